@@ -1,4 +1,4 @@
-//! Who is who: principals, as every server of the cell asks for them.
+//! Principals and rules, as every server of the cell asks for them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use types::{
 
 use crate::CellError;
 
-/// Up to which revision somebody was told, and what changed until then; `None`: so much that it is
-/// forgotten.
+/// The revision up to which changes are known, and the changes until then; `None`: the older ones
+/// are no longer known.
 pub type News = (Revision, Option<Vec<(Revision, Changed)>>);
 
-/// Principals, with what follows from them. Thread-safe.
+/// Principals, and their groups and rights. Thread-safe.
 pub trait Access: Send + Sync {
-    /// Somebody's record.
+    /// The record of a principal.
     ///
     /// # Errors
     /// `Damaged`, `Medium`; `Away` where it is another server's; so for all methods.
     fn principal(&self, which: &WhichPrincipal) -> Result<Option<Principal>, CellError>;
 
-    /// Every group that a principal is in who asks from `host`, directly or through groups, and the
-    /// host sets; as of which revision, at least.
+    /// The current protection set of a principal who calls from `host`, with the host sets; and the
+    /// revision up to which it is current, at least.
     ///
     /// # Errors
     /// As `principal`.
@@ -35,20 +35,20 @@ pub trait Access: Send + Sync {
     ) -> Result<(Revision, Vec<PrincipalId>), CellError>;
 
     /// Asks about principals, or changes them. A change that was answered is in force at every
-    /// server that can be heard of.
+    /// server that is not silent.
     ///
     /// # Errors
     /// Those of [`guard::perform`].
     fn pts(&self, asker: &PtsAsker, call: &PtsCall) -> Result<Answer, Fault>;
 
-    /// What is kept of somebody's password, where the database is.
+    /// The stored hash of a principal's password, where the database is.
     ///
     /// # Errors
     /// As `principal`.
     fn secret(&self, who: PrincipalId) -> Result<Option<String>, CellError>;
 
-    /// Keeps that instead. `ends_tokens`: the time now, in seconds since 1970, if tokens that were
-    /// made before are to end with it: both happen, or neither does.
+    /// Replaces that hash. `ends_tokens`: the time now, in seconds since 1970, if older tokens
+    /// shall end with the old password: both happen, or neither does.
     ///
     /// # Errors
     /// As `principal`.
@@ -59,21 +59,21 @@ pub trait Access: Send + Sync {
         ends_tokens: Option<i64>,
     ) -> Result<(), CellError>;
 
-    /// What the server answers that has the database, where that is another one. `behalf`: of whom
-    /// it is asked; `None`: of the superuser here.
+    /// Calls the server that has the database, if that is another one. `behalf`: the principal who
+    /// calls; `None`: the superuser here.
     fn auth_elsewhere(
         &self,
         behalf: Option<Behalf>,
         call: &AuthCall,
     ) -> Option<Result<Answer, Fault>>;
 
-    /// The revision of the rules, as far as this server was told. Costs next to nothing.
+    /// The revision of the rules that this server has. Costs next to nothing.
     fn rules_at(&self) -> Revision;
 
-    /// The rules, as far as this server was told; nobody is asked.
+    /// The rules that this server has; no other server is asked.
     fn rules(&self) -> Arc<Revised<Rules>>;
 
-    /// Whether a server's record listed this key once, and does no more: its holder may not enter
+    /// Did a server's record list this key once, and no longer does? Then its holder may not enter
     /// it again. Only the server that has the database knows.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ pub trait Access: Send + Sync {
 
     /// Asks about rules, or changes them, at the moment `now` (seconds since 1970). A change that
     /// was answered is in force at every server of the cell but this one, `me`, and those that the
-    /// answer names. `by`: who asks; [`PrincipalId::NONE`]: the superuser here.
+    /// answer names. `by`: the caller; [`PrincipalId::NONE`]: the superuser here.
     ///
     /// # Errors
     /// Those of [`guard::Rules::edit`]; the medium's.
@@ -96,34 +96,33 @@ pub trait Access: Send + Sync {
         call: &GuardCall,
     ) -> Result<Answer, Fault>;
 
-    /// The last revision that this server was told of, without asking anybody who is not here.
-    /// Costs next to nothing.
+    /// The last revision that this server knows; no other server is asked. Costs next to nothing.
     fn latest(&self) -> Revision;
 
-    /// What changed after `since`, as far as this server was told.
+    /// The changes after `since` that this server knows.
     ///
     /// # Errors
     /// As `principal`.
     fn news(&self, since: Revision) -> Result<News, CellError>;
 
-    /// What changed after `since`, for the server `who`, which has put into force all until then.
+    /// The changes after `since`, for the server `who`, which has put all until then into force.
     ///
     /// # Errors
     /// As `principal`.
     fn watch(&self, who: ServerId, since: Revision, max: usize) -> Result<News, CellError>;
 
-    /// Whether another server has the database, so that a question may take seconds.
+    /// Does another server have the database, so that a call may take seconds?
     fn is_elsewhere(&self) -> bool {
         false
     }
 
-    /// Whether this server has not heard of changes for so long that what it remembers of
-    /// principals counts no more. Costs next to nothing.
+    /// Has this server received no changes for so long that its records of principals are no longer
+    /// valid? Costs next to nothing.
     fn is_stale(&self) -> bool {
         false
     }
 
-    /// Asks for news in the name of the server `me`, where another one has the database. Called
-    /// several times a second by one thread.
+    /// Fetches changes in the name of the server `me`, where another one has the database. One
+    /// thread calls it several times a second.
     fn listen(&self, me: ServerId);
 }

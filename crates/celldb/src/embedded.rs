@@ -1,8 +1,8 @@
 //! The database in a directory of one server: RocksDB, every change one synced batch.
 //!
 //! RocksDB because the store has it already: one engine to know. Changes are rare and small here; a
-//! batch holds the record, the pointers to it by name and numbers, what its revision changed, and
-//! the counters, so that after a crash all of it is there or nothing.
+//! batch holds the record, the pointers to it by name and numbers, the revision's change, and the
+//! counters, so that after a crash all of it is there or nothing.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -27,44 +27,45 @@ use crate::{Access, CellDb, CellError, key};
 
 type Result<T> = std::result::Result<T, CellError>;
 
-/// Sees a record; says whether it wants another.
+/// Takes a record; returns whether it wants another.
 type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<bool> + 'a;
 
-/// Changes that are remembered. Who remembers records asks each few seconds.
+/// The number of changes that are stored. Other servers fetch them every few seconds.
 const CHANGES_KEPT: u64 = 1 << 16;
-/// Room on the disk below which nothing is added: RocksDB ends the process when its log finds none.
+/// The free space on the disk below which nothing is added: RocksDB ends the process when its log
+/// finds none.
 const ROOM_BYTES_MIN: u64 = 8 << 20;
-/// Changes in memory before they become a table. RocksDB sets aside as much of the disk for each
-/// log, and a little more.
+/// Changes in memory before they become a table. RocksDB reserves as much of the disk for each log,
+/// and a little more.
 const MEMTABLE_BYTES: usize = 1 << 20;
-/// Set aside for the list of tables.
+/// Reserved for the list of tables.
 const MANIFEST_BYTES: usize = 64 << 10;
 
 /// See the head of the file.
 pub struct Embedded {
     db: DB,
-    /// What a start must find.
+    /// The synced sequence number, which the next start must find.
     synced: Synced,
     path: PathBuf,
     /// Held while a change is made.
     counters: Mutex<CellCounters>,
-    /// The last revision, for who asks at every call.
+    /// The last revision, without the lock: each call reads it.
     latest: AtomicU64,
     /// The other servers.
     listeners: Listeners,
-    /// Held while principals are changed: what is allowed depends on all of them.
+    /// Held while principals are changed: whether a change is allowed depends on all of them.
     principals: Mutex<()>,
-    /// Fences, who administers what, and the keys of servers: all of them, and the revision of
-    /// their last change.
+    /// Fences, administrators, and the keys of servers: all of them, and the revision of their last
+    /// change.
     rules: RwLock<Arc<Revised<Rules>>>,
     rules_at: AtomicU64,
     changes_kept: u64,
-    /// Where RocksDB tells what it does, which nobody reads.
+    /// The directory of RocksDB's own log, which is not read.
     _diary: Option<tempfile::TempDir>,
 }
 
 impl Embedded {
-    /// Opens the database in `path`, or makes it.
+    /// Opens the database in `path`, or creates it.
     ///
     /// # Errors
     /// `Medium` if another process has it open, or the disk fails; `Damaged`; `Version` if a newer
@@ -143,12 +144,12 @@ impl Embedded {
         self.get(&key)?.map(|value| record::decode_group(&key, &value)).transpose()
     }
 
-    /// Where a name or number points to.
+    /// The group to which a name or number points.
     fn pointer(&self, key: &[u8]) -> Result<Option<VolumeId>> {
         self.get(key)?.map(|value| record::decode_pointer(key, &value)).transpose()
     }
 
-    /// Visits records from `from` on in the order of their keys, as long as it is told to go on.
+    /// Visits records from `from` on in the order of their keys, as long as `visit` returns true.
     fn scan(&self, from: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         for found in self.db.iterator(IteratorMode::From(from, Direction::Forward)) {
             let (key, value) = found.map_err(|error| medium(&error))?;
@@ -159,7 +160,7 @@ impl Embedded {
         Ok(())
     }
 
-    /// Makes a change: what `fill` puts into the batch, with its revision.
+    /// Makes a change: the batch that `fill` builds, with its revision.
     fn change(
         &self,
         counters: &mut CellCounters,
@@ -201,7 +202,7 @@ impl Embedded {
         need_room(&self.path)
     }
 
-    /// Name and numbers are no other group's.
+    /// Checks that no other group has the name or the numbers.
     fn need_free(&self, group: &VolumeGroup) -> Result<()> {
         let mine = group.read_write;
         let name = String::from_utf8_lossy(group.name.as_bytes()).into_owned();
@@ -217,14 +218,17 @@ impl Embedded {
     }
 }
 
-/// The disk below `path`, which may not be there yet, has room for a log.
+/// Checks that the disk below `path`, which need not exist yet, has room for a log.
 fn need_room(path: &Path) -> Result<()> {
     let there = path.ancestors().find(|path| path.exists()).unwrap_or(path);
     let about = rustix::fs::statvfs(there).map_err(|error| {
         CellError::Medium(format!("{}: {}", path.display(), std::io::Error::from(error)))
     })?;
     if about.f_bavail.saturating_mul(about.f_frsize) < ROOM_BYTES_MIN {
-        return Err(CellError::Medium(format!("no room is left where {} lies", path.display())));
+        return Err(CellError::Medium(format!(
+            "no room is left on the disk of {}",
+            path.display()
+        )));
     }
     Ok(())
 }
@@ -244,7 +248,7 @@ fn revision_of<T>(seen: Option<&Revised<T>>) -> Revision {
     seen.map_or(Revision::default(), |seen| seen.revision)
 }
 
-/// Whether it can be anybody's record.
+/// Checks that the record is consistent.
 fn need_sound(group: &VolumeGroup) -> Result<()> {
     let numbers: Vec<VolumeId> = group.numbers().collect();
     let twice = |at: usize| numbers[..at].contains(&numbers[at]);
@@ -262,7 +266,7 @@ fn need_sound(group: &VolumeGroup) -> Result<()> {
     Ok(())
 }
 
-/// Takes the pointers to a group away.
+/// Removes the pointers to a group.
 fn forget(group: &VolumeGroup, batch: &mut WriteBatch) {
     batch.delete(key::name(&group.name));
     group.numbers().for_each(|number| batch.delete(key::number(number)));
@@ -270,7 +274,7 @@ fn forget(group: &VolumeGroup, batch: &mut WriteBatch) {
 
 impl CellDb for Embedded {
     fn group_named(&self, name: &Name) -> Result<Option<Revised<VolumeGroup>>> {
-        // Between two gets the group may be renamed or removed: its own record says.
+        // Between two gets the group may be renamed or removed: its own record decides.
         let Some(read_write) = self.pointer(&key::name(name))? else { return Ok(None) };
         Ok(self.group(read_write)?.filter(|seen| seen.record.name == *name))
     }
@@ -311,7 +315,7 @@ impl CellDb for Embedded {
             for key in numbers.chain([key::name(&group.name)]) {
                 batch.put(&key, record::encode_pointer(&key, group.read_write));
             }
-            // A group that came from elsewhere brings its numbers.
+            // A group from another database brings its numbers.
             let highest = group.numbers().map(|number| number.0).max().unwrap_or(0);
             next.next_number = next.next_number.max(highest.saturating_add(1));
         })
@@ -358,7 +362,7 @@ impl CellDb for Embedded {
     }
 
     fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>> {
-        // Held, so that what is told of is not forgotten meanwhile.
+        // Held, so that no change that is returned is removed meanwhile.
         let counters = self.counters.lock();
         let oldest = Revision(counters.oldest_change);
         if since < oldest {

@@ -1,55 +1,55 @@
-//! What may go wrong.
+//! Errors of the cell database.
 
 use types::{Fault, KeyPrint, Revision, VolumeId};
 
 /// Why a call of the cell database failed. Nothing was changed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CellError {
-    /// The record was changed by somebody else: read it again.
+    /// Another caller changed the record meanwhile: read it again.
     #[error("the record is at revision {} and not at {}", found.0, expected.0)]
     Conflict {
-        /// What the caller had read.
+        /// The revision that the caller had read.
         expected: Revision,
-        /// What there is; 0: nothing.
+        /// The present revision; 0: there is no record.
         found: Revision,
     },
     /// Another group has this name or number.
     #[error("{what} belongs to the group of volume {}", by.0)]
     Taken {
-        /// The name or number.
+        /// The name or number, with its kind.
         what: String,
-        /// Whose it is.
+        /// The read-write volume of that group.
         by: VolumeId,
     },
-    /// This key was withdrawn, and makes nobody a server any more.
+    /// This key was withdrawn, and no server can use it any more.
     #[error("the key {key} was withdrawn")]
     Withdrawn {
-        /// Which one.
+        /// The withdrawn key.
         key: KeyPrint,
     },
-    /// Changes so old are not remembered.
-    #[error("changes are remembered from revision {} on", oldest.0)]
+    /// Changes that old are no longer stored.
+    #[error("changes are stored from revision {} on", oldest.0)]
     Forgotten {
         /// The oldest revision that `changes` can still start from.
         oldest: Revision,
     },
-    /// The caller gave what no record can hold.
+    /// The caller gave a record that is not consistent.
     #[error("{0}")]
     Misuse(String),
-    /// A record does not check, or is of a later program's form.
+    /// A record's checksum is wrong, or a later program wrote it.
     #[error("cell database: {0} is damaged")]
     Damaged(String),
-    /// Another program wrote it, which keeps it in another form. Nothing was opened.
+    /// Another program wrote the database, in another format. Nothing was opened.
     #[error(
         "{path} has format version {found}, this program knows {known}; use the program that \
             wrote it, or a newer one"
     )]
     Version {
-        /// The file that says so.
+        /// The file with the version.
         path: String,
         /// Its version.
         found: u32,
-        /// Ours.
+        /// The version of this program.
         known: u32,
     },
     /// The server that has the database refused, or cannot be asked.
@@ -66,7 +66,7 @@ impl From<CellError> for Fault {
             CellError::Conflict { .. } => Fault::Conflict,
             CellError::Taken { .. } => Fault::Exists,
             CellError::Withdrawn { .. } => Fault::NotPermitted,
-            // What was forgotten cannot be found.
+            // Changes that were removed cannot be found.
             CellError::Forgotten { .. } => Fault::NothingThere,
             CellError::Misuse(_) => Fault::Invalid,
             CellError::Damaged(_) => Fault::Damaged,

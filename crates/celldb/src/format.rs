@@ -1,6 +1,6 @@
-//! The file that says what a directory of the cell's database is: `FORMAT`, beside RocksDB's files.
-//! It is looked at before anything is opened, so that an older program neither changes nor misreads
-//! what a newer one keeps.
+//! The file `FORMAT` in the directory of the cell database, beside RocksDB's files, has the format
+//! version. It is read before anything is opened, so that an older program neither changes nor
+//! misreads the data of a newer one.
 
 use std::io;
 use std::path::Path;
@@ -18,8 +18,8 @@ fn text(version: u32) -> String {
     summed(&format!("{MAGIC}\nversion {version}\n"))
 }
 
-/// The version of the database in `path`; `None`: there is none, or one that was made before it
-/// said so, which is the first.
+/// The version of the database in `path`; `None`: there is none, or one that is older than this
+/// file, which is version 1.
 ///
 /// # Errors
 /// `Version` if a newer program made it; `Damaged`, `Medium`.
@@ -51,7 +51,7 @@ fn parse(file: &Path, text: &str) -> Result<u32, CellError> {
     if text == self::text(version) { Ok(version) } else { Err(damaged()) }
 }
 
-/// Says it in a database that does not.
+/// Writes the file into a database that lacks it.
 ///
 /// # Errors
 /// `Medium`.
@@ -100,7 +100,7 @@ mod tests {
                 "{bad}: {refused:?}"
             );
         }
-        // One that was made before there was such a file gets it.
+        // A database that is older than the file gets it.
         std::fs::remove_file(&format).unwrap();
         drop(Embedded::open(dir.path()).unwrap());
         assert_eq!(check_format(dir.path()), Ok(Some(1)));

@@ -1,4 +1,4 @@
-//! Keys of records: a letter for what it is, then big-endian numbers, so that they sort.
+//! Keys of records: a letter for the kind, then big-endian numbers, so that they sort.
 
 use guard::GroupLink;
 use types::{KeyPrint, Name, PrincipalId, Revision, ServerId, VolumeId};
@@ -20,7 +20,7 @@ const FENCE: u8 = b'F';
 const MANDATE: u8 = b'A';
 const SECRET: u8 = b'K';
 const PAST_KEY: u8 = b'W';
-/// The numbers of principals that were given last.
+/// The highest numbers of principals that were assigned.
 pub(crate) const HIGHEST: &[u8] = b"H";
 
 /// A group, by its read-write number.
@@ -38,12 +38,11 @@ pub(crate) fn number(number: VolumeId) -> Vec<u8> {
     [&[NUMBER][..], &number.0.to_be_bytes()].concat()
 }
 
-/// What is kept of a principal's password.
+/// The hash of a principal's password.
 pub(crate) fn secret(id: PrincipalId) -> Vec<u8> {
     [&[SECRET][..], &id.0.to_be_bytes()].concat()
 }
 
-/// A fence.
 pub(crate) fn fence(number: u64) -> Vec<u8> {
     [&[FENCE][..], &number.to_be_bytes()].concat()
 }
@@ -53,7 +52,6 @@ pub(crate) fn mandate(number: u64) -> Vec<u8> {
     [&[MANDATE][..], &number.to_be_bytes()].concat()
 }
 
-/// A server.
 pub(crate) fn server(id: ServerId) -> Vec<u8> {
     [&[SERVER][..], &id.0.to_be_bytes()].concat()
 }
@@ -63,7 +61,7 @@ pub(crate) fn past_key(print: &KeyPrint) -> Vec<u8> {
     [&[PAST_KEY][..], &print.0].concat()
 }
 
-/// What a revision changed.
+/// The change of a revision.
 pub(crate) fn change(revision: Revision) -> Vec<u8> {
     [&[CHANGE][..], &revision.0.to_be_bytes()].concat()
 }
@@ -74,7 +72,7 @@ pub(crate) fn revision_of(key: &[u8]) -> Option<Revision> {
     bytes.try_into().ok().map(|bytes| Revision(u64::from_be_bytes(bytes)))
 }
 
-/// In the order of numbers, those below 0 first.
+/// Sorts in the order of numbers, those below 0 first.
 fn sortable(id: PrincipalId) -> [u8; 4] {
     (id.0.cast_unsigned() ^ 1 << 31).to_be_bytes()
 }
@@ -94,7 +92,7 @@ pub(crate) fn uid(uid: u32) -> Vec<u8> {
     [&[UID][..], &uid.to_be_bytes()].concat()
 }
 
-/// From one principal to one of many.
+/// From a principal to one of the many that it is linked to.
 pub(crate) fn link(link: GroupLink, of: PrincipalId, to: PrincipalId) -> Vec<u8> {
     let letter = match link {
         GroupLink::Member => MEMBER,
@@ -104,7 +102,7 @@ pub(crate) fn link(link: GroupLink, of: PrincipalId, to: PrincipalId) -> Vec<u8>
     [&[letter][..], &sortable(of), &sortable(to)].concat()
 }
 
-/// Where a link leads to.
+/// The principal to which a link leads.
 pub(crate) fn linked(key: &[u8]) -> Option<PrincipalId> {
     let (_, last) = key.split_last_chunk::<4>()?;
     Some(PrincipalId((u32::from_be_bytes(*last) ^ 1 << 31).cast_signed()))

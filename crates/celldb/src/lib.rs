@@ -1,17 +1,17 @@
 //! The cell's shared records: volume locations, servers, and the numbers of volumes.
 //!
 //! Model. A cell has one database, and every change of it has a *revision*, the next number. A
-//! record carries the revision of its last change, and who changes it says which one it read:
-//! somebody who changed it meanwhile is found out, and nothing is overwritten unseen (`Conflict`).
-//! What changed since a revision can be asked for, so that servers and clients that remember
-//! records learn what to forget. That much etcd has too, so a cell of many machines can have it in
-//! etcd's place of [`Embedded`]; there is no consensus of our own. [`RemoteCellDb`] is the database
-//! of another server, through sessions with it.
+//! record carries the revision of its last change, and a caller who changes it names the one that
+//! it read: if another caller changed it meanwhile, the change fails and nothing is overwritten
+//! unseen (`Conflict`). The changes since a revision can be read, so that servers and clients that
+//! cache records learn which ones to drop. etcd offers as much, so a cell of many machines can have
+//! etcd in place of [`Embedded`]; Rialto has no consensus of its own. [`RemoteCellDb`] is the
+//! database of another server, through sessions with it.
 //!
 //! A change is on disk before its call returns. Names and numbers are unique in the cell: a change
-//! that would give one twice is refused.
+//! that would use one twice is refused.
 
-// Libraries tell through `tracing` and their results.
+// Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod access;
@@ -31,7 +31,7 @@ pub use remote::RemoteCellDb;
 
 use types::{Changed, Name, Revised, Revision, ServerId, ServerInfo, VolumeGroup, VolumeId};
 
-/// What every engine does. Thread-safe.
+/// The interface of every engine. Thread-safe.
 pub trait CellDb: Send + Sync {
     /// The group with this base name.
     ///
@@ -51,7 +51,8 @@ pub trait CellDb: Send + Sync {
     /// As `group_named`.
     fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>, CellError>;
 
-    /// Makes (`expected` 0) or changes a group; its new revision. The read-write number says which.
+    /// Creates (`expected` 0) or changes the group with this read-write number; returns its new
+    /// revision.
     ///
     /// # Errors
     /// `Conflict` if it is not at `expected`; `Taken` if another group has its name or one of its
@@ -65,9 +66,8 @@ pub trait CellDb: Send + Sync {
     fn remove_group(&self, read_write: VolumeId, expected: Revision)
     -> Result<Revision, CellError>;
 
-    /// The first of `count` numbers that follow each other and that no volume ever had or will be
-    /// given again; all are above `above`, the highest that who asks has seen: volumes may be older
-    /// than the database.
+    /// The first of `count` consecutive numbers that no volume ever had or will get again; all are
+    /// above `above`, the highest that the caller has seen: volumes may be older than the database.
     ///
     /// # Errors
     /// `Medium`; `Misuse` if there are no more.
@@ -79,7 +79,7 @@ pub trait CellDb: Send + Sync {
     /// As `group_named`.
     fn servers(&self) -> Result<Vec<Revised<ServerInfo>>, CellError>;
 
-    /// Makes (`expected` 0) or changes a server.
+    /// Creates (`expected` 0) or changes a server.
     ///
     /// # Errors
     /// `Conflict`, `Medium`.
@@ -97,14 +97,14 @@ pub trait CellDb: Send + Sync {
     /// As `group_named`.
     fn revision(&self) -> Result<Revision, CellError>;
 
-    /// What was changed after `since`, the oldest first, up to `max` of it; each once for each of
+    /// The changes after `since`, the oldest first, up to `max`; a record appears once for each of
     /// its changes.
     ///
     /// # Errors
-    /// `Forgotten` if that is so long ago that nobody knows any more: then everything may have
-    /// changed; `Medium`.
+    /// `Forgotten` if changes that old are no longer stored: then everything may have changed;
+    /// `Medium`.
     fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>, CellError>;
 
-    /// Who is who.
+    /// Principals and rules.
     fn access(&self) -> &dyn Access;
 }

@@ -1,5 +1,5 @@
-//! Values of records: JSON with the form's version, so that later programs can add fields, and
-//! behind it the crc32c of key and JSON.
+//! Values of records: JSON with a version, so that later programs can add fields, and behind it the
+//! crc32c of key and JSON.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub(crate) use rules::{decode_fence, decode_mandate, encode_fence, encode_mandat
 const VERSION: u32 = 1;
 const SUM_BYTES: usize = 4;
 
-/// Around every record.
+/// The envelope of every record.
 #[derive(Serialize, Deserialize)]
 struct Envelope<T> {
     version: u32,
@@ -26,7 +26,7 @@ struct Envelope<T> {
     record: T,
 }
 
-/// Bytes of a name that are no UTF-8 travel as a list of numbers.
+/// A name that is not UTF-8 is stored as a list of numbers.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Text {
@@ -34,7 +34,6 @@ enum Text {
     Bytes(Vec<u8>),
 }
 
-/// As people write it.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 struct IdForm(ServerId);
@@ -52,7 +51,6 @@ impl TryFrom<String> for IdForm {
     }
 }
 
-/// As people write it.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 struct PrintForm(KeyPrint);
@@ -113,7 +111,7 @@ struct ServerForm {
     keys: Vec<PrintForm>,
 }
 
-/// Why a server's record does not list a key any more.
+/// Why a server's record no longer lists a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Past {
@@ -125,17 +123,17 @@ pub(crate) enum Past {
 
 #[derive(Serialize, Deserialize)]
 struct PastForm {
-    /// For people: whose it was.
+    /// The server that had it, for readers of the record.
     server: IdForm,
     how: Past,
 }
 
-/// What is counted.
+/// The database's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CellCounters {
     pub(crate) revision: u64,
     pub(crate) next_number: u64,
-    /// Changes after this revision are remembered.
+    /// Changes after this revision are stored.
     pub(crate) oldest_change: u64,
 }
 
@@ -374,7 +372,7 @@ pub(crate) fn decode_principal(key: &[u8], value: &[u8]) -> Result<Principal, Ce
     })
 }
 
-/// From a name or uid to a number; from a principal to another one, whose number the key has too.
+/// From a name or uid to a number; from a principal to a linked one, whose number the key has too.
 pub(crate) fn encode_id(key: &[u8], id: PrincipalId) -> Vec<u8> {
     encode(key, Revision(0), id.0)
 }

@@ -1,8 +1,9 @@
-//! The cell's database when another server has it: every call goes there.
+//! The cell database when another server has it: every call goes there.
 //!
 //! The session begins with the first call, so that servers start in any order. While that server
-//! cannot be reached requests fail at once (`way.rs`). Look-ups of who asks have a session of their
-//! own with less patience, since a user waits for each: at most [`LOOKUP`], together less than 3 s.
+//! cannot be reached calls fail at once (`way.rs`). Look-ups of callers have a session of their own
+//! with shorter time limits, since a user waits for each: at most [`LOOKUP`], together less than 3
+//! s.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,29 +29,29 @@ use way::{Patience, Way};
 
 type Result<T> = std::result::Result<T, CellError>;
 
-/// Of changes, and of what the server itself wants to know.
+/// For changes, and for this server's own questions.
 const TIMEOUT: Patience =
     Patience { attach: Duration::from_secs(3), call: Duration::from_secs(10) };
-/// Of who asks.
+/// For look-ups of callers.
 const LOOKUP: Patience =
     Patience { attach: Duration::from_millis(1200), call: Duration::from_millis(1600) };
-/// What is remembered of principals counts for so long without news, unless `cell.toml` says
+/// Cached records of principals are valid for this time without an answer, unless `cell.toml` has
 /// another time.
 pub const AWAY_MAX: Duration = Duration::from_secs(600);
-/// Nothing was heard yet.
+/// No answer has come yet.
 const NEVER: i64 = i64::MIN;
 
 /// The database at another server.
 pub struct RemoteCellDb {
     way: Arc<Way>,
     lookups: Arc<Way>,
-    /// When this server heard last of changes, in nanoseconds of its clock; negative: in an earlier
-    /// life.
-    heard: AtomicI64,
+    /// When the last answer about changes was requested, in nanoseconds of this server's clock;
+    /// negative: before this server instance.
+    confirmed_at: AtomicI64,
     away_max: Duration,
-    /// The database's server does not take this one for a server of the cell.
+    /// The database's server does not accept this one as a server of the cell.
     refused: AtomicBool,
-    told: PrincipalChanges,
+    received: PrincipalChanges,
     ruled: FetchedRules,
     caller: Caller,
 }
@@ -61,28 +62,28 @@ impl RemoteCellDb {
         RemoteCellDb {
             lookups: Way::to(endpoint.clone(), options.clone(), LOOKUP),
             way: Way::to(endpoint, options, TIMEOUT),
-            heard: AtomicI64::new(NEVER),
+            confirmed_at: AtomicI64::new(NEVER),
             away_max: AWAY_MAX,
             refused: AtomicBool::new(false),
-            told: PrincipalChanges::default(),
+            received: PrincipalChanges::default(),
             ruled: FetchedRules::default(),
             caller: Caller::ROOT,
         }
     }
 
-    /// Keeps the cell's rules in this file, and begins with those that are there.
+    /// Stores the cell's rules in this file, and begins with those in it.
     pub fn keeping_rules_in(mut self, file: PathBuf) -> Self {
         self.ruled.keep_in(file);
         self
     }
 
-    /// What is remembered of principals counts for so long without news.
+    /// Sets how long cached records of principals are valid without an answer.
     pub fn away_at_most(mut self, max: Duration) -> Self {
         self.away_max = max;
         self
     }
 
-    /// Asks as this one, and not as the superuser.
+    /// Calls as this caller, and not as the superuser.
     pub fn asking_as(mut self, caller: Caller) -> Self {
         self.caller = caller;
         self
@@ -96,7 +97,7 @@ impl RemoteCellDb {
         self.way.call(&self.caller, call)
     }
 
-    /// About somebody who asks now and waits for it.
+    /// For a caller who waits for it.
     fn look_up(&self, call: CellCall) -> std::result::Result<Answer, Fault> {
         self.lookups.call(&self.caller, Call::Cell(call))
     }
@@ -107,37 +108,38 @@ impl RemoteCellDb {
         self.lookups.connect_anew();
     }
 
-    /// Whether the database's server did not take this one for a server of the cell, the last time
-    /// that it was asked for news.
+    /// Did the database's server refuse this one as a server of the cell, in answer to the last
+    /// question for changes?
     pub fn is_refused(&self) -> bool {
         self.refused.load(Ordering::Acquire)
     }
 
-    /// This server heard so long before its start, in an earlier life.
+    /// Sets the time of the last answer, which an earlier server instance got.
     pub fn heard_before(&self, ago: Duration) {
         let now = clock::now().since_start();
         let at = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX)
             - i128::try_from(ago.as_nanos()).unwrap_or(0);
-        self.heard.store(i64::try_from(at).unwrap_or(NEVER), Ordering::Release);
+        self.confirmed_at.store(i64::try_from(at).unwrap_or(NEVER), Ordering::Release);
     }
 
-    /// How long ago this server heard of all changes; `None`: never.
+    /// How long ago this server had all changes; `None`: never.
     pub fn heard_ago(&self) -> Option<Duration> {
-        let heard = self.heard.load(Ordering::Acquire);
+        let confirmed_at = self.confirmed_at.load(Ordering::Acquire);
         let now = i64::try_from(clock::now().since_start().as_nanos()).unwrap_or(i64::MAX);
-        (heard != NEVER)
-            .then(|| Duration::from_nanos(u64::try_from(now.saturating_sub(heard)).unwrap_or(0)))
+        (confirmed_at != NEVER).then(|| {
+            Duration::from_nanos(u64::try_from(now.saturating_sub(confirmed_at)).unwrap_or(0))
+        })
     }
 
-    /// A question, or a change that is refused for no reason that has words of its own.
+    /// A question, or a change whose refusals need no translation.
     fn answer<T>(&self, call: CellCall, take: impl FnOnce(Answer) -> Option<T>) -> Result<T> {
         let answer = self.ask(call).map_err(CellError::Away)?;
-        // The session took only an answer of the kind that belongs to the call.
+        // The session accepts only an answer of the kind that belongs to the call.
         take(answer).ok_or(CellError::Away(Fault::Invalid))
     }
 
-    /// A change of the record that is at `expected`; the reasons to refuse it as they are for who
-    /// is beside the database.
+    /// A change of the record that is at `expected`; faults become the errors that
+    /// [`Embedded`](crate::Embedded) returns.
     fn change(
         &self,
         call: CellCall,
@@ -150,7 +152,9 @@ impl RemoteCellDb {
             Ok(_) => Err(CellError::Away(Fault::Invalid)),
             Err(Fault::Conflict) => Err(CellError::Conflict { expected, found: found()? }),
             Err(Fault::Exists) => Err(taken()?.unwrap_or(CellError::Away(Fault::Exists))),
-            Err(Fault::Invalid) => Err(CellError::Misuse("no such record can be".to_owned())),
+            Err(Fault::Invalid) => {
+                Err(CellError::Misuse("the record is not consistent".to_owned()))
+            }
             Err(fault) => Err(CellError::Away(fault)),
         }
     }
@@ -174,7 +178,7 @@ impl RemoteCellDb {
         Ok(found.map(|seen| seen.revision).unwrap_or_default())
     }
 
-    /// Whose the name or a number of the group is.
+    /// The group that has the name or a number of this group.
     fn taken(&self, group: &VolumeGroup) -> Result<Option<CellError>> {
         let other = |seen: Option<Revised<VolumeGroup>>| {
             seen.map(|seen| seen.record.read_write).filter(|by| *by != group.read_write)
@@ -258,7 +262,7 @@ impl CellDb for RemoteCellDb {
     }
 
     fn revision(&self) -> Result<Revision> {
-        // Nothing is so late.
+        // No revision is that late.
         self.changed(Revision(u64::MAX), 0).map(|(at, _)| at)
     }
 

@@ -1,8 +1,8 @@
-//! Taking a call back from another thread.
+//! Cancelling a call from another thread.
 //!
-//! A [`Cancel`] is a flag with listeners. Whoever waits on behalf of the call listens
-//! ([`Cancel::on_cancel`]) and then looks at the flag, in this order, so that no cancellation falls
-//! between the two.
+//! A [`Cancel`] is a flag with listeners. A thread that waits for the call first registers a
+//! listener ([`Cancel::on_cancel`]) and then reads the flag; in this order no cancellation is
+//! missed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,12 +19,13 @@ struct Shared {
     listeners: Mutex<Vec<(u64, Listener)>>,
 }
 
-/// Shared by who may cancel and who waits; clones are the same one. Fires at most once.
+/// Shared by the threads that may cancel and the one that waits; clones share one flag. Fires at
+/// most once.
 #[derive(Clone, Default)]
 pub struct Cancel(Arc<Shared>);
 
 impl Cancel {
-    /// One that has not fired.
+    /// A flag that has not fired.
     pub fn new() -> Self {
         Self::default()
     }
@@ -39,7 +40,7 @@ impl Cancel {
         }
     }
 
-    /// Whether it has fired.
+    /// Has it fired?
     pub fn is_cancelled(&self) -> bool {
         self.0.fired.load(Ordering::SeqCst)
     }
@@ -64,7 +65,7 @@ impl fmt::Debug for Cancel {
     }
 }
 
-/// Keeps a listener of a [`Cancel`]; see [`Cancel::on_cancel`].
+/// Unregisters the listener of a [`Cancel`] when dropped; see [`Cancel::on_cancel`].
 pub struct CancelGuard {
     shared: Arc<Shared>,
     number: u64,
@@ -83,22 +84,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listeners_hear_of_it_whether_they_come_before_or_after() {
-        let heard = Arc::new(AtomicUsize::new(0));
-        let count = |heard: &Arc<AtomicUsize>| {
-            let heard = Arc::clone(heard);
+    fn listeners_run_whether_they_come_before_or_after() {
+        let runs = Arc::new(AtomicUsize::new(0));
+        let count = |runs: &Arc<AtomicUsize>| {
+            let runs = Arc::clone(runs);
             move || {
-                heard.fetch_add(1, Ordering::SeqCst);
+                runs.fetch_add(1, Ordering::SeqCst);
             }
         };
         let cancel = Cancel::new();
-        let early = cancel.on_cancel(count(&heard));
-        drop(cancel.on_cancel(count(&heard)));
+        let early = cancel.on_cancel(count(&runs));
+        drop(cancel.on_cancel(count(&runs)));
         assert!(!cancel.is_cancelled());
         cancel.clone().cancel();
-        assert_eq!(heard.load(Ordering::SeqCst), 1, "a dropped guard hears nothing");
-        let late = cancel.on_cancel(count(&heard));
-        assert_eq!(heard.load(Ordering::SeqCst), 2);
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "the listener of a dropped guard does not run");
+        let late = cancel.on_cancel(count(&runs));
+        assert_eq!(runs.load(Ordering::SeqCst), 2);
         assert!(cancel.is_cancelled());
         drop((early, late));
     }

@@ -1,9 +1,9 @@
 //! The cell as a client sees it: its servers, with a session for each that is needed.
 //!
-//! The server that the cell was reached by is its *home* here. Others are asked for when a volume
-//! is there, at the addresses that the cell's database has. Where several servers have the same,
-//! the *rank* says which is asked first: the lowest; of those that an administrator gave none, by
-//! how long a question takes there and back.
+//! The *home* is the server by which the client reached the cell. The client connects to another
+//! server when a volume is there, at the addresses in the cell database. Where several servers have
+//! the same volume, the client asks the one of lowest *rank* first; servers without a rank from an
+//! administrator are ranked by their round-trip time.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,21 +17,21 @@ use crate::replica_watch::Watch;
 use crate::server_connection::ServerConnection;
 use crate::{CallError, Cancel, Endpoint, Remote, Session, SessionConfig};
 
-/// How long a server that could not be reached is not tried again.
+/// How long the client does not retry a server that it could not reach.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long one address may take.
+/// The longest time for connecting to one address.
 const DIAL_WITHIN: Duration = Duration::from_secs(3);
-/// Ranks by distance begin here, and end there. Source: AFS has 20,000 for a server of the same
-/// network, and 40,000 for any other.
+/// Ranks by distance lie between these. Source: AFS has 20,000 for a server of the same network,
+/// and 40,000 for any other.
 const RANK_NEAR: u32 = 20_000;
 const RANK_FAR: u32 = 65_000;
-/// One rank each.
+/// The round-trip time that adds one to a rank.
 const RANK_STEP: Duration = Duration::from_micros(100);
 
 /// Begins a session with a server of the cell.
 pub type Dial = dyn Fn(&ServerInfo) -> Result<Arc<dyn Remote>, CallError> + Send + Sync;
 
-/// Dials the addresses that a server has, one after the other.
+/// Connects to the addresses of a server, one after the other.
 pub fn dial_addresses(
     config: impl Fn(Endpoint) -> SessionConfig + Send + Sync + 'static,
 ) -> Box<Dial> {
@@ -56,16 +56,16 @@ pub fn dial_addresses(
     })
 }
 
-/// A server, as this client knows it.
+/// A server and its state, as this client knows them.
 #[derive(Clone, Debug)]
 pub struct KnownServer {
-    /// What the database says.
+    /// Its record in the cell database.
     pub info: ServerInfo,
-    /// Whether it answers; none: it was not needed yet.
+    /// Does it answer? `None`: no call needed it yet.
     pub up: Option<bool>,
-    /// How long a question takes there and back, if there was one.
+    /// Its round-trip time, if it was measured.
     pub round_trip: Option<Duration>,
-    /// The lowest is asked first.
+    /// The server of lowest rank is asked first.
     pub rank: u16,
 }
 
@@ -74,27 +74,28 @@ pub struct Cell {
     pub(crate) home: Arc<ServerConnection>,
     dial: Option<Box<Dial>>,
     others: Mutex<HashMap<ServerId, Arc<Mutex<Other>>>>,
-    /// As they were read last.
+    /// As last read from the cell database.
     servers: Mutex<Vec<ServerInfo>>,
     ranks: Mutex<HashMap<ServerId, u16>>,
     pub(crate) watch: Watch,
     this: Weak<Cell>,
 }
 
-/// Another server than the home.
+/// A server other than the home.
 #[derive(Default)]
 struct Other {
-    line: Option<Arc<ServerConnection>>,
+    connection: Option<Arc<ServerConnection>>,
     failed: Option<Instant>,
 }
 
 impl Cell {
-    /// A cell with one server, whatever a database says. Takes over what its session tells.
+    /// A cell with one server, whatever the cell database lists. Becomes the sink of the events of
+    /// its session.
     pub fn new(home: Arc<dyn Remote>) -> Arc<Cell> {
         Self::with(home, None)
     }
 
-    /// The cell that this server is of.
+    /// The cell of this server; `dial` begins the sessions with its other servers.
     pub fn of_servers(home: Arc<dyn Remote>, dial: Box<Dial>) -> Arc<Cell> {
         Self::with(home, Some(dial))
     }
@@ -112,35 +113,35 @@ impl Cell {
         &self.home.remote
     }
 
-    /// Whether there may be other servers.
+    /// May there be other servers?
     pub(crate) fn has_others(&self) -> bool {
         self.dial.is_some()
     }
 
-    /// Ends all sessions in good order.
+    /// Detaches all sessions.
     pub fn detach(&self) {
-        self.lines().iter().for_each(|line| line.remote.detach());
+        self.connections().iter().for_each(|connection| connection.remote.detach());
     }
 
-    /// The sessions that there are, the home's first.
-    fn lines(&self) -> Vec<Arc<ServerConnection>> {
+    /// The existing sessions, the home's first.
+    fn connections(&self) -> Vec<Arc<ServerConnection>> {
         let others: Vec<_> = self.others.lock().values().cloned().collect();
-        // One that is being dialled is none yet.
-        let others = others.iter().filter_map(|other| other.try_lock()?.line.clone());
+        // The mutex is locked while the client connects: there is no session yet.
+        let others = others.iter().filter_map(|other| other.try_lock()?.connection.clone());
         std::iter::once(Arc::clone(&self.home)).chain(others).collect()
     }
 
-    /// Asks the cell's database, through any server: one that stands, if there is one.
+    /// Asks the cell database through any server, first through one that is connected.
     pub(crate) fn ask(
         &self,
         call: &CellCall,
         cancel: Option<&Cancel>,
     ) -> Result<Answer, CallError> {
         let (standing, away): (Vec<_>, Vec<_>) =
-            self.lines().into_iter().partition(|line| line.remote.stands());
+            self.connections().into_iter().partition(|connection| connection.remote.stands());
         let mut why = CallError::Fault(Fault::Unsupported);
-        for line in standing.iter().chain(&away) {
-            match line.ask(Call::Cell(call.clone()), cancel) {
+        for connection in standing.iter().chain(&away) {
+            match connection.ask(Call::Cell(call.clone()), cancel) {
                 Err(CallError::Fault(Fault::NoVolume)) => {
                     return Err(CallError::Fault(Fault::NoVolume));
                 }
@@ -151,7 +152,7 @@ impl Cell {
         Err(why)
     }
 
-    /// The servers of the cell; as they were known last, where they cannot be asked for now.
+    /// The servers of the cell; the last known list if no server answers.
     pub(crate) fn server_infos(&self, cancel: Option<&Cancel>) -> Vec<ServerInfo> {
         match self.ask(&CellCall::Servers, cancel) {
             Ok(Answer::Servers(found)) => {
@@ -163,21 +164,24 @@ impl Cell {
         }
     }
 
-    /// Who could be asked should the home be gone one day.
+    /// Learns the servers that can be asked if the home fails.
     pub(crate) fn know_servers(&self, cancel: Option<&Cancel>) {
         if self.has_others() && self.home_id(cancel).is_some() && self.servers.lock().len() < 2 {
             self.server_infos(cancel);
         }
     }
 
-    /// Where a server is that does not answer, as any other one says. Nothing, if none can be
-    /// asked.
+    /// The addresses of a server that does not answer, as another server reports them. Empty if
+    /// none can be asked.
     pub(crate) fn addresses_of(&self, server: ServerId) -> Vec<SocketAddr> {
         let others: Vec<ServerId> =
             self.servers.lock().iter().map(|info| info.id).filter(|id| *id != server).collect();
         let asked = others.into_iter().find_map(|other| {
-            let line = self.line(other, None).ok().filter(|line| line.remote.stands())?;
-            match line.ask(Call::Cell(CellCall::Servers), None) {
+            let connection = self
+                .connection(other, None)
+                .ok()
+                .filter(|connection| connection.remote.stands())?;
+            match connection.ask(Call::Cell(CellCall::Servers), None) {
                 Ok(Answer::Servers(found)) => {
                     Some(found.into_iter().map(|seen| seen.record).collect::<Vec<_>>())
                 }
@@ -193,7 +197,7 @@ impl Cell {
         addresses.unwrap_or_default()
     }
 
-    /// Which server the home is.
+    /// The server id of the home.
     pub(crate) fn home_id(&self, cancel: Option<&Cancel>) -> Option<ServerId> {
         if self.home.server.get().is_none()
             && let Ok(Answer::Servers(found)) = self.home.ask(Call::Cell(CellCall::Me), cancel)
@@ -203,20 +207,20 @@ impl Cell {
             self.home.remote.found_at(seen.record.id, &seen.record.addresses);
             let mut servers = self.servers.lock();
             if servers.is_empty() {
-                // All that is known where no database says more.
+                // Without a cell database this record is all that is known.
                 servers.push(seen.record.clone());
             }
         }
         self.home.server.get().copied()
     }
 
-    /// Whether it is the server that the cell was reached by.
+    /// Is it the server by which the cell was reached?
     pub(crate) fn is_home(&self, server: ServerId) -> bool {
         self.home.server.get() == Some(&server)
     }
 
-    /// The session with this server, begun if need be.
-    pub(crate) fn line(
+    /// The session with this server; connects first if there is none.
+    pub(crate) fn connection(
         &self,
         server: ServerId,
         cancel: Option<&Cancel>,
@@ -227,16 +231,17 @@ impl Cell {
         }
         let unreached =
             |why: &str| CallError::Refused(format!("server {server} cannot be reached: {why}"));
-        // While nobody knows which one the home is, another session with it would take its place.
+        // While the home's id is unknown, this could begin a second session with the home, which
+        // would replace the first.
         let dial = self
             .dial
             .as_ref()
             .filter(|_| home.is_some())
-            .ok_or_else(|| unreached("only one is known"))?;
+            .ok_or_else(|| unreached("only the home server is known"))?;
         let other = Arc::clone(self.others.lock().entry(server).or_default());
         let mut other = other.lock();
-        if let Some(line) = &other.line {
-            return Ok(Arc::clone(line));
+        if let Some(connection) = &other.connection {
+            return Ok(Arc::clone(connection));
         }
         if other.failed.is_some_and(|at| at.elapsed() < RETRY) {
             return Err(unreached("it did not answer a moment ago"));
@@ -251,9 +256,9 @@ impl Cell {
                 tracing::info!(%server, name = info.name, "session with another server of the \
                     cell");
                 other.failed = None;
-                let line = ServerConnection::new(remote, &self.this);
-                let _ = line.server.set(server);
-                Ok(Arc::clone(other.line.insert(line)))
+                let connection = ServerConnection::new(remote, &self.this);
+                let _ = connection.server.set(server);
+                Ok(Arc::clone(other.connection.insert(connection)))
             }
             Err(error) => {
                 tracing::warn!(%server, name = info.name, %error, "a server of the cell cannot be \
@@ -264,27 +269,27 @@ impl Cell {
         }
     }
 
-    /// The session with this server, if there is one.
-    pub(crate) fn line_if_any(&self, server: ServerId) -> Option<Arc<ServerConnection>> {
+    /// The existing session with this server.
+    pub(crate) fn connection_if_any(&self, server: ServerId) -> Option<Arc<ServerConnection>> {
         if self.is_home(server) {
             return Some(Arc::clone(&self.home));
         }
         let other = self.others.lock().get(&server).cloned()?;
-        other.try_lock()?.line.clone()
+        other.try_lock()?.connection.clone()
     }
 
-    /// The rank of a server, by distance if it was given none.
-    pub(crate) fn rank(&self, server: ServerId, line: &ServerConnection) -> u16 {
+    /// The rank of a server: the administrator's, or one by its round-trip time.
+    pub(crate) fn rank(&self, server: ServerId, connection: &ServerConnection) -> u16 {
         let given = self.ranks.lock().get(&server).copied();
-        given.unwrap_or_else(|| rank_at(line.round_trip()))
+        given.unwrap_or_else(|| rank_at(connection.round_trip()))
     }
 
-    /// Gives a server a rank, for volumes that are opened from now on, or leave another server.
+    /// Sets a server's rank. It applies to volumes that are opened, or leave a server, from now on.
     pub fn set_rank(&self, server: ServerId, rank: u16) {
         self.ranks.lock().insert(server, rank);
     }
 
-    /// The servers of the cell, in the order of their ranks. None is asked but for the database.
+    /// The servers of the cell, ordered by rank. Calls only the cell database.
     pub fn known_servers(&self, cancel: Option<&Cancel>) -> Vec<KnownServer> {
         let known = self.listed(cancel).into_iter().map(|info| self.known(info));
         let mut known: Vec<KnownServer> = known.collect();
@@ -293,26 +298,27 @@ impl Cell {
     }
 
     fn listed(&self, cancel: Option<&Cancel>) -> Vec<ServerInfo> {
-        // So that the home is known.
+        // This learns the home's id.
         self.home_id(cancel);
         self.server_infos(cancel)
     }
 
     fn known(&self, info: ServerInfo) -> KnownServer {
-        let line = self.line_if_any(info.id);
-        let up = line.as_ref().map(|line| line.remote.stands());
-        let round_trip = line.filter(|_| up == Some(true)).map(|line| line.round_trip());
+        let connection = self.connection_if_any(info.id);
+        let up = connection.as_ref().map(|connection| connection.remote.stands());
+        let round_trip =
+            connection.filter(|_| up == Some(true)).map(|connection| connection.round_trip());
         let given = self.ranks.lock().get(&info.id).copied();
         let rank = given.unwrap_or_else(|| round_trip.map_or(RANK_FAR as u16, rank_at));
         KnownServer { info, up, round_trip, rank }
     }
 
-    /// Asks every server of the cell whether it is there.
+    /// Calls every server of the cell to find out which ones answer.
     pub fn check_servers(&self, cancel: Option<&Cancel>) -> Vec<KnownServer> {
         let check = |info: ServerInfo| {
             let answer = self
-                .line(info.id, cancel)
-                .and_then(|line| line.ask(Call::Cell(CellCall::Me), cancel));
+                .connection(info.id, cancel)
+                .and_then(|connection| connection.ask(Call::Cell(CellCall::Me), cancel));
             KnownServer { up: Some(answer.is_ok()), ..self.known(info) }
         };
         let mut checked: Vec<KnownServer> = std::thread::scope(|scope| {

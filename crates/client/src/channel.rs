@@ -20,36 +20,36 @@ use crate::SessionConfig;
 /// How long the server may take to answer a hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long the leader waits in one receive before it looks whether anybody took his question back:
-/// a server that hangs keeps its connection, so nothing else would wake it.
+/// How long the leader waits in one receive before it checks whether its call was cancelled: a
+/// server that hangs keeps its connection open, so nothing else would wake the leader.
 const WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// A connection with its two halves. Many threads send; whoever holds the inbox receives.
+/// A connection with its two halves. Many threads send; the thread that holds the inbox receives.
 #[derive(Debug)]
 pub(crate) struct FrameChannel {
     pub id: ChannelId,
     pub role: ConnectionRole,
     pub connection: Connection,
-    /// Of the certificate that the server showed.
+    /// Fingerprint of the server's certificate.
     pub certificate: Option<[u8; 32]>,
     outbox: Mutex<Outbox>,
     pub inbox: Mutex<Inbox>,
     received: AtomicU64,
 }
 
-/// Why there is no connection.
+/// Why connecting failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("{0}")]
     Refused(HelloRefusal),
-    #[error("what listens there is no Rialto server: {0}")]
+    #[error("no Rialto server listens there: {0}")]
     NotOurs(dafs::WireError),
 }
 
 impl ConnectError {
-    /// Whether trying again can be of no use.
+    /// Is a retry useless?
     pub fn is_final(&self) -> bool {
         match self {
             ConnectError::Refused(
@@ -63,8 +63,8 @@ impl ConnectError {
         }
     }
 
-    /// Whether it is somebody else, or the two sides do not trust each other: nothing that passes,
-    /// but no reason to end what stood before, for the server may be found elsewhere.
+    /// Is it another server, or do the two sides not trust each other? A retry here does not help,
+    /// but the session goes on, for its server may be found at another address.
     pub fn is_another(&self) -> bool {
         match self {
             ConnectError::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<TlsError>()),
@@ -77,7 +77,10 @@ impl ConnectError {
 }
 
 impl FrameChannel {
-    /// Connects and says hello.
+    /// Connects and sends the hello.
+    ///
+    /// # Errors
+    /// The connection fails, or what answers is no Rialto server or another one ([`ConnectError`]).
     pub fn connect(
         id: ChannelId,
         role: ConnectionRole,
@@ -117,12 +120,12 @@ impl FrameChannel {
         ))
     }
 
-    /// Frames that have come in.
+    /// How many frames have come in.
     pub fn frames_received(&self) -> u64 {
         self.received.load(Ordering::SeqCst)
     }
 
-    /// One more has.
+    /// Counts one more received frame.
     pub fn count_received(&self) {
         self.received.fetch_add(1, Ordering::SeqCst);
     }
@@ -133,8 +136,9 @@ impl FrameChannel {
         self.outbox.lock().push(OutFrame::new(header.to_bytes(), message, payload, None));
     }
 
-    /// Sends what can be sent. `false`: the server does not take more at the moment. A broken
-    /// connection is shut down, so that its reader learns of it, and takes everything.
+    /// Sends what the socket accepts. `false`: bytes remain, because the server reads no more for
+    /// now. A broken connection is shut down, so that its reader notices; it then discards
+    /// everything.
     pub fn flush(&self) -> bool {
         let mut outbox = self.outbox.lock();
         match outbox.flush(&self.connection) {
@@ -148,20 +152,19 @@ impl FrameChannel {
         }
     }
 
-    /// Whether queued bytes wait for the server to take them.
+    /// Do queued bytes wait for the server to read them?
     pub fn is_blocked(&self) -> bool {
         !self.outbox.lock().is_empty()
     }
 
-    /// Waits a moment for the server to take more, and sends it.
+    /// Waits at most this long until the socket accepts more, and sends.
     pub fn push_on(&self, moment: Duration) -> bool {
-        // A failure to poll shows again when sending.
+        // If the poll fails, sending fails too and reports it.
         let _ = self.connection.wait(WaitFor::Send, Some(Instant::now() + moment));
         self.flush()
     }
 }
 
-/// What comes and what leaves, with nothing in it.
 fn boxes(endpoint: &Endpoint) -> (Inbox, Outbox) {
     let limits = FrameLimits { message: MESSAGE_BYTES_MAX, payload: PAYLOAD_BYTES_MAX };
     (Inbox::new(measure, limits, matches!(endpoint, Endpoint::Unix(_))), Outbox::new())
@@ -223,7 +226,7 @@ fn measure(header: &[u8; FrameHeader::BYTES]) -> Result<Extent, &'static str> {
     }
 }
 
-/// TLS has better checksums than ours; in clear text they are always there.
+/// TLS has better checksums than this protocol; clear-text TCP always uses the protocol's.
 fn hello(config: &SessionConfig, secured: bool) -> Hello {
     let mut features = Features::DELEGATIONS.with(Features::PACKED).with(Features::PACKED_READS);
     let local = matches!(config.endpoint, Endpoint::Unix(_));

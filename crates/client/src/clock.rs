@@ -1,11 +1,11 @@
-//! The one steady clock of a process. Lease times, breaks and calls are all told on it, by clients
-//! as well as by servers.
+//! The one steady clock of a process. Clients and servers measure lease times, breaks and calls by
+//! it.
 //!
 //! It is `CLOCK_BOOTTIME`: it goes on while the machine is suspended, where `Instant` stands still.
 //! A laptop that slept for an hour must not trust its cache for the rest of a lease that the server
 //! gave up long ago. Times of this clock are never compared with an `Instant`. How long a thread
 //! waits is a difference of two times of this clock; since the kernel does not count a suspension
-//! as waiting, whatever must be looked at when the machine wakes up asks [`when_it_jumps`].
+//! as waiting, code that must run when the machine wakes up registers with [`when_it_jumps`].
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ static START: OnceLock<Duration> = OnceLock::new();
 static LISTENERS: Mutex<Vec<ClockListener>> = Mutex::new(Vec::new());
 static WATCH: OnceLock<()> = OnceLock::new();
 
-/// Hears that the clock jumped; `false`: it does not want to hear it any more.
+/// Called when the clock jumped; `false` unregisters it.
 pub type ClockListener = Box<dyn Fn() -> bool + Send>;
 
 fn boot_time() -> Duration {
@@ -33,7 +33,7 @@ fn boot_time() -> Duration {
     Duration::new(secs, nanos) + jumped()
 }
 
-/// Steady time since this process first asked, with the time that the machine slept.
+/// Time since this process first called it, including the time that the machine slept.
 pub fn now() -> Time {
     let start = *START.get_or_init(boot_time);
     Time::from_start(boot_time().saturating_sub(start))
@@ -52,21 +52,24 @@ pub fn when_it_jumps(listener: ClockListener) {
                 .map(drop)
         });
         if let Err(error) = watching {
-            tracing::error!(%error, "nothing tells when this machine wakes up: a kernel may \
-                answer from its cache for some seconds then");
+            tracing::error!(
+                %error,
+                "this process cannot learn when the machine wakes up: a kernel may answer from its \
+                 cache for some seconds then"
+            );
         }
     });
 }
 
-/// A timer of the wall clock that never comes, but is cancelled whenever that clock is set, which
-/// the kernel does when it wakes up. So an awake machine spends nothing on it.
+/// Waits on a wall-clock timer that never fires. The kernel cancels it when the wall clock is set,
+/// which it also does on wake-up. So an awake machine spends nothing on it.
 fn watch(timer: &OwnedFd) {
     let never = Itimerspec {
         it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
         it_value: Timespec { tv_sec: i64::from(i32::MAX) * 64, tv_nsec: 0 },
     };
     loop {
-        // It says ECANCELED too if the clock was set since the last time.
+        // The call also fails with ECANCELED if the clock was set since the last time.
         match timerfd_settime(
             timer,
             TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET,
@@ -74,7 +77,7 @@ fn watch(timer: &OwnedFd) {
         ) {
             Ok(_) | Err(rustix::io::Errno::CANCELED) => {}
             Err(error) => {
-                tracing::error!(%error, "nothing tells any more when this machine wakes up");
+                tracing::error!(%error, "this process no longer learns when the machine wakes up");
                 return;
             }
         }
@@ -88,7 +91,7 @@ fn watch(timer: &OwnedFd) {
 }
 
 fn tell() {
-    // A listener may come to listen itself, so none is called under the lock.
+    // A listener may register another listener, so none is called under the lock.
     let mut listeners = std::mem::take(&mut *LISTENERS.lock());
     listeners.retain(|listener| listener());
     LISTENERS.lock().append(&mut listeners);
@@ -107,7 +110,7 @@ fn jumped() -> Duration {
     Duration::from_nanos(JUMPED.load(std::sync::atomic::Ordering::Acquire))
 }
 
-/// For tests: the machine slept for so long.
+/// For tests: moves the clock forward, as a suspension does.
 #[cfg(feature = "jump")]
 pub fn jump(by: Duration) {
     let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);

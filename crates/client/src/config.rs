@@ -1,4 +1,4 @@
-//! What a session needs to know.
+//! Settings of a session.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::{ClientIdentity, ClientOptions};
 /// Settings of a [`crate::Session`].
 #[derive(Debug)]
 pub struct SessionConfig {
-    /// Where the server is, as far as is known: a session may be told of other places
+    /// Where the server is at first: a session may learn of other addresses
     /// ([`crate::Remote::found_at`]).
     pub endpoint: Endpoint,
-    /// Which server is meant; none: whichever is there.
+    /// The server that must answer there. `None`: any server.
     pub server: Option<ServerId>,
-    /// Who we are.
+    /// The client that attaches.
     pub identity: ClientIdentity,
-    /// Host and program, for people who look at the server.
+    /// Host and program, shown to administrators of the server.
     pub display: String,
-    /// How connections are made, and what is shown there.
+    /// How connections are made, and which tokens they show.
     pub options: ClientOptions,
-    /// How long [`crate::Session::connect`] tries before it gives up; `None`: for ever.
+    /// How long [`crate::Session::connect`] tries before it fails; `None`: for ever.
     pub attach_within: Option<Duration>,
     /// How long one call may take; `None`: for ever, which is right for a file system whose server
     /// comes back.

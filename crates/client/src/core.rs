@@ -1,8 +1,8 @@
-//! The session machine with its tables, and what its outputs ask for.
+//! The session machine with its tables, and the actions that its outputs require.
 //!
-//! Everything in here happens under one lock and does no I/O: frames are queued on their channels
-//! in the order in which the machine puts them out, notices are queued in the same order, and
-//! [`After`] says what is left to do without the lock.
+//! Everything here happens under one lock and does no I/O: frames are queued on their channels in
+//! the order in which the machine puts them out, notices are queued in the same order, and
+//! [`After`] lists the actions that remain to be done without the lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -18,24 +18,24 @@ use crate::channel::FrameChannel;
 use crate::pending::PendingCall;
 use crate::{CallError, Reply};
 
-/// How the session stands.
+/// The state of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SessionPhase {
     /// No session, or its connection is being made again.
     Apart,
     /// Attached.
     Attached,
-    /// The server wants us never again.
+    /// The server refuses this client for good; the reason.
     Refused(String),
     /// Closed by its owner.
     Closed,
 }
 
-/// Whether calls go on after a server's restart.
+/// May calls proceed after a server's restart?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReclaimGate {
     Open,
-    /// Locks and holds are being claimed, for this restart (they are counted).
+    /// Locks and holds are being reclaimed after the restart with this number.
     Reclaiming(u64),
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Notice {
     /// With the [`ClientCore::association`] that it belongs to.
     Break(u64, BreakId, Vec<BreakItem>),
     Renewed(Time),
-    /// The connection is gone.
+    /// The connection is lost.
     Parted,
     LeaseLost,
 }
@@ -56,33 +56,33 @@ pub(crate) struct ClientCore {
     pub channels: Vec<Arc<FrameChannel>>,
     pub phase: SessionPhase,
     pub gate: ReclaimGate,
-    /// A thread claims what was held; it sees by itself when it must do so again.
+    /// A thread reclaims locks and holds; after another restart it does so again by itself.
     pub reclaiming: bool,
-    /// There was a session: its server was right then.
+    /// There was a session, so the address led to the right server.
     pub attached_once: bool,
     restarts: u64,
-    /// Counts sessions and lives of the server: breaks of an earlier one need no acknowledgement,
-    /// and their numbers come again.
+    /// Counts sessions and server instances: breaks of an earlier one need no acknowledgement, and
+    /// their numbers are used again.
     pub association: u64,
     pub notices: VecDeque<Notice>,
-    /// When the machine wants a tick. It says so only when that changes, so the last word counts,
-    /// in the machine's order.
+    /// When the machine needs a tick. The machine reports only changes of it, so the last value is
+    /// valid.
     pub wake_at: Time,
     pub next_call: u64,
     pub next_channel: u64,
-    /// The server's, when it was attached to last.
+    /// The server's, as of the last attachment.
     pub verifier: Option<BootVerifier>,
-    /// Why the last attempt to connect failed, for people.
+    /// Why the last attempt to connect failed, for error messages.
     pub last_error: Option<String>,
     outputs: Vec<ClientOutput>,
 }
 
-/// What is left to do after a step, without the lock.
+/// Actions that remain after a step, to be done without the lock.
 #[derive(Default)]
 pub(crate) struct After {
     /// Channels with new frames.
     pub flush: Vec<Arc<FrameChannel>>,
-    /// Channels to close behind their last frame.
+    /// Channels to close after their last frame.
     pub close: Vec<Arc<FrameChannel>>,
     /// Connections to make.
     pub connect: Vec<(ConnectionRole, Time)>,
@@ -92,7 +92,7 @@ pub(crate) struct After {
     pub notices: bool,
     /// Phase or gate changed.
     pub changed: bool,
-    /// A thread for the reclaim is needed.
+    /// A thread for the reclaim must be started.
     pub reclaim: bool,
 }
 
@@ -118,8 +118,8 @@ impl ClientCore {
         }
     }
 
-    /// Gives the machine one input, which came over `from` if over any, with the descriptor that
-    /// came beside it.
+    /// Gives the machine one input; `from` is the channel over which it came, with the descriptor
+    /// that came beside it.
     pub fn step(
         &mut self,
         now: Time,
@@ -138,7 +138,7 @@ impl ClientCore {
         after
     }
 
-    /// What a new machine puts out.
+    /// Takes the first outputs of a new machine.
     pub fn begin(&mut self, mut outputs: Vec<ClientOutput>) -> After {
         let mut after = After::default();
         self.take_outputs(&mut outputs, None, &mut after);
@@ -147,10 +147,10 @@ impl ClientCore {
 
     fn on_peer_error(&mut self, error: &PeerError, from: Option<ChannelId>, after: &mut After) {
         if self.phase == SessionPhase::Closed {
-            // A frame that was on its way when we closed.
+            // A frame that was in transit when the session was closed.
             tracing::debug!(%error, "after closing");
         } else {
-            tracing::warn!(%error, "the server misbehaved; connecting anew");
+            tracing::warn!(%error, "the server broke the protocol; the client connects again");
         }
         self.last_error = Some(error.to_string());
         if let Some(channel) = from.and_then(|id| self.forget_channel(id)) {
@@ -176,7 +176,7 @@ impl ClientCore {
                     after.connect.push((role, at));
                 }
                 ClientOutput::Send { channel, frame } => {
-                    // A channel that broke meanwhile: its loss is on its way to the machine.
+                    // The channel may have broken; the machine learns of that by a later input.
                     if let Some(channel) = self.channel(channel) {
                         channel.push(frame);
                         if !after.flush.iter().any(|known| known.id == channel.id) {
@@ -237,12 +237,12 @@ impl ClientCore {
         self.channels.iter().rev().find(|channel| channel.role == ConnectionRole::Back).cloned()
     }
 
-    /// Whether the channel is (still) the session's.
+    /// Does the channel (still) belong to the session?
     pub fn knows(&self, id: ChannelId) -> bool {
         self.channel(id).is_some()
     }
 
-    /// Takes a channel out.
+    /// Removes a channel.
     pub fn forget_channel(&mut self, id: ChannelId) -> Option<Arc<FrameChannel>> {
         let at = self.channels.iter().position(|channel| channel.id == id)?;
         Some(self.channels.remove(at))
@@ -266,7 +266,7 @@ impl ClientCore {
 
     fn refuse(&mut self, fault: &Fault, after: &mut After) {
         let why = match fault {
-            Fault::Expired => "a younger life of this client is attached".to_owned(),
+            Fault::Expired => "a later incarnation of this client is attached".to_owned(),
             other => other.to_string(),
         };
         self.become_phase(SessionPhase::Refused(why.clone()), after);
@@ -281,7 +281,7 @@ impl ClientCore {
     }
 
     fn become_phase(&mut self, to: SessionPhase, after: &mut After) {
-        // What was refused or closed stays so.
+        // A refused or closed session stays so.
         if matches!(self.phase, SessionPhase::Closed | SessionPhase::Refused(_)) {
             return;
         }
@@ -302,7 +302,7 @@ fn to_reply(
         Err(CallFailure::Fault(fault)) => Err(CallError::Fault(fault)),
         Err(CallFailure::SessionLost) => Err(CallError::Lost),
         Err(CallFailure::QueueFull) => Err(CallError::Fault(Fault::Busy)),
-        // Credits were taken away meanwhile: nothing of it was sent.
+        // Credits were withdrawn in between: nothing of the chain was sent.
         Err(CallFailure::BadChain) => Err(CallError::Fault(Fault::ChainAborted)),
         Err(CallFailure::Unsendable(error)) => {
             tracing::warn!(%error, "a call breaks a limit of the protocol");
@@ -311,9 +311,9 @@ fn to_reply(
         Err(CallFailure::Unreadable(error)) => {
             tracing::warn!(
                 %error,
-                cause = "the server is newer than this program, or in error",
+                cause = "the server is newer than this program, or faulty",
                 consequence = "the call fails, and whether it was applied is unknown",
-                remedy = "see which versions both have ('rialto status', 'rialto --version')",
+                remedy = "compare the versions of both ('rialto status', 'rialto --version')",
                 "an answer cannot be read"
             );
             Err(CallError::Unreadable)

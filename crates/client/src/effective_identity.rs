@@ -1,29 +1,29 @@
-//! Who a server takes somebody for.
+//! The effective identity that a server uses for a caller.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-/// What a server says of who asks it.
+/// The caller's identity in a server's report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveIdentity {
     ids: Ids,
     level: String,
 }
 
-/// A user and his groups, as mode bits know them.
+/// A user and its groups, for the check of mode bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ids {
     /// The user.
     pub uid: u32,
-    /// His first group.
+    /// The user's primary group.
     pub gid: u32,
-    /// The others.
+    /// The supplementary groups.
     pub groups: Arc<[u32]>,
 }
 
 impl EffectiveIdentity {
-    /// What the report of a server says; `None`: nothing, as older ones.
+    /// From a server's report; `None`: the report has no identity, as that of an older server.
     pub fn of(report: &str) -> Option<EffectiveIdentity> {
         let you = &serde_json::from_str::<Value>(report).ok()?["you"];
         let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
@@ -32,12 +32,13 @@ impl EffectiveIdentity {
         Some(EffectiveIdentity { ids, level: you["level"].as_str()?.to_owned() })
     }
 
-    /// Who he is to mode bits.
+    /// The ids for the check of mode bits.
     pub fn ids(&self) -> &Ids {
         &self.ids
     }
 
-    /// Whether what this machine says counts; of the machine's own superuser, who has no token.
+    /// Does the server accept the user numbers of this machine? Valid for a report to the machine's
+    /// superuser without token.
     pub fn is_trusted(&self) -> bool {
         !matches!(&*self.level, "nobody" | "enrolling")
     }
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_says_who_asks() {
+    fn a_report_has_the_callers_identity() {
         let said = EffectiveIdentity::of(
             r#"{"server":{},"you":{"uid":65534,"gid":7,"groups":[8,9],"level":"nobody"}}"#,
         )
@@ -65,7 +66,7 @@ mod tests {
         let enrolling = r#"{"you":{"uid":65534,"gid":65534,"level":"enrolling"}}"#;
         assert!(
             !EffectiveIdentity::of(enrolling).unwrap().is_trusted(),
-            "a server whose key is not listed is nobody"
+            "a server whose key is not listed is served as nobody"
         );
         for none in ["", "{}", r#"{"you":{"uid":-1,"gid":0,"level":"named"}}"#, r#"{"you":null}"#] {
             assert_eq!(EffectiveIdentity::of(none), None, "{none}");

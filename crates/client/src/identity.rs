@@ -1,6 +1,7 @@
-//! Who a client is: a random number for ever, and a count of its lives, in one small file.
+//! A client's identity: a random number that never changes, and a count of its incarnations, in one
+//! small file.
 //!
-//! The count is on disk before the identity is used, so that no two lives ever have the same
+//! The count is on disk before the identity is used, so that no two incarnations ever have the same
 //! number: servers refuse a lower one than they know (EO-2). The file is locked while the identity
 //! is in use; a second client needs a file of its own.
 
@@ -14,11 +15,11 @@ use types::ClientId;
 /// A client's identity, locked against a second user until it is dropped.
 #[derive(Debug)]
 pub struct ClientIdentity {
-    /// The client.
+    /// The client's number, random and permanent.
     pub client: ClientId,
-    /// Which life of it: rises with each start.
+    /// The client's incarnation: rises with each start.
     pub incarnation: u64,
-    /// Keeps the lock; an identity without a file needs none.
+    /// Holds the lock; an identity without a file needs none.
     _file: Option<File>,
 }
 
@@ -29,21 +30,22 @@ pub enum IdentityError {
     #[error("{} is in use by another client on this machine; give each its own \
         directory", .0.display())]
     InUse(PathBuf),
-    /// The file is none of ours.
+    /// The file is not an identity file.
     #[error("{} is damaged; remove it to become a new client", .0.display())]
     Damaged(PathBuf),
-    /// The disk.
+    /// Reading or writing the file failed.
     #[error("{}: {error}", path.display())]
     Io {
-        /// Which file.
+        /// The identity file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
 }
 
 impl ClientIdentity {
-    /// The identity in the file at `path`, made there if there is none, in its next life.
+    /// The identity in the file at `path`, with the next incarnation. Creates the file if there is
+    /// none.
     ///
     /// # Errors
     /// See [`IdentityError`].
@@ -60,21 +62,21 @@ impl ClientIdentity {
             return Err(IdentityError::InUse(path.to_owned()));
         }
         let mut text = String::new();
-        // Not UTF-8: as damaged as any other text that is not ours.
+        // Text that is not UTF-8 counts as damaged, like any other foreign text.
         let read = file.read_to_string(&mut text);
         if let Err(error) = read
             && error.kind() != std::io::ErrorKind::InvalidData
         {
             return Err(io(error));
         }
-        let (client, lives) = match parse(&text) {
+        let (client, incarnation) = match parse(&text) {
             Some(found) => found,
             None if text.is_empty() && file.metadata().map_err(io)?.len() == 0 => {
                 (ClientId(rand::random()), 0)
             }
             None => return Err(IdentityError::Damaged(path.to_owned())),
         };
-        let incarnation = lives + 1;
+        let incarnation = incarnation + 1;
         // One write of less than a block over the old one: a crash leaves the old count or the new
         // one.
         file.seek(SeekFrom::Start(0)).map_err(io)?;
@@ -84,17 +86,17 @@ impl ClientIdentity {
         Ok(ClientIdentity { client, incarnation, _file: Some(file) })
     }
 
-    /// A given identity, with no file that guards it.
+    /// A given identity, without a file that guards it.
     pub fn with(client: ClientId, incarnation: u64) -> Self {
         ClientIdentity { client, incarnation, _file: None }
     }
 
-    /// The same client in the same life, for a session with one more server.
+    /// The same client and incarnation, for a session with one more server.
     pub fn again(&self) -> Self {
         Self::with(self.client, self.incarnation)
     }
 
-    /// An identity that nobody will ever have again: for programs that leave nothing behind.
+    /// An identity that is never used again: for programs that leave no state behind.
     pub fn fleeting() -> Self {
         Self::with(ClientId(rand::random()), 1)
     }
@@ -110,8 +112,8 @@ fn parse(text: &str) -> Option<(ClientId, u64)> {
         return None;
     }
     let id = u128::from_str_radix(lines.next()?.strip_prefix("id ")?, 16).ok()?;
-    let lives = lines.next()?.strip_prefix("lives ")?.parse().ok()?;
-    Some((ClientId(id), lives))
+    let incarnation = lines.next()?.strip_prefix("lives ")?.parse().ok()?;
+    Some((ClientId(id), incarnation))
 }
 
 fn sync_directory(path: &Path) -> std::io::Result<()> {

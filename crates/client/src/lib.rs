@@ -1,10 +1,10 @@
-//! A session from the application's side: calls go in, answers come out, whatever happens to
-//! connections and servers.
+//! A session from the application's side: it sends calls and returns answers across lost
+//! connections and server restarts.
 //!
-//! [`Remote`] is what `venus` builds on, [`Events`] is what it implements. Anything that can run
-//! `vice` may be a `Remote`: a [`Session`] over sockets, or the service in the same process.
+//! `venus` calls [`Remote`] and implements [`Events`]. Anything that can run `vice` may be a
+//! `Remote`: a [`Session`] over sockets, or the service in the same process.
 
-// Libraries tell through `tracing` and their results.
+// Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod cancel;

@@ -1,5 +1,5 @@
-//! Where volumes are. The cell's database knows; what it does not know, or when it cannot be asked,
-//! the home server is asked itself.
+//! Finding volumes. The client asks the cell database first; if that does not know the volume or
+//! cannot be asked, it asks the home server.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::server_connection::ServerConnection;
 use crate::volume::RemoteVolume;
 use crate::{CallError, Cancel};
 
-/// What names of a group's volumes end with, behind the base name. Source: AFS.
+/// Suffixes of the names of a group's volumes, behind the base name. Source: AFS.
 const READ_ONLY: &[u8] = b".readonly";
 const BACKUP: &[u8] = b".backup";
-/// Snapshots whose names `vos snapshot` made up are on the server of their group.
+/// `vos snapshot` makes up these names; such snapshots are on the server of their group.
 const SNAPSHOT: &[u8] = b".snapshot.";
 
-/// The base name of a group, and what the volume is of it.
+/// The base name of the group, if the name has a suffix.
 fn base(name: &Name) -> Option<Name> {
     let bytes = name.as_bytes();
     let cut = bytes.strip_suffix(READ_ONLY).or_else(|| bytes.strip_suffix(BACKUP)).or_else(|| {
@@ -29,7 +29,7 @@ fn base(name: &Name) -> Option<Name> {
     Name::new(cut.unwrap_or(bytes)).ok()
 }
 
-/// The sites of a volume of the group: where readers are sent, or where it is written.
+/// The sites of a volume of the group: those for readers, or that of the read-write volume.
 pub(crate) fn sites(group: &VolumeGroup, read_only: bool) -> Vec<ServerId> {
     if read_only {
         group.readable_sites().map(|site| site.server).collect()
@@ -39,10 +39,10 @@ pub(crate) fn sites(group: &VolumeGroup, read_only: bool) -> Vec<ServerId> {
 }
 
 impl Cell {
-    /// The volume of this name.
+    /// Finds the volume of this name.
     ///
     /// # Errors
-    /// `NoVolume` if there is none; otherwise as the servers say.
+    /// `NoVolume` if there is none; otherwise the servers' errors.
     pub fn find(
         self: &Arc<Self>,
         name: &Name,
@@ -55,13 +55,13 @@ impl Cell {
         if let Some(group) = group {
             sites = self::sites(&group, name.as_bytes().ends_with(READ_ONLY));
             let epoch = if name.as_bytes().ends_with(READ_ONLY) { group.released_epoch } else { 0 };
-            if let Some((line, info)) = self.nearest(&sites, &which, epoch, cancel) {
-                return Ok(RemoteVolume::new(self, info, line, Some(group)));
+            if let Some((connection, info)) = self.nearest(&sites, &which, epoch, cancel) {
+                return Ok(RemoteVolume::new(self, info, connection, Some(group)));
             }
         }
         match self.home.examine(which, cancel) {
             Ok(info) => Ok(RemoteVolume::new(self, info, Arc::clone(&self.home), None)),
-            // It is known, and none of its servers can be reached.
+            // The volume is known, but none of its servers can be reached.
             Err(CallError::Fault(Fault::NoVolume))
                 if sites.iter().any(|site| !self.is_home(*site)) =>
             {
@@ -71,7 +71,7 @@ impl Cell {
         }
     }
 
-    /// What the database says about the group that has a volume.
+    /// The group of a volume, from the cell database.
     pub(crate) fn group(
         &self,
         volume: WhichVolume,
@@ -100,26 +100,27 @@ impl Cell {
         cancel: Option<&Cancel>,
     ) -> Option<(Arc<ServerConnection>, VolumeInfo)> {
         let reached = servers.iter().filter_map(|server| {
-            let line = self
-                .line(*server, cancel)
+            let connection = self
+                .connection(*server, cancel)
                 .ok()
-                .filter(|line| line.remote.stands() || servers.len() == 1)?;
-            let rank = if servers.len() == 1 { 0 } else { self.rank(*server, &line) };
-            Some((rank, line))
+                .filter(|connection| connection.remote.stands() || servers.len() == 1)?;
+            let rank = if servers.len() == 1 { 0 } else { self.rank(*server, &connection) };
+            Some((rank, connection))
         });
         let mut reached: Vec<(u16, Arc<ServerConnection>)> = reached.collect();
         reached.sort_by_key(|(rank, _)| *rank);
-        reached.into_iter().find_map(|(_, line)| {
-            let info = line.examine(volume.clone(), cancel).ok()?;
-            (info.epoch >= epoch_min && info.state == VolumeState::Online).then_some((line, info))
+        reached.into_iter().find_map(|(_, connection)| {
+            let info = connection.examine(volume.clone(), cancel).ok()?;
+            (info.epoch >= epoch_min && info.state == VolumeState::Online)
+                .then_some((connection, info))
         })
     }
 
-    /// The servers that have the volume, with their partitions' names: those of its sites, the
+    /// The servers that have the volume, with the names of their partitions: its sites, or the
     /// readable ones of a read-only volume.
     ///
     /// # Errors
-    /// `NoVolume` if the database does not know it; why it cannot be asked.
+    /// `NoVolume` if the database does not know it; otherwise why it cannot be asked.
     pub fn places_of(
         &self,
         volume: VolumeId,

@@ -1,15 +1,16 @@
-//! How a client connects, and what it shows there.
+//! How a client connects, and which tokens it shows.
 
 use std::sync::Arc;
 
 use dafs::credentials::Wallet;
 
-/// For every session of a client.
+/// Options of every session of a client.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
     /// How connections are made.
     pub connection: fabric::ConnectionOptions,
-    /// Tokens of those who ask; none: they are only named, which trusted connections alone believe.
+    /// The callers' tokens. `None`: callers are only named, which servers accept from trusted
+    /// connections alone.
     pub wallet: Option<Arc<dyn Wallet>>,
 }
 

@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{CallError, Reply};
 
-/// Shared by the thread that called and whoever receives the answer.
+/// Shared by the thread that called and the one that receives the answer.
 #[derive(Debug, Default)]
 pub(crate) struct PendingCall {
     state: Mutex<State>,
@@ -16,12 +16,12 @@ pub(crate) struct PendingCall {
 #[derive(Debug, Default)]
 struct State {
     result: Option<Result<Reply, CallError>>,
-    /// Look around again: the reader's role may be free, or the call was cancelled.
+    /// The thread must check again: the reader's role may be free, or the call was cancelled.
     nudged: bool,
 }
 
 impl PendingCall {
-    /// The call is over.
+    /// Ends the call with its result.
     pub fn finish(&self, result: Result<Reply, CallError>) {
         let mut state = self.state.lock();
         if state.result.is_none() {
@@ -30,23 +30,23 @@ impl PendingCall {
         self.changed.notify_one();
     }
 
-    /// Wakes the thread so that it looks around.
+    /// Wakes the thread so that it checks again.
     pub fn nudge(&self) {
         self.state.lock().nudged = true;
         self.changed.notify_one();
     }
 
-    /// Whether the call is over.
+    /// Is the call over?
     pub fn is_done(&self) -> bool {
         self.state.lock().result.is_some()
     }
 
-    /// The result, once.
+    /// Takes the result; it is returned once.
     pub fn take(&self) -> Option<Result<Reply, CallError>> {
         self.state.lock().result.take()
     }
 
-    /// Sleeps until there is a result, a nudge, or `until` has come.
+    /// Sleeps until there is a result or a nudge, at most until `until`.
     pub fn sleep(&self, until: Option<Instant>) {
         let mut state = self.state.lock();
         while state.result.is_none() && !std::mem::take(&mut state.nudged) {

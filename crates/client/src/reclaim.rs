@@ -1,4 +1,4 @@
-//! After a server's restart: other calls wait while locks and holds are claimed.
+//! After a server's restart: other calls wait while locks and holds are reclaimed.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::core::ReclaimGate;
 use crate::shared::Shared;
 use crate::{CallError, Cancel, Events, Remote, Reply};
 
-/// Calls that go through while the others wait.
+/// Sends the calls of the reclaim while the others wait.
 struct Reclaim {
     shared: Arc<Shared>,
 }
@@ -31,7 +31,7 @@ impl Remote for Reclaim {
         self.shared.core.lock().verifier
     }
 
-    /// Whoever claims is told of things already.
+    /// The owner of the events is set already.
     fn set_events(&self, _events: Arc<dyn Events>) {}
 
     fn passes_descriptors(&self) -> bool {
@@ -39,16 +39,19 @@ impl Remote for Reclaim {
     }
 }
 
-/// Starts the thread that claims. It goes on by itself if the server restarts once more meanwhile.
+/// Starts the thread that reclaims. It repeats the reclaim if the server restarts again meanwhile.
 pub(crate) fn begin(shared: &Arc<Shared>) {
     let spawned = std::thread::Builder::new().name("dafs-reclaim".into()).spawn({
         let shared = Arc::clone(shared);
         move || claim(&shared)
     });
     if let Err(error) = spawned {
-        // Without claims the server gives up our locks at the end of its grace; calls must not wait
-        // for ever.
-        tracing::error!(%error, "no thread to claim locks with");
+        // Without a reclaim the server drops this client's locks when its grace period ends; calls
+        // must not wait for ever.
+        tracing::error!(
+            %error,
+            "no thread to reclaim locks with; the server drops them when its grace period ends"
+        );
         let mut core = shared.core.lock();
         core.gate = ReclaimGate::Open;
         core.reclaiming = false;
@@ -74,7 +77,7 @@ fn claim(shared: &Arc<Shared>) {
             events.on_server_restarted(&Reclaim { shared: Arc::clone(shared) });
         }
         if let Err(error) = shared.call(&Caller::ROOT, Call::ReclaimDone, None) {
-            tracing::warn!(%error, "the end of the reclaim was not taken");
+            tracing::warn!(%error, "the server did not accept the end of the reclaim");
         }
         let mut core = shared.core.lock();
         if core.gate == ReclaimGate::Reclaiming(restart) {

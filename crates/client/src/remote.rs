@@ -1,5 +1,5 @@
-//! The two halves of a client-server association: what the client asks ([`Remote`]), and what it is
-//! told ([`Events`]).
+//! The two halves of a client-server association: the calls of the client ([`Remote`]), and the
+//! events that reach it ([`Events`]).
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -14,12 +14,12 @@ use crate::Cancel;
 /// [`Answer::Blank`]).
 #[derive(Debug)]
 pub struct Reply {
-    /// What was answered.
+    /// The answer of the service.
     pub answer: Answer,
-    /// The body that the answer speaks of, open for reading.
+    /// The body that the answer names, open for reading.
     pub body: Option<OwnedFd>,
-    /// The boot verifier of the server under which it came: that of the session's last attachment.
-    /// `None`: nobody says.
+    /// The boot verifier of the server that answered: that of the session's last attachment.
+    /// `None`: unknown.
     pub verifier: Option<BootVerifier>,
 }
 
@@ -35,32 +35,32 @@ pub enum CallError {
     /// The service refused.
     #[error("{0}")]
     Fault(#[from] Fault),
-    /// The caller took the call back before it had an effect.
+    /// The caller cancelled the call before it had an effect.
     #[error("cancelled")]
     Cancelled,
     /// No answer within the deadline of the session's configuration. Whether the call was applied
     /// is unknown.
     #[error("no answer within the deadline")]
     TimedOut,
-    /// The session ended (its lease was over) before the reply to a change came. Whether it was
-    /// applied is unknown.
+    /// The session ended (its lease expired) before the reply to a change came. Whether the change
+    /// was applied is unknown.
     #[error("session ended before the reply")]
     Lost,
-    /// The server answered in a way that this program cannot read: it is newer, or in error.
-    /// Whether the call was applied is unknown.
+    /// This program cannot read the server's answer: the server is newer, or faulty. Whether the
+    /// call was applied is unknown.
     #[error("the server's answer cannot be read; it may be newer than this program")]
     Unreadable,
-    /// The session was closed by its owner.
+    /// The owner of the session closed it.
     #[error("session is closed")]
     Closed,
-    /// The server does not want this client: version, identity, or what it says was malformed.
-    /// Trying again is no use.
+    /// The server refuses this client: its version, its identity, or a malformed message. A retry
+    /// is useless.
     #[error("server refuses: {0}")]
     Refused(String),
 }
 
 impl CallError {
-    /// The service's refusal, if it is one.
+    /// The service's refusal, if the error is one.
     pub fn fault(&self) -> Option<Fault> {
         match self {
             CallError::Fault(fault) => Some(*fault),
@@ -74,8 +74,8 @@ impl CallError {
     }
 }
 
-/// A file service that can be called from any number of threads. A call blocks its thread until the
-/// answer is there.
+/// A file service that any number of threads can call. A call blocks its thread until the answer
+/// arrives.
 pub trait Remote: Send + Sync {
     /// Calls, as `caller`. Waits through lost connections and server restarts. After `cancel` fires
     /// the call ends soon: with [`CallError::Cancelled`] if it had no effect, otherwise with its
@@ -90,8 +90,8 @@ pub trait Remote: Send + Sync {
         cancel: Option<&Cancel>,
     ) -> Result<Reply, CallError>;
 
-    /// The same for a question that an acknowledgement of ours waits for: it is not held up by
-    /// calls that may wait for just that.
+    /// As [`Self::call`], for a question that must be answered before this client acknowledges a
+    /// break: calls that may wait for that acknowledgement do not delay it.
     ///
     /// # Errors
     /// As [`Self::call`].
@@ -104,13 +104,13 @@ pub trait Remote: Send + Sync {
         self.call(caller, call, cancel)
     }
 
-    /// Calls in order, in one request: [`Fid::CURRENT`] in a call means the file that the one
-    /// before answered with. After the first failure the rest is [`Fault::ChainAborted`]. One
-    /// result for each call, in order.
+    /// Sends calls in order, in one request: [`Fid::CURRENT`] in a call means the file that the
+    /// call before it answered with. After the first failure the rest is [`Fault::ChainAborted`].
+    /// One result for each call, in order.
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>>;
 
-    /// As [`Remote::chain`], but each result is given to `take` as soon as it is here, with its
-    /// place in the chain.
+    /// As [`Remote::chain`], but gives each result to `take` as soon as it arrives, with its place
+    /// in the chain.
     fn chain_each(
         &self,
         caller: &Caller,
@@ -120,8 +120,8 @@ pub trait Remote: Send + Sync {
         self.chain(caller, calls).into_iter().enumerate().for_each(|(at, result)| take(at, result));
     }
 
-    /// As [`Remote::chain_each`], for questions alone, whose answers are not waited for any more
-    /// once `cancel` has fired.
+    /// As [`Remote::chain_each`], for questions alone; it stops waiting for answers once `cancel`
+    /// has fired.
     fn chain_each_until(
         &self,
         caller: &Caller,
@@ -132,32 +132,31 @@ pub trait Remote: Send + Sync {
         self.chain_each(caller, calls, take);
     }
 
-    /// Who hears of breaks and of the session's fate from now on. Called once, before the first
-    /// call.
+    /// Sets the sink of breaks and of the session's events. Called once, before the first call.
     fn set_events(&self, events: Arc<dyn Events>);
 
-    /// Whether [`Call::OpenBody`] can work here.
+    /// Can [`Call::OpenBody`] work here?
     fn passes_descriptors(&self) -> bool;
 
-    /// Whether the server can be heard now, as far as is known.
+    /// Is the server reachable, as far as the session knows?
     fn stands(&self) -> bool {
         true
     }
 
-    /// The boot verifier of the server as of the last attachment. `None`: nobody says.
+    /// The boot verifier of the server as of the last attachment. `None`: unknown.
     fn boot_verifier(&self) -> Option<BootVerifier> {
         None
     }
 
-    /// Which server it is, and where it may be found too when it is not where it was. From then on
-    /// no other server is taken for it.
+    /// Sets the server's id and further addresses at which to look for it. From then on the session
+    /// accepts no other server.
     fn found_at(&self, _server: ServerId, _addresses: &[SocketAddr]) {}
 
-    /// Ends in good order, if there is something to end: every call fails from now on.
+    /// Detaches, if there is a session: every call fails from now on.
     fn detach(&self) {}
 }
 
-/// A break that is to be acknowledged: that happens when this is dropped, in whatever thread.
+/// A pending break acknowledgement; dropping it, in any thread, sends it.
 pub struct BreakAck {
     held: Vec<Fid>,
     #[allow(clippy::type_complexity)] // it is named here
@@ -170,7 +169,7 @@ impl BreakAck {
         BreakAck { held: Vec::new(), acknowledge: Mutex::new(Some(Box::new(acknowledge))) }
     }
 
-    /// Those of the files that are open here, which the server holds from then on.
+    /// Adds those of the files that are open here; the server holds them from then on.
     pub fn hold(&mut self, fids: impl IntoIterator<Item = Fid>) {
         self.held.extend(fids);
     }
@@ -184,32 +183,31 @@ impl Drop for BreakAck {
     }
 }
 
-/// What a session tells its owner. Each is called from a thread of the session, never from within a
-/// call.
+/// Events of a session. A thread of the session calls each of them, never from within a call.
 pub trait Events: Send + Sync {
-    /// Promises end. The break is acknowledged when `heard` is dropped, and a change elsewhere
-    /// waits for that. Other breaks wait for the return: never wait for the kernel or the server in
-    /// here.
-    fn on_break(&self, items: &[BreakItem], heard: BreakAck);
+    /// Promises end. The break is acknowledged when `ack` is dropped, and a change elsewhere
+    /// waits for that. Other breaks wait until this returns: it must never wait for the kernel or
+    /// the server.
+    fn on_break(&self, items: &[BreakItem], ack: BreakAck);
 
     /// A renewal that was sent at this time ([`crate::clock`]) was answered: the lease runs from
     /// there.
     fn on_renewed(&self, sent_at: Time);
 
-    /// The server cannot be heard any more. Calls go on waiting for it.
+    /// The server is unreachable. Calls go on waiting for it.
     fn on_parted(&self) {}
 
-    /// The lease is over: promises, holds and locks are gone. A new session follows by itself.
+    /// The lease expired: promises, holds and locks are gone. A new session follows by itself.
     fn on_lease_lost(&self);
 
-    /// The server lives a new life and knows no promise of this session any more. Claim holds and
-    /// locks through `reclaim` (other calls wait meanwhile); [`Call::ReclaimDone`] is sent on
+    /// A new server instance runs and has no promise of this session. Reclaim holds and locks
+    /// through `reclaim` (other calls wait meanwhile); the session sends [`Call::ReclaimDone`] on
     /// return.
     fn on_server_restarted(&self, reclaim: &dyn Remote);
 
-    /// The volume is on another server from now on, in another session: no promise, blank or lend
-    /// of the old one holds. Claim holds and locks through `reclaim`, which calls the new one;
-    /// other calls wait meanwhile. The new lease is told on return.
+    /// The volume moved to another server, in another session: promises, preallocated bodies and
+    /// loans of the old one are void. Reclaim holds and locks through `reclaim`, which calls the
+    /// new one; other calls wait meanwhile. On return the session reports the new lease.
     fn on_moved(&self, reclaim: &dyn Remote) {
         self.on_server_restarted(reclaim);
     }

@@ -1,5 +1,5 @@
-//! Read-only volumes leave sites that lag. The server of such a site does not know that it lags;
-//! the cell's database does, and is asked now and then what it was told since.
+//! Clients of read-only volumes leave sites that lag. The server of such a site does not know that
+//! it lags; the cell database does, and the client asks it periodically for changes.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use types::{Answer, CellCall, Changed, Revision};
 use crate::cell::Cell;
 use crate::volume::RemoteVolume;
 
-/// How often. A release is seen at its sites at once; this is for those that missed one.
+/// The interval. Clients of a site learn of its release at once; this is for sites that missed one.
 const EVERY: Duration = Duration::from_secs(30);
-/// Changes that are asked for at once. Of more, everything is looked at.
+/// The most changes that one question asks for. If there are more, every volume is checked.
 const CHANGES_MAX: u32 = 1000;
 
-/// What is watched.
+/// The watched volumes.
 #[derive(Default)]
 pub(crate) struct Watch(Mutex<State>);
 
@@ -23,12 +23,12 @@ pub(crate) struct Watch(Mutex<State>);
 struct State {
     volumes: Vec<Weak<RemoteVolume>>,
     running: bool,
-    /// Everything up to here was looked at.
+    /// Changes up to this revision have been examined.
     seen: Option<Revision>,
 }
 
 impl Cell {
-    /// From now on the volume is looked after.
+    /// Watches the volume from now on.
     pub(crate) fn watch(self: &Arc<Self>, volume: &Weak<RemoteVolume>) {
         let mut state = self.watch.0.lock();
         state.volumes.push(Weak::clone(volume));
@@ -39,19 +39,24 @@ impl Cell {
         let work = move || {
             loop {
                 std::thread::sleep(EVERY);
-                if cell.upgrade().is_none_or(|cell| !cell.goes_on()) {
+                if cell.upgrade().is_none_or(|cell| !cell.check_once()) {
                     return;
                 }
             }
         };
         let started = std::thread::Builder::new().name("cell-watch".into()).spawn(work);
         state.running = started
-            .inspect_err(|error| tracing::error!(%error, "nobody looks for sites that lag"))
+            .inspect_err(|error| {
+                tracing::error!(
+                    %error,
+                    "no thread to check for sites that lag; a client may read an old release"
+                );
+            })
             .is_ok();
     }
 
-    /// Looks around; whether anything is left to be watched.
-    fn goes_on(&self) -> bool {
+    /// Checks once. Is any volume left to watch?
+    fn check_once(&self) -> bool {
         self.look_around();
         let mut state = self.watch.0.lock();
         state.volumes.retain(|volume| volume.strong_count() > 0);
@@ -59,7 +64,7 @@ impl Cell {
         state.running
     }
 
-    /// Asks what changed in the cell, and leaves sites that lag. Done now and then.
+    /// Asks the cell for changes, and leaves sites that lag. Runs periodically.
     pub fn look_around(&self) {
         let (volumes, since) = {
             let state = self.watch.0.lock();
@@ -71,12 +76,12 @@ impl Cell {
         let changes = changes.filter(|changes| since.is_some() && !all(changes));
         for volume in volumes {
             let group = volume.read_write_of_group();
-            let told = |changes: &Vec<(Revision, Changed)>| {
+            let concerned = |changes: &Vec<(Revision, Changed)>| {
                 changes
                     .iter()
                     .any(|(_, changed)| group.is_none_or(|group| *changed == Changed::Group(group)))
             };
-            if changes.as_ref().is_none_or(told) {
+            if changes.as_ref().is_none_or(concerned) {
                 volume.leave_if_it_lags();
             }
         }

@@ -1,12 +1,12 @@
-//! Who receives: of all threads that wait for an answer, one leads and the others follow.
+//! The receiving thread: of all threads that wait for an answer, one leads and the others follow.
 //!
-//! The leader blocks in the receive on the operations connection, feeds what comes to the machine
-//! (which finishes other threads' calls and wakes them), and gives the role back when its own
-//! answer is there, waking one follower for it. So a lone call costs one wake-up, that of its own
-//! thread by the kernel, and no thread of ours stands between.
+//! The leader blocks in the receive on the operations connection, feeds each frame to the machine
+//! (which finishes other threads' calls and wakes them), and gives the role up when its own answer
+//! arrives, waking one follower for it. So a lone call costs one wake-up, that of its own thread by
+//! the kernel, and no thread of the session is involved.
 //!
 //! Roles change under the lock of [`Lead`]: a thread either finds the role free and takes it, or is
-//! in the list of sleepers before anyone can give the role back without seeing it.
+//! in the list of sleepers before another thread can give the role up without seeing it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,12 +26,11 @@ pub(crate) struct Lead {
     pub sleepers: VecDeque<Arc<PendingCall>>,
 }
 
-/// How often a leader with a deadline, or one with unsent bytes, looks around.
+/// How often a leader with a deadline, or one with unsent bytes, checks again.
 const LOOK_AROUND: Duration = Duration::from_millis(50);
 
 impl Shared {
-    /// Takes part until `pending` is done, or `give_up` says so (asked whenever something
-    /// happened).
+    /// Takes part until `pending` is done, or `give_up` returns true (called after each event).
     pub fn take_part(
         self: &Arc<Self>,
         pending: &Arc<PendingCall>,
@@ -49,7 +48,8 @@ impl Shared {
         }
     }
 
-    /// Leads the given channel until it is over or `enough` says so; for a session's own thread.
+    /// Leads the given channel until it is over or `enough` returns true; for a session's own
+    /// thread.
     pub fn lead_until(self: &Arc<Self>, until: Option<Instant>, enough: &dyn Fn() -> bool) -> bool {
         {
             let mut lead = self.lead.lock();
@@ -66,13 +66,12 @@ impl Shared {
         true
     }
 
-    /// The channel to lead, or none: then the thread is among the sleepers.
+    /// The channel to lead. `None`: the thread is now among the sleepers.
     fn take_role(&self, pending: &Arc<PendingCall>) -> Option<Arc<FrameChannel>> {
         let mut lead = self.lead.lock();
         let attached = || {
             let core = self.core.lock();
-            // Until then the connector receives, who does not wait for ever for a server that says
-            // nothing.
+            // Before that the connector receives; it does not wait for ever for a silent server.
             if core.phase == SessionPhase::Attached { core.operations() } else { None }
         };
         if !lead.taken
@@ -99,8 +98,8 @@ impl Shared {
         }
     }
 
-    /// Receives over a channel, and sends what could not be sent before, until it is over or
-    /// `enough` says so.
+    /// Receives over a channel, and sends bytes that could not be sent before, until it is over or
+    /// `enough` returns true.
     pub fn pump(
         self: &Arc<Self>,
         channel: &FrameChannel,
@@ -118,7 +117,7 @@ impl Shared {
                 let ready = channel
                     .connection
                     .wait(want, Some(until.map_or(soon, |until| until.min(soon))));
-                // No memory to poll with: look around.
+                // No memory to poll with: check again.
                 let Ok(ready) = ready else { continue };
                 if blocked && ready.send {
                     channel.flush();

@@ -1,10 +1,10 @@
-//! Where a session looks for its server: where it was found last, then in turn wherever else it may
-//! be.
+//! Where a session looks for its server: first where it was found last, then in turn at its other
+//! addresses.
 //!
-//! A server is known by its id. Once that is known it is said in each hello, so that another server
-//! at an address that ours had refuses instead of taking our sessions for its own. A Unix socket is
-//! a place of this machine alone, with rights of its own (descriptors, who is believed), so such a
-//! session never looks elsewhere.
+//! A server is known by its id. Once the session knows the id it sends it in each hello, so that
+//! another server at such an address refuses instead of taking the sessions of the right one. A
+//! Unix socket is a place of this machine alone, with rights of its own (descriptors, accepted
+//! credentials), so such a session never looks elsewhere.
 
 use std::net::SocketAddr;
 
@@ -15,9 +15,9 @@ use crate::SessionConfig;
 
 pub(crate) struct ServerAddresses {
     server: Option<ServerId>,
-    /// The one that is tried next comes first; never empty.
+    /// The next place to try comes first; never empty.
     all: Vec<Endpoint>,
-    /// What we were pointed to: that may be a name, which means other addresses at other times.
+    /// The configured place: it may be a name, which can resolve to other addresses later.
     first: Endpoint,
 }
 
@@ -30,19 +30,19 @@ impl ServerAddresses {
         }
     }
 
-    /// Where to connect, and who must be there.
+    /// Where to connect, and which server must answer.
     pub fn current(&self) -> (Endpoint, Option<ServerId>) {
         (self.all.first().unwrap_or(&self.first).clone(), self.server)
     }
 
-    /// It is not there: the next one is tried.
+    /// The server is not there: the next place is tried.
     pub fn failed(&mut self, place: &Endpoint) {
         if self.all.first() == Some(place) {
             self.all.rotate_left(1);
         }
     }
 
-    /// Where the cell says that it is. What it said before and says no more is forgotten.
+    /// Takes the addresses in the cell database; forgets those that it no longer has.
     pub fn learn(&mut self, server: ServerId, addresses: &[SocketAddr]) {
         self.server = Some(server);
         if matches!(self.first, Endpoint::Unix(_)) || addresses.is_empty() {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn all_places_are_tried_in_turn_and_what_is_not_said_any_more_is_forgotten() {
+    fn all_places_are_tried_in_turn_and_withdrawn_ones_forgotten() {
         let mut places =
             ServerAddresses::new(&SessionConfig::new(tcp(1), ClientIdentity::fleeting()));
         let next = |places: &mut ServerAddresses| {
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(
             [(); 3].map(|()| next(&mut places)),
             [tcp(1), tcp(4), tcp(1)],
-            "it is current no more"
+            "its current place was withdrawn"
         );
     }
 

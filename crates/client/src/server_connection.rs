@@ -1,11 +1,12 @@
-//! One session, and all the volumes whose cache managers hear of it.
+//! One session, and all the volumes whose cache managers get its events.
 //!
-//! A server that is not heard for [`TIMEOUT`] counts as *gone*: who can ask another one then does.
-//! The session itself goes on trying, and volumes that are nowhere else wait for it.
+//! A server that is unreachable for [`TIMEOUT`] counts as *gone*: calls that another server can
+//! answer then go there. The session itself goes on trying, and volumes without another site wait
+//! for it.
 //!
-//! A break goes to those whose volumes it names, each with its own part, and is acknowledged once:
-//! when the last of them has dropped what it was given. Renewals, losses and restarts go to all.
-//! After a restart they claim one after the other, and the session says once that all is claimed.
+//! A break goes to the volumes that it names, each with its own part, and is acknowledged once:
+//! when the last of them has dropped its part. Renewals, losses and restarts go to all. After a
+//! restart the volumes reclaim one after the other, and the session sends one end of the reclaim.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -19,36 +20,36 @@ use types::{
 
 use crate::{BreakAck, CallError, Cancel, Cell, Events, Remote};
 
-/// How long a server may be away before others are asked what they know too: one that is killed and
+/// How long a server may be unreachable before the client asks others: a server that is killed and
 /// starts again is back by then.
 const TIMEOUT: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Between two questions where a server is that is gone.
+/// The interval between two questions for the address of a server that is gone.
 const LOOK_FOR: Duration = Duration::from_secs(1);
 
 /// A session with a server.
 pub(crate) struct ServerConnection {
-    /// Which one; not known of a server that says nothing about it.
+    /// The server's id; unset if the server does not report it.
     pub server: OnceLock<ServerId>,
     pub remote: Arc<dyn Remote>,
-    pub ears: Arc<EventFanout>,
+    pub sinks: Arc<EventFanout>,
     /// Fires when the server is gone.
     gone: Mutex<Cancel>,
-    /// The shortest that was seen when the session began.
+    /// The shortest time that was measured when the session began.
     round_trip: OnceLock<Duration>,
     cell: Weak<Cell>,
 }
 
 impl ServerConnection {
-    /// Hears of the session from now on.
+    /// Registers as the sink of the session's events.
     pub fn new(remote: Arc<dyn Remote>, cell: &Weak<Cell>) -> Arc<ServerConnection> {
-        let (server, ears, gone, round_trip) = Default::default();
-        let line =
-            ServerConnection { server, remote, ears, gone, round_trip, cell: Weak::clone(cell) };
-        let line = Arc::new(line);
-        let _ = line.ears.line.set(Arc::downgrade(&line));
-        line.remote.set_events(Arc::clone(&line.ears) as _);
-        line
+        let (server, sinks, gone, round_trip) = Default::default();
+        let connection =
+            ServerConnection { server, remote, sinks, gone, round_trip, cell: Weak::clone(cell) };
+        let connection = Arc::new(connection);
+        let _ = connection.sinks.connection.set(Arc::downgrade(&connection));
+        connection.remote.set_events(Arc::clone(&connection.sinks) as _);
+        connection
     }
 
     /// Fires when the server is gone; has fired if it is.
@@ -62,6 +63,9 @@ impl ServerConnection {
 
     /// A question that ends with [`CallError::Cancelled`] when the server is gone, and when
     /// `cancel` fires.
+    ///
+    /// # Errors
+    /// As [`Remote::call`].
     pub fn ask(&self, call: Call, cancel: Option<&Cancel>) -> Result<Answer, CallError> {
         let either = Cancel::new();
         let _listening = [Some(&self.gone()), cancel].map(|one| {
@@ -71,14 +75,17 @@ impl ServerConnection {
         self.remote.call(&Caller::ROOT, call, Some(&either)).map(|reply| reply.answer)
     }
 
-    /// What the server says about a volume.
+    /// The server's record of a volume.
+    ///
+    /// # Errors
+    /// `NoVolume` if the server does not have it; otherwise as [`Remote::call`].
     pub fn examine(
         &self,
         volume: WhichVolume,
         cancel: Option<&Cancel>,
     ) -> Result<VolumeInfo, CallError> {
         match self.ask(Call::Volume(VolumeCall::Examine { volume }), cancel)? {
-            // The others of its group are behind it.
+            // The other volumes of its group follow.
             Answer::Volumes { volumes, .. } => {
                 volumes.into_iter().next().ok_or(CallError::Fault(Fault::NoVolume))
             }
@@ -86,33 +93,33 @@ impl ServerConnection {
         }
     }
 
-    /// How far the server is; measured once.
+    /// The round-trip time to the server; measured once.
     pub fn round_trip(&self) -> Duration {
         const TRIES: u32 = 3;
         let try_once = |_| {
             let asked = Instant::now();
-            // Whatever it says to that.
+            // Any answer will do.
             let _ = self.ask(Call::Cell(CellCall::Me), None);
             asked.elapsed()
         };
         *self.round_trip.get_or_init(|| (0..TRIES).map(try_once).min().unwrap_or_default())
     }
 
-    /// In a thread of its own, when the session lost its connection.
+    /// Runs in its own thread when the session has lost its connection.
     fn wait_for_server(&self) {
         let end = Instant::now() + TIMEOUT;
         while !self.remote.stands() {
             if Instant::now() >= end {
-                tracing::warn!("a server is not heard any more");
+                tracing::warn!("a server is unreachable; calls that others can answer go there");
                 self.gone.lock().clone().cancel();
-                return self.look_for_server();
+                return self.find_server();
             }
             std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// It may come back elsewhere, and then the cell is told where.
-    fn look_for_server(&self) {
+    /// The server may have restarted at another address, which the cell database then has.
+    fn find_server(&self) {
         let Some(server) = self.server.get() else { return };
         while !self.remote.stands() {
             let Some(cell) = self.cell.upgrade().filter(|cell| cell.has_others()) else { return };
@@ -124,43 +131,43 @@ impl ServerConnection {
     }
 }
 
-/// What a session tells, told on.
+/// Passes the events of a session to its volumes.
 #[derive(Default)]
 pub(crate) struct EventFanout {
     state: Mutex<State>,
-    line: OnceLock<Weak<ServerConnection>>,
+    connection: OnceLock<Weak<ServerConnection>>,
 }
 
 #[derive(Default)]
 struct State {
     volumes: Vec<(VolumeId, Weak<dyn Events>)>,
-    /// When the renewal was sent that the lease runs from.
+    /// When the renewal was sent from which the lease runs.
     renewed: Option<Time>,
 }
 
 impl EventFanout {
-    /// One more; the lease that runs already is told at once.
+    /// Adds a volume; it learns of the running lease at once.
     pub fn join(&self, volume: VolumeId, events: &Arc<dyn Events>) {
         let mut state = self.state.lock();
-        state.volumes.retain(|(_, ear)| ear.strong_count() > 0);
+        state.volumes.retain(|(_, sink)| sink.strong_count() > 0);
         state.volumes.push((volume, Arc::downgrade(events)));
-        // Under the lock, so that no later renewal is told before.
+        // Under the lock, so that no later renewal is reported before this one.
         if let Some(sent_at) = state.renewed {
             events.on_renewed(sent_at);
         }
     }
 
-    /// It hears no more.
+    /// Removes a volume's sink.
     pub fn leave(&self, events: &Arc<dyn Events>) {
         self.state
             .lock()
             .volumes
-            .retain(|(_, ear)| !std::ptr::addr_eq(ear.as_ptr(), Arc::as_ptr(events)));
+            .retain(|(_, sink)| !std::ptr::addr_eq(sink.as_ptr(), Arc::as_ptr(events)));
     }
 
-    /// No lock is held while they are told: that may take time.
+    /// No lock is held while the sinks run: that may take time.
     fn all(&self) -> Vec<Arc<dyn Events>> {
-        self.state.lock().volumes.iter().filter_map(|(_, ear)| ear.upgrade()).collect()
+        self.state.lock().volumes.iter().filter_map(|(_, sink)| sink.upgrade()).collect()
     }
 
     fn of(&self, volume: VolumeId) -> Vec<Arc<dyn Events>> {
@@ -169,19 +176,19 @@ impl EventFanout {
             .volumes
             .iter()
             .filter(|(its, _)| *its == volume)
-            .filter_map(|(_, ear)| ear.upgrade())
+            .filter_map(|(_, sink)| sink.upgrade())
             .collect()
     }
 
-    fn tell(&self, volume: VolumeId, items: &[BreakItem], heard: BreakAck) {
-        let mut ears = self.of(volume);
-        match (ears.pop(), ears.is_empty()) {
-            // Nobody caches any of it.
-            (None, _) => drop(heard),
-            (Some(only), true) => only.on_break(items, heard),
+    fn break_volume(&self, volume: VolumeId, items: &[BreakItem], ack: BreakAck) {
+        let mut sinks = self.of(volume);
+        match (sinks.pop(), sinks.is_empty()) {
+            // No volume caches any of it.
+            (None, _) => drop(ack),
+            (Some(only), true) => only.on_break(items, ack),
             (Some(last), false) => {
-                let parts = Parts::of(heard);
-                ears.iter().for_each(|ear| ear.on_break(items, parts.part()));
+                let parts = Parts::of(ack);
+                sinks.iter().for_each(|sink| sink.on_break(items, parts.part()));
                 last.on_break(items, parts.part());
             }
         }
@@ -189,54 +196,54 @@ impl EventFanout {
 }
 
 impl Events for EventFanout {
-    fn on_break(&self, items: &[BreakItem], heard: BreakAck) {
+    fn on_break(&self, items: &[BreakItem], ack: BreakAck) {
         let Some(first) = items.first().map(|item| item.fid.volume) else { return };
         if items.iter().all(|item| item.fid.volume == first) {
-            return self.tell(first, items, heard);
+            return self.break_volume(first, items, ack);
         }
         let mut volumes: BTreeMap<VolumeId, Vec<BreakItem>> = BTreeMap::new();
         items
             .iter()
             .for_each(|item| volumes.entry(item.fid.volume).or_default().push(item.clone()));
-        let parts = Parts::of(heard);
-        volumes.iter().for_each(|(volume, items)| self.tell(*volume, items, parts.part()));
+        let parts = Parts::of(ack);
+        volumes.iter().for_each(|(volume, items)| self.break_volume(*volume, items, parts.part()));
     }
 
     fn on_renewed(&self, sent_at: Time) {
-        let ears = {
+        let sinks = {
             let mut state = self.state.lock();
             state.renewed = Some(sent_at);
-            state.volumes.iter().filter_map(|(_, ear)| ear.upgrade()).collect::<Vec<_>>()
+            state.volumes.iter().filter_map(|(_, sink)| sink.upgrade()).collect::<Vec<_>>()
         };
-        ears.iter().for_each(|ear| ear.on_renewed(sent_at));
+        sinks.iter().for_each(|sink| sink.on_renewed(sent_at));
     }
 
     fn on_parted(&self) {
-        let Some(line) = self.line.get().and_then(Weak::upgrade) else { return };
+        let Some(connection) = self.connection.get().and_then(Weak::upgrade) else { return };
         let waiting = std::thread::Builder::new()
             .name("cell-parted".into())
-            .spawn(move || line.wait_for_server());
+            .spawn(move || connection.wait_for_server());
         if let Err(error) = waiting {
-            tracing::error!(%error, "nobody finds out whether a server is gone");
+            tracing::error!(%error, "no thread to find out whether a server is gone");
         }
     }
 
     fn on_lease_lost(&self) {
         self.state.lock().renewed = None;
-        self.all().iter().for_each(|ear| ear.on_lease_lost());
+        self.all().iter().for_each(|sink| sink.on_lease_lost());
     }
 
     fn on_server_restarted(&self, reclaim: &dyn Remote) {
-        self.all().iter().for_each(|ear| ear.on_server_restarted(reclaim));
+        self.all().iter().for_each(|sink| sink.on_server_restarted(reclaim));
     }
 }
 
-/// One acknowledgement, shared by several.
+/// One acknowledgement, shared by several volumes.
 struct Parts(Arc<Mutex<BreakAck>>);
 
 impl Parts {
-    fn of(heard: BreakAck) -> Parts {
-        Parts(Arc::new(Mutex::new(heard)))
+    fn of(ack: BreakAck) -> Parts {
+        Parts(Arc::new(Mutex::new(ack)))
     }
 
     fn part(&self) -> BreakAck {
@@ -251,27 +258,27 @@ mod tests {
 
     use super::*;
 
-    /// Writes down what it hears, and keeps what is to be acknowledged.
+    /// Records the events, and retains the acknowledgements.
     #[derive(Default)]
-    struct Ear {
+    struct RecordingSink {
         items: Mutex<Vec<BreakItem>>,
-        heard: Mutex<Vec<BreakAck>>,
-        said: Mutex<Vec<String>>,
+        ack: Mutex<Vec<BreakAck>>,
+        log: Mutex<Vec<String>>,
     }
 
-    impl Events for Ear {
-        fn on_break(&self, items: &[BreakItem], mut heard: BreakAck) {
+    impl Events for RecordingSink {
+        fn on_break(&self, items: &[BreakItem], mut ack: BreakAck) {
             self.items.lock().extend_from_slice(items);
-            heard.hold(items.iter().map(|item| item.fid));
-            self.heard.lock().push(heard);
+            ack.hold(items.iter().map(|item| item.fid));
+            self.ack.lock().push(ack);
         }
 
         fn on_renewed(&self, sent_at: Time) {
-            self.said.lock().push(format!("{sent_at:?}"));
+            self.log.lock().push(format!("{sent_at:?}"));
         }
 
         fn on_lease_lost(&self) {
-            self.said.lock().push("lost".to_owned());
+            self.log.lock().push("lost".to_owned());
         }
 
         fn on_server_restarted(&self, _: &dyn Remote) {}
@@ -281,40 +288,40 @@ mod tests {
         BreakItem { fid: Fid::new(volume, vnode, 1), reason: BreakReason::Data, name: None }
     }
 
-    /// An ear for each of these volumes, and what is acknowledged.
-    fn ears(volumes: &[u64]) -> (EventFanout, Vec<Arc<Ear>>) {
-        let ears = EventFanout::default();
-        let all: Vec<Arc<Ear>> = volumes.iter().map(|_| Arc::default()).collect();
-        for (volume, ear) in volumes.iter().zip(&all) {
-            ears.join(VolumeId(*volume), &(Arc::clone(ear) as Arc<dyn Events>));
+    /// A sink for each of these volumes, and the acknowledged files.
+    fn sinks(volumes: &[u64]) -> (EventFanout, Vec<Arc<RecordingSink>>) {
+        let sinks = EventFanout::default();
+        let all: Vec<Arc<RecordingSink>> = volumes.iter().map(|_| Arc::default()).collect();
+        for (volume, sink) in volumes.iter().zip(&all) {
+            sinks.join(VolumeId(*volume), &(Arc::clone(sink) as Arc<dyn Events>));
         }
-        (ears, all)
+        (sinks, all)
     }
 
     fn acknowledged() -> (Arc<Mutex<Vec<Fid>>>, BreakAck) {
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let (there, count) = (Arc::clone(&said), Arc::new(Mutex::new(0)));
-        let heard = BreakAck::new(move |held| {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (there, count) = (Arc::clone(&log), Arc::new(Mutex::new(0)));
+        let ack = BreakAck::new(move |held| {
             *count.lock() += 1;
             assert_eq!(*count.lock(), 1, "acknowledged once");
             *there.lock() = held;
             there.lock().push(Fid::CURRENT);
         });
-        (said, heard)
+        (log, ack)
     }
 
     #[test]
-    fn a_break_goes_to_its_volumes_and_is_acknowledged_when_all_of_them_are_through() {
-        let (ears, all) = ears(&[7, 8, 9]);
-        let (said, heard) = acknowledged();
-        ears.on_break(&[item(7, 2), item(8, 2), item(7, 4), item(99, 2)], heard);
+    fn a_break_is_acknowledged_when_all_its_volumes_are_through() {
+        let (sinks, all) = sinks(&[7, 8, 9]);
+        let (log, ack) = acknowledged();
+        sinks.on_break(&[item(7, 2), item(8, 2), item(7, 4), item(99, 2)], ack);
         assert_eq!(*all[0].items.lock(), [item(7, 2), item(7, 4)]);
         assert_eq!(*all[1].items.lock(), [item(8, 2)]);
         assert!(all[2].items.lock().is_empty());
-        all[0].heard.lock().clear();
-        assert!(said.lock().is_empty(), "the other one has not heard yet");
-        all[1].heard.lock().clear();
-        let mut held = said.lock().clone();
+        all[0].ack.lock().clear();
+        assert!(log.lock().is_empty(), "the other volume is not through yet");
+        all[1].ack.lock().clear();
+        let mut held = log.lock().clone();
         assert_eq!(held.pop(), Some(Fid::CURRENT));
         held.sort_unstable();
         assert_eq!(held, [Fid::new(7, 2, 1), Fid::new(7, 4, 1), Fid::new(8, 2, 1)]);
@@ -322,29 +329,29 @@ mod tests {
 
     #[test]
     fn what_nobody_caches_is_acknowledged_at_once() {
-        let (ears, mut all) = ears(&[7]);
+        let (sinks, mut all) = sinks(&[7]);
         for items in [&[item(8, 2)][..], &[item(8, 2), item(9, 2)], &[]] {
-            let (said, heard) = acknowledged();
-            ears.on_break(items, heard);
-            assert_eq!(*said.lock(), [Fid::CURRENT]);
+            let (log, ack) = acknowledged();
+            sinks.on_break(items, ack);
+            assert_eq!(*log.lock(), [Fid::CURRENT]);
         }
         all.clear();
-        let (said, heard) = acknowledged();
-        ears.on_break(&[item(7, 2)], heard);
-        assert_eq!(*said.lock(), [Fid::CURRENT], "its cache is gone");
+        let (log, ack) = acknowledged();
+        sinks.on_break(&[item(7, 2)], ack);
+        assert_eq!(*log.lock(), [Fid::CURRENT], "its cache is gone");
     }
 
     #[test]
-    fn who_comes_later_hears_of_the_lease_that_runs_and_of_no_lost_one() {
-        let (ears, all) = ears(&[7]);
-        ears.on_renewed(Time::ZERO);
-        let late = Arc::new(Ear::default());
-        ears.join(VolumeId(8), &(Arc::clone(&late) as Arc<dyn Events>));
-        assert_eq!(*late.said.lock(), *all[0].said.lock());
-        ears.on_lease_lost();
-        let later = Arc::new(Ear::default());
-        ears.join(VolumeId(9), &(Arc::clone(&later) as Arc<dyn Events>));
-        assert!(later.said.lock().is_empty());
-        assert_eq!(late.said.lock().last().unwrap(), "lost");
+    fn a_late_volume_learns_of_a_running_lease_and_of_no_lost_one() {
+        let (sinks, all) = sinks(&[7]);
+        sinks.on_renewed(Time::ZERO);
+        let late = Arc::new(RecordingSink::default());
+        sinks.join(VolumeId(8), &(Arc::clone(&late) as Arc<dyn Events>));
+        assert_eq!(*late.log.lock(), *all[0].log.lock());
+        sinks.on_lease_lost();
+        let later = Arc::new(RecordingSink::default());
+        sinks.join(VolumeId(9), &(Arc::clone(&later) as Arc<dyn Events>));
+        assert!(later.log.lock().is_empty());
+        assert_eq!(late.log.lock().last().unwrap(), "lost");
     }
 }

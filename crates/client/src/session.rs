@@ -1,4 +1,4 @@
-//! A session over sockets. See the head of `reader` for how answers find their threads.
+//! A session over sockets. The head of `reply_reader` describes how answers reach their threads.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::shared::{On, Shared};
 use crate::unpack::Wanted;
 use crate::{CallError, Cancel, Events, Remote, Reply, SessionConfig, clock, threads};
 
-/// Calls that may wait for a credit. Threads that call are fewer by far.
+/// Calls that may wait for a credit. Far fewer threads call.
 const QUEUE_MAX: usize = 16 << 10;
-/// How long closing waits for the detach to get out.
+/// How long closing waits until the detach is sent.
 const DETACH_WITHIN: Duration = Duration::from_millis(500);
 
 /// A client's session with one server. Dropping it detaches: locks and holds end.
@@ -31,8 +31,8 @@ impl Session {
     /// Attaches to the server.
     ///
     /// # Errors
-    /// [`CallError::Refused`] with the reason: the server does not want us, or nothing that speaks
-    /// the protocol was reached within [`SessionConfig::attach_within`].
+    /// [`CallError::Refused`] with the reason: the server refuses this client, or no Rialto server
+    /// was reached within [`SessionConfig::attach_within`].
     pub fn connect(config: SessionConfig) -> Result<Session, CallError> {
         let machine_config = ClientConfig {
             client: config.identity.client,
@@ -93,13 +93,14 @@ impl Session {
         }
     }
 
-    /// Whether the server knows parts of volumes with packed bodies.
+    /// Does the server support parts of volumes with packed bodies?
     pub fn takes_packed(&self) -> bool {
         self.shared.features.lock().has(dafs::Features::PACKED)
     }
 
-    /// Ends in good order, whoever else refers to it: the server knows at once, so that nobody
-    /// waits for the rest of the lease. Every call fails from now on. Doing it again does nothing.
+    /// Detaches, even if others refer to the session: the server knows at once, so that no other
+    /// client waits for the rest of the lease. Every call fails from now on. Repeating it does
+    /// nothing.
     pub fn detach(&self) {
         self.shared.step(ClientInput::Detach, On::Own);
         let until = Instant::now() + DETACH_WITHIN;
@@ -111,7 +112,7 @@ impl Session {
         self.shared.close_all(&CallError::Closed);
     }
 
-    /// Ends without a word, as a process does that is killed: the server finds out by itself.
+    /// Ends without a message, as a killed process does: the server must detect it.
     pub fn vanish(mut self) {
         self.shared.close_all(&CallError::Closed);
         self.join();
@@ -150,7 +151,7 @@ impl Remote for Session {
         call: Call,
         cancel: Option<&Cancel>,
     ) -> Result<Reply, CallError> {
-        if matches!(call, Call::Auth { .. }) && self.shared.is_overheard() {
+        if matches!(call, Call::Auth { .. }) && self.shared.is_clear_text() {
             return Err(CallError::Fault(Fault::Unsupported));
         }
         self.shared.pass_gate(cancel)?;
@@ -168,7 +169,7 @@ impl Remote for Session {
     }
 
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
-        // Delegated changes are a part of what is claimed after a restart.
+        // Delegated changes are a part of the reclaim after a restart.
         let claims = matches!(calls.first(), Some(Call::Delegated { .. }));
         match if claims { Ok(()) } else { self.shared.pass_gate(None) } {
             Ok(()) => self.shared.chain(caller, calls),
@@ -232,7 +233,7 @@ impl Remote for Session {
 }
 
 impl Shared {
-    /// Waits while locks are claimed after a restart of the server.
+    /// Waits while locks are reclaimed after a restart of the server.
     fn pass_gate(self: &Arc<Self>, cancel: Option<&Cancel>) -> Result<(), CallError> {
         if self.core.lock().gate == ReclaimGate::Open {
             return Ok(());
@@ -254,7 +255,10 @@ impl Shared {
         Ok(())
     }
 
-    /// One call. A question that the end of a session cut off is asked again in the next one.
+    /// One call. A question that the end of a session interrupted is asked again in the next one.
+    ///
+    /// # Errors
+    /// As [`Remote::call`].
     pub fn call(
         self: &Arc<Self>,
         caller: &Caller,
@@ -271,7 +275,7 @@ impl Shared {
         cancel: Option<&Cancel>,
         urgent: bool,
     ) -> Result<Reply, CallError> {
-        // One deadline for all attempts: a server that ends every session must not keep the caller
+        // One deadline for all attempts: a server that ends every session must not block the caller
         // for ever.
         let until = self.deadline();
         if !call.leaves_nothing() {
@@ -288,7 +292,7 @@ impl Shared {
         }
     }
 
-    /// Of a call that begins now.
+    /// The deadline of a call that begins now.
     fn deadline(&self) -> Option<Instant> {
         self.config.call_within.map(|within| Instant::now() + within)
     }
@@ -316,16 +320,16 @@ impl Shared {
             return wanted.unpack(self.wait(&pending, id, harmless, until, &|| false));
         };
         let (canceller, nudged) = (Arc::clone(self), Arc::clone(&pending));
-        let told = AtomicU64::new(0);
+        let sent = AtomicU64::new(0);
         let _listening = cancel.on_cancel(move || {
-            if told.fetch_add(1, Ordering::SeqCst) == 0 {
+            if sent.fetch_add(1, Ordering::SeqCst) == 0 {
                 canceller.step(ClientInput::Cancel(id), On::Caller);
                 nudged.nudge();
             }
         });
-        // With a server that answers, the end of a change or a lock comes from there. Without one
-        // nobody waits for its return, and for the answer to a question nobody waits in any case: a
-        // server that hangs must not keep killed processes.
+        // With a reachable server, the server ends a cancelled change or lock. Without one the
+        // caller does not wait for its return, and it never waits for the answer to a question: a
+        // server that hangs must not block killed processes.
         let give_up = || {
             cancel.is_cancelled() && (harmless || self.core.lock().phase != SessionPhase::Attached)
         };
@@ -344,7 +348,7 @@ impl Shared {
         if let Some(result) = pending.take() {
             return result;
         }
-        // Nobody waits for the answer any more; the machine gets it over with by itself.
+        // No thread waits for the answer any more; the machine completes the call alone.
         let mut core = self.core.lock();
         core.calls.remove(&id);
         drop(core);
@@ -358,7 +362,7 @@ impl Shared {
         Err(if harmless { CallError::Cancelled } else { CallError::Lost })
     }
 
-    /// Calls in one request, or in several where there are too many of them.
+    /// Sends calls in one request, or in several if there are too many.
     pub fn chain(
         self: &Arc<Self>,
         caller: &Caller,
@@ -385,7 +389,7 @@ impl Shared {
                 (at..next)
                     .for_each(|at| take(at, Err(CallError::Fault(types::Fault::ChainAborted))));
             } else {
-                // Only the beginning of a piece can mean a file of the piece before.
+                // Only the first calls of a piece can mean a file of the piece before.
                 link.put_in(&mut piece);
                 self.chain_once(caller, piece, cancel, &mut |within, answer| {
                     link.follow(&answer);
@@ -404,7 +408,7 @@ impl Shared {
         }
     }
 
-    /// Calls in one request. Each result is taken as soon as it is here.
+    /// Sends calls in one request. Passes on each result as soon as it arrives.
     fn chain_once(
         self: &Arc<Self>,
         caller: &Caller,
@@ -440,8 +444,8 @@ impl Shared {
         }
     }
 
-    /// Anybody may read what goes over the connection: no password does.
-    fn is_overheard(&self) -> bool {
+    /// Can others read the connection? Then no password may go over it.
+    fn is_clear_text(&self) -> bool {
         matches!(self.config.endpoint, fabric::Endpoint::Tcp(_))
             && self.config.options.connection.tls.is_none()
     }
@@ -451,7 +455,7 @@ impl Shared {
     }
 }
 
-/// What one piece of a chain leaves to the next.
+/// The state that one piece of a chain passes to the next.
 #[derive(Default)]
 pub(crate) struct ChainLink {
     current: Option<Fid>,
@@ -466,7 +470,7 @@ impl ChainLink {
         }
     }
 
-    /// Puts the current file in, up to the first call whose answer names another one.
+    /// Inserts the current file, up to the first call whose answer names another one.
     pub fn put_in(&self, piece: &mut [Call]) {
         let Some(current) = self.current else { return };
         for call in piece {

@@ -1,4 +1,4 @@
-//! What the threads of a session share, and how an input to the machine is followed up.
+//! State that the threads of a session share, and the actions after an input to the machine.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -17,8 +17,7 @@ use crate::reply_reader::Lead;
 use crate::server_addresses::ServerAddresses;
 use crate::{BreakAck, Events, SessionConfig, clock, reclaim};
 
-/// How long a thread that must get a small frame out waits at a time for a server that takes
-/// nothing.
+/// How long a thread that must send a small frame waits at a time for a server that reads nothing.
 const PUSH_MOMENT: Duration = Duration::from_millis(5);
 
 pub(crate) struct Shared {
@@ -28,19 +27,19 @@ pub(crate) struct Shared {
     pub changed: Condvar,
     pub lead: Mutex<Lead>,
     pub events: Mutex<EventSinks>,
-    /// Held while notices are told, so that they are told in order.
-    telling: Mutex<()>,
+    /// Held while notices are delivered, so that they stay in order.
+    delivering: Mutex<()>,
     pub keeper: Mutex<KeeperState>,
     pub keeper_woken: Condvar,
     pub connector: Mutex<VecDeque<(ConnectionRole, Time)>>,
     pub connector_woken: Condvar,
-    /// What both sides of the newest connection can do.
+    /// The features that both sides of the newest connection support.
     pub features: Mutex<Features>,
     /// Where the server is.
     pub places: Mutex<ServerAddresses>,
 }
 
-/// Who is told, and what one who comes later must still hear.
+/// The sink of events, and the state that a sink needs that is set later.
 #[derive(Default)]
 pub(crate) struct EventSinks {
     pub events: Option<Arc<dyn Events>>,
@@ -48,47 +47,47 @@ pub(crate) struct EventSinks {
 }
 
 pub(crate) struct KeeperState {
-    /// The keeper sleeps until then; while it is awake, for ever.
+    /// The keeper sleeps until then; `NEVER` while it is awake.
     pub asleep_until: Time,
-    /// An earlier time came up: it looks again before it sleeps.
+    /// An earlier time was set: the keeper checks again before it sleeps.
     pub woken: bool,
     pub notices: bool,
     pub closing: bool,
 }
 
-/// Whether a break is acknowledged.
-enum Said {
-    /// It is being told.
-    Telling,
-    /// While it was told.
+/// The state of a break's acknowledgement.
+enum AckState {
+    /// The sink runs; nothing is acknowledged yet.
+    Delivering,
+    /// Acknowledged while the sink ran, with these held files.
     Now(Vec<Fid>),
-    /// Not while it was told: whoever does it sends it.
+    /// Not acknowledged while the sink ran: the thread that does it sends it.
     Later,
 }
 
-/// Which thread follows up.
+/// The thread that does the actions after a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum On {
     /// A thread of the session, which may call [`Events`].
     Own,
-    /// The thread that receives over the back channel. It may too; while it sends, nobody receives
-    /// there.
+    /// The thread that receives over the back channel. It may call [`Events`] too; while it sends,
+    /// no thread receives there.
     Back,
     /// An application's thread, which may not.
     Caller,
-    /// The thread that receives over the operations channel. It may not either; while it sends,
-    /// nobody receives there.
+    /// The thread that receives over the operations channel. It may not either; while it sends, no
+    /// thread receives there.
     Leader,
 }
 
 impl Shared {
-    /// One input to the machine, and all that it leads to.
+    /// Gives the machine one input and does all actions that follow.
     pub fn step(self: &Arc<Self>, input: ClientInput, on: On) {
         let after = self.core.lock().step(clock::now(), input, None, None);
         self.follow_up(after, on);
     }
 
-    /// Everything behind a step. Must be called without the lock.
+    /// Does the actions that a step left. Must be called without the lock.
     pub fn follow_up(self: &Arc<Self>, after: After, on: On) {
         for channel in &after.flush {
             self.flush(channel, on);
@@ -105,7 +104,7 @@ impl Shared {
             self.wake_keeper_at(time);
         }
         if after.changed {
-            // With the lock, so that nobody falls asleep between looking and waiting.
+            // With the lock, so that no thread falls asleep between checking and waiting.
             drop(self.core.lock());
             self.changed.notify_all();
             self.nudge_sleepers();
@@ -132,9 +131,9 @@ impl Shared {
         }
     }
 
-    /// Sends what is queued. If the server takes nothing, pushes on as long as somebody else
-    /// receives: two sides that only send would wait for each other for ever. With nobody
-    /// receiving, our caller is about to, and sends on as it does.
+    /// Sends what is queued. If the server reads nothing, goes on sending as long as another thread
+    /// receives: two sides that only send would wait for each other for ever. If no thread
+    /// receives, the caller is about to, and sends the rest as it does.
     fn flush(&self, channel: &FrameChannel, on: On) {
         let others_receive = || match channel.role {
             ConnectionRole::Back => on != On::Back,
@@ -223,28 +222,28 @@ impl Shared {
         self.follow_up(after, on);
     }
 
-    /// Tells all queued notices, in order.
+    /// Delivers all queued notices, in order.
     pub fn tell(self: &Arc<Self>, on: On) {
-        let _telling = self.telling.lock();
+        let _delivering = self.delivering.lock();
         loop {
             let Some(notice) = self.core.lock().notices.pop_front() else { return };
             let events = {
-                let mut told = self.events.lock();
+                let mut sinks = self.events.lock();
                 if let Notice::Renewed(sent_at) = notice {
-                    told.renewed = Some(sent_at);
+                    sinks.renewed = Some(sent_at);
                 }
-                told.events.clone()
+                sinks.events.clone()
             };
             match notice {
                 Notice::Break(association, id, items) => {
-                    let said = Arc::new(Mutex::new(Said::Telling));
-                    let heard = self.heard(association, id, &said);
+                    let ack_state = Arc::new(Mutex::new(AckState::Delivering));
+                    let break_ack = self.break_ack(association, id, &ack_state);
                     match events {
-                        Some(events) => events.on_break(&items, heard),
-                        None => drop(heard),
+                        Some(events) => events.on_break(&items, break_ack),
+                        None => drop(break_ack),
                     }
-                    let now = std::mem::replace(&mut *said.lock(), Said::Later);
-                    if let Said::Now(held) = now {
+                    let now = std::mem::replace(&mut *ack_state.lock(), AckState::Later);
+                    if let AckState::Now(held) = now {
                         self.acknowledge(association, id, held, on);
                     }
                 }
@@ -267,17 +266,22 @@ impl Shared {
         }
     }
 
-    /// What the hearer of a break is given. Acknowledged before the telling ends, it is for the
-    /// teller to send.
-    fn heard(self: &Arc<Self>, association: u64, id: BreakId, said: &Arc<Mutex<Said>>) -> BreakAck {
-        let (shared, said) = (Arc::clone(self), Arc::clone(said));
+    /// The acknowledgement that the sink of a break gets. If it is dropped before the sink returns,
+    /// the delivering thread sends it.
+    fn break_ack(
+        self: &Arc<Self>,
+        association: u64,
+        id: BreakId,
+        ack_state: &Arc<Mutex<AckState>>,
+    ) -> BreakAck {
+        let (shared, ack_state) = (Arc::clone(self), Arc::clone(ack_state));
         BreakAck::new(move |held| {
-            let mut said = said.lock();
-            if matches!(*said, Said::Telling) {
-                *said = Said::Now(held);
+            let mut ack_state = ack_state.lock();
+            if matches!(*ack_state, AckState::Delivering) {
+                *ack_state = AckState::Now(held);
                 return;
             }
-            drop(said);
+            drop(ack_state);
             shared.acknowledge(association, id, held, On::Caller);
         })
     }
@@ -290,19 +294,19 @@ impl Shared {
         let after = core.step(clock::now(), ClientInput::BreakHandled { id, held }, None, None);
         drop(core);
         match on {
-            // Notices that this leads to are told by the loop that we are in.
+            // The loop that runs here delivers the notices that this causes.
             On::Own | On::Back => self.follow_up(After { notices: false, ..after }, on),
             On::Caller | On::Leader => self.follow_up(after, on),
         }
     }
 
-    /// Who hears of notices from now on. The lease that runs already is told at once.
+    /// Sets the sink of notices. It learns of the running lease at once.
     pub fn set_events(&self, events: &Arc<dyn Events>) {
-        let _telling = self.telling.lock();
-        let mut told = self.events.lock();
-        told.events = Some(Arc::clone(events));
-        let renewed = told.renewed;
-        drop(told);
+        let _delivering = self.delivering.lock();
+        let mut sinks = self.events.lock();
+        sinks.events = Some(Arc::clone(events));
+        let renewed = sinks.renewed;
+        drop(sinks);
         if let Some(sent_at) = renewed {
             events.on_renewed(sent_at);
         }
@@ -315,7 +319,7 @@ impl Shared {
         }
     }
 
-    /// Everybody is to end: the machine is closed.
+    /// Ends all threads: the machine is closed.
     pub fn close_all(&self, why: &crate::CallError) {
         let mut core = self.core.lock();
         core.phase = SessionPhase::Closed;
@@ -334,7 +338,7 @@ impl Shared {
         self.nudge_sleepers();
     }
 
-    /// Whether the session's threads are to end.
+    /// Must the session's threads end?
     pub fn is_closing(&self) -> bool {
         self.keeper.lock().closing
     }
@@ -347,7 +351,7 @@ impl Shared {
             changed: Condvar::new(),
             lead: Mutex::default(),
             events: Mutex::default(),
-            telling: Mutex::new(()),
+            delivering: Mutex::new(()),
             keeper: Mutex::new(KeeperState {
                 asleep_until: Time::NEVER,
                 woken: false,

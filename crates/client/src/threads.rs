@@ -1,5 +1,6 @@
 //! A session's own threads: the *back* thread receives breaks and renewals, the *keeper* ticks the
-//! machine and tells what others may not tell, the *connector* makes connections.
+//! machine and delivers the notices that other threads may not deliver, the *connector* makes
+//! connections.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,16 +15,16 @@ use crate::{CallError, clock};
 
 /// How long a server may take to answer the attach over a fresh connection.
 const ATTACH_WITHIN: Duration = Duration::from_secs(10);
-/// After this the machine has given the connection up.
+/// After this time the machine gives the connection up.
 const ANSWER_WITHIN: Duration = dafs::limits::RENEWAL_TIME;
-/// Ticks are at least so far apart, should the machine ever ask for one in the past.
+/// The shortest time between ticks, should the machine ever ask for one in the past.
 const TICK_PAUSE: Duration = Duration::from_millis(5);
-/// How long the keeper receives before it looks at its clock again.
+/// How long the keeper receives before it checks its clock again.
 const MOMENT: Duration = Duration::from_millis(50);
 
 /// Receives over the back channel as long as there is one. Without one the server sends breaks over
-/// the operations connection, where nobody receives while no call waits: then this thread does, and
-/// for a moment longer, for what was under way.
+/// the operations connection, where no thread receives while no call waits: then this thread does,
+/// and for a moment longer, for frames in transit.
 pub(crate) fn receive_breaks(shared: &Arc<Shared>) {
     let mut was_without = false;
     loop {
@@ -53,17 +54,18 @@ pub(crate) fn receive_breaks(shared: &Arc<Shared>) {
     }
 }
 
-/// Ticks the machine when it asked for it, and tells notices that came up in applications' threads.
+/// Ticks the machine when it asked for it, and delivers notices that arose in applications'
+/// threads.
 ///
-/// A tick may ask the server whether the operations connection lives. While no call waits there,
-/// nobody else would receive the answer: the keeper then takes the reader's role until something
-/// came.
+/// A tick may ask the server whether the operations connection lives. While no call waits there, no
+/// other thread would receive the answer: the keeper then takes the reader's role until a frame
+/// arrives.
 pub(crate) fn keep(shared: &Arc<Shared>) {
     let mut asked: Option<Asked> = None;
     let mut ticked = types::Time::ZERO;
     let mut keeper = shared.keeper.lock();
     while !keeper.closing {
-        // Whoever makes it earlier after this look leaves word in `woken`.
+        // A thread that sets an earlier time after this check also sets `woken`.
         keeper.asleep_until = types::Time::NEVER;
         let due = MutexGuard::unlocked(&mut keeper, || shared.core.lock().wake_at)
             .max(ticked + TICK_PAUSE);
@@ -77,7 +79,7 @@ pub(crate) fn keep(shared: &Arc<Shared>) {
             ticked = now;
             asked = MutexGuard::unlocked(&mut keeper, || tick(shared)).or(asked);
         } else if let Some(question) = asked.take() {
-            asked = MutexGuard::unlocked(&mut keeper, || question.see_answered(shared));
+            asked = MutexGuard::unlocked(&mut keeper, || question.await_answered(shared));
         } else if !keeper.woken {
             keeper.asleep_until = due;
             shared
@@ -98,7 +100,7 @@ fn tick(shared: &Arc<Shared>) -> Option<Asked> {
         .filter(|_| asks)
 }
 
-/// Something was sent over the operations connection that is no call.
+/// A frame other than a call was sent over the operations connection.
 struct Asked {
     channel: Arc<FrameChannel>,
     before: u64,
@@ -106,8 +108,8 @@ struct Asked {
 }
 
 impl Asked {
-    /// Receives for a moment, unless others do. Returns itself if there is still no answer.
-    fn see_answered(self, shared: &Arc<Shared>) -> Option<Asked> {
+    /// Receives for a moment, unless other threads do. Returns itself if there is still no answer.
+    fn await_answered(self, shared: &Arc<Shared>) -> Option<Asked> {
         let answered = || self.channel.frames_received() != self.before;
         let others = !shared.lead_until(Some(Instant::now() + MOMENT), &answered);
         let over = others
@@ -142,7 +144,7 @@ pub(crate) fn connect(shared: &Arc<Shared>) {
                 after.changed = true;
                 shared.follow_up(after, On::Own);
                 if role == ConnectionRole::Operations {
-                    see_attached(shared, id);
+                    await_attached(shared, id);
                 }
             }
             Err(error) => {
@@ -165,7 +167,7 @@ pub(crate) fn connect(shared: &Arc<Shared>) {
     }
 }
 
-/// The next connection to make, when its time has come; none: the session closes.
+/// The next connection to make, when its time has come. `None`: the session closes.
 fn next_order(shared: &Shared) -> Option<ConnectionRole> {
     let mut orders = shared.connector.lock();
     loop {
@@ -188,8 +190,8 @@ fn next_order(shared: &Shared) -> Option<ConnectionRole> {
     }
 }
 
-/// Receives the answer to the attach, unless a waiting call's thread does.
-fn see_attached(shared: &Arc<Shared>, id: ChannelId) {
+/// Receives the answer to the attach, unless the thread of a waiting call does.
+fn await_attached(shared: &Arc<Shared>, id: ChannelId) {
     let until = Instant::now() + ATTACH_WITHIN;
     let over = || {
         let core = shared.core.lock();

@@ -1,5 +1,6 @@
-//! The tokens of this machine's users, for one cell: found by uid, shown over each connection with
-//! a proof of its own. They are in memory alone, and so are the client keys that they are bound to.
+//! The token wallet of this machine's users, for one cell: tokens are found by uid and shown over
+//! each connection with a proof of its own. They are in memory alone, and so are the client keys to
+//! which they are bound.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,71 +15,72 @@ use types::{AuthLevel, Caller, Secret, Timestamp};
 
 use crate::Ids;
 
-/// What is left of a token at most when it is renewed: a quarter of a working day.
+/// A token is renewed when at most this is left of it: a quarter of a working day.
 const EARLY_SECS: i64 = 9000;
 
-/// Whom mode bits take for somebody else than anybody.
+/// The uid and gid that mode bits treat as an anonymous caller.
 const NOBODY_ID: u32 = 65534;
 
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub struct TokenWallet {
-    /// What this machine says of who asks counts for nothing in the cell.
-    doubted: AtomicBool,
-    /// What it says of its users counts, and its superuser is nobody.
+    /// The cell does not accept this machine's user numbers.
+    untrusted: AtomicBool,
+    /// The cell accepts its user numbers, but serves its superuser as *nobody*.
     squashed: AtomicBool,
-    kept: RwLock<HashMap<u32, Kept>>,
+    stored: RwLock<HashMap<u32, StoredToken>>,
     /// Keys of users who are about to show Kerberos tickets for them.
-    coming: Mutex<HashMap<u32, Arc<Signer>>>,
+    expected_keys: Mutex<HashMap<u32, Arc<Signer>>>,
     changes: AtomicU64,
-    /// Held while `changes` grows, for who waits until it does.
+    /// Held while `changes` grows, for threads that wait for it.
     changing: Mutex<()>,
     changed: Condvar,
 }
 
-/// Where a user's tickets come from, so that the next token may be had without him.
+/// Where a user's tickets come from, so that the client can get the next token without the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TicketSource {
-    /// Who he is on this machine.
+    /// The user's uid on this machine.
     pub uid: u32,
-    /// His group.
+    /// The user's gid.
     pub gid: u32,
-    /// His credential cache, as `KRB5CCNAME` names it.
+    /// The user's credential cache, as `KRB5CCNAME` names it.
     pub cache: String,
     /// The service that the tickets are for.
     pub service: String,
-    /// Where in the tree he showed the first one, if that is known.
+    /// The path at which the user showed the first ticket, if known.
     pub place: Option<String>,
-    /// The mount name space that he did it in, by the number of its inode, if it is another one
-    /// than the mount's.
+    /// The mount name space in which that happened, by the number of its inode, if it is not that
+    /// of the mount.
     pub name_space: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
-struct Kept {
+struct StoredToken {
     bytes: Bytes,
     token: Token,
     client: Arc<Signer>,
     source: Option<TicketSource>,
-    /// What the cell said to his ticket, for his program.
+    /// The cell's answer to the ticket, for the user's program.
     reply: Option<Bytes>,
-    /// Who he is to the cell's mode bits.
+    /// The user's ids for the cell's mode bits.
     ids: Option<Ids>,
 }
 
-/// Users whose Kerberos login may be under way.
-const COMING_MAX: usize = 4096;
+/// The most users whose Kerberos login may be under way.
+const EXPECTED_MAX: usize = 4096;
 
 impl TokenWallet {
-    /// The user has this token from now on, which is bound to the key `client`. False: those bytes
-    /// are none.
+    /// Stores the user's token, which is bound to the key `client`. `false`: the bytes are no
+    /// token.
     #[must_use]
     pub fn put(&self, uid: u32, bytes: &Secret, client: Arc<Signer>) -> bool {
-        let source = self.kept.read().get(&uid).and_then(|kept| kept.source.clone());
+        let source = self.stored.read().get(&uid).and_then(|stored| stored.source.clone());
         self.insert(uid, Bytes::copy_from_slice(bytes.reveal()), client, source)
     }
 
-    /// The same, of a token that a ticket from `source` made; `reply` is for the user's program.
+    /// As [`Self::put`], for a token that came from a ticket of `source`; `reply` is for the user's
+    /// program.
     #[must_use]
     pub fn put_from(
         &self,
@@ -89,15 +91,15 @@ impl TokenWallet {
     ) -> bool {
         let uid = source.uid;
         let good = self.insert(uid, Bytes::copy_from_slice(bytes.reveal()), client, Some(source));
-        if good && let Some(kept) = self.kept.write().get_mut(&uid) {
-            kept.reply = Some(reply);
+        if good && let Some(stored) = self.stored.write().get_mut(&uid) {
+            stored.reply = Some(reply);
         }
         good
     }
 
-    /// What the cell said to the ticket that made the user's token; once.
+    /// The cell's answer to the ticket of the user's token; it is returned once.
     pub fn take_reply(&self, uid: u32) -> Option<Bytes> {
-        self.kept.write().get_mut(&uid)?.reply.take()
+        self.stored.write().get_mut(&uid)?.reply.take()
     }
 
     fn insert(
@@ -109,11 +111,11 @@ impl TokenWallet {
     ) -> bool {
         let Ok((token, _)) = Token::parse(&bytes) else { return false };
         let source = source.filter(|_| token.level == AuthLevel::Kerberos);
-        let mut kept = self.kept.write();
-        let same = kept.get(&uid).filter(|kept| kept.token.principal == token.principal);
-        let ids = same.and_then(|kept| kept.ids.clone());
-        kept.insert(uid, Kept { bytes, token, client, source, reply: None, ids });
-        drop(kept);
+        let mut stored = self.stored.write();
+        let same = stored.get(&uid).filter(|stored| stored.token.principal == token.principal);
+        let ids = same.and_then(|stored| stored.ids.clone());
+        stored.insert(uid, StoredToken { bytes, token, client, source, reply: None, ids });
+        drop(stored);
         self.note_change();
         true
     }
@@ -124,7 +126,7 @@ impl TokenWallet {
         self.changed.notify_all();
     }
 
-    /// Returns when tokens came or went, or after so long.
+    /// Returns when a token was stored or removed, at the latest after this time.
     pub fn wait_for_change(&self, at_most: Duration) {
         let until = Instant::now() + at_most;
         let mut changing = self.changing.lock();
@@ -137,119 +139,122 @@ impl TokenWallet {
     pub fn expect(&self, uid: u32) -> Public {
         let signer = Arc::new(Signer::random().1);
         let public = signer.public();
-        let mut coming = self.coming.lock();
-        if coming.len() >= COMING_MAX {
-            coming.clear();
+        let mut expected_keys = self.expected_keys.lock();
+        if expected_keys.len() >= EXPECTED_MAX {
+            expected_keys.clear();
         }
-        coming.insert(uid, signer);
+        expected_keys.insert(uid, signer);
         public
     }
 
-    /// The key that the user was told of last; once.
+    /// The key that the user got last; it is returned once.
     pub fn expected(&self, uid: u32) -> Option<Arc<Signer>> {
-        self.coming.lock().remove(&uid)
+        self.expected_keys.lock().remove(&uid)
     }
 
-    /// The user has none from now on. Says whether he had.
+    /// Removes the user's token. Returns whether there was one.
     pub fn remove(&self, uid: u32) -> bool {
-        let had = self.kept.write().remove(&uid).is_some();
+        let had = self.stored.write().remove(&uid).is_some();
         self.note_change();
         had
     }
 
     /// The user's token.
     pub fn of(&self, uid: u32) -> Option<Token> {
-        self.kept.read().get(&uid).map(|kept| kept.token.clone())
+        self.stored.read().get(&uid).map(|stored| stored.token.clone())
     }
 
-    /// What this machine says of who asks counts in the cell, or does not.
-    pub fn set_untrusted_host(&self, doubted: bool) {
-        self.doubted.store(doubted, Ordering::SeqCst);
+    /// Sets whether the cell does not accept this machine's user numbers.
+    pub fn set_untrusted_host(&self, untrusted: bool) {
+        self.untrusted.store(untrusted, Ordering::SeqCst);
     }
 
-    /// Whether the superuser of this machine is nobody in the cell, though its users are who they
-    /// are here.
+    /// Sets whether the cell serves this machine's superuser as *nobody*, though it accepts the
+    /// numbers of its users.
     pub fn set_squashed(&self, squashed: bool) {
         self.squashed.store(squashed, Ordering::SeqCst);
     }
 
-    /// Whether it counts for nothing.
+    /// Does the cell not accept this machine's user numbers?
     pub fn is_doubted(&self) -> bool {
-        self.doubted.load(Ordering::SeqCst)
+        self.untrusted.load(Ordering::SeqCst)
     }
 
-    /// Who the holder of the user's token is to the cell's mode bits, as a server says.
-    /// Says whether he was another one before.
+    /// Stores the ids that a server reports for the holder of the user's token. Returns whether
+    /// others were stored.
     pub fn set_ids(&self, uid: u32, ids: Ids) -> bool {
-        let mut kept = self.kept.write();
-        let Some(kept) = kept.get_mut(&uid) else { return false };
-        let before = kept.ids.replace(ids);
-        before != kept.ids
+        let mut stored = self.stored.write();
+        let Some(stored) = stored.get_mut(&uid) else { return false };
+        let before = stored.ids.replace(ids);
+        before != stored.ids
     }
 
-    /// Who has a token.
+    /// The uids that have a token.
     pub fn users(&self) -> Vec<u32> {
-        self.kept.read().keys().copied().collect()
+        self.stored.read().keys().copied().collect()
     }
 
-    /// Who a user of this machine is to the cell's mode bits. `None`: who he is here, with his
-    /// groups.
+    /// The ids of a user of this machine for the cell's mode bits. `None`: the local ones.
     pub fn ids(&self, uid: u32) -> Option<Ids> {
         let nobody = || Ids { uid: NOBODY_ID, gid: NOBODY_ID, groups: Arc::default() };
-        match self.kept.read().get(&uid) {
-            Some(kept) => Some(kept.ids.clone().unwrap_or_else(nobody)),
+        match self.stored.read().get(&uid) {
+            Some(stored) => Some(stored.ids.clone().unwrap_or_else(nobody)),
             None => {
                 (self.is_doubted() || uid == 0 && self.squashed.load(Ordering::SeqCst)).then(nobody)
             }
         }
     }
 
-    /// The user of this machine who is `uid` in the cell, if its word is doubted: the lowest of
+    /// The user of this machine who is `uid` in the cell, if the host is not trusted: the lowest of
     /// several.
     pub fn local(&self, uid: u32) -> Option<u32> {
         if !self.is_doubted() {
             return None;
         }
-        let kept = self.kept.read();
-        let same =
-            kept.iter().filter(|(_, kept)| kept.ids.as_ref().is_some_and(|ids| ids.uid == uid));
+        let stored = self.stored.read();
+        let same = stored
+            .iter()
+            .filter(|(_, stored)| stored.ids.as_ref().is_some_and(|ids| ids.uid == uid));
         same.map(|(local, _)| *local).min()
     }
 
-    /// Whose tokens are to be renewed: a quarter of their time is left, [`EARLY_SECS`] at most, and
-    /// they may be. With what renewing needs.
+    /// The tokens to renew, with their keys: those of which a quarter of the time, at most
+    /// [`EARLY_SECS`], is left, if they can be renewed.
     pub fn to_renew(&self, now: Timestamp) -> Vec<(u32, Bytes, Arc<Signer>)> {
-        let kept = self.kept.read();
-        let due = kept
-            .iter()
-            .filter(|(_, kept)| kept.is_due(now) && kept.token.renewable > kept.token.expires);
-        due.map(|(uid, kept)| (*uid, kept.bytes.clone(), Arc::clone(&kept.client))).collect()
+        let stored = self.stored.read();
+        let due = stored.iter().filter(|(_, stored)| {
+            stored.is_due(now) && stored.token.renewable > stored.token.expires
+        });
+        due.map(|(uid, stored)| (*uid, stored.bytes.clone(), Arc::clone(&stored.client))).collect()
     }
 
-    /// Whose tokens are due and end for good with their tickets: where newer tickets may be.
+    /// The sources of due tokens that end with their tickets: newer tickets may be there.
     pub fn to_get_anew(&self, now: Timestamp) -> Vec<TicketSource> {
-        let kept = self.kept.read();
-        let due = kept
+        let stored = self.stored.read();
+        let due = stored
             .values()
-            .filter(|kept| kept.is_due(now) && kept.token.renewable <= kept.token.expires);
-        due.filter_map(|kept| kept.source.clone()).collect()
+            .filter(|stored| stored.is_due(now) && stored.token.renewable <= stored.token.expires);
+        due.filter_map(|stored| stored.source.clone()).collect()
     }
 
-    /// How long what is due can wait to be looked at: an eighth of what the shortest token has
-    /// left, between a second and `at_most`.
+    /// When to check for due tokens again: after an eighth of what the shortest token has left,
+    /// between a second and `at_most`.
     pub fn next_look(&self, now: Timestamp, at_most: Duration) -> Duration {
-        let kept = self.kept.read();
-        let left =
-            kept.values().map(|kept| kept.token.expires - now.secs).filter(|left| *left > 0).min();
+        let stored = self.stored.read();
+        let left = stored
+            .values()
+            .map(|stored| stored.token.expires - now.secs)
+            .filter(|left| *left > 0)
+            .min();
         let wait = left.and_then(|left| u64::try_from(left / 8).ok()).map(Duration::from_secs);
         wait.map_or(at_most, |wait| wait.clamp(Duration::from_secs(1), at_most))
     }
 }
 
-impl Kept {
+impl StoredToken {
     fn is_due(&self, now: Timestamp) -> bool {
         let left = self.token.expires - now.secs;
-        // A renewed one counts as issued when the first was, so its whole time says little.
+        // A renewed token has the issue time of the first, so its whole time shows little.
         let early = ((self.token.expires - self.token.issued) / 4).min(EARLY_SECS);
         left > 0 && left <= early
     }
@@ -261,7 +266,7 @@ impl Wallet for TokenWallet {
     }
 
     fn show(&self, caller: &Caller, line: &ProofContext) -> Option<TokenProof> {
-        let Kept { bytes, client, .. } = self.kept.read().get(&caller.uid)?.clone();
+        let StoredToken { bytes, client, .. } = self.stored.read().get(&caller.uid)?.clone();
         let binding = guard::binding(line.certificate.as_ref(), &line.challenge);
         let proof = guard::prove(&bytes, &binding, &client);
         Some(TokenProof { token: bytes, proof })
@@ -290,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_doubted_machine_users_are_whom_tokens_say_and_others_nobody() {
+    fn on_an_untrusted_host_only_tokens_identify_users() {
         let tokens = TokenWallet::default();
         let client = Arc::new(Signer::new(&[1; 32]));
         let put = |uid, principal| {
@@ -302,9 +307,9 @@ mod tests {
         };
         let ids = |uid, gid| Some(Ids { uid, gid, groups: [5].into() });
         let nobody = Some(Ids { uid: NOBODY_ID, gid: NOBODY_ID, groups: Arc::default() });
-        assert_eq!((tokens.ids(7), tokens.local(4711)), (None, None), "as he is here");
+        assert_eq!((tokens.ids(7), tokens.local(4711)), (None, None), "the local identity");
         put(7, 1);
-        assert_eq!(tokens.ids(7), nobody.clone(), "nobody has said who that is");
+        assert_eq!(tokens.ids(7), nobody.clone(), "no server has reported the ids yet");
         assert!(
             tokens.set_ids(7, ids(4711, 100).unwrap())
                 && !tokens.set_ids(7, ids(4711, 100).unwrap())
@@ -327,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_due_when_little_is_left_of_it_however_old_its_first_one_is() {
+    fn a_token_is_due_when_little_is_left_whatever_its_first_issue() {
         let tokens = TokenWallet::default();
         let client = Arc::new(Signer::new(&[1; 32]));
         let due = |issued: i64, expires: i64, renewable: i64| {

@@ -1,5 +1,5 @@
-//! What a read brought packed is unpacked by the thread that asked, outside of all locks. No cache
-//! manager sees that it was.
+//! The thread that asked unpacks a packed answer, outside of all locks. Cache managers see clear
+//! bytes only.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use types::{Answer, Call, Fault, Fid};
 
 use crate::{CallError, Reply};
 
-/// What a call reads, if it does.
+/// The range that a call reads, if it reads.
 pub(crate) struct Wanted(Option<(Fid, Range<u64>)>);
 
 impl Wanted {
@@ -20,8 +20,11 @@ impl Wanted {
         })
     }
 
-    /// The answer in clear form. What does not match its sums is damaged where it lies: lines have
-    /// checksums of their own.
+    /// The answer in clear form.
+    ///
+    /// # Errors
+    /// `Damaged` if the bytes do not match their sums: then the server's copy is damaged, for
+    /// connections have checksums of their own. Otherwise the error of `result`.
     pub fn unpack(self, result: Result<Reply, CallError>) -> Result<Reply, CallError> {
         let reply = result?;
         let Reply { answer: Answer::Packed { run, end, status }, body, verifier } = reply else {

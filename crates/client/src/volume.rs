@@ -1,26 +1,26 @@
-//! One volume, wherever it is: what its cache manager calls.
+//! One volume, wherever it is: the service that its cache manager calls.
 //!
-//! Model. A volume has a *place*: the session of a server that has it. A call goes there. Two
+//! Model. A volume has a *place*: the session of a server that has it. A call goes there. Three
 //! things end a place:
-//! - The server says that it has no such volume, or does not serve it. Then the database is asked
-//!   where it is: it was moved, perhaps to another partition of that server. While it serves
-//!   nowhere, it is on its way, and the question is put again for a while.
-//! - Of a read-only volume, the server is gone (`server_connection.rs`). Then another readable site
-//!   is taken, the nearest that shows no older epoch than was seen here (VO-5).
-//! - Of a read-only volume, the server cannot read what it has (`Damaged`, `Medium`): another site
-//!   may. Where there is none the error stands.
+//! - The server answers that it has no such volume, or does not serve it. Then the client asks the
+//!   cell database: the volume was moved, perhaps to another partition of that server. While no
+//!   site serves it, the move is under way, and the client asks again for a while.
+//! - The server of a read-only volume is gone (`server_connection.rs`). Then the client takes the
+//!   nearest other readable site that shows no older epoch than was seen here (VO-5).
+//! - The server of a read-only volume cannot read what it has (`Damaged`, `Medium`): another site
+//!   may. If there is none the error stands.
 //!
-//! One thread finds the next place, and tells the cache manager, which claims there what it holds;
-//! everybody else waits, and then calls again what was refused, or was not answered. Only questions
-//! are not waited for, so nothing is done twice: a change is repeated after a refusal alone.
+//! One thread finds the next place and informs the cache manager, which reclaims there; all other
+//! threads wait, and then repeat calls that were refused or not answered. Only questions are
+//! abandoned unanswered, so nothing is done twice: a change is repeated after a refusal alone.
 //!
-//! Who only holds a lock, and calls nothing, must hear of a move too, because a claim may come too
-//! late. The server that lets a volume go breaks all promises of it. A break that says of a
-//! directory that it changed and of no name may be such a one: then the server is asked whether it
-//! has the volume still.
+//! A client that holds a lock but makes no calls must still learn that its volume moved, because a
+//! reclaim may come too late. The server that gives a volume up breaks all promises of it. A break
+//! that reports a change of a directory without a name may be such a one: then the client asks the
+//! server whether it still has the volume.
 //!
-//! A read-only volume's epoch is asked for when the volume is found, and anew after each break,
-//! before the next call: breaks come when another release is shown.
+//! The client asks for a read-only volume's epoch when it finds the volume, and again after each
+//! break, before the next call: breaks come when another release is shown.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -38,16 +38,16 @@ use crate::server_connection::ServerConnection;
 use crate::session::ChainLink;
 use crate::{BreakAck, CallError, Cancel, Events, Remote, Reply};
 
-/// Between two attempts to find a place, at first and at last.
+/// The pause between two attempts to find a place, at first and at most.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How long a volume may be nowhere that the database knows: as long as a move holds it. If nobody
-/// is at work on it, a moment.
+/// How long the database may know no place of a volume: as long as a move holds it. If no move is
+/// under way, a moment.
 const NOWHERE: Duration = Duration::from_secs(10);
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// How often a call is put again that was refused as if the volume were not there. Some are
-/// although it is: who asks for the root of a volume by a name that it has no more.
+/// How often a call is repeated that was refused as if the volume were not there. Some calls are
+/// refused although it is: for the root of a volume by a name that it no longer has.
 const AGAIN_MAX: u32 = 4;
 
 /// A volume that was found. Any number of them share a session.
@@ -57,38 +57,37 @@ pub struct RemoteVolume {
     name: Name,
     kind: VolumeKind,
     place: Mutex<Place>,
-    /// A search for a place ended.
-    settled: Condvar,
-    /// What the database said last.
+    /// Notified when a search for a place ended.
+    search_ended: Condvar,
+    /// The last answer of the cell database.
     group: Mutex<Option<VolumeGroup>>,
-    /// The server passes descriptors: asked for at every turn.
+    /// Does the server pass descriptors? Cached because each operation asks.
     local: AtomicBool,
     /// Of a read-only volume: the latest epoch that was seen, and whether there may be a later one.
     epoch: AtomicU64,
     epoch_old: AtomicBool,
-    /// A thread asks whether the volume is still there.
+    /// A thread asks whether the server still has the volume.
     asking: AtomicBool,
     this: Weak<RemoteVolume>,
 }
 
 struct Place {
-    line: Arc<ServerConnection>,
-    /// A thread looks for another one.
+    connection: Arc<ServerConnection>,
+    /// A thread searches for another place.
     searching: bool,
-    /// The partition of its server that it was on: one that is on another now was moved as if it
-    /// were to another server.
+    /// The volume's partition on its server: a change of it counts as a move to another server.
     partition: PartitionNo,
-    /// The last search found that the volume is there.
+    /// The last search found the volume.
     there: bool,
-    /// Who hears, if somebody does; the session refers to it weakly.
-    ear: Option<Arc<VolumeEvents>>,
+    /// The sink of events, if one is set; the session refers to it weakly.
+    sink: Option<Arc<VolumeEvents>>,
 }
 
 impl RemoteVolume {
     pub(crate) fn new(
         cell: &Arc<Cell>,
         info: VolumeInfo,
-        line: Arc<ServerConnection>,
+        connection: Arc<ServerConnection>,
         group: Option<VolumeGroup>,
     ) -> Arc<RemoteVolume> {
         Arc::new_cyclic(|this| RemoteVolume {
@@ -96,15 +95,15 @@ impl RemoteVolume {
             id: info.id,
             name: info.name,
             kind: info.kind,
-            local: AtomicBool::new(line.remote.passes_descriptors()),
+            local: AtomicBool::new(connection.remote.passes_descriptors()),
             place: Mutex::new(Place {
-                line,
+                connection,
                 searching: false,
                 partition: info.partition,
                 there: true,
-                ear: None,
+                sink: None,
             }),
-            settled: Condvar::new(),
+            search_ended: Condvar::new(),
             group: Mutex::new(group),
             epoch: AtomicU64::new(info.epoch),
             epoch_old: AtomicBool::new(false),
@@ -113,7 +112,7 @@ impl RemoteVolume {
         })
     }
 
-    /// Its number.
+    /// Its number in the cell.
     pub fn id(&self) -> VolumeId {
         self.id
     }
@@ -123,43 +122,43 @@ impl RemoteVolume {
         &self.name
     }
 
-    /// Whether nobody can change it.
+    /// Can no client change it?
     pub fn is_read_only(&self) -> bool {
         self.kind != VolumeKind::ReadWrite
     }
 
-    /// The server that it is asked for at now, as far as it said which one it is.
+    /// The server that calls go to now, if it has reported its id.
     pub fn server(&self) -> Option<ServerId> {
         self.here().server.get().copied()
     }
 
-    /// Whether several servers may have it.
+    /// May several servers have it?
     fn has_copies(&self) -> bool {
         self.kind == VolumeKind::ReadOnly
     }
 
-    /// The session to call now. Waits while another place is searched for.
-    fn line(&self, cancel: Option<&Cancel>) -> Result<Arc<ServerConnection>, CallError> {
+    /// The session to call now. Waits while a search for another place runs.
+    fn connection(&self, cancel: Option<&Cancel>) -> Result<Arc<ServerConnection>, CallError> {
         let mut place = self.place.lock();
         while place.searching {
             if cancel.is_some_and(Cancel::is_cancelled) {
                 return Err(CallError::Cancelled);
             }
-            self.settled.wait_for(&mut place, PAUSE);
+            self.search_ended.wait_for(&mut place, PAUSE);
         }
-        Ok(Arc::clone(&place.line))
+        Ok(Arc::clone(&place.connection))
     }
 
-    /// The session, whatever is searched for.
+    /// The current session, even while a search runs.
     fn here(&self) -> Arc<ServerConnection> {
-        Arc::clone(&self.place.lock().line)
+        Arc::clone(&self.place.lock().connection)
     }
 
-    /// Whether another server may know more than this error says.
+    /// May another server succeed where this error came?
     fn is_elsewhere(&self, error: &CallError, gone: &Cancel, cancel: Option<&Cancel>) -> bool {
         match error {
             CallError::Fault(Fault::NoVolume | Fault::Offline) => true,
-            error if is_spoilt(error) => self.has_copies(),
+            error if cannot_read(error) => self.has_copies(),
             CallError::Cancelled | CallError::Lost => {
                 gone.is_cancelled() && !cancel.is_some_and(Cancel::is_cancelled)
             }
@@ -167,8 +166,8 @@ impl RemoteVolume {
         }
     }
 
-    /// Leaves a place that is no use any more, for `error`: on success there is another one, or the
-    /// volume is at the same again.
+    /// Leaves a place after `error`: on success there is another place, or the volume is at the
+    /// same place again.
     fn leave(
         &self,
         from: &Arc<ServerConnection>,
@@ -177,7 +176,7 @@ impl RemoteVolume {
     ) -> Result<(), CallError> {
         let mut place = self.place.lock();
         if !place.searching {
-            if !Arc::ptr_eq(&place.line, from) {
+            if !Arc::ptr_eq(&place.connection, from) {
                 return Ok(());
             }
             place.searching = true;
@@ -187,13 +186,14 @@ impl RemoteVolume {
             if cancel.is_some_and(Cancel::is_cancelled) {
                 return Err(CallError::Cancelled);
             }
-            self.settled.wait_for(&mut place, PAUSE);
+            self.search_ended.wait_for(&mut place, PAUSE);
         }
-        let nowhere = Arc::ptr_eq(&place.line, from) && (!place.there || is_spoilt(error));
+        let nowhere = Arc::ptr_eq(&place.connection, from) && (!place.there || cannot_read(error));
         if nowhere && matches!(error, CallError::Fault(_)) { Err(error.clone()) } else { Ok(()) }
     }
 
-    /// In a thread of its own: who calls may hold what the cache manager needs to move.
+    /// The search runs in its own thread: the caller may hold locks that the cache manager needs to
+    /// move.
     fn start_search(
         &self,
         from: &Arc<ServerConnection>,
@@ -201,12 +201,12 @@ impl RemoteVolume {
     ) -> Result<(), CallError> {
         let Some(this) = self.this.upgrade() else { return Err(CallError::Closed) };
         let (from, refused) = (Arc::clone(from), matches!(error, CallError::Fault(_)));
-        let avoided = from.server.get().copied().filter(|_| is_spoilt(error));
+        let avoided = from.server.get().copied().filter(|_| cannot_read(error));
         let thread = std::thread::Builder::new().name("cell-move".into());
         let spawned = thread.spawn(move || {
             let to = if this.has_copies() {
                 let on = this.place.lock().partition;
-                this.next_site(&from, refused, avoided).map(|line| (line, on))
+                this.next_site(&from, refused, avoided).map(|connection| (connection, on))
             } else {
                 this.next_server()
             };
@@ -217,14 +217,14 @@ impl RemoteVolume {
             let mut place = this.place.lock();
             (place.searching, place.there) = (false, there);
             drop(place);
-            this.settled.notify_all();
+            this.search_ended.notify_all();
         });
         spawned.map(drop).map_err(|error| {
             CallError::Refused(format!("no thread to find a volume with: {error}"))
         })
     }
 
-    /// Whether that is where it was.
+    /// Is that the place where it was?
     fn is_at(
         &self,
         from: &Arc<ServerConnection>,
@@ -233,8 +233,8 @@ impl RemoteVolume {
         Arc::ptr_eq(to, from) && self.place.lock().partition == *on
     }
 
-    /// Where a volume serves that is written, or whose only place is beside that; none: nowhere.
-    /// One that is on its way is waited for.
+    /// The server and partition that serve a volume which is written, or which has no other place.
+    /// `None`: there is none. Waits for a move that is under way.
     fn next_server(&self) -> Option<(Arc<ServerConnection>, PartitionNo)> {
         let began = Instant::now();
         loop {
@@ -244,10 +244,12 @@ impl RemoteVolume {
                     let server = *locate::sites(&group, false).first()?;
                     let moves = group.busy.is_some();
                     *self.group.lock() = Some(group);
-                    let line = self.cell.line(server, None);
-                    let found = line
-                        .and_then(|line| Ok((line.examine(WhichVolume::Id(self.id), None)?, line)));
-                    match found.map(|(info, line)| (info.state, (line, info.partition))) {
+                    let connection = self.cell.connection(server, None);
+                    let found = connection.and_then(|connection| {
+                        Ok((connection.examine(WhichVolume::Id(self.id), None)?, connection))
+                    });
+                    match found.map(|(info, connection)| (info.state, (connection, info.partition)))
+                    {
                         Ok((VolumeState::Online, place)) => return Some(place),
                         Ok((VolumeState::Offline, _)) => return None,
                         Err(CallError::Fault(Fault::NoVolume)) if !moves => patience = MOMENT,
@@ -255,7 +257,7 @@ impl RemoteVolume {
                     }
                 }
                 Err(CallError::Fault(Fault::NoVolume | Fault::Unsupported)) => return None,
-                Err(error) => tracing::warn!(%error, "nobody says where a volume is"),
+                Err(error) => tracing::warn!(%error, "no server knows where a volume is"),
             }
             if began.elapsed() >= patience || self.is_left() {
                 return None;
@@ -264,14 +266,14 @@ impl RemoteVolume {
         }
     }
 
-    /// Whether nobody but the thread that searches refers to it any more.
+    /// Does only the searching thread still refer to it?
     fn is_left(&self) -> bool {
         self.this.strong_count() <= 1
     }
 
-    /// The nearest site that has what was seen here, or something newer. A site that is gone may be
-    /// the only one: then it is waited for. `refused`: the server answered, and has it not.
-    /// `avoided`: whoever has it there cannot read it.
+    /// The nearest site that has the epoch that was seen here, or a newer one. A site that is gone
+    /// may be the only one: then this waits for it. `refused`: the server answered that it does not
+    /// have the volume. `avoided`: the server cannot read its copy.
     fn next_site(
         &self,
         from: &Arc<ServerConnection>,
@@ -285,7 +287,7 @@ impl RemoteVolume {
                 Err(CallError::Fault(Fault::NoVolume | Fault::Unsupported)) if refused => {
                     return None;
                 }
-                // What was known before must do.
+                // The last known group must do.
                 Err(_) => {}
             }
             let group = self.group.lock().clone();
@@ -294,11 +296,11 @@ impl RemoteVolume {
             });
             sites.retain(|site| Some(*site) != avoided);
             let least = released.max(self.epoch.load(Ordering::Acquire));
-            if let Some((line, info)) =
+            if let Some((connection, info)) =
                 self.cell.nearest(&sites, &WhichVolume::Id(self.id), least, None)
             {
                 self.epoch.fetch_max(info.epoch, Ordering::AcqRel);
-                return Some(line);
+                return Some(connection);
             }
             let over = avoided.is_some()
                 || if refused { Instant::now() >= end } else { from.remote.stands() };
@@ -310,61 +312,60 @@ impl RemoteVolume {
         }
     }
 
-    /// The number of the volume of its group that is written.
+    /// The number of the read-write volume of its group.
     pub(crate) fn read_write_of_group(&self) -> Option<VolumeId> {
         Some(self.group.lock().as_ref()?.read_write)
     }
 
-    /// Its site may have missed a release: then another one is taken, if there is one.
+    /// Takes another site, if there is one, when the present site has missed a release.
     pub(crate) fn leave_if_it_lags(&self) {
         let Ok(group) = self.cell.group(WhichVolume::Id(self.id), None) else { return };
         let sites = locate::sites(&group, true);
         *self.group.lock() = Some(group);
         let mut place = self.place.lock();
-        let here = place.line.server.get().is_none_or(|server| sites.contains(server));
+        let here = place.connection.server.get().is_none_or(|server| sites.contains(server));
         if here || sites.is_empty() || place.searching {
             return;
         }
         tracing::info!(volume = self.id.0, "the server of a read-only volume missed a release");
         place.searching = true;
-        let from = Arc::clone(&place.line);
+        let from = Arc::clone(&place.connection);
         if self.start_search(&from, &CallError::Fault(Fault::NoVolume)).is_err() {
             place.searching = false;
         }
     }
 
-    /// Goes after the volume if its server has it no more. In a thread of its own: who tells of
-    /// breaks cannot wait. It looks by itself, and keeps nobody: an operation that comes meanwhile
-    /// looks too, as long as operations do, and nothing fails because this found the volume on its
-    /// way.
-    fn see_whether_it_left(self: Arc<Self>) {
+    /// Follows the volume if its server no longer has it. Runs in its own thread, for the thread
+    /// that delivers breaks cannot wait. It blocks no operation: one that comes meanwhile searches
+    /// by itself, and none fails because this found the volume under way.
+    fn check_whether_it_left(self: Arc<Self>) {
         if self.asking.swap(true, Ordering::AcqRel) {
             return;
         }
-        let line = self.here();
+        let connection = self.here();
         let asking = Arc::clone(&self);
         let spawned = std::thread::Builder::new().name("cell-look".into()).spawn(move || {
-            let left = match line.examine(WhichVolume::Id(asking.id), None) {
+            let left = match connection.examine(WhichVolume::Id(asking.id), None) {
                 Ok(info) => info.partition != asking.place.lock().partition,
                 Err(error) => matches!(error, CallError::Fault(Fault::NoVolume)),
             };
             if left && let Some(to) = asking.next_server() {
-                asking.follow(&line, to);
+                asking.follow(&connection, to);
             }
             asking.asking.store(false, Ordering::Release);
         });
         if let Err(error) = spawned {
-            // Whoever calls finds out.
-            tracing::error!(%error, "no thread to see where a volume is");
+            // The next call finds out.
+            tracing::error!(%error, "no thread to check whether a volume moved");
             self.asking.store(false, Ordering::Release);
         }
     }
 
-    /// The volume is there now, unless somebody was quicker.
+    /// Sets the new place, unless another thread did so before.
     fn follow(&self, from: &Arc<ServerConnection>, to: (Arc<ServerConnection>, PartitionNo)) {
         let mut place = self.place.lock();
         let is_there = Arc::ptr_eq(&to.0, from) && place.partition == to.1;
-        if place.searching || !Arc::ptr_eq(&place.line, from) || is_there {
+        if place.searching || !Arc::ptr_eq(&place.connection, from) || is_there {
             return;
         }
         place.searching = true;
@@ -373,7 +374,7 @@ impl RemoteVolume {
         let mut place = self.place.lock();
         (place.searching, place.there) = (false, true);
         drop(place);
-        self.settled.notify_all();
+        self.search_ended.notify_all();
     }
 
     fn move_to(
@@ -381,43 +382,44 @@ impl RemoteVolume {
         from: &Arc<ServerConnection>,
         (to, on): (Arc<ServerConnection>, PartitionNo),
     ) {
-        tracing::info!(volume = self.id.0, name = %String::from_utf8_lossy(self.name.as_bytes()), "a volume is asked for elsewhere now");
+        let name = String::from_utf8_lossy(self.name.as_bytes());
+        tracing::info!(volume = self.id.0, %name, "calls for a volume go to another place now");
         self.local.store(to.remote.passes_descriptors(), Ordering::Release);
-        let ear = {
+        let sink = {
             let mut place = self.place.lock();
             place.partition = on;
-            place.ear.clone()
+            place.sink.clone()
         };
-        let Some(ear) = ear else {
-            self.place.lock().line = to;
+        let Some(sink) = sink else {
+            self.place.lock().connection = to;
             return;
         };
         if Arc::ptr_eq(from, &to) {
-            // To another partition: the session is the same, and so is what it hears.
-            return ear.inner.on_moved(&*to.remote);
+            // To another partition: session and events stay the same.
+            return sink.inner.on_moved(&*to.remote);
         }
-        ear.end();
-        from.ears.leave(&(Arc::clone(&ear) as Arc<dyn Events>));
-        let next = Arc::new(VolumeEvents::new(&self.this, &ear.inner));
+        sink.end();
+        from.sinks.leave(&(Arc::clone(&sink) as Arc<dyn Events>));
+        let next = Arc::new(VolumeEvents::new(&self.this, &sink.inner));
         {
             let mut place = self.place.lock();
-            (place.line, place.ear) = (Arc::clone(&to), Some(Arc::clone(&next)));
+            (place.connection, place.sink) = (Arc::clone(&to), Some(Arc::clone(&next)));
         }
-        ear.inner.on_moved(&*to.remote);
-        to.ears.join(self.id, &(next as Arc<dyn Events>));
+        sink.inner.on_moved(&*to.remote);
+        to.sinks.join(self.id, &(next as Arc<dyn Events>));
     }
 
-    /// After a break of a read-only volume: which epoch it shows now, before anything of it is
-    /// seen.
+    /// After a break of a read-only volume: learns which epoch it shows now, before any of it is
+    /// read.
     fn learn_epoch(
         &self,
-        line: &ServerConnection,
+        connection: &ServerConnection,
         cancel: Option<&Cancel>,
     ) -> Result<(), CallError> {
         if !self.epoch_old.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        match line.examine(WhichVolume::Id(self.id), cancel) {
+        match connection.examine(WhichVolume::Id(self.id), cancel) {
             Ok(info) => {
                 self.epoch.fetch_max(info.epoch, Ordering::AcqRel);
                 Ok(())
@@ -429,7 +431,7 @@ impl RemoteVolume {
         }
     }
 
-    /// Calls where the volume is, until there is an answer from there.
+    /// Calls at the volume's place, until that answers.
     fn call_there(
         &self,
         caller: &Caller,
@@ -442,22 +444,22 @@ impl RemoteVolume {
         }
         let mut again = 0;
         loop {
-            let line = self.line(cancel)?;
+            let connection = self.connection(cancel)?;
             let (gone, result);
             if self.has_copies() {
-                gone = line.gone();
-                result = self.learn_epoch(&line, cancel).and_then(|()| {
+                gone = connection.gone();
+                result = self.learn_epoch(&connection, cancel).and_then(|()| {
                     either(&gone, cancel, |either| {
-                        how(&*line.remote, caller, call.clone(), Some(either))
+                        how(&*connection.remote, caller, call.clone(), Some(either))
                     })
                 });
             } else {
                 gone = Cancel::new();
-                result = how(&*line.remote, caller, call.clone(), cancel);
+                result = how(&*connection.remote, caller, call.clone(), cancel);
             }
             match result {
                 Err(error) if self.is_elsewhere(&error, &gone, cancel) && again < AGAIN_MAX => {
-                    self.leave(&line, &error, cancel)?;
+                    self.leave(&connection, &error, cancel)?;
                     again += u32::from(matches!(error, CallError::Fault(_)));
                 }
                 result => return result,
@@ -465,8 +467,8 @@ impl RemoteVolume {
         }
     }
 
-    /// A chain, of which what was refused because the volume is not there any more is called again
-    /// where it is.
+    /// Sends a chain; calls that were refused because the volume is no longer there are repeated at
+    /// its new place.
     fn chain_there(
         &self,
         caller: &Caller,
@@ -475,8 +477,8 @@ impl RemoteVolume {
     ) {
         let (mut done, mut link, mut again) = (0, ChainLink::default(), 0);
         loop {
-            let line = match self.line(None) {
-                Ok(line) => line,
+            let connection = match self.connection(None) {
+                Ok(connection) => connection,
                 Err(error) => {
                     return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
                 }
@@ -485,7 +487,7 @@ impl RemoteVolume {
             link.put_in(&mut rest);
             let mut refused = None;
             let before = done;
-            let gone = if self.has_copies() { line.gone() } else { Cancel::new() };
+            let gone = if self.has_copies() { connection.gone() } else { Cancel::new() };
             let mut sieve = |at: usize, result: Result<Reply, CallError>| match result {
                 _ if refused.is_some() => {}
                 Err(error) if again < AGAIN_MAX && self.is_elsewhere(&error, &gone, None) => {
@@ -498,28 +500,28 @@ impl RemoteVolume {
                 }
             };
             if self.has_copies() {
-                match self.learn_epoch(&line, None) {
-                    Ok(()) => line.remote.chain_each_until(caller, rest, &gone, &mut sieve),
+                match self.learn_epoch(&connection, None) {
+                    Ok(()) => connection.remote.chain_each_until(caller, rest, &gone, &mut sieve),
                     Err(error) => sieve(0, Err(error)),
                 }
             } else {
-                line.remote.chain_each(caller, rest, &mut sieve);
+                connection.remote.chain_each(caller, rest, &mut sieve);
             }
             let Some(error) = refused else { return };
             again += u32::from(matches!(error, CallError::Fault(_)));
-            if let Err(error) = self.leave(&line, &error, None) {
+            if let Err(error) = self.leave(&connection, &error, None) {
                 return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
             }
         }
     }
 }
 
-/// Whether the server has the volume and cannot read it.
-fn is_spoilt(error: &CallError) -> bool {
+/// Does the server have the volume but fail to read it?
+fn cannot_read(error: &CallError) -> bool {
     matches!(error, CallError::Fault(Fault::Damaged | Fault::Medium))
 }
 
-/// With one that fires when either of these does.
+/// Runs with a [`Cancel`] that fires when either of these does.
 fn either<R>(gone: &Cancel, cancel: Option<&Cancel>, run: impl FnOnce(&Cancel) -> R) -> R {
     let Some(cancel) = cancel else { return run(gone) };
     let both = Cancel::new();
@@ -530,7 +532,7 @@ fn either<R>(gone: &Cancel, cancel: Option<&Cancel>, run: impl FnOnce(&Cancel) -
     run(&both)
 }
 
-/// What is claimed when a server has restarted goes where the volume is, though others wait.
+/// Calls of a reclaim after a server's restart go to the volume's place, though others wait.
 fn claims(calls: &[Call]) -> bool {
     matches!(calls.first(), Some(Call::Delegated { .. }))
 }
@@ -580,13 +582,13 @@ impl Remote for RemoteVolume {
     }
 
     fn set_events(&self, events: Arc<dyn Events>) {
-        let ear = Arc::new(VolumeEvents::new(&self.this, &events));
-        let line = {
+        let sink = Arc::new(VolumeEvents::new(&self.this, &events));
+        let connection = {
             let mut place = self.place.lock();
-            place.ear = Some(Arc::clone(&ear));
-            Arc::clone(&place.line)
+            place.sink = Some(Arc::clone(&sink));
+            Arc::clone(&place.connection)
         };
-        line.ears.join(self.id, &(ear as Arc<dyn Events>));
+        connection.sinks.join(self.id, &(sink as Arc<dyn Events>));
         if self.has_copies() && self.cell.has_others() {
             self.cell.watch(&self.this);
         }
@@ -601,8 +603,8 @@ impl Remote for RemoteVolume {
     }
 }
 
-/// Hears of one place, as long as the volume is there: a renewal of a session that was left says
-/// nothing about the next one.
+/// Receives the events of one place, as long as the volume is there: a renewal of a session that
+/// was left does not extend the next one's lease.
 struct VolumeEvents {
     volume: Weak<RemoteVolume>,
     inner: Arc<dyn Events>,
@@ -624,12 +626,12 @@ impl VolumeEvents {
 }
 
 impl Events for VolumeEvents {
-    fn on_break(&self, items: &[BreakItem], heard: BreakAck) {
+    fn on_break(&self, items: &[BreakItem], ack: BreakAck) {
         let volume = self.volume.upgrade();
         if let Some(volume) = volume.as_ref().filter(|volume| volume.has_copies()) {
             volume.epoch_old.store(true, Ordering::Release);
         }
-        self.inner.on_break(items, heard);
+        self.inner.on_break(items, ack);
         let unnamed = |item: &BreakItem| {
             item.fid.vnode.is_directory() && item.reason == BreakReason::Data && item.name.is_none()
         };
@@ -637,7 +639,7 @@ impl Events for VolumeEvents {
             volume.filter(|volume| !volume.has_copies() && volume.cell.has_others())
             && items.iter().any(unnamed)
         {
-            volume.see_whether_it_left();
+            volume.check_whether_it_left();
         }
     }
 

@@ -1,12 +1,12 @@
-//! The cell's keys for encrypted volumes: they wrap the keys of volumes, which encrypt what files
-//! hold (`store/cipher.rs`).
+//! The cell's keys for encrypted volumes: they wrap the keys of volumes, which encrypt the contents
+//! of files (`store/cipher.rs`).
 //!
 //! `DIR/keys/at-rest/N.key`: 64 hexadecimal digits, mode 0600. The highest number wraps; all of
-//! them unwrap. What is wrapped says by which: number (u32, little-endian), nonce (12 bytes), tag
+//! them unwrap. A wrapped key has the form: number (u32, little-endian), nonce (12 bytes), tag
 //! (16), the wrapped key (32), AES-256-GCM. So a new key is made first, then everything is wrapped
-//! anew, then the old one may go. All servers of a cell that are to have encrypted volumes need one
-//! such directory each; the keys need not be the same. Instead of the directory a command may get
-//! them from a key server (`key_command.rs`).
+//! again, then the old one may be removed. All servers of a cell that shall have encrypted volumes
+//! need one such directory each; the keys need not be the same. Instead of the directory a command
+//! may fetch them from a key server (`key_command.rs`).
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ const NUMBER_BYTES: usize = 4;
 const NONCE_BYTES: usize = 12;
 const TAG_BYTES: usize = 16;
 
-/// The keys, wherever they come from.
+/// The keys, of either source.
 pub struct AtRest(Source);
 
 enum Source {
@@ -42,7 +42,7 @@ impl fmt::Debug for AtRest {
 }
 
 impl AtRest {
-    /// The keys in this directory, which need not be there yet.
+    /// The keys in this directory, which need not exist yet.
     pub fn new(dir: impl Into<PathBuf>) -> AtRest {
         AtRest(Source::Directory(Numbered { dir: dir.into() }))
     }
@@ -66,17 +66,18 @@ impl AtRest {
     /// The number of the key that wraps; `None`: there is none yet.
     ///
     /// # Errors
-    /// For people, with nothing of a key.
+    /// Text for administrators, with nothing of a key.
     pub fn newest(&self) -> Result<Option<u32>, String> {
         match &self.0 {
-            Source::Directory(keys) => {
-                keys.numbers().map(|all| all.last().copied()).map_err(|error| said(keys, &error))
-            }
+            Source::Directory(keys) => keys
+                .numbers()
+                .map(|all| all.last().copied())
+                .map_err(|error| describe(keys, &error)),
             Source::Command(command) => command.newest().map(|(number, _)| Some(number)),
         }
     }
 
-    /// Makes one more key, which wraps from now on; its number. On disk when it returns.
+    /// Makes one more key, which wraps from now on; returns its number. On disk when it returns.
     ///
     /// # Errors
     /// The system's; a key server makes its keys itself.
@@ -97,14 +98,14 @@ impl AtRest {
         }
     }
 
-    /// The key that wraps. In a directory that has none the first one is made.
+    /// The key that wraps. In an empty directory the first one is made.
     fn wrapping(&self) -> Result<(u32, TreeKey), String> {
         match &self.0 {
             Source::Command(command) => command.newest(),
             Source::Directory(keys) => {
                 let number = match self.newest()? {
                     Some(number) => number,
-                    None => keys.make().map_err(|error| said(keys, &error))?,
+                    None => keys.make().map_err(|error| describe(keys, &error))?,
                 };
                 Ok((number, self.key(number)?))
             }
@@ -143,11 +144,11 @@ impl KeyKeeper for AtRest {
     }
 }
 
-fn said(keys: &Numbered, error: &io::Error) -> String {
+fn describe(keys: &Numbered, error: &io::Error) -> String {
     format!("keys in {}: {error}", keys.dir.display())
 }
 
-/// Where a cell's directory has them.
+/// The directory of these keys in the directory of a cell.
 pub fn at_rest_dir(cell: &Path) -> PathBuf {
     cell.join("keys").join("at-rest")
 }
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_key_wrapped_that_key_unwraps_and_no_other() {
+    fn only_the_key_that_wrapped_unwraps() {
         let dir = tempfile::tempdir().unwrap();
         let keys = AtRest::new(dir.path().join("at-rest"));
         let key = TreeKey::new([7; TREE_KEY_BYTES]);

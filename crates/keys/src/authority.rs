@@ -16,18 +16,18 @@ use crate::files::{at, make_dir, read, write};
 use crate::{KeyError, authorities_in, identity_in};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// An authority is for the life of a cell.
+/// An authority lasts as long as a cell.
 const AUTHORITY_LIFE: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
-/// A server's certificate.
+/// The lifetime of a server's certificate.
 const SERVER_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
-/// A server's certificate is made anew when it ends sooner than that.
+/// A server's certificate is replaced when it ends sooner than that.
 pub const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// A successor that is about to take its place: its key and certificates.
+/// A successor that is about to replace the authority: its key and certificates.
 const NEXT: &str = "ca.next";
-/// The key that this server is to show next, when the cell's database lists it.
+/// The key that this server will show next, when the cell database lists it.
 const NEXT_KEY: &str = "server.next";
-/// How a certificate begins in a file.
+/// The first line of a certificate in a file.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
 /// The directory `keys` of a server.
@@ -37,7 +37,7 @@ pub struct CellKeys {
 }
 
 impl CellKeys {
-    /// Those in `dir`, whether they are there or not.
+    /// Those in `dir`, which need not exist.
     pub fn of(dir: impl Into<PathBuf>) -> CellKeys {
         CellKeys { dir: dir.into() }
     }
@@ -64,12 +64,12 @@ impl CellKeys {
         let params = authority_of(cell, now).map_err(odd)?;
         let key = KeyPair::generate().map_err(odd)?;
         let certificate = params.self_signed(&key).map_err(odd)?;
-        // The certificate last: where it is, its key is.
+        // The certificate last: if it exists, its key does too.
         write(&self.file("ca.key"), &key.serialize_pem())?;
         write(&self.authority_file(), &certificate.pem())
     }
 
-    /// Brings the authority of an existing cell here, from the keys of one of its servers.
+    /// Copies the authority of an existing cell to here, from the keys of one of its servers.
     ///
     /// # Errors
     /// [`KeyError`]: they are not there, or other keys are here.
@@ -88,9 +88,9 @@ impl CellKeys {
         Ok(())
     }
 
-    /// Makes a successor of the authority, which the old one signs: who knows that knows the new
-    /// one. The old one's key is gone afterwards, its certificate is shown behind the new one's
-    /// until [`CellKeys::retire`].
+    /// Makes a successor of the authority, which the old one signs: a client that trusts the old
+    /// one trusts the new one. The old one's key is removed afterwards, its certificate is shown
+    /// behind the new one's until [`CellKeys::retire`].
     ///
     /// # Errors
     /// [`KeyError`]: there is none, or its key is not here.
@@ -106,7 +106,7 @@ impl CellKeys {
         self.take_next()
     }
 
-    /// A successor that is whole takes its place.
+    /// A complete successor replaces the authority.
     fn take_next(&self) -> Result<(), KeyError> {
         let Some(next) = read(&self.file(NEXT))? else { return Ok(()) };
         let split =
@@ -116,11 +116,11 @@ impl CellKeys {
             .and_then(|()| {
                 std::fs::remove_file(self.file(NEXT)).map_err(|error| at(&self.file(NEXT), error))
             });
-        // A server that runs and whoever made the successor may both be at it.
+        // A running server and the command that made the successor may both do this at once.
         if self.file(NEXT).exists() { placed } else { Ok(()) }
     }
 
-    /// The authorities before the present one are none any more. Says how many there were.
+    /// Removes the authorities before the present one. Returns how many there were.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -142,7 +142,7 @@ impl CellKeys {
         Issuer::from_ca_cert_der(&self.authorities()?[0], key).map_err(|error| at(&self.dir, error))
     }
 
-    /// Whom clients and servers of the cell believe, the present one first.
+    /// The authorities that clients and servers of the cell trust, the present one first.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -150,7 +150,7 @@ impl CellKeys {
         authorities_in(&self.authority_file())
     }
 
-    /// What clients see of the authority.
+    /// The fingerprint of the authority, as clients show it.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -158,7 +158,7 @@ impl CellKeys {
         Ok(self.fingerprints()?[0])
     }
 
-    /// The same, with those that it succeeds.
+    /// As [`Self::fingerprint`], with those of the authorities that it succeeds.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -166,12 +166,12 @@ impl CellKeys {
         Ok(self.authorities()?.iter().map(|one| Fingerprint::of(one)).collect())
     }
 
-    /// This server's certificate, made anew if it is not there, ends soon, or has not these names
-    /// (host names and addresses). Says whether it was. A certificate that is made anew is of the
-    /// same key, by which the other servers know this one.
+    /// This server's certificate; a new one is made if there is none, if it ends soon, or if it
+    /// lacks these names (host names and addresses). Returns whether one was made. A new
+    /// certificate has the same key, by which the other servers know this one.
     ///
     /// # Errors
-    /// [`KeyError`]; what was there stays.
+    /// [`KeyError`]; the old files stay.
     pub fn identity(
         &self,
         names: &[String],
@@ -187,8 +187,8 @@ impl CellKeys {
         Ok((self.shown()?, made))
     }
 
-    /// Makes the key that this server is to show next, if there is none yet. It takes the place of
-    /// the present one by [`CellKeys::take_next_key`].
+    /// Makes the key that this server will show next, if there is none yet.
+    /// [`CellKeys::take_next_key`] replaces the present one with it.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -200,7 +200,7 @@ impl CellKeys {
         write(&self.file(NEXT_KEY), &key.serialize_pem())
     }
 
-    /// Which key this server is to show next; `None`: the present one.
+    /// The key that this server will show next; `None`: the present one.
     ///
     /// # Errors
     /// [`KeyError`]: the file holds no key.
@@ -208,21 +208,22 @@ impl CellKeys {
         Ok(self.key_in(NEXT_KEY)?.map(|key| print_of(&key.subject_public_key_info())))
     }
 
-    /// The next key takes the place of the present one, which is gone: [`CellKeys::identity`] makes
-    /// a certificate for it.
+    /// The next key replaces the present one, which is removed: [`CellKeys::identity`] makes a
+    /// certificate for it.
     ///
     /// # Errors
-    /// [`KeyError`]; after a crash either key is there, and it may be done again.
+    /// [`KeyError`]; after a crash either key is there, and the call may be repeated.
     pub fn take_next_key(&self) -> Result<(), KeyError> {
         let next = self.file(NEXT_KEY);
         let Some(key) = read(&next)? else { return Ok(()) };
-        // The certificate of the old key is good no more, so one is made whatever comes between.
+        // The certificate of the old key becomes invalid, so the next start makes one even after a
+        // crash.
         remove(&self.file("server.names"))?;
         write(&self.file("server.key"), &key)?;
         remove(&next)
     }
 
-    /// Whether this server can make certificates of the cell's authority.
+    /// Can this server make certificates of the cell's authority?
     pub fn can_issue(&self) -> bool {
         self.file("ca.key").exists()
     }
@@ -234,10 +235,10 @@ impl CellKeys {
         key.transpose()
     }
 
-    /// This server's certificate, as it was made last.
+    /// This server's certificate, as last made.
     ///
     /// # Errors
-    /// [`KeyError`]: there is none, or who asks may not read its key.
+    /// [`KeyError`]: there is none, or the process may not read its key.
     pub fn shown(&self) -> Result<TlsIdentity, KeyError> {
         let mut identity = identity_in(&self.file("server.pem"), &self.file("server.key"))?;
         identity.chain.truncate(1);
@@ -278,7 +279,7 @@ impl CellKeys {
         let present = self.key_in("server.key").unwrap_or_default();
         let key = present.map_or_else(KeyPair::generate, Ok).map_err(odd)?;
         let certificate = params.signed_by(&key, &authority).map_err(odd)?;
-        // Names last: a key and a certificate that do not belong together are made anew.
+        // Names last: without them a key and a certificate that do not match are replaced.
         remove(&self.file("server.names"))?;
         write(&self.file("server.key"), &key.serialize_pem())?;
         write(&self.file("server.pem"), &certificate.pem())?;
@@ -289,7 +290,7 @@ impl CellKeys {
 fn authority_of(cell: &str, now: SystemTime) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.push(DnType::CommonName, format!("Rialto cell {cell}"));
-    // Successors have names of their own: by the same name a chain would have two ways to go.
+    // Each successor has a name of its own: with equal names a chain would have two paths.
     let serial = serial();
     let number: String = serial.to_bytes()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
     params.distinguished_name.push(DnType::OrganizationalUnitName, number);
@@ -300,7 +301,7 @@ fn authority_of(cell: &str, now: SystemTime) -> Result<CertificateParams, rcgen:
     Ok(params)
 }
 
-/// Whether the authority `older` has signed the authority `newer`.
+/// Has the authority `older` signed the authority `newer`?
 pub fn succeeds(newer: &[u8], older: &[u8]) -> bool {
     let parsed = x509_parser::parse_x509_certificate(newer)
         .ok()
@@ -310,7 +311,6 @@ pub fn succeeds(newer: &[u8], older: &[u8]) -> bool {
     })
 }
 
-/// Removes a file, if it is there.
 fn remove(file: &Path) -> Result<(), KeyError> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(at(file, error)),
@@ -318,7 +318,7 @@ fn remove(file: &Path) -> Result<(), KeyError> {
     }
 }
 
-/// From a day before, for clocks that are behind.
+/// Begins a day before, for clocks that are behind.
 fn span(now: SystemTime, life: Duration) -> (time::OffsetDateTime, time::OffsetDateTime) {
     ((now - DAY).into(), (now + life).into())
 }
@@ -326,7 +326,7 @@ fn span(now: SystemTime, life: Duration) -> (time::OffsetDateTime, time::OffsetD
 fn serial() -> SerialNumber {
     let mut bytes = [0; 16];
     fill(&mut bytes).expect("the system has random numbers");
-    // Positive, and not shorter.
+    // Positive, and of full length.
     bytes[0] = bytes[0] & 0x7f | 0x40;
     SerialNumber::from_slice(&bytes)
 }
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_is_made_once_and_a_certificate_when_it_is_needed() {
+    fn an_authority_is_made_once_and_certificates_when_needed() {
         let dir = tempfile::tempdir().unwrap();
         let keys = CellKeys::of(dir.path().join("keys"));
         let now = SystemTime::now();
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(
             renewed.key_print(),
             first.key_print(),
-            "M1: the list of servers' keys knows it still"
+            "M1: the list of servers' keys still has it"
         );
         assert!(keys.identity(&names()[..1], now).unwrap().1, "other names");
         for entry in std::fs::read_dir(dir.path().join("keys")).unwrap() {
@@ -424,11 +424,11 @@ mod tests {
             (keys.retire().unwrap(), keys.retire().unwrap(), keys.authorities().unwrap().len()),
             (2, 0, 1)
         );
-        assert!(!keys.identity(&names(), now).unwrap().1, "it is good still");
+        assert!(!keys.identity(&names(), now).unwrap().1, "it is still valid");
     }
 
     #[test]
-    fn what_a_crash_leaves_is_made_anew() {
+    fn incomplete_files_after_a_crash_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let keys = CellKeys::of(dir.path());
         let now = SystemTime::now();
@@ -437,7 +437,7 @@ mod tests {
         std::fs::remove_file(dir.path().join("server.names")).unwrap();
         std::fs::write(dir.path().join("server.key.new"), "half").unwrap();
         assert!(keys.identity(&names(), now).unwrap().1);
-        // The authority's key without its certificate is nobody's.
+        // The authority's key without its certificate is discarded.
         let other = CellKeys::of(dir.path().join("other"));
         make_dir(&other.dir).unwrap();
         std::fs::write(other.file("ca.key"), "half").unwrap();

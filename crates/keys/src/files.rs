@@ -1,4 +1,4 @@
-//! Files that nobody else reads, replaced whole.
+//! Files that only their owner can read, replaced as a whole.
 
 use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::KeyError;
 
-/// Names the file in an error.
+/// An error about this file.
 pub(crate) fn at(path: &Path, why: impl Display) -> KeyError {
     KeyError { path: path.display().to_string(), why: why.to_string() }
 }
@@ -18,12 +18,12 @@ pub(crate) fn make_dir(path: &Path) -> Result<(), KeyError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| at(path, error))
 }
 
-/// Writes a file that is there as a whole, or not.
+/// Replaces a file as a whole.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), KeyError> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = Path::new(&draft);
-    // What a crash left may have another mode.
+    // A draft that a crash left may have another mode.
     let _ = fs::remove_file(draft);
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft).and_then(
         |mut file| {

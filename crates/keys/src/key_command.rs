@@ -1,12 +1,12 @@
 //! Keys of a key server, which a command fetches: `[at-rest] command = ["/usr/local/bin/get-key"]`
 //! in `cell.toml`.
 //!
-//! The command is run with one more word: `newest`, or the number of a key. It prints one line,
-//! `NUMBER HEX`: the key's number and 64 hexadecimal digits. What it prints is never shown; if it
+//! The command gets one more argument: `newest`, or the number of a key. It prints one line,
+//! `NUMBER HEX`: the key's number and 64 hexadecimal digits. Its output is never shown; if it
 //! fails, the first line of its standard error is. Keys are fetched once and stay in memory alone;
-//! which is the newest is asked for again after a minute, and stays what it was if nobody says. A
-//! command that failed is not run again for some seconds, since every reader of a volume would
-//! otherwise wait for it.
+//! the number of the newest is asked for again after a minute, and stays the same if the command
+//! fails. A command that failed is not run again for some seconds, since every reader of a volume
+//! would otherwise wait for it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,16 +26,15 @@ use crate::numbered::read_key;
 
 /// How long the command may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the newest key is taken for the newest.
+/// How long the number of the newest key is valid.
 const FRESH: Duration = Duration::from_secs(60);
-/// How long a refusal holds.
+/// How long a failure is remembered.
 const REFUSED: Duration = Duration::from_secs(5);
 /// A longer line is no key.
 const LINE_BYTES_MAX: u64 = 128;
-/// What is read of its complaints.
+/// The most bytes of its standard error that are read.
 const WHY_BYTES_MAX: u64 = 400;
 
-/// See the head of the file.
 pub(crate) struct KeyCommand {
     words: Vec<String>,
     patience: Duration,
@@ -63,7 +62,7 @@ impl KeyCommand {
     /// The newest key.
     ///
     /// # Errors
-    /// For people, with nothing of a key.
+    /// Text for administrators, with nothing of a key.
     pub fn newest(&self) -> Result<(u32, TreeKey), String> {
         let mut known = self.known.lock();
         let fresh = known.newest.filter(|(_, at)| at.elapsed() < FRESH).map(|(number, _)| number);
@@ -94,7 +93,7 @@ impl KeyCommand {
         if number == wanted {
             Ok(key)
         } else {
-            Err(self.said(&format!("asked for key {wanted}, it printed key {number}")))
+            Err(self.describe(&format!("asked for key {wanted}, it printed key {number}")))
         }
     }
 
@@ -109,15 +108,16 @@ impl KeyCommand {
         {
             return Err(why.clone());
         }
-        let asked = self.run(which).map_err(|why| self.said(&why));
+        let asked = self.run(which).map_err(|why| self.describe(&why));
         match &asked {
             Ok((number, key)) => {
                 known.refused.remove(which);
-                // A number means one key for ever: what it wrapped could not be opened with
-                // another.
+                // A number means one key for ever: another key could not unwrap what it wrapped.
                 let first = known.keys.entry(*number).or_insert_with(|| key.clone());
                 if first != key {
-                    return Err(self.said(&format!("it printed another key {number} than before")));
+                    return Err(
+                        self.describe(&format!("it printed another key {number} than before"))
+                    );
                 }
             }
             Err(why) => drop(known.refused.insert(which.to_owned(), (why.clone(), Instant::now()))),
@@ -125,12 +125,12 @@ impl KeyCommand {
         asked
     }
 
-    fn said(&self, why: &str) -> String {
+    fn describe(&self, why: &str) -> String {
         format!("the command {}: {why}", self.words.first().map_or("", String::as_str))
     }
 
     fn run(&self, which: &str) -> Result<(u32, TreeKey), String> {
-        let (program, rest) = self.words.split_first().ok_or("it is not said")?;
+        let (program, rest) = self.words.split_first().ok_or("no command is configured")?;
         let mut command = Command::new(program);
         command
             .args(rest)
@@ -159,11 +159,11 @@ impl KeyCommand {
     }
 }
 
-/// Reads to the end in a thread of its own, and keeps the beginning.
+/// Reads to the end in a thread of its own, and returns the beginning.
 fn reader(from: Option<impl Read + Send + 'static>, most: u64) -> Receiver<Zeroizing<Vec<u8>>> {
     let (send, receive) = channel();
     thread::spawn(move || {
-        // All at once: what a growing buffer leaves behind nobody would erase.
+        // Allocated at once: a growing buffer would leave copies that are not erased.
         let mut bytes = Zeroizing::new(Vec::with_capacity(most as usize));
         if let Some(mut from) = from {
             let _ = from.by_ref().take(most).read_to_end(&mut bytes);
@@ -176,7 +176,7 @@ fn reader(from: Option<impl Read + Send + 'static>, most: u64) -> Receiver<Zeroi
 
 type Bytes = Zeroizing<Vec<u8>>;
 
-/// `None`: it took too long, and is ended, with all that it began.
+/// `None`: it took too long, and was killed, with all its child processes.
 fn wait(
     child: &mut Child,
     until: Instant,
@@ -184,9 +184,9 @@ fn wait(
     why: &Receiver<Bytes>,
 ) -> Option<(ExitStatus, Bytes, Bytes)> {
     let left = || until.saturating_duration_since(Instant::now());
-    let said = line.recv_timeout(left()).ok().zip(why.recv_timeout(left()).ok());
+    let describe = line.recv_timeout(left()).ok().zip(why.recv_timeout(left()).ok());
     let mut status = None;
-    while said.is_some() && status.is_none() && !left().is_zero() {
+    while describe.is_some() && status.is_none() && !left().is_zero() {
         status = child.try_wait().ok().flatten();
         if status.is_none() {
             thread::sleep(Duration::from_millis(5));
@@ -198,7 +198,7 @@ fn wait(
         }
         let _ = child.wait();
     }
-    let (line, why) = said?;
+    let (line, why) = describe?;
     Some((status?, line, why))
 }
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_what_was_printed() {
+    fn errors_do_not_show_the_output() {
         let dir = tempfile::tempdir().unwrap();
         let hex = "ab".repeat(32);
         for (text, wanted) in [
@@ -259,16 +259,16 @@ mod tests {
             (format!("echo '3 {hex}'"), "asked for key 7, it printed key 3"),
             ("kill -9 $$".to_owned(), "signal: 9"),
         ] {
-            let said = script(dir.path(), &text).key(7).unwrap_err();
-            assert!(said.contains(wanted), "{text}: {said}");
-            assert!(!said.contains("abab"), "{said}");
+            let describe = script(dir.path(), &text).key(7).unwrap_err();
+            assert!(describe.contains(wanted), "{text}: {describe}");
+            assert!(!describe.contains("abab"), "{describe}");
         }
         let missing = KeyCommand::new(vec!["/nowhere/get-key".to_owned()]);
         assert!(missing.newest().unwrap_err().contains("No such file"));
     }
 
     #[test]
-    fn who_does_not_answer_is_ended_with_all_that_he_began() {
+    fn a_silent_command_is_killed_with_its_child_processes() {
         let dir = tempfile::tempdir().unwrap();
         let pid = dir.path().join("pid");
         let mut keys =
@@ -276,7 +276,7 @@ mod tests {
         keys.patience = Duration::from_secs(2);
         assert!(keys.newest().unwrap_err().contains("no answer within 2s"));
         let child = fs::read_to_string(&pid).unwrap();
-        // A process that was ended may wait for somebody to ask about it.
+        // A killed process may wait for its parent.
         let gone = || match fs::read_to_string(format!("/proc/{}/stat", child.trim())) {
             Ok(stat) => stat.contains(") Z "),
             Err(_) => true,
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_not_asked_for_again_at_once() {
+    fn a_failure_is_not_retried_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let keys = script(dir.path(), &format!("echo $1 >> {}; exit 1", log.display()));

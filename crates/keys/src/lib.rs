@@ -1,19 +1,20 @@
-//! What a server keeps secret, and what it shows: the keys of its cell on disk.
+//! A server's secrets and certificates: the keys of its cell on disk.
 //!
 //! ```text
 //! keys/          mode 0700, every file in it 0600
-//!   ca.pem       the cell's certificate authority, which clients know the cell by, and behind it those that it succeeds
-//!   ca.key       its key: whoever has it makes servers of this cell
+//!   ca.pem       the cell's certificate authority, by which clients know the cell, and behind it
+//!                those that it succeeds
+//!   ca.key       its key: its holder can make servers of this cell
 //!   server.pem   this server's certificate
 //!   server.key   its key
-//!   server.next  the key that takes its place when the cell's database lists it
-//!   ca.next      both of a successor, while they take the place of the old ones
+//!   server.next  the key that replaces it when the cell database lists it
+//!   ca.next      both of a successor, while they replace the old ones
 //!   tokens/      keys that sign tokens (`tokens.rs`), the same at every server of the cell
 //!   at-rest/     keys that wrap those of encrypted volumes (`at_rest.rs`); each server has its own
 //! ```
-//! The first server of a cell makes the authority; a server that joins brings `ca.pem` and `ca.key`
-//! along. Each makes its own certificate, anew before that ends or when its names change. Files are
-//! replaced whole.
+//! The first server of a cell makes the authority; a server that joins copies `ca.pem` and
+//! `ca.key`. Each makes its own certificate, and a new one before that ends or when its names
+//! change. Files are replaced as a whole.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -34,8 +35,8 @@ pub use tokens::TokenKeys;
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {why}")]
 pub struct KeyError {
-    /// Which file or directory.
+    /// The file or directory.
     pub path: String,
-    /// What is wrong with it, without any of its content.
+    /// The error, without any of the file's content.
     pub why: String,
 }

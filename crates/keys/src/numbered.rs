@@ -1,5 +1,5 @@
 //! Secret keys of 32 bytes with numbers, one a file: `N.key`, 64 hexadecimal digits, mode 0600. The
-//! highest number is used, the others are kept for what was made with them.
+//! highest number is used, the others remain for data that was made with them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,8 +13,8 @@ const KEY_BYTES: usize = 32;
 /// A key's bytes.
 pub(crate) type KeyBytes = Zeroizing<[u8; KEY_BYTES]>;
 
-/// Keys in a directory, which need not be there yet. Read when they are needed, so that a new one
-/// is used at once.
+/// Keys in a directory, which need not exist yet. Read when they are needed, so that a new one is
+/// used at once.
 pub(crate) struct Numbered {
     pub dir: PathBuf,
 }
@@ -40,7 +40,7 @@ impl Numbered {
         Ok(numbers)
     }
 
-    /// Makes one more key, which wraps from now on; its number. On disk when it returns.
+    /// Makes one more key, which is used from now on; returns its number. On disk when it returns.
     ///
     /// # Errors
     /// The system's.
@@ -52,7 +52,7 @@ impl Numbered {
             Zeroizing::new(key.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n");
         loop {
             let number = self.numbers()?.last().map_or(1, |last| last + 1);
-            // Whole under its name or not there, and nobody's key is written over.
+            // Complete under its name or not there, and no other key is overwritten.
             let draft = self.dir.join(format!("{number}.new"));
             let mut file = OpenOptions::new()
                 .write(true)
@@ -82,11 +82,11 @@ impl Numbered {
     /// The key with a number.
     ///
     /// # Errors
-    /// For people, with nothing of the key.
+    /// Text for administrators, with nothing of the key.
     pub fn key(&self, number: u32) -> Result<KeyBytes, String> {
         let path = self.path(number);
-        let said = |error: io::Error| format!("the key {}: {error}", path.display());
-        let text = Zeroizing::new(fs::read_to_string(&path).map_err(said)?);
+        let describe = |error: io::Error| format!("the key {}: {error}", path.display());
+        let text = Zeroizing::new(fs::read_to_string(&path).map_err(describe)?);
         read_key(text.trim_end()).ok_or_else(|| format!("the key {} is damaged", path.display()))
     }
 }

@@ -1,10 +1,10 @@
 //! The keys that sign the cell's tokens: `DIR/keys/tokens/N.key` (`numbered.rs`), the same at every
 //! server of the cell.
 //!
-//! The highest number signs; all of them are believed. So a new key is given to all servers first,
-//! and an old one goes when the last token that it signed has ended. A key whose file is removed is
-//! believed no longer than [`LOOK_AGAIN`] after, by a running server too: so a stolen key is
-//! withdrawn by removing it at all servers.
+//! The highest number signs; the signatures of all are accepted. So a new key is copied to all
+//! servers first, and an old one is removed when the last token that it signed has ended. A key
+//! whose file is removed is accepted no longer than [`LOOK_AGAIN`] after, by a running server too:
+//! so a stolen key is withdrawn by removing it at all servers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::KeyError;
 use crate::files::{at, make_dir, write};
 use crate::numbered::Numbered;
 
-/// How long what is known of the directory counts.
+/// How long the cached state of the directory is valid.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Signing keys in a directory.
@@ -31,12 +31,12 @@ pub struct TokenKeys {
     known: Mutex<Known>,
 }
 
-/// What is known of the directory.
+/// The cached state of the directory.
 #[derive(Default)]
 struct Known {
-    /// When it was looked at last.
-    looked: Option<Instant>,
-    /// The files that were there: number, inode, and when each was changed.
+    /// When the directory was last read.
+    read_at: Option<Instant>,
+    /// The files of that time: number, inode, and time of the last change.
     files: Vec<(u32, u64, i64, i64)>,
     signers: HashMap<u32, Arc<Signer>>,
 }
@@ -64,7 +64,7 @@ impl TokenKeys {
         self.keys.numbers()
     }
 
-    /// Makes one more key, which signs from now on; its number. On disk when it returns.
+    /// Makes one more key, which signs from now on; returns its number. On disk when it returns.
     ///
     /// # Errors
     /// The system's.
@@ -72,8 +72,8 @@ impl TokenKeys {
         self.keys.make()
     }
 
-    /// Withdraws a key: tokens that it signed are refused here within a second. The same is to be
-    /// done at every other server of the cell.
+    /// Withdraws a key: tokens that it signed are refused here within a second. It must be removed
+    /// at every other server of the cell too.
     ///
     /// # Errors
     /// The system's; `NotFound`: there is no such key.
@@ -82,25 +82,24 @@ impl TokenKeys {
         std::fs::File::open(&self.keys.dir)?.sync_all()
     }
 
-    /// Brings the keys of another server of the cell here, from its directory `keys`. Those that
+    /// Copies the keys of another server of the cell to here, from its directory `keys`. Those that
     /// are here stay.
     ///
     /// # Errors
     /// [`KeyError`]: they cannot be read, or not be written here.
     pub fn bring(&self, from: &Path) -> Result<(), KeyError> {
         let there = Numbered { dir: from.join("tokens") };
-        let said = |error: io::Error| at(&there.dir, error);
+        let key_error = |error: io::Error| at(&there.dir, error);
         make_dir(&self.keys.dir)?;
-        for number in there.numbers().map_err(said)? {
+        for number in there.numbers().map_err(key_error)? {
             let path = self.keys.path(number);
             if !path.exists() {
-                write(&path, &std::fs::read_to_string(there.path(number)).map_err(said)?)?;
+                write(&path, &std::fs::read_to_string(there.path(number)).map_err(key_error)?)?;
             }
         }
         Ok(())
     }
 
-    /// The files that are there.
     fn files(&self) -> io::Result<Vec<(u32, u64, i64, i64)>> {
         let of = |number: u32| match std::fs::metadata(self.keys.path(number)) {
             Ok(meta) => Ok(Some((number, meta.ino(), meta.ctime(), meta.ctime_nsec()))),
@@ -110,9 +109,9 @@ impl TokenKeys {
         self.numbers()?.into_iter().filter_map(|number| of(number).transpose()).collect()
     }
 
-    /// Forgets keys whose files are gone, or are others.
-    fn look_again(&self, known: &mut Known) {
-        if known.looked.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
+    /// Drops keys whose files were removed or replaced.
+    fn refresh(&self, known: &mut Known) {
+        if known.read_at.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
             return;
         }
         match self.files() {
@@ -126,23 +125,23 @@ impl TokenKeys {
                     if !keeps {
                         tracing::warn!(
                             number,
-                            "the key that signs tokens was removed or replaced: what it signed is \
+                            "the key that signs tokens was removed or replaced: its tokens are \
                                 refused"
                         );
                     }
                     keeps
                 });
                 known.files = files;
-                known.looked = Some(Instant::now());
+                known.read_at = Some(Instant::now());
             }
-            // Without an answer nothing is known of a removal; keys that were read already go on.
+            // If the directory cannot be read, a removal is not known; cached keys stay valid.
             Err(error) => tracing::error!(%error, "the keys that sign tokens cannot be listed"),
         }
     }
 
     fn signer(&self, number: u32) -> Option<Arc<Signer>> {
         let mut known = self.known.lock();
-        self.look_again(&mut known);
+        self.refresh(&mut known);
         if let Some(signer) = known.signers.get(&number) {
             return Some(Arc::clone(signer));
         }
@@ -152,8 +151,8 @@ impl TokenKeys {
         match self.keys.key(number) {
             Ok(seed) => {
                 let signer = Arc::new(Signer::new(&seed));
-                // What is read now may be newer than the last look.
-                known.looked = None;
+                // The key may be newer than the last reading of the directory.
+                known.read_at = None;
                 known.files = self.files().unwrap_or_default();
                 known.signers.insert(number, Arc::clone(&signer));
                 Some(signer)
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_key_signs_and_old_ones_are_believed() {
+    fn the_newest_key_signs_and_old_ones_verify() {
         let dir = tempfile::tempdir().unwrap();
         let keys = TokenKeys::of(dir.path());
         assert!(keys.newest().is_none());
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn ac_3_a_removed_or_replaced_key_is_believed_no_more() {
+    fn ac_3_a_removed_or_replaced_key_is_no_longer_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let keys = TokenKeys::of(dir.path());
         keys.make().unwrap();

@@ -1,6 +1,6 @@
-//! What a login with a ticket costs beside the realm's servers:
-//! `cargo run --release -p login --example kerberos`. Needs MIT's KDC (Debian: krb5-kdc,
-//! krb5-admin-server, krb5-user), which it starts on the loopback interface.
+//! The cost of a login with a ticket, beside that of the realm's servers: `cargo run --release -p
+//! login --example kerberos`. Needs MIT's KDC (Debian: krb5-kdc, krb5-admin-server, krb5-user),
+//! which it starts on the loopback interface.
 
 #[path = "../tests/realm/mod.rs"]
 mod realm;

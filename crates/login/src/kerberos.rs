@@ -1,13 +1,13 @@
 //! Kerberos 5, through GSS-API (MIT's library): a ticket for the cell in place of a password.
 //!
 //! One message goes each way. The user's program makes a *request* (an AP-REQ) with a ticket of its
-//! credential cache, for the key of the client that keeps his tokens: the key is in the channel
-//! binding, so nobody else gets a token for that request, and who has overheard it has nothing of
-//! it. The server looks at it with the keys of its keytab and says in its *reply* (an AP-REP) that
-//! it could, so that the user's program knows that it was the cell's.
+//! credential cache, for the key of the client that has the user's tokens: the key is in the
+//! channel binding, so no other client gets a token for that request, and a listener cannot use it.
+//! The server verifies it with the keys of its keytab and proves that in its *reply* (an AP-REP),
+//! so that the user's program knows that the reply is the cell's.
 //!
-//! The service is called `rialto/CELL`, or `afs/CELL` where there is one from before. A principal
-//! of the cell's realm is the user of the same name (`joe`, `joe/admin`), one of another realm is
+//! The service is called `rialto/CELL`, or `afs/CELL` where that exists already. A principal of the
+//! cell's realm is the user of the same name (`joe`, `joe/admin`), one of another realm is
 //! `joe@realm`, the realm in small letters as in AFS.
 
 use std::ffi::CString;
@@ -20,28 +20,28 @@ use libgssapi::credential::{Cred, CredUsage};
 use libgssapi::name::Name;
 use libgssapi::oid::{GSS_MECH_KRB5, GSS_NT_KRB5_PRINCIPAL, OidSet};
 
-/// What channel bindings of ours begin with.
+/// The first bytes of Rialto's channel bindings.
 const BOUND: &[u8] = b"rialto kerberos 1";
 /// `GSS_C_CHANNEL_BOUND_FLAG` (RFC 5554 as MIT has it since 1.19): both sides gave the same
 /// binding.
 const CHANNEL_BOUND: u32 = 2048;
 
-/// Why a ticket is not made or not taken.
+/// Why a ticket is not made or not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KerberosError {
-    /// The library says why.
+    /// The library's error.
     #[error("{0}")]
     Library(String),
     /// It was made for another client's key, or for none.
-    #[error("it was not made for this client")]
+    #[error("the ticket was not made for this client")]
     Unbound,
     /// It takes more than one message each way.
-    #[error("it is not a whole request or reply")]
+    #[error("the request or reply is incomplete")]
     Incomplete,
-    /// Whom it names can be nobody here.
+    /// The name that it shows cannot be a user's.
     #[error("'{0}' is no name of a user")]
     Name(String),
-    /// The service shows a way to keys that cannot be one.
+    /// The path of the service's keys cannot be one.
     #[error("{} cannot be a keytab", .0.display())]
     Keytab(PathBuf),
 }
@@ -65,11 +65,11 @@ fn krb5() -> Result<OidSet, KerberosError> {
     Ok(mechanisms)
 }
 
-/// The cell as a service. One in a process: the library knows one keytab.
+/// The cell as a service. One in a process: the library has one keytab.
 pub struct Service {
     realm: String,
     keys: Cred,
-    /// Users that the cell does not know are made at their first login.
+    /// Unknown users are created at their first login.
     pub creates: bool,
 }
 
@@ -83,7 +83,7 @@ impl Service {
     /// With the keys in this file. Users of `realm` are the cell's own. `creates` as in the field.
     ///
     /// # Errors
-    /// A file that is none, or has no keys, or cannot be read.
+    /// The file is no keytab, or has no keys, or cannot be read.
     pub fn new(keytab: &Path, realm: &str, creates: bool) -> Result<Service, KerberosError> {
         let bad = || KerberosError::Keytab(keytab.to_owned());
         let place = CString::new(format!("FILE:{}", keytab.to_str().ok_or_else(bad)?))
@@ -95,11 +95,11 @@ impl Service {
         Ok(Service { realm: realm.to_owned(), keys, creates })
     }
 
-    /// Who made the request, for the client with this key. Takes some hundred microseconds; the
-    /// library keeps a file of requests that it has seen.
+    /// The user who made the request, for the client with this key. Takes some hundred
+    /// microseconds; the library stores the requests that it has seen in a file.
     ///
     /// # Errors
-    /// [`KerberosError`]: nobody was shown to be anybody.
+    /// [`KerberosError`]: no user is proved.
     pub fn accept(&self, request: &[u8], client: &Public) -> Result<Vouched, KerberosError> {
         let mut context = ServerCtx::new(Some(self.keys.clone()));
         let reply = context.step(request, Some(&binding(client)))?;
@@ -116,26 +116,26 @@ impl Service {
     }
 }
 
-/// The user's name in a cell of `realm`; of a user of another realm it ends with that, behind an
-/// `@`.
+/// The user's name in a cell of `realm`; a user of another realm gets the suffix `@` and that
+/// realm.
 fn user(principal: &str, realm: &str) -> Result<String, KerberosError> {
     let bad = || KerberosError::Name(principal.to_owned());
     let (who, of) = principal.rsplit_once('@').ok_or_else(bad)?;
     let is_foreign = of != realm;
-    // Two realms that only case tells apart would be one.
+    // Two realms that differ only in case would become one.
     if is_foreign && of.contains(char::is_lowercase) {
         return Err(bad());
     }
     let name = if is_foreign { format!("{who}@{}", of.to_lowercase()) } else { who.to_owned() };
-    // The library writes what would be taken for a part of the name with a backslash, and an '@' in
-    // it would make somebody else of it.
+    // The library escapes characters that would become a part of the name with a backslash, and an
+    // '@' in it would make it the name of another user.
     if who.contains(['\\', '@']) || guard::check_user_name(&name).is_err() {
         return Err(bad());
     }
     Ok(name)
 }
 
-/// A user's request, and what waits for the reply.
+/// A user's request, and the state to check the reply.
 pub struct PendingTicket {
     context: ClientCtx,
     binding: Vec<u8>,
@@ -166,10 +166,10 @@ impl PendingTicket {
         Ok(PendingTicket { context, binding, request })
     }
 
-    /// Whether the cell has made this reply: nobody else can.
+    /// Checks that the cell has made this reply: only the cell can.
     ///
     /// # Errors
-    /// It is somebody else's, or none.
+    /// Another service made it, or it is no reply.
     pub fn check(mut self, reply: &[u8]) -> Result<(), KerberosError> {
         self.context.step(Some(reply), Some(&self.binding))?;
         if self.context.is_complete() { Ok(()) } else { Err(KerberosError::Incomplete) }
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_principal_is_one_user_and_nobody_elses() {
+    fn a_principal_is_exactly_one_user() {
         let of = |principal: &str| user(principal, "EXAMPLE.ORG").ok();
         let own = |name: &str| Some(name.to_owned());
         assert_eq!(of("joe@EXAMPLE.ORG"), own("joe"));

@@ -1,7 +1,7 @@
-//! Ways to show who one is. All end in a token (`docs/spec/access.md`). No sockets: what comes and
-//! goes is handed in and out.
+//! Login methods. All end in a token (`docs/spec/access.md`). No sockets: the caller passes the
+//! messages in and out.
 
-// Libraries tell through `tracing` and their results.
+// Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod kerberos;

@@ -1,8 +1,8 @@
-//! Where tokens are made, renewed and looked at.
+//! Issues, renews and verifies tokens.
 //!
-//! Every server of a cell that has its signing keys can do all of it; none keeps a list of tokens.
-//! What voids one before its time is asked of the principal at each request
-//! (`vice/identity_cache.rs`). A token that was verified once is remembered by its bytes, so that
+//! Every server of a cell that has its signing keys can do all of it; none stores a list of tokens.
+//! The principal's record is checked at each request for what voids a token early
+//! (`vice/identity_cache.rs`). A token that was verified once is cached by its bytes, so that
 //! clients that come back cost one signature.
 
 use std::collections::HashMap;
@@ -14,28 +14,28 @@ use guard::{Binding, Public, Signature, Signer, Token, TokenError, TokenRequest}
 use parking_lot::Mutex;
 use types::Timestamp;
 
-/// How long a token is good: a working day.
+/// How long a token is valid: a working day.
 pub const LIFETIME: Duration = Duration::from_secs(10 * 3600);
-/// How long new ones are given for it.
+/// How long it can be renewed.
 pub const RENEWABLE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Tokens remembered at most; all are forgotten then.
+/// The most cached tokens; when there are more, all are dropped.
 const REMEMBERED_MAX: usize = 1 << 14;
 
 /// The cell's keys that sign tokens.
 pub trait SigningKeys: fmt::Debug + Send + Sync {
-    /// What new tokens are signed with; `None`: this server makes none.
+    /// The key that signs new tokens; `None`: this server issues none.
     fn newest(&self) -> Option<(u32, Arc<Signer>)>;
-    /// What a key's signatures are verified with; `None` within a second after the key was removed.
-    /// Asked for at each request: it may read a file, and does so seldom.
+    /// The key that verifies signatures; `None` within a second after the key was removed. Called
+    /// at each request: it may read a file, and does so seldom.
     fn public(&self, number: u32) -> Option<Public>;
 }
 
-/// Makes and verifies the tokens of one cell.
+/// Issues and verifies the tokens of one cell.
 #[derive(Debug)]
 pub struct TokenIssuer {
     cell: String,
     keys: Arc<dyn SigningKeys>,
-    /// With the key that it was verified by.
+    /// With the key that verified it.
     verified: Mutex<HashMap<Vec<u8>, (Token, Public)>>,
 }
 
@@ -68,10 +68,10 @@ impl TokenIssuer {
         Some(token.sign(&signer))
     }
 
-    /// A newer token for one that is good still, bound to the same key.
+    /// A newer token for one that is still valid, bound to the same key.
     ///
     /// # Errors
-    /// `Expired`, where it is not to be renewed any more.
+    /// `Expired`, if it can no longer be renewed.
     pub fn renew(&self, token: &Token, now: Timestamp) -> Result<Option<Vec<u8>>, TokenError> {
         if now.secs >= token.renewable || now.secs >= token.expires {
             return Err(TokenError::Expired);
@@ -79,16 +79,16 @@ impl TokenIssuer {
         let Token { principal, name, level, client, .. } = token.clone();
         let expires = now.secs.saturating_add_unsigned(LIFETIME.as_secs()).min(token.renewable);
         let request = TokenRequest { principal, name, level, client, not_before: 0, ends: None };
-        // Who changed what the old one was made for changes what the new one is: it counts as made
-        // when the first one was.
+        // The principal changes that void the old token must void the new one: it keeps the issue
+        // time of the first.
         Ok(self.sign(&request, token.issued, expires, token.renewable))
     }
 
-    /// A token of this cell that is good now, shown by who has its key, over the connection with
-    /// this binding.
+    /// Accepts a token of this cell that is valid now, shown by the holder of its key over the
+    /// connection with this binding.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it is refused.
     pub fn take(
         &self,
         bytes: &[u8],
@@ -100,15 +100,15 @@ impl TokenIssuer {
         if token.is_proved(bytes, binding, proof) { Ok(token) } else { Err(TokenError::Unproved) }
     }
 
-    /// Whether tokens that this key signed are believed now.
+    /// Are tokens that this key signed accepted now?
     pub fn believes(&self, key: u32) -> bool {
         self.keys.public(key).is_some()
     }
 
-    /// A token of this cell that is good now, whoever has it.
+    /// Verifies a token of this cell that is valid now, without a proof of its holder.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it is refused.
     pub fn verify(&self, bytes: &[u8], now: Timestamp) -> Result<Token, TokenError> {
         let known = self.verified.lock().get(bytes).cloned();
         if let Some((token, by)) = known {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_taken_until_it_ends_and_of_nobody_else() {
+    fn an_issued_token_is_accepted_from_its_holder_until_it_ends() {
         let (mint, other, forger) = (mint("a.org", 1), mint("b.org", 1), mint("a.org", 2));
         let client = Signer::new(&[9; 32]);
         let request = TokenRequest {

@@ -1,19 +1,19 @@
-//! Passwords: what is kept of them, and who may try.
+//! Passwords: their stored hashes, and limits on attempts.
 //!
-//! Kept is what argon2id makes of one (`$argon2id$v=19$m=19456,t=2,p=1$SALT$HASH`), with a salt of
-//! its own. To look at one costs some tens of milliseconds and 19 MiB, so only a few are looked at
-//! at a time, and a user without a password costs as much as one with a wrong one.
+//! The hash is that of argon2id (`$argon2id$v=19$m=19456,t=2,p=1$SALT$HASH`), with a salt of its
+//! own. Verifying one costs some tens of milliseconds and 19 MiB, so only a few are verified at a
+//! time, and a user without a password costs as much as one with a wrong one.
 //!
 //! *Attempts* are counted for each pair of user and host (of IPv6 the /64): after [`FREE`] wrong
-//! ones in a row each next one has to wait, twice as long each time, up to [`WAIT_MAX`]. So who
-//! guesses from one place keeps nobody out who comes from another. For each user they are counted
-//! over all hosts too, but for hosts from which the user has logged in: after [`FREE_OF_ALL`] in a
-//! row attempts from the others wait in the same way. So who guesses from many places has few
-//! guesses, and locks the user out of no machine of his.
+//! ones in a row each next one has to wait, twice as long each time, up to [`WAIT_MAX`]. So guesses
+//! from one host do not delay logins from another. For each user they are counted over all hosts
+//! too, except hosts from which the user has logged in: after [`FREE_OF_ALL`] in a row attempts
+//! from the others wait in the same way. So an attacker with many hosts has few guesses, and locks
+//! the user out of none of the user's own machines.
 //!
 //! Only names of users who have a password take a place in these tables, and only [`COUNTED_MAX`];
-//! a name that nobody has takes none, since nothing can be guessed of it. Where a table is full,
-//! the pair goes that may try again first: it loses least.
+//! an unknown name takes none, since it has no password to guess. Where a table is full, the pair
+//! goes that may try again first: it loses least.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,32 +28,32 @@ use parking_lot::{Condvar, Mutex};
 use types::limits::{PASSWORD_BYTES_MAX, PASSWORD_BYTES_MIN};
 use types::{Secret, Time};
 
-/// Wrong attempts in a row that cost nothing.
+/// Wrong attempts in a row that cause no wait.
 pub const FREE: u32 = 5;
-/// How long an attempt may have to wait.
+/// The longest wait before an attempt.
 pub const WAIT_MAX: Duration = Duration::from_secs(300);
 const WAIT_FIRST: Duration = Duration::from_secs(1);
-/// Wrong attempts in a row at one user, from hosts that never succeeded, that cost nothing but to
-/// the host.
+/// Wrong attempts in a row at one user, from hosts that never succeeded, that cause a wait for none
+/// but the host.
 pub const FREE_OF_ALL: u32 = 50;
-/// Pairs of user and host, and users, that are counted.
+/// The most pairs of user and host, and the most users, that are counted.
 const COUNTED_MAX: usize = 1 << 16;
-/// Hosts of one user that are remembered for their success.
+/// The most hosts of one user that are remembered for their success.
 const KNOWN_HOSTS_MAX: usize = 32;
-/// Looked at at a time.
+/// How many passwords are verified at a time.
 const AT_ONCE: u32 = 2;
 
-/// Why a password is not kept.
+/// Why a password is not accepted as a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a password has {PASSWORD_BYTES_MIN} to {PASSWORD_BYTES_MAX} bytes")]
 pub struct BadPassword;
 
-/// Who must wait before he may try again.
+/// How long the caller must wait before the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many wrong attempts: the next one may be made in {} s", .0.as_secs().max(1))]
 pub struct TooMany(pub Duration);
 
-/// Looks at passwords.
+/// Hashes and verifies passwords.
 #[derive(Default)]
 pub struct Passwords {
     attempts: Mutex<Counted>,
@@ -78,7 +78,7 @@ impl fmt::Debug for Passwords {
 #[derive(Debug, Default)]
 struct User {
     from_strange_hosts: Attempts,
-    /// Where he has logged in from, the latest last.
+    /// The hosts of successful logins, the latest last.
     known: Vec<Option<IpAddr>>,
 }
 
@@ -99,7 +99,7 @@ impl Attempts {
         if now < self.next { Err(TooMany(self.next.since(now))) } else { Ok(()) }
     }
 
-    /// One more. True: it is the first that makes the next one wait.
+    /// Counts one more. `true`: it is the first that makes the next one wait.
     fn count(&mut self, now: Time, free: u32) -> bool {
         self.wrong += 1;
         if self.wrong >= free {
@@ -110,7 +110,7 @@ impl Attempts {
     }
 }
 
-/// Of IPv6 one machine has as many addresses as it likes.
+/// Of IPv6 the /64: one machine can use any number of its addresses.
 fn network(host: Option<IpAddr>) -> Option<IpAddr> {
     host.map(|host| match host.to_canonical() {
         IpAddr::V6(address) => {
@@ -122,8 +122,8 @@ fn network(host: Option<IpAddr>) -> Option<IpAddr> {
 }
 
 impl Counted {
-    /// One more attempt at a user who exists, wrong until it is seen to be right: many at the same
-    /// time are many.
+    /// Counts one more attempt at an existing user, as wrong until it is verified: so simultaneous
+    /// attempts all count.
     fn count(&mut self, now: Time, who: &(String, Option<IpAddr>)) -> Result<bool, TooMany> {
         if let Some(pair) = self.pairs.get(who) {
             pair.may(now)?;
@@ -138,7 +138,7 @@ impl Counted {
         if is_known {
             return Ok(false);
         }
-        // Users who were guessed at or have logged in: as many as there are users at most.
+        // Users who were guessed at or have logged in: at most as many as there are users.
         make_room(&mut self.users, &who.0, |user| user.from_strange_hosts.next);
         Ok(self.users.entry(who.0.clone()).or_default().from_strange_hosts.count(now, FREE_OF_ALL))
     }
@@ -155,7 +155,7 @@ impl Counted {
     }
 }
 
-/// Room for one more: what may try again first makes it.
+/// Makes room for one more: removes the entry that may try again first.
 fn make_room<K: Clone + Eq + std::hash::Hash, V>(
     table: &mut HashMap<K, V>,
     key: &K,
@@ -172,7 +172,7 @@ fn make_room<K: Clone + Eq + std::hash::Hash, V>(
 }
 
 impl Passwords {
-    /// What is kept of a new password.
+    /// The hash to store for a new password.
     ///
     /// # Errors
     /// [`BadPassword`].
@@ -185,11 +185,11 @@ impl Passwords {
         Ok(hash.expect("a password of that length can be hashed").to_string())
     }
 
-    /// Whether this is the password of which `kept` is kept. `None`: he has none, which takes as
-    /// long to find out.
+    /// Is this the password of which `kept` is the hash? `None`: the user has none, which takes as
+    /// long to verify.
     ///
     /// # Errors
-    /// [`TooMany`]: nothing was looked at.
+    /// [`TooMany`]: nothing was verified.
     pub fn is_right(
         &self,
         now: Time,
@@ -237,14 +237,14 @@ impl Passwords {
     }
 }
 
-/// One of [`AT_ONCE`], with the memory that it needs. That is used again: 19 MiB that come and go
-/// many times a second leave a hundred times as much behind.
+/// One of [`AT_ONCE`], with the memory that it needs. That is reused: 19 MiB that come and go many
+/// times a second leave a hundred times as much behind.
 struct Turn<'a> {
     of: &'a Passwords,
     memory: Vec<Block>,
 }
 
-/// Whether it is the password of this hash.
+/// Is it the password of this hash?
 fn is_password(password: &Secret, hash: &PasswordHash, memory: &mut Vec<Block>) -> bool {
     let ours =
         hash.algorithm == argon2::ARGON2ID_IDENT && hash.version == Some(Version::V0x13.into());
@@ -254,7 +254,7 @@ fn is_password(password: &Secret, hash: &PasswordHash, memory: &mut Vec<Block>) 
     };
     let mut of = [0; Output::MAX_LENGTH];
     let Some(of) = of.get_mut(..is.len()) else { return false };
-    // Outputs are compared in a time that says nothing.
+    // The time of the comparison does not depend on the hashes.
     hash_into(&params, password, salt.as_ref(), of, memory)
         && Output::new(of).is_ok_and(|of| of == *is)
 }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn who_guesses_waits_and_keeps_nobody_else_out() {
+    fn guesses_delay_only_their_own_host() {
         let passwords = Passwords::default();
         let kept = passwords.keep(&secret("open sesame")).unwrap();
         let here = Some([10, 0, 0, 1].into());
@@ -343,7 +343,7 @@ mod tests {
             "twice as long"
         );
         assert_eq!(tries(3, here, "open sesame"), Ok(true));
-        assert_eq!(tries(3, here, "guess it"), Ok(false), "it begins anew");
+        assert_eq!(tries(3, here, "guess it"), Ok(false), "the count starts again");
         let mut now = 4;
         for _ in 0..40 {
             if let Err(TooMany(wait)) = tries(now, here, "guess it") {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn who_guesses_at_one_user_from_many_hosts_waits_and_the_users_own_host_does_not() {
+    fn m16_guesses_from_many_hosts_wait_and_the_users_own_host_not() {
         let mut counted = Counted::default();
         let own = ("joe".to_owned(), host(1));
         attempt(&mut counted, 0, "joe", host(1)).unwrap();
@@ -383,7 +383,7 @@ mod tests {
         );
         assert!(
             attempt(&mut counted, 0, "joe", host(9999)).is_err(),
-            "M16: a host that was never there"
+            "M16: a host without a login"
         );
         assert!(
             attempt(&mut counted, 0, "joe", host(1)).is_ok(),
@@ -413,23 +413,26 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_names_makes_nothing_be_forgotten() {
+    fn a_flood_of_names_evicts_no_count() {
         let passwords = Passwords::default();
         let wrong = |name: &str, kept: Option<&str>| {
             passwords.is_right(at(0), (name, host(1)), kept, &secret("x"))
         };
-        // What is kept is no hash, so nothing takes long here.
+        // This stored text is no hash, so the test is fast.
         (0..FREE).for_each(|_| assert!(wrong("joe", Some("noise")).is_ok()));
         assert!(wrong("joe", Some("noise")).is_err());
         for name in 0..20 {
             wrong(&name.to_string(), None).unwrap();
         }
-        assert_eq!(passwords.attempts.lock().pairs.len(), 1, "names of nobody take no place");
+        assert_eq!(passwords.attempts.lock().pairs.len(), 1, "unknown names take no place");
         let mut counted = passwords.attempts.lock();
         for name in 0..COUNTED_MAX as u32 + 100 {
             attempt(&mut counted, 0, &name.to_string(), host(7)).unwrap();
         }
         assert!(counted.pairs.len() <= COUNTED_MAX && counted.users.len() <= COUNTED_MAX);
-        assert!(attempt(&mut counted, 0, "joe", host(1)).is_err(), "who waits goes on waiting");
+        assert!(
+            attempt(&mut counted, 0, "joe", host(1)).is_err(),
+            "a waiting pair goes on waiting"
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! Tickets of a real realm: MIT's KDC, on a port of the loopback interface that is free. The
-//! library reads its configuration from the environment, so the test runs itself once more, in a
-//! process that has it.
+//! Tickets of a real realm: MIT's KDC, on a free port of the loopback interface. The library reads
+//! its configuration from the environment, so the test runs itself once more, in a process that has
+//! it.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -19,7 +19,7 @@ const INNER: &str = "RIALTO_TEST_REALM";
 fn tickets_of_a_real_realm() {
     if !Path::new(KDC).exists() {
         let reason = format!("{KDC} is missing (Debian: krb5-kdc, krb5-admin-server, krb5-user)");
-        // Past the capture of output: scripts/check.sh counts the line.
+        // To stderr, uncaptured: scripts/check.sh counts the line.
         let _ = writeln!(std::io::stderr(), "\nSKIP unit: tickets_of_a_real_realm: {reason}");
         return;
     }
@@ -47,7 +47,7 @@ fn with_tickets(dir: &Path) {
     );
     let service = Service::new(&dir.join("keytab"), "TEST.CELL", false).unwrap();
     let ticket = || PendingTicket::new(SERVICE, &CLIENT);
-    assert!(matches!(ticket(), Err(KerberosError::Library(_))), "nobody has called kinit");
+    assert!(matches!(ticket(), Err(KerberosError::Library(_))), "kinit was not called");
     kinit(dir, "1h");
     shown(&service);
     refused(&service);
@@ -86,7 +86,7 @@ fn refused(service: &Service) {
         Err(KerberosError::Unbound),
         "for no client's key"
     );
-    // A request that was refused was not used; a byte of it changed, it is none.
+    // A refused request was not used up; with any byte changed it is invalid.
     for at in (0..request.len()).step_by(37) {
         let mut changed = request.clone();
         changed[at] ^= 0x40;
@@ -96,7 +96,7 @@ fn refused(service: &Service) {
     assert!(PendingTicket::new("rialto/nowhere", &CLIENT).is_err());
 }
 
-/// A request as of a program that knows of no binding.
+/// A request of a program without bindings.
 fn unbound() -> Vec<u8> {
     use libgssapi::context::{ClientCtx, CtxFlags};
     use libgssapi::name::Name;

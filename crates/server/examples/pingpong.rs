@@ -1,10 +1,11 @@
-//! How fast calls go through a server and a client in one process each, over both kinds of sockets.
+//! The speed of calls through a server and a client in one process each, over both kinds of
+//! sockets.
 //!
 //! `cargo run --release -p server --example pingpong` starts the server as a child process, so that
 //! both have their own threads and the numbers are those of two programs. Takes about ten seconds.
 //!
-//! With the argument `delegated`: what 10,000 new files of 4 KiB cost that come in chains of 64
-//! delegated changes, a listing of them by another session, and their removal.
+//! With the argument `delegated`: the cost of 10,000 new files of 4 KiB that come in chains of 64
+//! delegated changes, of a listing of them by another session, and of their removal.
 
 use std::error::Error;
 use std::path::Path;
@@ -57,7 +58,7 @@ fn serve(dir: &Path) -> Outcome<()> {
     let endpoints: Vec<String> = server.endpoints().iter().map(Endpoint::to_string).collect();
     std::fs::write(dir.join("endpoints.new"), endpoints.join("\n"))?;
     std::fs::rename(dir.join("endpoints.new"), dir.join("endpoints"))?;
-    // Until the other end of our standard input is gone.
+    // Until standard input ends.
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     server.stop()?;
     Ok(())
@@ -142,7 +143,7 @@ fn measure() -> Outcome<()> {
     Ok(())
 }
 
-/// Of one directory; the environment's FILES for others.
+/// Files of one directory; the environment's FILES sets another number.
 fn files() -> u64 {
     std::env::var("FILES").ok().and_then(|files| files.parse().ok()).unwrap_or(10_000)
 }
@@ -150,8 +151,8 @@ fn files() -> u64 {
 /// Members of one chain.
 const CHAIN: usize = 64;
 
-/// New files in a delegated directory, a listing of it by somebody else, and their removal: what
-/// the server spends on each.
+/// New files in a delegated directory, a listing of it by another session, and their removal: the
+/// server's cost of each.
 fn delegated() -> Outcome<()> {
     let served = start()?;
     for endpoint in &served.endpoints {
@@ -179,7 +180,7 @@ fn delegated() -> Outcome<()> {
     Ok(())
 }
 
-/// What the server had used when something began.
+/// The server's use of resources at the start of a measurement.
 struct Spent<'s> {
     served: &'s Served,
     began: Instant,
@@ -204,7 +205,7 @@ impl Spent<'_> {
     }
 }
 
-/// Says how many chains it took.
+/// Returns the number of chains.
 fn make_files(session: &Session, dir: Fid) -> Outcome<u64> {
     let mut slots = VnodeSlots::default();
     let mut chains = 0;
@@ -236,7 +237,7 @@ fn make_files(session: &Session, dir: Fid) -> Outcome<u64> {
     Ok(chains)
 }
 
-/// Every entry with its status, so that all are promised; says how many pages it took.
+/// Lists every entry with its status, so that all are promised; returns the number of pages.
 fn list(session: &Session, dir: Fid) -> Outcome<u64> {
     let (mut cookie, mut pages, mut listed) = (0, 0, 0);
     loop {
@@ -260,7 +261,7 @@ fn list(session: &Session, dir: Fid) -> Outcome<u64> {
     }
 }
 
-/// The directory is the session's again, with all that is in it.
+/// Gets the delegation of the directory again.
 fn take_back(session: &Session, dir: Fid) -> Outcome<()> {
     while session.call(&Caller::ROOT, Call::Delegate { fid: dir }, None).is_err() {
         std::thread::sleep(Duration::from_millis(100));
@@ -268,7 +269,7 @@ fn take_back(session: &Session, dir: Fid) -> Outcome<()> {
     list(session, dir).map(drop)
 }
 
-/// Says how many chains it took.
+/// Returns the number of chains.
 fn remove_files(session: &Session, dir: Fid) -> Outcome<u64> {
     let (mut chains, mut calls) = (0, Vec::new());
     for file in 0..files() {
@@ -286,7 +287,7 @@ fn delegated_call(slot: u64, call: Call) -> Call {
     Call::Delegated { at: Timestamp::new(1_000, 0), slot, call: Box::new(call) }
 }
 
-/// Says how many chains were sent.
+/// Returns how many chains were sent.
 fn send_if_full(session: &Session, calls: &mut Vec<Call>, last: bool) -> Outcome<u64> {
     if calls.len() < CHAIN && !last {
         return Ok(0);
@@ -385,7 +386,7 @@ fn run(
     );
 }
 
-/// Processor time of all threads of a process that there are now, in hundredths of a second.
+/// Processor time of all present threads of a process, in hundredths of a second.
 fn cpu_ticks(pid: u32) -> f64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |text: String| {

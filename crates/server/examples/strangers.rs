@@ -1,11 +1,11 @@
-//! 500 sessions of nobody do the worst that the protocol allows, while a user who has logged in
+//! 500 sessions of *nobody* do the worst that the protocol allows, while a user who has logged in
 //! works: `strangers [--seconds N] [--sessions N] [--check | --floor]`.
 //!
 //! Prints the user's 99th percentiles quiet and under attack, the longest time that a change
-//! waited, and how the server's memory grew. With `--check` it fails where the bar is not held: 3
+//! waited, and the growth of the server's memory. With `--check` it fails if a bound is exceeded: 3
 //! times the quiet 99th percentile, one second, 256 MiB, and the server serves afterwards. With
 //! `--floor` as many clients exchange small messages with a thread that only answers: the attackers
-//! share this machine's processors with the server, and this is what that costs by itself.
+//! share this machine's processors with the server, and this is the cost of that alone.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -17,9 +17,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const OPERATIONS: [&str; 3] = ["stat", "create", "read"];
-/// The quiet 99th percentile is measured so long.
+/// How long the quiet 99th percentile is measured.
 const QUIET: Duration = Duration::from_secs(10);
-/// Strangers need so long until all are there.
+/// How long the attackers need until all are attached.
 const GATHER: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
-//! A connection finds its session: a new one, the one that it had, or the one whose back connection
-//! it is.
+//! Attaching: a connection gets a new session, resumes the one that it had, or becomes the back
+//! connection of one.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use crate::process::PeerLifetime;
 use crate::session_handle::SessionHandle;
 use crate::usage::Host;
 
-/// What a connection wants to be.
+/// The request of a connection that has no session yet.
 pub(crate) enum AttachRequest {
     Attach(Attach),
     Bind(Bind),
 }
 
-/// Finds the seat and joins it. Without one, a goodbye with the reason is queued and the link
-/// closes behind it.
+/// Finds the session and joins the connection to it. Without a session, queues a goodbye with the
+/// reason and closes the link after it.
 pub(crate) fn join(
-    house: &ServerContext,
+    context: &ServerContext,
     link: &Arc<Link>,
     process: Option<PeerLifetime>,
     terms: Terms,
@@ -34,23 +34,30 @@ pub(crate) fn join(
 ) -> Option<Arc<SessionHandle>> {
     match wish {
         AttachRequest::Attach(attach) => {
-            let door = Arc::new(ConnectionVerifier::new(
-                &house.porter,
+            let verifier = Arc::new(ConnectionVerifier::new(
+                &context.trust,
                 link.security(),
                 link.connection.address(),
             ));
-            link.attaches_as(door.certified());
-            match find(house, &attach, &door, agenda) {
-                Ok((attached, resumed)) => {
-                    Some(sit(house, link, process, terms, &attached, (resumed, door), agenda))
-                }
+            link.attaches_as(verifier.certified());
+            match find(context, &attach, &verifier, agenda) {
+                Ok((attached, resumed)) => Some(join_session(
+                    context,
+                    link,
+                    process,
+                    terms,
+                    &attached,
+                    (resumed, verifier),
+                    agenda,
+                )),
                 Err(fault) => {
                     let host = link.connection.host();
-                    if let Some(before) = house.bounds.may_say("attach", host) {
-                        tracing::info!(client = %attach.display, ?host, %fault, before, "attach refused");
+                    if let Some(before) = context.bounds.may_log("attach", host) {
+                        let client = &attach.display;
+                        tracing::info!(%client, ?host, %fault, before, "attach refused");
                     }
                     let why = if fault == Fault::Busy {
-                        "as many sessions as there may be; try later"
+                        "the server has as many sessions as it may have; try later"
                     } else {
                         "attach refused"
                     };
@@ -60,16 +67,16 @@ pub(crate) fn join(
             }
         }
         AttachRequest::Bind(bind) => {
-            let Some(seat) = house.seat(bind.session) else {
+            let Some(handle) = context.handle(bind.session) else {
                 refuse(link, &terms, bind.session, Fault::Expired, "no such session");
                 return None;
             };
             let input = ServerInput::Bind { channel: link.id, terms, key: bind.key };
-            let mut outcome = seat.join(clock::now(), link, None, input);
+            let mut outcome = handle.join(clock::now(), link, None, input);
             let refused = outcome.error.take();
-            agenda.take(&seat, outcome);
+            agenda.take(&handle, outcome);
             match refused {
-                None => Some(seat),
+                None => Some(handle),
                 Some(error) => {
                     tracing::warn!(%error, "bind refused");
                     link.close();
@@ -85,17 +92,17 @@ fn refuse(link: &Link, terms: &Terms, session: SessionId, fault: Fault, reason: 
     link.close();
 }
 
-/// The session that the client had, if it asks for it and it lives, otherwise a new one: nobody's,
-/// unless the connection is believed.
+/// The session that the client resumes, if it still exists, otherwise a new one: one of *nobody*,
+/// unless the connection is trusted.
 fn find(
-    house: &ServerContext,
+    context: &ServerContext,
     attach: &Attach,
-    door: &ConnectionVerifier,
+    verifier: &ConnectionVerifier,
     agenda: &mut Agenda,
 ) -> Result<(Attached, bool), Fault> {
-    let (now, host) = (clock::now(), door.bounded_host());
+    let (now, host) = (clock::now(), verifier.bounded_host());
     if let Some(session) = attach.resume {
-        match house.vice.resume(
+        match context.vice.resume(
             now,
             session,
             attach.client,
@@ -103,74 +110,78 @@ fn find(
             &mut agenda.effects,
         ) {
             Ok(attached) => {
-                house.is_from(session, host, house.vice.is_stranger(session));
+                context.is_from(session, host, context.vice.is_stranger(session));
                 return Ok((attached, true));
             }
             Err(fault) => {
-                if let Some(before) = house.bounds.may_say("resume", host.map(Host::address)) {
+                if let Some(before) = context.bounds.may_log("resume", host.map(Host::address)) {
                     tracing::info!(session = session.0, %fault, before, "cannot be resumed");
                 }
             }
         }
     }
-    let stranger = !door.is_open();
-    let attached = if stranger {
-        if let Some(oldest) = house.bounds.admit_stranger(host).map_err(|()| Fault::Busy)? {
-            house.vice.peer_died(now, oldest, &mut agenda.effects);
+    let of_nobody = !verifier.is_open();
+    let attached = if of_nobody {
+        if let Some(oldest) = context.bounds.admit_nobody(host).map_err(|()| Fault::Busy)? {
+            context.vice.peer_died(now, oldest, &mut agenda.effects);
         }
-        house.vice.attach_stranger(now, attach.client, attach.incarnation, &mut agenda.effects)?
+        context.vice.attach_stranger(now, attach.client, attach.incarnation, &mut agenda.effects)?
     } else {
-        if !house.bounds.admit_user(host) {
+        if !context.bounds.admit_user(host) {
             return Err(Fault::Busy);
         }
-        house.vice.attach(now, attach.client, attach.incarnation, &mut agenda.effects)?
+        context.vice.attach(now, attach.client, attach.incarnation, &mut agenda.effects)?
     };
-    house.is_from(attached.session, host, stranger);
-    let before =
-        if stranger { house.bounds.may_say("session", host.map(Host::address)) } else { Some(0) };
+    context.is_from(attached.session, host, of_nobody);
+    let before = if of_nobody {
+        context.bounds.may_log("session", host.map(Host::address))
+    } else {
+        Some(0)
+    };
     if let Some(before) = before {
-        tracing::info!(session = attached.session.0, client = %attach.display, before, "new session");
+        let client = &attach.display;
+        tracing::info!(session = attached.session.0, %client, before, "new session");
     }
     Ok((attached, false))
 }
 
-fn sit(
-    house: &ServerContext,
+fn join_session(
+    context: &ServerContext,
     link: &Arc<Link>,
     process: Option<PeerLifetime>,
     terms: Terms,
     attached: &Attached,
-    (resumed, door): (bool, Arc<ConnectionVerifier>),
+    (resumed, verifier): (bool, Arc<ConnectionVerifier>),
     agenda: &mut Agenda,
 ) -> Arc<SessionHandle> {
-    let seat = house.seat_or(attached.session, || {
+    let handle = context.handle_or(attached.session, || {
         let setup = SessionSetup {
             session: attached.session,
-            server: house.life,
+            server: context.instance,
             boot_verifier: attached.verifier,
-            lease: house.lease,
+            lease: context.lease,
             slots: attached.slots,
             bind_key: rand::random(),
             recorded: resumed.then(|| attached.recorded.clone()),
         };
         let machine = ServerSession::new(setup);
-        let stranger = house.vice.is_stranger(attached.session);
-        let machine = if stranger {
-            machine.with_credits(house.bounds.limits.nobody_requests)
+        let of_nobody = context.vice.is_stranger(attached.session);
+        let machine = if of_nobody {
+            machine.with_credits(context.bounds.limits.nobody_requests)
         } else {
             machine
         };
-        SessionHandle::new(machine, stranger, Arc::clone(&house.tally.panics))
+        SessionHandle::new(machine, of_nobody, Arc::clone(&context.tally.panics))
     });
     let now = clock::now();
-    let renewed = house.vice.renew(now, attached.session, &mut agenda.effects);
-    let input = ServerInput::Attached { channel: link.id, terms, resumed, renewed, door };
-    let outcome = seat.join(now, link, process, input);
-    agenda.take(&seat, outcome);
-    // The list of servers' keys may have changed since its certificate was looked at, and whoever
-    // closed the connections that this concerns has not seen this one.
-    if link.certified() != Some(house.porter.certified(link.security())) {
+    let renewed = context.vice.renew(now, attached.session, &mut agenda.effects);
+    let input = ServerInput::Attached { channel: link.id, terms, resumed, renewed, door: verifier };
+    let outcome = handle.join(now, link, process, input);
+    agenda.take(&handle, outcome);
+    // The list of server keys may have changed since the certificate was verified, and the thread
+    // that closed the connections concerned has not seen this one.
+    if link.certified() != Some(context.trust.certified(link.security())) {
         link.cut();
     }
-    seat
+    handle
 }

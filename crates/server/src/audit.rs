@@ -1,10 +1,10 @@
 //! The audit log's writer: a thread of its own behind a bounded queue (`docs/spec/access.md`,
 //! *Audit*; its form is `guard/audit.rs`).
 //!
-//! Who has something to tell puts it into the queue and goes on; what finds no room is counted, and
-//! the log says so. Files are `audit-N.jsonl` in the audit directory, readable by the server's user
-//! alone. Each life of the server begins a new one. Copies of the lines go to another log, if one
-//! is configured (`forward.rs`).
+//! Other threads queue events and go on; events that find no room are counted, and the log records
+//! the count. Files are `audit-N.jsonl` in the audit directory, readable by the server's user
+//! alone. Each server instance begins a new one. Copies of the lines go to another log, if one is
+//! configured (`forward.rs`).
 
 mod forward;
 
@@ -27,38 +27,38 @@ use vice::AuditLog;
 
 /// Events that wait to be written: some MB.
 const QUEUE_MAX: usize = 8192;
-/// A file ends with the line that makes it as long.
+/// A file ends with the line that makes it this long.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const DAY_MILLIS: i64 = 86_400_000;
-/// Of refusals of one who asks, at one directory, one is written down in so long.
+/// Of the refusals of one caller at one directory, one is written in this time.
 const WINDOW_MILLIS: i64 = 60_000;
-/// Pairs of who and directory that are told apart.
+/// The most pairs of caller and directory that are counted apart.
 const PAIRS_MAX: usize = 4096;
-/// Of these, hosts and reasons at the door: any host can make some, and none is to use up those of
-/// users.
-const DOOR_PAIRS_MAX: usize = 1024;
-/// How often the thread looks for windows that are over.
+/// Of these, hosts and reasons of refused connections: any host can cause some, and they must not
+/// use up the pairs of users.
+const HOST_PAIRS_MAX: usize = 1024;
+/// How often the thread checks for windows that have ended.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const HEAD: &str = "head.json";
 
-/// Who was refused where.
+/// Which caller was refused, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Pair {
     principal: Option<i32>,
     uid: Option<u32>,
     host: Option<String>,
     dir: Fid,
-    /// At the door: what for, and why.
-    door: Option<(String, String)>,
+    /// Of a refused connection: its request, and the reason.
+    host_refusal: Option<(String, String)>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     events: VecDeque<AuditEvent>,
     lost: u64,
-    /// The latest that was not written down, and since when.
+    /// The last event that was not written, and the start of the window.
     windows: HashMap<Pair, (i64, AuditEvent)>,
-    door_windows: usize,
+    host_windows: usize,
     stopping: bool,
 }
 
@@ -67,13 +67,13 @@ impl Queue {
         if self.events.len() < QUEUE_MAX { self.events.push_back(event) } else { self.lost += 1 }
     }
 
-    /// Windows that began before `until` are over: what they counted is told.
+    /// Ends the windows that began before `until`, and records their counts.
     fn close_windows(&mut self, until: i64) {
         let mut over = Vec::new();
-        let at_door = &mut self.door_windows;
+        let of_hosts = &mut self.host_windows;
         self.windows.retain(|pair, (began, last)| {
             let stays = *began >= until;
-            *at_door -= usize::from(!stays && pair.door.is_some());
+            *of_hosts -= usize::from(!stays && pair.host_refusal.is_some());
             if !stays && last.more > 0 {
                 over.push(last.clone());
             }
@@ -83,16 +83,16 @@ impl Queue {
     }
 }
 
-/// How much of the log is kept: the oldest files go, but never the one that is written.
+/// How much of the log is retained: the oldest files are removed, but never the one being written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retention {
-    /// Days since a file was written last.
+    /// Days since a file was last written.
     pub days: u64,
     /// Bytes of all files.
     pub bytes: u64,
 }
 
-/// Takes in what is to be written down.
+/// The queue of the audit log, and its thread's state.
 #[derive(Debug)]
 pub(crate) struct Audit {
     queue: Mutex<Queue>,
@@ -101,23 +101,22 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Begins a new file below `dir`, and the thread that writes it. What `kept` does not keep is
-    /// removed with each file that begins. Copies of what is written go to `forward`, which ends
-    /// with it.
+    /// Begins a new file below `dir`, and the thread that writes it. Each new file removes those
+    /// that exceed `retention`. Copies of the lines go to `forward`, which ends with it.
     ///
     /// # Errors
     /// If the directory or the file cannot be made.
     pub fn start(
         dir: &Path,
-        kept: Retention,
+        retention: Retention,
         forward: Option<(Arc<Forward>, JoinHandle<()>)>,
     ) -> io::Result<(Arc<Audit>, JoinHandle<()>)> {
         let (forward, sending) = forward.unzip();
-        let log = Log::open(dir, kept, forward.clone())?;
+        let log = Log::open(dir, retention, forward.clone())?;
         let audit = Arc::new(Audit { queue: Mutex::default(), more: Condvar::new(), forward });
         let (writing, dir) = (Arc::clone(&audit), dir.to_owned());
         let write = move || {
-            writing.keep_writing(log, &dir, kept);
+            writing.keep_writing(log, &dir, retention);
             if let (Some(forward), Some(sending)) = (&writing.forward, sending) {
                 forward.stop();
                 if sending.join().is_err() {
@@ -129,25 +128,26 @@ impl Audit {
         Ok((audit, thread))
     }
 
-    /// How it stands with the copies of the log; `None`: there are none.
+    /// State of the copies of the log; `None`: there are none.
     pub fn forwarded(&self) -> Option<ForwardState> {
         self.forward.as_ref().map(|forward| forward.state())
     }
 
     /// Writes until the server stops; after a failure into a new file.
-    fn keep_writing(&self, log: Log, dir: &Path, kept: Retention) {
+    fn keep_writing(&self, log: Log, dir: &Path, retention: Retention) {
         let mut log = Some(log);
         loop {
-            let log = log.take().map_or_else(|| Log::open(dir, kept, self.forward.clone()), Ok);
+            let log =
+                log.take().map_or_else(|| Log::open(dir, retention, self.forward.clone()), Ok);
             let wrote = catch_unwind(AssertUnwindSafe(|| log.map(|log| self.write_all(log))));
             match wrote {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {
                     tracing::error!(%error, dir = %dir.display(), "the audit log cannot be \
-                        written; it is tried again");
+                        written; the server tries again");
                 }
                 Err(_) => tracing::error!(
-                    cause = "a broken assertion, which the line before this one names",
+                    cause = "a broken assertion, which the previous line names",
                     consequence = "events that it was writing may be missing from the audit log",
                     remedy = "it goes on in a new file; report the lines before this one",
                     "the thread of the audit log panicked"
@@ -160,7 +160,7 @@ impl Audit {
         }
     }
 
-    /// What is in the queue is written, and then nothing more.
+    /// Writes the queued events; accepts no more.
     pub fn stop(&self) {
         self.queue.lock().stopping = true;
         self.more.notify_all();
@@ -205,32 +205,32 @@ impl AuditLog for Audit {
 
     fn saw_refusal(&self, dir: Fid, event: AuditEvent) {
         if event.kind != "denied" {
-            return self.saw_at_door(event);
+            return self.saw_host_refusal(event);
         }
         let pair = Pair {
             principal: event.principal,
             uid: event.uid,
             host: event.host.clone(),
             dir,
-            door: None,
+            host_refusal: None,
         };
         self.saw_one_of(pair, event);
     }
 }
 
 impl Audit {
-    /// Somebody was refused who has no session. Of too many hosts no difference is made any more.
-    pub fn saw_at_door(&self, mut event: AuditEvent) {
-        let door = Some((event.request.clone(), event.result.clone()));
+    /// Records a refusal of a caller without session. With too many hosts, all are counted as one.
+    pub fn saw_host_refusal(&self, mut event: AuditEvent) {
+        let host_refusal = Some((event.request.clone(), event.result.clone()));
         let mut pair = Pair {
             principal: None,
             uid: None,
             host: event.host.clone(),
             dir: Fid::default(),
-            door,
+            host_refusal,
         };
         let queue = self.queue.lock();
-        if queue.door_windows >= DOOR_PAIRS_MAX && !queue.windows.contains_key(&pair) {
+        if queue.host_windows >= HOST_PAIRS_MAX && !queue.windows.contains_key(&pair) {
             pair.host = None;
             event.host = None;
         }
@@ -249,7 +249,7 @@ impl Audit {
             queue.lost += 1;
             return;
         }
-        queue.door_windows += usize::from(pair.door.is_some());
+        queue.host_windows += usize::from(pair.host_refusal.is_some());
         queue.windows.insert(pair, (event.time, event.clone()));
         queue.push(event);
         drop(queue);
@@ -262,7 +262,7 @@ fn now_millis() -> i64 {
     now.secs.saturating_mul(1000).saturating_add(i64::from(now.nanos / 1_000_000))
 }
 
-/// The file that is written.
+/// The file being written.
 struct Log {
     dir: PathBuf,
     file: Option<File>,
@@ -271,22 +271,31 @@ struct Log {
     bytes: u64,
     day: i64,
     before: String,
-    kept: Retention,
+    retention: Retention,
     forward: Option<Arc<Forward>>,
 }
 
 impl Log {
-    fn open(dir: &Path, kept: Retention, forward: Option<Arc<Forward>>) -> io::Result<Log> {
+    fn open(dir: &Path, retention: Retention, forward: Option<Arc<Forward>>) -> io::Result<Log> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let dir = dir.to_owned();
         let before = NO_HASH.to_owned();
-        let mut log =
-            Log { dir, file: None, number: 0, lines: 0, bytes: 0, day: 0, before, kept, forward };
+        let mut log = Log {
+            dir,
+            file: None,
+            number: 0,
+            lines: 0,
+            bytes: 0,
+            day: 0,
+            before,
+            retention,
+            forward,
+        };
         log.begin()?;
         Ok(log)
     }
 
-    /// A new file, behind the last one that is there.
+    /// Begins a new file, numbered after the last one.
     fn begin(&mut self) -> io::Result<()> {
         self.file = None;
         let (mut number, mut before, mut torn) = (0, NO_HASH.to_owned(), 0);
@@ -308,13 +317,14 @@ impl Log {
         self.file = Some(file);
         self.append(vec![AuditBody::File { number: self.number, torn }])?;
         if let Err(error) = self.remove_old() {
-            tracing::warn!(%error, dir = %self.dir.display(), "old files of the audit log stay");
+            let dir = self.dir.display();
+            tracing::warn!(%error, %dir, "old files of the audit log cannot be removed");
         }
         Ok(())
     }
 
-    /// Files that are not to be kept go, the oldest first; the line that begins with the next file
-    /// says which of its lines came before, so what is left is one chain.
+    /// Removes the files that exceed the retention, the oldest first. The first line of the next
+    /// file records the last removed line, so that the rest remains one chain.
     fn remove_old(&mut self) -> io::Result<()> {
         let mut all = Vec::new();
         for (number, path) in files(&self.dir)? {
@@ -323,9 +333,10 @@ impl Log {
             all.push((number, path, about.len(), age));
         }
         let mut bytes: u64 = all.iter().map(|(_, _, bytes, _)| bytes).sum();
-        let kept = self.kept;
-        let goes =
-            |bytes: u64, age: Duration| bytes > kept.bytes || age.as_secs() / 86_400 >= kept.days;
+        let retention = self.retention;
+        let goes = |bytes: u64, age: Duration| {
+            bytes > retention.bytes || age.as_secs() / 86_400 >= retention.days
+        };
         let old = all.into_iter().take_while(|(number, _, of_it, age)| {
             let goes = *number < self.number && goes(bytes, *age);
             bytes -= if goes { *of_it } else { 0 };
@@ -334,7 +345,8 @@ impl Log {
         let old: Vec<_> = old.collect();
         let Some((last, ..)) = old.last() else { return Ok(()) };
         tracing::info!(files = old.len(), last, "old files of the audit log are removed");
-        // Said before they go: what is missing without this word was taken away.
+        // Recorded before the removal: files that are missing without this line were removed by
+        // someone else.
         let removed = AuditBody::Removed { until: *last };
         self.append(vec![removed])?;
         old.iter().try_for_each(|(_, path, ..)| std::fs::remove_file(path))
@@ -357,7 +369,7 @@ impl Log {
         if all.is_empty() { Ok(()) } else { self.append(all) }
     }
 
-    /// After a failure a part of it may be there, so the next lines go into another file.
+    /// After a failure a part of the lines may be written, so the next ones go into another file.
     fn append(&mut self, bodies: Vec<AuditBody>) -> io::Result<()> {
         let Some(mut file) = self.file.take() else {
             return Err(io::Error::other("no file is open"));
@@ -368,8 +380,8 @@ impl Log {
             let line = entry.text();
             self.before = audit_hash(line.as_bytes());
             self.lines += 1;
-            // Before it is written: a disk that takes no more is no way to keep others from hearing
-            // of it.
+            // Forwarded before it is written: a full disk must not keep the line from the other
+            // log.
             if let Some(forward) = &self.forward {
                 forward.push(self.number, self.lines, &entry.what, &line);
             }
@@ -415,7 +427,7 @@ pub fn files(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Which line of an audit log was written last; `None`: nobody knows.
+/// The last line that was written to an audit log; `None`: unknown.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -461,16 +473,20 @@ mod tests {
     }
 
     #[test]
-    fn several_lives_are_one_chain_torn_or_not() {
+    fn several_instances_are_one_chain_torn_or_not() {
         let dir = tempfile::tempdir().unwrap();
-        for life in 0..3_u64 {
+        for instance in 0..3_u64 {
             let (audit, thread) = Audit::start(dir.path(), KEPT, None).unwrap();
-            (0..10).for_each(|number| audit.saw(event(&format!("{life}.{number}"))));
+            (0..10).for_each(|number| audit.saw(event(&format!("{instance}.{number}"))));
             audit.stop();
             thread.join().unwrap();
             let found = check(dir.path());
-            assert_eq!((found.wrong.len(), found.behind, found.torn), (0, 0, life), "{found:?}");
-            // As a kill in the middle of a line leaves it.
+            assert_eq!(
+                (found.wrong.len(), found.behind, found.torn),
+                (0, 0, instance),
+                "{found:?}"
+            );
+            // A kill in the middle of a line leaves this.
             let (_, last) = files(dir.path()).unwrap().pop().unwrap();
             OpenOptions::new()
                 .append(true)
@@ -499,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_said() {
+    fn events_that_find_no_room_are_counted() {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::open(dir.path(), KEPT, None).unwrap();
         let audit = Audit { queue: Mutex::default(), more: Condvar::new(), forward: None };
@@ -511,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_long_or_of_another_day_is_followed_by_the_next() {
+    fn a_new_file_begins_after_a_long_one_or_on_another_day() {
         let dir = tempfile::tempdir().unwrap();
         let mut log = Log::open(dir.path(), KEPT, None).unwrap();
         log.bytes = FILE_BYTES_MAX;
@@ -525,18 +541,19 @@ mod tests {
     #[test]
     fn old_files_go_and_what_is_left_is_a_chain() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Retention { bytes: 6000, ..KEPT };
-        for life in 0..40_u64 {
-            let mut log = Log::open(dir.path(), kept, None).unwrap();
-            log.write((0..5).map(|of| event(&format!("{life}.{of}"))).collect(), 0, true).unwrap();
+        let retention = Retention { bytes: 6000, ..KEPT };
+        for instance in 0..40_u64 {
+            let mut log = Log::open(dir.path(), retention, None).unwrap();
+            log.write((0..5).map(|of| event(&format!("{instance}.{of}"))).collect(), 0, true)
+                .unwrap();
             let found = check(dir.path());
-            assert_eq!(found.wrong, Vec::<String>::new(), "after {life}");
+            assert_eq!(found.wrong, Vec::<String>::new(), "after {instance}");
         }
         let left = files(dir.path()).unwrap();
         let bytes: u64 = left.iter().map(|(_, path)| std::fs::metadata(path).unwrap().len()).sum();
         assert!(left[0].0 > 1 && left.len() > 1 && bytes < 9000, "{left:?} {bytes}");
         assert!(text(dir.path()).contains("39.4"));
-        // One that was taken away beyond that is missed, in the middle and at the beginning.
+        // A file that is removed without a record is detected, in the middle and at the beginning.
         std::fs::rename(&left[0].1, dir.path().join("away")).unwrap();
         assert_ne!(check(dir.path()).wrong, Vec::<String>::new());
         std::fs::rename(dir.path().join("away"), &left[0].1).unwrap();
@@ -546,18 +563,17 @@ mod tests {
     }
 
     #[test]
-    fn at_the_door_of_one_host_and_reason_one_is_written_and_of_too_many_hosts_no_difference_is_made()
-     {
+    fn refusals_of_a_host_are_counted_and_many_hosts_count_as_one() {
         let dir = tempfile::tempdir().unwrap();
         let (audit, thread) = Audit::start(dir.path(), KEPT, None).unwrap();
         let refused = |host: String, why: &str| {
             let (request, result, host) = ("door.token".to_owned(), why.to_owned(), Some(host));
-            audit.saw_at_door(AuditEvent { request, result, host, ..event("") });
+            audit.saw_host_refusal(AuditEvent { request, result, host, ..event("") });
         };
         (0..500).for_each(|_| refused("10.0.0.1".to_owned(), "no token"));
         refused("10.0.0.1".to_owned(), "too old");
         (0..5000).for_each(|host| refused(format!("host-{host}"), "no token"));
-        // A user's refusal has its place beside them.
+        // A user's refusal is recorded beside them.
         audit.saw_refusal(
             Fid::root(types::VolumeId(1)),
             AuditEvent { kind: "denied".to_owned(), ..event("user's") },
@@ -571,6 +587,6 @@ mod tests {
             "the first, another reason, and the count"
         );
         assert!(text.contains("\"more\":499") && text.contains("user's"));
-        assert!(text.lines().count() < DOOR_PAIRS_MAX + 20, "{}", text.lines().count());
+        assert!(text.lines().count() < HOST_PAIRS_MAX + 20, "{}", text.lines().count());
     }
 }

@@ -1,10 +1,11 @@
-//! This server in its cell: it opens the database, or finds the way to it, and enters itself.
+//! This server in its cell: it opens the cell database, or connects to the server that has it, and
+//! enters itself.
 //!
-//! A server is known by its first partition's id, for ever: sessions lie there too, so where that
-//! partition is, there is the server.
+//! The id of a server's first partition is the server's id, for ever: sessions are recorded there
+//! too, so where that partition is, there is the server.
 //!
-//! Volumes are served whatever becomes of the database. A thread tries again until this server has
-//! opened it, if it is here, and has entered itself; until it is open, what needs it is refused
+//! Volumes are served whatever the state of the database. A thread retries until this server has
+//! opened it, if it is here, and has entered itself; until then, calls that need it are refused
 //! with `CellAway`.
 
 use std::net::{IpAddr, SocketAddr};
@@ -21,11 +22,11 @@ use vice::Vice;
 use crate::principal_snapshot::Learnt;
 use crate::{CellPlace, OwnKeys, ServerConfig};
 
-/// Between one attempt and the next: at first, and at most.
+/// The pause between two attempts: at first, and at most.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// What others may know of this server.
+/// This server's record in the cell database.
 pub(crate) fn me(config: &ServerConfig, id: ServerId, endpoints: &[Endpoint]) -> ServerInfo {
     let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     let address = |endpoint: &Endpoint| match endpoint {
@@ -49,7 +50,7 @@ pub(crate) fn me(config: &ServerConfig, id: ServerId, endpoints: &[Endpoint]) ->
     }
 }
 
-/// Where others reach who listens at `listen`.
+/// The addresses at which others reach a server that listens at `listen`.
 fn reached_at(listen: SocketAddr) -> Vec<SocketAddr> {
     if !listen.ip().is_unspecified() {
         return vec![listen];
@@ -63,19 +64,19 @@ fn reached_at(listen: SocketAddr) -> Vec<SocketAddr> {
     addresses.map(|ip| SocketAddr::new(ip, listen.port())).collect()
 }
 
-/// The server joins its cell: it opens the database, or enters its key there, then says where it
-/// is. It does so again when it shows other keys, or when the database refuses it.
+/// The server joins its cell: it opens the database, or enters its key there, then enters its
+/// addresses. It does so again when it shows other keys, or when the database refuses it.
 ///
-/// A server hears the cell's rules before it says where it is, and must be listed to hear them. So
-/// its key is entered first, in a record without addresses, by which no client finds it.
+/// A server must have the cell's rules before it enters its addresses, and must be listed to get
+/// them. So its key is entered first, in a record without addresses, by which no client finds it.
 pub(crate) struct Joining {
-    /// What is kept for a start without the database.
+    /// State that is stored for a start without the database.
     pub learnt: Option<Learnt>,
     place: CellPlace,
     me: ServerInfo,
     enters: Vec<Name>,
     db: Option<Arc<dyn CellDb>>,
-    /// The same, where another server has it.
+    /// The database, if another server has it.
     elsewhere: Option<Arc<RemoteCellDb>>,
     keys: Option<Arc<OwnKeys>>,
     /// The keys that it had at the last attempt.
@@ -87,15 +88,13 @@ pub(crate) struct Joining {
 
 /// How far an attempt came.
 enum Step {
-    /// The key is entered: the next connection to the database is taken for a server's.
+    /// The key is entered: the next connection to the database is one of a server.
     Enrolled,
-    /// All is done.
     Entered,
 }
 
 impl Joining {
-    /// The way to another server's database is there at once, since nobody goes it before somebody
-    /// asks.
+    /// The connection to another server's database exists at once; it opens with the first call.
     pub fn new(place: CellPlace, me: ServerInfo, config: &ServerConfig, vice: &Vice) -> Self {
         vice.expects_cell();
         let (mut learnt, mut elsewhere) = (None, None);
@@ -107,7 +106,7 @@ impl Joining {
                 None => cell,
             };
             let cell = Arc::new(cell);
-            // Beside the rules, which are there for the same reason.
+            // In the directory of the rules, which are stored for the same reason.
             let file = config.rules.as_ref().map(|rules| rules.with_file_name("learnt"));
             learnt = file.map(|file| Learnt::of(file, vice, Arc::clone(&cell)));
             vice.set_cell_database(Arc::clone(&cell) as Arc<dyn CellDb>);
@@ -127,18 +126,18 @@ impl Joining {
         }
     }
 
-    /// Whether an attempt asks nobody: the database is here.
+    /// Does an attempt call no other server, because the database is here?
     pub fn is_here(&self) -> bool {
         matches!(self.place, CellPlace::Here(_))
     }
 
-    /// Whether there is nothing left to do, and never will be.
+    /// Is nothing left to do, now and later?
     pub fn is_over(&self) -> bool {
         self.due.is_none() && self.keys.is_none()
     }
 
-    /// Makes an attempt if it is time for one. Called several times a second by one thread. Says
-    /// whether the next one is due at once.
+    /// Makes an attempt if one is due. One thread calls it several times a second. Returns whether
+    /// the next one is due at once.
     pub fn go_on(&mut self, vice: &Vice) -> bool {
         if let Some(keys) = &self.keys {
             let is_refused = self.elsewhere.as_ref().is_some_and(|cell| cell.is_refused());
@@ -156,8 +155,8 @@ impl Joining {
         self.due.is_some_and(|due| due <= Instant::now())
     }
 
-    /// Does what is left; how long to wait before the next attempt, or `None` if there is nothing
-    /// left.
+    /// Does the remaining steps. Returns the pause before the next attempt, or `None` if all is
+    /// done.
     fn attempt(&mut self, vice: &Vice) -> Option<Duration> {
         let wanted = self.keys.as_ref().map(|keys| keys.wanted()).unwrap_or_default();
         if !self.tried.is_empty() && self.tried.first() != wanted.first() {
@@ -183,14 +182,14 @@ impl Joining {
         match self.keys.as_ref().filter(|_| Fault::from(error.clone()) == Fault::NotPermitted) {
             Some(keys) => {
                 keys.refused();
-                // It may be one that shows the key from before.
+                // The connection may be one that shows the previous key.
                 self.connect_anew();
                 tracing::error!(
                     %error,
                     key = ?self.tried.first(),
-                    "{what} was refused: this server's key was withdrawn, or its record lists other keys. No server \
-                     takes it for one of the cell. If it is to be one, withdraw the keys of its \
-                     record \
+                    "{what} was refused: this server's key was withdrawn, or its record lists \
+                     other keys. No server accepts it as one of the cell. If it shall be one, \
+                     withdraw the keys of its record \
                      ('rialto keys withdraw SERVER'), then make a new one here ('rialto keys \
                      rotate certificate')"
                 );
@@ -218,7 +217,7 @@ impl Joining {
                 return Ok(Step::Enrolled);
             }
             if db.access().rules_at() == Revision(0) {
-                // Nobody is to find a server that never heard whom the cell keeps out.
+                // No client may find a server that does not have the cell's fences yet.
                 return Err(CellError::Away(Fault::CellAway));
             }
         }
@@ -232,7 +231,7 @@ impl Joining {
 }
 
 /// Enters this server's present key where the database does not list it, and changes nothing else
-/// (`guard::may_enrol`). Says whether it did.
+/// (`guard::may_enrol`). Returns whether it did.
 fn enrol(db: &dyn CellDb, me: &ServerInfo, present: Option<&KeyPrint>) -> Result<bool, CellError> {
     let Some(present) = present else { return Ok(false) };
     let known = db.servers()?.into_iter().find(|seen| seen.record.id == me.id);
@@ -249,8 +248,8 @@ fn enrol(db: &dyn CellDb, me: &ServerInfo, present: Option<&KeyPrint>) -> Result
     Ok(true)
 }
 
-/// Says where this server is, and by which keys it is known, if the cell does not know. A server
-/// that shows no keys leaves the list as it is: it may show them again.
+/// Enters this server's addresses and keys, if the cell has others. A server that shows no keys
+/// leaves the list as it is: it may show them again.
 fn enter(db: &dyn CellDb, me: &ServerInfo, keys: Option<&[KeyPrint]>) -> Result<(), CellError> {
     let known = db.servers()?.into_iter().find(|seen| seen.record.id == me.id);
     let listed = known.as_ref().map(|seen| seen.record.keys.clone()).unwrap_or_default();
@@ -262,7 +261,7 @@ fn enter(db: &dyn CellDb, me: &ServerInfo, keys: Option<&[KeyPrint]>) -> Result<
     }
 }
 
-/// Says where a volume is that nobody else can have entered.
+/// Enters a volume that no other server can have entered.
 fn enter_volume(
     db: &dyn CellDb,
     vice: &Vice,

@@ -1,4 +1,4 @@
-//! What a server is told.
+//! The settings of a server.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,69 +14,70 @@ use types::Name;
 
 use crate::{OwnKeys, ServerLimits};
 
-/// Where the cell's database is.
+/// Where the cell database is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CellPlace {
-    /// This server has it, in this directory; made if it does not exist.
+    /// This server has it, in this directory; created if it does not exist.
     Here(PathBuf),
-    /// This one has it.
+    /// The server at this endpoint has it.
     At(Endpoint),
 }
 
 /// Settings of a [`crate::Server`].
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// The partitions, which must exist (see `store::Partition::create`): what administrators call
-    /// each, and where it is. The first has the sessions too, so it stays the first.
+    /// The partitions, which must exist (see `store::Partition::create`): the administrators' name
+    /// and the path of each. The first has the sessions too, so it stays the first.
     pub partitions: Vec<(String, PathBuf)>,
     /// Where to listen on this machine. Only the server's own user and the superuser can connect
     /// there.
     pub unix_socket: Option<PathBuf>,
     /// Where to listen in the network, as `host:port`.
     pub tcp_listen: Option<String>,
-    /// Its certificate there, and the authorities that it knows; `None`: clear text.
+    /// Its certificate for TCP, and the authorities that it accepts; `None`: clear text.
     pub tls: Option<Arc<ServerTls>>,
-    /// The keys of the certificates that it shows to other servers, which it enters in the cell's
+    /// The keys of the certificates that it shows to other servers, which it enters in the cell
     /// database; `None`: it shows none.
     pub own_keys: Option<Arc<OwnKeys>>,
-    /// Whether it hears clear text too where it has TLS.
+    /// Does it accept clear text too where it has TLS?
     pub clear: bool,
-    /// Who makes tokens and looks at them; `None`: nobody, so a name counts or nothing.
+    /// Issues and verifies tokens; `None`: none are accepted, so only trusted connections can name
+    /// callers.
     pub mint: Option<Arc<TokenIssuer>>,
-    /// Who looks at Kerberos tickets; `None`: nobody.
+    /// Verifies Kerberos tickets; `None`: none are accepted.
     pub kerberos: Option<Arc<Service>>,
-    /// Addresses of hosts that may say who asks, also without TLS. Believed is a connection from
-    /// there whose port is reserved (below 1024), or that shows a host certificate.
+    /// Addresses of trusted hosts, which may name callers, also without TLS. A connection from
+    /// there is trusted if its port is reserved (below 1024), or if it shows a host certificate.
     pub trusted: Vec<Network>,
-    /// Whether uid 0 of such a host is the superuser of files; otherwise it is nobody.
+    /// Is uid 0 of such a host the superuser of files? Otherwise it is *nobody*.
     pub trusted_root: bool,
-    /// Addresses whose every process is the server's own user. For tests alone, and nothing of
-    /// `cell.toml` sets it: see [`ServerConfig::trust_this_machine`].
+    /// Addresses of which every process counts as the server's own user. For tests alone, and
+    /// nothing of `cell.toml` sets it: see [`ServerConfig::trust_this_machine`].
     #[doc(hidden)]
     pub owners: Vec<Network>,
-    /// Where it writes down who did what ([`crate::audit`]); `None`: nowhere.
+    /// The directory of the audit log ([`crate::audit`]); `None`: there is none.
     pub audit: Option<PathBuf>,
-    /// Where copies of that go; `None`: nowhere.
+    /// Where copies of the audit log go; `None`: nowhere.
     pub audit_forward: Option<crate::ForwardTo>,
-    /// Where it keeps the cell's fences, and who administers what, for a start while the server of
-    /// the cell's database is away; `None`: nowhere.
+    /// The file of the cell's fences and administrators, for a start while the server of the cell
+    /// database is away; `None`: they are not stored.
     pub rules: Option<PathBuf>,
-    /// What was learnt of principals counts for so long while the server of the cell's database is
-    /// silent; then their calls are refused with `CellAway`.
+    /// Cached records of principals are valid for this time while the server of the cell database
+    /// is silent; then their calls are refused with `CellAway`.
     pub cell_away_max: Duration,
-    /// What the cell is called, for people.
+    /// The cell's name, for display.
     pub cell_name: Option<String>,
-    /// What the server is called in its cell; `None`: as its machine.
+    /// The server's name in its cell; `None`: that of its machine.
     pub name: Option<String>,
-    /// Where others reach it; none: where it listens, which for a wildcard is every address of the
+    /// Where others reach it; empty: where it listens, which for a wildcard is every address of the
     /// machine but its loopback.
     pub addresses: Vec<SocketAddr>,
-    /// Who has the cell's database; `None`: nobody, so this server knows of no other.
+    /// Where the cell database is; `None`: there is none, so this server knows no other.
     pub cell: Option<CellPlace>,
-    /// Volumes that it enters there by itself, if the database knows none with their names: the
-    /// root of a new cell's tree.
+    /// Volumes that it enters there by itself, if the database has none with their names: the root
+    /// of a new cell's tree.
     pub enters: Vec<Name>,
-    /// How connections are kept, and made to other servers.
+    /// How connections are maintained, and made to other servers.
     pub options: ClientOptions,
     /// Threads that serve connections; 0: one for each processor, at most [`WORKERS_MAX`].
     pub workers: usize,
@@ -84,26 +85,26 @@ pub struct ServerConfig {
     pub pool_threads: usize,
     /// How each partition is opened.
     pub store: OpenOptions,
-    /// How long promises and locks outlive the last word of a session.
+    /// How long promises and locks outlive the last renewal of a session.
     pub lease: Duration,
-    /// Added before the server gives up on a session.
+    /// Added before the server ends a session.
     pub lease_grace: Duration,
     /// Connections that may be open and not attached, for each worker; of more the oldest are
     /// closed.
     pub unbound_max: usize,
-    /// A client that takes nothing for so long is cut off; one of nobody in a fifth of that.
+    /// A client that reads nothing for this time is cut off; one of *nobody* after a fifth of it.
     pub slow_reader: Duration,
-    /// How much each session, each host and all together may have.
+    /// The limits of each session, of each host and of all together.
     pub limits: ServerLimits,
 }
 
 /// More threads than this only wake each other.
 pub const WORKERS_MAX: usize = 8;
-/// Disks take a few requests at a time; more threads only queue in the kernel instead of here.
+/// Disks serve a few requests at a time; more threads only queue in the kernel instead of here.
 const POOL_THREADS: usize = 8;
 /// A burst of a thousand clients that come back at once, with room.
 const UNBOUND_MAX: usize = 2048;
-/// Longer than any pause of a healthy client; shorter than patience.
+/// Longer than any pause of a healthy client; shorter than users wait.
 const SLOW_READER: Duration = Duration::from_secs(30);
 
 impl ServerConfig {
@@ -142,8 +143,8 @@ impl ServerConfig {
         }
     }
 
-    /// Whoever connects from this machine's loopback addresses is taken for the server's own user,
-    /// superuser and server of the cell included. For tests.
+    /// Every process that connects from this machine's loopback addresses counts as the server's
+    /// own user, superuser and server of the cell included. For tests.
     pub fn trust_this_machine(&mut self) {
         self.owners.push(Network::of(Ipv4Addr::LOCALHOST.into(), 8));
         self.owners.push(Network::of(Ipv6Addr::LOCALHOST.into(), 128));

@@ -1,15 +1,15 @@
-//! Who somebody is to this server, over one connection.
+//! Verifies the identity of the other end of a connection, and of the callers who come over it.
 //!
-//! A *trusted* connection may say who asks: a Unix socket of the superuser or of the server's own
-//! user, a server of the cell, and a *believed host*. A server of the cell is the other end if it
-//! showed a certificate whose key the cell's database lists, whatever authority made it. A
+//! A *trusted* connection may name its callers: a Unix socket of the superuser or of the server's
+//! own user, a server of the cell, and a *trusted host*. A server of the cell is the other end if
+//! it showed a certificate whose key the cell database lists, whatever authority made it. A
 //! certificate of the cell's own authority for a server, whose key is not listed, lets its holder
-//! enter that key in the database, and is worth nothing else (`guard/servers.rs`). A believed host
+//! enter that key in the database, and is worth nothing else (`guard/servers.rs`). A trusted host
 //! is one whose address the configuration lists, and of which only its superuser can have
-//! connected: from a reserved port, or with a host certificate. It speaks for its users, for its
-//! superuser only if the configuration says so, and is never a server or an administrator. Over any
-//! other a name says nothing, and a token says it, with a proof that was made for this connection.
-//! In clear text nobody knows who reads along or answers, so tokens are refused there.
+//! connected: from a reserved port, or with a host certificate. It names its users, and its
+//! superuser only if the configuration allows that, and is never a server or an administrator. Over
+//! any other connection a name is not accepted; a token is, with a proof that was made for this
+//! connection. In clear text others may read along or answer, so tokens are refused there.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -27,50 +27,49 @@ use crate::link::Security;
 use crate::loopback::wall;
 use crate::usage::{Bounds, Host};
 
-/// Whom mode bits take for somebody else than anybody: as NFS has it.
+/// The uid and gid of *nobody* for mode bits: as NFS has it.
 const NOBODY_ID: u32 = 65534;
 
-/// The worth of the certificate that the other end showed, by the list of servers' keys.
+/// The worth of the certificate that the other end showed, by the list of server keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Certified {
-    /// Nothing.
+    /// It has none, or one of no worth.
     No,
     /// It is one of a host.
     Host,
-    /// The other end may enter this key in the cell's database, which does not list it.
+    /// The other end may enter this key in the cell database, which does not list it.
     Enrolling(KeyPrint),
     /// The other end is a server of the cell, by this key.
     Server(KeyPrint),
 }
 
-/// What all doors of a server know.
-pub(crate) struct PasswordDoorkeeper {
-    /// Which keys are servers'.
+/// The settings of a server by which it verifies connections.
+pub(crate) struct TrustSettings {
+    /// Has the list of server keys.
     pub vice: Arc<Vice>,
-    /// Who looks at tokens; none: this server takes none.
+    /// Verifies tokens; `None`: this server accepts none.
     pub mint: Option<Arc<TokenIssuer>>,
-    /// Who writes down what is refused.
+    /// Records refusals.
     pub audit: Option<Arc<Audit>>,
-    /// Addresses of hosts that may be believed.
+    /// Addresses of hosts that may be trusted.
     pub trusted: Vec<Network>,
     /// Their uid 0 is not squashed.
     pub trusted_root: bool,
     /// Of tests: see [`crate::ServerConfig::trust_this_machine`].
     pub owners: Vec<Network>,
-    /// How much is logged.
+    /// Limits the log lines.
     pub bounds: Arc<Bounds>,
 }
 
-impl fmt::Debug for PasswordDoorkeeper {
+impl fmt::Debug for TrustSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Porter").field("trusted", &self.trusted).finish_non_exhaustive()
     }
 }
 
-/// See the head of the file.
 #[derive(Debug)]
 pub(crate) struct ConnectionVerifier {
-    porter: Arc<PasswordDoorkeeper>,
+    trust: Arc<TrustSettings>,
     security: Security,
     /// As it was when the connection attached; it is closed when that changes.
     certified: Certified,
@@ -86,7 +85,7 @@ fn squashed(caller: Caller) -> Caller {
     Caller { gid: other(caller.gid), groups, ..caller }
 }
 
-impl PasswordDoorkeeper {
+impl TrustSettings {
     /// The worth of a connection's certificate now.
     pub fn certified(&self, security: Security) -> Certified {
         let Security::Tls { shown, .. } = security else { return Certified::No };
@@ -100,12 +99,12 @@ impl PasswordDoorkeeper {
         }
     }
 
-    /// Somebody was turned away before he had a session. Of one host and reason one line a minute
-    /// is written, and how many there were.
-    pub fn tell(&self, request: &str, host: Option<IpAddr>, why: &str) {
+    /// Records a refusal before there is a session. Of one host and reason one line a minute is
+    /// written, with the number of refusals.
+    pub fn record_refusal(&self, request: &str, host: Option<IpAddr>, why: &str) {
         let Some(audit) = &self.audit else { return };
         let now = wall();
-        audit.saw_at_door(AuditEvent {
+        audit.saw_host_refusal(AuditEvent {
             time: now.secs.saturating_mul(1000).saturating_add(i64::from(now.nanos / 1_000_000)),
             kind: "authentication".to_owned(),
             level: "nobody".to_owned(),
@@ -119,14 +118,14 @@ impl PasswordDoorkeeper {
 
 impl ConnectionVerifier {
     pub fn new(
-        porter: &Arc<PasswordDoorkeeper>,
+        trust: &Arc<TrustSettings>,
         security: Security,
         peer: Option<SocketAddr>,
     ) -> ConnectionVerifier {
         let (host, port) = (peer.map(|peer| peer.ip()), peer.map(|peer| peer.port()));
-        let certified = porter.certified(security);
+        let certified = trust.certified(security);
         ConnectionVerifier {
-            porter: Arc::clone(porter),
+            trust: Arc::clone(trust),
             security,
             certified,
             host,
@@ -140,13 +139,13 @@ impl ConnectionVerifier {
         self.certified
     }
 
-    /// Whether it believes who is at the other end without a token.
+    /// Does it accept callers' names without a token?
     pub fn is_open(&self) -> bool {
         self.believes().is_some()
     }
 
-    /// Where the other end is, for the bounds: none of what is of this machine or of a server of
-    /// the cell.
+    /// The host of the other end, for the limits; `None` for this machine and for servers of the
+    /// cell.
     pub fn bounded_host(&self) -> Option<Host> {
         match (self.security, self.certified) {
             (Security::Local(_), _) | (_, Certified::Server(_)) => None,
@@ -154,7 +153,7 @@ impl ConnectionVerifier {
         }
     }
 
-    /// At which level a name counts; `None`: not at all.
+    /// The level at which a name is accepted; `None`: it is not.
     fn believes(&self) -> Option<AuthLevel> {
         let is_of = |all: &[Network]| {
             self.host.is_some_and(|host| all.iter().any(|network| network.has(host)))
@@ -169,14 +168,14 @@ impl ConnectionVerifier {
                 })
             }
             (_, Certified::Server(_)) => Some(AuthLevel::Server),
-            _ if is_of(&self.porter.owners) => Some(AuthLevel::Named),
+            _ if is_of(&self.trust.owners) => Some(AuthLevel::Named),
             (_, Certified::Enrolling(_)) => None,
-            _ => (is_of(&self.porter.trusted) && self.is_of_its_superuser())
+            _ => (is_of(&self.trust.trusted) && self.is_of_its_superuser())
                 .then_some(AuthLevel::Host),
         }
     }
 
-    /// Whether no ordinary process of the other machine can have made the connection.
+    /// Can no ordinary process of the other machine have made the connection?
     fn is_of_its_superuser(&self) -> bool {
         self.certified == Certified::Host
             || self.port.is_some_and(|port| port < fabric::RESERVED_PORTS_END)
@@ -224,7 +223,7 @@ impl ConnectionVerifier {
     }
 
     fn take(&self, shown: &TokenProof, now: Timestamp) -> Result<Token, TokenError> {
-        let mint = self.porter.mint.as_ref().ok_or(TokenError::UnknownKey)?;
+        let mint = self.trust.mint.as_ref().ok_or(TokenError::UnknownKey)?;
         mint.take(&shown.token, &self.binding(), &shown.proof, now)
     }
 }
@@ -236,19 +235,19 @@ impl dafs::credentials::CredentialVerifier for ConnectionVerifier {
 
     fn named(&self, caller: Caller) -> Caller {
         match (self.believes(), self.security) {
-            // The kernel knows the user of the other end; its groups are not asked for.
+            // The kernel reports the user of the other end; its groups are not read.
             (Some(AuthLevel::Attested), Security::Local(peer)) => Caller {
                 uid: peer.uid,
                 gid: peer.gid,
                 groups: Some(Box::default()),
                 who: self.who(AuthLevel::Attested),
             },
-            // Of its own a server does what it does as the superuser; for users it speaks as any
-            // trusted machine.
+            // A server acts on its own behalf as the superuser; for users it speaks like any
+            // trusted host.
             (Some(AuthLevel::Server), _) if caller.uid != 0 => {
                 Caller { who: self.who(AuthLevel::Named), ..caller }
             }
-            (Some(AuthLevel::Host), _) if !self.porter.trusted_root => match caller.uid {
+            (Some(AuthLevel::Host), _) if !self.trust.trusted_root => match caller.uid {
                 0 => self.nobody(),
                 _ => squashed(Caller { who: self.who(AuthLevel::Host), ..caller }),
             },
@@ -259,17 +258,17 @@ impl dafs::credentials::CredentialVerifier for ConnectionVerifier {
 
     fn shown(&self, shown: &TokenProof) -> Result<Caller, Fault> {
         if self.security == Security::Clear && self.believes().is_none() {
-            if let Some(before) = self.porter.bounds.may_say("token in clear text", self.host) {
+            if let Some(before) = self.trust.bounds.may_log("token in clear text", self.host) {
                 tracing::info!(host = ?self.host, before, "a token in clear text is refused");
             }
-            self.porter.tell("door.token", self.host, "token in clear text");
+            self.trust.record_refusal("door.token", self.host, "token in clear text");
             return Err(Fault::TokenRefused);
         }
         let token = self.take(shown, wall()).map_err(|error| {
-            if let Some(before) = self.porter.bounds.may_say("token", self.host) {
+            if let Some(before) = self.trust.bounds.may_log("token", self.host) {
                 tracing::info!(host = ?self.host, %error, before, "a token is refused");
             }
-            self.porter.tell("door.token", self.host, &error.to_string());
+            self.trust.record_refusal("door.token", self.host, &error.to_string());
             if error == TokenError::Expired { Fault::TokenExpired } else { Fault::TokenRefused }
         })?;
         let who = RequestIdentity {
@@ -284,7 +283,7 @@ impl dafs::credentials::CredentialVerifier for ConnectionVerifier {
             server: None,
         };
         debug_assert!(who.principal != PrincipalId::NONE);
-        // Who that is in the posix model, the service finds out (`vice/identity_cache.rs`).
+        // The service finds the ids in the posix model (`vice/identity_cache.rs`).
         Ok(Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who })
     }
 }

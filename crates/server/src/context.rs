@@ -1,11 +1,11 @@
-//! What all threads of the server share: the service, the sessions, and how one thing leads to
-//! another.
+//! State that all threads of the server share: the service and the sessions, and the loop that
+//! connects them.
 //!
 //! A frame makes a session's machine put out work for the service; the service has effects; effects
-//! go into sessions' machines, which put out frames and more work. [`ServerContext::settle`] goes
-//! round until nothing is left. No lock is held from one to the next.
+//! go into sessions' machines, which put out frames and more work. [`ServerContext::deliver_all`]
+//! repeats this until nothing is left. No lock is held from one step to the next.
 //!
-//! Delegated changes come in chains. A worker executes all that has come in of one; from a member
+//! Delegated changes come in chains. A worker executes all that has arrived of one; from a member
 //! on that may wait for the disk a thread of the pool does. Either gathers them
 //! ([`store::Partition::gather`]) from the first one on until it sends.
 
@@ -29,7 +29,7 @@ use vice::{Effect, Vice};
 
 use crate::ServerConfig;
 use crate::audit::Audit;
-use crate::connection_verifier::PasswordDoorkeeper;
+use crate::connection_verifier::TrustSettings;
 use crate::link::{Link, Unread};
 use crate::loopback::wall;
 use crate::poll::Poll;
@@ -41,69 +41,70 @@ use crate::usage::{self, Bounds, Host};
 pub(crate) struct ServerContext {
     pub vice: Arc<Vice>,
     pub pool: CallPool,
-    /// For connections that look for their session: a thousand that come at once, each waiting for
-    /// the disk, must not stand before the data of those that are in.
-    pub door: CallPool,
-    /// For calls that may ask another server: what waits for it holds up nobody else.
-    pub office: CallPool,
-    /// For calls of principals that must be asked for at another server: its silence is for those
+    /// For connections that attach: a thousand that come at once, each waiting for the disk, must
+    /// not delay the data of attached ones.
+    pub attaching: CallPool,
+    /// For calls that may ask another server: such a wait blocks no other work.
+    pub remote_calls: CallPool,
+    /// For calls of principals that another server must be asked for: its silence affects those
     /// alone.
     pub lookups: CallPool,
-    /// For calls of nobody that may wait for the disk or for another server.
-    pub guests: CallPool,
-    /// For passwords: to look at one takes a processor for tens of milliseconds.
+    /// For calls of *nobody* that may wait for the disk or for another server.
+    pub nobody_calls: CallPool,
+    /// For passwords: verifying one takes a processor for tens of milliseconds.
     pub hashing: CallPool,
-    /// How much everybody may have, and has.
+    /// The limits, and what is in use.
     pub bounds: Arc<Bounds>,
-    /// What sessions of nobody have not read.
+    /// Bytes that sessions of *nobody* have not read.
     pub unread: Arc<Unread>,
     pub tally: ServerCounts,
-    /// Which life of the server this is.
-    pub life: u64,
+    /// The number of this server instance.
+    pub instance: u64,
     pub lease: Duration,
     pub cell_name: Option<String>,
-    /// What it is in the network.
+    /// Its certificates; `None`: clear text.
     pub tls: Option<Arc<ServerTls>>,
-    /// Whether clear text is heard beside it.
+    /// Is clear text accepted beside it?
     pub clear: bool,
-    /// What doors know.
-    pub porter: Arc<PasswordDoorkeeper>,
+    /// How connections are verified.
+    pub trust: Arc<TrustSettings>,
     /// How connections to other servers are made.
     pub options: ClientOptions,
-    seats: RwLock<HashMap<SessionId, Arc<SessionHandle>>>,
+    handles: RwLock<HashMap<SessionId, Arc<SessionHandle>>>,
     /// When a user called last, in milliseconds since `born`.
     users_called: AtomicU64,
     born: Instant,
     /// Changes begun, and those that kernels made in lent bodies; the background sync compares.
     pub changes: AtomicU64,
     broken: AtomicBool,
-    /// The revision of the cell's rules by which connections were judged last.
+    /// The revision of the cell's rules by which connections were last verified.
     judged: AtomicU64,
-    /// What ends the service ([`crate::Server::on_broken`]).
+    /// The action that ends the service ([`crate::Server::on_broken`]).
     pub end: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// Calls that wait for a look-up in the cell's database at most. More are refused with `CellAway`.
+/// The most calls that wait for a look-up in the cell database. More are refused with `CellAway`.
 const LOOKUPS_MAX: usize = 256;
 
-/// A break for a session of nobody.
-pub(crate) struct StrangersBreak {
-    pub seat: Arc<SessionHandle>,
+/// A break for a session of *nobody*.
+pub(crate) struct NobodyBreak {
+    pub handle: Arc<SessionHandle>,
     pub id: BreakId,
     pub items: Vec<BreakItem>,
 }
 
-/// What is still to be done.
+/// Effects that remain to be delivered.
 #[derive(Default)]
 pub(crate) struct Agenda {
     pub effects: Vec<Effect>,
     work: VecDeque<(Arc<SessionHandle>, ServerOutput)>,
     flush: Vec<Arc<Link>>,
     close: Vec<Arc<Link>>,
-    /// Breaks that the worker for strangers sends: a directory may be promised to hundreds of them,
-    /// and a caller that changes it waits for none. There are no more of them than promises of
-    /// sessions of nobody: a session is told of a file once, until it is promised that file again.
-    to_strangers: Vec<(Arc<Poll>, StrangersBreak)>,
+    /// Breaks that the worker for sessions of *nobody* sends: a directory may be promised to
+    /// hundreds of them, and a caller that changes it waits for none. There are no more of them
+    /// than promises of such sessions: a session gets one break of a file, until it is promised
+    /// that file again.
+    to_nobody: Vec<(Arc<Poll>, NobodyBreak)>,
     /// While delegated changes are executed.
     gathering: Option<(PartitionNo, CommitScope)>,
     /// The thread is the pool's, so it may wait for the disk.
@@ -111,57 +112,58 @@ pub(crate) struct Agenda {
 }
 
 impl Agenda {
-    /// What one step of a session leads to.
-    pub fn take(&mut self, seat: &Arc<SessionHandle>, outcome: StepOutcome) {
+    /// Adds the outcome of one step of a session.
+    pub fn take(&mut self, handle: &Arc<SessionHandle>, outcome: StepOutcome) {
         for link in outcome.flush {
             if !self.flush.iter().any(|known| Arc::ptr_eq(known, &link)) {
                 self.flush.push(link);
             }
         }
         self.close.extend(outcome.close);
-        self.work.extend(outcome.work.into_iter().map(|work| (Arc::clone(seat), work)));
+        self.work.extend(outcome.work.into_iter().map(|work| (Arc::clone(handle), work)));
     }
 
     /// Sends what was queued.
     pub fn flush(&mut self) {
-        while let Some((poll, _)) = self.to_strangers.first() {
+        while let Some((poll, _)) = self.to_nobody.first() {
             let poll = Arc::clone(poll);
-            let all = std::mem::take(&mut self.to_strangers).into_iter();
+            let all = std::mem::take(&mut self.to_nobody).into_iter();
             let (now, later): (Vec<_>, Vec<_>) =
                 all.partition(|(other, _)| Arc::ptr_eq(other, &poll));
             poll.order(|orders| orders.breaks.extend(now.into_iter().map(|(_, one)| one)));
-            self.to_strangers = later;
+            self.to_nobody = later;
         }
-        // Links write out for themselves, since others may have gathered, and see it if this fails.
+        // Links write out by themselves, since others may have gathered, and detect a failure.
         drop(self.gathering.take());
         self.flush.drain(..).for_each(|link| link.flush());
         self.close.drain(..).for_each(|link| link.close());
     }
 }
 
-/// Whether a password is to be looked at, or one to be kept.
+/// Must a password be verified or stored?
 fn is_hashed(call: &Call) -> bool {
-    matches!(call, Call::Auth { call, .. } if matches!(**call, AuthCall::Password { .. } | AuthCall::SetPassword { .. }))
+    let Call::Auth { call, .. } = call else { return false };
+    matches!(**call, AuthCall::Password { .. } | AuthCall::SetPassword { .. })
 }
 
-/// Users call while the last call of one is not older than this.
+/// Users are active while the last call of one is not older than this.
 const USERS_RECENT_MILLIS: u64 = 50;
-/// The longest rest of a thread that works for strangers.
+/// The longest rest of a thread that works for sessions of *nobody*.
 const REST_MAX: Duration = Duration::from_millis(5);
 /// Between a panic and the next attempt.
 const RESTART_PAUSE: Duration = Duration::from_millis(500);
-/// Calls of nobody that wait for a thread: some for each of the sessions that read.
-const GUESTS_WAITING_MAX: usize = 1024;
+/// Calls of *nobody* that wait for a thread: some for each of the sessions that read.
+const NOBODY_CALLS_MAX: usize = 1024;
 
 impl ServerContext {
     pub fn new(
         vice: Arc<Vice>,
-        [pool, door, office, guests, hashing, lookups]: [CallPool; 6],
+        [pool, attaching, remote_calls, nobody_calls, hashing, lookups]: [CallPool; 6],
         audit: Option<Arc<Audit>>,
         bounds: Arc<Bounds>,
         config: &ServerConfig,
     ) -> Self {
-        let porter = Arc::new(PasswordDoorkeeper {
+        let trust = Arc::new(TrustSettings {
             vice: Arc::clone(&vice),
             mint: config.mint.clone(),
             audit,
@@ -173,22 +175,22 @@ impl ServerContext {
         ServerContext {
             vice,
             pool,
-            door,
-            office,
+            attaching,
+            remote_calls,
             lookups,
-            guests,
+            nobody_calls,
             hashing,
             unread: Arc::new(Unread::new(bounds.limits.nobody_memory_mib << 20)),
             tally: ServerCounts::default(),
-            life: rand::random(),
+            instance: rand::random(),
             lease: config.lease,
             cell_name: config.cell_name.clone(),
             tls: config.tls.clone(),
             clear: config.clear,
-            porter,
+            trust,
             bounds,
             options: config.options.clone(),
-            seats: RwLock::default(),
+            handles: RwLock::default(),
             users_called: AtomicU64::new(0),
             born: Instant::now(),
             changes: AtomicU64::new(0),
@@ -202,9 +204,9 @@ impl ServerContext {
         u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A thread that works for strangers calls it after a piece of work: while users call too, it
-    /// rests for as long as it worked. Users pay for strangers with more than processor time: with
-    /// caches, locks and the network.
+    /// A thread that works for sessions of *nobody* calls it after a piece of work: while users are
+    /// active, it rests for as long as it worked. Such work costs users more than processor time:
+    /// caches, locks and the network too.
     pub fn rest_after(&self, began: Instant) {
         if self.age_millis().saturating_sub(self.users_called.load(Ordering::Relaxed))
             < USERS_RECENT_MILLIS
@@ -213,11 +215,11 @@ impl ServerContext {
         }
     }
 
-    /// A thread of the server panicked over something, and goes on.
+    /// A thread of the server panicked, and goes on.
     pub fn panicked(&self, thread: &str, consequence: &str, remedy: &str) {
         self.tally.panics.fetch_add(1, Ordering::Relaxed);
         tracing::error!(
-            cause = "a broken assertion, which the line before this one names",
+            cause = "a broken assertion, which the previous line names",
             consequence,
             remedy,
             "{thread} panicked"
@@ -225,13 +227,13 @@ impl ServerContext {
         self.end_if_broken();
     }
 
-    /// After a panic in the midst of the tables that all sessions share the server goes on with
-    /// nothing: it ends in order, and says why.
+    /// After a panic during a change of the tables that all sessions share the server cannot go on:
+    /// it ends in order, and reports why.
     pub fn end_if_broken(&self) {
         if self.vice.is_broken() && !self.broken.swap(true, Ordering::SeqCst) {
             tracing::error!(
                 cause = "a panic while the tables of sessions and promises were being changed",
-                consequence = "service ends, since what they say may be wrong; what is on disk is \
+                consequence = "service ends, since these tables may be wrong; what is on disk is \
                     not touched by it",
                 remedy = "start the server again; clients go on where they were. Report the lines \
                     before this one",
@@ -243,44 +245,44 @@ impl ServerContext {
         }
     }
 
-    /// Runs what a thread of the server does all its life; after a panic again from its beginning.
+    /// Runs the body of a server's thread; after a panic again from its beginning.
     pub fn keep(&self, thread: &str, mut run: impl FnMut()) {
         while catch_unwind(AssertUnwindSafe(&mut run)).is_err() {
             self.panicked(
                 thread,
-                "what it was at is not done",
-                "it begins anew; if that happens again, report the lines before this one",
+                "its current work is not done",
+                "it starts again; if this repeats, report the lines before this one",
             );
             std::thread::sleep(RESTART_PAUSE);
         }
     }
 
-    pub fn seat(&self, session: SessionId) -> Option<Arc<SessionHandle>> {
-        self.seats.read().get(&session).cloned()
+    pub fn handle(&self, session: SessionId) -> Option<Arc<SessionHandle>> {
+        self.handles.read().get(&session).cloned()
     }
 
-    /// The session's place, made by `make` if there is none.
-    pub fn seat_or(
+    /// The session's handle, made by `make` if there is none.
+    pub fn handle_or(
         &self,
         session: SessionId,
         make: impl FnOnce() -> SessionHandle,
     ) -> Arc<SessionHandle> {
-        Arc::clone(self.seats.write().entry(session).or_insert_with(|| Arc::new(make())))
+        Arc::clone(self.handles.write().entry(session).or_insert_with(|| Arc::new(make())))
     }
 
-    /// The session's client is on this host, whose bounds count it from now on.
-    pub fn is_from(&self, session: SessionId, host: Option<Host>, stranger: bool) {
-        self.bounds.seated(session, host, stranger);
+    /// Counts the session within the limits of its client's host from now on.
+    pub fn is_from(&self, session: SessionId, host: Option<Host>, of_nobody: bool) {
+        self.bounds.began(session, host, of_nobody);
         self.vice.set_host(session, host.map(Host::address));
     }
 
-    pub fn seats(&self) -> Vec<Arc<SessionHandle>> {
-        self.seats.read().values().cloned().collect()
+    pub fn handles(&self) -> Vec<Arc<SessionHandle>> {
+        self.handles.read().values().cloned().collect()
     }
 
-    /// Puts the cell's rules into force that came since the last time, the list of servers' keys
-    /// among them. A connection whose certificate is worth something else now is closed: its client
-    /// comes back, and is taken for what it is.
+    /// Puts the cell's rules into force that came since the last time, the list of server keys
+    /// among them. A connection whose certificate has another worth now is closed: its client
+    /// reconnects and is verified anew.
     pub fn judge_connections(&self, agenda: &mut Agenda) {
         let revision = self.vice.rules_revision().0;
         if self.judged.load(Ordering::Acquire) == revision
@@ -288,8 +290,8 @@ impl ServerContext {
         {
             return;
         }
-        for link in self.seats().iter().flat_map(|seat| seat.links()) {
-            if link.certified().is_some_and(|was| was != self.porter.certified(link.security())) {
+        for link in self.handles().iter().flat_map(|handle| handle.links()) {
+            if link.certified().is_some_and(|was| was != self.trust.certified(link.security())) {
                 tracing::info!(
                     link = link.id.0,
                     "a connection is closed, since the keys of servers have changed"
@@ -300,18 +302,18 @@ impl ServerContext {
         self.judged.store(revision, Ordering::Release);
     }
 
-    pub fn seat_count(&self) -> usize {
-        self.seats.read().len()
+    pub fn handle_count(&self) -> usize {
+        self.handles.read().len()
     }
 
     /// Does all work and delivers all effects; frames are queued, and sent by [`Agenda::flush`].
     /// `link`: the requests came over it.
-    pub fn settle(self: &Arc<Self>, agenda: &mut Agenda, link: Option<&Arc<Link>>) {
+    pub fn deliver_all(self: &Arc<Self>, agenda: &mut Agenda, link: Option<&Arc<Link>>) {
         loop {
             let effects = std::mem::take(&mut agenda.effects);
             if effects.is_empty() {
-                let Some((seat, work)) = agenda.work.pop_front() else { return };
-                self.work(&seat, work, agenda, link);
+                let Some((handle, work)) = agenda.work.pop_front() else { return };
+                self.work(&handle, work, agenda, link);
             }
             for effect in effects {
                 self.deliver(effect, agenda);
@@ -319,9 +321,9 @@ impl ServerContext {
         }
     }
 
-    /// As `settle`, and sends.
-    pub fn settle_and_send(self: &Arc<Self>, agenda: &mut Agenda) {
-        self.settle(agenda, None);
+    /// As `deliver_all`, and sends.
+    pub fn deliver_and_send(self: &Arc<Self>, agenda: &mut Agenda) {
+        self.deliver_all(agenda, None);
         agenda.flush();
     }
 
@@ -329,37 +331,37 @@ impl ServerContext {
         let now = clock::now();
         match effect {
             Effect::Reply { origin, result, body } => {
-                if let Some(seat) = self.seat(origin.session) {
-                    let outcome = self.answer(&seat, origin, result, body);
-                    agenda.take(&seat, outcome);
+                if let Some(handle) = self.handle(origin.session) {
+                    let outcome = self.answer(&handle, origin, result, body);
+                    agenda.take(&handle, outcome);
                 }
             }
             Effect::Break { to, id, items } => {
                 self.tally.breaks.fetch_add(1, Ordering::Relaxed);
-                if let Some(seat) = self.seat(to) {
-                    if let Some(poll) = seat.poll_of_strangers() {
-                        agenda.to_strangers.push((poll, StrangersBreak { seat, id, items }));
+                if let Some(handle) = self.handle(to) {
+                    if let Some(poll) = handle.poll_of_nobody() {
+                        agenda.to_nobody.push((poll, NobodyBreak { handle, id, items }));
                         return;
                     }
-                    let outcome = seat.step(now, ServerInput::Break { id, items }, None);
-                    agenda.take(&seat, outcome);
+                    let outcome = handle.step(now, ServerInput::Break { id, items }, None);
+                    agenda.take(&handle, outcome);
                 }
             }
             Effect::SessionEnded(session) => {
-                let seat = self.seats.write().remove(&session);
+                let handle = self.handles.write().remove(&session);
                 let host = self.bounds.host_of(session).map(Host::address);
                 self.bounds.ended(session);
-                if let Some(seat) = seat {
-                    let before = if seat.is_strangers() {
-                        self.bounds.may_say("end", host)
+                if let Some(handle) = handle {
+                    let before = if handle.is_of_nobody() {
+                        self.bounds.may_log("end", host)
                     } else {
                         Some(0)
                     };
                     if let Some(before) = before {
                         tracing::info!(session = session.0, before, "session ended");
                     }
-                    let outcome = seat.step(now, ServerInput::End(Fault::Expired), None);
-                    agenda.take(&seat, outcome);
+                    let outcome = handle.step(now, ServerInput::End(Fault::Expired), None);
+                    agenda.take(&handle, outcome);
                 }
             }
         }
@@ -367,19 +369,19 @@ impl ServerContext {
 
     fn answer(
         &self,
-        seat: &Arc<SessionHandle>,
+        handle: &Arc<SessionHandle>,
         origin: ReplyAddress,
         result: Result<Answer, Fault>,
         body: Option<OwnedFd>,
     ) -> StepOutcome {
         self.tally.replies.fetch_add(1, Ordering::Relaxed);
         let descriptor = body.is_some();
-        seat.step(clock::now(), ServerInput::Answered { origin, result, descriptor }, body)
+        handle.step(clock::now(), ServerInput::Answered { origin, result, descriptor }, body)
     }
 
     fn work(
         self: &Arc<Self>,
-        seat: &Arc<SessionHandle>,
+        handle: &Arc<SessionHandle>,
         work: ServerOutput,
         agenda: &mut Agenda,
         link: Option<&Arc<Link>>,
@@ -388,84 +390,87 @@ impl ServerContext {
         match work {
             ServerOutput::Execute { origin, caller, call, chained, .. } => {
                 if let Some(link) = link {
-                    seat.begin(origin, link, &call);
+                    handle.begin(origin, link, &call);
                 }
-                if !seat.is_strangers() {
+                if !handle.is_of_nobody() {
                     self.users_called.store(self.age_millis(), Ordering::Relaxed);
-                    self.execute(seat, origin, caller, call, chained, agenda);
+                    self.execute(handle, origin, caller, call, chained, agenda);
                 } else if !caller.who.level.is_proved() {
-                    self.execute_for_nobody(seat, origin, caller, call, chained, agenda);
+                    self.execute_for_nobody(handle, origin, caller, call, chained, agenda);
                 } else {
-                    self.execute_first_of_user(seat, origin, caller, call, chained);
+                    self.execute_first_of_user(handle, origin, caller, call, chained);
                 }
             }
             ServerOutput::Cancel(origin) => self.vice.cancel(now, origin, &mut agenda.effects),
             ServerOutput::Acknowledged { id, held } => {
-                self.vice.ack(now, seat.id, id, &held, &mut agenda.effects);
+                self.vice.ack(now, handle.id, id, &held, &mut agenda.effects);
             }
             ServerOutput::Renew { channel, number } => {
-                let renewed = self.vice.renew(now, seat.id, &mut agenda.effects);
+                let renewed = self.vice.renew(now, handle.id, &mut agenda.effects);
                 let outcome =
-                    seat.step(now, ServerInput::Renewed { channel, number, renewed }, None);
-                agenda.take(seat, outcome);
+                    handle.step(now, ServerInput::Renewed { channel, number, renewed }, None);
+                agenda.take(handle, outcome);
             }
             ServerOutput::Detached => {
-                self.seats.write().remove(&seat.id);
-                self.vice.detach(now, seat.id, &mut agenda.effects);
+                self.handles.write().remove(&handle.id);
+                self.vice.detach(now, handle.id, &mut agenda.effects);
             }
             ServerOutput::Overrun => {
-                tracing::warn!(session = seat.id.0, "the session cannot be kept coherent and ends");
-                self.vice.peer_died(now, seat.id, &mut agenda.effects);
+                tracing::warn!(
+                    session = handle.id.0,
+                    "the session cannot be kept coherent and ends"
+                );
+                self.vice.peer_died(now, handle.id, &mut agenda.effects);
             }
-            // The seat itself has seen to these.
+            // The session's handle has processed these.
             ServerOutput::Send { .. } | ServerOutput::Close { .. } => {}
         }
     }
 
-    /// A user calls through a session that was nobody's: it is a user's from here on, which is
-    /// recorded on disk first.
+    /// A user calls through a session that was one of *nobody*: it is a user's from here on, which
+    /// is recorded on disk first.
     fn execute_first_of_user(
         self: &Arc<Self>,
-        seat: &Arc<SessionHandle>,
+        handle: &Arc<SessionHandle>,
         origin: ReplyAddress,
         caller: Caller,
         call: Call,
         chained: bool,
     ) {
-        let (house, seat) = (Arc::clone(self), Arc::clone(seat));
-        self.door.run(move || {
+        let (context, handle) = (Arc::clone(self), Arc::clone(handle));
+        self.attaching.run(move || {
             let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-            match house.prove(&seat, &mut agenda) {
-                Ok(()) => house.execute(&seat, origin, caller, call, chained, &mut agenda),
+            match context.prove(&handle, &mut agenda) {
+                Ok(()) => context.execute(&handle, origin, caller, call, chained, &mut agenda),
                 Err(fault) => {
                     agenda.effects.push(Effect::Reply { origin, result: Err(fault), body: None });
                 }
             }
-            house.settle_and_send(&mut agenda);
+            context.deliver_and_send(&mut agenda);
         });
     }
 
-    fn prove(&self, seat: &Arc<SessionHandle>, agenda: &mut Agenda) -> Result<(), Fault> {
-        if !seat.is_strangers() {
+    fn prove(&self, handle: &Arc<SessionHandle>, agenda: &mut Agenda) -> Result<(), Fault> {
+        if !handle.is_of_nobody() {
             return Ok(());
         }
-        if !self.bounds.admit_user(self.bounds.host_of(seat.id)) {
+        if !self.bounds.admit_user(self.bounds.host_of(handle.id)) {
             return Err(Fault::Busy);
         }
-        self.vice.prove(clock::now(), seat.id, &mut agenda.effects)?;
-        self.bounds.proved(seat.id);
-        let links = seat.become_users();
-        let outcome = seat.step(clock::now(), ServerInput::Grant(self.vice.slots_max()), None);
-        agenda.take(seat, outcome);
-        // Their worker sees whose they are now.
+        self.vice.prove(clock::now(), handle.id, &mut agenda.effects)?;
+        self.bounds.proved(handle.id);
+        let links = handle.become_users();
+        let outcome = handle.step(clock::now(), ServerInput::Grant(self.vice.slots_max()), None);
+        agenda.take(handle, outcome);
+        // Their worker moves them.
         links.iter().for_each(|link| link.poll().go_on(link.id));
         Ok(())
     }
 
-    /// What may take long has few threads, and few that wait for them.
+    /// Slow calls of *nobody* have few threads, and few may wait for them.
     fn execute_for_nobody(
         self: &Arc<Self>,
-        seat: &Arc<SessionHandle>,
+        handle: &Arc<SessionHandle>,
         origin: ReplyAddress,
         caller: Caller,
         call: Call,
@@ -473,23 +478,23 @@ impl ServerContext {
         agenda: &mut Agenda,
     ) {
         if is_hashed(&call) {
-            return self.execute_hashed(seat, origin, caller, call, agenda);
+            return self.execute_hashed(handle, origin, caller, call, agenda);
         }
         if !(self.vice.may_block(&call)
             || chained && (call.traits().blocking == CallBlocking::Body))
         {
-            return self.execute(seat, origin, caller, call, chained, agenda);
+            return self.execute(handle, origin, caller, call, chained, agenda);
         }
         if call.changes() {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
-        let house = Arc::clone(self);
-        let taken = self.guests.try_run(GUESTS_WAITING_MAX, move || {
+        let context = Arc::clone(self);
+        let taken = self.nobody_calls.try_run(NOBODY_CALLS_MAX, move || {
             let began = Instant::now();
             let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-            house.perform(origin, &caller, call, &mut agenda);
-            house.settle_and_send(&mut agenda);
-            house.rest_after(began);
+            context.perform(origin, &caller, call, &mut agenda);
+            context.deliver_and_send(&mut agenda);
+            context.rest_after(began);
         });
         if !taken {
             usage::count(&self.bounds.met.nobody_calls);
@@ -497,31 +502,32 @@ impl ServerContext {
         }
     }
 
-    /// Passwords have threads of their own, and few that wait: who comes when they are full tries
-    /// later.
+    /// Passwords have threads of their own, and few may wait: if they are full the client must
+    /// retry.
     fn execute_hashed(
         self: &Arc<Self>,
-        seat: &Arc<SessionHandle>,
+        handle: &Arc<SessionHandle>,
         origin: ReplyAddress,
         caller: Caller,
         call: Call,
         agenda: &mut Agenda,
     ) {
-        // Another server asks for somebody somewhere.
+        // Another server asks on behalf of a caller elsewhere.
         let elsewhere = match &call {
             Call::Auth { behalf: Some(behalf), .. } if caller.is_root() => {
                 behalf.host.map(Host::of)
             }
             _ => None,
         };
-        let (house, host) = (Arc::clone(self), elsewhere.or_else(|| self.bounds.host_of(seat.id)));
+        let (context, host) =
+            (Arc::clone(self), elsewhere.or_else(|| self.bounds.host_of(handle.id)));
         let has_room = self.bounds.begin_password(host);
         let taken = has_room
             && self.hashing.try_run(self.bounds.limits.passwords_waiting, move || {
                 let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-                house.perform(origin, &caller, call, &mut agenda);
-                house.bounds.end_password(host);
-                house.settle_and_send(&mut agenda);
+                context.perform(origin, &caller, call, &mut agenda);
+                context.bounds.end_password(host);
+                context.deliver_and_send(&mut agenda);
             });
         if !taken {
             if has_room {
@@ -534,7 +540,7 @@ impl ServerContext {
 
     fn execute(
         self: &Arc<Self>,
-        seat: &Arc<SessionHandle>,
+        handle: &Arc<SessionHandle>,
         origin: ReplyAddress,
         caller: Caller,
         call: Call,
@@ -542,31 +548,31 @@ impl ServerContext {
         agenda: &mut Agenda,
     ) {
         if is_hashed(&call) {
-            return self.execute_hashed(seat, origin, caller, call, agenda);
+            return self.execute_hashed(handle, origin, caller, call, agenda);
         }
         if call.changes() {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
         let may_block = self.vice.may_block(&call);
         if agenda.may_wait && (call.traits().blocking == CallBlocking::Body) {
-            // The next read of a chain: no other thread is woken for it, and before a long one what
-            // was read leaves.
+            // The next read of a chain: no other thread is woken for it, and finished reads are
+            // sent before a long one.
             if may_block {
                 agenda.flush();
             }
             self.perform(origin, &caller, call, agenda);
         } else if may_block || chained && (call.traits().blocking == CallBlocking::Body) {
-            let house = Arc::clone(self);
+            let context = Arc::clone(self);
             let pool =
                 if matches!(call.traits().blocking, CallBlocking::Database | CallBlocking::Both) {
-                    &self.office
+                    &self.remote_calls
                 } else {
                     &self.pool
                 };
             pool.run(move || {
                 let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-                house.perform(origin, &caller, call, &mut agenda);
-                house.settle_and_send(&mut agenda);
+                context.perform(origin, &caller, call, &mut agenda);
+                context.deliver_and_send(&mut agenda);
             });
         } else {
             self.gather_for(&call, agenda);
@@ -574,8 +580,8 @@ impl ServerContext {
         }
     }
 
-    /// Begins to gather where a delegated change goes; one scope at a time, since a thread has only
-    /// one.
+    /// Begins to gather for the partition of a delegated change; one scope at a time, since a
+    /// thread has only one.
     fn gather_for(&self, call: &Call, agenda: &mut Agenda) {
         let Some((no, partition)) = self.vice.partition_of_delegated(call) else { return };
         if agenda.gathering.as_ref().is_none_or(|(of, _)| *of != no) {
@@ -584,13 +590,13 @@ impl ServerContext {
         }
     }
 
-    /// Calls that must ask for a principal elsewhere are executed in threads of their own.
+    /// Sets up the threads for calls that must look principals up on another server.
     pub fn takes_lookups(self: &Arc<Self>) {
-        let house = Arc::downgrade(self);
+        let context = Arc::downgrade(self);
         self.vice.on_lookups(Box::new(move |lookup| {
-            let Some(house) = house.upgrade() else { return false };
-            let (looking, origin) = (Arc::clone(&house), lookup.origin());
-            house.lookups.try_run(LOOKUPS_MAX, move || {
+            let Some(context) = context.upgrade() else { return false };
+            let (looking, origin) = (Arc::clone(&context), lookup.origin());
+            context.lookups.try_run(LOOKUPS_MAX, move || {
                 let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
                 let mut effects = Vec::new();
                 let looked = catch_unwind(AssertUnwindSafe(|| {
@@ -602,12 +608,12 @@ impl ServerContext {
                     effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
                 }
                 agenda.effects.append(&mut effects);
-                looking.settle_and_send(&mut agenda);
+                looking.deliver_and_send(&mut agenda);
             })
         }));
     }
 
-    /// Runs the call in this thread. A panic is this request's alone.
+    /// Runs the call in this thread. A panic affects this request alone.
     fn perform(&self, origin: ReplyAddress, caller: &Caller, call: Call, agenda: &mut Agenda) {
         let (for_report, proved) =
             (matches!(call, Call::ServerReport), caller.who.level.is_proved());
@@ -638,7 +644,7 @@ mod tests {
     use super::*;
     use crate::ServerLimits;
 
-    fn house() -> ServerContext {
+    fn context() -> ServerContext {
         let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
         let config = ViceConfig::new(dafs::encode_answer_record, |record| {
             dafs::decode_answer_record(record).ok()
@@ -651,12 +657,12 @@ mod tests {
 
     #[test]
     fn m6_a_thread_that_panics_begins_anew_and_is_counted() {
-        let house = house();
+        let context = context();
         let turns = AtomicU32::new(0);
-        house.keep("a thread under test", || {
+        context.keep("a thread under test", || {
             assert!(turns.fetch_add(1, Ordering::SeqCst) > 0, "the first turn panics");
         });
         assert_eq!(turns.load(Ordering::SeqCst), 2, "the second turn ended in order");
-        assert_eq!(house.tally.panics.load(Ordering::Relaxed), 1);
+        assert_eq!(context.tally.panics.load(Ordering::Relaxed), 1);
     }
 }

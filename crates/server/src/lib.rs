@@ -1,11 +1,11 @@
-//! Puts store, `vice`, `dafs` and `fabric` together.
+//! Combines store, `vice`, `dafs` and `fabric` into a server.
 //!
 //! A [`Server`] has an acceptor, a few workers (`worker`) that each serve their own connections
-//! with one epoll, a pool for calls that may wait for the disk, a thread that lets time pass for
-//! leases, and one that makes changes stable in the background. What leads to what is in `house`.
-//! [`Loopback`] runs the same service with clients in the same process, without sockets.
+//! with one epoll, a pool for calls that may wait for the disk, a thread that expires leases, and
+//! one that makes changes stable in the background. `context` connects their steps. [`Loopback`]
+//! runs the same service with clients in the same process, without sockets.
 
-// Libraries tell through `tracing` and their results.
+// Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod attach;

@@ -1,17 +1,16 @@
-//! How much each session, each host and all together may have: the numbers of `types::limits`,
+//! The limits of each session, of each host and of all together: the numbers of `types::limits`,
 //! which `[limits]` in `cell.toml` changes.
 //!
-//! *Nobody* is a session through which no user has called, who is proved by a token or believed for
-//! the connection's sake. A *host* is an address, of IPv6 a /64. Neither the server's own socket
-//! nor other servers of the cell count as hosts.
+//! A session is one of *nobody* until a caller uses it who is proved by a token or named over a
+//! trusted connection. A *host* is an address, of IPv6 a /64. Neither the server's own socket nor
+//! other servers of the cell count as hosts.
 
 use serde::{Deserialize, Serialize};
 use types::limits;
 use vice::ViceConfig;
 
-/// See the head of the file. What meets a bound is answered so that it can be tried again: a hello
-/// with `Crowded`, an attach and a call with `Busy`; of promises the oldest of the same session
-/// end.
+/// See the head of the file. A request beyond a limit gets an answer that permits a retry: a hello
+/// `Crowded`, an attach and a call `Busy`; of promises the oldest of the same session end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct ServerLimits {
@@ -103,10 +102,10 @@ impl Default for ServerLimits {
 }
 
 impl ServerLimits {
-    /// What is wrong with them, if anything.
+    /// Checks that the limits permit service.
     ///
     /// # Errors
-    /// In words for people.
+    /// The first wrong limit, as text for administrators.
     pub fn check(&self) -> Result<(), String> {
         let least = dafs::limits::CREDITS_MIN;
         if self.nobody_requests < least || self.nobody_requests > limits::SLOTS_MAX {
@@ -122,13 +121,13 @@ impl ServerLimits {
         ];
         match fields.iter().find(|(_, value)| *value == 0) {
             Some((name, _)) => {
-                Err(format!("[limits]: {name} is 0, so the server could serve nobody"))
+                Err(format!("[limits]: {name} is 0, so the server could serve no client"))
             }
             None => Ok(()),
         }
     }
 
-    pub(crate) fn tell(&self, config: &mut ViceConfig) {
+    pub(crate) fn apply_to(&self, config: &mut ViceConfig) {
         let lease = &mut config.lease;
         lease.promises_max = self.promises;
         lease.promises_per_session_max = self.promises_per_session;

@@ -1,13 +1,14 @@
-//! One connection, as everybody but its worker sees it: a place to put frames, from any thread.
+//! One connection, as threads other than its worker see it: a queue for frames, usable from any
+//! thread.
 //!
-//! Whoever completes a request sends its reply at once in its own thread. Only when the kernel
-//! takes no more does the rest wait for the worker, which asks epoll for room. A link whose client
-//! takes nothing is not read from (its worker looks at [`Link::is_full`] before each request), so
-//! what it has queued is bounded by what it had asked for before.
+//! A thread that completes a request sends the reply at once. Only when the kernel accepts no more
+//! does the rest wait for the worker, which asks epoll for room. The worker reads nothing from a
+//! link whose client reads nothing (it checks [`Link::is_full`] before each request), so the queued
+//! bytes are bounded by the requests before.
 //!
-//! What is queued may tell of changes that a worker is still gathering (`context.rs`), whoever
-//! queued it and whoever sends it. So whatever was gathered is written out before anything is sent
-//! (DU-2); if that fails, nobody hears any more.
+//! Queued frames may report changes that a worker is still gathering (`context.rs`), whichever
+//! thread queued or sends them. So gathered changes are written out before anything is sent (DU-2);
+//! if that fails, nothing more is sent.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,14 +25,14 @@ use vice::Partitions;
 use crate::connection_verifier::Certified;
 use crate::poll::{Interest, Poll};
 
-/// Bytes on their way to a client, or on their way in from it to the disk, at which its next
-/// requests wait: eight of the largest transfers keep any link busy.
+/// Bytes in transit to a client, or from it to the disk, at which its next requests wait: eight of
+/// the largest transfers suffice to use any link fully.
 const IN_FLIGHT_MAX: usize = 8 << 20;
 
-/// As much of one session of nobody.
+/// The same for one session of *nobody*.
 const NOBODY_IN_FLIGHT_MAX: usize = 256 << 10;
 
-/// Bytes on their way to all sessions of nobody together, or asked for by them.
+/// Bytes in transit to all sessions of *nobody* together, or requested by them.
 #[derive(Debug, Default)]
 pub(crate) struct Unread {
     bytes: AtomicUsize,
@@ -43,24 +44,24 @@ impl Unread {
         Unread { bytes: AtomicUsize::new(0), most }
     }
 
-    /// How many there are.
+    /// The number of these bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// What is known of the other end.
+/// The security of the connection, and the certificate of the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Security {
-    /// A process of this machine, as the kernel says.
+    /// A process of this machine, as the kernel reports it.
     Local(PeerProcess),
-    /// Nobody knows.
+    /// Clear text: others may read and change it.
     Clear,
-    /// Nobody reads or changes what goes over it.
+    /// Others can neither read nor change the bytes.
     Tls {
-        /// Of the certificate that we showed.
+        /// Of the certificate that this server showed.
         server: Fingerprint,
-        /// What the other end showed.
+        /// The certificate of the other end.
         shown: ClientCertificate,
     },
 }
@@ -72,7 +73,7 @@ pub(crate) struct Link {
     /// The worth of the other end's certificate when it attached.
     certified: OnceLock<Certified>,
     poll: RwLock<Arc<Poll>>,
-    /// It is of nobody: its bytes count here, and are fewer.
+    /// Of a connection of *nobody*: its bytes count here, and have a lower limit.
     unread: Option<Arc<Unread>>,
     of_nobody: AtomicBool,
     partitions: Partitions,
@@ -86,18 +87,18 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct Out {
     outbox: Outbox,
-    /// Bytes of it, and in flight, that are counted in `unread`.
+    /// Its queued and in-flight bytes that are counted in `unread`.
     counted: usize,
     /// Epoll was asked for room.
     armed: bool,
     blocked_since: Option<Instant>,
-    /// Close when all is out.
+    /// Close after all queued bytes are sent.
     closing: bool,
     closed: bool,
 }
 
 impl Link {
-    /// `unread`: of a connection through which no user is known to come yet.
+    /// `unread`: of a connection of which no user is known yet.
     pub fn new(
         id: ChannelId,
         connection: Connection,
@@ -127,20 +128,20 @@ impl Link {
         self.put(OutFrame::new(FrameHeader::to_bytes(&header), message, payload, descriptor));
     }
 
-    /// What is queued from here on is sealed.
+    /// Encrypts all bytes that are queued from here on.
     pub fn secure(&self, sealer: Sealer, security: Security) {
         self.out.lock().outbox.secure(sealer);
         let first = self.tls.set(security);
         debug_assert!(first.is_ok(), "a connection is secured once");
     }
 
-    /// What is known of the other end.
+    /// The security of the connection.
     pub fn security(&self) -> Security {
         let local = || self.connection.peer().map_or(Security::Clear, Security::Local);
         self.tls.get().copied().unwrap_or_else(local)
     }
 
-    /// It attaches, and its certificate is worth this.
+    /// Sets the worth of its certificate, once, as it attaches.
     pub fn attaches_as(&self, certified: Certified) {
         let _ = self.certified.set(certified);
     }
@@ -150,7 +151,7 @@ impl Link {
         self.certified.get().copied()
     }
 
-    /// Queues bytes that are no frame.
+    /// Queues bytes outside of a frame.
     pub fn push_raw(&self, bytes: Bytes) {
         self.put(OutFrame::raw(bytes));
     }
@@ -163,7 +164,7 @@ impl Link {
         }
     }
 
-    /// Brings what is counted of it up to date.
+    /// Updates the count of its bytes in `unread`.
     fn count(&self, out: &mut Out) {
         let Some(unread) = &self.unread else { return };
         let now = match self.of_nobody.load(Ordering::Relaxed) {
@@ -194,16 +195,19 @@ impl Link {
         Arc::clone(&self.poll.read())
     }
 
-    /// Sends what the kernel takes; the worker sends the rest.
+    /// Sends what the kernel accepts; the worker sends the rest.
     pub fn flush(&self) {
         let mut out = self.out.lock();
         if out.closed {
             return;
         }
-        // Under the lock: what is queued from here on is not sent here.
+        // Under the lock: frames that are queued later are not sent here.
         if let Err(error) = self.partitions.write_out() {
-            tracing::error!(link = self.id.0, %error, "cut off, since what it would hear may be \
-                lost");
+            tracing::error!(
+                link = self.id.0,
+                %error,
+                "cut off, since the changes that it would report may be lost"
+            );
             self.close_now(&mut out);
             return;
         }
@@ -236,13 +240,13 @@ impl Link {
         self.go_on();
     }
 
-    /// Closes behind what is queued.
+    /// Closes after the queued bytes are sent.
     pub fn close(&self) {
         self.out.lock().closing = true;
         self.flush();
     }
 
-    /// Closes now. The worker sees the end of the stream and clears up.
+    /// Closes now. The worker reads the end of the stream and clears up.
     pub fn cut(&self) {
         self.close_now(&mut self.out.lock());
     }
@@ -255,12 +259,12 @@ impl Link {
         self.connection.shut_down();
     }
 
-    /// Since when the client takes nothing.
+    /// Since when the client reads nothing.
     pub fn blocked_since(&self) -> Option<Instant> {
         self.out.lock().blocked_since
     }
 
-    /// A request with so many bytes of data is in progress.
+    /// A request with this many bytes of data is in progress.
     pub fn begin(&self, bytes: usize) {
         self.in_flight.fetch_add(bytes, Ordering::SeqCst);
         self.count_nobodys();
@@ -288,13 +292,13 @@ impl Link {
         }
     }
 
-    /// Whether its next request must wait. The worker is then told when it need not wait any more.
+    /// Must its next request wait? If so, the worker is notified when it need not any more.
     pub fn is_full(&self) -> bool {
         if !self.is_over() {
             return false;
         }
         self.paused.store(true, Ordering::SeqCst);
-        // What went out just now may have been the last that would have told the worker.
+        // The bytes that just left may have been the last whose departure notifies the worker.
         if self.is_over() { true } else { !self.paused.swap(false, Ordering::SeqCst) }
     }
 
@@ -308,7 +312,7 @@ impl Link {
         }
     }
 
-    /// Whether requests are left unread.
+    /// Are requests left unread?
     pub fn is_paused(&self) -> bool {
         self.paused.load(Ordering::SeqCst)
     }
@@ -318,7 +322,7 @@ impl Link {
         self.paused.store(paused, Ordering::SeqCst);
     }
 
-    /// What epoll is asked for now: called by the worker when it stops or goes on reading.
+    /// Sets the events that epoll reports: called by the worker when it stops or goes on reading.
     pub fn refresh_interest(&self) {
         let out = self.out.lock();
         self.set_interest(out.armed);
@@ -326,7 +330,7 @@ impl Link {
 
     fn set_interest(&self, send: bool) {
         let interest = Interest { receive: !self.is_paused(), send };
-        // Fails only when the connection is on its way out.
+        // Fails only when the connection is about to close.
         let _ = self.poll().change(&self.connection, self.id, interest);
     }
 }

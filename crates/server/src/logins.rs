@@ -1,4 +1,4 @@
-//! The ways to show who one is, as the service asks for them: crate `login` behind `guard`'s trait.
+//! The login methods for the service: crate `login` behind `guard`'s trait.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use guard::{Authenticator, Public, Token, TokenError, TokenRequest, Tried, Vouch
 use login::{Passwords, Service, TokenIssuer};
 use types::{Secret, Time, Timestamp};
 
-/// What this server has of them.
+/// This server's issuer and verifiers.
 #[derive(Debug)]
 pub(crate) struct Logins {
     mint: Arc<TokenIssuer>,
@@ -16,7 +16,7 @@ pub(crate) struct Logins {
 }
 
 impl Logins {
-    /// What makes tokens, and what looks at tickets.
+    /// With the token issuer, and the verifier of Kerberos tickets.
     pub fn new(mint: Arc<TokenIssuer>, kerberos: Option<Arc<Service>>) -> Logins {
         Logins { mint, passwords: Passwords::default(), kerberos }
     }

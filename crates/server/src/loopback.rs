@@ -1,9 +1,9 @@
-//! The service and its clients in one process, without sockets: what a client is tested against.
+//! The service and its clients in one process, without sockets, for tests of clients.
 //!
 //! A [`Loopback`] is the server: it owns a [`Vice`] and a thread for its leases. Each
-//! [`LoopbackSession`] is one client: calls run in the caller's thread, and one thread a session
-//! works off breaks and renews the lease, as the back channel of a real session does.
-//! [`LoopbackSession::fall_silent`] makes a client vanish without a word.
+//! [`LoopbackSession`] is one client: calls run in the caller's thread, and one thread per session
+//! processes breaks and renews the lease, as the back channel of a real session does.
+//! [`LoopbackSession::fall_silent`] makes a client vanish without a message.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -25,19 +25,19 @@ use vice::{Effect, Vice};
 /// A service in this process. Dropping it ends its threads; sessions then answer
 /// [`CallError::Closed`].
 pub struct Loopback {
-    house: Arc<House>,
+    server: Arc<LoopbackServer>,
     ticker: Option<JoinHandle<()>>,
 }
 
-struct House {
+struct LoopbackServer {
     vice: Arc<Vice>,
-    seats: Mutex<HashMap<SessionId, Arc<Seat>>>,
+    states: Mutex<HashMap<SessionId, Arc<SessionState>>>,
     closing: Mutex<bool>,
     closed: Condvar,
 }
 
-/// One session's place.
-struct Seat {
+/// The server's side of one session.
+struct SessionState {
     session: SessionId,
     events: Mutex<Option<Arc<dyn Events>>>,
     slots: Mutex<Slots>,
@@ -65,22 +65,22 @@ enum Work {
     Stop,
 }
 
-/// How often the service looks at its leases at least.
+/// The longest time between two checks of leases.
 const TICK: Duration = Duration::from_millis(50);
-/// How often it looks after lent bodies.
+/// The interval between two checks of lent bodies.
 const TEND: Duration = Duration::from_secs(1);
 
 impl Loopback {
     /// Serves `vice`.
     pub fn new(vice: Arc<Vice>) -> Self {
-        let house = Arc::new(House {
+        let server = Arc::new(LoopbackServer {
             vice,
-            seats: Mutex::default(),
+            states: Mutex::default(),
             closing: Mutex::new(false),
             closed: Condvar::new(),
         });
-        let ticking = Arc::clone(&house);
-        Loopback { house, ticker: Some(std::thread::spawn(move || ticking.tick_until_closed())) }
+        let ticking = Arc::clone(&server);
+        Loopback { server, ticker: Some(std::thread::spawn(move || ticking.tick_until_closed())) }
     }
 
     /// A new session of `client`.
@@ -89,11 +89,11 @@ impl Loopback {
     /// [`Vice::attach`]'s.
     pub fn attach(&self, client: ClientId, incarnation: u64) -> Result<LoopbackSession, Fault> {
         let mut effects = Vec::new();
-        let attached = self.house.vice.attach(clock::now(), client, incarnation, &mut effects);
-        self.house.deliver(effects);
+        let attached = self.server.vice.attach(clock::now(), client, incarnation, &mut effects);
+        self.server.deliver(effects);
         let attached = attached?;
         let (work, tasks) = channel();
-        let seat = Arc::new(Seat {
+        let state = Arc::new(SessionState {
             session: attached.session,
             events: Mutex::new(None),
             slots: Mutex::new(Slots {
@@ -106,24 +106,24 @@ impl Loopback {
             silent: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         });
-        self.house.seats.lock().insert(attached.session, Arc::clone(&seat));
-        let (house, working) = (Arc::downgrade(&self.house), Arc::clone(&seat));
-        let back = std::thread::spawn(move || work_off(&house, &working, &tasks));
-        Ok(LoopbackSession { house: Arc::clone(&self.house), seat, back: Some(back) })
+        self.server.states.lock().insert(attached.session, Arc::clone(&state));
+        let (server, working) = (Arc::downgrade(&self.server), Arc::clone(&state));
+        let back = std::thread::spawn(move || work_off(&server, &working, &tasks));
+        Ok(LoopbackSession { server: Arc::clone(&self.server), state, back: Some(back) })
     }
 
     /// The service itself.
     pub fn vice(&self) -> &Arc<Vice> {
-        &self.house.vice
+        &self.server.vice
     }
 }
 
 impl Drop for Loopback {
     fn drop(&mut self) {
-        *self.house.closing.lock() = true;
-        self.house.closed.notify_all();
-        for seat in self.house.seats.lock().drain().map(|(_, seat)| seat) {
-            seat.end(&CallError::Closed);
+        *self.server.closing.lock() = true;
+        self.server.closed.notify_all();
+        for state in self.server.states.lock().drain().map(|(_, state)| state) {
+            state.end(&CallError::Closed);
         }
         if let Some(ticker) = self.ticker.take() {
             let _ = ticker.join();
@@ -131,7 +131,7 @@ impl Drop for Loopback {
     }
 }
 
-impl House {
+impl LoopbackServer {
     fn tick_until_closed(&self) {
         let mut closing = self.closing.lock();
         let mut tended = Instant::now();
@@ -157,29 +157,29 @@ impl House {
         for effect in effects {
             match effect {
                 Effect::Reply { origin, result, body } => {
-                    if let Some(seat) = self.seat(origin.session) {
-                        seat.answer(origin, result, body);
+                    if let Some(state) = self.state(origin.session) {
+                        state.answer(origin, result, body);
                     }
                 }
                 Effect::Break { to, id, items } => {
-                    if let Some(seat) = self.seat(to) {
-                        // The thread is gone only together with the session.
-                        let _ = seat.work.send(Work::Break(id, items));
+                    if let Some(state) = self.state(to) {
+                        // The thread ends only together with the session.
+                        let _ = state.work.send(Work::Break(id, items));
                     }
                 }
                 Effect::SessionEnded(session) => {
-                    let seat = self.seats.lock().remove(&session);
-                    if let Some(seat) = seat {
-                        seat.end(&CallError::Lost);
-                        let _ = seat.work.send(Work::Ended);
+                    let state = self.states.lock().remove(&session);
+                    if let Some(state) = state {
+                        state.end(&CallError::Lost);
+                        let _ = state.work.send(Work::Ended);
                     }
                 }
             }
         }
     }
 
-    fn seat(&self, session: SessionId) -> Option<Arc<Seat>> {
-        self.seats.lock().get(&session).cloned()
+    fn state(&self, session: SessionId) -> Option<Arc<SessionState>> {
+        self.states.lock().get(&session).cloned()
     }
 
     fn cancel(&self, origin: ReplyAddress) {
@@ -188,18 +188,18 @@ impl House {
         self.deliver(effects);
     }
 
-    fn renew(&self, seat: &Seat) {
+    fn renew(&self, state: &SessionState) {
         let sent_at = clock::now();
         let mut effects = Vec::new();
-        let alive = self.vice.renew(sent_at, seat.session, &mut effects);
+        let alive = self.vice.renew(sent_at, state.session, &mut effects);
         self.deliver(effects);
-        if alive && let Some(events) = seat.events() {
+        if alive && let Some(events) = state.events() {
             events.on_renewed(sent_at);
         }
     }
 }
 
-impl Seat {
+impl SessionState {
     fn events(&self) -> Option<Arc<dyn Events>> {
         self.events.lock().clone()
     }
@@ -257,46 +257,46 @@ impl Waiting {
     }
 }
 
-/// A session's own thread: breaks as they come, a renewal now and then.
-fn work_off(house: &Weak<House>, seat: &Seat, tasks: &Receiver<Work>) {
+/// A session's own thread: processes breaks as they come, and renews the lease.
+fn work_off(server: &Weak<LoopbackServer>, state: &SessionState, tasks: &Receiver<Work>) {
     // The thread may begin after its client fell silent.
-    if let Some(house) = house.upgrade()
-        && !seat.silent.load(Ordering::SeqCst)
+    if let Some(server) = server.upgrade()
+        && !state.silent.load(Ordering::SeqCst)
     {
-        house.renew(seat);
+        server.renew(state);
     }
     let mut renewed = clock::now();
     loop {
         let wait = (renewed + KEEP_ALIVE).since(clock::now());
         let task = tasks.recv_timeout(wait);
-        let silent = seat.silent.load(Ordering::SeqCst);
+        let silent = state.silent.load(Ordering::SeqCst);
         match task {
             Ok(Work::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Ok(Work::Ended) => {
-                if let Some(events) = seat.events() {
+                if let Some(events) = state.events() {
                     events.on_lease_lost();
                 }
                 return;
             }
             Ok(Work::Break(..)) if silent => {}
             Ok(Work::Break(id, items)) => {
-                let (house, session) = (Weak::clone(house), seat.session);
-                let heard = BreakAck::new(move |held| {
-                    let Some(house) = house.upgrade() else { return };
+                let (server, session) = (Weak::clone(server), state.session);
+                let ack = BreakAck::new(move |held| {
+                    let Some(server) = server.upgrade() else { return };
                     let mut effects = Vec::new();
-                    house.vice.ack(clock::now(), session, id, &held, &mut effects);
-                    house.deliver(effects);
+                    server.vice.ack(clock::now(), session, id, &held, &mut effects);
+                    server.deliver(effects);
                 });
-                match seat.events() {
-                    Some(events) => events.on_break(&items, heard),
-                    None => drop(heard),
+                match state.events() {
+                    Some(events) => events.on_break(&items, ack),
+                    None => drop(ack),
                 }
             }
             Err(RecvTimeoutError::Timeout) => {
                 renewed = clock::now();
-                let Some(house) = house.upgrade() else { return };
+                let Some(server) = server.upgrade() else { return };
                 if !silent {
-                    house.renew(seat);
+                    server.renew(state);
                 }
             }
         }
@@ -305,25 +305,25 @@ fn work_off(house: &Weak<House>, seat: &Seat, tasks: &Receiver<Work>) {
 
 /// One client of a [`Loopback`]. Dropping it detaches, unless it fell silent.
 pub struct LoopbackSession {
-    house: Arc<House>,
-    seat: Arc<Seat>,
+    server: Arc<LoopbackServer>,
+    state: Arc<SessionState>,
     back: Option<JoinHandle<()>>,
 }
 
 impl LoopbackSession {
-    /// Its number.
+    /// The session's number at the service.
     pub fn session(&self) -> SessionId {
-        self.seat.session
+        self.state.session
     }
 
     /// From now on this client neither acknowledges breaks nor renews its lease, nor detaches.
     pub fn fall_silent(&self) {
-        self.seat.silent.store(true, Ordering::SeqCst);
+        self.state.silent.store(true, Ordering::SeqCst);
     }
 
-    /// Renews the lease now instead of at its time.
+    /// Renews the lease now instead of when it is due.
     pub fn renew(&self) {
-        self.house.renew(&self.seat);
+        self.server.renew(&self.state);
     }
 
     fn perform(
@@ -332,10 +332,10 @@ impl LoopbackSession {
         call: Call,
         waiting: &Arc<Waiting>,
     ) -> Result<ReplyAddress, CallError> {
-        let origin = self.seat.take_slot(waiting)?;
+        let origin = self.state.take_slot(waiting)?;
         let mut effects = Vec::new();
-        self.house.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);
-        self.house.deliver(effects);
+        self.server.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);
+        self.server.deliver(effects);
         Ok(origin)
     }
 }
@@ -350,8 +350,8 @@ impl Remote for LoopbackSession {
         let waiting = Arc::new(Waiting::default());
         let origin = self.perform(caller, call, &waiting)?;
         let listening = cancel.map(|cancel| {
-            let house = Arc::clone(&self.house);
-            cancel.on_cancel(move || house.cancel(origin))
+            let server = Arc::clone(&self.server);
+            cancel.on_cancel(move || server.cancel(origin))
         });
         let result = waiting.wait();
         drop(listening);
@@ -389,8 +389,8 @@ impl Remote for LoopbackSession {
     }
 
     fn set_events(&self, events: Arc<dyn Events>) {
-        *self.seat.events.lock() = Some(Arc::clone(&events));
-        self.house.renew(&self.seat);
+        *self.state.events.lock() = Some(Arc::clone(&events));
+        self.server.renew(&self.state);
     }
 
     fn passes_descriptors(&self) -> bool {
@@ -401,21 +401,21 @@ impl Remote for LoopbackSession {
 impl Drop for LoopbackSession {
     fn drop(&mut self) {
         let Some(back) = self.back.take() else { return };
-        self.house.seats.lock().remove(&self.seat.session);
-        if !self.seat.silent.load(Ordering::SeqCst) {
+        self.server.states.lock().remove(&self.state.session);
+        if !self.state.silent.load(Ordering::SeqCst) {
             let mut effects = Vec::new();
-            self.house.vice.detach(clock::now(), self.seat.session, &mut effects);
-            self.house.deliver(effects);
+            self.server.vice.detach(clock::now(), self.state.session, &mut effects);
+            self.server.deliver(effects);
         }
-        self.seat.end(&CallError::Closed);
-        let _ = self.seat.work.send(Work::Stop);
+        self.state.end(&CallError::Closed);
+        let _ = self.state.work.send(Work::Stop);
         if back.thread().id() != std::thread::current().id() {
             let _ = back.join();
         }
     }
 }
 
-/// The time that files get.
+/// The present time, for the status of files.
 pub(crate) fn wall() -> Timestamp {
     match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => {

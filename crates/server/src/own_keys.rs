@@ -1,23 +1,23 @@
 //! The keys by which the other servers of the cell know this one.
 //!
-//! The keeper of the keys (the program) says which ones it shows, or is about to show. The server
-//! enters them in the cell's database, and says which the database lists. So a key is listed before
-//! it is shown, and one is dropped from the list only when it is shown no more.
+//! The owner of the keys (the program) sets the ones that it shows, or is about to show. The server
+//! enters them in the cell database, and reports which ones that lists. So a key is listed before
+//! it is shown, and is removed from the list only when it is no longer shown.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use types::KeyPrint;
 
-/// The keys as the cell's database has them.
+/// The keys in the cell database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Entry {
-    /// Nothing yet.
+    /// Not yet known.
     #[default]
     Unknown,
     /// It lists these.
     Listed(Vec<KeyPrint>),
-    /// It does not take the present key: it was withdrawn, or the server's record lists others.
+    /// It refuses the present key: the key was withdrawn, or the server's record lists others.
     Refused,
 }
 
@@ -40,7 +40,7 @@ impl OwnKeys {
     pub fn want(&self, keys: Vec<KeyPrint>) {
         let mut state = self.state.lock();
         if state.wanted != keys {
-            // Of another present key nothing is known.
+            // A refusal of another key does not apply to this one.
             if state.wanted.first() != keys.first() && state.entry == Entry::Refused {
                 state.entry = Entry::Unknown;
             }
@@ -48,13 +48,13 @@ impl OwnKeys {
         }
     }
 
-    /// Which keys those are.
+    /// The keys that were set last.
     pub fn wanted(&self) -> Vec<KeyPrint> {
         self.state.lock().wanted.clone()
     }
 
-    /// Whether the next key may take the place of the present one: the database lists it, or does
-    /// not take the present one anyway. Waits for that, `patience` at most.
+    /// May the next key replace the present one? Yes, if the database lists it, or refuses the
+    /// present one anyway. Waits for that, `patience` at most.
     pub fn may_show(&self, key: KeyPrint, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut state = self.state.lock();
@@ -70,7 +70,7 @@ impl OwnKeys {
         }
     }
 
-    /// Whether the database lists all that is wanted, and nothing else.
+    /// Does the database list exactly the wanted keys?
     pub(crate) fn is_entered(&self) -> bool {
         let state = self.state.lock();
         matches!(&state.entry, Entry::Listed(keys) if *keys == state.wanted)
@@ -86,7 +86,7 @@ impl OwnKeys {
         self.changed.notify_all();
     }
 
-    /// The database has to be asked anew.
+    /// The database has to be asked again.
     pub(crate) fn forget(&self) {
         self.state.lock().entry = Entry::Unknown;
     }

@@ -1,4 +1,4 @@
-//! One worker's epoll, and the bell that others ring.
+//! One worker's epoll, and the event descriptor (the bell) by which other threads wake it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
-use crate::context::StrangersBreak;
+use crate::context::NobodyBreak;
 use crate::session_handle::SessionHandle;
 use crate::worker::WorkerConnection;
 
@@ -21,10 +21,10 @@ use crate::worker::WorkerConnection;
 const BELL: u64 = u64::MAX;
 /// Set in the number of a process that is watched for its end; the rest is the session.
 pub(crate) const PROCESS: u64 = 1 << 63;
-/// Events that one wait brings.
+/// The most events of one wait.
 const EVENTS_MAX: usize = 256;
 
-/// What epoll is asked for.
+/// The events that epoll shall report.
 #[derive(Clone, Copy)]
 pub(crate) struct Interest {
     pub receive: bool,
@@ -50,21 +50,21 @@ pub(crate) struct ReadySource {
     pub over: bool,
 }
 
-/// What others want of a worker.
+/// Requests of other threads to a worker.
 #[derive(Default)]
 pub(crate) struct Orders {
     /// Connections to serve.
     pub new: Vec<(ChannelId, Connection)>,
     /// Links whose requests may be read again.
     pub resumed: Vec<ChannelId>,
-    /// Connections that found their session, or did not.
+    /// Connections with the sessions that they joined; `None`: refused.
     pub joined: Vec<(ChannelId, Option<Arc<SessionHandle>>)>,
-    /// Connections of another worker that turned out to be users'.
+    /// Connections of the worker for *nobody* that now belong to users.
     pub adopted: Vec<WorkerConnection>,
-    /// Come to an end.
+    /// The worker must end.
     pub stop: bool,
-    /// For sessions of nobody.
-    pub breaks: Vec<StrangersBreak>,
+    /// For sessions of *nobody*.
+    pub breaks: Vec<NobodyBreak>,
 }
 
 pub(crate) struct Poll {
@@ -74,6 +74,9 @@ pub(crate) struct Poll {
 }
 
 impl Poll {
+    /// # Errors
+    ///
+    /// The system has no descriptors or memory left.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -81,10 +84,16 @@ impl Poll {
         Ok(Poll { epoll, bell, orders: Mutex::default() })
     }
 
+    /// # Errors
+    ///
+    /// The system has no memory left, or the source is registered already.
     pub fn add(&self, source: impl AsFd, number: u64) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, source, EventData::new_u64(number), EventFlags::IN)?)
     }
 
+    /// # Errors
+    ///
+    /// The connection is not registered.
     pub fn change(
         &self,
         connection: &Connection,
@@ -95,14 +104,15 @@ impl Poll {
     }
 
     pub fn remove(&self, source: impl AsFd) {
-        // Only fails for what is not in there.
+        // Fails only for a source that is not registered.
         let _ = epoll::delete(&self.epoll, source);
     }
 
-    /// Gives the worker something to do.
+    /// Gives the worker an order and wakes it.
     pub fn order(&self, give: impl FnOnce(&mut Orders)) {
         give(&mut self.orders.lock());
-        // The counter never gets near its end, and when it is not zero the worker is on its way.
+        // The counter never nears its maximum, and while it is not zero the worker is about to read
+        // it.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
@@ -110,7 +120,11 @@ impl Poll {
         self.order(|orders| orders.resumed.push(id));
     }
 
-    /// Waits for events and lists what is ready. Orders are there when the bell rang.
+    /// Waits for events and lists the ready sources. Orders are there when the bell rang.
+    ///
+    /// # Errors
+    ///
+    /// The epoll or the bell fails.
     pub fn wait(
         &self,
         events: &mut Vec<Event>,

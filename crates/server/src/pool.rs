@@ -8,12 +8,13 @@ use parking_lot::{Condvar, Mutex};
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// Tasks that wait for a thread; past it the worker does them itself, which holds back its clients.
+/// The most tasks that wait for a thread; beyond it the worker runs them itself, which slows its
+/// clients down.
 const TASKS_MAX: usize = 1024;
-/// How much later than others the threads get a processor that work for nobody (`nice`).
+/// The `nice` value of threads that work for sessions of *nobody*.
 pub(crate) const NICE: i32 = 19;
-/// How long a thread for users has a processor at a time while others want it: the least that the
-/// kernel knows.
+/// The time slice of threads for users while others want the processor: the least that the kernel
+/// supports.
 const TURN: std::time::Duration = std::time::Duration::from_micros(100);
 
 pub(crate) struct CallPool {
@@ -34,11 +35,18 @@ struct State {
 }
 
 impl CallPool {
+    /// # Errors
+    ///
+    /// The threads cannot be started.
     pub fn start(name: &str, threads: usize) -> std::io::Result<Self> {
         Self::start_as(name, threads, serve_users)
     }
 
-    /// As [`CallPool::start`], for work of strangers: its threads stand back behind all others.
+    /// As [`CallPool::start`], for work of *nobody*: its threads have the lowest priority.
+    ///
+    /// # Errors
+    ///
+    /// The threads cannot be started.
     pub fn start_nice(name: &str, threads: usize) -> std::io::Result<Self> {
         Self::start_as(name, threads, be_nice)
     }
@@ -56,8 +64,8 @@ impl CallPool {
         Ok(CallPool { queue, threads: Mutex::new(threads) })
     }
 
-    /// Runs the task soon on a thread of the pool, never in this one. False: `most` wait already,
-    /// and it will not be run.
+    /// Runs the task soon on a thread of the pool, never in this one. `false`: `most` wait already,
+    /// and it will not run.
     #[must_use]
     pub fn try_run(&self, most: usize, task: impl FnOnce() + Send + 'static) -> bool {
         let mut state = self.queue.state.lock();
@@ -83,7 +91,7 @@ impl CallPool {
         self.queue.filled.notify_one();
     }
 
-    /// Does what is queued, then ends the threads.
+    /// Runs the queued tasks, then ends the threads.
     pub fn stop(&self) {
         self.queue.state.lock().stopping = true;
         self.queue.filled.notify_all();
@@ -96,20 +104,20 @@ impl CallPool {
     }
 }
 
-/// The calling thread serves users: it takes a processor from threads for strangers, and other
-/// long-running ones, as soon as it has something to do. A priority below theirs alone does not do
-/// that: the kernel lets the running thread finish its turn, which is some milliseconds long.
+/// The calling thread serves users: it takes a processor from threads for *nobody*, and other
+/// long-running ones, as soon as it has work. A lower priority of those alone does not achieve
+/// that: the kernel lets the running thread finish its time slice, which is some milliseconds long.
 pub(crate) fn serve_users() {
     if let Err(error) = mem::schedule::take_short_turns(TURN) {
-        tracing::debug!(%error, "a thread for users takes turns as long as others");
+        tracing::debug!(%error, "a thread for users has time slices as long as others");
     }
 }
 
-/// The thread that calls gets a processor after others.
+/// The calling thread gets a processor after others.
 pub(crate) fn be_nice() {
     let me = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(me), NICE) {
-        tracing::debug!(%error, "a thread for strangers has the priority of others");
+        tracing::debug!(%error, "a thread for nobody has the priority of others");
     }
 }
 

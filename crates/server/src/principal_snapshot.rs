@@ -1,8 +1,8 @@
-//! What this server learnt of principals, in a file, so that a start while the database is away
+//! This server's records of principals, in a file, so that a start while the database is away
 //! serves the users that were served before.
 //!
-//! The file: what it is, when this server last heard that it is true (seconds since 1970), what the
-//! service wrote ([`Vice::learnt`]), and a checksum. It is whole or not there, and for its owner
+//! The file: its format, when the database last confirmed it (seconds since 1970), the service's
+//! data ([`Vice::learnt`]), and a checksum. It is replaced as a whole, and readable by its owner
 //! alone.
 
 use std::fs::{self, File, OpenOptions};
@@ -18,30 +18,30 @@ use vice::Vice;
 use crate::loopback::wall;
 
 const MAGIC: &[u8] = b"rialto learnt 1\n";
-/// The file is written so often at most.
+/// The shortest time between two writes of the file.
 const PAUSE: Duration = Duration::from_secs(5);
-/// And so often at least while the database answers, since it says when it did.
+/// The longest time while the database answers, since the file has the time of the last answer.
 const AT_LEAST: Duration = Duration::from_secs(60);
 
-/// Keeps it.
+/// Writes the file when the records change.
 pub(crate) struct Learnt {
     file: PathBuf,
     cell: Arc<RemoteCellDb>,
-    /// How often what was learnt had changed when the file was written.
+    /// The count of changes of the records when the file was written.
     seen: u64,
     written: Option<Instant>,
     looked: Option<Instant>,
 }
 
 impl Learnt {
-    /// In this file, whose contents the service begins with.
+    /// With this file, whose contents the service starts from.
     pub fn of(file: PathBuf, vice: &Vice, cell: Arc<RemoteCellDb>) -> Learnt {
         match fs::read(&file) {
             Ok(bytes) => begin_with(&file, &bytes, vice, &cell),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::error!(%error, file = %file.display(), "what was learnt cannot be read; \
-                    users are asked for anew");
+                tracing::error!(%error, file = %file.display(), "the records of users cannot be \
+                    read; the database is asked for them again");
             }
         }
         Learnt { file, cell, seen: 0, written: None, looked: None }
@@ -49,7 +49,7 @@ impl Learnt {
 
     /// Called several times a second.
     pub fn keep(&mut self, vice: &Vice) {
-        let Some(heard) = self.cell.heard_ago().filter(|ago| *ago < PAUSE) else { return };
+        let Some(confirmed) = self.cell.heard_ago().filter(|ago| *ago < PAUSE) else { return };
         if self.looked.is_some_and(|at| at.elapsed() < PAUSE) {
             return;
         }
@@ -58,37 +58,37 @@ impl Learnt {
         let Some((seen, bytes)) = vice.learnt(if is_old { u64::MAX } else { self.seen }) else {
             return;
         };
-        let heard = wall().secs - heard.as_secs() as i64;
-        if let Err(error) = write(&self.file, &encode(heard, &bytes)) {
-            tracing::error!(%error, file = %self.file.display(), "what was learnt of users cannot \
-                be kept for a start without the database");
+        let confirmed = wall().secs - confirmed.as_secs() as i64;
+        if let Err(error) = write(&self.file, &encode(confirmed, &bytes)) {
+            tracing::error!(%error, file = %self.file.display(), "the records of users cannot be \
+                stored for a start without the database");
         }
         (self.seen, self.written) = (seen, Some(Instant::now()));
     }
 }
 
 fn begin_with(file: &Path, bytes: &[u8], vice: &Vice, cell: &RemoteCellDb) {
-    let Some((heard, learnt)) = decode(bytes) else {
-        tracing::error!(file = %file.display(), "what was learnt of users is damaged and not \
-            used; they are asked for anew");
+    let Some((confirmed, learnt)) = decode(bytes) else {
+        tracing::error!(file = %file.display(), "the records of users are damaged and not \
+            used; the database is asked for them again");
         return;
     };
     // A clock that was set back would make it younger than it is.
-    let Ok(ago) = u64::try_from(wall().secs - heard) else {
-        tracing::warn!(file = %file.display(), "what was learnt of users is of the future and not \
-            used: is this machine's clock right?");
+    let Ok(ago) = u64::try_from(wall().secs - confirmed) else {
+        tracing::warn!(file = %file.display(), "the records of users are of the future and not \
+            used; check this machine's clock");
         return;
     };
     if vice.remember_learnt(learnt) {
         cell.heard_before(Duration::from_secs(ago));
     } else {
-        tracing::error!(file = %file.display(), "what was learnt of users is of another form and \
+        tracing::error!(file = %file.display(), "the records of users have another format and are \
             not used");
     }
 }
 
-fn encode(heard: i64, learnt: &[u8]) -> Vec<u8> {
-    let mut bytes = [MAGIC, &heard.to_le_bytes(), learnt].concat();
+fn encode(confirmed: i64, learnt: &[u8]) -> Vec<u8> {
+    let mut bytes = [MAGIC, &confirmed.to_le_bytes(), learnt].concat();
     let sum = crc32c::crc32c(&bytes);
     bytes.extend(sum.to_le_bytes());
     bytes
@@ -99,8 +99,8 @@ fn decode(bytes: &[u8]) -> Option<(i64, &[u8])> {
     if crc32c::crc32c(bytes) != u32::from_le_bytes(*sum) {
         return None;
     }
-    let (heard, learnt) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
-    Some((i64::from_le_bytes(*heard), learnt))
+    let (confirmed, learnt) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
+    Some((i64::from_le_bytes(*confirmed), learnt))
 }
 
 fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {

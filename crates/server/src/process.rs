@@ -1,7 +1,7 @@
 //! The process at the other end of a Unix connection: is it still the same one, and when does it
 //! end?
 //!
-//! A number alone names a process only as long as it lives; with its start time it names it for
+//! A number names a process only as long as it lives; number and start time together name it for
 //! ever.
 
 use std::io;
@@ -19,30 +19,29 @@ pub(crate) struct PeerLifetime {
     started: u64,
 }
 
-/// What is known of a process now.
+/// The present state of a process.
 pub(crate) enum ProcessState {
-    /// It is gone.
     Over,
-    /// It is there, or dying; the descriptor becomes readable at its end.
+    /// It exists, or is dying; the descriptor becomes readable at its end.
     There(OwnedFd),
-    /// The system does not say.
+    /// The system does not report it.
     Unknown,
 }
 
 impl PeerLifetime {
-    /// The process that connected, if it can be seen.
+    /// The process that connected, if it is visible.
     pub fn of(peer: PeerProcess) -> Option<PeerLifetime> {
         let started = start_time(peer.pid).ok()??;
         Some(PeerLifetime { pid: peer.pid, started })
     }
 
-    /// Whether it lives.
-    pub fn life(&self) -> ProcessState {
+    /// Does it live?
+    pub fn state(&self) -> ProcessState {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return ProcessState::Unknown;
         };
-        // Opened first, looked at second: if the start time is right then, the descriptor is of
-        // this process.
+        // Opened first, checked second: if the start time is right then, the descriptor is of this
+        // process.
         match pidfd_open(pid, PidfdFlags::empty()) {
             Err(Errno::SRCH) => ProcessState::Over,
             Err(_) => ProcessState::Unknown,
@@ -55,15 +54,15 @@ impl PeerLifetime {
     }
 }
 
-/// `None`: there is no such process.
+/// In ticks since the machine started; `None`: there is no such process.
 fn start_time(pid: u32) -> io::Result<Option<u64>> {
     let text = match std::fs::read(format!("/proc/{pid}/stat")) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    // The second field is the name in parentheses and may hold anything; of what follows, the 20th
-    // is the start time.
+    // The second field is the name in parentheses and may hold any bytes; of the fields behind it,
+    // the 20th is the start time.
     let behind = text.iter().rposition(|byte| *byte == b')').unwrap_or(0);
     let fields = String::from_utf8_lossy(&text[behind..]).into_owned();
     let field = fields.split_ascii_whitespace().nth(20).and_then(|field| field.parse().ok());
@@ -84,20 +83,20 @@ mod tests {
     fn a_process_that_ended_is_over_and_its_end_is_seen() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let process = of(child.id()).unwrap();
-        let ProcessState::There(end) = process.life() else { panic!("it lives") };
+        let ProcessState::There(end) = process.state() else { panic!("it lives") };
         child.kill().unwrap();
         let mut fds = [rustix::event::PollFd::new(&end, rustix::event::PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, None).unwrap(), 1);
         child.wait().unwrap();
-        assert!(matches!(process.life(), ProcessState::Over));
+        assert!(matches!(process.state(), ProcessState::Over));
         assert!(of(child.id()).is_none());
     }
 
     #[test]
     fn a_number_that_was_used_again_is_another_process() {
         let mine = of(std::process::id()).unwrap();
-        assert!(matches!(mine.life(), ProcessState::There(_)));
+        assert!(matches!(mine.state(), ProcessState::There(_)));
         let before = PeerLifetime { started: mine.started - 1, ..mine };
-        assert!(matches!(before.life(), ProcessState::Over));
+        assert!(matches!(before.state(), ProcessState::Over));
     }
 }

@@ -1,8 +1,8 @@
-//! Fetching volumes from other servers, in threads beside those that serve.
+//! Fetching volumes from other servers, in threads of their own.
 //!
-//! A pull ([`vice::Fetch`]) has two threads: one asks the other server, one applies what it
-//! answers, so that a part is on its way while the one before it goes to the disk. One that reads
-//! from this very server has one, and asks nobody.
+//! A pull ([`vice::Fetch`]) has two threads: one asks the other server, one applies the answers, so
+//! that a part is in transit while the one before it is written. A pull from this server itself has
+//! one thread and sends no calls.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,59 +20,62 @@ use crate::context::{Agenda, ServerContext};
 use crate::loopback::wall;
 use crate::pool::CallPool;
 
-/// Pulls at once.
+/// The most pulls at once.
 pub(crate) const PULL_THREADS: usize = 4;
-/// How long a session may take to begin at one address, and one call to be answered.
+/// The time limits for beginning a session at one address, and for the answer to a call.
 const ATTACH_WITHIN: Duration = Duration::from_secs(3);
 const CALL_WITHIN: Duration = Duration::from_secs(30);
 
-/// What pulls run, and what became of them.
+/// Runs the pulls and stores their results.
 pub(crate) struct Puller {
-    house: Mutex<Weak<ServerContext>>,
+    context: Mutex<Weak<ServerContext>>,
     pool: CallPool,
     stopping: AtomicBool,
     tasks: Mutex<Tasks>,
 }
 
 impl Puller {
+    /// # Errors
+    ///
+    /// The threads cannot be started.
     pub fn start() -> std::io::Result<Arc<Puller>> {
         Ok(Arc::new(Puller {
-            house: Mutex::default(),
+            context: Mutex::default(),
             pool: CallPool::start("pull", PULL_THREADS)?,
             stopping: AtomicBool::new(false),
             tasks: Mutex::default(),
         }))
     }
 
-    /// Whom it works for. Once, before anybody asks.
-    pub fn works_for(&self, house: &Arc<ServerContext>) {
-        *self.house.lock() = Arc::downgrade(house);
+    /// Sets the server. Once, before the first pull.
+    pub fn works_for(&self, context: &Arc<ServerContext>) {
+        *self.context.lock() = Arc::downgrade(context);
     }
 
-    /// Ends what runs, at the next part.
+    /// Ends running pulls, at the next part.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.pool.stop();
     }
 
     fn run(&self, pull: &Pull, task: TaskInfo) {
-        let Some(house) = self.house.lock().upgrade() else { return };
+        let Some(context) = self.context.lock().upgrade() else { return };
         let mut fetch = Fetch::new(pull.clone(), task);
         if fetch.is_local() {
-            self.go_alone(&house, &mut fetch);
+            self.go_alone(&context, &mut fetch);
             return self.tasks.lock().put(fetch.task());
         }
-        match connect(pull, &house.options) {
+        match connect(pull, &context.options) {
             Ok(source) => {
                 fetch = fetch.takes_packed(source.takes_packed());
-                self.go(&house, &source, &mut fetch);
+                self.go(&context, &source, &mut fetch);
             }
             Err(why) => fetch.give_up(why),
         }
         self.tasks.lock().put(fetch.task());
     }
 
-    fn go(&self, house: &Arc<ServerContext>, source: &Session, fetch: &mut Fetch) {
+    fn go(&self, context: &Arc<ServerContext>, source: &Session, fetch: &mut Fetch) {
         std::thread::scope(|scope| {
             let (questions, asked) = channel();
             let (answering, answers) = channel();
@@ -82,9 +85,9 @@ impl Puller {
                     return fetch.give_up("this server stops".to_owned());
                 }
                 if let Some(call) = fetch.question() {
-                    questions.send(call).expect("who answers ends after who asks");
+                    questions.send(call).expect("the answering thread ends after the asking one");
                 }
-                match self.work(house, fetch) {
+                match self.work(context, fetch) {
                     Work::Did => answers.try_iter().for_each(|answer| fetch.answered(answer)),
                     Work::Waits => {
                         fetch.answered(answers.recv().expect("each question has its answer"));
@@ -96,16 +99,16 @@ impl Puller {
         });
     }
 
-    /// From one partition of this server to another: nobody else is asked.
-    fn go_alone(&self, house: &Arc<ServerContext>, fetch: &mut Fetch) {
+    /// From one partition of this server to another: no other server is asked.
+    fn go_alone(&self, context: &Arc<ServerContext>, fetch: &mut Fetch) {
         loop {
             if self.stopping.load(Ordering::Relaxed) {
                 return fetch.give_up("this server stops".to_owned());
             }
             if let Some(call) = fetch.question() {
-                fetch.answered(house.vice.answer_here(&call).map_err(Unanswered::Refused));
+                fetch.answered(context.vice.answer_here(&call).map_err(Unanswered::Refused));
             }
-            match self.work(house, fetch) {
+            match self.work(context, fetch) {
                 Work::Did | Work::Waits => {}
                 Work::Pause(pause) => std::thread::sleep(pause),
                 Work::Over => return,
@@ -113,16 +116,16 @@ impl Puller {
         }
     }
 
-    fn work(&self, house: &Arc<ServerContext>, fetch: &mut Fetch) -> Work {
+    fn work(&self, context: &Arc<ServerContext>, fetch: &mut Fetch) -> Work {
         let mut agenda = Agenda::default();
-        let work = fetch.work(&house.vice, clock::now(), wall(), &mut agenda.effects);
-        house.settle_and_send(&mut agenda);
+        let work = fetch.work(&context.vice, clock::now(), wall(), &mut agenda.effects);
+        context.deliver_and_send(&mut agenda);
         self.tasks.lock().put(fetch.task());
         work
     }
 }
 
-/// The puller as the service knows it.
+/// The [`TransferAgent`] for the service.
 pub(crate) struct PullThreads(pub Arc<Puller>);
 
 impl TransferAgent for PullThreads {
@@ -157,7 +160,7 @@ fn connect(pull: &Pull, options: &ClientOptions) -> Result<Session, String> {
     Err(last)
 }
 
-/// Puts questions to the other server until nobody has any more.
+/// Sends the questions to the other server until their channel ends.
 fn answer_all(
     source: &Session,
     questions: &Receiver<VolumeCall>,

@@ -1,4 +1,4 @@
-//! What the server itself adds to the answer of `ServerReport`.
+//! The server's own part of the answer to `ServerReport`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub(crate) struct ServerCounts {
     pub frames: AtomicU64,
     pub replies: AtomicU64,
     pub breaks: AtomicU64,
-    /// Of threads, requests and sessions; seats count theirs.
+    /// Of threads, requests and sessions; the sessions' handles count theirs.
     pub panics: Arc<AtomicU64>,
 }
 
@@ -50,7 +50,7 @@ impl Default for ServerCounts {
 
 #[derive(Serialize)]
 struct Report {
-    /// What the cell is called, if anybody said.
+    /// The cell's name, if configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     cell: Option<String>,
     version: &'static str,
@@ -59,7 +59,7 @@ struct Report {
     /// Open now.
     connections: u64,
     sessions: u64,
-    /// Of these: how they are connected.
+    /// Of these, by the kind of connection.
     sessions_local: u64,
     sessions_tls: u64,
     sessions_clear: u64,
@@ -77,14 +77,14 @@ struct Report {
     /// Copies of the audit log; absent: there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     audit_forward: Option<crate::audit::ForwardState>,
-    /// How much there may be ([`crate::ServerLimits`]).
+    /// The limits ([`crate::ServerLimits`]).
     limits: crate::ServerLimits,
     used: Used,
-    /// How often each bound was met.
+    /// How often each limit was met.
     met: Met,
 }
 
-/// What is used of what is bounded, now.
+/// The present use of limited resources.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Used {
@@ -113,13 +113,14 @@ struct Met {
     log_lines: u64,
 }
 
-/// Puts the server's counts beside the service's in its report. Who did not show who he is hears
-/// only what the cell is called.
-pub(crate) fn add_to(house: &ServerContext, proved: bool, effects: &mut [Effect]) {
+/// Puts the server's counts beside the service's in its report. An anonymous caller gets only the
+/// cell's name.
+pub(crate) fn add_to(context: &ServerContext, proved: bool, effects: &mut [Effect]) {
     for effect in effects {
         if let Effect::Reply { result: Ok(Answer::Report(text)), .. } = effect {
             if !proved {
-                let known = serde_json::json!({ "cell": house.cell_name, "version": env!("CARGO_PKG_VERSION") });
+                let version = env!("CARGO_PKG_VERSION");
+                let known = serde_json::json!({ "cell": context.cell_name, "version": version });
                 let you = serde_json::from_str::<serde_json::Value>(text)
                     .map_or_else(|_| ().into(), |mut all| all["you"].take());
                 *text = serde_json::json!({ "server": known, "you": you }).to_string();
@@ -128,7 +129,7 @@ pub(crate) fn add_to(house: &ServerContext, proved: bool, effects: &mut [Effect]
             let mut whole = serde_json::from_str(text)
                 .unwrap_or_else(|_| serde_json::json!({ "service": &*text }));
             if let (Some(map), Ok(server)) =
-                (whole.as_object_mut(), serde_json::to_value(counts(house)))
+                (whole.as_object_mut(), serde_json::to_value(counts(context)))
             {
                 map.insert("server".to_owned(), server);
                 *text = whole.to_string();
@@ -137,19 +138,20 @@ pub(crate) fn add_to(house: &ServerContext, proved: bool, effects: &mut [Effect]
     }
 }
 
-fn counts(house: &ServerContext) -> Report {
-    let tally = &house.tally;
-    let lines: Vec<Security> = house.seats().iter().filter_map(|seat| seat.security()).collect();
+fn counts(context: &ServerContext) -> Report {
+    let tally = &context.tally;
+    let lines: Vec<Security> =
+        context.handles().iter().filter_map(|handle| handle.security()).collect();
     let count =
         |kind: fn(&Security) -> bool| lines.iter().filter(|security| kind(security)).count() as u64;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     Report {
-        cell: house.cell_name.clone(),
+        cell: context.cell_name.clone(),
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
         up_secs: tally.started.elapsed().as_secs(),
         connections: read(&tally.connections),
-        sessions: house.seat_count() as u64,
+        sessions: context.handle_count() as u64,
         sessions_local: count(|security| matches!(security, Security::Local(_))),
         sessions_tls: count(|security| matches!(security, Security::Tls { .. })),
         sessions_clear: count(|security| matches!(security, Security::Clear)),
@@ -163,29 +165,29 @@ fn counts(house: &ServerContext) -> Report {
         replies: read(&tally.replies),
         breaks: read(&tally.breaks),
         panics: read(&tally.panics),
-        audit_forward: house.porter.audit.as_ref().and_then(|audit| audit.forwarded()),
-        limits: house.bounds.limits,
-        used: used(house),
-        met: met(house),
+        audit_forward: context.trust.audit.as_ref().and_then(|audit| audit.forwarded()),
+        limits: context.bounds.limits,
+        used: used(context),
+        met: met(context),
     }
 }
 
-fn used(house: &ServerContext) -> Used {
-    let used = house.bounds.used();
+fn used(context: &ServerContext) -> Used {
+    let used = context.bounds.used();
     Used {
-        connections: house.tally.connections.load(Ordering::Relaxed),
-        connections_possible: house.bounds.connections_max,
+        connections: context.tally.connections.load(Ordering::Relaxed),
+        connections_possible: context.bounds.connections_max,
         connections_of_one_host: used.connections_of_one,
         sessions: used.users,
-        nobody_sessions: used.strangers,
-        nobody_sessions_of_one_host: used.strangers_of_one,
+        nobody_sessions: used.of_nobody_count,
+        nobody_sessions_of_one_host: used.nobody_of_one,
         hosts: used.hosts,
-        nobody_unread_bytes: house.unread.bytes(),
+        nobody_unread_bytes: context.unread.bytes(),
     }
 }
 
-fn met(house: &ServerContext) -> Met {
-    let met = &house.bounds.met;
+fn met(context: &ServerContext) -> Met {
+    let met = &context.bounds.met;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     Met {
         connections_per_host: read(&met.connections_host),

@@ -1,9 +1,10 @@
 //! The thread behind `Call::Scrub`: checks the partitions, one after the other, beside normal work,
-//! and tells how far it is.
+//! and reports its progress.
 //!
 //! The report is JSON: `state` (`never`, `running`, `done`, `stopped` or `failed`), `records`,
-//! `bodies` and `bytes` checked so far, how many `findings`, what was `found` as text, `error` if
-//! it failed. At most one scrub runs; asking to start meanwhile tells of that one.
+//! `bodies` and `bytes` checked so far, the number of `findings`, their text in `found`, and
+//! `error` if it failed. At most one scrub runs; a start while one runs returns the report of that
+//! one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,7 @@ use serde::Serialize;
 use store::{ScrubProgress, ScrubReport, StoreError};
 use vice::Partitions;
 
-/// Findings that are told in words, so that a report fits into one message; all are counted.
+/// The most findings with text, so that a report fits into one message; all are counted.
 const NAMED_MAX: usize = 500;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -41,14 +42,14 @@ struct Report {
 }
 
 impl Report {
-    /// So far in this partition, with what was checked `before` it.
+    /// The progress in this partition, added to that of the partitions `before` it.
     fn advance(&mut self, before: ScrubProgress, progress: ScrubProgress) {
         self.records = before.records + progress.records;
         self.bodies = before.bodies + progress.bodies;
         self.bytes = before.bytes + progress.bytes;
     }
 
-    /// This partition is done. Whether to go on with the next.
+    /// This partition is done. Returns whether to go on with the next.
     fn end(&mut self, before: ScrubProgress, result: Result<ScrubReport, StoreError>) -> bool {
         match result {
             Ok(report) => {
@@ -85,7 +86,7 @@ impl Scrubber {
         Scrubber { partitions: partitions.into(), report, cancel, thread: Mutex::new(None) }
     }
 
-    /// Starts one if asked to and none runs; then says how far it is.
+    /// Starts one if asked to and none runs; then returns the report.
     pub fn answer(&self, start: bool) -> String {
         if start {
             self.start();

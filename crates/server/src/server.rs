@@ -1,4 +1,4 @@
-//! A running server: its threads, from the first to the last.
+//! A running server: its threads, from start to stop.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,30 +33,30 @@ use crate::usage::{self, Bounds};
 use crate::worker::Worker;
 use crate::{CellPlace, ServerConfig};
 
-/// Leases are looked at so often at least: a blocked change waits so much longer than needed at
-/// most.
+/// The longest time between two checks of leases: a blocked change waits at most this much longer
+/// than needed.
 const TICK_MAX: Duration = Duration::from_millis(250);
-/// The log is synced so often while there are changes.
+/// The interval of log syncs while there are changes.
 const LOG_SYNC: Duration = Duration::from_secs(1);
-/// All bodies are synced so often while there are changes: as the kernel does by itself, so that a
-/// commit finds little to do.
+/// The interval of syncs of all bodies while there are changes: as the kernel does by itself, so
+/// that a commit finds little to do.
 const BODY_SYNC: Duration = Duration::from_secs(5);
-/// How often clients are looked for that are away for long.
+/// How often the records of clients that are away for long are removed.
 const FORGET_CLIENTS: Duration = Duration::from_secs(6 * 3600);
-/// Body files removed at a time, between looks at the time to stop.
+/// Body files removed at a time, between checks for the stop.
 const SWEEP_FILES: usize = 256;
-/// New sessions are recorded one after the other; a second thread lets those pass that come back.
-const DOOR_THREADS: usize = 2;
+/// New sessions are recorded one after the other; the second thread lets resumed ones pass.
+const ATTACH_THREADS: usize = 2;
 /// For calls that may ask another server.
-const OFFICE_THREADS: usize = 4;
-/// For calls of principals that are asked for at another server.
+const REMOTE_THREADS: usize = 4;
+/// For calls of principals that another server is asked for.
 const LOOKUP_THREADS: usize = 4;
-/// For calls of nobody: one that waits for the disk, and one that reads meanwhile.
-const GUEST_THREADS: usize = 2;
-/// For passwords, which no processor is idle over.
+/// For calls of *nobody*: one that waits for the disk, and one that reads meanwhile.
+const NOBODY_THREADS: usize = 2;
+/// For passwords: their work is pure computation.
 const HASHING_THREADS: usize = 2;
-/// Between one question for news of the cell and the next. Who changes anybody's groups waits so
-/// long for the other servers.
+/// The interval between two questions for changes in the cell. A change of a user's groups takes
+/// this long to reach the other servers.
 const NEWS: Duration = Duration::from_millis(250);
 /// How long the acceptor waits when the system has no descriptors left.
 const BREATH: Duration = Duration::from_millis(50);
@@ -67,18 +67,18 @@ pub enum StartError {
     /// The partition cannot be opened.
     #[error("{}: {error}", path.display())]
     Partition {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
         /// Why not.
         error: OpenError,
     },
     /// Its records cannot be read.
-    #[error("sessions of the earlier life cannot be read: {0}")]
+    #[error("sessions of the earlier server instance cannot be read: {0}")]
     Records(#[from] StoreError),
     /// It cannot listen there.
     #[error("cannot listen at {endpoint}: {error}")]
     Listen {
-        /// Where.
+        /// The configured endpoint.
         endpoint: Endpoint,
         /// Why not.
         error: io::Error,
@@ -88,10 +88,9 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
-/// A server that runs. [`Server::stop`] ends it in order; dropping it ends it as a crash does, as
-/// far as others can see.
+/// A server that runs. [`Server::stop`] ends it in order; dropping it looks like a crash to others.
 pub struct Server {
-    house: Option<Arc<ServerContext>>,
+    context: Option<Arc<ServerContext>>,
     scrubber: Arc<Scrubber>,
     puller: Arc<Puller>,
     polls: Vec<Arc<Poll>>,
@@ -99,11 +98,11 @@ pub struct Server {
     others: Vec<JoinHandle<()>>,
     stop: Arc<Stop>,
     endpoints: Vec<Endpoint>,
-    /// Who writes down what happens; the last that ends.
+    /// The audit log, which ends last.
     audit: Option<(Arc<Audit>, JoinHandle<()>)>,
 }
 
-/// Tells the threads beside the workers to end.
+/// Orders the threads beside the workers to end.
 struct Stop {
     stopping: Mutex<bool>,
     changed: Condvar,
@@ -139,39 +138,39 @@ impl Server {
         let scrubbing = Arc::clone(&scrubber);
         vice.on_scrub(Box::new(move |start| scrubbing.answer(start)));
         let pool = CallPool::start("pool", config.pool_threads)?;
-        let door = CallPool::start("door", DOOR_THREADS)?;
-        let office = CallPool::start("office", OFFICE_THREADS)?;
+        let attaching = CallPool::start("door", ATTACH_THREADS)?;
+        let remote_calls = CallPool::start("office", REMOTE_THREADS)?;
         let lookups = CallPool::start("lookups", LOOKUP_THREADS)?;
-        let guests = CallPool::start_nice("guests", GUEST_THREADS)?;
+        let nobody_calls = CallPool::start_nice("guests", NOBODY_THREADS)?;
         let hashing = CallPool::start_nice("hashing", HASHING_THREADS)?;
-        let kept =
+        let retention =
             Retention { days: config.limits.audit_days, bytes: config.limits.audit_mib << 20 };
         let (audit, writing) = match &config.audit {
             Some(dir) => {
                 let cell = config.cell_name.as_deref().unwrap_or("-");
                 let forward =
                     config.audit_forward.clone().map(|to| Forward::start(to, cell)).transpose()?;
-                Audit::start(dir, kept, forward)
+                Audit::start(dir, retention, forward)
                     .map(|(audit, thread)| (Some(audit), Some(thread)))?
             }
             None => (None, None),
         };
-        let pools = [pool, door, office, guests, hashing, lookups];
-        let house = Arc::new(ServerContext::new(vice, pools, audit.clone(), bounds, config));
-        house.takes_lookups();
+        let pools = [pool, attaching, remote_calls, nobody_calls, hashing, lookups];
+        let context = Arc::new(ServerContext::new(vice, pools, audit.clone(), bounds, config));
+        context.takes_lookups();
         if let Some(audit) = &audit {
-            house.vice.set_audit_log(Arc::clone(audit) as Arc<dyn vice::AuditLog>);
+            context.vice.set_audit_log(Arc::clone(audit) as Arc<dyn vice::AuditLog>);
         }
         let puller = Puller::start()?;
-        puller.works_for(&house);
-        house.vice.set_transfer_agent(Arc::new(PullThreads(Arc::clone(&puller))));
+        puller.works_for(&context);
+        context.vice.set_transfer_agent(Arc::new(PullThreads(Arc::clone(&puller))));
         let stop = Stop {
             stopping: Mutex::new(false),
             changed: Condvar::new(),
             bell: eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from)?,
         };
         let mut server = Server {
-            house: Some(Arc::clone(&house)),
+            context: Some(Arc::clone(&context)),
             scrubber,
             puller,
             polls: Vec::new(),
@@ -181,15 +180,15 @@ impl Server {
             endpoints,
             audit: audit.zip(writing),
         };
-        server.start_threads(config, &house, listeners)?;
-        let hears = matches!(config.cell, Some(CellPlace::At(_)));
-        if hears || joining.is_some() {
-            let (stop, house) = (Arc::clone(&server.stop), Arc::clone(&house));
+        server.start_threads(config, &context, listeners)?;
+        let fetches = matches!(config.cell, Some(CellPlace::At(_)));
+        if fetches || joining.is_some() {
+            let (stop, context) = (Arc::clone(&server.stop), Arc::clone(&context));
             server.others.push(spawn("cell", move || {
                 let mut joining = joining;
                 let mut learnt = joining.as_mut().and_then(|joining| joining.learnt.take());
-                house.keep("the thread of the cell", || {
-                    keep_in_cell(&mut joining, &mut learnt, hears, &house, &stop);
+                context.keep("the thread of the cell", || {
+                    keep_in_cell(&mut joining, &mut learnt, fetches, &context, &stop);
                 });
             })?);
         }
@@ -202,13 +201,13 @@ impl Server {
     fn start_threads(
         &mut self,
         config: &ServerConfig,
-        house: &Arc<ServerContext>,
+        context: &Arc<ServerContext>,
         listeners: Vec<Listener>,
     ) -> io::Result<()> {
         for number in 0..config.worker_count() {
             let poll = Arc::new(Poll::new()?);
             let worker = Worker::new(
-                Arc::clone(house),
+                Arc::clone(context),
                 Arc::clone(&poll),
                 config.unbound_max,
                 config.slow_reader,
@@ -216,37 +215,40 @@ impl Server {
             self.polls.push(poll);
             self.workers.push(spawn(&format!("worker-{number}"), move || worker.run())?);
         }
-        let porch = Arc::new(Poll::new()?);
+        let nobody_poll = Arc::new(Poll::new()?);
         let worker = Worker::new(
-            Arc::clone(house),
-            Arc::clone(&porch),
+            Arc::clone(context),
+            Arc::clone(&nobody_poll),
             config.unbound_max,
             config.slow_reader,
         );
-        let worker = worker.for_strangers(self.polls.clone());
+        let worker = worker.for_nobody(self.polls.clone());
         self.workers.push(spawn("porch", move || worker.run())?);
-        let (stop, near, tally) = (Arc::clone(&self.stop), self.polls.clone(), Arc::clone(house));
-        self.polls.push(Arc::clone(&porch));
+        let (stop, user_polls, tally) =
+            (Arc::clone(&self.stop), self.polls.clone(), Arc::clone(context));
+        self.polls.push(Arc::clone(&nobody_poll));
         self.others.push(spawn("acceptor", move || {
-            tally.keep("the acceptor", || accept(&listeners, (&near, &porch), &stop, &tally));
+            tally.keep("the acceptor", || {
+                accept(&listeners, (&user_polls, &nobody_poll), &stop, &tally)
+            });
         })?);
-        let (stop, ticking) = (Arc::clone(&self.stop), Arc::clone(house));
+        let (stop, ticking) = (Arc::clone(&self.stop), Arc::clone(context));
         self.others.push(spawn("leases", move || {
             ticking.keep("the thread of leases", || tick(&ticking, &stop));
         })?);
-        let (stop, tending) = (Arc::clone(&self.stop), Arc::clone(house));
+        let (stop, tending) = (Arc::clone(&self.stop), Arc::clone(context));
         self.others.push(spawn("tend", move || {
             tending.keep("the thread of lent bodies", || tend(&tending, &stop));
         })?);
-        for partition in house.vice.partitions().iter() {
+        for partition in context.vice.partitions().iter() {
             let (stop, syncing, partition) =
-                (Arc::clone(&self.stop), Arc::clone(house), partition.clone());
+                (Arc::clone(&self.stop), Arc::clone(context), partition.clone());
             let sweeping = partition.clone();
             let sync =
                 move || syncing.keep("the thread of syncs", || sync(&syncing, &partition, &stop));
             self.others.push(spawn("sync", sync)?);
-            let (stop, keeper) = (Arc::clone(&self.stop), Arc::clone(house));
-            let sweep = move || keeper.keep("the thread of removals", || sweep(&sweeping, &stop));
+            let (stop, removing) = (Arc::clone(&self.stop), Arc::clone(context));
+            let sweep = move || removing.keep("the thread of removals", || sweep(&sweeping, &stop));
             self.others.push(spawn("sweep", sweep)?);
         }
         Ok(())
@@ -257,35 +259,38 @@ impl Server {
         &self.endpoints
     }
 
-    /// What is to be done when the server can answer nothing any more ([`Vice::is_broken`]): it
-    /// should be stopped. Said once.
+    /// Sets the action for a server that can no longer answer ([`Vice::is_broken`]): it should stop
+    /// it. Called once.
     pub fn on_broken(&self, end: impl Fn() + Send + Sync + 'static) {
-        if let Some(house) = &self.house {
-            // A second one is not asked for.
-            let _ = house.end.set(Box::new(end));
+        if let Some(context) = &self.context {
+            // Only the first action counts.
+            let _ = context.end.set(Box::new(end));
         }
     }
 
     /// The service, for a caller in the same process.
     pub fn vice(&self) -> Arc<Vice> {
-        Arc::clone(&self.house.as_ref().expect("the house stands until the server is stopped").vice)
+        Arc::clone(
+            &self.context.as_ref().expect("the context exists until the server is stopped").vice,
+        )
     }
 
-    /// Ends in order: what is in progress is finished, everything is made stable. Sessions stay
-    /// recorded, so that clients go on with the next server.
+    /// Ends in order: requests in progress are finished, everything is made stable. Sessions stay
+    /// recorded, so that clients go on with the next server instance.
     ///
     /// # Errors
-    /// The last sync's; what was acknowledged as stable is stable all the same.
+    /// The last sync's; changes that were acknowledged as stable are stable all the same.
     pub fn stop(mut self) -> Result<(), StoreError> {
-        let house = self.halt();
-        let synced = house.as_ref().map_or(Ok(()), |house| house.vice.partitions().sync_all());
-        drop(house);
+        let context = self.halt();
+        let synced =
+            context.as_ref().map_or(Ok(()), |context| context.vice.partitions().sync_all());
+        drop(context);
         tracing::info!("stopped");
         synced
     }
 
     fn halt(&mut self) -> Option<Arc<ServerContext>> {
-        let house = self.house.take()?;
+        let context = self.context.take()?;
         *self.stop.stopping.lock() = true;
         self.stop.changed.notify_all();
         // The counter is zero before: the write cannot block.
@@ -294,12 +299,12 @@ impl Server {
             poll.order(|orders| orders.stop = true);
         }
         self.workers.drain(..).for_each(join);
-        house.door.stop();
-        house.office.stop();
-        house.lookups.stop();
-        house.guests.stop();
-        house.hashing.stop();
-        house.pool.stop();
+        context.attaching.stop();
+        context.remote_calls.stop();
+        context.lookups.stop();
+        context.nobody_calls.stop();
+        context.hashing.stop();
+        context.pool.stop();
         self.scrubber.stop();
         self.puller.stop();
         self.others.drain(..).for_each(join);
@@ -307,12 +312,12 @@ impl Server {
             audit.stop();
             join(writing);
         }
-        for seat in house.seats() {
-            for link in seat.clear() {
+        for handle in context.handles() {
+            for link in handle.clear() {
                 link.cut();
             }
         }
-        Some(house)
+        Some(context)
     }
 }
 
@@ -342,7 +347,7 @@ fn open_partitions(config: &ServerConfig) -> Result<Partitions, StartError> {
     Ok(Partitions::new(opened))
 }
 
-/// What is left to do about the cell.
+/// The remaining work to join the cell.
 fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Option<Joining> {
     let me = cell::me(config, vice.me().id, endpoints);
     vice.set_server_info(me.clone());
@@ -356,25 +361,26 @@ fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Opti
     Some(joining).filter(|joining| !joining.is_over())
 }
 
-/// Until this server is known to its cell; and for as long as it runs, if it has keys, which may be
-/// replaced, or if another one has the database: hears what changes there.
+/// Runs until this server is entered in its cell, and as long as the server runs if its keys may be
+/// replaced, or if another server has the database: then it fetches changes.
 ///
-/// It hears first: who finds this server in the cell finds it with the cell's rules in force.
+/// It fetches the rules first: when a client finds this server in the cell, the cell's rules are in
+/// force.
 fn keep_in_cell(
     joining: &mut Option<Joining>,
     learnt: &mut Option<Learnt>,
-    hears: bool,
-    house: &Arc<ServerContext>,
+    fetches: bool,
+    context: &Arc<ServerContext>,
     stop: &Stop,
 ) {
     let mut stopping = stop.stopping.lock();
-    while !*stopping && (hears || joining.is_some()) {
+    while !*stopping && (fetches || joining.is_some()) {
         let at_once = parking_lot::MutexGuard::unlocked(&mut stopping, || {
-            if hears {
-                hear_news(house);
-                learnt.iter_mut().for_each(|learnt| learnt.keep(&house.vice));
+            if fetches {
+                fetch_changes(context);
+                learnt.iter_mut().for_each(|learnt| learnt.keep(&context.vice));
             }
-            let at_once = joining.as_mut().is_some_and(|joining| joining.go_on(&house.vice));
+            let at_once = joining.as_mut().is_some_and(|joining| joining.go_on(&context.vice));
             if joining.as_ref().is_some_and(Joining::is_over) {
                 *joining = None;
             }
@@ -386,10 +392,10 @@ fn keep_in_cell(
     }
 }
 
-fn hear_news(house: &Arc<ServerContext>) {
+fn fetch_changes(context: &Arc<ServerContext>) {
     let mut agenda = Agenda::default();
-    house.vice.hear_news(clock::now(), wall(), &mut agenda.effects);
-    house.settle_and_send(&mut agenda);
+    context.vice.hear_news(clock::now(), wall(), &mut agenda.effects);
+    context.deliver_and_send(&mut agenda);
 }
 
 fn vice_config(config: &ServerConfig) -> ViceConfig {
@@ -397,7 +403,7 @@ fn vice_config(config: &ServerConfig) -> ViceConfig {
     vice.lease.lease = config.lease;
     vice.lease.grace = config.lease_grace;
     vice.lease.break_patience = config.lease;
-    config.limits.tell(&mut vice);
+    config.limits.apply_to(&mut vice);
     vice
 }
 
@@ -415,7 +421,7 @@ fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
     unix.into_iter().chain(tcp).map(bind).collect()
 }
 
-/// Each connection takes a descriptor, and open bodies do too. How many there are.
+/// Each connection takes a descriptor, and open bodies do too. Returns the new limit.
 fn raise_descriptor_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) =
@@ -426,13 +432,13 @@ fn raise_descriptor_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Hands new connections to the workers in turn; those from the network, of whom nothing is known,
-/// to the one for strangers.
+/// Hands new connections to the workers in turn; those from the network, whose callers are unknown,
+/// to the worker for *nobody*.
 fn accept(
     listeners: &[Listener],
-    (near, porch): (&[Arc<Poll>], &Poll),
+    (user_polls, nobody_poll): (&[Arc<Poll>], &Poll),
     stop: &Stop,
-    house: &ServerContext,
+    context: &ServerContext,
 ) {
     while !*stop.stopping.lock() {
         let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&stop.bell, PollFlags::IN)];
@@ -441,17 +447,17 @@ fn accept(
             tracing::debug!(%error, "poll");
         }
         for listener in listeners {
-            while let Some(connection) = accept_one(listener, house) {
-                let number = house.tally.accepted.fetch_add(1, Ordering::Relaxed);
+            while let Some(connection) = accept_one(listener, context) {
+                let number = context.tally.accepted.fetch_add(1, Ordering::Relaxed);
                 let is_far = connection.peer().is_none();
                 if is_far
-                    && house.tally.connections.load(Ordering::Relaxed)
-                        >= house.bounds.connections_max
+                    && context.tally.connections.load(Ordering::Relaxed)
+                        >= context.bounds.connections_max
                 {
-                    // Dropped: what descriptors are left the store needs.
-                    usage::count(&house.bounds.met.connections_all);
-                    if let Some(before) = house.bounds.may_say("descriptors", None) {
-                        let most = house.bounds.connections_max;
+                    // Dropped: the store needs the remaining descriptors.
+                    usage::count(&context.bounds.met.connections_all);
+                    if let Some(before) = context.bounds.may_log("descriptors", None) {
+                        let most = context.bounds.connections_max;
                         tracing::warn!(
                             before,
                             most,
@@ -460,12 +466,13 @@ fn accept(
                     }
                     continue;
                 }
-                // Counted here: the worker may be behind by more than there are descriptors.
-                house.tally.connections.fetch_add(1, Ordering::Relaxed);
+                // Counted here: the worker may be behind by more connections than there are
+                // descriptors.
+                context.tally.connections.fetch_add(1, Ordering::Relaxed);
                 let poll = if is_far {
-                    porch
+                    nobody_poll
                 } else {
-                    &near[usize::try_from(number).unwrap_or(0) % near.len()]
+                    &user_polls[usize::try_from(number).unwrap_or(0) % user_polls.len()]
                 };
                 poll.order(|orders| orders.new.push((ChannelId(number + 1), connection)));
             }
@@ -473,11 +480,11 @@ fn accept(
     }
 }
 
-fn accept_one(listener: &Listener, house: &ServerContext) -> Option<Connection> {
+fn accept_one(listener: &Listener, context: &ServerContext) -> Option<Connection> {
     match listener.accept() {
         Ok(connection) => connection,
         Err(error) => {
-            if let Some(before) = house.bounds.may_say("accept", None) {
+            if let Some(before) = context.bounds.may_log("accept", None) {
                 tracing::warn!(%error, before, "a connection was not accepted; the next is tried \
                     in a moment");
             }
@@ -487,22 +494,22 @@ fn accept_one(listener: &Listener, house: &ServerContext) -> Option<Connection> 
     }
 }
 
-/// Lets time pass for the service.
-fn tick(house: &Arc<ServerContext>, stop: &Stop) {
+/// Expires leases and does other timed work of the service.
+fn tick(context: &Arc<ServerContext>, stop: &Stop) {
     let mut stopping = stop.stopping.lock();
     while !*stopping {
         let next = parking_lot::MutexGuard::unlocked(&mut stopping, || {
             let ticked = catch_unwind(AssertUnwindSafe(|| {
                 let mut agenda = Agenda::default();
-                let next = house.vice.tick(clock::now(), &mut agenda.effects);
-                house.judge_connections(&mut agenda);
-                house.settle_and_send(&mut agenda);
+                let next = context.vice.tick(clock::now(), &mut agenda.effects);
+                context.judge_connections(&mut agenda);
+                context.deliver_and_send(&mut agenda);
                 next
             }));
             ticked.unwrap_or_else(|_| {
-                house.panicked(
+                context.panicked(
                     "the thread of leases",
-                    "what was due waits for the next tick",
+                    "due work waits for the next tick",
                     "report the lines before this one",
                 );
                 clock::now() + TICK_MAX
@@ -513,8 +520,8 @@ fn tick(house: &Arc<ServerContext>, stop: &Stop) {
     }
 }
 
-/// Removes bodies that nothing names any more. After a full disk that may take long, and the log
-/// must not wait for it.
+/// Removes unreferenced bodies. After a full disk that may take long, and the log must not wait for
+/// it.
 fn sweep(partition: &Partition, stop: &Stop) {
     let mut stopping = stop.stopping.lock();
     while !*stopping {
@@ -529,9 +536,9 @@ fn sweep(partition: &Partition, stop: &Stop) {
 }
 
 /// Makes the changes of a partition stable in the background.
-fn sync(house: &ServerContext, partition: &Partition, stop: &Stop) {
-    // What a call changes counts when it is executed, which may be long after it began: it waits
-    // for a delegation, a hold, or the end of grace.
+fn sync(context: &ServerContext, partition: &Partition, stop: &Stop) {
+    // A call's changes count when it is executed, which may be long after it began: it waits for a
+    // delegation, a hold, or the end of grace.
     let mut bodies_seen = (0, 0);
     let mut bodies_synced = Instant::now();
     let mut stopping = stop.stopping.lock();
@@ -541,7 +548,7 @@ fn sync(house: &ServerContext, partition: &Partition, stop: &Stop) {
             return;
         }
         parking_lot::MutexGuard::unlocked(&mut stopping, || {
-            let changes = (partition.applied(), house.changes.load(Ordering::Relaxed));
+            let changes = (partition.applied(), context.changes.load(Ordering::Relaxed));
             if !partition.is_stable() {
                 report_failure("sync of the log", partition.sync());
             }
@@ -554,9 +561,9 @@ fn sync(house: &ServerContext, partition: &Partition, stop: &Stop) {
     }
 }
 
-/// What kernels wrote into lent bodies becomes visible; bodies whose lends ended are summed at the
+/// Makes writes of kernels into lent bodies visible; bodies whose loans ended are summed at the
 /// next sync.
-fn tend(house: &Arc<ServerContext>, stop: &Stop) {
+fn tend(context: &Arc<ServerContext>, stop: &Stop) {
     let mut forgot = None;
     let mut stopping = stop.stopping.lock();
     while !*stopping {
@@ -566,38 +573,40 @@ fn tend(house: &Arc<ServerContext>, stop: &Stop) {
         }
         parking_lot::MutexGuard::unlocked(&mut stopping, || {
             let mut agenda = Agenda::default();
-            if house.vice.tend(clock::now(), wall(), &mut agenda.effects) {
-                house.changes.fetch_add(1, Ordering::Relaxed);
+            if context.vice.tend(clock::now(), wall(), &mut agenda.effects) {
+                context.changes.fetch_add(1, Ordering::Relaxed);
             }
-            house.settle_and_send(&mut agenda);
-            ask_about_moves(house);
+            context.deliver_and_send(&mut agenda);
+            ask_about_moves(context);
             if forgot.is_none_or(|when: Instant| when.elapsed() >= FORGET_CLIENTS) {
                 forgot = Some(Instant::now());
-                forget_clients(house);
+                forget_clients(context);
             }
         });
     }
 }
 
-fn forget_clients(house: &ServerContext) {
-    match house.vice.forget_clients(wall()) {
+fn forget_clients(context: &ServerContext) {
+    match context.vice.forget_clients(wall()) {
         Ok(0) => {}
         Ok(clients) => {
             tracing::info!(clients, "records of clients that are away for long are removed");
         }
-        Err(fault) => tracing::warn!(%fault, "records of clients that are away for long stay"),
+        Err(fault) => {
+            tracing::warn!(%fault, "records of clients that are away for long cannot be removed")
+        }
     }
 }
 
-/// The cell's database says whose volumes in doubt are. It may be another server's, so nobody else
-/// waits for it.
-fn ask_about_moves(house: &Arc<ServerContext>) {
-    if house.vice.has_doubts(clock::now()) {
-        let asking = Arc::clone(house);
-        house.office.run(move || {
+/// Asks the cell database which server owns the volumes in doubt. It may be on another server, so
+/// this runs in its own thread.
+fn ask_about_moves(context: &Arc<ServerContext>) {
+    if context.vice.has_doubts(clock::now()) {
+        let asking = Arc::clone(context);
+        context.remote_calls.run(move || {
             let mut agenda = Agenda::default();
             asking.vice.settle_doubts(clock::now(), wall(), &mut agenda.effects);
-            asking.settle_and_send(&mut agenda);
+            asking.deliver_and_send(&mut agenda);
         });
     }
 }

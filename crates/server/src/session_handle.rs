@@ -1,6 +1,6 @@
-//! A session's place in the server: its machine, and the links that it talks over.
+//! A session's state in the server: its machine, and its links.
 //!
-//! Frames are queued on their links under the seat's lock, in the order in which the machine puts
+//! Frames are queued on their links under the handle's lock, in the order in which the machine puts
 //! them out, and sent without it.
 
 use std::collections::HashMap;
@@ -20,16 +20,16 @@ use crate::process::PeerLifetime;
 pub(crate) struct SessionHandle {
     pub id: SessionId,
     /// No user has called through it yet.
-    stranger: AtomicBool,
+    of_nobody: AtomicBool,
     cell: Mutex<Cell>,
 }
 
 struct Cell {
     machine: ServerSession,
     links: Vec<Arc<Link>>,
-    /// Of each request in progress that moves data: over which link, and how many bytes.
+    /// For each request in progress that moves data: its link, and the number of bytes.
     moving: HashMap<u32, (Arc<Link>, usize)>,
-    /// Who is at the other end, if the kernel told.
+    /// The process at the other end, if the kernel reported it.
     process: Option<PeerLifetime>,
     outputs: Vec<ServerOutput>,
     panics: Arc<AtomicU64>,
@@ -37,25 +37,25 @@ struct Cell {
     broken: bool,
 }
 
-/// What a step leads to, without the lock.
+/// The actions after a step, to be done without the lock.
 #[derive(Default)]
 pub(crate) struct StepOutcome {
     /// Links with new frames.
     pub flush: Vec<Arc<Link>>,
-    /// Links to close behind their last frame.
+    /// Links to close after their last frame.
     pub close: Vec<Arc<Link>>,
     /// For the service.
     pub work: Vec<ServerOutput>,
-    /// What the peer did wrong.
+    /// The peer's error.
     pub error: Option<PeerError>,
 }
 
 impl SessionHandle {
     /// `panics` counts those of its machine.
-    pub fn new(machine: ServerSession, stranger: bool, panics: Arc<AtomicU64>) -> Self {
+    pub fn new(machine: ServerSession, of_nobody: bool, panics: Arc<AtomicU64>) -> Self {
         SessionHandle {
             id: machine.id(),
-            stranger: AtomicBool::new(stranger),
+            of_nobody: AtomicBool::new(of_nobody),
             cell: Mutex::new(Cell {
                 machine,
                 links: Vec::new(),
@@ -90,7 +90,7 @@ impl SessionHandle {
         self.cell.lock().step(now, input, Some(link.id), None)
     }
 
-    /// A link is gone. Says whether it was of this session still.
+    /// A link is lost. Returns whether it still belonged to this session.
     pub fn lost(&self, now: Time, channel: ChannelId) -> (bool, StepOutcome) {
         let mut cell = self.cell.lock();
         match cell.forget(channel) {
@@ -99,41 +99,41 @@ impl SessionHandle {
         }
     }
 
-    /// Anything else; the descriptor goes beside the frame that comes of it.
+    /// Any other input; the descriptor goes beside the frame that results.
     pub fn step(&self, now: Time, input: ServerInput, descriptor: Option<OwnedFd>) -> StepOutcome {
         self.cell.lock().step(now, input, None, descriptor)
     }
 
-    /// Whether no user has called through it yet.
-    pub fn is_strangers(&self) -> bool {
-        self.stranger.load(Ordering::Acquire)
+    /// Has no user called through it yet?
+    pub fn is_of_nobody(&self) -> bool {
+        self.of_nobody.load(Ordering::Acquire)
     }
 
-    /// The poll of the worker for strangers, if that has the session's connection.
-    pub fn poll_of_strangers(&self) -> Option<Arc<Poll>> {
-        if !self.is_strangers() {
+    /// The poll of the worker for *nobody*, if that has the session's connection.
+    pub fn poll_of_nobody(&self) -> Option<Arc<Poll>> {
+        if !self.is_of_nobody() {
             return None;
         }
         self.cell.lock().links.first().map(|link| link.poll())
     }
 
-    /// It is a user's from now on. Its links.
+    /// It is a user's from now on. Returns its links.
     pub fn become_users(&self) -> Vec<Arc<Link>> {
-        self.stranger.store(false, Ordering::Release);
+        self.of_nobody.store(false, Ordering::Release);
         self.cell.lock().links.clone()
     }
 
-    /// Whether anybody is connected.
+    /// Is a client connected?
     pub fn is_connected(&self) -> bool {
         !self.cell.lock().links.is_empty()
     }
 
-    /// What is known of the other end; none: nobody is connected.
+    /// The security of its first link; `None`: no client is connected.
     pub fn security(&self) -> Option<Security> {
         self.cell.lock().links.first().map(|link| link.security())
     }
 
-    /// The process at the other end, as it was when it attached.
+    /// The process at the other end, as of the attach.
     pub fn process(&self) -> Option<PeerLifetime> {
         self.cell.lock().process.clone()
     }
@@ -208,8 +208,8 @@ impl Cell {
         outcome
     }
 
-    /// A broken assertion of this machine ends this session and no other: none is then ever stepped
-    /// again.
+    /// A broken assertion of this machine ends this session and no other: the machine is never
+    /// stepped again.
     fn step_machine(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! Who has how much of the server, by host ([`crate::ServerLimits`]).
+//! The use of the server's resources, by host ([`crate::ServerLimits`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,13 +10,12 @@ use types::SessionId;
 
 use crate::ServerLimits;
 
-/// Of lines of one kind about one host, one is logged in so long.
+/// Of lines of one kind about one host, one is logged in this time.
 const QUIET: Duration = Duration::from_secs(60);
-/// Kinds and hosts that are told apart.
+/// The most pairs of kind and host that are counted apart.
 const QUIET_MAX: usize = 4096;
 
-/// A host as the bounds see it: of IPv6 a /64, of which one machine has as many addresses as it
-/// likes.
+/// A host for the limits: of IPv6 a /64, since one machine can use any number of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Host(IpAddr);
 
@@ -36,7 +35,7 @@ impl Host {
     }
 }
 
-/// How often a bound was met since the start.
+/// How often each limit was met since the start.
 #[derive(Default)]
 pub(crate) struct Met {
     pub connections_host: AtomicU64,
@@ -51,7 +50,7 @@ pub(crate) struct Met {
     pub log_lines: AtomicU64,
 }
 
-/// One more was refused.
+/// Counts one more refusal.
 pub(crate) fn count(met: &AtomicU64) {
     met.fetch_add(1, Ordering::Relaxed);
 }
@@ -60,22 +59,25 @@ pub(crate) fn count(met: &AtomicU64) {
 struct OfHost {
     connections: usize,
     users: usize,
-    strangers: BTreeSet<SessionId>,
+    of_nobody_count: BTreeSet<SessionId>,
     passwords: usize,
 }
 
 impl OfHost {
     fn is_empty(&self) -> bool {
-        self.connections == 0 && self.users == 0 && self.strangers.is_empty() && self.passwords == 0
+        self.connections == 0
+            && self.users == 0
+            && self.of_nobody_count.is_empty()
+            && self.passwords == 0
     }
 }
 
 #[derive(Default)]
 struct State {
     hosts: HashMap<Host, OfHost>,
-    /// Where each session came from, and whether it is nobody's.
+    /// The host of each session, and whether no user has used it.
     sessions: HashMap<SessionId, (Option<Host>, bool)>,
-    strangers: usize,
+    of_nobody_count: usize,
 }
 
 impl State {
@@ -89,26 +91,25 @@ impl State {
     }
 }
 
-/// Of each kind of line and host: when it was logged last, and how often it was not since.
+/// For each kind of line and host: when it was logged last, and how many were suppressed since.
 type Quiet = HashMap<(&'static str, Option<Host>), (Instant, u64)>;
 
-/// See the head of the file.
 pub(crate) struct Bounds {
     pub limits: ServerLimits,
     pub met: Met,
-    /// Connections in all; what descriptors allow.
+    /// Connections in all; limited by the descriptors.
     pub connections_max: u64,
     state: Mutex<State>,
     quiet: Mutex<Quiet>,
 }
 
-/// What is used now.
+/// The present use.
 pub(crate) struct Used {
     pub hosts: usize,
     pub users: usize,
-    pub strangers: usize,
+    pub of_nobody_count: usize,
     /// Of the host that has most.
-    pub strangers_of_one: usize,
+    pub nobody_of_one: usize,
     pub connections_of_one: usize,
 }
 
@@ -125,7 +126,7 @@ impl Bounds {
         }
     }
 
-    /// A connection came in. Whether its host may have it.
+    /// A connection came in. Returns whether its host may have it.
     pub fn connect(&self, host: Option<Host>) -> bool {
         let Some(host) = host else { return true };
         let most = self.limits.connections_per_host;
@@ -139,40 +140,40 @@ impl Bounds {
         fits
     }
 
-    /// It is gone.
+    /// The connection is gone.
     pub fn part(&self, host: Option<Host>) {
         if let Some(host) = host {
             self.state.lock().change(host, |of| of.connections -= 1);
         }
     }
 
-    /// Whether one more session of nobody may come from there. `Some`: once this one has ended: the
-    /// oldest of the host that has most.
+    /// May one more session of *nobody* come from this host? `Some`: after this one has ended,
+    /// which is the oldest of the host that has most.
     ///
     /// # Errors
     /// The host has as many as it may.
-    pub fn admit_stranger(&self, host: Option<Host>) -> Result<Option<SessionId>, ()> {
+    pub fn admit_nobody(&self, host: Option<Host>) -> Result<Option<SessionId>, ()> {
         let state = self.state.lock();
         let of = host.and_then(|host| state.hosts.get(&host));
-        if of.is_some_and(|of| of.strangers.len() >= self.limits.nobody_sessions_per_host) {
+        if of.is_some_and(|of| of.of_nobody_count.len() >= self.limits.nobody_sessions_per_host) {
             count(&self.met.nobody_sessions_host);
             return Err(());
         }
-        if state.strangers < self.limits.nobody_sessions {
+        if state.of_nobody_count < self.limits.nobody_sessions {
             return Ok(None);
         }
         count(&self.met.nobody_sessions_all);
-        let richest = state.hosts.values().max_by_key(|of| of.strangers.len());
-        Ok(richest.and_then(|of| of.strangers.first()).copied())
+        let richest = state.hosts.values().max_by_key(|of| of.of_nobody_count.len());
+        Ok(richest.and_then(|of| of.of_nobody_count.first()).copied())
     }
 
-    /// Whether one more session of a user may come from there.
+    /// May one more session of a user come from this host?
     pub fn admit_user(&self, host: Option<Host>) -> bool {
         let state = self.state.lock();
         let of = host.and_then(|host| state.hosts.get(&host)).map_or(0, |of| of.users);
         let (host_full, full) = (
             of >= self.limits.sessions_per_host,
-            host.is_some() && state.sessions.len() - state.strangers >= self.limits.sessions,
+            host.is_some() && state.sessions.len() - state.of_nobody_count >= self.limits.sessions,
         );
         if host_full {
             count(&self.met.sessions_host);
@@ -182,58 +183,58 @@ impl Bounds {
         !host_full && !full
     }
 
-    /// A session began there, or was found again after a restart.
-    pub fn seated(&self, session: SessionId, host: Option<Host>, stranger: bool) {
+    /// A session began on this host, or was found again after a restart.
+    pub fn began(&self, session: SessionId, host: Option<Host>, of_nobody: bool) {
         let mut state = self.state.lock();
         if state.sessions.contains_key(&session) {
             return;
         }
-        state.sessions.insert(session, (host, stranger));
-        state.strangers += usize::from(stranger);
+        state.sessions.insert(session, (host, of_nobody));
+        state.of_nobody_count += usize::from(of_nobody);
         if let Some(host) = host {
-            state.change(host, |of| match stranger {
-                true => drop(of.strangers.insert(session)),
+            state.change(host, |of| match of_nobody {
+                true => drop(of.of_nobody_count.insert(session)),
                 false => of.users += 1,
             });
         }
     }
 
-    /// A session of nobody is a user's now.
+    /// A session of *nobody* is a user's now.
     pub fn proved(&self, session: SessionId) {
         let mut state = self.state.lock();
-        let Some((host, stranger)) = state.sessions.get_mut(&session) else { return };
-        if !std::mem::take(stranger) {
+        let Some((host, of_nobody)) = state.sessions.get_mut(&session) else { return };
+        if !std::mem::take(of_nobody) {
             return;
         }
         let host = *host;
-        state.strangers -= 1;
+        state.of_nobody_count -= 1;
         if let Some(host) = host {
             state.change(host, |of| {
-                of.strangers.remove(&session);
+                of.of_nobody_count.remove(&session);
                 of.users += 1;
             });
         }
     }
 
-    /// Where a session began.
+    /// The host where a session began.
     pub fn host_of(&self, session: SessionId) -> Option<Host> {
         self.state.lock().sessions.get(&session).and_then(|(host, _)| *host)
     }
 
-    /// A session is over.
+    /// A session has ended.
     pub fn ended(&self, session: SessionId) {
         let mut state = self.state.lock();
-        let Some((host, stranger)) = state.sessions.remove(&session) else { return };
-        state.strangers -= usize::from(stranger);
+        let Some((host, of_nobody)) = state.sessions.remove(&session) else { return };
+        state.of_nobody_count -= usize::from(of_nobody);
         if let Some(host) = host {
-            state.change(host, |of| match stranger {
-                true => drop(of.strangers.remove(&session)),
+            state.change(host, |of| match of_nobody {
+                true => drop(of.of_nobody_count.remove(&session)),
                 false => of.users -= 1,
             });
         }
     }
 
-    /// A password from this host is to be looked at. False: too many of its are under way.
+    /// A password from this host is about to be verified. `false`: too many of its are under way.
     pub fn begin_password(&self, host: Option<Host>) -> bool {
         let most = self.limits.passwords_per_host;
         host.is_none_or(|host| {
@@ -245,22 +246,22 @@ impl Bounds {
         })
     }
 
-    /// It was.
+    /// Its verification has ended.
     pub fn end_password(&self, host: Option<Host>) {
         if let Some(host) = host {
             self.state.lock().change(host, |of| of.passwords -= 1);
         }
     }
 
-    /// Whether a line of this kind about this host is to be logged; with how many that were not
-    /// since the last.
-    pub fn may_say(&self, kind: &'static str, host: Option<IpAddr>) -> Option<u64> {
+    /// May a line of this kind about this host be logged? `Some`: with the number of lines
+    /// suppressed since the last.
+    pub fn may_log(&self, kind: &'static str, host: Option<IpAddr>) -> Option<u64> {
         let now = Instant::now();
         let mut quiet = self.quiet.lock();
         if quiet.len() >= QUIET_MAX {
             quiet.retain(|_, (since, unsaid)| now.duration_since(*since) < QUIET || *unsaid > 0);
         }
-        // Too many hosts are one.
+        // Too many hosts count as one.
         let host = host
             .map(Host::of)
             .filter(|host| quiet.len() < QUIET_MAX || quiet.contains_key(&(kind, Some(*host))));
@@ -283,9 +284,9 @@ impl Bounds {
         let most = |of: fn(&OfHost) -> usize| state.hosts.values().map(of).max().unwrap_or(0);
         Used {
             hosts: state.hosts.len(),
-            users: state.sessions.len() - state.strangers,
-            strangers: state.strangers,
-            strangers_of_one: most(|of| of.strangers.len()),
+            users: state.sessions.len() - state.of_nobody_count,
+            of_nobody_count: state.of_nobody_count,
+            nobody_of_one: most(|of| of.of_nobody_count.len()),
             connections_of_one: most(|of| of.connections),
         }
     }
@@ -324,27 +325,30 @@ mod tests {
     fn one_host_has_so_much_and_leaves_the_rest_to_others() {
         let bounds = bounds();
         for number in 0..3 {
-            assert_eq!(bounds.admit_stranger(host(1)), Ok(None));
-            bounds.seated(SessionId(number), host(1), true);
+            assert_eq!(bounds.admit_nobody(host(1)), Ok(None));
+            bounds.began(SessionId(number), host(1), true);
         }
-        assert_eq!(bounds.admit_stranger(host(1)), Err(()));
+        assert_eq!(bounds.admit_nobody(host(1)), Err(()));
         for number in 3..5 {
-            assert_eq!(bounds.admit_stranger(host(2)), Ok(None));
-            bounds.seated(SessionId(number), host(2), true);
+            assert_eq!(bounds.admit_nobody(host(2)), Ok(None));
+            bounds.began(SessionId(number), host(2), true);
         }
         assert_eq!(
-            bounds.admit_stranger(host(3)),
+            bounds.admit_nobody(host(3)),
             Ok(Some(SessionId(0))),
-            "the oldest of who has most goes"
+            "the oldest of the host that has most ends"
         );
         assert!(bounds.admit_user(host(1)), "users have a share of their own");
         bounds.proved(SessionId(1));
         bounds.proved(SessionId(1));
-        assert_eq!(bounds.admit_stranger(host(1)), Ok(None));
+        assert_eq!(bounds.admit_nobody(host(1)), Ok(None));
         let used = bounds.used();
-        assert_eq!((used.users, used.strangers, used.strangers_of_one), (1, 4, 2));
+        assert_eq!((used.users, used.of_nobody_count, used.nobody_of_one), (1, 4, 2));
         (0..5).for_each(|number| bounds.ended(SessionId(number)));
-        assert_eq!((bounds.used().hosts, bounds.used().users, bounds.used().strangers), (0, 0, 0));
+        assert_eq!(
+            (bounds.used().hosts, bounds.used().users, bounds.used().of_nobody_count),
+            (0, 0, 0)
+        );
     }
 
     #[test]
@@ -353,7 +357,7 @@ mod tests {
         for number in 0..6 {
             let from = host(1 + number / 3);
             assert!(bounds.admit_user(from));
-            bounds.seated(SessionId(number.into()), from, false);
+            bounds.began(SessionId(number.into()), from, false);
         }
         assert!(
             !bounds.admit_user(host(1)) && !bounds.admit_user(host(9)) && bounds.admit_user(None)
@@ -384,16 +388,16 @@ mod tests {
     fn lines_of_one_kind_and_host_are_logged_once_in_a_while() {
         let bounds = bounds();
         let from = |last: u8| Some([10, 0, 0, last].into());
-        assert_eq!(bounds.may_say("token", from(1)), Some(0));
-        assert_eq!(bounds.may_say("token", from(1)), None);
+        assert_eq!(bounds.may_log("token", from(1)), Some(0));
+        assert_eq!(bounds.may_log("token", from(1)), None);
         assert_eq!(
-            (bounds.may_say("token", from(2)), bounds.may_say("attach", from(1))),
+            (bounds.may_log("token", from(2)), bounds.may_log("attach", from(1))),
             (Some(0), Some(0))
         );
         for number in 0..10_000_u32 {
-            bounds.may_say("token", Some(number.to_be_bytes().into()));
+            bounds.may_log("token", Some(number.to_be_bytes().into()));
         }
         assert!(bounds.quiet.lock().len() <= QUIET_MAX + 1);
-        assert_eq!(bounds.may_say("token", from(200)), None, "too many hosts are one");
+        assert_eq!(bounds.may_log("token", from(200)), None, "too many hosts are one");
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! A connection goes through these stages; only its worker reads it, in any of them:
 //! ```text
-//! Greeting --attach or bind--> Joining --seat found--> Seated
-//!    |                            |                      |
-//!    +-- malformed, silent -------+-- refused -----------+-- end of stream, error -->  gone
+//! Greeting --attach or bind--> Joining --session found--> InSession
+//!    |                            |                         |
+//!    +-- malformed, silent -------+-- refused --------------+-- end of stream, error -->  gone
 //! ```
-//! In the network the first byte says whether a greeting begins with a TLS handshake; its time
+//! In the network the first byte shows whether a greeting begins with a TLS handshake; its time
 //! limit covers both. Small requests run here, one after the other, and their replies leave
-//! together behind the last one that had come in; what may wait for the disk goes to the pool. A
-//! connection whose replies pile up is not read from until they are out.
+//! together after the last one that had arrived; calls that may wait for the disk go to the pool. A
+//! connection whose replies pile up is not read from until they are sent.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,7 +30,7 @@ use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
 use crate::attach::{self, AttachRequest};
 use crate::connection_verifier::Certified;
-use crate::context::{Agenda, ServerContext, StrangersBreak};
+use crate::context::{Agenda, NobodyBreak, ServerContext};
 use crate::link::{Link, Security};
 use crate::poll::{Orders, PROCESS, Poll, ReadySource};
 use crate::pool::{be_nice, serve_users};
@@ -38,38 +38,39 @@ use crate::process::{PeerLifetime, ProcessState};
 use crate::session_handle::SessionHandle;
 use crate::usage::{self, Host};
 
-/// What may come before a connection belongs to a session: an attach is small.
-const STRANGER_LIMITS: FrameLimits = FrameLimits { message: 4096, payload: 0 };
+/// The limits before a connection belongs to a session: an attach is small.
+const UNJOINED_LIMITS: FrameLimits = FrameLimits { message: 4096, payload: 0 };
 const LIMITS: FrameLimits = FrameLimits { message: MESSAGE_BYTES_MAX, payload: PAYLOAD_BYTES_MAX };
-/// Bytes of a refused connection that are thrown away.
+/// Bytes of a refused connection that are read and discarded.
 const DISCARD_MAX: usize = 256 << 10;
 /// Receives in a row from one connection before others have their turn.
 const TURN: usize = 16;
-/// How often deadlines are looked at, while there are any.
+/// How often deadlines are checked, while there are any.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Worker {
-    house: Arc<ServerContext>,
+    context: Arc<ServerContext>,
     poll: Arc<Poll>,
-    guests: HashMap<u64, WorkerConnection>,
-    /// Those that are not seated, oldest first (some of them are by now).
-    strangers: VecDeque<u64>,
-    stranger_count: usize,
+    connections: HashMap<u64, WorkerConnection>,
+    /// Connections that had no session when they were added, oldest first.
+    unjoined: VecDeque<u64>,
+    unjoined_count: usize,
     unbound_max: usize,
     slow_reader: Duration,
     /// Sessions that lost their last connection while their process may be dying.
     watched: HashMap<u64, (rustix::fd::OwnedFd, Arc<SessionHandle>)>,
-    looked: Instant,
-    /// It has connections of whom nobody knows yet, and those of nobody: users' it hands over.
-    porch: Option<Porch>,
+    checked_at: Instant,
+    /// Set in the worker that has the connections of unknown callers and of *nobody*; it hands over
+    /// those of users.
+    nobody: Option<NobodyState>,
 }
 
-/// What the worker for strangers knows.
-struct Porch {
+/// The additional state of the worker for *nobody*.
+struct NobodyState {
     /// The workers for users, in turn.
-    mains: Vec<Arc<Poll>>,
+    user_polls: Vec<Arc<Poll>>,
     next: usize,
-    /// Memory of what is half received.
+    /// Memory of partially received requests.
     half_received: usize,
 }
 
@@ -79,7 +80,7 @@ pub(crate) struct WorkerConnection {
     host: Option<Host>,
     /// Its host has too many, so it is refused unless it is a server's.
     crowded: bool,
-    /// Memory that the porch counts for it.
+    /// Memory that counts for its partially received request.
     half_received: usize,
     inbox: Inbox,
     process: Option<PeerLifetime>,
@@ -89,10 +90,10 @@ pub(crate) struct WorkerConnection {
 enum Stage {
     Greeting(Box<Arrival>),
     Joining,
-    Seated(Arc<SessionHandle>),
+    InSession(Arc<SessionHandle>),
 }
 
-/// A connection that is not yet known.
+/// A connection before its session is known.
 struct Arrival {
     greeting: Greeting,
     terms: Option<Terms>,
@@ -100,51 +101,51 @@ struct Arrival {
 }
 
 enum Entry {
-    /// Nothing has come.
+    /// No byte has come.
     Knocking,
     /// A handshake is under way.
     Securing(Box<Handshake>),
-    /// What comes is the greeting.
+    /// The next bytes are the greeting.
     In,
 }
 
-/// Whether a connection goes on.
+/// Does a connection go on?
 #[derive(PartialEq, Eq)]
 enum Goes {
     On,
-    /// To be cleared away; what was queued for it may still leave.
+    /// To be removed; queued bytes may still leave.
     Ends,
 }
 
 impl Worker {
     pub fn new(
-        house: Arc<ServerContext>,
+        context: Arc<ServerContext>,
         poll: Arc<Poll>,
         unbound_max: usize,
         slow_reader: Duration,
     ) -> Self {
         Worker {
-            house,
+            context,
             poll,
-            guests: HashMap::new(),
-            strangers: VecDeque::new(),
-            stranger_count: 0,
+            connections: HashMap::new(),
+            unjoined: VecDeque::new(),
+            unjoined_count: 0,
             unbound_max,
             slow_reader,
             watched: HashMap::new(),
-            looked: Instant::now(),
-            porch: None,
+            checked_at: Instant::now(),
+            nobody: None,
         }
     }
 
-    /// The worker for strangers; those that turn out to be users go to one of `mains`.
-    pub fn for_strangers(self, mains: Vec<Arc<Poll>>) -> Self {
-        Worker { porch: Some(Porch { mains, next: 0, half_received: 0 }), ..self }
+    /// The worker for *nobody*; connections that turn out to be users' go to one of `user_polls`.
+    pub fn for_nobody(self, user_polls: Vec<Arc<Poll>>) -> Self {
+        Worker { nobody: Some(NobodyState { user_polls, next: 0, half_received: 0 }), ..self }
     }
 
-    /// Serves until told to stop.
+    /// Serves until ordered to stop.
     pub fn run(mut self) {
-        match self.porch {
+        match self.nobody {
             Some(_) => be_nice(),
             None => serve_users(),
         }
@@ -155,29 +156,29 @@ impl Worker {
             let orders = self.poll.wait(&mut events, timeout, &mut ready);
             let began = Instant::now();
             let went = catch_unwind(AssertUnwindSafe(|| self.turn(orders, &mut ready)));
-            if self.porch.is_some() {
-                self.house.rest_after(began);
+            if self.nobody.is_some() {
+                self.context.rest_after(began);
             }
             match went {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(_) => {
                     ready.clear();
-                    self.house.panicked(
+                    self.context.panicked(
                         "a worker",
-                        "what it was at is lost; connections may hang",
-                        "their clients connect anew",
+                        "its current work is lost; connections may hang",
+                        "their clients connect again",
                     );
                 }
             }
         }
-        for guest in self.guests.values() {
-            guest.link.flush();
-            guest.link.cut();
+        for entry in self.connections.values() {
+            entry.link.flush();
+            entry.link.cut();
         }
     }
 
-    /// One round. False: the last.
+    /// One round. `false`: the last.
     fn turn(
         &mut self,
         orders: std::io::Result<Option<Orders>>,
@@ -195,27 +196,26 @@ impl Worker {
                 std::thread::sleep(POLL_INTERVAL);
             }
         }
-        if self.has_deadlines() && self.looked.elapsed() >= POLL_INTERVAL {
-            self.look();
+        if self.has_deadlines() && self.checked_at.elapsed() >= POLL_INTERVAL {
+            self.check_deadlines();
         }
         true
     }
 
     fn has_deadlines(&self) -> bool {
-        // Seated connections are looked at too as long as there are any: one of them may be
-        // blocked.
-        !self.guests.is_empty() || !self.watched.is_empty()
+        // Connections with a session are checked too, as long as there are any: one may be blocked.
+        !self.connections.is_empty() || !self.watched.is_empty()
     }
 
     fn on_orders(&mut self, orders: Orders) {
         for (id, connection) in orders.new {
-            self.welcome(id, connection);
+            self.accept_connection(id, connection);
         }
-        for (id, seat) in orders.joined {
-            self.on_joined(id, seat);
+        for (id, handle) in orders.joined {
+            self.on_joined(id, handle);
         }
-        for guest in orders.adopted {
-            self.adopt(guest);
+        for entry in orders.adopted {
+            self.adopt(entry);
         }
         for id in orders.resumed {
             self.on_resumed(id);
@@ -223,32 +223,32 @@ impl Worker {
         self.send_breaks(orders.breaks);
     }
 
-    /// Others changed what these sessions of nobody were promised.
-    fn send_breaks(&self, breaks: Vec<StrangersBreak>) {
+    /// Others changed files that were promised to these sessions of *nobody*.
+    fn send_breaks(&self, breaks: Vec<NobodyBreak>) {
         let mut agenda = Agenda::default();
-        for StrangersBreak { seat, id, items } in breaks {
-            let outcome = seat.step(clock::now(), ServerInput::Break { id, items }, None);
-            agenda.take(&seat, outcome);
+        for NobodyBreak { handle, id, items } in breaks {
+            let outcome = handle.step(clock::now(), ServerInput::Break { id, items }, None);
+            agenda.take(&handle, outcome);
         }
-        self.house.settle_and_send(&mut agenda);
+        self.context.deliver_and_send(&mut agenda);
     }
 
-    /// A connection came in.
-    fn welcome(&mut self, id: ChannelId, connection: Connection) {
+    fn accept_connection(&mut self, id: ChannelId, connection: Connection) {
         let process = connection.peer().and_then(PeerLifetime::of);
         let host = connection.host().map(Host::of);
-        let crowded = !self.house.bounds.connect(host);
+        let crowded = !self.context.bounds.connect(host);
         if crowded
-            && let Some(before) = self.house.bounds.may_say("connections", host.map(Host::address))
+            && let Some(before) =
+                self.context.bounds.may_log("connections", host.map(Host::address))
         {
             tracing::warn!(
                 ?host,
                 before,
-                "refused, since its host has as many connections as it may; it tries again"
+                "refused, since its host has the most connections allowed; its client tries again"
             );
         }
         let is_far = connection.peer().is_none();
-        let entry = if is_far && self.house.tls.is_some() { Entry::Knocking } else { Entry::In };
+        let entry = if is_far && self.context.tls.is_some() { Entry::Knocking } else { Entry::In };
         let packed = Features::PACKED.with(Features::PACKED_READS);
         let always = Features::CHECKSUMS
             .with(Features::PAYLOAD_CHECKSUMS)
@@ -261,44 +261,44 @@ impl Worker {
         };
         if let Err(error) = self.poll.add(&connection, id.0) {
             tracing::warn!(%error, "no room for a connection");
-            self.house.tally.connections.fetch_sub(1, Ordering::Relaxed);
-            self.house.bounds.part(host);
+            self.context.tally.connections.fetch_sub(1, Ordering::Relaxed);
+            self.context.bounds.part(host);
             return;
         }
         let mut out = Vec::new();
         let mut greeting = Greeting::new(clock::now(), Greeting::offer(features), &mut out);
-        greeting.answers_for(self.house.vice.me().id);
-        let guest = WorkerConnection {
+        greeting.answers_for(self.context.vice.me().id);
+        let entry = WorkerConnection {
             link: Arc::new(Link::new(
                 id,
                 connection,
                 Arc::clone(&self.poll),
-                self.house.vice.partitions().clone(),
-                self.porch.is_some().then(|| Arc::clone(&self.house.unread)),
+                self.context.vice.partitions().clone(),
+                self.nobody.is_some().then(|| Arc::clone(&self.context.unread)),
             )),
             host,
             crowded,
             half_received: 0,
-            inbox: Inbox::new(measure, STRANGER_LIMITS, false),
+            inbox: Inbox::new(measure, UNJOINED_LIMITS, false),
             process,
             stage: Stage::Greeting(Box::new(Arrival { greeting, terms: None, entry })),
         };
-        self.guests.insert(id.0, guest);
-        self.strangers.push_back(id.0);
-        self.stranger_count += 1;
+        self.connections.insert(id.0, entry);
+        self.unjoined.push_back(id.0);
+        self.unjoined_count += 1;
         self.turn_away_the_oldest();
     }
 
     fn turn_away_the_oldest(&mut self) {
-        while self.stranger_count > self.unbound_max {
-            let Some(oldest) = self.strangers.pop_front() else { return };
+        while self.unjoined_count > self.unbound_max {
+            let Some(oldest) = self.unjoined.pop_front() else { return };
             if self
-                .guests
+                .connections
                 .get(&oldest)
-                .is_some_and(|guest| !matches!(guest.stage, Stage::Seated(_)))
+                .is_some_and(|entry| !matches!(entry.stage, Stage::InSession(_)))
             {
-                self.house.tally.turned_away.fetch_add(1, Ordering::Relaxed);
-                self.clear_away(oldest);
+                self.context.tally.turned_away.fetch_add(1, Ordering::Relaxed);
+                self.remove_unjoined(oldest);
             }
         }
     }
@@ -308,38 +308,40 @@ impl Worker {
             self.on_process_end(found.number);
             return;
         }
-        let Some(guest) = self.guests.get_mut(&found.number) else { return };
+        let Some(entry) = self.connections.get_mut(&found.number) else { return };
         if found.send {
-            guest.link.flush();
+            entry.link.flush();
         }
-        if guest.link.is_paused() {
-            // Nothing is read, so nothing would say that the other end is gone.
+        if entry.link.is_paused() {
+            // Nothing is read, so no read would report that the other end is gone.
             if found.over {
-                self.clear_away(found.number);
+                self.remove_unjoined(found.number);
             }
         } else if found.receive || found.over {
             self.receive_or_end(found.number);
         }
     }
 
-    /// A panic over what one client sent ends that client's connection, and nothing else.
+    /// A panic over one client's input ends that client's connection, and nothing else.
     fn receive_or_end(&mut self, number: u64) {
         if catch_unwind(AssertUnwindSafe(|| self.receive(number))).is_err() {
-            tracing::error!(link = number, "what came over this connection led to a panic");
-            self.house.tally.panics.fetch_add(1, Ordering::Relaxed);
-            self.clear_away(number);
+            tracing::error!(
+                link = number,
+                "input of this connection caused a panic; the connection is closed"
+            );
+            self.context.tally.panics.fetch_add(1, Ordering::Relaxed);
+            self.remove_unjoined(number);
         }
     }
 
-    /// Takes in what came over a connection.
     fn receive(&mut self, number: u64) {
-        let Some(guest) = self.guests.get_mut(&number) else { return };
+        let Some(entry) = self.connections.get_mut(&number) else { return };
         let mut agenda = Agenda::default();
         let mut goes = Goes::On;
         let mut refused = false;
         for _ in 0..TURN {
-            let more = match guest.inbox.fill(&guest.link.connection, false) {
-                Ok(Filled::Some) => !guest.inbox.has_room(),
+            let more = match entry.inbox.fill(&entry.link.connection, false) {
+                Ok(Filled::Some) => !entry.inbox.has_room(),
                 Ok(Filled::Nothing) => false,
                 Ok(Filled::End) | Err(_) => {
                     goes = Goes::Ends;
@@ -347,223 +349,230 @@ impl Worker {
                 }
             };
             if goes == Goes::On {
-                goes = guest.take_in(&self.house, &self.poll, &mut agenda);
+                goes = entry.take_in(&self.context, &self.poll, &mut agenda);
                 refused = goes == Goes::Ends;
             }
-            if goes == Goes::Ends || !more || guest.link.is_paused() {
+            if goes == Goes::Ends || !more || entry.link.is_paused() {
                 break;
             }
         }
         agenda.flush();
         if refused {
-            // Closing with bytes unread would make TCP throw away the reason that was just sent.
-            guest.link.connection.discard(DISCARD_MAX);
+            // Closing with bytes unread would make TCP discard the reason that was just sent.
+            entry.link.connection.discard(DISCARD_MAX);
         }
         if goes == Goes::Ends {
-            self.clear_away(number);
-        } else if self.porch.is_some() {
+            self.remove_unjoined(number);
+        } else if self.nobody.is_some() {
             self.hand_over(number);
             self.count_half_received(number);
         }
     }
 
-    /// A connection of the porch that is a user's goes to one of the workers for users.
+    /// Hands a connection of a user over to one of the workers for users.
     fn hand_over(&mut self, number: u64) {
-        let Some(porch) = &mut self.porch else { return };
-        let is_users = |guest: &WorkerConnection| matches!(&guest.stage, Stage::Seated(seat) if !seat.is_strangers());
-        if !self.guests.get(&number).is_some_and(is_users) {
+        let Some(nobody) = &mut self.nobody else { return };
+        let is_users = |entry: &WorkerConnection| match &entry.stage {
+            Stage::InSession(handle) => !handle.is_of_nobody(),
+            _ => false,
+        };
+        if !self.connections.get(&number).is_some_and(is_users) {
             return;
         }
-        let Some(mut guest) = self.guests.remove(&number) else { return };
-        porch.half_received -= std::mem::take(&mut guest.half_received);
-        porch.next += 1;
-        let to = Arc::clone(&porch.mains[porch.next % porch.mains.len()]);
-        self.poll.remove(&guest.link.connection);
-        guest.link.become_users(Arc::clone(&to));
-        to.order(|orders| orders.adopted.push(guest));
+        let Some(mut entry) = self.connections.remove(&number) else { return };
+        nobody.half_received -= std::mem::take(&mut entry.half_received);
+        nobody.next += 1;
+        let to = Arc::clone(&nobody.user_polls[nobody.next % nobody.user_polls.len()]);
+        self.poll.remove(&entry.link.connection);
+        entry.link.become_users(Arc::clone(&to));
+        to.order(|orders| orders.adopted.push(entry));
     }
 
-    /// A connection comes from the porch.
-    fn adopt(&mut self, guest: WorkerConnection) {
-        let (id, link) = (guest.link.id, Arc::clone(&guest.link));
+    /// Takes a connection from the worker for *nobody*.
+    fn adopt(&mut self, entry: WorkerConnection) {
+        let (id, link) = (entry.link.id, Arc::clone(&entry.link));
         let added = self.poll.add(&link.connection, id.0);
-        self.guests.insert(id.0, guest);
+        self.connections.insert(id.0, entry);
         if let Err(error) = added {
             tracing::warn!(%error, "no room for a connection");
-            self.clear_away(id.0);
+            self.remove_unjoined(id.0);
             return;
         }
         link.set_paused(false);
         link.refresh_interest();
         self.on_resumed(id);
-        // What others queued while no epoll had it.
+        // Frames that other threads queued while no epoll had it.
         link.flush();
     }
 
-    /// What is half received of strangers takes so much memory in all; past it the connection goes
-    /// that takes most.
+    /// Limits the memory of partially received requests of *nobody*; beyond it the connection with
+    /// the largest is closed.
     fn count_half_received(&mut self, number: u64) {
-        let Some(porch) = &mut self.porch else { return };
-        let Some(guest) = self.guests.get_mut(&number) else { return };
-        let now = guest.inbox.bytes();
-        porch.half_received =
-            porch.half_received + now - std::mem::replace(&mut guest.half_received, now);
-        if porch.half_received <= self.house.bounds.limits.nobody_memory_mib << 20 {
+        let Some(nobody) = &mut self.nobody else { return };
+        let Some(entry) = self.connections.get_mut(&number) else { return };
+        let now = entry.inbox.bytes();
+        nobody.half_received =
+            nobody.half_received + now - std::mem::replace(&mut entry.half_received, now);
+        if nobody.half_received <= self.context.bounds.limits.nobody_memory_mib << 20 {
             return;
         }
         let most = self
-            .guests
+            .connections
             .iter()
-            .max_by_key(|(_, guest)| guest.half_received)
+            .max_by_key(|(_, entry)| entry.half_received)
             .map(|(number, _)| *number);
-        usage::count(&self.house.bounds.met.nobody_memory);
-        most.into_iter().for_each(|number| self.clear_away(number));
+        usage::count(&self.context.bounds.met.nobody_memory);
+        most.into_iter().for_each(|number| self.remove_unjoined(number));
     }
 
     /// A connection whose requests waited may be read again.
     fn on_resumed(&mut self, id: ChannelId) {
         self.hand_over(id.0);
-        let Some(guest) = self.guests.get_mut(&id.0) else { return };
+        let Some(entry) = self.connections.get_mut(&id.0) else { return };
         let mut agenda = Agenda::default();
-        let goes = guest.take_in(&self.house, &self.poll, &mut agenda);
+        let goes = entry.take_in(&self.context, &self.poll, &mut agenda);
         agenda.flush();
-        if !guest.link.is_paused() {
-            guest.link.refresh_interest();
+        if !entry.link.is_paused() {
+            entry.link.refresh_interest();
         }
         if goes == Goes::Ends {
-            self.clear_away(id.0);
+            self.remove_unjoined(id.0);
         }
     }
 
-    /// The pool found (or refused) a seat.
-    fn on_joined(&mut self, id: ChannelId, seat: Option<Arc<SessionHandle>>) {
-        let Some(guest) = self.guests.get_mut(&id.0) else {
-            // It left meanwhile.
-            if let Some(seat) = seat {
-                self.leave(id, &seat);
+    /// The pool found a session for the connection, or refused it.
+    fn on_joined(&mut self, id: ChannelId, handle: Option<Arc<SessionHandle>>) {
+        let Some(entry) = self.connections.get_mut(&id.0) else {
+            // The connection has left meanwhile.
+            if let Some(handle) = handle {
+                self.leave(id, &handle);
             }
             return;
         };
-        self.stranger_count -= 1;
-        let Some(seat) = seat else {
-            // A goodbye is on its way out; the connection is cleared away when it has left.
-            guest.stage = Stage::Joining;
-            self.clear_away_seated(id.0);
+        self.unjoined_count -= 1;
+        let Some(handle) = handle else {
+            // A goodbye is queued; the connection is removed when it has been sent.
+            entry.stage = Stage::Joining;
+            self.remove_connection(id.0);
             return;
         };
-        guest.inbox.set_limits(LIMITS);
-        guest.stage = Stage::Seated(seat);
-        guest.link.set_paused(false);
-        guest.link.refresh_interest();
+        entry.inbox.set_limits(LIMITS);
+        entry.stage = Stage::InSession(handle);
+        entry.link.set_paused(false);
+        entry.link.refresh_interest();
         self.on_resumed(id);
     }
 
     /// A connection is over.
-    fn clear_away(&mut self, number: u64) {
-        if self.guests.get(&number).is_some_and(|guest| !matches!(guest.stage, Stage::Seated(_))) {
-            self.stranger_count -= 1;
+    fn remove_unjoined(&mut self, number: u64) {
+        if self
+            .connections
+            .get(&number)
+            .is_some_and(|entry| !matches!(entry.stage, Stage::InSession(_)))
+        {
+            self.unjoined_count -= 1;
         }
-        self.clear_away_seated(number);
+        self.remove_connection(number);
     }
 
-    fn clear_away_seated(&mut self, number: u64) {
-        let Some(guest) = self.guests.remove(&number) else { return };
-        self.house.tally.connections.fetch_sub(1, Ordering::Relaxed);
-        self.house.bounds.part(guest.host);
-        if let Some(porch) = &mut self.porch {
-            porch.half_received -= guest.half_received;
+    fn remove_connection(&mut self, number: u64) {
+        let Some(entry) = self.connections.remove(&number) else { return };
+        self.context.tally.connections.fetch_sub(1, Ordering::Relaxed);
+        self.context.bounds.part(entry.host);
+        if let Some(nobody) = &mut self.nobody {
+            nobody.half_received -= entry.half_received;
         }
-        self.poll.remove(&guest.link.connection);
-        guest.link.flush();
-        guest.link.cut();
-        if let Stage::Seated(seat) = &guest.stage {
-            self.leave(guest.link.id, seat);
+        self.poll.remove(&entry.link.connection);
+        entry.link.flush();
+        entry.link.cut();
+        if let Stage::InSession(handle) = &entry.stage {
+            self.leave(entry.link.id, handle);
         }
     }
 
-    fn leave(&mut self, id: ChannelId, seat: &Arc<SessionHandle>) {
-        let (was_of_it, outcome) = seat.lost(clock::now(), id);
+    fn leave(&mut self, id: ChannelId, handle: &Arc<SessionHandle>) {
+        let (was_of_it, outcome) = handle.lost(clock::now(), id);
         let mut agenda = Agenda::default();
-        agenda.take(seat, outcome);
-        self.house.settle_and_send(&mut agenda);
-        if was_of_it && !seat.is_connected() {
-            self.watch(seat);
+        agenda.take(handle, outcome);
+        self.context.deliver_and_send(&mut agenda);
+        if was_of_it && !handle.is_connected() {
+            self.watch(handle);
         }
     }
 
-    /// The last connection of a session is gone: if its process is too, nobody needs to wait for
-    /// the lease.
-    fn watch(&mut self, seat: &Arc<SessionHandle>) {
-        let Some(process) = seat.process() else { return };
-        match process.life() {
-            ProcessState::Over => self.process_died(seat),
+    /// The last connection of a session is gone: if its process is too, no other client needs to
+    /// wait for the lease.
+    fn watch(&mut self, handle: &Arc<SessionHandle>) {
+        let Some(process) = handle.process() else { return };
+        match process.state() {
+            ProcessState::Over => self.process_died(handle),
             ProcessState::There(descriptor) => {
-                let number = PROCESS | seat.id.0;
+                let number = PROCESS | handle.id.0;
                 if self.watched.contains_key(&number) || self.poll.add(&descriptor, number).is_err()
                 {
                     return;
                 }
-                self.watched.insert(number, (descriptor, Arc::clone(seat)));
+                self.watched.insert(number, (descriptor, Arc::clone(handle)));
             }
             ProcessState::Unknown => {}
         }
     }
 
     fn on_process_end(&mut self, number: u64) {
-        let Some((descriptor, seat)) = self.watched.remove(&number) else { return };
+        let Some((descriptor, handle)) = self.watched.remove(&number) else { return };
         self.poll.remove(&descriptor);
-        // It may have come back through another process's hands meanwhile.
-        if !seat.is_connected() {
-            self.process_died(&seat);
+        // Another process may have reconnected the session meanwhile.
+        if !handle.is_connected() {
+            self.process_died(&handle);
         }
     }
 
-    fn process_died(&self, seat: &SessionHandle) {
-        tracing::info!(session = seat.id.0, "the client's process is gone");
+    fn process_died(&self, handle: &SessionHandle) {
+        tracing::info!(session = handle.id.0, "the client's process is gone");
         let mut agenda = Agenda::default();
-        self.house.vice.peer_died(clock::now(), seat.id, &mut agenda.effects);
-        self.house.settle_and_send(&mut agenda);
+        self.context.vice.peer_died(clock::now(), handle.id, &mut agenda.effects);
+        self.context.deliver_and_send(&mut agenda);
     }
 
-    /// Looks at deadlines.
-    fn look(&mut self) {
-        self.looked = Instant::now();
+    fn check_deadlines(&mut self) {
+        self.checked_at = Instant::now();
         let mut over = Vec::new();
-        while let Some(first) = self.strangers.front() {
+        while let Some(first) = self.unjoined.front() {
             // The oldest are in front: if one is in time, the rest is.
-            match self.guests.get_mut(first).map(|guest| (guest.is_in_time(), &guest.stage)) {
+            match self.connections.get_mut(first).map(|entry| (entry.is_in_time(), &entry.stage)) {
                 Some((true, _)) => break,
-                Some((false, Stage::Seated(_))) | None => {}
+                Some((false, Stage::InSession(_))) | None => {}
                 Some((false, Stage::Greeting(_) | Stage::Joining)) => over.push(*first),
             }
-            self.strangers.pop_front();
+            self.unjoined.pop_front();
         }
-        self.house.tally.turned_away.fetch_add(over.len() as u64, Ordering::Relaxed);
-        over.into_iter().for_each(|number| self.clear_away(number));
-        let patience = if self.porch.is_some() { self.slow_reader / 5 } else { self.slow_reader };
-        for guest in self.guests.values() {
-            if guest.link.blocked_since().is_some_and(|since| since.elapsed() > patience) {
-                let host = guest.host.map(Host::address);
-                if let Some(before) = self.house.bounds.may_say("slow", host) {
+        self.context.tally.turned_away.fetch_add(over.len() as u64, Ordering::Relaxed);
+        over.into_iter().for_each(|number| self.remove_unjoined(number));
+        let patience = if self.nobody.is_some() { self.slow_reader / 5 } else { self.slow_reader };
+        for entry in self.connections.values() {
+            if entry.link.blocked_since().is_some_and(|since| since.elapsed() > patience) {
+                let host = entry.host.map(Host::address);
+                if let Some(before) = self.context.bounds.may_log("slow", host) {
                     tracing::warn!(
-                        link = guest.link.id.0,
+                        link = entry.link.id.0,
                         ?host,
                         before,
-                        "the client takes nothing; cut off"
+                        "the client reads nothing; cut off"
                     );
                 }
-                self.house.tally.slow_readers.fetch_add(1, Ordering::Relaxed);
-                guest.link.cut();
+                self.context.tally.slow_readers.fetch_add(1, Ordering::Relaxed);
+                entry.link.cut();
             }
-            // It may wait for what others of nobody have not read.
-            guest.link.go_on();
+            // It may wait for bytes that other clients of *nobody* have not read.
+            entry.link.go_on();
         }
-        let needless =
-            |seat: &SessionHandle| seat.is_connected() || self.house.seat(seat.id).is_none();
+        let needless = |handle: &SessionHandle| {
+            handle.is_connected() || self.context.handle(handle.id).is_none()
+        };
         let back: Vec<u64> = self
             .watched
             .iter()
-            .filter(|(_, (_, seat))| needless(seat))
+            .filter(|(_, (_, handle))| needless(handle))
             .map(|(number, _)| *number)
             .collect();
         for number in back {
@@ -575,7 +584,7 @@ impl Worker {
 }
 
 impl WorkerConnection {
-    /// Whether a connection without a seat may still have one; seated ones are never in the way.
+    /// May a connection without a session still stay? One with a session always may.
     fn is_in_time(&mut self) -> bool {
         let Stage::Greeting(arrival) = &mut self.stage else {
             return matches!(self.stage, Stage::Joining);
@@ -583,7 +592,7 @@ impl WorkerConnection {
         let mut out = Vec::new();
         let result = arrival.greeting.step(clock::now(), GreetingInput::Tick, &mut out);
         if matches!(arrival.entry, Entry::Securing(_)) {
-            // Nobody at the other end would understand what the greeting says.
+            // The other end could not decode the greeting's reply.
             out.clear();
         }
         for output in out {
@@ -594,29 +603,29 @@ impl WorkerConnection {
         result.is_ok()
     }
 
-    /// Works through what is in the inbox.
+    /// Processes the bytes in the inbox.
     fn take_in(
         &mut self,
-        house: &Arc<ServerContext>,
+        context: &Arc<ServerContext>,
         poll: &Arc<Poll>,
         agenda: &mut Agenda,
     ) -> Goes {
         loop {
             let goes_on = match &mut self.stage {
-                Stage::Greeting(_) => self.greet(house, poll),
+                Stage::Greeting(_) => self.greet(context, poll),
                 Stage::Joining => return Goes::On,
-                Stage::Seated(seat) => {
-                    let seat = Arc::clone(seat);
-                    self.request(house, &seat, agenda)
+                Stage::InSession(handle) => {
+                    let handle = Arc::clone(handle);
+                    self.request(context, &handle, agenda)
                 }
             };
             match goes_on {
                 Ok(true) => {}
                 Ok(false) => return Goes::On,
                 Err(why) => {
-                    house.tally.malformed.fetch_add(1, Ordering::Relaxed);
+                    context.tally.malformed.fetch_add(1, Ordering::Relaxed);
                     let host = self.host.map(Host::address);
-                    if let Some(before) = house.bounds.may_say("connection", host) {
+                    if let Some(before) = context.bounds.may_log("connection", host) {
                         tracing::info!(
                             link = self.link.id.0,
                             ?host,
@@ -632,8 +641,8 @@ impl WorkerConnection {
     }
 
     /// One piece of a greeting. `false`: more must come first.
-    fn greet(&mut self, house: &Arc<ServerContext>, poll: &Arc<Poll>) -> Result<bool, String> {
-        if !self.enter(house)? {
+    fn greet(&mut self, context: &Arc<ServerContext>, poll: &Arc<Poll>) -> Result<bool, String> {
+        if !self.enter(context)? {
             return Ok(false);
         }
         let Stage::Greeting(arrival) = &mut self.stage else { return Ok(true) };
@@ -669,36 +678,40 @@ impl WorkerConnection {
         result.map_err(|error| error.to_string())?;
         let (Some(wish), Some(terms)) = (wish, *terms) else { return Ok(true) };
         self.stage = Stage::Joining;
-        // Nothing is read until the seat is found; attaching waits for the disk.
+        // Nothing is read until the session is found; attaching waits for the disk.
         self.link.set_paused(true);
         self.link.refresh_interest();
-        let (house, poll, link) = (Arc::clone(house), Arc::clone(poll), Arc::clone(&self.link));
+        let (context, poll, link) = (Arc::clone(context), Arc::clone(poll), Arc::clone(&self.link));
         let process = self.process.clone();
-        house.clone().door.run(move || {
+        context.clone().attaching.run(move || {
             let id = link.id;
             let mut agenda = Agenda::default();
-            let seat = attach::join(&house, &link, process, terms, wish, &mut agenda);
-            house.settle(&mut agenda, None);
-            poll.order(|orders| orders.joined.push((id, seat)));
+            let handle = attach::join(&context, &link, process, terms, wish, &mut agenda);
+            context.deliver_all(&mut agenda, None);
+            poll.order(|orders| orders.joined.push((id, handle)));
             agenda.flush();
         });
         Ok(true)
     }
 
-    /// Goes on with what comes before the greeting. `false`: more must come first.
-    fn enter(&mut self, house: &ServerContext) -> Result<bool, String> {
+    /// Processes the bytes before the greeting. `false`: more must come first.
+    fn enter(&mut self, context: &ServerContext) -> Result<bool, String> {
         let Stage::Greeting(arrival) = &mut self.stage else { return Ok(true) };
         if let Entry::Knocking = arrival.entry {
-            arrival.entry = match (self.inbox.peek(), &house.tls) {
+            arrival.entry = match (self.inbox.peek(), &context.tls) {
                 (None, _) => return Ok(false),
                 (Some(tls::FIRST_BYTE), Some(tls)) => Entry::Securing(Box::new(
                     Handshake::server(tls).map_err(|error| error.to_string())?,
                 )),
                 (Some(_), tls) => {
-                    if tls.is_some() && !house.clear {
-                        house.tally.clear_refused.fetch_add(1, Ordering::Relaxed);
+                    if tls.is_some() && !context.clear {
+                        context.tally.clear_refused.fetch_add(1, Ordering::Relaxed);
                         let host = self.host.map(Host::address);
-                        house.porter.tell("door.clear", host, "clear text is not heard");
+                        context.trust.record_refusal(
+                            "door.clear",
+                            host,
+                            "clear text is not accepted",
+                        );
                         arrival.greeting.refuse(HelloRefusal::NeedsTls);
                     }
                     Entry::In
@@ -725,11 +738,12 @@ impl WorkerConnection {
                 && let Entry::Securing(handshake) = std::mem::replace(&mut arrival.entry, Entry::In)
             {
                 let secured = handshake.finish().map_err(|error| error.to_string())?;
-                house.tally.secured.fetch_add(1, Ordering::Relaxed);
+                context.tally.secured.fetch_add(1, Ordering::Relaxed);
                 self.inbox.secure(secured.opener);
                 let security = Security::Tls { server: secured.server, shown: secured.shown };
                 self.link.secure(secured.sealer, security);
-                if self.crowded && !matches!(house.porter.certified(security), Certified::Server(_))
+                if self.crowded
+                    && !matches!(context.trust.certified(security), Certified::Server(_))
                 {
                     arrival.greeting.refuse(HelloRefusal::Crowded);
                 }
@@ -738,11 +752,11 @@ impl WorkerConnection {
         Ok(true)
     }
 
-    /// One frame of a session. `false`: more must come first, or go out first.
+    /// One frame of a session. `false`: more must come first, or be sent first.
     fn request(
         &mut self,
-        house: &Arc<ServerContext>,
-        seat: &Arc<SessionHandle>,
+        context: &Arc<ServerContext>,
+        handle: &Arc<SessionHandle>,
         agenda: &mut Agenda,
     ) -> Result<bool, String> {
         if self.link.is_full() {
@@ -753,11 +767,11 @@ impl WorkerConnection {
             None => return Ok(false),
             Some(frame) => to_frame(frame).map_err(|error| error.to_string())?,
         };
-        house.tally.frames.fetch_add(1, Ordering::Relaxed);
-        let mut outcome = seat.arrived(clock::now(), &self.link, frame);
+        context.tally.frames.fetch_add(1, Ordering::Relaxed);
+        let mut outcome = handle.arrived(clock::now(), &self.link, frame);
         let error = outcome.error.take();
-        agenda.take(seat, outcome);
-        house.settle(agenda, Some(&self.link));
+        agenda.take(handle, outcome);
+        context.deliver_all(agenda, Some(&self.link));
         match error {
             None => Ok(true),
             Some(error) => Err(error.to_string()),

@@ -60,7 +60,7 @@ fn a_session_that_detaches_is_over_at_once_whoever_refers_to_it() {
     assert!(matches!(ask(&*leaves, Call::Delegate { fid: dir }), Answer::Delegation { .. }));
     leaves.detach();
     leaves.detach();
-    // Waits for no lease: this one is not over while the test runs.
+    // Without waiting for a lease: the lease would not end while the test runs.
     make(&stays, dir, "new");
     let Answer::Report(report) = ask(&stays, Call::ServerReport) else { panic!("a report") };
     assert!(report.contains("\"sessions\":1"), "{report}");
@@ -112,7 +112,7 @@ fn a_chain_names_what_it_made() {
 }
 
 #[test]
-fn long_reads_of_a_chain_come_in_order_up_to_the_first_that_is_refused() {
+fn long_reads_of_a_chain_come_in_order_up_to_the_first_fault() {
     const BLOCK: usize = 1 << 20;
     let cell = Cell::new();
     for endpoint in cell.both() {
@@ -145,7 +145,7 @@ fn long_reads_of_a_chain_come_in_order_up_to_the_first_that_is_refused() {
 }
 
 #[test]
-fn short_reads_of_several_chains_and_single_ones_are_answered_beside_each_other() {
+fn short_reads_of_chains_and_single_ones_mix() {
     let cell = Cell::new();
     for endpoint in cell.both() {
         let session = connect(endpoint);
@@ -205,7 +205,7 @@ fn many_threads_share_a_session() {
 }
 
 #[test]
-fn a_write_is_acknowledged_after_the_other_client_worked_off_its_break() {
+fn cb1_a_write_waits_until_the_other_client_handled_its_break() {
     let cell = Cell::new();
     for endpoint in cell.both() {
         let (writer, reader) = (connect(endpoint.clone()), connect(endpoint.clone()));
@@ -218,7 +218,7 @@ fn a_write_is_acknowledged_after_the_other_client_worked_off_its_break() {
         let before = Instant::now();
         write(&writer, file, 0, "x");
         assert!(before.elapsed() >= pause, "the write waited for {:?}", before.elapsed());
-        assert!(heard.broken(file), "the reader heard of it before the write returned");
+        assert!(heard.broken(file), "the reader got the break before the write returned");
         let before = Instant::now();
         write(&writer, file, 0, "y");
         assert!(before.elapsed() < pause, "no promise, no wait");
@@ -259,7 +259,7 @@ fn lock(fid: Fid, wait: bool) -> Call {
 }
 
 #[test]
-fn a_waiting_lock_can_be_taken_back() {
+fn a_waiting_lock_can_be_cancelled() {
     let cell = Cell::new();
     for endpoint in cell.both() {
         let (holder, waiter) = (connect(endpoint.clone()), connect(endpoint.clone()));
@@ -273,7 +273,7 @@ fn a_waiting_lock_can_be_taken_back() {
                 scope.spawn(|| waiter.call(&Caller::ROOT, lock(file, true), Some(&cancel)));
             std::thread::sleep(Duration::from_millis(30));
             assert!(!waiting.is_finished());
-            // Other calls go on meanwhile.
+            // Other calls proceed meanwhile.
             ask(&waiter, Call::GetStatus { fid: dir });
             cancel.cancel();
             assert_eq!(waiting.join().unwrap().unwrap_err(), CallError::Cancelled);
@@ -377,11 +377,11 @@ fn find_files(dir: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
 }
 
 #[test]
-fn what_is_executed_late_is_made_stable_in_the_background_too() {
+fn calls_executed_late_are_synced_in_the_background_too() {
     let cell = Cell::new();
     let partition = cell.server.as_ref().unwrap().vice().partition().clone();
     let dir = root(&connect(cell.unix()));
-    // As a call that waited for something and is executed by whoever ended that: no request begins.
+    // Like a call that waited and is executed by the thread that ended the wait: no request begins.
     let vice = cell.server.as_ref().unwrap().vice();
     let mut effects = Vec::new();
     let attached = vice.attach(client::clock::now(), types::ClientId(77), 1, &mut effects).unwrap();
@@ -398,5 +398,5 @@ fn what_is_executed_late_is_made_stable_in_the_background_too() {
         &mut effects,
     );
     assert!(partition.applied() > before);
-    wait_for("what was executed late is synced", || partition.is_stable());
+    wait_for("the sync of the late call", || partition.is_stable());
 }

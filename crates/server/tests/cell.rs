@@ -1,4 +1,4 @@
-//! The cell's database through a server: from another server's side, and over its restart.
+//! The cell database through a server: from another server's side, and over its restart.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn start() -> Cell {
 }
 
 #[test]
-fn another_server_sees_what_one_beside_the_database_would() {
+fn a_remote_database_answers_like_a_local_one() {
     let mut cell = start();
     for endpoint in cell.both() {
         let db = RemoteCellDb::at(endpoint, ClientOptions::default());
@@ -121,7 +121,7 @@ fn a_listing_of_many_comes_in_pages() {
 }
 
 #[test]
-fn a_server_enters_itself_and_says_where_it_is() {
+fn a_server_enters_itself_and_its_addresses() {
     let mut cell = start();
     let addresses = |cell: &Cell| match ask(&connect(cell.unix()), Call::Cell(CellCall::Servers)) {
         Answer::Servers(servers) => {
@@ -133,7 +133,7 @@ fn a_server_enters_itself_and_says_where_it_is() {
     let Answer::Servers(me) = ask(&connect(cell.unix()), Call::Cell(CellCall::Me)) else {
         panic!()
     };
-    assert_eq!((me.len(), &me[0].record), (1, &before[0].0), "who is asked says the same");
+    assert_eq!((me.len(), &me[0].record), (1, &before[0].0), "the server itself reports the same");
     let Endpoint::Tcp(address) = cell.tcp() else { panic!() };
     assert_eq!(before[0].0.addresses, [address.parse().unwrap()]);
     assert_eq!(before.len(), 1);
@@ -148,7 +148,7 @@ fn a_server_enters_itself_and_says_where_it_is() {
 }
 
 #[test]
-fn only_root_changes_it_and_who_has_none_says_so() {
+fn only_root_changes_it_and_a_server_without_one_refuses() {
     let cell = start();
     let session = connect(cell.unix());
     let user = Caller { uid: 1000, ..Caller::ROOT };
@@ -223,7 +223,7 @@ fn number_of(answer: &Answer) -> u64 {
 }
 
 #[test]
-fn servers_of_a_cell_give_no_number_twice() {
+fn servers_of_a_cell_use_no_number_twice() {
     let cell = Cell::with(|config| {
         let beside = config.unix_socket.as_ref().unwrap().with_file_name("celldb");
         config.cell = Some(CellPlace::Here(beside));
@@ -262,7 +262,7 @@ fn servers_of_a_cell_give_no_number_twice() {
 }
 
 #[test]
-fn volumes_are_served_while_the_database_is_away_and_none_is_made() {
+fn volumes_are_served_and_none_is_made_without_the_database() {
     let mut cell = start();
     let other = Cell::with(|config| config.cell = Some(CellPlace::At(cell.tcp())));
     let session = connect(other.unix());
@@ -280,7 +280,7 @@ fn volumes_are_served_while_the_database_is_away_and_none_is_made() {
 }
 
 #[test]
-fn a_database_that_cannot_be_opened_keeps_nobody_from_being_served() {
+fn clients_are_served_though_the_database_cannot_be_opened() {
     let cell = Cell::with(|config| {
         let beside = config.unix_socket.as_ref().unwrap().with_file_name("celldb");
         std::fs::write(&beside, "no directory").unwrap();
@@ -291,7 +291,8 @@ fn a_database_that_cannot_be_opened_keeps_nobody_from_being_served() {
     assert!(matches!(ask(&session, Call::Root { volume: name("root") }), Answer::Status(_)));
     std::fs::remove_file(cell.path("celldb")).unwrap();
     wait_for("the database", || try_ask(&session, create("x")).is_ok());
-    assert!(
-        matches!(ask(&session, Call::Cell(CellCall::Servers)), Answer::Servers(servers) if servers.len() == 1)
-    );
+    assert!(matches!(
+        ask(&session, Call::Cell(CellCall::Servers)),
+        Answer::Servers(servers) if servers.len() == 1
+    ));
 }

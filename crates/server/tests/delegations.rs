@@ -36,7 +36,8 @@ fn new_directory(session: &Session, called: &str) -> Fid {
     status(&ask(session, make)).fid
 }
 
-/// The client's time of all its changes: now, about, since the server takes nothing else for it.
+/// The client's time of all its changes: about now, since the server accepts no other as the
+/// client's.
 fn moment() -> Timestamp {
     static MOMENT: std::sync::OnceLock<Timestamp> = std::sync::OnceLock::new();
     *MOMENT.get_or_init(|| {
@@ -69,7 +70,7 @@ fn recalled(recorder: &Recorder, dir: Fid) -> bool {
 }
 
 #[test]
-fn who_asks_waits_for_the_chain_that_is_still_to_come() {
+fn de2_a_caller_waits_for_the_rest_of_the_holders_chain() {
     let cell = Cell::new();
     for (index, endpoint) in cell.both().into_iter().enumerate() {
         let (holder, other) = (connect(endpoint.clone()), connect(endpoint));
@@ -107,7 +108,7 @@ fn who_asks_waits_for_the_chain_that_is_still_to_come() {
 }
 
 #[test]
-fn after_a_crash_of_the_server_others_wait_for_what_was_not_sent() {
+fn de1_after_a_crash_others_wait_for_changes_not_yet_sent() {
     let mut cell = Cell::new();
     let (holder, other) = (connect(cell.unix()), connect(cell.unix()));
     let (recorder, theirs) = (Recorder::of(&holder), Recorder::of(&other));
@@ -116,21 +117,23 @@ fn after_a_crash_of_the_server_others_wait_for_what_was_not_sent() {
     for answer in holder.chain(&Caller::ROOT, files(dir, slots, 0..4)) {
         answer.unwrap();
     }
-    // Answered by the client, and not sent before the server dies.
+    // Answered by the client, and not sent before the server crashes.
     recorder.claims.lock().extend(files(dir, slots, 4..8));
     cell.crash();
     cell.start();
     let seen = status(&ask(&other, Call::GetStatus { fid: dir }));
-    assert_eq!(seen.data_version, before.data_version + 8, "DE-1: nobody reads before it is told");
+    assert_eq!(seen.data_version, before.data_version + 8, "DE-1: reads wait for the changes");
     assert!(recorder.claimed.lock().iter().all(Result::is_ok), "{:?}", recorder.claimed.lock());
-    wait_for("both to be told", || *recorder.restarts.lock() == 1 && *theirs.restarts.lock() == 1);
+    wait_for("both restarts to be reported", || {
+        *recorder.restarts.lock() == 1 && *theirs.restarts.lock() == 1
+    });
     assert_eq!(ask(&holder, Call::GetStatus { fid: dir }), Answer::Status(seen));
     let late = holder.chain(&Caller::ROOT, files(dir, slots, 8..9)).into_iter().next().unwrap();
     assert_eq!(late.unwrap_err(), CallError::Fault(Fault::NotDelegated), "none outlives a restart");
 }
 
 #[test]
-fn a_holder_whose_process_vanishes_stops_others_no_longer_than_its_connection() {
+fn a_dead_holder_blocks_others_no_longer_than_its_connection() {
     let cell = Cell::new();
     let (holder, other) = (connect(cell.unix()), connect(cell.unix()));
     let recorder: Arc<Recorder> = Recorder::of(&holder);

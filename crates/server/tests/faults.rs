@@ -1,5 +1,5 @@
 //! Connections cut at random bytes, servers that die and come back, clients that die: everything is
-//! done exactly once, nothing waits for ever.
+//! done exactly once, no call waits for ever.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,8 +35,7 @@ fn lock(fid: Fid, wait: bool, reclaim: bool) -> Call {
     }
 }
 
-/// Appends numbered lines from several threads until told to stop; each line must be there exactly
-/// once.
+/// Appends numbered lines from several threads; each line must be there exactly once.
 fn append_lines(session: &Session, fid: Fid, threads: usize, lines: usize) -> Vec<String> {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
@@ -71,7 +70,7 @@ fn check_lines(session: &Session, fid: Fid, mut expected: Vec<String>) {
 }
 
 #[test]
-fn appends_happen_once_although_connections_are_cut_at_random_bytes() {
+fn appends_happen_once_over_connections_cut_at_random_bytes() {
     let cell = Cell::new();
     for (seed, endpoint) in cell.both().into_iter().enumerate() {
         let proxy = proxy::Proxy::start(endpoint, seed as u64);
@@ -129,7 +128,7 @@ fn calls_go_on_through_a_restart_of_the_server() {
         "{claimed:?}"
     );
     assert_eq!(*heard.lost.lock(), 0);
-    // The lock was kept through all of it.
+    // The lock outlived all of it.
     let other = connect(cell.tcp());
     assert!(try_ask(&other, lock(file, false, false)).is_err());
 }
@@ -148,7 +147,7 @@ fn a_server_killed_with_kill_9_comes_back() {
         let making = scope.spawn(|| {
             let mut count = 0;
             while !stop.load(Ordering::SeqCst) {
-                // Refused as `Exists` if it were done twice.
+                // Answered with `Exists` if it were done twice.
                 let call = Call::Make {
                     dir: root,
                     name: name(&format!("n{count}")),
@@ -177,7 +176,7 @@ fn a_server_killed_with_kill_9_comes_back() {
 }
 
 #[test]
-fn a_question_to_a_server_that_hangs_can_be_taken_back() {
+fn a_question_to_a_server_that_hangs_can_be_cancelled() {
     let dir = tempfile::tempdir().unwrap();
     make_partition(&dir.path().join("vicepa"));
     let server = ChildServer::start(dir.path());
@@ -185,7 +184,7 @@ fn a_question_to_a_server_that_hangs_can_be_taken_back() {
     let root = root(&session);
     let process = rustix::process::Pid::from_child(&server.child);
     rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
-    // The signal is on its way; only when every thread has stopped does nobody answer any more.
+    // The signal is in transit; only when all threads have stopped does no thread answer.
     let stopped =
         rustix::process::waitpid(Some(process), rustix::process::WaitOptions::UNTRACED).unwrap();
     assert!(stopped.is_some_and(|(_, status)| status.stopped()));
@@ -244,7 +243,7 @@ fn serve_for_another_test() {
     let mut config = server::ServerConfig::new(dir.join("vicepa"));
     config.unix_socket = Some(dir.join("socket"));
     let _server = server::Server::start(&config).unwrap();
-    // Until the parent is gone.
+    // Until the parent has ended.
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
 }
 
@@ -296,7 +295,7 @@ fn a_silent_client_stops_others_no_longer_than_its_lease() {
 }
 
 #[test]
-fn a_lost_session_is_told_and_followed_by_a_new_one() {
+fn a_lost_session_is_reported_and_a_new_one_follows() {
     let cell = Cell::with(|config| {
         config.lease = Duration::from_millis(900);
         config.lease_grace = Duration::from_millis(100);
@@ -310,16 +309,16 @@ fn a_lost_session_is_told_and_followed_by_a_new_one() {
     proxy.close_down();
     std::thread::sleep(Duration::from_millis(1800));
     proxy.open_up();
-    // A question is asked again in the new session by itself.
+    // The client repeats a question in the new session by itself.
     ask(&session, Call::GetStatus { fid: file });
-    wait_for("the news of the loss", || *heard.lost.lock() == 1);
+    wait_for("the report of the loss", || *heard.lost.lock() == 1);
     let other = connect(cell.unix());
     assert_eq!(ask(&other, lock(file, false, false)), Answer::Done);
     wait_for("the new lease", || heard.renewed.lock().len() > 1);
 }
 
 #[test]
-fn nobody_waits_for_ever_who_does_not_want_to() {
+fn calls_end_at_a_deadline_or_by_cancellation() {
     let mut cell = Cell::new();
     let session = connect(cell.unix());
     let dir = root(&session);
@@ -343,7 +342,7 @@ fn nobody_waits_for_ever_who_does_not_want_to() {
 }
 
 #[test]
-fn who_cannot_connect_learns_why() {
+fn a_failed_connect_reports_why() {
     let dir = tempfile::tempdir().unwrap();
     let mut config =
         SessionConfig::new(Endpoint::Unix(dir.path().join("nothing")), ClientIdentity::fleeting());
@@ -371,7 +370,7 @@ fn who_cannot_connect_learns_why() {
 }
 
 #[test]
-fn an_older_life_of_a_client_is_refused() {
+fn eo2_an_older_client_incarnation_is_refused() {
     let cell = Cell::new();
     let path = cell.path("identity");
     let first = ClientIdentity::load(&path).unwrap();
@@ -420,7 +419,7 @@ fn breaks_arrive_although_connections_are_cut_again_and_again() {
         heard.breaks.lock().clear();
         let before = Instant::now();
         write(&writer, file, 0, format!("{round}"));
-        // It was told before the write was acknowledged (CB-1), and soon (nobody waited for a
+        // The break came before the write was acknowledged (CB-1), and soon (no caller waited for a
         // lease).
         assert!(heard.broken(file), "round {round}");
         assert!(before.elapsed() < types::limits::LEASE, "round {round}: {:?}", before.elapsed());
@@ -474,8 +473,7 @@ impl dafs::credentials::Wallet for AnyToken {
     }
 }
 
-/// A panic over what one client sends costs that client its connection, and no other client
-/// anything.
+/// A panic over one client's input costs that client its connection, and other clients nothing.
 #[test]
 fn m6_a_panic_costs_one_client_its_connection() {
     let cell = Cell::with(|config| {

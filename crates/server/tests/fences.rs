@@ -1,5 +1,5 @@
-//! Fences at two servers: when the call returns, nothing that a fenced one asks is executed at
-//! either; and who is not fenced goes on.
+//! Fences at two servers: when the call returns, no call of the fenced principal is executed at
+//! either; callers who are not fenced go on.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -27,7 +27,7 @@ fn two() -> (Cell, Cell) {
     (first, second)
 }
 
-/// How many the cell knows.
+/// How many servers the cell has.
 fn servers(cell: &Cell) -> usize {
     match ask(&connect(cell.unix()), Call::Cell(CellCall::Servers)) {
         Answer::Servers(servers) => servers.len(),
@@ -68,7 +68,7 @@ fn unfence(session: &Session, number: u64) {
     assert_eq!(rule(session, GuardCall::RemoveFence { number }), Ok((number, 0)));
 }
 
-/// A file that everybody may write.
+/// A file that every user may write.
 fn open_file(session: &Session, file: &str) -> Fid {
     let fid = make(session, root(session), file);
     let change = StatusChange { mode: Some(0o666), ..StatusChange::default() };
@@ -82,7 +82,7 @@ fn write_as(session: &Session, caller: &Caller, fid: Fid, byte: u8) -> Result<An
     session.call(caller, call, None).map(|reply| reply.answer)
 }
 
-/// The numbers of the sessions that there are.
+/// The numbers of all sessions.
 fn sessions(session: &Session) -> Vec<u64> {
     let Answer::Report(text) = ask(session, Call::ServerReport) else { panic!() };
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -94,7 +94,7 @@ fn fault(result: Result<Answer, CallError>) -> Option<Fault> {
 }
 
 #[test]
-fn a_fenced_user_is_refused_at_both_servers_and_nobody_else_is() {
+fn a_fenced_user_alone_is_refused_at_both_servers() {
     let (first, second) = two();
     let (here, there) = (connect(first.unix()), connect(second.unix()));
     let joe = user(&there, "joe", 4711);
@@ -122,7 +122,7 @@ fn a_fenced_user_is_refused_at_both_servers_and_nobody_else_is() {
 }
 
 #[test]
-fn when_the_call_returns_nothing_more_of_a_fenced_one_happens() {
+fn no_call_of_a_fenced_user_is_executed_after_the_fence_returns() {
     let (first, second) = two();
     let (here, there) = (connect(first.unix()), connect(second.unix()));
     let joe = user(&here, "joe", 4711);
@@ -144,8 +144,8 @@ fn when_the_call_returns_nothing_more_of_a_fenced_one_happens() {
             let before = written.load(Ordering::SeqCst);
             wait_for("writes", || written.load(Ordering::SeqCst) > before);
             let (number, _) = fence(&here, Whom::User(joe));
-            // What he wrote until then is overwritten by somebody else; nothing of his may come
-            // behind it.
+            // Another user overwrites what the fenced user wrote until then; no late write of the
+            // fenced user may come after it.
             for (session, file) in [(&here, files[0]), (&there, files[1])] {
                 write_as(session, &Caller::ROOT, file, 0).unwrap();
             }
@@ -181,7 +181,7 @@ fn a_fenced_session_loses_its_locks_and_its_client_stays_out() {
     culprit.call(&uid(4711), lock(false), None).unwrap();
     assert_eq!(fault(try_ask(&there, lock(false))), Some(Fault::Locked));
     assert_eq!(rule(&here, GuardCall::RemoveFence { number: 12345 }), Err(Fault::NotFound));
-    // The server that has the session is asked.
+    // The server that has the session gets the call.
     let (fenced, missing) = fence(&there, Whom::Session(types::SessionId(number)));
     assert_eq!(missing, 0);
     ask(&there, lock(false));
@@ -190,7 +190,7 @@ fn a_fenced_session_loses_its_locks_and_its_client_stays_out() {
 }
 
 #[test]
-fn who_is_fenced_waits_for_no_lock_and_others_of_his_session_do() {
+fn a_fence_ends_the_users_lock_waits_and_no_others() {
     let (first, second) = two();
     let (here, there) = (connect(first.unix()), connect(second.unix()));
     let joe = user(&here, "joe", 4711);
@@ -257,7 +257,7 @@ fn a_server_that_does_not_confirm_is_named_and_the_fence_stands() {
     assert_eq!(fault(write_as(&here, &uid(4711), file, 1)), Some(Fault::Fenced));
     second.start();
     let there = connect(second.unix());
-    // Of one that only the fenced user had used by then the fence would be the end.
+    // A session that only the fenced user had used would end by the fence.
     root(&there);
     wait_for("the fence at the server that came back", || {
         fault(write_as(&there, &uid(4711), elsewhere, 1)) == Some(Fault::Fenced)
@@ -285,7 +285,7 @@ fn fences_end_by_themselves_and_outlive_the_server() {
 }
 
 #[test]
-fn only_administrators_fence_and_root_of_the_socket_is_not_fenced() {
+fn only_administrators_fence_and_the_sockets_root_is_not_fenced() {
     let (first, second) = two();
     let (here, there) = (connect(first.unix()), connect(second.unix()));
     user(&here, "joe", 4711);
@@ -305,7 +305,7 @@ fn only_administrators_fence_and_root_of_the_socket_is_not_fenced() {
             }
         }
     }
-    // Its session ends, as anybody's, and yet it may ask what it likes.
+    // Its session ends, like any other, and yet it may make all calls.
     let numbers: Vec<u64> = sessions(&here)
         .into_iter()
         .map(|mine| fence(&connect(first.unix()), Whom::Session(types::SessionId(mine))).0)
@@ -315,7 +315,7 @@ fn only_administrators_fence_and_root_of_the_socket_is_not_fenced() {
 }
 
 #[test]
-fn who_finds_a_new_server_in_the_cell_finds_the_fences_there() {
+fn a_new_server_in_the_cell_has_the_fences() {
     let first = Cell::with(|config| {
         config.cell =
             Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
@@ -336,7 +336,7 @@ fn who_finds_a_new_server_in_the_cell_finds_the_fences_there() {
 }
 
 #[test]
-fn who_was_kept_out_is_kept_out_by_a_server_that_is_started_without_the_database() {
+fn a_fence_holds_at_a_server_started_without_the_database() {
     let (mut first, mut second) = two();
     second.crash();
     second.config.rules = Some(second.path("rules"));
@@ -351,7 +351,7 @@ fn who_was_kept_out_is_kept_out_by_a_server_that_is_started_without_the_database
     first.crash();
     second.start();
     assert_eq!(writes(&second), Some(Fault::Fenced));
-    // What the file is good for.
+    // Without the file the fence would not hold.
     let kept = second.config.rules.take();
     second.crash();
     second.start();
@@ -365,5 +365,5 @@ fn who_was_kept_out_is_kept_out_by_a_server_that_is_started_without_the_database
     second.crash();
     first.crash();
     second.start();
-    assert_eq!(writes(&second), None, "that it ended is kept too");
+    assert_eq!(writes(&second), None, "the end is stored too");
 }

@@ -19,7 +19,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use types::{Answer, Call, ClientId, Fid, SessionId};
 
-/// A server in a process of its own, so that its memory can be looked at.
+/// A server in a process of its own, so that its memory can be measured.
 struct Served {
     child: Child,
     address: String,
@@ -98,7 +98,7 @@ fn serve_for_another_test() {
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
 }
 
-/// Says hello and attaches; the stream of a session that misbehaves from now on.
+/// Says hello and attaches; returns the stream of a session that misbehaves from now on.
 fn attach(stream: &mut TcpStream) -> (SessionId, Terms) {
     let hello = Hello::full(Features::NONE);
     stream.write_all(&hello.to_bytes()).unwrap();
@@ -130,7 +130,7 @@ fn receive(stream: &mut TcpStream) -> std::io::Result<(FrameHeader, Vec<u8>)> {
     Ok((header, rest))
 }
 
-/// Whether the server has ended the connection (with whatever it said before).
+/// Has the server ended the connection (after any answer)?
 fn is_ended(stream: &mut TcpStream) -> bool {
     let mut sink = [0; 4096];
     loop {
@@ -144,7 +144,7 @@ fn is_ended(stream: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn noise_is_refused_in_plain_words_and_counted() {
+fn noise_is_refused_with_a_reason_and_counted() {
     let served = Served::start();
     let session = served.session();
     let before = served.count(&session, "connections_malformed");
@@ -162,7 +162,7 @@ fn noise_is_refused_in_plain_words_and_counted() {
 }
 
 #[test]
-fn frames_that_lie_end_the_connection_and_nothing_else() {
+fn wrong_frames_end_the_connection_and_nothing_else() {
     let served = Served::start();
     let session = served.session();
     let mut random = StdRng::seed_from_u64(5);
@@ -176,7 +176,7 @@ fn frames_that_lie_end_the_connection_and_nothing_else() {
             let at = random.random_range(0..bytes.len());
             bytes[at] ^= random.random_range(1..=255);
         }
-        // Sending fails when the server has hung up already, which is right too.
+        // Sending fails if the server has closed the connection already, which is right too.
         let _ = stream.write_all(&bytes);
         let mut nonsense = vec![0; random.random_range(64..2000)];
         random.fill_bytes(&mut nonsense);
@@ -189,8 +189,8 @@ fn frames_that_lie_end_the_connection_and_nothing_else() {
     ask(&session, Call::GetStatus { fid: root(&session) });
 }
 
-/// A client that is newer than the server asks what the server does not know, through a session
-/// that goes on.
+/// A client that is newer than the server makes calls that the server does not know, and its
+/// session goes on.
 #[test]
 fn m14_a_newer_client_is_answered_and_not_cut_off() {
     let served = Served::start();
@@ -239,7 +239,7 @@ fn silence_truncation_and_dribble_do_not_stop_a_real_client() {
     let mut random = StdRng::seed_from_u64(3);
     ask(&session, Call::GetStatus { fid: dir });
     let quiet = served.rss_kib();
-    // A thousand that say nothing: more than are tolerated, so the oldest are turned away.
+    // A thousand silent connections: more than the limit, so the oldest are closed.
     let mut silent: Vec<TcpStream> = (0..1000).map(|_| served.connect()).collect();
     // Three hundred that stop in the middle of a hello, or of an attach that claims a large
     // message.
@@ -247,7 +247,7 @@ fn silence_truncation_and_dribble_do_not_stop_a_real_client() {
     for _ in 0..300 {
         let mut stream = served.connect();
         let part = random.random_range(1..hello.len());
-        // It may have been turned away already.
+        // It may be closed already.
         let _ = stream.write_all(&hello[..part]);
         silent.push(stream);
     }
@@ -284,12 +284,12 @@ fn silence_truncation_and_dribble_do_not_stop_a_real_client() {
         );
     });
     let grown = served.rss_kib().saturating_sub(quiet);
-    assert!(grown < 16 << 10, "{grown} KiB for {} strangers", silent.len());
+    assert!(grown < 16 << 10, "{grown} KiB for {} connections", silent.len());
     assert!(served.count(&session, "connections_turned_away") > 0);
 }
 
 #[test]
-fn strangers_are_shown_out_in_time() {
+fn unattached_connections_are_closed_in_time() {
     let served = Served::start();
     let session = served.session();
     let mut silent = served.connect();
@@ -303,7 +303,7 @@ fn strangers_are_shown_out_in_time() {
 }
 
 #[test]
-fn who_takes_no_answers_is_not_listened_to_and_then_cut_off() {
+fn a_client_that_reads_nothing_is_not_read_and_then_cut_off() {
     let served = Served::start();
     let session = served.session();
     let dir = root(&session);
@@ -317,7 +317,7 @@ fn who_takes_no_answers_is_not_listened_to_and_then_cut_off() {
     }
     std::thread::sleep(Duration::from_millis(700));
     let grown = served.rss_kib().saturating_sub(quiet);
-    assert!(grown < 4 * (24 << 10), "{grown} KiB for four who take nothing");
+    assert!(grown < 4 * (24 << 10), "{grown} KiB for four that read nothing");
     wait_for("four to be cut off", || served.count(&session, "connections_too_slow") == 4);
     for mut stream in streams {
         assert!(is_ended(&mut stream));
@@ -325,7 +325,7 @@ fn who_takes_no_answers_is_not_listened_to_and_then_cut_off() {
     ask(&session, Call::GetStatus { fid: dir });
 }
 
-/// A hundred reads of a mebibyte each, without taking any answer.
+/// A hundred reads of a mebibyte each, without reading any answer.
 fn ask_for_much(stream: &mut TcpStream, session: SessionId, terms: &Terms, file: Fid) {
     let caller = types::Caller::ROOT;
     send(stream, session, terms, &Message::Credential { handle: 1, caller });
@@ -364,7 +364,7 @@ fn ten_thousand_idle_connections_cost_little() {
             stream
         })
         .collect();
-    // They are shown out after ten seconds of silence, so a busy machine takes as many as come in
+    // Silent connections are closed after ten seconds, so a busy machine opens as many as come in
     // five.
     let began = Instant::now();
     let idle: Vec<TcpStream> = (40..count)

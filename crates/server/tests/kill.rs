@@ -1,6 +1,6 @@
-//! The server's process is killed while it executes chains of delegated changes: whatever a client
-//! had heard of is on the partition, in order (DU-2, DE-4), and with the next server the chain goes
-//! on.
+//! The server's process is killed while it executes chains of delegated changes: changes that were
+//! answered to the client are on the partition, in order (DU-2, DE-4), and with the next server
+//! instance the chain goes on.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
@@ -46,7 +46,7 @@ fn contents(number: u64) -> Vec<u8> {
     vec![number as u8; length]
 }
 
-/// Makes files in chains; `heard` is how many are answered with their bytes.
+/// Makes files in chains; `heard` counts the ones that are answered with their bytes.
 fn make_files(session: &Session, dir: Fid, heard: &AtomicU64) {
     let (at, how) = (Timestamp::new(1_000, 0), CreateHow::Guarded);
     let mut slots = VnodeSlots::default();
@@ -81,7 +81,7 @@ fn make_files(session: &Session, dir: Fid, heard: &AtomicU64) {
                 heard.store(next + index as u64 / 2 + 1, Ordering::SeqCst);
             }
         });
-        // After the restart nothing is delegated any more.
+        // The delegation ends with a restart.
         if !whole {
             return;
         }
@@ -89,12 +89,12 @@ fn make_files(session: &Session, dir: Fid, heard: &AtomicU64) {
     }
 }
 
-/// What the partition has of the directory: a beginning of the files; of the last one the bytes may
-/// still be missing.
+/// Checks the partition's copy of the directory: the first files without a gap; only the last may
+/// lack its bytes.
 fn check(partition: &Partition, dir: Fid, heard: u64) -> u64 {
     let volume = partition.volume(dir.volume).unwrap().unwrap();
     let entries = volume.vnode(dir.vnode).unwrap().unwrap().entries;
-    assert!(entries >= heard, "{heard} files were heard of, and there are {entries}");
+    assert!(entries >= heard, "{heard} files were answered, and there are {entries}");
     for number in 0..entries {
         let entry =
             volume.lookup(dir.vnode, number.to_string().as_bytes()).unwrap().expect("no gap");
@@ -103,14 +103,14 @@ fn check(partition: &Partition, dir: Fid, heard: u64) -> u64 {
         let is_last = number + 1 == entries && number >= heard;
         assert!(
             bytes == contents(number) || (is_last && bytes.is_empty()),
-            "file {number} of {entries}, {heard} heard of"
+            "file {number} of {entries}, {heard} answered"
         );
     }
     entries
 }
 
 #[test]
-fn what_was_heard_of_a_chain_survives_kill_9() {
+fn du2_answered_changes_of_a_chain_survive_kill_9() {
     for round in 0..ROUNDS {
         let place = tempfile::tempdir().unwrap();
         make_partition(&place.path().join("vicepa"));
@@ -151,7 +151,7 @@ fn what_was_heard_of_a_chain_survives_kill_9() {
             let server = Server::start(&config(place.path())).unwrap();
             making.join().unwrap();
             let after = heard.load(Ordering::SeqCst);
-            println!("round {round}: {before} heard of, {found} found, {after} in the end");
+            println!("round {round}: {before} answered, {found} found, {after} in the end");
             server.stop().unwrap();
             let partition =
                 Partition::open(&place.path().join("vicepa"), OpenOptions::default()).unwrap();

@@ -1,6 +1,5 @@
-//! The server of the cell's database is silent: packets to it are dropped. Other servers serve whom
-//! they know as before, refuse whom they do not know soon, and believe what they knew for a bounded
-//! time.
+//! The server of the cell database is silent: packets to it are dropped. Other servers serve known
+//! users as before, refuse unknown ones soon, and use cached records for a bounded time.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -20,15 +19,15 @@ use types::{
 };
 
 const JOE: u32 = 4711;
-/// No principal has these uids, which the database alone knows.
+/// No principal has these uids, which only the database knows.
 const UNKNOWN: u32 = 6000;
-/// What the issue promises, with room for a machine that is busy with other tests. Without look-ups
-/// in threads of their own an asker waited for 10 s and more.
+/// The promised bound, with room for a machine that is busy with other tests. Without look-ups in
+/// threads of their own a caller waited for 10 s and more.
 const SOON: Duration = Duration::from_secs(5);
 
-/// `SILENT_SECS` is how long the database is silent. With `SILENT_CHECK` the times are judged by
-/// what is promised: known users wait at most twice as long as before (99th percentile), unknown
-/// ones are refused within 3 s.
+/// `SILENT_SECS` is how long the database is silent. With `SILENT_CHECK` the promised times are
+/// checked: known users wait at most twice as long as before (99th percentile), unknown ones are
+/// refused within 3 s.
 fn silence() -> Duration {
     Duration::from_secs(
         std::env::var("SILENT_SECS").ok().and_then(|secs| secs.parse().ok()).unwrap_or(4),
@@ -41,8 +40,8 @@ struct World {
     proxy: Proxy,
 }
 
-/// The server with the database, and one whose way there goes through the proxy. A fence makes it
-/// matter who asks.
+/// The server with the database, and one that reaches it through the proxy. A fence makes the
+/// caller's principal necessary for each call.
 fn world(change: impl FnOnce(&mut ServerConfig)) -> World {
     let first = Cell::with(|config| {
         config.cell =
@@ -52,7 +51,7 @@ fn world(change: impl FnOnce(&mut ServerConfig)) -> World {
     let second = Cell::with(|config| {
         config.cell = Some(CellPlace::At(proxy.endpoint()));
         config.rules = Some(config.unix_socket.as_ref().unwrap().with_file_name("rules"));
-        // One thread for all requests: whoever stops it stops everybody.
+        // One thread for all requests: a call that blocks it blocks all.
         config.workers = 1;
         change(config);
     });
@@ -142,7 +141,7 @@ fn silence_of_the_database_is_for_unknown_users_alone() {
                 })
             })
             .collect();
-        // All the while known users are served by the same thread.
+        // Meanwhile the same thread serves known users.
         while unknown.iter().any(|user| !user.is_finished()) || since.elapsed() < silence() {
             waits.push(serves_joe_and_root(&there, root));
             std::thread::sleep(Duration::from_micros(200));
@@ -151,12 +150,12 @@ fn silence_of_the_database_is_for_unknown_users_alone() {
     });
     assert!(longest < SOON, "an unknown user was refused after {longest:?}");
     let slowest = waits.iter().max().unwrap();
-    // Of two requests each. What this machine does beside decides too, so it is judged only on a
+    // Of two requests each. Other load on this machine matters too, so it is checked only on a
     // quiet one.
     let (before, while_silent) = (percentile(quiet), percentile(waits.clone()));
     println!(
-        "99th percentile of known users: {before:?} before, {while_silent:?} while the database is silent for {:?}; an \
-         unknown user was refused after {longest:?} at most",
+        "99th percentile of known users: {before:?} before, {while_silent:?} while the database \
+         is silent for {:?}; an unknown user was refused after {longest:?} at most",
         silence()
     );
     if std::env::var_os("SILENT_CHECK").is_some() {
@@ -167,16 +166,16 @@ fn silence_of_the_database_is_for_unknown_users_alone() {
         "a known user waited {slowest:?} in {} requests",
         waits.len()
     );
-    // From now on nobody waits for a server that is known to be silent.
+    // From now on no caller waits for a server that is known to be silent.
     let start = Instant::now();
     assert_eq!(asks(&there, &uid(UNKNOWN), root), Some(Fault::CellAway));
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     world.proxy.speak_again();
-    wait_for("strangers are looked up again", || asks(&there, &uid(UNKNOWN), root).is_none());
+    wait_for("unknown users are looked up again", || asks(&there, &uid(UNKNOWN), root).is_none());
 }
 
 #[test]
-fn what_was_known_is_believed_for_a_bounded_time() {
+fn cached_principals_are_valid_for_a_bounded_time() {
     let world = world(|config| config.cell_away_max = Duration::from_secs(2));
     let there = connect(world.second.unix());
     let root = root(&there);
@@ -184,13 +183,17 @@ fn what_was_known_is_believed_for_a_bounded_time() {
     world.proxy.fall_silent();
     assert_eq!(asks(&there, &uid(JOE), root), None, "just now it was known");
     wait_for("joe is refused", || asks(&there, &uid(JOE), root) == Some(Fault::CellAway));
-    assert_eq!(asks(&there, &Caller::ROOT, root), None, "the superuser rules his own server");
+    assert_eq!(
+        asks(&there, &Caller::ROOT, root),
+        None,
+        "the superuser of the server needs no record"
+    );
     world.proxy.speak_again();
     wait_for("joe is served again", || asks(&there, &uid(JOE), root).is_none());
 }
 
 #[test]
-fn a_start_without_the_database_serves_who_was_known() {
+fn a_start_without_the_database_serves_known_users() {
     let mut world = world(|_| {});
     let root = {
         let there = connect(world.second.unix());
@@ -200,13 +203,13 @@ fn a_start_without_the_database_serves_who_was_known() {
     };
     let file = world.second.path("learnt");
     let has_joe = || {
-        // Asked on, so that it is learnt if a change had it forgotten.
+        // Called again, so that the record returns if a change had it dropped.
         let _ = asks(&connect(world.second.unix()), &uid(JOE), root);
         let entry = [JOE.to_le_bytes(), PrincipalId(1).0.to_le_bytes()].concat();
         std::fs::read(&file)
             .is_ok_and(|bytes| bytes.windows(entry.len()).any(|window| window == entry))
     };
-    wait_for("what was learnt is kept", has_joe);
+    wait_for("the records are stored", has_joe);
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let kept = std::fs::read(&file).unwrap();
 
@@ -220,7 +223,7 @@ fn a_start_without_the_database_serves_who_was_known() {
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     drop(there);
 
-    // Damaged, it is no reason to believe anybody.
+    // A damaged file yields no records.
     world.second.crash();
     let mut damaged = kept;
     damaged[40] ^= 1;

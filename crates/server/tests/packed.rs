@@ -1,5 +1,5 @@
-//! Packed bodies go to clients packed: counted on the wire, whole in the reader's hands, and
-//! refused where they are damaged.
+//! Packed bodies go to clients packed: their bytes are counted on the wire, the reader gets the
+//! whole text, and damaged ones are refused.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
@@ -16,7 +16,7 @@ use types::{Answer, Call, Caller, Fault, Fid, VolumeCall, VolumeKind, WhichVolum
 
 const BYTES: usize = 700_000;
 
-/// Passes bytes on, and counts those that go to the client.
+/// Forwards bytes, and counts those that go to the client.
 struct Counter {
     address: String,
     bytes: Arc<AtomicU64>,
@@ -45,7 +45,7 @@ impl Counter {
         connect(Endpoint::Tcp(self.address.clone()))
     }
 
-    /// What came to the client while it did something.
+    /// The bytes that came to the client during `work`.
     fn during(&self, work: impl FnOnce()) -> u64 {
         let before = self.bytes.load(Ordering::SeqCst);
         work();
@@ -128,10 +128,10 @@ fn cell() -> (Cell, Fid, Fid) {
         replace: false,
     };
     ask(&session, Call::Volume(clone("kept")));
-    // The head's own from now on: what was is the snapshot's alone.
+    // The head has its own body from now on: the old one is the snapshot's alone.
     write(&session, file, 0, text(2));
     let bodies = cell.config.partitions[0].1.join("bodies");
-    // The plain one goes when the packed one is in its place.
+    // The plain one is removed when the packed one is complete.
     wait_for("the packer", || {
         let (packed, plain) = body_files(&bodies);
         (packed.len(), plain.len()) == (1, 1)
@@ -142,7 +142,7 @@ fn cell() -> (Cell, Fid, Fid) {
 }
 
 #[test]
-fn a_client_reads_packed_bodies_packed_and_others_as_they_are() {
+fn a_client_reads_packed_bodies_packed_and_others_plain() {
     let (cell, packed, plain) = cell();
     let counter = Counter::start(&cell.tcp());
     let session = counter.connect();
@@ -151,7 +151,7 @@ fn a_client_reads_packed_bodies_packed_and_others_as_they_are() {
     assert!(came * 3 < BYTES as u64, "{came} bytes came for {BYTES}");
     let came = counter.during(|| assert!(read(&session, plain, 0, 1 << 20) == new));
     assert!(came > BYTES as u64, "{came} bytes came for {BYTES}");
-    // No part needs to be aligned, and none is more than was asked for.
+    // No part needs to be aligned, and none is longer than requested.
     let mut state = 7_u32;
     let mut next = |below: usize| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -163,7 +163,7 @@ fn a_client_reads_packed_bodies_packed_and_others_as_they_are() {
         let came = counter.during(|| assert!(read(&session, packed, offset, length) == expected));
         assert!(came < length as u64 + 1000, "{came} bytes came for {length}");
     }
-    // In chains, as files come ahead.
+    // In chains, as for files that are prefetched.
     let part = |at: u64| Call::Read { fid: packed, offset: at * 100_000, length: 100_000 };
     let answers = session.chain(&Caller::ROOT, (0..7).map(part).collect());
     for (expected, answer) in old.chunks(100_000).zip(answers) {
@@ -174,7 +174,7 @@ fn a_client_reads_packed_bodies_packed_and_others_as_they_are() {
 }
 
 #[test]
-fn a_damaged_chunk_is_told_and_the_others_are_read() {
+fn a_damaged_chunk_is_reported_and_the_others_are_read() {
     let (cell, packed, _) = cell();
     let (packed_files, _) = body_files(&cell.config.partitions[0].1.join("bodies"));
     let [file] = &packed_files[..] else { panic!("one is packed") };

@@ -1,5 +1,5 @@
-//! Users and groups through servers: beside the database, and at another server; what is changed is
-//! in force everywhere when the call returns.
+//! Users and groups through servers: beside the database, and at another server; a change is in
+//! force everywhere when the call returns.
 #![allow(clippy::unwrap_used)]
 
 use client::{Remote, Session};
@@ -54,7 +54,7 @@ fn two() -> (Cell, Cell) {
 }
 
 #[test]
-fn a_group_made_at_one_server_counts_at_the_other_with_the_next_request() {
+fn a_new_group_counts_at_the_other_server_with_the_next_request() {
     let (first, second) = two();
     let (here, there) = (connect(first.unix()), connect(second.unix()));
     let joe = made(pts(&there, create(PrincipalKind::User, "joe", Some(4711))));
@@ -91,7 +91,7 @@ fn a_group_made_at_one_server_counts_at_the_other_with_the_next_request() {
 }
 
 #[test]
-fn a_user_is_refused_what_is_not_his_at_both_servers() {
+fn a_user_cannot_change_others_groups_at_either_server() {
     let (first, second) = two();
     for server in [&first, &second] {
         let session = connect(server.unix());
@@ -111,10 +111,10 @@ fn a_user_is_refused_what_is_not_his_at_both_servers() {
                 "{call:?}"
             );
         }
-        // Nobody in the cell.
+        // An anonymous caller.
         let nobody = as_user(&session, 77, create(PrincipalKind::Group, "x:y", None));
         assert_eq!(nobody, Err(Some(Fault::NotPermitted)));
-        // And no user speaks for others.
+        // And no user calls on behalf of others.
         let caller = Caller { uid, gid: uid, groups: None, who: RequestIdentity::NAMED };
         let call = Call::Pts { on_behalf: Some(PrincipalId(1)), call: Box::new(PtsCall::Max) };
         assert_eq!(
@@ -155,9 +155,9 @@ fn m12_a_realms_group_counts_with_the_next_request() {
         expect(&amy, &[realm, anybody, amy.id], &format!("made, {round}"));
         expect(&joe, &[PrincipalId::PROVED, anybody, joe.id], "made");
         pts(session, PtsCall::Rename { id: realm, name: "guests".into() });
-        expect(&amy, &[anybody, amy.id], "it is called otherwise");
+        expect(&amy, &[anybody, amy.id], "after the new name");
         pts(session, PtsCall::Rename { id: realm, name: "system:authuser@x.org".into() });
-        expect(&amy, &[realm, anybody, amy.id], "it is called so again");
+        expect(&amy, &[realm, anybody, amy.id], "after the old name again");
         pts(session, PtsCall::Delete { id: realm });
         expect(&amy, &[anybody, amy.id], "removed");
         realm = made(pts(session, group())).id;

@@ -1,5 +1,5 @@
-//! Volumes that go from server to server over real sockets: pulled, relayed, taken up again after a
-//! restart, and part by part.
+//! Volumes go from server to server over real sockets: pulled, relayed, resumed after a restart,
+//! and part by part.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
@@ -47,7 +47,7 @@ impl Site {
         tcp.unwrap()
     }
 
-    /// As if it were killed, and started again.
+    /// Like a kill and a new start.
     fn restart(&mut self) {
         drop(self.server.take());
         let (server, session) = start(&self.config, self._dir.path());
@@ -151,7 +151,7 @@ impl Site {
             let Ok(Answer::Tasks(tasks)) = self.try_ask(VolumeCall::Tasks) else {
                 panic!("no tasks")
             };
-            let task = tasks.into_iter().find(|task| task.number == number).expect("it is told of");
+            let task = tasks.into_iter().find(|task| task.number == number).expect("it is listed");
             if until(&task) {
                 return task;
             }
@@ -187,7 +187,7 @@ fn noise(bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_volume_is_pulled_then_what_changed_then_by_the_next_server() {
+fn a_volume_is_pulled_then_its_changes_then_by_a_third_server() {
     let [first, second, third] = [Site::new(), Site::new(), Site::new()];
     let data = first.create("data");
     let root = first.root("data");
@@ -210,7 +210,7 @@ fn a_volume_is_pulled_then_what_changed_then_by_the_next_server() {
         (data.id, sealed.epoch, sealed.used_bytes)
     );
 
-    // The source goes on showing what was released.
+    // The source goes on showing the released state.
     let show = |site: &Site| {
         let of =
             site.one(VolumeCall::Examine { volume: WhichVolume::Name(name("data.releasing")) }).id;
@@ -229,14 +229,14 @@ fn a_volume_is_pulled_then_what_changed_then_by_the_next_server() {
     assert_eq!(second.files("data.releasing"), first.files("data"));
     assert_eq!(second.examine(VolumeId(50)).epoch, sealed.epoch);
 
-    // Asked for again, there is nothing to fetch; a copy is a source like any other.
+    // A second pull has nothing to fetch; a copy is a source like any other.
     let again = second.pull(&view_of(&first, &sealed, 50));
     assert_eq!((again.state, again.bytes), (TaskState::Done, 0), "{again:?}");
     let relayed = third.pull(&view_of(&second, &second.examine(VolumeId(50)), 60));
     assert_eq!(relayed.state, TaskState::Done, "{relayed:?}");
     assert_eq!(third.files("data.releasing"), first.files("data"));
 
-    // What is to be seen is changed in one step, under its number.
+    // The visible state changes in one step, under its number.
     for site in [&second, &third] {
         assert_eq!((show(site).id, show(site).epoch), (VolumeId(70), sealed.epoch));
         assert_eq!(site.files("data.readonly"), first.files("data"));
@@ -273,7 +273,7 @@ fn a_pull_goes_on_where_a_dead_server_stopped() {
 }
 
 #[test]
-fn a_pull_that_cannot_be_says_why_and_leaves_nothing() {
+fn an_impossible_pull_reports_why_and_leaves_nothing() {
     let (first, second) = (Site::new(), Site::new());
     let data = first.create("data");
     let sealed = first.snapshot(data.id, "data.copy");
@@ -281,7 +281,7 @@ fn a_pull_that_cannot_be_says_why_and_leaves_nothing() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for (pull, why) in [
         (Pull { from: vec![nobody], ..good.clone() }, "cannot be reached"),
-        // Of no address: from this very server, which has no such volume.
+        // Without an address: from this server itself, which has no such volume.
         (Pull { from: vec![], ..good.clone() }, "no such volume"),
         (Pull { id: VolumeId(99), ..good.clone() }, "the other server"),
         (Pull { id: data.id, ..good.clone() }, "the other server"),
@@ -300,13 +300,13 @@ fn a_pull_that_cannot_be_says_why_and_leaves_nothing() {
             .count(),
         0
     );
-    // A first address that does not answer is passed over.
+    // A first address that does not answer is skipped.
     let task = second.pull(&Pull { from: vec![nobody, first.address()], ..good });
     assert_eq!(task.state, TaskState::Done, "{task:?}");
 }
 
 #[test]
-fn parts_can_be_carried_by_anybody_who_may() {
+fn parts_can_be_carried_by_any_permitted_caller() {
     let (first, second) = (Site::new(), Site::new());
     let data = first.create("data");
     let root = first.root("data");
@@ -353,7 +353,7 @@ fn parts_can_be_carried_by_anybody_who_may() {
     );
     assert_eq!(second.files("restored"), first.files("data"));
     second.write(second.root("restored"), "later", b"it goes on");
-    // Given up, nothing of it stays.
+    // After it is given up, nothing of it stays.
     let Ok(Answer::Part(part)) = first.try_ask(changes(StreamCursor::START)) else {
         panic!("no part")
     };
@@ -364,7 +364,7 @@ fn parts_can_be_carried_by_anybody_who_may() {
     assert_eq!(second.try_ask(nothing), Err(Fault::NoVolume));
 }
 
-/// Counted on the wire: parts of a volume whose bodies are packed are as small as those.
+/// Counted on the wire: parts of a volume with packed bodies are as small as those.
 #[test]
 fn a_packed_volume_is_pulled_packed() {
     let (mut first, second) = (Site::new(), Site::new());
@@ -393,13 +393,13 @@ fn a_packed_volume_is_pulled_packed() {
             other => panic!("{other:?}"),
         }
     };
-    // Packing goes on in the background.
+    // The packer goes on in the background.
     let begun = Instant::now();
     while part(true) * 3 > text.len() {
         assert!(begun.elapsed() < Duration::from_secs(60), "it is not packed");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(part(false) > text.len(), "who does not ask for it gets none");
+    assert!(part(false) > text.len(), "a caller that does not ask for packed parts gets none");
     let task = second.pull(&view_of(&first, &sealed, 50));
     assert_eq!(task.state, TaskState::Done, "{task:?}");
     assert!(task.bytes * 3 < text.len() as u64, "{} bytes came", task.bytes);

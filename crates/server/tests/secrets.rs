@@ -1,4 +1,4 @@
-//! What holds a secret does not show it (AC-5): not in the form that logs and errors print.
+//! Types with a secret do not show it (AC-5) in the form that logs and errors print.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt::Debug;
@@ -11,7 +11,7 @@ const PASSWORD: &[u8] = b"open sesame, said the fox";
 /// Of a token, or a request that makes one.
 const BYTES: [u8; 39] = *b"\x01\x02\xfe\xfdrather long, so that it is seen\x00\xff\x80\x7f";
 
-/// Whether the forms that people print have the bytes, as text, as a list or in hexadecimal digits.
+/// Do the printed forms have the bytes, as text, as a list or in hexadecimal digits?
 fn shows(what: &dyn Debug, secret: &[u8]) -> bool {
     let list = secret.iter().map(ToString::to_string).collect::<Vec<_>>();
     let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -51,7 +51,7 @@ fn calls_and_answers_show_no_password_and_no_token() {
         assert!(!shows(&answer, &BYTES), "{answer:?}");
     }
     assert!(!shows(&password(), PASSWORD));
-    // What is looked for is found where it is.
+    // The check finds a secret where it is shown.
     assert!(shows(&BYTES.to_vec(), &BYTES) && shows(&String::from_utf8_lossy(PASSWORD), PASSWORD));
 }
 

@@ -1,5 +1,5 @@
-//! A server of the cell is the holder of a key that the cell's database lists, whatever authority
-//! made a certificate for it; nobody else is, and a key that was withdrawn never is again (M1).
+//! A server of the cell is the holder of a key that the cell database lists, whatever authority
+//! made a certificate for it; no one else is, and a key that was withdrawn never is again (M1).
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -24,10 +24,10 @@ use types::{
 };
 
 const CELL: &str = "cell.test";
-/// How long the tests wait for what must come.
+/// How long the tests wait for an event.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A server of a cell over TLS, which believes no machine for its address.
+/// A server of a cell over TLS, which trusts no machine for its address.
 struct Member {
     cell: Cell,
     keys: CellKeys,
@@ -41,7 +41,7 @@ struct Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Before its directory is gone.
+        // Before its directory is removed.
         self.cell.crash();
     }
 }
@@ -63,7 +63,7 @@ impl Member {
         })
     }
 
-    /// A further one, which reaches the database there, and need not have come so far yet.
+    /// A further one, which reaches the database there, and need not have joined yet.
     fn further(
         first: &Member,
         name: &str,
@@ -82,7 +82,7 @@ impl Member {
         })
     }
 
-    /// The same, when it is entered in the cell.
+    /// As [`Member::further`], when it is entered in the cell.
     fn joined(first: &Member, name: &str) -> Member {
         let member = Member::further(first, name, first.cell.tcp(), |_| {});
         member.wait_until_entered(first);
@@ -128,7 +128,7 @@ impl Member {
         }
     }
 
-    /// The record that the database has, asked for over the socket of this server.
+    /// The database's record, requested over the socket of this server.
     fn record(&self, id: ServerId) -> Option<Revised<ServerInfo>> {
         match ask(&self.here, Call::Cell(CellCall::Servers)) {
             Answer::Servers(all) => all.into_iter().find(|seen| seen.record.id == id),
@@ -167,7 +167,7 @@ impl Member {
         ask(&self.here, Call::Cell(CellCall::PutServer { server, expected }));
     }
 
-    /// Withdraws the keys of a server; the servers that did not confirm.
+    /// Withdraws the keys of a server; returns the servers that did not confirm.
     fn withdraw(&self, server: ServerId) -> Vec<ServerId> {
         match rule(&self.here, GuardCall::WithdrawKeys { server }) {
             Ok(Answer::Enforced { missing, .. }) => missing,
@@ -176,7 +176,7 @@ impl Member {
     }
 }
 
-/// The level of uid 0 over this connection, or why the server does not say.
+/// The level of uid 0 over this connection, or the error.
 fn level(session: &Session) -> String {
     match try_ask(session, Call::ServerReport) {
         Ok(Answer::Report(report)) => {
@@ -273,7 +273,7 @@ fn m1_a_listed_key_is_a_server_whoever_certified_it() {
         assert_eq!(level(&session), "server");
         let watch = CellCall::Watch { server: ServerId(id), since: Revision(u64::MAX), max: 1 };
         assert!(matches!(ask(&session, Call::Cell(watch)), Answer::Changes { .. }));
-        // A connection that was there before is taken for what it is now.
+        // A connection from before gets its new level.
         wait_for("the connection from before", || level(&before) == "server");
     }
 }
@@ -327,11 +327,12 @@ fn m1_two_servers_that_join_at_once_are_servers_to_each_other() {
     let all = [&first, &two, &three];
     for to in all {
         for from in all {
-            // Each has heard of every other one when that was entered.
+            // Each knows every other one when that was entered.
             wait_for("a server to a server", || to.level(Some(from.identity())) == "server");
         }
     }
-    // And a stranger to one is a stranger to all: only where the database is may a key be entered.
+    // A key that is unknown to one is unknown to all: only the server with the database may enter
+    // one.
     let certificate = made_by(&first.keys, &["x"]);
     let server = ServerInfo {
         id: ServerId(9),
@@ -344,7 +345,7 @@ fn m1_two_servers_that_join_at_once_are_servers_to_each_other() {
     assert_eq!(
         said.unwrap_err().fault(),
         Some(Fault::NotPermitted),
-        "it would ask in its own name"
+        "it would call in its own name"
     );
     assert!(try_ask(&first.session(Some(certificate)), put).is_ok());
 }
@@ -364,7 +365,8 @@ fn m1_a_withdrawn_key_ends_connections_and_never_returns() {
         let said = session.call(&Caller::ROOT, powers().swap_remove(0), None);
         assert!(said.is_err(), "{said:?}");
     }
-    // With the same key it does not come back, however it is certified, and wherever it asks.
+    // With the same key it does not come back, whatever certificate it has, and whichever server it
+    // calls.
     let renewed = || {
         two.keys.identity(&["other".to_owned()], SystemTime::now()).unwrap();
         two.identity()
@@ -465,14 +467,14 @@ fn m1_a_renewed_key_replaces_the_old_one_without_a_gap() {
     assert_eq!(
         try_ask(&by_old, put).unwrap_err().fault(),
         Some(Fault::NotPermitted),
-        "it was a server's once"
+        "it was listed once"
     );
-    // It hears the cell's changes as before: a fence is confirmed.
+    // It gets the cell's changes as before: a fence is confirmed.
     let fence = GuardCall::AddFence { whom: Whom::Token(5), seconds: 0, why: String::new() };
-    wait_for(
-        "the server confirms",
-        || matches!(rule(&first.here, fence.clone()), Ok(Answer::Enforced { missing, .. }) if missing.is_empty()),
-    );
+    wait_for("the server confirms", || match rule(&first.here, fence.clone()) {
+        Ok(Answer::Enforced { missing, .. }) => missing.is_empty(),
+        _ => false,
+    });
 }
 
 #[test]
@@ -493,7 +495,7 @@ fn m1_a_new_key_alone_takes_no_record_that_lists_another() {
     two.cell.start();
     wait_for("it is refused", || two.own.may_show(KeyPrint([0; 32]), Duration::ZERO));
     assert_eq!(first.record(two.id()).unwrap().record.keys, [old]);
-    // Until an administrator says that the old one is lost.
+    // Until an administrator withdraws the old one.
     first.withdraw(two.id());
     wait_for("the new key", || first.record(two.id()).unwrap().record.keys == [print(&other)]);
 }
@@ -505,9 +507,9 @@ fn m1_a_start_without_the_database_knows_servers_for_a_time() {
     let mut two = Member::further(&first, "two", proxy.endpoint(), |_| {});
     two.wait_until_entered(&first);
     let three = Member::joined(&first, "three");
-    wait_for("it hears of the third", || two.level(Some(three.identity())) == "server");
+    wait_for("it knows the third", || two.level(Some(three.identity())) == "server");
     let kept = two.cell.path("learnt");
-    wait_for("it keeps when it heard", || kept.exists());
+    wait_for("the file of its records", || kept.exists());
     let asks = |to: &Member| {
         let call =
             Call::Guard { behalf: None, call: Box::new(GuardCall::Fences { after: 0, max: 1 }) };
@@ -536,5 +538,5 @@ fn m1_a_start_without_the_database_knows_servers_for_a_time() {
     two.cell.crash();
     two.cell.config.cell_away_max = Duration::from_secs(600);
     two.cell.start();
-    wait_for("it hears again", || asks(&two) == ("server".to_owned(), None));
+    wait_for("it reaches the database again", || asks(&two) == ("server".to_owned(), None));
 }

@@ -1,13 +1,13 @@
-//! The stranger through TCP and TLS: no well-formed call of any kind tells or changes what is
-//! closed to its caller (AC-7), with the whole server between: handshake, credentials, tokens,
-//! fences, sessions.
+//! A caller without rights, through TCP and TLS: no well-formed call of any kind reveals or changes
+//! what is closed to its caller (AC-7), with the whole server between: handshake, credentials,
+//! tokens, fences, sessions.
 //!
 //! Two servers serve copies of one partition and one cell database, so that both give the same file
 //! the same fid. Then each is filled with contents, attributes, link targets and closed names of
 //! its own. The same calls go to both, one at a time, from callers who have no right to what
-//! differs. Equal answers mean that nothing of it was told. Clocks, free space and addresses differ
-//! between any two servers and are masked; `vice/tests/stranger.rs` compares times and breaks too,
-//! under a clock of its own.
+//! differs. Equal answers mean that nothing of it was revealed. Clocks, free space and addresses
+//! differ between any two servers and are masked; `vice/tests/stranger.rs` compares times and
+//! breaks too, under a clock of its own.
 //!
 //! `STRANGER_CALLS` is the number of calls that each server gets.
 
@@ -45,7 +45,7 @@ use types::{
 
 const CELL: &str = "cell.test";
 const VOLUME: &str = "root";
-/// Local users of the clients' machines, and what their tokens are.
+/// Local users of the clients' machines, and the users of their tokens.
 const JOE: u32 = 4711;
 const BOB: u32 = 4712;
 const EXPIRED: u32 = 4713;
@@ -53,7 +53,7 @@ const FENCED: u32 = 4714;
 const REVOKED: u32 = 4715;
 const FORGED: u32 = 4716;
 const WITHOUT: u32 = 4717;
-/// Bounds what the strangers fill, on the disk too.
+/// Limits what the callers fill, on the disk too.
 const QUOTA_BYTES: u64 = 256 << 20;
 
 /// The sessions that calls come through.
@@ -61,11 +61,11 @@ const QUOTA_BYTES: u64 = 256 << 20;
 enum Through {
     /// The machine of the files' owner, who has logged in there.
     Owner,
-    /// A machine where strangers have logged in as other users.
+    /// A machine where other users, without rights, have logged in.
     Users,
     /// A machine from which no user ever calls.
     Nobody,
-    /// A host whose users the server believes, and whose superuser it does not.
+    /// A trusted host, whose superuser the server does not accept.
     Host,
 }
 
@@ -75,7 +75,7 @@ fn seconds() -> i64 {
 
 /// The tokens of a machine's users.
 #[derive(Debug)]
-struct Purse {
+struct TestWallet {
     tokens: BTreeMap<u32, Vec<u8>>,
 }
 
@@ -83,7 +83,7 @@ fn client_key() -> Signer {
     Signer::new(&[3; 32])
 }
 
-impl Wallet for Purse {
+impl Wallet for TestWallet {
     fn changes(&self) -> u64 {
         1
     }
@@ -96,7 +96,7 @@ impl Wallet for Purse {
     }
 }
 
-/// Remembers the breaks of a session, and gives back what is recalled.
+/// Records the breaks of a session, and returns recalled delegations.
 struct Listener {
     breaks: Mutex<Vec<(Fid, BreakReason, Option<types::Name>)>>,
     recalled: Mutex<Sender<Vec<Fid>>>,
@@ -146,7 +146,7 @@ fn plain(uid: u32) -> Caller {
     Caller { uid, gid: uid, groups: Some(Box::default()), who: RequestIdentity::NAMED }
 }
 
-/// Who asks through which session. Each is refused what is closed, for a reason of its own.
+/// The callers and their sessions. Each is refused what is closed, for a reason of its own.
 fn strangers(with_host: bool) -> Vec<(Through, u32)> {
     let mut all = vec![
         (Through::Nobody, WITHOUT),
@@ -170,7 +170,7 @@ fn strangers(with_host: bool) -> Vec<(Through, u32)> {
     all
 }
 
-/// What both servers are copies of: a volume, users, a fence, keys.
+/// The originals of both servers' copies: a volume, users, a fence, keys.
 struct Base {
     dir: tempfile::TempDir,
     joe: PrincipalId,
@@ -227,7 +227,7 @@ impl Base {
         Base { dir, joe, bob, fenced, revoked }
     }
 
-    fn purse(&self, dir: &Path, is_owners: bool) -> Purse {
+    fn wallet(&self, dir: &Path, is_owners: bool) -> TestWallet {
         let keys = TokenKeys::of(dir);
         let now = seconds();
         let token = |principal, name: &str| Token {
@@ -253,7 +253,7 @@ impl Base {
         let key = keys.newest().unwrap().1;
         let bob = token(self.bob, "bob").sign(&key);
         if is_owners {
-            return Purse {
+            return TestWallet {
                 tokens: BTreeMap::from([(JOE, token(self.joe, "joe").sign(&key)), (BOB, bob)]),
             };
         }
@@ -267,7 +267,7 @@ impl Base {
             (REVOKED, revoked.sign(&key)),
             (FORGED, forged),
         ]);
-        Purse { tokens }
+        TestWallet { tokens }
     }
 }
 
@@ -286,7 +286,7 @@ fn configuration(dir: &Path) -> ServerConfig {
     config.tls = Some(Arc::new(ServerTls::new(identity, &keys.authorities().unwrap()).unwrap()));
     config.cell = Some(CellPlace::Here(dir.join("celldb")));
     config.mint = Some(Arc::new(TokenIssuer::new(CELL, Arc::new(TokenKeys::of(dir)))));
-    // Believes the superuser's connections from this machine, but not its superuser.
+    // Trusts this machine's connections, but not its superuser.
     config.trusted = vec!["127.0.0.0/8".parse().unwrap()];
     config
 }
@@ -327,17 +327,17 @@ impl World {
             .clone();
         let own = common::connect(Endpoint::Unix(dir.path().join("socket")));
         let authorities = CellKeys::of(dir.path().join("keys")).authorities().unwrap();
-        let config = |purse: Option<Purse>, reserved_port| {
+        let config = |wallet: Option<TestWallet>, reserved_port| {
             let tls = Some(ClientTls::new(Trust::Authorities(authorities.clone()), None).unwrap());
             let mut config = SessionConfig::new(tcp.clone(), ClientIdentity::fleeting());
             config.options =
                 fabric::ConnectionOptions { tls, reserved_port, ..Default::default() }.into();
-            config.options.wallet = purse.map(|purse| Arc::new(purse) as Arc<dyn Wallet>);
+            config.options.wallet = wallet.map(|wallet| Arc::new(wallet) as Arc<dyn Wallet>);
             config
         };
         let mut clients = BTreeMap::from([
-            (Through::Owner, Client::of(config(Some(base.purse(dir.path(), true)), false))),
-            (Through::Users, Client::of(config(Some(base.purse(dir.path(), false)), false))),
+            (Through::Owner, Client::of(config(Some(base.wallet(dir.path(), true)), false))),
+            (Through::Users, Client::of(config(Some(base.wallet(dir.path(), false)), false))),
             (Through::Nobody, Client::of(config(None, false))),
         ]);
         if with_host {
@@ -378,13 +378,13 @@ impl World {
                     behind.contains(fid) || *fid == self.places.closed["private"] && name.is_some();
                 assert!(
                     !tells,
-                    "{model:?}: a break through {through:?} tells {reason:?} of {fid} {name:?}"
+                    "{model:?}: a break through {through:?} reveals {reason:?} of {fid} {name:?}"
                 );
             }
         }
     }
 
-    /// The owner works where no stranger sees anything of it.
+    /// The owner works where the callers see nothing of it.
     fn work(&self, number: usize) {
         let _ = self.asks(Through::Owner, JOE, self.places.work(number));
     }
@@ -396,7 +396,7 @@ fn superuser(own: &Session) -> impl FnMut(Call) -> Result<Answer, Fault> {
     }
 }
 
-/// Takes away what differs between any two servers and says nothing of files.
+/// Masks fields that differ between any two servers and reveal nothing of files.
 fn masked(mut answer: Answer) -> Answer {
     let none = Timestamp::default();
     let mask = |status: &mut Status| {
@@ -448,7 +448,7 @@ fn is_root(test: &str) -> bool {
     if !is_root {
         let _ = writeln!(
             std::io::stderr(),
-            "\nSKIP unit: {test}, the part of a believed host: only root has reserved ports"
+            "\nSKIP unit: {test}, the part of a trusted host: only root has reserved ports"
         );
     }
     is_root
@@ -470,7 +470,7 @@ fn run(model: AccessRule, seed: u64, with_host: bool) {
         }
         let (mut line, uid) = all_strangers[asking.rng.random_range(0..all_strangers.len())];
         let call = asking.next_call();
-        // What a client program has open or delegated, it gives up by itself; its users cannot.
+        // A client program gives up its own open files and delegations; its users cannot.
         let of_session =
             matches!(call, Call::Unhold { .. } | Call::Return { .. } | Call::ReclaimDone);
         if of_session && line == Through::Owner {
@@ -508,7 +508,7 @@ fn run(model: AccessRule, seed: u64, with_host: bool) {
     }
 }
 
-/// Strangers that were refused everything, or nothing, would prove nothing.
+/// Callers that were refused everything, or nothing, would prove nothing.
 fn check_what_was_answered(
     answered: &BTreeMap<(Through, u32), [u64; 2]>,
     kinds: &BTreeMap<String, [u64; 2]>,

@@ -1,5 +1,5 @@
-//! What anybody can do who reaches the server, and what it must not cost those who have logged in.
-//! `examples/strangers.rs` measures it.
+//! Attacks by unknown clients that reach the server, and their bounded cost to users who have
+//! logged in. `examples/strangers.rs` measures it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ fn served() -> storm::Served {
     storm::Served::start(command)
 }
 
-/// As [`served`], by a process that may have so many descriptors.
+/// As [`served`], by a process that may have this many descriptors.
 fn served_with_descriptors(most: usize) -> storm::Served {
     let mut command = Command::new("sh");
     command
@@ -53,7 +53,7 @@ fn h4_connections_take_no_descriptor_that_the_store_needs() {
     let mut user = served.user();
     let mut strangers = Vec::new();
     for round in 0..2 {
-        // All at once, before the server has looked at any.
+        // All at once, before the server has accepted any.
         let from =
             |number: usize| storm::connect_from(50 * round + number, served.address).unwrap();
         strangers.extend((0..DESCRIPTORS).map(from));
@@ -74,12 +74,12 @@ fn h4_connections_take_no_descriptor_that_the_store_needs() {
     // A change that is synced, so the partition has not stopped.
     user.write_stable();
     drop(strangers);
-    // The places of those that are gone are free.
+    // The places of the closed ones are free.
     served.user().create();
 }
 
 #[test]
-fn a_user_goes_on_working_among_strangers_and_the_server_stays_small() {
+fn a_user_works_on_under_attack_and_the_server_stays_small() {
     let served = served();
     let mut user = served.user();
     user.measure(Instant::now() + Duration::from_millis(300));
@@ -104,7 +104,7 @@ fn a_user_goes_on_working_among_strangers_and_the_server_stays_small() {
         "{met}"
     );
     assert_eq!(report["server"]["panics"].as_u64(), Some(0));
-    assert_eq!(report["delegations"].as_u64(), Some(0), "no directory is a stranger's alone");
+    assert_eq!(report["delegations"].as_u64(), Some(0), "no attacker has a delegation");
     user.stat();
     served.user().create();
 }
@@ -116,7 +116,7 @@ fn met(session: &Session, what: &str) -> u64 {
 }
 
 #[test]
-fn a_host_with_too_many_connections_hears_so_and_gets_in_later() {
+fn a_host_with_too_many_connections_is_refused_for_a_while() {
     // A session has two.
     let cell = Cell::with(|config| config.limits.connections_per_host = 2);
     let own = connect(cell.unix());
@@ -144,7 +144,7 @@ fn a_host_with_too_many_connections_hears_so_and_gets_in_later() {
 }
 
 #[test]
-fn a_host_with_too_many_sessions_gets_in_when_one_ends() {
+fn a_host_with_too_many_sessions_attaches_when_one_ends() {
     let cell = Cell::with(|config| config.limits.sessions_per_host = 1);
     let own = connect(cell.unix());
     let first = connect(cell.tcp());
@@ -158,7 +158,7 @@ fn a_host_with_too_many_sessions_gets_in_when_one_ends() {
 }
 
 #[test]
-fn of_too_many_sessions_of_nobody_the_oldest_ends_and_the_server_serves_on() {
+fn of_too_many_sessions_of_nobody_the_oldest_ends() {
     let cell = Cell::with(|config| {
         config.owners.clear();
         config.limits.nobody_sessions = 3;

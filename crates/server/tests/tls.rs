@@ -1,5 +1,5 @@
-//! Sessions over TLS do what others do, and a port that speaks TLS hears nothing else unless it is
-//! told to.
+//! Sessions over TLS behave like others, and a port with TLS accepts nothing else unless it is
+//! configured to.
 
 #![allow(clippy::unwrap_used)]
 
@@ -63,7 +63,7 @@ impl Secured {
     fn refused(&self, trust: Option<Trust>) -> String {
         let began = Instant::now();
         let Err(CallError::Refused(why)) = Session::connect(self.config(trust)) else {
-            panic!("it was heard")
+            panic!("clear text was accepted")
         };
         assert!(
             began.elapsed() < Duration::from_secs(5),
@@ -139,7 +139,7 @@ fn large_and_small_calls_of_many_threads_over_tls() {
 }
 
 #[test]
-fn clear_text_is_refused_in_words_and_counted_unless_it_is_allowed() {
+fn clear_text_is_refused_and_counted_unless_allowed() {
     let secured = Secured::new(false);
     let why = secured.refused(None);
     assert!(why.contains("TLS only"), "{why}");
@@ -170,12 +170,12 @@ fn a_port_in_clear_text_is_told_from_one_with_tls() {
     let keys = Secured::new(false);
     let mut config = keys.config(Some(keys.trust()));
     config.endpoint = cell.tcp();
-    let Err(CallError::Refused(why)) = Session::connect(config) else { panic!("it was heard") };
+    let Err(CallError::Refused(why)) = Session::connect(config) else { panic!("TLS was accepted") };
     assert!(why.contains("clear text only"), "{why}");
 }
 
 #[test]
-fn noise_on_a_port_with_tls_is_refused_and_harms_nobody() {
+fn noise_on_a_port_with_tls_is_refused_and_harms_no_session() {
     let secured = Secured::new(false);
     let session = secured.session();
     let before = secured.count("connections_malformed");
@@ -190,7 +190,7 @@ fn noise_on_a_port_with_tls_is_refused_and_harms_nobody() {
         let mut stream = secured.stream();
         stream.write_all(noise).unwrap();
         let mut answer = Vec::new();
-        // It ends: in order, or cut off with something unread.
+        // The stream ends: in order, or cut off with something unread.
         let _ = stream.read_to_end(&mut answer);
     }
     wait_for("the count", || {
@@ -211,7 +211,7 @@ fn half_a_handshake_is_closed_in_time() {
 }
 
 #[test]
-fn another_cells_server_is_not_believed_and_both_fingerprints_are_named() {
+fn another_cells_server_is_refused_with_both_fingerprints() {
     let secured = Secured::new(false);
     let other = Fingerprint([7; 32]);
     let why = secured.refused(Some(Trust::Pinned(other)));
@@ -232,7 +232,7 @@ fn a_session_outlives_its_connections_and_a_renewed_certificate() {
     secured.tls.replace(identity, &secured.keys.authorities().unwrap()).unwrap();
     assert!(
         matches!(ask(&session, Call::GetStatus { fid }), Answer::Status(_)),
-        "what stands goes on"
+        "existing connections go on"
     );
     secured.cell.crash();
     secured.cell.start();
@@ -243,7 +243,7 @@ fn a_session_outlives_its_connections_and_a_renewed_certificate() {
 }
 
 #[test]
-fn an_authority_and_its_successor_are_both_believed_until_the_old_one_is_retired() {
+fn an_old_authority_is_trusted_until_it_is_retired() {
     let own = Arc::new(OwnKeys::default());
     let listed = Arc::clone(&own);
     let mut secured = Secured::with(|config| {
@@ -278,7 +278,7 @@ fn an_authority_and_its_successor_are_both_believed_until_the_old_one_is_retired
     };
     wait_for("its key is listed", || level(&secured, &server_of_old) == "server");
     assert_eq!(level(&secured, &joins), "enrolling");
-    // One that stands goes on by what it knew.
+    // An existing session goes on with the old authority.
     let standing = Session::connect(secured.config(Some(old.1.clone()))).unwrap();
     let fid = root(&standing);
     secured.keys.succeed("cell.test", now).unwrap();
@@ -297,19 +297,19 @@ fn an_authority_and_its_successor_are_both_believed_until_the_old_one_is_retired
         matches!(ask(&standing, Call::GetStatus { fid }), Answer::Status(_)),
         "with the successor's certificate"
     );
-    assert_eq!(level(&secured, &server_of_old), "server", "one that has not heard of it yet");
+    assert_eq!(level(&secured, &server_of_old), "server", "one without the successor");
     assert_eq!(level(&secured, &joins), "enrolling");
     assert_eq!(secured.keys.retire().unwrap(), 1);
     show(&secured);
-    // What the old authority made enters no key any more; a key that is listed needs no authority.
+    // A certificate of the old authority enters no key any more; a listed key needs no authority.
     assert_eq!(level(&secured, &joins), "nobody");
     assert_eq!(level(&secured, &server_of_old), "server");
     secured.refused(Some(old.1));
-    // The old one's certificate says of the new one that it is an authority, whoever shows it.
+    // The old authority's certificate for the new one makes it trusted, whichever server shows it.
     for trust in [old.0, new.1] {
         assert!(Session::connect(secured.config(Some(trust))).is_ok());
     }
-    // A server's own connections have what it has, without a restart.
+    // A server's own connections use its new certificate, without a restart.
     let renewed = server_of_old.clone();
     renewed.replace(new.0, Some(secured.keys.shown().unwrap())).unwrap();
     assert_eq!(level(&secured, &server_of_old), "server");

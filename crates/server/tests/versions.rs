@@ -1,5 +1,5 @@
-//! A client and a server of different versions: what one does not know of the other ends calls, and
-//! no connection. The newer server is this one behind a relay that makes its replies newer.
+//! A client and a server of different versions: an unknown part of a message ends calls, and no
+//! connection. The newer server is this one behind a relay that makes its replies newer.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use common::*;
 use dafs::{FaultCode, Frame, FrameHeader, FrameKind, Hello, HelloAnswer};
 use types::{Call, Caller, CreateHow, Fault, NewKind};
 
-/// How replies are changed on their way.
+/// How replies are changed in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Newer {

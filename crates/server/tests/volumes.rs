@@ -139,7 +139,7 @@ fn partitions_are_one_server_and_keep_what_they_have() {
     for (file, partition) in files.into_iter().zip([0, 1]) {
         assert_eq!(read(&session, file), vec![partition; 100_000], "the session goes on");
     }
-    // A server that has lost one of them serves the other.
+    // A server that has lost one partition serves the other.
     server.stop().unwrap();
     let mut config = config(place.path());
     config.partitions.truncate(1);
@@ -150,8 +150,8 @@ fn partitions_are_one_server_and_keep_what_they_have() {
     server.stop().unwrap();
 }
 
-/// One turn of what administrators do with a volume; whatever a kill leaves of the turn before is
-/// met.
+/// One turn of an administrator's work with a volume; the state that a kill left of the turn before
+/// is handled.
 fn turn(session: &Session, number: u64) {
     let partition = (number % 2) as u32;
     let called = format!("v{}", number % 3);
@@ -186,7 +186,7 @@ fn turn(session: &Session, number: u64) {
     }
 }
 
-/// Whatever is listed is whole: each clone shows its file as it was when it was made.
+/// Every listed volume is whole: each clone shows its file as of its creation.
 fn check(session: &Session) -> usize {
     let volumes = all(session);
     let mut clones = 0;

@@ -1,10 +1,10 @@
-//! Opens RocksDB so that what was synced is there, or says that it is not.
+//! Opens RocksDB so that synced changes are there, or reports that they are not.
 //!
-//! By default RocksDB ends the replay of its log at the first damaged record and opens with what
-//! came before it. That is right for the tail that a loss of power tore, which was never called
-//! stable. But a bit that flips in the middle of the log takes all later batches with it, synced
-//! ones too, without a word. So the sequence number that the last sync covered is kept in a small
-//! file beside the tables ([`Synced`]), and a database that comes back with a lower one is refused.
+//! By default RocksDB ends the replay of its log at the first damaged record and opens with the
+//! batches before it. That is right for the tail that a loss of power tore, which was never called
+//! stable. But a bit that flips in the middle of the log loses all later batches, synced ones too,
+//! without a report. So a small file beside the tables stores the sequence number that the last
+//! sync covered ([`Synced`]), and a database that comes back with a lower one is refused.
 //!
 //! The file is written without a sync of its own: it is a lower bound. It is exact after the death
 //! of the process, and may be older after a loss of power.
@@ -20,56 +20,57 @@ mod whole;
 
 pub use whole::{summed, write_whole};
 
-/// What the file is called. RocksDB leaves files alone whose names it does not know.
+/// The file with the number. RocksDB ignores files with names that it does not know.
 const NOTE: &str = "SYNCED";
 
 /// Why a database is not open.
 #[derive(Debug, thiserror::Error)]
 pub enum WalOpenError {
-    /// As RocksDB says.
+    /// RocksDB's error.
     #[error("{0}")]
     Engine(#[from] rocksdb::Error),
-    /// Its log is damaged before the end of what was synced.
+    /// Its log is damaged before the end of the synced batches.
     #[error(
-        "the log is damaged: batches up to {synced} were stable, and only those up to {found} can be read; \
+        "the log is damaged: batches up to {synced} were stable, and only those up to {found} can \
+         be read; \
          nothing was changed. Restore it from a copy; or, to go on without what is lost, remove {}",
         note.display()
     )]
     Lost {
-        /// The number of the last change that was stable.
+        /// The sequence number of the last stable change.
         synced: u64,
-        /// The last that is there.
+        /// The sequence number of the last readable change.
         found: u64,
-        /// What knows the first number.
+        /// The file with the first number.
         note: PathBuf,
     },
     /// The file with the number of the last stable change.
     #[error("{}: {error}", path.display())]
     Note {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
         /// Why it cannot be used.
         error: io::Error,
     },
 }
 
-/// Remembers what was synced.
+/// Writes the number of the last synced change.
 #[derive(Debug)]
 pub struct Synced(File);
 
 impl Synced {
-    /// Everything up to this sequence number is stable. Nobody needs to wait for it: if it cannot
-    /// be written, the file goes on naming an earlier one.
+    /// Everything up to this sequence number is stable. The write need not succeed: if it fails,
+    /// the file has an earlier number.
     pub fn note(&self, sequence: u64) {
         let number = sequence.to_le_bytes();
         let bytes = [&number[..], &crc32c::crc32c(&number).to_le_bytes()].concat();
         if let Err(error) = self.0.write_all_at(&bytes, 0) {
-            tracing::debug!(%error, "what was synced is not noted");
+            tracing::debug!(%error, "the synced sequence number was not written");
         }
     }
 }
 
-/// The number in the file; none if there is no file, or if its write was torn.
+/// The number in the file; `None` if there is no file, or if its write was torn.
 fn noted(path: &Path) -> io::Result<Option<u64>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -79,8 +80,8 @@ fn noted(path: &Path) -> io::Result<Option<u64>> {
     let Some((number, sum)) = bytes.split_first_chunk::<8>() else { return Ok(None) };
     let is_whole = sum == crc32c::crc32c(number).to_le_bytes();
     if !is_whole {
-        tracing::warn!(path = %path.display(), "it is not known what of the log was synced, so \
-            damage of it may not be seen");
+        tracing::warn!(path = %path.display(), "the synced sequence number is damaged: \
+            lost batches of the log would not be detected");
     }
     Ok(is_whole.then(|| u64::from_le_bytes(*number)))
 }
@@ -101,8 +102,7 @@ pub fn open(
         found if found < synced => Err(WalOpenError::Lost { synced, found, note: note.clone() }),
         _ => Ok(()),
     };
-    // Any damage is an error at first, since whoever opens with less throws the rest of the log
-    // away.
+    // Any damage is an error at first, since opening in a weaker mode discards the rest of the log.
     options.set_wal_recovery_mode(DBRecoveryMode::AbsoluteConsistency);
     let db = match DB::open_cf_descriptors(options, path, families()) {
         Ok(db) => db,
@@ -110,7 +110,7 @@ pub fn open(
             options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
             check(&DB::open_cf_descriptors_read_only(options, path, families(), false)?)?;
             tracing::warn!(path = %path.display(), %error, "the end of the log is torn behind \
-                what was synced, and is cut off");
+                the last synced batch, and is cut off");
             DB::open_cf_descriptors(options, path, families())?
         }
         Err(error) => return Err(error.into()),
@@ -119,7 +119,7 @@ pub fn open(
     let file =
         OpenOptions::new().write(true).create(true).truncate(false).open(&note).map_err(of_note)?;
     let synced = Synced(file);
-    // The bytes have their place on the disk from now on, so that a full one does not matter.
+    // This write allocates the file's block on the disk, so that a full disk does not matter later.
     synced.note(db.latest_sequence_number().min(noted(&note).map_err(of_note)?.unwrap_or(0)));
     Ok((db, synced))
 }
@@ -186,7 +186,7 @@ mod tests {
                     "{part}, attempt {attempt}: {refused:?}"
                 );
             }
-            // What RocksDB does by itself, and the remedy that the message names.
+            // RocksDB's own behaviour, and the remedy in the error message.
             std::fs::remove_file(dir.path().join(NOTE)).unwrap();
             let (db, _) = opened(dir.path()).unwrap();
             assert!(!has(&db, BATCHES / 2 - 1), "{part}");
@@ -212,7 +212,7 @@ mod tests {
             let (db, synced) = opened(dir.path()).unwrap();
             assert!((0..BATCHES / 2).all(|number| has(&db, number)), "{number}");
             assert!(!has(&db, BATCHES - 1), "{number}");
-            // It goes on, and what is synced then counts.
+            // It goes on, and later syncs count.
             put(&db, BATCHES);
             db.flush_wal(true).unwrap();
             synced.note(db.latest_sequence_number());

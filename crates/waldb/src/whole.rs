@@ -1,18 +1,18 @@
-//! Small text files that are there whole or not at all, and show it when they are damaged.
+//! Small text files that are replaced as a whole and detect damage.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The lines with a line behind them that has their crc32c.
+/// Appends a line with the crc32c of `body`.
 pub fn summed(body: &str) -> String {
     format!("{body}crc32c {:08x}\n", crc32c::crc32c(body.as_bytes()))
 }
 
-/// Writes the file `name` in `dir`, in place of one that is there. It is on disk when this returns.
+/// Writes the file `name` in `dir`, and replaces an older one. It is on disk when this returns.
 ///
 /// # Errors
-/// The file system's; what was there before is there still, or all of the new.
+/// The file system's; then the file is the old one or the new one.
 pub fn write_whole(dir: &Path, name: &str, contents: &str) -> io::Result<()> {
     let new = dir.join(format!("{name}.new"));
     let mut file = File::create(&new)?;

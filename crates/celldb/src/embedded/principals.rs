@@ -15,12 +15,12 @@ use super::{Embedded, Result};
 use crate::access::News;
 use crate::{Access, CellDb, CellError, key, record};
 
-/// Changes that one answer tells of.
+/// The most changes in one answer.
 const NEWS_MAX: usize = 1000;
 
 impl Embedded {
-    /// What every cell has: at once when the database is made, and in those that are older than
-    /// principals.
+    /// Adds the system principals that every cell has: to a new database, and to one that is older
+    /// than principals.
     pub(super) fn add_system_principals(&self) -> Result<()> {
         let mut counters = self.counters.lock();
         let mut batch = WriteBatch::default();
@@ -45,7 +45,7 @@ impl Embedded {
         self.get(key)?.map(|value| record::decode_id(key, &value)).transpose()
     }
 
-    /// A change that was allowed, as one batch.
+    /// Writes a permitted change as one batch.
     fn apply(&self, edit: &Edit) -> Result<Revision> {
         let mut befores = Vec::with_capacity(edit.writes.len());
         for write in &edit.writes {
@@ -86,15 +86,15 @@ impl Embedded {
     }
 }
 
-/// Later than any token that was made up to now: one of this second is void too. A token that is
-/// made next says that it was made then (`login::TokenIssuer::issue`), so the time must not run far
-/// ahead of the clock: what an administrator has set further ahead stays.
+/// A time later than the issue of every token until now: tokens of this second are void too. A
+/// token that is issued next carries this time (`login::TokenIssuer::issue`), so it must not run
+/// far ahead of the clock: a later time that an administrator has set stays.
 fn tokens_after(before: i64, now: i64) -> i64 {
     const AHEAD_MAX: i64 = 30;
     if before > now.saturating_add(AHEAD_MAX) { before } else { before.max(now).saturating_add(1) }
 }
 
-/// A record in place of the one before, and what leads to it.
+/// Replaces a principal's record, and the pointers to it.
 fn put(batch: &mut WriteBatch, revision: Revision, before: Option<&Principal>, one: &Principal) {
     if let Some(before) = before {
         forget(batch, before);
@@ -109,7 +109,7 @@ fn put(batch: &mut WriteBatch, revision: Revision, before: Option<&Principal>, o
     batch.put(&key, record::encode_id(&key, one.id));
 }
 
-/// Nothing leads to it any more.
+/// Removes the pointers to a principal.
 fn forget(batch: &mut WriteBatch, before: &Principal) {
     batch.delete(key::principal_name(&before.name));
     before.uid.iter().for_each(|uid| batch.delete(key::uid(*uid)));
@@ -194,7 +194,7 @@ impl Access for Embedded {
         principal: PrincipalId,
         host: Option<IpAddr>,
     ) -> Result<(Revision, Vec<PrincipalId>)> {
-        // A change that comes meanwhile has a later revision, and makes it be asked again.
+        // A change that comes meanwhile has a later revision, and causes a new question.
         let at = self.latest();
         Ok((at, guard::subdomain(self, principal, host).map_err(CellError::Away)?))
     }
@@ -285,7 +285,7 @@ impl Access for Embedded {
     fn news(&self, since: Revision) -> Result<News> {
         let at = self.latest();
         match self.changes(since, NEWS_MAX) {
-            // What does not fit makes everything be forgotten.
+            // More changes than fit: the caller must forget all principals.
             Ok(changes) if changes.len() == NEWS_MAX => Ok((at, None)),
             Ok(changes) => {
                 Ok((at.max(changes.last().map_or(at, |(revision, _)| *revision)), Some(changes)))
@@ -295,11 +295,11 @@ impl Access for Embedded {
         }
     }
 
-    /// There is nobody to listen to.
+    /// The changes are made here.
     fn listen(&self, _me: ServerId) {}
 
     fn watch(&self, who: ServerId, since: Revision, max: usize) -> Result<News> {
-        self.listeners.heard(who, since);
+        self.listeners.confirm(who, since);
         let at = self.latest();
         match self.changes(since, max) {
             Ok(changes) => Ok((at, Some(changes))),

@@ -1,5 +1,6 @@
-//! Fences, and who administers what: a record for each, and all of them in memory, with the keys of
-//! servers (`servers.rs`). A rule's number is the revision that made it, so none is given twice.
+//! Fences and administrators: a record for each, and all of them in memory, with the keys of
+//! servers (`servers.rs`). A rule's number is the revision that made it, so no number is used
+//! twice.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,11 +12,11 @@ use types::{Answer, Changed, Fault, GuardCall, PrincipalId, Revised, Revision, S
 use super::{Embedded, Result};
 use crate::{CellDb, key, record};
 
-/// Rules in one answer at most.
+/// The most rules in one answer.
 const RULES_LISTED_MAX: usize = 1000;
 
 impl Embedded {
-    /// Reads them, when the database is opened.
+    /// Reads the rules when the database is opened.
     pub(super) fn load_rules(&self) -> Result<()> {
         let (mut rules, mut last) = (Rules::default(), Revision(0));
         let (fences, mandates) = (key::fence(0), key::mandate(0));
@@ -85,7 +86,7 @@ impl Embedded {
         Ok(Answer::Enforced { number, missing: self.listeners.missing(revision, &others, None) })
     }
 
-    /// As one batch, and in memory before anybody is told of the revision.
+    /// Writes the rules as one batch, and into memory before the revision becomes visible.
     fn apply_rules(
         &self,
         by: PrincipalId,
@@ -103,7 +104,7 @@ impl Embedded {
     }
 }
 
-/// The record that comes, with its key.
+/// The new record and its key.
 fn encoded(edit: &RulesEdit, revision: Revision) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     Ok(match &edit.put {
         Some(Rule::Fence(fence)) => {

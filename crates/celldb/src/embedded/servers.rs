@@ -2,8 +2,8 @@
 //!
 //! A key that was withdrawn is never listed again: not by the server that had it, nor by another
 //! one. A key that a server has replaced is listed again only by an administrator or a server: its
-//! holder enters it no more. The keys that records list are part of the rules, which are in memory
-//! ([`super::rules`]).
+//! holder can no longer enter it. The keys that records list are part of the rules, which are in
+//! memory ([`super::rules`]).
 
 use guard::{Rules, ServerKeys};
 use rocksdb::WriteBatch;
@@ -55,7 +55,7 @@ impl Embedded {
         Ok(ServerKeys::of(self.listed_servers()?.iter().map(|seen| &seen.record)))
     }
 
-    /// It can be a server's record.
+    /// Checks that the record is consistent.
     fn need_sound_server(&self, server: &ServerInfo) -> Result<()> {
         let keys = &server.keys;
         let twice = |at: usize| keys.iter().take(at).any(|before| keys.get(at) == Some(before));
@@ -100,13 +100,13 @@ impl Embedded {
         }
         drop(counters);
         if changes_keys {
-            // The server itself asks for this, and hears of nothing meanwhile.
+            // The server itself makes this call, and fetches no changes meanwhile.
             self.listeners.wait_for(revision, Some(server.id));
         }
         Ok(revision)
     }
 
-    /// A server that is removed does not come back by the keys that it had.
+    /// Removes a server and withdraws its keys, so that it does not come back by them.
     pub(super) fn erase_server(&self, id: ServerId, expected: Revision) -> Result<Revision> {
         let mut counters = self.counters.lock();
         let before = self.server(id)?;
@@ -119,7 +119,7 @@ impl Embedded {
         Ok(revision)
     }
 
-    /// The keys of a server are withdrawn; its record stays, so that a new key can be entered.
+    /// Withdraws the keys of a server; its record stays, so that a new key can be entered.
     pub(super) fn withdraw_keys(
         &self,
         me: ServerId,
@@ -145,7 +145,7 @@ impl Embedded {
         })
     }
 
-    /// The keys of `gone` count no more, in one batch with what `fill` does.
+    /// Withdraws the keys of `gone`, in one batch with the changes of `fill`.
     fn withdraw(
         &self,
         counters: &mut CellCounters,
@@ -162,12 +162,15 @@ impl Embedded {
         Ok(revision)
     }
 
-    /// The rules in memory have the keys that records list. If those cannot be read, there are
-    /// none: a key that was withdrawn must not count.
+    /// Puts the listed keys into the rules in memory. If they cannot be read, there are none: a
+    /// withdrawn key must not be accepted.
     fn refresh_keys(&self, revision: Revision) {
         let servers = self.server_keys().unwrap_or_else(|error| {
-            tracing::error!(%error, "the keys of servers cannot be read: every server is refused until a \
-                change of one of them; see whether the disk of the cell's database is well");
+            tracing::error!(
+                %error,
+                "the keys of servers cannot be read: every server is refused until a change of one \
+                 of them; check the disk of the cell's database"
+            );
             ServerKeys::default()
         });
         let rules = Rules { servers, ..self.rules.read().record.clone() };

@@ -1,4 +1,4 @@
-//! Against a model that keeps everything in maps, opened again now and then.
+//! Against a model that has everything in maps; the database is reopened now and then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::*;
 const KEPT: u64 = 8;
 
 fn name(n: u8) -> Name {
-    // One of them is no UTF-8.
+    // One of them is not UTF-8.
     let last = if n == 0 { 0xff } else { b'a' + n };
     Name::new(&[&b"volume-"[..], &[last]].concat()).unwrap()
 }
@@ -66,17 +66,20 @@ fn op() -> impl Strategy<Value = Op> {
     let stale = || prop::bool::weighted(0.2);
     prop_oneof![
         6 => (number(), 0..5_u8, prop::option::of(number()), prop::option::of(number()), stale())
-            .prop_map(|(number, named, read_only, backup, stale)| Op::Put { number, named, read_only, backup, stale }),
+            .prop_map(|(number, named, read_only, backup, stale)| {
+                Op::Put { number, named, read_only, backup, stale }
+            }),
         2 => (number(), stale()).prop_map(|(number, stale)| Op::Remove { number, stale }),
         1 => (0..40_u64, 1..5_u32).prop_map(|(above, count)| Op::Take { above, count }),
-        4 => (0..3_u8, 0..16_u8, stale()).prop_map(|(id, keys, stale)| Op::PutServer { id, keys, stale }),
+        4 => (0..3_u8, 0..16_u8, stale())
+            .prop_map(|(id, keys, stale)| Op::PutServer { id, keys, stale }),
         1 => (0..3_u8, stale()).prop_map(|(id, stale)| Op::RemoveServer { id, stale }),
         1 => (0..3_u8).prop_map(|id| Op::Withdraw { id }),
         1 => Just(Op::Reopen),
     ]
 }
 
-/// The obvious database.
+/// The model.
 #[derive(Default)]
 struct Model {
     groups: BTreeMap<u64, Revised<VolumeGroup>>,
@@ -94,7 +97,7 @@ impl Model {
         Revision(self.changes.len() as u64)
     }
 
-    /// What may be refused is refused for one of these reasons.
+    /// Has another group its name or one of its numbers? Only then may `Taken` be the answer.
     fn is_taken(&self, group: &VolumeGroup) -> bool {
         let others =
             self.groups.values().filter(|other| other.record.read_write != group.read_write);
@@ -140,7 +143,7 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
         }
         Op::Remove { number, stale } => {
             let found = revision_of(model.groups.get(&number));
-            // What is not there can be removed at revision 0: nothing happens but a revision.
+            // Removing an absent group at revision 0 succeeds, and only uses up a revision.
             let expected = seen(stale, found);
             match db.remove_group(VolumeId(number), expected) {
                 Ok(revision) => {
@@ -155,7 +158,7 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
         }
         Op::Take { above, count } => {
             let first = db.take_numbers(VolumeId(above), count).unwrap();
-            assert!(first.0 > model.highest.max(above), "{first:?} was given before");
+            assert!(first.0 > model.highest.max(above), "{first:?} was taken before");
             model.highest = first.0 + u64::from(count) - 1;
         }
         Op::PutServer { id, keys, stale } => {
@@ -201,7 +204,7 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
         }
         Op::Withdraw { id } => {
             let id = ServerId(u128::from(id));
-            // All have heard of everything, so no change waits for them.
+            // All have all changes, so no change waits for them.
             for other in 0..3 {
                 db.access().watch(ServerId(other), Revision(u64::MAX), 0).unwrap();
             }
@@ -265,10 +268,13 @@ fn check(db: &Embedded, model: &Model) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.min(48), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.min(48),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn it_is_what_maps_would_be(ops in prop::collection::vec(op(), 1..60)) {
+    fn it_behaves_as_maps_do(ops in prop::collection::vec(op(), 1..60)) {
         let dir = tempfile::tempdir().unwrap();
         let mut db = Embedded::open_with(dir.path(), KEPT).unwrap();
         let mut model = Model::default();
@@ -304,7 +310,7 @@ fn groups_come_in_pages() {
 }
 
 #[test]
-fn what_no_record_can_hold_is_refused() {
+fn inconsistent_records_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let db = Embedded::open(dir.path()).unwrap();
     let mut two_writers = group(1, 1);
@@ -318,14 +324,14 @@ fn what_no_record_can_hold_is_refused() {
 }
 
 #[test]
-fn only_one_process_has_it() {
+fn only_one_process_opens_it() {
     let dir = tempfile::tempdir().unwrap();
     let _db = Embedded::open(dir.path()).unwrap();
     assert!(matches!(Embedded::open(dir.path()), Err(CellError::Medium(_))));
 }
 
 #[test]
-fn a_damaged_record_is_not_believed() {
+fn a_damaged_record_is_an_error() {
     let key = key::group(VolumeId(7));
     let whole = record::encode_group(&key, Revision(9), &group(7, 1));
     assert_eq!(
@@ -344,7 +350,7 @@ fn a_damaged_record_is_not_believed() {
     assert!(record::decode_group(&key::group(VolumeId(8)), &whole).is_err(), "under another key");
 }
 
-/// What the obvious book says, the database says, also when it was opened again.
+/// The database answers as the book in memory does, also after it was reopened.
 #[test]
 fn principals_are_kept_as_in_memory() {
     use guard::{Cps, MemBook, PtsAsker, perform};
@@ -416,7 +422,7 @@ fn keyed(id: u128, keys: &[u8]) -> ServerInfo {
     ServerInfo { id: ServerId(id), name: format!("server-{id}"), addresses: Vec::new(), keys }
 }
 
-/// Which of the first keys are listed, and of which server.
+/// The listed ones of the first keys, with their servers.
 fn listed(db: &Embedded) -> Vec<(u8, u128)> {
     let rules = db.access().rules();
     let of = |byte: u8| rules.record.servers.server(&KeyPrint([byte; 32])).map(|id| (byte, id.0));
@@ -430,12 +436,12 @@ fn m1_withdrawn_keys_are_never_listed_again() {
     let me = ServerId(1);
     let first = db.put_server(&keyed(1, &[1]), Revision(0)).unwrap();
     let two = db.put_server(&keyed(2, &[2, 3]), Revision(0)).unwrap();
-    assert_eq!(db.access().rules_at(), two, "servers are told of keys as of rules");
+    assert_eq!(db.access().rules_at(), two, "servers fetch keys like rules");
     db.put_server(&keyed(3, &[4, 2]), Revision(0)).unwrap();
     assert_eq!(listed(&db).len(), 4);
     let withdraw = |db: &Embedded, id| {
         let call = GuardCall::WithdrawKeys { server: ServerId(id) };
-        // Those that are entered have heard of everything.
+        // The entered servers have all changes.
         for other in [2, 3] {
             db.access().watch(ServerId(other), Revision(u64::MAX), 0).unwrap();
         }
@@ -455,14 +461,14 @@ fn m1_withdrawn_keys_are_never_listed_again() {
         assert_eq!(seen.record, keyed(2, &[]));
         let three =
             db.servers().unwrap().into_iter().find(|seen| seen.record.id == ServerId(3)).unwrap();
-        assert_eq!(three.record, keyed(3, &[4]), "as other servers are told too");
+        assert_eq!(three.record, keyed(3, &[4]), "as in the answers to other servers");
         for keys in [&[2][..], &[3], &[5, 3]] {
             let refused = db.put_server(&keyed(2, keys), seen.revision);
             assert!(matches!(refused, Err(CellError::Withdrawn { .. })), "{refused:?}");
             assert!(db.put_server(&keyed(7, keys), Revision(0)).is_err(), "nor of another server");
         }
     }
-    // A key that was replaced may be listed again, by who may change the record anyway.
+    // A key that was replaced may be listed again, by a caller who may change the record anyway.
     let first = db.put_server(&keyed(1, &[7]), first).unwrap();
     let was = |byte: u8| db.access().was_listed(&KeyPrint([byte; 32])).unwrap();
     assert_eq!([1, 2, 7, 8].map(was), [true, true, false, false]);

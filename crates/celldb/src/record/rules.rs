@@ -1,4 +1,4 @@
-//! Fences, and who administers what, as records.
+//! Records of fences and administrators.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use types::{ClientId, Fence, Mandate, PrincipalId, Realm, Revised, Revision, Who
 use super::{IdForm, decode, encode};
 use crate::CellError;
 
-/// Numbers of 128 bits as 32 hexadecimal digits: readers of JSON know none so long.
+/// Numbers of 128 bits as 32 hexadecimal digits: JSON readers have no integers that long.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum WhomForm {
@@ -45,7 +45,7 @@ struct MandateForm {
 }
 
 /// # Errors
-/// `Misuse`: a session, which is nobody's to keep.
+/// `Misuse`: the fence of a session, which is never stored.
 pub(crate) fn encode_fence(
     key: &[u8],
     revision: Revision,
@@ -57,7 +57,7 @@ pub(crate) fn encode_fence(
         Whom::Token(number) => WhomForm::Token(format!("{number:032x}")),
         Whom::Client(ClientId(number)) => WhomForm::Client(format!("{number:032x}")),
         Whom::Session(_) => {
-            return Err(CellError::Misuse("no fence of a session is kept".to_owned()));
+            return Err(CellError::Misuse("the fence of a session is not stored".to_owned()));
         }
     };
     let Fence { number, since, until, ref why, .. } = *fence;

@@ -14,7 +14,7 @@ use types::{
 use super::{RemoteCellDb, Result};
 use crate::{Access, CellError, News};
 
-/// Changes in one answer.
+/// The most changes in one answer.
 const CHANGES_MAX: u32 = 1000;
 
 impl Access for RemoteCellDb {
@@ -41,8 +41,8 @@ impl Access for RemoteCellDb {
     }
 
     fn pts(&self, asker: &PtsAsker, call: &PtsCall) -> std::result::Result<Answer, Fault> {
-        // Who is nobody in the cell and yet an administrator is the superuser here, as this server
-        // is there.
+        // A caller that is anonymous in the cell and yet an administrator is the superuser here, as
+        // this server is there.
         let superuser = asker.principal == PrincipalId::ANONYMOUS && asker.cps.is_administrator();
         let on_behalf = (!superuser).then_some(asker.principal);
         self.call(Call::Pts { on_behalf, call: Box::new(call.clone()) })
@@ -91,11 +91,11 @@ impl Access for RemoteCellDb {
     }
 
     fn latest(&self) -> Revision {
-        self.told.at()
+        self.received.at()
     }
 
     fn news(&self, since: Revision) -> Result<News> {
-        Ok(self.told.news(since))
+        Ok(self.received.news(since))
     }
 
     fn watch(&self, who: ServerId, since: Revision, max: usize) -> Result<News> {
@@ -108,7 +108,7 @@ impl Access for RemoteCellDb {
 
     fn listen(&self, me: ServerId) {
         loop {
-            let since = self.told.at();
+            let since = self.received.at();
             let asked = i64::try_from(clock::now().since_start().as_nanos()).unwrap_or(i64::MAX);
             let watched = self.watch(me, since, CHANGES_MAX as usize);
             self.refused
@@ -119,17 +119,16 @@ impl Access for RemoteCellDb {
                 .filter(|changes| changes.len() == CHANGES_MAX as usize)
                 .and_then(|all| all.last());
             let more = last.is_some();
-            // Of more than one answer holds, what comes behind it is asked for next.
+            // If there is more than one answer holds, the next question asks for the rest.
             let at = last.map_or(at, |(revision, _)| *revision);
-            // To ask on is to say that this is in force, so rules are here before they are heard
-            // of.
+            // The next question confirms that these are in force, so the rules are fetched first.
             if self.ruled.is_touched_by(changes.as_deref()) && !self.fetch_rules(at) {
                 return;
             }
-            self.told.hear(at, changes);
+            self.received.add(at, changes);
             if !more {
-                // As of when the question was sent, not when its answer came.
-                self.heard.store(asked, Ordering::Release);
+                // The time when the question was sent, not when its answer came.
+                self.confirmed_at.store(asked, Ordering::Release);
                 return;
             }
         }

@@ -1,11 +1,11 @@
-//! The cell's rules, servers' keys among them, when another server has the database: all of them in
-//! memory, fetched whenever one changed, and in a file, so that a server that is started while it
-//! cannot reach the database lets nobody in whom it kept out before (`docs/spec/access.md`,
+//! The cell's rules, with the servers' keys, when another server has the database: all of them in
+//! memory, fetched whenever one changed, and in a file, so that a server that starts while it
+//! cannot reach the database refuses the callers that it refused before (`docs/spec/access.md`,
 //! *Fences*).
 //!
-//! The file: what it is, the revision, fences, mandates and servers' keys in records as answers
-//! have them, each with its length in front, and a checksum. It is whole or not there, and written
-//! before rules are in force.
+//! The file: its format, the revision, fences, mandates and servers' keys in records as in answers,
+//! each with its length in front, and a checksum. It is replaced as a whole, and written before
+//! rules are in force.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ use types::{
 
 use super::RemoteCellDb;
 
-/// What the file begins with.
+/// The first bytes of the file.
 const MAGIC: &[u8] = b"rialto rules 1\n";
 /// Rules in one record of it.
 const IN_RECORD: usize = 100;
@@ -36,7 +36,7 @@ const AT_ONCE: u32 = 1000;
 pub(super) struct FetchedRules {
     rules: RwLock<Arc<Revised<Rules>>>,
     at: AtomicU64,
-    /// By this process: what is here is not only what the file had.
+    /// By this process: the rules are not only those of the file.
     fetched: AtomicBool,
     file: Option<PathBuf>,
 }
@@ -50,7 +50,7 @@ impl FetchedRules {
         Arc::clone(&self.rules.read())
     }
 
-    /// Whether they may be others after these changes; `None`: of more than anybody remembers.
+    /// May these changes concern rules? `None`: unknown changes.
     pub fn is_touched_by(&self, changes: Option<&[(Revision, Changed)]>) -> bool {
         let is_rule = |changed: &Changed| matches!(changed, Changed::Rules | Changed::Server(_));
         let of_rules =
@@ -58,31 +58,31 @@ impl FetchedRules {
         !self.fetched.load(Ordering::Acquire) || changes.is_none_or(of_rules)
     }
 
-    /// From now on in this file, which has those of an earlier life.
+    /// Stores the rules in this file from now on, and begins with those in it.
     pub fn keep_in(&mut self, file: PathBuf) {
         match fs::read(&file) {
             Ok(bytes) => match decode(&bytes) {
                 Some((rules, revision)) => self.set(rules, revision),
                 None => {
-                    tracing::error!(file = %file.display(), "the rules that were kept are \
+                    tracing::error!(file = %file.display(), "the stored rules are \
                         damaged, and not used");
                 }
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::error!(%error, file = %file.display(), "the rules that were kept cannot \
+                tracing::error!(%error, file = %file.display(), "the stored rules cannot \
                     be read");
             }
         }
         self.file = Some(file);
     }
 
-    /// Fetched: in the file before they are in force.
+    /// Takes fetched rules: into the file before they are in force.
     fn renew(&self, rules: Rules, revision: Revision) {
         if let Some(file) = &self.file
             && let Err(error) = keep(file, &encode(&rules, revision))
         {
-            tracing::error!(%error, file = %file.display(), "the cell's rules cannot be kept for \
+            tracing::error!(%error, file = %file.display(), "the cell's rules cannot be stored for \
                 a start without the database");
         }
         self.set(rules, revision);
@@ -90,7 +90,7 @@ impl FetchedRules {
     }
 
     fn set(&self, record: Rules, revision: Revision) {
-        // A database without any change is at revision 0, and yet was asked.
+        // A database without any change is at revision 0, but the rules were fetched.
         let revision = revision.max(Revision(1));
         *self.rules.write() = Arc::new(Revised { record, revision });
         self.at.store(revision.0, Ordering::Release);
@@ -98,7 +98,7 @@ impl FetchedRules {
 }
 
 impl RemoteCellDb {
-    /// Fetches all rules, as they are after revision `at` or later; false: the database cannot be
+    /// Fetches all rules, as they are after revision `at` or later; `false`: the database cannot be
     /// asked.
     pub(super) fn fetch_rules(&self, at: Revision) -> bool {
         let fetched = self.all_fences().and_then(|fences| {
@@ -184,7 +184,7 @@ fn encode(rules: &Rules, revision: Revision) -> Vec<u8> {
     bytes
 }
 
-/// A key, in the form of a server that has nothing else.
+/// A key, as the record of a server that has nothing else.
 fn key_record(key: KeyPrint, id: ServerId) -> Revised<ServerInfo> {
     let record = ServerInfo { id, name: String::new(), addresses: Vec::new(), keys: vec![key] };
     Revised { record, revision: Revision(0) }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_there_in_the_next_life_and_what_is_damaged_is_not() {
+    fn rules_in_the_file_are_used_again_unless_damaged() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("rules");
         let mut first = FetchedRules::default();
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!((next.at(), next.rules().record.fences.len()), (Revision(9), 250));
         assert_eq!(next.rules().record.mandates, rules(250).mandates);
         assert_eq!(next.rules().record.servers, rules(250).servers);
-        assert!(next.is_touched_by(Some(&[])), "they are asked for anew all the same");
+        assert!(next.is_touched_by(Some(&[])), "they are fetched again all the same");
         next.renew(rules(1), Revision(10));
         assert!(!next.is_touched_by(Some(&[])));
         let bytes = fs::read(&file).unwrap();

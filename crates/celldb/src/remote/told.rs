@@ -1,4 +1,4 @@
-//! What this server was told of changes among principals.
+//! The changes among principals that this server has received.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,9 @@ use types::{Changed, Revision};
 
 use crate::News;
 
-/// Changes remembered at most. Who has not looked for longer forgets all that he knew.
+/// The most stored changes. A reader that has missed more must drop all its records.
 const REMEMBERED_MAX: usize = 4096;
 
-/// See the head of the file.
 #[derive(Default)]
 pub(super) struct PrincipalChanges {
     at: AtomicU64,
@@ -20,19 +19,19 @@ pub(super) struct PrincipalChanges {
 
 #[derive(Default)]
 struct Remembered {
-    /// All after this revision are here.
+    /// All changes after this revision are here.
     oldest: Revision,
     changes: VecDeque<(Revision, Changed)>,
 }
 
 impl PrincipalChanges {
-    /// Up to which revision.
+    /// The last revision received.
     pub fn at(&self) -> Revision {
         Revision(self.at.load(Ordering::Acquire))
     }
 
-    /// Of changes up to `at`; `None`: of more than anybody remembers.
-    pub fn hear(&self, at: Revision, changes: Option<Vec<(Revision, Changed)>>) {
+    /// Adds changes up to `at`; `None`: there were more than are known.
+    pub fn add(&self, at: Revision, changes: Option<Vec<(Revision, Changed)>>) {
         let mut remembered = self.changes.lock();
         match changes {
             Some(changes) => {
@@ -51,11 +50,11 @@ impl PrincipalChanges {
         while remembered.changes.len() > REMEMBERED_MAX {
             remembered.oldest = remembered.changes.pop_front().map_or(at, |(revision, _)| revision);
         }
-        // Last, so that who sees it finds the changes.
+        // Last, so that a reader of it finds the changes.
         self.at.store(at.0, Ordering::Release);
     }
 
-    /// What changed after `since`.
+    /// The changes after `since`.
     pub fn news(&self, since: Revision) -> News {
         let remembered = self.changes.lock();
         let later = remembered.changes.iter().filter(|(revision, _)| *revision > since);
@@ -70,21 +69,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_forgotten_is_said_to_be() {
-        let told = PrincipalChanges::default();
+    fn removed_changes_are_reported_as_unknown() {
+        let received = PrincipalChanges::default();
         let change = |n: usize| (Revision(n as u64), Changed::Principal(PrincipalId(n as i32)));
-        told.hear(
+        received.add(
             Revision(3),
             Some(vec![change(2), (Revision(3), Changed::Group(types::VolumeId(1)))]),
         );
-        assert_eq!(told.news(Revision(0)), (Revision(3), Some(vec![change(2)])));
-        assert_eq!(told.news(Revision(2)), (Revision(3), Some(vec![])));
+        assert_eq!(received.news(Revision(0)), (Revision(3), Some(vec![change(2)])));
+        assert_eq!(received.news(Revision(2)), (Revision(3), Some(vec![])));
         let last = REMEMBERED_MAX + 4;
-        told.hear(Revision(last as u64), Some((4..=last).map(change).collect()));
-        assert_eq!(told.news(Revision(3)).1, None);
-        assert_eq!(told.news(Revision(4)).1.map(|changes| changes.len()), Some(REMEMBERED_MAX));
-        told.hear(Revision(9999), None);
-        assert_eq!(told.news(Revision(9998)), (Revision(9999), None));
-        assert_eq!(told.news(Revision(9999)), (Revision(9999), Some(vec![])));
+        received.add(Revision(last as u64), Some((4..=last).map(change).collect()));
+        assert_eq!(received.news(Revision(3)).1, None);
+        assert_eq!(received.news(Revision(4)).1.map(|changes| changes.len()), Some(REMEMBERED_MAX));
+        received.add(Revision(9999), None);
+        assert_eq!(received.news(Revision(9998)), (Revision(9999), None));
+        assert_eq!(received.news(Revision(9999)), (Revision(9999), Some(vec![])));
     }
 }

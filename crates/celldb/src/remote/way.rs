@@ -1,10 +1,10 @@
-//! The way to the server that has the cell's database: a session, and what is done while there is
-//! none.
+//! The connection to the server that has the cell database: a session, and the attempts to begin
+//! one.
 //!
-//! No lock is held while anybody connects or calls. The first asker has a thread connect, and waits
-//! with those that come meanwhile for this one attempt. Once a connection or a call has failed the
-//! way is *broken*: requests fail at once, and one thread in the background tries until it stands
-//! again. So a silent server costs an asker one wait at most, and later ones none.
+//! No lock is held while a thread connects or calls. The first caller starts a thread that
+//! connects, and waits with later callers for this one attempt. Once a connection or a call has
+//! failed the way is *broken*: calls fail at once, and one background thread retries until there is
+//! a session again. So a silent server costs a caller one wait at most, and later ones none.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -13,19 +13,18 @@ use client::{CallError, ClientIdentity, ClientOptions, Endpoint, Remote, Session
 use parking_lot::{Condvar, Mutex};
 use types::{Answer, Call, Caller, Fault};
 
-/// Between the attempts to mend a way.
+/// Between two attempts to connect.
 const REST: Duration = Duration::from_secs(1);
 /// How long an attempt may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 
-/// How long an asker waits.
+/// The time limits of a caller.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
     pub attach: Duration,
     pub call: Duration,
 }
 
-/// See the head of the file.
 pub(super) struct Way {
     endpoint: Endpoint,
     options: ClientOptions,
@@ -35,12 +34,12 @@ pub(super) struct Way {
 }
 
 enum Line {
-    /// Nobody has asked yet.
+    /// No call was made yet.
     Idle,
     /// The first attempt, which began then.
     Connecting(Instant),
     Open(Arc<Session>),
-    /// A thread tries to mend it.
+    /// A thread tries to connect again.
     Broken,
 }
 
@@ -55,7 +54,10 @@ impl Way {
         })
     }
 
-    /// Calls; `CellAway` if the server cannot be asked.
+    /// Calls.
+    ///
+    /// # Errors
+    /// `CellAway` if the server cannot be asked; otherwise its fault.
     pub fn call(self: &Arc<Self>, caller: &Caller, call: Call) -> Result<Answer, Fault> {
         let session = self.session()?;
         match session.call(caller, call, None) {
@@ -68,8 +70,7 @@ impl Way {
         }
     }
 
-    /// Calls from now on go over a new connection, which shows the certificate that this server has
-    /// now.
+    /// Later calls go over a new connection, which shows the certificate that this server has now.
     pub fn connect_anew(self: &Arc<Self>) {
         let mut line = self.line.lock();
         let Line::Open(old) = &*line else { return };
@@ -113,22 +114,26 @@ impl Way {
 
     fn broke(self: &Arc<Self>, session: &Arc<Session>, error: &CallError) {
         let mut line = self.line.lock();
-        // Several calls may fail with it, and it may be mended already.
+        // Several calls may fail with it, and a new session may be there already.
         if !matches!(&*line, Line::Open(open) if Arc::ptr_eq(open, session)) {
             return;
         }
-        self.say_away(error);
-        let mending = self.connect_beside(Some(Arc::clone(session)), REST, Line::Broken);
-        *line = mending.unwrap_or(Line::Idle);
+        self.report_away(error);
+        let attempt = self.connect_beside(Some(Arc::clone(session)), REST, Line::Broken);
+        *line = attempt.unwrap_or(Line::Idle);
     }
 
-    fn say_away(&self, error: &CallError) {
-        tracing::warn!(%error, endpoint = %self.endpoint, "the server of the cell's database cannot be asked; \
-            requests that need it are refused until it answers");
+    fn report_away(&self, error: &CallError) {
+        tracing::warn!(
+            %error,
+            endpoint = %self.endpoint,
+            "the server of the cell's database cannot be asked; requests that need it are refused \
+             until it answers"
+        );
     }
 
-    /// A thread connects from now on, since an attempt may take longer than anybody should wait. It
-    /// ends the old session too, for the same reason.
+    /// Starts a thread that connects, since an attempt may take longer than a caller should wait.
+    /// It ends the old session too, for the same reason.
     fn connect_beside(
         self: &Arc<Self>,
         old: Option<Arc<Session>>,
@@ -170,7 +175,7 @@ fn connect_until_it_stands(way: &Weak<Way>, mut old: Option<Arc<Session>>, mut p
             }
             Err(error) => {
                 if matches!(*line, Line::Connecting(_)) {
-                    way.say_away(&error);
+                    way.report_away(&error);
                 }
                 *line = Line::Broken;
             }

@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where Debian has it.
+/// The path on Debian.
 pub const KDC: &str = "/usr/sbin/krb5kdc";
 
-/// Ends with it.
+/// The process, killed on drop.
 pub struct Kdc(Child);
 
 impl Drop for Kdc {
@@ -31,7 +31,7 @@ fn run(dir: &Path, program: &str, args: &[&str]) {
     );
 }
 
-/// A program that is of the realm: the library reads its configuration from the environment.
+/// A program in the realm: the library reads its configuration from the environment.
 pub fn command(dir: &Path, program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("KRB5_CONFIG", dir.join("krb5.conf")).env("KRB5_KDC_PROFILE", dir.join("kdc.conf"));
@@ -48,13 +48,15 @@ pub fn realm(dir: &Path) -> Kdc {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let at = dir.display();
     let conf = format!(
-        "[libdefaults]\ndefault_realm = TEST.CELL\ndns_lookup_kdc = false\ndns_lookup_realm = false\nrdns = false\nclockskew = 2\n\
+        "[libdefaults]\ndefault_realm = TEST.CELL\ndns_lookup_kdc = false\n\
+         dns_lookup_realm = false\nrdns = false\nclockskew = 2\n\
          [realms]\nTEST.CELL = {{\nkdc = 127.0.0.1:{port}\n}}\n"
     );
     fs::write(dir.join("krb5.conf"), conf).unwrap();
     let conf = format!(
         "[kdcdefaults]\nkdc_listen = 127.0.0.1:{port}\nkdc_tcp_listen = 127.0.0.1:{port}\n\
-         [realms]\nTEST.CELL = {{\ndatabase_name = {at}/principal\nkey_stash_file = {at}/stash\nacl_file = {at}/acl\n}}\n"
+         [realms]\nTEST.CELL = {{\ndatabase_name = {at}/principal\n\
+         key_stash_file = {at}/stash\nacl_file = {at}/acl\n}}\n"
     );
     fs::write(dir.join("kdc.conf"), conf).unwrap();
     run(dir, "/usr/sbin/kdb5_util", &["create", "-s", "-P", "master of the test"]);
@@ -82,7 +84,7 @@ pub fn realm(dir: &Path) -> Kdc {
     kdc
 }
 
-/// Gets a ticket-granting ticket for joe that lives for so long.
+/// Gets a ticket-granting ticket for joe with this lifetime.
 pub fn kinit(dir: &Path, life: &str) {
     let mut kinit = command(dir, "/usr/bin/kinit");
     let mut kinit = kinit

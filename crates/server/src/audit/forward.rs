@@ -1,10 +1,10 @@
-//! Copies of the audit log's lines on their way to a log that the server's owner cannot rewrite:
-//! messages as in RFC 5424, to a socket of this machine (`/dev/log`) or over UDP (RFC 5426).
+//! Copies of the audit log's lines go to a log that the server's owner cannot rewrite: messages as
+//! in RFC 5424, to a socket of this machine (`/dev/log`) or over UDP (RFC 5426).
 //!
 //! The thread that writes the audit log puts lines into a bounded queue and goes on. A thread of
-//! this module sends them, and keeps a line until the socket has taken it. Lines that find no room
-//! are counted: the status shows the count, and the receiver is told as soon as it takes something
-//! again. A line is at most so long as its event; one that no datagram can carry is counted too.
+//! this module sends them, and retains a line until the socket has accepted it. Lines that find no
+//! room are counted: the status shows the count, and the receiver gets it as soon as it accepts
+//! messages again. A line is as long as its event; one that exceeds a datagram is counted too.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,9 +26,9 @@ use time::OffsetDateTime;
 
 /// Lines that wait to be sent: as many as may wait to be written.
 const QUEUE_MAX: usize = super::QUEUE_MAX;
-/// A receiver that takes nothing for so long is tried again later.
+/// The longest time for sending a message before the attempt counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Between attempts.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Facility and severities of RFC 5424: private messages of authorisation; warnings and notices.
 const AUTHPRIV: u8 = 10;
@@ -95,15 +95,15 @@ impl fmt::Display for ForwardTo {
 /// State of the copies, for the status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ForwardState {
-    /// Where lines go.
+    /// The receiver.
     pub to: String,
-    /// Lines that the socket took since the start.
+    /// Lines that the socket accepted since the start.
     pub sent: u64,
     /// Lines that wait.
     pub waiting: u64,
-    /// Lines that no receiver was given since the start.
+    /// Lines that were dropped since the start.
     pub dropped: u64,
-    /// Why none are taken now; absent: they are.
+    /// Why the receiver accepts none now; absent: it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing: Option<String>,
 }
@@ -113,31 +113,30 @@ struct Waiting {
     messages: VecDeque<Vec<u8>>,
     sent: u64,
     dropped: u64,
-    /// Of the dropped ones, those that the receiver was not told of.
-    untold: u64,
+    /// Dropped lines that the receiver has not been informed of.
+    unreported: u64,
     failing: Option<String>,
     stopping: bool,
 }
 
-/// See the head of the file.
 #[derive(Debug)]
 pub(crate) struct Forward {
     to: ForwardTo,
-    /// Host, program and process, as each message says them, and the cell.
+    /// Host, program and process, as each message names them.
     origin: String,
     cell: String,
     waiting: Mutex<Waiting>,
     /// There is a line to send.
     more: Condvar,
-    /// The server stops. Lines that come do not end the pause after a failure.
+    /// The server stops. New lines do not end the pause after a failure.
     stop: Condvar,
 }
 
 impl Forward {
-    /// With the thread that sends. The receiver need not be there yet.
+    /// Also starts the thread that sends. The receiver need not exist yet.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// If the thread cannot be started.
     pub fn start(to: ForwardTo, cell: &str) -> io::Result<(Arc<Forward>, JoinHandle<()>)> {
         let host = rustix::system::uname()
             .nodename()
@@ -151,7 +150,7 @@ impl Forward {
         let send = move || {
             while catch_unwind(AssertUnwindSafe(|| sending.send_all())).is_err() {
                 tracing::error!(
-                    cause = "a broken assertion, which the line before this one names",
+                    cause = "a broken assertion, which the previous line names",
                     consequence =
                         "a line of the audit log may reach its receiver twice, or not at all",
                     remedy = "it goes on; report the lines before this one",
@@ -164,7 +163,7 @@ impl Forward {
         Ok((forward, thread))
     }
 
-    /// Takes in line `number` of file `file`, without its newline. Does not wait.
+    /// Queues line `number` of file `file`, without its newline. Does not wait.
     pub fn push(&self, file: u64, number: u64, body: &AuditBody, line: &str) {
         let (severity, millis) = match body {
             AuditBody::Event(event) if matches!(&*event.kind, "denied" | "alarm") => {
@@ -183,20 +182,20 @@ impl Forward {
             waiting.messages.push_back(message);
         } else {
             waiting.dropped += 1;
-            waiting.untold += 1;
+            waiting.unreported += 1;
         }
         drop(waiting);
         self.more.notify_one();
     }
 
-    /// Lines that wait are sent as long as the receiver takes them, and then nothing more.
+    /// Sends the waiting lines as long as the receiver accepts them; then the thread ends.
     pub fn stop(&self) {
         self.waiting.lock().stopping = true;
         self.more.notify_all();
         self.stop.notify_all();
     }
 
-    /// How it stands.
+    /// The state for the status.
     pub fn state(&self) -> ForwardState {
         let waiting = self.waiting.lock();
         ForwardState {
@@ -222,14 +221,14 @@ impl Forward {
     fn next(&self) -> Option<Vec<u8>> {
         let mut waiting = self.waiting.lock();
         loop {
-            if waiting.untold > 0 && waiting.messages.len() < QUEUE_MAX {
+            if waiting.unreported > 0 && waiting.messages.len() < QUEUE_MAX {
                 let text = format!(
                     "{} {} lines of the audit log were not sent here",
-                    self.cell, waiting.untold
+                    self.cell, waiting.unreported
                 );
-                waiting.untold = 0;
-                let told = self.message(WARNING, super::now_millis(), "lost", &text);
-                waiting.messages.push_back(told);
+                waiting.unreported = 0;
+                let report = self.message(WARNING, super::now_millis(), "lost", &text);
+                waiting.messages.push_back(report);
             }
             match waiting.messages.front() {
                 Some(message) => return Some(message.clone()),
@@ -258,7 +257,7 @@ impl Forward {
                 Err(error) if error.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error()) => {
                     waiting.messages.pop_front();
                     waiting.dropped += 1;
-                    waiting.untold += 1;
+                    waiting.unreported += 1;
                 }
                 Err(error) => {
                     if waiting.failing.replace(error.to_string()).is_none() {
@@ -273,7 +272,9 @@ impl Forward {
                     }
                     if waiting.stopping {
                         waiting.dropped += waiting.messages.len() as u64;
-                        tracing::warn!(to = %self.to, lines = waiting.messages.len(), "lines of the audit log were not forwarded");
+                        let lines = waiting.messages.len();
+                        let to = &self.to;
+                        tracing::warn!(%to, lines, "lines of the audit log were not forwarded");
                         return;
                     }
                     self.stop.wait_for(&mut waiting, PAUSE);
@@ -314,7 +315,7 @@ impl Socket {
     }
 }
 
-/// Milliseconds since 1970 as RFC 5424 wants them; `-` for a year that has no such form.
+/// Milliseconds since 1970 in the form of RFC 5424; `-` for a year that has no such form.
 fn rfc3339(millis: i64) -> String {
     let Ok(at) = OffsetDateTime::from_unix_timestamp(millis.div_euclid(1000)) else {
         return "-".to_owned();
@@ -379,7 +380,7 @@ mod tests {
         }
     }
 
-    /// Another log gets what the file has, line by line, in messages as in RFC 5424, and it is one
+    /// The other log gets each line of the file in a message as in RFC 5424, and these are one
     /// chain.
     #[test]
     fn m13_each_line_reaches_the_other_log() {
@@ -416,9 +417,10 @@ mod tests {
         }
     }
 
-    /// A receiver that is not there, or takes nothing, holds up no one; it is told what it missed.
+    /// A receiver that does not exist, or reads nothing, blocks no thread; later it learns how many
+    /// lines were lost.
     #[test]
-    fn m13_a_silent_receiver_holds_up_nobody() {
+    fn m13_a_silent_receiver_blocks_no_thread() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let (forward, thread) = Forward::start(ForwardTo::Unix(path.clone()), "a.cell").unwrap();
@@ -435,18 +437,18 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(forward.state().failing.is_some(), "the status says that no receiver is there");
-        // Now one is.
+        // Now there is one.
         let there = listener(&path);
         let mut got: Vec<String> = (0..QUEUE_MAX).map(|_| received(&there)).collect();
         push(1);
         got.extend((0..2).map(|_| received(&there)));
         let lost: Vec<&String> = got.iter().filter(|text| text.contains(" lost - ")).collect();
-        assert!(matches!(&lost[..], [told] if told.contains("a.cell 7 lines")), "{lost:?}");
+        assert!(matches!(&lost[..], [report] if report.contains("a.cell 7 lines")), "{lost:?}");
         assert_eq!(
             (forward.state().dropped, forward.state().waiting, forward.state().failing),
             (7, 0, None)
         );
-        // One that was there and takes nothing more does not keep the server from stopping.
+        // A receiver that stops reading does not keep the server from stopping.
         push(3000);
         forward.stop();
         drop(there);

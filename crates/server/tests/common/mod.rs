@@ -51,13 +51,15 @@ impl Cell {
 
     pub fn start(&mut self) {
         let mut server = None;
-        // After a crash a thread of the earlier life may still have the partition: the process that
-        // it was in goes on.
-        wait_for("the partition of an earlier life", || match Server::start(&self.config) {
-            Err(StartError::Partition { error: OpenError::InUse { .. }, .. }) => false,
-            started => {
-                server = Some(started.unwrap());
-                true
+        // After a crash a thread of the earlier server instance may still have the partition, since
+        // the process goes on.
+        wait_for("the partition of an earlier server instance", || {
+            match Server::start(&self.config) {
+                Err(StartError::Partition { error: OpenError::InUse { .. }, .. }) => false,
+                started => {
+                    server = Some(started.unwrap());
+                    true
+                }
             }
         });
         let server = server.unwrap();
@@ -70,7 +72,7 @@ impl Cell {
         self.server = Some(server);
     }
 
-    /// As a crash looks to others.
+    /// Looks like a crash to others.
     pub fn crash(&mut self) {
         drop(self.server.take());
     }
@@ -107,15 +109,15 @@ pub fn make_partition(path: &Path) {
     partition.sync().unwrap();
 }
 
-/// In the process that is killed: serves until the other end of its standard input is gone.
+/// In the process that is killed: serves until its standard input ends.
 pub fn serve_as_child(config: &ServerConfig) {
     let server = Server::start(config).unwrap();
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
     server.stop().unwrap();
 }
 
-/// Runs the test `child` of this program in a process of its own, told by this variable to serve
-/// what lies in `dir`.
+/// Runs the test `child` of this program in a process of its own, which serves the partition in
+/// `dir`; `variable` passes the path.
 pub fn spawn_child(variable: &str, dir: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["child", "--exact", "--nocapture"]).env(variable, dir);
@@ -191,7 +193,7 @@ pub fn read(remote: &dyn Remote, fid: Fid, offset: u64, length: u32) -> Bytes {
     }
 }
 
-/// Waits until it is so.
+/// Waits until `is_so` returns true.
 pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let before = Instant::now();
     while !is_so() {
@@ -200,20 +202,20 @@ pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Remembers what a session was told.
+/// Records the events of a session.
 #[derive(Default)]
 pub struct Recorder {
     pub breaks: Mutex<Vec<BreakItem>>,
     pub renewed: Mutex<Vec<Time>>,
     pub lost: Mutex<usize>,
     pub restarts: Mutex<usize>,
-    /// Slept in each break.
+    /// The sink sleeps this long in each break.
     pub break_pause: Mutex<Duration>,
     /// Files that are open here.
     pub open: Mutex<Vec<Fid>>,
-    /// Made after a restart.
+    /// Calls to make after a restart.
     pub claims: Mutex<Vec<Call>>,
-    /// What came of them.
+    /// Their results.
     pub claimed: Mutex<Vec<Result<Answer, CallError>>>,
 }
 

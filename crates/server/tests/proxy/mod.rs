@@ -19,11 +19,11 @@ pub struct Proxy {
 struct Shared {
     target: Endpoint,
     random: Mutex<StdRng>,
-    /// Connections live for about so many bytes; 0: for ever.
+    /// Connections live for about this many bytes; 0: for ever.
     life_bytes: AtomicU64,
     cuts: AtomicU64,
     closed: AtomicBool,
-    /// Bytes are taken and lost, as by a network that drops packets.
+    /// Bytes are read and lost, as by a network that drops packets.
     silent: AtomicBool,
     open: Mutex<Vec<Stream>>,
 }
@@ -96,7 +96,7 @@ impl Proxy {
         Endpoint::Tcp(self.address.clone())
     }
 
-    /// New connections live for up to twice so many bytes; those that stand are cut now.
+    /// New connections live for up to twice this many bytes; existing ones are cut now.
     pub fn cut_from_now_on(&self, life_bytes: u64) {
         self.shared.life_bytes.store(life_bytes, Ordering::SeqCst);
         self.shared.cut_all();
@@ -110,18 +110,18 @@ impl Proxy {
         self.shared.cuts.load(Ordering::SeqCst)
     }
 
-    /// Nothing gets through.
+    /// Blocks everything.
     pub fn close_down(&self) {
         self.shared.closed.store(true, Ordering::SeqCst);
         self.shared.cut_all();
     }
 
-    /// From now on every byte is lost, and connections stand.
+    /// From now on every byte is lost, and connections stay open.
     pub fn fall_silent(&self) {
         self.shared.silent.store(true, Ordering::SeqCst);
     }
 
-    /// Connections that lost bytes are cut, and new ones carry again.
+    /// Cuts connections that lost bytes; new ones carry bytes again.
     pub fn speak_again(&self) {
         self.shared.silent.store(false, Ordering::SeqCst);
         self.shared.cut_all();
@@ -139,7 +139,7 @@ impl Shared {
             return;
         };
         let mut open = self.open.lock();
-        // Whoever closes down cuts what is here by then.
+        // The thread that closes the proxy cuts the connections registered by then.
         if self.closed.load(Ordering::SeqCst) {
             client.shut_down();
             server.shut_down();

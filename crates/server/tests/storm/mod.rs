@@ -1,7 +1,7 @@
-//! A cell under attack: sessions of nobody that do the worst that the protocol allows, and beside
+//! A cell under attack: sessions of *nobody* that do the worst that the protocol allows, and beside
 //! them a user who has logged in.
 //!
-//! The server runs in a process of its own, so that its memory can be looked at. Strangers come
+//! The server runs in a process of its own, so that its memory can be measured. The attackers come
 //! from addresses of this machine's loopback network, some from each.
 
 #![allow(dead_code, clippy::unwrap_used)]
@@ -33,28 +33,28 @@ use types::{
 
 const CELL: &str = "cell.test";
 const UID: u32 = 4711;
-/// Strangers of one address.
+/// Attackers of one address.
 const OF_ONE_HOST: usize = 50;
 const FILES: usize = 200;
 
-/// What a stranger does.
+/// The work of an attacker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Looks at everything, and acknowledges nothing.
+    /// Looks everything up, and acknowledges nothing.
     Looker,
-    /// Tries passwords of users that are not there.
+    /// Tries passwords of users that do not exist.
     Guesser,
     /// Locks every other byte of a file.
     Locker,
     /// Sends the most of a large write, again and again.
     Dribbler,
-    /// Asks for much and takes no answer.
+    /// Sends many requests and reads no answer.
     Deaf,
     /// Attaches, as another client each time.
     Newcomer,
-    /// Syncs, holds, wants directories to itself, asks for reports.
+    /// Syncs, holds, requests delegations and reports.
     Meddler,
-    /// Shows tokens that are none.
+    /// Shows invalid tokens.
     Forger,
 }
 
@@ -82,8 +82,7 @@ pub struct Served {
     keys: CellKeys,
 }
 
-/// In the process of the server: serves what lies in `dir`, until the other end of its standard
-/// input is gone.
+/// In the process of the server: serves the partition in `dir`, until its standard input ends.
 pub fn serve(dir: &Path) {
     let keys = CellKeys::of(dir.join("keys"));
     let identity = keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
@@ -248,7 +247,7 @@ fn make_user(own: &Session) -> PrincipalId {
     let call = PtsCall::Create { new: Box::new(new) };
     let before = Instant::now();
     loop {
-        // The cell's database may not be there yet.
+        // The cell database may not be open yet.
         match own.call(
             &Caller::ROOT,
             Call::Pts { on_behalf: None, call: Box::new(call.clone()) },
@@ -284,7 +283,7 @@ impl Wallet for Purse {
     }
 }
 
-/// Somebody who has logged in.
+/// A user who has logged in.
 pub struct User {
     session: Session,
     root: Fid,
@@ -320,7 +319,7 @@ impl User {
         }
     }
 
-    /// A file that did not exist, in the directory that all look at.
+    /// Makes a new file, in the directory that all sessions look at.
     pub fn create(&mut self) {
         self.made += 1;
         let at = name(&format!("made-{}-{}", self.made, rand::random::<u32>()));
@@ -330,7 +329,7 @@ impl User {
         self.last = Some(status.fid);
     }
 
-    /// Does each so often in turn. Of each kind how long each took, sorted: stat, create, read.
+    /// Does each in turn until then. Returns the times of each kind, sorted: stat, create, read.
     pub fn measure(&mut self, until: Instant) -> [Vec<Duration>; 3] {
         // The user's machine does nothing else.
         let _ = mem::schedule::take_short_turns(Duration::from_micros(100));
@@ -344,7 +343,7 @@ impl User {
             took[0].push(timed(&mut || self.stat()));
             took[1].push(timed(&mut || self.create()));
             took[2].push(timed(&mut || self.read()));
-            // A user, and no flood.
+            // A user makes pauses.
             std::thread::sleep(Duration::from_millis(2));
         }
         took.iter_mut().for_each(|took| took.sort_unstable());
@@ -352,7 +351,7 @@ impl User {
     }
 }
 
-/// What strangers are at.
+/// State that the attackers share.
 #[derive(Default)]
 pub struct Storm {
     stop: AtomicBool,
@@ -361,8 +360,7 @@ pub struct Storm {
     pub requests: AtomicU64,
 }
 
-/// Attacks with so many strangers, in threads of this process that stand back behind all others,
-/// until `Storm::stop`.
+/// Attacks with this many attackers, in low-priority threads of this process, until `Storm::stop`.
 pub fn attack(served: &Served, count: usize) -> (Arc<Storm>, Vec<std::thread::JoinHandle<()>>) {
     let storm = Arc::new(Storm::default());
     let places = (served.address, served.root, served.file, served.large);
@@ -371,11 +369,11 @@ pub fn attack(served: &Served, count: usize) -> (Arc<Storm>, Vec<std::thread::Jo
         std::thread::Builder::new()
             .stack_size(256 << 10)
             .spawn(move || {
-                // It stands for another machine, and takes only what this one's processors have
-                // left.
+                // It represents another machine, and takes only the processor time that the server
+                // leaves.
                 let _ = mem::schedule::stand_back();
                 while !storm.stop.load(Ordering::SeqCst) {
-                    // Whatever the server does to it, it comes again.
+                    // It reconnects whatever the server does.
                     if Stranger::begin(&storm, places, number)
                         .and_then(|mut stranger| stranger.rage())
                         .is_err()
@@ -394,9 +392,9 @@ pub fn attack(served: &Served, count: usize) -> (Arc<Storm>, Vec<std::thread::Jo
 /// Bytes of a request and of its answer, as small calls have them.
 const SMALL: usize = 128;
 
-/// The floor of an attack: so many clients exchange small messages with a thread that only answers,
-/// at the priority that the server's thread for strangers has. What a user of the server feels of
-/// it is the price of the shared machine.
+/// The minimal cost of an attack: this many clients exchange small messages with a thread that only
+/// answers, at the priority of the server's thread for *nobody*. The effect on a user of the server
+/// is the cost of the shared machine.
 pub fn exchange_with_nobody(count: usize) -> (Arc<Storm>, Vec<std::thread::JoinHandle<()>>) {
     let storm = Arc::new(Storm::default());
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -460,7 +458,7 @@ impl Storm {
     }
 }
 
-/// Each in turn, or the one that `STORM_KIND` names, to see what it costs alone.
+/// Each in turn, or the one that `STORM_KIND` names, to measure its cost alone.
 fn kind_of(number: usize) -> Kind {
     let only = std::env::var("STORM_KIND").ok();
     let named = |kind: &&Kind| only.as_ref().is_some_and(|only| format!("{kind:?}") == *only);
@@ -480,7 +478,7 @@ struct Stranger<'a> {
     next: u64,
 }
 
-/// A connection from the address that this stranger has.
+/// A connection from this attacker's address.
 pub fn connect_from(number: usize, to: SocketAddr) -> std::io::Result<TcpStream> {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let host = u8::try_from(number / OF_ONE_HOST + 1).unwrap_or(255);
@@ -560,7 +558,7 @@ impl<'a> Stranger<'a> {
         Ok([&frame.header.to_bytes()[..], &frame.message[..], &frame.payload[..]].concat())
     }
 
-    /// One request in each of the slots that it has.
+    /// One request in each of its slots.
     fn ask_all(&mut self, credential: u32) -> std::io::Result<()> {
         self.requests += 1;
         let mut bytes = Vec::new();
@@ -572,7 +570,7 @@ impl<'a> Stranger<'a> {
         self.stream.write_all(&bytes)
     }
 
-    /// Takes the replies; nothing else is answered.
+    /// Reads the replies; answers nothing else.
     fn take_replies(&mut self) -> std::io::Result<()> {
         let mut replies = 0;
         while replies < types::limits::NOBODY_CREDITS {
@@ -658,7 +656,7 @@ impl<'a> Stranger<'a> {
                     let call = self.call();
                     let bytes = self.frame(&call, 0, 1)?;
                     self.stream.write_all(&bytes[..bytes.len() - 1])?;
-                    // It says nothing more until it is cut off, or for as long as it may.
+                    // It sends nothing more until it is cut off, or until a time limit.
                     let mut end = [0; 1];
                     let until = Instant::now() + Duration::from_secs(10);
                     while !self.storm.stop.load(Ordering::SeqCst) && Instant::now() < until {
