@@ -2,8 +2,8 @@
 //! may restart: each change is applied exactly once, each call is answered, and a chain's members
 //! run in order.
 //!
-//! The service behind the server is a counter for each call; its reply records are what a store
-//! would keep. Faults come from a seed.
+//! The simulated service is a counter for each call; its reply records are those that a store would
+//! save. Faults come from a seed.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -16,15 +16,15 @@ use types::*;
 
 const SESSION: SessionId = SessionId(7);
 
-/// A connection: frames on their way in both directions. They are lost with it.
+/// A connection: frames in transit in both directions, which are lost with it.
 #[derive(Default)]
 struct Wire {
     to_server: VecDeque<Frame>,
     to_client: VecDeque<Frame>,
 }
 
-/// What stays over a restart of the server: applied changes, and the last recorded reply of each
-/// slot.
+/// State that survives a restart of the server: applied changes, and the last recorded reply of
+/// each slot.
 #[derive(Default)]
 struct Store {
     applied: HashMap<u64, u32>,
@@ -102,7 +102,12 @@ impl World {
             match output {
                 ClientOutput::Connect { role, at } => self.wanted.push((role, at)),
                 ClientOutput::Send { channel, frame } => {
-                    self.wires.get_mut(&channel).expect("is there").1.to_server.push_back(frame);
+                    self.wires
+                        .get_mut(&channel)
+                        .expect("the machine sends only over an open connection")
+                        .1
+                        .to_server
+                        .push_back(frame);
                 }
                 ClientOutput::Close { channel } => self.cut(channel, true),
                 ClientOutput::Done { id, result, .. } => {
@@ -130,7 +135,7 @@ impl World {
         let mut out = Vec::new();
         let result = self.server.step(self.now, input, &mut out);
         if let (Err(error), Some(_)) = (&result, source) {
-            panic!("both sides are honest: {error}");
+            panic!("both sides follow the protocol: {error}");
         }
         for output in out {
             self.on_server(output);
@@ -154,7 +159,7 @@ impl World {
         }
     }
 
-    /// A connection breaks; whoever has not noticed yet notices now.
+    /// A connection breaks; a side that has not noticed yet notices now.
     fn cut(&mut self, channel: ChannelId, client_knows: bool) {
         if self.wires.remove(&channel).is_none() {
             return;
@@ -199,26 +204,26 @@ impl World {
         }
     }
 
-    /// The service as `vice` is: a repeat of a recorded change is answered from its record, reads
-    /// are read again.
+    /// The service behaves as `vice` does: it answers a repeat of a recorded change from its
+    /// record, and reads again.
     fn execute(&mut self, origin: ReplyAddress, call: &Call) {
         let result = match *call {
             Call::Write { offset, .. } => {
-                let number = offset.expect("the tests number their writes");
+                let number = offset.expect("each write has its number as offset");
                 match self.store.records.get(&origin.slot) {
                     Some((request, record)) if *request == origin.request => {
-                        Ok(decode_answer_record(record).expect("our record"))
+                        Ok(decode_answer_record(record).expect("the store's records are valid"))
                     }
                     _ => Ok(self.apply(origin, number)),
                 }
             }
-            // A read that only works before the change behind it: what a chain would trip over if
-            // it were judged anew.
+            // A read that works only before the change after it: it would fail, and abort the
+            // chain, if it were judged again.
             Call::Seek { offset, .. } if self.store.applied.contains_key(&offset) => {
                 Err(Fault::NothingThere)
             }
             Call::Seek { offset, .. } => Ok(Answer::Offset(offset)),
-            _ => panic!("not asked by these tests"),
+            _ => panic!("these tests send no other call"),
         };
         self.tell_server(ServerInput::Answered { origin, result, descriptor: false });
     }
@@ -237,7 +242,7 @@ impl World {
         answer
     }
 
-    /// The server dies and comes back with what its store had.
+    /// The server crashes and restarts with the state of its store.
     fn restart(&mut self) {
         self.life += 1;
         self.working.clear();
@@ -249,7 +254,7 @@ impl World {
         }
     }
 
-    /// One random event. With `faults` off, only what moves things on.
+    /// One random event. Without `faults`, only events that make progress.
     fn event(&mut self, faults: bool) {
         let wires: Vec<ChannelId> = self.wires.keys().copied().collect();
         let pick = (!wires.is_empty()).then(|| wires[self.random.random_range(0..wires.len())]);
@@ -276,14 +281,16 @@ impl World {
             }
             8..35 => {
                 let Some(channel) = pick else { return };
-                let (_, wire) = self.wires.get_mut(&channel).expect("picked from there");
+                let (_, wire) =
+                    self.wires.get_mut(&channel).expect("the channel was picked from the wires");
                 if let Some(frame) = wire.to_server.pop_front() {
                     self.deliver_to_server(channel, frame);
                 }
             }
             35..60 => {
                 let Some(channel) = pick else { return };
-                let (_, wire) = self.wires.get_mut(&channel).expect("picked from there");
+                let (_, wire) =
+                    self.wires.get_mut(&channel).expect("the channel was picked from the wires");
                 if let Some(frame) = wire.to_client.pop_front() {
                     self.tell_client(ClientInput::Arrived { channel, frame });
                 }
@@ -321,7 +328,7 @@ impl World {
         );
     }
 
-    /// Breaks of the present life of the server; a restart forgets the others.
+    /// Checks the breaks of the present server instance; a restart drops the others.
     fn acknowledged_all(&self) -> bool {
         self.life > 1 || self.breaks.iter().all(|id| self.acknowledged.contains(id))
     }
@@ -362,7 +369,7 @@ fn status() -> Status {
     }
 }
 
-/// A change with a number of its own.
+/// A change that its offset identifies.
 fn write(number: u64) -> Call {
     let data = Bytes::from_static(b"x");
     Call::Write {
@@ -374,7 +381,7 @@ fn write(number: u64) -> Call {
     }
 }
 
-/// A question that is refused once the change with this number is applied.
+/// A read that is refused once the change with this number is applied.
 fn ask_before(number: u64) -> Call {
     Call::Seek { fid: Fid::new(1, 2, 3), offset: number, what: SeekWhat::Data }
 }
@@ -388,7 +395,7 @@ fn caller(random: &mut SmallRng) -> Caller {
     }
 }
 
-/// More with `SEEDS=5000 cargo test ...`.
+/// Number of seeds; for more: `SEEDS=5000 cargo test ...`.
 fn seeds() -> u64 {
     std::env::var("SEEDS").map_or(150, |seeds| seeds.parse().expect("SEEDS is a number"))
 }
@@ -424,14 +431,14 @@ fn each_change_is_applied_exactly_once_whatever_breaks() {
 }
 
 #[test]
-fn chains_run_in_order_and_a_change_that_was_made_is_never_reported_as_aborted() {
+fn chains_run_in_order_and_no_applied_change_reports_aborted() {
     for seed in 0..seeds() {
         let mut world = World::new(seed);
         const CHAINS: u64 = 25;
         for chain in 0..CHAINS {
             let first = chain * 4;
-            // The second member is refused if it runs after the third: only records keep the rest
-            // of the chain honest.
+            // The second member is refused if it runs after the third: without the records, the
+            // rest of the chain would be aborted.
             let calls = [write(first), ask_before(first + 2), write(first + 2), write(first + 3)];
             let members = (first..).map(CallId).zip(calls).collect();
             let caller = caller(&mut world.random);

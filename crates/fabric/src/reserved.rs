@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_superuser_connects_from_reserved_ports_and_others_from_any() {
+    fn the_superuser_uses_reserved_ports_and_others_any_port() {
         for at in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(at) else { continue };
             let to = listener.local_addr().unwrap();

@@ -200,7 +200,7 @@ fn frames_of_every_shape_over_tls() {
 }
 
 #[test]
-fn what_comes_behind_a_handshake_is_kept_and_a_changed_record_ends_the_stream() {
+fn bytes_after_a_handshake_arrive_and_a_changed_record_ends_it() {
     let identity = server_identity();
     let trust = Trust::Authorities(identity.chain.clone());
     let (server, client) =

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_opens_the_file_in_the_moment_of_a_lease_waits_and_ends_nobody() {
+    fn an_open_during_a_lease_request_waits_and_kills_no_process() {
         let path = std::env::temp_dir().join(format!("lease-signal-{}", std::process::id()));
         File::create(&path).expect("temporary files can be made");
         let own = File::open(&path).expect("it was just made");

@@ -1,4 +1,4 @@
-//! When to renew, when to probe, and when a connection that does not answer is given up.
+//! When the client renews, when it probes, and when it drops a connection that does not answer.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use types::limits::KEEP_ALIVE;
 use crate::ChannelId;
 use crate::limits::RENEWAL_TIME;
 
-/// A question that waits for its answer.
+/// A renewal or probe that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub number: u64,
@@ -16,7 +16,7 @@ pub(super) struct Asked {
     pub at: Time,
 }
 
-/// One kind of question that is asked again and again.
+/// One kind of periodic message: renewals or probes.
 #[derive(Debug)]
 pub(super) struct Pulse {
     due: Time,
@@ -29,24 +29,24 @@ impl Pulse {
         Pulse { due: Time::NEVER, asked: None, asked_ever: 0 }
     }
 
-    /// The next question is due then.
+    /// Sets the time of the next message.
     pub fn set_due(&mut self, due: Time) {
         self.due = due;
     }
 
-    /// Whether to ask now.
+    /// True if a message is due.
     pub fn is_due(&self, now: Time) -> bool {
         self.asked.is_none() && now >= self.due
     }
 
-    /// Asks over `channel`; returns the question's number.
+    /// Starts a message over `channel`; returns its number.
     pub fn ask(&mut self, now: Time, channel: ChannelId) -> u64 {
         self.asked_ever += 1;
         self.asked = Some(Asked { number: self.asked_ever, channel, at: now });
         self.asked_ever
     }
 
-    /// An answer came; returns its question if that is the one that waits.
+    /// Handles an answer; returns the message that it belongs to, if that is outstanding.
     pub fn answered(&mut self, number: u64, channel: ChannelId) -> Option<Asked> {
         self.asked.take_if(|asked| asked.number == number && asked.channel == channel)
     }
@@ -56,14 +56,14 @@ impl Pulse {
         self.asked.filter(|asked| now >= asked.at + RENEWAL_TIME).map(|asked| asked.channel)
     }
 
-    /// A connection is gone: what was asked over it is asked again at once.
+    /// A connection ended: its outstanding message is due again at once.
     pub fn on_lost(&mut self, now: Time, channel: ChannelId) {
         if self.asked.take_if(|asked| asked.channel == channel).is_some() {
             self.due = now;
         }
     }
 
-    /// When something is to be done; `can_ask`: there is a connection to ask over.
+    /// The next time to act; `can_ask`: there is a connection to use.
     pub fn wake_at(&self, can_ask: bool) -> Time {
         match self.asked {
             Some(asked) => asked.at + RENEWAL_TIME,
@@ -73,7 +73,7 @@ impl Pulse {
     }
 }
 
-/// How often to renew: three times in a lease, and not more rarely than [`KEEP_ALIVE`].
+/// Interval between renewals: a third of the lease, and at most [`KEEP_ALIVE`].
 pub(super) fn period(lease: Duration) -> Duration {
     KEEP_ALIVE.min(lease / 3)
 }

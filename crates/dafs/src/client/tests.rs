@@ -18,14 +18,14 @@ const SESSION: SessionId = SessionId(7);
 const FID: Fid =
     Fid { volume: types::VolumeId(1), vnode: types::VnodeNo(2), unique: types::Uniquifier(3) };
 
-/// A machine with what a server would say to it.
+/// A machine and the state of its simulated server.
 struct Rig {
     machine: ClientSession,
     now: Time,
     channel: ChannelId,
     terms: Terms,
     attached: AttachAnswer,
-    /// The latest time that the machine asked to be woken at.
+    /// The latest time at which the machine ordered a tick.
     wake_at: Time,
 }
 
@@ -68,7 +68,7 @@ impl Rig {
         )
     }
 
-    /// One that is attached, without a back connection.
+    /// An attached rig without a back connection.
     fn attached() -> Rig {
         let (mut rig, _) = Rig::new(false);
         rig.connect();
@@ -87,7 +87,7 @@ impl Rig {
         result.map(|()| out)
     }
 
-    /// A new operations connection stands.
+    /// Opens a new operations connection.
     fn connect(&mut self) -> Vec<ClientOutput> {
         self.channel = ChannelId(self.channel.0 + 1);
         let (channel, terms) = (self.channel, self.terms);
@@ -275,7 +275,7 @@ fn ms(count: u64) -> Duration {
 // Calls.
 
 #[test]
-fn calls_wait_for_the_attach_and_are_sent_with_their_credential_once() {
+fn calls_wait_for_the_attach_and_register_their_credential_once() {
     let (mut rig, out) = Rig::new(false);
     assert_eq!(out, [ClientOutput::Connect { role: ConnectionRole::Operations, at: Time::ZERO }]);
     assert_eq!(rig.submit(1, append()), []);
@@ -310,7 +310,7 @@ fn calls_wait_for_the_attach_and_are_sent_with_their_credential_once() {
 }
 
 #[test]
-fn more_calls_than_credits_wait_and_more_than_the_queue_are_refused() {
+fn calls_above_the_credits_wait_and_above_the_queue_are_refused() {
     let mut rig = Rig::attached();
     let sent: usize = (0..20).map(|id| asked(&rig.submit(id, append())).len()).sum();
     assert_eq!(sent, 15, "16 credits, one of which is for calls that end waiting");
@@ -340,7 +340,7 @@ fn delegated(slot: u64) -> Call {
 }
 
 #[test]
-fn a_delegated_chain_that_finds_no_room_goes_member_by_member_with_the_last_credit() {
+fn a_delegated_chain_without_room_is_sent_member_by_member() {
     for refused in [false, true] {
         let mut rig = Rig::attached();
         let sent: usize = (0..20).map(|id| asked(&rig.submit(id, append())).len()).sum();
@@ -445,7 +445,7 @@ fn a_region_is_named_where_the_connection_can_place_data() {
 // Reconnect.
 
 #[test]
-fn after_a_reconnect_unanswered_calls_go_out_again_with_their_numbers() {
+fn a_reconnect_resends_unanswered_calls_with_their_numbers() {
     let mut rig = Rig::attached();
     for id in 0..3 {
         rig.submit(id, append());
@@ -454,9 +454,10 @@ fn after_a_reconnect_unanswered_calls_go_out_again_with_their_numbers() {
     rig.step(ClientInput::Cancel(CallId(2))).unwrap();
     rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
     rig.submit(3, get(FID));
-    assert!(
-        matches!(&said(&rig.connect())[..], [(2, Message::Attach(attach))] if attach.resume == Some(SESSION))
-    );
+    assert!(matches!(
+        &said(&rig.connect())[..],
+        [(2, Message::Attach(attach))] if attach.resume == Some(SESSION)
+    ));
     let out = rig.attach();
     let expected = [
         (2, 0, 1, Flags::NONE, append()),
@@ -470,7 +471,7 @@ fn after_a_reconnect_unanswered_calls_go_out_again_with_their_numbers() {
 }
 
 #[test]
-fn of_a_chain_the_unanswered_rest_goes_out_again_and_names_its_file() {
+fn a_reconnect_resends_the_rest_of_a_chain_with_its_file() {
     let made = Fid::new(1, 44, 1);
     let mut rig = Rig::attached();
     let members =
@@ -491,7 +492,7 @@ fn of_a_chain_the_unanswered_rest_goes_out_again_and_names_its_file() {
     rig.reply(0, 1, Ok(answer));
     let expected = [
         (2, 1, 1, Flags::CHAIN_START, Call::Commit { fid: made }),
-        // The commit will not name a file; the status after it will.
+        // The answer to the commit names no file; the answer to the status call after it does.
         (2, 2, 1, Flags::CHAIN_MIDDLE, get(made)),
         (2, 3, 1, Flags::CHAIN_END, get(Fid::CURRENT)),
     ];
@@ -521,7 +522,7 @@ fn behind_a_failed_member_the_rest_goes_out_again_flagged() {
 }
 
 #[test]
-fn another_session_means_that_the_outcome_of_calls_on_their_way_is_unknown() {
+fn a_new_session_leaves_the_outcome_of_sent_calls_unknown() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
     rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
@@ -552,7 +553,7 @@ fn another_session_means_that_the_outcome_of_calls_on_their_way_is_unknown() {
 }
 
 #[test]
-fn the_end_of_a_reclaim_is_not_said_to_the_next_life_of_the_server() {
+fn the_end_of_a_reclaim_is_not_resent_to_a_new_server_instance() {
     let mut rig = Rig::attached();
     rig.submit(1, Call::ReclaimDone);
     rig.submit(2, Call::GetStatus { fid: FID });
@@ -581,7 +582,7 @@ fn a_restarted_server_that_kept_the_session_is_told_apart() {
 }
 
 #[test]
-fn attempts_to_connect_pause_longer_and_longer_until_something_good_comes() {
+fn pauses_between_attempts_to_connect_grow_until_one_succeeds() {
     let (mut rig, _) = Rig::new(false);
     let mut pauses = Vec::new();
     for _ in 0..9 {
@@ -620,7 +621,7 @@ fn a_client_that_was_replaced_stops_for_good() {
 }
 
 #[test]
-fn an_expired_session_is_lost_at_once_and_another_one_is_asked_for() {
+fn an_expired_session_is_lost_at_once_and_a_new_one_requested() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
     let goodbye = Message::Goodbye { fault: Some(Fault::Expired), reason: "lease over".into() };
@@ -630,9 +631,10 @@ fn an_expired_session_is_lost_at_once_and_another_one_is_asked_for() {
     assert!(rig.machine.step(rig.now, input, &mut out).is_err());
     assert_eq!(out[0], ClientOutput::SessionLost);
     assert_eq!(done(&out), [(1, Err(CallFailure::SessionLost))]);
-    assert!(
-        matches!(&said(&rig.connect())[..], [(2, Message::Attach(attach))] if attach.resume.is_none())
-    );
+    assert!(matches!(
+        &said(&rig.connect())[..],
+        [(2, Message::Attach(attach))] if attach.resume.is_none()
+    ));
     rig.attached.resumed = false;
     let out = rig.attach();
     assert!(!out.contains(&ClientOutput::SessionLost), "said once");
@@ -652,7 +654,7 @@ fn a_client_that_leaves_says_so_and_ends_everything() {
 // Cancel.
 
 #[test]
-fn a_waiting_call_is_cancelled_here_and_a_sent_one_at_the_server() {
+fn a_waiting_call_is_cancelled_locally_a_sent_one_at_the_server() {
     let mut rig = Rig::attached();
     for id in 0..16 {
         rig.submit(id, append());
@@ -686,7 +688,7 @@ fn replies_that_nobody_asked_for_end_the_connection() {
     assert_eq!(rig.try_reply(0, 1, Ok(written(4))), Err(PeerError::Unasked), "answered already");
 }
 
-/// A newer server would say the same again after each reconnect.
+/// A newer server would repeat the answer after each reconnect.
 #[test]
 fn m14_an_unreadable_answer_ends_the_call_alone() {
     let mut rig = Rig::attached();
@@ -718,7 +720,7 @@ fn m14_an_unreadable_answer_ends_the_call_alone() {
             other => panic!("slot {slot}: {other:?}"),
         }
     }
-    // The connection stands, and the slots take what comes next.
+    // The connection stays up, and the slots accept further calls.
     assert_eq!(asked(&rig.submit(9, get(FID))).len(), 1);
     assert_eq!(done(&rig.reply(0, 2, Ok(Answer::Status(status(FID))))).len(), 1);
 }
@@ -812,7 +814,7 @@ fn lowered_credits_are_confirmed_when_the_slots_above_are_empty() {
 // Breaks.
 
 #[test]
-fn a_break_is_passed_on_once_and_acknowledged_when_it_is_handled() {
+fn a_break_is_passed_on_once_and_acknowledged_when_handled() {
     let mut rig = Rig::attached();
     let item = BreakItem { fid: FID, reason: BreakReason::Removed, name: None };
     let message = Message::Break { id: BreakId(3), items: vec![item.clone()] };
@@ -823,7 +825,7 @@ fn a_break_is_passed_on_once_and_acknowledged_when_it_is_handled() {
     assert_eq!(said(&rig.step(handled()).unwrap()), [(1, ack)]);
     assert_eq!(rig.step(handled()).unwrap(), []);
     assert_eq!(rig.hear(&message).len(), 1, "the acknowledgement may have been lost");
-    // The server restarts: what it asked before is void.
+    // The server restarts: its earlier break is void.
     rig.attached.server = 2;
     rig.reconnect();
     assert_eq!(said(&rig.step(handled()).unwrap()), []);
@@ -915,7 +917,7 @@ fn the_lease_runs_from_when_an_attach_or_a_renewal_was_sent() {
 }
 
 #[test]
-fn a_withheld_renewal_extends_nothing_and_is_asked_for_again_soon() {
+fn a_withheld_renewal_extends_nothing_and_is_soon_repeated() {
     let mut rig = Rig::attached();
     rig.attached.renewed = false;
     let out = rig.reconnect();
@@ -929,7 +931,7 @@ fn a_withheld_renewal_extends_nothing_and_is_asked_for_again_soon() {
 }
 
 #[test]
-fn renewals_run_over_the_back_connection_and_operations_are_probed() {
+fn renewals_use_the_back_connection_and_operations_are_probed() {
     let (mut rig, _) = with_back();
     rig.now = Time::ZERO + KEEP_ALIVE;
     let out = rig.step(ClientInput::Tick).unwrap();
@@ -941,7 +943,7 @@ fn renewals_run_over_the_back_connection_and_operations_are_probed() {
 }
 
 #[test]
-fn a_back_connection_that_does_not_answer_is_given_up_and_operations_renew() {
+fn a_silent_back_connection_is_closed_and_operations_renew() {
     let (mut rig, back) = with_back();
     rig.now = Time::ZERO + KEEP_ALIVE;
     rig.step(ClientInput::Tick).unwrap();
@@ -960,7 +962,7 @@ fn a_back_connection_that_does_not_answer_is_given_up_and_operations_renew() {
 }
 
 #[test]
-fn operations_that_do_not_answer_are_given_up_and_calls_go_on_elsewhere() {
+fn a_silent_operations_connection_is_replaced_and_calls_go_on() {
     let (mut rig, _) = with_back();
     rig.submit(1, append());
     rig.now = Time::ZERO + KEEP_ALIVE;
@@ -1014,7 +1016,7 @@ fn connections_that_nobody_asked_for_are_closed() {
     }
 }
 
-/// A token for one uid, which may change.
+/// Has a token for one uid, which may change.
 #[derive(Debug, Default)]
 struct Purse {
     changes: std::sync::atomic::AtomicU64,

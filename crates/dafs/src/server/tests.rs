@@ -30,7 +30,7 @@ fn setup(recorded: Option<Vec<(u32, u64)>>) -> SessionSetup {
     }
 }
 
-/// A machine with an operations connection and a credential, and what it puts out.
+/// A machine with an operations connection and a credential, and its outputs.
 struct Rig {
     machine: ServerSession,
     channel: ChannelId,
@@ -49,7 +49,7 @@ impl Rig {
         rig
     }
 
-    /// A new operations connection.
+    /// Attaches a new operations connection.
     fn attach(&mut self) -> Vec<ServerOutput> {
         self.channel = ChannelId(self.channel.0 + 1);
         let out = self.step(ServerInput::Attached {
@@ -73,7 +73,7 @@ impl Rig {
         self.step(ServerInput::Arrived { channel: self.channel, frame })
     }
 
-    #[allow(clippy::needless_pass_by_value)] // reads better at its many calls
+    #[allow(clippy::needless_pass_by_value)] // shorter at its many callers
     fn say(&mut self, message: Message) -> Vec<ServerOutput> {
         self.try_say(&message).unwrap()
     }
@@ -161,7 +161,7 @@ fn status_of(fid: Fid) -> Answer {
     })
 }
 
-/// What was passed up: slot, number, call, and whether as a repeat.
+/// The calls that went to the service: slot, number, call, and repeat flag.
 fn executed(out: &[ServerOutput]) -> Vec<(u32, u64, Call, bool)> {
     let execute = |output: &ServerOutput| match output {
         ServerOutput::Execute { origin, call, repeated, .. } => {
@@ -172,7 +172,7 @@ fn executed(out: &[ServerOutput]) -> Vec<(u32, u64, Call, bool)> {
     out.iter().filter_map(execute).collect()
 }
 
-/// What was answered: over which connection, slot, number, result.
+/// The replies that were sent: connection, slot, number, result.
 fn replies(out: &[ServerOutput]) -> Vec<(u64, u32, u64, Result<Answer, Fault>)> {
     let reply = |output: &ServerOutput| match output {
         ServerOutput::Send { channel, frame } if frame.header.kind == FrameKind::Reply => {
@@ -191,7 +191,7 @@ fn replies(out: &[ServerOutput]) -> Vec<(u64, u32, u64, Result<Answer, Fault>)> 
     out.iter().filter_map(reply).collect()
 }
 
-/// The session messages that were sent, and over which connection.
+/// The session messages that were sent, and their connections.
 fn said(out: &[ServerOutput]) -> Vec<(u64, Message)> {
     let message = |output: &ServerOutput| match output {
         ServerOutput::Send { channel, frame } => {
@@ -229,7 +229,7 @@ fn a_repeat_after_the_reply_goes_up_again_with_the_same_origin() {
 }
 
 #[test]
-fn a_request_in_progress_is_not_passed_up_again_and_answered_where_the_client_is_now() {
+fn da2_a_request_in_progress_runs_once_and_is_answered_anew() {
     let mut rig = Rig::new();
     rig.ask(0, 1, Flags::NONE, &append());
     rig.step(ServerInput::Lost { channel: ChannelId(1) }).unwrap();
@@ -254,7 +254,7 @@ fn a_reply_does_not_overtake_the_request_on_a_new_connection() {
     let mut rig = Rig::new();
     rig.ask(0, 1, Flags::NONE, &append());
     rig.attach();
-    // The client has yet to ask again here: told now, it would be told twice.
+    // The client has yet to repeat the request here: a reply now would make two.
     assert_eq!(rig.answer(0, 1, Ok(status_of(FID))), []);
     assert_eq!(executed(&rig.ask(0, 1, Flags::NONE, &append())), [(0, 1, append(), true)]);
     assert_eq!(replies(&rig.answer(0, 1, Ok(status_of(FID)))).len(), 1);
@@ -294,7 +294,7 @@ fn wrong_numbers_and_slots_end_the_connection_and_nothing_else() {
 }
 
 #[test]
-fn after_a_server_restart_unanswered_requests_come_again_with_their_numbers() {
+fn requests_repeat_with_their_numbers_after_a_server_restart() {
     let mut rig = Rig::with(setup(Some(vec![(0, 41), (1, 5), (9999, 1)])), Features::NONE);
     assert_eq!(executed(&rig.ask(0, 41, Flags::NONE, &append())), [(0, 41, append(), true)]);
     assert_eq!(executed(&rig.ask(1, 8, Flags::NONE, &append())), [(1, 8, append(), false)]);
@@ -362,9 +362,10 @@ fn a_descriptor_is_only_promised_where_it_can_pass() {
     let result = Ok(Answer::Body { status });
     let out =
         rig.step(ServerInput::Answered { origin: origin(0, 1), result, descriptor: true }).unwrap();
-    assert!(
-        matches!(&out[..], [ServerOutput::Send { frame, .. }] if frame.header.flags.has(Flags::DESCRIPTOR))
-    );
+    assert!(matches!(
+        &out[..],
+        [ServerOutput::Send { frame, .. }] if frame.header.flags.has(Flags::DESCRIPTOR)
+    ));
 }
 
 #[test]
@@ -485,7 +486,8 @@ fn m14_unknown_requests_are_refused_in_their_slots() {
         };
         let out = ask(&mut rig, 1);
         assert_eq!((replies(&out), executed(&out)), (vec![refused(1, 0, 1)], vec![]), "{index}");
-        // The same again, here and over the next connection, and then the slot goes on.
+        // The same again, here and over the next connection; then the slot accepts the next
+        // request.
         assert_eq!(replies(&ask(&mut rig, 1)), [refused(1, 0, 1)]);
         rig.attach();
         assert_eq!(replies(&ask(&mut rig, 1)), [refused(2, 0, 1)]);
@@ -511,7 +513,7 @@ fn m14_an_unknown_member_aborts_its_chain() {
     assert_eq!(executed(&out), []);
 }
 
-/// The server was newer when it executed the request, and the record of its reply is there.
+/// The server was newer when it executed the request, and it has the reply's record.
 #[test]
 fn m14_a_recorded_unknown_request_is_not_called_refused() {
     let mut rig = Rig::with(setup(Some(vec![(0, 7)])), Features::CHECKSUMS);
@@ -523,7 +525,7 @@ fn m14_a_recorded_unknown_request_is_not_called_refused() {
         .collect();
     assert_eq!((up, replies(&out)), (vec![(0, 7, true)], vec![]));
     assert_eq!(replies(&rig.answer(0, 7, Ok(Answer::Done))), [(1, 0, 7, Ok(Answer::Done))]);
-    // One without a record was never applied.
+    // A request without a record was never applied.
     let frame = newer(&rig, 1, 9, Flags::NONE).remove(0);
     let out = rig.step(ServerInput::Arrived { channel: rig.channel, frame }).unwrap();
     assert_eq!((replies(&out), executed(&out)), (vec![(1, 1, 9, Err(Fault::Unsupported))], vec![]));
@@ -566,7 +568,7 @@ fn frames_that_only_a_server_sends_end_the_connection() {
 // Chains.
 
 #[test]
-fn members_of_a_chain_wait_for_each_other_and_hand_their_file_on() {
+fn members_of_a_chain_run_in_order_and_pass_their_file_on() {
     let mut rig = Rig::new();
     let made = Fid::new(1, 44, 1);
     assert_eq!(executed(&rig.ask(4, 1, Flags::CHAIN_START, &append())), [(4, 1, append(), false)]);
@@ -575,7 +577,7 @@ fn members_of_a_chain_wait_for_each_other_and_hand_their_file_on() {
     let out = rig.answer(4, 1, Ok(status_of(made)));
     assert_eq!(replies(&out).len(), 1);
     assert_eq!(executed(&out), [(2, 1, commit(made), false)]);
-    // A commit names no file: the one before stays current.
+    // The answer to a commit names no file: the earlier file stays current.
     let out = rig.answer(2, 1, Ok(Answer::Committed { verifier: BootVerifier(1) }));
     assert_eq!(executed(&out), [(9, 1, get(made), false)]);
     assert_eq!(replies(&rig.answer(9, 1, Ok(status_of(made)))), [(1, 9, 1, Ok(status_of(made)))]);
@@ -592,7 +594,7 @@ fn behind_a_failed_member_the_rest_is_aborted_and_stays_so() {
     let out = rig.ask(2, 1, Flags::CHAIN_END, &append());
     assert_eq!(replies(&out), [(1, 2, 1, Err(Fault::ChainAborted))]);
     assert_eq!(executed(&out), []);
-    // The replies were lost; the client asks again and is told the same, even alone.
+    // The replies were lost; the client repeats a member, even alone, and gets the same reply.
     rig.attach();
     assert_eq!(
         replies(&rig.ask(1, 1, Flags::NONE, &append())),
@@ -610,7 +612,7 @@ fn a_member_that_names_a_file_where_there_is_none_is_refused() {
 }
 
 #[test]
-fn requests_inside_a_chain_and_members_outside_one_end_the_connection() {
+fn requests_inside_and_members_outside_a_chain_are_refused() {
     for (first, second) in [
         (Flags::CHAIN_START, Flags::NONE),
         (Flags::CHAIN_START, Flags::CHAIN_START),
@@ -625,7 +627,7 @@ fn requests_inside_a_chain_and_members_outside_one_end_the_connection() {
 }
 
 #[test]
-fn an_endless_chain_ends_the_connection_and_its_slots_are_free_again() {
+fn an_endless_chain_ends_the_connection_and_frees_its_slots() {
     let mut rig = Rig::new();
     rig.ask(0, 1, Flags::CHAIN_START, &append());
     for slot in 1..CHAIN_MAX as u32 {
@@ -648,7 +650,7 @@ fn a_chain_cut_in_the_middle_goes_on_where_it_was() {
     rig.ask(0, 1, Flags::CHAIN_START, &append());
     rig.ask(1, 1, Flags::CHAIN_MIDDLE, &append());
     rig.step(ServerInput::Lost { channel: rig.channel }).unwrap();
-    // The first runs, the second waited and is forgotten, the third never came. All come again.
+    // The first runs, the second waited and was dropped, the third never came. All come again.
     rig.attach();
     assert_eq!(rig.ask(0, 1, Flags::CHAIN_START, &append()), []);
     assert_eq!(rig.ask(1, 1, Flags::CHAIN_MIDDLE, &append()), []);
@@ -660,7 +662,7 @@ fn a_chain_cut_in_the_middle_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_member_that_was_executed_is_repeated_even_if_one_before_it_now_fails() {
+fn an_executed_member_repeats_even_if_an_earlier_one_now_fails() {
     let mut rig = Rig::new();
     rig.ask(0, 1, Flags::CHAIN_START, &get(FID));
     rig.ask(
@@ -672,7 +674,7 @@ fn a_member_that_was_executed_is_repeated_even_if_one_before_it_now_fails() {
     rig.ask(2, 1, Flags::CHAIN_END, &append());
     rig.answer(0, 1, Ok(status_of(FID)));
     rig.answer(1, 1, Ok(status_of(FID)));
-    // All replies are lost, and the third was not answered yet.
+    // All replies are lost, and the third member is not answered yet.
     rig.step(ServerInput::Lost { channel: rig.channel }).unwrap();
     rig.attach();
     let out = rig.ask(0, 1, Flags::CHAIN_START, &get(FID));
@@ -684,7 +686,8 @@ fn a_member_that_was_executed_is_repeated_even_if_one_before_it_now_fails() {
         &Call::SetStatus { fid: Fid::CURRENT, change: Default::default() },
     );
     rig.ask(2, 1, Flags::CHAIN_END, &append());
-    // It is answered before its turn, so it will be repeated; the replies keep the chain's order.
+    // It is answered before its turn, so it will be repeated; the replies stay in the chain's
+    // order.
     assert_eq!(rig.answer(2, 1, Ok(status_of(FID))), []);
     let out = rig.answer(0, 1, Err(Fault::Stale));
     let again = Call::SetStatus { fid: FID, change: Default::default() };
@@ -695,7 +698,7 @@ fn a_member_that_was_executed_is_repeated_even_if_one_before_it_now_fails() {
 }
 
 #[test]
-fn after_a_restart_a_recorded_member_is_repeated_behind_one_that_fails_now() {
+fn a_recorded_member_repeats_after_a_restart_and_a_failure() {
     let mut rig = Rig::with(setup(Some(vec![(1, 6)])), Features::NONE);
     rig.ask(0, 9, Flags::CHAIN_START, &get(FID));
     rig.ask(1, 6, Flags::CHAIN_MIDDLE, &get(Fid::CURRENT));
@@ -717,7 +720,7 @@ fn a_member_flagged_as_aborted_is_not_executed() {
 // Cancel.
 
 #[test]
-fn a_running_request_is_cancelled_above_and_a_waiting_member_here() {
+fn the_service_cancels_a_running_request_the_session_a_waiting() {
     let mut rig = Rig::new();
     rig.ask(0, 1, Flags::CHAIN_START, &append());
     rig.ask(1, 1, Flags::CHAIN_MIDDLE, &append());
@@ -789,7 +792,7 @@ fn renewals_are_confirmed_when_the_lease_has_them() {
 }
 
 #[test]
-fn a_renewal_over_operations_gives_up_the_back_connection_and_its_breaks_come_over_operations() {
+fn a_renewal_over_operations_drops_the_back_connection() {
     let mut rig = Rig::new();
     rig.step(ServerInput::Bind { channel: ChannelId(70), terms: rig.terms, key: KEY }).unwrap();
     let item = BreakItem { fid: FID, reason: BreakReason::Data, name: None };
@@ -802,7 +805,7 @@ fn a_renewal_over_operations_gives_up_the_back_connection_and_its_breaks_come_ov
 }
 
 #[test]
-fn the_end_of_a_session_is_said_on_all_its_connections_and_nothing_follows() {
+fn the_end_of_a_session_is_the_last_frame_of_all_connections() {
     let mut rig = Rig::new();
     rig.step(ServerInput::Bind { channel: ChannelId(70), terms: rig.terms, key: KEY }).unwrap();
     rig.ask(0, 1, Flags::NONE, &append());
@@ -831,7 +834,7 @@ fn a_client_that_leaves_is_let_go() {
 // Breaks.
 
 #[test]
-fn an_unacknowledged_break_comes_again_over_each_new_connection_and_is_acknowledged_once() {
+fn a_break_repeats_over_new_connections_until_acknowledged() {
     let mut rig = Rig::new();
     let item = BreakItem { fid: FID, reason: BreakReason::Removed, name: None };
     let message = Message::Break { id: BreakId(3), items: vec![item.clone()] };
@@ -903,13 +906,13 @@ fn lowered_credits_are_enforced_when_the_client_has_taken_them() {
 }
 
 #[test]
-fn confirming_an_earlier_grant_of_the_same_size_takes_nothing_away() {
+fn confirming_an_earlier_grant_of_equal_size_removes_no_credits() {
     let mut rig = Rig::new();
     for credits in [8, 16, 8] {
         rig.step(ServerInput::Grant(credits)).unwrap();
     }
-    // Said before the client heard of the 16 credits, which it then uses before it hears of the
-    // second 8.
+    // The client confirmed this before it received the 16 credits, which it then uses before it
+    // receives the second 8.
     rig.say(Message::CreditsTaken(1));
     assert_eq!(executed(&rig.ask(15, 1, Flags::NONE, &append())).len(), 1);
     rig.say(Message::CreditsTaken(3));
@@ -930,7 +933,7 @@ fn a_grant_stays_within_the_sessions_bounds() {
     assert_eq!(rig.step(ServerInput::Grant(128)).unwrap(), []);
 }
 
-/// Knows one token, and believes nobody's name.
+/// Knows one token, and accepts no caller by its name.
 #[derive(Debug)]
 struct Strict;
 

@@ -1,4 +1,4 @@
-//! Users and groups.
+//! Random calls and answers about users and groups.
 
 use std::net::IpAddr;
 
@@ -100,7 +100,7 @@ fn new() -> impl Strategy<Value = NewPrincipal> {
     )
 }
 
-/// Calls about principals, whoever asks.
+/// Calls about principals, by any caller.
 pub(super) fn pts_calls() -> impl Strategy<Value = Call> {
     let call = prop_oneof![
         vec(id(), 0..50).prop_map(|ids| PtsCall::Names { ids }),
@@ -128,7 +128,7 @@ pub(super) fn pts_calls() -> impl Strategy<Value = Call> {
         .prop_map(|(on_behalf, call)| Call::Pts { on_behalf, call: Box::new(call) })
 }
 
-/// Calls of who shows who he is.
+/// Calls of authentication.
 pub(super) fn auth_calls() -> impl Strategy<Value = Call> {
     let secret = || vec(any::<u8>(), 0..40).prop_map(Secret::new);
     let call = prop_oneof![
@@ -149,9 +149,9 @@ pub(super) fn auth_calls() -> impl Strategy<Value = Call> {
     (of(behalf), call).prop_map(|(behalf, call)| Call::Auth { behalf, call: Box::new(call) })
 }
 
-/// What servers ask each other about them.
+/// Calls of servers to the cell database about principals.
 pub(super) fn cell_calls() -> impl Strategy<Value = CellCall> {
-    // An address of the one family in clothes of the other has a second form, and none at all is no
+    // An IPv4 address that is mapped to IPv6 has a second form, and the unspecified address is no
     // host.
     let host = any::<IpAddr>()
         .prop_map(|ip| ip.to_canonical())

@@ -219,8 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_changed_gets_through_and_each_changed_byte_of_a_hello_is_noticed_or_means_nothing()
-     {
+    fn each_changed_byte_of_a_tls_hello_is_noticed_or_harmless() {
         BENCH.with_borrow(|bench| {
             assert!(shake(&bench.client, &bench.server, |_| {}).is_ok());
             let mut refused = 0;

@@ -99,7 +99,7 @@ fn what_was_changed_repeated_left_out_or_cut_is_not_opened() {
 }
 
 #[test]
-fn a_server_is_known_by_its_authority_its_fingerprint_or_who_is_asked() {
+fn a_server_is_trusted_by_authority_fingerprint_or_question() {
     let (ours, other) = (Authority::new(), Authority::new());
     let server = ServerTls::new(ours.identity(CELL_SERVER), &[]).unwrap();
     let print = |authority: &Authority| Fingerprint::of(&authority.certificate());
@@ -126,7 +126,7 @@ fn a_server_is_known_by_its_authority_its_fingerprint_or_who_is_asked() {
 }
 
 #[test]
-fn nobody_is_asked_about_an_authority_that_did_not_make_the_certificate() {
+fn no_question_about_an_authority_that_did_not_sign() {
     let (ours, other) = (Authority::new(), Authority::new());
     let mut identity = other.identity(CELL_SERVER);
     identity.chain[1] = ours.certificate();
@@ -152,7 +152,7 @@ fn nobody_is_asked_about_an_authority_that_did_not_make_the_certificate() {
 }
 
 #[test]
-fn servers_know_each_other_and_a_replaced_certificate_is_shown_from_then_on() {
+fn servers_verify_each_other_and_replace_their_certificate() {
     let authority = Authority::new();
     let trust = || Trust::Authorities(vec![authority.certificate()]);
     let server =
