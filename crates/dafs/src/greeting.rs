@@ -127,7 +127,7 @@ impl Greeting {
         *have += arrived.len();
         let text = (*have).min(MAGIC.len());
         if bytes[..text] != MAGIC[..text] {
-            return self.say_no(HelloRefusal::NotOurs, out);
+            return self.send_refusal(HelloRefusal::NotOurs, out);
         }
         if *have < Hello::BYTES {
             return Ok(());
@@ -148,11 +148,11 @@ impl Greeting {
                 out.push(GreetingOutput::Agreed(terms));
                 Ok(())
             }
-            Err(refusal) => self.say_no(refusal, out),
+            Err(refusal) => self.send_refusal(refusal, out),
         }
     }
 
-    fn say_no(
+    fn send_refusal(
         &mut self,
         refusal: HelloRefusal,
         out: &mut Vec<GreetingOutput>,
@@ -188,7 +188,7 @@ impl Greeting {
                 out.push(GreetingOutput::WakeAt(self.until));
                 Ok(())
             }
-            State::Hello { .. } => self.say_no(HelloRefusal::Silent, out),
+            State::Hello { .. } => self.send_refusal(HelloRefusal::Silent, out),
             State::First(_) => {
                 self.state = State::Over;
                 Err(PeerError::Turned(HelloRefusal::Silent))
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn who_means_another_server_is_told_so() {
+    fn a_hello_for_another_server_is_refused() {
         let ask = |server: Option<u128>| {
             let (mut greeting, mut out) = greeting();
             greeting.answers_for(ServerId(7));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn more_bytes_than_a_hello_are_refused_without_being_kept() {
+    fn more_bytes_than_a_hello_are_refused_without_being_stored() {
         let (mut greeting, mut out) = greeting();
         let result = greeting.step(Time::ZERO, GreetingInput::Bytes(&[b'R'; 65]), &mut out);
         assert!(matches!(result, Err(PeerError::NoHello(_))));

@@ -63,8 +63,8 @@ fn unpack_chunk(frame: &[u8], chunk: &mut [u8]) -> Option<()> {
         chunk.fill(0);
         return Some(());
     }
-    DECOMPRESSOR.with_borrow_mut(|kept| {
-        let decompressor = match kept {
+    DECOMPRESSOR.with_borrow_mut(|slot| {
+        let decompressor = match slot {
             Some(decompressor) => decompressor,
             none => none.insert(zstd::bulk::Decompressor::new().ok()?),
         };

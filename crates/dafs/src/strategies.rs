@@ -620,13 +620,15 @@ fn lock_calls() -> impl Strategy<Value = Call> {
 }
 
 fn dir_entry() -> impl Strategy<Value = DirEntry> {
-    let told = (status(), any::<bool>(), of(vec(any::<u8>(), 0..100)));
-    (name(), fid(), kind(), any::<u64>(), of(told)).prop_map(|(name, fid, kind, cookie, told)| {
-        let (status, sole, target) =
-            told.map_or((None, false, None), |(status, sole, target)| (Some(status), sole, target));
-        let target = target.filter(|_| kind == Kind::Symlink).map(Bytes::from);
-        DirEntry { name, fid, kind, cookie, status, sole, target }
-    })
+    let details = (status(), any::<bool>(), of(vec(any::<u8>(), 0..100)));
+    (name(), fid(), kind(), any::<u64>(), of(details)).prop_map(
+        |(name, fid, kind, cookie, details)| {
+            let (status, sole, target) = details
+                .map_or((None, false, None), |(status, sole, target)| (Some(status), sole, target));
+            let target = target.filter(|_| kind == Kind::Symlink).map(Bytes::from);
+            DirEntry { name, fid, kind, cookie, status, sole, target }
+        },
+    )
 }
 
 fn verifier() -> impl Strategy<Value = BootVerifier> {

@@ -83,7 +83,7 @@ impl World {
         world
     }
 
-    fn tell_client(&mut self, input: ClientInput) {
+    fn step_client(&mut self, input: ClientInput) {
         let source = match &input {
             ClientInput::Arrived { channel, .. } => Some(*channel),
             _ => None,
@@ -114,9 +114,11 @@ impl World {
                     assert!(self.done.insert(id.0, result).is_none(), "{id:?} is done twice");
                 }
                 ClientOutput::Break { id, .. } => {
-                    self.tell_client(ClientInput::BreakHandled { id, held: Vec::new() });
+                    self.step_client(ClientInput::BreakHandled { id, held: Vec::new() });
                 }
-                ClientOutput::SessionLost | ClientOutput::Refused(_) => panic!("the session lives"),
+                ClientOutput::SessionLost | ClientOutput::Refused(_) => {
+                    panic!("the session survives every event")
+                }
                 ClientOutput::Renewed { .. }
                 | ClientOutput::Established { .. }
                 | ClientOutput::WakeAt(_) => {}
@@ -125,7 +127,7 @@ impl World {
         }
     }
 
-    fn tell_server(&mut self, input: ServerInput) {
+    fn step_server(&mut self, input: ServerInput) {
         let source = match &input {
             ServerInput::Arrived { channel, .. } | ServerInput::Bind { channel, .. } => {
                 Some(*channel)
@@ -154,7 +156,7 @@ impl World {
             ServerOutput::Cancel(_) | ServerOutput::Detached | ServerOutput::Overrun => {}
             ServerOutput::Acknowledged { id, .. } => self.acknowledged.push(id),
             ServerOutput::Renew { channel, number } => {
-                self.tell_server(ServerInput::Renewed { channel, number, renewed: true });
+                self.step_server(ServerInput::Renewed { channel, number, renewed: true });
             }
         }
     }
@@ -164,9 +166,9 @@ impl World {
         if self.wires.remove(&channel).is_none() {
             return;
         }
-        self.tell_server(ServerInput::Lost { channel });
+        self.step_server(ServerInput::Lost { channel });
         if !client_knows {
-            self.tell_client(ClientInput::Lost { channel });
+            self.step_client(ClientInput::Lost { channel });
         }
     }
 
@@ -174,7 +176,7 @@ impl World {
         self.channels += 1;
         let channel = ChannelId(self.channels);
         self.wires.insert(channel, (role, Wire::default()));
-        self.tell_client(ClientInput::Connected {
+        self.step_client(ClientInput::Connected {
             role,
             channel,
             terms: self.terms,
@@ -185,7 +187,7 @@ impl World {
     fn deliver_to_server(&mut self, channel: ChannelId, frame: Frame) {
         match frame.header.kind {
             FrameKind::Attach => {
-                self.tell_server(ServerInput::Attached {
+                self.step_server(ServerInput::Attached {
                     channel,
                     terms: self.terms,
                     resumed: true,
@@ -198,9 +200,9 @@ impl World {
                 else {
                     panic!()
                 };
-                self.tell_server(ServerInput::Bind { channel, terms: self.terms, key: bind.key });
+                self.step_server(ServerInput::Bind { channel, terms: self.terms, key: bind.key });
             }
-            _ => self.tell_server(ServerInput::Arrived { channel, frame }),
+            _ => self.step_server(ServerInput::Arrived { channel, frame }),
         }
     }
 
@@ -225,7 +227,7 @@ impl World {
             Call::Seek { offset, .. } => Ok(Answer::Offset(offset)),
             _ => panic!("these tests send no other call"),
         };
-        self.tell_server(ServerInput::Answered { origin, result, descriptor: false });
+        self.step_server(ServerInput::Answered { origin, result, descriptor: false });
     }
 
     fn apply(&mut self, origin: ReplyAddress, number: u64) -> Answer {
@@ -273,11 +275,11 @@ impl World {
                     reason: BreakReason::Data,
                     name: None,
                 }];
-                self.tell_server(ServerInput::Break { id, items });
+                self.step_server(ServerInput::Break { id, items });
             }
             6..8 if faults => {
                 let credits = self.random.random_range(4..20);
-                self.tell_server(ServerInput::Grant(credits));
+                self.step_server(ServerInput::Grant(credits));
             }
             8..35 => {
                 let Some(channel) = pick else { return };
@@ -292,7 +294,7 @@ impl World {
                 let (_, wire) =
                     self.wires.get_mut(&channel).expect("the channel was picked from the wires");
                 if let Some(frame) = wire.to_client.pop_front() {
-                    self.tell_client(ClientInput::Arrived { channel, frame });
+                    self.step_client(ClientInput::Arrived { channel, frame });
                 }
             }
             60..80 if !self.working.is_empty() => {
@@ -302,7 +304,7 @@ impl World {
             }
             80..90 => {
                 self.now = self.now + Duration::from_millis(20);
-                self.tell_client(ClientInput::Tick);
+                self.step_client(ClientInput::Tick);
             }
             _ => {
                 let due = self.wanted.iter().position(|(_, at)| *at <= self.now);
@@ -407,7 +409,7 @@ fn each_change_is_applied_exactly_once_whatever_breaks() {
         const CALLS: u64 = 120;
         for number in 0..CALLS {
             let caller = caller(&mut world.random);
-            world.tell_client(ClientInput::Submit {
+            world.step_client(ClientInput::Submit {
                 id: CallId(number),
                 caller,
                 call: write(number),
@@ -442,7 +444,7 @@ fn chains_run_in_order_and_no_applied_change_reports_aborted() {
             let calls = [write(first), ask_before(first + 2), write(first + 2), write(first + 3)];
             let members = (first..).map(CallId).zip(calls).collect();
             let caller = caller(&mut world.random);
-            world.tell_client(ClientInput::SubmitChain { caller, members });
+            world.step_client(ClientInput::SubmitChain { caller, members });
             for _ in 0..60 {
                 world.event(true);
             }
@@ -452,10 +454,10 @@ fn chains_run_in_order_and_no_applied_change_reports_aborted() {
             let made = |number: u64| world.store.applied.get(&number).copied().unwrap_or(0);
             let result = |number: u64| &world.done[&number];
             for number in [chain * 4, chain * 4 + 2, chain * 4 + 3] {
-                let told = u32::from(result(number).is_ok());
+                let reported = u32::from(result(number).is_ok());
                 assert_eq!(
                     made(number),
-                    told,
+                    reported,
                     "seed {seed}: change {number}, {:?}",
                     result(number)
                 );

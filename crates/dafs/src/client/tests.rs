@@ -100,7 +100,7 @@ impl Rig {
         .unwrap()
     }
 
-    fn hear_on(
+    fn receive_on(
         &mut self,
         channel: ChannelId,
         message: &Message,
@@ -109,12 +109,12 @@ impl Rig {
         self.step(ClientInput::Arrived { channel, frame })
     }
 
-    fn hear(&mut self, message: &Message) -> Vec<ClientOutput> {
-        self.hear_on(self.channel, message).unwrap()
+    fn receive(&mut self, message: &Message) -> Vec<ClientOutput> {
+        self.receive_on(self.channel, message).unwrap()
     }
 
     fn attach(&mut self) -> Vec<ClientOutput> {
-        let out = self.hear(&Message::Attached(self.attached));
+        let out = self.receive(&Message::Attached(self.attached));
         self.attached.resumed = true;
         out
     }
@@ -250,7 +250,7 @@ fn asked(out: &[ClientOutput]) -> Vec<(u64, u32, u64, Flags, Call)> {
     out.iter().filter_map(request).collect()
 }
 
-fn said(out: &[ClientOutput]) -> Vec<(u64, Message)> {
+fn messages(out: &[ClientOutput]) -> Vec<(u64, Message)> {
     let message = |output: &ClientOutput| match output {
         ClientOutput::Send { channel, frame } => {
             Message::of_frame(frame).unwrap().map(|message| (channel.0, message))
@@ -288,13 +288,13 @@ fn calls_wait_for_the_attach_and_register_their_credential_once() {
         display: "test".into(),
         pid: 9,
     };
-    assert_eq!(said(&out), [(1, Message::Attach(attach))]);
+    assert_eq!(messages(&out), [(1, Message::Attach(attach))]);
     let out = rig.attach();
     assert!(matches!(
         out[0],
         ClientOutput::Established { session: SESSION, resumed: false, restarted: false, .. }
     ));
-    assert_eq!(said(&out).len(), 1, "one credential");
+    assert_eq!(messages(&out).len(), 1, "one credential");
     let expected = [(1, 0, 1, Flags::NONE, append()), (1, 1, 1, Flags::NONE, get(FID))];
     assert_eq!(asked(&out), expected);
     assert_eq!(
@@ -455,7 +455,7 @@ fn a_reconnect_resends_unanswered_calls_with_their_numbers() {
     rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
     rig.submit(3, get(FID));
     assert!(matches!(
-        &said(&rig.connect())[..],
+        &messages(&rig.connect())[..],
         [(2, Message::Attach(attach))] if attach.resume == Some(SESSION)
     ));
     let out = rig.attach();
@@ -466,8 +466,10 @@ fn a_reconnect_resends_unanswered_calls_with_their_numbers() {
     ];
     assert_eq!(asked(&out), expected);
     let cancel = Message::Cancel { slot: 2, request: 1 };
-    assert!(said(&out).contains(&(2, cancel)), "what was taken back is taken back again");
-    assert!(said(&out).iter().any(|(_, message)| matches!(message, Message::Credential { .. })));
+    assert!(messages(&out).contains(&(2, cancel)), "what was taken back is taken back again");
+    assert!(
+        messages(&out).iter().any(|(_, message)| matches!(message, Message::Credential { .. }))
+    );
 }
 
 #[test]
@@ -558,7 +560,7 @@ fn the_end_of_a_reclaim_is_not_resent_to_a_new_server_instance() {
     rig.submit(1, Call::ReclaimDone);
     rig.submit(2, Call::GetStatus { fid: FID });
     let again = rig.reconnect();
-    assert_eq!(asked(&again).len(), 2, "the same life has perhaps not heard it");
+    assert_eq!(asked(&again).len(), 2, "the same life has perhaps not received it");
     rig.attached.server = 2;
     let out = rig.reconnect();
     assert_eq!(asked(&out).len(), 1, "claims come first");
@@ -632,7 +634,7 @@ fn an_expired_session_is_lost_at_once_and_a_new_one_requested() {
     assert_eq!(out[0], ClientOutput::SessionLost);
     assert_eq!(done(&out), [(1, Err(CallFailure::SessionLost))]);
     assert!(matches!(
-        &said(&rig.connect())[..],
+        &messages(&rig.connect())[..],
         [(2, Message::Attach(attach))] if attach.resume.is_none()
     ));
     rig.attached.resumed = false;
@@ -645,7 +647,7 @@ fn a_client_that_leaves_says_so_and_ends_everything() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
     let out = rig.step(ClientInput::Detach).unwrap();
-    assert_eq!(said(&out), [(1, Message::Detach)]);
+    assert_eq!(messages(&out), [(1, Message::Detach)]);
     assert_eq!(done(&out), [(1, Err(CallFailure::SessionLost))]);
     assert!(out.contains(&ClientOutput::Close { channel: ChannelId(1) }));
     assert_eq!(out.last(), Some(&ClientOutput::Closed));
@@ -661,7 +663,10 @@ fn a_waiting_call_is_cancelled_locally_a_sent_one_at_the_server() {
     }
     let cancel = |id| ClientInput::Cancel(CallId(id));
     assert_eq!(done(&rig.step(cancel(15)).unwrap()), [(15, Err(Fault::Cancelled.into()))]);
-    assert_eq!(said(&rig.step(cancel(4)).unwrap()), [(1, Message::Cancel { slot: 4, request: 1 })]);
+    assert_eq!(
+        messages(&rig.step(cancel(4)).unwrap()),
+        [(1, Message::Cancel { slot: 4, request: 1 })]
+    );
     assert_eq!(done(&rig.reply(4, 1, Err(Fault::Cancelled))), [(4, Err(Fault::Cancelled.into()))]);
     assert_eq!(rig.step(cancel(4)).unwrap(), []);
     rig.submit_chain(20, vec![append(); 8]);
@@ -774,12 +779,15 @@ fn frames_out_of_place_end_the_connection() {
         ),
     ] {
         let mut rig = Rig::attached();
-        assert_eq!(rig.hear_on(rig.channel, &message), Err(error));
+        assert_eq!(rig.receive_on(rig.channel, &message), Err(error));
         assert!(!rig.machine.is_connected());
     }
     let mut rig = Rig::attached();
     let again = Message::Attached(rig.attached);
-    assert_eq!(rig.hear_on(rig.channel, &again), Err(PeerError::Unexpected(FrameKind::Attached)));
+    assert_eq!(
+        rig.receive_on(rig.channel, &again),
+        Err(PeerError::Unexpected(FrameKind::Attached))
+    );
     let mut rig = Rig::attached();
     let frame = Message::Credits { credits: 8, grant: 8 }
         .to_frame(SessionId(8))
@@ -797,18 +805,18 @@ fn lowered_credits_are_confirmed_when_the_slots_above_are_empty() {
     for id in 0..6 {
         rig.submit(id, append());
     }
-    assert_eq!(said(&rig.hear(&Message::Credits { credits: 4, grant: 4 })), []);
+    assert_eq!(messages(&rig.receive(&Message::Credits { credits: 4, grant: 4 })), []);
     rig.attached.credits = 4;
     assert_eq!(asked(&rig.submit(6, append())), []);
     rig.reply(5, 1, Ok(written(4)));
     let out = rig.reply(4, 1, Ok(written(4)));
-    assert_eq!(said(&out), [(1, Message::CreditsTaken(4))]);
+    assert_eq!(messages(&out), [(1, Message::CreditsTaken(4))]);
     assert_eq!(asked(&out), [], "slots 0 to 3 are all in use");
     rig.reply(0, 1, Ok(written(4)));
     let out = rig.reply(1, 1, Ok(written(4)));
     assert_eq!(asked(&out).len(), 1, "one of two free slots is for calls that end waiting");
-    let out = rig.hear(&Message::Credits { credits: 8, grant: 8 });
-    assert_eq!(said(&out), [], "more credits need no confirmation");
+    let out = rig.receive(&Message::Credits { credits: 8, grant: 8 });
+    assert_eq!(messages(&out), [], "more credits need no confirmation");
 }
 
 // Breaks.
@@ -818,17 +826,17 @@ fn a_break_is_passed_on_once_and_acknowledged_when_handled() {
     let mut rig = Rig::attached();
     let item = BreakItem { fid: FID, reason: BreakReason::Removed, name: None };
     let message = Message::Break { id: BreakId(3), items: vec![item.clone()] };
-    assert_eq!(rig.hear(&message), [ClientOutput::Break { id: BreakId(3), items: vec![item] }]);
-    assert_eq!(rig.hear(&message), [], "being handled");
+    assert_eq!(rig.receive(&message), [ClientOutput::Break { id: BreakId(3), items: vec![item] }]);
+    assert_eq!(rig.receive(&message), [], "being handled");
     let handled = || ClientInput::BreakHandled { id: BreakId(3), held: vec![FID] };
     let ack = Message::BreakAck { id: BreakId(3), held: vec![FID] };
-    assert_eq!(said(&rig.step(handled()).unwrap()), [(1, ack)]);
+    assert_eq!(messages(&rig.step(handled()).unwrap()), [(1, ack)]);
     assert_eq!(rig.step(handled()).unwrap(), []);
-    assert_eq!(rig.hear(&message).len(), 1, "the acknowledgement may have been lost");
+    assert_eq!(rig.receive(&message).len(), 1, "the acknowledgement may have been lost");
     // The server restarts: its earlier break is void.
     rig.attached.server = 2;
     rig.reconnect();
-    assert_eq!(said(&rig.step(handled()).unwrap()), []);
+    assert_eq!(messages(&rig.step(handled()).unwrap()), []);
 }
 
 // Keep-alive.
@@ -847,8 +855,8 @@ fn with_back() -> (Rig, ChannelId) {
             certificate: None,
         })
         .unwrap();
-    assert_eq!(said(&out), [(1000, Message::Bind(Bind { session: SESSION, key: 99 }))]);
-    rig.hear_on(back, &Message::Bound).unwrap();
+    assert_eq!(messages(&out), [(1000, Message::Bind(Bind { session: SESSION, key: 99 }))]);
+    rig.receive_on(back, &Message::Bound).unwrap();
     (rig, back)
 }
 
@@ -858,22 +866,26 @@ fn a_break_is_acknowledged_over_the_connection_that_said_it() {
     let break_of = |id| Message::Break { id: BreakId(id), items: Vec::new() };
     let ack_of = |id| Message::BreakAck { id: BreakId(id), held: Vec::new() };
     let handled = |id| ClientInput::BreakHandled { id: BreakId(id), held: Vec::new() };
-    rig.hear(&break_of(1));
+    rig.receive(&break_of(1));
     let out = rig.step(handled(1)).unwrap();
-    assert_eq!(said(&out), [(1, ack_of(1))], "the server may have given the back connection up");
-    rig.hear_on(back, &break_of(2)).unwrap();
+    assert_eq!(
+        messages(&out),
+        [(1, ack_of(1))],
+        "the server may have given the back connection up"
+    );
+    rig.receive_on(back, &break_of(2)).unwrap();
     rig.step(ClientInput::Lost { channel: back }).unwrap();
     assert_eq!(
-        said(&rig.step(handled(2)).unwrap()),
+        messages(&rig.step(handled(2)).unwrap()),
         [],
         "the server says it again over operations"
     );
-    rig.hear(&break_of(2));
-    assert_eq!(said(&rig.step(handled(2)).unwrap()), [(1, ack_of(2))]);
+    rig.receive(&break_of(2));
+    assert_eq!(messages(&rig.step(handled(2)).unwrap()), [(1, ack_of(2))]);
 }
 
 #[test]
-fn of_a_session_that_is_over_nothing_more_is_heard() {
+fn a_session_that_is_over_accepts_no_message() {
     let (mut rig, back) = with_back();
     let goodbye = Message::Goodbye { fault: Some(Fault::Expired), reason: "lease over".into() };
     let frame = goodbye.to_frame(SESSION).unwrap().sealed(rig.terms.features);
@@ -908,10 +920,10 @@ fn the_lease_runs_from_when_an_attach_or_a_renewal_was_sent() {
     assert!(out.contains(&ClientOutput::Renewed { sent_at, lease: LEASE }));
     assert_eq!(rig.wake_at, sent_at + KEEP_ALIVE);
     rig.now = sent_at + KEEP_ALIVE;
-    assert_eq!(said(&rig.step(ClientInput::Tick).unwrap()), [(1, Message::Renew(1))]);
+    assert_eq!(messages(&rig.step(ClientInput::Tick).unwrap()), [(1, Message::Renew(1))]);
     let asked_at = rig.now;
     rig.now = rig.now + ms(300);
-    let out = rig.hear(&Message::Renewed { number: 1, renewed: true });
+    let out = rig.receive(&Message::Renewed { number: 1, renewed: true });
     assert!(out.contains(&ClientOutput::Renewed { sent_at: asked_at, lease: LEASE }));
     assert_eq!(rig.wake_at, asked_at + KEEP_ALIVE);
 }
@@ -924,8 +936,8 @@ fn a_withheld_renewal_extends_nothing_and_is_soon_repeated() {
     assert!(!out.iter().any(|output| matches!(output, ClientOutput::Renewed { .. })));
     rig.now = rig.wake_at;
     assert!(rig.now < Time::ZERO + ms(1000));
-    assert_eq!(said(&rig.step(ClientInput::Tick).unwrap()), [(2, Message::Renew(1))]);
-    let out = rig.hear(&Message::Renewed { number: 1, renewed: false });
+    assert_eq!(messages(&rig.step(ClientInput::Tick).unwrap()), [(2, Message::Renew(1))]);
+    let out = rig.receive(&Message::Renewed { number: 1, renewed: false });
     assert!(!out.iter().any(|output| matches!(output, ClientOutput::Renewed { .. })));
     assert!(rig.wake_at <= rig.now + ms(1000));
 }
@@ -935,9 +947,10 @@ fn renewals_use_the_back_connection_and_operations_are_probed() {
     let (mut rig, _) = with_back();
     rig.now = Time::ZERO + KEEP_ALIVE;
     let out = rig.step(ClientInput::Tick).unwrap();
-    assert_eq!(said(&out), [(1000, Message::Renew(1)), (1, Message::Probe(1))]);
-    rig.hear(&Message::Probed(1));
-    let out = rig.hear_on(ChannelId(1000), &Message::Renewed { number: 1, renewed: true }).unwrap();
+    assert_eq!(messages(&out), [(1000, Message::Renew(1)), (1, Message::Probe(1))]);
+    rig.receive(&Message::Probed(1));
+    let out =
+        rig.receive_on(ChannelId(1000), &Message::Renewed { number: 1, renewed: true }).unwrap();
     assert!(matches!(out[0], ClientOutput::Renewed { .. }));
     assert_eq!(rig.wake_at, rig.now + KEEP_ALIVE);
 }
@@ -947,7 +960,7 @@ fn a_silent_back_connection_is_closed_and_operations_renew() {
     let (mut rig, back) = with_back();
     rig.now = Time::ZERO + KEEP_ALIVE;
     rig.step(ClientInput::Tick).unwrap();
-    rig.hear(&Message::Probed(1));
+    rig.receive(&Message::Probed(1));
     rig.now = rig.now + RENEWAL_TIME;
     let out = rig.step(ClientInput::Tick).unwrap();
     assert_eq!(out[0], ClientOutput::Close { channel: back });
@@ -957,7 +970,7 @@ fn a_silent_back_connection_is_closed_and_operations_renew() {
             ClientOutput::Connect { role: ConnectionRole::Back, .. }
         ))
     );
-    assert_eq!(said(&out), [(1, Message::Renew(2))], "at once, since the lease runs");
+    assert_eq!(messages(&out), [(1, Message::Renew(2))], "at once, since the lease runs");
     assert!(rig.now.since_start() < LEASE);
 }
 
@@ -967,12 +980,12 @@ fn a_silent_operations_connection_is_replaced_and_calls_go_on() {
     rig.submit(1, append());
     rig.now = Time::ZERO + KEEP_ALIVE;
     rig.step(ClientInput::Tick).unwrap();
-    rig.hear_on(ChannelId(1000), &Message::Renewed { number: 1, renewed: true }).unwrap();
+    rig.receive_on(ChannelId(1000), &Message::Renewed { number: 1, renewed: true }).unwrap();
     rig.now = rig.now + RENEWAL_TIME;
     let out = rig.step(ClientInput::Tick).unwrap();
     assert!(out.contains(&ClientOutput::Close { channel: ChannelId(1) }));
     assert_eq!(
-        said(&out),
+        messages(&out),
         [(1000, Message::Renew(2))],
         "the back connection keeps the lease meanwhile"
     );
@@ -1056,7 +1069,7 @@ fn a_token_is_shown_for_each_connection_and_when_it_changes() {
     rig.machine = ClientSession::new(Time::ZERO, config, &mut Vec::new());
     rig.connect();
     rig.attach();
-    let told = |out: &[ClientOutput]| -> Vec<Message> {
+    let sent = |out: &[ClientOutput]| -> Vec<Message> {
         let frames = out.iter().filter_map(|output| match output {
             ClientOutput::Send { frame, .. } => Message::of_frame(frame).unwrap(),
             _ => None,
@@ -1066,16 +1079,16 @@ fn a_token_is_shown_for_each_connection_and_when_it_changes() {
             .collect()
     };
     let get = || Call::GetStatus { fid: Fid::new(1, 2, 3) };
-    let named = told(&rig.submit(1, get()));
+    let named = sent(&rig.submit(1, get()));
     assert!(matches!(&named[..], [Message::Credential { handle: 1, .. }]), "{named:?}");
-    assert_eq!(told(&rig.submit(2, get())), []);
+    assert_eq!(sent(&rig.submit(2, get())), []);
     purse.changes.store(1, std::sync::atomic::Ordering::Relaxed);
-    let shown = told(&rig.submit(3, get()));
+    let shown = sent(&rig.submit(3, get()));
     let [Message::Token { handle: 1, shown: one }] = &shown[..] else { panic!("{shown:?}") };
     assert_eq!((&one.token[..], &one.proof[..32]), (&b"5 1"[..], &[3; 32][..]));
-    assert_eq!(told(&rig.submit(4, get())), []);
+    assert_eq!(sent(&rig.submit(4, get())), []);
     rig.attached.challenge = [4; 32];
-    let again = told(&rig.reconnect());
+    let again = sent(&rig.reconnect());
     let [Message::Token { handle: 1, shown: other }] = &again[..] else { panic!("{again:?}") };
     assert_eq!(&other.proof[..32], &[4; 32]);
 }

@@ -59,7 +59,7 @@ impl Rig {
             renewed: true,
             door: std::sync::Arc::new(crate::credentials::Trusting),
         });
-        self.say(Message::Credential { handle: 1, caller: Caller::ROOT });
+        self.send(Message::Credential { handle: 1, caller: Caller::ROOT });
         out.unwrap()
     }
 
@@ -68,14 +68,14 @@ impl Rig {
         self.machine.step(Time::ZERO, input, &mut out).map(|()| out)
     }
 
-    fn try_say(&mut self, message: &Message) -> Result<Vec<ServerOutput>, PeerError> {
+    fn try_send(&mut self, message: &Message) -> Result<Vec<ServerOutput>, PeerError> {
         let frame = message.to_frame(SESSION).unwrap().sealed(self.terms.features);
         self.step(ServerInput::Arrived { channel: self.channel, frame })
     }
 
     #[allow(clippy::needless_pass_by_value)] // shorter at its many callers
-    fn say(&mut self, message: Message) -> Vec<ServerOutput> {
-        self.try_say(&message).unwrap()
+    fn send(&mut self, message: Message) -> Vec<ServerOutput> {
+        self.try_send(&message).unwrap()
     }
 
     fn frame(&self, slot: u32, request: u64, flags: Flags, call: &Call) -> Frame {
@@ -192,7 +192,7 @@ fn replies(out: &[ServerOutput]) -> Vec<(u64, u32, u64, Result<Answer, Fault>)> 
 }
 
 /// The session messages that were sent, and their connections.
-fn said(out: &[ServerOutput]) -> Vec<(u64, Message)> {
+fn messages(out: &[ServerOutput]) -> Vec<(u64, Message)> {
     let message = |output: &ServerOutput| match output {
         ServerOutput::Send { channel, frame } => {
             Message::of_frame(frame).unwrap().map(|message| (channel.0, message))
@@ -209,7 +209,7 @@ fn a_request_goes_up_with_its_caller_and_its_reply_comes_back() {
     let mut rig = Rig::new();
     let caller =
         Caller { uid: 5, gid: 6, groups: Some(vec![7].into()), who: types::RequestIdentity::NAMED };
-    rig.say(Message::Credential { handle: 1, caller: caller.clone() });
+    rig.send(Message::Credential { handle: 1, caller: caller.clone() });
     let out = rig.ask(3, 1, Flags::NONE, &get(FID));
     let (repeated, chained) = (false, false);
     let execute =
@@ -346,7 +346,7 @@ fn a_request_without_a_known_credential_is_refused_every_time() {
     }
     for handle in [0, CREDENTIALS_MAX as u32 + 1] {
         let mut rig = Rig::new();
-        let wrong = rig.try_say(&Message::Credential { handle, caller: Caller::ROOT });
+        let wrong = rig.try_send(&Message::Credential { handle, caller: Caller::ROOT });
         assert_eq!(wrong, Err(PeerError::TooManyCredentials));
     }
 }
@@ -726,15 +726,15 @@ fn the_service_cancels_a_running_request_the_session_a_waiting() {
     rig.ask(1, 1, Flags::CHAIN_MIDDLE, &append());
     rig.ask(2, 1, Flags::CHAIN_END, &append());
     let cancel = |slot, request| Message::Cancel { slot, request };
-    assert_eq!(rig.say(cancel(0, 1)), [ServerOutput::Cancel(origin(0, 1))]);
-    assert_eq!(rig.say(cancel(1, 1)), []);
+    assert_eq!(rig.send(cancel(0, 1)), [ServerOutput::Cancel(origin(0, 1))]);
+    assert_eq!(rig.send(cancel(1, 1)), []);
     let out = rig.answer(0, 1, Ok(status_of(FID)));
     let expected = [Ok(status_of(FID)), Err(Fault::Cancelled), Err(Fault::ChainAborted)];
     assert_eq!(replies(&out).into_iter().map(|reply| reply.3).collect::<Vec<_>>(), expected);
-    assert_eq!(rig.say(cancel(0, 1)), [], "too late");
-    assert!(matches!(rig.try_say(&cancel(0, 2)), Err(PeerError::WrongNumber { .. })));
+    assert_eq!(rig.send(cancel(0, 1)), [], "too late");
+    assert!(matches!(rig.try_send(&cancel(0, 2)), Err(PeerError::WrongNumber { .. })));
     rig.attach();
-    assert!(matches!(rig.try_say(&cancel(128, 1)), Err(PeerError::NoCredit { .. })));
+    assert!(matches!(rig.try_send(&cancel(128, 1)), Err(PeerError::NoCredit { .. })));
 }
 
 // Connections.
@@ -744,12 +744,12 @@ fn a_newer_connection_replaces_the_older_one_which_is_told() {
     let mut rig = Rig::new();
     let out = rig.attach();
     assert!(matches!(
-        &said(&out)[..],
+        &messages(&out)[..],
         [(1, Message::Goodbye { fault: None, .. }), (2, Message::Attached(_))]
     ));
     assert!(out.contains(&ServerOutput::Close { channel: ChannelId(1) }));
     rig.channel = ChannelId(1);
-    assert_eq!(rig.try_say(&Message::Renew(1)), Err(PeerError::UnknownChannel));
+    assert_eq!(rig.try_send(&Message::Renew(1)), Err(PeerError::UnknownChannel));
 }
 
 #[test]
@@ -762,7 +762,7 @@ fn a_back_connection_needs_the_key_and_carries_no_requests() {
     };
     assert_eq!(rig.step(bind(70, KEY + 1)), Err(PeerError::WrongKey));
     let out = rig.step(bind(71, KEY)).unwrap();
-    assert_eq!(said(&out), [(71, Message::Bound)]);
+    assert_eq!(messages(&out), [(71, Message::Bound)]);
     let operations = std::mem::replace(&mut rig.channel, ChannelId(71));
     assert_eq!(
         rig.try_ask(0, 1, Flags::NONE, &append()),
@@ -779,16 +779,16 @@ fn a_back_connection_needs_the_key_and_carries_no_requests() {
 #[test]
 fn renewals_are_confirmed_when_the_lease_has_them() {
     let mut rig = Rig::new();
-    let out = rig.say(Message::Renew(5));
+    let out = rig.send(Message::Renew(5));
     assert_eq!(out, [ServerOutput::Renew { channel: rig.channel, number: 5 }]);
     for renewed in [true, false] {
         let out =
             rig.step(ServerInput::Renewed { channel: rig.channel, number: 5, renewed }).unwrap();
-        assert_eq!(said(&out), [(1, Message::Renewed { number: 5, renewed })]);
+        assert_eq!(messages(&out), [(1, Message::Renewed { number: 5, renewed })]);
     }
     let gone = ServerInput::Renewed { channel: ChannelId(4), number: 5, renewed: true };
     assert_eq!(rig.step(gone).unwrap(), []);
-    assert_eq!(said(&rig.say(Message::Probe(8))), [(1, Message::Probed(8))]);
+    assert_eq!(messages(&rig.send(Message::Probe(8))), [(1, Message::Probed(8))]);
 }
 
 #[test]
@@ -798,9 +798,9 @@ fn a_renewal_over_operations_drops_the_back_connection() {
     let item = BreakItem { fid: FID, reason: BreakReason::Data, name: None };
     let out = rig.step(ServerInput::Break { id: BreakId(3), items: vec![item.clone()] }).unwrap();
     let message = Message::Break { id: BreakId(3), items: vec![item] };
-    assert_eq!(said(&out), [(70, message.clone())]);
-    let out = rig.say(Message::Renew(1));
-    assert!(said(&out).contains(&(1, message)));
+    assert_eq!(messages(&out), [(70, message.clone())]);
+    let out = rig.send(Message::Renew(1));
+    assert!(messages(&out).contains(&(1, message)));
     assert!(out.contains(&ServerOutput::Close { channel: ChannelId(70) }));
 }
 
@@ -812,21 +812,21 @@ fn the_end_of_a_session_is_the_last_frame_of_all_connections() {
     let out = rig.step(ServerInput::End(Fault::Expired)).unwrap();
     let expired =
         |message: &Message| matches!(message, Message::Goodbye { fault: Some(Fault::Expired), .. });
-    let told: Vec<u64> = said(&out)
+    let sent: Vec<u64> = messages(&out)
         .iter()
         .filter(|(_, message)| expired(message))
         .map(|(channel, _)| *channel)
         .collect();
-    assert_eq!(told, [70, 1]);
+    assert_eq!(sent, [70, 1]);
     assert!(rig.machine.is_over());
     assert_eq!(rig.answer(0, 1, Ok(status_of(FID))), []);
-    assert_eq!(rig.try_say(&Message::Renew(1)), Err(PeerError::UnknownChannel));
+    assert_eq!(rig.try_send(&Message::Renew(1)), Err(PeerError::UnknownChannel));
 }
 
 #[test]
 fn a_client_that_leaves_is_let_go() {
     let mut rig = Rig::new();
-    let out = rig.say(Message::Detach);
+    let out = rig.send(Message::Detach);
     assert_eq!(out.last(), Some(&ServerOutput::Detached));
     assert!(rig.machine.is_over());
 }
@@ -839,23 +839,23 @@ fn a_break_repeats_over_new_connections_until_acknowledged() {
     let item = BreakItem { fid: FID, reason: BreakReason::Removed, name: None };
     let message = Message::Break { id: BreakId(3), items: vec![item.clone()] };
     let broken = || ServerInput::Break { id: BreakId(3), items: vec![item.clone()] };
-    assert_eq!(said(&rig.step(broken()).unwrap()), [(1, message.clone())]);
+    assert_eq!(messages(&rig.step(broken()).unwrap()), [(1, message.clone())]);
     assert_eq!(
         rig.step(broken()).unwrap(),
         [],
-        "the lease may say it again when the client resumes"
+        "the service may repeat it when the client resumes"
     );
-    assert!(said(&rig.attach()).contains(&(2, message)));
+    assert!(messages(&rig.attach()).contains(&(2, message)));
     let ack = || Message::BreakAck { id: BreakId(3), held: vec![FID] };
-    assert_eq!(rig.say(ack()), [ServerOutput::Acknowledged { id: BreakId(3), held: vec![FID] }]);
-    assert_eq!(rig.say(ack()), [], "sent twice, so perhaps acknowledged twice");
+    assert_eq!(rig.send(ack()), [ServerOutput::Acknowledged { id: BreakId(3), held: vec![FID] }]);
+    assert_eq!(rig.send(ack()), [], "sent twice, so perhaps acknowledged twice");
     assert_eq!(
-        said(&rig.attach()).len(),
+        messages(&rig.attach()).len(),
         2,
         "goodbye to the old one, attached to the new one, no break"
     );
     assert_eq!(
-        rig.try_say(&Message::BreakAck { id: BreakId(4), held: Vec::new() }),
+        rig.try_send(&Message::BreakAck { id: BreakId(4), held: Vec::new() }),
         Err(PeerError::Unasked)
     );
 }
@@ -882,14 +882,14 @@ fn breaks_that_nobody_acknowledges_are_not_kept_without_bound() {
 fn lowered_credits_are_enforced_when_the_client_has_taken_them() {
     let mut rig = Rig::new();
     let out = rig.step(ServerInput::Grant(8)).unwrap();
-    assert_eq!(said(&out), [(1, Message::Credits { credits: 8, grant: 1 })]);
+    assert_eq!(messages(&out), [(1, Message::Credits { credits: 8, grant: 1 })]);
     assert_eq!(
         executed(&rig.ask(100, 1, Flags::NONE, &append())).len(),
         1,
         "on its way when the grant came"
     );
     rig.answer(100, 1, Ok(status_of(FID)));
-    rig.say(Message::CreditsTaken(1));
+    rig.send(Message::CreditsTaken(1));
     assert!(matches!(
         rig.try_ask(8, 1, Flags::NONE, &append()),
         Err(PeerError::NoCredit { slot: 8, credits: 8 })
@@ -902,7 +902,7 @@ fn lowered_credits_are_enforced_when_the_client_has_taken_them() {
         "more credits are good at once"
     );
     rig.attach();
-    assert_eq!(rig.try_say(&Message::CreditsTaken(3)), Err(PeerError::Unasked));
+    assert_eq!(rig.try_send(&Message::CreditsTaken(3)), Err(PeerError::Unasked));
 }
 
 #[test]
@@ -913,9 +913,9 @@ fn confirming_an_earlier_grant_of_equal_size_removes_no_credits() {
     }
     // The client confirmed this before it received the 16 credits, which it then uses before it
     // receives the second 8.
-    rig.say(Message::CreditsTaken(1));
+    rig.send(Message::CreditsTaken(1));
     assert_eq!(executed(&rig.ask(15, 1, Flags::NONE, &append())).len(), 1);
-    rig.say(Message::CreditsTaken(3));
+    rig.send(Message::CreditsTaken(3));
     assert!(matches!(rig.try_ask(14, 1, Flags::NONE, &append()), Err(PeerError::NoCredit { .. })));
 }
 
@@ -923,11 +923,11 @@ fn confirming_an_earlier_grant_of_equal_size_removes_no_credits() {
 fn a_grant_stays_within_the_sessions_bounds() {
     let mut rig = Rig::new();
     assert_eq!(
-        said(&rig.step(ServerInput::Grant(0)).unwrap()),
+        messages(&rig.step(ServerInput::Grant(0)).unwrap()),
         [(1, Message::Credits { credits: 4, grant: 1 })]
     );
     assert_eq!(
-        said(&rig.step(ServerInput::Grant(u32::MAX)).unwrap()),
+        messages(&rig.step(ServerInput::Grant(u32::MAX)).unwrap()),
         [(1, Message::Credits { credits: 128, grant: 2 })]
     );
     assert_eq!(rig.step(ServerInput::Grant(128)).unwrap(), []);
@@ -980,17 +980,17 @@ fn who_asks_is_whom_the_door_says() {
         other => panic!("{other:?}"),
     };
     assert_eq!(asks(&mut rig, 1), Err(Fault::NoCredential));
-    rig.say(Message::Credential { handle: 1, caller: Caller::ROOT });
+    rig.send(Message::Credential { handle: 1, caller: Caller::ROOT });
     assert_eq!(asks(&mut rig, 2), Ok((0, types::AuthLevel::Nobody)));
     let shown = |token: &'static [u8]| crate::credentials::TokenProof {
         token: Bytes::from_static(token),
         proof: [0; 64],
     };
-    rig.say(Message::Token { handle: 1, shown: shown(b"good") });
+    rig.send(Message::Token { handle: 1, shown: shown(b"good") });
     assert_eq!(asks(&mut rig, 3), Ok((42, types::AuthLevel::Named)));
-    rig.say(Message::Token { handle: 1, shown: shown(b"old") });
+    rig.send(Message::Token { handle: 1, shown: shown(b"old") });
     assert_eq!(asks(&mut rig, 4), Err(Fault::TokenExpired));
     let refused =
-        rig.try_say(&Message::Token { handle: CREDENTIALS_MAX as u32 + 1, shown: shown(b"good") });
+        rig.try_send(&Message::Token { handle: CREDENTIALS_MAX as u32 + 1, shown: shown(b"good") });
     assert_eq!(refused.unwrap_err(), PeerError::TooManyCredentials);
 }

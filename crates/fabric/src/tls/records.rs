@@ -1,11 +1,11 @@
-//! Records: what is sealed before it leaves, and opened when it has come.
+//! Records: sealed before they are sent, and opened when they are received.
 //!
 //! ```text
-//! record = type u8 (23) | 03 03 | length u16, big-endian | sealed: content, its type u8, padding, tag
+//! record = type u8 (23) | 03 03 | length u16, big-endian | sealed: content, type u8, padding, tag
 //! ```
-//! Keys are renewed by a message within their own direction (`KeyUpdate`): the sender seals it with
-//! the old key and goes on with the new one, the receiver does the same when it has opened it.
-//! Either may ask the other to do so too; we never ask, but do it when asked.
+//! A message within a direction renews its key (`KeyUpdate`): the sender seals it with the old key
+//! and continues with the new one, and the receiver does the same after opening it. Either side may
+//! ask the other to do so too; this one never asks, but does it when asked.
 //!
 //! Source: RFC 8446, 4.6.3 and 5.
 
@@ -25,20 +25,20 @@ use rustls::{
 
 use super::TlsError;
 
-/// Bytes before what is sealed.
+/// Bytes before the sealed part.
 pub(crate) const HEAD_BYTES: usize = 5;
-/// Content of one record at most.
+/// Most content bytes of one record.
 pub(crate) const CONTENT_BYTES_MAX: usize = 16 << 10;
-/// A whole record at most.
+/// Most bytes of a whole record.
 pub(crate) const RECORD_BYTES_MAX: usize = HEAD_BYTES + CONTENT_BYTES_MAX + 256;
-/// Records under one key: half of what is safe for AES-GCM (2^24), some 128 GiB.
+/// Records under one key: half of the safe number for AES-GCM (2^24), some 128 GiB.
 const KEY_RECORDS_MAX: u64 = 1 << 23;
-/// `KeyUpdate`, three bytes of length, and whether the other side is to do the same.
+/// `KeyUpdate`, three bytes of length, and a byte that asks the peer to do the same.
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
-/// An alert that says that nothing follows.
+/// The alert that ends the stream.
 const CLOSE_NOTIFY: u8 = 0;
 
-/// What makes the next keys, of both directions.
+/// Derives the next keys, of both directions.
 pub(super) enum Kernel {
     Client(KernelConnection<ClientConnectionData>),
     Server(KernelConnection<ServerConnectionData>),
@@ -47,7 +47,7 @@ pub(super) enum Kernel {
 pub(super) struct TrafficKeys {
     kernel: Mutex<Kernel>,
     suite: &'static Tls13CipherSuite,
-    /// The other side asked for a new key of ours.
+    /// The peer asked this side to renew its sending key.
     owed: AtomicBool,
 }
 
@@ -97,8 +97,8 @@ impl Sealer {
         })
     }
 
-    /// Seals up to [`CONTENT_BYTES_MAX`] bytes, which lie in parts, as one record. A change of keys
-    /// comes out before it, as a record of its own.
+    /// Seals up to [`CONTENT_BYTES_MAX`] bytes, given in parts, as one record. A change of keys
+    /// precedes it, as a record of its own.
     pub(crate) fn seal(
         &mut self,
         parts: &[&[u8]],
@@ -134,14 +134,14 @@ impl Sealer {
     }
 }
 
-/// What a record held.
+/// The content of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TlsRecord<'a> {
     /// Bytes of the stream.
     Content(&'a [u8]),
-    /// Something of the protocol, which is done.
+    /// A message of TLS, which is handled.
     Nothing,
-    /// Nothing follows.
+    /// The stream ends.
     End,
 }
 
@@ -158,7 +158,7 @@ impl Opener {
         Ok(Opener { cipher: keys.suite.aead_alg.decrypter(key, iv), next: secret.0, keys })
     }
 
-    /// Opens a whole record where it lies.
+    /// Opens a whole record in place.
     pub(crate) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<TlsRecord<'a>, TlsError> {
         let (head, body) = record.split_at_mut(HEAD_BYTES);
         if head[0] != u8::from(ContentType::ApplicationData) {
@@ -189,7 +189,7 @@ impl Opener {
     }
 }
 
-/// Length of the record at the start of `bytes`, when its head is there.
+/// Length of the record at the start of `bytes`, once its head has arrived.
 pub(crate) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, TlsError> {
     let Some([_, major, _, high, low]) = bytes.first_chunk() else { return Ok(None) };
     let whole = HEAD_BYTES + usize::from(u16::from_be_bytes([*high, *low]));
@@ -210,7 +210,7 @@ fn key_of(
     }
 }
 
-// Keys are shown to nobody.
+// Never shows the keys.
 impl fmt::Debug for Sealer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sealer").field("next", &self.next).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! Two sides in memory.
+//! Tests with both sides in memory.
 
 use std::sync::{Arc, Mutex};
 
@@ -65,13 +65,13 @@ fn keys_are_renewed_on_the_way_and_the_old_ones_open_nothing() {
         );
     }
     assert!(renewed >= 5, "{renewed}");
-    // A change that is lost leaves the rest unreadable.
+    // If a change of keys is lost, the rest is unreadable.
     client.sealer.renew_after(0);
     let mut records = sealed(&mut client.sealer, b"x");
     assert!(server.opener.open(&mut records[1]).is_err());
 }
 
-/// Changes a record on its way.
+/// Changes a record in transit.
 type Spoil<'a> = &'a dyn Fn(&mut Vec<u8>);
 
 #[test]
@@ -131,13 +131,12 @@ fn no_question_about_an_authority_that_did_not_sign() {
     let mut identity = other.identity(CELL_SERVER);
     identity.chain[1] = ours.certificate();
     let server = ServerTls::new(identity, &[]).unwrap();
-    let asked = Trust::Asked(Arc::new(|_| {
-        panic!("asked about an authority that has nothing to do with it")
-    }));
+    let asked =
+        Trust::Asked(Arc::new(|_| panic!("judged an authority that did not sign the certificate")));
     for trust in [asked, Trust::Pinned(Fingerprint::of(&ours.certificate()))] {
         assert!(shake(&ClientTls::new(trust, None).unwrap(), &server).is_err());
     }
-    // Beside the one that did.
+    // Shown together with the authority that did.
     let mut identity = other.identity(CELL_SERVER);
     identity.chain.push(ours.certificate());
     let server = ServerTls::new(identity, &[]).unwrap();
@@ -196,12 +195,13 @@ fn a_foreign_authority_makes_hosts_and_never_a_server() {
         assert_eq!(shown(Some(identity)), Ok(kind(key)));
     };
     check(cell.identity(CELL_SERVER), ClientCertificate::CellServer);
-    // The name is nothing without the cell's authority, and the authority makes hosts too.
+    // The name is worthless without the cell's authority, and that authority signs host
+    // certificates too.
     check(foreign.identity(CELL_SERVER), ClientCertificate::Host);
     check(foreign.identity("laptop.example.org"), ClientCertificate::Host);
     check(cell.identity("host.example.org"), ClientCertificate::Host);
     check(Authority::new().identity(CELL_SERVER), ClientCertificate::Unknown);
-    // Behind the leaf anything may stand.
+    // Any certificates may follow the leaf.
     let mut disguised = foreign.identity(CELL_SERVER);
     disguised.chain[1] = cell.certificate();
     check(disguised, ClientCertificate::Host);
@@ -226,7 +226,7 @@ fn m1_a_key_is_known_whoever_certified_it_while_that_is_valid() {
         shown(foreign.identity_of(&key, CELL_SERVER, |_| {})),
         ClientCertificate::Unknown(print)
     );
-    // Without the usage of clients it enters nothing, and it is the same key.
+    // Without the usage of clients the certificate gives no access, and it has the same key.
     let server_only = |params: &mut CertificateParams| {
         params.extended_key_usages.retain(|usage| *usage == ExtendedKeyUsagePurpose::ServerAuth);
     };
@@ -245,7 +245,7 @@ fn m1_a_certificate_without_its_key_is_refused() {
     let cell = Authority::new();
     let server = ServerTls::new(cell.identity(CELL_SERVER), &[cell.certificate()]).unwrap();
     let trust = Trust::Authorities(vec![cell.certificate()]);
-    // A certificate is public. With another key there is no handshake, by whatever authority.
+    // A certificate is public. With another key the handshake fails, whatever the authority.
     for of in [&cell, &Authority::new()] {
         let (mut thief, victim) = (of.identity(CELL_SERVER), of.identity(CELL_SERVER));
         thief.chain.clone_from(&victim.chain);
