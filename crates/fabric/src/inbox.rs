@@ -7,8 +7,8 @@
 //! within the limits.
 //!
 //! ```text
-//! buffer: [.. used ..|header|message|payload's beginning..]  payload: [copied|received straight ..]
-//!                    ^start                              ^end
+//! buffer: [.. used ..|header|message|start of payload...]  payload: [copied|received straight ..]
+//!                    ^start                           ^end
 //! ```
 //!
 //! Over TLS a receive brings records, which have a buffer of their own. [`Inbox::next_frame`] opens
@@ -113,7 +113,7 @@ pub struct Inbox {
     buffer: Vec<u8>,
     start: usize,
     /// Bytes after `start` that the last returned frame occupies.
-    lent: usize,
+    borrowed: usize,
     extent: Option<Extent>,
     payload: Option<Vec<u8>>,
     sealed: Option<Box<Sealed>>,
@@ -139,7 +139,7 @@ impl Inbox {
             descriptors: VecDeque::new(),
             buffer: Vec::new(),
             start: 0,
-            lent: 0,
+            borrowed: 0,
             extent: None,
             payload: None,
             sealed: None,
@@ -148,7 +148,7 @@ impl Inbox {
 
     /// Switches to TLS: records follow, beginning with the received bytes that were not consumed.
     pub fn secure(&mut self, opener: Opener) {
-        self.start += std::mem::take(&mut self.lent);
+        self.start += std::mem::take(&mut self.borrowed);
         let buffer = self.buffer.split_off(self.start);
         self.buffer.clear();
         self.start = 0;
@@ -157,7 +157,7 @@ impl Inbox {
 
     /// The next byte, if there is one, without consuming it.
     pub fn peek(&self) -> Option<u8> {
-        self.buffer.get(self.start + self.lent).copied()
+        self.buffer.get(self.start + self.borrowed).copied()
     }
 
     /// The next whole record of a handshake, if it has arrived.
@@ -165,14 +165,14 @@ impl Inbox {
     /// # Errors
     /// The bytes are not a record.
     pub fn take_record(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
-        self.start += std::mem::take(&mut self.lent);
+        self.start += std::mem::take(&mut self.borrowed);
         let there = &self.buffer[self.start..];
         let Some(whole) = tls::record_bytes(there)? else { return Ok(None) };
         if whole > HANDSHAKE_BYTES_MAX {
             return Err(FrameError::TooLarge(Extent { message: whole, payload: 0 }));
         }
         let record = there.get(..whole).map(<[u8]>::to_vec);
-        self.lent = record.as_ref().map_or(0, Vec::len);
+        self.borrowed = record.as_ref().map_or(0, Vec::len);
         Ok(record)
     }
 
@@ -189,7 +189,7 @@ impl Inbox {
     /// True if a frame has arrived in part.
     pub fn is_partial(&self) -> bool {
         let sealed = self.sealed.as_ref().is_some_and(|sealed| sealed.buffer.len() > sealed.start);
-        sealed || self.buffer.len() > self.start + self.lent
+        sealed || self.buffer.len() > self.start + self.borrowed
     }
 
     /// Bytes of memory for received and unconsumed bytes.
@@ -204,7 +204,7 @@ impl Inbox {
     /// # Errors
     /// [`FrameError`]: the bytes are not a frame.
     pub fn next_frame(&mut self) -> Result<Option<ReceivedFrame<'_>>, FrameError> {
-        self.start += std::mem::take(&mut self.lent);
+        self.start += std::mem::take(&mut self.borrowed);
         while !self.is_whole()? {
             if !self.open_one()? {
                 return Ok(None);
@@ -238,7 +238,7 @@ impl Inbox {
             self.buffer.truncate(self.start + head);
             return Ok(false);
         }
-        self.lent = head + copied;
+        self.borrowed = head + copied;
         Ok(true)
     }
 
@@ -276,11 +276,11 @@ impl Inbox {
     /// # Errors
     /// A record is not one that the peer sealed.
     pub fn take_raw(&mut self, count: usize) -> Result<&[u8], FrameError> {
-        self.start += std::mem::take(&mut self.lent);
+        self.start += std::mem::take(&mut self.borrowed);
         while self.buffer.len() == self.start && self.open_one()? {}
         let there = &self.buffer[self.start..];
         let taken = &there[..count.min(there.len())];
-        self.lent = taken.len();
+        self.borrowed = taken.len();
         Ok(taken)
     }
 
@@ -303,7 +303,7 @@ impl Inbox {
     /// # Errors
     /// The connection's: it cannot be used any more.
     pub fn fill(&mut self, connection: &Connection, wait: bool) -> io::Result<Filled> {
-        self.start += std::mem::take(&mut self.lent);
+        self.start += std::mem::take(&mut self.borrowed);
         let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         if self.sealed.is_some() {
             return self.fill_sealed(connection, flags);

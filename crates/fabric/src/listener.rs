@@ -119,12 +119,13 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
         Err(error) => Err(error),
         Ok(metadata) if !metadata.file_type().is_socket() => Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "the path is taken by something that is no socket",
+            "the path exists and is not a socket; choose another path or remove the file",
         )),
         Ok(_) => match UnixStream::connect(path) {
-            Ok(_) => {
-                Err(io::Error::new(io::ErrorKind::AddrInUse, "a server listens there already"))
-            }
+            Ok(_) => Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another server listens on this socket",
+            )),
             Err(_) => std::fs::remove_file(path),
         },
     }

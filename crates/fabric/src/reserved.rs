@@ -30,7 +30,7 @@ const TRIES: u16 = 64;
 /// # Errors
 /// The system's; `TimedOut` if the server does not answer within that time.
 pub fn connect(to: SocketAddr, within: Duration) -> io::Result<OwnedFd> {
-    static TOLD: Once = Once::new();
+    static REPORTED: Once = Once::new();
     let until = Instant::now() + within;
     let count = RESERVED_PORTS_END - RESERVED_PORTS_START;
     // Time and process distinguish this attempt from others; it need not be unpredictable.
@@ -49,12 +49,12 @@ pub fn connect(to: SocketAddr, within: Duration) -> io::Result<OwnedFd> {
         }
     }
     if rustix::process::geteuid().is_root() {
-        TOLD.call_once(|| {
+        REPORTED.call_once(|| {
             tracing::warn!(
                 error = %why,
                 server = %to,
-                "no reserved port is to be had (below 1024): servers that trust this machine take \
-                    its users for nobody until they log in; free such ports and mount again"
+                "no reserved port (below 1024) is free: servers that trust this host treat its \
+                    users as anonymous until they log in; free such ports and mount again"
             );
         });
     }

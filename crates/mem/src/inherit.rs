@@ -66,7 +66,7 @@ mod tests {
     fn what_was_not_left_stays_with_its_owner() {
         assert!(taken(0).is_err() && taken(-1).is_err() && taken(RawFd::MAX).is_err());
         let file = some();
-        assert!(taken(file.as_raw_fd()).is_err(), "it is somebody's here");
+        assert!(taken(file.as_raw_fd()).is_err(), "another owner has it");
         assert!(file.metadata().is_ok());
     }
 }

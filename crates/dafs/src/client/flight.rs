@@ -50,7 +50,7 @@ pub(super) struct Flights {
     /// The number of the last grant.
     grant: u64,
     /// The client still has to report to the server that the slots above the credits are empty.
-    owes_taken: bool,
+    must_confirm: bool,
 }
 
 impl Flights {
@@ -63,7 +63,7 @@ impl Flights {
             locks: 0,
             credits: 0,
             grant: 0,
-            owes_taken: false,
+            must_confirm: false,
         }
     }
 
@@ -76,22 +76,22 @@ impl Flights {
 
     /// Sets the credits that the server granted.
     pub fn set_credits(&mut self, credits: u32, grant: u64) {
-        self.owes_taken |= credits < self.credits;
+        self.must_confirm |= credits < self.credits;
         self.credits = credits;
         self.grant = grant;
     }
 
     /// A session was resumed: the server may not know which credits the client confirmed before.
-    pub fn owe_taken(&mut self) {
-        self.owes_taken = true;
+    pub fn require_confirmation(&mut self) {
+        self.must_confirm = true;
     }
 
     /// The grant to confirm, once no slot above its credits is in use.
     pub fn grant_taken(&mut self) -> Option<u64> {
         let above = self.slots.iter().skip(self.credits as usize);
-        let free = self.owes_taken && above.clone().all(|slot| slot.flight.is_none());
+        let free = self.must_confirm && above.clone().all(|slot| slot.flight.is_none());
         free.then(|| {
-            self.owes_taken = false;
+            self.must_confirm = false;
             self.grant
         })
     }

@@ -171,7 +171,12 @@ impl ClientSession {
         };
         let result = self.take(now, input, out);
         if let (Err(error), Some(channel)) = (&result, source) {
-            tracing::debug!(session = ?self.id(), ?now, %error, "peer error");
+            tracing::debug!(
+                session = ?self.id(),
+                ?now,
+                %error,
+                "connection closed after an error or goodbye of the server"
+            );
             self.on_lost(now, channel, out);
         }
         self.flights.check();
@@ -460,7 +465,7 @@ impl ClientSession {
         }
         self.flights.set_credits(attached.credits, attached.grant);
         if resumed {
-            self.flights.owe_taken();
+            self.flights.require_confirmation();
         }
         let boot_verifier = attached.boot_verifier;
         out.push(ClientOutput::Established {
@@ -602,12 +607,12 @@ impl ClientSession {
     fn pulse(&mut self, now: Time, out: &mut Vec<ClientOutput>) {
         let renewing = self.back.up().or(self.operations.up()).filter(|_| self.known.is_some());
         if let Some(line) = renewing.filter(|_| self.renewal.is_due(now)) {
-            let number = self.renewal.ask(now, line.channel);
+            let number = self.renewal.start(now, line.channel);
             self.send(line, &Message::Renew(number), out);
         }
         let probing = self.probing().filter(|_| self.probe.is_due(now));
         if let Some(line) = probing {
-            let number = self.probe.ask(now, line.channel);
+            let number = self.probe.start(now, line.channel);
             self.send(line, &Message::Probe(number), out);
         }
     }

@@ -21,7 +21,7 @@ use crate::{
 
 /// A connection of the session.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct SessionConnection {
     channel: ChannelId,
     terms: Terms,
 }
@@ -30,8 +30,8 @@ struct Line {
 #[derive(Debug)]
 pub struct ServerSession {
     setup: SessionSetup,
-    operations: Option<Line>,
-    back: Option<Line>,
+    operations: Option<SessionConnection>,
+    back: Option<SessionConnection>,
     /// Verifies credentials of the operations connection.
     verifier: Arc<dyn CredentialVerifier>,
     credentials: BTreeMap<u32, Result<Caller, Fault>>,
@@ -126,7 +126,12 @@ impl ServerSession {
         };
         let result = self.take(input, out);
         if let (Err(error), Some(channel)) = (&result, source) {
-            tracing::debug!(session = self.setup.session.0, ?now, %error, "peer error");
+            tracing::debug!(
+                session = self.setup.session.0,
+                ?now,
+                %error,
+                "connection closed after an error of the client"
+            );
             self.on_lost(channel, out);
         }
         self.check();
@@ -145,10 +150,10 @@ impl ServerSession {
         match input {
             ServerInput::Attached { channel, terms, resumed, renewed, door } => {
                 self.verifier = door;
-                self.on_attached(Line { channel, terms }, resumed, renewed, out);
+                self.on_attached(SessionConnection { channel, terms }, resumed, renewed, out);
             }
             ServerInput::Bind { channel, terms, key } => {
-                self.on_bind(Line { channel, terms }, key, out)?;
+                self.on_bind(SessionConnection { channel, terms }, key, out)?;
             }
             ServerInput::Arrived { channel, frame } => self.on_arrived(channel, frame, out)?,
             ServerInput::Lost { channel } => self.on_lost(channel, out),
@@ -183,13 +188,13 @@ impl ServerSession {
 
     // Connections.
 
-    fn line(&self, channel: ChannelId) -> Option<Line> {
+    fn line(&self, channel: ChannelId) -> Option<SessionConnection> {
         [self.operations, self.back].into_iter().flatten().find(|line| line.channel == channel)
     }
 
     fn on_attached(
         &mut self,
-        line: Line,
+        line: SessionConnection,
         resumed: bool,
         renewed: bool,
         out: &mut Vec<ServerOutput>,
@@ -217,7 +222,7 @@ impl ServerSession {
 
     fn on_bind(
         &mut self,
-        line: Line,
+        line: SessionConnection,
         key: u128,
         out: &mut Vec<ServerOutput>,
     ) -> Result<(), PeerError> {
@@ -236,7 +241,7 @@ impl ServerSession {
     /// Sends the reason, closes and removes a connection.
     fn close(
         &mut self,
-        line: Line,
+        line: SessionConnection,
         fault: Option<Fault>,
         reason: &str,
         out: &mut Vec<ServerOutput>,
@@ -289,7 +294,7 @@ impl ServerSession {
         self.credentials.clear();
     }
 
-    fn send(&self, line: Line, message: &Message, out: &mut Vec<ServerOutput>) {
+    fn send(&self, line: SessionConnection, message: &Message, out: &mut Vec<ServerOutput>) {
         let frame =
             message.to_frame(self.setup.session).expect("session messages are within the limits");
         out.push(ServerOutput::Send {
@@ -357,13 +362,13 @@ impl ServerSession {
     /// must use operations.
     fn on_renew(
         &mut self,
-        line: Line,
+        line: SessionConnection,
         on_operations: bool,
         number: u64,
         out: &mut Vec<ServerOutput>,
     ) {
         if let (true, Some(back)) = (on_operations, self.back) {
-            self.close(back, None, "given up by the client", out);
+            self.close(back, None, "the client renews over operations", out);
         }
         out.push(ServerOutput::Renew { channel: line.channel, number });
     }
@@ -372,7 +377,7 @@ impl ServerSession {
 
     fn on_request(
         &mut self,
-        line: Line,
+        line: SessionConnection,
         frame: Frame,
         out: &mut Vec<ServerOutput>,
     ) -> Result<(), PeerError> {
@@ -416,7 +421,7 @@ impl ServerSession {
     /// Finds every error of a request before the request changes any state.
     fn check_request(
         &mut self,
-        line: Line,
+        line: SessionConnection,
         frame: Frame,
         chained: bool,
     ) -> Result<Member, PeerError> {

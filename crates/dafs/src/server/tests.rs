@@ -282,11 +282,7 @@ fn wrong_numbers_and_slots_end_the_connection_and_nothing_else() {
         let error = rig.try_ask(slot, request, Flags::NONE, &append()).unwrap_err();
         assert!(expected(&error), "{slot} {request}: {error}");
         let again = rig.try_ask(5, 1, Flags::NONE, &append());
-        assert_eq!(
-            again,
-            Err(PeerError::UnknownChannel),
-            "the machine has forgotten the connection"
-        );
+        assert_eq!(again, Err(PeerError::UnknownChannel), "the machine has removed the connection");
         rig.attach();
         assert_eq!(rig.ask(0, 2, Flags::NONE, &append()), [], "still in progress");
         assert_eq!(replies(&rig.answer(0, 2, Ok(status_of(FID)))).len(), 1);

@@ -16,8 +16,8 @@ fn id() -> impl Strategy<Value = PrincipalId> {
     any::<i32>().prop_map(PrincipalId)
 }
 
-fn somebody() -> impl Strategy<Value = PrincipalId> {
-    id().prop_filter("nobody", |id| *id != PrincipalId::NONE)
+fn principal_id() -> impl Strategy<Value = PrincipalId> {
+    id().prop_filter("no principal", |id| *id != PrincipalId::NONE)
 }
 
 fn kind() -> impl Strategy<Value = PrincipalKind> {
@@ -95,7 +95,7 @@ fn change() -> impl Strategy<Value = PrincipalChange> {
 }
 
 fn new() -> impl Strategy<Value = NewPrincipal> {
-    (kind(), text(), of(somebody()), of(which()), number(), number()).prop_map(
+    (kind(), text(), of(principal_id()), of(which()), number(), number()).prop_map(
         |(kind, name, id, owner, uid, gid)| NewPrincipal { kind, name, id, owner, uid, gid },
     )
 }
@@ -124,7 +124,7 @@ pub(super) fn pts_calls() -> impl Strategy<Value = Call> {
         Just(PtsCall::Max),
         (id(), id()).prop_map(|(user, group)| PtsCall::SetMax { user, group }),
     ];
-    (of(somebody()), call)
+    (of(principal_id()), call)
         .prop_map(|(on_behalf, call)| Call::Pts { on_behalf, call: Box::new(call) })
 }
 
@@ -142,7 +142,7 @@ pub(super) fn auth_calls() -> impl Strategy<Value = Call> {
             |(name, old, new, keep_tokens)| AuthCall::SetPassword { name, old, new, keep_tokens }
         ),
     ];
-    let behalf = (somebody(), any::<u32>()).prop_map(|(principal, ip)| Behalf {
+    let behalf = (principal_id(), any::<u32>()).prop_map(|(principal, ip)| Behalf {
         principal,
         host: Some(std::net::Ipv4Addr::from_bits(ip).into()),
     });

@@ -188,8 +188,10 @@ fn config_of(
     authorities: &[CertificateDer<'static>],
     hosts: &[CertificateDer<'static>],
 ) -> Result<Current, TlsError> {
-    let leaf =
-        identity.chain.first().ok_or_else(|| TlsError("there is no certificate".to_owned()))?;
+    let leaf = identity
+        .chain
+        .first()
+        .ok_or_else(|| TlsError("the identity has no certificate".to_owned()))?;
     let leaf = Fingerprint::of(leaf);
     let provider = provider();
     let verifier = Arc::new(ClientVerifier::new(&provider, authorities, hosts)?);

@@ -91,7 +91,7 @@ pub(crate) fn shake_with_host(
         to_server = !to_server;
     }
     if done != [true, true] {
-        return Err(TlsError("nobody goes on".to_owned()));
+        return Err(TlsError("the handshake stopped before its end".to_owned()));
     }
     Ok((client.finish()?, server.finish()?))
 }

@@ -83,7 +83,7 @@ impl Handshake {
     /// [`TlsError`]; the appended bytes report it to the peer.
     pub fn step(&mut self, record: &[u8], out: &mut Vec<u8>) -> Result<bool, TlsError> {
         if self.incoming.len() + record.len() > INCOMING_BYTES_MAX {
-            return Err(TlsError("a handshake that is too long".to_owned()));
+            return Err(TlsError("the handshake is too long".to_owned()));
         }
         self.incoming.extend_from_slice(record);
         loop {
@@ -171,7 +171,7 @@ pub fn secure(
         record.resize(HEAD_BYTES, 0);
         connection.receive_raw(&mut record, until)?;
         if record[0] == CLEAR_FIRST_BYTE {
-            return Err(TlsError("what listens there speaks in clear text only".to_owned()).into());
+            return Err(TlsError("the server speaks clear text only".to_owned()).into());
         }
         let whole = record_bytes(&record)?.expect("the record's head was received");
         record.resize(whole, 0);
@@ -199,7 +199,9 @@ fn turn<Data>(
             Ok(Turn::Again)
         }
         ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => Ok(Turn::NeedsMore),
-        _ => Err(rustls::Error::General("data before the handshake was over".to_owned())),
+        _ => Err(rustls::Error::General(
+            "the peer sent data before the end of the handshake".to_owned(),
+        )),
     });
     (status.discard, turned)
 }

@@ -48,17 +48,25 @@ pub(super) struct TrafficKeys {
     kernel: Mutex<Kernel>,
     suite: &'static Tls13CipherSuite,
     /// The peer asked this side to renew its sending key.
-    owed: AtomicBool,
+    renewal_requested: AtomicBool,
 }
 
 /// One direction's key and the number of its next record.
 pub(super) type TrafficSecret = (u64, ConnectionTrafficSecrets);
 
 impl TrafficKeys {
-    pub fn new(kernel: Kernel, suite: SupportedCipherSuite) -> Result<TrafficKeys, TlsError> {
-        let suite =
-            suite.tls13().ok_or_else(|| TlsError("an old version was agreed".to_owned()))?;
-        Ok(TrafficKeys { kernel: Mutex::new(kernel), suite, owed: AtomicBool::new(false) })
+    pub(super) fn new(
+        kernel: Kernel,
+        suite: SupportedCipherSuite,
+    ) -> Result<TrafficKeys, TlsError> {
+        let suite = suite.tls13().ok_or_else(|| {
+            TlsError("the handshake agreed on a version before TLS 1.3".to_owned())
+        })?;
+        Ok(TrafficKeys {
+            kernel: Mutex::new(kernel),
+            suite,
+            renewal_requested: AtomicBool::new(false),
+        })
     }
 
     fn next_sending(&self) -> Result<TrafficSecret, TlsError> {
@@ -104,8 +112,8 @@ impl Sealer {
         parts: &[&[u8]],
         out: &mut impl Extend<Vec<u8>>,
     ) -> Result<(), TlsError> {
-        if self.next >= self.records_max || self.keys.owed.load(Ordering::Relaxed) {
-            self.keys.owed.store(false, Ordering::Relaxed);
+        if self.next >= self.records_max || self.keys.renewal_requested.load(Ordering::Relaxed) {
+            self.keys.renewal_requested.store(false, Ordering::Relaxed);
             let update = [KEY_UPDATE[0], KEY_UPDATE[1], KEY_UPDATE[2], KEY_UPDATE[3], 0];
             out.extend([self.record(ContentType::Handshake, &[&update])?]);
             let (next, secret) = self.keys.next_sending()?;
@@ -162,7 +170,7 @@ impl Opener {
     pub(crate) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<TlsRecord<'a>, TlsError> {
         let (head, body) = record.split_at_mut(HEAD_BYTES);
         if head[0] != u8::from(ContentType::ApplicationData) {
-            return Err(TlsError("a record that is not sealed".to_owned()));
+            return Err(TlsError("the peer sent a record that is not sealed".to_owned()));
         }
         let message =
             InboundOpaqueMessage::new(ContentType::ApplicationData, ProtocolVersion::TLSv1_2, body);
@@ -178,13 +186,15 @@ impl Opener {
                 self.cipher = self.keys.suite.aead_alg.decrypter(key, iv);
                 self.next = next;
                 if *asks == 1 {
-                    self.keys.owed.store(true, Ordering::Relaxed);
+                    self.keys.renewal_requested.store(true, Ordering::Relaxed);
                 }
                 Ok(TlsRecord::Nothing)
             }
             (ContentType::Alert, [_, CLOSE_NOTIFY]) => Ok(TlsRecord::End),
-            (ContentType::Alert, _) => Err(TlsError("the other side gave up".to_owned())),
-            _ => Err(TlsError("a message that has no place here".to_owned())),
+            (ContentType::Alert, _) => {
+                Err(TlsError("the peer ended the connection with an alert".to_owned()))
+            }
+            _ => Err(TlsError("the peer sent an unexpected message".to_owned())),
         }
     }
 }
@@ -194,7 +204,7 @@ pub(crate) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, TlsError> {
     let Some([_, major, _, high, low]) = bytes.first_chunk() else { return Ok(None) };
     let whole = HEAD_BYTES + usize::from(u16::from_be_bytes([*high, *low]));
     if *major != 3 || whole > RECORD_BYTES_MAX {
-        return Err(TlsError("what came is no record".to_owned()));
+        return Err(TlsError("the received bytes are not a TLS record".to_owned()));
     }
     Ok(Some(whole))
 }
@@ -206,7 +216,7 @@ fn key_of(
         ConnectionTrafficSecrets::Aes128Gcm { key, iv }
         | ConnectionTrafficSecrets::Aes256Gcm { key, iv }
         | ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => Ok((key, iv)),
-        _ => Err(TlsError("a cipher that is not known here".to_owned())),
+        _ => Err(TlsError("the handshake agreed on an unsupported cipher".to_owned())),
     }
 }
 

@@ -119,7 +119,7 @@ impl Verifier {
                 let print = Fingerprint::of(own);
                 Err(Error::General(format!(
                     "the server's authority is {print}, expected was {pinned}: this is another \
-                        cell's server, or somebody in between"
+                        cell's server, or an attacker between client and server"
                 )))
             }
             Trust::Asked(judge) => judge(&good).map_err(Error::General),
