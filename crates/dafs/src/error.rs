@@ -61,7 +61,7 @@ pub enum PeerError {
     #[error("no hello: {0}")]
     NoHello(&'static str),
     /// The server refused the connection before it belonged to a session.
-    #[error("turned away: {0}")]
+    #[error("connection refused: {0}")]
     Turned(HelloRefusal),
     /// A frame that is not allowed at this point.
     #[error("unexpected {0:?}")]

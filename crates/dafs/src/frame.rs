@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn m14_an_unknown_status_is_kept_as_it_came() {
+    fn m14_an_unknown_status_is_preserved() {
         let mut bytes = FrameHeader {
             fault: Some(Fault::NoSpace.into()),
             ..FrameHeader::new(FrameKind::Reply, SessionId(7))

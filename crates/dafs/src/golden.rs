@@ -1046,7 +1046,7 @@ fn every_number_has_a_vector() {
 }
 
 #[test]
-fn golden_bytes_decode_to_what_they_were_made_of() {
+fn golden_bytes_decode_to_their_values() {
     let (known_calls, known_answers) = (load("calls"), load("answers"));
     for (name, call) in calls() {
         let (head, message, payload) = known_calls[name].clone();

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_server_says_so() {
+    fn a_full_server_refuses_with_the_reason() {
         let (mut greeting, mut out) = greeting();
         greeting.refuse(HelloRefusal::Crowded);
         let hello = Hello::full(Features::NONE).to_bytes();

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_is_refused() {
+    fn bytes_after_the_last_field_are_refused() {
         let mut reader = FieldReader::new(&[1, 0, 7]);
         assert_eq!(reader.u16(), Ok(1));
         assert_eq!(reader.end(), Err(WireError::Trailing(1)));

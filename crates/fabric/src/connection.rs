@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_stays_here_is_not_paced_and_a_wish_is_kept() {
+    fn a_local_connection_is_unpaced_unless_configured() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let there = Endpoint::Tcp(listener.local_addr().unwrap().to_string());
         for (wish, expected) in [(None, UNPACED), (Some("cubic"), "cubic")] {

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn tcp_tells_its_port() {
+    fn tcp_reports_its_port() {
         let listener =
             Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), ConnectionOptions::default())
                 .unwrap();

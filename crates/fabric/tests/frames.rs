@@ -232,7 +232,7 @@ fn bytes_after_a_handshake_arrive_and_a_changed_record_ends_it() {
 }
 
 #[test]
-fn who_expects_tls_is_told_of_clear_text() {
+fn clear_text_in_place_of_tls_is_reported() {
     let trust = Trust::Authorities(server_identity().chain);
     let client = ClientTls::new(trust, None).unwrap();
     let (one, other) = tcp_pair();
@@ -284,7 +284,7 @@ fn nothing_is_had_for_a_bad_header() {
 }
 
 #[test]
-fn the_end_and_silence_are_told_apart() {
+fn the_end_differs_from_silence() {
     let (one, other) = Connection::pair().unwrap();
     let mut inbox = Inbox::new(measure, LIMITS, false);
     assert_eq!(inbox.fill(&other, false).unwrap(), Filled::Nothing);

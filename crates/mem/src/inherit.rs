@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_is_taken_once() {
+    fn a_left_descriptor_is_taken_once() {
         let number = left(some().into()).unwrap();
         let fd = taken(number).unwrap();
         assert!(taken(number).is_err(), "it was taken");
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_left_stays_with_its_owner() {
+    fn a_descriptor_that_was_not_left_keeps_its_owner() {
         assert!(taken(0).is_err() && taken(-1).is_err() && taken(RawFd::MAX).is_err());
         let file = some();
         assert!(taken(file.as_raw_fd()).is_err(), "another owner has it");

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_through_the_map_is_in_the_file() {
+    fn bytes_written_through_the_map_reach_the_file() {
         let mut file = file("rw", &[7; 10_000]);
         let mut map = Map::new(&file, 10_000, true).unwrap();
         map.write(4090, b"across a page");

@@ -32,7 +32,7 @@ mod tests {
     use crate::map::Map;
 
     #[test]
-    fn a_store_behind_it_sets_the_times_anew() {
+    fn a_store_after_start_sets_the_times_again() {
         let dir = std::env::temp_dir().join(format!("writeback-{}", std::process::id()));
         let file = File::options()
             .read(true)

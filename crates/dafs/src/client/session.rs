@@ -495,7 +495,7 @@ impl ClientSession {
     }
 
     /// Resending the end of an earlier server instance's reclaim would end the present reclaim
-    /// before it began, and no code waits for its answer: the call is dropped.
+    /// before it began, and no caller needs its answer: the machine reports it done.
     fn drop_reclaim_done(&mut self, out: &mut Vec<ClientOutput>) {
         for slot in self.flights.unanswered().into_iter().flatten() {
             let ends = |flight: &Flight| {

@@ -382,7 +382,7 @@ fn a_delegated_chain_without_room_is_sent_member_by_member() {
 }
 
 #[test]
-fn what_was_to_follow_a_lost_member_is_lost_with_it() {
+fn calls_behind_a_lost_member_are_lost_with_it() {
     let mut rig = Rig::attached();
     (0..20).for_each(|id| drop(rig.submit(id, append())));
     rig.submit_chain(100, (1..=3).map(delegated).collect());
@@ -395,7 +395,7 @@ fn what_was_to_follow_a_lost_member_is_lost_with_it() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused_at_once() {
+fn an_unsendable_call_is_refused_at_once() {
     let mut rig = Rig::attached();
     let too_long = Call::Read { fid: FID, offset: 0, length: u32::MAX };
     for call in [get(Fid::CURRENT), Call::Hold { fids: vec![Fid::CURRENT] }, too_long] {
@@ -466,7 +466,7 @@ fn a_reconnect_resends_unanswered_calls_with_their_numbers() {
     ];
     assert_eq!(asked(&out), expected);
     let cancel = Message::Cancel { slot: 2, request: 1 };
-    assert!(messages(&out).contains(&(2, cancel)), "what was taken back is taken back again");
+    assert!(messages(&out).contains(&(2, cancel)), "a sent cancel is repeated");
     assert!(
         messages(&out).iter().any(|(_, message)| matches!(message, Message::Credential { .. }))
     );
@@ -550,7 +550,7 @@ fn a_new_session_leaves_the_outcome_of_sent_calls_unknown() {
     assert_eq!(
         asked(&out),
         [(2, 0, 1, Flags::NONE, append())],
-        "what was not sent yet goes to the new one"
+        "unsent calls go to the new session"
     );
 }
 
@@ -560,7 +560,7 @@ fn the_end_of_a_reclaim_is_not_resent_to_a_new_server_instance() {
     rig.submit(1, Call::ReclaimDone);
     rig.submit(2, Call::GetStatus { fid: FID });
     let again = rig.reconnect();
-    assert_eq!(asked(&again).len(), 2, "the same life has perhaps not received it");
+    assert_eq!(asked(&again).len(), 2, "the same server instance may not have received it");
     rig.attached.server = 2;
     let out = rig.reconnect();
     assert_eq!(asked(&out).len(), 1, "claims come first");
@@ -569,12 +569,12 @@ fn the_end_of_a_reclaim_is_not_resent_to_a_new_server_instance() {
         out.iter().position(|output| matches!(output, ClientOutput::Established { .. }));
     assert!(
         established < out.iter().position(|output| *output == done),
-        "whoever waits for it sees the restart first"
+        "callers that wait for it learn of the restart first"
     );
 }
 
 #[test]
-fn a_restarted_server_that_kept_the_session_is_told_apart() {
+fn a_restart_with_the_same_session_is_recognised() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
     rig.attached.server = 2;
@@ -639,11 +639,11 @@ fn an_expired_session_is_lost_at_once_and_a_new_one_requested() {
     ));
     rig.attached.resumed = false;
     let out = rig.attach();
-    assert!(!out.contains(&ClientOutput::SessionLost), "said once");
+    assert!(!out.contains(&ClientOutput::SessionLost), "reported once");
 }
 
 #[test]
-fn a_client_that_leaves_says_so_and_ends_everything() {
+fn a_detach_is_sent_and_ends_every_call() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
     let out = rig.step(ClientInput::Detach).unwrap();
@@ -671,13 +671,13 @@ fn a_waiting_call_is_cancelled_locally_a_sent_one_at_the_server() {
     assert_eq!(rig.step(cancel(4)).unwrap(), []);
     rig.submit_chain(20, vec![append(); 8]);
     let gone: Vec<u64> = done(&rig.step(cancel(25)).unwrap()).iter().map(|(id, _)| *id).collect();
-    assert_eq!(gone, (20..28).collect::<Vec<_>>(), "a chain that was not sent goes as a whole");
+    assert_eq!(gone, (20..28).collect::<Vec<_>>(), "an unsent chain is cancelled as a whole");
 }
 
 // Hostile servers.
 
 #[test]
-fn replies_that_nobody_asked_for_end_the_connection() {
+fn replies_without_a_request_end_the_connection() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
     for (slot, request) in [(0, 2), (0, 0), (1, 1), (127, 1), (128, 1), (u32::MAX, 1)] {
@@ -861,24 +861,20 @@ fn with_back() -> (Rig, ChannelId) {
 }
 
 #[test]
-fn a_break_is_acknowledged_over_the_connection_that_said_it() {
+fn a_break_is_acknowledged_over_the_connection_that_sent_it() {
     let (mut rig, back) = with_back();
     let break_of = |id| Message::Break { id: BreakId(id), items: Vec::new() };
     let ack_of = |id| Message::BreakAck { id: BreakId(id), held: Vec::new() };
     let handled = |id| ClientInput::BreakHandled { id: BreakId(id), held: Vec::new() };
     rig.receive(&break_of(1));
     let out = rig.step(handled(1)).unwrap();
-    assert_eq!(
-        messages(&out),
-        [(1, ack_of(1))],
-        "the server may have given the back connection up"
-    );
+    assert_eq!(messages(&out), [(1, ack_of(1))], "the server may have closed the back connection");
     rig.receive_on(back, &break_of(2)).unwrap();
     rig.step(ClientInput::Lost { channel: back }).unwrap();
     assert_eq!(
         messages(&rig.step(handled(2)).unwrap()),
         [],
-        "the server says it again over operations"
+        "the server sends it again over operations"
     );
     rig.receive(&break_of(2));
     assert_eq!(messages(&rig.step(handled(2)).unwrap()), [(1, ack_of(2))]);
@@ -897,7 +893,7 @@ fn a_session_that_is_over_accepts_no_message() {
     );
     assert!(
         out.contains(&ClientOutput::Close { channel: back }),
-        "a break that is on its way names another session"
+        "a break in transit names another session"
     );
     rig.connect();
     rig.attached.resumed = false;
@@ -1014,7 +1010,7 @@ fn a_short_lease_is_renewed_three_times_as_often_as_needed() {
 }
 
 #[test]
-fn connections_that_nobody_asked_for_are_closed() {
+fn unrequested_connections_are_closed() {
     let mut rig = Rig::attached();
     for role in [ConnectionRole::Operations, ConnectionRole::Back] {
         let out = rig

@@ -102,7 +102,7 @@ pub(super) fn get_cell_call(
     })
 }
 
-/// Omits groups that do not fit, and then `end` too.
+/// Omits groups that do not fit, and then clears `end`.
 pub(super) fn put_groups(to: &mut Writer, groups: &[Revised<VolumeGroup>], end: bool) {
     let fit = fitting(groups, |seen| {
         let sites: usize =
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_cut_off() {
+    fn elements_that_do_not_fit_are_cut_off() {
         let site = Site {
             server: ServerId(1),
             partition: "p".repeat(255),

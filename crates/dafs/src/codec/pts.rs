@@ -248,7 +248,7 @@ fn get_change(from: &mut FieldReader<'_>) -> Result<PrincipalChange, WireError> 
     })
 }
 
-/// Omits principals that do not fit, and then `end` too.
+/// Omits principals that do not fit, and then clears `end`.
 pub(super) fn put_principals(to: &mut Writer, principals: &[(Principal, u32)], end: bool) {
     let fit = fitting(principals, |(principal, _)| PRINCIPAL_BYTES + principal.name.len());
     to.u32(fit as u32).bool(end && fit == principals.len());
@@ -299,7 +299,7 @@ fn get_principal(from: &mut FieldReader<'_>) -> Result<(Principal, u32), WireErr
     ))
 }
 
-/// Omits names that do not fit, and then `end` too.
+/// Omits names that do not fit, and then clears `end`.
 pub(super) fn put_names(to: &mut Writer, names: &[(PrincipalId, String)], end: bool) {
     let fit = fitting(names, |(_, name)| NAMED_BYTES + name.len());
     to.u32(fit as u32).bool(end && fit == names.len());

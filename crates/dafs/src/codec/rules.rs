@@ -159,7 +159,7 @@ fn get_realm(from: &mut FieldReader<'_>) -> Result<Realm, WireError> {
     })
 }
 
-/// Omits fences that do not fit, and then `end` too.
+/// Omits fences that do not fit, and then clears `end`.
 pub(super) fn put_fences(to: &mut Writer, fences: &[Fence], end: bool) {
     let fit = fitting(fences, |fence| FENCE_BYTES + fence.why.len());
     to.u32(fit as u32).bool(end && fit == fences.len());
@@ -187,7 +187,7 @@ pub(super) fn get_fences(from: &mut FieldReader<'_>) -> Result<Answer, WireError
     Ok(Answer::Fences { fences: (0..count).map(fence).collect::<Result<_, WireError>>()?, end })
 }
 
-/// Omits mandates that do not fit, and then `end` too.
+/// Omits mandates that do not fit, and then clears `end`.
 pub(super) fn put_mandates(to: &mut Writer, mandates: &[Mandate], end: bool) {
     let names = |realm: &Realm| match realm {
         Realm::Volumes(name) | Realm::Partition(_, name) => name.len(),

@@ -137,7 +137,7 @@ fn more_sums_than_fit_are_left_out() {
 }
 
 #[test]
-fn what_breaks_a_limit_is_not_sent() {
+fn a_message_above_a_limit_is_not_sent() {
     let fid = Fid::new(1, 2, 3);
     let long = Bytes::from(vec![b'a'; 1 << 20]);
     let more = Bytes::from(vec![b'a'; (1 << 20) + 1]);

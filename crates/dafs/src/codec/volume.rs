@@ -42,7 +42,7 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
             owner: (uid, gid),
             encrypt,
         } => {
-            let said = match encrypt {
+            let flags = match encrypt {
                 None => 0,
                 Some(false) => PLAIN,
                 Some(true) => ENCRYPTED,
@@ -54,7 +54,7 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
                 .u32(partition.map_or(ANY, |partition| partition.0))
                 .u32(*uid)
                 .u32(*gid)
-                .u16(name.as_bytes().len() as u16 | said)
+                .u16(name.as_bytes().len() as u16 | flags)
                 .name(name)
         }
         VolumeCall::Remove { id } => to.u64(id.0),
@@ -226,7 +226,7 @@ fn get_change(from: &mut FieldReader<'_>) -> Result<VolumeChange, WireError> {
     }
 }
 
-/// Omits volumes that do not fit, and then `end` too.
+/// Omits volumes that do not fit, and then clears `end`.
 pub(super) fn put_volumes(to: &mut Writer, volumes: &[VolumeInfo], end: bool) {
     let mut room = MESSAGE_BYTES_MAX - VOLUMES_HEAD_BYTES;
     let fit = volumes.iter().take_while(|volume| {

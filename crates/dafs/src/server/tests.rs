@@ -365,7 +365,7 @@ fn a_descriptor_is_only_promised_where_it_can_pass() {
 }
 
 #[test]
-fn delegations_are_for_those_who_agreed_on_them() {
+fn delegated_calls_need_the_agreed_feature() {
     let write = Call::Write {
         fid: FID,
         offset: None,
@@ -557,7 +557,7 @@ fn frames_that_only_a_server_sends_end_the_connection() {
     ];
     for message in from_server {
         let kind = message.kind();
-        assert_eq!(Rig::new().try_say(&message), Err(PeerError::Unexpected(kind)));
+        assert_eq!(Rig::new().try_send(&message), Err(PeerError::Unexpected(kind)));
     }
 }
 
@@ -736,7 +736,7 @@ fn the_service_cancels_a_running_request_the_session_a_waiting() {
 // Connections.
 
 #[test]
-fn a_newer_connection_replaces_the_older_one_which_is_told() {
+fn a_newer_connection_replaces_and_closes_the_older_one() {
     let mut rig = Rig::new();
     let out = rig.attach();
     assert!(matches!(
@@ -848,7 +848,7 @@ fn a_break_repeats_over_new_connections_until_acknowledged() {
     assert_eq!(
         messages(&rig.attach()).len(),
         2,
-        "goodbye to the old one, attached to the new one, no break"
+        "the old one gets a goodbye, the new one an attached, no break"
     );
     assert_eq!(
         rig.try_send(&Message::BreakAck { id: BreakId(4), held: Vec::new() }),
@@ -857,7 +857,7 @@ fn a_break_repeats_over_new_connections_until_acknowledged() {
 }
 
 #[test]
-fn breaks_that_nobody_acknowledges_are_not_kept_without_bound() {
+fn unacknowledged_breaks_are_bounded() {
     let mut rig = Rig::new();
     let items = || vec![BreakItem { fid: FID, reason: BreakReason::Data, name: None }];
     for id in 0..BREAKS_MAX as u64 {
@@ -882,7 +882,7 @@ fn lowered_credits_are_enforced_when_the_client_has_taken_them() {
     assert_eq!(
         executed(&rig.ask(100, 1, Flags::NONE, &append())).len(),
         1,
-        "on its way when the grant came"
+        "in transit when the grant arrived"
     );
     rig.answer(100, 1, Ok(status_of(FID)));
     rig.send(Message::CreditsTaken(1));
@@ -895,7 +895,7 @@ fn lowered_credits_are_enforced_when_the_client_has_taken_them() {
     assert_eq!(
         executed(&rig.ask(15, 1, Flags::NONE, &append())).len(),
         1,
-        "more credits are good at once"
+        "more credits are usable at once"
     );
     rig.attach();
     assert_eq!(rig.try_send(&Message::CreditsTaken(3)), Err(PeerError::Unasked));
@@ -953,7 +953,7 @@ impl crate::credentials::CredentialVerifier for Strict {
 }
 
 #[test]
-fn who_asks_is_whom_the_door_says() {
+fn the_verifier_decides_the_caller_of_a_request() {
     let mut rig = Rig::new();
     let door = std::sync::Arc::new(Strict);
     let (channel, terms) = (ChannelId(60), rig.terms);

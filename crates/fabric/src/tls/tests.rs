@@ -75,7 +75,7 @@ fn keys_are_renewed_on_the_way_and_the_old_ones_open_nothing() {
 type Spoil<'a> = &'a dyn Fn(&mut Vec<u8>);
 
 #[test]
-fn what_was_changed_repeated_left_out_or_cut_is_not_opened() {
+fn changed_repeated_omitted_or_cut_records_do_not_open() {
     let authority = Authority::new();
     let spoil: [Spoil<'_>; 4] = [
         &|record| *record.last_mut().unwrap() ^= 1,
@@ -208,7 +208,7 @@ fn a_foreign_authority_makes_hosts_and_never_a_server() {
 }
 
 #[test]
-fn m1_a_key_is_known_whoever_certified_it_while_that_is_valid() {
+fn m1_any_valid_certificate_identifies_its_key() {
     let (cell, foreign) = (Authority::new(), Authority::new());
     let server = ServerTls::new(cell.identity(CELL_SERVER), &[cell.certificate()]).unwrap();
     let shown = |identity: TlsIdentity| {
