@@ -116,7 +116,6 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// A name of `length` bytes.
     pub(crate) fn name(&mut self, length: usize) -> Result<Name, WireError> {
         Ok(Name::new(self.bytes(length)?)?)
     }
@@ -136,7 +135,6 @@ impl<'a> FieldReader<'a> {
         (0..count).map(|_| self.fid()).collect()
     }
 
-    /// Refuses bytes after the last field.
     pub(crate) fn end(self) -> Result<(), WireError> {
         match self.rest.len() {
             0 => Ok(()),
@@ -145,7 +143,6 @@ impl<'a> FieldReader<'a> {
     }
 }
 
-/// Refuses `value` above `max`.
 pub(crate) fn limit(what: &'static str, value: usize, max: usize) -> Result<(), WireError> {
     match value > max {
         true => Err(WireError::TooMuch { what, value: value as u64, max: max as u64 }),
@@ -236,7 +233,6 @@ impl Writer {
         self.u32(value as u32)
     }
 
-    /// Breaks the message unless `good`.
     pub(crate) fn require(&mut self, good: bool, what: &'static str, value: u64) -> &mut Self {
         if !good {
             self.break_on(Err(WireError::BadValue { what, value }));
@@ -244,7 +240,6 @@ impl Writer {
         self
     }
 
-    /// Breaks the message if `check` failed.
     pub(crate) fn break_on(&mut self, check: Result<(), WireError>) -> &mut Self {
         if let Err(error) = check {
             self.broken.get_or_insert(error);

@@ -43,7 +43,7 @@ fn expected(mut stream: &[u8]) -> (Vec<Parts>, Result<&[u8], FrameError>) {
     (frames, Ok(stream))
 }
 
-/// Checks that a stream of the script's frames and garbage arrives as [`expected`] cuts it, however
+/// Checks that a stream of the script's frames and garbage arrives as `expected` cuts it, however
 /// it is cut on its way.
 ///
 /// The script: byte 0 chooses whether descriptors could come; then pairs of (kind of part, bytes of

@@ -262,7 +262,6 @@ impl<'a> Record<'a> {
         self.bytes == CONTENT_BYTES_MAX || self.parts.len() == RECORD_PARTS_MAX
     }
 
-    /// Seals the content, which is empty afterwards; returns its length.
     fn seal(&mut self, sealed: &mut Sealed) -> Result<usize, TlsError> {
         let before = sealed.records.len();
         sealed.sealer.seal(&self.parts, &mut sealed.records)?;

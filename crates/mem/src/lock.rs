@@ -93,7 +93,7 @@ pub fn set_file_range(
     )
 }
 
-/// The lock that conflicts with `lock`, if any.
+/// A lock of another owner that conflicts with `what` on the range, if any.
 ///
 /// # Errors
 /// The system's.

@@ -290,9 +290,9 @@ impl ClientSession {
     }
 }
 
-/// The answer of a reply to `asked`. An unreadable answer ends the call and not the connection: a
+/// The answer of a reply to `sent`. An unreadable answer ends the call and not the connection: a
 /// newer server would only repeat it.
-fn read_reply(frame: Frame, asked: &ReadyCall) -> Result<Result<Answer, CallFailure>, PeerError> {
+fn read_reply(frame: Frame, sent: &ReadyCall) -> Result<Result<Answer, CallFailure>, PeerError> {
     let Frame { header, message, payload } = frame;
     if let Some(code) = header.fault {
         let empty = message.is_empty() && payload.is_empty() && header.procedure == 0;
@@ -302,18 +302,17 @@ fn read_reply(frame: Frame, asked: &ReadyCall) -> Result<Result<Answer, CallFail
             Err(WireError::Trailing(message.len()).into())
         };
     }
-    let packed = header.procedure == AnswerKind::Packed as u16 && asked.may_be_packed();
+    let packed = header.procedure == AnswerKind::Packed as u16 && sent.may_be_packed();
     // The server answers a packed read with plain data where plain data is shorter.
-    let plain =
-        header.procedure == AnswerKind::Data as u16 && asked.expects() == AnswerKind::Packed;
-    if header.procedure != asked.expects() as u16 && !packed && !plain {
+    let plain = header.procedure == AnswerKind::Data as u16 && sent.expects() == AnswerKind::Packed;
+    if header.procedure != sent.expects() as u16 && !packed && !plain {
         return Err(PeerError::WrongAnswer);
     }
     let answer = match decode_answer(header.procedure, &message, payload) {
         Ok(answer) => answer,
         Err(error) => return Ok(Err(CallFailure::Unreadable(error))),
     };
-    match (&answer, &asked.call) {
+    match (&answer, &sent.call) {
         (
             Answer::Data { data, .. },
             Call::Read { length, .. } | Call::ReadPacked { length, .. },

@@ -38,7 +38,6 @@ pub(super) struct Rest {
     pub failed: bool,
 }
 
-/// See the head of the file.
 #[derive(Debug)]
 pub(super) struct Flights {
     slots: Vec<CallSlot>,
@@ -67,14 +66,12 @@ impl Flights {
         }
     }
 
-    /// Number of outstanding calls.
     pub fn len(&self) -> usize {
         self.flying
     }
 
     // Credits.
 
-    /// Sets the credits that the server granted.
     pub fn set_credits(&mut self, credits: u32, grant: u64) {
         self.must_confirm |= credits < self.credits;
         self.credits = credits;
@@ -146,7 +143,6 @@ impl Flights {
         self.chains_begun
     }
 
-    /// A slot's call and its number.
     pub fn get(&self, slot: u32) -> Option<(&Flight, u64)> {
         let slot = self.slots.get(slot as usize)?;
         slot.flight.as_ref().map(|flight| (flight, slot.last))
@@ -156,14 +152,12 @@ impl Flights {
         self.slots.get_mut(slot as usize)?.flight.as_mut()
     }
 
-    /// The slot of a call.
     pub fn find(&self, id: CallId) -> Option<u32> {
         let same =
             |slot: &CallSlot| slot.flight.as_ref().is_some_and(|flight| flight.ready.id == id);
         self.slots.iter().position(same).map(|index| index as u32)
     }
 
-    /// The rest of a chain.
     pub fn rest(&self, chain: u64) -> Option<&Rest> {
         self.chains.get(&chain)
     }

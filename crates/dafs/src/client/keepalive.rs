@@ -29,12 +29,10 @@ impl Pulse {
         Pulse { due: Time::NEVER, outstanding: None, sent: 0 }
     }
 
-    /// Sets the time of the next message.
     pub fn set_due(&mut self, due: Time) {
         self.due = due;
     }
 
-    /// True if a message is due.
     pub fn is_due(&self, now: Time) -> bool {
         self.outstanding.is_none() && now >= self.due
     }

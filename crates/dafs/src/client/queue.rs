@@ -63,7 +63,6 @@ impl ReadyCall {
         })
     }
 
-    /// The kind of answer that belongs to it.
     pub fn expects(&self) -> AnswerKind {
         self.procedure.traits().answer
     }
@@ -109,7 +108,6 @@ struct Rest {
     members: VecDeque<ReadyCall>,
 }
 
-/// See the head of the file.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub urgent: VecDeque<ReadyCall>,
@@ -120,7 +118,6 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Number of calls that wait.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -232,7 +229,6 @@ impl Queue {
         ids
     }
 
-    /// Removes all calls.
     pub fn drain(&mut self) -> Vec<CallId> {
         let Queue { urgent, delegated, locks, others, .. } = std::mem::take(self);
         let urgent = urgent.into_iter().chain(delegated.into_iter().flat_map(|rest| rest.members));

@@ -24,7 +24,6 @@ use crate::{ChannelId, Frame, FrameKind, PeerError, Terms, WireError};
 const WITHHELD_FIRST: Duration = Duration::from_millis(25);
 const WITHHELD_LAST: Duration = Duration::from_millis(500);
 
-/// A connection of the session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionConnection {
     pub channel: ChannelId,
@@ -35,13 +34,14 @@ pub(super) struct SessionConnection {
 /// The state of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ConnectionState {
-    /// Not wanted at present.
     Off,
     /// The driver was ordered to make it.
     Wanted,
     /// Attach or bind was sent.
-    Joining { line: SessionConnection, sent_at: Time },
-    /// In use.
+    Joining {
+        line: SessionConnection,
+        sent_at: Time,
+    },
     Up(SessionConnection),
 }
 
@@ -411,8 +411,8 @@ impl ClientSession {
                 self.on_renewed(now, channel, number, renewed, out)?;
             }
             (Some(Message::Probed(number)), _, ConnectionState::Up(_)) => {
-                let asked = self.probe.answered(number, channel).ok_or(PeerError::Unasked)?;
-                self.probe.set_due(asked.at + self.period());
+                let sent = self.probe.answered(number, channel).ok_or(PeerError::Unasked)?;
+                self.probe.set_due(sent.at + self.period());
             }
             (
                 Some(Message::Credits { credits, grant }),
@@ -574,13 +574,13 @@ impl ClientSession {
         renewed: bool,
         out: &mut Vec<ClientOutput>,
     ) -> Result<(), PeerError> {
-        let asked = self.renewal.answered(number, channel).ok_or(PeerError::Unasked)?;
+        let sent = self.renewal.answered(number, channel).ok_or(PeerError::Unasked)?;
         let lease = self.known.map_or(Duration::ZERO, |known| known.lease);
         self.pause = RECONNECT_FIRST;
         match renewed {
             true => {
-                self.renewal.set_due(asked.at + self.period());
-                out.push(ClientOutput::Renewed { sent_at: asked.at, lease });
+                self.renewal.set_due(sent.at + self.period());
+                out.push(ClientOutput::Renewed { sent_at: sent.at, lease });
             }
             false => {
                 self.withheld = (self.withheld * 2).min(WITHHELD_LAST);

@@ -21,7 +21,6 @@ use crate::PeerError;
 use crate::codec::{resolve_current, uses_current};
 use crate::limits::CHAIN_MAX;
 
-/// Which chain of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ChainNo(pub u64);
 

@@ -80,7 +80,7 @@ pub enum ServerInput {
         channel: ChannelId,
         /// The terms of its hello.
         terms: Terms,
-        /// The key that [`Attached`](ServerInput::Attached) gave to the client.
+        /// The client's proof: must equal [`SessionSetup::bind_key`].
         key: u128,
     },
     /// A frame arrived.

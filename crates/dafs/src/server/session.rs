@@ -19,7 +19,6 @@ use crate::{
     ChannelId, Features, Flags, Frame, FrameHeader, FrameKind, PeerError, Terms, WireError,
 };
 
-/// A connection of the session.
 #[derive(Clone, Copy, Debug)]
 struct SessionConnection {
     channel: ChannelId,
@@ -405,7 +404,6 @@ impl ServerSession {
         Ok(())
     }
 
-    /// The chain that a request belongs to.
     fn position(&mut self, flags: Flags) -> Result<Option<ChainNo>, PeerError> {
         match (flags.has_any(Flags::CHAIN), self.receiving) {
             (false, None) => Ok(None),
