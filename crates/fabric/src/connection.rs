@@ -1,4 +1,4 @@
-//! One connected stream socket, TCP or Unix. Each call says whether it may block; the socket itself
+//! One connected stream socket, TCP or Unix. Each call chooses whether it blocks; the socket itself
 //! does not, so that the same socket serves an epoll worker and a thread that blocks.
 
 use std::io;
