@@ -1,62 +1,63 @@
-//! How a client shows who asks, and how a server takes it.
+//! How a client proves a caller's identity, and how a server verifies it.
 //!
-//! A request names a handle; the handle was registered before on the same connection, by a name
-//! alone ([`crate::message::Message::Credential`]) or by a token with a proof that is made for this
-//! connection ([`crate::message::Message::Token`]). What either stands for is decided by what the
-//! driver brings along: here nobody knows tokens, keys or clocks.
+//! A request names a handle; the client registered the handle before on the same connection, by a
+//! name alone ([`crate::message::Message::Credential`]) or by a token with a proof for this
+//! connection ([`crate::message::Message::Token`]). The driver's [`Wallet`] and
+//! [`CredentialVerifier`] decide what either stands for: this crate knows no tokens, keys or
+//! clocks.
 
 use std::fmt;
 
 use bytes::Bytes;
 use types::{Caller, Fault};
 
-/// A hash: of a certificate, or random.
+/// A hash of a certificate, or a random value.
 pub type Hash = [u8; 32];
 
 /// Bytes of a proof.
 pub const PROOF_BYTES: usize = 64;
 
-/// A token, and the proof that who shows it has its key.
+/// A token, and the proof that its sender has the token's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenProof {
     /// At most [`types::limits::TOKEN_BYTES_MAX`] bytes.
     pub token: Bytes,
-    /// For one connection.
+    /// Valid for one connection.
     pub proof: [u8; PROOF_BYTES],
 }
 
-/// What a proof is made for.
+/// The connection that a proof is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProofContext {
-    /// Of the certificate that the server showed over this connection, if it showed one.
+    /// Hash of the certificate that the server showed over this connection, if it showed one.
     pub certificate: Option<Hash>,
-    /// What the server made up for this connection.
+    /// Random value of the server for this connection.
     pub challenge: Hash,
 }
 
-/// A client's tokens. Asked under the session's lock, so it must not wait for anybody.
+/// A client's tokens. Called under the session's lock, so it must not block.
 pub trait Wallet: fmt::Debug + Send + Sync {
-    /// Rises with every change of what is in it.
+    /// Rises with every change of the tokens.
     fn changes(&self) -> u64;
-    /// What to show for this caller; `None`: he is only named.
+    /// The token for this caller; `None`: the client only names the caller.
     fn show(&self, caller: &Caller, line: &ProofContext) -> Option<TokenProof>;
 }
 
-/// A server's word on who somebody is, over one connection. Asked under the session's lock, so it
-/// must not wait for anybody.
+/// A server's verification of credentials over one connection. Called under the session's lock, so
+/// it must not block.
 pub trait CredentialVerifier: fmt::Debug + Send + Sync {
-    /// What proofs over this connection are made for.
+    /// The challenge for proofs over this connection.
     fn challenge(&self) -> Hash;
-    /// Whom a name stands for here.
+    /// The caller that the server accepts for a name.
     fn named(&self, caller: Caller) -> Caller;
-    /// Whom a token stands for.
+    /// The caller that the server accepts for a token.
     ///
     /// # Errors
-    /// What every request with this credential is answered.
+    /// The fault with which the server answers every request with this credential.
     fn shown(&self, shown: &TokenProof) -> Result<Caller, Fault>;
 }
 
-/// Believes every name and knows no tokens: between parts of one process, and in tests.
+/// Accepts every name and knows no tokens: between parts of one process, and in tests.
 #[derive(Clone, Copy, Debug)]
 pub struct Trusting;
 

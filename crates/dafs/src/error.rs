@@ -1,43 +1,43 @@
-//! What can be wrong with bytes ([`WireError`]) and with a peer's behaviour ([`PeerError`]).
+//! Errors in bytes ([`WireError`]) and in a peer's behaviour ([`PeerError`]).
 
 use types::{Fault, NameError};
 
 use crate::{FrameKind, HelloRefusal};
 
-/// Why some bytes are no message. Nothing has been allocated for what was refused.
+/// The reason why bytes are no message. Refused bytes cause no allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The message ends inside a field.
     #[error("message is too short")]
     Truncated,
-    /// Bytes behind the last field.
-    #[error("{0} bytes behind the end of the message")]
+    /// Bytes after the last field.
+    #[error("{0} bytes after the end of the message")]
     Trailing(usize),
     /// The first bytes are not those of this protocol.
     #[error("not a frame of this protocol")]
     BadMagic,
-    /// A version that was not agreed on.
-    #[error("protocol version {0} is not spoken here")]
+    /// A version that the hello did not agree on.
+    #[error("protocol version {0} is not supported")]
     BadVersion(u16),
-    /// A number that stands for nothing.
-    #[error("{what}: {value} means nothing")]
+    /// A value without a meaning.
+    #[error("{what}: {value} is not a known value")]
     BadValue {
-        /// Which field.
+        /// The field's name.
         what: &'static str,
-        /// What it held.
+        /// The field's value.
         value: u64,
     },
     /// A count or length above its limit.
     #[error("{what}: {value} is more than {max}")]
     TooMuch {
-        /// Which field.
+        /// The field's name.
         what: &'static str,
-        /// What it held.
+        /// The field's value.
         value: u64,
         /// The limit.
         max: u64,
     },
-    /// A name that is none.
+    /// A name that breaks the rules for names.
     #[error("bad name: {0}")]
     BadName(#[from] NameError),
     /// Text that is not UTF-8.
@@ -51,22 +51,22 @@ pub enum WireError {
     BadPayload,
 }
 
-/// What a peer did that ends its connection.
+/// An act of a peer that ends its connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// It sent bytes that are no message.
+    /// The peer sent bytes that are no message.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// It sent no hello of ours.
+    /// The peer sent no hello of this protocol.
     #[error("no hello: {0}")]
     NoHello(&'static str),
-    /// It was turned away before it belonged to a session.
-    #[error("turned away: {0}")]
+    /// The server refused the connection before it belonged to a session.
+    #[error("connection refused: {0}")]
     Turned(HelloRefusal),
-    /// A frame that has no place here.
+    /// A frame that is not allowed at this point.
     #[error("unexpected {0:?}")]
     Unexpected(FrameKind),
-    /// A connection that this session does not know (any more).
+    /// A connection that is not, or no longer, part of this session.
     #[error("the connection is not part of the session")]
     UnknownChannel,
     /// A frame that names another session.
@@ -75,17 +75,17 @@ pub enum PeerError {
     /// DA-1: a slot without a credit.
     #[error("DA-1: slot {slot} with {credits} credits")]
     NoCredit {
-        /// Which slot.
+        /// The slot's index.
         slot: u32,
-        /// How many credits there are.
+        /// The session's credits.
         credits: u32,
     },
     /// A request number that is neither the next nor the last one of its slot.
     #[error("slot {slot}: request {got} after {last}")]
     WrongNumber {
-        /// Which slot.
+        /// The slot's index.
         slot: u32,
-        /// What came.
+        /// The number that arrived.
         got: u64,
         /// The slot's last number.
         last: u64,
@@ -93,10 +93,10 @@ pub enum PeerError {
     /// A request in a slot whose request is still in progress.
     #[error("slot {0} is in use")]
     SlotBusy(u32),
-    /// A chain that begins inside another, or goes on without a beginning.
+    /// A chain that begins inside another, or continues without a beginning.
     #[error("chain out of order")]
     BrokenChain,
-    /// More members than allowed.
+    /// A chain with more than [`crate::limits::CHAIN_MAX`] members.
     #[error("chain is too long")]
     LongChain,
     /// The placeholder for a chain's current file outside a chain.
@@ -105,21 +105,21 @@ pub enum PeerError {
     /// A bind with a wrong key.
     #[error("wrong key")]
     WrongKey,
-    /// A reply, renewal or acknowledgement that nobody asked for.
-    #[error("answer that nobody asked for")]
+    /// A reply, renewal or acknowledgement without a request.
+    #[error("answer without a request")]
     Unasked,
     /// An answer of a kind that does not belong to the call.
     #[error("answer does not fit the call")]
     WrongAnswer,
-    /// More credentials than allowed.
+    /// More credentials than [`crate::limits::CREDENTIALS_MAX`].
     #[error("too many credentials")]
     TooManyCredentials,
-    /// The server ended the connection, in its words.
+    /// The server ended the connection with a goodbye.
     #[error("server ended the connection: {reason}")]
     Goodbye {
-        /// Why, for programs.
+        /// The reason, for programs.
         fault: Option<Fault>,
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
 }

@@ -1,7 +1,7 @@
-//! The frame: a fixed header of 64 bytes, a message, and bulk payload behind it.
+//! The frame: a fixed header of 64 bytes, a message, and bulk payload after it.
 //!
 //! A driver reads 64 bytes, calls [`FrameHeader::parse`], which checks both lengths against their
-//! limits, and only then makes room for the message and finds the destination of the payload.
+//! limits, and only then allocates for the message and finds the destination of the payload.
 //! Message and payload are [`Bytes`], so that a frame is sent with one vectored write and bulk data
 //! is never copied. Layout: `docs/spec/protocol.md`, "Frame".
 
@@ -19,7 +19,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"RiaF");
 /// The version that this code speaks.
 pub(crate) const VERSION: u16 = 1;
 
-/// What a frame is. Wire values. The first eleven travel to the server, the others to the client.
+/// The kind of a frame. Wire values. The client sends the first eleven, the server the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -27,13 +27,13 @@ pub enum FrameKind {
     Attach = 1,
     /// First frame of a back connection.
     Bind = 2,
-    /// Gives a credential a handle.
+    /// Registers a credential, by name, under a handle.
     Credential = 3,
     /// A call.
     Request = 4,
-    /// Takes back a waiting call.
+    /// Cancels a request.
     Cancel = 5,
-    /// A break is worked off.
+    /// The client has handled a break.
     BreakAck = 6,
     /// Extends the lease.
     Renew = 7,
@@ -41,11 +41,11 @@ pub enum FrameKind {
     CreditsTaken = 8,
     /// Ends the session.
     Detach = 9,
-    /// Asks for a sign of life.
+    /// Asks whether the server is alive.
     Probe = 10,
-    /// Gives a credential that is shown by a token a handle.
+    /// Registers a credential, by token, under a handle.
     Token = 11,
-    /// The session is there.
+    /// Answers [`FrameKind::Attach`].
     Attached = 65,
     /// The back connection belongs to the session.
     Bound = 66,
@@ -57,9 +57,9 @@ pub enum FrameKind {
     Renewed = 69,
     /// Another number of credits.
     Credits = 70,
-    /// The server ends the connection, or the session; says why.
+    /// The server ends the connection, or the session, with a reason.
     Goodbye = 71,
-    /// A sign of life.
+    /// Answers [`FrameKind::Probe`].
     Probed = 72,
 }
 
@@ -101,7 +101,7 @@ impl FrameKind {
 pub struct Flags(u16);
 
 impl Flags {
-    /// Nothing special.
+    /// No property.
     pub const NONE: Flags = Flags(0);
     /// From the server.
     pub const REPLY: Flags = Flags(1 << 0);
@@ -117,10 +117,10 @@ impl Flags {
     pub const PAYLOAD_CHECKSUM: Flags = Flags(1 << 5);
     /// A descriptor travels beside the frame.
     pub const DESCRIPTOR: Flags = Flags(1 << 6);
-    /// `region` says where the payload (of a request: of its reply) belongs in the client's memory.
+    /// `region` names the place of the payload (of a request: of its reply) in the client's memory.
     pub const DIRECT: Flags = Flags(1 << 7);
-    /// A member of a chain that has failed already: to be answered with `ChainAborted`, not
-    /// executed.
+    /// A member of a chain that has failed already: the server answers it with `ChainAborted` and
+    /// does not execute it.
     pub const ABORTED: Flags = Flags(1 << 8);
 
     const ALL: u16 = (1 << 9) - 1;
@@ -129,12 +129,12 @@ impl Flags {
     pub const CHAIN: Flags =
         Flags(Flags::CHAIN_START.0 | Flags::CHAIN_MIDDLE.0 | Flags::CHAIN_END.0);
 
-    /// Whether all of `other` is in here.
+    /// True if this contains all of `other`.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any of `other` is in here.
+    /// True if this contains any of `other`.
     pub const fn has_any(self, other: Flags) -> bool {
         self.0 & other.0 != 0
     }
@@ -157,7 +157,7 @@ impl Flags {
     }
 }
 
-/// A place in memory that the client has made known to its driver.
+/// A place in memory that the client has registered with its driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Region {
     /// The client's number for the memory.
@@ -166,17 +166,17 @@ pub struct Region {
     pub offset: u64,
 }
 
-/// Why a peer refuses, as a header says it.
+/// A peer's reason for a refusal, as the header carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultCode {
-    /// One of ours.
+    /// A fault that this program knows.
     Known(Fault),
-    /// One of a newer peer, by its number, which no [`Fault`] has.
+    /// A fault of a newer peer, by its number, which no [`Fault`] has.
     Unknown(u16),
 }
 
 impl FaultCode {
-    /// `None`: nothing is refused.
+    /// `None`: no refusal.
     fn from_wire(status: u16) -> Option<FaultCode> {
         match (status, Fault::from_wire(status)) {
             (0, _) => None,
@@ -212,27 +212,27 @@ impl From<Fault> for FaultCode {
 pub struct FrameHeader {
     /// Protocol version of the connection.
     pub version: u16,
-    /// What the frame is.
+    /// The frame's kind.
     pub kind: FrameKind,
-    /// Of a request the call's, of a reply the answer's number (see `codec`); otherwise 0.
+    /// Of a request the number of the call, of a reply that of the answer (see `codec`); otherwise
+    /// 0.
     pub procedure: u16,
-    /// Properties.
+    /// Properties of the frame.
     pub flags: Flags,
-    /// Of a reply: why the call was refused.
+    /// Of a reply: the reason for refusing the call.
     pub fault: Option<FaultCode>,
-    /// Of an attached and a credits how many are granted, of a request how many are wanted;
-    /// otherwise 0.
+    /// Of an attached and a credits the credits granted, of a request those wanted; otherwise 0.
     pub credits: u16,
-    /// Whose frame; 0 before the attach.
+    /// Session of the frame; 0 before the attach.
     pub session: SessionId,
-    /// Request number within the slot; of breaks, renewals, probes, grants and their answers their
+    /// Request number within the slot; for breaks, renewals, probes, grants and their answers their
     /// number.
     pub request: u64,
     /// Slot of a request, a reply, a cancel.
     pub slot: u32,
     /// Handle of the credential that the call runs under.
     pub credential: u32,
-    /// With [`Flags::DIRECT`]: where the payload belongs.
+    /// With [`Flags::DIRECT`]: the destination of the payload.
     pub region: Region,
     /// Bytes of the message, at most [`MESSAGE_BYTES_MAX`].
     pub message_bytes: u32,
@@ -292,11 +292,11 @@ impl FrameHeader {
         }
     }
 
-    /// Checks the bytes of a header, its lengths above all, before anybody makes room for what
-    /// follows.
+    /// Checks the bytes of a header, its lengths above all, before the caller allocates for the
+    /// rest.
     ///
     /// # Errors
-    /// [`WireError`]: it is no frame of this protocol, or claims more than the limits allow.
+    /// [`WireError`]: the bytes are no frame of this protocol, or claim more than the limits allow.
     pub fn parse(bytes: &[u8; FrameHeader::BYTES]) -> Result<FrameHeader, WireError> {
         let raw: Raw = zerocopy::transmute!(*bytes);
         if raw.magic.get() != MAGIC {
@@ -329,7 +329,7 @@ impl FrameHeader {
         header.check().map(|()| header)
     }
 
-    /// What holds for each header, whoever made it.
+    /// Checks the rules for every header, sent or received.
     fn check(&self) -> Result<(), WireError> {
         let limit = |what, value: u32, max: usize| match value as usize > max {
             true => Err(WireError::TooMuch { what, value: value.into(), max: max as u64 }),
@@ -401,23 +401,22 @@ impl FrameHeader {
 /// One frame, cut out of a stream or ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is; its lengths are those of the other two fields.
+    /// The header; its lengths are those of the other two fields.
     pub header: FrameHeader,
     /// The message.
     pub message: Bytes,
-    /// Bulk data.
+    /// Bulk data, up to [`PAYLOAD_BYTES_MAX`] bytes.
     pub payload: Bytes,
 }
 
 impl Frame {
-    /// A frame whose header gets the lengths of its parts. They must be within the limits, which
-    /// encoders see to.
+    /// A frame whose header gets the lengths of its parts. Encoders keep them within the limits.
     pub fn new(mut header: FrameHeader, message: impl Into<Bytes>, payload: Bytes) -> Frame {
         let message = message.into();
         header.message_bytes =
-            u32::try_from(message.len()).expect("encoders keep to MESSAGE_BYTES_MAX");
+            u32::try_from(message.len()).expect("encoders limit a message to MESSAGE_BYTES_MAX");
         header.payload_bytes =
-            u32::try_from(payload.len()).expect("encoders keep to PAYLOAD_BYTES_MAX");
+            u32::try_from(payload.len()).expect("encoders limit a payload to PAYLOAD_BYTES_MAX");
         let frame = Frame { header, message, payload };
         debug_assert_eq!(frame.header.check(), Ok(()), "{frame:?}");
         frame
@@ -429,9 +428,9 @@ impl Frame {
     }
 }
 
-/// Checksums, as the connection's features want them.
+/// Checksums, as the connection's features require them.
 impl Frame {
-    /// Sums the frame up, last thing before it is sent.
+    /// Computes the checksums, as the last step before sending.
     #[must_use]
     pub fn sealed(mut self, features: Features) -> Frame {
         self.header.flags =
@@ -443,11 +442,11 @@ impl Frame {
         self
     }
 
-    /// Checks a frame that came: its sums as the connection's features want them, and no flag that
-    /// was not agreed on.
+    /// Checks a received frame: its checksums as the connection's features require them, and no
+    /// flag that the hello did not agree on.
     ///
     /// # Errors
-    /// [`WireError`]: damaged on its way, or against the agreement.
+    /// [`WireError`]: the frame is damaged, or breaks the terms.
     pub fn verify(&self, terms: &Terms) -> Result<(), WireError> {
         let Frame { header, message, payload } = self;
         if header.message_bytes as usize != message.len()
@@ -557,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn m14_an_unknown_status_is_kept_as_it_came() {
+    fn m14_an_unknown_status_is_preserved() {
         let mut bytes = FrameHeader {
             fault: Some(Fault::NoSpace.into()),
             ..FrameHeader::new(FrameKind::Reply, SessionId(7))

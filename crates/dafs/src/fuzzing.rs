@@ -1,6 +1,7 @@
-//! What the fuzz targets check, so that the same checks run in plain tests too (feature `fuzzing`).
+//! The checks of the fuzz targets, in a library so that plain tests run them too (feature
+//! `fuzzing`).
 //!
-//! Each takes arbitrary bytes and panics if something that must always hold does not.
+//! Each takes arbitrary bytes and panics if a property does not hold.
 
 use bytes::Bytes;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
@@ -15,7 +16,7 @@ use crate::{
 
 pub use crate::fuzzing_session::{client_session, server_session};
 
-/// A header that is taken keeps to the limits, and has no other form.
+/// An accepted header is within the limits, and has no other form.
 pub fn header(bytes: &[u8]) {
     let Some(bytes) = bytes.first_chunk::<{ FrameHeader::BYTES }>() else { return };
     if let Ok(header) = FrameHeader::parse(bytes) {
@@ -25,7 +26,7 @@ pub fn header(bytes: &[u8]) {
     }
 }
 
-/// A hello that is taken says the same when it is said again; an answer too.
+/// An accepted hello encodes to an equal hello; so does an answer.
 pub fn hello(bytes: &[u8]) {
     if let Some(bytes) = bytes.first_chunk::<{ Hello::BYTES }>()
         && let Ok(hello) = Hello::parse(bytes)
@@ -44,15 +45,15 @@ pub fn hello(bytes: &[u8]) {
     }
 }
 
-/// A call that is taken encodes to the same bytes.
+/// An accepted call encodes to the same bytes.
 pub fn call(procedure: u16, message: &[u8], payload: Bytes) {
     if let Ok(call) = decode_call(procedure, message, payload.clone()) {
-        let again = encode_call(&call).expect("what was taken can be sent");
+        let again = encode_call(&call).expect("an accepted call can be sent");
         assert_eq!(again, EncodedCall { procedure, message: message.to_vec(), payload });
     }
 }
 
-/// An answer that is taken encodes to the same bytes; so does a record.
+/// An accepted answer encodes to the same bytes; so does a record.
 pub fn answer(procedure: u16, message: &[u8], payload: Bytes) {
     if let Ok(record) = decode_answer_record(message)
         && !matches!(
@@ -70,18 +71,18 @@ pub fn answer(procedure: u16, message: &[u8], payload: Bytes) {
                 "all or nothing"
             );
         }
-        let again = encode_answer(&answer).expect("what was taken can be sent");
+        let again = encode_answer(&answer).expect("an accepted answer can be sent");
         assert_eq!(again, EncodedAnswer { procedure, message: message.to_vec(), payload });
     }
 }
 
-/// A session message that is taken makes the same frame.
+/// An accepted session message makes the same frame.
 pub fn message(bytes: &[u8]) {
     let Some((head, message)) = bytes.split_first_chunk::<{ FrameHeader::BYTES }>() else { return };
     let Ok(header) = FrameHeader::parse(head) else { return };
     let frame = Frame { header, message: Bytes::copy_from_slice(message), payload: Bytes::new() };
     if let Ok(Some(read)) = Message::of_frame(&frame) {
-        let again = read.to_frame(header.session).expect("what was taken can be sent");
+        let again = read.to_frame(header.session).expect("an accepted message can be sent");
         assert_eq!(again.message, frame.message);
         let same = FrameHeader {
             flags: header.flags,

@@ -1,5 +1,5 @@
-//! Session machines under arbitrary events: bytes are read as a script of inputs, and what must
-//! always hold is checked behind each of them.
+//! Session machines under arbitrary events: a run of bytes is a script of inputs, and the
+//! invariants are checked after each of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::*;
 const SESSION: SessionId = SessionId(7);
 const KEY: u128 = 0x1234;
 
-/// Takes choices off a run of bytes; an empty one chooses 0.
+/// Takes choices off a run of bytes; an empty run chooses 0.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -154,9 +154,9 @@ fn terms(choice: u8) -> Terms {
     Terms::full(features)
 }
 
-/// The server's machine takes any frames and events without a panic; it never passes a number up
-/// twice as new, has at most one request of a slot in progress, passes no placeholder up, and sends
-/// only over connections that are there.
+/// The server's machine accepts any frames and events without a panic; it never passes a number to
+/// the service twice as new, has at most one request of a slot in progress, passes no placeholder,
+/// and sends only over connections that exist.
 pub fn server_session(script: &[u8]) {
     let mut script = Script(script);
     let recorded = match script.below(3) {
@@ -344,8 +344,8 @@ fn request(script: &mut Script<'_>, terms: &Terms) -> Frame {
     Frame::new(header, encoded.message, encoded.payload).sealed(terms.features)
 }
 
-/// The client's machine takes any frames and events without a panic; each call is done at most once
-/// and waits otherwise, and frames go only over connections that are there.
+/// The client's machine accepts any frames and events without a panic; each call ends at most once
+/// and waits otherwise, and frames use only connections that exist.
 pub fn client_session(script: &[u8]) {
     let mut script = Script(script);
     let config = ClientConfig {
@@ -470,7 +470,7 @@ impl ClientWorld {
         self.lines.iter().nth_back(back).map(|(channel, terms)| (*channel, *terms))
     }
 
-    /// A reply to something that was sent lately, right or nearly so.
+    /// A reply to a recently sent request, right or nearly so.
     fn reply(&self, script: &mut Script<'_>) -> Option<Frame> {
         let back = usize::from(script.below(4));
         let asked = self.sent.iter().rev().nth(back)?;

@@ -1,9 +1,9 @@
-//! Golden vectors: captured bytes of every message, one line each in `golden/*.txt`, as
-//! `name header-or-number message payload` in hex.
+//! Golden vectors: recorded bytes of every message, one line each in `golden/*.txt`, as `name
+//! header-or-number message payload` in hex.
 //!
-//! A vector that changes is a protocol that changed: old clients and servers, and reply records on
-//! disks, no longer fit. New vectors are added with `cargo test -p dafs write_golden -- --ignored`,
-//! which never touches a line that is there.
+//! A changed vector is a changed protocol: old clients and servers, and reply records on disks, no
+//! longer fit. `cargo test -p dafs write_golden -- --ignored` adds new vectors and never changes an
+//! existing line.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,7 +30,7 @@ mod rules;
 type Vector = (Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn path(family: &str) -> PathBuf {
-    // Asked when it runs: built output may be used again in another checkout.
+    // Read at run time: build output may be reused in another checkout.
     let root = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
     PathBuf::from(root).join("golden").join(format!("{family}.txt"))
 }
@@ -961,7 +961,7 @@ fn hellos() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Every sample as it is now, by family.
+/// Every sample in its present form, by family.
 fn now() -> Vec<(&'static str, Vec<(&'static str, Vector)>)> {
     let call = |(name, call): (&'static str, Call)| {
         let EncodedCall { procedure, message, payload } = encode_call(&call).unwrap();
@@ -1046,7 +1046,7 @@ fn every_number_has_a_vector() {
 }
 
 #[test]
-fn golden_bytes_decode_to_what_they_were_made_of() {
+fn golden_bytes_decode_to_their_values() {
     let (known_calls, known_answers) = (load("calls"), load("answers"));
     for (name, call) in calls() {
         let (head, message, payload) = known_calls[name].clone();
@@ -1137,8 +1137,7 @@ fn mutate(bytes: &mut Vec<u8>, choice: u8, at: u16, value: u8) {
     }
 }
 
-/// As many as `PROPTEST_CASES` says, as `fuzz/run.sh` does; otherwise what takes well under a
-/// second.
+/// `PROPTEST_CASES` cases, as `fuzz/run.sh` sets it; otherwise as many as take well under a second.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(3000)
 }
@@ -1146,7 +1145,7 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// The fuzz targets' checks on mutated golden vectors, briefly, wherever the tests run.
+    /// The fuzz targets' checks on mutated golden vectors, short enough for every test run.
     #[test]
     fn mutated_vectors_are_refused_or_mean_what_they_say(
         pick in any::<prop::sample::Index>(),
@@ -1186,7 +1185,10 @@ proptest! {
     }
 
     #[test]
-    fn session_messages_survive_the_way(message in crate::strategies::message(), session in 1..u64::MAX) {
+    fn session_messages_survive_the_way(
+        message in crate::strategies::message(),
+        session in 1..u64::MAX,
+    ) {
         let frame = message.to_frame(SessionId(session)).unwrap();
         prop_assert_eq!(FrameHeader::parse(&frame.header.to_bytes()), Ok(frame.header));
         prop_assert_eq!(Message::of_frame(&frame), Ok(Some(message)));
@@ -1195,5 +1197,9 @@ proptest! {
 
 thread_local! {
     static VECTORS: BTreeMap<&'static str, Vec<Vector>> =
-        now().into_iter().map(|(family, vectors)| (family, vectors.into_iter().map(|(_, vector)| vector).collect())).collect();
+        now().into_iter()
+            .map(|(family, vectors)| {
+                (family, vectors.into_iter().map(|(_, vector)| vector).collect())
+            })
+            .collect();
 }

@@ -1,12 +1,12 @@
-//! A server's connection before it belongs to a session: hello, then one attach or bind. Holds at
+//! A server's connection before it belongs to a session: hello, then one attach or bind. Stores at
 //! most one hello.
 //!
 //! ```text
 //! Hello --64 bytes, agreed--> First --attach or bind--> Over
 //!   |                           |
-//!   +--- other bytes, nothing in common, or too late: refusal in plain words, then the connection closes
+//!   +--- other bytes, nothing in common, or too late: readable refusal, then close
 //! ```
-//! Foreign bytes are refused at the first one that differs, not when 64 of them have come.
+//! The greeting refuses foreign bytes at the first one that differs, not after 64 of them.
 
 use bytes::Bytes;
 use types::{ServerId, Time};
@@ -16,31 +16,31 @@ use crate::limits::GREETING_TIME;
 use crate::message::{Attach, Bind, Message};
 use crate::{Features, Frame, FrameKind, Hello, HelloAnswer, HelloRefusal, PeerError, Terms};
 
-/// What happens to a connection.
+/// An event of a connection.
 #[derive(Debug)]
 pub enum GreetingInput<'a> {
-    /// Bytes came: at most [`Greeting::bytes_wanted`] of them.
+    /// Bytes arrived: at most [`Greeting::bytes_wanted`] of them.
     Bytes(&'a [u8]),
-    /// A frame came (after [`GreetingOutput::Agreed`]).
+    /// A frame arrived (after [`GreetingOutput::Agreed`]).
     Arrived(Frame),
-    /// A promised time came.
+    /// The time of a [`GreetingOutput::WakeAt`] came.
     Tick,
 }
 
-/// What is to be done.
+/// An order to the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum GreetingOutput {
     /// Send these bytes, which are no frame.
     Send(Bytes),
-    /// Hello is over: frames follow.
+    /// The hello is over: frames follow.
     Agreed(Terms),
-    /// The connection wants to be the operations connection of a session: find or make it, then
-    /// give it [`crate::ServerInput::Attached`]. The greeting is over.
+    /// The connection asks to be the operations connection of a session: find or make the session,
+    /// then give it [`crate::ServerInput::Attached`]. The greeting is over.
     Attach(Attach),
-    /// The connection wants to be the back connection of a session: give that one
+    /// The connection asks to be the back connection of a session: give that session
     /// [`crate::ServerInput::Bind`]. The greeting is over.
     Bind(Bind),
-    /// Give the machine a tick then.
+    /// Give the machine a tick at this time.
     WakeAt(Time),
 }
 
@@ -51,19 +51,19 @@ enum State {
     Over,
 }
 
-/// See the head of the file. When `step` fails, send what was put out, then close.
+/// See the head of the file. When `step` fails, send the outputs so far, then close.
 #[derive(Debug)]
 pub struct Greeting {
     offered: Terms,
     until: Time,
     refuse: Option<HelloRefusal>,
-    /// Which server we are.
+    /// The server that this process is.
     me: Option<ServerId>,
     state: State,
 }
 
 impl Greeting {
-    /// A connection that came at `now`. `offered` is the most that the server grants.
+    /// A connection that arrived at `now`. `offered` is the most that the server grants.
     pub fn new(now: Time, offered: Terms, out: &mut Vec<GreetingOutput>) -> Greeting {
         let until = now + GREETING_TIME;
         out.push(GreetingOutput::WakeAt(until));
@@ -76,22 +76,22 @@ impl Greeting {
         }
     }
 
-    /// What a server offers by default over a connection with these features.
+    /// The terms that a server offers by default over a connection with these features.
     pub fn offer(features: Features) -> Terms {
         Terms::full(features)
     }
 
-    /// Refuse whatever comes, readably: for a server that is full.
+    /// Refuses every hello with this reason: for a server that is full.
     pub fn refuse(&mut self, why: HelloRefusal) {
         self.refuse = Some(why);
     }
 
-    /// Refuses clients that mean another server than this one.
+    /// Refuses clients that ask for another server than `me`.
     pub fn answers_for(&mut self, me: ServerId) {
         self.me = Some(me);
     }
 
-    /// How many bytes of the hello are missing; 0: it is over, read frames.
+    /// Number of missing bytes of the hello; 0: the hello is over, read frames.
     pub fn bytes_wanted(&self) -> usize {
         match self.state {
             State::Hello { have, .. } => Hello::BYTES - have,
@@ -99,10 +99,10 @@ impl Greeting {
         }
     }
 
-    /// Takes in one event.
+    /// Takes one event.
     ///
     /// # Errors
-    /// [`PeerError`]: the connection is to be closed after what was put out is sent.
+    /// [`PeerError`]: send the outputs so far, then close the connection.
     pub fn step(
         &mut self,
         now: Time,
@@ -127,7 +127,7 @@ impl Greeting {
         *have += arrived.len();
         let text = (*have).min(MAGIC.len());
         if bytes[..text] != MAGIC[..text] {
-            return self.say_no(HelloRefusal::NotOurs, out);
+            return self.send_refusal(HelloRefusal::NotOurs, out);
         }
         if *have < Hello::BYTES {
             return Ok(());
@@ -148,11 +148,11 @@ impl Greeting {
                 out.push(GreetingOutput::Agreed(terms));
                 Ok(())
             }
-            Err(refusal) => self.say_no(refusal, out),
+            Err(refusal) => self.send_refusal(refusal, out),
         }
     }
 
-    fn say_no(
+    fn send_refusal(
         &mut self,
         refusal: HelloRefusal,
         out: &mut Vec<GreetingOutput>,
@@ -188,7 +188,7 @@ impl Greeting {
                 out.push(GreetingOutput::WakeAt(self.until));
                 Ok(())
             }
-            State::Hello { .. } => self.say_no(HelloRefusal::Silent, out),
+            State::Hello { .. } => self.send_refusal(HelloRefusal::Silent, out),
             State::First(_) => {
                 self.state = State::Over;
                 Err(PeerError::Turned(HelloRefusal::Silent))
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_may_come_byte_by_byte_and_an_attach_ends_the_greeting() {
+    fn a_hello_may_come_byte_by_byte_and_an_attach_ends_greeting() {
         let (mut greeting, mut out) = greeting();
         let hello = Hello::full(Features::CHECKSUMS);
         for byte in hello.to_bytes() {
@@ -231,9 +231,10 @@ mod tests {
         }
         assert_eq!(greeting.bytes_wanted(), 0);
         let terms = Terms::full(Features::CHECKSUMS);
-        assert!(
-            matches!(&out[..], [GreetingOutput::Send(_), GreetingOutput::Agreed(agreed)] if *agreed == terms)
-        );
+        assert!(matches!(
+        &out[..],
+        [GreetingOutput::Send(_), GreetingOutput::Agreed(agreed)] if *agreed == terms
+        ));
         out.clear();
         let attach = Attach {
             client: ClientId(5),
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_server_says_so() {
+    fn a_full_server_refuses_with_the_reason() {
         let (mut greeting, mut out) = greeting();
         greeting.refuse(HelloRefusal::Crowded);
         let hello = Hello::full(Features::NONE).to_bytes();
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn who_means_another_server_is_told_so() {
+    fn a_hello_for_another_server_is_refused() {
         let ask = |server: Option<u128>| {
             let (mut greeting, mut out) = greeting();
             greeting.answers_for(ServerId(7));
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn more_bytes_than_a_hello_are_refused_without_being_kept() {
+    fn more_bytes_than_a_hello_are_refused_without_being_stored() {
         let (mut greeting, mut out) = greeting();
         let result = greeting.step(Time::ZERO, GreetingInput::Bytes(&[b'R'; 65]), &mut out);
         assert!(matches!(result, Err(PeerError::NoHello(_))));

@@ -1,9 +1,9 @@
-//! The first bytes of a connection: what the client can speak, and what the server chose. Layouts:
+//! The first bytes of a connection: what the client can do, and what the server chose. Layouts:
 //! `docs/spec/protocol.md`, "Hello".
 //!
-//! The hello begins with text, so that whoever reaches the wrong port sees what speaks there, and
-//! with bytes that break if a transport changes line ends or cuts the eighth bit. It never changes
-//! its layout: versions are agreed on inside it.
+//! The hello begins with text, so that a person or program on the wrong port can see the protocol's
+//! name, and with bytes that break if a transport changes line ends or cuts the eighth bit. Its
+//! layout never changes: the two sides agree on a version inside it.
 
 use types::ServerId;
 use types::limits::{PAYLOAD_BYTES_MAX, SLOTS_MAX};
@@ -19,54 +19,55 @@ pub(crate) const MAGIC: [u8; 16] = *b"RIALTO-DAFS\r\n\x1a\n\0";
 /// Reads as 01 02 03 04 from the top in the sender's byte order.
 const ORDER: u32 = 0x0102_0304;
 
-/// A set of optional abilities.
+/// A set of optional features.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Features(pub u64);
 
 impl Features {
-    /// Nothing optional.
+    /// No optional feature.
     pub const NONE: Features = Features(0);
     /// Each frame carries a checksum over header and message.
     pub const CHECKSUMS: Features = Features(1 << 0);
-    /// ... and over the payload. Means nothing without [`Features::CHECKSUMS`].
+    /// ... and over the payload. Has no effect without [`Features::CHECKSUMS`].
     pub const PAYLOAD_CHECKSUMS: Features = Features(1 << 1);
     /// The connection can pass descriptors (Unix sockets).
     pub const DESCRIPTORS: Features = Features(1 << 2);
-    /// Requests may name a region that their reply's payload is placed into.
+    /// Requests may name a region that receives their reply's payload.
     pub const DIRECT: Features = Features(1 << 3);
     /// Directories can be delegated: `docs/spec/delegation.md`.
     pub const DELEGATIONS: Features = Features(1 << 4);
 
-    /// Parts of volumes may have packed bodies, if they are asked for so.
+    /// Parts of volumes may have packed bodies, if the caller asks for them.
     pub const PACKED: Features = Features(1 << 5);
 
-    /// Reads may be answered with packed chunks ([`types::PackedRun`]), if they are asked for so.
+    /// Reads may be answered with packed chunks ([`types::PackedRun`]), if the client asks for
+    /// them.
     pub const PACKED_READS: Features = Features(1 << 6);
 
-    /// Whether all of `other` is in here.
+    /// True if this contains all of `other`.
     pub const fn has(self, other: Features) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Both together.
+    /// The union of both.
     #[must_use]
     pub const fn with(self, other: Features) -> Features {
         Features(self.0 | other.0)
     }
 
-    /// What is in both.
+    /// The intersection of both.
     #[must_use]
     pub const fn common(self, other: Features) -> Features {
         Features(self.0 & other.0)
     }
 }
 
-/// What both sides agreed on for one connection.
+/// The result of the hello for one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Protocol version.
     pub version: u16,
-    /// Abilities in force.
+    /// Features in force.
     pub features: Features,
     /// Slots that a session over this connection may have.
     pub slots: u32,
@@ -74,24 +75,24 @@ pub struct Terms {
     pub payload_bytes_max: u32,
 }
 
-/// What a client says first: [`Hello::BYTES`] bytes.
+/// The client's first [`Hello::BYTES`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Lowest version that it speaks.
     pub version_min: u16,
     /// Highest version that it speaks.
     pub version_max: u16,
-    /// Abilities that it has.
+    /// Features that the client has.
     pub features: Features,
     /// Slots that it wants.
     pub slots: u32,
     /// Bytes of payload that it can take in one frame.
     pub payload_bytes_max: u32,
-    /// The server that it means; none: whichever is there.
+    /// The server that the client asks for; `None`: any.
     pub server: Option<ServerId>,
 }
 
-/// Why a server wants nothing of a connection. Wire values.
+/// A server's reason for refusing a connection. Wire values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u16)]
 pub enum HelloRefusal {
@@ -101,22 +102,22 @@ pub enum HelloRefusal {
     /// No version in common.
     #[error("no protocol version in common")]
     Version = 2,
-    /// Bytes in an order that is not spoken here.
+    /// A byte order that this code does not support.
     #[error("byte order not spoken here")]
     ByteOrder = 3,
-    /// Limits that leave nothing to work with.
+    /// Limits that are too small to work with.
     #[error("limits too small to work with")]
     Limits = 4,
-    /// No room for one more connection.
+    /// The server has no room for one more connection.
     #[error("too many connections")]
     Crowded = 5,
-    /// Did not say hello, or did not attach, in time.
+    /// The client sent no hello, or no attach, in time.
     #[error("said nothing for too long")]
     Silent = 6,
-    /// Clear text where it is not allowed.
+    /// Clear text where only TLS is allowed.
     #[error("this port speaks TLS only")]
     NeedsTls = 7,
-    /// The client looks for another server.
+    /// The client asked for another server.
     #[error("another server is here than the one that is meant")]
     Another = 8,
 }
@@ -139,10 +140,10 @@ impl HelloRefusal {
     }
 }
 
-/// What the server answers: [`HelloAnswer::BYTES`] bytes.
+/// The server's answer: [`HelloAnswer::BYTES`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelloAnswer {
-    /// Go on with an attach or a bind.
+    /// The client may attach or bind.
     Welcome(Terms),
     /// The connection closes. The bytes hold the reason as readable text too.
     Refused(HelloRefusal),
@@ -185,7 +186,7 @@ impl Hello {
     /// Bytes of a hello on the wire.
     pub const BYTES: usize = 64;
 
-    /// The most that this code can do, over a connection with these abilities.
+    /// The most that this code can do, over a connection with these features.
     pub const fn full(features: Features) -> Hello {
         Hello {
             version_min: VERSION,
@@ -216,10 +217,10 @@ impl Hello {
         bytes
     }
 
-    /// Reads a hello. Later versions may use what is reserved here, so that is not looked at.
+    /// Reads a hello. Later versions may use the reserved bytes, so `parse` ignores them.
     ///
     /// # Errors
-    /// [`HelloRefusal`]: what to answer.
+    /// [`HelloRefusal`]: the answer to send.
     pub fn parse(bytes: &[u8; Hello::BYTES]) -> Result<Hello, HelloRefusal> {
         let raw: RawHello = zerocopy::transmute!(*bytes);
         if raw.magic != MAGIC {
@@ -241,7 +242,7 @@ impl Hello {
         })
     }
 
-    /// What a server that offers `offered` agrees on with this client.
+    /// The terms for this client of a server that offers `offered`.
     ///
     /// # Errors
     /// [`HelloRefusal`]: nothing in common.
@@ -263,7 +264,7 @@ impl Hello {
 }
 
 impl Terms {
-    /// The most that this code can do, over a connection with these abilities.
+    /// The most that this code can do, over a connection with these features.
     pub const fn full(features: Features) -> Terms {
         Terms {
             version: VERSION,
@@ -352,7 +353,7 @@ impl HelloAnswer {
     }
 }
 
-/// Puts the sum of everything before it into the last four bytes.
+/// Writes the checksum of all earlier bytes into the last four bytes.
 fn seal(bytes: &mut [u8]) {
     let (body, sum) = bytes.split_at_mut(bytes.len() - 4);
     sum.copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
@@ -368,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smaller_of_both_limits_and_the_common_abilities_are_agreed_on() {
+    fn the_terms_are_the_smaller_limits_and_the_common_features() {
         let hello = Hello { slots: 16, ..Hello::full(Features::CHECKSUMS.with(Features::DIRECT)) };
         let offered = Terms {
             payload_bytes_max: 65536,
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_of_other_versions_orders_or_limits_is_refused_with_the_reason() {
+    fn an_unfit_version_order_or_limit_is_refused_with_the_reason() {
         let offered = Terms::full(Features::NONE);
         let full = Hello::full(Features::NONE);
         let later = Hello { version_min: VERSION + 1, version_max: VERSION + 9, ..full };

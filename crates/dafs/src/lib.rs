@@ -1,22 +1,22 @@
-//! The native protocol, after the ideas of DAFS: how calls and answers look as bytes, and the two
-//! machines that keep a session between a client and a server. `docs/spec/protocol.md` has every
+//! The native protocol, after the ideas of DAFS: the byte layout of calls and answers, and the two
+//! state machines of a session between a client and a server. `docs/spec/protocol.md` has every
 //! layout.
 //!
-//! Nothing here does I/O, reads a clock or starts a thread. A driver cuts a stream into [`Frame`]s
-//! and feeds them to a machine:
+//! No code in this crate does I/O, reads a clock or starts a thread. A driver cuts a stream into
+//! [`Frame`]s and passes them to a machine:
 //!
-//! - [`Greeting`] (server, one a connection): the hello, then the attach or bind that says where
-//!   the connection belongs;
-//! - [`ServerSession`] (one a session): slots, request numbers, chains, credentials, breaks,
+//! - [`Greeting`] (server, one per connection): the hello, then the attach or bind that names the
+//!   connection's session;
+//! - [`ServerSession`] (one per session): slots, request numbers, chains, credentials, breaks,
 //!   renewals;
-//! - [`ClientSession`] (one a server that is talked to): credits, resending after a reconnect,
+//! - [`ClientSession`] (one per server that the client uses): credits, resending after a reconnect,
 //!   keep-alive.
 //!
 //! Each `step` takes one input and appends its outputs. An error from `step` is the peer's fault:
-//! the connection that the input came from is to be closed (the machine has forgotten it already),
-//! the session lives on.
+//! the driver closes the connection that the input came from (the machine has removed it already),
+//! and the session lives on.
 
-// Libraries tell through `tracing` and their results.
+// Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod client;
@@ -53,7 +53,7 @@ pub use greeting::{Greeting, GreetingInput, GreetingOutput};
 pub use hello::{Features, Hello, HelloAnswer, HelloRefusal, Terms};
 pub use server::{ServerInput, ServerOutput, ServerSession, SessionSetup};
 
-/// One connection, as its driver numbers it. Never used again for another connection of the same
-/// session.
+/// One connection, by its driver's number. The driver never uses a number again for another
+/// connection of the same session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelId(pub u64);

@@ -1,5 +1,5 @@
-//! Messages that keep a session: all but requests and replies. Layouts: `docs/spec/protocol.md`,
-//! "Session messages".
+//! Messages that maintain a session: all but requests and replies. Layouts:
+//! `docs/spec/protocol.md`, "Session messages".
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use crate::{FaultCode, Frame, FrameHeader, FrameKind, Terms, WireError};
 /// First message on an operations connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
-    /// Which client.
+    /// The client that attaches.
     pub client: ClientId,
-    /// Rises with each start of the client; a lower one than known is refused (EO-2).
+    /// Rises with each start of the client; the server refuses a lower one than it knows (EO-2).
     pub incarnation: u64,
-    /// The session to go on with.
+    /// The session to resume.
     pub resume: Option<SessionId>,
     /// Host and program, for people to read. UTF-8, at most [`crate::limits::DISPLAY_BYTES_MAX`]
     /// bytes.
@@ -35,14 +35,14 @@ pub struct Attach {
 /// Answer to [`Attach`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachAnswer {
-    /// The session.
+    /// The session, new or resumed.
     pub session: SessionId,
-    /// It existed before: its slots remember what was done.
+    /// The session existed before: its slots remember their requests.
     pub resumed: bool,
-    /// The attach counts as a renewal. Otherwise a break is overdue, and is to be acknowledged
-    /// first.
+    /// The attach counts as a renewal. False: a break is overdue, and the client must acknowledge
+    /// it first.
     pub renewed: bool,
-    /// Which life of the server: another number means that it restarted.
+    /// The server instance: another number means that the server restarted.
     pub server: u64,
     /// See [`BootVerifier`].
     pub boot_verifier: BootVerifier,
@@ -50,11 +50,11 @@ pub struct AttachAnswer {
     pub lease: Duration,
     /// Credits from now on.
     pub credits: u32,
-    /// The number of the grant that says so.
+    /// The number of the grant of these credits.
     pub grant: u64,
     /// Proves that a back connection belongs to the session.
     pub bind_key: u128,
-    /// What proofs over this connection are made for, beside the server's certificate.
+    /// The challenge for proofs over this connection, beside the server's certificate.
     pub challenge: Hash,
 }
 
@@ -74,42 +74,42 @@ pub enum Message {
     Attach(Attach),
     /// To the server: see [`Bind`].
     Bind(Bind),
-    /// To the server: from here on the handle stands for this caller.
+    /// To the server: the handle stands for this caller from now on.
     Credential {
         /// 1 to [`crate::limits::CREDENTIALS_MAX`].
         handle: u32,
-        /// Whom it stands for.
+        /// The caller of requests with this handle.
         caller: Caller,
     },
-    /// To the server: from here on the handle stands for whom this token names.
+    /// To the server: the handle stands for the principal of this token from now on.
     Token {
         /// As of [`Message::Credential`].
         handle: u32,
         /// Token and proof.
         shown: TokenProof,
     },
-    /// To the server: take back a request.
+    /// To the server: cancel a request.
     Cancel {
-        /// Its slot.
+        /// The request's slot.
         slot: u32,
-        /// Its number.
+        /// The request's number.
         request: u64,
     },
-    /// To the server: a break is worked off.
+    /// To the server: the client has handled a break.
     BreakAck {
-        /// Which one.
+        /// The break's number.
         id: BreakId,
         /// Removed files that are open at the client.
         held: Vec<Fid>,
     },
     /// To the server: extend the lease.
     Renew(u64),
-    /// To the server: the grant with this number is followed, no slot at or above its credits is in
-    /// use any more.
+    /// To the server: the client follows the grant with this number and uses no slot at or above
+    /// its credits.
     CreditsTaken(u64),
     /// To the server: the session is over.
     Detach,
-    /// To the server: are you there?
+    /// To the server: answer, to show that you are alive.
     Probe(u64),
     /// To the client: see [`AttachAnswer`].
     Attached(AttachAnswer),
@@ -117,44 +117,45 @@ pub enum Message {
     Bound,
     /// To the client: promises end.
     Break {
-        /// Which break.
+        /// The break's number.
         id: BreakId,
-        /// Which promises.
+        /// The promises that end.
         items: Vec<BreakItem>,
     },
-    /// To the client: the renewal with this number came. `renewed` as in [`AttachAnswer::renewed`].
+    /// To the client: answers the renewal with this number. `renewed` as in
+    /// [`AttachAnswer::renewed`].
     Renewed {
-        /// Which one.
+        /// The renewal's number.
         number: u64,
-        /// Whether the lease was extended.
+        /// True if the lease was extended.
         renewed: bool,
     },
-    /// To the client: so many credits from now on.
+    /// To the client: the session's credits from now on.
     Credits {
-        /// How many.
+        /// Number of credits.
         credits: u32,
         /// The number of this grant; rises.
         grant: u64,
     },
     /// To the client: the connection ends; with `Expired` the session does too.
     Goodbye {
-        /// Why, for programs.
+        /// The reason, for programs.
         fault: Option<Fault>,
-        /// Why, for people: at most [`REASON_BYTES_MAX`] bytes.
+        /// The reason, for people: at most [`REASON_BYTES_MAX`] bytes.
         reason: String,
     },
-    /// To the client: I am here.
+    /// To the client: answers the probe with this number.
     Probed(u64),
 }
 
-/// Supplementary groups that were not looked up.
+/// The client did not look up the supplementary groups.
 const GROUPS_UNKNOWN: u32 = u32::MAX;
 /// Bytes of an item of a break without its hint.
 const ITEM_BYTES: usize = 28;
 
 impl Message {
     /// The frame of this message in `session` (of an [`Attach`] and an [`AttachAnswer`] their own
-    /// session). Not yet sealed.
+    /// session), without checksums.
     ///
     /// # Errors
     /// [`WireError`]: a limit is broken.
@@ -165,16 +166,16 @@ impl Message {
         Ok(Frame::plain(header, to.end()?))
     }
 
-    /// The frame that ends a connection which belongs to no session: an attach was refused, or a
-    /// bind names no session. `reason` is cut to [`REASON_BYTES_MAX`] bytes. The connection is to
-    /// be closed behind it.
+    /// The frame that ends a connection without a session: the server refused an attach, or a bind
+    /// names no session. `reason` is cut to [`REASON_BYTES_MAX`] bytes. The caller closes the
+    /// connection after it.
     pub fn goodbye(terms: &Terms, session: SessionId, fault: Option<Fault>, reason: &str) -> Frame {
         let reason = cut(reason, REASON_BYTES_MAX).to_owned();
         let frame = Message::Goodbye { fault, reason }.to_frame(session);
-        frame.expect("a short reason is within the limits").sealed(terms.features)
+        frame.expect("a reason of REASON_BYTES_MAX is within the limits").sealed(terms.features)
     }
 
-    /// Which kind of frame it travels in.
+    /// The kind of frame that carries it.
     pub fn kind(&self) -> FrameKind {
         match self {
             Message::Attach(_) => FrameKind::Attach,
@@ -260,7 +261,7 @@ impl Message {
     /// not use must be empty.
     ///
     /// # Errors
-    /// [`WireError`]: it is no message of the kind that its header says.
+    /// [`WireError`]: the frame holds no message of the kind that its header names.
     pub fn of_frame(frame: &Frame) -> Result<Option<Message>, WireError> {
         let header = &frame.header;
         let mut from = FieldReader::new(&frame.message);
@@ -313,8 +314,7 @@ impl Message {
         message.check_header(header).map(|()| Some(message))
     }
 
-    /// One form on the wire: the header is just what [`Message::to_frame`] would make of the
-    /// message.
+    /// Enforces one form on the wire: the header is exactly what [`Message::to_frame`] would make.
     fn check_header(&self, header: &FrameHeader) -> Result<(), WireError> {
         let mut expected = FrameHeader::new(self.kind(), header.session);
         self.put(&mut expected, &mut Writer::new());

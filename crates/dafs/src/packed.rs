@@ -1,6 +1,6 @@
-//! Unpacks what a read brought packed. It may come from a server that is damaged, or means harm:
-//! nothing is written but what the run says that it holds, and no block is given to anybody that
-//! does not match its sum (ST-3).
+//! Unpacks the packed data of a read. The server may be damaged or malicious: the client writes
+//! only as many bytes as the run declares, and returns no block that does not match its checksum
+//! (ST-3).
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -11,24 +11,24 @@ use types::PackedRun;
 const BLOCK: usize = PackedRun::BLOCK_BYTES as usize;
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// What is wrong with a packed run.
+/// A fault in a packed run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
-    /// Its parts do not fit together, or it has not what was asked for.
-    #[error("a packed run does not hold what it says")]
+    /// Its parts do not fit together, or it lacks the wanted range.
+    #[error("a packed run is inconsistent or lacks the wanted bytes")]
     NotWhole,
-    /// A frame is no zstd frame of exactly the bytes of its chunk.
+    /// A frame is not a zstd frame of exactly its chunk's bytes.
     #[error("chunk {0} cannot be unpacked")]
     Frame(u64),
-    /// A block does not match its sum.
-    #[error("block {0} does not match its sum")]
+    /// A block does not match its checksum.
+    #[error("block {0} does not match its checksum")]
     Sum(u64),
 }
 
-/// The bytes `wanted` of the body that `run` is of; fewer, if the run ends before.
+/// The bytes `wanted` of the body that `run` belongs to; fewer, if the run ends earlier.
 ///
 /// # Errors
-/// [`UnpackError`].
+/// [`UnpackError`]: the run is inconsistent, damaged, or lacks the beginning of the range.
 pub fn unpack(run: &PackedRun, wanted: Range<u64>) -> Result<Bytes, UnpackError> {
     let end = run.offset.saturating_add(run.length.into());
     let (from, to) = (wanted.start, wanted.end.min(end));
@@ -57,14 +57,14 @@ pub fn unpack(run: &PackedRun, wanted: Range<u64>) -> Result<Bytes, UnpackError>
         .slice((from - run.offset) as usize..(to - run.offset) as usize))
 }
 
-/// Fills the chunk; nothing if the frame does not.
+/// Fills the chunk; `None` if the frame does not fill it exactly.
 fn unpack_chunk(frame: &[u8], chunk: &mut [u8]) -> Option<()> {
     if frame.is_empty() {
         chunk.fill(0);
         return Some(());
     }
-    DECOMPRESSOR.with_borrow_mut(|kept| {
-        let decompressor = match kept {
+    DECOMPRESSOR.with_borrow_mut(|slot| {
+        let decompressor = match slot {
             Some(decompressor) => decompressor,
             none => none.insert(zstd::bulk::Decompressor::new().ok()?),
         };
@@ -74,8 +74,9 @@ fn unpack_chunk(frame: &[u8], chunk: &mut [u8]) -> Option<()> {
 }
 
 thread_local! {
-    /// Its state takes longer to make than a short frame to unpack.
-    static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+    /// Reused: making its state takes longer than unpacking a short frame.
+    static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> =
+        const { RefCell::new(None) };
 }
 
 fn sum_of(block: &[u8]) -> u32 {
@@ -84,7 +85,7 @@ fn sum_of(block: &[u8]) -> u32 {
     crc32c::crc32c_append(sum, rest).max(1)
 }
 
-/// Packs as a partition does, for tests.
+/// Packs like a partition, for tests.
 #[cfg(any(test, feature = "proptest"))]
 #[allow(clippy::unwrap_used, clippy::missing_panics_doc)] // tests
 pub fn pack(offset: u64, bytes: &[u8]) -> PackedRun {
@@ -118,7 +119,8 @@ mod tests {
             runs in prop::collection::vec((any::<u8>(), 1..90_000_usize), 1..5),
             part in (0.0..1.0, 0.0..1.0),
         ) {
-            let bytes: Vec<u8> = runs.iter().flat_map(|(byte, length)| vec![*byte; *length]).collect();
+            let bytes: Vec<u8> =
+                runs.iter().flat_map(|(byte, length)| vec![*byte; *length]).collect();
             let run = pack(first * CHUNK, &bytes);
             let from = (part.0 * bytes.len() as f64) as usize;
             let to = from + (part.1 * bytes.len() as f64) as usize;
@@ -128,16 +130,20 @@ mod tests {
 
         #[test]
         fn what_was_changed_on_its_way_is_refused(
-            seed in any::<u64>(), length in 1..200_000_usize, at in any::<prop::sample::Index>(), bit in 0..8_u8,
+            seed in any::<u64>(),
+            length in 1..200_000_usize,
+            at in any::<prop::sample::Index>(),
+            bit in 0..8_u8,
         ) {
-            let bytes: Vec<u8> = (0..length).map(|at| (seed.rotate_left(at as u32 / 50) >> (at % 7)) as u8).collect();
+            let word = |at: usize| seed.rotate_left(at as u32 / 50) >> (at % 7);
+            let bytes: Vec<u8> = (0..length).map(|at| word(at) as u8).collect();
             let mut run = pack(0, &bytes);
             let mut spoilt = run.bytes.to_vec();
             prop_assume!(!spoilt.is_empty());
             let at = at.index(spoilt.len());
             spoilt[at] ^= 1 << bit;
             run.bytes = spoilt.into();
-            // A bit that says nothing may have been met.
+            // The flipped bit may have no effect on the result.
             if let Ok(found) = unpack(&run, 0..length as u64) {
                 prop_assert_eq!(&found[..], &bytes[..]);
             }
@@ -145,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_lies_is_refused_and_takes_no_more_room_than_it_says() {
+    fn st3_an_inconsistent_run_is_refused_and_its_size_bounded() {
         let bytes = vec![b'x'; 3 * CHUNK as usize];
         let good = pack(CHUNK, &bytes);
         let whole = CHUNK..4 * CHUNK;
@@ -156,7 +162,7 @@ mod tests {
             Err(UnpackError::NotWhole),
             "it ends before"
         );
-        // A mebibyte of zeros in the room of a chunk.
+        // A mebibyte of zeros in place of a chunk.
         let bomb = zstd::bulk::compress(&vec![0; 1 << 20], 3).unwrap();
         let one = |bytes: Vec<u8>| PackedRun {
             frames: vec![bytes.len() as u32],
@@ -173,7 +179,7 @@ mod tests {
         let mut wrong = good.clone();
         wrong.sums[5] += 1;
         assert_eq!(unpack(&wrong, whole.clone()), Err(UnpackError::Sum(9)));
-        // A hole is zeros whatever its chunk holds.
+        // A hole reads as zeros, whatever its chunk holds.
         wrong.sums[5] = 0;
         let holed = unpack(&wrong, whole).unwrap();
         assert!(

@@ -1,5 +1,5 @@
-//! Random calls, answers and messages, for tests here and in other crates (feature `proptest`).
-//! Each is one that the protocol can carry.
+//! Random calls, answers and messages, for tests of this and other crates (feature `proptest`). The
+//! protocol can carry each of them.
 
 use std::time::Duration;
 
@@ -365,7 +365,7 @@ fn group() -> impl Strategy<Value = VolumeGroup> {
 }
 
 fn server() -> impl Strategy<Value = ServerInfo> {
-    // An address of the one family in clothes of the other has a second form.
+    // An IPv4 address that is mapped to IPv6 has a second form.
     let address = (any::<std::net::IpAddr>(), any::<u16>())
         .prop_map(|(ip, port)| (ip.to_canonical(), port).into());
     let keys = vec(any::<[u8; 32]>().prop_map(KeyPrint), 0..3);
@@ -620,13 +620,15 @@ fn lock_calls() -> impl Strategy<Value = Call> {
 }
 
 fn dir_entry() -> impl Strategy<Value = DirEntry> {
-    let told = (status(), any::<bool>(), of(vec(any::<u8>(), 0..100)));
-    (name(), fid(), kind(), any::<u64>(), of(told)).prop_map(|(name, fid, kind, cookie, told)| {
-        let (status, sole, target) =
-            told.map_or((None, false, None), |(status, sole, target)| (Some(status), sole, target));
-        let target = target.filter(|_| kind == Kind::Symlink).map(Bytes::from);
-        DirEntry { name, fid, kind, cookie, status, sole, target }
-    })
+    let details = (status(), any::<bool>(), of(vec(any::<u8>(), 0..100)));
+    (name(), fid(), kind(), any::<u64>(), of(details)).prop_map(
+        |(name, fid, kind, cookie, details)| {
+            let (status, sole, target) = details
+                .map_or((None, false, None), |(status, sole, target)| (Some(status), sole, target));
+            let target = target.filter(|_| kind == Kind::Symlink).map(Bytes::from);
+            DirEntry { name, fid, kind, cookie, status, sole, target }
+        },
+    )
 }
 
 fn verifier() -> impl Strategy<Value = BootVerifier> {

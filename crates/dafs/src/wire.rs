@@ -1,8 +1,8 @@
 //! Bounded reading and writing of little-endian fields.
 //!
-//! A [`FieldReader`] never looks past its bytes, and hands out counts only after it has seen that
-//! the elements can be there, so that nobody makes room for what a peer merely claims. A [`Writer`]
-//! refuses a message that no reader would take.
+//! A [`FieldReader`] never reads past its bytes, and returns a count only after it has checked that
+//! the elements can be there, so that a caller never allocates for what a peer merely claims. A
+//! [`Writer`] refuses a message that no reader would accept.
 
 use bytes::Bytes;
 use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
@@ -17,43 +17,43 @@ pub(crate) struct FieldReader<'a> {
 }
 
 impl<'a> FieldReader<'a> {
-    pub fn new(message: &'a [u8]) -> Self {
+    pub(crate) fn new(message: &'a [u8]) -> Self {
         FieldReader { rest: message }
     }
 
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(WireError::Truncated)?;
         self.rest = rest;
         Ok(*head)
     }
 
-    pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
         let (head, rest) = self.rest.split_at_checked(count).ok_or(WireError::Truncated)?;
         self.rest = rest;
         Ok(head)
     }
 
-    pub fn u8(&mut self) -> Result<u8, WireError> {
+    pub(crate) fn u8(&mut self) -> Result<u8, WireError> {
         self.array().map(u8::from_le_bytes)
     }
 
-    pub fn u16(&mut self) -> Result<u16, WireError> {
+    pub(crate) fn u16(&mut self) -> Result<u16, WireError> {
         self.array().map(u16::from_le_bytes)
     }
 
-    pub fn u32(&mut self) -> Result<u32, WireError> {
+    pub(crate) fn u32(&mut self) -> Result<u32, WireError> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub fn u64(&mut self) -> Result<u64, WireError> {
+    pub(crate) fn u64(&mut self) -> Result<u64, WireError> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub fn u128(&mut self) -> Result<u128, WireError> {
+    pub(crate) fn u128(&mut self) -> Result<u128, WireError> {
         self.array().map(u128::from_le_bytes)
     }
 
-    pub fn bool(&mut self, what: &'static str) -> Result<bool, WireError> {
+    pub(crate) fn bool(&mut self, what: &'static str) -> Result<bool, WireError> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -61,8 +61,8 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// A byte that says nothing yet.
-    pub fn padding(&mut self) -> Result<(), WireError> {
+    /// A reserved byte, which must be 0.
+    pub(crate) fn padding(&mut self) -> Result<(), WireError> {
         match self.u8()? {
             0 => Ok(()),
             value => Err(WireError::BadValue { what: "padding", value: value.into() }),
@@ -70,7 +70,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// A byte that stands for one of the values of `from`.
-    pub fn choice<T>(
+    pub(crate) fn choice<T>(
         &mut self,
         what: &'static str,
         from: fn(u8) -> Option<T>,
@@ -79,11 +79,11 @@ impl<'a> FieldReader<'a> {
         from(value).ok_or(WireError::BadValue { what, value: value.into() })
     }
 
-    pub fn fid(&mut self) -> Result<Fid, WireError> {
+    pub(crate) fn fid(&mut self) -> Result<Fid, WireError> {
         Ok(Fid::new(self.u64()?, self.u64()?, self.u64()?))
     }
 
-    pub fn timestamp(&mut self) -> Result<Timestamp, WireError> {
+    pub(crate) fn timestamp(&mut self) -> Result<Timestamp, WireError> {
         let secs = i64::from_le_bytes(self.array()?);
         let nanos = self.u32()?;
         if nanos > 999_999_999 {
@@ -93,48 +93,49 @@ impl<'a> FieldReader<'a> {
     }
 
     /// The length of a variable part, at most `max`.
-    pub fn length16(&mut self, what: &'static str, max: usize) -> Result<usize, WireError> {
+    pub(crate) fn length16(&mut self, what: &'static str, max: usize) -> Result<usize, WireError> {
         let value = usize::from(self.u16()?);
         limit(what, value, max).map(|()| value)
     }
 
     /// The length of a variable part, at most `max`.
-    pub fn length32(&mut self, what: &'static str, max: usize) -> Result<usize, WireError> {
+    pub(crate) fn length32(&mut self, what: &'static str, max: usize) -> Result<usize, WireError> {
         let value = self.u32()? as usize;
         limit(what, value, max).map(|()| value)
     }
 
-    /// The number of elements that follow, each of at least `element_bytes_min`, as soon as nothing
-    /// but they follow.
-    pub fn check_room(&self, count: usize, element_bytes_min: usize) -> Result<(), WireError> {
+    /// Checks that `count` elements of at least `element_bytes_min` bytes each can follow.
+    pub(crate) fn check_room(
+        &self,
+        count: usize,
+        element_bytes_min: usize,
+    ) -> Result<(), WireError> {
         match count.checked_mul(element_bytes_min) {
             Some(bytes) if bytes <= self.rest.len() => Ok(()),
             _ => Err(WireError::Truncated),
         }
     }
 
-    /// A name of `length` bytes.
-    pub fn name(&mut self, length: usize) -> Result<Name, WireError> {
+    pub(crate) fn name(&mut self, length: usize) -> Result<Name, WireError> {
         Ok(Name::new(self.bytes(length)?)?)
     }
 
-    /// `length` bytes of their own.
-    pub fn owned(&mut self, length: usize) -> Result<Bytes, WireError> {
+    /// `length` bytes, copied out of the message.
+    pub(crate) fn owned(&mut self, length: usize) -> Result<Bytes, WireError> {
         self.bytes(length).map(Bytes::copy_from_slice)
     }
 
     /// UTF-8 of `length` bytes.
-    pub fn text(&mut self, length: usize) -> Result<String, WireError> {
+    pub(crate) fn text(&mut self, length: usize) -> Result<String, WireError> {
         std::str::from_utf8(self.bytes(length)?).map(str::to_owned).map_err(|_| WireError::BadText)
     }
 
-    pub fn fids(&mut self, count: usize) -> Result<Vec<Fid>, WireError> {
+    pub(crate) fn fids(&mut self, count: usize) -> Result<Vec<Fid>, WireError> {
         self.check_room(count, Fid::WIRE_BYTES)?;
         (0..count).map(|_| self.fid()).collect()
     }
 
-    /// Nothing may be left.
-    pub fn end(self) -> Result<(), WireError> {
+    pub(crate) fn end(self) -> Result<(), WireError> {
         match self.rest.len() {
             0 => Ok(()),
             more => Err(WireError::Trailing(more)),
@@ -142,7 +143,6 @@ impl<'a> FieldReader<'a> {
     }
 }
 
-/// Refuses `value` above `max`.
 pub(crate) fn limit(what: &'static str, value: usize, max: usize) -> Result<(), WireError> {
     match value > max {
         true => Err(WireError::TooMuch { what, value: value as u64, max: max as u64 }),
@@ -150,8 +150,8 @@ pub(crate) fn limit(what: &'static str, value: usize, max: usize) -> Result<(), 
     }
 }
 
-/// Puts fields behind one another. The first broken limit is remembered and reported by
-/// [`Writer::end`], so that a layout reads as one run of puts.
+/// Appends fields to a message. The writer remembers the first broken limit and [`Writer::end`]
+/// reports it, so that a layout reads as one run of calls.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -159,108 +159,106 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Writer::default()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    pub fn u8(&mut self, value: u8) -> &mut Self {
+    pub(crate) fn u8(&mut self, value: u8) -> &mut Self {
         self.raw(&[value])
     }
 
-    pub fn bool(&mut self, value: bool) -> &mut Self {
+    pub(crate) fn bool(&mut self, value: bool) -> &mut Self {
         self.u8(value.into())
     }
 
-    pub fn u16(&mut self, value: u16) -> &mut Self {
+    pub(crate) fn u16(&mut self, value: u16) -> &mut Self {
         self.raw(&value.to_le_bytes())
     }
 
-    pub fn u32(&mut self, value: u32) -> &mut Self {
+    pub(crate) fn u32(&mut self, value: u32) -> &mut Self {
         self.raw(&value.to_le_bytes())
     }
 
-    pub fn u64(&mut self, value: u64) -> &mut Self {
+    pub(crate) fn u64(&mut self, value: u64) -> &mut Self {
         self.raw(&value.to_le_bytes())
     }
 
-    pub fn u128(&mut self, value: u128) -> &mut Self {
+    pub(crate) fn u128(&mut self, value: u128) -> &mut Self {
         self.raw(&value.to_le_bytes())
     }
 
-    pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.bytes.extend_from_slice(bytes);
         self
     }
 
-    pub fn fid(&mut self, fid: Fid) -> &mut Self {
+    pub(crate) fn fid(&mut self, fid: Fid) -> &mut Self {
         self.u64(fid.volume.0).u64(fid.vnode.0).u64(fid.unique.0)
     }
 
-    pub fn fids(&mut self, fids: &[Fid]) -> &mut Self {
+    pub(crate) fn fids(&mut self, fids: &[Fid]) -> &mut Self {
         for fid in fids {
             self.fid(*fid);
         }
         self
     }
 
-    pub fn timestamp(&mut self, time: Timestamp) -> &mut Self {
+    pub(crate) fn timestamp(&mut self, time: Timestamp) -> &mut Self {
         self.require(time.nanos <= 999_999_999, "nanoseconds", time.nanos.into());
         self.raw(&time.secs.to_le_bytes()).u32(time.nanos)
     }
 
-    /// The length of a name that follows further behind.
-    pub fn name_length(&mut self, name: &Name) -> &mut Self {
+    /// The length of a name whose bytes follow later.
+    pub(crate) fn name_length(&mut self, name: &Name) -> &mut Self {
         self.length16("name bytes", name.as_bytes().len(), NAME_BYTES_MAX)
     }
 
-    pub fn name(&mut self, name: &Name) -> &mut Self {
+    pub(crate) fn name(&mut self, name: &Name) -> &mut Self {
         self.raw(name.as_bytes())
     }
 
-    pub fn length16(&mut self, what: &'static str, value: usize, max: usize) -> &mut Self {
+    pub(crate) fn length16(&mut self, what: &'static str, value: usize, max: usize) -> &mut Self {
         debug_assert!(max <= usize::from(u16::MAX));
         self.break_on(limit(what, value, max));
         self.u16(value as u16)
     }
 
-    pub fn length32(&mut self, what: &'static str, value: usize, max: usize) -> &mut Self {
+    pub(crate) fn length32(&mut self, what: &'static str, value: usize, max: usize) -> &mut Self {
         debug_assert!(max <= u32::MAX as usize);
         self.break_on(limit(what, value, max));
         self.u32(value as u32)
     }
 
-    /// Breaks the message unless `good`.
-    pub fn require(&mut self, good: bool, what: &'static str, value: u64) -> &mut Self {
+    pub(crate) fn require(&mut self, good: bool, what: &'static str, value: u64) -> &mut Self {
         if !good {
             self.break_on(Err(WireError::BadValue { what, value }));
         }
         self
     }
 
-    /// Breaks the message if `check` failed.
-    pub fn break_on(&mut self, check: Result<(), WireError>) -> &mut Self {
+    pub(crate) fn break_on(&mut self, check: Result<(), WireError>) -> &mut Self {
         if let Err(error) = check {
             self.broken.get_or_insert(error);
         }
         self
     }
 
-    /// Overwrites a count that was not known when it was put at `at`.
-    pub fn patch_u32(&mut self, at: usize, value: u32) {
+    /// Overwrites a count that was not known when it was written at `at`.
+    pub(crate) fn patch_u32(&mut self, at: usize, value: u32) {
         self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
 
-    /// Overwrites a byte that was not known when it was put at `at`.
-    pub fn patch_u8(&mut self, at: usize, value: u8) {
+    /// Overwrites a byte that was not known when it was written at `at`.
+    pub(crate) fn patch_u8(&mut self, at: usize, value: u8) {
         self.bytes[at] = value;
     }
 
     /// The message, unless a limit was broken.
-    pub fn end(self) -> Result<Vec<u8>, WireError> {
+    pub(crate) fn end(self) -> Result<Vec<u8>, WireError> {
         match self.broken {
             Some(error) => Err(error),
             None => {
@@ -290,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_is_refused() {
+    fn bytes_after_the_last_field_are_refused() {
         let mut reader = FieldReader::new(&[1, 0, 7]);
         assert_eq!(reader.u16(), Ok(1));
         assert_eq!(reader.end(), Err(WireError::Trailing(1)));

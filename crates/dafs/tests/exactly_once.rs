@@ -2,8 +2,8 @@
 //! may restart: each change is applied exactly once, each call is answered, and a chain's members
 //! run in order.
 //!
-//! The service behind the server is a counter for each call; its reply records are what a store
-//! would keep. Faults come from a seed.
+//! The simulated service is a counter for each call; its reply records are those that a store would
+//! save. Faults come from a seed.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -16,15 +16,15 @@ use types::*;
 
 const SESSION: SessionId = SessionId(7);
 
-/// A connection: frames on their way in both directions. They are lost with it.
+/// A connection: frames in transit in both directions, which are lost with it.
 #[derive(Default)]
 struct Wire {
     to_server: VecDeque<Frame>,
     to_client: VecDeque<Frame>,
 }
 
-/// What stays over a restart of the server: applied changes, and the last recorded reply of each
-/// slot.
+/// State that survives a restart of the server: applied changes, and the last recorded reply of
+/// each slot.
 #[derive(Default)]
 struct Store {
     applied: HashMap<u64, u32>,
@@ -37,7 +37,7 @@ struct World {
     now: Time,
     client: ClientSession,
     server: ServerSession,
-    life: u64,
+    instance: u64,
     terms: Terms,
     wires: BTreeMap<ChannelId, (ConnectionRole, Wire)>,
     channels: u64,
@@ -68,7 +68,7 @@ impl World {
             now: Time::ZERO,
             client,
             server: ServerSession::new(setup(1, None)),
-            life: 1,
+            instance: 1,
             terms: Terms::full(Features::CHECKSUMS.with(Features::PAYLOAD_CHECKSUMS)),
             wires: BTreeMap::new(),
             channels: 0,
@@ -83,7 +83,7 @@ impl World {
         world
     }
 
-    fn tell_client(&mut self, input: ClientInput) {
+    fn step_client(&mut self, input: ClientInput) {
         let source = match &input {
             ClientInput::Arrived { channel, .. } => Some(*channel),
             _ => None,
@@ -102,16 +102,23 @@ impl World {
             match output {
                 ClientOutput::Connect { role, at } => self.wanted.push((role, at)),
                 ClientOutput::Send { channel, frame } => {
-                    self.wires.get_mut(&channel).expect("is there").1.to_server.push_back(frame);
+                    self.wires
+                        .get_mut(&channel)
+                        .expect("the machine sends only over an open connection")
+                        .1
+                        .to_server
+                        .push_back(frame);
                 }
                 ClientOutput::Close { channel } => self.cut(channel, true),
                 ClientOutput::Done { id, result, .. } => {
                     assert!(self.done.insert(id.0, result).is_none(), "{id:?} is done twice");
                 }
                 ClientOutput::Break { id, .. } => {
-                    self.tell_client(ClientInput::BreakHandled { id, held: Vec::new() });
+                    self.step_client(ClientInput::BreakHandled { id, held: Vec::new() });
                 }
-                ClientOutput::SessionLost | ClientOutput::Refused(_) => panic!("the session lives"),
+                ClientOutput::SessionLost | ClientOutput::Refused(_) => {
+                    panic!("the session survives every event")
+                }
                 ClientOutput::Renewed { .. }
                 | ClientOutput::Established { .. }
                 | ClientOutput::WakeAt(_) => {}
@@ -120,7 +127,7 @@ impl World {
         }
     }
 
-    fn tell_server(&mut self, input: ServerInput) {
+    fn step_server(&mut self, input: ServerInput) {
         let source = match &input {
             ServerInput::Arrived { channel, .. } | ServerInput::Bind { channel, .. } => {
                 Some(*channel)
@@ -130,7 +137,7 @@ impl World {
         let mut out = Vec::new();
         let result = self.server.step(self.now, input, &mut out);
         if let (Err(error), Some(_)) = (&result, source) {
-            panic!("both sides are honest: {error}");
+            panic!("both sides follow the protocol: {error}");
         }
         for output in out {
             self.on_server(output);
@@ -149,19 +156,19 @@ impl World {
             ServerOutput::Cancel(_) | ServerOutput::Detached | ServerOutput::Overrun => {}
             ServerOutput::Acknowledged { id, .. } => self.acknowledged.push(id),
             ServerOutput::Renew { channel, number } => {
-                self.tell_server(ServerInput::Renewed { channel, number, renewed: true });
+                self.step_server(ServerInput::Renewed { channel, number, renewed: true });
             }
         }
     }
 
-    /// A connection breaks; whoever has not noticed yet notices now.
+    /// A connection breaks; a side that has not noticed yet notices now.
     fn cut(&mut self, channel: ChannelId, client_knows: bool) {
         if self.wires.remove(&channel).is_none() {
             return;
         }
-        self.tell_server(ServerInput::Lost { channel });
+        self.step_server(ServerInput::Lost { channel });
         if !client_knows {
-            self.tell_client(ClientInput::Lost { channel });
+            self.step_client(ClientInput::Lost { channel });
         }
     }
 
@@ -169,7 +176,7 @@ impl World {
         self.channels += 1;
         let channel = ChannelId(self.channels);
         self.wires.insert(channel, (role, Wire::default()));
-        self.tell_client(ClientInput::Connected {
+        self.step_client(ClientInput::Connected {
             role,
             channel,
             terms: self.terms,
@@ -180,7 +187,7 @@ impl World {
     fn deliver_to_server(&mut self, channel: ChannelId, frame: Frame) {
         match frame.header.kind {
             FrameKind::Attach => {
-                self.tell_server(ServerInput::Attached {
+                self.step_server(ServerInput::Attached {
                     channel,
                     terms: self.terms,
                     resumed: true,
@@ -193,34 +200,34 @@ impl World {
                 else {
                     panic!()
                 };
-                self.tell_server(ServerInput::Bind { channel, terms: self.terms, key: bind.key });
+                self.step_server(ServerInput::Bind { channel, terms: self.terms, key: bind.key });
             }
-            _ => self.tell_server(ServerInput::Arrived { channel, frame }),
+            _ => self.step_server(ServerInput::Arrived { channel, frame }),
         }
     }
 
-    /// The service as `vice` is: a repeat of a recorded change is answered from its record, reads
-    /// are read again.
+    /// The service behaves as `vice` does: it answers a repeat of a recorded change from its
+    /// record, and reads again.
     fn execute(&mut self, origin: ReplyAddress, call: &Call) {
         let result = match *call {
             Call::Write { offset, .. } => {
-                let number = offset.expect("the tests number their writes");
+                let number = offset.expect("each write has its number as offset");
                 match self.store.records.get(&origin.slot) {
                     Some((request, record)) if *request == origin.request => {
-                        Ok(decode_answer_record(record).expect("our record"))
+                        Ok(decode_answer_record(record).expect("the store's records are valid"))
                     }
                     _ => Ok(self.apply(origin, number)),
                 }
             }
-            // A read that only works before the change behind it: what a chain would trip over if
-            // it were judged anew.
+            // A read that works only before the change after it: it would fail, and abort the
+            // chain, if it were judged again.
             Call::Seek { offset, .. } if self.store.applied.contains_key(&offset) => {
                 Err(Fault::NothingThere)
             }
             Call::Seek { offset, .. } => Ok(Answer::Offset(offset)),
-            _ => panic!("not asked by these tests"),
+            _ => panic!("these tests send no other call"),
         };
-        self.tell_server(ServerInput::Answered { origin, result, descriptor: false });
+        self.step_server(ServerInput::Answered { origin, result, descriptor: false });
     }
 
     fn apply(&mut self, origin: ReplyAddress, number: u64) -> Answer {
@@ -237,19 +244,19 @@ impl World {
         answer
     }
 
-    /// The server dies and comes back with what its store had.
+    /// The server crashes and restarts with the state of its store.
     fn restart(&mut self) {
-        self.life += 1;
+        self.instance += 1;
         self.working.clear();
         let recorded =
             self.store.records.iter().map(|(slot, (request, _))| (*slot, *request)).collect();
-        self.server = ServerSession::new(setup(self.life, Some(recorded)));
+        self.server = ServerSession::new(setup(self.instance, Some(recorded)));
         for channel in self.wires.keys().copied().collect::<Vec<_>>() {
             self.cut(channel, false);
         }
     }
 
-    /// One random event. With `faults` off, only what moves things on.
+    /// One random event. Without `faults`, only events that make progress.
     fn event(&mut self, faults: bool) {
         let wires: Vec<ChannelId> = self.wires.keys().copied().collect();
         let pick = (!wires.is_empty()).then(|| wires[self.random.random_range(0..wires.len())]);
@@ -268,24 +275,26 @@ impl World {
                     reason: BreakReason::Data,
                     name: None,
                 }];
-                self.tell_server(ServerInput::Break { id, items });
+                self.step_server(ServerInput::Break { id, items });
             }
             6..8 if faults => {
                 let credits = self.random.random_range(4..20);
-                self.tell_server(ServerInput::Grant(credits));
+                self.step_server(ServerInput::Grant(credits));
             }
             8..35 => {
                 let Some(channel) = pick else { return };
-                let (_, wire) = self.wires.get_mut(&channel).expect("picked from there");
+                let (_, wire) =
+                    self.wires.get_mut(&channel).expect("the channel was picked from the wires");
                 if let Some(frame) = wire.to_server.pop_front() {
                     self.deliver_to_server(channel, frame);
                 }
             }
             35..60 => {
                 let Some(channel) = pick else { return };
-                let (_, wire) = self.wires.get_mut(&channel).expect("picked from there");
+                let (_, wire) =
+                    self.wires.get_mut(&channel).expect("the channel was picked from the wires");
                 if let Some(frame) = wire.to_client.pop_front() {
-                    self.tell_client(ClientInput::Arrived { channel, frame });
+                    self.step_client(ClientInput::Arrived { channel, frame });
                 }
             }
             60..80 if !self.working.is_empty() => {
@@ -295,7 +304,7 @@ impl World {
             }
             80..90 => {
                 self.now = self.now + Duration::from_millis(20);
-                self.tell_client(ClientInput::Tick);
+                self.step_client(ClientInput::Tick);
             }
             _ => {
                 let due = self.wanted.iter().position(|(_, at)| *at <= self.now);
@@ -321,9 +330,9 @@ impl World {
         );
     }
 
-    /// Breaks of the present life of the server; a restart forgets the others.
+    /// Checks the breaks of the present server instance; a restart drops the others.
     fn acknowledged_all(&self) -> bool {
-        self.life > 1 || self.breaks.iter().all(|id| self.acknowledged.contains(id))
+        self.instance > 1 || self.breaks.iter().all(|id| self.acknowledged.contains(id))
     }
 }
 
@@ -362,7 +371,7 @@ fn status() -> Status {
     }
 }
 
-/// A change with a number of its own.
+/// A change that its offset identifies.
 fn write(number: u64) -> Call {
     let data = Bytes::from_static(b"x");
     Call::Write {
@@ -374,7 +383,7 @@ fn write(number: u64) -> Call {
     }
 }
 
-/// A question that is refused once the change with this number is applied.
+/// A read that is refused once the change with this number is applied.
 fn ask_before(number: u64) -> Call {
     Call::Seek { fid: Fid::new(1, 2, 3), offset: number, what: SeekWhat::Data }
 }
@@ -388,7 +397,7 @@ fn caller(random: &mut SmallRng) -> Caller {
     }
 }
 
-/// More with `SEEDS=5000 cargo test ...`.
+/// Number of seeds; for more: `SEEDS=5000 cargo test ...`.
 fn seeds() -> u64 {
     std::env::var("SEEDS").map_or(150, |seeds| seeds.parse().expect("SEEDS is a number"))
 }
@@ -400,7 +409,7 @@ fn each_change_is_applied_exactly_once_whatever_breaks() {
         const CALLS: u64 = 120;
         for number in 0..CALLS {
             let caller = caller(&mut world.random);
-            world.tell_client(ClientInput::Submit {
+            world.step_client(ClientInput::Submit {
                 id: CallId(number),
                 caller,
                 call: write(number),
@@ -414,9 +423,12 @@ fn each_change_is_applied_exactly_once_whatever_breaks() {
         world.settle(CALLS);
         for number in 0..CALLS {
             assert_eq!(world.store.applied.get(&number), Some(&1), "seed {seed}: change {number}");
-            let offset = |answer: &Answer| matches!(answer, Answer::Written { offset, .. } if *offset == number);
+            let offset = |answer: &Answer| match answer {
+                Answer::Written { offset, .. } => Some(*offset),
+                _ => None,
+            };
             assert!(
-                world.done[&number].as_ref().is_ok_and(offset),
+                world.done[&number].as_ref().is_ok_and(|answer| offset(answer) == Some(number)),
                 "seed {seed}: {number} has another's answer"
             );
         }
@@ -424,18 +436,18 @@ fn each_change_is_applied_exactly_once_whatever_breaks() {
 }
 
 #[test]
-fn chains_run_in_order_and_a_change_that_was_made_is_never_reported_as_aborted() {
+fn chains_run_in_order_and_no_applied_change_reports_aborted() {
     for seed in 0..seeds() {
         let mut world = World::new(seed);
         const CHAINS: u64 = 25;
         for chain in 0..CHAINS {
             let first = chain * 4;
-            // The second member is refused if it runs after the third: only records keep the rest
-            // of the chain honest.
+            // The second member is refused if it runs after the third: without the records, the
+            // rest of the chain would be aborted.
             let calls = [write(first), ask_before(first + 2), write(first + 2), write(first + 3)];
             let members = (first..).map(CallId).zip(calls).collect();
             let caller = caller(&mut world.random);
-            world.tell_client(ClientInput::SubmitChain { caller, members });
+            world.step_client(ClientInput::SubmitChain { caller, members });
             for _ in 0..60 {
                 world.event(true);
             }
@@ -445,10 +457,10 @@ fn chains_run_in_order_and_a_change_that_was_made_is_never_reported_as_aborted()
             let made = |number: u64| world.store.applied.get(&number).copied().unwrap_or(0);
             let result = |number: u64| &world.done[&number];
             for number in [chain * 4, chain * 4 + 2, chain * 4 + 3] {
-                let told = u32::from(result(number).is_ok());
+                let reported = u32::from(result(number).is_ok());
                 assert_eq!(
                     made(number),
-                    told,
+                    reported,
                     "seed {seed}: change {number}, {:?}",
                     result(number)
                 );

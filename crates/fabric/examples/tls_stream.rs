@@ -48,7 +48,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// GiB a second, and processor seconds for each.
+/// GiB per second, and processor seconds for each.
 fn round(frames: usize, secured: Option<(&ClientTls, &ServerTls)>) -> Outcome<(f64, f64)> {
     let (one, other) = pair()?;
     let (mut outbox, mut inbox) = (Outbox::new(), Inbox::new(measure, LIMITS, false));
@@ -117,7 +117,7 @@ fn answer(connection: &Connection, tls: &ServerTls) -> Outcome<Secured> {
     }
 }
 
-/// Of this process, with all its threads.
+/// Processor time of this process, with all its threads.
 fn processor_seconds() -> Outcome<f64> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     let behind_name = text.rsplit_once(')').ok_or("no name in stat")?.1;

@@ -1,6 +1,5 @@
-//! One connected stream socket, TCP or Unix. Whether a send or receive may wait is said with each
-//! call and is no property of the socket, so that the same socket serves an epoll worker and a
-//! thread that blocks.
+//! One connected stream socket, TCP or Unix. Each call chooses whether it blocks; the socket itself
+//! does not, so that the same socket serves an epoll worker and a thread that blocks.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -15,30 +14,30 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, sockopt};
 use crate::tls::{self, ClientTls, Secured};
 use crate::{Endpoint, reserved};
 
-/// Bytes that a Unix socket takes from its sender (the kernel doubles it for its own overhead).
+/// Bytes that a Unix socket accepts from its sender (the kernel doubles it for its own overhead).
 const UNIX_BUFFER_BYTES: usize = 1280 << 10;
 
-/// Congestion control for a line that stays on this machine: it has no timers. Where the system's
-/// choice paces what it sends (`bbr`), that costs a tenth of the processor time of a stream, and
-/// nothing is ever lost here that would be worth it.
+/// Congestion control for a connection within this machine: it has no timers. A default that paces
+/// its sends (`bbr`) costs a tenth of the processor time of a stream, and loopback loses no packets
+/// that pacing could save.
 const UNPACED: &str = "reno";
 
-/// How a connection is made and kept.
+/// The parameters of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionOptions {
-    /// How long connecting may take.
+    /// Longest time for connecting.
     pub connect_within: Duration,
-    /// TCP: the kernel's congestion control by name (`reno`, `cubic`, `bbr`); `None` leaves the
-    /// system's choice, but for lines that stay on this machine.
+    /// TCP: the kernel's congestion control by name (`reno`, `cubic`, `bbr`); `None` uses the
+    /// system's default, except for connections within this machine.
     pub congestion: Option<String>,
-    /// TCP: how long sent bytes may stay unacknowledged before the connection counts as dead.
+    /// TCP: time for which sent bytes may stay unacknowledged before the connection counts as dead.
     pub unacknowledged_max: Duration,
-    /// Bytes of the kernel's send and receive buffers; `None` leaves the system's choice.
+    /// Bytes of the kernel's send and receive buffers; `None` uses the system's default.
     pub socket_buffer_bytes: Option<usize>,
-    /// TCP: from a port that only the superuser of this machine can have, if this process may: so a
-    /// server that trusts this machine believes it.
+    /// TCP: connect from a port that only the superuser of this machine may use, if this process
+    /// may: a server that trusts this host accepts its user numbers.
     pub reserved_port: bool,
-    /// TCP: secured with this when we connect; `None`: in clear text.
+    /// TCP: TLS for connections that this process makes; `None`: clear text.
     pub tls: Option<ClientTls>,
 }
 
@@ -66,10 +65,10 @@ pub struct PeerProcess {
     pub gid: u32,
 }
 
-/// What a thread waits for.
+/// The event that a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitFor {
-    /// Something to receive, or the end.
+    /// Bytes to receive, or the end.
     Receive,
     /// Room to send, or the end.
     Send,
@@ -77,7 +76,7 @@ pub enum WaitFor {
     Both,
 }
 
-/// What a wait found.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// A receive will not block (it may report the end).
@@ -189,7 +188,7 @@ impl Connection {
         }
     }
 
-    /// Who is at the other end; only Unix connections know.
+    /// The process at the other end, for Unix connections only.
     pub fn peer(&self) -> Option<PeerProcess> {
         self.peer
     }
@@ -206,19 +205,19 @@ impl Connection {
         Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
     }
 
-    /// Whether a descriptor can travel beside a frame.
+    /// True if a descriptor can travel with a frame.
     pub fn passes_descriptors(&self) -> bool {
         self.peer.is_some()
     }
 
     /// Ends both directions now; every thread that waits on this connection wakes.
     pub fn shut_down(&self) {
-        // Fails only when the connection is gone already, which is what is asked for.
+        // Fails only when the connection is gone already, which is the wanted state.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Bounds how long one receive that may wait does so; it then finds nothing. Costs no system
-    /// call per receive.
+    /// Bounds the time of one blocking receive, which then returns nothing. Costs no system call
+    /// per receive.
     ///
     /// # Errors
     /// The system's.
@@ -226,7 +225,7 @@ impl Connection {
         Ok(sockopt::set_socket_timeout(&self.socket, sockopt::Timeout::Recv, Some(longest))?)
     }
 
-    /// Sends bytes that are no frame, waiting as long as it takes, or until `until`.
+    /// Sends bytes that are not a frame; blocks without limit, or until `until`.
     ///
     /// # Errors
     /// The connection's; [`io::ErrorKind::TimedOut`].
@@ -243,8 +242,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives exactly so many bytes that are no frame, waiting as long as it takes, or until
-    /// `until`.
+    /// Receives exactly as many bytes as `bytes` has, which are not a frame; blocks without limit,
+    /// or until `until`.
     ///
     /// # Errors
     /// The connection's; [`io::ErrorKind::TimedOut`]; [`io::ErrorKind::UnexpectedEof`].
@@ -263,7 +262,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Throws away what has come in, up to `count` bytes.
+    /// Discards received bytes, up to `count`.
     pub fn discard(&self, count: usize) {
         let mut buffer = [0; 4096];
         let mut thrown = 0;
@@ -275,11 +274,11 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket is ready or `until` has passed (`None`: for ever); then neither is
-    /// set.
+    /// Waits until the socket is ready or `until` has passed (`None`: for ever); then neither field
+    /// is set.
     ///
     /// # Errors
-    /// The system's, which are those of a lack of memory.
+    /// The system's, for a lack of memory.
     pub fn wait(&self, want: WaitFor, until: Option<Instant>) -> io::Result<Ready> {
         let flags = match want {
             WaitFor::Receive => PollFlags::IN,
@@ -311,25 +310,25 @@ impl Connection {
     }
 }
 
-/// Of `host:port`; IPv6 addresses without their brackets.
+/// The host of `host:port`; IPv6 addresses without their brackets.
 fn host_of(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-/// Whether the other end is on this machine.
+/// True if the other end is on this machine.
 fn stays_here(socket: &OwnedFd) -> bool {
     let peer = rustix::net::getpeername(socket).ok().flatten();
     peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok())
         .is_some_and(|peer| peer.ip().is_loopback())
 }
 
-/// Room for one whole frame in a Unix socket: with the system's usual 208 KiB, a mebibyte takes
-/// five turns of both ends.
+/// Makes room for one whole frame in a Unix socket: with the system's usual 208 KiB, a mebibyte
+/// takes five turns of both ends.
 fn enlarge(socket: &OwnedFd) {
-    // Only the superuser may go past the system's limit; everybody else gets what the limit allows.
+    // Only the superuser may exceed the system's limit; other users get what the limit allows.
     if sockopt::set_socket_send_buffer_size_force(socket, UNIX_BUFFER_BYTES).is_err() {
-        // No more room: slower, nothing else.
+        // A smaller buffer costs speed, nothing else.
         let _ = sockopt::set_socket_send_buffer_size(socket, UNIX_BUFFER_BYTES);
     }
 }
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_stays_here_is_not_paced_and_a_wish_is_kept() {
+    fn a_local_connection_is_unpaced_unless_configured() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let there = Endpoint::Tcp(listener.local_addr().unwrap().to_string());
         for (wish, expected) in [(None, UNPACED), (Some("cubic"), "cubic")] {

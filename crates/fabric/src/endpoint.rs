@@ -1,4 +1,4 @@
-//! Where a server listens: `unix:/run/rialto.sock` or `tcp:host:7010`.
+//! The address of a server: `unix:/run/rialto.sock` or `tcp:host:7010`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,18 +13,18 @@ pub enum Endpoint {
     Tcp(String),
 }
 
-/// Why some text is no endpoint.
+/// Text that is not an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no address of a server: write unix:/path/of/socket or tcp:host:port")]
+#[error("`{text}` is not a server's address: write unix:/path/of/socket or tcp:host:port")]
 pub struct EndpointError {
-    /// What was given.
+    /// The rejected text.
     pub text: String,
 }
 
 impl FromStr for Endpoint {
     type Err = EndpointError;
 
-    /// Reads what [`fmt::Display`] writes; a bare absolute path is a Unix socket.
+    /// Parses the output of [`fmt::Display`]; a bare absolute path is a Unix socket.
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         let refused = || EndpointError { text: text.to_owned() };
         if let Some(path) = text.strip_prefix("unix:") {

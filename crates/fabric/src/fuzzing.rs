@@ -1,17 +1,17 @@
-//! What the fuzz target checks of the receiving half, so that plain tests run it too (feature
-//! `fuzzing`).
+//! The fuzz target's checks of the receiving half, in a library so that plain tests run them too
+//! (feature `fuzzing`).
 
 use bytes::Bytes;
 
 use crate::{Connection, Extent, Filled, FrameError, FrameLimits, HEADER_BYTES, Inbox};
 
-/// Larger than the inbox's buffer, so that both ways of receiving a part are taken.
+/// Larger than the inbox's buffer, so that both ways of receiving a part are covered.
 const LIMITS: FrameLimits = FrameLimits { message: 24 << 10, payload: 40 << 10 };
-/// Bytes of a whole stream, so that a socket takes it all.
+/// Bytes of a whole stream, which fits into a socket.
 const STREAM_BYTES_MAX: usize = 256 << 10;
 
-/// A header is `F`, a letter for its message's length and one for its payload's; each letter stands
-/// for 3^letter / 2.
+/// A header is `F`, a letter for its message's length and one for its payload's; each letter means
+/// 3^letter / 2.
 fn measure(header: &[u8; HEADER_BYTES]) -> Result<Extent, &'static str> {
     if header[0] != b'F' {
         return Err("no magic");
@@ -20,11 +20,10 @@ fn measure(header: &[u8; HEADER_BYTES]) -> Result<Extent, &'static str> {
     Ok(Extent { message: length(header[1]), payload: length(header[2]) })
 }
 
-/// One frame as it must arrive.
+/// One frame that must arrive.
 type Parts = (Vec<u8>, Vec<u8>, Bytes);
 
-/// Cuts the stream the obvious way; the end is the frames before an error, if there is one, and
-/// what is left over.
+/// Cuts the stream in the simplest way: the frames before an error, if there is one, and the rest.
 fn expected(mut stream: &[u8]) -> (Vec<Parts>, Result<&[u8], FrameError>) {
     let mut frames = Vec::new();
     while let Some(header) = stream.first_chunk::<HEADER_BYTES>() {
@@ -44,11 +43,11 @@ fn expected(mut stream: &[u8]) -> (Vec<Parts>, Result<&[u8], FrameError>) {
     (frames, Ok(stream))
 }
 
-/// A stream that is made of the script's frames and garbage arrives as the obvious cutting says,
-/// however it is cut on its way.
+/// Checks that a stream of the script's frames and garbage arrives as `expected` cuts it, however
+/// it is cut on its way.
 ///
-/// The script: byte 0 chooses whether descriptors could come; then pairs of (what comes, how much
-/// of it is sent at once).
+/// The script: byte 0 chooses whether descriptors could come; then pairs of (kind of part, bytes of
+/// it that are sent at once).
 pub fn inbox(script: &[u8]) {
     let Some((&first, script)) = script.split_first() else { return };
     let (stream, cuts) = stream(script);
@@ -76,7 +75,7 @@ pub fn inbox(script: &[u8]) {
     );
 }
 
-/// Takes in all there is.
+/// Receives all that is available.
 fn receive(
     inbox: &mut Inbox,
     from: &Connection,
@@ -98,15 +97,15 @@ fn receive(
                 Err(error) => return Some(error),
             }
         }
-        match inbox.fill(from, false).expect("the other end is there") {
+        match inbox.fill(from, false).expect("the other end is open") {
             Filled::Some => {}
             Filled::Nothing => return None,
-            Filled::End => unreachable!("the other end is there"),
+            Filled::End => unreachable!("the other end is open"),
         }
     }
 }
 
-/// The bytes that a script stands for, and where they are cut.
+/// The bytes that a script describes, and the positions of its cuts.
 fn stream(script: &[u8]) -> (Vec<u8>, Vec<usize>) {
     let (mut stream, mut cuts) = (Vec::new(), Vec::new());
     for (number, what) in script.chunks(4).enumerate() {
@@ -128,8 +127,8 @@ fn stream(script: &[u8]) -> (Vec<u8>, Vec<usize>) {
                     && message <= LIMITS.message
                     && payload <= LIMITS.payload
                 {
-                    // Every byte says where it is, so that a shifted one is seen; kind 7 has a
-                    // payload cut short.
+                    // Every byte depends on its position, so that a shift is noticed; the payload
+                    // of kind 7 is cut short.
                     let bytes = (message + payload).saturating_sub(usize::from(kind == 7));
                     stream
                         .extend((0..bytes).map(|at| {

@@ -1,19 +1,19 @@
-//! What has come in over one connection, cut into frames.
+//! The received bytes of one connection, cut into frames.
 //!
-//! Bytes come first into a buffer that is used again and again: one receive takes a header, its
-//! message, and whatever small frames follow. A payload that is not in the buffer as a whole gets
-//! memory of exactly its size, what the buffer has of it is copied there, and the rest is received
-//! straight into it. No memory is had for a frame before its header has been measured and found to
-//! be within the limits.
+//! Bytes go first into a buffer that is reused: one receive takes a header, its message, and the
+//! small frames that follow. A payload that is not completely in the buffer gets memory of exactly
+//! its size; the buffer's part of it is copied there, and the rest is received straight into it.
+//! The inbox allocates for a frame only after it has measured the frame's header and found it
+//! within the limits.
 //!
 //! ```text
-//! buffer:  [..... used .....|header|message|payload's beginning...]      payload: [copied|received straight .....]
-//!                           ^start                               ^end
+//! buffer: [.. used ..|header|message|start of payload...]  payload: [copied|received straight ..]
+//!                    ^start                           ^end
 //! ```
 //!
-//! Over TLS a receive brings records, which lie in a buffer of their own. [`Inbox::next_frame`]
-//! opens them one after the other, as long as it has no whole frame: so what is opened goes to its
-//! place in the same way, and all that came is looked at before anybody waits for more.
+//! Over TLS a receive brings records, which have a buffer of their own. [`Inbox::next_frame`] opens
+//! them one after the other until it has a whole frame: opened bytes reach their destination in the
+//! same way, and all received records are processed before a thread waits for more.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -28,22 +28,22 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, re
 use crate::tls::{self, Opener, RECORD_BYTES_MAX, TlsError, TlsRecord};
 use crate::{Connection, HEADER_BYTES};
 
-/// Bytes of the buffer: a hundred small frames, or a small write with its payload; of a large
-/// payload at most this much is copied (16 KiB take about a microsecond).
+/// Bytes of the buffer: a hundred small frames, or a small write with its payload; at most this
+/// much of a large payload is copied (16 KiB take about a microsecond).
 const BUFFER_BYTES: usize = 16 << 10;
-/// Bytes that one receive with descriptors asks for, at least: they must be zeroed each time, and a
-/// small read fits.
+/// Least bytes of one receive with descriptors: they must be zeroed each time, and a small read
+/// fits.
 const WINDOW_BYTES: usize = 8 << 10;
-/// Bytes of records that one receive asks for while a payload comes in: more does not fit the
+/// Bytes of records that one receive requests while a payload arrives: more does not fit the
 /// processor's nearer caches.
 const RECORDS_BYTES: usize = 256 << 10;
 /// Records of a handshake are shorter: certificates are the longest.
 const HANDSHAKE_BYTES_MAX: usize = BUFFER_BYTES;
-/// Descriptors that one receive may bring. Ours sends one beside a frame, and the kernel ends a
-/// receive behind it.
+/// Descriptors that one receive may bring. A peer sends one with a frame, and the kernel ends a
+/// receive after it.
 const DESCRIPTORS_MAX: usize = 4;
 
-/// How long the parts behind a header are.
+/// Lengths of the parts after a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Bytes of the message.
@@ -52,10 +52,10 @@ pub struct Extent {
     pub payload: usize,
 }
 
-/// Reads the lengths in a header, or says what is wrong with it.
+/// Measures a header, or returns the reason why it is malformed.
 pub type Measure = fn(&[u8; HEADER_BYTES]) -> Result<Extent, &'static str>;
 
-/// The largest parts that are received.
+/// The largest accepted parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameLimits {
     /// Bytes of a message.
@@ -64,40 +64,40 @@ pub struct FrameLimits {
     pub payload: usize,
 }
 
-/// Why the bytes are no frame. The connection is of no use any more: nobody knows where the next
-/// frame begins.
+/// The bytes are not a frame. The connection cannot be used any more: the beginning of the next
+/// frame is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The header does not measure.
+    /// The header is malformed.
     #[error("malformed header: {0}")]
     Header(&'static str),
-    /// A part is larger than it may be.
+    /// A part is above its limit.
     #[error("frame of {} + {} bytes is too large", .0.message, .0.payload)]
     TooLarge(Extent),
-    /// A record is not what the other end sealed.
+    /// A record is not one that the peer sealed.
     #[error("{0}")]
     Tls(#[from] TlsError),
 }
 
-/// A whole frame, lent until the inbox is used again.
+/// A whole frame, borrowed until the inbox is used again.
 #[derive(Debug)]
 pub struct ReceivedFrame<'a> {
-    /// Its header.
+    /// The frame's header.
     pub header: &'a [u8; HEADER_BYTES],
-    /// Its message.
+    /// The frame's message.
     pub message: &'a [u8],
-    /// Its payload, in memory of its own.
+    /// The frame's payload, in memory of its own.
     pub payload: Bytes,
 }
 
-/// What a receive brought.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
-    /// Some bytes.
+    /// Some bytes were received.
     Some,
-    /// Nothing yet (only without waiting).
+    /// No bytes are available (only without `wait`).
     Nothing,
-    /// The other end is finished.
+    /// The peer has closed the connection.
     End,
 }
 
@@ -106,31 +106,31 @@ pub enum Filled {
 pub struct Inbox {
     measure: Measure,
     limits: FrameLimits,
-    /// Whether descriptors beside frames are taken; otherwise the kernel drops them.
+    /// False: the kernel drops descriptors that come with frames.
     takes_descriptors: bool,
     descriptors: VecDeque<OwnedFd>,
-    /// Its length is what is filled: `end` in the picture above.
+    /// Its length is the filled part: `end` in the picture above.
     buffer: Vec<u8>,
     start: usize,
-    /// Bytes behind `start` that the frame lent last lies in.
-    lent: usize,
+    /// Bytes after `start` that the last returned frame occupies.
+    borrowed: usize,
     extent: Option<Extent>,
     payload: Option<Vec<u8>>,
     sealed: Option<Box<Sealed>>,
 }
 
-/// What has come over TLS and is not opened.
+/// Records that were received over TLS and are not opened.
 #[derive(Debug)]
 struct Sealed {
     opener: Opener,
     buffer: Vec<u8>,
     start: usize,
-    /// The other end said that nothing follows.
+    /// The peer announced the end of the stream.
     ended: bool,
 }
 
 impl Inbox {
-    /// An empty inbox; takes no memory before the first receive.
+    /// An empty inbox; allocates nothing before the first receive.
     pub fn new(measure: Measure, limits: FrameLimits, takes_descriptors: bool) -> Self {
         Inbox {
             measure,
@@ -139,86 +139,86 @@ impl Inbox {
             descriptors: VecDeque::new(),
             buffer: Vec::new(),
             start: 0,
-            lent: 0,
+            borrowed: 0,
             extent: None,
             payload: None,
             sealed: None,
         }
     }
 
-    /// From here on records come, beginning with what was received and not taken.
+    /// Switches to TLS: records follow, beginning with the received bytes that were not consumed.
     pub fn secure(&mut self, opener: Opener) {
-        self.start += std::mem::take(&mut self.lent);
+        self.start += std::mem::take(&mut self.borrowed);
         let buffer = self.buffer.split_off(self.start);
         self.buffer.clear();
         self.start = 0;
         self.sealed = Some(Box::new(Sealed { opener, buffer, start: 0, ended: false }));
     }
 
-    /// What the next byte is, if there is one; it stays.
+    /// The next byte, if there is one, without consuming it.
     pub fn peek(&self) -> Option<u8> {
-        self.buffer.get(self.start + self.lent).copied()
+        self.buffer.get(self.start + self.borrowed).copied()
     }
 
-    /// The next whole record of a handshake, if it is here.
+    /// The next whole record of a handshake, if it has arrived.
     ///
     /// # Errors
-    /// The bytes are no record.
+    /// The bytes are not a record.
     pub fn take_record(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
-        self.start += std::mem::take(&mut self.lent);
+        self.start += std::mem::take(&mut self.borrowed);
         let there = &self.buffer[self.start..];
         let Some(whole) = tls::record_bytes(there)? else { return Ok(None) };
         if whole > HANDSHAKE_BYTES_MAX {
             return Err(FrameError::TooLarge(Extent { message: whole, payload: 0 }));
         }
         let record = there.get(..whole).map(<[u8]>::to_vec);
-        self.lent = record.as_ref().map_or(0, Vec::len);
+        self.borrowed = record.as_ref().map_or(0, Vec::len);
         Ok(record)
     }
 
-    /// From the next header on, these limits hold.
+    /// Sets the limits for the next header on.
     pub fn set_limits(&mut self, limits: FrameLimits) {
         self.limits = limits;
     }
 
-    /// The oldest descriptor that came and was not taken. It came not later than its frame.
+    /// The oldest received descriptor that was not taken. It arrives no later than its frame.
     pub fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptors.pop_front()
     }
 
-    /// Whether a frame has begun to come in and is not whole.
+    /// True if a frame has arrived in part.
     pub fn is_partial(&self) -> bool {
         let sealed = self.sealed.as_ref().is_some_and(|sealed| sealed.buffer.len() > sealed.start);
-        sealed || self.buffer.len() > self.start + self.lent
+        sealed || self.buffer.len() > self.start + self.borrowed
     }
 
-    /// Bytes of memory that it takes for what has come and was not taken.
+    /// Bytes of memory for received and unconsumed bytes.
     pub fn bytes(&self) -> usize {
         let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.buffer.capacity());
         let payload = self.payload.as_ref().map_or(0, Vec::len);
         self.buffer.capacity() + sealed + payload
     }
 
-    /// The next whole frame, if it is here.
+    /// The next whole frame, if it has arrived.
     ///
     /// # Errors
-    /// [`FrameError`]: the bytes are no frame.
+    /// [`FrameError`]: the bytes are not a frame.
     pub fn next_frame(&mut self) -> Result<Option<ReceivedFrame<'_>>, FrameError> {
-        self.start += std::mem::take(&mut self.lent);
+        self.start += std::mem::take(&mut self.borrowed);
         while !self.is_whole()? {
             if !self.open_one()? {
                 return Ok(None);
             }
         }
         let payload = self.payload.take().map_or_else(Bytes::new, types::buffer::freeze);
-        let extent = self.extent.take().expect("a frame that is whole was measured");
+        let extent = self.extent.take().expect("a whole frame was measured");
         let (header, rest) = self.buffer[self.start..]
             .split_first_chunk()
-            .expect("the buffer has the whole head, which has a header");
+            .expect("the buffer contains the whole header");
         Ok(Some(ReceivedFrame { header, message: &rest[..extent.message], payload }))
     }
 
-    /// Whether the next frame is here; its payload then lies in its place.
+    /// True if the next frame is whole; its payload is then in its own memory.
     fn is_whole(&mut self) -> Result<bool, FrameError> {
         let Some(extent) = self.measured()? else { return Ok(false) };
         let head = HEADER_BYTES + extent.message;
@@ -234,16 +234,15 @@ impl Inbox {
             payload.extend_from_slice(&self.buffer[self.start + head..][..copied]);
         }
         if payload.len() < extent.payload {
-            // The copied part is dropped from the buffer, so that the lent part is always the head
-            // alone.
+            // The copied part leaves the buffer, so that a returned frame occupies only the head.
             self.buffer.truncate(self.start + head);
             return Ok(false);
         }
-        self.lent = head + copied;
+        self.borrowed = head + copied;
         Ok(true)
     }
 
-    /// Opens the next record, if a whole one is here, and brings what it holds to its place.
+    /// Opens the next record, if a whole one has arrived, and stores its content.
     fn open_one(&mut self) -> Result<bool, FrameError> {
         let Some(sealed) = &mut self.sealed else { return Ok(false) };
         let Some(record) = sealed.next_record()? else { return Ok(false) };
@@ -272,16 +271,16 @@ impl Inbox {
         Ok(true)
     }
 
-    /// Up to `count` bytes that are no part of a frame, such as a greeting before the first one.
+    /// Up to `count` bytes that are not part of a frame, such as a greeting before the first one.
     ///
     /// # Errors
-    /// A record is not what the other end sealed.
+    /// A record is not one that the peer sealed.
     pub fn take_raw(&mut self, count: usize) -> Result<&[u8], FrameError> {
-        self.start += std::mem::take(&mut self.lent);
+        self.start += std::mem::take(&mut self.borrowed);
         while self.buffer.len() == self.start && self.open_one()? {}
         let there = &self.buffer[self.start..];
         let taken = &there[..count.min(there.len())];
-        self.lent = taken.len();
+        self.borrowed = taken.len();
         Ok(taken)
     }
 
@@ -298,13 +297,13 @@ impl Inbox {
         Ok(self.extent)
     }
 
-    /// Receives what there is, once. With `wait` the thread blocks until there is something. The
-    /// frame lent last is over.
+    /// Receives the available bytes, once. With `wait` the thread blocks until there are some. Ends
+    /// the borrow of the last returned frame.
     ///
     /// # Errors
-    /// The connection's: it is of no use any more.
+    /// The connection's: it cannot be used any more.
     pub fn fill(&mut self, connection: &Connection, wait: bool) -> io::Result<Filled> {
-        self.start += std::mem::take(&mut self.lent);
+        self.start += std::mem::take(&mut self.borrowed);
         let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         if self.sealed.is_some() {
             return self.fill_sealed(connection, flags);
@@ -312,7 +311,8 @@ impl Inbox {
         loop {
             let received = match (self.extent, self.payload.as_mut()) {
                 (Some(extent), Some(payload)) if payload.len() < extent.payload => {
-                    // Who waits anyway waits for all of it: one call, and fewer wake-ups.
+                    // A thread that blocks anyway waits for all of it: one call, and fewer
+                    // wake-ups.
                     let flags = if wait { flags | RecvFlags::WAITALL } else { flags };
                     receive_exactly(connection, payload, extent.payload, flags)
                 }
@@ -351,7 +351,7 @@ impl Inbox {
             (Some(extent), Some(payload)) => extent.payload - payload.len(),
             _ => 0,
         };
-        let sealed = self.sealed.as_mut().expect("asked for where there is one");
+        let sealed = self.sealed.as_mut().expect("fill_sealed is called only with TLS");
         if sealed.ended {
             return Ok(Filled::End);
         }
@@ -367,8 +367,8 @@ impl Inbox {
         }
     }
 
-    /// Whether the last receive left room in the buffer: there was no more, so asking again at once
-    /// is of no use.
+    /// True if the last receive left room in the buffer: no more bytes were available, so another
+    /// receive at once is useless.
     pub fn has_room(&self) -> bool {
         if let Some(sealed) = &self.sealed {
             return sealed.buffer.len() < sealed.buffer.capacity();
@@ -376,7 +376,7 @@ impl Inbox {
         self.payload.is_none() && self.buffer.len() < self.buffer.capacity()
     }
 
-    /// Makes room behind what is there for at least the rest of the head that is coming.
+    /// Makes room in the buffer for at least the rest of the current head.
     fn make_room(&mut self) {
         let there = self.buffer.len() - self.start;
         if there == 0 {
@@ -399,7 +399,7 @@ impl Inbox {
 }
 
 impl Sealed {
-    /// Where the next whole record lies; it counts as used.
+    /// The range of the next whole record, which is consumed.
     fn next_record(&mut self) -> Result<Option<std::ops::Range<usize>>, TlsError> {
         let there = &self.buffer[self.start..];
         let Some(whole) = tls::record_bytes(there)?.filter(|whole| *whole <= there.len()) else {
@@ -410,8 +410,8 @@ impl Sealed {
         Ok(Some(begin..self.start))
     }
 
-    /// Room for a record at least, and for many while much is `missing`. Nobody who is idle keeps
-    /// much.
+    /// Makes room for one record at least, and for many while much is `missing`, so that an idle
+    /// connection uses little memory.
     fn make_room(&mut self, missing: usize) {
         if self.start > 0 {
             self.buffer.drain(..self.start);
@@ -428,7 +428,7 @@ impl Sealed {
     }
 }
 
-/// Receives straight to the payload's place, never past its end.
+/// Receives straight into the payload's memory, never past its end.
 fn receive_exactly(
     connection: &Connection,
     payload: &mut Vec<u8>,
@@ -438,8 +438,8 @@ fn receive_exactly(
     if payload.capacity() == whole {
         return recv(connection, spare_capacity(payload), flags).map(|(count, _)| count);
     }
-    // The allocator gave more than was asked for, and a receive into all of it could take bytes of
-    // the next frame.
+    // The allocator may return more capacity than requested, and a receive into all of it could
+    // take bytes of the next frame.
     let had = payload.len();
     payload.resize(whole, 0);
     let received = recv(connection, &mut payload[had..], flags).map(|(count, _)| count);

@@ -1,14 +1,14 @@
-//! Drivers that move bytes: frames over TCP and Unix stream sockets, and descriptors beside them.
+//! Drivers that move bytes: frames over TCP and Unix stream sockets, with descriptors.
 //!
-//! A frame is a header of fixed size, a message, and a payload. This room knows how to find a
-//! frame's end (its owner says how a header is measured) and moves each part without copying the
-//! payload: it leaves from where it lies, with header and message in one system call, and arrives
-//! in memory of exactly its size. What the parts mean is `dafs`.
+//! A frame is a header of fixed size, a message, and a payload. This crate finds a frame's end (its
+//! user provides the function that measures a header) and moves each part without copying the
+//! payload: a payload is sent from its memory, in one system call with header and message, and is
+//! received into memory of exactly its size. The meaning of the parts belongs to `dafs`.
 //!
-//! [`Connection`] is the socket, [`Outbox`] what waits to leave through it, [`Inbox`] what has come
-//! in.
+//! [`Connection`] is the socket, [`Outbox`] the bytes to send through it, [`Inbox`] the received
+//! bytes.
 
-// Libraries tell through `tracing` and their results.
+// Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod connection;

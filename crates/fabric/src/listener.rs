@@ -1,4 +1,4 @@
-//! Where connections come in.
+//! Listening sockets.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -14,7 +14,7 @@ use rustix::net::{
 
 use crate::{Connection, ConnectionOptions, Endpoint};
 
-/// Connections that wait to be accepted; the system's own limit is usually this too.
+/// Connections that may wait to be accepted; usually the system's own limit too.
 const BACKLOG: i32 = 4096;
 
 /// A listening socket. It never blocks; wait for its descriptor to become readable.
@@ -31,11 +31,10 @@ enum Kind {
 }
 
 impl Listener {
-    /// Listens. A Unix socket's file that nobody listens on any more is replaced; a live one is
-    /// left alone.
+    /// Listens. Replaces the file of a Unix socket without a listener, but not that of a live one.
     ///
     /// # Errors
-    /// The system's; [`io::ErrorKind::AddrInUse`] when somebody listens there.
+    /// The system's; [`io::ErrorKind::AddrInUse`] when another process listens there.
     pub fn bind(endpoint: &Endpoint, options: ConnectionOptions) -> io::Result<Self> {
         let kind = match endpoint {
             Endpoint::Tcp(address) => {
@@ -52,7 +51,7 @@ impl Listener {
         Ok(Listener { kind, options })
     }
 
-    /// Where it listens, with the port that the system chose if 0 was asked for.
+    /// The address, with the port that the system chose for port 0.
     ///
     /// # Errors
     /// The system's.
@@ -63,10 +62,11 @@ impl Listener {
         }
     }
 
-    /// The next connection, if one has come in.
+    /// The next connection, if one waits.
     ///
     /// # Errors
-    /// The system's: often a lack of descriptors, which passes; wait a moment before trying again.
+    /// The system's: often a lack of descriptors, which is temporary; wait a moment before the next
+    /// attempt.
     pub fn accept(&self) -> io::Result<Option<Connection>> {
         let accepted = match &self.kind {
             Kind::Tcp(listener) => listener
@@ -96,14 +96,14 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Kind::Unix(_, path) = &self.kind {
-            // Best effort: a file that stays is replaced at the next start.
+            // Best effort: the next start replaces a remaining file.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// A socket that only its owner (and the superuser) may connect to, from its first moment: the
-/// file's mode is the descriptor's.
+/// A socket that only its owner (and the superuser) may connect to, from its creation on: the file
+/// gets the descriptor's mode.
 fn listen_private(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -119,12 +119,13 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
         Err(error) => Err(error),
         Ok(metadata) if !metadata.file_type().is_socket() => Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "the path is taken by something that is no socket",
+            "the path exists and is not a socket; choose another path or remove the file",
         )),
         Ok(_) => match UnixStream::connect(path) {
-            Ok(_) => {
-                Err(io::Error::new(io::ErrorKind::AddrInUse, "a server listens there already"))
-            }
+            Ok(_) => Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another server listens on this socket",
+            )),
             Err(_) => std::fs::remove_file(path),
         },
     }
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn tcp_tells_its_port() {
+    fn tcp_reports_its_port() {
         let listener =
             Listener::bind(&Endpoint::Tcp("127.0.0.1:0".into()), ConnectionOptions::default())
                 .unwrap();

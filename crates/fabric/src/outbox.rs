@@ -1,12 +1,12 @@
-//! Frames that wait to leave through one connection, in order.
+//! Frames that wait to be sent over one connection, in order.
 //!
-//! [`Outbox::flush`] hands as many parts as fit to one `sendmsg`: a frame costs one system call, a
-//! queue of small frames costs one together. A descriptor goes with the first byte of its own
-//! frame, so it is at the other end not later than the frame.
+//! [`Outbox::flush`] passes as many parts as fit to one `sendmsg`: a large frame costs one system
+//! call, a queue of small frames costs one together. A descriptor goes with the first byte of its
+//! frame, so it arrives no later than the frame.
 //!
-//! Over TLS frames are sealed when they are about to leave, a few records at a time, small frames
-//! together in one record. A payload that fills records begins with one of its own, so that the
-//! other end opens it beside its place.
+//! Over TLS, frames are sealed just before they are sent, a few records at a time, small frames
+//! together in one record. A payload that fills records begins with a record of its own, so that
+//! the receiver opens it next to its destination.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -24,13 +24,13 @@ use crate::{Connection, HEADER_BYTES};
 /// Parts that one system call takes: enough for 21 frames, far below the system's 1,024.
 const PARTS_MAX: usize = 64;
 
-/// Records that are sealed before any of them is sent: what is sealed should still be near when the
-/// kernel copies it.
+/// Records that are sealed before the first of them is sent: sealed bytes should still be in the
+/// processor's cache when the kernel copies them.
 const RECORDS: usize = 16;
-/// Parts of one record at most: of many small frames.
+/// Most parts of one record, which may hold many small frames.
 const RECORD_PARTS_MAX: usize = 64;
 
-/// A frame on its way out. Message and payload are shared, never copied.
+/// A frame to send. Message and payload are shared, never copied.
 #[derive(Debug)]
 pub struct OutFrame {
     header: Option<[u8; HEADER_BYTES]>,
@@ -40,7 +40,7 @@ pub struct OutFrame {
 }
 
 impl OutFrame {
-    /// A frame. The descriptor goes beside it, over Unix connections only.
+    /// A frame, with an optional descriptor (only over Unix connections).
     pub fn new(
         header: [u8; HEADER_BYTES],
         message: Bytes,
@@ -50,7 +50,7 @@ impl OutFrame {
         OutFrame { header: Some(header), message, payload, descriptor }
     }
 
-    /// Bytes that are no frame, such as a greeting before the first one.
+    /// Bytes that are not a frame, such as a greeting before the first one.
     pub fn raw(bytes: Bytes) -> Self {
         OutFrame { header: None, message: bytes, payload: Bytes::new(), descriptor: None }
     }
@@ -64,56 +64,56 @@ impl OutFrame {
     }
 }
 
-/// A queue of frames, the first perhaps sent in part.
+/// A queue of frames; the first may be partly sent.
 #[derive(Debug, Default)]
 pub struct Outbox {
     queue: VecDeque<OutFrame>,
-    /// Bytes of the first frame that are out already.
+    /// Bytes of the first frame that are sent.
     sent: usize,
-    /// Bytes of all queued frames that are not out, or not sealed.
+    /// Bytes of all queued frames that are not sent, or not sealed.
     bytes: usize,
     sealed: Option<Box<Sealed>>,
 }
 
-/// What is sealed and not out.
+/// Sealed records that are not sent.
 #[derive(Debug)]
 struct Sealed {
     sealer: Sealer,
     records: VecDeque<Vec<u8>>,
-    /// Bytes of the first record that are out.
+    /// Bytes of the first record that are sent.
     sent: usize,
     bytes: usize,
 }
 
 impl Outbox {
-    /// An empty one.
+    /// An empty outbox.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Queues a frame. Not an empty one.
+    /// Queues a frame, which must not be empty.
     pub fn push(&mut self, frame: OutFrame) {
         debug_assert!(frame.len() > 0, "nothing would ever be sent of it");
         self.bytes += frame.len();
         self.queue.push_back(frame);
     }
 
-    /// Bytes that wait.
+    /// Bytes that wait to be sent.
     pub fn bytes(&self) -> usize {
         self.bytes + self.sealed.as_ref().map_or(0, |sealed| sealed.bytes)
     }
 
-    /// Whether nothing waits.
+    /// True if nothing waits.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.sealed.as_ref().is_none_or(|sealed| sealed.records.is_empty())
     }
 
-    /// Forgets all that waits. The connection is of no use any more.
+    /// Drops all that waits. The connection cannot be used any more.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// What is queued from here on is sealed; what waits leaves before it as it is.
+    /// Seals everything that is queued from now on; bytes queued before are sent unsealed first.
     pub fn secure(&mut self, sealer: Sealer) {
         let mut waiting: Vec<u8> =
             self.queue.drain(..).flat_map(|frame| frame.parts().concat()).collect();
@@ -123,10 +123,10 @@ impl Outbox {
         self.sealed = Some(Box::new(Sealed { sealer, records, sent: 0, bytes }));
     }
 
-    /// Sends what the socket takes without waiting. `true`: everything is out.
+    /// Sends as much as the socket accepts without blocking. `true`: everything was sent.
     ///
     /// # Errors
-    /// The connection's end, however it came. It is of no use any more.
+    /// The end of the connection, by any cause. The connection cannot be used any more.
     pub fn flush(&mut self, connection: &Connection) -> io::Result<bool> {
         if self.sealed.is_some() {
             return self.flush_sealed(connection);
@@ -146,8 +146,7 @@ impl Outbox {
         let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity((3 * self.queue.len()).min(PARTS_MAX));
         let mut skip = self.sent;
         for (index, frame) in self.queue.iter().enumerate() {
-            // A descriptor would go with the first byte of the call: its frame must be the first of
-            // one.
+            // A descriptor goes with the first byte of a call: its frame must be the first of one.
             if index > 0 && frame.descriptor.is_some() || parts.len() + 3 > PARTS_MAX {
                 break;
             }
@@ -191,7 +190,7 @@ impl Outbox {
     fn flush_sealed(&mut self, connection: &Connection) -> io::Result<bool> {
         loop {
             self.seal_some()?;
-            let sealed = self.sealed.as_mut().expect("asked for where there is one");
+            let sealed = self.sealed.as_mut().expect("flush_sealed is called only with TLS");
             if sealed.records.is_empty() {
                 return Ok(true);
             }
@@ -204,7 +203,7 @@ impl Outbox {
         }
     }
 
-    /// Seals the next records, if those before are out.
+    /// Seals the next records, if the earlier ones are sent.
     fn seal_some(&mut self) -> Result<(), TlsError> {
         let Some(sealed) = self.sealed.as_mut().filter(|sealed| sealed.records.is_empty()) else {
             return Ok(());
@@ -251,7 +250,7 @@ struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Takes what fits; the rest comes back.
+    /// Adds as much of `part` as fits and returns the rest.
     fn take(&mut self, part: &'a [u8]) -> &'a [u8] {
         let (first, rest) = part.split_at(part.len().min(CONTENT_BYTES_MAX - self.bytes));
         self.parts.push(first);
@@ -263,7 +262,6 @@ impl<'a> Record<'a> {
         self.bytes == CONTENT_BYTES_MAX || self.parts.len() == RECORD_PARTS_MAX
     }
 
-    /// How many bytes it took; it is empty then.
     fn seal(&mut self, sealed: &mut Sealed) -> Result<usize, TlsError> {
         let before = sealed.records.len();
         sealed.sealer.seal(&self.parts, &mut sealed.records)?;

@@ -1,8 +1,10 @@
-//! Connecting from a reserved port, which shows that the superuser of this machine asked for it.
+//! Connecting from a reserved port, which proves that a process of this machine's superuser
+//! connects.
 //!
-//! There are few of them, and one that was used is taken for a minute towards the same server. So
-//! several are tried, the first at random, and where none is to be had the connection comes from an
-//! ordinary port: the server then takes its users for nobody, unless they show who they are.
+//! There are few of them, and a used one stays blocked for a minute towards the same server. So
+//! `connect` tries several, the first at random, and where none is free it connects from an
+//! ordinary port: the server then treats the machine's users as anonymous callers, unless they have
+//! tokens.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,26 +18,26 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, connect as reach, socket_with, sockopt,
 };
 
-/// Ports below are the superuser's.
+/// Only the superuser may use ports below this.
 pub const RESERVED_PORTS_END: u16 = 1024;
-/// As NFS's clients: below lie most well-known services.
+/// Same as NFS clients: below this are most well-known services.
 const RESERVED_PORTS_START: u16 = 665;
-/// Ports that are tried.
+/// Number of ports to try.
 const TRIES: u16 = 64;
 
 /// Connects from a reserved port, or else from any. The socket does not block.
 ///
 /// # Errors
-/// The system's; `TimedOut` if the other end does not answer within that time.
+/// The system's; `TimedOut` if the server does not answer within that time.
 pub fn connect(to: SocketAddr, within: Duration) -> io::Result<OwnedFd> {
-    static TOLD: Once = Once::new();
+    static REPORTED: Once = Once::new();
     let until = Instant::now() + within;
     let count = RESERVED_PORTS_END - RESERVED_PORTS_START;
-    // Time and process tell this attempt from others; it need not be unpredictable.
+    // Time and process distinguish this attempt from others; it need not be unpredictable.
     let start = Instant::now().elapsed().subsec_nanos() ^ std::process::id() ^ clock_nanos();
     let mut why = Errno::ADDRINUSE;
     for step in 0..TRIES {
-        // 149 is prime to the number of ports, so no port comes twice.
+        // 149 is coprime to the number of ports, so no port repeats.
         let offset = (start % u32::from(count) + u32::from(step) * 149) % u32::from(count);
         let port = RESERVED_PORTS_START + u16::try_from(offset).unwrap_or(0);
         match from_port(to, port, until)? {
@@ -47,12 +49,12 @@ pub fn connect(to: SocketAddr, within: Duration) -> io::Result<OwnedFd> {
         }
     }
     if rustix::process::geteuid().is_root() {
-        TOLD.call_once(|| {
+        REPORTED.call_once(|| {
             tracing::warn!(
                 error = %why,
                 server = %to,
-                "no reserved port is to be had (below 1024): servers that trust this machine take \
-                    its users for nobody until they log in; free such ports and mount again"
+                "no reserved port (below 1024) is free: servers that trust this host treat its \
+                    users as anonymous until they log in; free such ports and mount again"
             );
         });
     }
@@ -72,10 +74,10 @@ fn open(to: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?)
 }
 
-/// The inner error: the port cannot be had.
+/// The inner error: the port is not available.
 fn from_port(to: SocketAddr, port: u16, until: Instant) -> io::Result<Result<OwnedFd, Errno>> {
     let socket = open(to)?;
-    // One port serves towards several servers.
+    // One port can serve connections to several servers.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     let own = match to {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
@@ -87,7 +89,7 @@ fn from_port(to: SocketAddr, port: u16, until: Instant) -> io::Result<Result<Own
     Ok(wait_for(&socket, to, until)?.map(|()| socket))
 }
 
-/// The inner error: the port is taken towards that server.
+/// The inner error: the port is in use towards that server.
 fn wait_for(socket: &OwnedFd, to: SocketAddr, until: Instant) -> io::Result<Result<(), Errno>> {
     match reach(socket, &to) {
         Ok(()) => {}
@@ -120,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_superuser_connects_from_reserved_ports_and_others_from_any() {
+    fn the_superuser_uses_reserved_ports_and_others_any_port() {
         for at in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(at) else { continue };
             let to = listener.local_addr().unwrap();

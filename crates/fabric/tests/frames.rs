@@ -1,4 +1,4 @@
-//! Frames of every shape arrive as they were sent, however the bytes are cut on the way.
+//! Frames of every shape arrive as they were sent, however the bytes are cut in transit.
 
 #![allow(clippy::unwrap_used)]
 
@@ -128,7 +128,7 @@ fn round(seed: u64, sender: &Connection, receiver: &Connection, keys: Option<(Se
             if passes && with_descriptor[index] {
                 let mut text = String::new();
                 let file =
-                    inbox.take_descriptor().expect("a descriptor comes not later than its frame");
+                    inbox.take_descriptor().expect("a descriptor arrives no later than its frame");
                 std::fs::File::from(file).read_to_string(&mut text).unwrap();
                 assert_eq!(text, index.to_string());
             }
@@ -156,7 +156,7 @@ fn frames_of_every_shape_over_tcp() {
     }
 }
 
-/// A server's side of a handshake, as its worker does it: records come through the inbox.
+/// A server's side of a handshake, as in its worker: records come through the inbox.
 fn answer(connection: &Connection, tls: &ServerTls) -> Secured {
     let mut handshake = Handshake::server(tls).unwrap();
     let mut inbox = Inbox::new(measure, LIMITS, false);
@@ -200,7 +200,7 @@ fn frames_of_every_shape_over_tls() {
 }
 
 #[test]
-fn what_comes_behind_a_handshake_is_kept_and_a_changed_record_ends_the_stream() {
+fn bytes_after_a_handshake_arrive_and_a_changed_record_ends_it() {
     let identity = server_identity();
     let trust = Trust::Authorities(identity.chain.clone());
     let (server, client) =
@@ -217,7 +217,7 @@ fn what_comes_behind_a_handshake_is_kept_and_a_changed_record_ends_the_stream() 
     outbox.push(frame(b"n", &[]));
     outbox.flush(&one).unwrap();
     let mut inbox = Inbox::new(measure, LIMITS, false);
-    // As if it had come with the last record of the handshake.
+    // Simulates arrival together with the last record of the handshake.
     inbox.fill(&other, true).unwrap();
     inbox.secure(theirs.opener);
     assert_eq!(inbox.take_raw(5).unwrap(), b"hello");
@@ -232,7 +232,7 @@ fn what_comes_behind_a_handshake_is_kept_and_a_changed_record_ends_the_stream() 
 }
 
 #[test]
-fn who_expects_tls_is_told_of_clear_text() {
+fn clear_text_in_place_of_tls_is_reported() {
     let trust = Trust::Authorities(server_identity().chain);
     let client = ClientTls::new(trust, None).unwrap();
     let (one, other) = tcp_pair();
@@ -284,7 +284,7 @@ fn nothing_is_had_for_a_bad_header() {
 }
 
 #[test]
-fn the_end_and_silence_are_told_apart() {
+fn the_end_differs_from_silence() {
     let (one, other) = Connection::pair().unwrap();
     let mut inbox = Inbox::new(measure, LIMITS, false);
     assert_eq!(inbox.fill(&other, false).unwrap(), Filled::Nothing);

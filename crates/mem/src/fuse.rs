@@ -1,4 +1,4 @@
-//! What one asks `/dev/fuse` itself. Source: `linux/fuse.h`, "Device ioctls".
+//! Calls of `/dev/fuse` itself. Source: `linux/fuse.h`, "Device ioctls".
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -33,8 +33,8 @@ pub fn clone_device(fresh: BorrowedFd<'_>, joined: BorrowedFd<'_>) -> io::Result
     unsafe { ioctl(fresh, Setter::<CLONE, u32>::new(number)) }
 }
 
-/// Gives the kernel a file that it may read and write itself in place of a file of the mount that
-/// `device` serves; its number.
+/// Registers a backing file, which the kernel may read and write in place of a file of the mount
+/// that `device` serves; returns its number.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_ADMIN` or if the mount did not agree on it; `ELOOP` if the file's file
@@ -50,7 +50,7 @@ pub fn open_backing(device: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<
     checked(number)
 }
 
-/// Takes the number back. Files that are open with it keep it.
+/// Unregisters a backing file. Files that are open with it still use it.
 ///
 /// # Errors
 /// `ENOENT` if there is no such number.

@@ -23,8 +23,8 @@ pub fn open_directory(mount: BorrowedFd<'_>, kind: i32, words: [u32; 3]) -> io::
     open(mount, kind, words, libc::O_RDONLY)
 }
 
-/// The same as a place only (`O_PATH`): the file system is not asked, unless it has to find the
-/// directory.
+/// Same as [`open_directory`] with `O_PATH`: the kernel does not ask the file system, unless that
+/// has to find the directory.
 ///
 /// # Errors
 /// As [`open_directory`].
@@ -35,12 +35,12 @@ pub fn open_place(mount: BorrowedFd<'_>, kind: i32, words: [u32; 3]) -> io::Resu
 fn open(mount: BorrowedFd<'_>, kind: i32, words: [u32; 3], how: i32) -> io::Result<OwnedFd> {
     let mut handle = Handle { bytes: size_of_val(&words) as u32, kind, words };
     let flags = how | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: the kernel reads a `file_handle` and as many bytes behind it as it says there are;
+    // SAFETY: the kernel reads a `file_handle` and as many bytes after it as the handle declares;
     // `Handle` has that layout and outlives the call. `mount` is borrowed, so its number names an
     // open file.
     let result =
         unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut handle).cast(), flags) };
     let fd = checked(result)?;
-    // SAFETY: the kernel just made this descriptor, and nobody else knows of it.
+    // SAFETY: the kernel just made this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,16 +1,16 @@
-//! The C library's heap, which Rust's allocations come from.
+//! The C library's heap, which serves Rust's allocations.
 
-/// Has all threads allocate from at most `count` arenas. Each keeps what its threads once needed:
-/// with one for every thread, which is the default, a process with a memory budget and twenty
-/// threads takes twice its budget.
+/// Makes all threads allocate from at most `count` arenas. Each arena retains the most memory that
+/// its threads once used: with one arena for every thread, which is the default, a process with a
+/// memory budget and twenty threads uses twice its budget.
 ///
-/// To be called before the first thread is started. With another C library than glibc it does
-/// nothing.
+/// The caller must call this before the first thread starts. With another C library than glibc it
+/// has no effect.
 ///
 /// Source: mallopt(3), `M_ARENA_MAX`.
 pub fn share_arenas(count: i32) {
     #[cfg(target_env = "gnu")]
-    // SAFETY: mallopt takes two numbers; a value that it does not like changes nothing.
+    // SAFETY: mallopt takes two numbers; an invalid value changes nothing.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, count);
     }

@@ -1,4 +1,4 @@
-//! Whether anybody has a file open for writing: the kernel grants a read lease only if nobody has.
+//! Whether a file is open for writing: the kernel grants a read lease only if it is not.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -6,9 +6,9 @@ use rustix::io::{Errno, Result};
 
 use crate::failure::checked;
 
-/// Whether the file of `fd`, which must be open for reading only, is open for writing anywhere on
-/// this machine, or mapped so. The lease that answers this is given back at once, so the answer is
-/// about this moment.
+/// True if the file of `fd`, which must be open for reading only, is open for writing anywhere on
+/// this machine, or mapped so. The function releases the lease at once, so the answer holds for
+/// this moment only.
 ///
 /// # Errors
 /// `EACCES` if the file is another user's and the process has no `CAP_LEASE`; `EINVAL` where the
@@ -23,8 +23,8 @@ pub fn is_open_for_writing(fd: BorrowedFd<'_>) -> Result<bool> {
     }
 }
 
-/// Whether the file of `fd` is open or mapped on this machine through anything but `fd` and what
-/// was duplicated from it.
+/// True if the file of `fd` is open or mapped on this machine through anything but `fd` and its
+/// duplicates.
 ///
 /// # Errors
 /// As [`is_open_for_writing`].
@@ -41,8 +41,8 @@ const F_SETSIG: i32 = 10;
 
 fn set(fd: BorrowedFd<'_>, kind: i32) -> Result<()> {
     if kind != libc::F_UNLCK {
-        // Who opens the file in the moment of the lease makes the kernel send a signal, by default
-        // one that ends the process. SAFETY: F_SETSIG takes a number and no pointer. `fd` is
+        // When a process opens the file during the lease, the kernel sends this process a signal,
+        // which by default ends it. SAFETY: F_SETSIG takes a number and no pointer. `fd` is
         // borrowed, so its number names an open file.
         unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) };
     }
@@ -60,20 +60,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_opens_the_file_in_the_moment_of_a_lease_waits_and_ends_nobody() {
+    fn an_open_during_a_lease_request_waits_and_kills_no_process() {
         let path = std::env::temp_dir().join(format!("lease-signal-{}", std::process::id()));
         File::create(&path).expect("temporary files can be made");
-        let own = File::open(&path).expect("it was just made");
+        let own = File::open(&path).expect("the file was just made");
         let other = path.clone();
         let opening = std::thread::spawn(move || {
-            (0..20_000)
-                .for_each(|_| drop(File::options().write(true).open(&other).expect("it is there")));
+            (0..20_000).for_each(|_| {
+                drop(File::options().write(true).open(&other).expect("the file exists"))
+            });
         });
         while !opening.is_finished() {
             is_open_for_writing(own.as_fd()).expect("the file system has leases");
         }
-        opening.join().expect("it only opens");
-        std::fs::remove_file(&path).expect("it is ours");
+        opening.join().expect("the thread only opens the file");
+        std::fs::remove_file(&path).expect("the file can be removed");
     }
 
     #[test]
@@ -93,13 +94,13 @@ mod tests {
         let copy = ours.try_clone().expect("duplicates it");
         let alone = is_open_elsewhere(ours.as_fd());
         drop(copy);
-        let reader = File::open(&path).expect("it is there");
+        let reader = File::open(&path).expect("the file exists");
         let map = crate::map::Map::new(&reader, 4096, false).expect("maps it");
         drop(reader);
         let mapped = is_open_elsewhere(ours.as_fd());
         drop(map);
         let free = is_open_elsewhere(ours.as_fd());
-        std::fs::remove_file(&path).expect("it is ours");
+        std::fs::remove_file(&path).expect("the file can be removed");
         assert_eq!((alone, mapped, free), (Ok(false), Ok(true), Ok(false)));
     }
 
@@ -107,13 +108,13 @@ mod tests {
     fn writers_are_seen_and_readers_are_not() {
         let path = std::env::temp_dir().join(format!("lease-{}", std::process::id()));
         let writer = File::create(&path).expect("temporary files can be made");
-        let reader = File::open(&path).expect("it was just made");
+        let reader = File::open(&path).expect("the file was just made");
         let seen = is_open_for_writing(reader.as_fd());
         drop(writer);
-        let another = File::open(&path).expect("it is there");
+        let another = File::open(&path).expect("the file exists");
         let free = is_open_for_writing(reader.as_fd());
         drop(another);
-        std::fs::remove_file(&path).expect("it is ours");
+        std::fs::remove_file(&path).expect("the file can be removed");
         assert_eq!((seen, free), (Ok(true), Ok(false)));
     }
 }

@@ -1,5 +1,5 @@
-//! Setting the length of a file of which there is only a descriptor for reading, without opening it
-//! once more.
+//! Setting the length of a file through a descriptor that is open for reading only, without a
+//! second open.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,10 +13,10 @@ use crate::failure::checked;
 /// # Errors
 /// Those of truncate(2); `ENOENT` where /proc is not mounted.
 pub fn set(fd: BorrowedFd<'_>, length: u64) -> Result<()> {
-    let path =
-        CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("there is no zero in it");
+    let path = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+        .expect("a number contains no zero byte");
     let length = libc::off_t::try_from(length).map_err(|_| Errno::FBIG)?;
-    // SAFETY: the path ends with a zero and lives over the call, which keeps nothing of it.
+    // SAFETY: the path ends with a zero and outlives the call, which stores no pointer to it.
     let result = unsafe { libc::truncate(path.as_ptr(), length) };
     checked(result).map(drop)
 }
@@ -32,12 +32,12 @@ mod tests {
     fn a_file_that_is_open_for_reading_is_cut_and_extended() {
         let path = std::env::temp_dir().join(format!("length-{}", std::process::id()));
         fs::write(&path, "letters").expect("temporary files can be made");
-        let file = File::open(&path).expect("it is there");
-        set(file.as_fd(), 3).expect("it is ours");
-        assert_eq!(fs::read(&path).expect("it is there"), b"let");
-        set(file.as_fd(), 5).expect("it is ours");
-        assert_eq!(fs::read(&path).expect("it is there"), b"let\0\0");
+        let file = File::open(&path).expect("the file exists");
+        set(file.as_fd(), 3).expect("the file is writable");
+        assert_eq!(fs::read(&path).expect("the file exists"), b"let");
+        set(file.as_fd(), 5).expect("the file is writable");
+        assert_eq!(fs::read(&path).expect("the file exists"), b"let\0\0");
         assert_eq!(set(file.as_fd(), u64::MAX), Err(Errno::FBIG));
-        fs::remove_file(&path).expect("it is ours");
+        fs::remove_file(&path).expect("the file can be removed");
     }
 }

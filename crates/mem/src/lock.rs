@@ -1,4 +1,4 @@
-//! Byte-range locks of a process (`fcntl`), which have no safe wrapper: tests and checkers need
+//! Byte-range locks of a process (`fcntl`), which have no safe wrapper. Tests and checkers use
 //! them.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -7,14 +7,14 @@ use rustix::io::Result;
 
 use crate::failure::checked;
 
-/// What to do with the range.
+/// The operation on the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeLock {
-    /// Take it, together with others.
+    /// Take a shared lock.
     Shared,
-    /// Take it alone.
+    /// Take an exclusive lock.
     Exclusive,
-    /// Let go.
+    /// Release the range.
     Unlock,
 }
 
@@ -29,16 +29,16 @@ impl RangeLock {
     }
 }
 
-/// A lock in the way.
+/// A conflicting lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeConflict {
-    /// Its first byte.
+    /// The lock's first byte.
     pub start: i64,
-    /// Its bytes; 0: to the end of every file.
+    /// The lock's length; 0: to the end of every file.
     pub length: i64,
-    /// Nobody else may have the range.
+    /// The lock is exclusive.
     pub exclusive: bool,
-    /// Whose it is; 0 if that process is on another machine.
+    /// The owner's process id; 0 if that process is on another machine.
     pub pid: i32,
 }
 
@@ -59,11 +59,12 @@ fn lock_of(what: RangeLock, start: i64, length: i64) -> libc::flock {
     lock
 }
 
-/// Locks or unlocks `length` bytes from `start` on (0: all behind it) for this process. With
-/// `wait`, waits for others.
+/// Locks or unlocks `length` bytes from `start` on (0: to the end) for this process. With `wait`,
+/// waits for other owners.
 ///
 /// # Errors
-/// `EAGAIN` or `EACCES` if another has it; `EINTR` if a signal ended the wait; `EDEADLK`.
+/// `EAGAIN` or `EACCES` if another owner has the range; `EINTR` if a signal ended the wait;
+/// `EDEADLK`.
 pub fn set_range(
     fd: BorrowedFd<'_>,
     what: RangeLock,
@@ -74,10 +75,10 @@ pub fn set_range(
     call(fd, if wait { libc::F_SETLKW } else { libc::F_SETLK }, &mut lock_of(what, start, length))
 }
 
-/// The same for this open file instead of this process (`F_OFD_SETLK`).
+/// Same as [`set_range`] for this open file instead of this process (`F_OFD_SETLK`).
 ///
 /// # Errors
-/// As [`set_range`]'s.
+/// As [`set_range`].
 pub fn set_file_range(
     fd: BorrowedFd<'_>,
     what: RangeLock,
@@ -92,10 +93,10 @@ pub fn set_file_range(
     )
 }
 
-/// What stands in the way of a lock, if anything.
+/// A lock of another owner that conflicts with `what` on the range, if any.
 ///
 /// # Errors
-/// What the system says.
+/// The system's.
 pub fn test_range(
     fd: BorrowedFd<'_>,
     what: RangeLock,
@@ -134,20 +135,22 @@ mod tests {
                 .expect("a file")
         };
         let (first, second) = (open(), open());
-        set_file_range(first.as_fd(), RangeLock::Exclusive, 10, 10, false).expect("nobody has it");
+        set_file_range(first.as_fd(), RangeLock::Exclusive, 10, 10, false)
+            .expect("no other owner has the range");
         assert_eq!(
             set_file_range(second.as_fd(), RangeLock::Shared, 19, 1, false),
             Err(Errno::AGAIN)
         );
         assert_eq!(set_file_range(second.as_fd(), RangeLock::Exclusive, 20, 1, false), Ok(()));
         let conflict =
-            test_range(second.as_fd(), RangeLock::Shared, 0, 0).expect("locks can be asked for");
+            test_range(second.as_fd(), RangeLock::Shared, 0, 0).expect("locks can be tested");
         assert_eq!(
             conflict.map(|found| (found.start, found.length, found.exclusive)),
             Some((10, 10, true))
         );
-        set_file_range(first.as_fd(), RangeLock::Unlock, 0, 0, false).expect("it is ours");
+        set_file_range(first.as_fd(), RangeLock::Unlock, 0, 0, false)
+            .expect("the lock belongs to this file");
         assert_eq!(set_range(second.as_fd(), RangeLock::Shared, 0, 10, false), Ok(()));
-        std::fs::remove_file(&path).expect("it is there");
+        std::fs::remove_file(&path).expect("the file exists");
     }
 }

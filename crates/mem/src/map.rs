@@ -1,9 +1,9 @@
 //! A file mapped into memory, for programs that measure or test `mmap`.
 //!
-//! No reference into the mapping is ever given out, since another process may change the file at
-//! any time: bytes are copied in and out, and a range outside the mapping is refused. What cannot
-//! be guarded here: touching a page past the end of a file that was cut meanwhile raises `SIGBUS`,
-//! which ends the process and harms nothing else.
+//! The map returns no reference into the mapping, since another process may change the file at any
+//! time: it copies bytes in and out, and refuses a range outside the mapping. One case it cannot
+//! prevent: touching a page past the end of a file that was cut meanwhile raises `SIGBUS`, which
+//! ends the process and harms nothing else.
 
 use std::ffi::c_void;
 use std::os::fd::AsFd;
@@ -26,11 +26,10 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Maps the first `bytes` of `file`, shared with everybody who has it open.
+    /// Maps the first `bytes` of `file`, shared with every process that has it open.
     ///
     /// # Errors
-    /// `EINVAL` for no bytes at all, `EACCES` if `file` is not open for what is asked, or what its
-    /// file system says.
+    /// `EINVAL` for 0 bytes, `EACCES` if `file` is not open for this access, or the file system's.
     pub fn new(file: impl AsFd, bytes: usize, writable: bool) -> io::Result<Map> {
         let protection =
             if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
@@ -46,12 +45,12 @@ impl Map {
         self.bytes
     }
 
-    /// Never: an empty range cannot be mapped.
+    /// Always false: an empty range cannot be mapped.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Copies what is at `offset` into `into`.
+    /// Copies the bytes at `offset` into `into`.
     ///
     /// # Panics
     /// If the range is not in the mapping.
@@ -86,10 +85,10 @@ impl Map {
         }
     }
 
-    /// Waits until what was written is in the file.
+    /// Waits until written bytes are in the file.
     ///
     /// # Errors
-    /// What the file system says: this is where a full disk or a lost server shows.
+    /// The file system's: a full disk or a lost server causes an error here.
     pub fn flush(&self) -> io::Result<()> {
         // SAFETY: start and length are those of the mapping.
         unsafe { msync(self.start.as_ptr(), self.bytes, MsyncFlags::SYNC) }
@@ -103,7 +102,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: start and length are those of the mapping, and nobody can use it after its owner.
+        // SAFETY: start and length are those of the mapping, which no code can use after its owner.
         let _ = unsafe { munmap(self.start.as_ptr(), self.bytes) };
     }
 }
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_through_the_map_is_in_the_file() {
+    fn bytes_written_through_the_map_reach_the_file() {
         let mut file = file("rw", &[7; 10_000]);
         let mut map = Map::new(&file, 10_000, true).unwrap();
         map.write(4090, b"across a page");

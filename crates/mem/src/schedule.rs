@@ -1,13 +1,13 @@
-//! How the calling thread stands among others when they all want a processor.
+//! The calling thread's priority against others.
 
 use std::io;
 use std::time::Duration;
 
-/// The calling thread runs only when no ordinary thread wants its processor, and gives it up at
-/// once when one does.
+/// Makes the calling thread run only when no ordinary thread needs its processor, which it yields
+/// at once when one does.
 ///
-/// A thread that holds a lock while it stands back may hold up those that wait for the lock, for as
-/// long as the processors are busy with others.
+/// Such a thread that holds a lock may delay the threads that wait for the lock, for as long as
+/// other threads occupy the processors.
 ///
 /// # Errors
 /// The kernel's refusal; nothing has changed then. Source: sched_setscheduler(2), `SCHED_IDLE`.
@@ -19,9 +19,9 @@ pub fn stand_back() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The calling thread has a processor for `slice` at a time, at its present priority. One with a
-/// shorter slice than the running thread's takes the processor over as soon as it wakes up (Linux
-/// 6.12 and later; earlier kernels ignore the slice). The kernel bounds slices to 0.1 to 100 ms.
+/// Gives the calling thread a processor for `slice` at a time, at its present priority. A thread
+/// with a shorter slice than the running one's preempts it on waking (Linux 6.12 and later; earlier
+/// kernels ignore the slice). The kernel bounds slices to 0.1 to 100 ms.
 ///
 /// # Errors
 /// The kernel's refusal; nothing has changed then. Source: sched_setattr(2), `sched_runtime` of
@@ -51,8 +51,8 @@ mod tests {
     #[test]
     fn a_thread_takes_short_turns_and_stands_back() {
         std::thread::spawn(|| {
-            take_short_turns(Duration::from_micros(100)).expect("it may");
-            stand_back().expect("it may");
+            take_short_turns(Duration::from_micros(100)).expect("any thread may shorten its slice");
+            stand_back().expect("any thread may lower its priority");
             // SAFETY: 0 is the calling thread.
             assert_eq!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_IDLE);
         })

@@ -11,7 +11,7 @@ use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 const SET_INTERFACE: Opcode = opcode::write::<libc::c_int>(b'T', 202);
 const NAME_BYTES: usize = 16;
 
-/// `struct ifreq` as this call uses it.
+/// `struct ifreq` in the form that this call uses.
 #[repr(C)]
 struct InterfaceRequest {
     name: [u8; NAME_BYTES],
@@ -19,8 +19,8 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-/// Makes the device `name` (at most 15 bytes) that goes away with the file. Reads and writes do not
-/// block, and are one IP packet each.
+/// Makes the device `name` (at most 15 bytes), which exists until the file closes. Reads and writes
+/// do not block, and are one IP packet each.
 ///
 /// # Errors
 /// `EPERM` without the right to configure networks, `ENOENT` without `/dev/net/tun`, `EBUSY` if the
@@ -37,7 +37,7 @@ pub fn open(name: &str) -> std::io::Result<File> {
 }
 
 fn set_interface(file: &File, request: &mut InterfaceRequest) -> io::Result<()> {
-    // SAFETY: TUNSETIFF reads and writes one `struct ifreq` of 40 bytes, which is what the request
-    // is, for the length of the call.
+    // SAFETY: TUNSETIFF reads and writes one `struct ifreq` of 40 bytes, which is the size of the
+    // request, for the length of the call.
     unsafe { ioctl(file.as_fd(), Updater::<SET_INTERFACE, InterfaceRequest>::new(request)) }
 }

@@ -1,13 +1,13 @@
-//! FUSE over io_uring: memory that the kernel puts requests into, and rings that it goes through.
+//! FUSE over io_uring: memory for the kernel's requests, and the rings that carry them.
 //!
-//! Model. An [`RingEntry`] is room for one request and its reply. It is in one of two hands. Handed
-//! to a [`Ring`] (registered, or committed with a reply in it) it belongs to the kernel, which
-//! writes the next request into it at any time. The ring hands it back, with a request or because
-//! the connection ended, and from then on the kernel neither reads nor writes it until it is handed
-//! over again. So whoever has an `RingEntry` may use its memory, and a ring that is dropped while
-//! the kernel still has entries leaks their memory rather than freeing it.
+//! Model. A [`RingEntry`] is room for one request and its reply. It has one of two owners. After it
+//! is passed to a [`Ring`] (registered, or committed with a reply in it) it belongs to the kernel,
+//! which writes the next request into it at any time. The ring returns it, with a request or
+//! because the connection ended, and from then on the kernel neither reads nor writes it until it
+//! is passed again. So the holder of a `RingEntry` may use its memory, and a ring that is dropped
+//! while the kernel still has entries leaks their memory rather than freeing it.
 //!
-//! An entry belongs to one of the connection's queues (one a processor) for ever, and to no ring:
+//! An entry belongs to one of the connection's queues (one per processor) for ever, and to no ring:
 //! it may be committed through any. Source: `Documentation/filesystems/fuse-io-uring.rst`,
 //! `linux/fuse.h` (7.42), `fs/fuse/dev_uring.c`.
 
@@ -22,7 +22,7 @@ use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Bytes of the request's header, and again of the operation's own.
+/// Bytes of the request's header, and of the operation's own.
 pub const HEADER_BYTES: usize = 128;
 
 /// `struct fuse_uring_req_header`.
@@ -51,7 +51,7 @@ pub struct RingEntry {
     /// [`HEAD_BYTES`], then the payload.
     start: NonNull<u8>,
     payload_bytes_max: usize,
-    /// Left by the kernel with the request that is in it.
+    /// The kernel sets it with the request in the entry.
     commit_id: u64,
 }
 
@@ -59,15 +59,15 @@ pub struct RingEntry {
 unsafe impl Send for RingEntry {}
 
 impl RingEntry {
-    /// For `queue`, with a payload of up to `payload_bytes_max`. Memory is taken only once it is
-    /// touched.
+    /// An entry for `queue`, with a payload of up to `payload_bytes_max`. The system provides
+    /// memory only when it is touched.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub fn new(queue: u16, payload_bytes_max: usize) -> rustix::io::Result<RingEntry> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: the kernel chooses the address, so no memory that is in use is touched.
+        // SAFETY: the kernel chooses the address, so the call touches no memory that is in use.
         let start = unsafe {
             mmap_anonymous(std::ptr::null_mut(), HEAD_BYTES + payload_bytes_max, protection, flags)
         }?;
@@ -75,20 +75,20 @@ impl RingEntry {
         Ok(RingEntry { queue, start, payload_bytes_max, commit_id: 0 })
     }
 
-    /// The queue that it belongs to.
+    /// The entry's queue.
     pub fn queue(&self) -> u16 {
         self.queue
     }
 
     fn head(&self) -> &Header {
         // SAFETY: the mapping starts with room for a `Header`, is aligned to a page, zeroed at
-        // first, and any bytes are a `Header` (numbers). The kernel does not write while we have
-        // the entry; `&mut self` is needed to.
+        // first, and any bytes are a `Header` (numbers). The kernel does not write while this value
+        // owns the entry; writing needs `&mut self`.
         unsafe { self.start.cast::<Header>().as_ref() }
     }
 
     fn head_mut(&mut self) -> &mut Header {
-        // SAFETY: as in `head`, and `&mut self` is the only way to it.
+        // SAFETY: as in `head`, and `&mut self` is the only access.
         unsafe { self.start.cast::<Header>().as_mut() }
     }
 
@@ -97,17 +97,17 @@ impl RingEntry {
         unsafe { self.start.as_ptr().add(HEAD_BYTES) }
     }
 
-    /// The request's header, and behind it zeros or the past.
+    /// The request's header, followed by zeros or bytes of earlier requests.
     pub fn header(&self) -> &[u8; HEADER_BYTES] {
         &self.head().in_out
     }
 
-    /// The operation's fixed part; how much of it counts depends on the operation.
+    /// The operation's fixed part; its used length depends on the operation.
     pub fn operation(&self) -> &[u8; HEADER_BYTES] {
         &self.head().operation
     }
 
-    /// What came with the request besides: names, data.
+    /// The rest of the request: names, data.
     pub fn payload(&self) -> &[u8] {
         let length = (self.head().payload_bytes as usize).min(self.payload_bytes_max);
         // SAFETY: the payload's memory is that long, initialised (the kernel zeroes fresh pages),
@@ -115,7 +115,7 @@ impl RingEntry {
         unsafe { std::slice::from_raw_parts(self.payload_start(), length) }
     }
 
-    /// Puts a reply in place of the request: its header, and its parts one behind the other.
+    /// Puts a reply in place of the request: its header, and then its parts.
     ///
     /// # Errors
     /// `EOVERFLOW` if the parts do not fit; the entry then still has the request, or a part of the
@@ -131,8 +131,8 @@ impl RingEntry {
         }
         let mut to = self.payload_start();
         for part in parts {
-            // SAFETY: all parts together fit the payload's memory, which nobody else has:
-            // `&mut self`. A part cannot lie in it, for it would borrow `self`.
+            // SAFETY: all parts together fit the payload's memory, to which `&mut self` is the only
+            // access. A part cannot lie in it, for it would borrow `self`.
             unsafe {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
                 to = to.add(part.len());
@@ -144,7 +144,7 @@ impl RingEntry {
         Ok(())
     }
 
-    /// Gives the payload's memory behind what is in it back to the system, until it is used again.
+    /// Returns the payload's unused memory to the system, until it is used again.
     pub fn release_unused_memory(&mut self) {
         let used = self.payload().len().next_multiple_of(HEAD_BYTES);
         if used >= self.payload_bytes_max {
@@ -161,20 +161,20 @@ impl RingEntry {
 
 impl Drop for RingEntry {
     fn drop(&mut self) {
-        // SAFETY: start and length are those of the mapping; nobody can use it after its owner, and
-        // the kernel does not have it.
+        // SAFETY: start and length are those of the mapping, which no code can use after its owner,
+        // and the kernel does not have it.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), HEAD_BYTES + self.payload_bytes_max) };
     }
 }
 
-/// What a ring has to tell.
+/// An event of a ring.
 #[derive(Debug)]
 pub enum RingEvent {
-    /// A request is in the entry.
+    /// The kernel put a request into the entry.
     Request(RingEntry),
-    /// The kernel gives the entry back: the connection ended (`ENOTCONN`), or it did not take it.
+    /// The kernel returned the entry: the connection ended (`ENOTCONN`), or it refused the entry.
     Returned(RingEntry, Errno),
-    /// What [`Ring::watch`] watches became readable; it is not watched any more.
+    /// The descriptor of [`Ring::watch`] became readable; the ring watches it no more.
     Readable,
 }
 
@@ -193,25 +193,25 @@ fn command(queue: u16, commit_id: u64) -> [u8; 80] {
 /// Offset of `len` in a `struct io_uring_sqe`.
 const SQE_LEN_AT: usize = 24;
 
-/// What the kernel has.
+/// Memory that the kernel is using.
 struct Held {
     entry: RingEntry,
-    /// Of a registration: what it points to.
+    /// Of a registration: the command's pointer target.
     _ranges: Option<Box<Ranges>>,
 }
 
 /// Where an entry's header and payload are.
 struct Ranges([libc::iovec; 2]);
 
-// SAFETY: these are addresses for the kernel; nothing is reached through them here.
+// SAFETY: these are addresses for the kernel; this process reads nothing through them.
 unsafe impl Send for Ranges {}
 
-/// One thread's ring: the thread that made it is the only one that can use it (others are refused
-/// with `EEXIST`).
+/// One thread's ring: only the thread that made it can use it (the kernel refuses others with
+/// `EEXIST`).
 pub struct Ring {
     ring: IoUring<Entry128>,
     device: Arc<OwnedFd>,
-    /// What the kernel has, by the number that its completion carries.
+    /// Memory that the kernel is using, by the number that its completion carries.
     inside: Vec<Option<Held>>,
     free: Vec<usize>,
     watched: Option<Arc<OwnedFd>>,
@@ -219,11 +219,11 @@ pub struct Ring {
 
 impl Ring {
     /// A ring to the connection behind `device`, a `/dev/fuse` descriptor joined to a mount, with
-    /// room to hand over `entries` at once.
+    /// room to pass `entries` at once.
     ///
     /// # Errors
-    /// What `io_uring_setup` says: `ENOSYS` or `EPERM` where it is not there or not allowed,
-    /// `ENOMEM`, `EMFILE`.
+    /// Those of `io_uring_setup`: `ENOSYS` or `EPERM` where it is missing or not allowed, `ENOMEM`,
+    /// `EMFILE`.
     pub fn new(device: Arc<OwnedFd>, entries: u32) -> io::Result<Ring> {
         let ring = IoUring::<Entry128>::builder()
             .setup_single_issuer()
@@ -243,12 +243,12 @@ impl Ring {
         slot as u64
     }
 
-    /// Hands a fresh entry to the kernel with the next [`Self::submit`] or [`Self::next`].
+    /// Passes a new entry to the kernel with the next [`Self::submit`] or [`Self::wait`].
     ///
     /// # Errors
-    /// What `io_uring_enter` says, if room had to be made.
+    /// Those of `io_uring_enter`, if room had to be made.
     pub fn register(&mut self, entry: RingEntry) -> io::Result<()> {
-        // Not in the entry's own memory, which is not to be touched before it is used.
+        // Outside the entry's own memory, which must not be touched before it is used.
         let ranges = Box::new(Ranges([
             libc::iovec { iov_base: entry.start.as_ptr().cast(), iov_len: size_of::<Header>() },
             libc::iovec {
@@ -270,11 +270,11 @@ impl Ring {
         self.push(&code.user_data(number))
     }
 
-    /// Hands an entry with a reply in it to the kernel with the next [`Self::submit`] or
-    /// [`Self::next`].
+    /// Passes an entry with a reply in it to the kernel with the next [`Self::submit`] or
+    /// [`Self::wait`].
     ///
     /// # Errors
-    /// What `io_uring_enter` says, if room had to be made.
+    /// Those of `io_uring_enter`, if room had to be made.
     pub fn commit(&mut self, entry: RingEntry) -> io::Result<()> {
         let code = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), COMMIT_AND_FETCH)
             .cmd(command(entry.queue, entry.commit_id))
@@ -283,10 +283,10 @@ impl Ring {
         self.push(&code.user_data(number))
     }
 
-    /// Tells once when `event` becomes readable.
+    /// Reports once when `event` becomes readable.
     ///
     /// # Errors
-    /// What `io_uring_enter` says, if room had to be made.
+    /// Those of `io_uring_enter`, if room had to be made.
     pub fn watch(&mut self, event: Arc<OwnedFd>) -> io::Result<()> {
         let code = opcode::PollAdd::new(types::Fd(event.as_raw_fd()), libc::POLLIN as u32).build();
         self.watched = Some(event);
@@ -297,16 +297,16 @@ impl Ring {
         if self.ring.submission().is_full() {
             self.submit()?;
         }
-        // SAFETY: what the command points to lives until its completion: an entry's memory and its
-        // ranges belong to `inside` from now on (and are leaked if the ring goes first), a watched
-        // descriptor to `watched`, the device to `self`.
+        // SAFETY: the command's pointer target lives until its completion: an entry's memory and
+        // its ranges belong to `inside` from now on (and are leaked if the ring is dropped first),
+        // a watched descriptor to `watched`, the device to `self`.
         unsafe { self.ring.submission().push(code) }.map_err(|_| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Hands over what was put in, and does not wait.
+    /// Passes queued commands to the kernel, without waiting.
     ///
     /// # Errors
-    /// What `io_uring_enter` says.
+    /// Those of `io_uring_enter`.
     pub fn submit(&mut self) -> io::Result<()> {
         while !self.ring.submission().is_empty() {
             match self.ring.submit() {
@@ -317,31 +317,30 @@ impl Ring {
         Ok(())
     }
 
-    /// Entries that the kernel has, or will have with the next [`Self::submit`].
+    /// Number of entries that the kernel has, or will have with the next [`Self::submit`].
     pub fn held(&self) -> usize {
         self.inside.len() - self.free.len()
     }
 
-    /// Whether the kernel has something for this ring that it would give out without a wait. Asks
-    /// no system call.
+    /// True if the kernel has an event for this ring that needs no wait. Makes no system call.
     pub fn is_ready(&mut self) -> bool {
         self.ring.submission().taskrun() || !self.ring.completion().is_empty()
     }
 
-    /// What is there already, without a system call.
+    /// An event that is available already, without a system call.
     pub fn poll(&mut self) -> Option<RingEvent> {
         let completed = self.ring.completion().next()?;
         Some(self.hand_back(&completed))
     }
 
-    /// Hands over what was put in, and waits for what is next.
+    /// Passes queued commands to the kernel, and waits for the next event.
     ///
     /// # Errors
-    /// What `io_uring_enter` says.
+    /// Those of `io_uring_enter`.
     pub fn wait(&mut self) -> io::Result<RingEvent> {
         loop {
-            // What was put in goes in at once even if something is there already: its reply must
-            // not wait for us.
+            // Queued commands go to the kernel at once even if an event is available already: a
+            // reply must not wait for this thread.
             let wanted = usize::from(self.ring.completion().is_empty());
             if wanted == 1 || !self.ring.submission().is_empty() {
                 match self.ring.submit_and_wait(wanted) {
@@ -362,7 +361,7 @@ impl Ring {
         }
         let slot = completed.user_data() as usize;
         let Held { mut entry, .. } =
-            self.inside[slot].take().expect("the kernel completes what it has, once");
+            self.inside[slot].take().expect("the kernel completes each command once");
         self.free.push(slot);
         if completed.result() < 0 {
             return RingEvent::Returned(entry, Errno::from_raw_os_error(-completed.result()));
@@ -373,7 +372,7 @@ impl Ring {
 }
 
 impl Drop for Ring {
-    /// The kernel may still write into what it has, until it is done with the ring behind our back.
+    /// The kernel may write into its entries until it has closed the ring in the background.
     fn drop(&mut self) {
         self.inside.drain(..).flatten().for_each(std::mem::forget);
     }

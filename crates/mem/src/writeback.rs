@@ -1,4 +1,4 @@
-//! Writing dirty pages of a file to its disk without waiting for all of that.
+//! Starting to write a file's dirty pages to its disk without waiting for all of them.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -32,7 +32,7 @@ mod tests {
     use crate::map::Map;
 
     #[test]
-    fn a_store_behind_it_sets_the_times_anew() {
+    fn a_store_after_start_sets_the_times_again() {
         let dir = std::env::temp_dir().join(format!("writeback-{}", std::process::id()));
         let file = File::options()
             .read(true)
@@ -44,7 +44,7 @@ mod tests {
         file.set_len(8192).expect("extends it");
         let mut map = Map::new(&file, 8192, true).expect("maps it");
         let times = || {
-            let known = file.metadata().expect("it is there");
+            let known = file.metadata().expect("the file exists");
             (known.mtime(), known.mtime_nsec())
         };
         let mut seen = Vec::new();
@@ -53,7 +53,7 @@ mod tests {
             start(file.as_fd()).expect("starts");
             seen.push(times());
         }
-        std::fs::remove_file(&dir).expect("it is ours");
+        std::fs::remove_file(&dir).expect("the file can be removed");
         assert!(seen[0] != seen[1] && seen[1] != seen[2], "{seen:?}");
     }
 }

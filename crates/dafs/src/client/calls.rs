@@ -1,4 +1,4 @@
-//! Calls of a [`ClientSession`]: taken in, sent when there are credits, sent again after a
+//! Calls of a [`ClientSession`]: accepted, sent when there are credits, sent again after a
 //! reconnect, answered.
 
 use bytes::Bytes;
@@ -70,7 +70,7 @@ impl ClientSession {
         }
     }
 
-    /// Sends what waits, as far as there are credits.
+    /// Sends waiting calls, as far as there are credits.
     pub(super) fn pump(&mut self, out: &mut Vec<ClientOutput>) {
         let Some(line) = self.operations.up() else { return };
         while self.flights.has_urgent_room() {
@@ -119,7 +119,7 @@ impl ClientSession {
         match self.queue.others.front() {
             None => false,
             Some(Unit::Single(_)) => self.flights.has_room(1),
-            // One that never fits is popped to be refused.
+            // A chain that can never fit is popped, to be refused.
             Some(Unit::Chain(members)) => {
                 members.len() > self.flights.chain_max() || self.flights.has_room(members.len())
             }
@@ -154,7 +154,7 @@ impl ClientSession {
         self.send_unit(line, &slots, out);
     }
 
-    /// Sends requests as one chain, or a single one as such.
+    /// Sends requests as one chain, or a single one without chain flags.
     fn send_unit(&mut self, line: SessionConnection, slots: &[u32], out: &mut Vec<ClientOutput>) {
         for (index, slot) in slots.iter().enumerate() {
             let flags = match index {
@@ -182,18 +182,18 @@ impl ClientSession {
         }
     }
 
-    /// The rest of a chain begins a chain of its own, which has no current file until a member
-    /// answers with one: up to there, members get the file that the answered ones led to.
+    /// The rest of a chain becomes a chain of its own, which has no current file until a member
+    /// answers with one: members before that get the file that the answered ones led to.
     fn settle_current(&mut self, slots: &[u32]) {
         let chain = self.flights.get(slots[0]).and_then(|(flight, _)| flight.chain);
         let Some(rest) = chain.and_then(|chain| self.flights.rest(chain)) else { return };
-        // Where there is no such file the member cannot run; a file that never is gets it refused.
+        // Without such a file the member cannot run; a fid that names no file gets it refused.
         let current = rest.current.unwrap_or_default();
         for slot in slots {
-            let flight = self.flights.get_mut(*slot).expect("an unanswered slot has a call");
+            let flight = self.flights.get_mut(*slot).expect("every unanswered slot has a call");
             if resolve_current(&mut flight.ready.call, current) {
-                let encoded =
-                    encode_call(&flight.ready.call).expect("a fid for a fid breaks no limit");
+                let encoded = encode_call(&flight.ready.call)
+                    .expect("replacing a fid by a fid breaks no limit");
                 flight.ready.message = encoded.message.into();
             }
             if flight.ready.expects().has_current() {
@@ -209,7 +209,7 @@ impl ClientSession {
         flags: Flags,
         out: &mut Vec<ClientOutput>,
     ) {
-        let session = self.id().expect("requests are sent in a session");
+        let session = self.id().expect("requests are sent only in a session");
         let wanted = self.queue.len() + self.flights.len();
         let (flight, request) = self.flights.get(slot).expect("callers name a slot with a call");
         let credential = match self.credentials.handle(&flight.ready.caller) {
@@ -269,7 +269,7 @@ impl ClientSession {
             return Err(PeerError::WrongAnswer);
         }
         let result = read_reply(frame, &flight.ready)?;
-        let flight = self.flights.land(slot, &result).expect("it was there above");
+        let flight = self.flights.land(slot, &result).expect("the slot's call was checked above");
         self.pause = RECONNECT_FIRST;
         let behind = self.queue.led(flight.ready.id, result.is_ok());
         out.push(ClientOutput::Done { id: flight.ready.id, result, descriptor });
@@ -290,9 +290,9 @@ impl ClientSession {
     }
 }
 
-/// The answer of a reply to `asked`. One that cannot be read ends the call and not the connection:
-/// asked again, a newer server would only say the same.
-fn read_reply(frame: Frame, asked: &ReadyCall) -> Result<Result<Answer, CallFailure>, PeerError> {
+/// The answer of a reply to `sent`. An unreadable answer ends the call and not the connection: a
+/// newer server would only repeat it.
+fn read_reply(frame: Frame, sent: &ReadyCall) -> Result<Result<Answer, CallFailure>, PeerError> {
     let Frame { header, message, payload } = frame;
     if let Some(code) = header.fault {
         let empty = message.is_empty() && payload.is_empty() && header.procedure == 0;
@@ -302,18 +302,17 @@ fn read_reply(frame: Frame, asked: &ReadyCall) -> Result<Result<Answer, CallFail
             Err(WireError::Trailing(message.len()).into())
         };
     }
-    let packed = header.procedure == AnswerKind::Packed as u16 && asked.may_be_packed();
-    // The server answers a packed read with plain data where that is shorter.
-    let plain =
-        header.procedure == AnswerKind::Data as u16 && asked.expects() == AnswerKind::Packed;
-    if header.procedure != asked.expects() as u16 && !packed && !plain {
+    let packed = header.procedure == AnswerKind::Packed as u16 && sent.may_be_packed();
+    // The server answers a packed read with plain data where plain data is shorter.
+    let plain = header.procedure == AnswerKind::Data as u16 && sent.expects() == AnswerKind::Packed;
+    if header.procedure != sent.expects() as u16 && !packed && !plain {
         return Err(PeerError::WrongAnswer);
     }
     let answer = match decode_answer(header.procedure, &message, payload) {
         Ok(answer) => answer,
         Err(error) => return Ok(Err(CallFailure::Unreadable(error))),
     };
-    match (&answer, &asked.call) {
+    match (&answer, &sent.call) {
         (
             Answer::Data { data, .. },
             Call::Read { length, .. } | Call::ReadPacked { length, .. },

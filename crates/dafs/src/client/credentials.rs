@@ -1,6 +1,6 @@
-//! Which handle stands for which caller on the present connection. When all are taken, the one that
-//! was not used for longest is given away: frames of one connection keep their order, so earlier
-//! requests mean the earlier caller.
+//! Maps credential handles to callers on the present connection. When all handles are in use, a new
+//! caller gets the one that was unused for longest: frames of one connection stay in order, so
+//! earlier requests still mean the earlier caller.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::limits::CREDENTIALS_MAX;
 #[derive(Debug)]
 pub(super) struct Credentials {
     wallet: Option<Arc<dyn Wallet>>,
-    /// As of when the wallet was asked.
+    /// The wallet's change counter when it was last read.
     changes: u64,
     line: ProofContext,
     handles: HashMap<Caller, u32>,
-    /// Of handle `index + 1`: its caller, and when it was last used.
+    /// Of handle `index + 1`: its caller, and the time of its last use.
     used: Vec<(Caller, u64)>,
     uses: u64,
 }
@@ -26,9 +26,9 @@ pub(super) struct Credentials {
 /// A caller's handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallerHandle {
-    /// The server knows it.
+    /// The server knows the handle.
     Known(u32),
-    /// The server is to be told first.
+    /// The client must register the handle first.
     New(u32),
 }
 
@@ -38,17 +38,17 @@ impl Credentials {
         Credentials { wallet, changes: 0, line, handles: HashMap::new(), used: Vec::new(), uses: 0 }
     }
 
-    /// The connection is another one: the server knows nobody.
+    /// The connection is new: the server knows no handle on it.
     pub fn clear(&mut self, line: ProofContext) {
         *self = Credentials { line, ..Credentials::new(self.wallet.take()) };
     }
 
-    /// What is to be shown for `caller` over this connection; `None`: his name.
+    /// The token to show for `caller` over this connection; `None`: only the name.
     pub fn show(&self, caller: &Caller) -> Option<TokenProof> {
         self.wallet.as_ref()?.show(caller, &self.line)
     }
 
-    /// The handle of `caller` from now on.
+    /// The handle of `caller`, which becomes the most recently used one.
     pub fn handle(&mut self, caller: &Caller) -> CallerHandle {
         self.forget_changed();
         self.uses += 1;
@@ -61,8 +61,8 @@ impl Credentials {
         CallerHandle::New(handle)
     }
 
-    /// Who has another token now, or none, is another one to the server. Frames keep their order,
-    /// so the handles begin anew.
+    /// A caller whose token changed or ended is another caller to the server. Frames stay in order,
+    /// so the handles start again.
     fn forget_changed(&mut self) {
         let changes = self.wallet.as_ref().map_or(0, |wallet| wallet.changes());
         if changes != self.changes {
@@ -78,7 +78,7 @@ impl Credentials {
             return self.used.len() as u32;
         }
         let oldest = self.used.iter_mut().enumerate().min_by_key(|(_, (_, used))| *used);
-        let (index, place) = oldest.expect("CREDENTIALS_MAX is not 0");
+        let (index, place) = oldest.expect("CREDENTIALS_MAX is above 0");
         self.handles.remove(&place.0);
         *place = (caller.clone(), self.uses);
         index as u32 + 1

@@ -1,7 +1,7 @@
 //! Slots, and the calls in them that wait for their answers.
 //!
-//! Request numbers of a slot rise by one with each call that is put into it, and never go back as
-//! long as the session lives. A slot above the granted credits is used up and then left alone.
+//! Request numbers of a slot rise by one with each call that takes it, and never go back while the
+//! session lives. A slot above the granted credits finishes its call and then stays unused.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,12 +13,12 @@ use super::{CallFailure, CallId};
 use crate::PeerError;
 use crate::limits::CHAIN_MAX;
 
-/// A call on its way.
+/// A call that was sent and is not answered.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub ready: ReadyCall,
     pub chain: Option<u64>,
-    /// The caller took it back.
+    /// The caller cancelled it.
     pub cancelled: bool,
 }
 
@@ -34,11 +34,10 @@ pub(super) struct Rest {
     pub slots: VecDeque<u32>,
     /// The file that the answered members led to.
     pub current: Option<Fid>,
-    /// One of them failed.
+    /// An answered member failed.
     pub failed: bool,
 }
 
-/// See the head of the file.
 #[derive(Debug)]
 pub(super) struct Flights {
     slots: Vec<CallSlot>,
@@ -47,10 +46,10 @@ pub(super) struct Flights {
     flying: usize,
     locks: usize,
     credits: u32,
-    /// The number of the grant that says so.
+    /// The number of the last grant.
     grant: u64,
-    /// The server is to be told when slots above the credits are empty.
-    owes_taken: bool,
+    /// The client still has to report to the server that the slots above the credits are empty.
+    must_confirm: bool,
 }
 
 impl Flights {
@@ -63,35 +62,33 @@ impl Flights {
             locks: 0,
             credits: 0,
             grant: 0,
-            owes_taken: false,
+            must_confirm: false,
         }
     }
 
-    /// Calls on their way.
     pub fn len(&self) -> usize {
         self.flying
     }
 
     // Credits.
 
-    /// The server grants so many.
     pub fn set_credits(&mut self, credits: u32, grant: u64) {
-        self.owes_taken |= credits < self.credits;
+        self.must_confirm |= credits < self.credits;
         self.credits = credits;
         self.grant = grant;
     }
 
-    /// A session goes on: the server may not know which credits were taken before.
-    pub fn owe_taken(&mut self) {
-        self.owes_taken = true;
+    /// A session was resumed: the server may not know which credits the client confirmed before.
+    pub fn require_confirmation(&mut self) {
+        self.must_confirm = true;
     }
 
-    /// The grant to confirm, once nothing above its credits is in use.
+    /// The grant to confirm, once no slot above its credits is in use.
     pub fn grant_taken(&mut self) -> Option<u64> {
         let above = self.slots.iter().skip(self.credits as usize);
-        let free = self.owes_taken && above.clone().all(|slot| slot.flight.is_none());
+        let free = self.must_confirm && above.clone().all(|slot| slot.flight.is_none());
         free.then(|| {
-            self.owes_taken = false;
+            self.must_confirm = false;
             self.grant
         })
     }
@@ -100,22 +97,22 @@ impl Flights {
         self.slots.iter().take(self.credits as usize).filter(|slot| slot.flight.is_none()).count()
     }
 
-    /// Room for a call that ends waiting elsewhere.
+    /// True if there is room for a call that ends waiting elsewhere.
     pub fn has_urgent_room(&self) -> bool {
         self.free() >= 1
     }
 
-    /// Room for `count` calls, with the slot for urgent ones left.
+    /// True if there is room for `count` calls beside the slot for urgent ones.
     pub fn has_room(&self, count: usize) -> bool {
         self.free() > count
     }
 
-    /// Room for a lock that will wait.
+    /// True if there is room for a lock that will wait.
     pub fn has_lock_room(&self) -> bool {
         self.has_room(1) && self.locks < (self.credits / 4) as usize
     }
 
-    /// The longest chain that finds room sooner or later.
+    /// The longest chain that will find room.
     pub fn chain_max(&self) -> usize {
         CHAIN_MAX.min((self.credits / 2) as usize)
     }
@@ -128,7 +125,7 @@ impl Flights {
         let (index, slot) = slots
             .enumerate()
             .find(|(_, slot)| slot.flight.is_none())
-            .expect("DA-1: callers look for room first");
+            .expect("DA-1: the caller checked that a slot is free");
         slot.last += 1;
         self.locks += usize::from(ready.waits());
         self.flying += 1;
@@ -139,14 +136,13 @@ impl Flights {
         index as u32
     }
 
-    /// A new chain, for [`Flights::launch`].
+    /// The number of a new chain, for [`Flights::launch`].
     pub fn begin_chain(&mut self) -> u64 {
         self.chains_begun += 1;
         self.chains.insert(self.chains_begun, Rest::default());
         self.chains_begun
     }
 
-    /// A slot's call and its number.
     pub fn get(&self, slot: u32) -> Option<(&Flight, u64)> {
         let slot = self.slots.get(slot as usize)?;
         slot.flight.as_ref().map(|flight| (flight, slot.last))
@@ -156,19 +152,17 @@ impl Flights {
         self.slots.get_mut(slot as usize)?.flight.as_mut()
     }
 
-    /// Where a call is.
     pub fn find(&self, id: CallId) -> Option<u32> {
         let same =
             |slot: &CallSlot| slot.flight.as_ref().is_some_and(|flight| flight.ready.id == id);
         self.slots.iter().position(same).map(|index| index as u32)
     }
 
-    /// The rest of a chain.
     pub fn rest(&self, chain: u64) -> Option<&Rest> {
         self.chains.get(&chain)
     }
 
-    /// What is to be sent again after a reconnect: single calls by slot, then the rests of chains,
+    /// The slots to send again after a reconnect: single calls by slot, then the rests of chains,
     /// each in its order.
     pub fn unanswered(&self) -> Vec<Vec<u32>> {
         let flying = self
@@ -184,7 +178,10 @@ impl Flights {
             .collect()
     }
 
-    /// Whether an answer for the slot may come now: members of a chain are answered in order.
+    /// Checks that the slot may be answered now: members of a chain are answered in order.
+    ///
+    /// # Errors
+    /// [`PeerError::Unasked`]: an earlier member of the chain is not answered.
     pub fn check_turn(&self, slot: u32) -> Result<(), PeerError> {
         let chain = self.get(slot).and_then(|(flight, _)| flight.chain);
         match chain.and_then(|chain| self.chains.get(&chain)) {
@@ -193,7 +190,7 @@ impl Flights {
         }
     }
 
-    /// A call is answered; its slot is free.
+    /// Ends an answered call; its slot becomes free.
     pub fn land(&mut self, index: u32, result: &Result<Answer, CallFailure>) -> Option<Flight> {
         let flight = self.slots.get_mut(index as usize)?.flight.take()?;
         self.flying -= 1;
@@ -202,7 +199,7 @@ impl Flights {
             let rest = self
                 .chains
                 .get_mut(&number)
-                .expect("a chain stays until its last member is answered");
+                .expect("a chain is stored until its last member is answered");
             rest.slots.pop_front();
             match result {
                 Ok(answer) => rest.current = answer.current().or(rest.current),
@@ -215,7 +212,7 @@ impl Flights {
         Some(flight)
     }
 
-    /// The session is lost: all calls on their way, and numbers that begin anew.
+    /// The session is lost: returns all outstanding calls; request numbers start again.
     pub fn lose_all(&mut self) -> Vec<CallId> {
         let lost = std::mem::replace(self, Flights::new());
         lost.slots
@@ -225,7 +222,7 @@ impl Flights {
             .collect()
     }
 
-    /// What must hold between any two steps.
+    /// Checks the invariants between two steps.
     pub fn check(&self) {
         debug_assert_eq!(
             self.flying,

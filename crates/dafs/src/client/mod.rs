@@ -1,19 +1,20 @@
-//! The client's half of a session: one machine for each server that is talked to. It outlives
-//! connections and, when the server keeps its sessions, the server.
+//! The client's half of a session: one machine for each server that the client uses. It outlives
+//! connections and, when the server preserves its sessions, the server instance.
 //!
 //! - *Calls.* A call waits (`queue.rs`) until a credit is free, takes a slot (`flight.rs`) and the
 //!   slot's next number, and stays there until it is answered. One slot stays free for calls that
 //!   end waiting elsewhere (unlocks, reclaims), and locks that wait take at most a quarter of the
 //!   slots: otherwise calls that wait for each other could fill them all.
-//! - *Reconnect.* The machine attaches anew, registers credentials again as they are needed, and
-//!   sends every unanswered call again with its slot and number; the server answers what it has
-//!   done already. Of a chain, the unanswered rest is sent: its first member names the file that
-//!   the answered ones led to. If they failed, the rest is flagged so that it is not executed.
-//! - *Session lost.* If the server does not know the session any more, what became of the calls on
-//!   their way is unknown.
+//! - *Reconnect.* The machine attaches anew, registers credentials again as calls need them, and
+//!   sends every unanswered call again with its slot and number; the server answers from its
+//!   replies what it has executed already. Of a chain, the machine sends the unanswered rest: its
+//!   first member names the file that the answered ones led to. If they failed, the rest is flagged
+//!   so that the server does not execute it.
+//! - *Session lost.* If the server does not know the session any more, the outcome of sent calls is
+//!   unknown.
 //! - *Keep-alive.* Renewals run over the back connection when there is one, so that the lease is
-//!   only extended when breaks can arrive; the operations connection is then probed beside it. An
-//!   attach counts as a renewal. The lease runs from when a renewal was sent.
+//!   only extended when breaks can arrive; the machine then probes the operations connection as
+//!   well. An attach counts as a renewal. The lease runs from when a renewal was sent.
 
 mod calls;
 mod credentials;
@@ -36,30 +37,30 @@ pub use session::ClientSession;
 use crate::credentials::{Hash, Wallet};
 use crate::{ChannelId, Frame, Region, Terms, WireError};
 
-/// What a session begins with.
+/// The parameters of a session.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Which client.
+    /// The client's identity.
     pub client: ClientId,
     /// Rises with each start of the client.
     pub incarnation: u64,
     /// Host and program, for people to read; cut to [`crate::limits::DISPLAY_BYTES_MAX`] bytes.
     pub display: String,
-    /// Process id.
+    /// Process id of the client.
     pub pid: u32,
     /// Calls that may wait for a credit; one more is refused with [`CallFailure::QueueFull`].
     pub queue_max: usize,
-    /// Ask for a second connection for breaks and renewals.
+    /// Ask for a second connection, for breaks and renewals.
     pub back_channel: bool,
-    /// Tokens of those who ask.
+    /// Tokens of the machine's users.
     pub wallet: Option<Arc<dyn Wallet>>,
 }
 
-/// One call, as its driver numbers it. Never used again.
+/// One call, by its driver's number, which the driver never uses again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionRole {
     /// Requests and replies.
@@ -68,171 +69,171 @@ pub enum ConnectionRole {
     Back,
 }
 
-/// Why a call brought no answer.
+/// The reason why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {
     /// The service refused it.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// The session ended while the call was on its way: whether it was executed is unknown.
+    /// The session ended while the call was outstanding: its outcome is unknown.
     #[error("session lost, the outcome is unknown")]
     SessionLost,
-    /// Too many calls wait already. Not sent.
+    /// Too many calls wait already; the call was not sent.
     #[error("too many calls wait")]
     QueueFull,
     /// A chain with more members than half of the session's credits or
-    /// [`crate::limits::CHAIN_MAX`]. Not sent.
+    /// [`crate::limits::CHAIN_MAX`]; it was not sent.
     #[error("chain does not fit")]
     BadChain,
-    /// The call breaks a limit of the protocol. Not sent.
+    /// The call breaks a limit of the protocol; it was not sent.
     #[error("call cannot be sent: {0}")]
     Unsendable(WireError),
-    /// The service answered, in a way that this program cannot read: it is newer, or in error.
-    /// Whether the call was executed is unknown.
+    /// This program cannot read the answer: the server is newer, or faulty. The call's outcome is
+    /// unknown.
     #[error("the answer cannot be read: {0}")]
     Unreadable(WireError),
-    /// The session was closed on this side before the call was sent.
+    /// The client closed the session before the call was sent.
     #[error("session closed")]
     Closed,
 }
 
-/// What happens to a session.
+/// An event of a session.
 #[derive(Debug)]
 pub enum ClientInput {
-    /// A connection that was asked for stands, and its hello is over.
+    /// A requested connection is open, and its hello is over.
     Connected {
-        /// What it is for.
+        /// The connection's purpose.
         role: ConnectionRole,
-        /// Which one.
+        /// The connection's number.
         channel: ChannelId,
-        /// What the hello agreed on.
+        /// The terms of the hello.
         terms: Terms,
-        /// Of the certificate that the server showed; none over clear text and on one machine.
+        /// Hash of the server's certificate; `None` over clear text and on one machine.
         certificate: Option<Hash>,
     },
-    /// A connection that was asked for could not be made.
+    /// A requested connection could not be made.
     ConnectFailed {
-        /// What it was for.
+        /// The connection's purpose.
         role: ConnectionRole,
     },
-    /// A frame came.
+    /// A frame arrived.
     Arrived {
-        /// From which connection.
+        /// The connection that it came over.
         channel: ChannelId,
-        /// The frame.
+        /// The frame; the machine verifies its checksums.
         frame: Frame,
     },
     /// A connection ended.
     Lost {
-        /// Which one.
+        /// The connection's number.
         channel: ChannelId,
     },
-    /// A call.
+    /// Send a call.
     Submit {
-        /// Its number.
+        /// The call's number.
         id: CallId,
-        /// Who asks.
+        /// The credential of the call.
         caller: Caller,
-        /// What.
+        /// The call itself.
         call: Call,
-        /// Where the answer's payload is to be placed, if the driver can do that.
+        /// The destination of the answer's payload, if the driver can place it.
         region: Option<Region>,
-        /// Others wait for what follows from it: it may take the credit that is kept free for such
-        /// calls.
+        /// Others wait for the effect of this call: it may take the credit that is reserved for
+        /// such calls.
         urgent: bool,
     },
-    /// Calls that run one after the other; the first refusal keeps the rest from running.
+    /// Calls that run one after the other; the first refusal stops the rest.
     SubmitChain {
-        /// Who asks.
+        /// The credential of the calls.
         caller: Caller,
-        /// Number and call of each.
+        /// Number and call of each member.
         members: Vec<(CallId, Call)>,
     },
-    /// Take back a call. If it waits here, it is done with `Cancelled` at once; otherwise the
-    /// server is asked.
+    /// Cancel a call. If it waits in the queue, it ends with `Cancelled` at once; otherwise the
+    /// machine asks the server.
     Cancel(CallId),
-    /// A break was worked off.
+    /// The driver has handled a break.
     BreakHandled {
-        /// Which one.
+        /// The break's number.
         id: BreakId,
-        /// Removed files of it that are open here.
+        /// Fids of removed files of the break that are open on this client.
         held: Vec<Fid>,
     },
-    /// End the session; everything that waits is done with [`CallFailure::Closed`] or
+    /// End the session; every outstanding call ends with [`CallFailure::Closed`] or
     /// [`CallFailure::SessionLost`].
     Detach,
-    /// A promised time came.
+    /// The time of a [`ClientOutput::WakeAt`] came.
     Tick,
 }
 
-/// What is to be done.
-// moved once on its way out; a box for each frame would cost more
+/// An order to the driver.
+// An output is moved once; boxing would cost an allocation for each frame.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, PartialEq, Eq)]
 pub enum ClientOutput {
-    /// Make a connection, say hello, and come back with [`ClientInput::Connected`] or
+    /// Make a connection, exchange the hello, and report [`ClientInput::Connected`] or
     /// [`ClientInput::ConnectFailed`].
     Connect {
-        /// What for.
+        /// The connection's purpose.
         role: ConnectionRole,
-        /// Not before this time.
+        /// Earliest time of the attempt.
         at: Time,
     },
     /// Send a frame.
     Send {
-        /// Over which connection.
+        /// The connection to use.
         channel: ChannelId,
-        /// The frame.
+        /// The frame, with its checksums.
         frame: Frame,
     },
-    /// Close a connection after what was sent. The machine has forgotten it.
+    /// Close a connection after its last frame. The machine has removed it already.
     Close {
-        /// Which one.
+        /// The connection's number.
         channel: ChannelId,
     },
-    /// A call is over.
+    /// A call has ended.
     Done {
-        /// Which one.
+        /// The call's number.
         id: CallId,
-        /// How.
+        /// The answer, or the reason why there is none.
         result: Result<Answer, CallFailure>,
-        /// A descriptor came beside the frame of this step.
+        /// A descriptor came with the frame of this step.
         descriptor: bool,
     },
-    /// Promises end: work it off, then [`ClientInput::BreakHandled`]. May come twice after a
-    /// reconnect.
+    /// Promises end: handle the break, then report [`ClientInput::BreakHandled`]. A break may come
+    /// twice after a reconnect.
     Break {
-        /// Which break.
+        /// The break's number.
         id: BreakId,
-        /// Which promises.
+        /// The promises that end.
         items: Vec<BreakItem>,
     },
     /// The lease runs from `sent_at`.
     Renewed {
-        /// When the renewal was sent.
+        /// Time at which the renewal was sent.
         sent_at: Time,
-        /// How long it runs from there.
+        /// Length of the lease.
         lease: Duration,
     },
-    /// Attached to a session, for the first time or again. Comes before calls that waited are sent.
+    /// The client attached to a session, for the first time or again. Precedes waiting calls.
     Established {
-        /// Which one.
+        /// The session's number.
         session: SessionId,
-        /// The same as before.
+        /// It is the same session as before.
         resumed: bool,
-        /// The server was started anew since the last time: promises are void; claim locks and
-        /// holds, then `ReclaimDone`.
+        /// The server restarted since the last attach: promises are void; reclaim locks and holds,
+        /// then send `ReclaimDone`.
         restarted: bool,
         /// See [`BootVerifier`].
         boot_verifier: BootVerifier,
     },
-    /// The session is gone, with promises and locks. Comes before the calls that it takes along are
-    /// done.
+    /// The session is lost, with promises and locks. Precedes the end of the calls that are lost
+    /// with it.
     SessionLost,
-    /// The server refuses this client for good (a younger incarnation is attached, say).
+    /// The server refuses this client for good (for example, a younger incarnation is attached).
     Refused(Fault),
-    /// Everything is closed; the machine takes nothing more.
+    /// The session is closed; the machine accepts no more inputs.
     Closed,
-    /// Give the machine a tick then (the latest one counts).
+    /// Give the machine a tick at this time (the latest order counts).
     WakeAt(Time),
 }

@@ -1,9 +1,9 @@
-//! Calls that wait for a credit, in four lines: those that end waiting elsewhere, chains of changes
-//! under a delegation, which do so too, locks that will wait, and all others.
+//! Calls that wait for a credit, in four queues: calls that end waiting elsewhere, delegated
+//! chains, which do so too, locks that will wait, and all others.
 //!
-//! A chain needs many credits at once, and others who wait for its changes may have kept all of
-//! ours busy. A delegated chain that finds no room therefore goes piece by piece: its first member
-//! alone, and the rest when that is answered.
+//! A chain needs many credits at once, and calls that wait for its changes may occupy all slots. A
+//! delegated chain that finds no room is therefore sent in pieces: its first member alone, and the
+//! rest after that member's answer.
 
 use std::collections::VecDeque;
 
@@ -14,25 +14,28 @@ use super::CallId;
 use crate::codec::{AnswerKind, EncodedCall, Procedure, encode_call, uses_current};
 use crate::{Region, WireError};
 
-/// A call that can be sent.
+/// A call that is encoded and can be sent.
 #[derive(Debug)]
 pub(super) struct ReadyCall {
     pub id: CallId,
     pub caller: Caller,
     pub call: Call,
     pub region: Option<Region>,
-    /// Others may wait for it to be done.
+    /// Other calls may wait for its effect.
     pub urgent: bool,
     pub procedure: Procedure,
-    /// As it travels: [`Procedure::DELEGATED`] may be in it.
+    /// The procedure number on the wire: [`Procedure::DELEGATED`] may be set.
     pub number: u16,
     pub message: Bytes,
     pub payload: Bytes,
 }
 
 impl ReadyCall {
-    /// Checks a call, and makes its bytes. `first`: nothing runs before it, so it cannot name its
-    /// chain's file.
+    /// Checks and encodes a call. `first`: no member runs before it, so it cannot name its chain's
+    /// file.
+    ///
+    /// # Errors
+    /// [`WireError`]: the call breaks a limit of the protocol.
     pub fn new(
         id: CallId,
         caller: Caller,
@@ -60,24 +63,22 @@ impl ReadyCall {
         })
     }
 
-    /// The kind of answer that belongs to it.
     pub fn expects(&self) -> AnswerKind {
         self.procedure.traits().answer
     }
 
-    /// Whether it may be asked for packed, of a server that can: the two calls differ in their
-    /// number alone.
+    /// True if a capable server may answer it packed: the two calls differ only in their number.
     pub fn may_be_packed(&self) -> bool {
         matches!(self.call, Call::Read { .. }) && self.region.is_none()
     }
 
-    /// Whether it is a lock that may wait for long.
+    /// True for a lock that may wait for long.
     pub fn waits(&self) -> bool {
         matches!(self.call, Call::Lock { wait: true, reclaim: false, .. })
     }
 }
 
-/// Whether others may wait for it to be done, whoever calls.
+/// True if other calls may wait for the effect of `call`, independently of the caller.
 fn is_urgent(call: &Call) -> bool {
     matches!(
         call,
@@ -91,23 +92,22 @@ fn is_urgent(call: &Call) -> bool {
     )
 }
 
-/// What is sent together.
-#[allow(clippy::large_enum_variant)] // nearly all are single
+/// Requests that are sent together.
+#[allow(clippy::large_enum_variant)] // most units are single calls
 #[derive(Debug)]
 pub(super) enum Unit {
     Single(ReadyCall),
     Chain(Vec<ReadyCall>),
 }
 
-/// What is left of a delegated chain.
+/// The unsent rest of a delegated chain.
 #[derive(Debug)]
 struct Rest {
-    /// The member that was sent alone, and is not answered.
+    /// The member that was sent alone and is not answered.
     led_by: Option<CallId>,
     members: VecDeque<ReadyCall>,
 }
 
-/// See the head of the file.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub urgent: VecDeque<ReadyCall>,
@@ -118,7 +118,6 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Calls that wait.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -147,12 +146,12 @@ impl Queue {
         self.urgent.pop_front().inspect(|_| self.len -= 1)
     }
 
-    /// How long the next delegated chain is, if its turn has come.
+    /// Length of the next delegated chain, if it may be sent now.
     pub fn next_delegated(&self) -> Option<usize> {
         self.delegated.front().filter(|rest| rest.led_by.is_none()).map(|rest| rest.members.len())
     }
 
-    /// All of it.
+    /// Takes the next delegated chain whole.
     pub fn pop_delegated(&mut self) -> Vec<ReadyCall> {
         let members: Vec<ReadyCall> =
             self.delegated.pop_front().map_or_else(Vec::new, |rest| rest.members.into());
@@ -160,7 +159,7 @@ impl Queue {
         members
     }
 
-    /// Its first member, which the rest follows when it is answered.
+    /// Takes the first member of the next delegated chain; the rest follows after its answer.
     pub fn lead_delegated(&mut self) -> Option<ReadyCall> {
         let rest = self.delegated.front_mut()?;
         let ready = rest.members.pop_front()?;
@@ -172,7 +171,7 @@ impl Queue {
         Some(ready)
     }
 
-    /// A member that was sent alone is answered, or never will be. Who is not to follow it.
+    /// Ends the wait for a member that was sent alone. Returns the calls that must not follow it.
     pub fn led(&mut self, id: CallId, good: bool) -> Vec<CallId> {
         let Some(rest) = self.delegated.front_mut().filter(|rest| rest.led_by == Some(id)) else {
             return Vec::new();
@@ -197,7 +196,7 @@ impl Queue {
         Some(unit)
     }
 
-    /// Takes out a call, with its whole chain.
+    /// Removes a call, with its whole chain.
     pub fn remove(&mut self, id: CallId) -> Vec<CallId> {
         let same = |ready: &ReadyCall| ready.id == id;
         if let Some(at) = self.delegated.iter().position(|rest| rest.members.iter().any(same)) {
@@ -230,7 +229,6 @@ impl Queue {
         ids
     }
 
-    /// Takes out everything.
     pub fn drain(&mut self) -> Vec<CallId> {
         let Queue { urgent, delegated, locks, others, .. } = std::mem::take(self);
         let urgent = urgent.into_iter().chain(delegated.into_iter().flat_map(|rest| rest.members));

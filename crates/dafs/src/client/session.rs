@@ -18,13 +18,12 @@ use crate::limits::{
 use crate::message::{Attach, AttachAnswer, Bind, Message, cut};
 use crate::{ChannelId, Frame, FrameKind, PeerError, Terms, WireError};
 
-/// How soon to ask again for a renewal that was withheld, because a break is overdue or no user has
-/// called through the session yet: soon after an attach, when a user is about to, and then twice as
-/// late each time up to the last.
+/// First pause before asking again for a renewal that the server withheld, because a break is
+/// overdue or no user has called through the session yet: short after an attach, when a user is
+/// about to call, then doubled each time up to the last pause.
 const WITHHELD_FIRST: Duration = Duration::from_millis(25);
 const WITHHELD_LAST: Duration = Duration::from_millis(500);
 
-/// A connection of the session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionConnection {
     pub channel: ChannelId,
@@ -32,16 +31,17 @@ pub(super) struct SessionConnection {
     pub certificate: Option<Hash>,
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ConnectionState {
-    /// Not wanted now.
     Off,
-    /// The driver was asked for it.
+    /// The driver was ordered to make it.
     Wanted,
     /// Attach or bind was sent.
-    Joining { line: SessionConnection, sent_at: Time },
-    /// In use.
+    Joining {
+        line: SessionConnection,
+        sent_at: Time,
+    },
     Up(SessionConnection),
 }
 
@@ -81,7 +81,7 @@ impl ConnectionState {
     }
 }
 
-/// What the server told of the session.
+/// The terms of the session, from the server's attach answer.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     id: SessionId,
@@ -100,11 +100,11 @@ pub struct ClientSession {
     pub(super) queue: Queue,
     pub(super) flights: Flights,
     pub(super) credentials: Credentials,
-    /// Breaks that are being worked off, and the connection that said each last.
+    /// Breaks in progress at the driver, and the connection that carried each last.
     breaks: BTreeMap<BreakId, ChannelId>,
     renewal: Pulse,
     probe: Pulse,
-    /// The last pause before asking again for a renewal that was withheld.
+    /// The last pause before asking again for a withheld renewal.
     withheld: Duration,
     pub(super) pause: Duration,
     wake_at: Time,
@@ -112,7 +112,7 @@ pub struct ClientSession {
 }
 
 impl ClientSession {
-    /// A session that is not connected yet; asks for its first connection.
+    /// A session without a connection; orders its first connection.
     pub fn new(now: Time, config: ClientConfig, out: &mut Vec<ClientOutput>) -> ClientSession {
         out.push(ClientOutput::Connect { role: ConnectionRole::Operations, at: now });
         let credentials = Credentials::new(config.wallet.clone());
@@ -144,20 +144,21 @@ impl ClientSession {
         self.known.map(|known| known.id)
     }
 
-    /// Whether requests can be sent at the moment.
+    /// True if requests can be sent at present.
     pub fn is_connected(&self) -> bool {
         self.operations.up().is_some()
     }
 
-    /// Calls that wait, for a credit or for their answer.
+    /// Number of calls that wait for a credit or for their answer.
     pub fn calls_waiting(&self) -> usize {
         self.queue.len() + self.flights.len()
     }
 
-    /// Takes in one event.
+    /// Takes one event.
     ///
     /// # Errors
-    /// [`PeerError`]: the connection that the input came from is to be closed; the machine has forgotten it and asks for another.
+    /// [`PeerError`]: close the connection that the input came from; the machine has removed it and
+    /// orders another.
     pub fn step(
         &mut self,
         now: Time,
@@ -170,7 +171,12 @@ impl ClientSession {
         };
         let result = self.take(now, input, out);
         if let (Err(error), Some(channel)) = (&result, source) {
-            tracing::debug!(session = ?self.id(), ?now, %error, "peer error");
+            tracing::debug!(
+                session = ?self.id(),
+                ?now,
+                %error,
+                "connection closed after an error or goodbye of the server"
+            );
             self.on_lost(now, channel, out);
         }
         self.flights.check();
@@ -297,11 +303,11 @@ impl ClientSession {
         }
     }
 
-    /// Asks for a connection after a pause that doubles until something good comes.
+    /// Orders a connection after a pause that doubles until a connection succeeds.
     fn want(&mut self, now: Time, role: ConnectionRole, out: &mut Vec<ClientOutput>) {
         match role {
             ConnectionRole::Operations => self.operations = ConnectionState::Wanted,
-            // Without operations there is nothing to join; it is asked for after the attach.
+            // A back connection needs a session to join; it is ordered after the attach.
             ConnectionRole::Back if self.operations.up().is_none() => {
                 self.back = ConnectionState::Off;
                 return;
@@ -326,7 +332,7 @@ impl ClientSession {
         self.pulse(now, out);
     }
 
-    /// What comes over it yet is of a session that is over.
+    /// Frames that still arrive over it belong to the ended session.
     fn drop_back(&mut self, now: Time, out: &mut Vec<ClientOutput>) {
         if let Some(back) = self.back.line() {
             self.back = ConnectionState::Off;
@@ -348,7 +354,7 @@ impl ClientSession {
         out: &mut Vec<ClientOutput>,
     ) {
         let session = self.id().unwrap_or(SessionId(0));
-        let frame = message.to_frame(session).expect("our own messages are within the limits");
+        let frame = message.to_frame(session).expect("session messages are within the limits");
         out.push(ClientOutput::Send {
             channel: line.channel,
             frame: frame.sealed(line.terms.features),
@@ -405,8 +411,8 @@ impl ClientSession {
                 self.on_renewed(now, channel, number, renewed, out)?;
             }
             (Some(Message::Probed(number)), _, ConnectionState::Up(_)) => {
-                let asked = self.probe.answered(number, channel).ok_or(PeerError::Unasked)?;
-                self.probe.set_due(asked.at + self.period());
+                let sent = self.probe.answered(number, channel).ok_or(PeerError::Unasked)?;
+                self.probe.set_due(sent.at + self.period());
             }
             (
                 Some(Message::Credits { credits, grant }),
@@ -459,7 +465,7 @@ impl ClientSession {
         }
         self.flights.set_credits(attached.credits, attached.grant);
         if resumed {
-            self.flights.owe_taken();
+            self.flights.require_confirmation();
         }
         let boot_verifier = attached.boot_verifier;
         out.push(ClientOutput::Established {
@@ -488,8 +494,8 @@ impl ClientSession {
         Ok(())
     }
 
-    /// The end of an earlier life's reclaim would end this one's before it began: it is not sent
-    /// again. Nobody needs its answer.
+    /// Resending the end of an earlier server instance's reclaim would end the present reclaim
+    /// before it began, and no caller needs its answer: the machine reports it done.
     fn drop_reclaim_done(&mut self, out: &mut Vec<ClientOutput>) {
         for slot in self.flights.unanswered().into_iter().flatten() {
             let ends = |flight: &Flight| {
@@ -517,7 +523,8 @@ impl ClientSession {
         out: &mut Vec<ClientOutput>,
     ) -> Result<(), PeerError> {
         match (role, link, fault) {
-            // Told so when attaching: another life of this client has taken over, for good (EO-2).
+            // The server refused the attach: another incarnation of this client has attached, for
+            // good (EO-2).
             (
                 ConnectionRole::Operations,
                 ConnectionState::Joining { .. },
@@ -540,7 +547,7 @@ impl ClientSession {
     fn lose_session(&mut self, out: &mut Vec<ClientOutput>) {
         out.push(ClientOutput::SessionLost);
         let mut lost = self.flights.lose_all();
-        // What was to follow one that is lost must not run in another session.
+        // Calls that were to follow a lost one must not run in another session.
         let behind: Vec<CallId> = lost.iter().flat_map(|id| self.queue.led(*id, false)).collect();
         lost.extend(behind);
         fail(&lost, &CallFailure::SessionLost, out);
@@ -550,9 +557,9 @@ impl ClientSession {
 
     fn on_break_handled(&mut self, id: BreakId, held: Vec<Fid>, out: &mut Vec<ClientOutput>) {
         let Some(channel) = self.breaks.remove(&id) else { return };
-        // Over the connection that said the break: the server says it again when that one goes.
-        // Over another one, which the server may have given up already, the acknowledgement could
-        // be lost without anybody noticing.
+        // Over the connection that carried the break: the server sends it again when that one ends.
+        // Over another one, which the server may have dropped already, the acknowledgement could be
+        // lost unnoticed.
         let lines = [self.back.up(), self.operations.up()];
         if let Some(line) = lines.into_iter().flatten().find(|line| line.channel == channel) {
             self.send(line, &Message::BreakAck { id, held }, out);
@@ -567,13 +574,13 @@ impl ClientSession {
         renewed: bool,
         out: &mut Vec<ClientOutput>,
     ) -> Result<(), PeerError> {
-        let asked = self.renewal.answered(number, channel).ok_or(PeerError::Unasked)?;
+        let sent = self.renewal.answered(number, channel).ok_or(PeerError::Unasked)?;
         let lease = self.known.map_or(Duration::ZERO, |known| known.lease);
         self.pause = RECONNECT_FIRST;
         match renewed {
             true => {
-                self.renewal.set_due(asked.at + self.period());
-                out.push(ClientOutput::Renewed { sent_at: asked.at, lease });
+                self.renewal.set_due(sent.at + self.period());
+                out.push(ClientOutput::Renewed { sent_at: sent.at, lease });
             }
             false => {
                 self.withheld = (self.withheld * 2).min(WITHHELD_LAST);
@@ -596,21 +603,21 @@ impl ClientSession {
         self.pulse(now, out);
     }
 
-    /// Renews and probes where that is due.
+    /// Sends renewals and probes that are due.
     fn pulse(&mut self, now: Time, out: &mut Vec<ClientOutput>) {
         let renewing = self.back.up().or(self.operations.up()).filter(|_| self.known.is_some());
         if let Some(line) = renewing.filter(|_| self.renewal.is_due(now)) {
-            let number = self.renewal.ask(now, line.channel);
+            let number = self.renewal.start(now, line.channel);
             self.send(line, &Message::Renew(number), out);
         }
         let probing = self.probing().filter(|_| self.probe.is_due(now));
         if let Some(line) = probing {
-            let number = self.probe.ask(now, line.channel);
+            let number = self.probe.start(now, line.channel);
             self.send(line, &Message::Probe(number), out);
         }
     }
 
-    /// Operations are probed when renewals run elsewhere.
+    /// The operations connection, if it needs probes because renewals run over the back connection.
     fn probing(&self) -> Option<SessionConnection> {
         self.back.up().and(self.operations.up())
     }
@@ -638,7 +645,7 @@ impl ClientSession {
         }
     }
 
-    // The end.
+    // End of the session.
 
     fn on_detach(&mut self, out: &mut Vec<ClientOutput>) {
         if let Some(line) = self.operations.up() {

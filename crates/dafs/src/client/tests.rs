@@ -18,14 +18,14 @@ const SESSION: SessionId = SessionId(7);
 const FID: Fid =
     Fid { volume: types::VolumeId(1), vnode: types::VnodeNo(2), unique: types::Uniquifier(3) };
 
-/// A machine with what a server would say to it.
+/// A machine and the state of its simulated server.
 struct Rig {
     machine: ClientSession,
     now: Time,
     channel: ChannelId,
     terms: Terms,
     attached: AttachAnswer,
-    /// The latest time that the machine asked to be woken at.
+    /// The latest time at which the machine ordered a tick.
     wake_at: Time,
 }
 
@@ -68,7 +68,7 @@ impl Rig {
         )
     }
 
-    /// One that is attached, without a back connection.
+    /// An attached rig without a back connection.
     fn attached() -> Rig {
         let (mut rig, _) = Rig::new(false);
         rig.connect();
@@ -87,7 +87,7 @@ impl Rig {
         result.map(|()| out)
     }
 
-    /// A new operations connection stands.
+    /// Opens a new operations connection.
     fn connect(&mut self) -> Vec<ClientOutput> {
         self.channel = ChannelId(self.channel.0 + 1);
         let (channel, terms) = (self.channel, self.terms);
@@ -100,7 +100,7 @@ impl Rig {
         .unwrap()
     }
 
-    fn hear_on(
+    fn receive_on(
         &mut self,
         channel: ChannelId,
         message: &Message,
@@ -109,12 +109,12 @@ impl Rig {
         self.step(ClientInput::Arrived { channel, frame })
     }
 
-    fn hear(&mut self, message: &Message) -> Vec<ClientOutput> {
-        self.hear_on(self.channel, message).unwrap()
+    fn receive(&mut self, message: &Message) -> Vec<ClientOutput> {
+        self.receive_on(self.channel, message).unwrap()
     }
 
     fn attach(&mut self) -> Vec<ClientOutput> {
-        let out = self.hear(&Message::Attached(self.attached));
+        let out = self.receive(&Message::Attached(self.attached));
         self.attached.resumed = true;
         out
     }
@@ -250,7 +250,7 @@ fn asked(out: &[ClientOutput]) -> Vec<(u64, u32, u64, Flags, Call)> {
     out.iter().filter_map(request).collect()
 }
 
-fn said(out: &[ClientOutput]) -> Vec<(u64, Message)> {
+fn messages(out: &[ClientOutput]) -> Vec<(u64, Message)> {
     let message = |output: &ClientOutput| match output {
         ClientOutput::Send { channel, frame } => {
             Message::of_frame(frame).unwrap().map(|message| (channel.0, message))
@@ -275,7 +275,7 @@ fn ms(count: u64) -> Duration {
 // Calls.
 
 #[test]
-fn calls_wait_for_the_attach_and_are_sent_with_their_credential_once() {
+fn calls_wait_for_the_attach_and_register_their_credential_once() {
     let (mut rig, out) = Rig::new(false);
     assert_eq!(out, [ClientOutput::Connect { role: ConnectionRole::Operations, at: Time::ZERO }]);
     assert_eq!(rig.submit(1, append()), []);
@@ -288,13 +288,13 @@ fn calls_wait_for_the_attach_and_are_sent_with_their_credential_once() {
         display: "test".into(),
         pid: 9,
     };
-    assert_eq!(said(&out), [(1, Message::Attach(attach))]);
+    assert_eq!(messages(&out), [(1, Message::Attach(attach))]);
     let out = rig.attach();
     assert!(matches!(
         out[0],
         ClientOutput::Established { session: SESSION, resumed: false, restarted: false, .. }
     ));
-    assert_eq!(said(&out).len(), 1, "one credential");
+    assert_eq!(messages(&out).len(), 1, "one credential");
     let expected = [(1, 0, 1, Flags::NONE, append()), (1, 1, 1, Flags::NONE, get(FID))];
     assert_eq!(asked(&out), expected);
     assert_eq!(
@@ -310,7 +310,7 @@ fn calls_wait_for_the_attach_and_are_sent_with_their_credential_once() {
 }
 
 #[test]
-fn more_calls_than_credits_wait_and_more_than_the_queue_are_refused() {
+fn calls_above_the_credits_wait_and_above_the_queue_are_refused() {
     let mut rig = Rig::attached();
     let sent: usize = (0..20).map(|id| asked(&rig.submit(id, append())).len()).sum();
     assert_eq!(sent, 15, "16 credits, one of which is for calls that end waiting");
@@ -340,7 +340,7 @@ fn delegated(slot: u64) -> Call {
 }
 
 #[test]
-fn a_delegated_chain_that_finds_no_room_goes_member_by_member_with_the_last_credit() {
+fn a_delegated_chain_without_room_is_sent_member_by_member() {
     for refused in [false, true] {
         let mut rig = Rig::attached();
         let sent: usize = (0..20).map(|id| asked(&rig.submit(id, append())).len()).sum();
@@ -382,7 +382,7 @@ fn a_delegated_chain_that_finds_no_room_goes_member_by_member_with_the_last_cred
 }
 
 #[test]
-fn what_was_to_follow_a_lost_member_is_lost_with_it() {
+fn calls_behind_a_lost_member_are_lost_with_it() {
     let mut rig = Rig::attached();
     (0..20).for_each(|id| drop(rig.submit(id, append())));
     rig.submit_chain(100, (1..=3).map(delegated).collect());
@@ -395,7 +395,7 @@ fn what_was_to_follow_a_lost_member_is_lost_with_it() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused_at_once() {
+fn an_unsendable_call_is_refused_at_once() {
     let mut rig = Rig::attached();
     let too_long = Call::Read { fid: FID, offset: 0, length: u32::MAX };
     for call in [get(Fid::CURRENT), Call::Hold { fids: vec![Fid::CURRENT] }, too_long] {
@@ -445,7 +445,7 @@ fn a_region_is_named_where_the_connection_can_place_data() {
 // Reconnect.
 
 #[test]
-fn after_a_reconnect_unanswered_calls_go_out_again_with_their_numbers() {
+fn a_reconnect_resends_unanswered_calls_with_their_numbers() {
     let mut rig = Rig::attached();
     for id in 0..3 {
         rig.submit(id, append());
@@ -454,9 +454,10 @@ fn after_a_reconnect_unanswered_calls_go_out_again_with_their_numbers() {
     rig.step(ClientInput::Cancel(CallId(2))).unwrap();
     rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
     rig.submit(3, get(FID));
-    assert!(
-        matches!(&said(&rig.connect())[..], [(2, Message::Attach(attach))] if attach.resume == Some(SESSION))
-    );
+    assert!(matches!(
+        &messages(&rig.connect())[..],
+        [(2, Message::Attach(attach))] if attach.resume == Some(SESSION)
+    ));
     let out = rig.attach();
     let expected = [
         (2, 0, 1, Flags::NONE, append()),
@@ -465,12 +466,14 @@ fn after_a_reconnect_unanswered_calls_go_out_again_with_their_numbers() {
     ];
     assert_eq!(asked(&out), expected);
     let cancel = Message::Cancel { slot: 2, request: 1 };
-    assert!(said(&out).contains(&(2, cancel)), "what was taken back is taken back again");
-    assert!(said(&out).iter().any(|(_, message)| matches!(message, Message::Credential { .. })));
+    assert!(messages(&out).contains(&(2, cancel)), "a sent cancel is repeated");
+    assert!(
+        messages(&out).iter().any(|(_, message)| matches!(message, Message::Credential { .. }))
+    );
 }
 
 #[test]
-fn of_a_chain_the_unanswered_rest_goes_out_again_and_names_its_file() {
+fn a_reconnect_resends_the_rest_of_a_chain_with_its_file() {
     let made = Fid::new(1, 44, 1);
     let mut rig = Rig::attached();
     let members =
@@ -491,7 +494,7 @@ fn of_a_chain_the_unanswered_rest_goes_out_again_and_names_its_file() {
     rig.reply(0, 1, Ok(answer));
     let expected = [
         (2, 1, 1, Flags::CHAIN_START, Call::Commit { fid: made }),
-        // The commit will not name a file; the status after it will.
+        // The answer to the commit names no file; the answer to the status call after it does.
         (2, 2, 1, Flags::CHAIN_MIDDLE, get(made)),
         (2, 3, 1, Flags::CHAIN_END, get(Fid::CURRENT)),
     ];
@@ -521,7 +524,7 @@ fn behind_a_failed_member_the_rest_goes_out_again_flagged() {
 }
 
 #[test]
-fn another_session_means_that_the_outcome_of_calls_on_their_way_is_unknown() {
+fn a_new_session_leaves_the_outcome_of_sent_calls_unknown() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
     rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
@@ -547,17 +550,17 @@ fn another_session_means_that_the_outcome_of_calls_on_their_way_is_unknown() {
     assert_eq!(
         asked(&out),
         [(2, 0, 1, Flags::NONE, append())],
-        "what was not sent yet goes to the new one"
+        "unsent calls go to the new session"
     );
 }
 
 #[test]
-fn the_end_of_a_reclaim_is_not_said_to_the_next_life_of_the_server() {
+fn the_end_of_a_reclaim_is_not_resent_to_a_new_server_instance() {
     let mut rig = Rig::attached();
     rig.submit(1, Call::ReclaimDone);
     rig.submit(2, Call::GetStatus { fid: FID });
     let again = rig.reconnect();
-    assert_eq!(asked(&again).len(), 2, "the same life has perhaps not heard it");
+    assert_eq!(asked(&again).len(), 2, "the same server instance may not have received it");
     rig.attached.server = 2;
     let out = rig.reconnect();
     assert_eq!(asked(&out).len(), 1, "claims come first");
@@ -566,12 +569,12 @@ fn the_end_of_a_reclaim_is_not_said_to_the_next_life_of_the_server() {
         out.iter().position(|output| matches!(output, ClientOutput::Established { .. }));
     assert!(
         established < out.iter().position(|output| *output == done),
-        "whoever waits for it sees the restart first"
+        "callers that wait for it learn of the restart first"
     );
 }
 
 #[test]
-fn a_restarted_server_that_kept_the_session_is_told_apart() {
+fn a_restart_with_the_same_session_is_recognised() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
     rig.attached.server = 2;
@@ -581,7 +584,7 @@ fn a_restarted_server_that_kept_the_session_is_told_apart() {
 }
 
 #[test]
-fn attempts_to_connect_pause_longer_and_longer_until_something_good_comes() {
+fn pauses_between_attempts_to_connect_grow_until_one_succeeds() {
     let (mut rig, _) = Rig::new(false);
     let mut pauses = Vec::new();
     for _ in 0..9 {
@@ -620,7 +623,7 @@ fn a_client_that_was_replaced_stops_for_good() {
 }
 
 #[test]
-fn an_expired_session_is_lost_at_once_and_another_one_is_asked_for() {
+fn an_expired_session_is_lost_at_once_and_a_new_one_requested() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
     let goodbye = Message::Goodbye { fault: Some(Fault::Expired), reason: "lease over".into() };
@@ -630,20 +633,21 @@ fn an_expired_session_is_lost_at_once_and_another_one_is_asked_for() {
     assert!(rig.machine.step(rig.now, input, &mut out).is_err());
     assert_eq!(out[0], ClientOutput::SessionLost);
     assert_eq!(done(&out), [(1, Err(CallFailure::SessionLost))]);
-    assert!(
-        matches!(&said(&rig.connect())[..], [(2, Message::Attach(attach))] if attach.resume.is_none())
-    );
+    assert!(matches!(
+        &messages(&rig.connect())[..],
+        [(2, Message::Attach(attach))] if attach.resume.is_none()
+    ));
     rig.attached.resumed = false;
     let out = rig.attach();
-    assert!(!out.contains(&ClientOutput::SessionLost), "said once");
+    assert!(!out.contains(&ClientOutput::SessionLost), "reported once");
 }
 
 #[test]
-fn a_client_that_leaves_says_so_and_ends_everything() {
+fn a_detach_is_sent_and_ends_every_call() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
     let out = rig.step(ClientInput::Detach).unwrap();
-    assert_eq!(said(&out), [(1, Message::Detach)]);
+    assert_eq!(messages(&out), [(1, Message::Detach)]);
     assert_eq!(done(&out), [(1, Err(CallFailure::SessionLost))]);
     assert!(out.contains(&ClientOutput::Close { channel: ChannelId(1) }));
     assert_eq!(out.last(), Some(&ClientOutput::Closed));
@@ -652,25 +656,28 @@ fn a_client_that_leaves_says_so_and_ends_everything() {
 // Cancel.
 
 #[test]
-fn a_waiting_call_is_cancelled_here_and_a_sent_one_at_the_server() {
+fn a_waiting_call_is_cancelled_locally_a_sent_one_at_the_server() {
     let mut rig = Rig::attached();
     for id in 0..16 {
         rig.submit(id, append());
     }
     let cancel = |id| ClientInput::Cancel(CallId(id));
     assert_eq!(done(&rig.step(cancel(15)).unwrap()), [(15, Err(Fault::Cancelled.into()))]);
-    assert_eq!(said(&rig.step(cancel(4)).unwrap()), [(1, Message::Cancel { slot: 4, request: 1 })]);
+    assert_eq!(
+        messages(&rig.step(cancel(4)).unwrap()),
+        [(1, Message::Cancel { slot: 4, request: 1 })]
+    );
     assert_eq!(done(&rig.reply(4, 1, Err(Fault::Cancelled))), [(4, Err(Fault::Cancelled.into()))]);
     assert_eq!(rig.step(cancel(4)).unwrap(), []);
     rig.submit_chain(20, vec![append(); 8]);
     let gone: Vec<u64> = done(&rig.step(cancel(25)).unwrap()).iter().map(|(id, _)| *id).collect();
-    assert_eq!(gone, (20..28).collect::<Vec<_>>(), "a chain that was not sent goes as a whole");
+    assert_eq!(gone, (20..28).collect::<Vec<_>>(), "an unsent chain is cancelled as a whole");
 }
 
 // Hostile servers.
 
 #[test]
-fn replies_that_nobody_asked_for_end_the_connection() {
+fn replies_without_a_request_end_the_connection() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
     for (slot, request) in [(0, 2), (0, 0), (1, 1), (127, 1), (128, 1), (u32::MAX, 1)] {
@@ -686,7 +693,7 @@ fn replies_that_nobody_asked_for_end_the_connection() {
     assert_eq!(rig.try_reply(0, 1, Ok(written(4))), Err(PeerError::Unasked), "answered already");
 }
 
-/// A newer server would say the same again after each reconnect.
+/// A newer server would repeat the answer after each reconnect.
 #[test]
 fn m14_an_unreadable_answer_ends_the_call_alone() {
     let mut rig = Rig::attached();
@@ -718,7 +725,7 @@ fn m14_an_unreadable_answer_ends_the_call_alone() {
             other => panic!("slot {slot}: {other:?}"),
         }
     }
-    // The connection stands, and the slots take what comes next.
+    // The connection stays up, and the slots accept further calls.
     assert_eq!(asked(&rig.submit(9, get(FID))).len(), 1);
     assert_eq!(done(&rig.reply(0, 2, Ok(Answer::Status(status(FID))))).len(), 1);
 }
@@ -772,12 +779,15 @@ fn frames_out_of_place_end_the_connection() {
         ),
     ] {
         let mut rig = Rig::attached();
-        assert_eq!(rig.hear_on(rig.channel, &message), Err(error));
+        assert_eq!(rig.receive_on(rig.channel, &message), Err(error));
         assert!(!rig.machine.is_connected());
     }
     let mut rig = Rig::attached();
     let again = Message::Attached(rig.attached);
-    assert_eq!(rig.hear_on(rig.channel, &again), Err(PeerError::Unexpected(FrameKind::Attached)));
+    assert_eq!(
+        rig.receive_on(rig.channel, &again),
+        Err(PeerError::Unexpected(FrameKind::Attached))
+    );
     let mut rig = Rig::attached();
     let frame = Message::Credits { credits: 8, grant: 8 }
         .to_frame(SessionId(8))
@@ -795,38 +805,38 @@ fn lowered_credits_are_confirmed_when_the_slots_above_are_empty() {
     for id in 0..6 {
         rig.submit(id, append());
     }
-    assert_eq!(said(&rig.hear(&Message::Credits { credits: 4, grant: 4 })), []);
+    assert_eq!(messages(&rig.receive(&Message::Credits { credits: 4, grant: 4 })), []);
     rig.attached.credits = 4;
     assert_eq!(asked(&rig.submit(6, append())), []);
     rig.reply(5, 1, Ok(written(4)));
     let out = rig.reply(4, 1, Ok(written(4)));
-    assert_eq!(said(&out), [(1, Message::CreditsTaken(4))]);
+    assert_eq!(messages(&out), [(1, Message::CreditsTaken(4))]);
     assert_eq!(asked(&out), [], "slots 0 to 3 are all in use");
     rig.reply(0, 1, Ok(written(4)));
     let out = rig.reply(1, 1, Ok(written(4)));
     assert_eq!(asked(&out).len(), 1, "one of two free slots is for calls that end waiting");
-    let out = rig.hear(&Message::Credits { credits: 8, grant: 8 });
-    assert_eq!(said(&out), [], "more credits need no confirmation");
+    let out = rig.receive(&Message::Credits { credits: 8, grant: 8 });
+    assert_eq!(messages(&out), [], "more credits need no confirmation");
 }
 
 // Breaks.
 
 #[test]
-fn a_break_is_passed_on_once_and_acknowledged_when_it_is_handled() {
+fn a_break_is_passed_on_once_and_acknowledged_when_handled() {
     let mut rig = Rig::attached();
     let item = BreakItem { fid: FID, reason: BreakReason::Removed, name: None };
     let message = Message::Break { id: BreakId(3), items: vec![item.clone()] };
-    assert_eq!(rig.hear(&message), [ClientOutput::Break { id: BreakId(3), items: vec![item] }]);
-    assert_eq!(rig.hear(&message), [], "being handled");
+    assert_eq!(rig.receive(&message), [ClientOutput::Break { id: BreakId(3), items: vec![item] }]);
+    assert_eq!(rig.receive(&message), [], "being handled");
     let handled = || ClientInput::BreakHandled { id: BreakId(3), held: vec![FID] };
     let ack = Message::BreakAck { id: BreakId(3), held: vec![FID] };
-    assert_eq!(said(&rig.step(handled()).unwrap()), [(1, ack)]);
+    assert_eq!(messages(&rig.step(handled()).unwrap()), [(1, ack)]);
     assert_eq!(rig.step(handled()).unwrap(), []);
-    assert_eq!(rig.hear(&message).len(), 1, "the acknowledgement may have been lost");
-    // The server restarts: what it asked before is void.
+    assert_eq!(rig.receive(&message).len(), 1, "the acknowledgement may have been lost");
+    // The server restarts: its earlier break is void.
     rig.attached.server = 2;
     rig.reconnect();
-    assert_eq!(said(&rig.step(handled()).unwrap()), []);
+    assert_eq!(messages(&rig.step(handled()).unwrap()), []);
 }
 
 // Keep-alive.
@@ -845,33 +855,33 @@ fn with_back() -> (Rig, ChannelId) {
             certificate: None,
         })
         .unwrap();
-    assert_eq!(said(&out), [(1000, Message::Bind(Bind { session: SESSION, key: 99 }))]);
-    rig.hear_on(back, &Message::Bound).unwrap();
+    assert_eq!(messages(&out), [(1000, Message::Bind(Bind { session: SESSION, key: 99 }))]);
+    rig.receive_on(back, &Message::Bound).unwrap();
     (rig, back)
 }
 
 #[test]
-fn a_break_is_acknowledged_over_the_connection_that_said_it() {
+fn a_break_is_acknowledged_over_the_connection_that_sent_it() {
     let (mut rig, back) = with_back();
     let break_of = |id| Message::Break { id: BreakId(id), items: Vec::new() };
     let ack_of = |id| Message::BreakAck { id: BreakId(id), held: Vec::new() };
     let handled = |id| ClientInput::BreakHandled { id: BreakId(id), held: Vec::new() };
-    rig.hear(&break_of(1));
+    rig.receive(&break_of(1));
     let out = rig.step(handled(1)).unwrap();
-    assert_eq!(said(&out), [(1, ack_of(1))], "the server may have given the back connection up");
-    rig.hear_on(back, &break_of(2)).unwrap();
+    assert_eq!(messages(&out), [(1, ack_of(1))], "the server may have closed the back connection");
+    rig.receive_on(back, &break_of(2)).unwrap();
     rig.step(ClientInput::Lost { channel: back }).unwrap();
     assert_eq!(
-        said(&rig.step(handled(2)).unwrap()),
+        messages(&rig.step(handled(2)).unwrap()),
         [],
-        "the server says it again over operations"
+        "the server sends it again over operations"
     );
-    rig.hear(&break_of(2));
-    assert_eq!(said(&rig.step(handled(2)).unwrap()), [(1, ack_of(2))]);
+    rig.receive(&break_of(2));
+    assert_eq!(messages(&rig.step(handled(2)).unwrap()), [(1, ack_of(2))]);
 }
 
 #[test]
-fn of_a_session_that_is_over_nothing_more_is_heard() {
+fn a_session_that_is_over_accepts_no_message() {
     let (mut rig, back) = with_back();
     let goodbye = Message::Goodbye { fault: Some(Fault::Expired), reason: "lease over".into() };
     let frame = goodbye.to_frame(SESSION).unwrap().sealed(rig.terms.features);
@@ -883,7 +893,7 @@ fn of_a_session_that_is_over_nothing_more_is_heard() {
     );
     assert!(
         out.contains(&ClientOutput::Close { channel: back }),
-        "a break that is on its way names another session"
+        "a break in transit names another session"
     );
     rig.connect();
     rig.attached.resumed = false;
@@ -906,46 +916,47 @@ fn the_lease_runs_from_when_an_attach_or_a_renewal_was_sent() {
     assert!(out.contains(&ClientOutput::Renewed { sent_at, lease: LEASE }));
     assert_eq!(rig.wake_at, sent_at + KEEP_ALIVE);
     rig.now = sent_at + KEEP_ALIVE;
-    assert_eq!(said(&rig.step(ClientInput::Tick).unwrap()), [(1, Message::Renew(1))]);
+    assert_eq!(messages(&rig.step(ClientInput::Tick).unwrap()), [(1, Message::Renew(1))]);
     let asked_at = rig.now;
     rig.now = rig.now + ms(300);
-    let out = rig.hear(&Message::Renewed { number: 1, renewed: true });
+    let out = rig.receive(&Message::Renewed { number: 1, renewed: true });
     assert!(out.contains(&ClientOutput::Renewed { sent_at: asked_at, lease: LEASE }));
     assert_eq!(rig.wake_at, asked_at + KEEP_ALIVE);
 }
 
 #[test]
-fn a_withheld_renewal_extends_nothing_and_is_asked_for_again_soon() {
+fn a_withheld_renewal_extends_nothing_and_is_soon_repeated() {
     let mut rig = Rig::attached();
     rig.attached.renewed = false;
     let out = rig.reconnect();
     assert!(!out.iter().any(|output| matches!(output, ClientOutput::Renewed { .. })));
     rig.now = rig.wake_at;
     assert!(rig.now < Time::ZERO + ms(1000));
-    assert_eq!(said(&rig.step(ClientInput::Tick).unwrap()), [(2, Message::Renew(1))]);
-    let out = rig.hear(&Message::Renewed { number: 1, renewed: false });
+    assert_eq!(messages(&rig.step(ClientInput::Tick).unwrap()), [(2, Message::Renew(1))]);
+    let out = rig.receive(&Message::Renewed { number: 1, renewed: false });
     assert!(!out.iter().any(|output| matches!(output, ClientOutput::Renewed { .. })));
     assert!(rig.wake_at <= rig.now + ms(1000));
 }
 
 #[test]
-fn renewals_run_over_the_back_connection_and_operations_are_probed() {
+fn renewals_use_the_back_connection_and_operations_are_probed() {
     let (mut rig, _) = with_back();
     rig.now = Time::ZERO + KEEP_ALIVE;
     let out = rig.step(ClientInput::Tick).unwrap();
-    assert_eq!(said(&out), [(1000, Message::Renew(1)), (1, Message::Probe(1))]);
-    rig.hear(&Message::Probed(1));
-    let out = rig.hear_on(ChannelId(1000), &Message::Renewed { number: 1, renewed: true }).unwrap();
+    assert_eq!(messages(&out), [(1000, Message::Renew(1)), (1, Message::Probe(1))]);
+    rig.receive(&Message::Probed(1));
+    let out =
+        rig.receive_on(ChannelId(1000), &Message::Renewed { number: 1, renewed: true }).unwrap();
     assert!(matches!(out[0], ClientOutput::Renewed { .. }));
     assert_eq!(rig.wake_at, rig.now + KEEP_ALIVE);
 }
 
 #[test]
-fn a_back_connection_that_does_not_answer_is_given_up_and_operations_renew() {
+fn a_silent_back_connection_is_closed_and_operations_renew() {
     let (mut rig, back) = with_back();
     rig.now = Time::ZERO + KEEP_ALIVE;
     rig.step(ClientInput::Tick).unwrap();
-    rig.hear(&Message::Probed(1));
+    rig.receive(&Message::Probed(1));
     rig.now = rig.now + RENEWAL_TIME;
     let out = rig.step(ClientInput::Tick).unwrap();
     assert_eq!(out[0], ClientOutput::Close { channel: back });
@@ -955,22 +966,22 @@ fn a_back_connection_that_does_not_answer_is_given_up_and_operations_renew() {
             ClientOutput::Connect { role: ConnectionRole::Back, .. }
         ))
     );
-    assert_eq!(said(&out), [(1, Message::Renew(2))], "at once, since the lease runs");
+    assert_eq!(messages(&out), [(1, Message::Renew(2))], "at once, since the lease runs");
     assert!(rig.now.since_start() < LEASE);
 }
 
 #[test]
-fn operations_that_do_not_answer_are_given_up_and_calls_go_on_elsewhere() {
+fn a_silent_operations_connection_is_replaced_and_calls_go_on() {
     let (mut rig, _) = with_back();
     rig.submit(1, append());
     rig.now = Time::ZERO + KEEP_ALIVE;
     rig.step(ClientInput::Tick).unwrap();
-    rig.hear_on(ChannelId(1000), &Message::Renewed { number: 1, renewed: true }).unwrap();
+    rig.receive_on(ChannelId(1000), &Message::Renewed { number: 1, renewed: true }).unwrap();
     rig.now = rig.now + RENEWAL_TIME;
     let out = rig.step(ClientInput::Tick).unwrap();
     assert!(out.contains(&ClientOutput::Close { channel: ChannelId(1) }));
     assert_eq!(
-        said(&out),
+        messages(&out),
         [(1000, Message::Renew(2))],
         "the back connection keeps the lease meanwhile"
     );
@@ -999,7 +1010,7 @@ fn a_short_lease_is_renewed_three_times_as_often_as_needed() {
 }
 
 #[test]
-fn connections_that_nobody_asked_for_are_closed() {
+fn unrequested_connections_are_closed() {
     let mut rig = Rig::attached();
     for role in [ConnectionRole::Operations, ConnectionRole::Back] {
         let out = rig
@@ -1014,7 +1025,7 @@ fn connections_that_nobody_asked_for_are_closed() {
     }
 }
 
-/// A token for one uid, which may change.
+/// Has a token for one uid, which may change.
 #[derive(Debug, Default)]
 struct Purse {
     changes: std::sync::atomic::AtomicU64,
@@ -1054,7 +1065,7 @@ fn a_token_is_shown_for_each_connection_and_when_it_changes() {
     rig.machine = ClientSession::new(Time::ZERO, config, &mut Vec::new());
     rig.connect();
     rig.attach();
-    let told = |out: &[ClientOutput]| -> Vec<Message> {
+    let sent = |out: &[ClientOutput]| -> Vec<Message> {
         let frames = out.iter().filter_map(|output| match output {
             ClientOutput::Send { frame, .. } => Message::of_frame(frame).unwrap(),
             _ => None,
@@ -1064,16 +1075,16 @@ fn a_token_is_shown_for_each_connection_and_when_it_changes() {
             .collect()
     };
     let get = || Call::GetStatus { fid: Fid::new(1, 2, 3) };
-    let named = told(&rig.submit(1, get()));
+    let named = sent(&rig.submit(1, get()));
     assert!(matches!(&named[..], [Message::Credential { handle: 1, .. }]), "{named:?}");
-    assert_eq!(told(&rig.submit(2, get())), []);
+    assert_eq!(sent(&rig.submit(2, get())), []);
     purse.changes.store(1, std::sync::atomic::Ordering::Relaxed);
-    let shown = told(&rig.submit(3, get()));
+    let shown = sent(&rig.submit(3, get()));
     let [Message::Token { handle: 1, shown: one }] = &shown[..] else { panic!("{shown:?}") };
     assert_eq!((&one.token[..], &one.proof[..32]), (&b"5 1"[..], &[3; 32][..]));
-    assert_eq!(told(&rig.submit(4, get())), []);
+    assert_eq!(sent(&rig.submit(4, get())), []);
     rig.attached.challenge = [4; 32];
-    let again = told(&rig.reconnect());
+    let again = sent(&rig.reconnect());
     let [Message::Token { handle: 1, shown: other }] = &again[..] else { panic!("{again:?}") };
     assert_eq!(&other.proof[..32], &[4; 32]);
 }

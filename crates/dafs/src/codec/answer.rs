@@ -1,4 +1,4 @@
-//! Messages of answers. Layouts as in `call.rs`: fixed part first, variable parts behind.
+//! Messages of answers. Layouts as in `call.rs`: fixed part first, variable parts after it.
 
 use bytes::Bytes;
 use types::limits::{
@@ -35,7 +35,7 @@ pub const ENTRIES_HEAD_BYTES: usize = 13;
 /// Bytes of a report: a message less its head.
 const REPORT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 4;
 
-/// The bytes of an answer. A listing or a run of sums that does not fit is cut behind the last
+/// The bytes of an answer. A listing or a run of checksums that does not fit is cut after the last
 /// element that does.
 ///
 /// # Errors
@@ -190,7 +190,8 @@ fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: u6
     to.patch_u8(12, u8::from(end && put == entries.len()));
 }
 
-/// Bit 0: a status follows; bit 1: it is the asker's alone; bit 2: a target follows the status.
+/// Bit 0: a status follows; bit 1: the caller's delegation covers it; bit 2: a target follows the
+/// status.
 fn entry_flags(entry: &DirEntry) -> u8 {
     let status = entry.status.is_some();
     u8::from(status)
@@ -198,7 +199,7 @@ fn entry_flags(entry: &DirEntry) -> u8 {
         | u8::from(listed_target(entry).is_some()) << 2
 }
 
-/// Where a symbolic link leads, if the entry says so.
+/// The target of a symbolic link, if the entry has it.
 fn listed_target(entry: &DirEntry) -> Option<&Bytes> {
     entry.target.as_ref().filter(|_| entry.status.is_some() && entry.kind == Kind::Symlink)
 }
@@ -226,10 +227,10 @@ fn put_conflict(to: &mut Writer, conflict: Option<&LockConflict>) {
     to.u64(range.start).u64(range.end).u32(pid).u8(mode);
 }
 
-/// The answer that some bytes are.
+/// Decodes an answer.
 ///
 /// # Errors
-/// [`WireError`]: they are none.
+/// [`WireError`]: the bytes are no answer.
 pub fn decode_answer(procedure: u16, message: &[u8], payload: Bytes) -> Result<Answer, WireError> {
     let unknown = WireError::BadValue { what: "kind of answer", value: procedure.into() };
     let kind = AnswerKind::from_wire(procedure).ok_or(unknown)?;
@@ -358,7 +359,7 @@ fn get_entry(from: &mut FieldReader<'_>) -> Result<DirEntry, WireError> {
 
 fn get_listed_target(from: &mut FieldReader<'_>) -> Result<Bytes, WireError> {
     let length = from.length16("target bytes", TARGET_LISTED_BYTES_MAX)?;
-    // Not a part of the message: it is kept for longer.
+    // Copied out of the message, because it lives longer.
     from.bytes(length).map(Bytes::copy_from_slice)
 }
 
@@ -407,7 +408,7 @@ fn put_packed(to: &mut Writer, run: &PackedRun, end: bool) {
     });
 }
 
-/// How many frames and sums there are follows from the bytes that they unpack to.
+/// The numbers of frames and checksums follow from the unpacked length.
 fn get_packed(from: &mut FieldReader<'_>, bytes: Bytes) -> Result<Answer, WireError> {
     let (status, offset) = (get_status(from)?, from.u64()?);
     let length = from.length32("bytes of a packed run", PackedRun::BYTES_MAX)? as u32;
@@ -452,24 +453,24 @@ fn get_conflict(from: &mut FieldReader<'_>) -> Result<Option<LockConflict>, Wire
     }
 }
 
-/// An answer as the store keeps it for exactly-once: one run of bytes, the kind first.
+/// The record of an answer that the store saves for exactly-once: one run of bytes, the kind first.
 ///
 /// # Panics
-/// For `Data`, which no change answers with, and for an answer that breaks a limit, which no change
-/// makes.
+/// For `Data`, which answers no change, and for an answer that breaks a limit, which answers no
+/// change either.
 pub fn encode_answer_record(answer: &Answer) -> Vec<u8> {
     assert!(
         !matches!(answer, Answer::Data { .. } | Answer::Packed { .. } | Answer::Part(_)),
         "EO-1: data is read again, never recorded"
     );
-    let encoded = encode_answer(answer).expect("EO-1: the answer to a change keeps to the limits");
+    let encoded = encode_answer(answer).expect("EO-1: the answer to a change is within the limits");
     [&encoded.procedure.to_le_bytes()[..], &encoded.message].concat()
 }
 
-/// The answer of a record.
+/// Decodes a record's answer.
 ///
 /// # Errors
-/// [`WireError`]: it is none.
+/// [`WireError`]: the bytes are no record.
 pub fn decode_answer_record(record: &[u8]) -> Result<Answer, WireError> {
     let (kind, message) = record.split_first_chunk::<2>().ok_or(WireError::Truncated)?;
     decode_answer(u16::from_le_bytes(*kind), message, Bytes::new())

@@ -1,4 +1,4 @@
-//! Messages of who shows who he is.
+//! Messages of authentication.
 
 use types::limits::{
     KERBEROS_BYTES_MAX, PASSWORD_BYTES_MAX, PRINCIPAL_NAME_BYTES_MAX, TOKEN_BYTES_MAX,

@@ -1,5 +1,5 @@
-//! Messages of calls. Each layout is one run of puts and one run of gets in the same order: fixed
-//! part first, lengths of the variable parts in it, the variable parts behind.
+//! Messages of calls. Each layout is written and read field by field in the same order: fixed part
+//! first, with the lengths of the variable parts, then the variable parts.
 
 use bytes::Bytes;
 use types::limits::{
@@ -165,15 +165,15 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
             to
         }
         Call::Guard { behalf, call } => put_guard_call(to, *behalf, call),
-        // Nor is it taken: there is no number for one inside another.
+        // Decoding refuses it too: there is no number for a delegated call inside another.
         Call::Delegated { .. } => to.require(false, "delegated call", 0),
     };
 }
 
-/// The call that some bytes are.
+/// Decodes a call.
 ///
 /// # Errors
-/// [`WireError`]: they are none.
+/// [`WireError`]: the bytes are no call.
 pub fn decode_call(procedure: u16, message: &[u8], payload: Bytes) -> Result<Call, WireError> {
     let unknown = WireError::BadValue { what: "procedure", value: procedure.into() };
     let delegated = procedure & Procedure::DELEGATED != 0;
@@ -486,7 +486,7 @@ fn get_lock(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     })
 }
 
-/// Bits of a [`StatusChange`] on the wire: which fields are there, and the three wishes.
+/// Bits of a [`StatusChange`] on the wire: the fields that are present, and the three options.
 mod change {
     pub const MODE: u16 = 1 << 0;
     pub const UID: u16 = 1 << 1;
@@ -562,7 +562,7 @@ fn get_change(from: &mut FieldReader<'_>) -> Result<StatusChange, WireError> {
     })
 }
 
-/// A field that is there, or one that is absent and then must be zero: each call has one form on
+/// A field that is present, or one that is absent and then must be zero: each call has one form on
 /// the wire.
 fn field<T: Default + PartialEq>(present: bool, value: T) -> Result<Option<T>, WireError> {
     match present {
@@ -572,7 +572,7 @@ fn field<T: Default + PartialEq>(present: bool, value: T) -> Result<Option<T>, W
     }
 }
 
-/// What a `SetAcl` has.
+/// Bits of the fields that a `SetAcl` has.
 mod set_acl {
     pub const GIVEN: u8 = 1;
     pub const INSTEAD: u8 = 2;
@@ -601,7 +601,7 @@ fn get_read(
     Ok(call(fid, offset, from.length32("bytes to read", PAYLOAD_BYTES_MAX)? as u32))
 }
 
-/// Puts `current` where the call says [`Fid::CURRENT`]. Returns whether it did say so.
+/// Replaces [`Fid::CURRENT`] in the call by `current`. Returns true if the call named it.
 pub(crate) fn resolve_current(call: &mut Call, current: Fid) -> bool {
     let mut found = false;
     for fid in call.files_mut().into_iter().flatten().filter(|fid| **fid == Fid::CURRENT) {
@@ -611,7 +611,7 @@ pub(crate) fn resolve_current(call: &mut Call, current: Fid) -> bool {
     found
 }
 
-/// Whether the call names its chain's current file (or, where it may not, a list does).
+/// True if the call names its chain's current file (or, where that is not allowed, a list does).
 pub(crate) fn uses_current(call: &mut Call) -> bool {
     match call {
         Call::Hold { fids } | Call::Unhold { fids } | Call::Return { fids } => {

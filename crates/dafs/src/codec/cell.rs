@@ -1,4 +1,4 @@
-//! Messages to and from the cell's database.
+//! Messages to and from the cell database.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -19,7 +19,7 @@ use super::volume::{get_which, put_which};
 use crate::WireError;
 use crate::wire::{FieldReader, Writer};
 
-/// Bytes of a group without name, sites and who is at work.
+/// Bytes of a group without name, sites and the running task.
 const GROUP_BYTES: usize = 46;
 /// Bytes of a site without its partition's name.
 const SITE_BYTES: usize = 27;
@@ -27,7 +27,7 @@ const SITE_BYTES: usize = 27;
 const SERVER_BYTES: usize = 30;
 /// Bytes of a change.
 const CHANGE_BYTES: usize = 25;
-/// What answers may take besides what they list.
+/// Most bytes of an answer besides its list.
 const HEAD_BYTES: usize = 32;
 
 const CHANGED_GROUP: u8 = 1;
@@ -102,7 +102,7 @@ pub(super) fn get_cell_call(
     })
 }
 
-/// Groups that do not fit are cut off, and `end` with them.
+/// Omits groups that do not fit, and then clears `end`.
 pub(super) fn put_groups(to: &mut Writer, groups: &[Revised<VolumeGroup>], end: bool) {
     let fit = fitting(groups, |seen| {
         let sites: usize =
@@ -124,7 +124,7 @@ pub(super) fn get_groups(from: &mut FieldReader<'_>) -> Result<Answer, WireError
     Ok(Answer::Groups { groups, end })
 }
 
-/// How many of them fit into a message.
+/// Number of the first elements that fit into a message.
 pub(super) fn fitting<T>(all: &[T], bytes_of: impl Fn(&T) -> usize) -> usize {
     let mut room = types::limits::MESSAGE_BYTES_MAX - HEAD_BYTES;
     let fits = |one: &&T| {
@@ -276,7 +276,7 @@ fn get_server(from: &mut FieldReader<'_>) -> Result<Revised<ServerInfo>, WireErr
     Ok(Revised { record: ServerInfo { id, name, addresses, keys }, revision })
 }
 
-/// Changes that do not fit are cut off: the next question begins there.
+/// Omits changes that do not fit: the caller's next request begins there.
 pub(super) fn put_changes(
     to: &mut Writer,
     at: Revision,
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_cut_off() {
+    fn elements_that_do_not_fit_are_cut_off() {
         let site = Site {
             server: ServerId(1),
             partition: "p".repeat(255),

@@ -1,11 +1,11 @@
-//! One-byte choices of the vocabulary, back from the wire.
+//! Decoding of one-byte choices.
 
 use types::{
     AllocateMode, BreakReason, Lending, LockFamily, LockMode, RemoveWhat, RenameMode, SeekWhat,
     XattrMode,
 };
 
-/// Declares the way back of an enum whose discriminants are wire values.
+/// Declares the decoder of an enum whose discriminants are wire values.
 macro_rules! from_wire {
     ($($function:ident: $name:ident { $($variant:ident),* })*) => {
         $(pub(crate) fn $function(value: u8) -> Option<$name> {

@@ -28,7 +28,7 @@ pub use call::{decode_call, encode_call};
 pub use status::STATUS_BYTES;
 pub use types::{AnswerKind, Procedure};
 
-/// A call as it travels.
+/// A call, encoded for the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedCall {
     /// A [`Procedure`].
@@ -39,7 +39,7 @@ pub struct EncodedCall {
     pub payload: Bytes,
 }
 
-/// An answer as it travels.
+/// An answer, encoded for the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedAnswer {
     /// An [`AnswerKind`].

@@ -39,7 +39,7 @@ fn get_name(from: &mut FieldReader<'_>) -> Result<String, WireError> {
     get_text(from, NAME, PRINCIPAL_NAME_BYTES_MAX)
 }
 
-/// `None` is a number that none may be: a uid of all ones belongs to nobody.
+/// `None`: the number of all ones, which no uid or gid may be.
 fn get_number(from: &mut FieldReader<'_>) -> Result<Option<u32>, WireError> {
     Ok(Some(from.u32()?).filter(|number| *number != u32::MAX))
 }
@@ -74,7 +74,7 @@ pub(super) fn get_which_principal(from: &mut FieldReader<'_>) -> Result<WhichPri
     })
 }
 
-/// An address is 16 bytes of IPv6, IPv4 mapped; none is all zeros.
+/// An address is 16 bytes of IPv6, with IPv4 mapped; no address is all zeros.
 pub(super) fn put_host(to: &mut Writer, host: Option<IpAddr>) -> &mut Writer {
     let octets = match host {
         Some(IpAddr::V4(ip)) => ip.to_ipv6_mapped().octets(),
@@ -248,7 +248,7 @@ fn get_change(from: &mut FieldReader<'_>) -> Result<PrincipalChange, WireError> 
     })
 }
 
-/// Principals that do not fit are cut off, and `end` with them.
+/// Omits principals that do not fit, and then clears `end`.
 pub(super) fn put_principals(to: &mut Writer, principals: &[(Principal, u32)], end: bool) {
     let fit = fitting(principals, |(principal, _)| PRINCIPAL_BYTES + principal.name.len());
     to.u32(fit as u32).bool(end && fit == principals.len());
@@ -299,7 +299,7 @@ fn get_principal(from: &mut FieldReader<'_>) -> Result<(Principal, u32), WireErr
     ))
 }
 
-/// As principals.
+/// Omits names that do not fit, and then clears `end`.
 pub(super) fn put_names(to: &mut Writer, names: &[(PrincipalId, String)], end: bool) {
     let fit = fitting(names, |(_, name)| NAMED_BYTES + name.len());
     to.u32(fit as u32).bool(end && fit == names.len());
@@ -317,7 +317,7 @@ pub(super) fn get_names(from: &mut FieldReader<'_>) -> Result<Answer, WireError>
     Ok(Answer::Names { names, end })
 }
 
-/// Somebody who is in more groups than fit breaks the message: nobody may take a part for the
+/// A principal in more groups than fit breaks the message, so that no reader takes a part for the
 /// whole.
 pub(super) fn put_subdomain(to: &mut Writer, at: Revision, groups: &[PrincipalId]) {
     to.u64(at.0).u32(groups.len() as u32);

@@ -1,4 +1,4 @@
-//! Messages about fences, and who administers what.
+//! Messages about fences and mandates.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -21,7 +21,7 @@ const PARTITION: &str = "bytes of a partition's name";
 const FENCE_BYTES: usize = 48;
 /// Bytes of a mandate without names.
 const MANDATE_BYTES: usize = 36;
-/// The least that a realm takes.
+/// Least bytes of a realm.
 const REALM_BYTES_MIN: usize = 3;
 
 const USER: u8 = 1;
@@ -84,7 +84,7 @@ pub(super) fn get_guard_call(
     Ok(Call::Guard { behalf: has_behalf.then_some(principal), call: Box::new(call) })
 }
 
-/// An address is 16 bytes of IPv6, IPv4 mapped; its prefix counts in its own family.
+/// An address is 16 bytes of IPv6, with IPv4 mapped; its prefix counts in its own family.
 fn put_whom<'w>(to: &'w mut Writer, whom: &Whom) -> &'w mut Writer {
     match *whom {
         Whom::User(id) => to.u8(USER).u8(0).u128(u128::from(id.0.cast_unsigned())),
@@ -159,7 +159,7 @@ fn get_realm(from: &mut FieldReader<'_>) -> Result<Realm, WireError> {
     })
 }
 
-/// Fences that do not fit are cut off, and `end` with them.
+/// Omits fences that do not fit, and then clears `end`.
 pub(super) fn put_fences(to: &mut Writer, fences: &[Fence], end: bool) {
     let fit = fitting(fences, |fence| FENCE_BYTES + fence.why.len());
     to.u32(fit as u32).bool(end && fit == fences.len());
@@ -187,7 +187,7 @@ pub(super) fn get_fences(from: &mut FieldReader<'_>) -> Result<Answer, WireError
     Ok(Answer::Fences { fences: (0..count).map(fence).collect::<Result<_, WireError>>()?, end })
 }
 
-/// As fences.
+/// Omits mandates that do not fit, and then clears `end`.
 pub(super) fn put_mandates(to: &mut Writer, mandates: &[Mandate], end: bool) {
     let names = |realm: &Realm| match realm {
         Realm::Volumes(name) | Realm::Partition(_, name) => name.len(),

@@ -1,5 +1,5 @@
 //! A file's status: 128 bytes at fixed offsets. Listings hold thousands of them, so it is one
-//! struct that is read at once.
+//! struct that is read in one step.
 
 use types::{Fid, Kind, Status, Timestamp};
 use zerocopy::little_endian::{I64, U16, U32, U64};
@@ -35,7 +35,7 @@ struct Raw {
     links: U32,
     mode: U16,
     kind: u8,
-    /// Bit 0: access lists decide. Bit 1: this file's own.
+    /// Bit 0: access lists decide access. Bit 1: the file has its own access list.
     by_list: u8,
 }
 
@@ -45,7 +45,7 @@ const _: () = assert!(size_of::<Raw>() == STATUS_BYTES);
 const MODE_MAX: u16 = 0o7777;
 
 const BY_LIST: u8 = 1;
-/// With the other one only.
+/// Set only with `BY_LIST`.
 const OWN_LIST: u8 = 2;
 
 pub(super) fn put_status(to: &mut Writer, status: &Status) {

@@ -41,7 +41,9 @@ proptest! {
     #[test]
     fn a_file_is_put_in_place_of_the_current_one_everywhere(call in strategies::call()) {
         let mut resolved = call.clone();
-        prop_assert!(!uses_current(&mut resolved) && !resolve_current(&mut resolved, Fid::new(1, 2, 3)));
+        prop_assert!(
+            !uses_current(&mut resolved) && !resolve_current(&mut resolved, Fid::new(1, 2, 3))
+        );
         prop_assert_eq!(resolved, call);
     }
 }
@@ -65,7 +67,7 @@ fn a_chains_file_is_resolved_in_both_places_of_a_rename() {
 
 #[test]
 fn a_claimed_count_makes_no_room() {
-    // 4,096 fids are within the limit, but none of them follows.
+    // 4,096 fids are within the limit, but the message ends before them.
     let message = (FIDS_MAX as u32).to_le_bytes();
     assert_eq!(
         decode_call(Procedure::Hold as u16, &message, Bytes::new()),
@@ -135,7 +137,7 @@ fn more_sums_than_fit_are_left_out() {
 }
 
 #[test]
-fn what_breaks_a_limit_is_not_sent() {
+fn a_message_above_a_limit_is_not_sent() {
     let fid = Fid::new(1, 2, 3);
     let long = Bytes::from(vec![b'a'; 1 << 20]);
     let more = Bytes::from(vec![b'a'; (1 << 20) + 1]);

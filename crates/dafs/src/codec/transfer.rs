@@ -1,4 +1,4 @@
-//! Messages about volumes on their way between servers.
+//! Messages about transfers of volumes between servers.
 
 use bytes::Bytes;
 use types::limits::{ADDRESSES_MAX, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, TASK_TEXT_BYTES_MAX};
@@ -16,12 +16,12 @@ const NOTHING: u8 = 0;
 const VIEW: u8 = 1;
 const READ_WRITE: u8 = 2;
 const OVER: u8 = 3;
-/// With the date of the last update in front.
+/// Read-write source with the date of its last update before it.
 const READ_WRITE_DATED: u8 = 4;
 const OVER_DATED: u8 = 5;
 /// Bytes of a task without its text.
 const TASK_BYTES: usize = 51;
-/// Bytes of a tree that comes in.
+/// Bytes of an incoming tree.
 const INCOMING_BYTES: usize = 45;
 
 pub(super) fn put_cursor(to: &mut Writer, cursor: StreamCursor) -> &mut Writer {
@@ -113,7 +113,7 @@ pub(super) fn get_apply(from: &mut FieldReader<'_>, part: Bytes) -> Result<Volum
     Ok(VolumeCall::Apply { partition, tree, part, over })
 }
 
-/// Trees that do not fit are left out.
+/// Omits trees that do not fit.
 pub(super) fn put_incoming(to: &mut Writer, trees: &[IncomingTree], base: u64) {
     let most = (MESSAGE_BYTES_MAX - 12) / INCOMING_BYTES;
     let trees = &trees[..trees.len().min(most)];
@@ -149,7 +149,7 @@ pub(super) fn get_incoming(from: &mut FieldReader<'_>) -> Result<Answer, WireErr
     Ok(Answer::Incoming { trees, base })
 }
 
-/// Tasks that do not fit are left out, the oldest first.
+/// Omits tasks that do not fit, the oldest first.
 pub(super) fn put_tasks(to: &mut Writer, tasks: &[TaskInfo]) {
     let most = (MESSAGE_BYTES_MAX - 4) / (TASK_BYTES + TASK_TEXT_BYTES_MAX);
     let tasks = &tasks[tasks.len().saturating_sub(most)..];

@@ -13,16 +13,16 @@ use super::transfer::{get_cursor, get_finish, get_pull, put_cursor, put_finish, 
 use crate::WireError;
 use crate::wire::{FieldReader, Writer, limit};
 
-/// Instead of a partition: the server chooses.
+/// In place of a partition: the server chooses one.
 pub(super) const ANY: u32 = u32::MAX;
-/// Beside the bytes of a part: it may have packed bodies.
+/// Flag in the bytes of a part: the part may have packed bodies.
 const TAKES_PACKED: u32 = 1 << 31;
 const _: () = assert!(PAYLOAD_BYTES_MAX < TAKES_PACKED as usize);
-/// Beside the length of a new volume's name, where it is said.
+/// Flag in the length of a new volume's name: the caller asks for plain bodies.
 const PLAIN: u16 = 1 << 14;
 const ENCRYPTED: u16 = 1 << 15;
 const _: () = assert!(NAME_BYTES_MAX < PLAIN as usize);
-/// Beside a volume's state: the number of its key's key is behind the name.
+/// Flag in a volume's state: the number of the key that wraps its key follows the name.
 const HAS_KEY: u8 = 0x80;
 /// Bytes of a volume without its name and key.
 const VOLUME_BYTES: usize = 96;
@@ -42,7 +42,7 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
             owner: (uid, gid),
             encrypt,
         } => {
-            let said = match encrypt {
+            let flags = match encrypt {
                 None => 0,
                 Some(false) => PLAIN,
                 Some(true) => ENCRYPTED,
@@ -54,7 +54,7 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
                 .u32(partition.map_or(ANY, |partition| partition.0))
                 .u32(*uid)
                 .u32(*gid)
-                .u16(name.as_bytes().len() as u16 | said)
+                .u16(name.as_bytes().len() as u16 | flags)
                 .name(name)
         }
         VolumeCall::Remove { id } => to.u64(id.0),
@@ -102,7 +102,7 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
     }
 }
 
-/// 0: none.
+/// The number of a volume; 0: none.
 pub(super) fn number(id: Option<VolumeId>) -> u64 {
     id.map_or(0, |id| id.0)
 }
@@ -226,7 +226,7 @@ fn get_change(from: &mut FieldReader<'_>) -> Result<VolumeChange, WireError> {
     }
 }
 
-/// Volumes that do not fit are cut off, and `end` with them.
+/// Omits volumes that do not fit, and then clears `end`.
 pub(super) fn put_volumes(to: &mut Writer, volumes: &[VolumeInfo], end: bool) {
     let mut room = MESSAGE_BYTES_MAX - VOLUMES_HEAD_BYTES;
     let fit = volumes.iter().take_while(|volume| {

@@ -1,4 +1,4 @@
-//! Users and groups.
+//! Samples about users and groups.
 
 use types::*;
 

@@ -1,4 +1,4 @@
-//! Fences, and who administers what.
+//! Samples about fences and mandates.
 
 use types::*;
 

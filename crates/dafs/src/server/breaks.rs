@@ -1,5 +1,5 @@
-//! Breaks on their way to one client: kept until acknowledged, sent again when the connection that
-//! carried them is gone.
+//! Breaks on their way to one client: stored until acknowledged, sent again when their connection
+//! ends.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +21,16 @@ pub(super) struct Breaks {
     newest: Option<BreakId>,
 }
 
-/// No room for one more.
+/// The client has too many unacknowledged breaks.
 #[derive(Debug)]
 pub(super) struct Overrun;
 
 impl Breaks {
-    /// Keeps a break. The same one again (the lease repeats what is open when a client resumes) is
-    /// kept once.
+    /// Stores a break. A repeated break (the service repeats open ones when a client resumes) is
+    /// stored once.
+    ///
+    /// # Errors
+    /// [`Overrun`]: the break has too many items, or [`BREAKS_MAX`] breaks are unacknowledged.
     pub fn add(&mut self, id: BreakId, items: Vec<BreakItem>) -> Result<(), Overrun> {
         let known = self.pending.contains_key(&id);
         if items.len() > BREAK_ITEMS_MAX || (self.pending.len() >= BREAKS_MAX && !known) {
@@ -38,7 +41,7 @@ impl Breaks {
         Ok(())
     }
 
-    /// Breaks that no living connection carries; from now on `channel` does.
+    /// Returns the breaks that no live connection carries; from now on `channel` carries them.
     pub fn send_over(
         &mut self,
         channel: ChannelId,
@@ -51,7 +54,7 @@ impl Breaks {
         )
     }
 
-    /// A connection is gone.
+    /// A connection ended: its breaks must be sent again.
     pub fn on_lost(&mut self, channel: ChannelId) {
         for pending in self.pending.values_mut().filter(|pending| pending.sent_on == Some(channel))
         {
@@ -59,8 +62,11 @@ impl Breaks {
         }
     }
 
-    /// The client acknowledges a break. False: it did so before, which happens when a break had to
-    /// be sent twice.
+    /// Removes an acknowledged break. False: the client acknowledged it before, which happens when
+    /// a break was sent twice.
+    ///
+    /// # Errors
+    /// [`PeerError::Unasked`]: no such break was sent.
     pub fn acknowledge(&mut self, id: BreakId) -> Result<bool, PeerError> {
         match self.pending.remove(&id) {
             Some(_) => Ok(true),

@@ -1,15 +1,15 @@
 //! Chains: requests that run one after the other.
 //!
-//! A chain has a queue of members that came, at most one that is running, the file that
-//! [`Fid::CURRENT`] means, and a mark that a member failed. `Chain::next` says what is to happen to
-//! the member whose turn it is:
+//! A chain has a queue of received members, at most one running member, the file that
+//! [`Fid::CURRENT`] means, and a flag that a member failed. `Chain::next` decides about the next
+//! member:
 //!
-//! - a *new* member runs, or is refused with `ChainAborted` when one before it failed;
-//! - a *repeat* that was executed goes up again whatever became of the ones before: the service has
-//!   its recorded reply, and what a read would answer now must not make the client believe that a
-//!   recorded change behind it never happened. It runs with the file that [`Fid::CURRENT`] meant
-//!   the first time;
-//! - a member *in progress* is waited for. If it is answered before its turn, it turns into a
+//! - a *new* member runs, or is refused with `ChainAborted` when an earlier one failed;
+//! - a *repeat* that was executed goes to the service again, whatever the result of earlier
+//!   members: the service has its recorded reply, and a read that answers differently now must not
+//!   make the client believe that a recorded change after it never happened. It runs with the file
+//!   that [`Fid::CURRENT`] meant the first time;
+//! - the chain waits for a member *in progress*. If it is answered before its turn, it becomes a
 //!   repeat.
 
 use std::collections::VecDeque;
@@ -21,33 +21,32 @@ use crate::PeerError;
 use crate::codec::{resolve_current, uses_current};
 use crate::limits::CHAIN_MAX;
 
-/// Which chain of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ChainNo(pub u64);
 
-/// A request that came, checked, before it runs.
+/// A received request, checked, before it runs.
 #[derive(Debug)]
 pub(super) struct Member {
     pub slot: u32,
     pub arrival: Arrival,
-    /// The slot's last number before this request, in case it never came after all.
+    /// The slot's last number before this request, to undo the request's arrival.
     pub before: Option<u64>,
-    /// Why it will not run, whatever happens before it.
+    /// The fault that refuses it, independently of earlier members.
     pub refuse: Option<Fault>,
     pub caller: Caller,
     pub call: Call,
 }
 
-/// What to do with a member.
+/// The decision about a member.
 #[derive(Debug)]
-// handed on once, and mostly the large one: a box would be an allocation for each call
+// A turn is moved once and mostly the large one: a box would be an allocation for each call.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Turn {
-    /// Pass it up. `resolved` is what [`Fid::CURRENT`] stood for.
+    /// Pass it to the service. `resolved` is the meaning of [`Fid::CURRENT`].
     Run { member: Member, resolved: Option<Fid> },
-    /// Answer with this fault; it is not executed.
+    /// Answer with this fault, without execution.
     Refuse { slot: u32, fault: Fault },
-    /// Its answer is under way.
+    /// The service is executing it.
     Await,
 }
 
@@ -58,13 +57,15 @@ pub(super) struct Chain {
     current: Option<Fid>,
     failed: bool,
     received: usize,
-    /// The last member came.
+    /// The last member has arrived.
     pub complete: bool,
 }
 
 impl Chain {
-    /// One more member, which is kept even if it is one too many: whoever drops the chain puts its
-    /// slot right.
+    /// Adds one member, even one too many, so that dropping the chain resets its slot.
+    ///
+    /// # Errors
+    /// [`PeerError::LongChain`]: the chain has too many members.
     pub fn push(&mut self, member: Member) -> Result<(), PeerError> {
         self.queue.push_back(member);
         self.received += 1;
@@ -74,12 +75,12 @@ impl Chain {
         }
     }
 
-    /// Whether all members came and went.
+    /// True if all members have arrived and are answered.
     pub fn is_over(&self) -> bool {
         self.complete && self.queue.is_empty() && self.active.is_none()
     }
 
-    /// A member has its answer.
+    /// Records the answer of the running member.
     pub fn on_result(&mut self, result: &Result<Answer, Fault>) {
         self.active = None;
         match result {
@@ -88,14 +89,14 @@ impl Chain {
         }
     }
 
-    /// A waiting member in progress was answered before its turn.
+    /// Turns a waiting member in progress, which was answered before its turn, into a repeat.
     pub fn on_early_answer(&mut self, slot: u32) {
         for member in self.queue.iter_mut().filter(|member| member.slot == slot) {
             member.arrival = Arrival::Repeat;
         }
     }
 
-    /// Takes back a waiting member that is new. False: there is none.
+    /// Cancels a waiting member that is new. False: there is none.
     pub fn cancel(&mut self, slot: u32) -> bool {
         let waiting = self
             .queue
@@ -104,12 +105,12 @@ impl Chain {
         waiting.map(|member| member.refuse = Some(Fault::Cancelled)).is_some()
     }
 
-    /// The members that have not had their turn; the chain is empty afterwards.
+    /// Removes and returns the members that have not run.
     pub fn drop_waiting(&mut self) -> impl Iterator<Item = Member> {
         self.queue.drain(..)
     }
 
-    /// What is to happen to the next member, unless one is running or none waits.
+    /// Decides about the next member, unless one is running or none waits.
     pub fn next(&mut self, slots: &[Slot]) -> Option<Turn> {
         if self.active.is_some() {
             return None;

@@ -1,20 +1,21 @@
-//! The server's half of a session: one machine that outlives the connections it is used over.
+//! The server's half of a session: one machine that outlives the connections of the session.
 //!
 //! - *Connections.* At most two: operations (attached) and back (bound). A newer one of a kind
 //!   replaces the older one.
 //! - *Slots* (`slot.rs`). A request is new (last number + 1), a repeat (last number, answered
-//!   before), in progress (last number, came over an earlier connection), or wrong. New ones and
-//!   repeats go up with the same [`ReplyAddress`](types::ReplyAddress); the service has the replies
-//!   that must not be made twice (EO-1). One in progress is not passed up again: its reply goes to
-//!   the connection that is alive then.
+//!   before), in progress (last number, came over an earlier connection), or wrong. The machine
+//!   passes new ones and repeats to the service with the same
+//!   [`ReplyAddress`](types::ReplyAddress); the service has the recorded replies of changes (EO-1).
+//!   It does not pass a request in progress again: the reply goes to the connection that is alive
+//!   then.
 //! - *Chains* (`chain.rs`). Members wait in memory until the one before has its reply. When the
-//!   operations connection goes, the waiting ones are forgotten as if they had never come; the
+//!   operations connection ends, the machine drops the waiting ones as if they had never come; the
 //!   client sends them again.
 //! - *Credits.* `granted` is what the client may use from now on, `enforced` what it may still be
-//!   using: lowering one lowers the other only when the client has said that it follows (DA-1 is
-//!   checked against `enforced`).
-//! - *Breaks* go over the back connection, without one over operations, and are kept until they are
-//!   acknowledged: whenever the connection they were sent over goes, they are sent again.
+//!   using: lowering `granted` lowers `enforced` only when the client has confirmed the grant (DA-1
+//!   is checked against `enforced`).
+//! - *Breaks* go over the back connection, without one over operations, and are stored until the
+//!   client acknowledges them: when their connection ends, they are sent again.
 
 mod breaks;
 mod chain;
@@ -35,150 +36,149 @@ pub use session::ServerSession;
 use crate::credentials::CredentialVerifier;
 use crate::{ChannelId, Frame, Terms};
 
-/// What a session begins with.
+/// The parameters of a session.
 #[derive(Clone, Debug)]
 pub struct SessionSetup {
-    /// Its number.
+    /// The session's number.
     pub session: SessionId,
-    /// Which life of the server this is; another number at each start.
+    /// The server instance; another number at each start.
     pub server: u64,
     /// See [`BootVerifier`].
     pub boot_verifier: BootVerifier,
-    /// How long it lives without a renewal.
+    /// How long the session lives without a renewal.
     pub lease: Duration,
-    /// Slots, and credits to begin with: [`crate::limits::CREDITS_MIN`] to
-    /// [`types::limits::SLOTS_MAX`].
+    /// Slots, and initial credits: [`crate::limits::CREDITS_MIN`] to [`types::limits::SLOTS_MAX`].
     pub slots: u32,
     /// Random; proves that a back connection belongs to the session.
     pub bind_key: u128,
-    /// `None`: a new session. `Some`: it lived before a restart of the server; of each slot with a
-    /// durable reply record the slot and the record's request number.
+    /// `None`: a new session. `Some`: the session existed before a restart of the server; each slot
+    /// with a durable reply record, and the record's request number.
     pub recorded: Option<Vec<(u32, u64)>>,
 }
 
-/// What happens to a session.
-// moved once on its way in; a box for each frame would cost more
+/// An event of a session.
+// An input is moved once; boxing would cost an allocation for each frame.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum ServerInput {
     /// A connection attached to this session, which may have had another one before.
     Attached {
-        /// Which connection.
+        /// The connection's number.
         channel: ChannelId,
-        /// What its hello agreed on.
+        /// The terms of its hello.
         terms: Terms,
-        /// The session existed before this attach (here or in an earlier life of the server).
+        /// The session existed before this attach (in this server instance or an earlier one).
         resumed: bool,
-        /// The attach extended the lease. Otherwise a break is overdue.
+        /// The attach extended the lease. False: a break is overdue.
         renewed: bool,
-        /// Who says who asks over it.
+        /// Verifies the credentials that come over the connection.
         door: Arc<dyn CredentialVerifier>,
     },
     /// A connection wants to be the back connection.
     Bind {
-        /// Which connection.
+        /// The connection's number.
         channel: ChannelId,
-        /// What its hello agreed on.
+        /// The terms of its hello.
         terms: Terms,
-        /// The proof.
+        /// The client's proof: must equal [`SessionSetup::bind_key`].
         key: u128,
     },
-    /// A frame came.
+    /// A frame arrived.
     Arrived {
-        /// From which connection.
+        /// The connection that it came over.
         channel: ChannelId,
         /// The frame.
         frame: Frame,
     },
     /// A connection ended.
     Lost {
-        /// Which one.
+        /// The connection's number.
         channel: ChannelId,
     },
-    /// The service answered an [`ServerOutput::Execute`].
+    /// The service answered a [`ServerOutput::Execute`].
     Answered {
-        /// Which one.
+        /// The answered request.
         origin: ReplyAddress,
-        /// With what.
+        /// The answer or the fault.
         result: Result<Answer, Fault>,
-        /// A descriptor goes with it: the driver attaches it to the frame that this step sends, if
-        /// any.
+        /// A descriptor belongs to the answer: the driver attaches it to the frame that this step
+        /// sends, if any.
         descriptor: bool,
     },
     /// The service ends promises of this client.
     Break {
-        /// Which break.
+        /// The break's number.
         id: BreakId,
-        /// Which promises; at most [`crate::limits::BREAK_ITEMS_MAX`].
+        /// The promises that end; at most [`crate::limits::BREAK_ITEMS_MAX`].
         items: Vec<BreakItem>,
     },
-    /// A renewal that was put out has reached the lease.
+    /// The service has handled a [`ServerOutput::Renew`].
     Renewed {
-        /// From which connection it came.
+        /// The connection that the renewal came over.
         channel: ChannelId,
-        /// Its number.
+        /// The renewal's number.
         number: u64,
-        /// The lease was extended. Otherwise a break is overdue; if the session is gone, say
+        /// The lease was extended. False: a break is overdue; for a session that is gone, use
         /// [`ServerInput::End`] instead.
         renewed: bool,
     },
-    /// The session gets this many credits from now on ([`crate::limits::CREDITS_MIN`] to the slots
-    /// that it began with).
+    /// New number of credits of the session ([`crate::limits::CREDITS_MIN`] to its initial number
+    /// of slots).
     Grant(u32),
-    /// The session is over: its lease ended, or the server stops. The reason is sent to the client.
+    /// The session ends: its lease ended, or the server stops. The client receives the reason.
     End(Fault),
 }
 
-/// What is to be done.
+/// An order to the driver.
 #[allow(clippy::large_enum_variant)] // as above
 #[derive(Debug, PartialEq, Eq)]
 pub enum ServerOutput {
     /// Send a frame.
     Send {
-        /// Over which connection.
+        /// The connection to use.
         channel: ChannelId,
-        /// The frame.
+        /// The frame, with its checksums.
         frame: Frame,
     },
-    /// Close a connection after what was sent. The machine has forgotten it.
+    /// Close a connection after its last frame. The machine has removed it already.
     Close {
-        /// Which one.
+        /// The connection's number.
         channel: ChannelId,
     },
-    /// Execute a call and come back with [`ServerInput::Answered`]. `repeated`: it came before, and
+    /// Execute a call and report [`ServerInput::Answered`]. `repeated`: the call came before, and
     /// its reply may be recorded.
     Execute {
-        /// Where the answer belongs.
+        /// The request that the answer belongs to.
         origin: ReplyAddress,
-        /// Who asks.
+        /// The verified caller.
         caller: Caller,
-        /// What.
+        /// The call itself.
         call: Call,
         /// The client sent it before.
         repeated: bool,
         /// It is a member of a chain.
         chained: bool,
     },
-    /// The client takes back a call in progress, which is answered all the same (with `Cancelled`
-    /// if that came in time).
+    /// The client cancels a call in progress, which the service must still answer (with `Cancelled`
+    /// if the cancel came in time).
     Cancel(ReplyAddress),
-    /// The client worked off a break.
+    /// The client has handled a break.
     Acknowledged {
-        /// Which one.
+        /// The break's number.
         id: BreakId,
-        /// Removed files that it has open.
+        /// Fids of removed files that the client has open.
         held: Vec<Fid>,
     },
-    /// Extend the lease, then come back with [`ServerInput::Renewed`].
+    /// Extend the lease, then report [`ServerInput::Renewed`].
     Renew {
-        /// From which connection.
+        /// The connection that the renewal came over.
         channel: ChannelId,
-        /// Number of the renewal.
+        /// The renewal's number.
         number: u64,
     },
-    /// The client ends the session: forget everything about it.
+    /// The client ends the session: delete its state.
     Detached,
-    /// The client does not acknowledge its breaks, too many wait: the session cannot be kept
-    /// coherent and is to be ended.
+    /// Too many breaks wait for the client's acknowledgement: the session cannot stay coherent and
+    /// must end.
     Overrun,
 }

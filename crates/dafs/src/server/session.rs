@@ -19,9 +19,8 @@ use crate::{
     ChannelId, Features, Flags, Frame, FrameHeader, FrameKind, PeerError, Terms, WireError,
 };
 
-/// A connection of the session.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct SessionConnection {
     channel: ChannelId,
     terms: Terms,
 }
@@ -30,10 +29,10 @@ struct Line {
 #[derive(Debug)]
 pub struct ServerSession {
     setup: SessionSetup,
-    operations: Option<Line>,
-    back: Option<Line>,
-    /// Of the operations connection.
-    door: Arc<dyn CredentialVerifier>,
+    operations: Option<SessionConnection>,
+    back: Option<SessionConnection>,
+    /// Verifies credentials of the operations connection.
+    verifier: Arc<dyn CredentialVerifier>,
     credentials: BTreeMap<u32, Result<Caller, Fault>>,
     slots: Vec<Slot>,
     granted: u32,
@@ -43,14 +42,14 @@ pub struct ServerSession {
     wanted: u32,
     chains: BTreeMap<ChainNo, Chain>,
     chains_begun: u64,
-    /// The chain whose members are coming in.
+    /// The chain whose members still arrive.
     receiving: Option<ChainNo>,
     breaks: Breaks,
     over: bool,
 }
 
 impl ServerSession {
-    /// A session that nobody is attached to yet.
+    /// A session that no client is attached to yet.
     pub fn new(setup: SessionSetup) -> ServerSession {
         let count = setup.slots.clamp(CREDITS_MIN, SLOTS_MAX);
         let last = if setup.recorded.is_some() { None } else { Some(0) };
@@ -64,7 +63,7 @@ impl ServerSession {
             setup,
             operations: None,
             back: None,
-            door: Arc::new(Trusting),
+            verifier: Arc::new(Trusting),
             credentials: BTreeMap::new(),
             slots,
             granted: count,
@@ -79,8 +78,8 @@ impl ServerSession {
         }
     }
 
-    /// The session begins with so many credits; [`ServerInput::Grant`] gives it more. Said before
-    /// anybody attaches.
+    /// Sets the initial credits, before a client attaches; [`ServerInput::Grant`] raises them
+    /// later.
     #[must_use]
     pub fn with_credits(mut self, credits: u32) -> ServerSession {
         let credits = credits.clamp(CREDITS_MIN, self.granted);
@@ -88,31 +87,30 @@ impl ServerSession {
         self
     }
 
-    /// Its number.
+    /// The session's number.
     pub fn id(&self) -> SessionId {
         self.setup.session
     }
 
-    /// Whether a client is connected.
+    /// True if a client is connected.
     pub fn is_connected(&self) -> bool {
         self.operations.is_some()
     }
 
-    /// Whether the session was ended or detached: it takes nothing more.
+    /// True if the session was ended or detached: it accepts no more inputs.
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Credits that the client said it could use, in its last request.
+    /// Credits that the client asked for in its last request.
     pub fn credits_wanted(&self) -> u32 {
         self.wanted
     }
 
-    /// Takes in one event. (The session has no timers; `now` is there for traces and for what may
-    /// come.)
+    /// Takes one event. (The session has no timers; `now` serves traces.)
     ///
     /// # Errors
-    /// [`PeerError`]: the connection that the input came from is to be closed; the machine has forgotten it.
+    /// [`PeerError`]: close the connection that the input came from; the machine has removed it.
     pub fn step(
         &mut self,
         now: Time,
@@ -127,7 +125,12 @@ impl ServerSession {
         };
         let result = self.take(input, out);
         if let (Err(error), Some(channel)) = (&result, source) {
-            tracing::debug!(session = self.setup.session.0, ?now, %error, "peer error");
+            tracing::debug!(
+                session = self.setup.session.0,
+                ?now,
+                %error,
+                "connection closed after an error of the client"
+            );
             self.on_lost(channel, out);
         }
         self.check();
@@ -145,11 +148,11 @@ impl ServerSession {
         }
         match input {
             ServerInput::Attached { channel, terms, resumed, renewed, door } => {
-                self.door = door;
-                self.on_attached(Line { channel, terms }, resumed, renewed, out);
+                self.verifier = door;
+                self.on_attached(SessionConnection { channel, terms }, resumed, renewed, out);
             }
             ServerInput::Bind { channel, terms, key } => {
-                self.on_bind(Line { channel, terms }, key, out)?;
+                self.on_bind(SessionConnection { channel, terms }, key, out)?;
             }
             ServerInput::Arrived { channel, frame } => self.on_arrived(channel, frame, out)?,
             ServerInput::Lost { channel } => self.on_lost(channel, out),
@@ -170,7 +173,7 @@ impl ServerSession {
         Ok(())
     }
 
-    /// What must hold between any two steps.
+    /// Checks the invariants between two steps.
     fn check(&self) {
         assert!(
             self.granted <= self.enforced,
@@ -184,13 +187,13 @@ impl ServerSession {
 
     // Connections.
 
-    fn line(&self, channel: ChannelId) -> Option<Line> {
+    fn line(&self, channel: ChannelId) -> Option<SessionConnection> {
         [self.operations, self.back].into_iter().flatten().find(|line| line.channel == channel)
     }
 
     fn on_attached(
         &mut self,
-        line: Line,
+        line: SessionConnection,
         resumed: bool,
         renewed: bool,
         out: &mut Vec<ServerOutput>,
@@ -210,7 +213,7 @@ impl ServerSession {
             credits: self.granted,
             grant: self.grant,
             bind_key: self.setup.bind_key,
-            challenge: self.door.challenge(),
+            challenge: self.verifier.challenge(),
         };
         self.send(line, &Message::Attached(attached), out);
         self.send_breaks(out);
@@ -218,7 +221,7 @@ impl ServerSession {
 
     fn on_bind(
         &mut self,
-        line: Line,
+        line: SessionConnection,
         key: u128,
         out: &mut Vec<ServerOutput>,
     ) -> Result<(), PeerError> {
@@ -234,10 +237,10 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Says why, closes and forgets a connection.
+    /// Sends the reason, closes and removes a connection.
     fn close(
         &mut self,
-        line: Line,
+        line: SessionConnection,
         fault: Option<Fault>,
         reason: &str,
         out: &mut Vec<ServerOutput>,
@@ -260,7 +263,7 @@ impl ServerSession {
         self.send_breaks(out);
     }
 
-    /// Members that wait are as if they had never come. One that runs goes on; its client asks for
+    /// Drops waiting members as if they had never come. A running member goes on; its client sends
     /// it again.
     fn drop_chains(&mut self) {
         self.receiving = None;
@@ -290,9 +293,9 @@ impl ServerSession {
         self.credentials.clear();
     }
 
-    fn send(&self, line: Line, message: &Message, out: &mut Vec<ServerOutput>) {
+    fn send(&self, line: SessionConnection, message: &Message, out: &mut Vec<ServerOutput>) {
         let frame =
-            message.to_frame(self.setup.session).expect("our own messages are within the limits");
+            message.to_frame(self.setup.session).expect("session messages are within the limits");
         out.push(ServerOutput::Send {
             channel: line.channel,
             frame: frame.sealed(line.terms.features),
@@ -326,11 +329,11 @@ impl ServerSession {
                 }
             }
             Some(Message::Credential { handle, caller }) if on_operations => {
-                let caller = self.door.named(caller);
+                let caller = self.verifier.named(caller);
                 self.register(handle, Ok(caller))?;
             }
             Some(Message::Token { handle, shown }) if on_operations => {
-                let caller = self.door.shown(&shown);
+                let caller = self.verifier.shown(&shown);
                 self.register(handle, caller)?;
             }
             Some(Message::Cancel { slot, request }) if on_operations => {
@@ -354,17 +357,17 @@ impl ServerSession {
         Ok(())
     }
 
-    /// A renewal over operations says that the client has no back connection (any more): breaks
-    /// must come over operations.
+    /// A renewal over operations means that the client has no, or no more, back connection: breaks
+    /// must use operations.
     fn on_renew(
         &mut self,
-        line: Line,
+        line: SessionConnection,
         on_operations: bool,
         number: u64,
         out: &mut Vec<ServerOutput>,
     ) {
         if let (true, Some(back)) = (on_operations, self.back) {
-            self.close(back, None, "given up by the client", out);
+            self.close(back, None, "the client renews over operations", out);
         }
         out.push(ServerOutput::Renew { channel: line.channel, number });
     }
@@ -373,7 +376,7 @@ impl ServerSession {
 
     fn on_request(
         &mut self,
-        line: Line,
+        line: SessionConnection,
         frame: Frame,
         out: &mut Vec<ServerOutput>,
     ) -> Result<(), PeerError> {
@@ -401,7 +404,6 @@ impl ServerSession {
         Ok(())
     }
 
-    /// The chain that a request belongs to.
     fn position(&mut self, flags: Flags) -> Result<Option<ChainNo>, PeerError> {
         match (flags.has_any(Flags::CHAIN), self.receiving) {
             (false, None) => Ok(None),
@@ -414,10 +416,10 @@ impl ServerSession {
         }
     }
 
-    /// Everything that can be wrong with a request, before it changes anything.
+    /// Finds every error of a request before the request changes any state.
     fn check_request(
         &mut self,
-        line: Line,
+        line: SessionConnection,
         frame: Frame,
         chained: bool,
     ) -> Result<Member, PeerError> {
@@ -427,12 +429,17 @@ impl ServerSession {
         }
         let slot = &self.slots[header.slot as usize];
         let arrival = slot.arrival(header.slot, header.request, line.channel)?;
-        // A newer client may ask what this program does not know. Its frame is sound, and says
-        // which slot is to be told so.
+        // A newer client may send a call that this program does not know. Its frame is sound, and
+        // names the slot that gets the refusal.
         let decoded = decode_call(header.procedure, &frame.message, frame.payload);
         let unknown = decoded.as_ref().err().copied();
         if let Some(error) = unknown {
-            tracing::debug!(session = self.setup.session.0, procedure = header.procedure, %error, "unknown request");
+            tracing::debug!(
+                session = self.setup.session.0,
+                procedure = header.procedure,
+                %error,
+                "request has an unknown call and is refused"
+            );
         }
         let mut call = decoded.unwrap_or(UNKNOWN);
         check_payload(&call, line.terms.payload_bytes_max)?;
@@ -482,7 +489,7 @@ impl ServerSession {
         }
     }
 
-    /// Gives the members of a chain their turns, up to one that has to be waited for.
+    /// Runs members of a chain in order, up to one that must be waited for.
     fn advance(&mut self, number: ChainNo, out: &mut Vec<ServerOutput>) {
         while let Some(turn) =
             self.chains.get_mut(&number).and_then(|chain| chain.next(&self.slots))
@@ -502,7 +509,7 @@ impl ServerSession {
         let slot = &mut self.slots[member.slot as usize];
         slot.progress = SlotProgress::Running;
         slot.done = SlotReply::Executed { resolved };
-        let request = slot.last.expect("a request that came has set its slot's number");
+        let request = slot.last.expect("an accepted request has set its slot's number");
         let origin = ReplyAddress { session: self.setup.session, slot: member.slot, request };
         let repeated = member.arrival == Arrival::Repeat;
         let chained = slot.chain.is_some();
@@ -515,7 +522,7 @@ impl ServerSession {
         });
     }
 
-    /// Answers a request that is not executed.
+    /// Answers a request without executing it.
     fn refuse(&mut self, index: u32, fault: Fault, out: &mut Vec<ServerOutput>) {
         let slot = &mut self.slots[index as usize];
         slot.progress = SlotProgress::Idle;
@@ -540,8 +547,10 @@ impl ServerSession {
         let Some(number) = slot.chain else {
             return self.reply(origin.slot, result, descriptor, out);
         };
-        let chain =
-            self.chains.get_mut(&number).expect("a slot in a chain names one that is there");
+        let chain = self
+            .chains
+            .get_mut(&number)
+            .expect("the chain of a slot is stored while the slot is in use");
         if chain.active != Some(origin.slot) {
             slot.progress = SlotProgress::Held;
             return chain.on_early_answer(origin.slot);
@@ -560,8 +569,8 @@ impl ServerSession {
         out: &mut Vec<ServerOutput>,
     ) {
         let slot = &self.slots[index as usize];
-        // Where the request has not come (again), its reply is not expected: the client is about to
-        // ask again.
+        // If the request has not come again over this connection, its reply is not sent: the client
+        // will repeat the request.
         let Some(line) = self.operations.filter(|line| line.channel == slot.came_on) else {
             return;
         };
@@ -639,8 +648,8 @@ impl ServerSession {
         }
     }
 
-    /// Only the last grant counts: with an earlier one in mind, the client may use slots that one
-    /// in between allowed.
+    /// Only the last grant counts: a client that confirms an earlier one may still use slots that
+    /// one in between allowed.
     fn on_credits_taken(&mut self, grant: u64) -> Result<(), PeerError> {
         match grant.cmp(&self.grant) {
             Ordering::Greater => return Err(PeerError::Unasked),
@@ -668,20 +677,24 @@ impl ServerSession {
     }
 }
 
-/// Stands where a request cannot be read. It is refused and not executed; but if the slot has a
-/// reply record of an earlier life of the server, which knew the request, it goes up and is
-/// answered from there (EO-1).
+/// Stands for a request that cannot be decoded. The server refuses it without execution; but if the
+/// slot has a reply record of an earlier server instance, which knew the call, the request goes to
+/// the service and is answered from there (EO-1).
 const UNKNOWN: Call = Call::GetStatus { fid: NO_FILE };
 const NO_FILE: Fid =
     Fid { volume: types::VolumeId(0), vnode: types::VnodeNo(0), unique: types::Uniquifier(0) };
 
-/// Stands where a refused request names no credential; nothing runs as it.
+/// Stands for the caller of a refused request without credential; no call runs with it.
 const NOBODY: Caller =
     Caller { uid: u32::MAX, gid: u32::MAX, groups: None, who: types::RequestIdentity::NOBODY };
 
 /// The fault for an answer that the protocol cannot carry.
 fn unsendable(answer: &Answer, error: &WireError) -> Fault {
-    tracing::warn!(kind = ?AnswerKind::of(answer), %error, "answer cannot be sent");
+    tracing::warn!(
+        kind = ?AnswerKind::of(answer),
+        %error,
+        "answer breaks a limit of the protocol; the client gets a fault instead"
+    );
     match answer {
         Answer::Xattr(_) | Answer::XattrNames(_) => Fault::XattrTooBig,
         _ => Fault::Invalid,

@@ -1,15 +1,15 @@
-//! A slot: its last request, and how far that is.
+//! A slot: its last request, and that request's progress.
 //!
-//! `last` is unknown only in a session that lived before a restart of the server, until the slot is
-//! used: then any number past the slot's durable reply record is new, and that record's own number
-//! is a repeat.
+//! `last` is unknown only in a session that existed before a restart of the server, until the slot
+//! is used: then any number above the slot's durable reply record is new, and that record's own
+//! number is a repeat.
 
 use types::{Fault, Fid};
 
 use crate::server::chain::ChainNo;
 use crate::{ChannelId, PeerError, Region};
 
-/// What a request that came is.
+/// The class of a received request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// The next one of its slot.
@@ -22,35 +22,35 @@ pub(super) enum Arrival {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotProgress {
-    /// Nothing waits for an answer.
+    /// No request needs an answer.
     Idle,
     /// Waits in a chain.
     Held,
-    /// The service has it.
+    /// The service is executing it.
     Running,
 }
 
-/// What became of a slot's last request.
+/// The result of a slot's last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotReply {
-    /// Not known: it is of an earlier life of the server, or there was none.
+    /// Not known: the request came to an earlier server instance, or there was none.
     Unknown,
-    /// The service executed it; `resolved` is what [`Fid::CURRENT`] stood for.
+    /// The service executed it; `resolved` is the meaning of [`Fid::CURRENT`].
     Executed { resolved: Option<Fid> },
-    /// It was refused here and never executed.
+    /// The session refused it without execution.
     Refused(Fault),
 }
 
 #[derive(Debug)]
 pub(super) struct Slot {
     pub last: Option<u64>,
-    /// The number of its durable reply record; 0: none.
+    /// The number of the slot's durable reply record; 0: none.
     pub recorded: u64,
     pub progress: SlotProgress,
     pub done: SlotReply,
     /// The connection that the last request came over.
     pub came_on: ChannelId,
-    /// Where its answer's payload belongs.
+    /// Destination of the answer's payload.
     pub region: Option<Region>,
     /// The chain that it is a member of.
     pub chain: Option<ChainNo>,
@@ -69,7 +69,11 @@ impl Slot {
         }
     }
 
-    /// What request `number` over `channel` is to slot `index`.
+    /// Classifies request `number` over `channel` for slot `index`.
+    ///
+    /// # Errors
+    /// [`PeerError::WrongNumber`] or [`PeerError::SlotBusy`]: the request breaks the order of the
+    /// slot.
     pub fn arrival(
         &self,
         index: u32,
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_number_is_new_the_last_a_repeat_all_others_are_wrong() {
+    fn the_next_number_is_new_the_last_a_repeat_others_are_wrong() {
         let slot = slot(Some(7), 0, SlotProgress::Idle);
         assert_eq!(slot.arrival(0, 8, OLD), Ok(Arrival::New));
         assert_eq!(slot.arrival(0, 7, OLD), Ok(Arrival::Repeat));
@@ -126,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_in_progress_may_come_again_over_a_newer_connection_only() {
+    fn a_request_in_progress_may_repeat_over_a_newer_connection() {
         let slot = slot(Some(7), 0, SlotProgress::Running);
         assert_eq!(slot.arrival(3, 7, NEW), Ok(Arrival::InProgress));
         assert_eq!(slot.arrival(3, 7, OLD), Err(PeerError::SlotBusy(3)));

@@ -30,7 +30,7 @@ fn setup(recorded: Option<Vec<(u32, u64)>>) -> SessionSetup {
     }
 }
 
-/// A machine with an operations connection and a credential, and what it puts out.
+/// A machine with an operations connection and a credential, and its outputs.
 struct Rig {
     machine: ServerSession,
     channel: ChannelId,
@@ -49,7 +49,7 @@ impl Rig {
         rig
     }
 
-    /// A new operations connection.
+    /// Attaches a new operations connection.
     fn attach(&mut self) -> Vec<ServerOutput> {
         self.channel = ChannelId(self.channel.0 + 1);
         let out = self.step(ServerInput::Attached {
@@ -59,7 +59,7 @@ impl Rig {
             renewed: true,
             door: std::sync::Arc::new(crate::credentials::Trusting),
         });
-        self.say(Message::Credential { handle: 1, caller: Caller::ROOT });
+        self.send(Message::Credential { handle: 1, caller: Caller::ROOT });
         out.unwrap()
     }
 
@@ -68,14 +68,14 @@ impl Rig {
         self.machine.step(Time::ZERO, input, &mut out).map(|()| out)
     }
 
-    fn try_say(&mut self, message: &Message) -> Result<Vec<ServerOutput>, PeerError> {
+    fn try_send(&mut self, message: &Message) -> Result<Vec<ServerOutput>, PeerError> {
         let frame = message.to_frame(SESSION).unwrap().sealed(self.terms.features);
         self.step(ServerInput::Arrived { channel: self.channel, frame })
     }
 
-    #[allow(clippy::needless_pass_by_value)] // reads better at its many calls
-    fn say(&mut self, message: Message) -> Vec<ServerOutput> {
-        self.try_say(&message).unwrap()
+    #[allow(clippy::needless_pass_by_value)] // shorter at its many callers
+    fn send(&mut self, message: Message) -> Vec<ServerOutput> {
+        self.try_send(&message).unwrap()
     }
 
     fn frame(&self, slot: u32, request: u64, flags: Flags, call: &Call) -> Frame {
@@ -161,7 +161,7 @@ fn status_of(fid: Fid) -> Answer {
     })
 }
 
-/// What was passed up: slot, number, call, and whether as a repeat.
+/// The calls that went to the service: slot, number, call, and repeat flag.
 fn executed(out: &[ServerOutput]) -> Vec<(u32, u64, Call, bool)> {
     let execute = |output: &ServerOutput| match output {
         ServerOutput::Execute { origin, call, repeated, .. } => {
@@ -172,7 +172,7 @@ fn executed(out: &[ServerOutput]) -> Vec<(u32, u64, Call, bool)> {
     out.iter().filter_map(execute).collect()
 }
 
-/// What was answered: over which connection, slot, number, result.
+/// The replies that were sent: connection, slot, number, result.
 fn replies(out: &[ServerOutput]) -> Vec<(u64, u32, u64, Result<Answer, Fault>)> {
     let reply = |output: &ServerOutput| match output {
         ServerOutput::Send { channel, frame } if frame.header.kind == FrameKind::Reply => {
@@ -191,8 +191,8 @@ fn replies(out: &[ServerOutput]) -> Vec<(u64, u32, u64, Result<Answer, Fault>)> 
     out.iter().filter_map(reply).collect()
 }
 
-/// The session messages that were sent, and over which connection.
-fn said(out: &[ServerOutput]) -> Vec<(u64, Message)> {
+/// The session messages that were sent, and their connections.
+fn messages(out: &[ServerOutput]) -> Vec<(u64, Message)> {
     let message = |output: &ServerOutput| match output {
         ServerOutput::Send { channel, frame } => {
             Message::of_frame(frame).unwrap().map(|message| (channel.0, message))
@@ -209,7 +209,7 @@ fn a_request_goes_up_with_its_caller_and_its_reply_comes_back() {
     let mut rig = Rig::new();
     let caller =
         Caller { uid: 5, gid: 6, groups: Some(vec![7].into()), who: types::RequestIdentity::NAMED };
-    rig.say(Message::Credential { handle: 1, caller: caller.clone() });
+    rig.send(Message::Credential { handle: 1, caller: caller.clone() });
     let out = rig.ask(3, 1, Flags::NONE, &get(FID));
     let (repeated, chained) = (false, false);
     let execute =
@@ -229,7 +229,7 @@ fn a_repeat_after_the_reply_goes_up_again_with_the_same_origin() {
 }
 
 #[test]
-fn a_request_in_progress_is_not_passed_up_again_and_answered_where_the_client_is_now() {
+fn da2_a_request_in_progress_runs_once_and_is_answered_anew() {
     let mut rig = Rig::new();
     rig.ask(0, 1, Flags::NONE, &append());
     rig.step(ServerInput::Lost { channel: ChannelId(1) }).unwrap();
@@ -254,7 +254,7 @@ fn a_reply_does_not_overtake_the_request_on_a_new_connection() {
     let mut rig = Rig::new();
     rig.ask(0, 1, Flags::NONE, &append());
     rig.attach();
-    // The client has yet to ask again here: told now, it would be told twice.
+    // The client has yet to repeat the request here: a reply now would make two.
     assert_eq!(rig.answer(0, 1, Ok(status_of(FID))), []);
     assert_eq!(executed(&rig.ask(0, 1, Flags::NONE, &append())), [(0, 1, append(), true)]);
     assert_eq!(replies(&rig.answer(0, 1, Ok(status_of(FID)))).len(), 1);
@@ -282,11 +282,7 @@ fn wrong_numbers_and_slots_end_the_connection_and_nothing_else() {
         let error = rig.try_ask(slot, request, Flags::NONE, &append()).unwrap_err();
         assert!(expected(&error), "{slot} {request}: {error}");
         let again = rig.try_ask(5, 1, Flags::NONE, &append());
-        assert_eq!(
-            again,
-            Err(PeerError::UnknownChannel),
-            "the machine has forgotten the connection"
-        );
+        assert_eq!(again, Err(PeerError::UnknownChannel), "the machine has removed the connection");
         rig.attach();
         assert_eq!(rig.ask(0, 2, Flags::NONE, &append()), [], "still in progress");
         assert_eq!(replies(&rig.answer(0, 2, Ok(status_of(FID)))).len(), 1);
@@ -294,7 +290,7 @@ fn wrong_numbers_and_slots_end_the_connection_and_nothing_else() {
 }
 
 #[test]
-fn after_a_server_restart_unanswered_requests_come_again_with_their_numbers() {
+fn requests_repeat_with_their_numbers_after_a_server_restart() {
     let mut rig = Rig::with(setup(Some(vec![(0, 41), (1, 5), (9999, 1)])), Features::NONE);
     assert_eq!(executed(&rig.ask(0, 41, Flags::NONE, &append())), [(0, 41, append(), true)]);
     assert_eq!(executed(&rig.ask(1, 8, Flags::NONE, &append())), [(1, 8, append(), false)]);
@@ -346,7 +342,7 @@ fn a_request_without_a_known_credential_is_refused_every_time() {
     }
     for handle in [0, CREDENTIALS_MAX as u32 + 1] {
         let mut rig = Rig::new();
-        let wrong = rig.try_say(&Message::Credential { handle, caller: Caller::ROOT });
+        let wrong = rig.try_send(&Message::Credential { handle, caller: Caller::ROOT });
         assert_eq!(wrong, Err(PeerError::TooManyCredentials));
     }
 }
@@ -362,13 +358,14 @@ fn a_descriptor_is_only_promised_where_it_can_pass() {
     let result = Ok(Answer::Body { status });
     let out =
         rig.step(ServerInput::Answered { origin: origin(0, 1), result, descriptor: true }).unwrap();
-    assert!(
-        matches!(&out[..], [ServerOutput::Send { frame, .. }] if frame.header.flags.has(Flags::DESCRIPTOR))
-    );
+    assert!(matches!(
+        &out[..],
+        [ServerOutput::Send { frame, .. }] if frame.header.flags.has(Flags::DESCRIPTOR)
+    ));
 }
 
 #[test]
-fn delegations_are_for_those_who_agreed_on_them() {
+fn delegated_calls_need_the_agreed_feature() {
     let write = Call::Write {
         fid: FID,
         offset: None,
@@ -485,7 +482,8 @@ fn m14_unknown_requests_are_refused_in_their_slots() {
         };
         let out = ask(&mut rig, 1);
         assert_eq!((replies(&out), executed(&out)), (vec![refused(1, 0, 1)], vec![]), "{index}");
-        // The same again, here and over the next connection, and then the slot goes on.
+        // The same again, here and over the next connection; then the slot accepts the next
+        // request.
         assert_eq!(replies(&ask(&mut rig, 1)), [refused(1, 0, 1)]);
         rig.attach();
         assert_eq!(replies(&ask(&mut rig, 1)), [refused(2, 0, 1)]);
@@ -511,7 +509,7 @@ fn m14_an_unknown_member_aborts_its_chain() {
     assert_eq!(executed(&out), []);
 }
 
-/// The server was newer when it executed the request, and the record of its reply is there.
+/// The server was newer when it executed the request, and it has the reply's record.
 #[test]
 fn m14_a_recorded_unknown_request_is_not_called_refused() {
     let mut rig = Rig::with(setup(Some(vec![(0, 7)])), Features::CHECKSUMS);
@@ -523,7 +521,7 @@ fn m14_a_recorded_unknown_request_is_not_called_refused() {
         .collect();
     assert_eq!((up, replies(&out)), (vec![(0, 7, true)], vec![]));
     assert_eq!(replies(&rig.answer(0, 7, Ok(Answer::Done))), [(1, 0, 7, Ok(Answer::Done))]);
-    // One without a record was never applied.
+    // A request without a record was never applied.
     let frame = newer(&rig, 1, 9, Flags::NONE).remove(0);
     let out = rig.step(ServerInput::Arrived { channel: rig.channel, frame }).unwrap();
     assert_eq!((replies(&out), executed(&out)), (vec![(1, 1, 9, Err(Fault::Unsupported))], vec![]));
@@ -559,14 +557,14 @@ fn frames_that_only_a_server_sends_end_the_connection() {
     ];
     for message in from_server {
         let kind = message.kind();
-        assert_eq!(Rig::new().try_say(&message), Err(PeerError::Unexpected(kind)));
+        assert_eq!(Rig::new().try_send(&message), Err(PeerError::Unexpected(kind)));
     }
 }
 
 // Chains.
 
 #[test]
-fn members_of_a_chain_wait_for_each_other_and_hand_their_file_on() {
+fn members_of_a_chain_run_in_order_and_pass_their_file_on() {
     let mut rig = Rig::new();
     let made = Fid::new(1, 44, 1);
     assert_eq!(executed(&rig.ask(4, 1, Flags::CHAIN_START, &append())), [(4, 1, append(), false)]);
@@ -575,7 +573,7 @@ fn members_of_a_chain_wait_for_each_other_and_hand_their_file_on() {
     let out = rig.answer(4, 1, Ok(status_of(made)));
     assert_eq!(replies(&out).len(), 1);
     assert_eq!(executed(&out), [(2, 1, commit(made), false)]);
-    // A commit names no file: the one before stays current.
+    // The answer to a commit names no file: the earlier file stays current.
     let out = rig.answer(2, 1, Ok(Answer::Committed { verifier: BootVerifier(1) }));
     assert_eq!(executed(&out), [(9, 1, get(made), false)]);
     assert_eq!(replies(&rig.answer(9, 1, Ok(status_of(made)))), [(1, 9, 1, Ok(status_of(made)))]);
@@ -592,7 +590,7 @@ fn behind_a_failed_member_the_rest_is_aborted_and_stays_so() {
     let out = rig.ask(2, 1, Flags::CHAIN_END, &append());
     assert_eq!(replies(&out), [(1, 2, 1, Err(Fault::ChainAborted))]);
     assert_eq!(executed(&out), []);
-    // The replies were lost; the client asks again and is told the same, even alone.
+    // The replies were lost; the client repeats a member, even alone, and gets the same reply.
     rig.attach();
     assert_eq!(
         replies(&rig.ask(1, 1, Flags::NONE, &append())),
@@ -610,7 +608,7 @@ fn a_member_that_names_a_file_where_there_is_none_is_refused() {
 }
 
 #[test]
-fn requests_inside_a_chain_and_members_outside_one_end_the_connection() {
+fn requests_inside_and_members_outside_a_chain_are_refused() {
     for (first, second) in [
         (Flags::CHAIN_START, Flags::NONE),
         (Flags::CHAIN_START, Flags::CHAIN_START),
@@ -625,7 +623,7 @@ fn requests_inside_a_chain_and_members_outside_one_end_the_connection() {
 }
 
 #[test]
-fn an_endless_chain_ends_the_connection_and_its_slots_are_free_again() {
+fn an_endless_chain_ends_the_connection_and_frees_its_slots() {
     let mut rig = Rig::new();
     rig.ask(0, 1, Flags::CHAIN_START, &append());
     for slot in 1..CHAIN_MAX as u32 {
@@ -648,7 +646,7 @@ fn a_chain_cut_in_the_middle_goes_on_where_it_was() {
     rig.ask(0, 1, Flags::CHAIN_START, &append());
     rig.ask(1, 1, Flags::CHAIN_MIDDLE, &append());
     rig.step(ServerInput::Lost { channel: rig.channel }).unwrap();
-    // The first runs, the second waited and is forgotten, the third never came. All come again.
+    // The first runs, the second waited and was dropped, the third never came. All come again.
     rig.attach();
     assert_eq!(rig.ask(0, 1, Flags::CHAIN_START, &append()), []);
     assert_eq!(rig.ask(1, 1, Flags::CHAIN_MIDDLE, &append()), []);
@@ -660,7 +658,7 @@ fn a_chain_cut_in_the_middle_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_member_that_was_executed_is_repeated_even_if_one_before_it_now_fails() {
+fn an_executed_member_repeats_even_if_an_earlier_one_now_fails() {
     let mut rig = Rig::new();
     rig.ask(0, 1, Flags::CHAIN_START, &get(FID));
     rig.ask(
@@ -672,7 +670,7 @@ fn a_member_that_was_executed_is_repeated_even_if_one_before_it_now_fails() {
     rig.ask(2, 1, Flags::CHAIN_END, &append());
     rig.answer(0, 1, Ok(status_of(FID)));
     rig.answer(1, 1, Ok(status_of(FID)));
-    // All replies are lost, and the third was not answered yet.
+    // All replies are lost, and the third member is not answered yet.
     rig.step(ServerInput::Lost { channel: rig.channel }).unwrap();
     rig.attach();
     let out = rig.ask(0, 1, Flags::CHAIN_START, &get(FID));
@@ -684,7 +682,8 @@ fn a_member_that_was_executed_is_repeated_even_if_one_before_it_now_fails() {
         &Call::SetStatus { fid: Fid::CURRENT, change: Default::default() },
     );
     rig.ask(2, 1, Flags::CHAIN_END, &append());
-    // It is answered before its turn, so it will be repeated; the replies keep the chain's order.
+    // It is answered before its turn, so it will be repeated; the replies stay in the chain's
+    // order.
     assert_eq!(rig.answer(2, 1, Ok(status_of(FID))), []);
     let out = rig.answer(0, 1, Err(Fault::Stale));
     let again = Call::SetStatus { fid: FID, change: Default::default() };
@@ -695,7 +694,7 @@ fn a_member_that_was_executed_is_repeated_even_if_one_before_it_now_fails() {
 }
 
 #[test]
-fn after_a_restart_a_recorded_member_is_repeated_behind_one_that_fails_now() {
+fn a_recorded_member_repeats_after_a_restart_and_a_failure() {
     let mut rig = Rig::with(setup(Some(vec![(1, 6)])), Features::NONE);
     rig.ask(0, 9, Flags::CHAIN_START, &get(FID));
     rig.ask(1, 6, Flags::CHAIN_MIDDLE, &get(Fid::CURRENT));
@@ -717,36 +716,36 @@ fn a_member_flagged_as_aborted_is_not_executed() {
 // Cancel.
 
 #[test]
-fn a_running_request_is_cancelled_above_and_a_waiting_member_here() {
+fn the_service_cancels_a_running_request_the_session_a_waiting() {
     let mut rig = Rig::new();
     rig.ask(0, 1, Flags::CHAIN_START, &append());
     rig.ask(1, 1, Flags::CHAIN_MIDDLE, &append());
     rig.ask(2, 1, Flags::CHAIN_END, &append());
     let cancel = |slot, request| Message::Cancel { slot, request };
-    assert_eq!(rig.say(cancel(0, 1)), [ServerOutput::Cancel(origin(0, 1))]);
-    assert_eq!(rig.say(cancel(1, 1)), []);
+    assert_eq!(rig.send(cancel(0, 1)), [ServerOutput::Cancel(origin(0, 1))]);
+    assert_eq!(rig.send(cancel(1, 1)), []);
     let out = rig.answer(0, 1, Ok(status_of(FID)));
     let expected = [Ok(status_of(FID)), Err(Fault::Cancelled), Err(Fault::ChainAborted)];
     assert_eq!(replies(&out).into_iter().map(|reply| reply.3).collect::<Vec<_>>(), expected);
-    assert_eq!(rig.say(cancel(0, 1)), [], "too late");
-    assert!(matches!(rig.try_say(&cancel(0, 2)), Err(PeerError::WrongNumber { .. })));
+    assert_eq!(rig.send(cancel(0, 1)), [], "too late");
+    assert!(matches!(rig.try_send(&cancel(0, 2)), Err(PeerError::WrongNumber { .. })));
     rig.attach();
-    assert!(matches!(rig.try_say(&cancel(128, 1)), Err(PeerError::NoCredit { .. })));
+    assert!(matches!(rig.try_send(&cancel(128, 1)), Err(PeerError::NoCredit { .. })));
 }
 
 // Connections.
 
 #[test]
-fn a_newer_connection_replaces_the_older_one_which_is_told() {
+fn a_newer_connection_replaces_and_closes_the_older_one() {
     let mut rig = Rig::new();
     let out = rig.attach();
     assert!(matches!(
-        &said(&out)[..],
+        &messages(&out)[..],
         [(1, Message::Goodbye { fault: None, .. }), (2, Message::Attached(_))]
     ));
     assert!(out.contains(&ServerOutput::Close { channel: ChannelId(1) }));
     rig.channel = ChannelId(1);
-    assert_eq!(rig.try_say(&Message::Renew(1)), Err(PeerError::UnknownChannel));
+    assert_eq!(rig.try_send(&Message::Renew(1)), Err(PeerError::UnknownChannel));
 }
 
 #[test]
@@ -759,7 +758,7 @@ fn a_back_connection_needs_the_key_and_carries_no_requests() {
     };
     assert_eq!(rig.step(bind(70, KEY + 1)), Err(PeerError::WrongKey));
     let out = rig.step(bind(71, KEY)).unwrap();
-    assert_eq!(said(&out), [(71, Message::Bound)]);
+    assert_eq!(messages(&out), [(71, Message::Bound)]);
     let operations = std::mem::replace(&mut rig.channel, ChannelId(71));
     assert_eq!(
         rig.try_ask(0, 1, Flags::NONE, &append()),
@@ -776,54 +775,54 @@ fn a_back_connection_needs_the_key_and_carries_no_requests() {
 #[test]
 fn renewals_are_confirmed_when_the_lease_has_them() {
     let mut rig = Rig::new();
-    let out = rig.say(Message::Renew(5));
+    let out = rig.send(Message::Renew(5));
     assert_eq!(out, [ServerOutput::Renew { channel: rig.channel, number: 5 }]);
     for renewed in [true, false] {
         let out =
             rig.step(ServerInput::Renewed { channel: rig.channel, number: 5, renewed }).unwrap();
-        assert_eq!(said(&out), [(1, Message::Renewed { number: 5, renewed })]);
+        assert_eq!(messages(&out), [(1, Message::Renewed { number: 5, renewed })]);
     }
     let gone = ServerInput::Renewed { channel: ChannelId(4), number: 5, renewed: true };
     assert_eq!(rig.step(gone).unwrap(), []);
-    assert_eq!(said(&rig.say(Message::Probe(8))), [(1, Message::Probed(8))]);
+    assert_eq!(messages(&rig.send(Message::Probe(8))), [(1, Message::Probed(8))]);
 }
 
 #[test]
-fn a_renewal_over_operations_gives_up_the_back_connection_and_its_breaks_come_over_operations() {
+fn a_renewal_over_operations_drops_the_back_connection() {
     let mut rig = Rig::new();
     rig.step(ServerInput::Bind { channel: ChannelId(70), terms: rig.terms, key: KEY }).unwrap();
     let item = BreakItem { fid: FID, reason: BreakReason::Data, name: None };
     let out = rig.step(ServerInput::Break { id: BreakId(3), items: vec![item.clone()] }).unwrap();
     let message = Message::Break { id: BreakId(3), items: vec![item] };
-    assert_eq!(said(&out), [(70, message.clone())]);
-    let out = rig.say(Message::Renew(1));
-    assert!(said(&out).contains(&(1, message)));
+    assert_eq!(messages(&out), [(70, message.clone())]);
+    let out = rig.send(Message::Renew(1));
+    assert!(messages(&out).contains(&(1, message)));
     assert!(out.contains(&ServerOutput::Close { channel: ChannelId(70) }));
 }
 
 #[test]
-fn the_end_of_a_session_is_said_on_all_its_connections_and_nothing_follows() {
+fn the_end_of_a_session_is_the_last_frame_of_all_connections() {
     let mut rig = Rig::new();
     rig.step(ServerInput::Bind { channel: ChannelId(70), terms: rig.terms, key: KEY }).unwrap();
     rig.ask(0, 1, Flags::NONE, &append());
     let out = rig.step(ServerInput::End(Fault::Expired)).unwrap();
     let expired =
         |message: &Message| matches!(message, Message::Goodbye { fault: Some(Fault::Expired), .. });
-    let told: Vec<u64> = said(&out)
+    let sent: Vec<u64> = messages(&out)
         .iter()
         .filter(|(_, message)| expired(message))
         .map(|(channel, _)| *channel)
         .collect();
-    assert_eq!(told, [70, 1]);
+    assert_eq!(sent, [70, 1]);
     assert!(rig.machine.is_over());
     assert_eq!(rig.answer(0, 1, Ok(status_of(FID))), []);
-    assert_eq!(rig.try_say(&Message::Renew(1)), Err(PeerError::UnknownChannel));
+    assert_eq!(rig.try_send(&Message::Renew(1)), Err(PeerError::UnknownChannel));
 }
 
 #[test]
 fn a_client_that_leaves_is_let_go() {
     let mut rig = Rig::new();
-    let out = rig.say(Message::Detach);
+    let out = rig.send(Message::Detach);
     assert_eq!(out.last(), Some(&ServerOutput::Detached));
     assert!(rig.machine.is_over());
 }
@@ -831,34 +830,34 @@ fn a_client_that_leaves_is_let_go() {
 // Breaks.
 
 #[test]
-fn an_unacknowledged_break_comes_again_over_each_new_connection_and_is_acknowledged_once() {
+fn a_break_repeats_over_new_connections_until_acknowledged() {
     let mut rig = Rig::new();
     let item = BreakItem { fid: FID, reason: BreakReason::Removed, name: None };
     let message = Message::Break { id: BreakId(3), items: vec![item.clone()] };
     let broken = || ServerInput::Break { id: BreakId(3), items: vec![item.clone()] };
-    assert_eq!(said(&rig.step(broken()).unwrap()), [(1, message.clone())]);
+    assert_eq!(messages(&rig.step(broken()).unwrap()), [(1, message.clone())]);
     assert_eq!(
         rig.step(broken()).unwrap(),
         [],
-        "the lease may say it again when the client resumes"
+        "the service may repeat it when the client resumes"
     );
-    assert!(said(&rig.attach()).contains(&(2, message)));
+    assert!(messages(&rig.attach()).contains(&(2, message)));
     let ack = || Message::BreakAck { id: BreakId(3), held: vec![FID] };
-    assert_eq!(rig.say(ack()), [ServerOutput::Acknowledged { id: BreakId(3), held: vec![FID] }]);
-    assert_eq!(rig.say(ack()), [], "sent twice, so perhaps acknowledged twice");
+    assert_eq!(rig.send(ack()), [ServerOutput::Acknowledged { id: BreakId(3), held: vec![FID] }]);
+    assert_eq!(rig.send(ack()), [], "sent twice, so perhaps acknowledged twice");
     assert_eq!(
-        said(&rig.attach()).len(),
+        messages(&rig.attach()).len(),
         2,
-        "goodbye to the old one, attached to the new one, no break"
+        "the old one gets a goodbye, the new one an attached, no break"
     );
     assert_eq!(
-        rig.try_say(&Message::BreakAck { id: BreakId(4), held: Vec::new() }),
+        rig.try_send(&Message::BreakAck { id: BreakId(4), held: Vec::new() }),
         Err(PeerError::Unasked)
     );
 }
 
 #[test]
-fn breaks_that_nobody_acknowledges_are_not_kept_without_bound() {
+fn unacknowledged_breaks_are_bounded() {
     let mut rig = Rig::new();
     let items = || vec![BreakItem { fid: FID, reason: BreakReason::Data, name: None }];
     for id in 0..BREAKS_MAX as u64 {
@@ -879,14 +878,14 @@ fn breaks_that_nobody_acknowledges_are_not_kept_without_bound() {
 fn lowered_credits_are_enforced_when_the_client_has_taken_them() {
     let mut rig = Rig::new();
     let out = rig.step(ServerInput::Grant(8)).unwrap();
-    assert_eq!(said(&out), [(1, Message::Credits { credits: 8, grant: 1 })]);
+    assert_eq!(messages(&out), [(1, Message::Credits { credits: 8, grant: 1 })]);
     assert_eq!(
         executed(&rig.ask(100, 1, Flags::NONE, &append())).len(),
         1,
-        "on its way when the grant came"
+        "in transit when the grant arrived"
     );
     rig.answer(100, 1, Ok(status_of(FID)));
-    rig.say(Message::CreditsTaken(1));
+    rig.send(Message::CreditsTaken(1));
     assert!(matches!(
         rig.try_ask(8, 1, Flags::NONE, &append()),
         Err(PeerError::NoCredit { slot: 8, credits: 8 })
@@ -896,23 +895,23 @@ fn lowered_credits_are_enforced_when_the_client_has_taken_them() {
     assert_eq!(
         executed(&rig.ask(15, 1, Flags::NONE, &append())).len(),
         1,
-        "more credits are good at once"
+        "more credits are usable at once"
     );
     rig.attach();
-    assert_eq!(rig.try_say(&Message::CreditsTaken(3)), Err(PeerError::Unasked));
+    assert_eq!(rig.try_send(&Message::CreditsTaken(3)), Err(PeerError::Unasked));
 }
 
 #[test]
-fn confirming_an_earlier_grant_of_the_same_size_takes_nothing_away() {
+fn confirming_an_earlier_grant_of_equal_size_removes_no_credits() {
     let mut rig = Rig::new();
     for credits in [8, 16, 8] {
         rig.step(ServerInput::Grant(credits)).unwrap();
     }
-    // Said before the client heard of the 16 credits, which it then uses before it hears of the
-    // second 8.
-    rig.say(Message::CreditsTaken(1));
+    // The client confirmed this before it received the 16 credits, which it then uses before it
+    // receives the second 8.
+    rig.send(Message::CreditsTaken(1));
     assert_eq!(executed(&rig.ask(15, 1, Flags::NONE, &append())).len(), 1);
-    rig.say(Message::CreditsTaken(3));
+    rig.send(Message::CreditsTaken(3));
     assert!(matches!(rig.try_ask(14, 1, Flags::NONE, &append()), Err(PeerError::NoCredit { .. })));
 }
 
@@ -920,17 +919,17 @@ fn confirming_an_earlier_grant_of_the_same_size_takes_nothing_away() {
 fn a_grant_stays_within_the_sessions_bounds() {
     let mut rig = Rig::new();
     assert_eq!(
-        said(&rig.step(ServerInput::Grant(0)).unwrap()),
+        messages(&rig.step(ServerInput::Grant(0)).unwrap()),
         [(1, Message::Credits { credits: 4, grant: 1 })]
     );
     assert_eq!(
-        said(&rig.step(ServerInput::Grant(u32::MAX)).unwrap()),
+        messages(&rig.step(ServerInput::Grant(u32::MAX)).unwrap()),
         [(1, Message::Credits { credits: 128, grant: 2 })]
     );
     assert_eq!(rig.step(ServerInput::Grant(128)).unwrap(), []);
 }
 
-/// Knows one token, and believes nobody's name.
+/// Knows one token, and accepts no caller by its name.
 #[derive(Debug)]
 struct Strict;
 
@@ -954,7 +953,7 @@ impl crate::credentials::CredentialVerifier for Strict {
 }
 
 #[test]
-fn who_asks_is_whom_the_door_says() {
+fn the_verifier_decides_the_caller_of_a_request() {
     let mut rig = Rig::new();
     let door = std::sync::Arc::new(Strict);
     let (channel, terms) = (ChannelId(60), rig.terms);
@@ -977,17 +976,17 @@ fn who_asks_is_whom_the_door_says() {
         other => panic!("{other:?}"),
     };
     assert_eq!(asks(&mut rig, 1), Err(Fault::NoCredential));
-    rig.say(Message::Credential { handle: 1, caller: Caller::ROOT });
+    rig.send(Message::Credential { handle: 1, caller: Caller::ROOT });
     assert_eq!(asks(&mut rig, 2), Ok((0, types::AuthLevel::Nobody)));
     let shown = |token: &'static [u8]| crate::credentials::TokenProof {
         token: Bytes::from_static(token),
         proof: [0; 64],
     };
-    rig.say(Message::Token { handle: 1, shown: shown(b"good") });
+    rig.send(Message::Token { handle: 1, shown: shown(b"good") });
     assert_eq!(asks(&mut rig, 3), Ok((42, types::AuthLevel::Named)));
-    rig.say(Message::Token { handle: 1, shown: shown(b"old") });
+    rig.send(Message::Token { handle: 1, shown: shown(b"old") });
     assert_eq!(asks(&mut rig, 4), Err(Fault::TokenExpired));
     let refused =
-        rig.try_say(&Message::Token { handle: CREDENTIALS_MAX as u32 + 1, shown: shown(b"good") });
+        rig.try_send(&Message::Token { handle: CREDENTIALS_MAX as u32 + 1, shown: shown(b"good") });
     assert_eq!(refused.unwrap_err(), PeerError::TooManyCredentials);
 }

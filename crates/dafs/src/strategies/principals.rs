@@ -1,4 +1,4 @@
-//! Users and groups.
+//! Random calls and answers about users and groups.
 
 use std::net::IpAddr;
 
@@ -16,8 +16,8 @@ fn id() -> impl Strategy<Value = PrincipalId> {
     any::<i32>().prop_map(PrincipalId)
 }
 
-fn somebody() -> impl Strategy<Value = PrincipalId> {
-    id().prop_filter("nobody", |id| *id != PrincipalId::NONE)
+fn principal_id() -> impl Strategy<Value = PrincipalId> {
+    id().prop_filter("no principal", |id| *id != PrincipalId::NONE)
 }
 
 fn kind() -> impl Strategy<Value = PrincipalKind> {
@@ -95,12 +95,12 @@ fn change() -> impl Strategy<Value = PrincipalChange> {
 }
 
 fn new() -> impl Strategy<Value = NewPrincipal> {
-    (kind(), text(), of(somebody()), of(which()), number(), number()).prop_map(
+    (kind(), text(), of(principal_id()), of(which()), number(), number()).prop_map(
         |(kind, name, id, owner, uid, gid)| NewPrincipal { kind, name, id, owner, uid, gid },
     )
 }
 
-/// Calls about principals, whoever asks.
+/// Calls about principals, by any caller.
 pub(super) fn pts_calls() -> impl Strategy<Value = Call> {
     let call = prop_oneof![
         vec(id(), 0..50).prop_map(|ids| PtsCall::Names { ids }),
@@ -124,11 +124,11 @@ pub(super) fn pts_calls() -> impl Strategy<Value = Call> {
         Just(PtsCall::Max),
         (id(), id()).prop_map(|(user, group)| PtsCall::SetMax { user, group }),
     ];
-    (of(somebody()), call)
+    (of(principal_id()), call)
         .prop_map(|(on_behalf, call)| Call::Pts { on_behalf, call: Box::new(call) })
 }
 
-/// Calls of who shows who he is.
+/// Calls of authentication.
 pub(super) fn auth_calls() -> impl Strategy<Value = Call> {
     let secret = || vec(any::<u8>(), 0..40).prop_map(Secret::new);
     let call = prop_oneof![
@@ -142,16 +142,16 @@ pub(super) fn auth_calls() -> impl Strategy<Value = Call> {
             |(name, old, new, keep_tokens)| AuthCall::SetPassword { name, old, new, keep_tokens }
         ),
     ];
-    let behalf = (somebody(), any::<u32>()).prop_map(|(principal, ip)| Behalf {
+    let behalf = (principal_id(), any::<u32>()).prop_map(|(principal, ip)| Behalf {
         principal,
         host: Some(std::net::Ipv4Addr::from_bits(ip).into()),
     });
     (of(behalf), call).prop_map(|(behalf, call)| Call::Auth { behalf, call: Box::new(call) })
 }
 
-/// What servers ask each other about them.
+/// Calls of servers to the cell database about principals.
 pub(super) fn cell_calls() -> impl Strategy<Value = CellCall> {
-    // An address of the one family in clothes of the other has a second form, and none at all is no
+    // An IPv4 address that is mapped to IPv6 has a second form, and the unspecified address is no
     // host.
     let host = any::<IpAddr>()
         .prop_map(|ip| ip.to_canonical())

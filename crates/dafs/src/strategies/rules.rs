@@ -1,4 +1,4 @@
-//! Fences, and who administers what.
+//! Random calls and answers about fences and mandates.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -27,7 +27,7 @@ fn whom() -> impl Strategy<Value = Whom> {
             prefix
         }),
         (any::<[u8; 14]>(), 0_u8..=128).prop_map(|(tail, prefix)| {
-            // Of the documentation's network, so that no IPv4 address is in disguise.
+            // In the documentation's network, so that no IPv4 address is mapped.
             let mut octets = [0x20; 16];
             octets[2..].copy_from_slice(&tail);
             Whom::Hosts { address: IpAddr::from(octets), prefix }

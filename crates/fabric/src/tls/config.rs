@@ -1,4 +1,4 @@
-//! What the two sides of a handshake bring.
+//! The configuration of both sides of a handshake.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,16 +14,16 @@ use super::trust::Verifier;
 use super::{Fingerprint, TlsError, Trust};
 use types::KeyPrint;
 
-/// A certificate, that of its authority behind it, and its key.
+/// A certificate, followed by that of its authority, and its key.
 pub struct TlsIdentity {
-    /// As they are shown.
+    /// In the order in which they are shown.
     pub chain: Vec<CertificateDer<'static>>,
     /// The private half.
     pub key: PrivateKeyDer<'static>,
 }
 
 impl TlsIdentity {
-    /// Which key it is of; `None`: it holds no certificate that can be read.
+    /// The print of the certificate's key; `None`: no certificate can be read.
     pub fn key_print(&self) -> Option<KeyPrint> {
         self.chain.first().and_then(|leaf| key_print(leaf))
     }
@@ -35,14 +35,14 @@ impl Clone for TlsIdentity {
     }
 }
 
-// It has a key.
+// Omits the key.
 impl fmt::Debug for TlsIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Identity({} certificates)", self.chain.len())
     }
 }
 
-/// AES-128-GCM first: as good as any here, and the fastest.
+/// AES-128-GCM first: as safe as any here, and the fastest.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = aws_lc_rs::default_provider();
     let order = [
@@ -54,23 +54,23 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// A client's side; copies are one and the same, and can be replaced while they are used.
+/// A client's side. Clones share one configuration, which can be replaced during use.
 #[derive(Clone, Debug)]
 pub struct ClientTls(Arc<RwLock<Arc<ClientConfig>>>);
 
 impl ClientTls {
-    /// `identity`: of servers among themselves.
+    /// `identity`: the client certificate of a server that connects to another server.
     ///
     /// # Errors
-    /// [`TlsError`] if the identity is none.
+    /// [`TlsError`] if the identity is invalid.
     pub fn new(trust: Trust, identity: Option<TlsIdentity>) -> Result<ClientTls, TlsError> {
         Ok(ClientTls(Arc::new(RwLock::new(Self::config_of(trust, identity)?))))
     }
 
-    /// From the next connection on, it is this.
+    /// Replaces the configuration from the next connection on.
     ///
     /// # Errors
-    /// [`TlsError`] if the identity is none; it stays as it was.
+    /// [`TlsError`] if the identity is invalid; the configuration is then unchanged.
     pub fn replace(&self, trust: Trust, identity: Option<TlsIdentity>) -> Result<(), TlsError> {
         let config = Self::config_of(trust, identity)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
@@ -96,7 +96,7 @@ impl ClientTls {
         Ok(Arc::new(config))
     }
 
-    /// A client that shows a certificate of another key than its own.
+    /// A client that shows a certificate with another key than its own.
     #[cfg(test)]
     pub(super) fn thief(trust: Trust, identity: TlsIdentity) -> ClientTls {
         let provider = provider();
@@ -113,25 +113,25 @@ impl ClientTls {
     }
 }
 
-/// A server's side, which can be replaced while it is used.
+/// A server's side, which can be replaced during use.
 #[derive(Debug)]
 pub struct ServerTls(RwLock<Current>);
 
-/// What one handshake needs.
+/// The configuration of one handshake.
 #[derive(Clone, Debug)]
 pub(super) struct Current {
     pub config: Arc<ServerConfig>,
     /// Of the server's own certificate.
     pub leaf: Fingerprint,
-    /// Says what a client's certificate is.
+    /// Classifies a client's certificate.
     pub verifier: Arc<ClientVerifier>,
 }
 
 impl ServerTls {
-    /// A server that is `identity`, of the cell that has these authorities.
+    /// A server with `identity`, of the cell with these authorities.
     ///
     /// # Errors
-    /// [`TlsError`] if the identity is none.
+    /// [`TlsError`] if the identity is invalid.
     pub fn new(
         identity: TlsIdentity,
         authorities: &[CertificateDer<'static>],
@@ -142,7 +142,7 @@ impl ServerTls {
     /// As [`ServerTls::new`]; certificates of the authorities `hosts` are host certificates.
     ///
     /// # Errors
-    /// [`TlsError`] if the identity is none.
+    /// [`TlsError`] if the identity is invalid.
     pub fn with_hosts(
         identity: TlsIdentity,
         authorities: &[CertificateDer<'static>],
@@ -151,10 +151,10 @@ impl ServerTls {
         Ok(ServerTls(RwLock::new(config_of(identity, authorities, hosts)?)))
     }
 
-    /// From the next connection on, it is this.
+    /// Replaces the configuration from the next connection on.
     ///
     /// # Errors
-    /// [`TlsError`] if the identity is none; it stays as it was.
+    /// [`TlsError`] if the identity is invalid; the configuration is then unchanged.
     pub fn replace(
         &self,
         identity: TlsIdentity,
@@ -163,10 +163,10 @@ impl ServerTls {
         self.replace_with_hosts(identity, authorities, &[])
     }
 
-    /// From the next connection on, it is this: see [`ServerTls::with_hosts`].
+    /// As [`ServerTls::replace`], with the arguments of [`ServerTls::with_hosts`].
     ///
     /// # Errors
-    /// [`TlsError`] if the identity is none; it stays as it was.
+    /// [`TlsError`] if the identity is invalid; the configuration is then unchanged.
     pub fn replace_with_hosts(
         &self,
         identity: TlsIdentity,
@@ -188,8 +188,10 @@ fn config_of(
     authorities: &[CertificateDer<'static>],
     hosts: &[CertificateDer<'static>],
 ) -> Result<Current, TlsError> {
-    let leaf =
-        identity.chain.first().ok_or_else(|| TlsError("there is no certificate".to_owned()))?;
+    let leaf = identity
+        .chain
+        .first()
+        .ok_or_else(|| TlsError("the identity has no certificate".to_owned()))?;
     let leaf = Fingerprint::of(leaf);
     let provider = provider();
     let verifier = Arc::new(ClientVerifier::new(&provider, authorities, hosts)?);

@@ -1,5 +1,5 @@
-//! What the fuzz target of TLS checks, so that plain tests run it too (feature `fuzzing`), and two
-//! sides in memory, which it needs.
+//! The checks of the TLS fuzz target, in a library so that plain tests run them too (feature
+//! `fuzzing`), and two sides in memory, which they need.
 
 use std::cell::RefCell;
 
@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::*;
 
-/// Makes certificates.
+/// An authority that signs test certificates.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -29,7 +29,7 @@ impl Authority {
         self.identity_of(&KeyPair::generate().expect("a key"), name, |_| {})
     }
 
-    /// Of this key, and otherwise as `change` leaves it.
+    /// A certificate for this key, as `change` alters it.
     pub fn identity_of(
         &self,
         key: &KeyPair,
@@ -56,8 +56,7 @@ impl Authority {
     }
 }
 
-/// Hands all records over until both sides are done. `spoil` may change what one of them says at
-/// once.
+/// Passes all records until both sides are done. `spoil` may change the bytes of one step.
 pub(crate) fn shake(
     client: &ClientTls,
     server: &ServerTls,
@@ -66,7 +65,7 @@ pub(crate) fn shake(
     shake_with_host("192.0.2.1", client, server, spoil)
 }
 
-/// As [`shake`], of a client that reaches for `host`.
+/// As [`shake`], with a client that connects to `host`.
 pub(crate) fn shake_with_host(
     host: &str,
     client: &ClientTls,
@@ -92,12 +91,12 @@ pub(crate) fn shake_with_host(
         to_server = !to_server;
     }
     if done != [true, true] {
-        return Err(TlsError("nobody goes on".to_owned()));
+        return Err(TlsError("the handshake stopped before its end".to_owned()));
     }
     Ok((client.finish()?, server.finish()?))
 }
 
-/// Two sides for ever, and one direction between two of them.
+/// Two sides for all runs, and one direction between two of them.
 struct Bench {
     client: ClientTls,
     server: ServerTls,
@@ -108,13 +107,13 @@ struct Bench {
 thread_local! {
     static BENCH: RefCell<Bench> = RefCell::new({
         let (client, server) = Authority::new().sides();
-        let (one, other) = shake(&client, &server, |_| {}).expect("two sides that know each other");
+        let (one, other) = shake(&client, &server, |_| {}).expect("the client trusts the server");
         Bench { client, server, sealer: one.sealer, opener: other.opener }
     });
 }
 
-/// The first byte chooses: a server is sent the rest; records of the rest are changed on their way;
-/// a handshake is.
+/// The first byte chooses: send the rest to a server; change records of the rest in transit; change
+/// a handshake.
 pub fn tls(script: &[u8]) {
     let Some((what, script)) = script.split_first() else { return };
     BENCH.with_borrow_mut(|bench| match what % 4 {
@@ -124,7 +123,7 @@ pub fn tls(script: &[u8]) {
     });
 }
 
-/// Nobody gets through who does not know how.
+/// Noise never completes a handshake.
 fn noise(bench: &Bench, mut script: &[u8]) {
     let mut server = Handshake::server(&bench.server).expect("a server");
     let mut out = Vec::new();
@@ -139,7 +138,7 @@ fn noise(bench: &Bench, mut script: &[u8]) {
     assert!(server.finish().is_err());
 }
 
-/// A handshake that was changed on its way fails, or what was changed meant nothing: then both have
+/// A handshake that was changed in transit fails, or the change had no effect: then both sides have
 /// the same keys.
 fn handshake(bench: &Bench, script: &[u8]) {
     let mut changes = script.chunks_exact(4);
@@ -168,7 +167,7 @@ fn through(sealer: &mut Sealer, opener: &mut Opener, content: &[u8]) {
     assert_eq!(opener.open(&mut records[0]), Ok(TlsRecord::Content(content)));
 }
 
-/// Of a record only the true form is opened, and what was refused disturbs nothing.
+/// Only the unchanged form of a record opens, and a refused one has no effect on later ones.
 fn records(bench: &mut Bench, script: &[u8]) {
     for part in script.chunks(64) {
         let mut records = Vec::new();
@@ -183,7 +182,7 @@ fn records(bench: &mut Bench, script: &[u8]) {
                     _ => changed.truncate(at.max(1)),
                 }
             }
-            // The second byte of the version means nothing. Source: RFC 8446, 5.1.
+            // The second byte of the version has no meaning. Source: RFC 8446, 5.1.
             if let Some(version) = changed.get_mut(2) {
                 *version = record[2];
             }
@@ -211,7 +210,7 @@ mod tests {
             let mut script = vec![0; random.random_range(1..200)];
             random.fill_bytes(&mut script);
             if round % 3 == 0 {
-                // What looks like a record.
+                // The beginning of a record.
                 script.splice(..0, [0, FIRST_BYTE, 3, 1, 0, 40]);
             }
             tls(&script);
@@ -219,8 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_changed_gets_through_and_each_changed_byte_of_a_hello_is_noticed_or_means_nothing()
-     {
+    fn each_changed_byte_of_a_tls_hello_is_noticed_or_harmless() {
         BENCH.with_borrow(|bench| {
             assert!(shake(&bench.client, &bench.server, |_| {}).is_ok());
             let mut refused = 0;

@@ -1,7 +1,7 @@
-//! A handshake, without I/O: records in, bytes out, and in the end both directions' keys.
+//! A handshake, without I/O: it takes records, returns bytes, and yields both directions' keys at
+//! the end.
 //!
-//! It is fed one record at a time, so that nothing of what follows the handshake is in it when it
-//! ends.
+//! Its caller passes one record at a time, so that the handshake never holds bytes that follow it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,15 +17,15 @@ use super::records::{HEAD_BYTES, Kernel, TrafficKeys, record_bytes};
 use super::{ClientCertificate, ClientTls, Fingerprint, Opener, Sealer, ServerTls, TlsError};
 use crate::Connection;
 
-/// Of what our protocol says first in clear text.
+/// First byte of the protocol's hello in clear text.
 const CLEAR_FIRST_BYTE: u8 = b'R';
-/// Messages of a handshake that are not whole: chains of certificates are the longest.
+/// Most bytes of incomplete handshake messages: chains of certificates are the longest.
 const INCOMING_BYTES_MAX: usize = 64 << 10;
 
 /// See the head of the file.
 pub struct Handshake {
     side: Side,
-    /// What has come and is not used up: a message may lie in several records.
+    /// Received bytes that are not consumed: a message may span several records.
     incoming: Vec<u8>,
 }
 
@@ -34,16 +34,16 @@ enum Side {
     Server(UnbufferedServerConnection, Current),
 }
 
-/// A connection whose handshake is done.
+/// The result of a handshake.
 #[derive(Debug)]
 pub struct Secured {
-    /// For what leaves.
+    /// For the sending direction.
     pub sealer: Sealer,
-    /// For what comes.
+    /// For the receiving direction.
     pub opener: Opener,
-    /// Of the server's own certificate, as both ends of this connection know it.
+    /// Of the server's own certificate, which both ends of this connection know.
     pub server: Fingerprint,
-    /// The certificate whose key the client proved to have; at the client
+    /// The certificate whose key the client proved to have; on the client
     /// [`ClientCertificate::Nothing`].
     pub shown: ClientCertificate,
 }
@@ -54,21 +54,21 @@ enum Turn {
 }
 
 impl Handshake {
-    /// Of a client that reaches for `host`.
+    /// A client's handshake with `host`.
     ///
     /// # Errors
-    /// [`TlsError`].
+    /// [`TlsError`]: `host` is not a name, or the configuration is unusable.
     pub fn client(tls: &ClientTls, host: &str) -> Result<Handshake, TlsError> {
         let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| TlsError(format!("{host} is no host's name")))?;
+            .map_err(|_| TlsError(format!("{host} is not a host's name")))?;
         let side = Side::Client(UnbufferedClientConnection::new(tls.config(), name)?);
         Ok(Handshake { side, incoming: Vec::new() })
     }
 
-    /// Of a server.
+    /// A server's handshake.
     ///
     /// # Errors
-    /// [`TlsError`].
+    /// [`TlsError`]: the configuration is unusable.
     pub fn server(tls: &ServerTls) -> Result<Handshake, TlsError> {
         let current = tls.config();
         let side =
@@ -76,14 +76,14 @@ impl Handshake {
         Ok(Handshake { side, incoming: Vec::new() })
     }
 
-    /// Takes in one record (of a client at first: none) and puts out what is to be sent. `true`: it
-    /// is done, [`Handshake::finish`] it when that is on its way.
+    /// Takes one record (a client's first step: none) and appends the bytes to send. `true`: the
+    /// handshake is done; call [`Handshake::finish`] after sending them.
     ///
     /// # Errors
-    /// [`TlsError`]; what was put out tells the other side.
+    /// [`TlsError`]; the appended bytes report it to the peer.
     pub fn step(&mut self, record: &[u8], out: &mut Vec<u8>) -> Result<bool, TlsError> {
         if self.incoming.len() + record.len() > INCOMING_BYTES_MAX {
-            return Err(TlsError("a handshake that is too long".to_owned()));
+            return Err(TlsError("the handshake is too long".to_owned()));
         }
         self.incoming.extend_from_slice(record);
         loop {
@@ -91,8 +91,7 @@ impl Handshake {
                 Ok(Turn::Again) => {}
                 Ok(Turn::NeedsMore) => break,
                 Err(error) => {
-                    // The first that comes out behind an error is the alert, and nothing else
-                    // matters.
+                    // The first bytes after an error are the alert, and nothing else matters.
                     let _ = self.turn(out);
                     return Err(error.into());
                 }
@@ -117,7 +116,7 @@ impl Handshake {
         turned
     }
 
-    /// Both directions.
+    /// The keys of both directions.
     ///
     /// # Errors
     /// [`TlsError`] if the handshake is not done.
@@ -147,8 +146,7 @@ impl Handshake {
     }
 }
 
-/// A client's handshake over a fresh connection, waiting until `until` at most.
-///
+/// A client's handshake over a new connection; blocks until `until` at most.
 /// # Errors
 /// The connection's; [`io::ErrorKind::InvalidData`] with the reason if the two sides do not agree,
 /// or do not trust each other.
@@ -173,9 +171,9 @@ pub fn secure(
         record.resize(HEAD_BYTES, 0);
         connection.receive_raw(&mut record, until)?;
         if record[0] == CLEAR_FIRST_BYTE {
-            return Err(TlsError("what listens there speaks in clear text only".to_owned()).into());
+            return Err(TlsError("the server speaks clear text only".to_owned()).into());
         }
-        let whole = record_bytes(&record)?.expect("its head is here");
+        let whole = record_bytes(&record)?.expect("the record's head was received");
         record.resize(whole, 0);
         connection.receive_raw(&mut record[HEAD_BYTES..], until)?;
     }
@@ -188,7 +186,7 @@ fn turn<Data>(
     let turned = status.state.and_then(|state| match state {
         ConnectionState::EncodeTlsData(mut data) => {
             let had = out.len();
-            // An upper bound of any flight of ours, certificates included.
+            // An upper bound of any flight of this side, certificates included.
             out.resize(had + (64 << 10), 0);
             let count = data
                 .encode(&mut out[had..])
@@ -201,12 +199,14 @@ fn turn<Data>(
             Ok(Turn::Again)
         }
         ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => Ok(Turn::NeedsMore),
-        _ => Err(rustls::Error::General("data before the handshake was over".to_owned())),
+        _ => Err(rustls::Error::General(
+            "the peer sent data before the end of the handshake".to_owned(),
+        )),
     });
     (status.discard, turned)
 }
 
-// It has keys.
+// Omits the keys.
 impl fmt::Debug for Handshake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Handshake")

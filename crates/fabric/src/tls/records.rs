@@ -1,11 +1,11 @@
-//! Records: what is sealed before it leaves, and opened when it has come.
+//! Records: sealed before they are sent, and opened when they are received.
 //!
 //! ```text
-//! record = type u8 (23) | 03 03 | length u16, big-endian | sealed: content, its type u8, padding, tag
+//! record = type u8 (23) | 03 03 | length u16, big-endian | sealed: content, type u8, padding, tag
 //! ```
-//! Keys are renewed by a message within their own direction (`KeyUpdate`): the sender seals it with
-//! the old key and goes on with the new one, the receiver does the same when it has opened it.
-//! Either may ask the other to do so too; we never ask, but do it when asked.
+//! A message within a direction renews its key (`KeyUpdate`): the sender seals it with the old key
+//! and continues with the new one, and the receiver does the same after opening it. Either side may
+//! ask the other to do so too; this one never asks, but does it when asked.
 //!
 //! Source: RFC 8446, 4.6.3 and 5.
 
@@ -25,20 +25,20 @@ use rustls::{
 
 use super::TlsError;
 
-/// Bytes before what is sealed.
+/// Bytes before the sealed part.
 pub(crate) const HEAD_BYTES: usize = 5;
-/// Content of one record at most.
+/// Most content bytes of one record.
 pub(crate) const CONTENT_BYTES_MAX: usize = 16 << 10;
-/// A whole record at most.
+/// Most bytes of a whole record.
 pub(crate) const RECORD_BYTES_MAX: usize = HEAD_BYTES + CONTENT_BYTES_MAX + 256;
-/// Records under one key: half of what is safe for AES-GCM (2^24), some 128 GiB.
+/// Records under one key: half of the safe number for AES-GCM (2^24), some 128 GiB.
 const KEY_RECORDS_MAX: u64 = 1 << 23;
-/// `KeyUpdate`, three bytes of length, and whether the other side is to do the same.
+/// `KeyUpdate`, three bytes of length, and a byte that asks the peer to do the same.
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
-/// An alert that says that nothing follows.
+/// The alert that ends the stream.
 const CLOSE_NOTIFY: u8 = 0;
 
-/// What makes the next keys, of both directions.
+/// Derives the next keys, of both directions.
 pub(super) enum Kernel {
     Client(KernelConnection<ClientConnectionData>),
     Server(KernelConnection<ServerConnectionData>),
@@ -47,18 +47,26 @@ pub(super) enum Kernel {
 pub(super) struct TrafficKeys {
     kernel: Mutex<Kernel>,
     suite: &'static Tls13CipherSuite,
-    /// The other side asked for a new key of ours.
-    owed: AtomicBool,
+    /// The peer asked this side to renew its sending key.
+    renewal_requested: AtomicBool,
 }
 
 /// One direction's key and the number of its next record.
 pub(super) type TrafficSecret = (u64, ConnectionTrafficSecrets);
 
 impl TrafficKeys {
-    pub fn new(kernel: Kernel, suite: SupportedCipherSuite) -> Result<TrafficKeys, TlsError> {
-        let suite =
-            suite.tls13().ok_or_else(|| TlsError("an old version was agreed".to_owned()))?;
-        Ok(TrafficKeys { kernel: Mutex::new(kernel), suite, owed: AtomicBool::new(false) })
+    pub(super) fn new(
+        kernel: Kernel,
+        suite: SupportedCipherSuite,
+    ) -> Result<TrafficKeys, TlsError> {
+        let suite = suite.tls13().ok_or_else(|| {
+            TlsError("the handshake agreed on a version before TLS 1.3".to_owned())
+        })?;
+        Ok(TrafficKeys {
+            kernel: Mutex::new(kernel),
+            suite,
+            renewal_requested: AtomicBool::new(false),
+        })
     }
 
     fn next_sending(&self) -> Result<TrafficSecret, TlsError> {
@@ -97,15 +105,15 @@ impl Sealer {
         })
     }
 
-    /// Seals up to [`CONTENT_BYTES_MAX`] bytes, which lie in parts, as one record. A change of keys
-    /// comes out before it, as a record of its own.
+    /// Seals up to [`CONTENT_BYTES_MAX`] bytes, given in parts, as one record. A change of keys
+    /// precedes it, as a record of its own.
     pub(crate) fn seal(
         &mut self,
         parts: &[&[u8]],
         out: &mut impl Extend<Vec<u8>>,
     ) -> Result<(), TlsError> {
-        if self.next >= self.records_max || self.keys.owed.load(Ordering::Relaxed) {
-            self.keys.owed.store(false, Ordering::Relaxed);
+        if self.next >= self.records_max || self.keys.renewal_requested.load(Ordering::Relaxed) {
+            self.keys.renewal_requested.store(false, Ordering::Relaxed);
             let update = [KEY_UPDATE[0], KEY_UPDATE[1], KEY_UPDATE[2], KEY_UPDATE[3], 0];
             out.extend([self.record(ContentType::Handshake, &[&update])?]);
             let (next, secret) = self.keys.next_sending()?;
@@ -134,14 +142,14 @@ impl Sealer {
     }
 }
 
-/// What a record held.
+/// The content of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TlsRecord<'a> {
     /// Bytes of the stream.
     Content(&'a [u8]),
-    /// Something of the protocol, which is done.
+    /// A message of TLS, which is handled.
     Nothing,
-    /// Nothing follows.
+    /// The stream ends.
     End,
 }
 
@@ -158,11 +166,11 @@ impl Opener {
         Ok(Opener { cipher: keys.suite.aead_alg.decrypter(key, iv), next: secret.0, keys })
     }
 
-    /// Opens a whole record where it lies.
+    /// Opens a whole record in place.
     pub(crate) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<TlsRecord<'a>, TlsError> {
         let (head, body) = record.split_at_mut(HEAD_BYTES);
         if head[0] != u8::from(ContentType::ApplicationData) {
-            return Err(TlsError("a record that is not sealed".to_owned()));
+            return Err(TlsError("the peer sent a record that is not sealed".to_owned()));
         }
         let message =
             InboundOpaqueMessage::new(ContentType::ApplicationData, ProtocolVersion::TLSv1_2, body);
@@ -178,23 +186,25 @@ impl Opener {
                 self.cipher = self.keys.suite.aead_alg.decrypter(key, iv);
                 self.next = next;
                 if *asks == 1 {
-                    self.keys.owed.store(true, Ordering::Relaxed);
+                    self.keys.renewal_requested.store(true, Ordering::Relaxed);
                 }
                 Ok(TlsRecord::Nothing)
             }
             (ContentType::Alert, [_, CLOSE_NOTIFY]) => Ok(TlsRecord::End),
-            (ContentType::Alert, _) => Err(TlsError("the other side gave up".to_owned())),
-            _ => Err(TlsError("a message that has no place here".to_owned())),
+            (ContentType::Alert, _) => {
+                Err(TlsError("the peer ended the connection with an alert".to_owned()))
+            }
+            _ => Err(TlsError("the peer sent an unexpected message".to_owned())),
         }
     }
 }
 
-/// Length of the record at the start of `bytes`, when its head is there.
+/// Length of the record at the start of `bytes`, once its head has arrived.
 pub(crate) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, TlsError> {
     let Some([_, major, _, high, low]) = bytes.first_chunk() else { return Ok(None) };
     let whole = HEAD_BYTES + usize::from(u16::from_be_bytes([*high, *low]));
     if *major != 3 || whole > RECORD_BYTES_MAX {
-        return Err(TlsError("what came is no record".to_owned()));
+        return Err(TlsError("the received bytes are not a TLS record".to_owned()));
     }
     Ok(Some(whole))
 }
@@ -206,11 +216,11 @@ fn key_of(
         ConnectionTrafficSecrets::Aes128Gcm { key, iv }
         | ConnectionTrafficSecrets::Aes256Gcm { key, iv }
         | ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => Ok((key, iv)),
-        _ => Err(TlsError("a cipher that is not known here".to_owned())),
+        _ => Err(TlsError("the handshake agreed on an unsupported cipher".to_owned())),
     }
 }
 
-// Keys are shown to nobody.
+// Never shows the keys.
 impl fmt::Debug for Sealer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sealer").field("next", &self.next).finish_non_exhaustive()

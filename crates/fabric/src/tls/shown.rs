@@ -1,9 +1,9 @@
 //! The kind of a client's certificate, as a server sees it.
 //!
-//! The handshake proves that the client has the certificate's key, whatever authority made the
-//! certificate: what it is worth is decided later, by the list of servers' keys in the cell's
-//! database. Here only this is told: which key, whether an authority that the server knows made the
-//! certificate, and whether it is one for a server of the cell.
+//! The handshake proves that the client has the certificate's key, whatever authority signed the
+//! certificate; the list of servers' keys in the cell database decides about its rights later. This
+//! module only reports the key, whether an authority that the server knows signed the certificate,
+//! and whether it is one for a server of the cell.
 
 use std::sync::Arc;
 
@@ -26,19 +26,19 @@ use super::{CELL_SERVER, TlsError};
 /// The certificate of a client, which proved in the handshake that it has the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificate {
-    /// None, or one that is not valid now.
+    /// No certificate, or one that is not valid now.
     Nothing,
-    /// No authority that this server knows made it, or not for a client. It is worth something only
-    /// if the cell's database lists the key.
+    /// Not signed by an authority that this server knows, or not for a client. It gives rights only
+    /// if the cell database lists the key.
     Unknown(KeyPrint),
-    /// An authority that this server knows made it, and it is not the next kind.
+    /// Signed by an authority that this server knows, and not of the next kind.
     Host(KeyPrint),
-    /// The cell's own authority made it, for a client, with the name of servers of a cell.
+    /// Signed by the cell's own authority, for a client, with the name of a cell's servers.
     CellServer(KeyPrint),
 }
 
 impl ClientCertificate {
-    /// Which key was shown.
+    /// The key of the shown certificate.
     pub fn key(self) -> Option<KeyPrint> {
         match self {
             ClientCertificate::Nothing => None,
@@ -49,7 +49,7 @@ impl ClientCertificate {
     }
 }
 
-/// Which key a certificate is of; `None`: it cannot be read.
+/// The key of a certificate; `None`: it cannot be read.
 pub fn key_print(certificate: &CertificateDer<'_>) -> Option<KeyPrint> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
     Some(print_of(&parsed.subject_public_key_info()))
@@ -65,7 +65,7 @@ pub fn print_of(public_key: &[u8]) -> KeyPrint {
 pub(super) struct ClientVerifier {
     /// The cell's own authorities; `None`: there are none.
     cell: Option<Arc<dyn ClientCertVerifier>>,
-    /// All that the server knows.
+    /// All authorities that the server knows.
     known: Option<Arc<dyn ClientCertVerifier>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -89,7 +89,10 @@ fn is_valid_now(leaf: &CertificateDer<'_>) -> bool {
 }
 
 impl ClientVerifier {
-    /// Of a cell with these authorities, where certificates of `hosts` are host certificates.
+    /// Verifier of a cell with these authorities; certificates of `hosts` are host certificates.
+    ///
+    /// # Errors
+    /// [`TlsError`]: an authority's certificate is invalid.
     pub fn new(
         provider: &Arc<CryptoProvider>,
         authorities: &[CertificateDer<'static>],
@@ -102,7 +105,7 @@ impl ClientVerifier {
         })
     }
 
-    /// The kind of the certificate that a client showed, with those of its authorities behind it.
+    /// The kind of the certificate that a client showed, followed by those of its authorities.
     pub fn classify(&self, chain: Option<&[CertificateDer<'_>]>) -> ClientCertificate {
         let Some((leaf, others)) = chain.and_then(|chain| chain.split_first()) else {
             return ClientCertificate::Nothing;
@@ -140,12 +143,12 @@ impl ClientCertVerifier for ClientVerifier {
         false
     }
 
-    /// None: a server may show a certificate of an authority that this one does not know.
+    /// Empty: a client may show a certificate of an authority that this server does not know.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
 
-    /// Its authority is looked at when the handshake is done ([`ClientVerifier::classify`]).
+    /// [`ClientVerifier::classify`] checks the authority after the handshake.
     fn verify_client_cert(
         &self,
         end_entity: &CertificateDer<'_>,

@@ -1,4 +1,4 @@
-//! Two sides in memory.
+//! Tests with both sides in memory.
 
 use std::sync::{Arc, Mutex};
 
@@ -65,17 +65,17 @@ fn keys_are_renewed_on_the_way_and_the_old_ones_open_nothing() {
         );
     }
     assert!(renewed >= 5, "{renewed}");
-    // A change that is lost leaves the rest unreadable.
+    // If a change of keys is lost, the rest is unreadable.
     client.sealer.renew_after(0);
     let mut records = sealed(&mut client.sealer, b"x");
     assert!(server.opener.open(&mut records[1]).is_err());
 }
 
-/// Changes a record on its way.
+/// Changes a record in transit.
 type Spoil<'a> = &'a dyn Fn(&mut Vec<u8>);
 
 #[test]
-fn what_was_changed_repeated_left_out_or_cut_is_not_opened() {
+fn changed_repeated_omitted_or_cut_records_do_not_open() {
     let authority = Authority::new();
     let spoil: [Spoil<'_>; 4] = [
         &|record| *record.last_mut().unwrap() ^= 1,
@@ -99,7 +99,7 @@ fn what_was_changed_repeated_left_out_or_cut_is_not_opened() {
 }
 
 #[test]
-fn a_server_is_known_by_its_authority_its_fingerprint_or_who_is_asked() {
+fn a_server_is_trusted_by_authority_fingerprint_or_question() {
     let (ours, other) = (Authority::new(), Authority::new());
     let server = ServerTls::new(ours.identity(CELL_SERVER), &[]).unwrap();
     let print = |authority: &Authority| Fingerprint::of(&authority.certificate());
@@ -126,18 +126,17 @@ fn a_server_is_known_by_its_authority_its_fingerprint_or_who_is_asked() {
 }
 
 #[test]
-fn nobody_is_asked_about_an_authority_that_did_not_make_the_certificate() {
+fn no_question_about_an_authority_that_did_not_sign() {
     let (ours, other) = (Authority::new(), Authority::new());
     let mut identity = other.identity(CELL_SERVER);
     identity.chain[1] = ours.certificate();
     let server = ServerTls::new(identity, &[]).unwrap();
-    let asked = Trust::Asked(Arc::new(|_| {
-        panic!("asked about an authority that has nothing to do with it")
-    }));
+    let asked =
+        Trust::Asked(Arc::new(|_| panic!("judged an authority that did not sign the certificate")));
     for trust in [asked, Trust::Pinned(Fingerprint::of(&ours.certificate()))] {
         assert!(shake(&ClientTls::new(trust, None).unwrap(), &server).is_err());
     }
-    // Beside the one that did.
+    // Shown together with the authority that did.
     let mut identity = other.identity(CELL_SERVER);
     identity.chain.push(ours.certificate());
     let server = ServerTls::new(identity, &[]).unwrap();
@@ -152,7 +151,7 @@ fn nobody_is_asked_about_an_authority_that_did_not_make_the_certificate() {
 }
 
 #[test]
-fn servers_know_each_other_and_a_replaced_certificate_is_shown_from_then_on() {
+fn servers_verify_each_other_and_replace_their_certificate() {
     let authority = Authority::new();
     let trust = || Trust::Authorities(vec![authority.certificate()]);
     let server =
@@ -196,19 +195,20 @@ fn a_foreign_authority_makes_hosts_and_never_a_server() {
         assert_eq!(shown(Some(identity)), Ok(kind(key)));
     };
     check(cell.identity(CELL_SERVER), ClientCertificate::CellServer);
-    // The name is nothing without the cell's authority, and the authority makes hosts too.
+    // The name is worthless without the cell's authority, and that authority signs host
+    // certificates too.
     check(foreign.identity(CELL_SERVER), ClientCertificate::Host);
     check(foreign.identity("laptop.example.org"), ClientCertificate::Host);
     check(cell.identity("host.example.org"), ClientCertificate::Host);
     check(Authority::new().identity(CELL_SERVER), ClientCertificate::Unknown);
-    // Behind the leaf anything may stand.
+    // Any certificates may follow the leaf.
     let mut disguised = foreign.identity(CELL_SERVER);
     disguised.chain[1] = cell.certificate();
     check(disguised, ClientCertificate::Host);
 }
 
 #[test]
-fn m1_a_key_is_known_whoever_certified_it_while_that_is_valid() {
+fn m1_any_valid_certificate_identifies_its_key() {
     let (cell, foreign) = (Authority::new(), Authority::new());
     let server = ServerTls::new(cell.identity(CELL_SERVER), &[cell.certificate()]).unwrap();
     let shown = |identity: TlsIdentity| {
@@ -226,7 +226,7 @@ fn m1_a_key_is_known_whoever_certified_it_while_that_is_valid() {
         shown(foreign.identity_of(&key, CELL_SERVER, |_| {})),
         ClientCertificate::Unknown(print)
     );
-    // Without the usage of clients it enters nothing, and it is the same key.
+    // Without the usage of clients the certificate gives no access, and it has the same key.
     let server_only = |params: &mut CertificateParams| {
         params.extended_key_usages.retain(|usage| *usage == ExtendedKeyUsagePurpose::ServerAuth);
     };
@@ -245,7 +245,7 @@ fn m1_a_certificate_without_its_key_is_refused() {
     let cell = Authority::new();
     let server = ServerTls::new(cell.identity(CELL_SERVER), &[cell.certificate()]).unwrap();
     let trust = Trust::Authorities(vec![cell.certificate()]);
-    // A certificate is public. With another key there is no handshake, by whatever authority.
+    // A certificate is public. With another key the handshake fails, whatever the authority.
     for of in [&cell, &Authority::new()] {
         let (mut thief, victim) = (of.identity(CELL_SERVER), of.identity(CELL_SERVER));
         thief.chain.clone_from(&victim.chain);

@@ -1,10 +1,10 @@
-//! Whom a client takes for a server of the cell.
+//! A client's rules for accepting a server of the cell.
 //!
-//! Servers show their certificate and that of the authority that made it, and behind it those that
-//! this one succeeds, each of which has signed the one before: so who knows any of them knows the
-//! server. What a client knows is a file (then the names count too, unless the certificate says
-//! that it is a cell's server), or a fingerprint, or nothing yet: then somebody who remembers
-//! fingerprints is asked.
+//! Servers show their certificate and that of the authority that signed it, followed by the
+//! authorities that this one succeeds, each of which signed the next newer one: a client that knows
+//! any of them accepts the server. A client knows the authority from a file (then the names count
+//! too, unless the certificate names a cell's server), by its fingerprint, or not yet: then a
+//! [`Judge`], which stores fingerprints, decides.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ use super::CELL_SERVER;
 pub struct Fingerprint(pub [u8; 32]);
 
 impl Fingerprint {
-    /// Of this certificate.
+    /// Fingerprint of this certificate.
     pub fn of(certificate: &[u8]) -> Fingerprint {
         Fingerprint(digest(&SHA256, certificate).as_ref().try_into().expect("SHA-256 has 32 bytes"))
     }
@@ -53,22 +53,22 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// Says whether one of these authorities, by each of which the server's certificate is good, is the
-/// right one; if not, why, for people. There is at least one, the one that made the certificate
-/// first.
+/// Decides whether one of these authorities, each of which vouches for the server's certificate, is
+/// the right one; if not, returns the reason, for people. There is at least one; the signer of the
+/// certificate comes first.
 pub type Judge = dyn Fn(&[CertificateDer<'_>]) -> Result<(), String> + Send + Sync;
 
-/// Authorities that are looked at of what a server shows.
+/// Most authorities that are checked of those that a server shows.
 const SHOWN_MAX: usize = 8;
 
-/// What a client knows of the authority.
+/// A client's knowledge of the authority.
 #[derive(Clone)]
 pub enum Trust {
-    /// Its certificates.
+    /// The authority's certificates.
     Authorities(Vec<CertificateDer<'static>>),
-    /// Its fingerprint.
+    /// The authority's fingerprint.
     Pinned(Fingerprint),
-    /// Somebody is asked.
+    /// A judge decides.
     Asked(Arc<Judge>),
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Verifier {
 }
 
 impl Verifier {
-    /// Whether the certificate is good by what is known of its authorities.
+    /// Checks the certificate against the trusted authorities.
     fn judge(
         &self,
         certificate: &ParsedCertificate<'_>,
@@ -102,8 +102,8 @@ impl Verifier {
             all.iter().try_for_each(|one| roots.add(one.clone()))?;
             return by(&roots);
         }
-        // The certificate must be right by an authority before anybody is asked about that, and so
-        // remembers it.
+        // An authority must vouch for the certificate before the judge is asked about it, because
+        // the judge stores the answer.
         let (mut good, mut why) =
             (Vec::new(), Error::General("the server does not show its authority".to_owned()));
         for one in shown.iter().take(SHOWN_MAX) {
@@ -119,7 +119,7 @@ impl Verifier {
                 let print = Fingerprint::of(own);
                 Err(Error::General(format!(
                     "the server's authority is {print}, expected was {pinned}: this is another \
-                        cell's server, or somebody in between"
+                        cell's server, or an attacker between client and server"
                 )))
             }
             Trust::Asked(judge) => judge(&good).map_err(Error::General),
