@@ -1,9 +1,9 @@
-//! A read-only site goes to another server, or to another partition of its server, as it is:
-//! nothing is released.
+//! Moves a read-only site to another server, or to another partition of its server, without a
+//! release.
 //!
-//! Steps: the group is claimed; the new server fetches what the old one shows; the database says
-//! that the site is there; the old server's volume goes, unless the read-write volume is there too,
-//! which needs the last release. Readers see the same at both.
+//! Steps: the group is claimed; the new server fetches the epoch that the old one shows; the
+//! database records the new site; the old server's volume is removed, unless the read-write volume
+//! is there too, which needs the last release. Readers see the same at both.
 
 use types::{
     Beside, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup,
@@ -18,11 +18,11 @@ use crate::remove::remove_at;
 use crate::sites::need_one_partition;
 use crate::{Job, VosError, partition_no};
 
-/// Moves a read-only site. One that nothing was released to yet is only entered elsewhere.
+/// Moves a read-only site. A site that has no release yet is only recorded elsewhere.
 ///
 /// # Errors
-/// `Unfit` if it is none, or the other server has one; `Busy`; the servers' and the database's.
-/// Done again, it goes on.
+/// `Unfit` if it is no read-only site, or the other server has one; `Busy`; errors of the servers
+/// and of the database. Repeating the move continues it.
 pub fn move_site(
     job: &Job<'_>,
     group: Revised<VolumeGroup>,
@@ -85,8 +85,8 @@ pub fn move_site(
     claim.done("the site is moved", |_| {}).map(drop)
 }
 
-/// To another partition of the server. With the read-write volume beside it, it goes with that
-/// alone.
+/// Moves the site to another partition of its server. A site beside its read-write volume moves
+/// only with that volume.
 fn move_beside(
     job: &Job<'_>,
     group: Revised<VolumeGroup>,
@@ -140,7 +140,7 @@ fn fetch(
     }
     let finish =
         Finish::View { id: group.read_only, name, kind: VolumeKind::ReadOnly, replace: true };
-    // Where the tree is already, it stays.
+    // A tree that the server already has stays on its partition.
     let partition = have(job.servers, to, &group.name)?.is_none().then_some(no);
     let order =
         PullOrder { by: to, partition, from, id: released.id, tree: group.read_write, finish };

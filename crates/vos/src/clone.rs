@@ -1,15 +1,15 @@
-//! A writable clone: a new volume that begins as what another one shows now, at its server and on
-//! its partition.
+//! A writable clone (fork): a new volume that begins as the current state of another, on the same
+//! server and partition.
 //!
-//! Steps: as those of a new volume (`create.rs`). What it is of is in the words of the claim, so
-//! that nobody goes on with it as the clone of something else.
+//! Steps: as those of a new volume (`create.rs`). The claim's text names the source, so that a
+//! clone of another source does not take it over.
 
 use types::{Answer, Name, VolumeCall, VolumeInfo, VolumeKind};
 
 use crate::create::{announced, made};
 use crate::{FoundVolume, Job, NewVolume, VosError};
 
-/// Makes it of what was found; `None` if that was only said.
+/// Makes a writable clone of `found`; `None` in a dry run.
 ///
 /// # Errors
 /// As [`crate::create`].

@@ -1,15 +1,16 @@
-//! A volume as parts of a stream, and back: for dumps.
+//! Reads a volume as parts of a stream, and makes a volume of such parts: dump and restore.
 //!
-//! To dump a read-write volume a snapshot of it is made and removed again; any other volume of its
-//! group is read as it is. Nothing is kept at the server.
+//! A dump of a read-write volume makes a snapshot and removes it at the end; any other volume of
+//! its group is read as it is. The server stores nothing for a dump.
 //!
-//! Steps of a restore: announced in the database with its number, and claimed; the parts come in at
-//! the server; it becomes the volume; the claim goes. Whoever stops in the middle goes on with the
-//! same dump, and what a server refuses leaves nothing.
+//! Steps of a restore: the database announces the volume with its number and claims it; the server
+//! receives the parts; it makes the volume of them; the claim is removed. An interrupted restore is
+//! continued with the same dump, and a refusal of the server leaves nothing.
 //!
-//! Steps of a restore over a volume: claimed; the parts come in over it, while it shows what it
-//! had; it shows what came; the claim goes. What is given up leaves it as it was. An increment is
-//! applied to a volume that is exactly what it starts from, which the server knows.
+//! Steps of a restore over a volume: claimed; the server receives the parts while the volume shows
+//! its old state; the volume shows the new state; the claim is removed. Giving up leaves the old
+//! state. An increment is applied only to exactly the epoch that it starts from, which the server
+//! checks.
 
 use std::time::{Duration, Instant};
 
@@ -24,43 +25,43 @@ use crate::create::announced;
 use crate::{Job, NewVolume, VosError, examine, partition_no};
 
 const OPERATION: &str = "restore";
-/// How often, and how long, a volume is asked for that is being swept.
+/// How long a restore waits for a volume that is being removed.
 const SWEPT_WITHIN: Duration = Duration::from_secs(60);
-/// The same of one that goes on already, and may have files to be removed still, or is used by
-/// people.
+/// How long a restore waits for a volume that is in use, or is continued and may still have files
+/// to be removed.
 const FREE_WITHIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A part, and where it begins and ends.
+/// A part of a dump and its bounds.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Where it begins.
     pub from: StreamCursor,
     /// Where the next one begins.
     pub to: StreamCursor,
-    /// The part.
+    /// Bytes of the part.
     pub bytes: Bytes,
 }
 
-/// Takes what a dump consists of.
+/// Receives the parts of a dump.
 pub trait Sink {
-    /// The volume that is read, which shows a sealed epoch. Once, before the parts.
+    /// Receives the volume that is read, which shows a sealed epoch. Called once, before the parts.
     ///
     /// # Errors
-    /// Whatever stops the dump.
+    /// An error of the receiver, which stops the dump.
     fn begin(&mut self, volume: &VolumeInfo) -> Result<(), VosError>;
 
-    /// The next part; says where it ends.
+    /// Receives the next part; returns where it ends.
     ///
     /// # Errors
-    /// Whatever stops the dump.
+    /// An error of the receiver, which stops the dump.
     fn part(&mut self, part: Bytes) -> Result<StreamCursor, VosError>;
 }
 
-/// Reads what a volume has and the epoch `since` of its tree had not (0: all of it).
+/// Reads the changes of a volume since the epoch `since` of its tree (0: all of it).
 ///
 /// # Errors
-/// `Unfit` if there is nothing to start from; the server's; the sink's.
+/// `Unfit` if the volume does not have `since`; errors of the server and of the sink.
 pub fn dump(
     job: &Job<'_>,
     server: ServerId,
@@ -102,7 +103,7 @@ fn send(
     let total_bytes = if since == 0 { volume.used_bytes } else { 0 };
     while cursor != StreamCursor::END {
         let bytes_max = limits::PAYLOAD_BYTES_MAX as u32;
-        // In clear form, so that any program restores it.
+        // Bodies in clear form, so that any program restores them.
         let call = VolumeCall::Changes { id: volume.id, since, cursor, bytes_max, packed: false };
         let Answer::Part(part) = job.servers.call(server, call)? else {
             return Err(VosError::Odd(name));
@@ -114,16 +115,16 @@ fn send(
     Ok(())
 }
 
-/// What a dump brings.
+/// The content of a dump.
 #[derive(Clone, Debug)]
 pub struct Dumped {
     /// The epoch that it brings, and the one that it starts from; 0: none.
     pub epoch: u64,
     /// See `epoch`.
     pub since: u64,
-    /// What people call that one.
+    /// The name of that epoch for people.
     pub since_name: String,
-    /// Limits of the volume that it is of.
+    /// Limits of the dumped volume.
     pub quota_files: u64,
     /// When the restored volume was made; `None`: now.
     pub created: Option<Timestamp>,
@@ -133,13 +134,13 @@ pub struct Dumped {
     pub total_bytes: u64,
 }
 
-/// Gives the next part of a dump, until there is none.
+/// Returns the next part of a dump; `None` at its end.
 pub type Next<'a> = dyn FnMut() -> Result<Option<Part>, VosError> + 'a;
 
-/// Makes a volume of all parts of a full dump; `None` if that was only said.
+/// Makes a volume of all parts of a full dump; `None` in a dry run.
 ///
 /// # Errors
-/// As [`crate::create`]; what `next` says.
+/// As [`crate::create`]; errors of `next`.
 pub fn restore(
     job: &Job<'_>,
     new: &NewVolume,
@@ -173,8 +174,8 @@ pub fn restore(
             Ok(made)
         }
         Err(error) if error.is_refusal() => {
-            // A server that died before it answered is asked again, and may refuse for what it has
-            // done itself.
+            // A session repeats the call to a server that ended before it answered; the second
+            // attempt may be refused because the first one made the volume.
             if let Some(made) = the_volume(job, new.server, tree)? {
                 claim.done("the volume is there", |_| {})?;
                 return Ok(Some(made));
@@ -182,7 +183,7 @@ pub fn restore(
             let finish = Finish::Nothing;
             let given_up = VolumeCall::Finish { partition, tree, finish };
             match job.call("what came is given up", new.server, given_up) {
-                // Nothing came.
+                // The server received nothing.
                 Ok(_) | Err(VosError::Refused { .. }) => claim.forget()?,
                 Err(also) => job.note(also),
             }
@@ -206,7 +207,7 @@ pub(crate) fn apply(
     let (mut cursor, mut bytes) = (StreamCursor::START, 0);
     while let Some(part) = next()? {
         bytes += part.bytes.len() as u64;
-        // It has those already, from an attempt that was stopped.
+        // Skips parts that the server has from an interrupted attempt.
         if part.to > cursor {
             let call = VolumeCall::Apply { partition, tree, part: part.bytes, over };
             let Answer::Cursor(at) = job.servers.call(server, call)? else {
@@ -219,12 +220,12 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// Brings the read-write volume of a group into the state that a dump has: from the one that it
-/// starts from, or, if it has everything, from any. `None` if that was only said.
+/// Brings the read-write volume of a group into the state of a dump: an increment from the epoch
+/// that it starts from, a full dump from any. `None` in a dry run.
 ///
 /// # Errors
-/// `Unfit` if the volume is not what the dump starts from; `Busy`; the servers' and the database's;
-/// what `next` says. Then it is as it was.
+/// `Unfit` if the volume is not at the epoch that the dump starts from; `Busy`; errors of the
+/// servers and of the database; errors of `next`. Then the volume is as before.
 pub fn restore_over(
     job: &Job<'_>,
     group: Revised<VolumeGroup>,
@@ -240,7 +241,7 @@ pub fn restore_over(
     let (begun, base) = incoming(job, server, tree)?;
     let same = begun.filter(|one| one.over && (one.since, one.epoch) == (dump.since, dump.epoch));
     if resumed && begun.is_none() && base == dump.epoch {
-        // Only the claim was left.
+        // Only the claim remained.
         Claim::of(job, group, &operation)?.done("the volume is restored", |_| {})?;
         return the_volume(job, server, tree);
     }
@@ -269,7 +270,7 @@ pub fn restore_over(
             Ok(made)
         }
         Err(error) if error.is_refusal() => {
-            // As above.
+            // Skips parts as `restore` does.
             let (begun, base) = incoming(job, server, tree)?;
             if begun.is_none() && base == dump.epoch && same.is_none_or(|one| one.epoch == base) {
                 claim.done("the volume is restored", |_| {})?;
@@ -287,7 +288,7 @@ pub fn restore_over(
             };
             let given_up = VolumeCall::Finish { partition, tree, finish: Finish::Nothing };
             match job.call("what came is given up", server, given_up) {
-                // Nothing came.
+                // The server received nothing.
                 Ok(_) | Err(VosError::Refused { .. }) => Err(claim.give_up(error)),
                 Err(also) => {
                     job.note(also);
@@ -299,7 +300,7 @@ pub fn restore_over(
     }
 }
 
-/// As `apply`, when nothing of an earlier attempt is in the way any more.
+/// Begins as `apply` does, once the rest of an earlier attempt is removed.
 fn begin_swept(
     job: &Job<'_>,
     server: ServerId,
@@ -327,7 +328,7 @@ fn begin_swept(
     }
 }
 
-/// How long a volume that is busy is waited for.
+/// How long to wait for a volume that is busy.
 fn wait_for(
     job: &Job<'_>,
     server: ServerId,
@@ -349,7 +350,8 @@ fn the_volume(
         .and_then(|volumes| volumes.into_iter().next()))
 }
 
-/// What comes in for the tree, and the epoch that its read-write volume is a copy of; 0: none.
+/// The data that the server receives for the tree, and the epoch that its read-write volume is a
+/// copy of; 0: none.
 fn incoming(
     job: &Job<'_>,
     server: ServerId,
@@ -362,7 +364,7 @@ fn incoming(
 }
 
 /// # Errors
-/// `Unfit`, with what is missing.
+/// `Unfit`, with the epoch that the dump needs.
 fn need_base(dump: &Dumped, base: u64) -> Result<(), VosError> {
     let (since, name) = (dump.since, &dump.since_name);
     let why = match base {

@@ -1,11 +1,11 @@
-//! The end of a volume.
+//! Removes a volume.
 //!
 //! Steps: claimed; removed at the server; forgotten by the database. A read-write volume takes its
-//! backup volume with it, and what the server keeps of the last releases for the next one, if that
-//! is no site; read-only sites elsewhere stay, and so do snapshots.
+//! backup volume along, and the releases that the server stores for the next one, if that server is
+//! no site; read-only sites elsewhere stay, and so do snapshots.
 //!
-//! Whoever was stopped before the last step left a volume that is nowhere and that the database
-//! knows: the claim says what was removed, and the same removal forgets it.
+//! An interruption before the last step leaves a record of a volume that no server has: the claim
+//! names the removed volume, and the same removal deletes the record.
 
 use types::{
     Fault, ServerId, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeKind, WhichVolume,
@@ -23,13 +23,13 @@ fn of_site(server: ServerId) -> String {
     format!("remove the read-only site {server}")
 }
 
-/// Removes what was found.
+/// Removes the found volume.
 ///
 /// # Errors
-/// `Busy`; the server's and the database's.
+/// `Busy`; errors of the server and of the database.
 pub fn remove(job: &Job<'_>, found: &FoundVolume) -> Result<(), VosError> {
     let (volume, server) = (found.volume(), found.server);
-    // While it is renamed the database has it under its other name.
+    // During a rename the database has it under its other name.
     let seen = match found.group.clone() {
         Some(seen) => Some(seen),
         None => job.servers.db().group_of(volume.tree)?,
@@ -55,16 +55,16 @@ pub fn remove(job: &Job<'_>, found: &FoundVolume) -> Result<(), VosError> {
             remove_at(job, server, volume.id)?;
             claim.done("there is no backup volume", |group| group.backup = None).map(drop)
         }
-        // Not what the database means: a snapshot, or one that was left somewhere.
+        // The database's record does not mean this volume: a snapshot, or a stray copy.
         _ => remove_at(job, server, volume.id),
     }
 }
 
-/// What is left of a removal of this volume that somebody began who is gone; whether there was one.
-/// For who does not find the volume any more.
+/// Finishes an interrupted removal of this volume, when no server has the volume any more; returns
+/// true if there was one.
 ///
 /// # Errors
-/// `Busy`; the servers' and the database's.
+/// `Busy`; errors of the servers and of the database.
 pub fn finish_removal(job: &Job<'_>, which: &WhichVolume) -> Result<bool, VosError> {
     let Some(seen) = group_of(job.servers, which)? else { return Ok(false) };
     let group = &seen.record;
@@ -124,7 +124,7 @@ fn remove_read_write(
     }
 }
 
-/// One volume; that it is not there any more is what is wanted.
+/// Removes one volume; a volume that is already missing is no error.
 pub(crate) fn remove_at(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), VosError> {
     match job.call(format_args!("remove the volume {}", id.0), server, VolumeCall::Remove { id }) {
         Err(VosError::Refused { fault: Fault::NoVolume, .. }) => Ok(()),
@@ -132,7 +132,7 @@ pub(crate) fn remove_at(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result
     }
 }
 
-/// The database forgets a site; with the last of them the group.
+/// Removes a site from the database; with the last site the group.
 fn leave(claim: Claim<'_, '_>, server: ServerId, kind: SiteKind) -> Result<(), VosError> {
     let stays = |group: &VolumeGroup| {
         group.sites.iter().any(|site| (site.server, site.kind) != (server, kind))
