@@ -1,10 +1,10 @@
-//! How long one side may take.
+//! The time limit of one side.
 //!
-//! A file system that hangs keeps whoever waits for it, also from looking at a clock. So a thread
-//! of its own does that: when the time is over it breaks the side, which is to kill the processes
-//! behind the mount. The kernel then fails what waits for them, and whoever measures goes on and
-//! asks [`Limit::end`]. The same happens when somebody asked for the end ([`interrupts`]) and the
-//! side does not come back.
+//! A file system that hangs blocks the thread that waits for it, which then cannot check a clock.
+//! So another thread does that: when the time is over it breaks the side, which kills the processes
+//! behind the mount. The kernel then fails the waiting requests, and the measuring thread continues
+//! and calls [`Limit::end`]. The same happens when a signal requests the end ([`interrupts`]) and
+//! the side does not return.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,27 +15,27 @@ use std::time::{Duration, Instant};
 use super::cost::{Role, Watched};
 use super::interrupts;
 
-/// Ends whatever waits for a side. Called again as long as somebody still does: the side may have
-/// been starting.
+/// Ends all waits for a side. Called again as long as a thread still waits: the side may have been
+/// starting.
 pub type Breaker = Box<dyn Fn() + Send>;
 
 /// Ends the processes behind a mount, whose requests then fail.
 pub fn kill_clients(processes: &[Watched]) {
     for client in processes.iter().filter(|process| process.role == Role::Client) {
         if let Some(pid) = rustix::process::Pid::from_raw(client.pid) {
-            // Gone already, perhaps.
+            // The process may have ended already.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
 }
 
-/// How often the clock is looked at.
+/// Interval between checks of the clock.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a side may take to come back by itself when the end is asked for, and until it is
-/// broken again.
+/// How long a side may take to return by itself after a signal, and the interval between two
+/// breaks.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A side's time runs.
+/// A running time limit.
 pub struct Limit {
     over: Arc<AtomicBool>,
     ended: Sender<()>,
@@ -43,8 +43,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// From now on, for so long; `None`: until somebody asks for the end. Without a breaker nothing
-    /// ever happens.
+    /// Starts the limit; `None`: until a signal comes. Without a breaker nothing is broken.
     pub fn start(within: Option<Duration>, breaker: Option<Breaker>) -> Limit {
         let (ended, end) = channel();
         let over = Arc::new(AtomicBool::new(false));
@@ -69,11 +68,11 @@ impl Limit {
         Limit { over, ended, thread }
     }
 
-    /// The side is done. Whether it was broken because its time was over.
+    /// Ends the limit. Returns true if the side was broken because its time was over.
     pub fn end(self) -> bool {
         drop(self.ended);
         if let Some(thread) = self.thread {
-            // It ends by a panic only if the breaker does; the side was over its time then as well.
+            // The thread panics only if the breaker does; the side was over its time then as well.
             let _ = thread.join();
         }
         self.over.load(Ordering::SeqCst)

@@ -21,9 +21,9 @@ use super::limit::{Breaker, kill_clients};
 use super::side::{Side, drop_caches};
 use super::{MeasuredFrom, Scenario, State, interrupts, work};
 
-/// Calls in one request when many files are made.
+/// Calls of one chain when many files are made.
 const CHAIN: usize = 32;
-/// Threads that make them: enough to keep a server of few workers busy.
+/// Threads that make them: enough to load a server of few worker threads.
 const FILLERS: usize = 4;
 /// How long a killed server may take to end, and a started one to answer.
 const RESTART_PATIENCE: Duration = Duration::from_secs(60);
@@ -33,17 +33,20 @@ pub struct Rialto {
     cell: PathBuf,
     mount_point: PathBuf,
     root: PathBuf,
-    /// The second mount, over TCP, and whether it is there.
+    /// The mount point of the second mount, over TCP.
     remote_point: PathBuf,
     remote_root: PathBuf,
     remote_cache: PathBuf,
     remote: bool,
-    /// A server that was started here and not by `up`: a child that must be collected.
+    /// A server that this process started instead of `up`: a child that must be reaped.
     server: Option<Child>,
 }
 
 impl Rialto {
     /// Makes a cell below `dir`, starts and mounts it.
+    ///
+    /// # Errors
+    /// If the cell cannot be made, started or mounted.
     pub fn new(dir: &Path) -> Result<Self, Failure> {
         let (mount_point, remote_point) = (dir.join("rialto"), dir.join("rialto-remote"));
         let side = Rialto {
@@ -192,7 +195,7 @@ impl Side for Rialto {
         drop_caches(state)?;
         self.up()?;
         if place == MeasuredFrom::Remote {
-            // What lies in the disk cache is not remote any more.
+            // Data in the disk cache is not remote any more.
             let _ = fs::remove_dir_all(&self.remote_cache);
             self.mount_remote()?;
         }
@@ -214,7 +217,7 @@ impl Side for Rialto {
         Some(Box::new(move || kill_clients(&clients(&cell, &points))))
     }
 
-    /// Without the kernel, in chains of calls.
+    /// Makes the files without the kernel, in chains of calls.
     fn fill(&mut self, name: &str, count: usize) -> io::Result<()> {
         let dir = self.root.join(name);
         fs::create_dir(&dir)?;

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cells_servers_come_in_their_order_and_are_known_for_their_time() {
+    fn servers_come_in_order_and_are_cached_for_their_lifetime() {
         let stub = Stub::start();
         let cells = stub.cells();
         assert_eq!(cells.servers_of("a.test"), tcp(&["192.0.2.1:7621", "192.0.2.2:7620"]));

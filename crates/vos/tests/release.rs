@@ -1,5 +1,5 @@
-//! Releases: all sites show the new or the old, whoever is stopped and wherever, and the next
-//! release finishes.
+//! Releases: all sites show the new or the old state, at whichever step the release is interrupted,
+//! and the next release finishes it.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ fn prepare(cell: &mut Cell) {
     cell.write(0, "home", "more", b"new too");
 }
 
-/// All sites show it, and nothing is left over.
+/// Checks that all sites show the release, and nothing else remains.
 fn is_released(cell: &Cell, wanted: &Files, why: &str) {
     let group = cell.group("home").unwrap().record;
     assert_eq!(group.busy, None, "{why}");
@@ -138,7 +138,7 @@ fn what_cannot_be_released_changes_nothing() {
     is_released(&cell, &new(), "the site is back");
 }
 
-/// Counts who is told to fetch from the first server.
+/// Counts the sites that are ordered to fetch from the first server.
 struct Counting<'c> {
     cell: &'c Cell,
     from_source: AtomicUsize,
