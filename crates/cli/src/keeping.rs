@@ -1,6 +1,6 @@
-//! What a running server does about its keys: it shows a newer certificate, and wraps the keys of
-//! its encrypted volumes with a newer key of the cell's. Keys that sign tokens are read when they
-//! are needed. So whoever makes a key (`rialto keys rotate`) needs not stop anything.
+//! Key upkeep of a running server: it shows a newer certificate, and wraps the keys of its
+//! encrypted volumes with a newer key of the cell. Keys that sign tokens are read when they are
+//! needed. So a new key (`rialto keys rotate`) needs no restart.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,26 +13,25 @@ use vice::Vice;
 
 use crate::security::Renewal;
 
-/// How often it looks.
+/// Interval between checks for new keys.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is looked after.
+/// The keys of a running server.
 pub struct Keeping {
     certificate: Option<(Renewal, Arc<ServerTls>)>,
     at_rest: Arc<AtRest>,
-    /// The newest key of the cell's when everything was wrapped last; `None`: it is not known how
-    /// everything is wrapped.
+    /// The cell's newest key when everything was last wrapped; `None`: unknown.
     wrapped: Option<u32>,
-    /// Why those that could not be wrapped then were left.
+    /// Why some keys could not be wrapped then.
     left: Vec<String>,
     vice: Weak<Vice>,
 }
 
 impl Keeping {
-    /// Looks from now on, until the server ends.
+    /// Checks from now on, until the server ends.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// If no thread can be started.
     pub fn start(
         certificate: Option<(Renewal, Arc<ServerTls>)>,
         at_rest: Arc<AtRest>,
@@ -53,7 +52,7 @@ impl Keeping {
         thread.map(drop).doing(|| "watching over this server's keys".to_owned())
     }
 
-    /// False: the server is over.
+    /// False: the server has ended.
     fn look(&mut self) -> bool {
         let Some(vice) = self.vice.upgrade() else { return false };
         if let Some((renewal, tls)) = &self.certificate {
@@ -78,7 +77,7 @@ impl Keeping {
         true
     }
 
-    /// Those that are left are tried again, and told of once.
+    /// Reports keys that were not wrapped, once; they are tried again.
     fn tell(&mut self, newest: Option<u32>, volumes: usize, left: Vec<String>) {
         if left.is_empty() {
             self.wrapped = newest;

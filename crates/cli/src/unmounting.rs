@@ -1,5 +1,4 @@
-//! Taking one mount away, whatever state it is in: used by `umount`, `down`, and `up` when it mends
-//! a stale one.
+//! Unmounts one mount in any state: for `umount`, `down`, and `up` when it replaces a stale one.
 
 use std::io;
 use std::path::Path;
@@ -11,27 +10,27 @@ use local::failure::{Doing, Failure};
 use local::mounts;
 use local::show::Progress;
 
-/// How long a mount's process may take to hand everything back to the server after the kernel let
-/// go of it.
+/// How long a mount's process may take to send everything to the server after the kernel unmounted
+/// it.
 pub const FAREWELL: Duration = Duration::from_secs(30);
-/// The same where the server does not run: only to see whether there is anything to hand back.
+/// The same while the server does not run: only to find out whether unsent changes remain.
 pub const FAREWELL_ALONE: Duration = Duration::from_secs(3);
 
-/// What became of a mount.
+/// Result of an unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmountOutcome {
     /// Unmounted, its process ended.
     Gone,
     /// There was no mount, at most a leftover pid file.
     WasNotThere,
-    /// Unmounted, but its process still holds what the server is to have.
+    /// Unmounted, but its process still has changes for the server.
     StillWorking(i32),
 }
 
 /// Unmounts `at` and waits so long for its process. `lazy`: even while it is in use.
 ///
 /// # Errors
-/// When something else is mounted there, or it is in use: the message says by whom.
+/// If something else is mounted there, or the mount is in use: the message names the users.
 pub fn unmount(
     records: &MountRecords,
     at: &Path,
@@ -50,8 +49,8 @@ pub fn unmount(
     }
     let there = mounted.is_some() || process.is_some();
     if mounted.is_some() {
-        // A mount without a process answers nobody: there is nothing to wait for, and its users
-        // hold only errors.
+        // A mount without a process does not answer: there is nothing to wait for, and its users
+        // get only errors.
         release(at, lazy || process.is_none())?;
     }
     let progress = Progress::start(format!(

@@ -49,16 +49,16 @@ pub struct Bench {
     /// Measure only this one; may be given several times [default: all but the long ones].
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     scenario: Vec<Scenario>,
-    /// Show the scenarios, one a line.
+    /// List the scenarios, one a line.
     #[arg(long)]
     list: bool,
-    /// Less of everything, in some minutes.
+    /// Measure smaller amounts, in some minutes.
     #[arg(long)]
     quick: bool,
-    /// The scenarios with a million files too.
+    /// Measure the scenarios with a million files too.
     #[arg(long, conflicts_with = "quick")]
     long: bool,
-    /// One JSON object a line.
+    /// Print one JSON object a line.
     #[arg(long)]
     json: bool,
     /// Rounds [default: 5, with --quick 3].
@@ -69,14 +69,14 @@ pub struct Bench {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Compare with this program too (libfuse's passthrough_ll; bench/peers/passthrough.sh builds
-    /// it), or with this directory, which others mounted; may be given several times.
+    /// it), or with this mounted directory; may be given several times.
     #[arg(long, value_name = "PROGRAM|DIR")]
     against: Vec<PathBuf>,
     /// Compare with this file system too, set up by its script in bench/peers; may be given several
     /// times.
     #[arg(long, value_name = "NAME")]
     peer: Vec<String>,
-    /// Where the scripts of peers are [default: bench/peers here or above]
+    /// Directory of the peers' scripts [default: bench/peers here or above]
     #[arg(long, value_name = "DIR")]
     peers: Option<PathBuf>,
     /// Compare with the same mount without what is below it (mount), or without wire, server and
@@ -90,8 +90,8 @@ pub struct Bench {
     /// Measure on the disk as it is.
     #[arg(long)]
     no_loop: bool,
-    /// How long a peer may take for one scenario in one round, or to have its files prepared; then
-    /// it is left out of that scenario.
+    /// How long a peer may take for one scenario in one round, or to prepare its files; then it is
+    /// left out of that scenario.
     #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     /// Do not count system calls and FUSE requests, which takes one more round.
@@ -100,22 +100,24 @@ pub struct Bench {
     /// Write a page with the results and this machine's kind.
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
-    /// Measure this directory, which is mounted already, in place of a cell of its own.
+    /// Measure this mounted directory, in place of a cell of its own.
     #[arg(long, value_name = "DIR")]
     on: Option<PathBuf>,
-    /// Instead of comparing, record where the mount and the server spend their time, with perf,
-    /// into files in this directory.
+    /// Instead of comparing, record with perf where the mount and the server spend their time, into
+    /// files in this directory.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["against", "peer", "null", "results", "on"])]
     profile: Option<PathBuf>,
-    /// Remove what measurements below --dir left that were killed.
+    /// Remove the files of killed measurements below --dir.
     #[arg(long)]
     clean: bool,
-    /// This is another process of a measurement.
+    /// Run as a helper process of a measurement.
     #[arg(long, hide = true)]
     helper: Option<Helper>,
 }
 
 impl Bench {
+    /// # Errors
+    /// The failure of the measurement.
     pub fn run(self) -> Result<ExitCode, Failure> {
         self.order().run().map(|()| ExitCode::SUCCESS)
     }

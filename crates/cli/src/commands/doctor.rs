@@ -1,4 +1,4 @@
-//! `rialto doctor`: what is wrong with this machine or cell, and how to mend it.
+//! `rialto doctor`: faults of this machine or cell, and their remedies.
 
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ EXIT CODES
     0  nothing must be mended (there may be warnings)
     1  something must be mended";
 
-/// Says what is wrong with this machine or cell, and how to mend it.
+/// Shows what is wrong with this machine or cell, and how to mend it.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Doctor {
@@ -40,6 +40,8 @@ pub struct Doctor {
 }
 
 impl Doctor {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let dir = self.place.path()?;
         let cell = CellDir::find(&dir)?;
@@ -107,7 +109,7 @@ mod tests {
         drop(Partition::create(&cell.partitions()[0], &config, OpenOptions::default()).unwrap());
         let findings = scrub_findings(Some(&cell)).unwrap();
         assert!(findings.len() == 1 && findings[0].level == Severity::Ok, "{findings:?}");
-        // While a server that cannot be asked has it open, it is not taken from it.
+        // A partition that a silent server has open stays with that server.
         let _open = Partition::open(&cell.partitions()[0], OpenOptions::default()).unwrap();
         assert!(scrub_findings(Some(&cell)).unwrap_err().to_string().contains("in use"));
     }

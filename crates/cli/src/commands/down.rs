@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::unmounting::{FAREWELL, FAREWELL_ALONE, UnmountOutcome, unmount};
 
-/// How long the server may take to bring everything to disk.
+/// How long the server may take to write everything to disk.
 const SERVER_FAREWELL: Duration = Duration::from_secs(60);
 
 const SERVER_STAYS: &str = "the server still runs, because a mount needs it";
@@ -40,12 +40,14 @@ EXIT CODES
 pub struct Down {
     #[command(flatten)]
     place: Where,
-    /// Unmount even what is in use.
+    /// Unmount trees even while they are in use.
     #[arg(long)]
     lazy: bool,
 }
 
 impl Down {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let cell = self.place.cell()?;
         let records = cell.mounts();
@@ -67,7 +69,7 @@ impl Down {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Tells whether it is gone.
+    /// Returns true if the mount has ended.
     fn unmount_one(&self, cell: &CellDir, at: &Path, farewell: Duration) -> bool {
         match unmount(&cell.mounts(), at, self.lazy, farewell) {
             Ok(UnmountOutcome::Gone) => println!("unmounted {}", at.display()),
@@ -89,7 +91,7 @@ impl Down {
     }
 }
 
-/// The usual mount point too: its pid file may be lost.
+/// Adds the default mount point: its pid file may be lost.
 fn with_default(mut points: Vec<PathBuf>, cell: &CellDir) -> Vec<PathBuf> {
     let usual = cell.mount_point();
     let ours = local::mounts::at(&usual).ok().flatten().is_some_and(|mounted| mounted.is_rialto());

@@ -1,5 +1,5 @@
-//! `rialto keys`: the keys of a server of a cell, and newer ones. They are files below its
-//! directory (`crates/keys`); who may write there needs nobody's leave.
+//! `rialto keys`: shows and renews the keys of a cell's server. They are files below its directory
+//! (`crates/keys`); write access to them is the only right needed.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -61,24 +61,24 @@ pub struct Keys {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
-    /// Which keys there are, by number: the highest is used.
+    /// Lists the keys by number: the highest is used.
     #[command(after_help = "EXAMPLES\n    rialto keys list --json")]
     List {
-        /// As one JSON object.
+        /// Print one JSON object.
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         place: Where,
     },
-    /// Makes a newer one.
+    /// Makes a newer key.
     #[command(after_help = "EXAMPLES\n    rialto keys rotate at-rest")]
     Rotate {
-        /// Which.
+        /// The kind of key
         what: What,
         #[command(flatten)]
         place: Where,
     },
-    /// Takes no certificates any more by authorities before the present one.
+    /// Stops accepting certificates of authorities before the present one.
     #[command(after_help = "EXAMPLES\n    rialto keys retire")]
     Retire {
         #[command(flatten)]
@@ -90,7 +90,7 @@ enum Verb {
             jq .keys"
     )]
     Withdraw {
-        /// Its name, or its id: 'rialto vos listaddrs -printuuid' has them.
+        /// Its name or id: 'rialto vos listaddrs -printuuid' lists them.
         server: String,
         #[command(flatten)]
         options: CellOptions,
@@ -99,17 +99,19 @@ enum Verb {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// What the keys of encrypted volumes are wrapped with.
+    /// The key that wraps the keys of encrypted volumes.
     AtRest,
-    /// What signs tokens.
+    /// The key that signs tokens.
     Tokens,
-    /// This server's, by the cell's authority.
+    /// This server's certificate, by the cell's authority.
     Certificate,
-    /// The cell's, which certificates are made by.
+    /// The cell's authority, which signs certificates.
     Authority,
 }
 
 impl Keys {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self.verb {
             Verb::List { json, place } => list(&place.cell()?, json)?,

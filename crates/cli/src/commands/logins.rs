@@ -1,5 +1,6 @@
-//! Who one is in the cell: `login`, `logout`, `tokens`, `passwd`. They ask the mounted tree alone
-//! (`mount/logins.rs`), which keeps the token and shows it; so they need no rights and no address.
+//! The user's identity in the cell: `login`, `logout`, `tokens`, `passwd`. They ask only the
+//! mounted tree (`mount/logins.rs`), which has the token wallet; so they need no rights and no
+//! address.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use super::fs::tree;
 use super::kerberos;
 use crate::logging;
 
-/// Which tree.
+/// The tree of the command.
 #[derive(Args, Debug)]
 struct Tree {
     /// A file or directory of the tree; of another cell's part of it: for that cell [default: the
@@ -52,23 +53,23 @@ EXIT CODES
     1  refused or failed: the message says what to do
     3  no tree is mounted";
 
-/// Shows the cell who you are, with a password.
+/// Logs in to the cell with a password.
 #[derive(Args, Debug)]
 #[command(after_help = LOGIN_HELP)]
 pub struct Login {
-    /// The user of the cell. Left out: whom the connection says you are, where it is trusted.
+    /// The user of the cell; without it the user that a trusted connection names.
     user: Option<String>,
-    /// Reads the password from standard input, up to the end of its first line.
+    /// Read the password from standard input, up to the end of its first line.
     #[arg(long, requires = "user")]
     password_stdin: bool,
-    /// With a Kerberos ticket.
+    /// Log in with a Kerberos ticket.
     #[arg(long, short, conflicts_with = "user")]
     kerberos: bool,
     /// The service that the ticket is for, with or without a realm [default: rialto/CELL, or
     /// afs/CELL]
     #[arg(long, value_name = "NAME", requires = "kerberos")]
     service: Option<String>,
-    /// Renews the ticket first, if it can be renewed.
+    /// Renew the ticket first, if it can be renewed.
     #[arg(long, requires = "kerberos")]
     renew: bool,
     #[command(flatten)]
@@ -76,6 +77,8 @@ pub struct Login {
 }
 
 impl Login {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         if self.kerberos {
@@ -145,7 +148,7 @@ EXIT CODES
     1  failed
     3  no tree is mounted";
 
-/// Forgets who you are to the cell.
+/// Logs out of the cell.
 #[derive(Args, Debug)]
 #[command(after_help = LOGOUT_HELP)]
 pub struct Logout {
@@ -154,6 +157,8 @@ pub struct Logout {
 }
 
 impl Logout {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         let said = tree::set(&place, "system.rialto.logout", "now");
@@ -172,11 +177,11 @@ EXIT CODES
     1  there is none, or asking failed
     3  no tree is mounted";
 
-/// Shows who you are to the cell, and until when.
+/// Shows your identity in the cell, and until when it is valid.
 #[derive(Args, Debug)]
 #[command(after_help = TOKENS_HELP)]
 pub struct Tokens {
-    /// One JSON object, or null.
+    /// Print one JSON object, or null.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -198,6 +203,8 @@ fn token(place: &Path) -> Result<Option<Token>, Failure> {
 }
 
 impl Tokens {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         if self.json {
@@ -239,13 +246,13 @@ EXIT CODES
 pub struct Passwd {
     /// The user of the cell.
     user: String,
-    /// As an administrator, who needs not know the old one.
+    /// Set it as an administrator, without the old one.
     #[arg(long)]
     new_only: bool,
-    /// Tokens of the user that were made before stay good.
+    /// Keep tokens of the user that were issued before valid.
     #[arg(long)]
     keep_tokens: bool,
-    /// Reads the old and the new one from standard input, a line each.
+    /// Read the old and the new one from standard input, a line each.
     #[arg(long)]
     password_stdin: bool,
     #[command(flatten)]
@@ -253,6 +260,8 @@ pub struct Passwd {
 }
 
 impl Passwd {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         let user = &self.user;
@@ -290,7 +299,7 @@ impl Passwd {
     }
 }
 
-/// A line, from the terminal without showing it, or from standard input.
+/// Reads a line, from the terminal without echo, or from standard input.
 fn password(prompt: &str, from_stdin: bool) -> Result<Zeroizing<String>, Failure> {
     let what = || "reading a password".to_owned();
     logging::keep_to_itself();
@@ -318,7 +327,7 @@ fn password(prompt: &str, from_stdin: bool) -> Result<Zeroizing<String>, Failure
     Ok(line)
 }
 
-/// A time for people: how far it is from now.
+/// A time for people, relative to now.
 fn when(secs: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let left = u64::try_from(secs).unwrap_or(0).saturating_sub(now);

@@ -54,17 +54,16 @@ ENVIRONMENT
     RIALTO_LOG    what is logged: error, warn, info (default), debug or trace, or that for
                   one part, such as vice=debug";
 
-/// One file system for a whole organisation: a tree that is the same on every machine, with caches
-/// that stay true.
+/// One file system for a whole organisation: one tree on every machine, with coherent caches.
 #[derive(Parser, Debug)]
 #[command(name = "rialto", version, after_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 110)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Everything that `rialto` can do.
+/// The commands of `rialto`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     Up(up::Up),
@@ -123,7 +122,10 @@ impl Command {
         }
     }
 
-    /// Does it.
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The failure of the command.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Command::Up(up) => up.run(),

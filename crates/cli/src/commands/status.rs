@@ -1,4 +1,4 @@
-//! `rialto status`: what runs, who is connected, and what is used.
+//! `rialto status`: running processes, connected clients, and usage.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,24 +25,24 @@ EXIT CODES
     0  the server runs and answers
     3  it does not, or there is no cell";
 
-/// Shows what runs, who is connected, and what is used.
+/// Shows running processes, connected clients, and usage.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct StatusCommand {
     #[command(flatten)]
     place: Where,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
-/// One mount of this machine.
+/// State of one mount of this machine.
 #[derive(Serialize)]
 struct MountState {
     at: String,
     pid: Option<i32>,
     state: &'static str,
-    /// How its requests come.
+    /// The transport of its requests.
     transport: Option<Transport>,
     /// Whether the kernel reads and writes large files itself (docs/spec/passthrough.md), and why
     /// not.
@@ -54,6 +54,8 @@ struct MountState {
 }
 
 impl StatusCommand {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let cell = self.place.cell()?;
         let server = Process::recorded(&cell.server_pid_file())
@@ -79,7 +81,8 @@ impl StatusCommand {
     }
 }
 
-/// The report, and what the root of the tree takes, which another server of the cell may have.
+/// The server's report, and the usage of the root volume, which another server of the cell may
+/// have.
 fn ask(cell: &CellDir) -> Result<(Value, Option<VolumeStatus>), Failure> {
     let asking = Asking::connect(client::Endpoint::Unix(cell.socket()))?;
     let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
@@ -125,7 +128,7 @@ fn mount_states(cell: &CellDir) -> Result<Vec<MountState>, Failure> {
     Ok(points.iter().map(state).collect())
 }
 
-/// Bytes in use below `dir`; what cannot be seen does not count.
+/// Bytes in use below `dir`; unreadable entries do not count.
 fn size_on_disk(dir: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
@@ -230,7 +233,7 @@ fn print(
     }
 }
 
-/// What there may be, and is; and which bounds were met.
+/// Limits, their use, and those that were reached.
 fn bounds(report: &Value) -> Vec<String> {
     let (limits, used) = (&report["server"]["limits"], &report["server"]["used"]);
     let of = |what: &str, used: &Value, most: &Value| {
@@ -263,7 +266,7 @@ fn bounds(report: &Value) -> Vec<String> {
     lines
 }
 
-/// How it stands with the copies of the audit log, if there are any.
+/// State of the copies of the audit log, if there are any.
 fn forwarded(report: &Value) -> Option<String> {
     let state = &report["server"]["audit_forward"];
     let to = state["to"].as_str()?;
@@ -275,7 +278,7 @@ fn forwarded(report: &Value) -> Option<String> {
     ))
 }
 
-/// Partitions that take no more changes, and why.
+/// Partitions that accept no more changes, and why.
 pub fn stopped(report: &Value) -> Vec<String> {
     let of = |partition: &Value| {
         let why = partition["stopped"].as_str()?;
@@ -304,7 +307,7 @@ fn usage_line(usage: &VolumeStatus) -> String {
     )
 }
 
-/// Named counts in a line; what the server does not tell is left out.
+/// Named counts in a line; missing ones are left out.
 fn counts(of: &Value, names: &[&str]) -> String {
     let count =
         |name: &&str| of[*name].as_u64().map(|count| format!("{count} {}", name.replace('_', " ")));

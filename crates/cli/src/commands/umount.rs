@@ -1,4 +1,4 @@
-//! `rialto umount`: takes one mount away.
+//! `rialto umount`: unmounts one mount.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,9 +26,9 @@ EXIT CODES
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Umount {
-    /// Where it is mounted.
+    /// The mount point
     mount_point: PathBuf,
-    /// Take it out of the tree now, although it is in use; it ends when its last user does.
+    /// Detach it from the tree now, even while it is in use; it ends with its last user.
     #[arg(long)]
     lazy: bool,
     #[command(flatten)]
@@ -36,6 +36,8 @@ pub struct Umount {
 }
 
 impl Umount {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let at = std::path::absolute(&self.mount_point)
             .doing(|| "finding the mount point".to_owned())?;
@@ -57,8 +59,8 @@ impl Umount {
     }
 }
 
-/// As the kernel shows it: links before the last component resolved. The last one may be a dead
-/// mount that answers nobody.
+/// The path as the kernel shows it: links before the last component resolved. The last one may be a
+/// dead mount that does not answer.
 fn real_path(at: PathBuf) -> PathBuf {
     match (at.parent().map(std::fs::canonicalize), at.file_name()) {
         (Some(Ok(parent)), Some(name)) => parent.join(name),

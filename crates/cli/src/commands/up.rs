@@ -1,8 +1,8 @@
-//! `rialto up`: from nothing, or from whatever is left, to a tree that one can work in.
+//! `rialto up`: makes and starts whatever a usable tree lacks.
 //!
-//! Each step looks first and does only what is missing, so that running it again continues: make
-//! the cell, start the server, take a dead mount away, mount. A lock on the cell's directory keeps
-//! two of them from racing.
+//! Each step checks first and does only what is missing, so that a repeated run continues: make the
+//! cell, start the server, unmount a dead mount, mount. A lock on the cell's directory excludes
+//! concurrent runs.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -45,11 +45,11 @@ EXIT CODES
     0  the tree is there
     1  something failed: the message says what, and what to do";
 
-/// How long the cell's database may take to know a server that was started.
+/// How long the cell database may take to list a started server.
 const LISTED_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the server may take to answer: it reads its log after a crash.
 const SERVER_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a mount that is there may take to show that it works.
+/// How long an existing mount may take to answer.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes a cell if there is none, starts its server and mounts its tree.
@@ -58,7 +58,7 @@ const MOUNT_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Up {
     #[command(flatten)]
     place: Where,
-    /// Where to mount; made if it does not exist [default: mnt in the cell's directory]
+    /// The mount point; made if it does not exist [default: mnt in the cell's directory]
     #[arg(long, value_name = "DIR")]
     at: Option<PathBuf>,
     /// The name of a new cell.
@@ -68,25 +68,25 @@ pub struct Up {
     /// which it keeps [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// What files of a new cell's volumes hold is encrypted on the disk, with keys in keys/at-rest
-    /// below its directory. That is the same disk: keep the keys elsewhere, by [at-rest] in
-    /// cell.toml, if the disk may be stolen as a whole.
+    /// Encrypt the content of files of a new cell's volumes on the disk, with keys in keys/at-rest
+    /// below its directory. That is the same disk: store the keys elsewhere, by [at-rest] in
+    /// cell.toml, if the whole disk may be stolen.
     #[arg(long, conflicts_with = "join")]
     encrypt: bool,
-    /// A machine, or a network, that the server of a new cell believes who asks there: for machines
-    /// that are administered together. A connection from there is believed if it comes from a port
-    /// below 1024, as mounts of root do, or shows a host certificate. Root of such a machine is
-    /// nobody (see --trust-root), and none of its users an administrator, until they log in, as
-    /// users of all other machines do. May be given several times.
+    /// A host, or a network, that the server of a new cell trusts to name its users: for hosts with
+    /// common administration. A connection from there is trusted if it comes from a port below
+    /// 1024, as mounts of root do, or shows a host certificate. Root of such a host is 'nobody'
+    /// (see --trust-root), and none of its users an administrator, until they log in, as users of
+    /// all other hosts do. May be given several times.
     #[arg(long, value_name = "NETWORK")]
     trust: Vec<Network>,
-    /// Root of the machines that --trust names is root of the new cell's files, but no
-    /// administrator of the cell.
+    /// Root of the hosts that --trust names is root of the new cell's files, but no administrator
+    /// of the cell.
     #[arg(long, requires = "trust")]
     trust_root: bool,
-    /// Makes a further server of the cell whose database this server has, and starts it; nothing is
-    /// mounted unless --at says where. It listens for the others: at --listen, else at a free port
-    /// of the address that they reach this machine by.
+    /// Makes a further server of the cell whose database this server has, and starts it; mounts
+    /// nothing without --at. It listens for the others: at --listen, else at a free port of the
+    /// address at which they reach this machine.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "cell")]
     join: Option<String>,
     /// The directory keys/ of a server of the cell to join, or a copy of its ca.pem and ca.key.
@@ -94,22 +94,24 @@ pub struct Up {
     /// a server of the cell by that key until 'rialto keys withdraw' ends it.
     #[arg(long, value_name = "DIR", requires = "join")]
     keys: Option<PathBuf>,
-    /// What the new server is called in its cell [default: as this machine, with a number if there
-    /// is one so called].
+    /// The new server's name in its cell [default: this machine's, with a number if another server
+    /// has it].
     #[arg(long, value_name = "NAME", requires = "join")]
     server: Option<String>,
-    /// How the kernel's requests come to the mount [default: $RIALTO_TRANSPORT, or auto]
+    /// Transport of the kernel's requests to the mount [default: $RIALTO_TRANSPORT, or auto]
     #[arg(long, value_enum)]
     transport: Option<Transport>,
-    /// Only the cell and its server: for machines that serve others.
+    /// Start the cell and its server without a mount: for servers of other machines.
     #[arg(long, conflicts_with = "at")]
     no_mount: bool,
-    /// One JSON object: cell, dir, listen, at, and what had to be done.
+    /// Print one JSON object: cell, dir, listen, at, and what had to be done.
     #[arg(long)]
     json: bool,
 }
 
 impl Up {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let dir = self.place.path()?;
         let is_new = self.join.is_none() && CellDir::find(&dir)?.is_none();
@@ -226,7 +228,7 @@ impl Up {
     }
 }
 
-/// What to type for this program: its name where the shell finds it, otherwise its path.
+/// The command to type for this program: its name where the shell finds it, otherwise its path.
 fn typed_name() -> String {
     let Ok(program) = std::env::current_exe() else { return "rialto".to_owned() };
     let paths = std::env::var_os("PATH").unwrap_or_default();
@@ -244,7 +246,7 @@ fn lock(dir: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// Tells whether it had to be started.
+/// Returns true if it had to be started.
 pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
     let pid_file = cell.server_pid_file();
     let answers = || UnixStream::connect(cell.socket()).is_ok();
@@ -276,8 +278,8 @@ pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Waits until a further server of a cell is known there: before, other servers take it, and mounts
-/// of its machine, for strangers. Goes on without if the cell's database cannot be asked.
+/// Waits until the cell database lists a further server: before that, other servers, and mounts of
+/// its machine, refuse it. Continues without waiting if the cell database does not answer.
 fn wait_until_listed(cell: &CellDir) {
     let Some(key) = cell.keys().shown().ok().and_then(|shown| shown.key_print()) else { return };
     let Ok(asking) = Asking::connect(Endpoint::Unix(cell.socket())) else { return };
@@ -299,7 +301,7 @@ fn wait_until_listed(cell: &CellDir) {
     }
 }
 
-/// Tells whether it had to be mounted.
+/// Returns true if it had to be mounted.
 fn ensure_mounted(
     cell: &CellDir,
     at: &Path,

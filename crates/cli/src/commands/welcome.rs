@@ -1,21 +1,21 @@
-//! Who called `rialto up`, to the cell that it made: a user of it, with the number that he has on
-//! this machine, and an administrator. The kernel's word is enough for him here, so nobody needs a
-//! password to begin with. The superuser of this machine needs not be anybody: the cell's is the
-//! same.
+//! Enters the user who called `rialto up` into the cell that it made: as a principal with the
+//! user's number on this machine, and as an administrator. The cell's server accepts the kernel's
+//! credentials of local users, so no password is needed at first. Root of this machine needs no
+//! principal: it is the cell's superuser.
 
 use std::process::{Command, Stdio};
 
 use local::cell::CellDir;
 use local::failure::{Doing, Failure};
 
-/// Who is there.
+/// A user of this machine.
 pub struct Person {
     name: String,
     uid: u32,
 }
 
 impl Person {
-    /// Who typed the command; `None`: the superuser himself.
+    /// The user who typed the command; `None`: root.
     pub fn calling() -> Option<Person> {
         let uid = rustix::process::getuid().as_raw();
         if uid != 0 {
@@ -25,10 +25,10 @@ impl Person {
         Some(Person { name: name_of(uid)?, uid })
     }
 
-    /// Makes him a user and an administrator of a new cell.
+    /// Makes the user a principal and an administrator of a new cell.
     ///
     /// # Errors
-    /// As `rialto pts` says.
+    /// As those of `rialto pts`.
     pub fn enter(&self, cell: &CellDir) -> Result<(), Failure> {
         let uid = self.uid.to_string();
         pts(cell, &["createuser", &self.name, "-uid", &uid])?;
@@ -36,7 +36,7 @@ impl Person {
     }
 }
 
-/// For people: who they are to the cell.
+/// Describes the caller's identity in the cell, for people.
 pub fn who(cell: &CellDir, person: Option<&Person>) -> String {
     let Some(Person { name, uid }) = person else {
         return "you are root, the superuser of the cell, by the kernel's word".to_owned();
@@ -51,7 +51,7 @@ pub fn who(cell: &CellDir, person: Option<&Person>) -> String {
     format!("you are {name} (uid {uid}), {known}")
 }
 
-/// For people who made a cell that encrypts: what that is good for as it is.
+/// Describes the protection by the keys of an encrypting cell, for people.
 pub fn about_keys(cell: &CellDir) -> String {
     format!(
         "its files are encrypted with keys in {}, on the same disk: a thief of the disk, or of a copy of all of it, has both.\n\
@@ -81,7 +81,7 @@ fn pts(cell: &CellDir, words: &[&str]) -> Result<String, Failure> {
     Err(Failure::new(what(), String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// What this machine calls him, if the cell can call him so.
+/// The user's name on this machine, if it can be a name in the cell.
 fn name_of(uid: u32) -> Option<String> {
     let output =
         Command::new("id").args(["-nu", &uid.to_string()]).stdin(Stdio::null()).output().ok()?;

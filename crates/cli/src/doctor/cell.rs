@@ -1,4 +1,4 @@
-//! A cell: its directory, partition, server and mounts.
+//! Checks of a cell: its directory, partition, server and mounts.
 
 use std::fs;
 use std::io;
@@ -18,14 +18,14 @@ use types::{KeyPrint, ServerId, ServerInfo};
 
 use super::{Finding, port};
 
-/// Below this share of its disk a partition is nearly full.
+/// Free share in percent below which a partition is nearly full.
 const FREE_PERCENT_MIN: u64 = 5;
-/// How far in the future a file's time may be before it is the clock that is suspected.
+/// How far in the future a file's time may be before the clock is suspected.
 const FUTURE_MAX: Duration = Duration::from_secs(60);
 /// How long a mount may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Looks at `cell`.
+/// Checks `cell`.
 pub fn examine(cell: &CellDir) -> Vec<Finding> {
     let server = Process::recorded(&cell.server_pid_file()).ok().flatten();
     let mut findings = vec![directory(cell.dir())];
@@ -68,7 +68,7 @@ fn directory(dir: &Path) -> Finding {
     }
 }
 
-/// What the server keeps is for its own user alone.
+/// Checks that the server's files are accessible to its own user alone.
 fn private(cell: &CellDir) -> Finding {
     const CHECK: &str = "privacy";
     let wide = privacy::wide(cell);
@@ -111,7 +111,7 @@ fn disk(partition: &Path, dir: &Path) -> Finding {
     };
     let free = space.f_bavail * space.f_frsize;
     let found = format!("{} free for {}", show::bytes(free), place.display());
-    // What a request brings must fit.
+    // The data of one request must fit.
     let left = free.saturating_sub(types::limits::PAYLOAD_BYTES_MAX as u64);
     let refused = match SpaceLevel::of(space.f_blocks * space.f_frsize, left) {
         _ if space.f_favail == 0 && space.f_files > 0 => Some("the disk has no inodes left"),
@@ -177,7 +177,7 @@ fn partition(path: &Path, compress: bool) -> Finding {
                 format!("{} has format version {}; {compression}", path.display(), format.version),
             )
         }
-        // These messages say what to do themselves.
+        // These messages include their remedy.
         Err(error) => {
             let text = error.to_string();
             let (found, mend) =
@@ -187,7 +187,7 @@ fn partition(path: &Path, compress: bool) -> Finding {
     }
 }
 
-/// Whether this program knows the form of the cell's database, where this server has it.
+/// Whether this program supports the form of the cell database, where this server has it.
 fn database(cell: &CellDir) -> Option<Finding> {
     let server::CellPlace::Here(path) = cell.database() else { return None };
     let error = celldb::check_format(&path).err()?;
@@ -234,8 +234,8 @@ fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
     Finding::warn(CHECK, leftover, "start it with 'rialto up'; nothing that was synced is lost")
 }
 
-/// Whether the other servers of the cell know this one; `None`: it shows no certificate, or cannot
-/// be asked.
+/// Whether the cell lists this server; `None`: it shows no certificate, or the cell does not
+/// answer.
 fn listed(cell: &CellDir) -> Option<Finding> {
     let key = cell.keys().shown().ok()?.key_print()?;
     let asking = Asking::connect(Endpoint::Unix(cell.socket())).ok()?;

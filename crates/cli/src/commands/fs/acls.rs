@@ -1,4 +1,4 @@
-//! Who may do what: `fs listacl`, `setacl`, `copyacl`, `cleanacl` and `getcalleraccess`.
+//! Access lists: `fs listacl`, `setacl`, `copyacl`, `cleanacl` and `getcalleraccess`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,8 @@ use super::tree;
 const ATTRIBUTE: &str = "system.rialto.acl";
 const OF: &str = "system.rialto.acl:of";
 const FID: &str = "system.rialto.fid";
-/// Of a change that meets another one: each such meeting is a change that was made.
+/// Attempts of a change that conflicts with others: each conflict means that another change
+/// succeeded.
 const ATTEMPTS: usize = 1000;
 
 const LISTACL_HELP: &str = "\
@@ -76,11 +77,10 @@ EXAMPLES
 pub struct Listacl {
     #[command(flatten)]
     paths: Paths,
-    /// The list that new directories begin with: they copy that of the directory that they are made
-    /// in.
+    /// Refused: new directories copy the list of the directory that they are made in.
     #[arg(long)]
     id: bool,
-    /// The list that new files begin with: they have none of their own.
+    /// Refused: new files have no lists of their own.
     #[arg(long = "if")]
     files: bool,
 }
@@ -92,24 +92,22 @@ pub struct Setacl {
     /// The directories and files.
     #[arg(long = "dir", value_name = "PATH", num_args = 1..)]
     dirs: Vec<PathBuf>,
-    /// Names with what they get.
+    /// Names, each with its rights.
     #[arg(long = "acl", value_name = "NAME RIGHTS", num_args = 2..)]
     acl: Vec<String>,
-    /// Everything else is taken out first.
+    /// Remove all other entries first.
     #[arg(long)]
     clear: bool,
-    /// What is denied, instead of what is given.
+    /// Set the rights that are denied, instead of those that are given.
     #[arg(long)]
     negative: bool,
-    /// The list is taken away: what it has is that of its directory, or of the directory above,
-    /// from now on.
+    /// Remove the list: from now on that of the directory, or of the directory above, applies.
     #[arg(long, conflicts_with_all = ["acl", "clear", "negative"])]
     inherit: bool,
-    /// The list that new directories begin with: they copy that of the directory that they are made
-    /// in.
+    /// Refused: new directories copy the list of the directory that they are made in.
     #[arg(long)]
     id: bool,
-    /// The list that new files begin with: they have none of their own.
+    /// Refused: new files have no lists of their own.
     #[arg(long = "if")]
     files: bool,
     /// PATH, then NAME RIGHTS, without the options.
@@ -121,21 +119,21 @@ pub struct Setacl {
 #[derive(Args, Debug)]
 #[command(after_help = COPYACL_HELP, visible_alias = "ca")]
 pub struct Copyacl {
-    /// Where it is copied from.
+    /// The directory or file whose list is copied.
     #[arg(long = "fromdir", value_name = "PATH")]
     from: Option<PathBuf>,
-    /// Where it is copied to.
+    /// The directories and files that get it.
     #[arg(long = "todir", value_name = "PATH", num_args = 1..)]
     to: Vec<PathBuf>,
-    /// What those had goes.
+    /// Remove the entries that these had.
     #[arg(long)]
     clear: bool,
-    /// The same, without the options: from where, then to where.
+    /// FROM, then TO, instead of the options.
     #[arg(value_name = "PATH")]
     words: Vec<PathBuf>,
 }
 
-/// Takes entries of principals that are gone out of access lists.
+/// Removes entries of missing principals from access lists.
 #[derive(Args, Debug)]
 #[command(after_help = CLEANACL_HELP)]
 pub struct Cleanacl {
@@ -143,7 +141,7 @@ pub struct Cleanacl {
     paths: Paths,
 }
 
-/// Shows what you may do.
+/// Shows your own rights.
 #[derive(Args, Debug)]
 #[command(after_help = GETCALLERACCESS_HELP, visible_alias = "gca")]
 pub struct Getcalleraccess {
@@ -151,7 +149,8 @@ pub struct Getcalleraccess {
     paths: Paths,
 }
 
-/// What is said of a volume that has no lists, or of a list that one may not see or change.
+/// Phrases the refusal of a volume without lists, or of a list that the caller may not see or
+/// change.
 fn refused(path: &Path, what: String, error: Errno) -> Failure {
     match error {
         Errno::OPNOTSUPP if tree::get(path, FID).is_ok() => {
@@ -172,7 +171,7 @@ fn read(path: &Path) -> Result<Acl, Failure> {
     Acl::parse(&text).map_err(|error| Failure::new(what(), error))
 }
 
-/// Whether the list that decides is its own, and not that of a directory above.
+/// Whether the list that applies is the path's own, and not that of a directory above.
 fn is_own(path: &Path) -> Result<bool, Failure> {
     let what = || format!("reading the access list of {}", path.display());
     let [of, fid] = [OF, FID].map(|name| tree::get(path, name));
@@ -180,7 +179,7 @@ fn is_own(path: &Path) -> Result<bool, Failure> {
         == fid.map_err(|error| refused(path, what(), error))?)
 }
 
-/// Behind its name, where the list is another's.
+/// A remark after the name if the list is that of a directory above.
 fn whose(path: &Path, own: bool) -> &'static str {
     match own {
         true => "",
@@ -189,8 +188,8 @@ fn whose(path: &Path, own: bool) -> &'static str {
     }
 }
 
-/// Gives it the list that `change` makes of the one that decides; anew, if somebody else changed
-/// that meanwhile. `None`: there is nothing to change.
+/// Sets the list that `change` makes of the one that applies; repeats if another client changed
+/// that meanwhile. `None`: no change.
 fn change(
     path: &Path,
     mut change: impl FnMut(Acl) -> Result<Option<Acl>, Failure>,
@@ -209,7 +208,7 @@ fn change(
     Err(Failure::new(what(), "others change it all the time").mend("try again"))
 }
 
-/// Puts entries into a list.
+/// Adds entries to a list.
 fn put(
     path: &Path,
     mut list: Acl,
@@ -225,8 +224,7 @@ fn put(
     Ok(list)
 }
 
-/// Puts entries into its list; `clear`: which has nothing else from then on, whatever others put
-/// into it.
+/// Adds entries to the path's list; `clear`: replaces all entries, including concurrent ones.
 fn give(
     path: &Path,
     clear: bool,
@@ -240,7 +238,7 @@ fn give(
     tree::set(path, ATTRIBUTE, &list.to_string()).map_err(|error| refused(path, what(), error))
 }
 
-/// Takes its list away, so that what lies above decides.
+/// Removes the path's list, so that the one above applies.
 fn inherit(path: &Path) -> Result<(), Failure> {
     let what = || format!("taking the access list of {} away", path.display());
     let fid = tree::get(path, FID).map_err(|error| refused(path, what(), error))?;
@@ -254,7 +252,7 @@ fn inherit(path: &Path) -> Result<(), Failure> {
     tree::remove(path, ATTRIBUTE).map_err(|error| refused(path, what(), error))
 }
 
-/// New files and directories have no lists of their own to begin with.
+/// Refuses -id and -if: new files and directories have no initial lists.
 fn no_initial(id: bool, files: bool) -> Result<(), Failure> {
     if !id && !files {
         return Ok(());
@@ -268,7 +266,7 @@ fn shown(path: &Path, entries: &[AclEntry]) -> Vec<(String, Rights)> {
     entries.iter().map(|entry| (name_of(path, entry.who), entry.rights)).collect()
 }
 
-/// As OpenAFS does.
+/// Prints the list in OpenAFS's format.
 fn print(path: &Path, list: &Acl) {
     for (title, entries) in [("Normal", list.positive()), ("Negative", list.negative())] {
         if !entries.is_empty() {
@@ -279,6 +277,8 @@ fn print(path: &Path, list: &Acl) {
 }
 
 impl Listacl {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         no_initial(self.id, self.files)?;
         let mut first = true;
@@ -305,6 +305,8 @@ impl Listacl {
 }
 
 impl Setacl {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         no_initial(self.id, self.files)?;
         let mut words = self.words;
@@ -344,6 +346,8 @@ impl Setacl {
 }
 
 impl Copyacl {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let mut words = self.words;
         let from = match self.from {
@@ -368,7 +372,7 @@ impl Copyacl {
     }
 }
 
-/// Without those that are gone; `None`: there are none.
+/// The list without missing principals; `None`: it has none.
 fn clean(path: &Path, mut list: Acl) -> Result<Option<Acl>, Failure> {
     let mut gone = BTreeSet::new();
     for entry in list.positive().iter().chain(list.negative()) {
@@ -381,10 +385,12 @@ fn clean(path: &Path, mut list: Acl) -> Result<Option<Acl>, Failure> {
 }
 
 impl Cleanacl {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             if !is_own(path)? {
-                // Cleaned it would be its own from then on.
+                // A cleaned copy would become the path's own list.
                 println!(
                     "Access list for {} is another directory's: clean that one.",
                     path.display()
@@ -403,6 +409,8 @@ impl Cleanacl {
 }
 
 impl Getcalleraccess {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let what = || format!("asking for your rights to {}", path.display());

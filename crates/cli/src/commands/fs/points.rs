@@ -1,5 +1,5 @@
-//! Mount points themselves: `fs mkmount`, `rmmount`, `lsmount` and `mvmount`. What they lead to is
-//! not touched by any of these.
+//! Mount points: `fs mkmount`, `rmmount`, `lsmount` and `mvmount`. None of them changes the volumes
+//! that mount points name.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,19 +46,19 @@ move mount points.";
 #[derive(Args, Debug)]
 #[command(after_help = MKMOUNT_HELP)]
 pub struct Mkmount {
-    /// Where; nothing may be there yet.
+    /// The new path; it must not exist.
     #[arg(long = "dir", value_name = "PATH")]
     dir: Option<PathBuf>,
-    /// The volume that is seen there.
+    /// The volume that is shown there.
     #[arg(long = "vol", value_name = "VOLUME")]
     vol: Option<String>,
     /// The cell that has it, if it is another one.
     #[arg(long, value_name = "CELL")]
     cell: Option<String>,
-    /// The read-write volume, below read-only ones too.
+    /// Show the read-write volume, below read-only ones too.
     #[arg(long)]
     rw: bool,
-    /// Do not look whether there is such a volume.
+    /// Do not check that the volume exists.
     #[arg(long)]
     fast: bool,
     /// PATH VOLUME [CELL], instead of the options.
@@ -74,7 +74,7 @@ pub struct Rmmount {
     points: Points,
 }
 
-/// Says where mount points lead.
+/// Shows the volumes that mount points name.
 #[derive(Args, Debug)]
 #[command(after_help = LSMOUNT_HELP)]
 pub struct Lsmount {
@@ -88,11 +88,11 @@ pub struct Lsmount {
 pub struct Mvmount {
     /// The mount point.
     from: PathBuf,
-    /// Where it goes; nothing may be there yet.
+    /// The new path; it must not exist.
     to: PathBuf,
 }
 
-/// Mount points that a verb is about.
+/// The mount points of a verb.
 #[derive(Args, Debug)]
 struct Points {
     /// Mount points.
@@ -113,7 +113,7 @@ fn attribute(name: &str) -> String {
     format!("rialto.mount:{name}")
 }
 
-/// A refusal of something about the mount point `name` in `dir`.
+/// Phrases the refusal of an action on the mount point `name` in `dir`.
 fn refused(dir: &Path, name: &str, what: String, error: Errno) -> Failure {
     match error {
         Errno::NODATA if tree::get(dir, "rialto.fid").is_ok() => {
@@ -134,7 +134,7 @@ fn refused(dir: &Path, name: &str, what: String, error: Errno) -> Failure {
 }
 
 impl Mkmount {
-    /// The path, and what the mount point says.
+    /// The path, and the content of the mount point.
     fn wanted(&self) -> Result<(PathBuf, MountPoint), Failure> {
         let mut words = self.words.iter();
         let missing =
@@ -162,6 +162,8 @@ impl Mkmount {
         }
     }
 
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let (path, point) = self.wanted()?;
         let (dir, name) = split(&path)?;
@@ -187,11 +189,13 @@ fn shown(point: &MountPoint) -> String {
 }
 
 impl Rmmount {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.points.each(|path| {
             let (dir, name) = split(path)?;
             let what = format!("removing the mount point {}", path.display());
-            // The service says of everything else that it is not what is to be removed.
+            // The service refuses everything that is not a mount point.
             let said = tree::get(&dir, &attribute(&name))
                 .and_then(|_| tree::remove(&dir, &attribute(&name)));
             said.map_err(|error| refused(&dir, &name, what, error))?;
@@ -204,6 +208,8 @@ impl Rmmount {
 }
 
 impl Lsmount {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.points.each(|path| {
             let (dir, name) = split(path)?;
@@ -234,7 +240,7 @@ fn refused_look(dir: &Path, name: &str, path: &Path, error: Errno) -> Failure {
     refused(dir, name, format!("looking at the mount point {}", path.display()), error)
 }
 
-/// What the mount point says that a symbolic link leads to.
+/// The content of the mount point that a symbolic link leads to.
 fn behind_link(path: &Path) -> Option<String> {
     if !path.symlink_metadata().ok()?.is_symlink() {
         return None;
@@ -244,6 +250,8 @@ fn behind_link(path: &Path) -> Option<String> {
 }
 
 impl Mvmount {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let ((from_dir, from), (to_dir, to)) = (split(&self.from)?, split(&self.to)?);
         let what = || format!("moving the mount point {}", self.from.display());

@@ -1,4 +1,4 @@
-//! What `@sys` in names stands for: `fs sysname`.
+//! The values of `@sys` in names: `fs sysname`.
 
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ A name in the tree that is @sys, or ends so, means the first of these that is th
 link to .../@sys/bin leads each kind of machine to its own. The list is the mount's, until
 it is unmounted; setting it is root's.";
 
-/// Shows or sets what @sys in names stands for.
+/// Shows or sets the values of @sys in names.
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct Sysname {
@@ -32,6 +32,8 @@ pub struct Sysname {
 }
 
 impl Sysname {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let place = self.place.find()?;
         if !self.newsys.is_empty() {

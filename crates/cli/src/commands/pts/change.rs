@@ -1,4 +1,4 @@
-//! The verbs that change what is there.
+//! The verbs that change principals.
 
 use clap::Args;
 use local::failure::Failure;
@@ -61,7 +61,7 @@ pub struct Adduser {
     who: Whom,
 }
 
-/// Takes them out again.
+/// Removes users, groups or sets of hosts from groups.
 #[derive(Args, Debug)]
 #[command(after_help = REMOVEUSER_HELP)]
 pub struct Removeuser {
@@ -71,10 +71,10 @@ pub struct Removeuser {
 
 #[derive(Args, Debug)]
 struct Whom {
-    /// Who.
+    /// The users, groups or sets of hosts.
     #[arg(long, value_name = "NAME", num_args = 1.., requires = "group")]
     user: Vec<String>,
-    /// Which groups.
+    /// The groups.
     #[arg(long, value_name = "GROUP", num_args = 1.., requires = "user")]
     group: Vec<String>,
     /// NAME GROUP, instead of the options.
@@ -86,7 +86,7 @@ struct Whom {
 #[derive(Args, Debug)]
 #[command(after_help = DELETE_HELP)]
 pub struct Delete {
-    /// Which.
+    /// The users and groups.
     #[arg(long, value_name = "NAME", num_args = 1.., allow_negative_numbers = true)]
     nameorid: Vec<String>,
     /// NAMES, instead of the option.
@@ -129,30 +129,30 @@ pub struct Chown {
     words: Vec<String>,
 }
 
-/// Sets who may see and change a user or group, and other fields.
+/// Sets the visibility of users or groups, and other fields.
 #[derive(Args, Debug)]
 #[command(after_help = SETFIELDS_HELP)]
 pub struct PtsSetfields {
-    /// Which.
+    /// The users and groups.
     #[arg(long, value_name = "NAME", num_args = 1.., allow_negative_numbers = true)]
     nameorid: Vec<String>,
     /// Five letters: S or s, O, M or m, A or a, r; - for none.
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
     access: Option<String>,
-    /// How many groups the user may still make; of system:authuser@REALM, how many users of the
-    /// realm may be made.
+    /// Limit of groups that the user may still make; of system:authuser@REALM, of users that the
+    /// realm may still add.
     #[arg(long, value_name = "COUNT")]
     groupquota: Option<u32>,
-    /// The uid on machines that are trusted; -1: none.
+    /// The uid on trusted hosts; -1: none.
     #[arg(long, value_name = "UID", allow_negative_numbers = true)]
     uid: Option<i64>,
     /// The gid; -1: none.
     #[arg(long, value_name = "GID", allow_negative_numbers = true)]
     gid: Option<i64>,
-    /// yes or no: whether nobody gets in as this user.
+    /// yes or no: whether logins of this user are refused.
     #[arg(long, value_name = "WHETHER", value_parser = ["yes", "no"])]
     locked: Option<String>,
-    /// Tokens that were issued until now are void.
+    /// Make all tokens void that were issued until now.
     #[arg(long)]
     voidtokens: bool,
     /// NAMES, instead of -nameorid.
@@ -165,7 +165,7 @@ pub struct PtsSetfields {
     words: Vec<String>,
 }
 
-/// Sets the numbers that were given last.
+/// Sets the highest numbers in use.
 #[derive(Args, Debug)]
 #[command(after_help = SETMAX_HELP)]
 pub struct Setmax {
@@ -182,7 +182,7 @@ pub struct Setmax {
     user: Option<i32>,
 }
 
-/// What options or words name.
+/// The two names, from options or words.
 fn two(first: Option<String>, second: Option<String>, words: Vec<String>) -> (String, String) {
     let mut words = words.into_iter();
     let mut one =
@@ -191,7 +191,7 @@ fn two(first: Option<String>, second: Option<String>, words: Vec<String>) -> (St
 }
 
 impl Whom {
-    /// Each with each.
+    /// Each user with each group.
     fn pairs(self) -> Vec<(String, String)> {
         if let [user, group] = &self.words[..] {
             return vec![(user.clone(), group.clone())];
@@ -204,6 +204,8 @@ impl Whom {
 }
 
 impl Adduser {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         client.each(self.who.pairs(), |(user, group)| {
             let call = PtsCall::Join { group: client.id(&group)?, member: client.id(&user)? };
@@ -213,6 +215,8 @@ impl Adduser {
 }
 
 impl Removeuser {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         client.each(self.who.pairs(), |(user, group)| {
             let call = PtsCall::Leave { group: client.id(&group)?, member: client.id(&user)? };
@@ -222,6 +226,8 @@ impl Removeuser {
 }
 
 impl Delete {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.nameorid.is_empty() { self.words } else { self.nameorid };
         client.each(names, |name| {
@@ -233,6 +239,8 @@ impl Delete {
 }
 
 impl PtsRename {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (old, new) = two(self.oldname, self.newname, self.words);
         let doing = format!("renaming {old} to {new}");
@@ -241,6 +249,8 @@ impl PtsRename {
 }
 
 impl Chown {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (name, owner) = two(self.name, self.owner, self.words);
         let call = PtsCall::ChangeOwner { id: client.id(&name)?, owner: client.id(&owner)? };
@@ -248,7 +258,7 @@ impl Chown {
     }
 }
 
-/// A uid or gid as typed.
+/// A uid or gid as typed; -1 means none.
 fn number(typed: Option<i64>) -> Result<Option<u32>, Failure> {
     let read = |typed| match typed {
         -1 => Ok(u32::MAX),
@@ -259,6 +269,8 @@ fn number(typed: Option<i64>) -> Result<Option<u32>, Failure> {
 }
 
 impl PtsSetfields {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let privacy = self.access.map(|text| text.parse::<Privacy>()).transpose();
         let privacy = privacy.map_err(|error| Failure::new("reading -access", error))?;
@@ -291,6 +303,8 @@ impl PtsSetfields {
 }
 
 impl Setmax {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let id = |typed: Option<i32>| typed.map_or(PrincipalId::NONE, PrincipalId);
         let call = PtsCall::SetMax { user: id(self.user), group: id(self.group) };

@@ -1,4 +1,4 @@
-//! The verbs that show.
+//! The verbs that show principals.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -45,21 +45,21 @@ pub struct PtsExamine {
     which: Which,
 }
 
-/// Shows who is in a group, or which groups somebody is in.
+/// Shows the members of a group, or the groups of a user.
 #[derive(Args, Debug)]
 #[command(after_help = MEMBERSHIP_HELP)]
 pub struct Membership {
     #[command(flatten)]
     which: Which,
-    /// Of groups: the groups that they are in.
+    /// Of groups: show the groups that they are members of.
     #[arg(long)]
     supergroups: bool,
-    /// Also through groups.
+    /// Show indirect members too.
     #[arg(long)]
     expandgroups: bool,
 }
 
-/// Shows what somebody owns.
+/// Shows the groups that a user or group owns.
 #[derive(Args, Debug)]
 #[command(after_help = LISTOWNED_HELP)]
 pub struct Listowned {
@@ -71,22 +71,22 @@ pub struct Listowned {
 #[derive(Args, Debug)]
 #[command(after_help = LISTENTRIES_HELP)]
 pub struct Listentries {
-    /// Users; they are listed also where nothing is said.
+    /// List users; the default.
     #[arg(long)]
     users: bool,
-    /// Groups and sets of hosts.
+    /// List groups and sets of hosts.
     #[arg(long)]
     groups: bool,
 }
 
-/// Shows the numbers that were given last.
+/// Shows the highest numbers in use.
 #[derive(Args, Debug)]
 #[command(after_help = LISTMAX_HELP)]
 pub struct Listmax {}
 
 #[derive(Args, Debug)]
 struct Which {
-    /// Which.
+    /// The users and groups.
     #[arg(long, value_name = "NAME", num_args = 1.., allow_negative_numbers = true)]
     nameorid: Vec<String>,
     /// NAMES, instead of the option.
@@ -118,6 +118,8 @@ fn quota(one: &Principal) -> String {
 }
 
 impl PtsExamine {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         client.each(self.which.names(), |name| {
             let (one, count) = client.examine(&name)?;
@@ -154,6 +156,8 @@ fn print(client: &PtsClient, heading: &str, of: &Principal, names: &BTreeMap<Pri
 }
 
 impl Membership {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (up, all) = (self.supergroups, self.expandgroups);
         client.each(self.which.names(), |name| {
@@ -186,6 +190,8 @@ impl Membership {
 }
 
 impl Listowned {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         client.each(self.which.names(), |name| {
             let id = client.id(&name)?;
@@ -216,6 +222,8 @@ impl Listowned {
 }
 
 impl Listentries {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let users = self.users || !self.groups;
         let wanted =
@@ -239,6 +247,8 @@ impl Listentries {
 }
 
 impl Listmax {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let doing = "asking for the numbers given last";
         let Answer::Names { names, .. } = client.ask(doing, PtsCall::Max)? else {

@@ -39,10 +39,10 @@ pub struct Createuser {
     /// Their numbers, in the same order.
     #[arg(long, value_name = "ID", num_args = 1.., allow_negative_numbers = true)]
     id: Vec<i32>,
-    /// The uid on machines that are trusted, of a single user.
+    /// The uid on trusted hosts, of a single user.
     #[arg(long, value_name = "UID")]
     uid: Option<u32>,
-    /// The gid, likewise.
+    /// The gid on trusted hosts, of a single user.
     #[arg(long, value_name = "GID")]
     gid: Option<u32>,
     /// NAME, instead of -name.
@@ -57,7 +57,7 @@ pub struct Creategroup {
     /// Their names.
     #[arg(long, value_name = "NAME", num_args = 1..)]
     name: Vec<String>,
-    /// Who owns them: a user, a group, or the group itself.
+    /// Their owner: a user, a group, or the group itself.
     #[arg(long, value_name = "OWNER")]
     owner: Option<String>,
     /// Their numbers, in the same order; below 0.
@@ -86,7 +86,7 @@ fn say(client: &PtsClient, what: &str, one: &Principal) {
     }
 }
 
-/// As many numbers as names, or none.
+/// Pairs names with numbers: as many numbers as names, or none.
 fn numbered(
     names: Vec<String>,
     ids: &[i32],
@@ -101,6 +101,8 @@ fn numbered(
 }
 
 impl Createuser {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.name.is_empty() { self.words } else { self.name };
         if names.len() > 1 && (self.uid.is_some() || self.gid.is_some()) {
@@ -121,6 +123,8 @@ impl Createuser {
 }
 
 impl Creategroup {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.name.is_empty() { self.words } else { self.name };
         let owner = self.owner.map(|owner| match owner.parse::<i32>() {

@@ -1,6 +1,6 @@
-//! `rialto pts`: users and groups, with the verbs, options and answers that administrators know
-//! from OpenAFS. A binary that is called as `pts` is this command. Options may have one dash or two
-//! (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
+//! `rialto pts`: users and groups, with OpenAFS's verbs, options and answers. A binary that is
+//! called as `pts` is this command. Options may have one dash or two (`commands/typed.rs`), and
+//! unambiguous abbreviations are accepted.
 
 mod change;
 mod client;
@@ -43,13 +43,13 @@ pub struct Pts {
     verb: Verb,
     #[command(flatten)]
     options: CellOptions<CellName>,
-    /// Go on with the next one where one is refused.
+    /// Continue with the next one after a refusal.
     #[arg(long, global = true)]
     force: bool,
-    /// Taken for OpenAFS's sake: the server's socket says who asks.
+    /// Accepted for OpenAFS's sake: the server's socket identifies the caller.
     #[arg(long, global = true, hide = true)]
     localauth: bool,
-    /// Likewise: nothing leaves this machine.
+    /// Accepted for OpenAFS's sake: no data leaves this machine.
     #[arg(long, global = true, hide = true)]
     encrypt: bool,
 }
@@ -73,6 +73,8 @@ enum Verb {
 }
 
 impl Pts {
+    /// # Errors
+    /// The failure of the command.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let client = client::PtsClient::open(&self.options, self.force)?;
         match self.verb {

@@ -1,5 +1,5 @@
-//! `rialto admin`: who administers a part of the cell: volumes by their names, a server, a
-//! partition.
+//! `rialto admin`: administrators of a part of the cell: of volumes by their names, of a server, of
+//! a partition.
 
 use std::process::ExitCode;
 
@@ -46,7 +46,7 @@ enum Verb {
     Remove(Remove),
 }
 
-/// Lets somebody administer a part of the cell.
+/// Lets a user or group administer a part of the cell.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 #[command(
@@ -56,31 +56,33 @@ enum Verb {
 struct Add {
     /// The user or group.
     name: String,
-    /// Volumes with this name, or with names that begin so: 'home.*'.
+    /// The volumes of this name, or whose names begin so: 'home.*'.
     #[arg(long, value_name = "PATTERN", group = "what")]
     volume: Option<String>,
-    /// A server and all that it has.
+    /// A server and everything on it.
     #[arg(long, value_name = "NAME", group = "what")]
     server: Option<String>,
-    /// A partition of a server, as 'vos partinfo' calls it, and all that is on it.
+    /// A partition of a server, as 'vos partinfo' names it, and everything on it.
     #[arg(long, value_names = ["SERVER", "PARTITION"], num_args = 2, group = "what")]
     partition: Vec<String>,
 }
 
-/// Shows who administers what.
+/// Lists administrators and their parts of the cell.
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n    rialto admin list\n    rialto admin list --json")]
 struct List {}
 
-/// Takes that away.
+/// Takes the administration of a part away.
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n    rialto admin remove 42")]
 struct Remove {
-    /// Its number.
+    /// Its number in the list.
     number: u64,
 }
 
 impl Admin {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let verb = match self.verb {
             Verb::Add(add) => numbered::Verb::Add(add),

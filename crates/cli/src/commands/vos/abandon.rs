@@ -21,16 +21,16 @@ What a restore, copy, release or move brought to a server and left there is give
 it came over is as it was, and what it took is given back in the background. What comes in at the
 moment is left alone. The command that began it can be given again instead, and goes on.";
 
-/// Gives up what came in at a server and was never finished.
+/// Gives up an unfinished restore or copy at a server.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Abandon {
     #[command(flatten)]
     site: TypedSite,
-    /// The volume that it was to be: its number, or its name if the cell knows it.
+    /// The volume that it was for: its number, or its name if the cell has it.
     #[arg(long, value_name = "VOLUME", conflicts_with = "all")]
     id: Option<String>,
-    /// All that is unfinished.
+    /// Give up all unfinished ones.
     #[arg(long)]
     all: bool,
     /// VOLUME, instead of the option.
@@ -39,6 +39,8 @@ pub struct Abandon {
 }
 
 impl Abandon {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = if self.all {
             place(&mut self.site, self.words);
@@ -92,7 +94,7 @@ impl Abandon {
     }
 }
 
-/// The number of the tree. What comes in has no name of its own.
+/// The number of the tree. Received data has no name of its own.
 fn number(context: &VosContext, typed: &str) -> Result<VolumeId, Failure> {
     match typed.parse() {
         Ok(number) => Ok(VolumeId(number)),

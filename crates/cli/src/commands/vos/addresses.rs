@@ -24,26 +24,26 @@ EXAMPLES
 A server enters its addresses when it starts: this is for one that cannot, or is gone. One
 that volumes have sites on is not removed. The keys of one that is removed are withdrawn.";
 
-/// Lists the servers of the cell and where they are reached.
+/// Lists the servers of the cell and their addresses.
 #[derive(Args, Debug)]
 #[command(after_help = LISTADDRS_HELP)]
 pub struct Listaddrs {
-    /// With their ids, and the keys by which other servers know them.
+    /// Show their ids, and the keys by which other servers know them.
     #[arg(long)]
     printuuid: bool,
-    /// Only this server.
+    /// Show only this server.
     #[arg(long, value_name = "MACHINE")]
     host: Option<String>,
 }
 
-/// Changes where a server is reached, or removes it from the database.
+/// Changes the address of a server, or removes it from the database.
 #[derive(Args, Debug)]
 #[command(after_help = CHANGEADDR_HELP)]
 pub struct Changeaddr {
-    /// The address that is wrong, or the server's name.
+    /// The old address, or the server's name.
     #[arg(long, value_name = "ADDRESS")]
     oldaddr: Option<String>,
-    /// What it is now; with a port, if that changed too.
+    /// The new address; with a port, if that changed too.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "remove")]
     newaddr: Option<String>,
     /// Remove the server.
@@ -55,6 +55,8 @@ pub struct Changeaddr {
 }
 
 impl Listaddrs {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let only = self.host.as_ref().map(|host| context.server(host)).transpose()?;
         let chosen: Vec<_> =
@@ -89,6 +91,8 @@ impl Listaddrs {
 }
 
 impl Changeaddr {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut words = self.words.into_iter();
         let missing =

@@ -36,7 +36,7 @@ EXAMPLES
 
 One that fails does not keep the others from being backed up; the exit code is 1 then.";
 
-/// Makes a volume of what a volume holds now, read-only or read-write.
+/// Makes a volume of the current state of a volume, read-only or read-write.
 #[derive(Args, Debug)]
 #[command(after_help = CLONE_HELP)]
 pub struct Clone {
@@ -45,13 +45,13 @@ pub struct Clone {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
-    /// What the new one is called [default: VOLUME.clone]
+    /// The new volume's name [default: VOLUME.clone]
     #[arg(long, value_name = "NAME")]
     toname: Option<String>,
-    /// It can be written, and goes its own way; needs -toname.
+    /// Make it writable and independent; needs -toname.
     #[arg(long, requires = "toname")]
     readwrite: bool,
-    /// Taken for OpenAFS's sake: without -readwrite it always is.
+    /// Accepted for OpenAFS's sake: without -readwrite it always is.
     #[arg(long, hide = true, conflicts_with = "readwrite")]
     readonly: bool,
     /// [[SERVER] PARTITION] VOLUME, instead of the options.
@@ -86,6 +86,8 @@ pub struct Backupsys {
 }
 
 impl Clone {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
         if let (true, Some(to)) = (self.readwrite, &self.toname) {
@@ -106,6 +108,8 @@ impl Clone {
 }
 
 impl Backup {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         backup(context, context.known(&wanted)?)
@@ -113,6 +117,8 @@ impl Backup {
 }
 
 impl Backupsys {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let spots = context.spots(&self.site)?;
         let is_here = |site: &types::Site| {
@@ -195,7 +201,10 @@ fn clone_writable(
     Ok(())
 }
 
-/// Seals what `volume` holds under the name `to`.
+/// Seals the state of `volume` under the name `to`.
+///
+/// # Errors
+/// The refusal of the server, with its remedy.
 pub fn clone(
     context: &VosContext,
     volume: &There,

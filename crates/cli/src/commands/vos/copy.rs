@@ -17,26 +17,26 @@ The copy is a volume of its own, with a number and a history of its own, and hol
 other holds now. Without server or partition it is made where most room is. Stopped in the middle
 it is finished by the same command.";
 
-/// Makes a new volume of what a volume holds now.
+/// Makes a new volume of the current state of a volume.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Copy {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME", required_unless_present = "words")]
     id: Option<String>,
-    /// Taken for OpenAFS's sake: where it is is known.
+    /// Accepted for OpenAFS's sake: the cell knows the volume's place.
     #[arg(long, hide = true)]
     fromserver: Option<String>,
-    /// Likewise.
+    /// Accepted for OpenAFS's sake, like -fromserver.
     #[arg(long, hide = true)]
     frompartition: Option<String>,
-    /// What the copy is called.
+    /// The copy's name.
     #[arg(long, value_name = "NAME")]
     toname: String,
-    /// The server that it is made at.
+    /// The server of the copy.
     #[arg(long, value_name = "MACHINE")]
     toserver: Option<String>,
-    /// The partition that it is made on.
+    /// The partition of the copy.
     #[arg(long, value_name = "PARTITION")]
     topartition: Option<String>,
     /// VOLUME, instead of the option.
@@ -45,6 +45,8 @@ pub struct Copy {
 }
 
 impl Copy {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted =
             super::create::last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;

@@ -29,22 +29,22 @@ pub struct Create {
     /// The volume's name.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// What it may hold: KiB, or with a unit (20G); 0: no limit [default: 0]
+    /// Limit of its size: KiB, or with a unit (20G); 0: no limit [default: 0]
     #[arg(long, value_name = "SIZE", value_parser = quota)]
     maxquota: Option<u64>,
-    /// What its files hold is encrypted on the disk [default: as the server does it]
+    /// Encrypt the content of its files on the disk [default: as set at the server]
     #[arg(long, conflicts_with = "noencrypt")]
     encrypt: bool,
-    /// It is not.
+    /// Do not encrypt it.
     #[arg(long)]
     noencrypt: bool,
-    /// What decides who may do what: mode bits, or access lists [default: posix]
+    /// Access model: mode bits, or access lists [default: posix]
     #[arg(long, value_enum, value_name = "MODEL")]
     model: Option<AccessModel>,
-    /// With -model acl: who has which rights in its root, beside administrators
+    /// With -model acl: names with their rights in its root, beside administrators
     #[arg(long, num_args = 2.., value_names = ["NAME", "RIGHTS"], requires = "model")]
     acl: Vec<String>,
-    /// Its number, which nobody else may have [default: the cell's next]
+    /// Its number, which must be unused [default: the cell's next]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..u64::MAX))]
     id: Option<u64>,
     /// [[[SERVER] PARTITION] NAME [SIZE]], instead of the options.
@@ -53,6 +53,8 @@ pub struct Create {
 }
 
 impl Create {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         if self.words.len() == 4 {
             let size = self.words.pop().unwrap_or_default();
@@ -108,8 +110,11 @@ impl Create {
     }
 }
 
-/// Sorts words that were typed without options: the last is what the verb is about, before it the
-/// partition and the server.
+/// Assigns words without options: the last is the subject of the verb, before it come the partition
+/// and the server.
+///
+/// # Errors
+/// If there are too many words, or an option is given twice.
 pub fn last_word(
     site: &mut TypedSite,
     mut words: Vec<String>,
@@ -141,7 +146,10 @@ pub fn last_word(
     }
 }
 
-/// Bytes from `20000` (KiB), `20M`, `20G` or `1T`.
+/// Parses a quota: `20000` (KiB), `20M`, `20G` or `1T`, into bytes.
+///
+/// # Errors
+/// A message for the argument parser.
 pub fn quota(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

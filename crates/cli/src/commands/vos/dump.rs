@@ -64,7 +64,7 @@ moment, what came. It is not done while files of it are open for writing on the 
 With -readonly there is a read-only volume afterwards, NAME.readonly, and none that is written:
 what was released elsewhere, or is kept. -overwrite applies newer dumps to it.";
 
-/// Writes what a volume holds to a file or to the standard output.
+/// Writes the content of a volume to a file or to the standard output.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_DUMP)]
 pub struct Dump {
@@ -73,16 +73,16 @@ pub struct Dump {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
-    /// Where to [default: the standard output]
+    /// The new file [default: the standard output]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Only what was changed since this snapshot of the volume.
+    /// Dump only changes since this snapshot of the volume.
     #[arg(long, value_name = "SNAPSHOT")]
     since: Option<String>,
-    /// Only what was changed since about then; 0: everything. See below.
+    /// Dump only changes since about this time; 0: everything. See below.
     #[arg(long, value_name = "TIME", conflicts_with = "since")]
     time: Option<String>,
-    /// Taken for OpenAFS's sake: a dump of a read-write volume is always of a clone.
+    /// Accepted for OpenAFS's sake: a dump of a read-write volume is always of a clone.
     #[arg(long, hide = true)]
     clone: bool,
     /// VOLUME [FILE], instead of the options.
@@ -91,6 +91,8 @@ pub struct Dump {
 }
 
 impl Dump {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         if let (true, Some(file)) =
             (self.words.len() + usize::from(self.id.is_some()) == 2, self.words.last())
@@ -149,7 +151,7 @@ impl Dump {
     }
 }
 
-/// What an incremental dump starts from: another volume of the group that shows a sealed epoch.
+/// The start of an incremental dump: another volume of the group that shows a sealed epoch.
 fn snapshot<'g>(what: &str, group: &'g [There], wanted: &str) -> Result<&'g There, Failure> {
     let is_it = |one: &&There| text(&one.name) == wanted || one.id.0.to_string() == wanted;
     let found = group.iter().filter(|one| one.kind != VolumeKind::ReadWrite).find(is_it);
@@ -161,8 +163,8 @@ fn snapshot<'g>(what: &str, group: &'g [There], wanted: &str) -> Result<&'g Ther
     })
 }
 
-/// What a dump starts from that has all that was changed since a time: the newest sealed epoch of
-/// then. `None`: there is none, which is said.
+/// The start of a dump that includes all changes since a time: the newest sealed epoch before it.
+/// `None`: there is none, which is reported.
 fn made_by<'g>(what: &str, group: &'g [There], time: &str) -> Result<Option<&'g There>, Failure> {
     let Some(then) = show::typed(time) else {
         let why = format!("{time} is no time");
@@ -187,7 +189,7 @@ fn made_by<'g>(what: &str, group: &'g [There], time: &str) -> Result<Option<&'g 
     Ok(found)
 }
 
-/// A file that has its name only when it is whole; or the standard output.
+/// A file that gets its name when it is complete; or the standard output.
 enum NewFile {
     Named { file: BufWriter<File>, there: PathBuf, wanted: PathBuf, kept: bool },
     Standard(io::Stdout),
@@ -220,7 +222,7 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if let NewFile::Named { there, kept: false, .. } = self {
-            // Half a dump is nothing to keep.
+            // An incomplete dump is of no use.
             let _ = std::fs::remove_file(there);
         }
     }
@@ -272,7 +274,7 @@ impl Sink for Dumping {
     }
 }
 
-/// What is done about a volume that has the name already.
+/// The treatment of an existing volume of that name.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Overwrite {
     #[value(alias = "a")]
@@ -283,7 +285,7 @@ enum Overwrite {
     Incremental,
 }
 
-/// Which date a new volume gets.
+/// The creation date of a new volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Creation {
     #[value(alias = "n")]
@@ -294,7 +296,7 @@ enum Creation {
     Keep,
 }
 
-/// When a volume was last updated.
+/// The date of a volume's last update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LastUpdate {
     #[value(alias = "n")]
@@ -311,28 +313,28 @@ enum LastUpdate {
 pub struct Restore {
     #[command(flatten)]
     site: TypedSite,
-    /// What the volume is to be called [default: as it was called]
+    /// The volume's name [default: the dumped volume's]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Where from [default: the standard input]
+    /// The file of the dump [default: the standard input]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Its number, which nobody else may have [default: the cell's next]
+    /// Its number, which must be unused [default: the cell's next]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..u64::MAX))]
     id: Option<u64>,
-    /// What is done about a volume that has the name: abort, full, incremental. See below [default:
+    /// Treatment of an existing volume of that name: abort, full, incremental. See below [default:
     /// abort]
     #[arg(long, value_name = "HOW", ignore_case = true)]
     overwrite: Option<Overwrite>,
-    /// When the new volume was made: now, or when that of the dump was: new, dump. (One that is
+    /// Creation date of a new volume: now, or that of the dumped one: new, dump. (One that is
     /// overwritten keeps its date: keep.)
     #[arg(long, value_name = "DATE", ignore_case = true)]
     creation: Option<Creation>,
-    /// When it was last updated: now, when that of the dump was, or, of one that is overwritten,
-    /// when it was: now, dump, keep [default: now]
+    /// Date of its last update: now, that of the dumped volume, or of the overwritten one: now,
+    /// dump, keep [default: now]
     #[arg(long, value_name = "DATE", ignore_case = true)]
     lastupdate: Option<LastUpdate>,
-    /// A read-only volume, with none behind it that is written.
+    /// Restore as a read-only volume without a read-write one.
     #[arg(long)]
     readonly: bool,
     /// [SERVER PARTITION NAME [FILE]], instead of the options.
@@ -341,6 +343,8 @@ pub struct Restore {
 }
 
 impl Restore {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         if self.words.len() == 4 {
             let file = self.words.pop().unwrap_or_default();
@@ -441,7 +445,7 @@ impl Restore {
         Ok(made.map(|info| There { server: spot.server, info }))
     }
 
-    /// Where it is, if it is to be overwritten; otherwise where it is to be.
+    /// The existing site if it is overwritten; otherwise the new one.
     fn make_read_only(
         &self,
         context: &VosContext,
@@ -541,7 +545,7 @@ fn input(path: Option<&Path>) -> io::Result<File> {
     }
 }
 
-/// What comes through a pipe is kept until all of it was seen.
+/// Copies a pipe into a file, until all of it was read.
 fn spooled(from: &mut dyn Read) -> io::Result<File> {
     let mut file = tempfile::tempfile()?;
     io::copy(from, &mut file)?;

@@ -22,7 +22,7 @@ pub struct VosExamine {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
-    /// Taken for OpenAFS's sake.
+    /// Accepted for OpenAFS's sake.
     #[arg(long, hide = true)]
     extended: bool,
     /// VOLUME, instead of the option.
@@ -31,6 +31,8 @@ pub struct VosExamine {
 }
 
 impl VosExamine {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut site = TypedSite::default();
         let wanted = last_word(&mut site, self.words, self.id, "a volume")?;

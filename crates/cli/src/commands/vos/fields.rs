@@ -36,7 +36,7 @@ What lies below has the same, except what has a list from an earlier time. With 
 mode bits decide again; lists below the root are kept, and mean nothing meanwhile.
 RIGHTS are as in 'rialto fs setacl --help'.";
 
-/// Which volume, as typed.
+/// The volume as typed.
 #[derive(Args, Debug)]
 struct Which {
     #[command(flatten)]
@@ -49,7 +49,7 @@ struct Which {
     words: Vec<String>,
 }
 
-/// Brings a volume back that was taken off.
+/// Brings a volume back online.
 #[derive(Args, Debug)]
 #[command(after_help = ONLINE_HELP)]
 pub struct Online {
@@ -57,7 +57,7 @@ pub struct Online {
     which: Which,
 }
 
-/// Takes a volume off, so that nobody can use it.
+/// Takes a volume offline, so that no client can use it.
 #[derive(Args, Debug)]
 #[command(after_help = OFFLINE_HELP)]
 pub struct Offline {
@@ -71,16 +71,16 @@ pub struct Offline {
 pub struct VosSetfields {
     #[command(flatten)]
     which: Which,
-    /// What it may hold: KiB, or with a unit (20G); 0: no limit.
+    /// Limit of its size: KiB, or with a unit (20G); 0: no limit.
     #[arg(long, value_name = "SIZE", value_parser = quota, required_unless_present_any = ["maxfiles", "model"])]
     maxquota: Option<u64>,
-    /// How many files it may hold; 0: no limit.
+    /// Limit of its files; 0: no limit.
     #[arg(long, value_name = "COUNT")]
     maxfiles: Option<u64>,
-    /// What decides who may do what: access lists, or mode bits.
+    /// Access model: access lists, or mode bits.
     #[arg(long)]
     model: Option<AccessModel>,
-    /// Of the first list of the root, with -model acl: names with what they get.
+    /// Entries of the first list of the root, with -model acl: names with their rights.
     #[arg(long = "acl", value_name = "NAME RIGHTS", num_args = 2.., requires = "model")]
     acl: Vec<String>,
 }
@@ -103,6 +103,8 @@ impl Which {
 }
 
 impl Online {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let change = VolumeChange { state: Some(VolumeState::Online), ..VolumeChange::default() };
         self.which.change(context, "bringing back the volume", change)
@@ -110,6 +112,8 @@ impl Online {
 }
 
 impl Offline {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let change = VolumeChange { state: Some(VolumeState::Offline), ..VolumeChange::default() };
         self.which.change(context, "taking off the volume", change)
@@ -117,6 +121,8 @@ impl Offline {
 }
 
 impl VosSetfields {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         if let Some(model) = self.model {
             let Which { site, id, words } = &self.which;

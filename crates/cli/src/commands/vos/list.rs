@@ -30,13 +30,13 @@ are known to their servers alone: 'vos examine' and 'vos listvol' show them.";
 pub struct Listvol {
     #[command(flatten)]
     site: TypedSite,
-    /// Only numbers.
+    /// Show only numbers.
     #[arg(long)]
     fast: bool,
-    /// With quota, files and times.
+    /// Show quota, files and times too.
     #[arg(long)]
     long: bool,
-    /// Without the lines that count.
+    /// Omit the lines with counts.
     #[arg(long)]
     quiet: bool,
     /// [SERVER] PARTITION, instead of the options; one word alone is a server, or a partition if it
@@ -45,22 +45,22 @@ pub struct Listvol {
     words: Vec<String>,
 }
 
-/// Lists where volumes are.
+/// Lists the sites of volumes.
 #[derive(Args, Debug)]
 #[command(after_help = LISTVLDB_HELP)]
 pub struct Listvldb {
     #[command(flatten)]
     site: TypedSite,
-    /// Only this volume's group.
+    /// Show only this volume's group.
     #[arg(long, value_name = "VOLUME")]
     name: Option<String>,
-    /// Without the line that counts.
+    /// Omit the line with the count.
     #[arg(long)]
     quiet: bool,
-    /// In the order of numbers instead of names.
+    /// Sort by numbers instead of names.
     #[arg(long)]
     nosort: bool,
-    /// Only what somebody has locked or works on.
+    /// Show only groups that are locked or in an operation.
     #[arg(long)]
     locked: bool,
     /// VOLUME, instead of the option.
@@ -69,6 +69,8 @@ pub struct Listvldb {
 }
 
 impl Listvol {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, std::mem::take(&mut self.words));
         let spots = context.spots(&self.site)?;
@@ -89,8 +91,8 @@ impl Listvol {
                 volumes.iter().filter(|volume| volume.state == VolumeState::Offline).count() as u64;
             offline += off;
             online += volumes.len() as u64 - off;
-            // The first line counts all of them, as OpenAFS's does; without it nothing needs to be
-            // kept.
+            // The first line counts all of them, as OpenAFS's does; without it no line needs to be
+            // stored.
             lines.extend(
                 volumes
                     .into_iter()
@@ -142,6 +144,8 @@ impl Listvol {
 }
 
 impl Listvldb {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let one = match (self.name.take(), std::mem::take(&mut self.words)) {
             (None, words) if words.is_empty() => None,
@@ -202,7 +206,7 @@ impl Listvldb {
     }
 }
 
-/// One word alone is a server, unless it looks like a partition.
+/// One word alone is a server, unless it has the form of a partition.
 pub fn place(site: &mut TypedSite, words: Vec<String>) {
     let alone = words.len() == 1;
     for (at, word) in words.into_iter().enumerate() {

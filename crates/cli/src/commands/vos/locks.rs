@@ -27,7 +27,7 @@ EXAMPLES
     rialto vos unlockvldb
     rialto vos unlockvldb -server afs2";
 
-/// Keeps other operations away from a volume.
+/// Locks a volume against other operations.
 #[derive(Args, Debug)]
 #[command(after_help = LOCK_HELP)]
 pub struct Lock {
@@ -63,6 +63,8 @@ pub struct Unlockvldb {
 }
 
 impl Lock {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let group = context.known(&wanted)?;
@@ -74,6 +76,8 @@ impl Lock {
 }
 
 impl Unlock {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         unlock(context, context.known(&wanted)?).map(drop)
@@ -81,6 +85,8 @@ impl Unlock {
 }
 
 impl Unlockvldb {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         super::list::place(&mut self.site, self.words);
         let spots = context.spots(&self.site)?;

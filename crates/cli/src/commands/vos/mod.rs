@@ -1,6 +1,6 @@
-//! `rialto vos`: volumes, with the verbs, options and answers that administrators know from
-//! OpenAFS. A binary that is called as `vos` is this command. Options may have one dash or two
-//! (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
+//! `rialto vos`: volumes, with OpenAFS's verbs, options and answers. A binary that is called as
+//! `vos` is this command. Options may have one dash or two (`commands/typed.rs`), and unambiguous
+//! abbreviations are accepted.
 
 mod abandon;
 mod addresses;
@@ -59,7 +59,7 @@ EXIT CODES
     2  wrong usage
     3  no cell there, or its server does not run";
 
-/// The other servers of the cell are shown the keys of this one.
+/// Connections to other servers of the cell show the keys of this one.
 const AS_UID: &str = "Ask as the user with this uid, as somebody who has the server's socket and \
     keys may, and not as the superuser";
 
@@ -72,27 +72,27 @@ pub struct Vos {
     verb: Verb,
     #[command(flatten)]
     options: CellOptions<CellName, Telling>,
-    /// Taken for OpenAFS's sake: the server's socket says who asks.
+    /// Accepted for OpenAFS's sake: the server's socket identifies the caller.
     #[arg(long, global = true, hide = true)]
     localauth: bool,
-    /// Likewise.
+    /// Accepted for OpenAFS's sake.
     #[arg(long, global = true, hide = true)]
     noauth: bool,
-    /// Likewise: nothing leaves this machine.
+    /// Accepted for OpenAFS's sake: no data leaves this machine.
     #[arg(long, global = true, hide = true)]
     encrypt: bool,
-    /// Likewise.
+    /// Accepted for OpenAFS's sake.
     #[arg(long, global = true, hide = true)]
     noresolve: bool,
 }
 
-/// What is done and told of the steps of a verb.
+/// Options for the steps of a verb.
 #[derive(Args, Debug)]
 pub struct Telling {
-    /// Look whether it could be done, say what would be, and change nothing.
+    /// Check whether it could be done, report the steps, and change nothing.
     #[arg(long, global = true, alias = "dryrun")]
     dry_run: bool,
-    /// Say more.
+    /// Report the steps.
     #[arg(long, global = true)]
     verbose: bool,
 }
@@ -134,6 +134,8 @@ enum Verb {
 }
 
 impl Vos {
+    /// # Errors
+    /// The failure of the command.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let context = context::VosContext::open(&self.options)?;
         match self.verb {

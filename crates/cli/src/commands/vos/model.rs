@@ -1,4 +1,4 @@
-//! What decides in a volume who may do what: mode bits, or access lists (`docs/spec/access.md`).
+//! The access model of a volume: mode bits, or access lists (`docs/spec/access.md`).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use types::{Answer, Call, Fid, Kind, PrincipalId, PtsCall, ServerId, Status};
 use super::context::{There, VosContext, text};
 use crate::commands::fs::principals;
 
-/// What decides.
+/// The source of rights in a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AccessModel {
     /// Mode bits, owners and groups.
@@ -29,7 +29,7 @@ impl AccessModel {
         }
     }
 
-    /// For people.
+    /// The model for people.
     pub fn told(self) -> &'static str {
         match self {
             AccessModel::Posix => "mode bits",
@@ -38,7 +38,7 @@ impl AccessModel {
     }
 }
 
-/// What a listing takes at most.
+/// Limit of the bytes of a listing.
 const LISTING_BYTES: u32 = 1 << 20;
 const OTHERS: u16 = 0o077;
 
@@ -49,7 +49,7 @@ fn status(context: &VosContext, what: &str, volume: &There, fid: Fid) -> Result<
     }
 }
 
-/// What decides now.
+/// Returns the present model.
 ///
 /// # Errors
 /// The server's refusal.
@@ -58,7 +58,7 @@ pub fn of(context: &VosContext, volume: &There) -> Result<AccessModel, Failure> 
     Ok(if status.by_list { AccessModel::Acl } else { AccessModel::Posix })
 }
 
-/// Makes `model` decide; with `--dry-run` says for whose files that would be another.
+/// Sets the model; with `--dry-run` reports the files whose access would change.
 ///
 /// # Errors
 /// The server's refusal.
@@ -90,7 +90,7 @@ pub fn set_model(
     Ok(())
 }
 
-/// The root has this list from now on, or none.
+/// Sets or removes the root's list, which selects the model.
 ///
 /// # Errors
 /// The server's refusal.
@@ -115,17 +115,17 @@ pub fn decide_by(
         .map(drop)
 }
 
-/// Somebody in the root's first list.
+/// An entry of the root's first list.
 pub struct First {
     name: String,
     who: PrincipalId,
     rights: Rights,
 }
 
-/// Administrators with everything, and who is given something, NAME RIGHTS each.
+/// Returns a list of administrators with all rights, and the entries NAME RIGHTS.
 ///
 /// # Errors
-/// A list without access lists; names and rights that are none; the server's refusal.
+/// Entries without access lists; invalid names and rights; the server's refusal.
 pub fn first_list(
     context: &VosContext,
     server: ServerId,
@@ -176,7 +176,8 @@ fn number_of(context: &VosContext, server: ServerId, name: &str) -> Result<Princ
     found.ok_or_else(|| principals::nobody(name))
 }
 
-/// Files and directories by owner: all, and those that groups or others may use by their mode bits.
+/// Reports files and directories by owner: all, and those that groups or others may use by their
+/// mode bits.
 fn tell(
     context: &VosContext,
     what: &str,
@@ -197,7 +198,7 @@ fn tell(
             };
             for entry in entries {
                 cookie = entry.cookie;
-                // One that a client has to itself comes without a status.
+                // An entry under a client's delegation has no status.
                 let status =
                     entry.status.map_or_else(|| status(context, what, volume, entry.fid), Ok)?;
                 if status.kind == Kind::Directory {

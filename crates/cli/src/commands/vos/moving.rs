@@ -35,26 +35,26 @@ none of the volume, or to other partitions of the same server. One that fails do
 then. What is left is said, such as what the database does not know. Backup volumes and snapshots
 of what moves are removed, unless they come along (-withgroup).";
 
-/// Moves a volume to another server or partition while people use it.
+/// Moves a volume to another server or partition while clients use it.
 #[derive(Args, Debug)]
 #[command(after_help = MOVE_HELP)]
 pub struct Move {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
-    /// Where it is; looked up if left out.
+    /// The present server; looked up if left out.
     #[arg(long, value_name = "MACHINE")]
     fromserver: Option<String>,
-    /// Likewise.
+    /// The present partition; looked up if left out.
     #[arg(long, value_name = "PARTITION")]
     frompartition: Option<String>,
-    /// Where it goes.
+    /// The destination.
     #[arg(long, value_name = "MACHINE", required = true)]
     toserver: String,
-    /// The partition there [default: where most room is]
+    /// The destination's partition [default: that with the most free space]
     #[arg(long, value_name = "PARTITION")]
     topartition: Option<String>,
-    /// Its backup volume and its snapshots come along.
+    /// Move its backup volume and its snapshots too.
     #[arg(long)]
     withgroup: bool,
     /// VOLUME, instead of the option.
@@ -68,18 +68,20 @@ pub struct Move {
 pub struct Evacuate {
     #[command(flatten)]
     site: TypedSite,
-    /// Where they go [default: to any other server]
+    /// The destination [default: any other server]
     #[arg(long, value_name = "MACHINE")]
     toserver: Option<String>,
-    /// Likewise.
+    /// The destination's partition.
     #[arg(long, value_name = "PARTITION", requires = "toserver")]
     topartition: Option<String>,
-    /// Backup volumes and snapshots come along.
+    /// Move backup volumes and snapshots too.
     #[arg(long)]
     withgroup: bool,
 }
 
 impl Move {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let group = context.known(&wanted)?;
@@ -108,6 +110,8 @@ impl Move {
 }
 
 impl Evacuate {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         if self.site.server.is_none() {
             return Err(Failure::new("reading the command", "the server is missing")
@@ -146,7 +150,7 @@ impl Evacuate {
                 let spot = roomiest_but(context, &to, &has_room);
                 count(spot.and_then(|spot| move_one(context, group, &spot, self.withgroup)));
             }
-            // As the move left it.
+            // The record after the move.
             let group = context.known(&name)?;
             let sites = group.record.sites.clone();
             for site in sites.iter().filter(|site| site.kind == SiteKind::ReadOnly && is_here(site))
@@ -186,13 +190,12 @@ fn is_at(site: &types::Site, server: types::ServerId, partition: &str) -> bool {
     (site.server, &*site.partition) == (server, partition)
 }
 
-/// Whether the site does not keep others of its group from there: it is there, or at another
-/// server.
+/// Whether the site leaves the destination to the group: it is there, or at another server.
 fn fits(site: &types::Site, spot: &Spot) -> bool {
     site.server != spot.server || site.partition == spot.partition.name
 }
 
-/// What is on the partitions still, and is not known to be moved.
+/// Reports volumes that remain on the partitions and are not recorded as moved.
 fn tell_what_is_left(context: &VosContext, from: &[Spot]) -> Result<(), Failure> {
     for spot in from {
         let what = format!("listing what is left on {}", spot.partition.name);

@@ -23,7 +23,7 @@ Transactions are what a server fetches from another one, for a release, a copy o
 unfinished came in some time and is not gone on with: the command that began it finishes it, and
 'rialto vos abandon' gives it up.";
 
-/// Shows the room on partitions.
+/// Shows the free space on partitions.
 #[derive(Args, Debug)]
 #[command(after_help = PARTINFO_HELP)]
 pub struct Partinfo {
@@ -34,13 +34,13 @@ pub struct Partinfo {
     words: Vec<String>,
 }
 
-/// Shows what the server is at with volumes.
+/// Shows the volume tasks of a server.
 #[derive(Args, Debug)]
 #[command(after_help = STATUS_HELP)]
 pub struct VosStatus {
     #[command(flatten)]
     site: TypedSite,
-    /// Also what ended lately.
+    /// Show recently ended ones too.
     #[arg(long)]
     all: bool,
     /// SERVER, instead of the option.
@@ -49,6 +49,8 @@ pub struct VosStatus {
 }
 
 impl Partinfo {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
         let spots = context.spots(&self.site)?;
@@ -98,6 +100,8 @@ fn unfinished_json(context: &VosContext, server: ServerId, one: &IncomingTree) -
 }
 
 impl VosStatus {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
         for server in context.chosen(&self.site)? {

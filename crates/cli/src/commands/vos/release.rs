@@ -20,14 +20,14 @@ the new, never a mixture. A site that cannot be reached keeps what it has, and r
 sent elsewhere until it has caught up with a later release; the exit code is 1 then. Stopped in
 the middle it is finished by the same command.";
 
-/// Makes what a volume holds now what all its read-only sites show.
+/// Brings all read-only sites to the current state of a volume.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Release {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
-    /// Taken for OpenAFS's sake: a site that has lost what it had fetches all of it by itself.
+    /// Accepted for OpenAFS's sake: a site that lost its volume always fetches all of it.
     #[arg(short, long = "force", hide = true)]
     force: bool,
     /// VOLUME, instead of the option.
@@ -36,6 +36,8 @@ pub struct Release {
 }
 
 impl Release {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let group = context.known(&wanted)?;

@@ -50,12 +50,14 @@ pub struct Remove {
 pub struct Zap {
     #[command(flatten)]
     remove: Remove,
-    /// Its backup volume too.
+    /// Remove its backup volume too.
     #[arg(long)]
     backup: bool,
 }
 
 impl Remove {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
         let found = match context.found(&wanted, &self.site) {
@@ -73,6 +75,8 @@ impl Remove {
 }
 
 impl Zap {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let Zap { remove: Remove { mut site, id, force, words }, backup } = self;
         let wanted = last_word(&mut site, words, id, "a volume")?;
@@ -90,7 +94,7 @@ impl Zap {
     }
 }
 
-/// What is done, in words; not to the root of the tree unless that is meant.
+/// The action for people; refuses the root of the tree without `force`.
 fn need_meant(volume: &VolumeInfo, force: bool) -> Result<String, Failure> {
     let (name, what) = (
         text(&volume.name),
@@ -103,7 +107,7 @@ fn need_meant(volume: &VolumeInfo, force: bool) -> Result<String, Failure> {
     Ok(what)
 }
 
-/// The volume is nowhere: somebody may have been stopped who removed it.
+/// Finishes an interrupted removal of a volume that no server has any more.
 fn finish(context: &VosContext, wanted: &str, missing: Failure) -> Result<(), Failure> {
     let volume = which(wanted)?;
     if !context.lead(&format!("removing {wanted}"), |job| vos::finish_removal(job, &volume))? {

@@ -31,6 +31,8 @@ pub struct VosRename {
 }
 
 impl VosRename {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut words = self.words.into_iter();
         let missing = || {
@@ -52,7 +54,7 @@ impl VosRename {
             WhichVolume::Name(_) => from,
         };
         match context.lead(&what, |job| vos::rename(job, &from, &to)) {
-            // A snapshot, or a volume that the database does not know.
+            // A snapshot, or a volume that the database does not have.
             Err(_)
                 if context.db().group_named(&from).is_ok_and(|known| known.is_none())
                     && !context.dry_run =>

@@ -1,4 +1,4 @@
-//! `vos addsite` and `vos remsite`, and how the database's entries are shown.
+//! `vos addsite` and `vos remsite`, and the output of the database's records.
 
 use clap::Args;
 use local::failure::Failure;
@@ -36,7 +36,7 @@ pub struct Addsite {
     words: Vec<String>,
 }
 
-/// Takes a read-only site of a volume off the list.
+/// Removes a read-only site of a volume from the record.
 #[derive(Args, Debug)]
 #[command(after_help = REMSITE_HELP)]
 pub struct Remsite {
@@ -51,6 +51,8 @@ pub struct Remsite {
 }
 
 impl Addsite {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
         need_server(&self.site)?;
@@ -71,6 +73,8 @@ impl Addsite {
 }
 
 impl Remsite {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
         need_server(&self.site)?;
@@ -106,7 +110,7 @@ fn tell(context: &VosContext, changed: bool, done: &str, otherwise: impl FnOnce(
     }
 }
 
-/// Where a group is, as OpenAFS shows its location database.
+/// The sites of a group, as OpenAFS shows its location database.
 pub fn lines(context: &VosContext, group: &VolumeGroup, put: &mut dyn FnMut(&str)) {
     let names =
         [("RWrite", Some(group.read_write)), ("ROnly", group.read_only), ("Backup", group.backup)];
@@ -145,7 +149,7 @@ fn kind(site: &CellSite) -> &'static str {
     }
 }
 
-/// What is worth saying of a read-only site.
+/// A remark on the state of a read-only site.
 fn release_state(group: &VolumeGroup, site: &CellSite) -> Option<&'static str> {
     match site.kind {
         SiteKind::ReadOnly if site.epoch == 0 => Some("Not released"),

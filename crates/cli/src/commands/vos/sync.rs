@@ -24,7 +24,7 @@ EXAMPLES
 Begins at the database. Volumes are not touched: entries of what no server has are removed.
 Servers that do not answer keep what is said of them.";
 
-/// Enters into the database what servers have.
+/// Enters the volumes of servers into the database.
 #[derive(Args, Debug)]
 #[command(after_help = SYNCVLDB_HELP)]
 pub struct Syncvldb {
@@ -35,7 +35,7 @@ pub struct Syncvldb {
     words: Vec<String>,
 }
 
-/// Looks whether servers have what the database says.
+/// Checks that servers have the volumes that the database records.
 #[derive(Args, Debug)]
 #[command(after_help = SYNCSERV_HELP)]
 pub struct Syncserv {
@@ -47,6 +47,8 @@ pub struct Syncserv {
 }
 
 impl Syncvldb {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
         let mut all = Mended::default();
@@ -69,6 +71,8 @@ impl Syncvldb {
 }
 
 impl Syncserv {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
         let server = self.site.server.as_ref().map(|server| context.server(server)).transpose()?;
