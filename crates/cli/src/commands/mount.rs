@@ -62,8 +62,8 @@ EXIT CODES
     0  unmounted (with --daemon: mounted)
     1  it could not be mounted";
 
-/// How long a daemon may take until the tree is there. Of the heap: the requests are spread over as
-/// many processors as threads work at a time, and the memory budget is one for all.
+/// malloc arenas: the requests are spread over as many processors as threads work at a time, and
+/// the memory budget is one for all.
 const ARENAS: i32 = 2;
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 

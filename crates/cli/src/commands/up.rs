@@ -75,7 +75,7 @@ pub struct Up {
     encrypt: bool,
     /// A host, or a network, that the server of a new cell trusts to name its users: for hosts with
     /// common administration. A connection from there is trusted if it comes from a port below
-    /// 1024, as mounts of root do, or shows a host certificate. Root of such a host is 'nobody'
+    /// 1024, as mounts of root do, or shows a host certificate. Root of such a host is served as nobody
     /// (see --trust-root), and none of its users an administrator, until they log in, as users of
     /// all other hosts do. May be given several times.
     #[arg(long, value_name = "NETWORK")]
