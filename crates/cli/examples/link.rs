@@ -2,7 +2,8 @@
 //! one machine.
 //!
 //! ```text
-//! link --delay-ms 6.25 --rate 200 --loss 0.001     sets the link up, prints the namespaces, ends with ctrl-c or the end of its input
+//! link --delay-ms 6.25 --rate 200 --loss 0.001     sets the link up, prints the namespaces, and
+//!                                                  ends with ctrl-c or the end of its input
 //! ```
 //!
 //! Each end is a TUN device in a namespace of its own. A thread for each direction reads the

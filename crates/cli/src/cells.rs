@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directorys_file_comes_before_the_machines_and_an_unknown_cell_is_no_volume() {
+    fn the_directorys_file_precedes_the_machines() {
         let dir = tempfile::tempdir().unwrap();
         let cells = Cells::new(
             None,

@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_is_remembered_and_another_fingerprint_is_refused_with_both() {
+    fn a_known_cell_with_another_fingerprint_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let known = KnownCells { file: dir.path().join("known_cells") };
         let shown = [&[1][..], &[2]].map(|bytes| [CertificateDer::from(bytes)]);
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn successors_are_followed_and_what_is_not_shown_any_more_is_forgotten() {
+    fn successors_are_followed_and_unshown_ones_forgotten() {
         let dir = tempfile::tempdir().unwrap();
         let known = KnownCells { file: dir.path().join("known_cells") };
         let keys = CellKeys::of(dir.path().join("keys"));

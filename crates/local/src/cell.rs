@@ -2,17 +2,18 @@
 //!
 //! ```text
 //! <dir>/
-//!   cell.toml      name, partitions, socket, address, and who has the cell's database; written once, meant to be edited
+//!   cell.toml      name, partitions, socket, address, and the server of the cell's
+//!                  database; written once, meant to be edited
 //!   celldb/        the cell's database, unless cell.toml says that another server has it
-//!   keys/          what its server keeps secret, and what clients know it by (crate keys)
+//!   keys/          its server's secret keys and certificates (crate keys)
 //!   known_cells    fingerprints of other cells' authorities, as they were first seen
 //!   vicep/         the partition, unless cell.toml names others
 //!   server.sock    where local clients connect
 //!   server.pid     the running server
-//!   mounts/        for each running mount a pid file and what it tells about itself, named for its mount point
+//!   mounts/        for each running mount a pid file and its facts, named after its mount point
 //!   cache/         one disk cache for each mount
-//!   logs/          what daemons say
-//!   mnt/           where `rialto up` mounts unless told otherwise
+//!   logs/          logs of daemons
+//!   mnt/           the default mount point of `rialto up`
 //! ```
 //! Its place: `--dir`, else `$RIALTO_HOME`, else `$XDG_DATA_HOME/rialto`, else
 //! `~/.local/share/rialto`.

@@ -14,19 +14,19 @@ use types::Timestamp;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto audit show                          what was written down, the oldest first
+    rialto audit show                          the events, the oldest first
     rialto audit show --since 1h --result denied
     rialto audit show --who joe --request pts.Join --json
-    rialto audit verify                        whether it is as it was written
-    rialto audit head                          the hash of its last line, to keep elsewhere
-    rialto audit verify --head HASH            whether all up to there is as it was then
+    rialto audit verify                        checks that it was not changed
+    rialto audit head                          the hash of its last line, to store elsewhere
+    rialto audit verify --head HASH            checks it up to that line too
 
 The log of this server lies in DIR/audit: administration, logins and refused tokens, changed
 access lists, fences, and refusals. Each line has the hash of the one before it.
 
 EXIT CODES
     0  done; verify: nothing was changed, taken out or added
-    1  verify: something was; or the log cannot be read
+    1  verify: the log was changed; or it cannot be read
     3  no cell there";
 
 /// Shows the audit log, and checks that it was not changed.

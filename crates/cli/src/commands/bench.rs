@@ -20,7 +20,7 @@ EXAMPLES
 SIDES
   rialto is a cell of its own below --dir, or what --on names; native is a directory of the
   disk that it lies on. --against adds a program that passes everything through, or a
-  directory mounted by others; --peer one of bench/peers/; --null the same mount with
+  mounted directory; --peer one of bench/peers/; --null the same mount with
   layers missing; tcp is a bare stream between two processes, for the remote scenarios.
 
 STATES
@@ -32,15 +32,15 @@ JSON
   and ratio_SIDE for each other side. Figures are medians over the runs; ratios are rialto
   divided by the other; spread is, for each side, (largest - smallest) / median. per and
   cost: for each side and GiB or op, processor time, context switches, system calls, FUSE
-  requests in all and by kind, and what the mount's memory grew by. over_limit: sides that
-  were not done in time, if any.
+  requests in all and by kind, and the growth of the mount's memory. over_limit: sides that
+  exceeded their time, if any.
 
-Everything that it makes is removed in the end, also after Ctrl-C. What a killed one left:
---clean removes it.
+All its files are removed at the end, also after Ctrl-C. --clean removes those of a killed
+measurement.
 
 EXIT CODES
     0  measured
-    1  something failed, or Ctrl-C was pressed; what was measured till then is reported";
+    1  something failed, or Ctrl-C was pressed; the figures so far are reported";
 
 /// Measures a mount against the disk below it.
 #[derive(Args, Debug)]
@@ -92,7 +92,10 @@ pub struct Bench {
     no_loop: bool,
     /// How long a peer may take for one scenario in one round, or to prepare its files; then it is
     /// left out of that scenario.
-    #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long, value_name = "SECONDS", default_value_t = 180,
+        value_parser = clap::value_parser!(u64).range(1..),
+    )]
     limit: u64,
     /// Do not count system calls and FUSE requests, which takes one more round.
     #[arg(long)]
@@ -105,7 +108,9 @@ pub struct Bench {
     on: Option<PathBuf>,
     /// Instead of comparing, record with perf where the mount and the server spend their time, into
     /// files in this directory.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["against", "peer", "null", "results", "on"])]
+    #[arg(
+        long, value_name = "DIR", conflicts_with_all = ["against", "peer", "null", "results", "on"],
+    )]
     profile: Option<PathBuf>,
     /// Remove the files of killed measurements below --dir.
     #[arg(long)]

@@ -17,9 +17,9 @@ EXAMPLES
     rialto doctor --scrub          read and check every record and block: takes a while
     rialto doctor --json | jq -r 'select(.level != \"ok\") | .mend'
 
-It looks at /dev/fuse and fusermount3, the kernel, the clock, limits, the cell's directory
-and disk, its port and server, and its mounts. It changes nothing. What --scrub finds is
-not repaired, but damaged data is never served as good.
+It checks /dev/fuse and fusermount3, the kernel, the clock, limits, the cell's directory
+and disk, its port and server, and its mounts. It changes nothing. Damage that
+--scrub finds is not repaired, but damaged data is never served as good.
 
 EXIT CODES
     0  nothing must be mended (there may be warnings)

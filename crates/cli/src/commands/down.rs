@@ -17,21 +17,22 @@ use crate::unmounting::{FAREWELL, FAREWELL_ALONE, UnmountOutcome, unmount};
 const SERVER_FAREWELL: Duration = Duration::from_secs(60);
 
 const SERVER_STAYS: &str = "the server still runs, because a mount needs it";
-const SERVER_AWAY: &str = "the server does not run: 'rialto up' starts it and brings those changes to it, and then 'rialto down' ends all; \
-                           killing that process would lose them";
+const SERVER_AWAY: &str = "the server does not run: 'rialto up' starts it and sends it those \
+                           changes, and then 'rialto down' ends all; killing that process would \
+                           lose them";
 
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto down
     rialto down --dir ~/cells/test
-    rialto down --lazy                 even though somebody works in the tree
+    rialto down --lazy                 even while processes use the tree
 
 Everything written is on disk when it returns. 'rialto up' continues where this ends.
 Clients on other machines wait until the server is back.
 
 EXIT CODES
     0  all stopped
-    1  something is left: the message says what
+    1  not all stopped: the message names the rest
     3  no cell there";
 
 /// Unmounts and stops a cell; its data stays.

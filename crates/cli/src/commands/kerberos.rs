@@ -102,7 +102,8 @@ fn refused(what: &str, error: Errno) -> Failure {
         ),
         Errno::INVAL => (
             "the cell knows no such user",
-            "'rialto pts createuser' makes one, and create = true in cell.toml all; those of another realm after \
+            "'rialto pts createuser' makes one, and create = true in cell.toml all; those of \
+            another realm after \
              'rialto pts creategroup system:authuser@REALM'",
         ),
         Errno::DQUOT => (

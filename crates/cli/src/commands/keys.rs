@@ -23,32 +23,32 @@ EXAMPLES
     rialto keys rotate tokens       a new key that signs tokens
     rialto keys rotate certificate  a new certificate of this server
     rialto keys rotate authority    a new authority of the cell, signed by the old one
-    rialto keys retire              the old one is none any more
-    rialto keys withdraw afs2       the keys of that server make nobody a server any more
+    rialto keys retire              stops accepting the old one
+    rialto keys withdraw afs2       ends the keys of that server
 
-Nothing has to be stopped: a running server takes a new key in ten seconds. Old keys stay
-for what was made with them, until you remove their files:
-    keys/at-rest/N.key  when the server's log says that all is wrapped with a newer one;
+No restart is needed: a running server uses a new key within ten seconds. Old keys stay for
+the data and tokens that were made with them, until you remove their files:
+    keys/at-rest/N.key  when the server's log reports that all is wrapped with a newer one;
                         backups of a partition need the key of their time
     keys/tokens/N.key   ten hours after the newer one was made, or to end all its tokens:
                         a running server refuses them within a second. Copy a new one to
                         all servers of the cell first, and remove the old one at each
 After a new authority copy keys/ca.key and keys/ca.pem to all servers of the cell: each then
-makes itself a certificate by it. Clients follow when they connect the next time, but not a
+makes a certificate by it. Clients follow when they next connect, except those that have a
 fingerprint in cells.toml: replace it there. Then run 'rialto keys retire' on each server.
 Other servers know a server by the keys that the cell's database lists. A new key of this
 server is shown when it is listed. 'withdraw' ends the keys of a server whose disk or key
 file may be stolen; run it on another server of the cell. Within a second every server
-refuses them, and they are never listed again. If keys/ca.key may be stolen too, which every
-server of the cell has, then make a new authority first, copy it to the others, and 'retire'
-the old one on each: with the old one a thief makes a new server. Afterwards look through
+refuses them, and they are never listed again. If keys/ca.key, which every server of the
+cell has, may be stolen too, then make a new authority first, copy it to the others, and
+'retire' the old one on each: with the old one a thief makes a new server. Afterwards look through
 'rialto vos listaddrs' for servers that you do not know, and remove them. A server that is
 to come back makes a new key: 'rialto keys rotate certificate'.
 With a key server ([at-rest] in cell.toml) there are no keys in keys/at-rest.
 
 EXIT CODES
     0  done
-    1  failed, or a server did not confirm: the message says what to do
+    1  failed, or a server did not confirm: the message names the remedy
     3  no cell there";
 
 /// Shows a server's keys, and makes newer ones.
@@ -138,9 +138,8 @@ fn list(cell: &CellDir, json: bool) -> Result<(), Failure> {
     let next = cell.keys().next_key().doing(what)?.map(|key| key.to_string());
     if json {
         let before = authorities.get(1..);
-        show::json(
-            &json!({ "at_rest": at_rest, "tokens": tokens, "authority": authority, "before": before, "server": server, "next": next }),
-        );
+        show::json(&json!({ "at_rest": at_rest, "tokens": tokens, "authority": authority,
+                "before": before, "server": server, "next": next }));
         return Ok(());
     }
     let numbers = |numbers: &[u32]| match numbers {
@@ -237,7 +236,8 @@ fn rotate(cell: &CellDir, what: What) -> Result<(), Failure> {
             cell.keys().succeed(&cell.config.name, SystemTime::now()).doing(making)?;
             let print = cell.keys().fingerprint().doing(making)?;
             println!(
-                "made the authority {print}, signed by the one before: within {soon} s this server has a certificate by it\n\
+                "made the authority {print}, signed by the one before: within {soon} s this \
+                server has a certificate by it\n\
                  copy keys/ca.key and keys/ca.pem to the other servers of the cell; 'rialto keys \
                  retire' ends the one before"
             );
@@ -245,7 +245,8 @@ fn rotate(cell: &CellDir, what: What) -> Result<(), Failure> {
         What::Certificate => {
             cell.keys().make_next_key().doing(making)?;
             println!(
-                "made a new key: within {soon} s the server enters it in the cell's database, makes a new certificate for it, \
+                "made a new key: within {soon} s the server enters it in the cell's database, \
+                makes a new certificate for it, \
                  and shows that on new connections"
             );
         }

@@ -39,18 +39,18 @@ const LOGIN_HELP: &str = "\
 EXAMPLES
     rialto login joe               asks for the password
     rialto login joe --password-stdin < FILE
-    rialto login                   as the user that this machine's server knows you as
+    rialto login                   as the user that a trusted connection names
     rialto login --kerberos        with the ticket that 'kinit' got
     rialto login joe --path /afs/example.org      to another cell
 
-The mount keeps the token, for all your processes on this machine, until it ends (10 hours;
-it is renewed for a week) or 'rialto logout'. 'rialto tokens' shows it. One that a ticket
-made ends with the ticket; before it does, the mount looks for a newer one in the same
+The mount stores the token, for all your processes on this machine, until it ends (10 hours;
+it is renewed for a week) or 'rialto logout'. 'rialto tokens' shows it. A token from a
+ticket ends with the ticket; before that, the mount logs in with a newer ticket of the same
 credential cache (KRB5CCNAME), and renews the ticket if it can be renewed.
 
 EXIT CODES
     0  logged in
-    1  refused or failed: the message says what to do
+    1  refused or failed: the message names the remedy
     3  no tree is mounted";
 
 /// Logs in to the cell with a password.
@@ -140,7 +140,7 @@ const LOGOUT_HELP: &str = "\
 EXAMPLES
     rialto logout
 
-The mount forgets your token: your processes are nobody to the cell from their next request
+The mount drops your token: your processes are anonymous callers from their next request
 on.
 
 EXIT CODES
@@ -173,8 +173,8 @@ EXAMPLES
     rialto tokens --json
 
 EXIT CODES
-    0  there is one
-    1  there is none, or asking failed
+    0  there is a token
+    1  there is none, or the query failed
     3  no tree is mounted";
 
 /// Shows your identity in the cell, and until when it is valid.
@@ -233,11 +233,12 @@ EXAMPLES
     printf 'OLD\\nNEW\\n' | rialto passwd joe --password-stdin
 
 The new password ends all tokens that were made for the user before, on all machines, unless
---keep-tokens is given. If you change your own, this mount gets you a new token at once.
+--keep-tokens is given. After a change of your own password this mount gets a new token at
+once.
 
 EXIT CODES
     0  changed
-    1  refused or failed: the message says what to do
+    1  refused or failed: the message names the remedy
     3  no tree is mounted";
 
 /// Sets a user's password.

@@ -41,22 +41,22 @@ EXAMPLES
 
     rialto mount --dynroot --daemon files.example.org:7620 /afs
 
-SERVER is unix:PATH for a server on this machine (fastest: it hands over descriptors of
+SERVER is unix:PATH for a server on this machine (fastest: it passes descriptors of
 files), or HOST:PORT. Mounted by root, the tree is open to all users as mode bits allow.
 A volume that is read-only is mounted so; 'df' shows the volume's use and quota.
-Without SERVER it is that of the cell in --dir.
+Without SERVER the server of the cell in --dir is used.
 
-Volumes below mount points are file systems of their own, mounted as somebody comes by, so
-that 'find -xdev', 'rm --one-file-system' and 'df' know them. With --flat, and always
-without root, all are in one mount: for containers and name spaces that mounts below do not
-come to.
+Volumes below mount points are file systems of their own, mounted at their first use, so
+that 'find -xdev', 'rm --one-file-system' and 'df' distinguish them. With --flat, and always
+without root, all are in one mount: for containers and name spaces that do not receive
+later mounts.
 
 With --dynroot the tree begins with all cells: /afs/CELL is the root.cell of CELL as it was
-released, /afs/.CELL the one that is written. Listed are SERVER's cell and those of
-cells.toml; others are looked for in DNS when somebody names them.
+released, /afs/.CELL its read-write volume. SERVER's cell and those of cells.toml are
+listed; others are looked up in DNS when they are named.
 
-Interrupting it unmounts: everything written goes to the server first. If the server goes
-away the mount waits for it and continues; what was written is sent again.
+Interrupting it unmounts: everything written goes to the server first. If the server stops
+the mount waits for it and continues; unstable writes are sent again.
 
 EXIT CODES
     0  unmounted (with --daemon: mounted)
@@ -252,7 +252,12 @@ impl MountCommand {
         let no_passthrough = mounted.venus().passthrough().why_not.map(str::to_owned);
         let facts =
             MountFacts { transport: mounted.transport().into(), no_passthrough, flat: self.flat };
-        tracing::info!(source = self.source(), at = %at.display(), transport = facts.transport.name(), "mounted");
+        tracing::info!(
+            source = self.source(),
+            at = %at.display(),
+            transport = facts.transport.name(),
+            "mounted"
+        );
         let file = records.facts_file(at);
         let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;
         wait_for_end(&mounted)?;

@@ -31,22 +31,22 @@ use crate::sessions;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto pagsh                            a shell; 'rialto login' in it counts there only
+    rialto pagsh                            a shell; a 'rialto login' in it is valid there
     rialto pagsh -c 'rialto login admin; vos release home'
     rialto pagsh -- make -C /afs/example.org/src
     rialto pagsh -c 'rialto login --kerberos; exec ./train'
 
-In the shell and what it starts the tree is at the same place, without tokens at first.
-'rialto login', 'logout' and 'tokens' in there are about this session alone: one user may be
-two people to the cell at once, or have a token that none of his other processes can use.
+In the shell and its children the tree is at the same place, without tokens at first.
+'rialto login', 'logout' and 'tokens' in there affect this session alone: one user may have
+two identities in the cell at once, or a token that no other process of the user can use.
 
-The tree must be one that root mounted. Who is not root needs user name spaces, as most
-systems have them. A session ends with the last process in it. All its volumes are in one
+The tree must be one that root mounted. Users other than root need user name spaces, which
+most systems have. A session ends with the last process in it. All its volumes are in one
 mount.
 
 EXIT CODES
     that of the shell
-    1    there is no session: the message says what to do
+    1    there is no session: the message names the remedy
     3    no tree is mounted";
 
 /// Runs a shell, or a command, with tokens of its own.

@@ -28,8 +28,8 @@ EXAMPLES
     RIALTO_LOG=debug rialto server --dir /srv/rialto
 
 'rialto up --no-mount' makes a cell. Where its server listens, and which partitions it
-has, is in the cell's cell.toml; a partition that is not there yet is made.
-Interrupted, the server finishes what is in progress and brings everything to disk;
+has, is in the cell's cell.toml; a missing partition is made.
+Interrupted, the server finishes what is in progress and writes everything to disk;
 clients wait until it is back.
 
 EXIT CODES

@@ -23,7 +23,7 @@ EXAMPLES
 
 EXIT CODES
     0  the server runs and answers
-    3  it does not, or there is no cell";
+    3  it does not answer, or there is no cell";
 
 /// Shows running processes, connected clients, and usage.
 #[derive(Args, Debug)]
@@ -70,8 +70,10 @@ impl StatusCommand {
         if self.json {
             let listen = cell.config.listen;
             show::json(&json!({
-                "cell": cell.config.name, "dir": cell.dir(), "listen": listen, "socket": cell.socket(),
-                "server": { "pid": server.map(|process| process.pid), "answers": report.is_some(), "trouble": trouble },
+                "cell": cell.config.name, "dir": cell.dir(), "listen": listen,
+                "socket": cell.socket(),
+                "server": { "pid": server.map(|process| process.pid), "answers": report.is_some(),
+                "trouble": trouble },
                 "report": report, "usage": usage.map(usage_json), "mounts": mounts,
             }));
         } else {
@@ -93,7 +95,8 @@ fn usage_json(usage: VolumeStatus) -> Value {
     json!({
         "used_bytes": usage.used_bytes, "used_files": usage.used_files,
         "quota_bytes": usage.quota_bytes, "quota_files": usage.quota_files,
-        "partition_bytes": usage.partition_bytes, "partition_free_bytes": usage.partition_free_bytes,
+        "partition_bytes": usage.partition_bytes,
+        "partition_free_bytes": usage.partition_free_bytes,
     })
 }
 
@@ -346,7 +349,8 @@ mod tests {
     fn bounds_and_a_partition_that_stopped_are_shown() {
         let report = json!({
             "promises": 5, "holds": 1, "bounds_met": { "promises": 0, "locks": 3 },
-            "partitions": [{ "name": "/vicepa", "stopped": null }, { "name": "/vicepb", "stopped": "EIO" }],
+            "partitions": [{ "name": "/vicepa", "stopped": null }, { "name": "/vicepb",
+            "stopped": "EIO" }],
             "server": {
                 "limits": { "promises": 100, "holds": 9, "sessions": 7, "nobody-sessions": 4 },
                 "used": { "sessions": 2, "nobody-sessions": 4 }, "met": { "passwords": 2 }
@@ -371,7 +375,8 @@ mod tests {
     #[test]
     fn m13_copies_of_the_audit_log_are_shown() {
         let to = |failing: Value| {
-            let state = json!({ "to": "/dev/log", "sent": 9, "waiting": 2, "dropped": 1, "failing": failing });
+            let state = json!({ "to": "/dev/log", "sent": 9, "waiting": 2, "dropped": 1,
+                "failing": failing });
             forwarded(&json!({ "server": { "audit_forward": state } }))
         };
         let line = "audit     forwarded to /dev/log: 9 sent, 2 waiting, 1 dropped";

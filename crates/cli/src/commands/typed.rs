@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn options_have_one_dash_or_two_and_a_link_named_as_a_suite_is_that_command() {
+    fn options_have_one_or_two_dashes_and_links_name_suites() {
         assert_eq!(
             of("rialto vos create -server s -name --quick"),
             "rialto vos create --server s --name --quick"

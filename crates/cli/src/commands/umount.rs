@@ -12,15 +12,15 @@ use crate::unmounting::{FAREWELL, UnmountOutcome, unmount};
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto umount /mnt/tree
-    rialto umount --lazy /mnt/tree     even though somebody works in it
+    rialto umount --lazy /mnt/tree     even while processes use it
 
-Everything that was written goes to the server before the command returns. A mount whose
-process died is taken away too.
+All unsent changes go to the server before the command returns. A mount whose process died
+is removed too.
 
 EXIT CODES
-    0  it is gone
+    0  it is unmounted
     1  it is in use, or did not finish
-    3  nothing of ours is mounted there";
+    3  no Rialto mount is there";
 
 /// Unmounts a tree.
 #[derive(Args, Debug)]

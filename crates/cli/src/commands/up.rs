@@ -38,12 +38,12 @@ EXAMPLES
         with a copy of that server's keys/
 
 It makes a cell if there is none, starts its server, and mounts its tree. Run again it
-continues: what runs is left alone, a server that died is started, a mount that died is
-made again. 'rialto down' ends it; the data stays.
+continues: running processes stay, a server that died is started, a mount that died is made
+again. 'rialto down' stops all; the data stays.
 
 EXIT CODES
     0  the tree is there
-    1  something failed: the message says what, and what to do";
+    1  something failed: the message names it and the remedy";
 
 /// How long the cell database may take to list a started server.
 const LISTED_PATIENCE: Duration = Duration::from_secs(5);
@@ -75,9 +75,9 @@ pub struct Up {
     encrypt: bool,
     /// A host, or a network, that the server of a new cell trusts to name its users: for hosts with
     /// common administration. A connection from there is trusted if it comes from a port below
-    /// 1024, as mounts of root do, or shows a host certificate. Root of such a host is served as nobody
-    /// (see --trust-root), and none of its users an administrator, until they log in, as users of
-    /// all other hosts do. May be given several times.
+    /// 1024, as mounts of root do, or shows a host certificate. Root of such a host is an
+    /// anonymous caller (see --trust-root), and none of its users an administrator, until they log
+    /// in, as users of all other hosts do. May be given several times.
     #[arg(long, value_name = "NETWORK")]
     trust: Vec<Network>,
     /// Root of the hosts that --trust names is root of the new cell's files, but no administrator
@@ -135,7 +135,8 @@ impl Up {
             at.as_ref().map_or(Ok(false), |at| ensure_mounted(&cell, at, self.transport))?;
         match &at {
             _ if self.json => show::json(&json!({
-                "cell": cell.config.name, "dir": cell.dir(), "listen": cell.config.listen, "socket": cell.socket(),
+                "cell": cell.config.name, "dir": cell.dir(), "listen": cell.config.listen,
+                "socket": cell.socket(),
                 "at": at, "started": started, "mounted": mounted,
             })),
             Some(at) => self.tell(&cell, at, started || mounted, person.as_ref()),

@@ -54,7 +54,8 @@ pub fn who(cell: &CellDir, person: Option<&Person>) -> String {
 /// Describes the protection by the keys of an encrypting cell, for people.
 pub fn about_keys(cell: &CellDir) -> String {
     format!(
-        "its files are encrypted with keys in {}, on the same disk: a thief of the disk, or of a copy of all of it, has both.\n\
+        "its files are encrypted with keys in {}, on the same disk: a thief of the disk, or of a \
+        copy of all of it, has both.\n\
          To keep them apart, put that directory on another disk, or get the keys from a key \
          server: [at-rest] with command\n\
          in {} (docs/spec/access.md, At rest). Client caches of the files are not encrypted.",

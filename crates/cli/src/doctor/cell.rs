@@ -256,7 +256,8 @@ fn is_listed(key: KeyPrint, me: ServerId, servers: &[ServerInfo]) -> Finding {
                 "the cell's database lists {} for this server, and it shows {key}",
                 server.keys[0]
             ),
-            "bring back the keys directory that it had; or, on another server, run 'rialto keys withdraw' for this one, \
+            "bring back the keys directory that it had; or, on another server, run 'rialto keys \
+            withdraw' for this one, \
              and then 'rialto keys rotate certificate' here",
         ),
         Some(_) | None => Finding::fail(

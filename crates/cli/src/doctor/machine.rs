@@ -105,7 +105,8 @@ fn uring(switch: io::Result<String>) -> Option<Finding> {
         Finding::ok(CHECK, "on: mounts made from now on use it")
     } else {
         let mend = format!(
-            "as root, 'echo 1 > {}' turns it on for mounts made from then on; 'options fuse enable_uring=1' in \
+            "as root, 'echo 1 > {}' turns it on for mounts made from then on; 'options fuse \
+            enable_uring=1' in \
              /etc/modprobe.d, or fuse.enable_uring=1 on the kernel's command line, after each \
              start",
             mount::URING_SWITCH

@@ -28,44 +28,47 @@ EXAMPLES
     rialto fs listacl ~/tree/alice
     rialto fs la ~/tree/* --json
 
-A file has the list of its directory, which is said behind its name, unless 'fs setacl' gave
-it one of its own. A directory whose own list was taken away has that of the directory above.";
+The list of its directory applies to a file, as a remark after its name shows, unless
+'fs setacl' gave it one of its own. To a directory without a list that of the directory
+above applies.";
 
 const SETACL_HELP: &str = "\
 EXAMPLES
     rialto fs setacl ~/tree/alice bob read
     rialto fs sa -dir ~/tree/alice ~/tree/alice/letters -acl bob rl alice:friends write
-    rialto fs sa ~/tree/alice bob none                     bob's entry is taken out
-    rialto fs sa ~/tree/alice -clear -acl alice all        nobody else has anything
-    rialto fs sa ~/tree/alice eve rl -negative             what eve is denied, whoever gives it
+    rialto fs sa ~/tree/alice bob none                     removes bob's entry
+    rialto fs sa ~/tree/alice -clear -acl alice all        removes all other entries
+    rialto fs sa ~/tree/alice eve rl -negative             denies eve, whoever allows it
     rialto fs sa ~/tree/alice/wish.txt bob rw              a list for this file alone
-    rialto fs sa ~/tree/alice/wish.txt -inherit            it has its directory's again
+    rialto fs sa ~/tree/alice/wish.txt -inherit            its directory's applies again
 
-RIGHTS are letters: r read files, l list, i make entries, d remove them, w write files, k lock
-them, a change this list; A to H are yours. Or a word: read (rl), write (rlidwk), all (rlidwka),
-none. In volumes where mode bits decide there are no lists: 'rialto vos setfields -model acl'.
+RIGHTS are letters: r read files, l list, i make entries, d remove them, w write files, k
+lock them, a change this list; A to H are free. Or a word: read (rl), write (rlidwk), all
+(rlidwka), none. Volumes with mode bits have no lists: 'rialto vos setfields -model acl'
+enables them.
 
-A file that gets a list begins with its directory's. From then on its own decides alone who
-reads, writes, locks and administers it, also after it was moved; its owner has a. To see
-that it is there and to remove it stay the directory's rights: l, i and d in its list mean
-nothing. A directory has one when it is made, a copy; -inherit lets it follow the one above.
+A file's new list begins as a copy of its directory's. From then on only its own list gives
+the rights to read, write, lock and administer it, also after it was moved; its owner has a.
+The rights to see its name and to remove it stay the directory's: l, i and d in its list
+mean nothing. A new directory gets a copy of the list above; -inherit makes it follow that
+list.
 
-Whoever changes a list at the same moment is not overwritten: the change is made again to
-what he left.";
+A concurrent change of a list is not overwritten: the command repeats its change on the new
+list.";
 
 const COPYACL_HELP: &str = "\
 EXAMPLES
     rialto fs copyacl ~/tree/alice ~/tree/alice/letters
     rialto fs ca -fromdir ~/tree/alice -todir ~/tree/bob ~/tree/carol -clear
 
-Entries of the lists that are copied to stay where the copied one has none for the same
-principal, unless -clear is given.";
+Without -clear entries of the target lists stay if the copied list has none for the same
+principal.";
 
 const CLEANACL_HELP: &str = "\
 EXAMPLES
     rialto fs cleanacl ~/tree/alice
 
-Takes entries out whose principals are there no longer.";
+Removes entries whose principals were deleted.";
 
 const GETCALLERACCESS_HELP: &str = "\
 EXAMPLES
@@ -285,13 +288,16 @@ impl Listacl {
         self.paths.each(|path| {
             let (list, own) = (read(path)?, is_own(path)?);
             if json {
-                let (normal, negative) = (shown(path, list.positive()), shown(path, list.negative()));
+                let (normal, negative) =
+                    (shown(path, list.positive()), shown(path, list.negative()));
                 let value = |entries: &[(String, Rights)]| -> Value {
-                    entries.iter().map(|(name, rights)| json!({ "name": name, "rights": rights.to_string() })).collect()
+                    entries
+                        .iter()
+                        .map(|(name, rights)| json!({ "name": name, "rights": rights.to_string() }))
+                        .collect()
                 };
-                show::json(
-                    &json!({ "path": path, "own": own, "normal": value(&normal), "negative": value(&negative) }),
-                );
+                show::json(&json!({ "path": path, "own": own, "normal": value(&normal),
+                        "negative": value(&negative) }));
                 return Ok(());
             }
             if !std::mem::take(&mut first) {

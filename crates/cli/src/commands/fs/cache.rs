@@ -19,8 +19,8 @@ EXAMPLES
     rialto fs flush ~/tree/alice/letter.txt
     rialto fs flush -path ~/tree/alice
 
-What was written and is not at the server yet is sent first. Nobody needs this for files
-to be up to date: they are.";
+Unsent changes go to the server first. Cached files are always up to date; this command is
+not needed for that.";
 
 const FLUSHVOLUME_HELP: &str = "\
 EXAMPLES

@@ -31,7 +31,7 @@ const GETFID_HELP: &str = "\
 EXAMPLES
     rialto fs getfid ~/tree/alice/letter.txt
 
-A fid is the number of the volume, of the file in it, and of the use of that number.";
+A fid is the numbers of the volume and of the file in it, and the uniquifier.";
 
 /// Shows the servers that have a file.
 #[derive(Args, Debug)]

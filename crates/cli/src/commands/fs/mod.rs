@@ -20,7 +20,7 @@ use local::failure::{FAILED, Failure};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto fs mkmount -dir ~/tree/alice -vol home.alice      the volume is seen there
+    rialto fs mkmount -dir ~/tree/alice -vol home.alice      shows the volume there
     rialto fs lsmount ~/tree/alice
     rialto fs listquota ~/tree/alice ~/tree/shared
     rialto fs setquota ~/tree/alice -max 20G
@@ -34,13 +34,18 @@ the command runs in.
 
 EXIT CODES
     0  done
-    1  refused or failed, for one path at least: the message says what to do
+    1  refused or failed, for one path at least: the message names the remedy
     2  wrong usage
     3  no tree is mounted";
 
 /// Mounted trees: mount points, quotas, places of files, caches.
 #[derive(Args, Debug)]
-#[command(after_help = AFTER_HELP, infer_long_args = true, infer_subcommands = true, arg_required_else_help = true)]
+#[command(
+    after_help = AFTER_HELP,
+    infer_long_args = true,
+    infer_subcommands = true,
+    arg_required_else_help = true
+)]
 pub struct Fs {
     #[command(subcommand)]
     verb: Verb,

@@ -19,16 +19,16 @@ EXAMPLES
     rialto fs mkmount -dir ~/tree/alice -vol home.alice -rw
     rialto fs mkmount ~/tree/there root.cell -cell example.org
 
-Below read-only volumes the way leads to the volume's released copy, where there is one;
-with -rw always to the volume of this very name. Whoever may make a directory there may
-make a mount point.";
+Below read-only volumes the mount point shows the volume's released copy, if there is one;
+with -rw always the volume of this very name. The right to make a directory there is the
+right to make a mount point.";
 
 const RMMOUNT_HELP: &str = "\
 EXAMPLES
     rialto fs rmmount ~/tree/alice
     rialto fs rmmount -dir ~/tree/alice ~/tree/bob
 
-The volume stays, with all that is in it. Neither rm nor rmdir takes a mount point away.";
+The volume and its content stay. Neither rm nor rmdir removes a mount point.";
 
 const LSMOUNT_HELP: &str = "\
 EXAMPLES
@@ -39,7 +39,7 @@ const MVMOUNT_HELP: &str = "\
 EXAMPLES
     rialto fs mvmount ~/tree/alice ~/tree/people/alice
 
-Both must lie in the same volume. The volume that it leads to stays as it is; mv does not
+Both must lie in the same volume. The volume that it names is unchanged; mv does not
 move mount points.";
 
 /// Makes a mount point.

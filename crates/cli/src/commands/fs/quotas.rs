@@ -34,7 +34,7 @@ EXAMPLES
     rialto fs sq -path ~/tree/alice -max 0                no limit
     rialto fs setquota ~/tree/alice -files 100000
 
-Only root may.";
+Only root may set limits.";
 
 const DISKFREE_HELP: &str = "\
 EXAMPLES

@@ -23,7 +23,7 @@ EXAMPLES
     rialto fs getserverprefs --json | jq '.[] | {host, rank}'
 
 Of several servers that have a read-only volume, the one with the lowest rank is asked. A
-server that was given none is ranked by the time that a question takes there and back.";
+server without a given rank is ranked by its round-trip time.";
 
 const SETSERVERPREFS_HELP: &str = "\
 EXAMPLES
@@ -31,8 +31,8 @@ EXAMPLES
     rialto fs setserverprefs near.example.org 100
 
 SERVER is a name, an address, or an id as 'rialto fs getserverprefs' shows them. RANK is a
-number up to 65535. It counts for volumes that are mounted from then on, or leave another
-server, until the tree is unmounted.";
+number up to 65535. It applies to volumes that are mounted from then on, or move from
+another server, until the tree is unmounted.";
 
 /// Checks which servers of the cell answer.
 #[derive(Args, Debug)]
@@ -64,7 +64,10 @@ pub struct Getserverprefs {
 #[command(after_help = SETSERVERPREFS_HELP)]
 pub struct Setserverprefs {
     /// Servers, each with its rank.
-    #[arg(long = "servers", value_names = ["SERVER", "RANK"], num_args = 2.., conflicts_with = "words")]
+    #[arg(
+        long = "servers", value_names = ["SERVER", "RANK"], num_args = 2..,
+        conflicts_with = "words",
+    )]
     servers: Vec<String>,
     /// The same, without the option.
     #[arg(value_names = ["SERVER", "RANK"], num_args = 2..)]

@@ -16,9 +16,9 @@ EXAMPLES
     rialto fs sysname
     rialto fs sysname -newsys debian12 amd64_linux26 linux
 
-A name in the tree that is @sys, or ends so, means the first of these that is there: a
-link to .../@sys/bin leads each kind of machine to its own. The list is the mount's, until
-it is unmounted; setting it is root's.";
+A name in the tree that is @sys, or ends so, means the first of these that exists: a link
+to .../@sys/bin leads each kind of machine to its own directory. The list belongs to the
+mount, until it is unmounted; only root may set it.";
 
 /// Shows or sets the values of @sys in names.
 #[derive(Args, Debug)]

@@ -18,15 +18,15 @@ EXAMPLES
     rialto pts removeuser jane joe:friends
     rialto pts removeuser -user jane jim -group joe:friends
 
-It counts for the next request of whoever is taken out, on every server.";
+It takes effect with the next request of the removed user, on every server.";
 
 const DELETE_HELP: &str = "\
 EXAMPLES
     rialto pts delete joe:friends
     rialto pts delete -nameorid joe 502
 
-Out of all groups and gone; what it owned belongs to nobody, and its entries in access lists
-mean nobody ('fs cleanacl' takes them out). Numbers are not given again.";
+It leaves all groups; what it owned has no owner then, and its entries in access lists have
+no effect ('fs cleanacl' removes them). Numbers are not used again.";
 
 const RENAME_HELP: &str = "\
 EXAMPLES
@@ -42,11 +42,11 @@ const SETFIELDS_HELP: &str = "\
 EXAMPLES
     rialto pts setfields joe:friends -access SOMar
     rialto pts setfields -nameorid joe -groupquota 50
-    rialto pts setfields joe -uid 1000        who is joe on machines that are trusted
-    rialto pts setfields joe -locked yes      nobody gets in as joe
+    rialto pts setfields joe -uid 1000        joe's uid on trusted hosts
+    rialto pts setfields joe -locked yes      refuses logins of joe
 
--access has a letter for each of status, what it owns, membership, adding and removing:
-capital for everybody, small for members, - for the owner and administrators alone.";
+-access has a letter for each of status, owned groups, membership, adding and removing:
+capital for all users, small for members, - for the owner and administrators alone.";
 
 const SETMAX_HELP: &str = "\
 EXAMPLES
@@ -78,7 +78,10 @@ struct Whom {
     #[arg(long, value_name = "GROUP", num_args = 1.., requires = "user")]
     group: Vec<String>,
     /// NAME GROUP, instead of the options.
-    #[arg(value_name = "NAME", num_args = 2, conflicts_with_all = ["user", "group"], required_unless_present = "user")]
+    #[arg(
+        value_name = "NAME", num_args = 2, conflicts_with_all = ["user", "group"],
+        required_unless_present = "user",
+    )]
     words: Vec<String>,
 }
 
@@ -110,7 +113,10 @@ pub struct PtsRename {
     #[arg(long, value_name = "NAME", requires = "oldname")]
     newname: Option<String>,
     /// OLD NEW, instead of the options.
-    #[arg(value_name = "NAME", num_args = 2, conflicts_with_all = ["oldname", "newname"], required_unless_present = "oldname")]
+    #[arg(
+        value_name = "NAME", num_args = 2, conflicts_with_all = ["oldname", "newname"],
+        required_unless_present = "oldname",
+    )]
     words: Vec<String>,
 }
 
@@ -125,7 +131,10 @@ pub struct Chown {
     #[arg(long, value_name = "NAME", requires = "name")]
     owner: Option<String>,
     /// GROUP OWNER, instead of the options.
-    #[arg(value_name = "NAME", num_args = 2, conflicts_with_all = ["name", "owner"], required_unless_present = "name")]
+    #[arg(
+        value_name = "NAME", num_args = 2, conflicts_with_all = ["name", "owner"],
+        required_unless_present = "name",
+    )]
     words: Vec<String>,
 }
 

@@ -144,23 +144,32 @@ impl PtsClient {
 fn refused(doing: &str, error: &CallError) -> Failure {
     let failure = Failure::new(doing, error);
     match error.fault() {
-        Some(Fault::NotPermitted) => failure.mend("its owner may, and members of \
-            system:administrators"),
-        Some(Fault::NoPrincipal) => failure.mend("'pts listentries -users -groups' has all of \
-            them; a new user NAME@REALM needs the group system:authuser@REALM"),
-        Some(Fault::QuotaExceeded) => failure.mend("an administrator gives more with 'pts \
-            setfields -groupquota'"),
-        Some(Fault::Exists) => failure.mend("'pts examine' says who has it, 'pts membership' who \
-            is in it"),
+        Some(Fault::NotPermitted) => failure.mend(
+            "its owner may, and members of \
+            system:administrators",
+        ),
+        Some(Fault::NoPrincipal) => failure.mend(
+            "'pts listentries -users -groups' has all of \
+            them; a new user NAME@REALM needs the group system:authuser@REALM",
+        ),
+        Some(Fault::QuotaExceeded) => failure.mend(
+            "an administrator gives more with 'pts \
+            setfields -groupquota'",
+        ),
+        Some(Fault::Exists) => failure.mend(
+            "'pts examine' says who has it, 'pts membership' who \
+            is in it",
+        ),
         Some(Fault::Invalid) => failure.mend(
-            "users have names without a colon, groups of users OWNER:NAME, and no name is a number; numbers of users are above 0, of groups below; \
+            "users have names without a colon, groups of users OWNER:NAME, and no name is a \
+            number; numbers of users are above 0, of groups below; \
              the realm in NAME@REALM and system:authuser@REALM has small letters, and that group \
              has the users of the realm alone",
         ),
-        Some(Fault::CellAway) => {
-            failure.mend("see whether the server that has the database runs: 'database' in \
-                cell.toml names it")
-        }
+        Some(Fault::CellAway) => failure.mend(
+            "see whether the server that has the database runs: 'database' in \
+                cell.toml names it",
+        ),
         _ => failure,
     }
 }

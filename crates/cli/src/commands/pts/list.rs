@@ -17,15 +17,15 @@ EXAMPLES
 
 const MEMBERSHIP_HELP: &str = "\
 EXAMPLES
-    rialto pts membership joe:friends         who is in it
-    rialto pts membership joe                 which groups joe is in
-    rialto pts membership joe -expandgroups   also through groups
-    rialto pts membership joe:friends -supergroups    which groups the group is in";
+    rialto pts membership joe:friends         its members
+    rialto pts membership joe                 the groups of joe
+    rialto pts membership joe -expandgroups   also indirect ones
+    rialto pts membership joe:friends -supergroups    the groups of the group";
 
 const LISTOWNED_HELP: &str = "\
 EXAMPLES
     rialto pts listowned joe
-    rialto pts listowned 0                    groups that nobody owns";
+    rialto pts listowned 0                    groups without an owner";
 
 const LISTENTRIES_HELP: &str = "\
 EXAMPLES
@@ -127,9 +127,12 @@ impl PtsExamine {
             let (owner, creator) = (&names[&one.owner], &names[&one.creator]);
             if client.json {
                 local::show::json(&json!({
-                    "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner, "creator": creator,
-                    "membership": count, "flags": one.privacy.to_string(), "group_quota": one.group_quota,
-                    "uid": one.uid, "gid": one.gid, "locked": one.locked, "tokens_after": one.tokens_after,
+                    "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner,
+                    "creator": creator,
+                    "membership": count, "flags": one.privacy.to_string(),
+                    "group_quota": one.group_quota,
+                    "uid": one.uid, "gid": one.gid, "locked": one.locked,
+                    "tokens_after": one.tokens_after,
                 }));
                 return Ok(());
             }
@@ -236,7 +239,8 @@ impl Listentries {
             if client.json {
                 let (owner, creator) = (one.owner.0, one.creator.0);
                 local::show::json(&json!({
-                    "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner, "creator": creator, "uid": one.uid,
+                    "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner,
+                    "creator": creator, "uid": one.uid,
                 }));
             } else {
                 println!("{:<25} {:>6} {:>6} {:>7}", one.name, one.id, one.owner, one.creator);

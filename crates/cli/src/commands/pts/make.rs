@@ -12,22 +12,22 @@ const CREATEUSER_HELP: &str = "\
 EXAMPLES
     rialto pts createuser joe
     rialto pts createuser -name joe jane -id 501 502
-    rialto pts createuser joe -uid 1000       who is joe on machines that are trusted
-    rialto pts createuser 10.1.0.0/16         the machines of a network, to be put into groups
-    rialto pts createuser amy@example.org     a user of another realm, whose group has to be there
+    rialto pts createuser joe -uid 1000       joe's uid on trusted hosts
+    rialto pts createuser 10.1.0.0/16         the hosts of a network, a member for groups
+    rialto pts createuser amy@example.org     a user of another realm; its group must exist
 
-Without -uid the uid of a user is the number, if it is free. Users of other realms have none then.";
+Without -uid the uid of a user is the number, if it is free; users of other realms get none.";
 
 const CREATEGROUP_HELP: &str = "\
 EXAMPLES
     rialto pts creategroup joe:friends -owner joe
     rialto pts creategroup staff              without a colon: administrators' groups
     rialto pts creategroup joe:crew -owner joe:crew    its members may change it
-    rialto pts creategroup system:authuser@example.org  opens the cell to the users of a realm, in small letters:
-                                              they are in this group, and not in system:authuser. Logins with
-                                              Kerberos make up to 30 of them; setfields -groupquota allows more
+    rialto pts creategroup system:authuser@example.org  lets the users of a realm log in
 
-Who makes a group owns it where nobody else is named.";
+Without -owner the maker of a group owns it. The realm of system:authuser@REALM is in small
+letters; its users are in this group, and not in system:authuser. Logins with Kerberos make
+up to 30 of them; 'setfields -groupquota' allows more.";
 
 /// Makes users, or sets of hosts.
 #[derive(Args, Debug)]

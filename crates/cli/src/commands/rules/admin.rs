@@ -20,9 +20,10 @@ EXAMPLES
     rialto admin list
     rialto admin remove 42
 
-Who administers volumes may do with 'vos' what needs no more than them: backup, snapshot,
-release, set fields, remove. To make one he needs the name and a partition or server to
-make it on, to move or copy one also the server that it goes to. He appoints nobody.
+An administrator of volumes may use the verbs of 'vos' that need only these: backup,
+snapshot, release, setfields, remove. Making one needs the name and a partition or server
+for it; moving or copying one also needs the destination. Such administrators appoint no
+others.
 
 EXIT CODES
     0  done, on all servers
@@ -150,7 +151,8 @@ impl Numbered for Mandate {
 
     fn json(&self, client: &RulesClient, names: &Names, _now: i64) -> Value {
         let (who, by) = (names.of(self.principal), names.of(self.by));
-        json!({ "number": self.number, "name": who, "administers": called(client, &self.realm), "by": by })
+        json!({ "number": self.number, "name": who, "administers": called(client, &self.realm),
+            "by": by })
     }
 
     fn row(&self, client: &RulesClient, names: &Names, _now: i64) -> Vec<String> {

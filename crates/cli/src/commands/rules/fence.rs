@@ -21,9 +21,9 @@ EXAMPLES
     rialto fence list
     rialto fence remove 42
 
-Everything that a fenced one asks is refused, on every server. When the command is done,
-nothing of him is executed any more; if a server did not confirm, it says which, and fails,
-although the fence stands. The superuser at a server's own socket is never fenced off.
+Every server refuses all requests of a fenced caller. When the command returns, none of them
+is executed any more; if a server did not confirm, the command names it and fails, although
+the fence is in force. Root at a server's own socket is never fenced.
 
 EXIT CODES
     0  done, on all servers
@@ -174,8 +174,10 @@ impl Numbered for types::Fence {
 
     fn json(&self, _client: &RulesClient, names: &Names, now: i64) -> Value {
         json!({
-            "number": self.number, "whom": called(&self.whom, names), "since": self.since, "until": self.until,
-            "in_force": self.until == 0 || now < self.until, "by": names.of(self.by), "why": self.why,
+            "number": self.number, "whom": called(&self.whom, names), "since": self.since,
+            "until": self.until,
+            "in_force": self.until == 0 || now < self.until, "by": names.of(self.by),
+            "why": self.why,
         })
     }
 

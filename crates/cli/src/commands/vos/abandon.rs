@@ -11,15 +11,15 @@ use super::list::place;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto vos status                          shows what is unfinished
+    rialto vos status                          shows unfinished ones
     rialto vos abandon 536870915
     rialto vos abandon -server afs2 -id home.alice.old
-    rialto vos abandon -server afs2 -all       all that is unfinished there
+    rialto vos abandon -server afs2 -all       all unfinished ones there
     rialto vos abandon -all -dryrun
 
-What a restore, copy, release or move brought to a server and left there is given up: a volume that
-it came over is as it was, and what it took is given back in the background. What comes in at the
-moment is left alone. The command that began it can be given again instead, and goes on.";
+Gives up the data that an interrupted restore, copy, release or move left at a server: a
+volume under it is as before, and the space is freed in the background. Data that a server
+receives at the moment stays. Repeating the interrupted command instead finishes it.";
 
 /// Gives up an unfinished restore or copy at a server.
 #[derive(Args, Debug)]

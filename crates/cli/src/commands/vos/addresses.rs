@@ -19,10 +19,11 @@ EXAMPLES
 const CHANGEADDR_HELP: &str = "\
 EXAMPLES
     rialto vos changeaddr 10.0.0.1 10.0.0.2           the server has moved
-    rialto vos changeaddr -oldaddr 10.0.0.1 -remove   there is no such server any more
+    rialto vos changeaddr -oldaddr 10.0.0.1 -remove   removes a server
 
-A server enters its addresses when it starts: this is for one that cannot, or is gone. One
-that volumes have sites on is not removed. The keys of one that is removed are withdrawn.";
+A server enters its addresses when it starts: this is for one that cannot, or no longer
+exists. A server with sites of volumes is not removed. The keys of a removed server are
+withdrawn.";
 
 /// Lists the servers of the cell and their addresses.
 #[derive(Args, Debug)]

@@ -15,26 +15,26 @@ EXAMPLES
     rialto vos clone home.alice -toname home.alice.try -readwrite
     rialto vos clone home.alice.before -toname home.alice.again -readwrite
 
-The new volume is read-only and shows what the other holds now; it takes no room until that
-one changes. 'vos snapshot' keeps any number of them under one name.
-With -readwrite it is a volume of its own, with the other's quota, at the same server and
-partition, that begins with what the other (also a read-only one) holds now and takes no room for
-what nobody changes. Stopped in the middle it is finished by the same command.";
+The new volume is read-only and shows the current state of the other; it takes no space
+until that one changes. 'vos snapshot' makes any number of them under one name. With
+-readwrite it is an independent volume with the other's quota, at the same server and
+partition, that begins with the current state of the other (also a read-only one) and takes
+space only for changes. Repeating an interrupted command finishes it.";
 
 const BACKUP_HELP: &str = "\
 EXAMPLES
-    rialto vos backup home.alice            home.alice.backup shows what it holds now
+    rialto vos backup home.alice            home.alice.backup shows its state
 
-The backup volume of yesterday is replaced in the same moment and keeps its number.";
+The previous backup volume is replaced atomically; the number stays.";
 
 const BACKUPSYS_HELP: &str = "\
 EXAMPLES
     rialto vos backupsys                         all volumes
     rialto vos backupsys -prefix home            those whose names begin so
     rialto vos backupsys -prefix home -exclude   all others
-    rialto vos backupsys -dryrun                 only say which
+    rialto vos backupsys -dryrun                 only list them
 
-One that fails does not keep the others from being backed up; the exit code is 1 then.";
+After a failure the others are still backed up; the exit code is 1 then.";
 
 /// Makes a volume of the current state of a volume, read-only or read-write.
 #[derive(Args, Debug)]

@@ -13,9 +13,9 @@ EXAMPLES
     rialto vos copy home.alice -toname home.alice.test
     rialto vos copy -id home.alice -toname home.alice.test -toserver afs2 -topartition a
 
-The copy is a volume of its own, with a number and a history of its own, and holds what the
-other holds now. Without server or partition it is made where most room is. Stopped in the middle
-it is finished by the same command.";
+The copy is an independent volume, with a number and a history of its own, and the current
+state of the other. Without server or partition it is made where most space is free.
+Repeating an interrupted command finishes it.";
 
 /// Makes a new volume of the current state of a volume.
 #[derive(Args, Debug)]

@@ -16,8 +16,8 @@ EXAMPLES
     vos create afs1 a home.alice 20000000
     rialto vos create home.alice -encrypt -model acl -acl alice all
 
-Without server or partition it is made where most room is. Stopped in the middle it is finished by
-the same command.
+Without server or partition it is made where most space is free. Repeating an interrupted
+command finishes it.
 The root directory of the volume belongs to the server's user, with mode 755.";
 
 /// Makes a volume.

@@ -20,23 +20,23 @@ use super::show;
 
 const AFTER_DUMP: &str = "\
 EXAMPLES
-    rialto vos dump home.alice -file alice.dump            what it holds now
+    rialto vos dump home.alice -file alice.dump            its current state
     rialto vos dump home.alice | zstd > alice.dump.zst
     rialto vos dump home.alice.backup -file yesterday.dump
     rialto vos snapshot create home.alice monday
     rialto vos dump home.alice --since home.alice.snapshot.monday -file tuesday.dump
     rialto vos dump home.alice -time '2026-11-22 03:00' -file sunday.dump
 
-A read-write volume is dumped as it is at that moment; whoever works in it goes on. With --since only
-what was changed since that snapshot is dumped: keep the snapshot as long as you want to do so.
-With -time the dump starts from the newest snapshot or backup volume that was made at or before
-that time (UTC; seconds since 1970, 2026-11-22, '2026-11-22 03:00', '11/22/2026 03:00'); so it may
-have a little more than what was changed since. Where there is none that old everything is
-dumped, which is said.
+A read-write volume is dumped in its current state, while clients use it. With --since only
+changes since that snapshot are dumped: keep the snapshot as long as you need such dumps.
+With -time the dump starts from the newest snapshot or backup volume that was made at or
+before that time (UTC; seconds since 1970, 2026-11-22, '2026-11-22 03:00', '11/22/2026
+03:00'); so it may have a little more than the changes since. If none is that old,
+everything is dumped, and a message reports it.
 
-'vos restore' applies such a dump to a volume that is exactly what it starts from: a dump that
-ended there, restored, and nothing else. To dump in such a chain, dump snapshots: the dump of
-monday, then of tuesday --since monday, and so on.";
+'vos restore' applies such a dump to a volume that is exactly what it starts from: a dump
+that ended there, restored, and nothing else. To dump in such a chain, dump snapshots: the
+dump of monday, then of tuesday --since monday, and so on.";
 
 const AFTER_RESTORE: &str = "\
 EXAMPLES
@@ -47,22 +47,22 @@ EXAMPLES
     rialto vos restore -name home.alice -file alice.dump -overwrite full
     rialto vos restore -name software -file software.dump -readonly
 
-The dump is read to its end before anything is done: one that is damaged, cut off or of another
-program changes nothing. Stopped in the middle it is finished by the same command.
+The dump is read to its end before any change: a damaged, incomplete or foreign one changes
+nothing. Repeating an interrupted command finishes it.
 
-A volume that has the name is left alone, unless '-overwrite' says otherwise:
-    incremental   a dump that was made with --since is applied, in the order in which they were
-                  made. It must start from what the volume is, and nobody may have changed that
-                  since it was restored; otherwise it is refused, and it is said what is missing
-    full          the volume holds what the full dump has, and nothing else. Its snapshots and
-                  read-only sites keep what they show, its number and quota stay. If the dump is of
-                  another volume there must be no snapshots, backup or clones of it, and no
-                  read-only site on its partition; such sites elsewhere are to be added anew
-Until all is there people see what the volume had, and changes are refused (EROFS); then, in one
-moment, what came. It is not done while files of it are open for writing on the server's machine.
+An existing volume of that name is not changed, unless '-overwrite' is given:
+    incremental   applies dumps that were made with --since, in their order. A dump must
+                  start from the volume's state, without changes since it was restored;
+                  otherwise it is refused with the missing epoch
+    full          replaces the content with that of the full dump. Its snapshots and
+                  read-only sites, its number and quota stay. If the dump is of another
+                  volume, there must be no snapshots, backup or clones of it, and no
+                  read-only site on its partition; such sites elsewhere must be added anew
+Until the end clients see the old state, and changes are refused (EROFS); then, atomically,
+the new one. It is refused while files of it are open for writing on the server's machine.
 
-With -readonly there is a read-only volume afterwards, NAME.readonly, and none that is written:
-what was released elsewhere, or is kept. -overwrite applies newer dumps to it.";
+With -readonly it makes a read-only volume, NAME.readonly, without a read-write one: a
+release from elsewhere, or an archive. -overwrite applies newer dumps to it.";
 
 /// Writes the content of a volume to a file or to the standard output.
 #[derive(Args, Debug)]

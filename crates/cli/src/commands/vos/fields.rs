@@ -18,22 +18,21 @@ const OFFLINE_HELP: &str = "\
 EXAMPLES
     rialto vos offline home.alice
 
-Whoever uses it gets errors until 'vos online'. Nothing is lost: clients hand in what they
-have first.";
+Its users get errors until 'vos online'. Nothing is lost: clients send their changes first.";
 
 const SETFIELDS_HELP: &str = "\
 EXAMPLES
     rialto vos setfields home.alice -maxquota 20G
     rialto vos setfields home.alice -maxfiles 100000
     rialto vos setfields -id 536870915 -maxquota 0        no limit
-    rialto vos setfields home.alice -model acl --dry-run  for whom that would be another
+    rialto vos setfields home.alice -model acl --dry-run  whose access would change
     rialto vos setfields home.alice -model acl
     rialto vos setfields home.alice -model acl -acl alice all system:authuser read
 
-With -model acl access lists decide who may do what, and not mode bits: the root gets a list
-that gives everything to system:administrators, and what -acl says; its owner may change it.
-What lies below has the same, except what has a list from an earlier time. With -model posix
-mode bits decide again; lists below the root are kept, and mean nothing meanwhile.
+With -model acl access lists give the rights, and not mode bits: the root gets a list with
+all rights for system:administrators, and the entries of -acl; its owner may change it. It
+applies to everything below, except where there is a list from an earlier time. With -model
+posix mode bits give the rights again; lists below the root stay without effect.
 RIGHTS are as in 'rialto fs setacl --help'.";
 
 /// The volume as typed.
@@ -72,7 +71,10 @@ pub struct VosSetfields {
     #[command(flatten)]
     which: Which,
     /// Limit of its size: KiB, or with a unit (20G); 0: no limit.
-    #[arg(long, value_name = "SIZE", value_parser = quota, required_unless_present_any = ["maxfiles", "model"])]
+    #[arg(
+        long, value_name = "SIZE", value_parser = quota,
+        required_unless_present_any = ["maxfiles", "model"],
+    )]
     maxquota: Option<u64>,
     /// Limit of its files; 0: no limit.
     #[arg(long, value_name = "COUNT")]
@@ -94,7 +96,8 @@ impl Which {
         let done = context.change(&format!("{what} {}", text(&name)), server, call)?.is_some();
         if done && context.json {
             local::show::json(&json!({
-                "id": id.0, "name": text(&name), "quota_bytes": change.quota_bytes, "quota_files": change.quota_files,
+                "id": id.0, "name": text(&name), "quota_bytes": change.quota_bytes,
+                "quota_files": change.quota_files,
                 "state": change.state.map(super::show::state),
             }));
         }

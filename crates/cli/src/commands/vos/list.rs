@@ -21,8 +21,8 @@ EXAMPLES
     rialto vos listvldb -server afs1 -locked
     rialto vos listvldb --json | jq -r .name
 
-It shows what the cell's database says: 'vos syncvldb' makes it say what servers have. Snapshots
-are known to their servers alone: 'vos examine' and 'vos listvol' show them.";
+It shows the records of the cell's database: 'vos syncvldb' brings them up to date with the
+servers. Only servers have records of snapshots: 'vos examine' and 'vos listvol' show them.";
 
 /// Lists the volumes of servers.
 #[derive(Args, Debug)]
@@ -131,7 +131,8 @@ impl Listvol {
             return line;
         }
         format!(
-            "{line}\n    {} {}\n    RWrite {:>10}\n    MaxQuota {:>10} K\n    Files    {:>10}\n    Creation    {}\n    Last Update {}\n",
+            "{line}\n    {} {}\n    RWrite {:>10}\n    MaxQuota {:>10} K\n    Files    \
+             {:>10}\n    Creation    {}\n    Last Update {}\n",
             context.server_name(volume.server),
             context.name_of(volume.server, volume.partition),
             volume.tree.0,

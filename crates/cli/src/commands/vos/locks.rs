@@ -12,15 +12,15 @@ const LOCK_HELP: &str = "\
 EXAMPLES
     rialto vos lock home.alice
 
-Nobody can release, move, rename or remove it until 'vos unlock'. Programs that use it do not
-notice.";
+Releases, moves, renames and removals are refused until 'vos unlock'. Clients are not
+affected.";
 
 const UNLOCK_HELP: &str = "\
 EXAMPLES
     rialto vos unlock home.alice
 
-Also frees a volume that an operation has which was cut off. To finish that, give its command
-again; otherwise 'vos syncvldb' and 'vos syncserv' mend what it left.";
+Also frees a volume that an interrupted operation has claimed. To finish that operation,
+repeat its command; otherwise 'vos syncvldb' and 'vos syncserv' repair the records.";
 
 const UNLOCKVLDB_HELP: &str = "\
 EXAMPLES

@@ -38,24 +38,24 @@ pub use show::iso;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto vos create home.alice -maxquota 20G        a volume, where most room is
-    rialto vos listvol                                what there is
+    rialto vos create home.alice -maxquota 20G        a volume, where most space is free
+    rialto vos listvol                                all volumes
     rialto vos examine home.alice
-    rialto vos snapshot create home.alice before      keep what it holds now
+    rialto vos snapshot create home.alice before      its current state
     rialto vos release home.alice                     its read-only sites show it
     rialto vos dump home.alice -file alice.dump       and 'vos restore' makes a volume of it
     rialto mount --volume home.alice unix:/srv/rialto/server.sock /mnt/alice
     rialto vos VERB --help                            more, with examples
 
 Verbs, options and their order are OpenAFS's. Options may be written -name or --name. The
-server and partition may be left out: what is there is found, and lists show all servers of
-the cell. A server has a name, an address or an id ('vos listaddrs'). What was stopped in
-the middle is finished by the same command. Called through a link named vos, the program is
+server and partition may be left out: volumes are looked up, and lists show all servers of
+the cell. A server has a name, an address or an id ('vos listaddrs'). Repeating an
+interrupted command finishes it. Called through a link named vos, the program is
 this command. Sizes are in KiB, or have a unit (20G).
 
 EXIT CODES
     0  done
-    1  refused or failed: the message says what to do
+    1  refused or failed: the message names the remedy
     2  wrong usage
     3  no cell there, or its server does not run";
 
@@ -65,7 +65,12 @@ const AS_UID: &str = "Ask as the user with this uid, as somebody who has the ser
 
 /// Volumes: make, list, change, snapshot and remove them.
 #[derive(Args, Debug)]
-#[command(after_help = AFTER_HELP, infer_long_args = true, infer_subcommands = true, arg_required_else_help = true)]
+#[command(
+    after_help = AFTER_HELP,
+    infer_long_args = true,
+    infer_subcommands = true,
+    arg_required_else_help = true
+)]
 #[command(mut_arg("as_uid", |arg| arg.help(AS_UID)))]
 pub struct Vos {
     #[command(subcommand)]

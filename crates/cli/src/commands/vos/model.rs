@@ -220,7 +220,8 @@ fn tell(
             .map(|entry| json!({ "name": entry.name, "rights": entry.rights.to_string() }));
         let list = (model == AccessModel::Acl).then(|| list.collect::<Vec<_>>());
         local::show::json(&json!({
-            "id": volume.id.0, "access": model.word(), "owners": owners.collect::<Vec<_>>(), "list": list,
+            "id": volume.id.0, "access": model.word(), "owners": owners.collect::<Vec<_>>(),
+            "list": list,
         }));
         return Ok(());
     }

@@ -13,14 +13,14 @@ const MOVE_HELP: &str = "\
 EXAMPLES
     rialto vos move home.alice -toserver afs2
     rialto vos move -id home.alice -toserver afs2 -topartition a
-    rialto vos move home.alice -toserver afs1 -topartition b  to another partition of its server
+    rialto vos move home.alice -toserver afs1 -topartition b  to another of its partitions
     rialto vos move home.alice -toserver afs2 -withgroup  its snapshots too
-    rialto vos move home.alice -toserver afs2 -dryrun     only say the steps
+    rialto vos move home.alice -toserver afs2 -dryrun     only list the steps
 
-People go on using it: what they read and write waits for the time that the last of it takes.
-Its backup volume and its snapshots are removed unless they come along (-withgroup): the dry run says
-which there are. Stopped in the middle it is at one of the two places, whole, and the same command finishes.
-Read-only sites of a server go along to another of its partitions.";
+Clients use it meanwhile: their calls wait while the last of it is sent. Its backup volume
+and its snapshots are removed unless they move too (-withgroup): the dry run lists them. If
+interrupted, it is whole at one of the two places, and repeating the command finishes it.
+Read-only sites of a server move along to another of its partitions.";
 
 const EVACUATE_HELP: &str = "\
 EXAMPLES
@@ -29,11 +29,12 @@ EXAMPLES
     rialto vos evacuate -server afs1 -withgroup
     rialto vos evacuate -server afs1 -dryrun
 
-Moves all that is there away, one after the other, each to where most room is: read-write volumes
-while people use them, and read-only sites as they are (nothing is released), to servers that have
-none of the volume, or to other partitions of the same server. One that fails does not keep the others from being moved; the exit code is 1
-then. What is left is said, such as what the database does not know. Backup volumes and snapshots
-of what moves are removed, unless they come along (-withgroup).";
+Moves all volumes there, one after the other, each to where most space is free: read-write
+volumes while clients use them, and read-only sites as they are (nothing is released), to
+servers without a site of the volume, or to other partitions of the same server. After a
+failure the others are still moved; the exit code is 1 then. The remaining volumes are
+listed, such as those that the database does not have. Backup volumes and snapshots of moved
+volumes are removed, unless they move too (-withgroup).";
 
 /// Moves a volume to another server or partition while clients use it.
 #[derive(Args, Debug)]
@@ -265,7 +266,8 @@ fn move_one(
     match (context.dry_run, context.json) {
         (true, _) => {}
         (false, true) => local::show::json(&json!({
-            "name": name, "server": to, "partition": partition, "rounds": moved.rounds, "bytes": moved.bytes,
+            "name": name, "server": to, "partition": partition, "rounds": moved.rounds,
+            "bytes": moved.bytes,
             "held_bytes": moved.held_bytes, "held_millis": moved.held.as_millis(),
         })),
         (false, false) => println!(

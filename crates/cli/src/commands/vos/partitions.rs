@@ -17,11 +17,11 @@ EXAMPLES
 const STATUS_HELP: &str = "\
 EXAMPLES
     rialto vos status
-    rialto vos status afs2 -all            also what ended lately, and why
+    rialto vos status afs2 -all            recently ended ones too
 
-Transactions are what a server fetches from another one, for a release, a copy or a move. What is
-unfinished came in some time and is not gone on with: the command that began it finishes it, and
-'rialto vos abandon' gives it up.";
+Transactions are fetches of a server from another one, for a release, a copy or a move.
+Unfinished data was received by an interrupted command: repeating that command finishes it,
+and 'rialto vos abandon' gives it up.";
 
 /// Shows the free space on partitions.
 #[derive(Args, Debug)]
@@ -87,8 +87,10 @@ fn state(state: TaskState) -> &'static str {
 
 fn task_json(task: &TaskInfo) -> Value {
     json!({
-        "number": task.number, "volume": task.tree.0, "state": state(task.state), "since": task.since,
-        "epoch": task.epoch, "bytes": task.bytes, "total_bytes": task.total_bytes, "text": task.text,
+        "number": task.number, "volume": task.tree.0, "state": state(task.state),
+        "since": task.since,
+        "epoch": task.epoch, "bytes": task.bytes, "total_bytes": task.total_bytes,
+        "text": task.text,
     })
 }
 
@@ -124,9 +126,8 @@ impl VosStatus {
                 let transactions: Vec<_> = active.iter().map(|task| task_json(task)).collect();
                 let unfinished: Vec<_> =
                     trees.iter().map(|one| unfinished_json(context, server, one)).collect();
-                local::show::json(
-                    &json!({ "server": name, "transactions": transactions, "unfinished": unfinished }),
-                );
+                local::show::json(&json!({ "server": name, "transactions": transactions,
+                        "unfinished": unfinished }));
                 continue;
             }
             match active[..] {

@@ -13,9 +13,9 @@ const AFTER_HELP: &str = "\
 EXAMPLES
     rialto vos remove home.alice
     rialto vos remove -server afs1 -partition a -id 536870915
-    rialto vos remove home.alice.backup        only that one of its group
+    rialto vos remove home.alice.backup        only this volume of its group
 
-It is gone at once: programs that use it get errors. What it took is given back in the
+It disappears at once: programs that use it get errors. Its space is freed in the
 background. A read-write volume takes its backup volume with it; its snapshots and its
 read-only sites at other servers stay.";
 
@@ -24,8 +24,8 @@ EXAMPLES
     rialto vos zap a home.alice
     rialto vos zap -id 536870915 -backup       its backup volume too
 
-The database is not asked and not told: for what 'vos remove' cannot remove. What came in and never
-became a volume is for 'vos abandon'.";
+The database is neither asked nor changed: for volumes that 'vos remove' cannot remove. Data
+that never became a volume is given up with 'vos abandon'.";
 
 /// Removes a volume.
 #[derive(Args, Debug)]

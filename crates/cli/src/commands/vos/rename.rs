@@ -13,7 +13,7 @@ EXAMPLES
     rialto vos rename -oldname home.alice -newname home.alice-b
 
 Its backup and read-only volumes get the new name too, at all sites. Snapshots keep theirs.
-Stopped in the middle it is finished by the same command.";
+Repeating an interrupted command finishes it.";
 
 /// Gives a volume another name.
 #[derive(Args, Debug)]

@@ -40,12 +40,17 @@ pub fn line(volume: &VolumeInfo) -> String {
 
 pub fn volume_json(context: &VosContext, volume: &There) -> Value {
     json!({
-        "id": volume.id.0, "name": text(&volume.name), "kind": kind(volume.kind), "state": state(volume.state),
-        "tree": volume.tree.0, "epoch": volume.epoch, "clone_of": volume.origin.map(|origin| origin.0), "server": context.server_name(volume.server), "partition": context.name_of(volume.server, volume.partition),
+        "id": volume.id.0, "name": text(&volume.name), "kind": kind(volume.kind),
+        "state": state(volume.state),
+        "tree": volume.tree.0, "epoch": volume.epoch,
+        "clone_of": volume.origin.map(|origin| origin.0),
+        "server": context.server_name(volume.server),
+        "partition": context.name_of(volume.server, volume.partition),
         "created": iso(volume.created), "updated": iso(volume.updated),
         "quota_bytes": volume.quota_bytes, "quota_files": volume.quota_files,
         "used_bytes": volume.used_bytes, "used_files": volume.used_files,
-        "encrypted": volume.encrypted.is_some(), "key": volume.encrypted.filter(|number| *number > 0),
+        "encrypted": volume.encrypted.is_some(),
+        "key": volume.encrypted.filter(|number| *number > 0),
     })
 }
 

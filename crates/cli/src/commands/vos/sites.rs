@@ -19,8 +19,8 @@ const REMSITE_HELP: &str = "\
 EXAMPLES
     rialto vos remsite -server afs2 -id home.alice
 
-Only the database forgets the site: 'vos remove -server afs2 -id home.alice.readonly' removes
-what it has too.";
+Only the record of the site is removed: 'vos remove -server afs2 -id home.alice.readonly'
+removes its volume too.";
 
 /// Adds a read-only site to a volume.
 #[derive(Args, Debug)]
@@ -169,7 +169,8 @@ pub fn json(context: &VosContext, group: &VolumeGroup) -> Value {
     json!({
         "name": text(&group.name), "read_write": group.read_write.0,
         "read_only": group.read_only.map(|id| id.0), "backup": group.backup.map(|id| id.0),
-        "released_epoch": group.released_epoch, "sites": group.sites.iter().map(site).collect::<Vec<_>>(),
+        "released_epoch": group.released_epoch,
+        "sites": group.sites.iter().map(site).collect::<Vec<_>>(),
         "locked": group.busy.as_ref().map(|busy| json!({
             "operation": busy.operation, "by": busy.by, "since_secs": busy.since_secs,
         })),

@@ -10,19 +10,19 @@ use super::list::place;
 
 const SYNCVLDB_HELP: &str = "\
 EXAMPLES
-    rialto vos syncvldb                        what all servers have
+    rialto vos syncvldb                        the volumes of all servers
     rialto vos syncvldb -server afs2 -partition a
-    rialto vos syncvldb -dryrun                only say what would be changed
+    rialto vos syncvldb -dryrun                only list the changes
 
-Believes the servers. What is locked, because somebody works on it, is left alone.";
+Follows the servers. Groups that are locked or in an operation are not changed.";
 
 const SYNCSERV_HELP: &str = "\
 EXAMPLES
     rialto vos syncserv
     rialto vos syncserv afs2 a
 
-Begins at the database. Volumes are not touched: entries of what no server has are removed.
-Servers that do not answer keep what is said of them.";
+Follows the database. Volumes are not changed: records of missing volumes are removed.
+Records of servers that do not answer stay.";
 
 /// Enters the volumes of servers into the database.
 #[derive(Args, Debug)]
