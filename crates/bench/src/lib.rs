@@ -272,7 +272,7 @@ impl Running<'_> {
                 index,
                 &self.plan.scenarios,
                 "the rest",
-                "what it left cannot be removed in time",
+                "its files cannot be removed in time",
             );
         }
     }

@@ -108,7 +108,7 @@ impl BenchOrder {
             return Ok(());
         }
         let place = self.place()?;
-        let left = left_behind(&place).doing(|| format!("looking into {}", place.display()))?;
+        let left = left_behind(&place).doing(|| format!("reading {}", place.display()))?;
         if self.clean {
             left.iter().try_for_each(|dir| clean(dir))?;
             println!("removed {} measurements", left.len());
@@ -116,7 +116,7 @@ impl BenchOrder {
         }
         if !left.is_empty() {
             eprintln!(
-                "rialto bench: {} has what a killed measurement left; --clean removes it",
+                "rialto bench: {} has files of a killed measurement; --clean removes them",
                 place.display()
             );
         }

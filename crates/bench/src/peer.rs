@@ -55,7 +55,7 @@ impl Peer {
         let said = self.verb("start")?;
         let mount = said.lines().last().map(str::trim).filter(|line| line.starts_with('/'));
         let mount = mount.ok_or_else(|| {
-            Failure::new(format!("starting {}", self.name), "it does not say where")
+            Failure::new(format!("starting {}", self.name), "it does not print the mount point")
         })?;
         self.root = Path::new(mount).join("bench");
         fs::create_dir_all(&self.root).doing(|| format!("making {}", self.root.display()))

@@ -146,7 +146,7 @@ impl Rialto {
             if start.elapsed() > RESTART_PATIENCE {
                 let log = cell.server_log();
                 return Err(Failure::new(what(), "it does not answer")
-                    .mend(format!("look into {}", log.display())));
+                    .mend(format!("read {}", log.display())));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -299,7 +299,7 @@ fn fill_part(session: &dyn Remote, dir: Fid, filler: usize, count: usize) -> io:
 }
 
 fn odd() -> io::Error {
-    io::Error::other("the server answers something else than was asked")
+    io::Error::other("the server's answer does not belong to the call")
 }
 
 impl Drop for Rialto {

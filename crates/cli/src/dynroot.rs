@@ -74,7 +74,7 @@ pub fn volumes(
     volumes.has_neighbours(None, Box::new(reach));
     // Its session then ends with the others.
     if let Some(point) = name.as_deref().and_then(point) {
-        volumes.of_cell(&point).doing(|| "reaching the own cell".to_owned())?;
+        volumes.of_cell(&point).doing(|| "reaching the mount's own cell".to_owned())?;
     }
     Ok(volumes)
 }

@@ -48,8 +48,8 @@ pub fn join(
     let asking = Asking::reach(endpoint.clone(), security::with_keys(&shown).doing(what)?)?;
     let report = asking.report()?;
     let cell = report["server"]["cell"].as_str().ok_or_else(|| {
-        Failure::new(what(), "that server does not say which cell it serves")
-            .mend("see whether it has the same version")
+        Failure::new(what(), "that server does not report its cell")
+            .mend("check that it has the same version")
     })?;
     let servers = asking.servers()?;
     let server = choose_name(&servers, new.server)
@@ -76,7 +76,7 @@ fn choose_name(servers: &[ServerInfo], wanted: Option<&str>) -> Result<String, S
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let numbered = (2..).map(|number| format!("{machine}-{number}"));
     let mut names = std::iter::once(machine.clone()).chain(numbered);
-    Ok(names.find(|name| !is_taken(name)).expect("there are more numbers than servers"))
+    Ok(names.find(|name| !is_taken(name)).expect("numbers are unlimited, servers are not"))
 }
 
 /// A free port of this machine's address as that server would see it. No packet is sent.

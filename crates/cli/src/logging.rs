@@ -16,7 +16,7 @@ pub fn keep_to_itself() {
         return;
     }
     if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::warn!(%error, "what this process has in memory may get into core files");
+        tracing::warn!(%error, "keys in this process's memory may get into core files");
     }
 }
 
@@ -48,7 +48,7 @@ pub fn bound(bytes_max: u64) -> io::Result<()> {
         loop {
             std::thread::sleep(POLL_INTERVAL);
             if let Err(error) = shorten(&path, bytes_max) {
-                tracing::warn!(%error, log = %path.display(), "the log cannot be kept short");
+                tracing::warn!(%error, log = %path.display(), "the log cannot be shortened: it continues to grow");
                 return;
             }
         }

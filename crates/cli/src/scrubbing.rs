@@ -48,7 +48,7 @@ fn by_server(cell: &CellDir, progress: &Progress) -> Result<Scrubbed, Failure> {
     if report["state"] != "done" {
         let why = report["error"].as_str().unwrap_or("the server stopped it").to_owned();
         return Err(
-            Failure::new("checking the partition", why).mend("try again when the server is well")
+            Failure::new("checking the partition", why).mend("repair the server and try again")
         );
     }
     let count = |name: &str| report[name].as_u64().unwrap_or(0);

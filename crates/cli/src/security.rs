@@ -198,7 +198,7 @@ impl KnownCells {
             self.remember(whom, &prints[first..])?;
             if !is_newest {
                 eprintln!(
-                    "rialto: {whom} has a new authority, {}, which the one before has signed",
+                    "rialto: {whom} has a new authority, {}, which its predecessor signed",
                     prints[first]
                 );
             }
@@ -232,7 +232,7 @@ fn successors(shown: &[CertificateDer<'_>], at: usize) -> usize {
 /// A message for people.
 pub fn stated(ca: Option<&Path>, fingerprint: Option<&str>) -> Result<Option<Trust>, String> {
     match (ca, fingerprint) {
-        (Some(_), Some(_)) => Err("say either ca or fingerprint".to_owned()),
+        (Some(_), Some(_)) => Err("give either ca or fingerprint".to_owned()),
         (Some(ca), None) => keys::authorities_in(ca)
             .map(|all| Some(Trust::Authorities(all)))
             .map_err(|error| error.to_string()),

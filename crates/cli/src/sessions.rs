@@ -84,7 +84,7 @@ pub fn listen(
             };
             let serve = move || serve(&asker, number as u64, &*make, &open);
             if let Err(error) = std::thread::Builder::new().name("session".into()).spawn(serve) {
-                tracing::warn!(%error, "no thread for a session");
+                tracing::warn!(%error, "cannot start a thread for a session: it is refused");
             }
         }
     };
@@ -120,7 +120,7 @@ fn serve(
             // An open descriptor here would prevent its end.
             drop(made.mount);
             (made.ends)();
-            tracing::info!(number, uid, "a session is over");
+            tracing::info!(number, uid, "a session ended");
         }
         Err(failure) => say(asker, &failure.to_string()),
     }
@@ -141,7 +141,7 @@ fn hand_over(asker: &UnixStream, mount: &OwnedFd) {
     ancillary.push(SendAncillaryMessage::ScmRights(&fds));
     if let Err(error) = sendmsg(asker, &[IoSlice::new(b"\0")], &mut ancillary, SendFlags::NOSIGNAL)
     {
-        tracing::info!(%error, "who asked for a session is gone");
+        tracing::info!(%error, "the process that requested a session has ended");
     }
 }
 

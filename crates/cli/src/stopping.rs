@@ -21,11 +21,11 @@ pub fn signals<T: Send + 'static>(
         let mut asked = false;
         for signal in signals.forever() {
             if asked {
-                tracing::error!(signal, "asked again: stopping at once");
+                tracing::error!(signal, "second stop signal: stopping at once");
                 std::process::exit(1);
             }
             asked = true;
-            tracing::info!(signal, "asked to stop");
+            tracing::info!(signal, "stop signal: stopping in order");
             let _ = to.send(message());
         }
     };

@@ -54,7 +54,7 @@ pub fn unmount(
         release(at, lazy || process.is_none())?;
     }
     let progress = Progress::start(format!(
-        "waiting for the mount at {} to hand back what it holds",
+        "waiting for the mount at {} to send its changes to the server",
         at.display()
     ));
     let ended = process.map_or(Ok(true), |process| process.wait_for_end(farewell)).doing(what)?;
@@ -73,7 +73,7 @@ fn release(at: &Path, lazy: bool) -> Result<(), Failure> {
     mounts::unmount(at, lazy).map_err(|error| {
         let failure = Failure::new(format!("unmounting {}", at.display()), busy_text(&error, at));
         failure.mend(
-            "leave it and try again, or use 'rialto umount --lazy', which lets its users finish",
+            "end those processes and try again, or use 'rialto umount --lazy', which lets its users finish",
         )
     })
 }

@@ -53,7 +53,7 @@ impl Asking {
         };
         let session = Session::connect(config).map_err(|error| {
             Failure::new(format!("asking the server at {endpoint}"), error)
-                .mend("see whether it runs with 'rialto status'")
+                .mend("check with 'rialto status' that it runs")
                 .nothing_there()
         })?;
         Ok(Asking { session: Arc::new(session), endpoint })
@@ -142,8 +142,8 @@ impl Asking {
 
     /// The failure of an answer that does not belong to its call.
     pub fn odd(&self) -> Failure {
-        Failure::new(self.what(), "it answered something else")
-            .mend("see whether it has the same version")
+        Failure::new(self.what(), "its answer does not belong to the call")
+            .mend("check that it has the same version")
     }
 }
 

@@ -328,7 +328,7 @@ fn check_database(text: &str) -> Result<(), String> {
 
 fn check_partitions(config: &CellConfig) -> Result<(), String> {
     if config.partition.is_some() != config.partitions.is_empty() {
-        return Err("say either partition = \"DIR\" or partitions = [\"DIR\", ...]".to_owned());
+        return Err("give either partition = \"DIR\" or partitions = [\"DIR\", ...]".to_owned());
     }
     let paths: Vec<_> = config.paths().collect();
     match paths.iter().enumerate().find(|(at, path)| paths[..*at].contains(path)) {

@@ -238,7 +238,7 @@ pub fn wait_until(
         if Instant::now() >= end {
             let why = format!("it did not answer within {} seconds", patience.as_secs());
             return Err(Failure::new(format!("starting {what}"), why)
-                .mend(format!("look into its log {}", log.display())));
+                .mend(format!("read its log {}", log.display())));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -24,7 +24,7 @@ const UDP_BYTES_MAX: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum DnsError {
     /// The text cannot be a DNS name.
-    #[error("no name that can be asked for")]
+    #[error("this cannot be a DNS name")]
     BadName,
     /// No server answered in time; the last one's error, if it had one.
     #[error("no name server answers: {0}")]
@@ -132,7 +132,7 @@ impl<'a> Query<'a> {
         read_all(&mut stream, &mut bytes, end)?;
         match self.answered_by(&bytes) {
             Some(true) => Ok(bytes),
-            _ => Err(std::io::Error::other("that answers something else")),
+            _ => Err(std::io::Error::other("the answer belongs to another question")),
         }
     }
 

@@ -78,7 +78,7 @@ impl CellsOfDns {
         // Not under the lock: another cell's name servers may be quicker.
         let found = self.ask(cell);
         let (targets, good_for) = found.unwrap_or_else(|error| {
-            tracing::warn!(cell, %error, "DNS says nothing about a cell");
+            tracing::warn!(cell, %error, "the lookup of a cell in DNS failed");
             (None, FAILED)
         });
         let mut known = self.known.lock();

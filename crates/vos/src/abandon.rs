@@ -63,7 +63,7 @@ pub fn abandon(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(), Vo
     }
     let finish = Finish::Nothing;
     job.call(
-        "what came is given up",
+        "the received data is given up",
         server,
         VolumeCall::Finish { partition: begun.partition, tree, finish },
     )?;

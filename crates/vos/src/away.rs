@@ -96,7 +96,7 @@ fn move_beside(
 ) -> Result<(), VosError> {
     if group.record.read_write_site().is_some_and(|site| site.server == server) {
         return Err(VosError::Unfit(
-            "its read-write volume is at that server: move that, and it goes along".to_owned(),
+            "its read-write volume is at that server: move that, and the site moves too".to_owned(),
         ));
     }
     let tree = group.record.read_write;

@@ -40,7 +40,7 @@ pub fn backup(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Option<Volum
     }
     let call =
         VolumeCall::Clone { id: number, of: id, name, kind: VolumeKind::Backup, replace: true };
-    match job.call_one("seal what it holds now", server, call) {
+    match job.call_one("seal its current state", server, call) {
         Ok(made) => claim.done("there is a backup volume", |_| {}).map(|_| made),
         Err(error) if error.is_refusal() => {
             claim.group.backup = known;

@@ -26,7 +26,7 @@ impl<'j, 'a> Claim<'j, 'a> {
     ) -> Result<Self, VosError> {
         need_free(job, &seen.record, Some(operation))?;
         if seen.record.busy.is_some() {
-            job.note("going on with what was begun before");
+            job.note("continuing an interrupted operation");
         }
         let mut claim = Claim { job, group: seen.record, revision: seen.revision };
         let busy = busy(job, operation);
@@ -101,7 +101,7 @@ impl<'j, 'a> Claim<'j, 'a> {
     /// claim stays as that of a leader that ended.
     pub fn give_up(self, error: VosError) -> VosError {
         if let Err(also) = self.done("nothing was done", |_| {}) {
-            tracing::debug!(%also, "a claim stays");
+            tracing::debug!(%also, "an operation failed and its claim stays: repeat it");
         }
         error
     }

@@ -73,7 +73,7 @@ fn seal_and_fetch(
         kind: VolumeKind::Snapshot,
         replace: true,
     };
-    let Some(sealed) = job.call_one("seal what it holds now", from, call)? else { return Ok(None) };
+    let Some(sealed) = job.call_one("seal its current state", from, call)? else { return Ok(None) };
     let finish = Finish::ReadWrite {
         name: new.name.clone(),
         quota_bytes: if new.quota_bytes == 0 { sealed.quota_bytes } else { new.quota_bytes },

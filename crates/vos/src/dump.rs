@@ -163,7 +163,7 @@ pub fn restore(
     let made =
         apply(job, new.server, (partition, tree), (dump.total_bytes, false), next).and_then(|()| {
             job.call_one(
-                "make the volume of what came",
+                "make the volume of the received data",
                 new.server,
                 VolumeCall::Finish { partition, tree, finish },
             )
@@ -182,7 +182,7 @@ pub fn restore(
             }
             let finish = Finish::Nothing;
             let given_up = VolumeCall::Finish { partition, tree, finish };
-            match job.call("what came is given up", new.server, given_up) {
+            match job.call("the received data is given up", new.server, given_up) {
                 // The server received nothing.
                 Ok(_) | Err(VosError::Refused { .. }) => claim.forget()?,
                 Err(also) => job.note(also),
@@ -248,7 +248,7 @@ pub fn restore_over(
     if let (Some(other), None) = (begun, same) {
         let what = if other.over { "another dump" } else { "something else" };
         return Err(VosError::Unfit(format!(
-            "{what} comes in there, up to epoch {}; give that up first",
+            "an unfinished {what} is there, up to epoch {}; give that up first",
             other.epoch
         )));
     }
@@ -259,7 +259,7 @@ pub fn restore_over(
     let made = begin_swept(job, server, (partition, tree), dump, next).and_then(|()| {
         let finish = Finish::Over { updated: dump.updated };
         job.call_one(
-            "the volume shows what came",
+            "the volume shows the received state",
             server,
             VolumeCall::Finish { partition, tree, finish },
         )
@@ -287,7 +287,7 @@ pub fn restore_over(
                 _ => error,
             };
             let given_up = VolumeCall::Finish { partition, tree, finish: Finish::Nothing };
-            match job.call("what came is given up", server, given_up) {
+            match job.call("the received data is given up", server, given_up) {
                 // The server received nothing.
                 Ok(_) | Err(VosError::Refused { .. }) => Err(claim.give_up(error)),
                 Err(also) => {

@@ -44,7 +44,7 @@ pub fn restore_read_only(
         None => apply(job, new.server, (partition, tree), (dump.total_bytes, false), next)
             .and_then(|()| {
                 job.call_one(
-                    "the volume shows what came",
+                    "the volume shows the received state",
                     new.server,
                     VolumeCall::Finish { partition, tree, finish },
                 )
@@ -76,7 +76,7 @@ pub fn restore_read_only(
                 return Ok(Some(made));
             }
             let given_up = VolumeCall::Finish { partition, tree, finish: Finish::Nothing };
-            match job.call("what came is given up", new.server, given_up) {
+            match job.call("the received data is given up", new.server, given_up) {
                 // The server received nothing.
                 Ok(_) | Err(VosError::Refused { .. }) if is_new => claim.forget()?,
                 Ok(_) | Err(VosError::Refused { .. }) => return Err(claim.give_up(unfit(error))),
@@ -124,7 +124,7 @@ fn claimed<'j, 'a>(
     let Some(seen) = db.group_named(&new.name)? else {
         if dump.since != 0 {
             return unfit(
-                "it has only what was changed since another one, and there is no volume of that \
+                "it has only changes since another dump, and there is no volume of that \
                     name",
             );
         }

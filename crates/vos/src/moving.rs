@@ -137,7 +137,7 @@ fn tell_what_stays(job: &Job<'_>, group: &VolumeGroup, from: ServerId) -> Result
     {
         let name = String::from_utf8_lossy(volume.name.as_bytes()).into_owned();
         if !MOVING.iter().any(|ending| name.ends_with(ending)) {
-            job.note(format_args!("{name} does not come along"));
+            job.note(format_args!("{name} is not moved"));
         }
     }
     Ok(())
@@ -216,7 +216,7 @@ impl Way<'_, '_> {
         let (job, id) = (self.job, self.group.read_write);
         let millis = u32::try_from(HOLD.as_millis()).unwrap_or(u32::MAX);
         let (mut since, mut waited) = (Instant::now(), Duration::ZERO);
-        job.step(format_args!("{}: hold it", job.servers.name(self.from)), || {
+        job.step(format_args!("{}: freeze it", job.servers.name(self.from)), || {
             loop {
                 since = Instant::now();
                 match job.servers.call(self.from, VolumeCall::Hold { id, millis }) {
@@ -260,7 +260,7 @@ impl Way<'_, '_> {
                 Ok(more) => bytes += more,
                 // The other server has a newer epoch, from a release.
                 Err(VosError::Unfit(why)) if kind != VolumeKind::ReadOnly => {
-                    self.job.note(format_args!("{called} does not come along: {why}"));
+                    self.job.note(format_args!("{called} is not moved: {why}"));
                 }
                 Err(error) => return Err(error),
             }
@@ -331,7 +331,7 @@ impl Way<'_, '_> {
             kind: VolumeKind::Snapshot,
             replace: true,
         };
-        self.job.call_one("seal what it holds now", self.from, call)
+        self.job.call_one("seal its current state", self.from, call)
     }
 
     fn pull(&self, what: &str, id: VolumeId, finish: Finish) -> Result<u64, VosError> {
@@ -379,7 +379,7 @@ impl Way<'_, '_> {
         match undone {
             Ok(()) => claim.give_up(error),
             Err(also) => {
-                job.note(format_args!("not all was taken back: {also}"));
+                job.note(format_args!("not all was undone: {also}"));
                 error
             }
         }
@@ -396,7 +396,7 @@ impl Way<'_, '_> {
     /// Ends the freeze at A. A missing volume is no error, whatever the database records.
     fn let_go(&self) -> Result<(), VosError> {
         let call = VolumeCall::Hold { id: self.group.read_write, millis: 0 };
-        match self.job.call("hold it no longer", self.from, call) {
+        match self.job.call("end the freeze", self.from, call) {
             Err(VosError::Refused { fault: Fault::NoVolume, .. }) => Ok(()),
             answer => answer.map(drop),
         }
@@ -438,7 +438,7 @@ fn arrive(
         remove_at(job, *server, id)?;
     }
     for partition in &beside {
-        let what = format!("{}: what another partition has of it leaves", job.servers.name(to));
+        let what = format!("{}: remove its volumes on another partition", job.servers.name(to));
         job.step(what, || beside::leave_first(job.servers, to, id, *partition))?;
     }
     job.call("serve it", to, VolumeCall::Serve { id })?;
@@ -457,7 +457,7 @@ fn arrive(
         }
     }
     remove_snapshots(job, &group, to)?;
-    claim.done("the move is through", |_| {}).map(drop)
+    claim.done("the move is complete", |_| {}).map(drop)
 }
 
 /// Returns the volumes of the group that a server has, whichever of them remain.

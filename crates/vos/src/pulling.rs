@@ -65,7 +65,7 @@ pub(crate) fn finished(
             TaskState::Done => return Ok(task),
             TaskState::Failed => return Err(VosError::Unfit(format!("{name}: {}", task.text))),
             TaskState::Runs if silent > STALLED => {
-                return Err(VosError::Unfit(format!("{name}: nothing comes in")));
+                return Err(VosError::Unfit(format!("{name} receives nothing")));
             }
             TaskState::Runs => {}
         }
@@ -130,7 +130,7 @@ fn one_task(
     let found = tasks.into_iter().find(|task| number.is_none_or(|number| number == task.number));
     let gone = || VosError::Away {
         server: servers.name(server),
-        why: "it has forgotten what it was told to fetch".to_owned(),
+        why: "it has lost the order to fetch".to_owned(),
     };
     found.ok_or_else(gone)
 }

@@ -84,7 +84,7 @@ pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, V
         kind: VolumeKind::Snapshot,
         replace: true,
     };
-    let sealed = match job.call_one("seal what it holds now", source.server, call) {
+    let sealed = match job.call_one("seal its current state", source.server, call) {
         Ok(sealed) => sealed,
         Err(error) if error.is_refusal() => return Err(claim.give_up(error)),
         Err(error) => return Err(error),
@@ -99,7 +99,7 @@ pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, V
         released => released?,
     };
     let lagging: Vec<ServerId> = released.lagging.iter().map(|(server, _)| *server).collect();
-    claim.done("the release is through", |group| {
+    claim.done("the release is complete", |group| {
         // A site that did not receive the call to show the epoch does not have it for readers.
         group
             .sites
@@ -199,7 +199,7 @@ fn keep_for_lagging(
             let (of, name) = (last.id, named(&group.name, LAGGING)?);
             let call =
                 VolumeCall::Clone { id: None, of, name, kind: VolumeKind::Snapshot, replace: true };
-            job.call("keep what lagging sites have", source.server, call).map(drop)
+            job.call("store the epoch of lagging sites", source.server, call).map(drop)
         }
         (None, Some(kept)) => remove_at(job, source.server, kept.id),
         (None, None) => Ok(()),
@@ -412,7 +412,7 @@ impl Relay {
         let chosen = match holders.iter_mut().filter(can).min_by_key(order) {
             Some(best) => best,
             // Every relay failed its sites: the source serves after all.
-            None if idle => holders.first_mut().expect("the source has it"),
+            None if idle => holders.first_mut().expect("the source has the release"),
             None => return None,
         };
         chosen.serving += 1;

@@ -90,7 +90,7 @@ fn enter(
     let before = db.group_of(volume.tree)?;
     let mut group = match &before {
         Some(seen) if seen.record.busy.is_some() => {
-            job.note(format_args!("{} is locked, and left alone", text(&seen.record.name)));
+            job.note(format_args!("{} is locked, and not changed", text(&seen.record.name)));
             return Ok(false);
         }
         Some(seen) if is_twin(job, &seen.record, volume, (server, &partition.name))? => {
@@ -272,7 +272,7 @@ fn check(
     let name = text(&group.name);
     let db = job.servers.db();
     if group.sites.is_empty() {
-        job.step(format_args!("database: forget {name}, which is nowhere"), || {
+        job.step(format_args!("database: forget {name}, which no server has"), || {
             match db.remove_group(group.read_write, revision) {
                 Err(CellError::Conflict { found: Revision(0), .. }) => Ok(revision),
                 removed => Ok(removed?),

@@ -157,7 +157,7 @@ fn what_is_only_said_moves_nothing() {
     })
     .unwrap();
     let said = said.into_inner().unwrap();
-    assert!(said.contains("home.backup does not come along") && said.contains("hold it"), "{said}");
+    assert!(said.contains("home.backup is not moved") && said.contains("freeze it"), "{said}");
     is_at_alone(&cell, &before);
 }
 

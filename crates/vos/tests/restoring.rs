@@ -183,7 +183,7 @@ fn an_interrupted_restore_over_a_volume_is_finished() {
 /// An unfinished restore is listed, and given up: nothing of it remains, and the volume under it is
 /// usable.
 #[test]
-fn unfinished_restores_are_listed_and_given_up() {
+fn what_is_unfinished_is_told_and_given_up() {
     let mut cell = Cell::new(2);
     let (dumps, files) = prepare(&mut cell);
     let incoming = || vos::incoming(&cell.reach, cell.ids[1]).unwrap();

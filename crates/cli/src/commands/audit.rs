@@ -121,7 +121,7 @@ impl Audit {
             server::audit::head(dir).doing(|| format!("reading the head in {}", dir.display()))?;
         let head = head.ok_or_else(|| {
             Failure::new(format!("reading the head in {}", dir.display()), "there is none").mend(
-                "the server writes one with its first line; 'rialto audit verify' looks at the log",
+                "the server writes one with its first line; 'rialto audit verify' checks the log",
             )
         })?;
         if self.json {
@@ -206,14 +206,14 @@ impl Audit {
                 );
             }
             if head.is_none() {
-                println!("there is no head: lines that were taken away at the end are not missed");
+                println!("there is no head: lines removed at the end are not detected");
             }
         }
         if check.wrong.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
-        Err(Failure::new("checking the audit log", "it is not as it was written")
-            .mend("compare it with a copy that is kept elsewhere"))
+        Err(Failure::new("checking the audit log", "it was changed since it was written")
+            .mend("compare it with a copy that is stored elsewhere"))
     }
 }
 

@@ -177,5 +177,5 @@ impl CellClient {
 /// The failure of an answer that does not belong to its call.
 pub fn odd(doing: &str) -> Failure {
     Failure::new(doing, "the server answered something else")
-        .mend("see whether it has the same version")
+        .mend("check that it has the same version")
 }

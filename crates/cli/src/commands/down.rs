@@ -114,7 +114,7 @@ fn stop_server(cell: &CellDir) -> Result<(), Failure> {
         println!("the server of {} does not run", cell.config.name);
         return Ok(());
     };
-    let progress = Progress::start("waiting for the server to bring everything to disk");
+    let progress = Progress::start("waiting for the server to write everything to disk");
     server.signal(Signal::TERM).doing(what)?;
     let ended = server.wait_for_end(SERVER_FAREWELL).doing(what)?;
     drop(progress);

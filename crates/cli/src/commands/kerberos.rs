@@ -63,8 +63,8 @@ pub fn log_in(place: &Path, service: Option<&str>) -> Result<(), Failure> {
     ticket.check(&reply).map_err(|error| {
         // The process that received the ticket is not the service that it is for.
         let _ = tree::set(place, "system.rialto.logout", "now");
-        Failure::new(what, format!("who answered is not {service}: {error}"))
-            .mend("tell the cell's administrators")
+        Failure::new(what, format!("the service that answered is not {service}: {error}"))
+            .mend("inform the cell's administrators")
     })
 }
 
@@ -76,7 +76,7 @@ fn ticket(
     if let Some(service) = service {
         return Ok((service.to_owned(), PendingTicket::new(service, client).map_err(no_ticket)?));
     }
-    let cell = tree::ask(place, "rialto.cell", || "asking which cell this is".to_owned())?;
+    let cell = tree::ask(place, "rialto.cell", || "reading the name of the cell".to_owned())?;
     let [ours, afs] = ["rialto", "afs"].map(|kind| format!("{kind}/{}", cell.trim()));
     match PendingTicket::new(&ours, client) {
         Ok(ticket) => Ok((ours, ticket)),
@@ -97,8 +97,8 @@ fn no_ticket(error: KerberosError) -> Failure {
 fn refused(what: &str, error: Errno) -> Failure {
     let (why, mend) = match error {
         Errno::ACCESS => (
-            "the cell does not take the ticket",
-            "the log of its server says why: its keytab, clocks, a locked user",
+            "the cell does not accept the ticket",
+            "the log of its server has the reason: its keytab, clocks, a locked user",
         ),
         Errno::INVAL => (
             "the cell knows no such user",
@@ -112,7 +112,7 @@ fn refused(what: &str, error: Errno) -> Failure {
                 -groupquota N'",
         ),
         Errno::OPNOTSUPP => (
-            "this tree or its server takes no tickets",
+            "this tree or its server accepts no tickets",
             "[kerberos] in cell.toml names the server's keytab",
         ),
         Errno::STALE => ("another login was quicker", "try again"),

@@ -41,7 +41,7 @@ server is shown when it is listed. 'withdraw' ends the keys of a server whose di
 file may be stolen; run it on another server of the cell. Within a second every server
 refuses them, and they are never listed again. If keys/ca.key, which every server of the
 cell has, may be stolen too, then make a new authority first, copy it to the others, and
-'retire' the old one on each: with the old one a thief makes a new server. Afterwards look through
+'retire' the old one on each: with the old one a thief makes a new server. Afterwards search
 'rialto vos listaddrs' for servers that you do not know, and remove them. A server that is
 to come back makes a new key: 'rialto keys rotate certificate'.
 With a key server ([at-rest] in cell.toml) there are no keys in keys/at-rest.
@@ -167,7 +167,7 @@ fn retire(cell: &CellDir) -> Result<(), Failure> {
     let ended =
         cell.keys().retire().doing(|| "ending authorities before the present one".to_owned())?;
     match ended {
-        0 => println!("there is one authority alone"),
+        0 => println!("there is only one authority"),
         ended => println!(
             "{ended} before the present one count no more, here within {} s: clients that have \
                 not connected since must be told of the present one",
@@ -193,9 +193,9 @@ fn withdraw(name: &str, options: &CellOptions) -> Result<ExitCode, Failure> {
         );
     } else {
         match number {
-            0 => println!("{name} has no keys: no server takes it for one of the cell"),
+            0 => println!("{name} has no keys: no server accepts it as one of the cell"),
             number => println!(
-                "withdrew {number} of {name}: no server takes it for one of the cell any more"
+                "withdrew {number} of {name}: no server accepts it as one of the cell any more"
             ),
         }
     }

@@ -111,7 +111,9 @@ impl Login {
                     "'rialto passwd' changes a password; an \
                     administrator sets a new one",
                 ),
-                Errno::BUSY => failure.mend("wait a little; from other machines the user gets in"),
+                Errno::BUSY => {
+                    failure.mend("wait a little; logins from other machines are possible")
+                }
                 _ => failure,
             }
         })?;
@@ -130,8 +132,8 @@ fn explained(error: Errno) -> String {
     match error {
         Errno::ACCESS => "wrong password, or no such user".to_owned(),
         Errno::BUSY => "too many wrong attempts".to_owned(),
-        Errno::INVAL => "the cell knows no user for you".to_owned(),
-        Errno::OPNOTSUPP => "this tree or its server takes no logins".to_owned(),
+        Errno::INVAL => "the cell has no user for you".to_owned(),
+        Errno::OPNOTSUPP => "this tree or its server accepts no logins".to_owned(),
         error => std::io::Error::from(error).to_string(),
     }
 }
@@ -276,7 +278,7 @@ impl Passwd {
         if !self.password_stdin && *password("Again: ", false)? != *new {
             return Err(Failure::new(
                 format!("setting the password of {user}"),
-                "the two are not the same",
+                "the two entries differ",
             ));
         }
         said["new"] = new.as_str().into();

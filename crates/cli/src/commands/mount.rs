@@ -271,7 +271,7 @@ impl MountCommand {
         // for a silent server that needs nothing.
         let handed_back = volumes
             .hand_over()
-            .doing(|| format!("handing {} back to {}", at.display(), self.source()));
+            .doing(|| format!("sending the changes of {} to {}", at.display(), self.source()));
         // Explicitly, and not by dropping the last reference: ending threads hold some too, and the
         // process's end would drop the session without a message. A server that does not notice the
         // end of processes would then keep its promises for the rest of the lease.
@@ -305,7 +305,11 @@ impl MountCommand {
             })
         });
         // Another mount of the same name, in another name space, may have the socket.
-        listening.inspect_err(|error| tracing::warn!(%error, "no sessions of their own here")).ok()
+        listening
+            .inspect_err(
+                |error| tracing::warn!(%error, "sessions cannot get trees of their own here"),
+            )
+            .ok()
     }
 
     /// The parent of the sessions' disk caches. Directories of an earlier process of this mount
@@ -347,12 +351,12 @@ impl MountCommand {
             mounted.wait();
             drop(mounted);
             if let Err(error) = volumes.hand_over() {
-                tracing::error!(%error, "a session's changes could not be handed over");
+                tracing::error!(%error, "a session's changes could not be sent to the server");
             }
             volumes.stop();
             volumes.detach();
             if let Err(error) = std::fs::remove_dir_all(&dir) {
-                tracing::warn!(%error, dir = %dir.display(), "a session's cache stays");
+                tracing::warn!(%error, dir = %dir.display(), "the cache directory of a session cannot be removed");
             }
         };
         Ok(sessions::Made { mount, ends: Box::new(ends) })
@@ -391,7 +395,7 @@ impl MountCommand {
             SessionConfig { display, options, ..SessionConfig::new(server.clone(), identity) };
         let session = Session::connect(config).map_err(|error| {
             Failure::new(what(), error)
-                .mend("see whether it runs, with 'rialto status' or 'rialto doctor' on its machine")
+                .mend("check that it runs, with 'rialto status' or 'rialto doctor' on its machine")
         })?;
         Ok((session, others))
     }
@@ -445,7 +449,7 @@ impl MountCommand {
                     .mend("'rialto vos listvol' on its server shows which there are")
             }
             _ => Failure::new(format!("mounting on {}", at.display()), error)
-                .mend("'rialto doctor' looks for causes"),
+                .mend("'rialto doctor' finds causes"),
         }
     }
 
@@ -465,7 +469,7 @@ type Sessions = Mutex<Vec<Weak<Volumes>>>;
 fn end_sessions(sessions: &Sessions) {
     for volumes in sessions.lock().iter().filter_map(Weak::upgrade) {
         if let Err(error) = volumes.hand_over() {
-            tracing::error!(%error, "a session's changes could not be handed over");
+            tracing::error!(%error, "a session's changes could not be sent to the server");
         }
         volumes.stop();
         volumes.detach();
@@ -499,7 +503,7 @@ fn keep_tokens(volumes: &Arc<Volumes>, at: &Path) {
         }
     });
     if let Err(error) = keeping {
-        tracing::error!(%error, "no thread to renew tokens with");
+        tracing::error!(%error, "cannot start the thread that renews tokens: they end at their time");
     }
 }
 

@@ -182,7 +182,7 @@ fn tree_of(place: &Path) -> Result<PathBuf, Failure> {
 
 /// The shell has no more rights than its user has elsewhere.
 fn drop_rights() -> Result<(), Failure> {
-    let what = || "giving up what the name space allows".to_owned();
+    let what = || "dropping the rights of the name space".to_owned();
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }

@@ -109,11 +109,11 @@ impl ServerCommand {
         // An error means that the signal thread has ended, and no orderly stop would be possible.
         let _ = stops.recv();
         let is_broken = serving.vice().is_broken();
-        serving.stop().doing(|| "bringing everything to disk".to_owned())?;
+        serving.stop().doing(|| "writing everything to disk".to_owned())?;
         if is_broken {
-            let why = "a panic left its tables of sessions half changed; everything is on disk";
+            let why = "a panic left its session tables inconsistent; everything is on disk";
             return Err(Failure::new("serving", why)
-                .mend("start it again with 'rialto up'; the log says where it panicked"));
+                .mend("start it again with 'rialto up'; the log has the place of the panic"));
         }
         tracing::info!("stopped");
         drop(pid_file);
@@ -127,13 +127,13 @@ fn refusal(cell: &CellDir, error: &StartError) -> Failure {
         StartError::Listen { .. } => {
             let file = cell.dir().join("cell.toml");
             failure.mend(format!(
-                "change that address in {}; 'rialto doctor' says who has it",
+                "change that address in {}; 'rialto doctor' finds the process that uses it",
                 file.display()
             ))
         }
         // The partition's error includes its remedy.
         StartError::Partition { .. } => failure,
-        _ => failure.mend("'rialto doctor' looks for causes"),
+        _ => failure.mend("'rialto doctor' finds causes"),
     }
 }
 

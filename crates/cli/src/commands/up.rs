@@ -258,17 +258,15 @@ pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
         while !answers() {
             if !process.is_alive() || Instant::now() > end {
                 let why = format!("process {} runs but does not answer", process.pid);
-                return Err(Failure::new("reaching the server", why).mend(format!(
-                    "look into {}; 'rialto down' ends it",
-                    cell.server_log().display()
-                )));
+                return Err(Failure::new("reaching the server", why)
+                    .mend(format!("read {}; 'rialto down' ends it", cell.server_log().display())));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
         return Ok(false);
     }
     if pid_file.exists() {
-        eprintln!("the server had ended without saying goodbye: starting it again");
+        eprintln!("the server had crashed: starting it again");
     }
     let log = cell.server_log();
     let _progress = Progress::start("starting the server");
@@ -289,12 +287,12 @@ fn wait_until_listed(cell: &CellDir) {
         let mut servers = asking.servers().ok()?.into_iter();
         servers.find(|one| one.id == me.id && one.keys.contains(&key) && !one.addresses.is_empty())
     };
-    let _progress = Progress::start("waiting for the cell to know this server");
+    let _progress = Progress::start("waiting for the cell to list this server");
     let end = Instant::now() + LISTED_PATIENCE;
     while is_listed().is_none() {
         if Instant::now() > end {
             eprintln!(
-                "the cell's database does not list this server yet: 'rialto doctor' says why"
+                "the cell's database does not list this server yet: 'rialto doctor' finds the reason"
             );
             return;
         }
@@ -318,7 +316,7 @@ fn ensure_mounted(
                     "{} is mounted there by process {} and does not answer",
                     mounted.source, process.pid
                 );
-                return Err(Failure::new(what(), why).mend("'rialto doctor' looks for causes"));
+                return Err(Failure::new(what(), why).mend("'rialto doctor' finds causes"));
             }
             (None, Health::Answers) => {
                 let why =
@@ -333,14 +331,15 @@ fn ensure_mounted(
         }
     } else if process.is_some() {
         eprintln!(
-            "an earlier mount at {} still had changes for the server: they come first",
+            "an earlier mount at {} still has changes for the server: they are sent first",
             at.display()
         );
         if let UnmountOutcome::StillWorking(pid) = unmount(&cell.mounts(), at, false, FAREWELL)? {
-            let why =
-                format!("process {pid} of the earlier mount has not handed back what it holds");
+            let why = format!(
+                "process {pid} of the earlier mount has not sent all changes to the server"
+            );
             return Err(Failure::new(what(), why)
-                .mend("it goes on; try again later, or see 'rialto doctor'"));
+                .mend("it continues in the background; try again later, or run 'rialto doctor'"));
         }
     }
     let program = std::env::current_exe().doing(what)?;

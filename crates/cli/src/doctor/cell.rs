@@ -105,7 +105,7 @@ fn disk(partition: &Path, dir: &Path) -> Finding {
             return Finding::fail(
                 CHECK,
                 format!("{}: {error}", place.display()),
-                "see whether that disk is well",
+                "check that disk",
             );
         }
     };
@@ -151,7 +151,7 @@ fn future_times(partition: &Path) -> Option<Finding> {
     Some(Finding::warn(
         "file times",
         format!("{} was changed in the future", ahead.0.display()),
-        "see whether the clock is right: new files may look older than old ones",
+        "check the clock: new files may look older than old ones",
     ))
 }
 
@@ -166,7 +166,7 @@ fn partition(path: &Path, compress: bool) -> Finding {
     match store::check_format(path) {
         Ok(format) => {
             let compression = match Compression::at(path, compress) {
-                Compression::None => "nothing compresses what lies on it".to_owned(),
+                Compression::None => "its data is not compressed".to_owned(),
                 Compression::Packed => {
                     "snapshots and copies are compressed by the server (zstd)".to_owned()
                 }
@@ -180,8 +180,7 @@ fn partition(path: &Path, compress: bool) -> Finding {
         // These messages include their remedy.
         Err(error) => {
             let text = error.to_string();
-            let (found, mend) =
-                text.split_once("; ").unwrap_or((&text, "see whether that disk is well"));
+            let (found, mend) = text.split_once("; ").unwrap_or((&text, "check that disk"));
             Finding::fail(CHECK, found, mend)
         }
     }
@@ -192,7 +191,7 @@ fn database(cell: &CellDir) -> Option<Finding> {
     let server::CellPlace::Here(path) = cell.database() else { return None };
     let error = celldb::check_format(&path).err()?;
     let text = error.to_string();
-    let (found, mend) = text.split_once("; ").unwrap_or((&text, "see whether that disk is well"));
+    let (found, mend) = text.split_once("; ").unwrap_or((&text, "check that disk"));
     Some(Finding::fail("cell database", found, mend))
 }
 
@@ -210,7 +209,7 @@ fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
                     CHECK,
                     stopped.join("; "),
                     format!(
-                        "look into {} and at the disk; 'rialto down' and 'rialto up' start it \
+                        "read {} and check the disk; 'rialto down' and 'rialto up' start it \
                             anew, and clients send again what was lost",
                         cell.server_log().display()
                     ),
@@ -220,17 +219,13 @@ fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
                 CHECK,
                 format!("process {} does not answer: {failure}", process.pid),
                 format!(
-                    "look into {}; 'rialto down' and 'rialto up' start it anew",
+                    "read {}; 'rialto down' and 'rialto up' restart it",
                     cell.server_log().display()
                 ),
             ),
         };
     }
-    let leftover = if cell.server_pid_file().exists() {
-        "ended without saying goodbye"
-    } else {
-        "does not run"
-    };
+    let leftover = if cell.server_pid_file().exists() { "crashed" } else { "does not run" };
     Finding::warn(CHECK, leftover, "start it with 'rialto up'; nothing that was synced is lost")
 }
 
@@ -266,7 +261,7 @@ fn is_listed(key: KeyPrint, me: ServerId, servers: &[ServerInfo]) -> Finding {
                 "the cell's database does not list {key}: no other server takes this one for one \
                     of the cell"
             ),
-            "look into the server's log; if the key was withdrawn, run 'rialto keys rotate \
+            "read the server's log; if the key was withdrawn, run 'rialto keys rotate \
                 certificate'",
         ),
     }
@@ -291,7 +286,7 @@ fn mount_findings(cell: &CellDir) -> Vec<Finding> {
 }
 
 fn unreadable(check: &'static str, at: &Path, error: &io::Error) -> Finding {
-    Finding::fail(check, format!("{}: {error}", at.display()), "see whether /proc is there")
+    Finding::fail(check, format!("{}: {error}", at.display()), "check that /proc is mounted")
 }
 
 fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Finding> {
@@ -318,13 +313,13 @@ fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Findi
             Health::Answers => Finding::ok(check, format!("{place} answers")),
             Health::Stale => Finding::fail(
                 check,
-                format!("{place}: the connection to its process is gone"),
+                format!("{place}: the connection to its process is lost"),
                 "run 'rialto umount --lazy'",
             ),
             Health::Silent => Finding::fail(
                 check,
                 format!("{place} did not answer within {} seconds", TIMEOUT.as_secs()),
-                "see whether the server runs; the mount goes on by itself once it is back",
+                "check that the server runs; the mount continues by itself once it is back",
             ),
         },
     })

@@ -157,7 +157,7 @@ pub struct Getcalleraccess {
 fn refused(path: &Path, what: String, error: Errno) -> Failure {
     match error {
         Errno::OPNOTSUPP if tree::get(path, FID).is_ok() => {
-            Failure::new(what, "mode bits decide in this volume, and not access lists")
+            Failure::new(what, "this volume has mode bits, and not access lists")
                 .mend("'rialto vos setfields VOLUME -model acl' changes that")
         }
         Errno::ACCESS => Failure::new(what, std::io::Error::from(error)).mend(
@@ -208,7 +208,8 @@ fn change(
             Err(error) => return Err(refused(path, what(), error)),
         }
     }
-    Err(Failure::new(what(), "others change it all the time").mend("try again"))
+    Err(Failure::new(what(), "other clients change it all the time; try again later")
+        .mend("try again"))
 }
 
 /// Adds entries to a list.
@@ -220,8 +221,9 @@ fn put(
     for (entry, negative) in entries {
         if !list.set(entry.who, entry.rights, negative) {
             let what = format!("changing the access list of {}", path.display());
-            return Err(Failure::new(what, "it has no room for one more")
-                .mend("put some of those in it into a group"));
+            return Err(
+                Failure::new(what, "it is full").mend("replace some of its users by a group")
+            );
         }
     }
     Ok(list)
@@ -243,14 +245,14 @@ fn give(
 
 /// Removes the path's list, so that the one above applies.
 fn inherit(path: &Path) -> Result<(), Failure> {
-    let what = || format!("taking the access list of {} away", path.display());
+    let what = || format!("removing the access list of {}", path.display());
     let fid = tree::get(path, FID).map_err(|error| refused(path, what(), error))?;
     if fid.parse().is_ok_and(|fid: Fid| fid == Fid::root(fid.volume)) {
         return Err(Failure::new(
             what(),
             "it is the root of a volume, above which there is no other directory of it",
         )
-        .mend("'rialto vos setfields VOLUME -model posix' makes mode bits decide in the volume"));
+        .mend("'rialto vos setfields VOLUME -model posix' gives the volume mode bits"));
     }
     tree::remove(path, ATTRIBUTE).map_err(|error| refused(path, what(), error))
 }
@@ -326,7 +328,7 @@ impl Setacl {
             || pairs.is_empty() && !self.clear && !self.inherit
             || pairs.len() % 2 == 1
         {
-            let why = "it is a directory or file, then names, each with its rights";
+            let why = "the arguments are a path, then names, each with its rights";
             return Err(Failure::new("reading the access list", why)
                 .mend("'rialto fs setacl --help' has examples"));
         }
@@ -359,14 +361,14 @@ impl Copyacl {
         let from = match self.from {
             Some(from) => from,
             None if words.is_empty() => {
-                return Err(Failure::new("copying an access list", "from where is not said")
+                return Err(Failure::new("copying an access list", "the source is missing")
                     .mend("'rialto fs copyacl --help' has examples"));
             }
             None => words.remove(0),
         };
         let to: Vec<PathBuf> = self.to.into_iter().chain(words).collect();
         if to.is_empty() {
-            return Err(Failure::new("copying an access list", "to where is not said")
+            return Err(Failure::new("copying an access list", "the targets are missing")
                 .mend("'rialto fs copyacl --help' has examples"));
         }
         let copied = read(&from)?;

@@ -129,11 +129,11 @@ impl Flushmount {
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let (dir, name) = split(path)?;
-            let what = format!("forgetting where {} leads", path.display());
+            let what = format!("dropping the cached target of {}", path.display());
             match tree::get(&dir, &format!("rialto.do:flushmount:{name}")) {
                 Err(Errno::NODATA) if tree::get(&dir, "rialto.fid").is_ok() => {
                     Err(Failure::new(what, "it is no mount point")
-                        .mend("'rialto fs flush' forgets files and directories"))
+                        .mend("'rialto fs flush' drops files and directories"))
                 }
                 said => {
                     said.map(|_| done(path, json)).map_err(|error| tree::refusal(&dir, what, error))
@@ -148,7 +148,9 @@ impl Checkvolumes {
     /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let place = self.place.find()?;
-        ask(&place, "rialto.do:checkvolumes", || "forgetting where mount points lead".to_owned())?;
+        ask(&place, "rialto.do:checkvolumes", || {
+            "dropping the cached targets of mount points".to_owned()
+        })?;
         if json {
             done(&place, json);
         } else {

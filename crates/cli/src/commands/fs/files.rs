@@ -71,8 +71,8 @@ fn cell(path: &Path) -> Result<String, Failure> {
     let what = || format!("asking for the cell of {}", path.display());
     match tree::get(path, "rialto.cell") {
         Err(Errno::NODATA) if tree::get(path, "rialto.fid").is_ok() => {
-            Err(Failure::new(what(), "its server does not say")
-                .mend("see whether it has the same version"))
+            Err(Failure::new(what(), "its server does not report it")
+                .mend("check that it has the same version"))
         }
         said => said.map_err(|error| tree::refusal(path, what(), error)),
     }

@@ -122,11 +122,9 @@ fn refused(dir: &Path, name: &str, what: String, error: Errno) -> Failure {
                 Err(_) => "there is nothing with that name",
                 Ok(_) => "it is no mount point",
             };
-            Failure::new(what, why).mend("'rialto fs lsmount' looks at a mount point itself")
+            Failure::new(what, why).mend("'rialto fs lsmount' shows a mount point itself")
         }
-        Errno::EXIST => {
-            Failure::new(what, "there is something with that name").mend("choose another name")
-        }
+        Errno::EXIST => Failure::new(what, "the name exists already").mend("choose another name"),
         Errno::XDEV => Failure::new(what, "the two places lie in different volumes")
             .mend("remove it with 'rialto fs rmmount', and make it anew with 'rialto fs mkmount'"),
         _ => refusal(dir, what, error),
@@ -148,8 +146,11 @@ impl Mkmount {
             self.vol.as_ref().or_else(|| words.next()).ok_or_else(|| missing("a volume"))?;
         let cell = self.cell.as_ref().or_else(|| words.next());
         if let Some(word) = words.next() {
-            return Err(Failure::new("reading the command", format!("{word:?} is too much"))
-                .mend("'--help' shows the order"));
+            return Err(Failure::new(
+                "reading the command",
+                format!("{word:?} is one argument too many"),
+            )
+            .mend("'--help' shows the order"));
         }
         let mark = if self.rw { '%' } else { '#' };
         let cell = cell.map(|cell| format!("{cell}:")).unwrap_or_default();
@@ -170,7 +171,7 @@ impl Mkmount {
         let what = format!("making the mount point {}", path.display());
         if !self.fast && tree::get(&dir, &format!("rialto.find:{point}")) == Err(Errno::NODEV) {
             eprintln!(
-                "rialto fs: there is no volume {} yet that the mount point could lead to",
+                "rialto fs: the mount point names a volume {} that does not exist yet",
                 shown(&point)
             );
         }
@@ -237,7 +238,7 @@ impl Lsmount {
 }
 
 fn refused_look(dir: &Path, name: &str, path: &Path, error: Errno) -> Failure {
-    refused(dir, name, format!("looking at the mount point {}", path.display()), error)
+    refused(dir, name, format!("reading the mount point {}", path.display()), error)
 }
 
 /// The content of the mount point that a symbolic link leads to.

@@ -192,7 +192,7 @@ fn order(known: &[Known], pair: &[String]) -> Result<(String, String), Failure> 
         (Some(only), None) => Ok((format!("rialto.do:rank:{}:{number}", only.server), what())),
         (None, _) => Err(Failure::new(what(), "the cell has no such server")
             .mend("see 'rialto fs getserverprefs'")),
-        (Some(_), Some(_)) => Err(Failure::new(what(), "several servers are called so")
+        (Some(_), Some(_)) => Err(Failure::new(what(), "several servers have that name")
             .mend("write its address or id, as 'rialto fs getserverprefs --json' shows them")),
     }
 }

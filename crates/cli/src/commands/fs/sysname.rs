@@ -39,8 +39,7 @@ impl Sysname {
         if !self.newsys.is_empty() {
             self.set(&place)?;
         }
-        let list =
-            tree::ask(&place, "rialto.sysname", || "asking what @sys stands for".to_owned())?;
+        let list = tree::ask(&place, "rialto.sysname", || "reading the names for @sys".to_owned())?;
         let list: Vec<&str> = list.split(' ').collect();
         match list[..] {
             _ if json => show::json(&json!({ "path": place, "sysnames": list })),
@@ -53,10 +52,9 @@ impl Sysname {
     }
 
     fn set(&self, place: &std::path::Path) -> Result<(), Failure> {
-        let what = || "setting what @sys stands for".to_owned();
+        let what = || "setting the names for @sys".to_owned();
         let refused = |why: &str| {
-            Failure::new(what(), why)
-                .mend("give up to 16 names as files have them, at most 230 bytes in all")
+            Failure::new(what(), why).mend("give up to 16 file names, at most 230 bytes in all")
         };
         if self.newsys.iter().any(|name| name.contains(' ')) {
             return Err(refused("a name has a space"));

@@ -74,19 +74,18 @@ pub fn refusal(path: &Path, what: String, error: Errno) -> Failure {
     let failure = Failure::new(what, std::io::Error::from(error));
     match error {
         Errno::NOTCONN | Errno::CONNABORTED => failure
-            .mend("the mount's process died: 'rialto umount' takes it away, then mount again"),
+            .mend("the mount's process died: unmount it with 'rialto umount', then mount again"),
         Errno::PERM => failure.mend("only root may"),
-        Errno::ACCESS => failure.mend("the mode of the directory does not let you"),
-        Errno::ROFS => {
-            failure.mend("go to the read-write volume: 'rialto fs mkmount -rw' makes a way there")
-        }
+        Errno::ACCESS => failure.mend("the mode of the directory does not permit it"),
+        Errno::ROFS => failure
+            .mend("use the read-write volume: 'rialto fs mkmount -rw' makes a mount point for it"),
         Errno::NODEV => {
             failure.mend("'rialto vos listvldb' on a server of the cell shows its volumes")
         }
         Errno::NOMEDIUM => {
             failure.mend("an administrator took the volume off: 'rialto vos online' brings it back")
         }
-        Errno::BUSY => failure.mend("somebody is at work on the volume: try again"),
+        Errno::BUSY => failure.mend("another operation has claimed the volume: try again"),
         _ => failure,
     }
 }
@@ -101,7 +100,7 @@ pub fn split(path: &Path) -> Result<(PathBuf, String), Failure> {
     let plain = !text.ends_with("/.") && path.file_name().is_some();
     let whole = if plain { path.to_owned() } else { std::fs::canonicalize(path).doing(what)? };
     let Some(name) = whole.file_name() else {
-        return Err(Failure::new(what(), "that is the root of everything")
+        return Err(Failure::new(what(), "that is the root directory of this machine")
             .mend("name a directory below it"));
     };
     let name = name.to_str().ok_or_else(|| Failure::new(what(), "its name is no text"))?;
@@ -122,7 +121,7 @@ pub fn some_place(path: Option<&Path>) -> Result<PathBuf, Failure> {
     if is_ours(Path::new(".")) {
         return Ok(PathBuf::from("."));
     }
-    let mounted = mounts::all().doing(|| "reading what is mounted".to_owned())?;
+    let mounted = mounts::all().doing(|| "reading the list of mounts".to_owned())?;
     mounted.into_iter().find(|mounted| mounted.is_rialto()).map(|mounted| mounted.at).ok_or_else(
         || {
             Failure::new("looking for a mounted tree", "there is none")

@@ -195,7 +195,7 @@ pub struct Setmax {
 fn two(first: Option<String>, second: Option<String>, words: Vec<String>) -> (String, String) {
     let mut words = words.into_iter();
     let mut one =
-        |option: Option<String>| option.or_else(|| words.next()).expect("the parser saw to it");
+        |option: Option<String>| option.or_else(|| words.next()).expect("the parser requires it");
     (one(first), one(second))
 }
 
@@ -229,7 +229,7 @@ impl Removeuser {
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         client.each(self.who.pairs(), |(user, group)| {
             let call = PtsCall::Leave { group: client.id(&group)?, member: client.id(&user)? };
-            client.ask(&format!("taking {user} out of {group}"), call).map(drop)
+            client.ask(&format!("removing {user} from {group}"), call).map(drop)
         })
     }
 }
@@ -296,7 +296,7 @@ impl PtsSetfields {
             locked: self.locked.map(|whether| whether == "yes"),
         };
         if change == PrincipalChange::default() {
-            return Err(Failure::new("reading the command", "nothing is to be set")
+            return Err(Failure::new("reading the command", "no field is given")
                 .mend("see 'pts setfields --help'"));
         }
         let names = if self.nameorid.is_empty() { self.words } else { self.nameorid };
@@ -317,6 +317,6 @@ impl Setmax {
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let id = |typed: Option<i32>| typed.map_or(PrincipalId::NONE, PrincipalId);
         let call = PtsCall::SetMax { user: id(self.user), group: id(self.group) };
-        client.ask("setting the numbers given last", call).map(drop)
+        client.ask("setting the highest numbers in use", call).map(drop)
     }
 }

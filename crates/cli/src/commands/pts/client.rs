@@ -157,8 +157,8 @@ fn refused(doing: &str, error: &CallError) -> Failure {
             setfields -groupquota'",
         ),
         Some(Fault::Exists) => failure.mend(
-            "'pts examine' says who has it, 'pts membership' who \
-            is in it",
+            "'pts examine' shows its owner, 'pts membership' its \
+            members",
         ),
         Some(Fault::Invalid) => failure.mend(
             "users have names without a colon, groups of users OWNER:NAME, and no name is a \
@@ -167,7 +167,7 @@ fn refused(doing: &str, error: &CallError) -> Failure {
              has the users of the realm alone",
         ),
         Some(Fault::CellAway) => failure.mend(
-            "see whether the server that has the database runs: 'database' in \
+            "check that the server that has the database runs: 'database' in \
                 cell.toml names it",
         ),
         _ => failure,

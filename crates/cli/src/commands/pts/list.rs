@@ -199,8 +199,10 @@ impl Listowned {
         client.each(self.which.names(), |name| {
             let id = client.id(&name)?;
             let part = |after, max| PtsCall::Owned { owner: id, after, max };
-            let owned =
-                client.listed(&format!("listing what {name} owns"), part)?.into_iter().collect();
+            let owned = client
+                .listed(&format!("listing the groups of the owner {name}"), part)?
+                .into_iter()
+                .collect();
             if id != PrincipalId::NONE {
                 let (one, _) = client.examine(&name)?;
                 print(
@@ -254,7 +256,7 @@ impl Listmax {
     /// # Errors
     /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
-        let doing = "asking for the numbers given last";
+        let doing = "reading the highest numbers in use";
         let Answer::Names { names, .. } = client.ask(doing, PtsCall::Max)? else {
             return Err(odd(doing));
         };

@@ -102,7 +102,12 @@ impl Adds for Add {
             (.., [server, partition]) => {
                 Realm::Partition(client.server(server)?, partition.clone())
             }
-            _ => return Err(Failure::new("reading the command", "nothing is to be administered")),
+            _ => {
+                return Err(Failure::new(
+                    "reading the command",
+                    "no volume, server or partition is given",
+                ));
+            }
         };
         let (principal, what) = (client.principal(&self.name)?, called(client, &realm));
         let done = format!("{} administers {what}", self.name);
@@ -122,7 +127,7 @@ fn called(client: &RulesClient, realm: &Realm) -> String {
 }
 
 impl Numbered for Mandate {
-    const LISTING: &'static str = "listing who administers what";
+    const LISTING: &'static str = "listing administrators";
     const CALLED: &'static str = "delegation";
     const COLUMNS: &'static [&'static str] = &["number", "name", "administers", "by"];
 

@@ -115,7 +115,7 @@ pub fn confirmed(doing: &str, missing: &[String]) -> Result<ExitCode, Failure> {
     if missing.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    let why = format!("it stands, but {} did not confirm", missing.join(", "));
+    let why = format!("it is in force, but {} did not confirm", missing.join(", "));
     Err(Failure::new(doing, why).mend(
         "it is in force there once that server hears the database; until then stop it, or \
             the network to it",
@@ -125,18 +125,16 @@ pub fn confirmed(doing: &str, missing: &[String]) -> Result<ExitCode, Failure> {
 fn refused(doing: &str, error: &CallError) -> Failure {
     let failure = Failure::new(doing, error);
     match error.fault() {
-        Some(Fault::NotPermitted) => {
-            failure.mend("members of system:administrators may, and nobody else")
-        }
+        Some(Fault::NotPermitted) => failure.mend("only members of system:administrators may"),
         Some(Fault::NoPrincipal) => {
             failure.mend("'rialto pts listentries -users -groups' has all of them")
         }
-        Some(Fault::NotFound) => failure.mend("'list' has the numbers of all there are"),
+        Some(Fault::NotFound) => failure.mend("'list' shows the numbers of all rules"),
         Some(Fault::NoSpace) => {
-            failure.mend("a cell has 4096 at most: remove what is not needed any more")
+            failure.mend("a cell has 4096 at most: remove those that are not needed any more")
         }
         Some(Fault::CellAway) => failure.mend(
-            "see whether the server that has the database runs: 'database' in cell.toml names it",
+            "check that the server that has the database runs: 'database' in cell.toml names it",
         ),
         _ => failure,
     }

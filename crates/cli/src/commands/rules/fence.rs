@@ -140,7 +140,7 @@ impl Adds for Add {
         let who =
             self.user.as_ref().map_or_else(|| whom.to_string(), |user| format!("user {user}"));
         let call = GuardCall::AddFence { whom, seconds: self.time.unwrap_or(0), why: self.why };
-        client.change(&format!("fencing {who} off"), &format!("{who} is fenced off"), call)
+        client.change(&format!("fencing {who}"), &format!("{who} is fenced"), call)
     }
 }
 

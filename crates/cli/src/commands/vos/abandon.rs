@@ -49,7 +49,7 @@ impl Abandon {
             let typed = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
             Some((number(context, &typed)?, typed))
         };
-        let what = "looking for what is unfinished";
+        let what = "listing unfinished operations";
         let spots = context.spots(&self.site)?;
         let mut servers: Vec<_> = spots.iter().map(|spot| spot.server).collect();
         servers.dedup();
@@ -64,7 +64,8 @@ impl Abandon {
             for one in trees.iter().filter(is_here).filter(meant) {
                 found += 1;
                 let name = context.server_name(server);
-                let what = format!("giving up what came in for volume {} at {name}", one.tree.0);
+                let what =
+                    format!("giving up the data received for volume {} at {name}", one.tree.0);
                 match context.lead(&what, |job| vos::abandon(job, server, one.tree)) {
                     Ok(()) if context.dry_run => {}
                     Ok(()) if context.json => {
@@ -81,13 +82,13 @@ impl Abandon {
         }
         match wanted {
             Some((_, typed)) if found == 0 => {
-                let why = format!("nothing comes in for {typed}");
-                Err(Failure::new(what, why).mend("'rialto vos status' shows what does"))
+                let why = format!("no data was received for {typed}");
+                Err(Failure::new(what, why).mend("'rialto vos status' lists unfinished operations"))
             }
             _ if failed > 0 => {
                 let why = format!("{failed} of {found} stay");
-                Err(Failure::new("giving up what is unfinished", why)
-                    .mend("the lines above say why"))
+                Err(Failure::new("giving up unfinished operations", why)
+                    .mend("the lines above have the reasons"))
             }
             _ => Ok(()),
         }

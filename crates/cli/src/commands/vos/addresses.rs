@@ -103,7 +103,7 @@ impl Changeaddr {
         let id = context.server(&old)?;
         let known = context.db().servers().map_err(|error| refusal(&what, &error.into()))?;
         let seen = known.into_iter().find(|seen| seen.record.id == id);
-        let seen = seen.ok_or_else(|| Failure::new(&what, "the database does not know it"))?;
+        let seen = seen.ok_or_else(|| Failure::new(&what, "the database does not have it"))?;
         if self.remove {
             return remove(context, &what, &seen);
         }
@@ -162,8 +162,9 @@ fn remove(context: &VosContext, what: &str, seen: &Revised<ServerInfo>) -> Resul
     })?;
     if sites > 0 {
         let why = format!("the database has {sites} sites there");
-        return Err(Failure::new(what, why)
-            .mend("move or remove those volumes first, or let 'vos syncserv' look"));
+        return Err(Failure::new(what, why).mend(
+            "move or remove those volumes first, or correct the records with 'vos syncserv'",
+        ));
     }
     if context.dry_run {
         eprintln!("would be done: remove the server {}", seen.record.name);

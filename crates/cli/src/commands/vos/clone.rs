@@ -152,7 +152,7 @@ impl Backupsys {
         if failed == 0 {
             Ok(())
         } else {
-            Err(Failure::new("backing up", why()).mend("the lines above say why"))
+            Err(Failure::new("backing up", why()).mend("the lines above have the reasons"))
         }
     }
 }
@@ -179,7 +179,7 @@ fn clone_writable(
     let what = format!("cloning the volume {wanted} to {to}");
     let called = name(to)?;
     if !is_volume_name(called.as_bytes(), VolumeKind::ReadWrite) {
-        return Err(Failure::new(what, "a volume cannot be called so").mend(
+        return Err(Failure::new(what, "that cannot be a volume's name").mend(
             "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, \
                 .readonly or .snapshot at the end",
         ));

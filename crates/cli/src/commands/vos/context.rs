@@ -470,7 +470,7 @@ pub fn which(text: &str) -> Result<WhichVolume, Failure> {
 pub fn name(text: &str) -> Result<Name, Failure> {
     let good = text.bytes().all(|byte| byte.is_ascii_graphic());
     Name::new(text.as_bytes()).ok().filter(|_| good).ok_or_else(|| {
-        Failure::new(format!("the name {text:?}"), "no volume can be called so")
+        Failure::new(format!("the name {text:?}"), "that cannot be a volume's name")
             .mend("use letters, digits, dots, hyphens and underscores")
     })
 }
@@ -505,7 +505,7 @@ fn is_over(busy: &Busy) -> bool {
 
 fn odd(what: &str) -> Failure {
     Failure::new(what, "the server answered something else")
-        .mend("see whether it has the same version")
+        .mend("check that it has the same version")
 }
 
 pub fn refusal(what: &str, error: &VosError) -> Failure {
@@ -517,12 +517,12 @@ pub fn refusal(what: &str, error: &VosError) -> Failure {
         }
         VosError::Away { .. } => {
             return failure.mend(
-                "see whether it runs; what was begun goes on when the command is given again",
+                "check that it runs; then repeat the command, which continues the operation",
             );
         }
         VosError::Busy { .. } => {
             return failure
-                .mend("wait for that; if nobody is at it any more, 'rialto vos unlock' frees it");
+                .mend("wait for that; if its leader has ended, 'rialto vos unlock' frees it");
         }
         VosError::Unfit(_) | VosError::Odd(_) => return failure,
         VosError::Cell(CellError::Taken { .. }) => return failure.mend("choose another name"),
@@ -551,14 +551,14 @@ pub fn refusal(what: &str, error: &VosError) -> Failure {
             one of them",
         ),
         Some(Fault::CellAway) => failure.mend(
-            "see whether the server that has the database runs: \
+            "check that the server that has the database runs: \
             'database' in cell.toml names it",
         ),
-        Some(Fault::Invalid) => Failure::new(what, "the server does not take these arguments")
+        Some(Fault::Invalid) => Failure::new(what, "the server does not accept these arguments")
             .mend(
                 "names have letters, digits, dots, hyphens and underscores, and end in .backup \
                 or .readonly only where they must",
             ),
-        _ => failure.mend("'rialto status' and 'rialto doctor' look for causes"),
+        _ => failure.mend("'rialto status' and 'rialto doctor' find causes"),
     }
 }

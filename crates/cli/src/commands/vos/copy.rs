@@ -53,7 +53,7 @@ impl Copy {
         let to = name(&self.toname)?;
         let what = format!("copying the volume {wanted} to {}", self.toname);
         if !is_volume_name(to.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(Failure::new(what, "a volume cannot be called so").mend(
+            return Err(Failure::new(what, "that cannot be a volume's name").mend(
                 "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, \
                     .readonly or .snapshot at the end",
             ));

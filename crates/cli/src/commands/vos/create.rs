@@ -65,7 +65,7 @@ impl Create {
         let what = format!("making the volume {wanted}");
         let valid = name(&wanted)?;
         if !is_volume_name(valid.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(Failure::new(what, "a volume cannot be called so").mend(
+            return Err(Failure::new(what, "that cannot be a volume's name").mend(
                 "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, \
                     .readonly or .snapshot at the end",
             ));
@@ -87,8 +87,9 @@ impl Create {
                 .inspect_err(|error| no_keys = error.fault() == Some(Fault::Offline))
         };
         let made = context.lead(&what, make).map_err(|failure| match no_keys {
-            true => Failure::new(&what, "its server gets no key to encrypt it with")
-                .mend("the server's log says why, and 'rialto keys list' there which keys it has"),
+            true => Failure::new(&what, "its server gets no key to encrypt it with").mend(
+                "the server's log has the reason, and 'rialto keys list' there shows its keys",
+            ),
             false => failure,
         });
         let Some(info) = made? else { return Ok(()) };
@@ -141,7 +142,7 @@ pub fn last_word(
     if words.is_empty() {
         Ok(last)
     } else {
-        Err(Failure::new("reading the command", format!("{words:?} is too much"))
+        Err(Failure::new("reading the command", format!("{words:?} are too many arguments"))
             .mend("'--help' shows the order"))
     }
 }

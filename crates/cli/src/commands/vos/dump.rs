@@ -426,7 +426,7 @@ impl Restore {
         next: &mut Next<'_>,
     ) -> Result<Option<There>, Failure> {
         if dumped.since != 0 {
-            let why = format!("it has only what was changed since {}", dumped.since_name);
+            let why = format!("it has only changes since {}", dumped.since_name);
             return Err(Failure::new(what.to_owned(), why).mend(
                 "restore a full dump first, then this one over it with '-overwrite incremental'",
             ));
@@ -457,7 +457,7 @@ impl Restore {
         if self.creation.is_some() || self.lastupdate.is_some() {
             return Err(Failure::new(
                 what.to_owned(),
-                "a read-only volume has the date at which it came",
+                "a read-only volume has the date of its restore",
             )
             .mend("leave -creation and -lastupdate out"));
         }
@@ -502,19 +502,19 @@ impl Restore {
             (Overwrite::Incremental, 0) => {
                 return refused(
                     "it is a full dump",
-                    "'-overwrite full' replaces all that the volume has",
+                    "'-overwrite full' replaces the content of the volume",
                 );
             }
             (Overwrite::Full, since) if since != 0 => {
                 return refused(
-                    "it has only what was changed since another one",
+                    "it has only changes since another dump",
                     "use '-overwrite incremental'",
                 );
             }
             _ => {}
         }
         if matches!(self.creation, Some(Creation::Dump | Creation::New)) {
-            return refused("a volume that is overwritten keeps its date", "leave -creation out");
+            return refused("an overwritten volume keeps its date", "leave -creation out");
         }
         let there = context.volume(wanted, &self.site)?;
         if self.id.is_some_and(|id| id != there.id.0) {

@@ -174,7 +174,7 @@ impl<R: Read> DumpReader<R> {
         match kind {
             PART => self.part(bytes).map(Some),
             END => self.end(&bytes).map(|()| None),
-            _ => Err(DumpError::Damaged("something unknown is in it")),
+            _ => Err(DumpError::Damaged("it has an unknown frame")),
         }
     }
 
@@ -205,7 +205,7 @@ impl<R: Read> DumpReader<R> {
         }
         match fill(&mut self.from, &mut [0])? {
             0 => Ok(()),
-            _ => Err(DumpError::Damaged("something follows its end")),
+            _ => Err(DumpError::Damaged("bytes follow its end")),
         }
     }
 

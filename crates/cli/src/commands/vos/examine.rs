@@ -108,6 +108,6 @@ fn print(context: &VosContext, group: &[There], known: Option<&VolumeGroup>) {
     println!();
     match known {
         Some(known) => sites::lines(context, known, &mut |line| println!("{line}")),
-        None => println!("    The database does not know it: 'vos syncvldb' enters it"),
+        None => println!("    The database does not have it: 'vos syncvldb' enters it"),
     }
 }

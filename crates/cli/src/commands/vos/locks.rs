@@ -117,7 +117,7 @@ fn unlock(context: &VosContext, group: Revised<VolumeGroup>) -> Result<bool, Fai
     let name = text(&group.record.name);
     let unlocked =
         context.lead(&format!("unlocking the volume {name}"), |job| vos::unlock(job, group))?;
-    told(context, if unlocked { "Unlocked" } else { "Nobody has locked" }, &name);
+    told(context, if unlocked { "Unlocked" } else { "There is no lock on" }, &name);
     Ok(unlocked && !context.dry_run)
 }
 

@@ -54,7 +54,7 @@ fn status(context: &VosContext, what: &str, volume: &There, fid: Fid) -> Result<
 /// # Errors
 /// The server's refusal.
 pub fn of(context: &VosContext, volume: &There) -> Result<AccessModel, Failure> {
-    let status = status(context, "looking at the volume", volume, Fid::root(volume.id))?;
+    let status = status(context, "reading the volume", volume, Fid::root(volume.id))?;
     Ok(if status.by_list { AccessModel::Acl } else { AccessModel::Posix })
 }
 
@@ -68,7 +68,7 @@ pub fn set_model(
     model: AccessModel,
     given: &[String],
 ) -> Result<(), Failure> {
-    let what = format!("changing what decides in {}", text(&volume.name));
+    let what = format!("changing the access model of {}", text(&volume.name));
     let list = first_list(context, volume.server, Some(model), given)?;
     if of(context, volume)? == model {
         if !given.is_empty() {
@@ -103,7 +103,7 @@ pub fn decide_by(
     let list = list.map(|list| {
         let mut all = Acl::new();
         let fits = list.iter().all(|entry| all.set(entry.who, entry.rights, false));
-        debug_assert!(fits, "what a command line holds");
+        debug_assert!(fits, "the command line is shorter than a limit");
         all.encode().into()
     });
     context
@@ -134,7 +134,7 @@ pub fn first_list(
 ) -> Result<Vec<First>, Failure> {
     let what = "reading the first access list";
     if model != Some(AccessModel::Acl) && !given.is_empty() {
-        return Err(Failure::new(what, "where mode bits decide there is none")
+        return Err(Failure::new(what, "a volume with mode bits has none")
             .mend("leave -acl out, or say -model acl"));
     }
     let odd = || {
@@ -238,15 +238,15 @@ fn tell(
             list.iter().for_each(|entry| println!("    {} {}", entry.name, entry.rights));
             if list.iter().all(|entry| entry.who == PrincipalId::ADMINISTRATORS) {
                 println!(
-                    "Nobody but administrators would get at them before the root's list says so."
+                    "Only administrators would have access until the root's list gives it to others."
                 );
             } else {
-                println!("Whoever is not in it would get at nothing, owners of files too.");
+                println!("Callers that are not in it would have no access, owners of files too.");
             }
             println!("Owners of directories may always list them, and change their lists.");
         }
         AccessModel::Posix => {
-            println!("Those that mode bits open would be open again, whatever lists say.");
+            println!("Those that mode bits open would be open again, without regard to lists.");
         }
     }
     Ok(())

@@ -182,7 +182,7 @@ impl Evacuate {
         if failed == 0 {
             Ok(())
         } else {
-            Err(Failure::new("evacuating", why()).mend("the lines above say why"))
+            Err(Failure::new("evacuating", why()).mend("the lines above have the reasons"))
         }
     }
 }
@@ -199,7 +199,7 @@ fn fits(site: &types::Site, spot: &Spot) -> bool {
 /// Reports volumes that remain on the partitions and are not recorded as moved.
 fn tell_what_is_left(context: &VosContext, from: &[Spot]) -> Result<(), Failure> {
     for spot in from {
-        let what = format!("listing what is left on {}", spot.partition.name);
+        let what = format!("listing the remaining volumes of {}", spot.partition.name);
         for one in
             context.lead(&what, |job| vos::list(job.servers, spot.server, spot.partition.no))?
         {

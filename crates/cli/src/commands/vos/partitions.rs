@@ -108,7 +108,7 @@ impl VosStatus {
         place(&mut self.site, self.words);
         for server in context.chosen(&self.site)? {
             let name = context.server_name(server);
-            let what = format!("asking {name} what it is at");
+            let what = format!("reading the tasks of {name}");
             let Answer::Tasks(tasks) = context.ask(&what, server, VolumeCall::Tasks)? else {
                 return Err(Failure::new(what, "the server answered something else"));
             };

@@ -116,7 +116,7 @@ fn finish(context: &VosContext, wanted: &str, missing: Failure) -> Result<(), Fa
     if context.json {
         local::show::json(&json!({ "removed": wanted, "finished": true }));
     } else {
-        println!("The removal of {wanted} was begun before, and is finished");
+        println!("An interrupted removal of {wanted} is now complete");
     }
     Ok(())
 }

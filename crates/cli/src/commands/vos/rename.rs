@@ -44,7 +44,7 @@ impl VosRename {
         let (from, to) = (name(&old)?, name(&new)?);
         let what = format!("renaming the volume {old} to {new}");
         if !is_volume_name(to.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(Failure::new(what, "a volume cannot be called so").mend(
+            return Err(Failure::new(what, "that cannot be a volume's name").mend(
                 "use letters, digits, dots, hyphens and underscores; not only digits, no \
                     .backup, .readonly or .snapshot at the end",
             ));

@@ -54,7 +54,7 @@ impl Syncvldb {
         let mut all = Mended::default();
         for spot in context.spots(&self.site)? {
             let what = format!(
-                "entering what {} has on {}",
+                "entering the volumes of {} on {}",
                 context.server_name(spot.server),
                 spot.partition.name
             );
@@ -102,6 +102,6 @@ fn told(
     if left == 0 {
         Ok(())
     } else {
-        Err(Failure::new("synchronizing", why()).mend("the lines above say why"))
+        Err(Failure::new("synchronizing", why()).mend("the lines above have the reasons"))
     }
 }
