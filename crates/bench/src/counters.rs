@@ -161,7 +161,7 @@ impl Counters {
     /// # Errors
     /// If `perf` does not acknowledge.
     pub fn enable(&mut self) -> io::Result<()> {
-        self.each().try_for_each(|perf| perf.tell("enable"))
+        self.each().try_for_each(|perf| perf.send_order("enable"))
     }
 
     /// Switches the counters off and returns the counts.
@@ -169,7 +169,7 @@ impl Counters {
     /// # Errors
     /// If `perf` does not acknowledge, or its results cannot be read.
     pub fn finish(mut self) -> io::Result<Counts> {
-        self.each().try_for_each(|perf| perf.tell("disable"))?;
+        self.each().try_for_each(|perf| perf.send_order("disable"))?;
         let both = |perf: Option<Perf>| -> io::Result<(Option<f64>, Option<f64>)> {
             let counts = perf.map(Perf::end).transpose()?.unwrap_or_default();
             Ok((counts.first().copied(), counts.get(1).copied()))
@@ -242,7 +242,7 @@ impl Perf {
     }
 
     /// Sends one order and waits for its acknowledgement.
-    fn tell(&mut self, order: &str) -> io::Result<()> {
+    fn send_order(&mut self, order: &str) -> io::Result<()> {
         writeln!(self.orders, "{order}")?;
         let end = Instant::now() + TIMEOUT;
         let mut answer = Vec::new();

@@ -336,7 +336,7 @@ impl Measuring<'_> {
             side.forget(scenario.state(), place)?;
         }
         if files {
-            scenario.settle(&fixture).doing(what)?;
+            scenario.warm_up(&fixture).doing(what)?;
         }
         let sample = self.timed(side, &fixture, &what)?;
         if files {
@@ -374,7 +374,7 @@ impl Measuring<'_> {
                 (start.elapsed().as_secs_f64(), done)
             }
         };
-        settle_writes(&root);
+        sync_writes(&root);
         let counts = counters.map(Counters::finish).transpose().doing(what)?;
         if let Some(recording) = recording {
             recording.end()?;
@@ -391,7 +391,7 @@ impl Measuring<'_> {
 }
 
 /// Syncs deferred writes, so that they are counted where they belong.
-fn settle_writes(root: &std::path::Path) {
+fn sync_writes(root: &std::path::Path) {
     if let Ok(dir) = std::fs::File::open(root) {
         let _ = rustix::fs::syncfs(dir);
     }

@@ -47,7 +47,7 @@ impl Limit {
     pub fn start(within: Option<Duration>, breaker: Option<Breaker>) -> Limit {
         let (ended, end) = channel();
         let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
+        let shared = Arc::clone(&over);
         let look = move |breaker: Breaker| {
             let mut next = within.map(|within| Instant::now() + within);
             let mut asked = false;
@@ -58,7 +58,7 @@ impl Limit {
                     next = Some(next.map_or(now + GRACE, |next| next.min(now + GRACE)));
                 }
                 if next.is_some_and(|next| now >= next) {
-                    told.fetch_or(!asked, Ordering::SeqCst);
+                    shared.fetch_or(!asked, Ordering::SeqCst);
                     breaker();
                     next = Some(now + GRACE);
                 }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_ever_is_freed_when_the_time_is_over() {
+    fn a_waiting_thread_is_freed_when_the_time_is_over() {
         let (free, waiting) = channel();
         let limit = Limit::start(
             Some(Duration::from_millis(50)),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_done_in_time_is_left_alone() {
+    fn a_side_done_in_time_is_not_broken() {
         let broken = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&broken);
         let hour = Some(Duration::from_secs(3600));
@@ -104,7 +104,7 @@ mod tests {
         assert!(!broken.load(Ordering::SeqCst));
         assert!(
             !Limit::start(Some(Duration::ZERO), None).end(),
-            "nothing to break, so nobody was kept"
+            "nothing to break, so no thread waited"
         );
     }
 }

@@ -63,9 +63,9 @@ impl Profile {
         while !fs::metadata(&data).is_ok_and(|meta| meta.len() > 0) {
             if process.try_wait().doing(what)?.is_some() || Instant::now() > end {
                 let _ = process.kill();
-                let said = process.wait_with_output().doing(what)?.stderr;
+                let message = process.wait_with_output().doing(what)?.stderr;
                 return Err(
-                    Failure::new(what(), String::from_utf8_lossy(&said).trim()).mend("be root")
+                    Failure::new(what(), String::from_utf8_lossy(&message).trim()).mend("be root")
                 );
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -121,10 +121,10 @@ impl Rialto {
     }
 
     fn cell(&self) -> Result<CellDir, Failure> {
-        let gone = || {
+        let missing = || {
             Failure::new("finding the cell to measure", format!("{} is gone", self.cell.display()))
         };
-        CellDir::find(&self.cell)?.ok_or_else(gone)
+        CellDir::find(&self.cell)?.ok_or_else(missing)
     }
 
     /// Kills the server as a crash would, and starts it again.

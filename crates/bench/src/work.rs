@@ -56,7 +56,7 @@ impl Scenario {
     }
 
     /// Untimed, after the caches were emptied: does the uncounted first use.
-    pub(super) fn settle(self, on: &Fixture) -> io::Result<()> {
+    pub(super) fn warm_up(self, on: &Fixture) -> io::Result<()> {
         match self {
             // Buffers and threads that a mount makes at its first use do not belong to the cost of
             // an inode.
@@ -296,9 +296,9 @@ fn quietly(command: &mut Command, codes: &[i32]) -> io::Result<()> {
     if output.status.code().is_some_and(|code| codes.contains(&code)) {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().next().map_or_else(|| output.status.to_string(), str::to_owned);
-    Err(io::Error::other(format!("{}: {said}", command.get_program().to_string_lossy())))
+    let message = String::from_utf8_lossy(&output.stderr);
+    let message = message.lines().next().map_or_else(|| output.status.to_string(), str::to_owned);
+    Err(io::Error::other(format!("{}: {message}", command.get_program().to_string_lossy())))
 }
 
 #[cfg(test)]

@@ -183,5 +183,5 @@ fn silent(server: SocketAddr, count: usize, seconds: u64) -> std::io::Result<Str
         (0..count).map(|_| TcpStream::connect(server)).collect::<Result<Vec<_>, _>>()?;
     println!("ready");
     std::thread::sleep(Duration::from_secs(seconds));
-    Ok(format!("{} connections said nothing", connections.len()))
+    Ok(format!("{} connections sent nothing", connections.len()))
 }

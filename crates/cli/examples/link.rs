@@ -243,9 +243,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{a} 10.77.0.1 <-> {b} 10.77.0.2");
     std::io::stdout().flush()?;
     // A signal ends the process, and the devices with it; the end of the input ends it in order.
-    let told = Arc::clone(&stop);
+    let stopped = Arc::clone(&stop);
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&told))?;
+        signal_hook::flag::register(signal, Arc::clone(&stopped))?;
     }
     wait_for_end(&stop);
     stop.store(true, Ordering::Relaxed);

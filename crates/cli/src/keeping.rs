@@ -17,7 +17,7 @@ use crate::security::Renewal;
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The keys of a running server.
-pub struct Keeping {
+pub struct KeyUpkeep {
     certificate: Option<(Renewal, Arc<ServerTls>)>,
     at_rest: Arc<AtRest>,
     /// The cell's newest key when everything was last wrapped; `None`: unknown.
@@ -27,7 +27,7 @@ pub struct Keeping {
     vice: Weak<Vice>,
 }
 
-impl Keeping {
+impl KeyUpkeep {
     /// Checks from now on, until the server ends.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Keeping {
         at_rest: Arc<AtRest>,
         vice: &Arc<Vice>,
     ) -> Result<(), Failure> {
-        let mut keeping = Keeping {
+        let mut keeping = KeyUpkeep {
             certificate,
             at_rest,
             wrapped: None,
@@ -45,7 +45,7 @@ impl Keeping {
             vice: Arc::downgrade(vice),
         };
         let thread = std::thread::Builder::new().name("keys".to_owned()).spawn(move || {
-            while keeping.look() {
+            while keeping.check() {
                 std::thread::sleep(POLL_INTERVAL);
             }
         });
@@ -53,7 +53,7 @@ impl Keeping {
     }
 
     /// False: the server has ended.
-    fn look(&mut self) -> bool {
+    fn check(&mut self) -> bool {
         let Some(vice) = self.vice.upgrade() else { return false };
         if let Some((renewal, tls)) = &self.certificate {
             renewal.renew(tls);
@@ -69,7 +69,7 @@ impl Keeping {
             return true;
         }
         match vice.wrap_keys_anew() {
-            Ok(Rewrapped { wrapped, left }) => self.tell(newest, wrapped, left),
+            Ok(Rewrapped { wrapped, left }) => self.report_wrapped(newest, wrapped, left),
             Err(error) => {
                 tracing::error!(%error, "the keys of encrypted volumes cannot be wrapped anew");
             }
@@ -78,7 +78,7 @@ impl Keeping {
     }
 
     /// Reports keys that were not wrapped, once; they are tried again.
-    fn tell(&mut self, newest: Option<u32>, volumes: usize, left: Vec<String>) {
+    fn report_wrapped(&mut self, newest: Option<u32>, volumes: usize, left: Vec<String>) {
         if left.is_empty() {
             self.wrapped = newest;
             tracing::info!(

@@ -11,7 +11,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Excludes this process's memory, keys among it, from core files and from other processes of its
 /// user. `RIALTO_CORE=1` disables this for debugging.
-pub fn keep_to_itself() {
+pub fn protect_memory() {
     if std::env::var_os("RIALTO_CORE").is_some_and(|value| value == "1") {
         return;
     }

@@ -22,12 +22,12 @@ use login::{Service, TokenIssuer};
 use server::{OwnKeys, ServerConfig};
 use types::KeyPrint;
 
-/// Returns the options for connections to the server or cell `whom`, from the directory `dir`.
+/// Returns the options for connections to the server or cell `peer`, from the directory `dir`.
 ///
 /// # Errors
 /// If the system has no TLS.
-pub fn options(dir: &Path, whom: &str, clear: bool) -> Result<ClientOptions, Failure> {
-    let trust = if clear { None } else { Some(first_use(dir, whom)) };
+pub fn options(dir: &Path, peer: &str, clear: bool) -> Result<ClientOptions, Failure> {
+    let trust = if clear { None } else { Some(first_use(dir, peer)) };
     with_identity(trust, host_identity(dir)?)
 }
 
@@ -145,12 +145,12 @@ pub fn kerberos(cell: &CellDir) -> Result<Option<Arc<Service>>, Failure> {
 
 /// The authority of the cell in `dir`, or the one recorded under this name, or else the first that
 /// is shown.
-fn first_use(dir: &Path, whom: &str) -> Trust {
+fn first_use(dir: &Path, peer: &str) -> Trust {
     let own = CellKeys::of(dir.join("keys")).authorities().unwrap_or_default();
     let known = KnownCells { file: dir.join("known_cells") };
-    let whom = whom.to_owned();
+    let peer = peer.to_owned();
     Trust::Asked(Arc::new(move |shown| {
-        if shown.iter().any(|one| own.contains(one)) { Ok(()) } else { known.judge(&whom, shown) }
+        if shown.iter().any(|one| own.contains(one)) { Ok(()) } else { known.judge(&peer, shown) }
     }))
 }
 
@@ -163,7 +163,7 @@ struct KnownCells {
 impl KnownCells {
     /// Checks the authorities `shown`, each of which proves the server; a successor comes before
     /// its predecessor.
-    fn judge(&self, whom: &str, shown: &[CertificateDer<'_>]) -> Result<(), String> {
+    fn judge(&self, peer: &str, shown: &[CertificateDer<'_>]) -> Result<(), String> {
         let file = self.file.display();
         let text = match std::fs::read_to_string(&self.file) {
             Ok(text) => text,
@@ -172,11 +172,11 @@ impl KnownCells {
         };
         let prints: Vec<Fingerprint> = shown.iter().map(|one| Fingerprint::of(one)).collect();
         let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-        let Some((_, known)) = lines.rfind(|(name, _)| *name == whom) else {
+        let Some((_, known)) = lines.rfind(|(name, _)| *name == peer) else {
             let first = successors(shown, shown.len() - 1);
-            self.remember(whom, &prints[first..])?;
+            self.remember(peer, &prints[first..])?;
             let own = prints[first];
-            eprintln!("rialto: {whom} is known from now on by its authority's fingerprint, {own}");
+            eprintln!("rialto: {peer} is known from now on by its authority's fingerprint, {own}");
             return Ok(());
         };
         let known: Vec<Fingerprint> =
@@ -187,18 +187,19 @@ impl KnownCells {
                 known.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "),
             );
             return Err(format!(
-                "the authority of {whom} has the fingerprint {now}, known is {was}. Somebody may \
-                    be in between. If the cell was made anew, take its line out of {file}"
+                "the authority of {peer} has the fingerprint {now}, known is {was}. Another \
+                 machine may intercept the connection. If the cell was made anew, remove its \
+                 line from {file}"
             ));
         };
         let first = successors(shown, at);
         let is_newest = known.first() == prints.get(first);
         // A server that does not have the successor yet says nothing about it.
         if first < at || is_newest && known != prints[first..] {
-            self.remember(whom, &prints[first..])?;
+            self.remember(peer, &prints[first..])?;
             if !is_newest {
                 eprintln!(
-                    "rialto: {whom} has a new authority, {}, which its predecessor signed",
+                    "rialto: {peer} has a new authority, {}, which its predecessor signed",
                     prints[first]
                 );
             }
@@ -206,12 +207,12 @@ impl KnownCells {
         Ok(())
     }
 
-    fn remember(&self, whom: &str, prints: &[Fingerprint]) -> Result<(), String> {
+    fn remember(&self, peer: &str, prints: &[Fingerprint]) -> Result<(), String> {
         let prints = prints.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         let written = self.file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| {
             let mut file =
                 std::fs::OpenOptions::new().append(true).create(true).open(&self.file)?;
-            file.write_all(format!("{whom} {prints}\n").as_bytes())
+            file.write_all(format!("{peer} {prints}\n").as_bytes())
         });
         written.map_err(|error| format!("{}: {error}", self.file.display()))
     }

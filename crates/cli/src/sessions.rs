@@ -42,9 +42,9 @@ fn socket(at: &Path) -> PathBuf {
 }
 
 /// Serves sessions until it is dropped.
-pub struct Door(PathBuf);
+pub struct SessionListener(PathBuf);
 
-impl Drop for Door {
+impl Drop for SessionListener {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -67,7 +67,7 @@ pub struct Made {
 pub fn listen(
     at: &Path,
     make: impl Fn(u64) -> Result<Made, Failure> + Send + Sync + 'static,
-) -> Result<Door, Failure> {
+) -> Result<SessionListener, Failure> {
     let path = socket(at);
     let what = || format!("listening for sessions at {}", path.display());
     fs::create_dir_all(SOCKETS).doing(what)?;
@@ -89,7 +89,7 @@ pub fn listen(
         }
     };
     std::thread::Builder::new().name("sessions".into()).spawn(accept).doing(what)?;
-    Ok(Door(path))
+    Ok(SessionListener(path))
 }
 
 fn serve(
@@ -108,7 +108,7 @@ fn serve(
         full
     };
     if refusal {
-        return say(
+        return send_refusal(
             asker,
             &format!("there are {OF_ONE_MAX} sessions of one user, or {MAX} of all"),
         );
@@ -122,7 +122,7 @@ fn serve(
             (made.ends)();
             tracing::info!(number, uid, "a session ended");
         }
-        Err(failure) => say(asker, &failure.to_string()),
+        Err(failure) => send_refusal(asker, &failure.to_string()),
     }
     let mut open = open.lock();
     let left = open.get(&uid).map_or(0, |own| own - 1);
@@ -145,7 +145,7 @@ fn hand_over(asker: &UnixStream, mount: &OwnedFd) {
     }
 }
 
-fn say(asker: &UnixStream, why: &str) {
+fn send_refusal(asker: &UnixStream, why: &str) {
     let mut ancillary = SendAncillaryBuffer::default();
     let _ = sendmsg(asker, &[IoSlice::new(why.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL);
 }
@@ -178,7 +178,7 @@ pub fn ask(at: &Path) -> Result<OwnedFd, Failure> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut text = [0; 4096];
-    let came = recvmsg(
+    let received = recvmsg(
         &stream,
         &mut [IoSliceMut::new(&mut text)],
         &mut ancillary,
@@ -190,7 +190,7 @@ pub fn ask(at: &Path) -> Result<OwnedFd, Failure> {
         _ => None,
     });
     mount.ok_or_else(|| {
-        let mut why = String::from_utf8_lossy(&text[..came.bytes]).into_owned();
+        let mut why = String::from_utf8_lossy(&text[..received.bytes]).into_owned();
         let _ = stream.read_to_string(&mut why);
         Failure::new(what(), if why.is_empty() { "it ended".to_owned() } else { why })
     })

@@ -97,12 +97,12 @@ impl MountFacts {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn tell(self, file: &Path) -> io::Result<MountFactsFile> {
+    pub fn publish(self, file: &Path) -> io::Result<MountFactsFile> {
         // A mount that was killed may have left the file with another mode.
         let _ = fs::remove_file(file);
-        let mut told =
+        let mut written =
             fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-        told.write_all(&serde_json::to_vec(&self)?)?;
+        written.write_all(&serde_json::to_vec(&self)?)?;
         Ok(MountFactsFile(file.to_owned()))
     }
 }
@@ -130,9 +130,9 @@ mod tests {
             no_passthrough: Some("it is not root's".into()),
             flat: true,
         };
-        let told = facts.clone().tell(&file).unwrap();
+        let published = facts.clone().publish(&file).unwrap();
         assert_eq!(MountFacts::read(&file), Some(facts));
-        drop(told);
+        drop(published);
         assert_eq!(MountFacts::read(&file), None);
     }
 

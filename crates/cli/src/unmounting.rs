@@ -12,9 +12,9 @@ use local::show::Progress;
 
 /// How long a mount's process may take to send everything to the server after the kernel unmounted
 /// it.
-pub const FAREWELL: Duration = Duration::from_secs(30);
+pub const UNMOUNT_PATIENCE: Duration = Duration::from_secs(30);
 /// The same while the server does not run: only to find out whether unsent changes remain.
-pub const FAREWELL_ALONE: Duration = Duration::from_secs(3);
+pub const UNMOUNT_PATIENCE_ALONE: Duration = Duration::from_secs(3);
 
 /// Result of an unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub fn unmount(
     records: &MountRecords,
     at: &Path,
     lazy: bool,
-    farewell: Duration,
+    patience: Duration,
 ) -> Result<UnmountOutcome, Failure> {
     let what = || format!("unmounting {}", at.display());
     let pid_file = records.pid_file(at);
@@ -57,7 +57,7 @@ pub fn unmount(
         "waiting for the mount at {} to send its changes to the server",
         at.display()
     ));
-    let ended = process.map_or(Ok(true), |process| process.wait_for_end(farewell)).doing(what)?;
+    let ended = process.map_or(Ok(true), |process| process.wait_for_end(patience)).doing(what)?;
     drop(progress);
     match process {
         Some(process) if !ended => return Ok(UnmountOutcome::StillWorking(process.pid)),
@@ -100,22 +100,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_mounted_is_no_error_and_its_leftovers_go() {
+    fn a_missing_mount_is_no_error_and_its_leftovers_go() {
         let dir = tempfile::tempdir().unwrap();
         let records = MountRecords::of(dir.path());
         records.prepare().unwrap();
         let at = dir.path().join("mnt");
         std::fs::write(records.pid_file(&at), "1\n1\n").unwrap();
         std::fs::write(records.facts_file(&at), "{}").unwrap();
-        assert_eq!(unmount(&records, &at, false, FAREWELL).unwrap(), UnmountOutcome::WasNotThere);
+        assert_eq!(
+            unmount(&records, &at, false, UNMOUNT_PATIENCE).unwrap(),
+            UnmountOutcome::WasNotThere
+        );
         assert!(!records.pid_file(&at).exists() && !records.facts_file(&at).exists());
     }
 
     #[test]
     fn what_is_not_ours_stays_mounted() {
         let dir = tempfile::tempdir().unwrap();
-        let failure = unmount(&MountRecords::of(dir.path()), Path::new("/proc"), false, FAREWELL)
-            .unwrap_err();
+        let failure =
+            unmount(&MountRecords::of(dir.path()), Path::new("/proc"), false, UNMOUNT_PATIENCE)
+                .unwrap_err();
         assert!(failure.to_string().contains("not Rialto"), "{failure}");
     }
 }

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_pid_file_names_nobody() {
+    fn a_damaged_pid_file_names_no_process() {
         for text in ["", "12", "x\ny\n", "0\n0\n", "-1\n5\n"] {
             assert_eq!(parse(text), None, "{text:?}");
         }

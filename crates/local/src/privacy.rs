@@ -66,18 +66,18 @@ pub fn close_new_files() {
 /// Returns all paths of the server of `cell` with too wide a mode.
 pub fn wide(cell: &CellDir) -> Vec<Wide> {
     let mut walk = Walk { found: Vec::new(), left: ENTRIES_MAX };
-    walk.look(cell.dir(), 0, CELL_DIR_WIDE);
+    walk.check(cell.dir(), 0, CELL_DIR_WIDE);
     for (name, depth) in PLACES {
-        walk.look(&cell.dir().join(name), depth, WIDE);
+        walk.check(&cell.dir().join(name), depth, WIDE);
     }
     let secrets = cell.config.kerberos.iter().map(|kerberos| &kerberos.keytab);
     let secrets = secrets.chain(cell.config.certificate.iter().map(|given| &given.key));
     // Keys elsewhere are not the server's.
     for secret in secrets.filter(|secret| secret.is_relative()) {
-        walk.look(&cell.dir().join(secret), 0, WIDE);
+        walk.check(&cell.dir().join(secret), 0, WIDE);
     }
     for partition in cell.partitions() {
-        walk.look(&fs::canonicalize(&partition).unwrap_or(partition), PARTITION_DEPTH, WIDE);
+        walk.check(&fs::canonicalize(&partition).unwrap_or(partition), PARTITION_DEPTH, WIDE);
     }
     walk.found
 }
@@ -105,7 +105,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn look(&mut self, path: &Path, depth: usize, wide: u32) {
+    fn check(&mut self, path: &Path, depth: usize, wide: u32) {
         // A link's mode means nothing, and a file may be removed meanwhile.
         let Ok(metadata) = fs::symlink_metadata(path) else { return };
         let kind = metadata.file_type();
@@ -124,7 +124,7 @@ impl Walk {
             return;
         }
         for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-            self.look(&entry.path(), depth - 1, WIDE);
+            self.check(&entry.path(), depth - 1, WIDE);
         }
     }
 }

@@ -90,7 +90,7 @@ impl Fetching {
     }
 
     /// Records the `bytes` received at `place`; `total` is the whole, 0 if unknown.
-    pub fn tell(&self, place: &str, bytes: u64, total: u64) {
+    pub fn record(&self, place: &str, bytes: u64, total: u64) {
         let Ok(mut at) = self.at.lock() else { return };
         at.insert(place.to_owned(), (bytes, total));
         let sum = |of: fn(&(u64, u64)) -> u64| at.values().map(of).sum::<u64>();

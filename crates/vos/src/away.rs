@@ -106,7 +106,7 @@ fn move_beside(
         let what = format!("{}: it comes to {partition}", job.servers.name(server));
         match job.step(what, || beside::copy(job, server, there.id, no, Beside::Show)) {
             Err(error) if error.is_refusal() => {
-                beside::leave(job.servers, server, tree, no)?;
+                beside::remove_all(job.servers, server, tree, no)?;
                 return Err(claim.give_up(error));
             }
             copied => drop(copied?),
@@ -119,7 +119,7 @@ fn move_beside(
     })?;
     if !job.dry_run {
         for other in beside::partitions_but(job.servers, server, no)? {
-            beside::leave(job.servers, server, tree, other)?;
+            beside::remove_all(job.servers, server, tree, other)?;
         }
         if let Some(there) = have(job.servers, server, &name)? {
             job.call("serve it", server, VolumeCall::Serve { id: there.id })?;

@@ -24,7 +24,7 @@ pub(crate) fn copy(
 
 /// Removes the first volume that the partition has of the tree: its read-write volume, if there is
 /// one. Returns true if there was a volume to remove.
-pub(crate) fn leave_first(
+pub(crate) fn remove_first(
     servers: &dyn Servers,
     server: ServerId,
     tree: VolumeId,
@@ -37,14 +37,14 @@ pub(crate) fn leave_first(
 }
 
 /// Removes all volumes that the partition has of the tree.
-pub(crate) fn leave(
+pub(crate) fn remove_all(
     servers: &dyn Servers,
     server: ServerId,
     tree: VolumeId,
     partition: PartitionNo,
 ) -> Result<(), VosError> {
     for _ in 0..VOLUMES_MAX {
-        if !leave_first(servers, server, tree, partition)? {
+        if !remove_first(servers, server, tree, partition)? {
             return Ok(());
         }
     }

@@ -36,13 +36,13 @@ use crate::sites::need_one_partition;
 use crate::{Job, VosError, examine};
 
 /// Longest freeze at A; at its end A asks the database which server has the volume.
-const HOLD: Duration = Duration::from_secs(10);
+const FREEZE_MAX: Duration = Duration::from_secs(10);
 /// How long a move waits for files that are open for writing on A's machine, and the interval at
 /// which it asks A.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 /// A move freezes the volume when about this much is left, if it gets that far.
-const LITTLE_BYTES: u64 = 1 << 20;
+const REMAINDER_BYTES: u64 = 1 << 20;
 /// Limit of snapshots before the freeze: clients that write faster than B fetches are frozen
 /// longer.
 const ROUNDS_MAX: u32 = 8;
@@ -111,26 +111,26 @@ fn move_with(
     }
     let mut claim = Claim::of(job, group, &operation)?;
     if is_there {
-        return arrive(job, claim, None, (to, no), &|| {}).map(|()| Moved::default());
+        return complete(job, claim, None, (to, no), &|| {}).map(|()| Moved::default());
     }
     if !with_group {
-        tell_what_stays(job, &claim.group, from.server)?;
+        report_removed(job, &claim.group, from.server)?;
     }
     let site =
         Site { server: to, partition: partition.to_owned(), kind: SiteKind::ReadWrite, epoch: 0 };
     let way = Way { job, group: claim.group.clone(), from: from.server, to, site, no, with_group };
     let served = Cell::new(Duration::ZERO);
-    match way.go(&mut claim) {
+    match way.run(&mut claim) {
         Ok((moved, since)) => {
-            arrive(job, claim, Some(from.server), (to, no), &|| served.set(since.elapsed()))?;
+            complete(job, claim, Some(from.server), (to, no), &|| served.set(since.elapsed()))?;
             Ok(Moved { held: served.get(), ..moved })
         }
-        Err(error) => Err(way.back(claim, error)),
+        Err(error) => Err(way.undo(claim, error)),
     }
 }
 
 /// Reports the volumes that the move will remove.
-fn tell_what_stays(job: &Job<'_>, group: &VolumeGroup, from: ServerId) -> Result<(), VosError> {
+fn report_removed(job: &Job<'_>, group: &VolumeGroup, from: ServerId) -> Result<(), VosError> {
     let there = examine(job.servers, from, WhichVolume::Id(group.read_write))?.unwrap_or_default();
     for volume in
         there.iter().filter(|one| matches!(one.kind, VolumeKind::Backup | VolumeKind::Snapshot))
@@ -162,7 +162,7 @@ impl Way<'_, '_> {
     }
 
     /// Steps 2 to 5.
-    fn go(&self, claim: &mut Claim<'_, '_>) -> Result<(Moved, Instant), VosError> {
+    fn run(&self, claim: &mut Claim<'_, '_>) -> Result<(Moved, Instant), VosError> {
         let (job, id) = (self.job, self.group.read_write);
         if !job.dry_run {
             // Data that an interrupted attempt fetched does not match the current state.
@@ -171,7 +171,7 @@ impl Way<'_, '_> {
                 remove_arriving(job, self.to, id)?;
                 // Removes twins left by a move between partitions whose claim was removed.
                 for other in beside::partitions_but(job.servers, self.to, self.no)? {
-                    beside::leave(job.servers, self.to, id, other)?;
+                    beside::remove_all(job.servers, self.to, id, other)?;
                 }
             }
         }
@@ -180,11 +180,11 @@ impl Way<'_, '_> {
             let fetched = self.fetch(moved.rounds)?;
             moved.rounds += 1;
             moved.bytes += fetched;
-            if fetched <= LITTLE_BYTES || moved.rounds == ROUNDS_MAX || job.dry_run {
+            if fetched <= REMAINDER_BYTES || moved.rounds == ROUNDS_MAX || job.dry_run {
                 break;
             }
         }
-        let since = self.hold()?;
+        let since = self.freeze()?;
         moved.held_bytes = self.fetch_last(moved.rounds)?;
         self.seal_arrived(moved.rounds)?;
         let says = claim.switch("it is there from now on", |group| {
@@ -212,9 +212,9 @@ impl Way<'_, '_> {
     /// Step 3; returns when it began. A does not freeze a volume while a kernel writes bodies of
     /// it, and stops lending bodies for some time when it is asked to: files that a build has open
     /// are closed within moments.
-    fn hold(&self) -> Result<Instant, VosError> {
+    fn freeze(&self) -> Result<Instant, VosError> {
         let (job, id) = (self.job, self.group.read_write);
-        let millis = u32::try_from(HOLD.as_millis()).unwrap_or(u32::MAX);
+        let millis = u32::try_from(FREEZE_MAX.as_millis()).unwrap_or(u32::MAX);
         let (mut since, mut waited) = (Instant::now(), Duration::ZERO);
         job.step(format_args!("{}: freeze it", job.servers.name(self.from)), || {
             loop {
@@ -241,7 +241,7 @@ impl Way<'_, '_> {
         let volumes = examine(self.job.servers, self.from, WhichVolume::Id(self.group.read_write))?
             .unwrap_or_default();
         let mut others: Vec<VolumeInfo> =
-            volumes.into_iter().filter(|volume| self.comes_along(volume)).collect();
+            volumes.into_iter().filter(|volume| self.is_moved_along(volume)).collect();
         others.sort_by_key(|volume| volume.epoch);
         let mut bytes = 0;
         for volume in others {
@@ -268,7 +268,7 @@ impl Way<'_, '_> {
         Ok(bytes)
     }
 
-    fn comes_along(&self, volume: &VolumeInfo) -> bool {
+    fn is_moved_along(&self, volume: &VolumeInfo) -> bool {
         match volume.kind {
             VolumeKind::ReadWrite => false,
             VolumeKind::ReadOnly => self.group.read_only == Some(volume.id),
@@ -358,7 +358,7 @@ impl Way<'_, '_> {
 
     /// Undoes the move: both servers remove its snapshots. If a server does not answer, the claim
     /// stays, and the next attempt of the same move begins with what the servers have.
-    fn back(&self, claim: Claim<'_, '_>, error: VosError) -> VosError {
+    fn undo(&self, claim: Claim<'_, '_>, error: VosError) -> VosError {
         let (job, id) = (self.job, self.group.read_write);
         let seen = job.servers.db().group_of(id);
         let is_here = |seen: &Revised<VolumeGroup>| {
@@ -371,7 +371,7 @@ impl Way<'_, '_> {
         }
         let undone = wait_idle(job.servers, self.to, id)
             .and_then(|()| self.remove_arrived())
-            .and_then(|()| self.let_go())
+            .and_then(|()| self.end_freeze())
             .and_then(|()| remove_snapshots(job, &self.group, self.from))
             .and_then(|()| {
                 if self.is_beside() { Ok(()) } else { remove_snapshots(job, &self.group, self.to) }
@@ -388,13 +388,13 @@ impl Way<'_, '_> {
     fn remove_arrived(&self) -> Result<(), VosError> {
         let id = self.group.read_write;
         if self.is_beside() {
-            return beside::leave(self.job.servers, self.to, id, self.no);
+            return beside::remove_all(self.job.servers, self.to, id, self.no);
         }
         remove_arriving(self.job, self.to, id)
     }
 
     /// Ends the freeze at A. A missing volume is no error, whatever the database records.
-    fn let_go(&self) -> Result<(), VosError> {
+    fn end_freeze(&self) -> Result<(), VosError> {
         let call = VolumeCall::Hold { id: self.group.read_write, millis: 0 };
         match self.job.call("end the freeze", self.from, call) {
             Err(VosError::Refused { fault: Fault::NoVolume, .. }) => Ok(()),
@@ -404,7 +404,7 @@ impl Way<'_, '_> {
 }
 
 /// Step 6: the database names B.
-fn arrive(
+fn complete(
     job: &Job<'_>,
     claim: Claim<'_, '_>,
     from: Option<ServerId>,
@@ -439,12 +439,12 @@ fn arrive(
     }
     for partition in &beside {
         let what = format!("{}: remove its volumes on another partition", job.servers.name(to));
-        job.step(what, || beside::leave_first(job.servers, to, id, *partition))?;
+        job.step(what, || beside::remove_first(job.servers, to, id, *partition))?;
     }
     job.call("serve it", to, VolumeCall::Serve { id })?;
     serves();
     for partition in beside.into_iter().filter(|_| !job.dry_run) {
-        beside::leave(job.servers, to, id, partition)?;
+        beside::remove_all(job.servers, to, id, partition)?;
     }
     // No client waits for the rest.
     for (server, volumes) in left {

@@ -128,11 +128,11 @@ fn one_task(
 ) -> Result<TaskInfo, VosError> {
     let Answer::Tasks(tasks) = answer else { return Err(VosError::Odd(servers.name(server))) };
     let found = tasks.into_iter().find(|task| number.is_none_or(|number| number == task.number));
-    let gone = || VosError::Away {
+    let away = || VosError::Away {
         server: servers.name(server),
         why: "it has lost the order to fetch".to_owned(),
     };
-    found.ok_or_else(gone)
+    found.ok_or_else(away)
 }
 
 /// The addresses at which other servers reach a server.

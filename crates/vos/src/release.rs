@@ -74,7 +74,7 @@ pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, V
     let left = if job.dry_run { None } else { have(job.servers, source.server, &releasing)? };
     if let Some(sealed) = left {
         job.note(format_args!("a release was begun before: it comes first ({})", sealed.id.0));
-        bring_to_end(job, &mut claim, &source, &sealed)?;
+        finish(job, &mut claim, &source, &sealed)?;
     }
     let of = claim.group.read_write;
     let call = VolumeCall::Clone {
@@ -89,8 +89,8 @@ pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, V
         Err(error) if error.is_refusal() => return Err(claim.give_up(error)),
         Err(error) => return Err(error),
     };
-    let Some(sealed) = sealed else { return say(job, claim, &source) };
-    let released = match bring_to_end(job, &mut claim, &source, &sealed) {
+    let Some(sealed) = sealed else { return report_dry_run(job, claim, &source) };
+    let released = match finish(job, &mut claim, &source, &sealed) {
         // The database does not name the epoch yet.
         Err(error) if error.is_refusal() && claim.group.released_epoch != sealed.epoch => {
             remove_at(job, source.server, sealed.id)?;
@@ -113,7 +113,11 @@ pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, V
 }
 
 /// Reports the steps of `--dry-run`.
-fn say(job: &Job<'_>, claim: Claim<'_, '_>, source: &Site) -> Result<Released, VosError> {
+fn report_dry_run(
+    job: &Job<'_>,
+    claim: Claim<'_, '_>,
+    source: &Site,
+) -> Result<Released, VosError> {
     let sites = read_only_sites(&claim.group);
     for site in sites.iter().filter(|site| site.server != source.server) {
         job.step(
@@ -128,12 +132,12 @@ fn say(job: &Job<'_>, claim: Claim<'_, '_>, source: &Site) -> Result<Released, V
     for site in &sites {
         job.step(format_args!("{}: show it", job.servers.name(site.server)), || Ok(()))?;
     }
-    claim.done("which epoch the release is, and who has it", |_| {})?;
+    claim.done("the released epoch and its sites", |_| {})?;
     Ok(Released::default())
 }
 
 /// Steps 3 to 5 for a sealed epoch.
-fn bring_to_end(
+fn finish(
     job: &Job<'_>,
     claim: &mut Claim<'_, '_>,
     source: &Site,
@@ -170,7 +174,7 @@ fn bring_to_end(
             }
         },
     )?;
-    keep_for_lagging(job, &claim.group, source, epoch)?;
+    store_for_lagging(job, &claim.group, source, epoch)?;
     show_all(job, &claim.group, source, sealed, &mut released)?;
     Ok(released)
 }
@@ -178,7 +182,7 @@ fn bring_to_end(
 /// Stores the release that lagging sites have as `NAME.lagging`. The source shows only the last
 /// release, so the next release would send all of the volume to a site that missed one. One is
 /// stored: that of the sites that lag longest; other sites are sent everything.
-fn keep_for_lagging(
+fn store_for_lagging(
     job: &Job<'_>,
     group: &VolumeGroup,
     source: &Site,
@@ -189,25 +193,25 @@ fn keep_for_lagging(
     let lags = |at: u64| {
         group.sites.iter().any(|site| is_read_only(site) && site.epoch == at && at < epoch)
     };
-    let kept = here.iter().find(|volume| is_kept_for_lagging(volume));
-    if kept.is_some_and(|kept| lags(kept.epoch)) {
+    let stored = here.iter().find(|volume| is_stored_for_lagging(volume));
+    if stored.is_some_and(|stored| lags(stored.epoch)) {
         return Ok(());
     }
     let last = here.iter().find(|volume| volume.kind == VolumeKind::ReadOnly && lags(volume.epoch));
-    match (last, kept) {
+    match (last, stored) {
         (Some(last), _) => {
             let (of, name) = (last.id, named(&group.name, LAGGING)?);
             let call =
                 VolumeCall::Clone { id: None, of, name, kind: VolumeKind::Snapshot, replace: true };
             job.call("store the epoch of lagging sites", source.server, call).map(drop)
         }
-        (None, Some(kept)) => remove_at(job, source.server, kept.id),
+        (None, Some(stored)) => remove_at(job, source.server, stored.id),
         (None, None) => Ok(()),
     }
 }
 
 /// Whether a volume exists only for sites that lag.
-pub(crate) fn is_kept_for_lagging(volume: &VolumeInfo) -> bool {
+pub(crate) fn is_stored_for_lagging(volume: &VolumeInfo) -> bool {
     volume.kind == VolumeKind::Snapshot && volume.name.as_bytes().ends_with(LAGGING.as_bytes())
 }
 
@@ -276,7 +280,7 @@ impl Round<'_> {
         }
         let fetched = have(self.servers, site.server, &releasing)?;
         if let Some(there) = fetched.as_ref().filter(|there| there.epoch == epoch) {
-            self.relay.joins(site.server, there.id, shows);
+            self.relay.add_holder(site.server, there.id, shows);
             return Ok(0);
         }
         // The newest epoch that it has, possibly of a release that it was not ordered to show.
@@ -287,7 +291,7 @@ impl Round<'_> {
         if let Some(there) =
             there.as_ref().ok().and_then(Option::as_ref).filter(|there| there.epoch == epoch)
         {
-            self.relay.joins(site.server, there.id, shows);
+            self.relay.add_holder(site.server, there.id, shows);
         }
         // In this order: while a relay serves, other sites wait for the served site to join.
         self.relay.served(from, true);
@@ -430,7 +434,7 @@ impl Relay {
     }
 
     /// Records that a site has the release, and shows its old epoch until the end of the release.
-    fn joins(&self, server: ServerId, id: VolumeId, shows: u64) {
+    fn add_holder(&self, server: ServerId, id: VolumeId, shows: u64) {
         self.holders.lock().push(Holder::new(server, id, vec![shows]));
     }
 }

@@ -13,7 +13,7 @@ use types::{
 
 use crate::claim::Claim;
 use crate::find::{group_of, of_kind};
-use crate::release::is_kept_for_lagging;
+use crate::release::is_stored_for_lagging;
 use crate::{FoundVolume, Job, VosError, examine};
 
 const READ_WRITE: &str = "remove";
@@ -48,7 +48,7 @@ pub fn remove(job: &Job<'_>, found: &FoundVolume) -> Result<(), VosError> {
         {
             let claim = Claim::of(job, seen, &of_site(server))?;
             remove_at(job, server, volume.id)?;
-            leave(claim, server, SiteKind::ReadOnly)
+            forget_site(claim, server, SiteKind::ReadOnly)
         }
         VolumeKind::Backup if kind(group.backup, VolumeKind::Backup) => {
             let claim = Claim::of(job, seen, BACKUP)?;
@@ -92,7 +92,7 @@ pub fn finish_removal(job: &Job<'_>, which: &WhichVolume) -> Result<bool, VosErr
         let Some(server) = site.map(|site| site.server) else { return Ok(false) };
         let claim = Claim::of(job, seen, &operation)?;
         remove_at(job, server, id)?;
-        leave(claim, server, SiteKind::ReadOnly)?;
+        forget_site(claim, server, SiteKind::ReadOnly)?;
     } else {
         return Ok(false);
     }
@@ -106,19 +106,19 @@ fn remove_read_write(
 ) -> Result<(), VosError> {
     let id = claim.group.read_write;
     let here = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
-    let keeps_release = !claim
+    let stores_release = !claim
         .group
         .sites
         .iter()
         .any(|site| site.server == server && site.kind == SiteKind::ReadOnly);
-    let kept = of_kind(&here, VolumeKind::ReadOnly).filter(|_| keeps_release);
+    let last_release = of_kind(&here, VolumeKind::ReadOnly).filter(|_| stores_release);
     let backup = of_kind(&here, VolumeKind::Backup);
-    let for_lagging = here.iter().filter(|volume| is_kept_for_lagging(volume));
-    for other in backup.into_iter().chain(kept).chain(for_lagging) {
+    let for_lagging = here.iter().filter(|volume| is_stored_for_lagging(volume));
+    for other in backup.into_iter().chain(last_release).chain(for_lagging) {
         remove_at(job, server, other.id)?;
     }
     match remove_at(job, server, id) {
-        Ok(()) => leave(claim, server, SiteKind::ReadWrite),
+        Ok(()) => forget_site(claim, server, SiteKind::ReadWrite),
         Err(error) if error.is_refusal() => Err(claim.give_up(error)),
         Err(error) => Err(error),
     }
@@ -133,7 +133,7 @@ pub(crate) fn remove_at(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result
 }
 
 /// Removes a site from the database; with the last site the group.
-fn leave(claim: Claim<'_, '_>, server: ServerId, kind: SiteKind) -> Result<(), VosError> {
+fn forget_site(claim: Claim<'_, '_>, server: ServerId, kind: SiteKind) -> Result<(), VosError> {
     let stays = |group: &VolumeGroup| {
         group.sites.iter().any(|site| (site.server, site.kind) != (server, kind))
     };

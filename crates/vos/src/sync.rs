@@ -249,26 +249,26 @@ fn check(
     if group.busy.is_some() || !group.sites.iter().any(chosen) {
         return Ok(false);
     }
-    let mut kept = Vec::new();
+    let mut sites = Vec::new();
     for site in &group.sites {
         if !chosen(site) || silent.contains(&site.server) {
-            kept.push(site.clone());
+            sites.push(site.clone());
             continue;
         }
-        match look(job, &group, site) {
-            Ok(found) => kept.extend(found),
+        match checked_site(job, &group, site) {
+            Ok(found) => sites.extend(found),
             Err(error @ VosError::Away { .. }) => {
                 silent.insert(site.server);
                 job.note(error);
-                kept.push(site.clone());
+                sites.push(site.clone());
             }
             Err(error) => return Err(error),
         }
     }
-    if kept == group.sites {
+    if sites == group.sites {
         return Ok(false);
     }
-    group.sites = kept;
+    group.sites = sites;
     let name = text(&group.name);
     let db = job.servers.db();
     if group.sites.is_empty() {
@@ -287,7 +287,7 @@ fn check(
 }
 
 /// Returns the corrected site; `None` if the server has nothing.
-fn look(job: &Job<'_>, group: &VolumeGroup, site: &Site) -> Result<Option<Site>, VosError> {
+fn checked_site(job: &Job<'_>, group: &VolumeGroup, site: &Site) -> Result<Option<Site>, VosError> {
     let number = match site.kind {
         SiteKind::ReadWrite => Some(group.read_write),
         SiteKind::ReadOnly => group.read_only,

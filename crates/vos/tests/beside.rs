@@ -93,7 +93,7 @@ fn a_move_that_is_stopped_is_finished_by_the_next() {
             match move_it(cell, &cell.reach, OTHER) {
                 Ok(_) => {}
                 // The interrupted move was already complete.
-                Err(VosError::Unfit(said)) if said == "it is there" => {}
+                Err(VosError::Unfit(reported)) if reported == "it is there" => {}
                 Err(error) => panic!("{error}: {why}"),
             }
             is_on(cell, 1, &before.lock().unwrap(), why);

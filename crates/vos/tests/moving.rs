@@ -145,10 +145,10 @@ fn what_is_only_said_moves_nothing() {
     prepare(&mut cell);
     let before = written(&cell);
     lead(&cell.reach, |job| vos::backup(job, cell.group("home").unwrap())).unwrap();
-    let said = Mutex::new(String::new());
-    let tell = |told: JobEvent<'_>| {
-        if let JobEvent::Step(text) | JobEvent::Note(text) = told {
-            said.lock().unwrap().push_str(text);
+    let reported = Mutex::new(String::new());
+    let tell = |event: JobEvent<'_>| {
+        if let JobEvent::Step(text) | JobEvent::Note(text) = event {
+            reported.lock().unwrap().push_str(text);
         }
     };
     let group = cell.group("home").unwrap();
@@ -156,8 +156,11 @@ fn what_is_only_said_moves_nothing() {
         vos::move_volume(job, group, cell.ids[1], PARTITION)
     })
     .unwrap();
-    let said = said.into_inner().unwrap();
-    assert!(said.contains("home.backup is not moved") && said.contains("freeze it"), "{said}");
+    let reported = reported.into_inner().unwrap();
+    assert!(
+        reported.contains("home.backup is not moved") && reported.contains("freeze it"),
+        "{reported}"
+    );
     is_at_alone(&cell, &before);
 }
 
@@ -252,7 +255,7 @@ fn a_read_only_site_moves_as_it_is_whoever_is_stopped() {
             match act(cell, &cell.reach) {
                 Ok(()) => {}
                 // The interrupted move was already complete.
-                Err(VosError::Unfit(said)) if said.contains("is no read-only site") => {}
+                Err(VosError::Unfit(reported)) if reported.contains("is no read-only site") => {}
                 Err(error) => panic!("{error}: {why}"),
             }
             assert_eq!(

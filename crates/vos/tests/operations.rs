@@ -311,17 +311,17 @@ fn what_is_only_said_changes_nothing() {
     let cell = Cell::new(2);
     cell.make("home", 0);
     let revision = cell.reach.db().revision().unwrap();
-    let said = Mutex::new(Vec::new());
-    let tell = |told: JobEvent<'_>| {
-        if let JobEvent::Step(step) = told {
-            said.lock().unwrap().push(step.to_owned());
+    let reported = Mutex::new(Vec::new());
+    let tell = |event: JobEvent<'_>| {
+        if let JobEvent::Step(step) = event {
+            reported.lock().unwrap().push(step.to_owned());
         }
     };
     let group = || cell.group("home").unwrap();
     let found = vos::find(&cell.reach, &by_name("home"), None).unwrap();
     let dry = |act: &dyn Fn(&vos::Job<'_>) -> Result<(), VosError>| {
         lead_as(&cell.reach, true, true, &tell, act).unwrap();
-        let steps = std::mem::take(&mut *said.lock().unwrap());
+        let steps = std::mem::take(&mut *reported.lock().unwrap());
         assert!(steps.iter().any(|step| step.starts_with("database: ")), "{steps:?}");
     };
     dry(&|job| vos::create(job, &cell.new_volume("new", 1)).map(drop));
@@ -366,8 +366,8 @@ fn a_server_that_is_silent_keeps_what_is_said_of_it() {
     cell.make("home", 1);
     cell.crash(1);
     let notes = Mutex::new(0);
-    let tell = |told: JobEvent<'_>| {
-        if matches!(told, JobEvent::Note(_)) {
+    let tell = |event: JobEvent<'_>| {
+        if matches!(event, JobEvent::Note(_)) {
             *notes.lock().unwrap() += 1;
         }
     };

@@ -125,9 +125,9 @@ fn what_cannot_be_released_changes_nothing() {
     prepare(&mut cell);
     let before = cell.group("home").unwrap();
     let revision = cell.reach.db().revision().unwrap();
-    let said =
+    let reported =
         lead_as(&cell.reach, true, true, &|_| {}, |job| vos::release(job, before.clone())).unwrap();
-    assert_eq!((said.epoch, cell.reach.db().revision().unwrap()), (0, revision));
+    assert_eq!((reported.epoch, cell.reach.db().revision().unwrap()), (0, revision));
     cell.crash(1);
     let refused = release(&cell, &cell.reach).unwrap_err();
     assert!(refused.to_string().contains("server1"), "{refused}");

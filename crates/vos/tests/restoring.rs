@@ -169,7 +169,8 @@ fn an_interrupted_restore_over_a_volume_is_finished() {
                 match over(cell, &cell.reach, &dumps[which]) {
                     Ok(()) => {}
                     // The interrupted restore was already complete.
-                    Err(VosError::Unfit(said)) if said.contains("has what the dump brings") => {}
+                    Err(VosError::Unfit(reported))
+                        if reported.contains("has what the dump brings") => {}
                     Err(error) => panic!("{error}: {why}"),
                 }
                 assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[becomes]), "{why}");

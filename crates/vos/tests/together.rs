@@ -141,10 +141,10 @@ fn of_two_at_once_one_hears_who_has_it_and_the_volume_is_whole() {
                 // The other operation completed between this one's read and its claim.
                 Err(VosError::Cell(CellError::Conflict { .. })) => {}
                 Err(VosError::NoVolume) => assert_eq!(other.0, Wish::Remove, "{why}"),
-                Err(VosError::Unfit(said)) => {
-                    let fits =
-                        wishes[at] == other.0 && said == "it is there" || other.0 == Wish::Remove;
-                    assert!(fits, "{why}: {said}");
+                Err(VosError::Unfit(reported)) => {
+                    let fits = wishes[at] == other.0 && reported == "it is there"
+                        || other.0 == Wish::Remove;
+                    assert!(fits, "{why}: {reported}");
                 }
                 Err(error) => panic!("{why}: {error}"),
             }
@@ -155,7 +155,7 @@ fn of_two_at_once_one_hears_who_has_it_and_the_volume_is_whole() {
         for at in [0, 1].into_iter().filter(|at| results[*at].is_err() && !removed) {
             match act(&cell, wishes[at], "again", seed) {
                 Ok(()) => {}
-                Err(VosError::Unfit(said)) if said == "it is there" => {}
+                Err(VosError::Unfit(reported)) if reported == "it is there" => {}
                 Err(error) => panic!("{why}, again: {error}"),
             }
         }

@@ -11,10 +11,10 @@ use local::failure::{Doing, FAILED, Failure};
 use local::show::Progress;
 use rustix::process::Signal;
 
-use crate::unmounting::{FAREWELL, FAREWELL_ALONE, UnmountOutcome, unmount};
+use crate::unmounting::{UNMOUNT_PATIENCE, UNMOUNT_PATIENCE_ALONE, UnmountOutcome, unmount};
 
 /// How long the server may take to write everything to disk.
-const SERVER_FAREWELL: Duration = Duration::from_secs(60);
+const SERVER_STOP_PATIENCE: Duration = Duration::from_secs(60);
 
 const SERVER_STAYS: &str = "the server still runs, because a mount needs it";
 const SERVER_AWAY: &str = "the server does not run: 'rialto up' starts it and sends it those \
@@ -59,7 +59,7 @@ impl Down {
             left += usize::from(!self.unmount_one(
                 &cell,
                 &at,
-                if serves { FAREWELL } else { FAREWELL_ALONE },
+                if serves { UNMOUNT_PATIENCE } else { UNMOUNT_PATIENCE_ALONE },
             ));
         }
         if left > 0 {
@@ -71,8 +71,8 @@ impl Down {
     }
 
     /// Returns true if the mount has ended.
-    fn unmount_one(&self, cell: &CellDir, at: &Path, farewell: Duration) -> bool {
-        match unmount(&cell.mounts(), at, self.lazy, farewell) {
+    fn unmount_one(&self, cell: &CellDir, at: &Path, patience: Duration) -> bool {
+        match unmount(&cell.mounts(), at, self.lazy, patience) {
             Ok(UnmountOutcome::Gone) => println!("unmounted {}", at.display()),
             Ok(UnmountOutcome::WasNotThere) => {}
             Ok(UnmountOutcome::StillWorking(pid)) => {
@@ -116,7 +116,7 @@ fn stop_server(cell: &CellDir) -> Result<(), Failure> {
     };
     let progress = Progress::start("waiting for the server to write everything to disk");
     server.signal(Signal::TERM).doing(what)?;
-    let ended = server.wait_for_end(SERVER_FAREWELL).doing(what)?;
+    let ended = server.wait_for_end(SERVER_STOP_PATIENCE).doing(what)?;
     drop(progress);
     if ended {
         println!(
@@ -129,7 +129,7 @@ fn stop_server(cell: &CellDir) -> Result<(), Failure> {
     let why = format!(
         "process {} has not ended within {} seconds",
         server.pid,
-        SERVER_FAREWELL.as_secs()
+        SERVER_STOP_PATIENCE.as_secs()
     );
     let log = cell.server_log();
     Err(Failure::new(what(), why).mend(format!(

@@ -74,7 +74,7 @@ enum Verb {
     #[command(after_help = "EXAMPLES\n    rialto keys rotate at-rest")]
     Rotate {
         /// The kind of key
-        what: What,
+        what: KeyKind,
         #[command(flatten)]
         place: Where,
     },
@@ -98,7 +98,7 @@ enum Verb {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
+enum KeyKind {
     /// The key that wraps the keys of encrypted volumes.
     AtRest,
     /// The key that signs tokens.
@@ -202,37 +202,37 @@ fn withdraw(name: &str, options: &CellOptions) -> Result<ExitCode, Failure> {
     confirmed(&doing, &missing)
 }
 
-fn rotate(cell: &CellDir, what: What) -> Result<(), Failure> {
+fn rotate(cell: &CellDir, what: KeyKind) -> Result<(), Failure> {
     let making = || "making a new key".to_owned();
     let soon = POLL_INTERVAL.as_secs();
     match what {
-        What::AtRest if cell.config.at_rest.is_some() => {
+        KeyKind::AtRest if cell.config.at_rest.is_some() => {
             let why = "the cell's keys are a key server's, which makes them itself";
             return Err(Failure::new(making(), why).mend(
                 "have it make a newer one: servers notice within a minute, and wrap \
                     everything with it",
             ));
         }
-        What::AtRest => {
+        KeyKind::AtRest => {
             let number = cell.at_rest().make().doing(making)?;
             println!(
                 "made key {number}: within {soon} s the server wraps the keys of its encrypted \
                     volumes with it, and says so in its log"
             );
         }
-        What::Tokens => {
+        KeyKind::Tokens => {
             let number = TokenKeys::of(cell.dir()).make().doing(making)?;
             println!(
                 "made key {number}: it signs from now on; copy keys/tokens/{number}.key to the \
                     other servers of the cell"
             );
         }
-        What::Authority if cell.config.certificate.is_some() => {
+        KeyKind::Authority if cell.config.certificate.is_some() => {
             let why = "it is given in cell.toml, and was not made here";
             return Err(Failure::new("making a new certificate", why)
                 .mend("replace its files: the server reads them anew"));
         }
-        What::Authority => {
+        KeyKind::Authority => {
             cell.keys().succeed(&cell.config.name, SystemTime::now()).doing(making)?;
             let print = cell.keys().fingerprint().doing(making)?;
             println!(
@@ -242,7 +242,7 @@ fn rotate(cell: &CellDir, what: What) -> Result<(), Failure> {
                  retire' ends the one before"
             );
         }
-        What::Certificate => {
+        KeyKind::Certificate => {
             cell.keys().make_next_key().doing(making)?;
             println!(
                 "made a new key: within {soon} s the server enters it in the cell's database, \

@@ -88,7 +88,7 @@ impl Login {
             kerberos::log_in(&place, self.service.as_deref())?;
             return logged_in(&place);
         }
-        let said = match &self.user {
+        let request = match &self.user {
             Some(user) => {
                 let password = password(&format!("Password for {user}: "), self.password_stdin)?;
                 Zeroizing::new(json!({ "user": user, "password": *password }).to_string())
@@ -100,7 +100,7 @@ impl Login {
                 .as_ref()
                 .map_or_else(|| "logging in".to_owned(), |user| format!("logging in as {user}"))
         };
-        tree::set(&place, "system.rialto.login", &said).map_err(|error| {
+        tree::set(&place, "system.rialto.login", &request).map_err(|error| {
             let failure = Failure::new(what(), explained(error));
             match error {
                 Errno::INVAL if self.user.is_none() => failure.mend(
@@ -163,8 +163,8 @@ impl Logout {
     /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
-        let said = tree::set(&place, "system.rialto.logout", "now");
-        said.map_err(|error| Failure::new("logging out", explained(error)))?;
+        let request = tree::set(&place, "system.rialto.logout", "now");
+        request.map_err(|error| Failure::new("logging out", explained(error)))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -268,9 +268,9 @@ impl Passwd {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         let user = &self.user;
-        let mut said = json!({ "user": user, "keep_tokens": self.keep_tokens });
+        let mut request = json!({ "user": user, "keep_tokens": self.keep_tokens });
         if !self.new_only {
-            said["old"] = password(&format!("Old password of {user}: "), self.password_stdin)?
+            request["old"] = password(&format!("Old password of {user}: "), self.password_stdin)?
                 .as_str()
                 .into();
         }
@@ -281,9 +281,9 @@ impl Passwd {
                 "the two entries differ",
             ));
         }
-        said["new"] = new.as_str().into();
-        let said = Zeroizing::new(said.to_string());
-        tree::set(&place, "system.rialto.passwd", &said).map_err(|error| {
+        request["new"] = new.as_str().into();
+        let request = Zeroizing::new(request.to_string());
+        tree::set(&place, "system.rialto.passwd", &request).map_err(|error| {
             let why = match error {
                 Errno::ACCESS => "the old password is wrong".to_owned(),
                 Errno::PERM => "you are neither that user nor an administrator".to_owned(),
@@ -305,7 +305,7 @@ impl Passwd {
 /// Reads a line, from the terminal without echo, or from standard input.
 fn password(prompt: &str, from_stdin: bool) -> Result<Zeroizing<String>, Failure> {
     let what = || "reading a password".to_owned();
-    logging::keep_to_itself();
+    logging::protect_memory();
     let stdin = std::io::stdin();
     let mut line = Zeroizing::new(String::new());
     if from_stdin || !stdin.is_terminal() {

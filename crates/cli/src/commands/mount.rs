@@ -227,7 +227,7 @@ impl MountCommand {
         // Before any thread starts.
         mem::heap::share_arenas(ARENAS);
         logging::start();
-        logging::keep_to_itself();
+        logging::protect_memory();
         daemon::raise_open_files();
         let pid_file = PidFile::hold(&records.pid_file(at), "the mount")?;
         let volume = if self.dynroot { DYNROOT } else { &self.volume };
@@ -259,12 +259,12 @@ impl MountCommand {
             "mounted"
         );
         let file = records.facts_file(at);
-        let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;
+        let published = facts.publish(&file).doing(|| format!("writing {}", file.display()))?;
         wait_for_end(&mounted)?;
         drop(door);
         end_sessions(&sessions);
         tracing::info!(at = %at.display(), "unmounted");
-        drop(told);
+        drop(published);
         drop(mounted);
         // Unsent changes that were acknowledged to applications go to the server before this
         // process ends. Delegations and holds end with the session, so the process does not wait
@@ -282,7 +282,11 @@ impl MountCommand {
     }
 
     /// Serves sessions' trees, with token wallets of their own (`rialto pagsh`); needs root.
-    fn serves_sessions(&self, at: &Path, live: &Arc<Sessions>) -> Option<sessions::Door> {
+    fn serves_sessions(
+        &self,
+        at: &Path,
+        live: &Arc<Sessions>,
+    ) -> Option<sessions::SessionListener> {
         if !rustix::process::geteuid().is_root() {
             return None;
         }
@@ -381,8 +385,8 @@ impl MountCommand {
         // rights at the others.
         let (dir, clear) = (self.place.path()?, self.place.is_clear());
         let mut options = match server {
-            Endpoint::Unix(_) => security::as_server(&dir, &whom(server), clear)?,
-            Endpoint::Tcp(_) => security::options(&dir, &whom(server), clear)?,
+            Endpoint::Unix(_) => security::as_server(&dir, &provisional_name(server), clear)?,
+            Endpoint::Tcp(_) => security::options(&dir, &provisional_name(server), clear)?,
         };
         options.wallet = tokens.map(|tokens| tokens as _);
         let with = options.clone();
@@ -409,11 +413,11 @@ impl MountCommand {
         let volumes =
             self.server.as_ref().map(|server| self.volumes(records, at, server)).transpose()?;
         let own = volumes.as_ref().and_then(cell_of);
-        volumes.iter().for_each(|volumes| keep_tokens(volumes, at));
+        volumes.iter().for_each(|volumes| maintain_tokens(volumes, at));
         let place = at.to_owned();
         let reach = move |cells: &Cells, cell: &str| {
             let reached = cells.reach(cell)?;
-            keep_tokens(&reached, &place);
+            maintain_tokens(&reached, &place);
             Ok(reached)
         };
         match volumes {
@@ -488,7 +492,7 @@ fn now() -> Timestamp {
 }
 
 /// Renews tokens of a cell that end soon, as long as the tree is mounted at `at`.
-fn keep_tokens(volumes: &Arc<Volumes>, at: &Path) {
+fn maintain_tokens(volumes: &Arc<Volumes>, at: &Path) {
     let Some(tokens) = volumes.tokens().cloned() else { return };
     let (volumes, at) = (Arc::downgrade(volumes), at.to_owned());
     let keeping = std::thread::Builder::new().name("tokens".to_owned()).spawn(move || {
@@ -518,7 +522,7 @@ fn cell_of(volumes: &Arc<Volumes>) -> Option<String> {
 }
 
 /// The name of a server before it has reported its cell.
-fn whom(server: &Endpoint) -> String {
+fn provisional_name(server: &Endpoint) -> String {
     match server {
         Endpoint::Tcp(address) => address.clone(),
         Endpoint::Unix(_) => "the cell on this machine".to_owned(),

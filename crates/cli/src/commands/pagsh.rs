@@ -97,8 +97,8 @@ impl Pagsh {
             .output()
             .doing(what)?;
         if !tried.status.success() {
-            let said = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
-            return Err(Failure::new(what(), said).mend(
+            let message = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
+            return Err(Failure::new(what(), message).mend(
                 "without root this needs user name spaces: see 'sysctl user.max_user_namespaces \
                     kernel.unprivileged_userns_clone'",
             ));

@@ -16,7 +16,7 @@ use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{KeyKeeper, Name, Timestamp};
 
 use super::up::start_server;
-use crate::keeping::Keeping;
+use crate::keeping::KeyUpkeep;
 use crate::logging;
 use crate::security;
 use crate::stopping;
@@ -71,7 +71,7 @@ impl ServerCommand {
             daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
         }
         logging::start();
-        logging::keep_to_itself();
+        logging::protect_memory();
         let log_mib = cell.config.limits.unwrap_or_default().log_mib;
         logging::bound(log_mib << 20).doing(|| "watching the size of the log".to_owned())?;
         let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
@@ -102,7 +102,7 @@ impl ServerCommand {
             // Without a receiver the server is ending already.
             let _ = broken.send(());
         });
-        Keeping::start(renewal.zip(config.tls.clone()), at_rest, &serving.vice())?;
+        KeyUpkeep::start(renewal.zip(config.tls.clone()), at_rest, &serving.vice())?;
         for endpoint in serving.endpoints() {
             tracing::info!(%endpoint, cell = cell.config.name, "listening");
         }

@@ -7,7 +7,7 @@ use clap::Args;
 use local::cell::{MountRecords, Where};
 use local::failure::{Doing, Failure};
 
-use crate::unmounting::{FAREWELL, UnmountOutcome, unmount};
+use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, unmount};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -43,7 +43,7 @@ impl Umount {
             .doing(|| "finding the mount point".to_owned())?;
         let at = real_path(at);
         let records = MountRecords::of(&self.place.path()?);
-        match unmount(&records, &at, self.lazy, FAREWELL)? {
+        match unmount(&records, &at, self.lazy, UNMOUNT_PATIENCE)? {
             UnmountOutcome::Gone => Ok(ExitCode::SUCCESS),
             UnmountOutcome::WasNotThere => Err(Failure::new(
                 format!("unmounting {}", at.display()),

@@ -23,10 +23,10 @@ use local::mounts::{self, Health};
 use local::show::{self, Progress};
 use serde_json::json;
 
-use super::welcome::{self, Person};
+use super::welcome::{self, LocalUser};
 use crate::joining;
 use crate::transport::Transport;
-use crate::unmounting::{FAREWELL, UnmountOutcome, unmount};
+use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, unmount};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -122,7 +122,7 @@ impl Up {
         if started && cell.config.database.is_some() {
             wait_until_listed(&cell);
         }
-        let person = Person::calling();
+        let person = LocalUser::calling();
         if is_new && let Some(person) = &person {
             person.enter(&cell)?;
         }
@@ -139,7 +139,7 @@ impl Up {
                 "socket": cell.socket(),
                 "at": at, "started": started, "mounted": mounted,
             })),
-            Some(at) => self.tell(&cell, at, started || mounted, person.as_ref()),
+            Some(at) => self.print_result(&cell, at, started || mounted, person.as_ref()),
             None => println!("the server of {} listens on {}", cell.config.name, cell.reached_at()),
         }
         Ok(ExitCode::SUCCESS)
@@ -210,11 +210,11 @@ impl Up {
         std::fs::canonicalize(&at).doing(what)
     }
 
-    fn tell(&self, cell: &CellDir, at: &Path, changed: bool, person: Option<&Person>) {
+    fn print_result(&self, cell: &CellDir, at: &Path, changed: bool, person: Option<&LocalUser>) {
         let (at, rialto, dir) = (at.display(), typed_name(), self.dir_option());
         let state = if changed { "is there" } else { "was there already" };
         println!("the tree of {} {state}: {at}", cell.config.name);
-        println!("{}", welcome::who(cell, person));
+        println!("{}", welcome::describe_identity(cell, person));
         println!("\nto try:");
         println!("    cp -r /usr/share/doc {at}/      work in it as in any directory");
         println!("    {rialto} mount --daemon {} DIR", cell.endpoint());
@@ -326,7 +326,7 @@ fn ensure_mounted(
             }
             (_, Health::Stale) | (None, Health::Silent) => {
                 eprintln!("the mount at {} had died: mounting it again", at.display());
-                unmount(&cell.mounts(), at, true, FAREWELL)?;
+                unmount(&cell.mounts(), at, true, UNMOUNT_PATIENCE)?;
             }
         }
     } else if process.is_some() {
@@ -334,7 +334,9 @@ fn ensure_mounted(
             "an earlier mount at {} still has changes for the server: they are sent first",
             at.display()
         );
-        if let UnmountOutcome::StillWorking(pid) = unmount(&cell.mounts(), at, false, FAREWELL)? {
+        if let UnmountOutcome::StillWorking(pid) =
+            unmount(&cell.mounts(), at, false, UNMOUNT_PATIENCE)?
+        {
             let why = format!(
                 "process {pid} of the earlier mount has not sent all changes to the server"
             );

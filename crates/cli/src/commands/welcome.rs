@@ -9,20 +9,20 @@ use local::cell::CellDir;
 use local::failure::{Doing, Failure};
 
 /// A user of this machine.
-pub struct Person {
+pub struct LocalUser {
     name: String,
     uid: u32,
 }
 
-impl Person {
+impl LocalUser {
     /// The user who typed the command; `None`: root.
-    pub fn calling() -> Option<Person> {
+    pub fn calling() -> Option<LocalUser> {
         let uid = rustix::process::getuid().as_raw();
         if uid != 0 {
-            return Some(Person { name: name_of(uid)?, uid });
+            return Some(LocalUser { name: name_of(uid)?, uid });
         }
         let uid = std::env::var("SUDO_UID").ok()?.parse().ok().filter(|uid| *uid != 0)?;
-        Some(Person { name: name_of(uid)?, uid })
+        Some(LocalUser { name: name_of(uid)?, uid })
     }
 
     /// Makes the user a principal and an administrator of a new cell.
@@ -37,8 +37,8 @@ impl Person {
 }
 
 /// Describes the caller's identity in the cell, for people.
-pub fn who(cell: &CellDir, person: Option<&Person>) -> String {
-    let Some(Person { name, uid }) = person else {
+pub fn describe_identity(cell: &CellDir, person: Option<&LocalUser>) -> String {
+    let Some(LocalUser { name, uid }) = person else {
         return "you are root, the superuser of the cell, by the kernel's word".to_owned();
     };
     let known = match pts(cell, &["membership", name]) {

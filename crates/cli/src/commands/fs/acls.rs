@@ -183,7 +183,7 @@ fn is_own(path: &Path) -> Result<bool, Failure> {
 }
 
 /// A remark after the name if the list is that of a directory above.
-fn whose(path: &Path, own: bool) -> &'static str {
+fn origin_remark(path: &Path, own: bool) -> &'static str {
     match own {
         true => "",
         false if path.is_dir() => " that of the directory above:",
@@ -305,7 +305,7 @@ impl Listacl {
             if !std::mem::take(&mut first) {
                 println!();
             }
-            println!("Access list for {} is{}", path.display(), whose(path, own));
+            println!("Access list for {} is{}", path.display(), origin_remark(path, own));
             print(path, &list);
             Ok(())
         })
@@ -382,14 +382,14 @@ impl Copyacl {
 
 /// The list without missing principals; `None`: it has none.
 fn clean(path: &Path, mut list: Acl) -> Result<Option<Acl>, Failure> {
-    let mut gone = BTreeSet::new();
+    let mut missing = BTreeSet::new();
     for entry in list.positive().iter().chain(list.negative()) {
         if !is_there(path, entry.who)? {
-            gone.insert(entry.who);
+            missing.insert(entry.who);
         }
     }
-    list.retain(|who| !gone.contains(&who));
-    Ok((!gone.is_empty()).then_some(list))
+    list.retain(|who| !missing.contains(&who));
+    Ok((!missing.is_empty()).then_some(list))
 }
 
 impl Cleanacl {

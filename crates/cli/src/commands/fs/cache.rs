@@ -135,9 +135,9 @@ impl Flushmount {
                     Err(Failure::new(what, "it is no mount point")
                         .mend("'rialto fs flush' drops files and directories"))
                 }
-                said => {
-                    said.map(|_| done(path, json)).map_err(|error| tree::refusal(&dir, what, error))
-                }
+                answer => answer
+                    .map(|_| done(path, json))
+                    .map_err(|error| tree::refusal(&dir, what, error)),
             }
         })
     }

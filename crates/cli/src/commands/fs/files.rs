@@ -74,7 +74,7 @@ fn cell(path: &Path) -> Result<String, Failure> {
             Err(Failure::new(what(), "its server does not report it")
                 .mend("check that it has the same version"))
         }
-        said => said.map_err(|error| tree::refusal(path, what(), error)),
+        answer => answer.map_err(|error| tree::refusal(path, what(), error)),
     }
 }
 

@@ -197,9 +197,9 @@ impl Rmmount {
             let (dir, name) = split(path)?;
             let what = format!("removing the mount point {}", path.display());
             // The service refuses everything that is not a mount point.
-            let said = tree::get(&dir, &attribute(&name))
+            let answer = tree::get(&dir, &attribute(&name))
                 .and_then(|_| tree::remove(&dir, &attribute(&name)));
-            said.map_err(|error| refused(&dir, &name, what, error))?;
+            answer.map_err(|error| refused(&dir, &name, what, error))?;
             if json {
                 local::show::json(&json!({ "path": path }));
             }
@@ -258,9 +258,9 @@ impl Mvmount {
         let what = || format!("moving the mount point {}", self.from.display());
         let there = tree::ask(&to_dir, "rialto.fid", what)?;
         let order = format!("{there}/{to}");
-        let said = tree::get(&from_dir, &attribute(&from))
+        let answer = tree::get(&from_dir, &attribute(&from))
             .and_then(|_| tree::set(&from_dir, &format!("rialto.move:{from}"), &order));
-        said.map_err(|error| refused(&from_dir, &from, what(), error))?;
+        answer.map_err(|error| refused(&from_dir, &from, what(), error))?;
         if json {
             local::show::json(&json!({ "path": self.to, "from": self.from }));
         }

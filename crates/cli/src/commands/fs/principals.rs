@@ -18,8 +18,8 @@ const FIXED: [(&str, PrincipalId); 5] = [
     ("anonymous", PrincipalId::ANONYMOUS),
 ];
 
-fn fixed(who: PrincipalId) -> Option<&'static str> {
-    FIXED.iter().find(|(_, number)| *number == who).map(|(name, _)| *name)
+fn fixed(principal: PrincipalId) -> Option<&'static str> {
+    FIXED.iter().find(|(_, number)| *number == principal).map(|(name, _)| *name)
 }
 
 /// The number of a principal of every cell.
@@ -28,24 +28,24 @@ pub fn fixed_number(name: &str) -> Option<PrincipalId> {
 }
 
 /// The failure that the cell has no such user or group.
-pub fn nobody(name: &str) -> Failure {
+pub fn no_such_principal(name: &str) -> Failure {
     Failure::new(format!("looking for {name}"), "the cell has no such user or group")
         .mend("'rialto pts listentries' shows which there are")
 }
 
 /// `None`: the cell has no principal of that name or number.
-fn ask(place: &Path, who: &str) -> Result<Option<String>, Failure> {
-    match tree::get(place, &format!("system.rialto.who:{who}")) {
-        Ok(said) => Ok(Some(said)),
+fn ask(place: &Path, principal: &str) -> Result<Option<String>, Failure> {
+    match tree::get(place, &format!("system.rialto.who:{principal}")) {
+        Ok(answer) => Ok(Some(answer)),
         Err(Errno::NODATA) => Ok(None),
-        Err(error) => Err(tree::refusal(place, format!("asking the cell for {who}"), error)),
+        Err(error) => Err(tree::refusal(place, format!("asking the cell for {principal}"), error)),
     }
 }
 
 /// The principal's name; its number if it was removed, or the cell does not answer.
-pub fn name_of(place: &Path, who: PrincipalId) -> String {
-    let asked = || ask(place, &who.to_string()).ok().flatten();
-    fixed(who).map(str::to_owned).or_else(asked).unwrap_or_else(|| who.to_string())
+pub fn name_of(place: &Path, principal: PrincipalId) -> String {
+    let asked = || ask(place, &principal.to_string()).ok().flatten();
+    fixed(principal).map(str::to_owned).or_else(asked).unwrap_or_else(|| principal.to_string())
 }
 
 /// Returns the number of a user or group; a number means itself.
@@ -57,13 +57,13 @@ pub fn number_of(place: &Path, name: &str) -> Result<PrincipalId, Failure> {
         return Ok(number);
     }
     let found = ask(place, name)?.and_then(|number| number.parse().ok()).map(PrincipalId);
-    found.ok_or_else(|| nobody(name))
+    found.ok_or_else(|| no_such_principal(name))
 }
 
 /// Whether the principal exists.
 ///
 /// # Errors
 /// If the cell does not answer.
-pub fn is_there(place: &Path, who: PrincipalId) -> Result<bool, Failure> {
-    Ok(fixed(who).is_some() || ask(place, &who.to_string())?.is_some())
+pub fn is_there(place: &Path, principal: PrincipalId) -> Result<bool, Failure> {
+    Ok(fixed(principal).is_some() || ask(place, &principal.to_string())?.is_some())
 }

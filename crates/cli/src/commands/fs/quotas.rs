@@ -269,8 +269,8 @@ impl Setquota {
         let about = about(&path)?;
         let (bytes, files) =
             (self.max.unwrap_or(about.quota_bytes), self.files.unwrap_or(about.quota_files));
-        let said = tree::set(&path, "rialto.quota", &format!("{bytes} {files}"));
-        said.map_err(|error| match error {
+        let answer = tree::set(&path, "rialto.quota", &format!("{bytes} {files}"));
+        answer.map_err(|error| match error {
             // The directory's mode forbids it, before the server checks the caller.
             Errno::ACCESS => {
                 Failure::new(what(), std::io::Error::from(error)).mend("only root may")

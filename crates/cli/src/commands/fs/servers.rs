@@ -168,8 +168,8 @@ impl Setserverprefs {
                 Err(Errno::PERM) => {
                     return Err(Failure::new(what.clone(), "only root may").mend("run it as root"));
                 }
-                said => {
-                    said.map(drop).map_err(|error| tree::refusal(&place, what.clone(), error))?;
+                answer => {
+                    answer.map(drop).map_err(|error| tree::refusal(&place, what.clone(), error))?;
                 }
             }
         }

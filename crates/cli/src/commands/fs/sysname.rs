@@ -59,8 +59,8 @@ impl Sysname {
         if self.newsys.iter().any(|name| name.contains(' ')) {
             return Err(refused("a name has a space"));
         }
-        let said = tree::get(place, &format!("rialto.do:sysname:{}", self.newsys.join(" ")));
-        said.map(drop).map_err(|error| match error {
+        let answer = tree::get(place, &format!("rialto.do:sysname:{}", self.newsys.join(" ")));
+        answer.map(drop).map_err(|error| match error {
             Errno::INVAL | Errno::RANGE => refused("that is no list of names"),
             error => tree::refusal(place, what(), error),
         })

@@ -155,11 +155,12 @@ mod tests {
     #[test]
     fn a_path_elsewhere_is_said_to_be_elsewhere() {
         let dir = tempfile::tempdir().unwrap();
-        let said = ask(dir.path(), "rialto.fid", || "asking".to_owned()).unwrap_err().to_string();
-        assert!(said.contains("is not in Rialto's tree"), "{said}");
-        let said = ask(&dir.path().join("absent"), "rialto.fid", || "asking".to_owned())
+        let message =
+            ask(dir.path(), "rialto.fid", || "asking".to_owned()).unwrap_err().to_string();
+        assert!(message.contains("is not in Rialto's tree"), "{message}");
+        let message = ask(&dir.path().join("absent"), "rialto.fid", || "asking".to_owned())
             .unwrap_err()
             .to_string();
-        assert!(said.contains("No such file"), "{said}");
+        assert!(message.contains("No such file"), "{message}");
     }
 }

@@ -58,7 +58,7 @@ EXAMPLES
 #[command(after_help = ADDUSER_HELP)]
 pub struct Adduser {
     #[command(flatten)]
-    who: Whom,
+    pairs: UsersAndGroups,
 }
 
 /// Removes users, groups or sets of hosts from groups.
@@ -66,11 +66,11 @@ pub struct Adduser {
 #[command(after_help = REMOVEUSER_HELP)]
 pub struct Removeuser {
     #[command(flatten)]
-    who: Whom,
+    pairs: UsersAndGroups,
 }
 
 #[derive(Args, Debug)]
-struct Whom {
+struct UsersAndGroups {
     /// The users, groups or sets of hosts.
     #[arg(long, value_name = "NAME", num_args = 1.., requires = "group")]
     user: Vec<String>,
@@ -199,7 +199,7 @@ fn two(first: Option<String>, second: Option<String>, words: Vec<String>) -> (St
     (one(first), one(second))
 }
 
-impl Whom {
+impl UsersAndGroups {
     /// Each user with each group.
     fn pairs(self) -> Vec<(String, String)> {
         if let [user, group] = &self.words[..] {
@@ -216,7 +216,7 @@ impl Adduser {
     /// # Errors
     /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
-        client.each(self.who.pairs(), |(user, group)| {
+        client.each(self.pairs.pairs(), |(user, group)| {
             let call = PtsCall::Join { group: client.id(&group)?, member: client.id(&user)? };
             client.ask(&format!("adding {user} to {group}"), call).map(drop)
         })
@@ -227,7 +227,7 @@ impl Removeuser {
     /// # Errors
     /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
-        client.each(self.who.pairs(), |(user, group)| {
+        client.each(self.pairs.pairs(), |(user, group)| {
             let call = PtsCall::Leave { group: client.id(&group)?, member: client.id(&user)? };
             client.ask(&format!("removing {user} from {group}"), call).map(drop)
         })

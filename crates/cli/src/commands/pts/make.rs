@@ -78,7 +78,7 @@ fn make(client: &PtsClient, new: NewPrincipal) -> Result<Principal, Failure> {
     }
 }
 
-fn say(client: &PtsClient, what: &str, one: &Principal) {
+fn print_made(client: &PtsClient, what: &str, one: &Principal) {
     if client.json {
         local::show::json(&json!({ "name": one.name, "id": one.id.0, "uid": one.uid }));
     } else {
@@ -116,7 +116,7 @@ impl Createuser {
                 client,
                 NewPrincipal { kind, name, id, owner: None, uid: self.uid, gid: self.gid },
             )?;
-            say(client, if is_network { "Set of hosts" } else { "User" }, &made);
+            print_made(client, if is_network { "Set of hosts" } else { "User" }, &made);
             Ok(())
         })
     }
@@ -134,7 +134,7 @@ impl Creategroup {
         client.each(numbered(names, &self.id)?, |(name, id)| {
             let (kind, owner) = (PrincipalKind::Group, owner.clone());
             let made = make(client, NewPrincipal { kind, name, id, owner, uid: None, gid: None })?;
-            say(client, "group", &made);
+            print_made(client, "group", &made);
             Ok(())
         })
     }

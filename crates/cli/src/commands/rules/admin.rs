@@ -135,7 +135,7 @@ impl Numbered for Mandate {
         GuardCall::Mandates { after, max }
     }
 
-    fn came(answer: Answer) -> Option<(Vec<Mandate>, bool)> {
+    fn rules_of(answer: Answer) -> Option<(Vec<Mandate>, bool)> {
         match answer {
             Answer::Mandates { mandates, end } => Some((mandates, end)),
             _ => None,

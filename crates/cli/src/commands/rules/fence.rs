@@ -153,7 +153,7 @@ impl Numbered for types::Fence {
         GuardCall::Fences { after, max }
     }
 
-    fn came(answer: Answer) -> Option<(Vec<types::Fence>, bool)> {
+    fn rules_of(answer: Answer) -> Option<(Vec<types::Fence>, bool)> {
         match answer {
             Answer::Fences { fences, end } => Some((fences, end)),
             _ => None,

@@ -47,7 +47,7 @@ pub trait Numbered: Sized {
     /// The call for at most `max` rules after this number.
     fn part(after: u64, max: u32) -> GuardCall;
     /// The rules of an answer, and whether there are no more.
-    fn came(answer: Answer) -> Option<(Vec<Self>, bool)>;
+    fn rules_of(answer: Answer) -> Option<(Vec<Self>, bool)>;
     fn removal(number: u64) -> GuardCall;
     fn number(&self) -> u64;
     /// The principals whose names are shown.
@@ -81,7 +81,8 @@ fn list<R: Numbered>(client: &RulesClient) -> Result<ExitCode, Failure> {
     let mut all: Vec<R> = Vec::new();
     loop {
         let after = all.last().map_or(0, R::number);
-        let Some((rules, end)) = R::came(client.ask(R::LISTING, R::part(after, AT_ONCE))?) else {
+        let Some((rules, end)) = R::rules_of(client.ask(R::LISTING, R::part(after, AT_ONCE))?)
+        else {
             return Err(odd(R::LISTING));
         };
         let empty = rules.is_empty();

@@ -4,7 +4,7 @@ use clap::Args;
 use local::failure::Failure;
 use types::{Revised, VolumeCall, VolumeGroup, VolumeKind, is_volume_name};
 
-use super::context::{There, TypedSite, VosContext, name, text};
+use super::context::{LocatedVolume, TypedSite, VosContext, name, text};
 use super::create::last_word;
 use super::show;
 
@@ -163,7 +163,7 @@ fn backup(context: &VosContext, group: Revised<VolumeGroup>) -> Result<(), Failu
     let what = format!("backing up the volume {name}");
     let Some(info) = context.lead(&what, |job| vos::backup(job, group))? else { return Ok(()) };
     if context.json {
-        local::show::json(&show::volume_json(context, &There { server, info }));
+        local::show::json(&show::volume_json(context, &LocatedVolume { server, info }));
     } else {
         println!("Created backup volume for {name}");
     }
@@ -188,7 +188,7 @@ fn clone_writable(
     let Some(info) = context.lead(&what, |job| vos::clone_writable(job, &found, &called))? else {
         return Ok(());
     };
-    let made = There { server: found.server, info };
+    let made = LocatedVolume { server: found.server, info };
     if context.json {
         local::show::json(&show::volume_json(context, &made));
     } else {
@@ -207,11 +207,11 @@ fn clone_writable(
 /// The refusal of the server, with its remedy.
 pub fn clone(
     context: &VosContext,
-    volume: &There,
+    volume: &LocatedVolume,
     to: &str,
     kind: VolumeKind,
     replace: bool,
-) -> Result<Option<There>, Failure> {
+) -> Result<Option<LocatedVolume>, Failure> {
     let what = format!("cloning the volume {} to {to}", text(&volume.name));
     if volume.kind != VolumeKind::ReadWrite {
         let why = format!("{} is read-only already", text(&volume.name));

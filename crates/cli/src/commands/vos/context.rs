@@ -57,12 +57,12 @@ pub struct TypedSite {
 
 /// A volume, and its server.
 #[derive(Clone, Debug)]
-pub struct There {
+pub struct LocatedVolume {
     pub server: ServerId,
     pub info: VolumeInfo,
 }
 
-impl Deref for There {
+impl Deref for LocatedVolume {
     type Target = VolumeInfo;
     fn deref(&self) -> &VolumeInfo {
         &self.info
@@ -71,7 +71,7 @@ impl Deref for There {
 
 /// A partition, and its server.
 #[derive(Clone, Debug)]
-pub struct Spot {
+pub struct LocatedPartition {
     pub server: ServerId,
     pub partition: PartitionInfo,
 }
@@ -206,11 +206,11 @@ impl VosContext {
         what: &str,
         server: ServerId,
         call: VolumeCall,
-    ) -> Result<Option<There>, Failure> {
+    ) -> Result<Option<LocatedVolume>, Failure> {
         match self.change(what, server, call)? {
             None => Ok(None),
             Some(Answer::Volumes { mut volumes, .. }) if !volumes.is_empty() => {
-                Ok(Some(There { server, info: volumes.swap_remove(0) }))
+                Ok(Some(LocatedVolume { server, info: volumes.swap_remove(0) }))
             }
             Some(_) => Err(odd(what)),
         }
@@ -232,7 +232,7 @@ impl VosContext {
             JobEvent::Step(step) if verbose => eprintln!("{step}"),
             JobEvent::Step(_) => {}
             JobEvent::Progress { server, bytes, total_bytes } => {
-                shown.tell(server, bytes, total_bytes);
+                shown.record(server, bytes, total_bytes);
             }
             JobEvent::Note(note) => eprintln!("rialto vos: {note}"),
         };
@@ -293,7 +293,7 @@ impl VosContext {
     ///
     /// # Errors
     /// If there is no such server or partition, or a named server does not answer.
-    pub fn spots(&self, site: &TypedSite) -> Result<Vec<Spot>, Failure> {
+    pub fn spots(&self, site: &TypedSite) -> Result<Vec<LocatedPartition>, Failure> {
         let chosen = self.chosen(site)?;
         let mut spots = Vec::new();
         for server in &chosen {
@@ -311,7 +311,7 @@ impl VosContext {
                 partitions
                     .into_iter()
                     .filter(meant)
-                    .map(|partition| Spot { server: *server, partition }),
+                    .map(|partition| LocatedPartition { server: *server, partition }),
             );
         }
         match &site.partition {
@@ -333,7 +333,7 @@ impl VosContext {
     ///
     /// # Errors
     /// As [`VosContext::spots`].
-    pub fn roomiest(&self, site: &TypedSite) -> Result<Spot, Failure> {
+    pub fn roomiest(&self, site: &TypedSite) -> Result<LocatedPartition, Failure> {
         let spots = self.spots(site)?;
         let best = spots.into_iter().max_by_key(|spot| spot.partition.free_bytes);
         best.ok_or_else(|| {
@@ -346,9 +346,13 @@ impl VosContext {
     ///
     /// # Errors
     /// If there is no such volume, or not at this site.
-    pub fn group(&self, text: &str, site: &TypedSite) -> Result<Vec<There>, Failure> {
+    pub fn group(&self, text: &str, site: &TypedSite) -> Result<Vec<LocatedVolume>, Failure> {
         let found = self.found(text, site)?;
-        Ok(found.volumes.into_iter().map(|info| There { server: found.server, info }).collect())
+        Ok(found
+            .volumes
+            .into_iter()
+            .map(|info| LocatedVolume { server: found.server, info })
+            .collect())
     }
 
     /// As [`VosContext::group`], with the database's record.
@@ -375,7 +379,7 @@ impl VosContext {
     ///
     /// # Errors
     /// If there is no such volume, or not at this site.
-    pub fn volume(&self, text: &str, site: &TypedSite) -> Result<There, Failure> {
+    pub fn volume(&self, text: &str, site: &TypedSite) -> Result<LocatedVolume, Failure> {
         Ok(self.group(text, site)?.swap_remove(0))
     }
 
@@ -425,7 +429,7 @@ impl VosContext {
     /// The server's refusal, or the error of `one`.
     pub fn each(
         &self,
-        spot: &Spot,
+        spot: &LocatedPartition,
         visit: &mut dyn FnMut(Vec<VolumeInfo>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut after = VolumeId(0);

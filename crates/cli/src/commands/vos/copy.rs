@@ -5,7 +5,7 @@ use local::failure::Failure;
 use types::{VolumeKind, is_volume_name};
 use vos::NewVolume;
 
-use super::context::{There, TypedSite, VosContext, name};
+use super::context::{LocatedVolume, TypedSite, VosContext, name};
 use super::show;
 
 const AFTER_HELP: &str = "\
@@ -73,7 +73,7 @@ impl Copy {
         let Some(info) = context.lead(&what, |job| vos::copy(job, &of, &new))? else {
             return Ok(());
         };
-        let made = There { server: spot.server, info };
+        let made = LocatedVolume { server: spot.server, info };
         if context.json {
             local::show::json(&show::volume_json(context, &made));
         } else {

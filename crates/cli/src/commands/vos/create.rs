@@ -5,7 +5,7 @@ use local::failure::Failure;
 use types::{Fault, VolumeId, VolumeKind, is_volume_name};
 use vos::{Job, NewVolume};
 
-use super::context::{There, TypedSite, VosContext, name};
+use super::context::{LocatedVolume, TypedSite, VosContext, name};
 use super::model::{AccessModel, decide_by, first_list};
 use super::show;
 
@@ -93,7 +93,7 @@ impl Create {
             false => failure,
         });
         let Some(info) = made? else { return Ok(()) };
-        let made = There { server: spot.server, info };
+        let made = LocatedVolume { server: spot.server, info };
         if self.model == Some(AccessModel::Acl) {
             // It is empty, and mounted nowhere yet.
             decide_by(context, &what, &made, Some(&list))?;

@@ -13,7 +13,7 @@ use store::StreamPart;
 use types::{Name, StreamCursor, Timestamp, VolumeId, VolumeInfo, VolumeKind, is_volume_name};
 use vos::{Dumped, NewVolume, Next, Sink};
 
-use super::context::{There, TypedSite, VosContext, name, text};
+use super::context::{LocatedVolume, TypedSite, VosContext, name, text};
 use super::create::last_word;
 use super::dumpfile::{DumpError, DumpReader, DumpWriter, Header};
 use super::show;
@@ -152,8 +152,12 @@ impl Dump {
 }
 
 /// The start of an incremental dump: another volume of the group that shows a sealed epoch.
-fn snapshot<'g>(what: &str, group: &'g [There], wanted: &str) -> Result<&'g There, Failure> {
-    let is_it = |one: &&There| text(&one.name) == wanted || one.id.0.to_string() == wanted;
+fn snapshot<'g>(
+    what: &str,
+    group: &'g [LocatedVolume],
+    wanted: &str,
+) -> Result<&'g LocatedVolume, Failure> {
+    let is_it = |one: &&LocatedVolume| text(&one.name) == wanted || one.id.0.to_string() == wanted;
     let found = group.iter().filter(|one| one.kind != VolumeKind::ReadWrite).find(is_it);
     found.ok_or_else(|| {
         Failure::new(what.to_owned(), format!("{wanted} is no snapshot of it")).mend(format!(
@@ -165,7 +169,11 @@ fn snapshot<'g>(what: &str, group: &'g [There], wanted: &str) -> Result<&'g Ther
 
 /// The start of a dump that includes all changes since a time: the newest sealed epoch before it.
 /// `None`: there is none, which is reported.
-fn made_by<'g>(what: &str, group: &'g [There], time: &str) -> Result<Option<&'g There>, Failure> {
+fn made_by<'g>(
+    what: &str,
+    group: &'g [LocatedVolume],
+    time: &str,
+) -> Result<Option<&'g LocatedVolume>, Failure> {
     let Some(then) = show::typed(time) else {
         let why = format!("{time} is no time");
         return Err(Failure::new(what.to_owned(), why)
@@ -191,7 +199,7 @@ fn made_by<'g>(what: &str, group: &'g [There], time: &str) -> Result<Option<&'g 
 
 /// A file that gets its name when it is complete; or the standard output.
 enum NewFile {
-    Named { file: BufWriter<File>, there: PathBuf, wanted: PathBuf, kept: bool },
+    Named { file: BufWriter<File>, there: PathBuf, wanted: PathBuf, is_complete: bool },
     Standard(io::Stdout),
 }
 
@@ -202,17 +210,17 @@ impl NewFile {
         there.push(format!(".{}.part", std::process::id()));
         let there = PathBuf::from(there);
         let file = BufWriter::new(File::create(&there)?);
-        Ok(NewFile::Named { file, there, wanted: wanted.to_owned(), kept: false })
+        Ok(NewFile::Named { file, there, wanted: wanted.to_owned(), is_complete: false })
     }
 
     fn keep(mut self) -> io::Result<()> {
         match &mut self {
             NewFile::Standard(out) => out.flush(),
-            NewFile::Named { file, there, wanted, kept } => {
+            NewFile::Named { file, there, wanted, is_complete } => {
                 file.flush()?;
                 file.get_ref().sync_all()?;
                 std::fs::rename(there, wanted)?;
-                *kept = true;
+                *is_complete = true;
                 Ok(())
             }
         }
@@ -221,7 +229,7 @@ impl NewFile {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        if let NewFile::Named { there, kept: false, .. } = self {
+        if let NewFile::Named { there, is_complete: false, .. } = self {
             // An incomplete dump is of no use.
             let _ = std::fs::remove_file(there);
         }
@@ -424,7 +432,7 @@ impl Restore {
         (header, name): (&Header, Name),
         dumped: &Dumped,
         next: &mut Next<'_>,
-    ) -> Result<Option<There>, Failure> {
+    ) -> Result<Option<LocatedVolume>, Failure> {
         if dumped.since != 0 {
             let why = format!("it has only changes since {}", dumped.since_name);
             return Err(Failure::new(what.to_owned(), why).mend(
@@ -442,7 +450,7 @@ impl Restore {
             encrypt: None,
         };
         let made = context.lead(what, |job| vos::restore(job, &new, dumped, next))?;
-        Ok(made.map(|info| There { server: spot.server, info }))
+        Ok(made.map(|info| LocatedVolume { server: spot.server, info }))
     }
 
     /// The existing site if it is overwritten; otherwise the new one.
@@ -453,7 +461,7 @@ impl Restore {
         (name, how): (Name, Option<Overwrite>),
         dumped: &Dumped,
         next: &mut Next<'_>,
-    ) -> Result<Option<There>, Failure> {
+    ) -> Result<Option<LocatedVolume>, Failure> {
         if self.creation.is_some() || self.lastupdate.is_some() {
             return Err(Failure::new(
                 what.to_owned(),
@@ -486,7 +494,7 @@ impl Restore {
         };
         let made =
             context.lead(what, |job| vos::restore_read_only(job, &new, over, dumped, next))?;
-        Ok(made.map(|info| There { server, info }))
+        Ok(made.map(|info| LocatedVolume { server, info }))
     }
 
     fn overwrite(
@@ -496,7 +504,7 @@ impl Restore {
         (wanted, how): (&str, Overwrite),
         dumped: &Dumped,
         next: &mut Next<'_>,
-    ) -> Result<Option<There>, Failure> {
+    ) -> Result<Option<LocatedVolume>, Failure> {
         let refused = |why: &str, mend: &str| Err(Failure::new(what.to_owned(), why).mend(mend));
         match (how, dumped.since) {
             (Overwrite::Incremental, 0) => {
@@ -527,7 +535,7 @@ impl Restore {
         let kept = (self.lastupdate == Some(LastUpdate::Keep)).then_some(there.info.updated);
         let dumped = Dumped { updated: dumped.updated.or(kept), ..dumped.clone() };
         let made = context.lead(what, |job| vos::restore_over(job, group, &dumped, next))?;
-        Ok(made.map(|info| There { server: there.server, info }))
+        Ok(made.map(|info| LocatedVolume { server: there.server, info }))
     }
 }
 

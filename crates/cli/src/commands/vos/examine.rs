@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::Value;
 use types::{VolumeGroup, VolumeKind};
 
-use super::context::{There, TypedSite, VosContext, text};
+use super::context::{LocatedVolume, TypedSite, VosContext, text};
 use super::create::last_word;
 use super::model::{self, AccessModel};
 use super::{show, sites};
@@ -38,8 +38,11 @@ impl VosExamine {
         let wanted = last_word(&mut site, self.words, self.id, "a volume")?;
         let found = context.found(&wanted, &site)?;
         let known = found.group.map(|seen| seen.record);
-        let group: Vec<There> =
-            found.volumes.into_iter().map(|info| There { server: found.server, info }).collect();
+        let group: Vec<LocatedVolume> = found
+            .volumes
+            .into_iter()
+            .map(|info| LocatedVolume { server: found.server, info })
+            .collect();
         if context.json {
             let mut shown = show::volume_json(context, &group[0]);
             shown["group"] =
@@ -54,7 +57,7 @@ impl VosExamine {
     }
 }
 
-fn print(context: &VosContext, group: &[There], known: Option<&VolumeGroup>) {
+fn print(context: &VosContext, group: &[LocatedVolume], known: Option<&VolumeGroup>) {
     let volume = &group[0];
     let of = |kind| group.iter().find(|one| one.kind == kind);
     let in_database = |kind| {
@@ -83,7 +86,10 @@ fn print(context: &VosContext, group: &[There], known: Option<&VolumeGroup>) {
     if let Some(origin) = volume.origin {
         println!("    Clone of    {}", origin.0);
     }
-    println!("    Access      {}", model::of(context, volume).map_or("unknown", AccessModel::told));
+    println!(
+        "    Access      {}",
+        model::of(context, volume).map_or("unknown", AccessModel::for_people)
+    );
     println!("    At rest     {}", show::at_rest(volume));
     println!("    MaxQuota {:>10} K", volume.quota_bytes / 1024);
     println!("    Files    {:>10}", volume.used_files);

@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{VolumeCall, VolumeChange, VolumeInfo, VolumeState};
 
-use super::context::{There, TypedSite, VosContext, text};
+use super::context::{LocatedVolume, TypedSite, VosContext, text};
 use super::create::{last_word, quota};
 use super::model::{AccessModel, set_model};
 
@@ -91,7 +91,8 @@ impl Which {
     fn change(self, context: &VosContext, what: &str, change: VolumeChange) -> Result<(), Failure> {
         let Which { mut site, id, words } = self;
         let wanted = last_word(&mut site, words, id, "a volume")?;
-        let There { server, info: VolumeInfo { id, name, .. } } = context.volume(&wanted, &site)?;
+        let LocatedVolume { server, info: VolumeInfo { id, name, .. } } =
+            context.volume(&wanted, &site)?;
         let call = VolumeCall::SetFields { id, change };
         let done = context.change(&format!("{what} {}", text(&name)), server, call)?.is_some();
         if done && context.json {

@@ -4,7 +4,7 @@ use clap::Args;
 use local::failure::Failure;
 use types::{Revised, VolumeGroup, VolumeState};
 
-use super::context::{Spot, There, TypedSite, VosContext, text};
+use super::context::{LocatedPartition, LocatedVolume, TypedSite, VosContext, text};
 use super::create::last_word;
 use super::{show, sites};
 
@@ -80,7 +80,7 @@ impl Listvol {
     fn list(
         &self,
         context: &VosContext,
-        spot: &Spot,
+        spot: &LocatedPartition,
         put: &mut dyn FnMut(&str) -> std::io::Result<()>,
     ) -> Result<(), Failure> {
         let bare = self.quiet || context.json;
@@ -96,7 +96,7 @@ impl Listvol {
             lines.extend(
                 volumes
                     .into_iter()
-                    .map(|info| self.shown(context, &There { server: spot.server, info })),
+                    .map(|info| self.shown(context, &LocatedVolume { server: spot.server, info })),
             );
             if bare {
                 return lines.drain(..).try_for_each(|line| show::ignore_leaving(put(&line)));
@@ -119,7 +119,7 @@ impl Listvol {
         lines.into_iter().try_for_each(|line| show::ignore_leaving(put(&line)))
     }
 
-    fn shown(&self, context: &VosContext, volume: &There) -> String {
+    fn shown(&self, context: &VosContext, volume: &LocatedVolume) -> String {
         if context.json {
             return show::volume_json(context, volume).to_string();
         }

@@ -70,7 +70,7 @@ impl Lock {
         let group = context.known(&wanted)?;
         let name = text(&group.record.name);
         context.lead(&format!("locking the volume {name}"), |job| vos::lock(job, group))?;
-        told(context, "Locked", &name);
+        report(context, "Locked", &name);
         Ok(())
     }
 }
@@ -117,11 +117,11 @@ fn unlock(context: &VosContext, group: Revised<VolumeGroup>) -> Result<bool, Fai
     let name = text(&group.record.name);
     let unlocked =
         context.lead(&format!("unlocking the volume {name}"), |job| vos::unlock(job, group))?;
-    told(context, if unlocked { "Unlocked" } else { "There is no lock on" }, &name);
+    report(context, if unlocked { "Unlocked" } else { "There is no lock on" }, &name);
     Ok(unlocked && !context.dry_run)
 }
 
-fn told(context: &VosContext, what: &str, name: &str) {
+fn report(context: &VosContext, what: &str, name: &str) {
     match (context.dry_run, context.json) {
         (true, _) => {}
         (false, true) => local::show::json(&json!({ "name": name, "locked": what == "Locked" })),

@@ -8,7 +8,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Answer, Call, Fid, Kind, PrincipalId, PtsCall, ServerId, Status};
 
-use super::context::{There, VosContext, text};
+use super::context::{LocatedVolume, VosContext, text};
 use crate::commands::fs::principals;
 
 /// The source of rights in a volume.
@@ -30,7 +30,7 @@ impl AccessModel {
     }
 
     /// The model for people.
-    pub fn told(self) -> &'static str {
+    pub fn for_people(self) -> &'static str {
         match self {
             AccessModel::Posix => "mode bits",
             AccessModel::Acl => "access lists",
@@ -42,7 +42,12 @@ impl AccessModel {
 const LISTING_BYTES: u32 = 1 << 20;
 const OTHERS: u16 = 0o077;
 
-fn status(context: &VosContext, what: &str, volume: &There, fid: Fid) -> Result<Status, Failure> {
+fn status(
+    context: &VosContext,
+    what: &str,
+    volume: &LocatedVolume,
+    fid: Fid,
+) -> Result<Status, Failure> {
     match context.ask_files(what, volume.server, Call::GetStatus { fid })? {
         Answer::Status(status) => Ok(status),
         _ => Err(Failure::new(what, "the server answered something else")),
@@ -53,7 +58,7 @@ fn status(context: &VosContext, what: &str, volume: &There, fid: Fid) -> Result<
 ///
 /// # Errors
 /// The server's refusal.
-pub fn of(context: &VosContext, volume: &There) -> Result<AccessModel, Failure> {
+pub fn of(context: &VosContext, volume: &LocatedVolume) -> Result<AccessModel, Failure> {
     let status = status(context, "reading the volume", volume, Fid::root(volume.id))?;
     Ok(if status.by_list { AccessModel::Acl } else { AccessModel::Posix })
 }
@@ -64,7 +69,7 @@ pub fn of(context: &VosContext, volume: &There) -> Result<AccessModel, Failure> 
 /// The server's refusal.
 pub fn set_model(
     context: &VosContext,
-    volume: &There,
+    volume: &LocatedVolume,
     model: AccessModel,
     given: &[String],
 ) -> Result<(), Failure> {
@@ -75,11 +80,11 @@ pub fn set_model(
             return Err(Failure::new(what, "access lists decide already, and the root has one")
                 .mend("'rialto fs setacl DIR NAME RIGHTS' changes it"));
         }
-        println!("In {} {} decide already.", text(&volume.name), model.told());
+        println!("In {} {} decide already.", text(&volume.name), model.for_people());
         return Ok(());
     }
     if context.dry_run {
-        return tell(context, &what, volume, model, &list);
+        return report_owners(context, &what, volume, model, &list);
     }
     decide_by(context, &what, volume, (model == AccessModel::Acl).then_some(&list[..]))?;
     if context.json {
@@ -97,7 +102,7 @@ pub fn set_model(
 pub fn decide_by(
     context: &VosContext,
     what: &str,
-    volume: &There,
+    volume: &LocatedVolume,
     list: Option<&[First]>,
 ) -> Result<(), Failure> {
     let list = list.map(|list| {
@@ -173,15 +178,15 @@ fn number_of(context: &VosContext, server: ServerId, name: &str) -> Result<Princ
         }
         _ => return Err(Failure::new(what, "the server answered something else")),
     };
-    found.ok_or_else(|| principals::nobody(name))
+    found.ok_or_else(|| principals::no_such_principal(name))
 }
 
 /// Reports files and directories by owner: all, and those that groups or others may use by their
 /// mode bits.
-fn tell(
+fn report_owners(
     context: &VosContext,
     what: &str,
-    volume: &There,
+    volume: &LocatedVolume,
     model: AccessModel,
     list: &[First],
 ) -> Result<(), Failure> {
@@ -225,7 +230,7 @@ fn tell(
         }));
         return Ok(());
     }
-    println!("In {} {} would decide.", text(&volume.name), model.told());
+    println!("In {} {} would decide.", text(&volume.name), model.for_people());
     for (uid, (all, open)) in owners {
         println!(
             "    uid {uid}: {all} files and directories, {open} of which mode bits open to groups \

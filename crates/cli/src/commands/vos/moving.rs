@@ -6,7 +6,7 @@ use local::show::bytes;
 use serde_json::json;
 use types::{Revised, SiteKind, VolumeGroup, VolumeKind};
 
-use super::context::{Spot, TypedSite, VosContext, text};
+use super::context::{LocatedPartition, TypedSite, VosContext, text};
 use super::create::last_word;
 
 const MOVE_HELP: &str = "\
@@ -94,7 +94,7 @@ impl Move {
         }
         let is_named = self.topartition.is_some();
         let to = TypedSite { server: Some(self.toserver), partition: self.topartition };
-        let is_there = |spot: &Spot| {
+        let is_there = |spot: &LocatedPartition| {
             group
                 .record
                 .read_write_site()
@@ -136,15 +136,15 @@ impl Evacuate {
                 failed += 1;
             }
         };
-        let place = |spot: &Spot| (spot.server, spot.partition.no);
-        let away = |spot: &Spot| from.iter().all(|one| place(one) != place(spot));
+        let place = |spot: &LocatedPartition| (spot.server, spot.partition.no);
+        let away = |spot: &LocatedPartition| from.iter().all(|one| place(one) != place(spot));
         for group in groups {
             let name = text(&group.record.name);
             if group.record.read_write_site().is_some_and(is_here) {
                 // A server has a group on one partition.
                 let sites = &group.record.sites;
                 let from = group.record.read_write_site().map(|site| site.server);
-                let has_room = |spot: &Spot| {
+                let has_room = |spot: &LocatedPartition| {
                     away(spot)
                         && (from == Some(spot.server) || sites.iter().all(|site| fits(site, spot)))
                 };
@@ -156,7 +156,7 @@ impl Evacuate {
             let sites = group.record.sites.clone();
             for site in sites.iter().filter(|site| site.kind == SiteKind::ReadOnly && is_here(site))
             {
-                let has_none = |spot: &Spot| {
+                let has_none = |spot: &LocatedPartition| {
                     let read_only = |one: &types::Site| {
                         one.server == spot.server && one.kind == SiteKind::ReadOnly
                     };
@@ -173,7 +173,7 @@ impl Evacuate {
             }
         }
         if !context.dry_run {
-            tell_what_is_left(context, &from)?;
+            report_remaining(context, &from)?;
         }
         if !context.json && !context.dry_run {
             println!("Total volumes moved: {moved}; failed to move: {failed}");
@@ -192,12 +192,12 @@ fn is_at(site: &types::Site, server: types::ServerId, partition: &str) -> bool {
 }
 
 /// Whether the site leaves the destination to the group: it is there, or at another server.
-fn fits(site: &types::Site, spot: &Spot) -> bool {
+fn fits(site: &types::Site, spot: &LocatedPartition) -> bool {
     site.server != spot.server || site.partition == spot.partition.name
 }
 
 /// Reports volumes that remain on the partitions and are not recorded as moved.
-fn tell_what_is_left(context: &VosContext, from: &[Spot]) -> Result<(), Failure> {
+fn report_remaining(context: &VosContext, from: &[LocatedPartition]) -> Result<(), Failure> {
     for spot in from {
         let what = format!("listing the remaining volumes of {}", spot.partition.name);
         for one in
@@ -219,7 +219,7 @@ fn move_site(
     context: &VosContext,
     name: &str,
     site: &types::Site,
-    spot: &Spot,
+    spot: &LocatedPartition,
 ) -> Result<(), Failure> {
     let (from, to) = (context.server_name(site.server), context.server_name(spot.server));
     let what = format!("moving the read-only site of {name} from {from} to {to}");
@@ -241,8 +241,8 @@ fn move_site(
 fn roomiest_but(
     context: &VosContext,
     to: &TypedSite,
-    is_good: &dyn Fn(&Spot) -> bool,
-) -> Result<Spot, Failure> {
+    is_good: &dyn Fn(&LocatedPartition) -> bool,
+) -> Result<LocatedPartition, Failure> {
     let good = context.spots(to)?.into_iter().filter(|spot| is_good(spot));
     good.max_by_key(|spot| spot.partition.free_bytes).ok_or_else(|| {
         Failure::new("finding a partition", "no other server or partition of the cell can take it")
@@ -253,7 +253,7 @@ fn roomiest_but(
 fn move_one(
     context: &VosContext,
     group: Revised<VolumeGroup>,
-    spot: &Spot,
+    spot: &LocatedPartition,
     with_group: bool,
 ) -> Result<(), Failure> {
     let name = text(&group.record.name);

@@ -6,7 +6,7 @@ use local::show::bytes;
 use serde_json::{Value, json};
 use types::{Answer, IncomingTree, ServerId, TaskInfo, TaskState, VolumeCall};
 
-use super::context::{Spot, TypedSite, VosContext};
+use super::context::{LocatedPartition, TypedSite, VosContext};
 use super::list::place;
 
 const PARTINFO_HELP: &str = "\
@@ -55,7 +55,7 @@ impl Partinfo {
         place(&mut self.site, self.words);
         let spots = context.spots(&self.site)?;
         let several = spots.iter().any(|spot| spot.server != spots[0].server);
-        for Spot { server, partition } in &spots {
+        for LocatedPartition { server, partition } in &spots {
             let server = context.server_name(*server);
             let (name, free, total) =
                 (&partition.name, partition.free_bytes, partition.total_bytes);

@@ -65,10 +65,10 @@ impl Remove {
             Err(missing) => return finish(context, &wanted, missing),
         };
         let volume = found.volume().clone();
-        let what = need_meant(&volume, self.force)?;
+        let what = confirmed_action(&volume, self.force)?;
         context.lead(&what, |job| vos::remove(job, &found))?;
         if !context.dry_run {
-            told(context, &volume, found.server);
+            report(context, &volume, found.server);
         }
         Ok(())
     }
@@ -84,10 +84,10 @@ impl Zap {
         let (volume, others) = group.split_first().expect("a group has a volume");
         let of_it = others.iter().filter(|other| backup && other.kind == types::VolumeKind::Backup);
         for volume in of_it.chain([volume]) {
-            let what = need_meant(volume, force)?;
+            let what = confirmed_action(volume, force)?;
             if context.change(&what, volume.server, VolumeCall::Remove { id: volume.id })?.is_some()
             {
-                told(context, volume, volume.server);
+                report(context, volume, volume.server);
             }
         }
         Ok(())
@@ -95,7 +95,7 @@ impl Zap {
 }
 
 /// The action for people; refuses the root of the tree without `force`.
-fn need_meant(volume: &VolumeInfo, force: bool) -> Result<String, Failure> {
+fn confirmed_action(volume: &VolumeInfo, force: bool) -> Result<String, Failure> {
     let (name, what) = (
         text(&volume.name),
         format!("removing the volume {} ({})", text(&volume.name), volume.id.0),
@@ -121,7 +121,7 @@ fn finish(context: &VosContext, wanted: &str, missing: Failure) -> Result<(), Fa
     Ok(())
 }
 
-fn told(context: &VosContext, volume: &VolumeInfo, server: ServerId) {
+fn report(context: &VosContext, volume: &VolumeInfo, server: ServerId) {
     let (name, server_name) = (text(&volume.name), context.server_name(server));
     if context.json {
         local::show::json(&json!({ "removed": volume.id.0, "name": name, "server": server_name }));

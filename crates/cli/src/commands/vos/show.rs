@@ -6,7 +6,7 @@ use local::failure::Failure;
 use serde_json::{Value, json};
 use types::{Timestamp, VolumeInfo, VolumeKind, VolumeState};
 
-use super::context::{There, VosContext, text};
+use super::context::{LocatedVolume, VosContext, text};
 
 /// Two letters for a kind.
 pub fn kind(kind: VolumeKind) -> &'static str {
@@ -38,7 +38,7 @@ pub fn line(volume: &VolumeInfo) -> String {
     )
 }
 
-pub fn volume_json(context: &VosContext, volume: &There) -> Value {
+pub fn volume_json(context: &VosContext, volume: &LocatedVolume) -> Value {
     json!({
         "id": volume.id.0, "name": text(&volume.name), "kind": kind(volume.kind),
         "state": state(volume.state),

@@ -62,7 +62,7 @@ impl Addsite {
         let what = format!("adding {server} to the sites of {name}");
         let add = |job: &vos::Job<'_>| vos::add_site(job, group, spot.server, &spot.partition.name);
         let added = context.lead(&what, add)?;
-        tell(
+        report(
             context,
             added,
             &format!("Added replication site {server} {} for volume {name}", spot.partition.name),
@@ -83,7 +83,7 @@ impl Remsite {
         let (name, server) = (text(&group.record.name), context.server_name(id));
         let what = format!("taking {server} off the sites of {name}");
         let removed = context.lead(&what, |job| vos::remove_site(job, group, id))?;
-        tell(
+        report(
             context,
             removed,
             &format!("Removed replication site {server} for volume {name}"),
@@ -101,7 +101,7 @@ fn need_server(site: &TypedSite) -> Result<(), Failure> {
         .mend("name it with -server, before the volume"))
 }
 
-fn tell(context: &VosContext, changed: bool, done: &str, otherwise: impl FnOnce() -> String) {
+fn report(context: &VosContext, changed: bool, done: &str, otherwise: impl FnOnce() -> String) {
     match (context.dry_run, context.json) {
         (true, _) => {}
         (false, true) => local::show::json(&json!({ "changed": changed })),

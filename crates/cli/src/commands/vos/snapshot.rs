@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Timestamp, VolumeCall, VolumeKind};
 
-use super::context::{There, TypedSite, VosContext, now_secs, text};
+use super::context::{LocatedVolume, TypedSite, VosContext, now_secs, text};
 use super::{clone, show};
 
 const AFTER_HELP: &str = "\
@@ -113,7 +113,7 @@ fn remove(context: &VosContext, wanted: &str, name: &str) -> Result<(), Failure>
     Ok(())
 }
 
-fn full(volume: &There, name: &str) -> String {
+fn full(volume: &LocatedVolume, name: &str) -> String {
     format!("{}.snapshot.{name}", text(&volume.name))
 }
 

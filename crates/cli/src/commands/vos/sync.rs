@@ -66,7 +66,7 @@ impl Syncvldb {
             all.changed += mended.changed;
             all.left += mended.left;
         }
-        told(context, "VLDB synchronized with the servers", all)
+        report(context, "VLDB synchronized with the servers", all)
     }
 }
 
@@ -84,11 +84,11 @@ impl Syncserv {
         };
         let sync = |job: &vos::Job<'_>| vos::sync_servers(job, server, partition.as_deref());
         let all = context.lead("comparing the database with the servers", sync)?;
-        told(context, "Servers synchronized with the VLDB", all)
+        report(context, "Servers synchronized with the VLDB", all)
     }
 }
 
-fn told(
+fn report(
     context: &VosContext,
     done: &str,
     Mended { looked_at, changed, left }: Mended,
