@@ -134,8 +134,9 @@ pub struct Circumstances<'a> {
 pub fn markdown(lines: &[ScenarioRow], around: &Circumstances<'_>) -> String {
     let mut text = format!(
         "# Measured\n\n{}.\n{}\n\nFigures are medians. More is better, except where the \
-         unit says (less). A ratio is Rialto's figure divided by the other's; the spread is the largest of all sides, (largest - smallest) / \
-         median.\n\n",
+         unit says (less). A ratio is Rialto's figure divided by the other's; \
+         the spread is the largest of \
+         all sides, (largest - smallest) / median.\n\n",
         around.machine.line(),
         around.how
     );

@@ -48,7 +48,11 @@ pub fn bound(bytes_max: u64) -> io::Result<()> {
         loop {
             std::thread::sleep(POLL_INTERVAL);
             if let Err(error) = shorten(&path, bytes_max) {
-                tracing::warn!(%error, log = %path.display(), "the log cannot be shortened: it continues to grow");
+                tracing::warn!(
+                    %error,
+                    log = %path.display(),
+                    "the log cannot be shortened: it continues to grow"
+                );
                 return;
             }
         }

@@ -194,7 +194,7 @@ impl KnownCells {
         };
         let first = successors(shown, at);
         let is_newest = known.first() == prints.get(first);
-        // A server that does not have the successor yet says nothing about it.
+        // A server that does not have the successor yet does not show it.
         if first < at || is_newest && known != prints[first..] {
             self.remember(peer, &prints[first..])?;
             if !is_newest {
@@ -475,7 +475,7 @@ mod tests {
         let left = keys.authorities().unwrap();
         assert_eq!(known.judge("a.org", &left), Ok(()));
         assert_eq!(line(), prints(&third[..1]));
-        assert!(known.judge("a.org", first).unwrap_err().contains("in between"));
+        assert!(known.judge("a.org", first).unwrap_err().contains("may intercept"));
         assert_eq!(keys.retire().unwrap(), 0);
     }
 

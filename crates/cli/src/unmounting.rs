@@ -73,7 +73,8 @@ fn release(at: &Path, lazy: bool) -> Result<(), Failure> {
     mounts::unmount(at, lazy).map_err(|error| {
         let failure = Failure::new(format!("unmounting {}", at.display()), busy_text(&error, at));
         failure.mend(
-            "end those processes and try again, or use 'rialto umount --lazy', which lets its users finish",
+            "end those processes and try again, or use 'rialto umount --lazy', \
+             which lets its users finish",
         )
     })
 }

@@ -74,7 +74,7 @@ pub fn abandon(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(), Vo
     let shows_what_it_had =
         operation == dump_read_only::OPERATION && seen.record.released_epoch != 0;
     if begun.over && operation.starts_with(OVER) || shows_what_it_had {
-        return Claim::of(job, seen, &operation)?.done("nobody is at work on it", |_| {}).map(drop);
+        return Claim::of(job, seen, &operation)?.done("the claim is removed", |_| {}).map(drop);
     }
     let was_to_be_made = is_here && MAKES.contains(&operation.as_str());
     if was_to_be_made && examine(job.servers, server, WhichVolume::Id(tree))?.is_none() {

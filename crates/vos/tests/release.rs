@@ -103,7 +103,7 @@ fn a_site_that_is_away_lags_and_catches_up() {
     let group = cell.group("home").unwrap().record;
     assert_eq!(group.readable_sites().map(|site| site.server).collect::<Vec<_>>(), [cell.ids[1]]);
     cell.start(2);
-    assert_eq!(cell.files(2, "home.readonly"), Some(old()), "nobody is sent there");
+    assert_eq!(cell.files(2, "home.readonly"), Some(old()), "no reader is sent there");
     cell.write(0, "home", "again", b"newer");
     release(&cell, &cell.reach).unwrap();
     let mut newest = new();

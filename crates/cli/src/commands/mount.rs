@@ -360,7 +360,11 @@ impl MountCommand {
             volumes.stop();
             volumes.detach();
             if let Err(error) = std::fs::remove_dir_all(&dir) {
-                tracing::warn!(%error, dir = %dir.display(), "the cache directory of a session cannot be removed");
+                tracing::warn!(
+                    %error,
+                    dir = %dir.display(),
+                    "the cache directory of a session cannot be removed"
+                );
             }
         };
         Ok(sessions::Made { mount, ends: Box::new(ends) })
@@ -507,7 +511,10 @@ fn maintain_tokens(volumes: &Arc<Volumes>, at: &Path) {
         }
     });
     if let Err(error) = keeping {
-        tracing::error!(%error, "cannot start the thread that renews tokens: they end at their time");
+        tracing::error!(
+            %error,
+            "cannot start the thread that renews tokens: they end at their time"
+        );
     }
 }
 

@@ -53,7 +53,7 @@ impl Umount {
             UnmountOutcome::StillWorking(pid) => {
                 let why = format!("its process {pid} has not finished");
                 Err(Failure::new(format!("unmounting {}", at.display()), why)
-                    .mend("it continues in the background; 'rialto doctor' checks whether the server answers"))
+                    .mend("it continues in the background; 'rialto doctor' checks the server"))
             }
         }
     }

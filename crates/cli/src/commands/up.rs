@@ -291,9 +291,7 @@ fn wait_until_listed(cell: &CellDir) {
     let end = Instant::now() + LISTED_PATIENCE;
     while is_listed().is_none() {
         if Instant::now() > end {
-            eprintln!(
-                "the cell's database does not list this server yet: 'rialto doctor' finds the reason"
-            );
+            eprintln!("the cell's database does not list this server yet: see 'rialto doctor'");
             return;
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -46,7 +46,7 @@ pub fn describe_identity(cell: &CellDir, person: Option<&LocalUser>) -> String {
             "an administrator of the cell, by the kernel's word"
         }
         Ok(_) => "a user of the cell, by the kernel's word",
-        Err(_) => "nobody that the cell knows by that name",
+        Err(_) => "without a principal of that name in the cell",
     };
     format!("you are {name} (uid {uid}), {known}")
 }

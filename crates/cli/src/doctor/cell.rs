@@ -301,7 +301,7 @@ fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Findi
         ),
         (false, true) => Finding::fail(
             check,
-            format!("{place}: stale, its process is gone"),
+            format!("{place}: stale, its process has ended"),
             format!("run 'rialto umount {place}', or 'rialto up' to mount it again"),
         ),
         (true, false) => Finding::warn(
@@ -346,7 +346,7 @@ mod tests {
 
         fs::write(cell.server_pid_file(), "1\n99\n").unwrap();
         let server = examine(&cell).into_iter().find(|finding| finding.check == "server").unwrap();
-        assert!(server.found.contains("goodbye"), "{server:?}");
+        assert!(server.found.contains("crashed"), "{server:?}");
     }
 
     #[test]

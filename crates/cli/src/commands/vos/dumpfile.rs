@@ -278,7 +278,7 @@ fn what_else(begins: &[u8], from: &mut impl Read) -> DumpError {
     if let Some((_, what)) = known.iter().find(|(magic, _)| begins.starts_with(magic)) {
         return DumpError::Foreign(what);
     }
-    // A tar archive says so in its 258th byte.
+    // A tar archive has its magic from the 258th byte on.
     let mut rest = [0; 248];
     let had = fill(from, &mut rest).unwrap_or(0);
     let at = 257 - MAGIC.len();

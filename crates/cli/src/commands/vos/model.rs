@@ -243,7 +243,7 @@ fn report_owners(
             list.iter().for_each(|entry| println!("    {} {}", entry.name, entry.rights));
             if list.iter().all(|entry| entry.who == PrincipalId::ADMINISTRATORS) {
                 println!(
-                    "Only administrators would have access until the root's list gives it to others."
+                    "Only administrators would have access until the root's list gives others some."
                 );
             } else {
                 println!("Callers that are not in it would have no access, owners of files too.");
