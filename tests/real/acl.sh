@@ -14,7 +14,7 @@ lines() { local wanted=$1; shift; [ "$("$@")" = "$wanted" ]; }
 
 check "a volume" vos create real.acl
 check "in which mode bits decide" says "mode bits" 0 vos examine real.acl
-check "what lists would change is told" says "Nobody but administrators" 0 vos setfields real.acl -model acl --dry-run
+check "what lists would change is told" says "Only administrators" 0 vos setfields real.acl -model acl --dry-run
 check "for whom" says "system:administrators rlidwka" 0 vos setfields real.acl -model acl --dry-run
 check "with a first list too" says "system:anyuser rl" 0 vos setfields real.acl -model acl -acl system:anyuser read --dry-run
 check "in JSON" sh -c "'$RIALTO' vos setfields real.acl -model acl -acl anonymous l --dry-run --json --dir '$CELL' | python3 -c 'import json, sys; v = json.load(sys.stdin); assert v[\"list\"][1] == {\"name\": \"anonymous\", \"rights\": \"l\"}, v'"

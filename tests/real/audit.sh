@@ -54,7 +54,7 @@ tampered() { # WHAT COMMAND: the copy's log, changed, is found to be
     local copy=$base/copy
     rm -rf "$copy"; mkdir -p "$copy"; cp "$cell/cell.toml" "$copy/"; cp -a "$cell/audit" "$copy/"
     (cd "$copy/audit" && eval "$2") || return 1
-    says "not as it was written" 1 within 30 "$RIALTO" audit verify --dir "$copy"
+    says "changed since it was written" 1 within 30 "$RIALTO" audit verify --dir "$copy"
 }
 check "a letter that was changed" tampered x "sed -i '3s/joe/jim/;3s/User/user/' audit-00000001.jsonl"
 check "a line that was taken out" tampered x "sed -i 4d audit-00000001.jsonl"

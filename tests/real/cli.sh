@@ -40,7 +40,7 @@ kill -9 "$(pid_of_server)"
 echo late > "$at/delegated/late"
 check "down without a server says that changes wait for it" says "'rialto up' starts it" 1 within 90 "$RIALTO" down --dir "$cell"
 check "status says so too" says "hands back" 3 within 90 "$RIALTO" status --dir "$cell"
-check "up brings them to it, and mounts again" says "they come first" 0 within 90 "$RIALTO" up --dir "$cell" --at "$at"
+check "up brings them to it, and mounts again" says "they are sent first" 0 within 90 "$RIALTO" up --dir "$cell" --at "$at"
 check "nothing of them is lost" grep -q late "$at/delegated/late"
 
 kill -9 "$(pid_of_mount)"

@@ -41,7 +41,7 @@ writes() { # NAME WORD: more of these come
     tail -n 5 "$logs/$1"; return 1
 }
 check "both write" eval "writes joe ok && writes jim ok"
-check "one is fenced off" says "user joe is fenced off" 0 fence add --user joe --why "a test"
+check "one is fenced off" says "user joe is fenced" 0 fence add --user joe --why "a test"
 size=$(stat -c %s "$at/open/joe")
 check "his writes fail" writes joe failed
 check "with a clear error" grep -q 'Permission denied' "$logs/joe"
@@ -51,7 +51,7 @@ check "the list shows it" says "a test" 0 fence list
 check "in JSON too" says '"in_force":true' 0 fence list --json
 check "it is taken away" eval 'fence remove "$(fence list --json | sed -n "s/.*\"number\":\([0-9]*\).*/\1/p")"'
 check "he writes again" writes joe ok
-check "a host" says "is fenced off" 0 fence add --host 127.0.0.0/8
+check "a host" says "is fenced" 0 fence add --host 127.0.0.0/8
 check "both of it are cut off" eval "writes joe failed && writes jim failed"
 check "the server's own mount is not" touch "$at/open/here"
 check "and let in" eval 'fence remove "$(fence list --json | sed -n "s/.*\"number\":\([0-9]*\).*/\1/p")"'

@@ -84,7 +84,7 @@ check "a mount of a machine that nobody trusts" within 60 "$RIALTO" mount --daem
 
 check "without a ticket" says "'kinit' gets one" 1 login 4711
 kinit_as 4711 -l 1h joe
-check "a cell without a keytab takes none" says "takes no tickets" 1 login 4711
+check "a cell without a keytab takes none" says "accepts no tickets" 1 login 4711
 restart() { within 90 "$RIALTO" down --dir "$cell" && within 90 "$RIALTO" up --dir "$cell" --at "$at"; }
 printf '\n[kerberos]\nkeytab = "../nothing"\n' >> "$cell/cell.toml"
 check "a keytab that is not there is said" says "reading the keytab" 1 restart
@@ -101,7 +101,7 @@ check "a ticket for another service is none" says "getting a Kerberos ticket" 1 
 kinit_as 4712 ann
 check "who is unknown to the cell is told so" says "no such user" 1 login 4712
 check "locked by an administrator" within 30 "$RIALTO" pts setfields joe -locked yes --dir "$cell"
-check "no ticket helps" says "does not take the ticket" 1 login 4711
+check "no ticket helps" says "does not accept the ticket" 1 login 4711
 check "let in again" within 30 "$RIALTO" pts setfields joe -locked no --dir "$cell"
 if command -v faketime > /dev/null; then
     check "a clock that is wrong" says "clocks" 1 as 4711 faketime '+20 minutes' timeout 60 "$RIALTO" login --kerberos --path "$far"

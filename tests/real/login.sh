@@ -70,7 +70,7 @@ check "the old one is retired" says "count no more" 0 "$RIALTO" keys retire --di
 retired() { for _ in $(seq 300); do [ "$(openssl s_client -showcerts -connect "127.0.0.1:$port" -servername server.rialto.internal < /dev/null 2> /dev/null | grep -c 'BEGIN CERT')" = 2 ] && return 0; sleep 0.1; done; return 1; }
 check "and shown no more" retired
 check "who followed comes by" visits follows
-check "who did not is told both fingerprints" says "Somebody may be in between" 1 visits stays
+check "who did not is told both fingerprints" says "Another machine may intercept the connection" 1 visits stays
 check "nobody was disturbed" joe sh -c "echo again > '$far/joe/new' && cat '$far/joe/new'"
 # Groups of the cell that have a gid are what their members are in.
 check "a group with a gid" sh -c "'$RIALTO' pts creategroup staff --dir '$cell' && '$RIALTO' pts setfields staff -gid 5000 --dir '$cell'"

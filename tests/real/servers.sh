@@ -165,7 +165,7 @@ check "nothing is left on it" test "$(vos listvol -server two --json | grep -c '
 check "every site is where it is said to be" says "0 changed" 0 vos syncvldb
 check "and one volume comes back" says "Volume home.bob moved to two" 0 vos move home.bob -toserver two
 check "nothing is unfinished" test "$(vos status --json | grep -c '"unfinished":\[\]')" -eq 3
-check "so nothing can be given up" says "nothing comes in" 1 vos abandon home.bob
+check "so nothing can be given up" says "no data was received" 1 vos abandon home.bob
 # The database forgets, servers are away.
 kill -9 "$(head -n 1 "$B/server.pid")"
 check "a server that is away is said" says "two" 1 vos examine home.bob

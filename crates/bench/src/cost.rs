@@ -1,54 +1,54 @@
-//! What a scenario costs the processes behind a side: processor time, context switches, memory.
-//! From `/proc`.
+//! Resource use of the processes behind a side: processor time, context switches, memory. From
+//! `/proc`.
 //!
 //! Processor time is that of the process, ended threads included; context switches are summed over
-//! the threads that live at the end, each against what it had in the beginning: those of threads
-//! that ended are missed, so where the kernel counts (see `counters`) its figure is shown.
+//! the threads that exist at the end, each against its value at the beginning: those of ended
+//! threads are missing, so where the kernel counts (see `counters`) its figure is shown.
 
 use std::collections::HashMap;
 use std::fs;
 
-/// What a process is to a side.
+/// The role of a process for a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Serves the kernel: a mount's process.
     Client,
-    /// Keeps the files.
+    /// Stores the files.
     Server,
 }
 
 /// One process behind a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// What it is.
+    /// The role of the process.
     pub role: Role,
-    /// Its number.
+    /// Its process id.
     pub pid: i32,
 }
 
-/// What one process has used since its start.
+/// Resources that one process has used since its start.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Usage {
     cpu_secs: f64,
-    /// By thread.
+    /// Context switches by thread id.
     switches: HashMap<i32, u64>,
     rss_bytes: u64,
 }
 
-/// What all processes of a side, and the program that measures, have used at one moment.
+/// Resources that all processes of a side, and the measuring program, had used at one moment.
 pub struct Meter {
     used: Vec<(Watched, Usage)>,
     application_secs: f64,
 }
 
-/// Between two moments, for one piece of work.
+/// Differences between two moments, for one piece of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Processor seconds of the mounts' processes.
     pub client_cpu: f64,
     /// Processor seconds of the servers.
     pub server_cpu: f64,
-    /// Processor seconds of the program that measures and of the commands it ran.
+    /// Processor seconds of the measuring program and of the commands it ran.
     pub application_cpu: f64,
     /// Context switches of the mounts' processes.
     pub client_switches: f64,
@@ -61,13 +61,13 @@ pub struct Cost {
 }
 
 impl Meter {
-    /// Reads `processes` now. One that is gone counts nothing.
+    /// Reads `processes` now. An ended one counts nothing.
     pub fn read(processes: &[Watched]) -> Meter {
         let used = processes.iter().map(|watched| (*watched, usage(watched.pid))).collect();
         Meter { used, application_secs: application_secs() }
     }
 
-    /// What was used since `earlier`.
+    /// Returns the use since `earlier`.
     pub fn since(&self, earlier: &Meter) -> Cost {
         let mut cost = Cost {
             application_cpu: (self.application_secs - earlier.application_secs).max(0.0),
@@ -100,7 +100,7 @@ impl Meter {
 }
 
 impl Cost {
-    /// For one of `pieces`. Memory stays what it is for all.
+    /// Divides by `pieces`. Memory stays that of all pieces.
     pub fn per(self, pieces: f64) -> Cost {
         Cost {
             client_cpu: self.client_cpu / pieces,
@@ -139,7 +139,7 @@ fn usage(pid: i32) -> Usage {
     Usage { cpu_secs, switches, rss_bytes }
 }
 
-/// Of this program and of the commands that it ran and that ended.
+/// Of this program and of its ended commands.
 fn application_secs() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     cpu_ticks(&stat).map_or(0.0, |ticks| (ticks.own + ticks.children) as f64 / ticks_per_second())
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_the_differences_by_role_and_divided_by_what_was_done() {
+    fn costs_are_differences_by_role_divided_by_the_work_done() {
         let (client, server) =
             (Watched { role: Role::Client, pid: 1 }, Watched { role: Role::Server, pid: 2 });
         let used = |cpu_secs, switches, rss_bytes| Usage {

@@ -1,8 +1,8 @@
 //! System calls, context switches and FUSE requests, counted by the kernel for `perf stat`.
 //!
-//! Counting slows what is counted, so it has a round of its own, whose time is not used. Each group
-//! of processes and the mount's connection have a `perf` each. It starts with its counters off; two
-//! named pipes switch them on and off, so that nothing is counted but the work.
+//! Counting slows the counted work, so it has a round of its own, whose time is not used. Each
+//! group of processes and the mount's connection have a `perf` each. It starts with its counters
+//! off; two named pipes switch them on and off, so that only the work is counted.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,8 +25,8 @@ const REQUESTS: &str = "fuse:fuse_request_send";
 /// `perf` answers within milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The kinds of requests that file systems see, by number. Forgets are not asked and wait for
-/// nothing, and are left out.
+/// The kinds of requests that file systems receive, by number. Forgets are left out: they need no
+/// answer.
 const KINDS: [(u32, &str); 27] = [
     (1, "LOOKUP"),
     (3, "GETATTR"),
@@ -57,23 +57,23 @@ const KINDS: [(u32, &str); 27] = [
     (50, "SYNCFS"),
 ];
 
-/// What was counted, for one piece of work; `None` where there was nothing to count.
+/// Counts for one piece of work; `None` without processes to count.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// System calls of the mounts' processes.
     pub client_calls: Option<f64>,
     /// System calls of the servers.
     pub server_calls: Option<f64>,
-    /// Context switches of the mounts' processes, those of threads that ended meanwhile too.
+    /// Context switches of the mounts' processes, ended threads included.
     pub client_switches: Option<f64>,
-    /// The same of the servers.
+    /// Context switches of the servers, ended threads included.
     pub server_switches: Option<f64>,
     /// Requests of the kernel to the mount, by kind.
     pub requests: Option<BTreeMap<&'static str, f64>>,
 }
 
 impl Counts {
-    /// For one of `pieces`.
+    /// Divides by `pieces`.
     pub fn per(mut self, pieces: f64) -> Counts {
         let (client, server) = (
             [&mut self.client_calls, &mut self.client_switches],
@@ -92,10 +92,10 @@ impl Counts {
     }
 }
 
-/// Whether counting works here.
+/// Whether counting works on this machine.
 ///
 /// # Errors
-/// Why not, for people.
+/// The reason, for people.
 pub fn available() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("only root can use the kernel's tracepoints".to_owned());
@@ -128,6 +128,9 @@ pub struct Counters {
 impl Counters {
     /// For `processes`, and for the mount that `root` lies on if it is a FUSE one. Uses `scratch`
     /// for pipes and results.
+    ///
+    /// # Errors
+    /// If `perf` or a pipe cannot be set up.
     pub fn prepare(processes: &[Watched], root: &Path, scratch: &Path) -> io::Result<Counters> {
         let of = |role: Role, name: &str| {
             let pids: Vec<String> = processes
@@ -153,14 +156,20 @@ impl Counters {
         Ok(Counters { client, server, requests })
     }
 
-    /// On.
+    /// Switches the counters on.
+    ///
+    /// # Errors
+    /// If `perf` does not acknowledge.
     pub fn enable(&mut self) -> io::Result<()> {
-        self.each().try_for_each(|perf| perf.tell("enable"))
+        self.each().try_for_each(|perf| perf.send_order("enable"))
     }
 
-    /// Off, and what was counted.
+    /// Switches the counters off and returns the counts.
+    ///
+    /// # Errors
+    /// If `perf` does not acknowledge, or its results cannot be read.
     pub fn finish(mut self) -> io::Result<Counts> {
-        self.each().try_for_each(|perf| perf.tell("disable"))?;
+        self.each().try_for_each(|perf| perf.send_order("disable"))?;
         let both = |perf: Option<Perf>| -> io::Result<(Option<f64>, Option<f64>)> {
             let counts = perf.map(Perf::end).transpose()?.unwrap_or_default();
             Ok((counts.first().copied(), counts.get(1).copied()))
@@ -218,7 +227,7 @@ impl Perf {
             let _ = fs::remove_file(pipe);
             rustix::fs::mknodat(CWD, pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
         }
-        // Open for both directions, so that opening waits for nobody.
+        // Open for both directions, so that opening does not block.
         let open = |path: &Path| {
             rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map(File::from)
         };
@@ -232,8 +241,8 @@ impl Perf {
         Ok(Perf { process, orders: orders_end, answers: answers_end, results })
     }
 
-    /// Gives one order and waits for its acknowledgement.
-    fn tell(&mut self, order: &str) -> io::Result<()> {
+    /// Sends one order and waits for its acknowledgement.
+    fn send_order(&mut self, order: &str) -> io::Result<()> {
         writeln!(self.orders, "{order}")?;
         let end = Instant::now() + TIMEOUT;
         let mut answer = Vec::new();
@@ -242,8 +251,8 @@ impl Perf {
             if poll(&mut [PollFd::new(&self.answers, PollFlags::IN)], Some(&nap))? > 0 {
                 let mut byte = [0];
                 self.answers.read_exact(&mut byte)?;
-                // Its acknowledgement ends with a line's end, and with a NUL behind it in some
-                // versions.
+                // The acknowledgement ends with a newline, and in some versions with a NUL after
+                // it.
                 answer.extend(byte.into_iter().filter(|byte| *byte != 0));
             } else if self.process.try_wait()?.is_some() || Instant::now() > end {
                 return Err(io::Error::other("perf does not count"));
@@ -252,7 +261,7 @@ impl Perf {
         Ok(())
     }
 
-    /// Ends it and reads what it counted, in the order of its events.
+    /// Ends it and reads its counts, in the order of its events.
     fn end(mut self) -> io::Result<Vec<f64>> {
         interrupt(&self.process)?;
         self.process.wait()?;
@@ -269,7 +278,10 @@ impl Drop for Perf {
     }
 }
 
-/// What Ctrl-C does: programs of this kind then write their results.
+/// Sends SIGINT like Ctrl-C: programs of this kind then write their results.
+///
+/// # Errors
+/// The kernel's refusal.
 pub fn interrupt(process: &Child) -> io::Result<()> {
     let pid = i32::try_from(process.id())
         .ok()

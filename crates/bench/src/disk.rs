@@ -1,8 +1,8 @@
-//! A disk of our own to measure on.
+//! A disk for measurements only.
 //!
 //! A file system mounted with `discard` makes every removal wait until the device has trimmed the
-//! freed blocks, which says nothing of what is measured here. There, an ext4 in a preallocated file
-//! without discard takes its place.
+//! freed blocks, which is not what is measured. There, an ext4 in a preallocated file without
+//! discard takes its place.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,10 +21,10 @@ pub fn waits_for_trim(dir: &Path) -> bool {
         .any(|line| line.split([' ', ',']).any(|word| word == "discard"))
 }
 
-/// As many inodes as ext4 makes by itself.
+/// Bytes per inode that ext4 uses by default.
 const BYTES_PER_INODE: u64 = 16 << 10;
 
-/// An ext4 in a file, mounted; gone with its file when dropped.
+/// An ext4 in a file, mounted; unmounted and removed when dropped.
 pub struct LoopDisk {
     image: PathBuf,
     at: PathBuf,
@@ -32,11 +32,14 @@ pub struct LoopDisk {
 
 impl LoopDisk {
     /// Makes and mounts one of `bytes` below `dir`, with inodes for `files` files. Needs root.
+    ///
+    /// # Errors
+    /// Without root, or if the file system cannot be made or mounted.
     pub fn new(dir: &Path, bytes: u64, files: u64) -> Result<Self, Failure> {
         let disk = LoopDisk { image: dir.join("disk.img"), at: dir.join("disk") };
         std::fs::create_dir_all(&disk.at).doing(|| format!("making {}", disk.at.display()))?;
         let image = disk.image.as_os_str();
-        // Written, not only reserved: blocks that were never written would be converted during the
+        // Written, not only reserved: the kernel would convert unwritten blocks during the
         // measurement.
         let mut write = Command::new("dd");
         write
@@ -50,7 +53,7 @@ impl LoopDisk {
         Ok(disk)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.at
     }

@@ -1,4 +1,4 @@
-//! The files that scenarios find on a side: made once, the same on every side.
+//! The files that scenarios use on a side: made once, the same on every side.
 
 use std::fs;
 use std::io;
@@ -12,18 +12,18 @@ use super::side::Side;
 use super::work::{create_in, text, unpack, write_file};
 use super::{MeasuredFrom, Scenario, Size};
 
-/// Files a directory holds where there are many.
+/// Files per directory of large trees.
 const FILES_A_DIRECTORY: usize = 100;
 
-/// What one side has.
+/// The files of one side.
 #[derive(Clone)]
 pub struct Fixture {
-    /// How much there is of each.
+    /// Counts and sizes of the files.
     pub size: Size,
     root: PathBuf,
     /// 4 KiB files.
     pub small: Vec<PathBuf>,
-    /// Names beside them that are not there.
+    /// Missing names beside them.
     pub absent: Vec<PathBuf>,
     /// An archive, outside the side.
     pub archive: PathBuf,
@@ -40,12 +40,12 @@ impl Fixture {
         self.root.join("listed")
     }
 
-    /// What the archive holds.
+    /// The unpacked archive.
     pub fn tree(&self) -> PathBuf {
         self.root.join("tree")
     }
 
-    /// A path that does not exist: for what a scenario makes.
+    /// A path that does not exist: for files that a scenario makes.
     pub fn fresh(&self) -> PathBuf {
         self.root.join("fresh")
     }
@@ -55,12 +55,12 @@ impl Fixture {
         empty_directories(scenario).map(|(name, _)| self.root.join(name))
     }
 
-    /// How many there are.
+    /// Count of its empty files.
     pub fn empty_count(&self, scenario: Scenario) -> f64 {
         scenario.empty_files().unwrap_or(0) as f64
     }
 
-    /// Nothing, on a side that could not have it.
+    /// No files, for a side that cannot have any.
     pub fn none(size: Size) -> Fixture {
         let nowhere = PathBuf::new();
         Fixture {
@@ -77,7 +77,10 @@ impl Fixture {
         Fixture { root: root.to_owned(), ..self.clone() }
     }
 
-    /// Makes on `side` what those of `scenarios` need that it takes part in.
+    /// Makes on `side` the files for those of `scenarios` that it takes part in.
+    ///
+    /// # Errors
+    /// If a file cannot be made, or the measurement is interrupted.
     pub fn make(
         side: &mut dyn Side,
         size: Size,
@@ -146,7 +149,7 @@ impl Fixture {
     }
 }
 
-/// The directories of empty files that `scenario` needs: their names, and how many files are in
+/// The directories of empty files that `scenario` needs: their names, and the count of files in
 /// each.
 fn empty_directories(scenario: Scenario) -> impl Iterator<Item = (String, usize)> {
     let directories = scenario.empty_directories();
@@ -159,6 +162,9 @@ fn empty_directories(scenario: Scenario) -> impl Iterator<Item = (String, usize)
 
 /// An archive shaped like a source tree: text, most files small, a few long, several levels of
 /// directories.
+///
+/// # Errors
+/// If a file cannot be made, or `tar` fails.
 pub fn archive(scratch: &Path, files: usize) -> io::Result<PathBuf> {
     let tree = scratch.join("archive-tree");
     let mut random = SmallRng::seed_from_u64(3);

@@ -1,4 +1,4 @@
-//! Ctrl-C: a flag that long steps look at, so that whatever was made is taken away on the way out.
+//! Ctrl-C: a flag that long steps check, so that everything made is removed before the end.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on SIGINT, SIGTERM and SIGHUP only raise the flag.
+/// Makes SIGINT, SIGTERM and SIGHUP only set the flag.
+///
+/// # Errors
+/// If a handler cannot be installed.
 pub fn watch() -> io::Result<()> {
     let flag = INTERRUPTED.get_or_init(Arc::default);
     [SIGINT, SIGTERM, SIGHUP]
@@ -17,8 +20,7 @@ pub fn watch() -> io::Result<()> {
 }
 
 /// # Errors
-/// `Interrupted`, once somebody asked for the end. Not of the kind `Interrupted`, which readers
-/// would try again.
+/// `Interrupted`, once a signal came. Not of the kind `Interrupted`, which readers would retry.
 pub fn check() -> io::Result<()> {
     match INTERRUPTED.get() {
         Some(flag) if flag.load(Ordering::Relaxed) => Err(io::Error::other("interrupted")),

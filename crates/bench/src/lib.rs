@@ -2,20 +2,20 @@
 //! against its peers.
 //!
 //! Every scenario runs on each *side* in turn, several rounds, and the order of the sides changes
-//! from round to round, so that a slow minute of the machine hits all alike. What is shown is the
-//! median of the rounds. Beside each figure stands what it cost the processes behind the side:
-//! processor time and memory of the measured rounds, deferred work included (the side is synced
-//! after the clock stopped), and context switches, system calls and FUSE requests of one more
-//! round, in which the kernel counts them and whose time is not used.
+//! from round to round, so that a slow minute of the machine affects all alike. The result is the
+//! median of the rounds. Beside each figure is the cost of the processes behind the side: processor
+//! time and memory of the measured rounds, deferred work included (the side is synced after the
+//! clock stopped), and context switches, system calls and FUSE requests of one more round, in which
+//! the kernel counts them and whose time is not used.
 //!
-//! What a scenario may find in caches is its [`State`]: warm (touched just before), first (mounted
-//! anew: nothing is known of names and attributes), cold (servers started anew and the machine's
+//! The caches at the start of a scenario are its [`State`]: warm (touched just before), first
+//! (mounted anew: no names and attributes are known), cold (servers started anew and the machine's
 //! page cache dropped too). All sides are treated alike. Before each measurement everything dirty
-//! is synced, so that no scenario pays for the one before.
+//! is synced, so that no scenario pays for the previous one.
 //!
-//! An [`BenchOrder`] is all that the one command that depends on this crate hands over. A
-//! measurement runs this same program again as [`Helper`]s, and to make and stop the cell that is
-//! measured. Nothing that serves or mounts files depends on this crate.
+//! The one command that depends on this crate passes a [`BenchOrder`]. A measurement runs this same
+//! program again as [`Helper`]s, and to make and stop the measured cell. No program that serves or
+//! mounts files depends on this crate.
 
 mod cost;
 mod counters;
@@ -58,7 +58,7 @@ use report::ScenarioRow;
 use scenario::{Form, MeasuredFrom, Unit};
 use side::Side;
 
-/// How much is measured.
+/// Amounts of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
     /// Bytes of the large file.
@@ -73,17 +73,17 @@ pub(crate) struct Size {
     pub reads: usize,
     /// Files of `create-5000`: fewer only in tests.
     pub created: usize,
-    /// Files of `create-durable`: likewise.
+    /// Files of `create-durable`: fewer only in tests.
     pub created_durable: usize,
 }
 
-/// What stays the same in all forms.
+/// Files of `create-5000` in all forms.
 const CREATED: usize = 5000;
 const CREATED_DURABLE: usize = 10_000;
 
 impl Size {
-    /// For results that are kept. All small files together stay below 20,000: the pass-through has
-    /// each of them open.
+    /// For published results. All small files together stay below 20,000: the pass-through has each
+    /// of them open.
     pub const FULL: Size = Size {
         file_bytes: 1 << 30,
         files: 4000,
@@ -93,12 +93,12 @@ impl Size {
         created: CREATED,
         created_durable: CREATED_DURABLE,
     };
-    /// For a look, in some minutes.
+    /// For a rough result in some minutes.
     pub const QUICK: Size =
         Size { file_bytes: 256 << 20, files: 1000, entries: 4000, reads: 40_000, ..Size::FULL };
 }
 
-/// What a scenario may find in caches.
+/// The state of the caches at the start of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// The scenario touched everything itself just before.
@@ -109,17 +109,17 @@ pub(crate) enum State {
     Cold,
 }
 
-/// What to measure.
+/// Parameters of a measurement.
 pub(crate) struct Plan {
-    /// In this order.
+    /// The scenarios, in their order.
     pub scenarios: Vec<Scenario>,
-    /// Rounds.
+    /// Rounds of each scenario.
     pub runs: usize,
     /// Count system calls and FUSE requests in one more round.
     pub count: bool,
-    /// Instead of measuring, look where the first side's processes spend their time.
+    /// Instead of measuring, profile the first side's processes.
     pub profile: Option<Profile>,
-    /// How much.
+    /// Amounts of work.
     pub size: Size,
     /// How long a side that may fail has for one scenario in one round, or to be prepared.
     pub limit: Duration,
@@ -127,19 +127,18 @@ pub(crate) struct Plan {
     pub scratch: PathBuf,
 }
 
-/// What came out, as far as it came.
+/// Results, possibly incomplete.
 pub(crate) struct Measured {
     /// One for each scenario.
     pub lines: Vec<ScenarioRow>,
-    /// Which side was left out of what on the way, and why.
+    /// Sides that were left out of a scenario, and why.
     pub left_out: Vec<String>,
-    /// Why it is not all: a side could not be prepared, a scenario failed on one that must not
-    /// fail, or somebody asked for the end.
+    /// Why it is incomplete: a side could not be prepared, a scenario failed on one that must not
+    /// fail, or a signal came.
     pub ended: Option<Failure>,
 }
 
-/// Measures `plan` on all `sides`: the first is the one in question, the second the native
-/// directory.
+/// Measures `plan` on all `sides`: the first is Rialto, the second the native directory.
 pub(crate) fn run(plan: &Plan, sides: &mut [Box<dyn Side>]) -> Measured {
     let line =
         |scenario: &Scenario| ScenarioRow::new(*scenario, sides.iter().map(|side| side.name()));
@@ -157,13 +156,13 @@ pub(crate) fn run(plan: &Plan, sides: &mut [Box<dyn Side>]) -> Measured {
     Measured { lines: running.lines, left_out: running.left_out, ended }
 }
 
-/// A measurement on its way.
+/// A measurement in progress.
 struct Running<'a> {
     plan: &'a Plan,
     sides: &'a mut [Box<dyn Side>],
     /// One for each side.
     fixtures: Vec<Fixture>,
-    /// Which side is left out of what, because it failed there.
+    /// Sides and the scenarios that they are left out of, because they failed there.
     given_up: Vec<(usize, Scenario)>,
     left_out: Vec<String>,
     lines: Vec<ScenarioRow>,
@@ -259,7 +258,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// A side that failed is to be measured in what comes next.
+    /// Restores a side that failed, so that it takes part in the next scenario.
     fn bring_back(&mut self, index: usize, broken: bool) {
         let side = self.sides[index].as_mut();
         if broken && let Err(failure) = side.revive() {
@@ -273,7 +272,7 @@ impl Running<'_> {
                 index,
                 &self.plan.scenarios,
                 "the rest",
-                "what it left cannot be removed in time",
+                "its files cannot be removed in time",
             );
         }
     }
@@ -291,13 +290,13 @@ fn over_limit(plan: &Plan) -> String {
 }
 
 impl Plan {
-    /// The time of a side that others made runs from now on.
+    /// Starts the time limit of a side that may fail.
     fn limit_of(&self, side: &dyn Side) -> Limit {
         Limit::start(side.may_fail().then_some(self.limit), side.breaker())
     }
 }
 
-/// What else happens while a scenario runs.
+/// Observation while a scenario runs.
 enum Watch<'a> {
     Nothing,
     Count,
@@ -311,7 +310,7 @@ struct Measuring<'a> {
     watch: Watch<'a>,
 }
 
-/// What came out.
+/// Figures of one run.
 struct Sample {
     value: f64,
     cost: Cost,
@@ -337,7 +336,7 @@ impl Measuring<'_> {
             side.forget(scenario.state(), place)?;
         }
         if files {
-            scenario.settle(&fixture).doing(what)?;
+            scenario.warm_up(&fixture).doing(what)?;
         }
         let sample = self.timed(side, &fixture, &what)?;
         if files {
@@ -375,7 +374,7 @@ impl Measuring<'_> {
                 (start.elapsed().as_secs_f64(), done)
             }
         };
-        settle_writes(&root);
+        sync_writes(&root);
         let counts = counters.map(Counters::finish).transpose().doing(what)?;
         if let Some(recording) = recording {
             recording.end()?;
@@ -391,14 +390,14 @@ impl Measuring<'_> {
     }
 }
 
-/// Brings what was put off to its place, so that it is counted where it belongs.
-fn settle_writes(root: &std::path::Path) {
+/// Syncs deferred writes, so that they are counted where they belong.
+fn sync_writes(root: &std::path::Path) {
     if let Ok(dir) = std::fs::File::open(root) {
         let _ = rustix::fs::syncfs(dir);
     }
 }
 
-/// GiB, or operations.
+/// Work done, in GiB or operations.
 fn pieces(unit: Unit, done: f64) -> f64 {
     match unit {
         Unit::Megabytes => done / (1u64 << 30) as f64,
@@ -434,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn every_scenario_that_needs_no_cold_cache_runs_on_plain_directories() {
+    fn scenarios_without_cold_caches_run_on_plain_directories() {
         let dir = tempfile::tempdir().unwrap();
         let size = Size {
             file_bytes: 4 << 20,
@@ -462,7 +461,7 @@ mod tests {
             assert!(value["ratio"].as_f64().unwrap() > 0.0, "{value}");
             assert_eq!(value["runs"], 2);
         }
-        // The changing scenarios leave nothing behind, so that each round starts alike.
+        // The changing scenarios remove their files, so that each round starts alike.
         let mut left: Vec<_> =
             std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
@@ -471,7 +470,7 @@ mod tests {
         assert!(!root.exists(), "what was made in a given directory goes with it");
     }
 
-    /// A peer that cannot do anything with files.
+    /// A peer that fails on every file.
     struct Broken(Given);
 
     impl Side for Broken {
@@ -521,7 +520,7 @@ mod tests {
         }
     }
 
-    /// A peer that hangs until it is broken, and is good again once revived.
+    /// A peer that hangs until it is broken, and works again once revived.
     struct Stuck {
         given: Given,
         broken: Arc<AtomicBool>,
@@ -569,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_hangs_is_over_its_limit_and_measured_in_what_comes_next() {
+    fn a_hanging_peer_is_over_its_limit_and_measured_later() {
         let dir = tempfile::tempdir().unwrap();
         let size = Size { files: 3, archive_files: 3, ..Size::QUICK };
         let at = |name: &str| {

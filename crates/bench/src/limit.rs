@@ -1,10 +1,10 @@
-//! How long one side may take.
+//! The time limit of one side.
 //!
-//! A file system that hangs keeps whoever waits for it, also from looking at a clock. So a thread
-//! of its own does that: when the time is over it breaks the side, which is to kill the processes
-//! behind the mount. The kernel then fails what waits for them, and whoever measures goes on and
-//! asks [`Limit::end`]. The same happens when somebody asked for the end ([`interrupts`]) and the
-//! side does not come back.
+//! A file system that hangs blocks the thread that waits for it, which then cannot check a clock.
+//! So another thread does that: when the time is over it breaks the side, which kills the processes
+//! behind the mount. The kernel then fails the waiting requests, and the measuring thread continues
+//! and calls [`Limit::end`]. The same happens when a signal requests the end ([`interrupts`]) and
+//! the side does not return.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,27 +15,27 @@ use std::time::{Duration, Instant};
 use super::cost::{Role, Watched};
 use super::interrupts;
 
-/// Ends whatever waits for a side. Called again as long as somebody still does: the side may have
-/// been starting.
+/// Ends all waits for a side. Called again as long as a thread still waits: the side may have been
+/// starting.
 pub type Breaker = Box<dyn Fn() + Send>;
 
 /// Ends the processes behind a mount, whose requests then fail.
 pub fn kill_clients(processes: &[Watched]) {
     for client in processes.iter().filter(|process| process.role == Role::Client) {
         if let Some(pid) = rustix::process::Pid::from_raw(client.pid) {
-            // Gone already, perhaps.
+            // The process may have ended already.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
 }
 
-/// How often the clock is looked at.
+/// Interval between checks of the clock.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a side may take to come back by itself when the end is asked for, and until it is
-/// broken again.
+/// How long a side may take to return by itself after a signal, and the interval between two
+/// breaks.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A side's time runs.
+/// A running time limit.
 pub struct Limit {
     over: Arc<AtomicBool>,
     ended: Sender<()>,
@@ -43,12 +43,11 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// From now on, for so long; `None`: until somebody asks for the end. Without a breaker nothing
-    /// ever happens.
+    /// Starts the limit; `None`: until a signal comes. Without a breaker nothing is broken.
     pub fn start(within: Option<Duration>, breaker: Option<Breaker>) -> Limit {
         let (ended, end) = channel();
         let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
+        let shared = Arc::clone(&over);
         let look = move |breaker: Breaker| {
             let mut next = within.map(|within| Instant::now() + within);
             let mut asked = false;
@@ -59,7 +58,7 @@ impl Limit {
                     next = Some(next.map_or(now + GRACE, |next| next.min(now + GRACE)));
                 }
                 if next.is_some_and(|next| now >= next) {
-                    told.fetch_or(!asked, Ordering::SeqCst);
+                    shared.fetch_or(!asked, Ordering::SeqCst);
                     breaker();
                     next = Some(now + GRACE);
                 }
@@ -69,11 +68,11 @@ impl Limit {
         Limit { over, ended, thread }
     }
 
-    /// The side is done. Whether it was broken because its time was over.
+    /// Ends the limit. Returns true if the side was broken because its time was over.
     pub fn end(self) -> bool {
         drop(self.ended);
         if let Some(thread) = self.thread {
-            // It ends by a panic only if the breaker does; the side was over its time then as well.
+            // The thread panics only if the breaker does; the side was over its time then as well.
             let _ = thread.join();
         }
         self.over.load(Ordering::SeqCst)
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_ever_is_freed_when_the_time_is_over() {
+    fn a_waiting_thread_is_freed_when_the_time_is_over() {
         let (free, waiting) = channel();
         let limit = Limit::start(
             Some(Duration::from_millis(50)),
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_done_in_time_is_left_alone() {
+    fn a_side_done_in_time_is_not_broken() {
         let broken = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&broken);
         let hour = Some(Duration::from_secs(3600));
@@ -105,7 +104,7 @@ mod tests {
         assert!(!broken.load(Ordering::SeqCst));
         assert!(
             !Limit::start(Some(Duration::ZERO), None).end(),
-            "nothing to break, so nobody was kept"
+            "nothing to break, so no thread waited"
         );
     }
 }

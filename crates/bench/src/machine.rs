@@ -1,4 +1,4 @@
-//! What kind of machine a result comes from.
+//! The machine that a result comes from.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use local::mounts;
 use local::show;
 use serde::Serialize;
 
-/// What results depend on.
+/// Properties of the machine that results depend on.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// Processors, and what they are.
+    /// Count and model of the processors.
     pub processors: String,
     /// Memory in bytes.
     pub memory_bytes: u64,
@@ -17,12 +17,12 @@ pub struct Machine {
     pub kernel: String,
     /// Type of the file system below all sides.
     pub file_system: String,
-    /// Processes that wanted a processor in the last minute, before anything was measured.
+    /// Processes that wanted a processor in the last minute, before the measurement.
     pub load: String,
 }
 
 impl Machine {
-    /// This one, measuring below `dir`.
+    /// Describes this machine, measuring below `dir`.
     pub fn here(dir: &Path) -> Machine {
         let count = std::thread::available_parallelism().map_or(1, usize::from);
         let model = field("/proc/cpuinfo", "model name")
@@ -42,7 +42,7 @@ impl Machine {
         }
     }
 
-    /// In one line.
+    /// The description in one line.
     pub fn line(&self) -> String {
         let memory = show::bytes(self.memory_bytes);
         let (kernel, kind, load) = (&self.kernel, &self.file_system, &self.load);
@@ -53,7 +53,7 @@ impl Machine {
     }
 }
 
-/// The first line of `file` that starts with `name`, behind its colon.
+/// The first line of `file` that starts with `name`, after its colon.
 fn field(file: &str, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(file).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;

@@ -1,10 +1,11 @@
-//! Null builds: the same mount with less behind it, so that time can be subtracted layer by layer.
+//! Null builds: the same mount with fewer layers below, so that time can be subtracted layer by
+//! layer.
 //!
-//! `null-mount` answers from memory, with no cache manager and no server: what is left is the
-//! kernel, the channel and the workers. `null-server` is the whole client with the service in its
-//! own process and its store in memory: what is missing is the wire, the server's threads and the
-//! disk. Each is this program again, as a helper: it mounts and unmounts as its standard input
-//! says, line by line, and ends, unmounted, with it.
+//! `null-mount` answers from memory, with no cache manager and no server: the kernel, the channel
+//! and the worker threads remain. `null-server` is the whole client with the service in its own
+//! process and its store in memory: the wire, the server's threads and the disk are missing. Each
+//! is this program again, as a helper: it mounts and unmounts by the lines of its standard input,
+//! and unmounts and ends at the end of the input.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -29,7 +30,7 @@ use super::cost::{Role, Watched};
 use super::side::{Side, any_directory_takes, drop_caches};
 use super::{MeasuredFrom, Scenario, State, Unit};
 
-/// Which layers are missing.
+/// The missing layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Missing {
     /// Everything below the mount.
@@ -47,7 +48,7 @@ impl Missing {
     }
 }
 
-/// The side.
+/// A null build as a side.
 pub struct Null {
     missing: Missing,
     root: PathBuf,
@@ -58,6 +59,9 @@ pub struct Null {
 
 impl Null {
     /// Starts one, mounted below `dir`.
+    ///
+    /// # Errors
+    /// If the helper process does not start or mount.
     pub fn new(missing: Missing, dir: &Path) -> Result<Self, Failure> {
         let what = || format!("starting {}", missing.name());
         let mount_point = dir.join(missing.name());
@@ -126,7 +130,10 @@ impl Drop for Null {
     }
 }
 
-/// What the helper process does.
+/// Runs the helper process.
+///
+/// # Errors
+/// If mounting fails, or standard input cannot be read.
 pub fn serve(missing: Missing, at: &Path) -> Result<(), Failure> {
     local::daemon::raise_open_files();
     match missing {
@@ -145,7 +152,7 @@ pub fn serve(missing: Missing, at: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Works off the orders: `mount` makes one of `T`, `umount` and the end of input drop it.
+/// Executes the orders: `mount` makes a `T`, `umount` and the end of input drop it.
 fn obey<T>(mut mount: impl FnMut() -> Result<T, Failure>) -> Result<(), Failure> {
     let mut mounted: Option<T> = None;
     for order in io::stdin().lines() {

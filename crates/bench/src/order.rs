@@ -1,5 +1,4 @@
-//! One measurement from its order to its report: where it works, which sides take part, and what
-//! is shown.
+//! One measurement from its order to its report: its directory, its sides, and its output.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +22,7 @@ use crate::side::{Given, Native, Side};
 use crate::stream::Stream;
 use crate::{Measured, Plan, Size, State, counters, interrupts, null, run, stream};
 
-/// A measurement as it is ordered.
+/// An ordered measurement.
 #[derive(Debug)]
 pub struct BenchOrder {
     /// Measure only this one; may be given several times [default: all but the long ones].
@@ -71,35 +70,35 @@ pub struct BenchOrder {
     pub profile: Option<PathBuf>,
     /// Remove what measurements below --dir left that were killed.
     pub clean: bool,
-    /// This is another process of a measurement.
+    /// Runs as a helper process of a measurement.
     pub helper: Option<Helper>,
 }
 
-/// What other processes a measurement has.
+/// The helper processes of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Helper {
     /// The other end of a bare stream.
     Stream,
-    /// The mount without what is below it.
+    /// The mount without the layers below it.
     NullMount,
     /// The mount without wire, server and disk.
     NullServer,
 }
 
-/// Which figures there are, and under what circumstances.
+/// Figures and their circumstances.
 struct Outcome {
     lines: Vec<ScenarioRow>,
     left_out: Vec<String>,
     uncounted: Option<String>,
-    /// Why it is not all.
+    /// Why the figures are incomplete.
     ended: Option<Failure>,
 }
 
 impl BenchOrder {
-    /// Measures, or does what else is ordered.
+    /// Measures, or does the other ordered action.
     ///
     /// # Errors
-    /// What failed, or that somebody asked for the end.
+    /// The failure, or an interruption by a signal.
     pub fn run(self) -> Result<(), Failure> {
         if let Some(helper) = self.helper {
             return self.help(helper);
@@ -109,7 +108,7 @@ impl BenchOrder {
             return Ok(());
         }
         let place = self.place()?;
-        let left = left_behind(&place).doing(|| format!("looking into {}", place.display()))?;
+        let left = left_behind(&place).doing(|| format!("reading {}", place.display()))?;
         if self.clean {
             left.iter().try_for_each(|dir| clean(dir))?;
             println!("removed {} measurements", left.len());
@@ -117,7 +116,7 @@ impl BenchOrder {
         }
         if !left.is_empty() {
             eprintln!(
-                "rialto bench: {} has what a killed measurement left; --clean removes it",
+                "rialto bench: {} has files of a killed measurement; --clean removes them",
                 place.display()
             );
         }
@@ -149,7 +148,7 @@ impl BenchOrder {
         if self.quick { Size::QUICK } else { Size::FULL }
     }
 
-    /// In the order in which they run, and those that cannot run here.
+    /// The scenarios in the order in which they run, and those that cannot run on this machine.
     fn scenarios(&self) -> (Vec<Scenario>, Vec<&'static str>) {
         let root = rustix::process::geteuid().is_root();
         let wanted = |scenario: &Scenario| match self.scenario.as_slice() {
@@ -167,7 +166,7 @@ impl BenchOrder {
         (can, cannot.into_iter().map(Scenario::name).collect())
     }
 
-    /// In a directory of its own, which goes in the end.
+    /// Measures in a directory of its own, which is removed at the end.
     fn measure(&self, place: &Path) -> Result<(), Failure> {
         let (scenarios, without_root) = self.scenarios();
         if !without_root.is_empty() {
@@ -231,7 +230,7 @@ impl BenchOrder {
         Ok(Outcome { lines, left_out, uncounted, ended })
     }
 
-    /// Rialto first, the disk second, then whatever was asked for.
+    /// Makes the sides: Rialto first, the disk second, then the requested ones.
     fn sides(&self, base: &Path, scenarios: &[Scenario]) -> Result<Vec<Box<dyn Side>>, Failure> {
         let mut sides: Vec<Box<dyn Side>> = Vec::new();
         match &self.on {
@@ -299,7 +298,7 @@ impl BenchOrder {
     }
 }
 
-/// Which side takes no part in what, with reasons.
+/// Sides that take no part in a scenario, with reasons.
 fn left_out(scenarios: &[Scenario], sides: &[Box<dyn Side>]) -> Vec<String> {
     let mut all = Vec::new();
     for side in sides {
@@ -315,10 +314,10 @@ fn left_out(scenarios: &[Scenario], sides: &[Box<dyn Side>]) -> Vec<String> {
     all
 }
 
-/// What the directories of measurements are called, before the number of their process.
+/// Prefix of the names of measurement directories, before the process id.
 const WORK: &str = "work-";
 
-/// A directory of our own, removed when dropped.
+/// A temporary directory, removed when dropped.
 struct Work(PathBuf);
 
 impl Work {
@@ -337,7 +336,7 @@ impl Drop for Work {
     }
 }
 
-/// Directories of measurements whose process is gone.
+/// Directories of measurements whose process has ended.
 fn left_behind(place: &Path) -> std::io::Result<Vec<PathBuf>> {
     let dead = |name: &str| {
         let pid: u32 = name.strip_prefix(WORK)?.parse().ok()?;
@@ -350,7 +349,7 @@ fn left_behind(place: &Path) -> std::io::Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// Ends and unmounts what runs below `dir`, and removes it.
+/// Ends and unmounts everything below `dir`, and removes it.
 fn clean(dir: &Path) -> Result<(), Failure> {
     let what = || format!("removing {}", dir.display());
     let program = std::env::current_exe().doing(what)?;
@@ -361,7 +360,7 @@ fn clean(dir: &Path) -> Result<(), Failure> {
             .output()
             .doing(what)?;
     }
-    // Deepest first: what is mounted on a disk of ours goes before it.
+    // Deepest first: mounts on a loop disk end before the disk.
     let mounts = local::mounts::all().doing(what)?;
     for mounted in mounts.iter().rev().filter(|mounted| mounted.at.starts_with(dir)) {
         local::mounts::unmount(&mounted.at, true).doing(what)?;

@@ -1,5 +1,5 @@
-//! libfuse's example that passes everything through to a directory: what any FUSE file system could
-//! reach.
+//! libfuse's example that passes everything through to a directory: the best that any FUSE file
+//! system could reach.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ use super::{MeasuredFrom, Scenario, State, Unit, work};
 
 /// How long a file system may take to be mounted.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(10);
-/// Files of other scenarios that it may have open beside those of the one that runs.
+/// Files of other scenarios that it may have open besides those of the running one.
 const OTHERS: u64 = 20_000;
 
 /// A process that serves one FUSE mount in the foreground, and a way to start it again.
@@ -29,7 +29,11 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts `command`, which mounts `mount_point`, in a group of its own: Ctrl-C is ours.
+    /// Starts `command`, which mounts `mount_point`, in a process group of its own: it does not
+    /// receive Ctrl-C.
+    ///
+    /// # Errors
+    /// If the process does not start or mount in time.
     pub fn start(command: Vec<std::ffi::OsString>, mount_point: &Path) -> Result<Self, Failure> {
         let mut served = Served { command, mount_point: mount_point.to_owned(), process: None };
         served.mount()?;
@@ -37,6 +41,9 @@ impl Served {
     }
 
     /// Mounts it again.
+    ///
+    /// # Errors
+    /// If the process does not start or mount in time.
     pub fn mount(&mut self) -> Result<(), Failure> {
         let program = Path::new(&self.command[0]).display().to_string();
         let what = || format!("mounting {program} on {}", self.mount_point.display());
@@ -63,6 +70,9 @@ impl Served {
     }
 
     /// Unmounts, and waits for the process.
+    ///
+    /// # Errors
+    /// If the mount cannot be removed, or the process does not end.
     pub fn unmount(&mut self) -> Result<(), Failure> {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         let what = || format!("unmounting {}", self.mount_point.display());
@@ -74,7 +84,7 @@ impl Served {
         process.wait().map(|_| ()).doing(what)
     }
 
-    /// The process.
+    /// Its processes.
     pub fn watched(&self) -> Vec<Watched> {
         let pid = self.process.as_ref().and_then(|process| i32::try_from(process.id()).ok());
         pid.map(|pid| Watched { role: Role::Client, pid }).into_iter().collect()
@@ -89,7 +99,7 @@ impl Drop for Served {
     }
 }
 
-/// libfuse's `passthrough_ll`.
+/// libfuse's `passthrough_ll` as a side.
 pub struct PassthroughLl {
     source: PathBuf,
     mount_point: PathBuf,
@@ -99,8 +109,11 @@ pub struct PassthroughLl {
 impl PassthroughLl {
     /// Mounts `program` (built from libfuse's `passthrough_ll.c`) below `dir`, with all its caching
     /// on.
+    ///
+    /// # Errors
+    /// If the program does not start or mount in time.
     pub fn new(program: &Path, dir: &Path) -> Result<Self, Failure> {
-        // It keeps a descriptor for every file that the kernel remembers, and inherits our limit.
+        // It has a descriptor for every file that the kernel caches, and inherits this limit.
         local::daemon::raise_open_files();
         let (source, mount_point) = (dir.join("passthrough-source"), dir.join("passthrough"));
         for path in [&source, &mount_point] {

@@ -1,9 +1,9 @@
 //! Another file system, set up on this machine by a script of `bench/peers/`.
 //!
-//! The scripts take a verb and a directory in which everything of theirs lies: `start` (prepare,
-//! serve and mount; prints where), `umount`, `mount`, `stop` (the data stays), `pids` (lines
-//! `client PID` and `server PID`), `purge` (takes away what lies elsewhere).
-//! `bench/peers/README.md` has the whole of it.
+//! The scripts take a verb and a directory for all of their files: `start` (prepare, serve and
+//! mount; prints the mount point), `umount`, `mount`, `stop` (the data stays), `pids` (lines
+//! `client PID` and `server PID`), `purge` (removes files elsewhere). `bench/peers/README.md` has
+//! the details.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,10 +21,10 @@ use super::{MeasuredFrom, Scenario, State, interrupts};
 
 /// How long a script may take: the slowest servers need two minutes to find their quorum.
 const VERB_MAX: Duration = Duration::from_secs(300);
-/// How often is looked whether it is done.
+/// Interval between checks whether it has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// One peer.
+/// A peer file system.
 pub struct Peer {
     name: String,
     script: PathBuf,
@@ -34,6 +34,9 @@ pub struct Peer {
 
 impl Peer {
     /// Sets up `name` with its script in `scripts`, below `dir`.
+    ///
+    /// # Errors
+    /// If there is no such script, or it fails or takes too long.
     pub fn new(name: &str, scripts: &Path, dir: &Path) -> Result<Self, Failure> {
         let script = scripts.join(format!("{name}.sh"));
         if !script.is_file() {
@@ -52,7 +55,7 @@ impl Peer {
         let said = self.verb("start")?;
         let mount = said.lines().last().map(str::trim).filter(|line| line.starts_with('/'));
         let mount = mount.ok_or_else(|| {
-            Failure::new(format!("starting {}", self.name), "it does not say where")
+            Failure::new(format!("starting {}", self.name), "it does not print the mount point")
         })?;
         self.root = Path::new(mount).join("bench");
         fs::create_dir_all(&self.root).doing(|| format!("making {}", self.root.display()))
@@ -63,11 +66,10 @@ impl Peer {
     }
 }
 
-/// Runs the script, which says its last word in time or is killed. After Ctrl-C only what takes
-/// things away goes on.
+/// Runs the script, which ends in time or is killed. After Ctrl-C only the removing verbs run.
 fn run_verb(script: &Path, verb: &str, dir: &Path) -> Result<String, Failure> {
     let what = || format!("running '{} {verb}'", script.display());
-    // In files: a server that it left running may keep a pipe open for ever.
+    // Into files: a server that the script left running may have a pipe open for ever.
     let (said, complained) = (dir.join("said"), dir.join("complained"));
     let output = |path: &Path| fs::File::create(path).doing(what);
     let mut command = Command::new(script);
@@ -128,7 +130,7 @@ fn known(scripts: &Path) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// Lines of a role and a process.
+/// Parses lines of a role and a process id.
 fn processes(text: &str) -> Vec<Watched> {
     let watched = |line: &str| {
         let (role, pid) = line.trim().split_once(' ')?;
@@ -176,8 +178,8 @@ impl Side for Peer {
     }
 
     fn breaker(&self) -> Option<Breaker> {
-        // The file behind the verb `pids`; that verb itself may be running in the thread that
-        // waits.
+        // The file written by the verb `pids`; that verb itself may be running in the waiting
+        // thread.
         let pids = self.dir.join("pids");
         Some(Box::new(move || {
             kill_clients(&processes(&fs::read_to_string(&pids).unwrap_or_default()));
@@ -200,7 +202,7 @@ impl Drop for Peer {
     }
 }
 
-/// Where the scripts are unless told otherwise: `bench/peers` in this directory or above it.
+/// The default directory of the scripts: `bench/peers` in this directory or above it.
 pub fn scripts() -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     let places = here.ancestors().map(|dir| dir.join(OsStr::new("bench/peers")));

@@ -1,5 +1,5 @@
-//! Where the processes behind a side spend their time while a scenario runs: `perf record`, one
-//! file a scenario.
+//! Profiles of the processes behind a side while a scenario runs: `perf record`, one file a
+//! scenario.
 //!
 //! `bench/profile.sh` makes pictures of the files.
 
@@ -14,22 +14,28 @@ use super::Scenario;
 use super::cost::Watched;
 use super::counters::interrupt;
 
-/// Samples a second: not a divisor of the timers that other things run by.
+/// Samples a second: not a divisor of the frequencies of common timers.
 const FREQUENCY: &str = "997";
-/// How long it may take to attach.
+/// How long `perf` may take to attach.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the files go.
+/// The directory of the profiles.
 pub struct Profile(PathBuf);
 
 impl Profile {
-    /// Into `dir`, which is made.
+    /// Makes `dir` for the profiles.
+    ///
+    /// # Errors
+    /// If the directory cannot be made.
     pub fn new(dir: &Path) -> Result<Self, Failure> {
         fs::create_dir_all(dir).doing(|| format!("making {}", dir.display()))?;
         Ok(Profile(dir.to_owned()))
     }
 
     /// Starts to record `processes`.
+    ///
+    /// # Errors
+    /// If `perf` cannot be started, or does not attach in time.
     pub fn record(&self, scenario: Scenario, processes: &[Watched]) -> Result<Recording, Failure> {
         let what = || "recording with perf".to_owned();
         let pids: Vec<String> = processes.iter().map(|watched| watched.pid.to_string()).collect();
@@ -53,13 +59,13 @@ impl Profile {
         let mut process =
             process.map_err(|error| Failure::new(what(), error).mend("install linux-perf"))?;
         let end = Instant::now() + TIMEOUT;
-        // Its file has its header once it is attached.
+        // The file has its header once `perf` is attached.
         while !fs::metadata(&data).is_ok_and(|meta| meta.len() > 0) {
             if process.try_wait().doing(what)?.is_some() || Instant::now() > end {
                 let _ = process.kill();
-                let said = process.wait_with_output().doing(what)?.stderr;
+                let message = process.wait_with_output().doing(what)?.stderr;
                 return Err(
-                    Failure::new(what(), String::from_utf8_lossy(&said).trim()).mend("be root")
+                    Failure::new(what(), String::from_utf8_lossy(&message).trim()).mend("be root")
                 );
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -68,11 +74,14 @@ impl Profile {
     }
 }
 
-/// Under way.
+/// A recording in progress.
 pub struct Recording(Child);
 
 impl Recording {
-    /// Ends it; the file is whole then.
+    /// Ends the recording; the file is complete then.
+    ///
+    /// # Errors
+    /// If `perf` does not end.
     pub fn end(mut self) -> Result<(), Failure> {
         let what = || "recording with perf".to_owned();
         interrupt(&self.0).doing(what)?;

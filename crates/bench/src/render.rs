@@ -1,4 +1,4 @@
-//! How results are shown: two tables at a terminal, or a page.
+//! Output of results: two tables at a terminal, or a page.
 
 use std::fmt::Write as _;
 
@@ -59,7 +59,7 @@ fn rates(lines: &[ScenarioRow]) -> Grid {
     Grid { header, words: 2, rows: lines.iter().map(row).collect() }
 }
 
-/// What Rialto's processes used, and the requests that the pass-through had for the same.
+/// Costs of Rialto's processes, and the requests of the pass-through for the same work.
 fn costs(lines: &[ScenarioRow]) -> Grid {
     let header = [
         "scenario",
@@ -108,7 +108,7 @@ fn growth(bytes: f64) -> String {
     format!("{sign}{}", show::bytes(bytes.abs() as u64))
 }
 
-/// For people at a terminal.
+/// Tables for a terminal.
 pub fn tables(lines: &[ScenarioRow], uncounted: Option<&str>) -> String {
     let why = uncounted.map_or_else(String::new, |why| {
         format!("\nsystem calls and FUSE requests: not available, {why}")
@@ -116,26 +116,27 @@ pub fn tables(lines: &[ScenarioRow], uncounted: Option<&str>) -> String {
     format!("{}\n\n{}{why}", rates(lines).table(), costs(lines).table())
 }
 
-/// What was measured where, and how.
+/// The setup of a measurement.
 pub struct Circumstances<'a> {
     /// The machine.
     pub machine: &'a Machine,
-    /// How much was measured, and on what.
+    /// The amounts of work, and the disk.
     pub how: &'a str,
     /// Why system calls were not counted.
     pub uncounted: Option<&'a str>,
-    /// Which side was left out of what, and why.
+    /// Sides that were left out of a scenario, and why.
     pub left_out: &'a [String],
-    /// Why it is not all that was asked for.
+    /// Why results are missing.
     pub ended: Option<&'a str>,
 }
 
-/// For `bench/RESULTS.md`.
+/// The page `bench/RESULTS.md`.
 pub fn markdown(lines: &[ScenarioRow], around: &Circumstances<'_>) -> String {
     let mut text = format!(
-        "# Measured\n\n{}.\n{}\n\nFigures are medians. More is better, except where the unit says (less). A ratio is Rialto's figure \
-         divided by the other's; the spread is the largest of all sides, (largest - smallest) / \
-         median.\n\n",
+        "# Measured\n\n{}.\n{}\n\nFigures are medians. More is better, except where the \
+         unit says (less). A ratio is Rialto's figure divided by the other's; \
+         the spread is the largest of \
+         all sides, (largest - smallest) / median.\n\n",
         around.machine.line(),
         around.how
     );
@@ -171,7 +172,7 @@ pub fn list() -> Table {
     show::table(&["scenario", "unit", "what"], &[], Scenario::ALL.into_iter().map(row).collect())
 }
 
-/// How much is measured, in a sentence.
+/// The amounts of work, in a sentence.
 pub fn sizes(size: Size) -> String {
     let Size { files, archive_files, .. } = size;
     format!(
@@ -180,7 +181,7 @@ pub fn sizes(size: Size) -> String {
     )
 }
 
-/// Three figures that count, with thousands set apart.
+/// Formats three significant figures, with thousands set apart.
 fn figure(value: f64) -> String {
     match value.abs() {
         small if small < 0.995 => return format!("{value:.3}"),

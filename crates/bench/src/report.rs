@@ -1,4 +1,4 @@
-//! From what was measured to medians, ratios and costs.
+//! Medians, ratios and costs of the measured figures.
 
 use serde_json::{Map, Value, json};
 
@@ -6,17 +6,17 @@ use super::Scenario;
 use super::cost::Cost;
 use super::counters::Counts;
 
-/// Which side the others are compared with, and which is the disk itself.
+/// Index of the side that others are compared with, and of the disk itself.
 const RIALTO: usize = 0;
 const NATIVE: usize = 1;
 
 /// One scenario's figures on all sides.
 #[derive(Clone, Debug)]
 pub struct ScenarioRow {
-    /// What was measured.
+    /// The scenario of the figures.
     pub scenario: Scenario,
     sides: Vec<Figures>,
-    /// Sides whose time was over.
+    /// Sides that exceeded their time limit.
     over_limit: Vec<usize>,
 }
 
@@ -30,7 +30,7 @@ struct Figures {
 }
 
 impl ScenarioRow {
-    /// Nothing measured yet. The first side is Rialto whatever it is called, the second the native
+    /// Makes an empty row. The first side is Rialto whatever its name is, the second the native
     /// directory.
     pub fn new<'a>(scenario: Scenario, names: impl Iterator<Item = &'a str>) -> Self {
         let figures = |name: &str| Figures {
@@ -42,33 +42,33 @@ impl ScenarioRow {
         ScenarioRow { scenario, sides: names.map(figures).collect(), over_limit: Vec::new() }
     }
 
-    /// One more figure of side `side`, and what it cost for each GiB or operation.
+    /// Adds a figure of side `side`, and its cost for each GiB or operation.
     pub fn add(&mut self, side: usize, value: f64, cost: Cost) {
         self.sides[side].values.push(value);
         self.sides[side].costs.push(cost);
     }
 
-    /// Side `side` was not done in time.
+    /// Marks side `side` as over its time limit.
     pub fn put_over_limit(&mut self, side: usize) {
         self.over_limit.push(side);
     }
 
-    /// Whether it was not.
+    /// Whether side `side` is over its time limit.
     pub fn is_over_limit(&self, side: usize) -> bool {
         self.over_limit.contains(&side)
     }
 
-    /// Whether there is anything to show.
+    /// Whether the row has any figure.
     pub fn is_measured(&self) -> bool {
         self.sides.iter().any(|side| !side.values.is_empty())
     }
 
-    /// What was counted on side `side` for each GiB or operation.
+    /// Adds the counts of side `side` for each GiB or operation.
     pub fn count(&mut self, side: usize, counts: Counts) {
         self.sides[side].counts = Some(counts);
     }
 
-    /// What the sides are called.
+    /// The names of the sides.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.sides.iter().map(|side| side.name.as_str())
     }
@@ -83,12 +83,12 @@ impl ScenarioRow {
         Some(self.value(RIALTO)? / self.value(side)?)
     }
 
-    /// The largest of all sides.
+    /// The largest spread of all sides.
     pub fn spread(&self) -> f64 {
         self.sides.iter().filter_map(|side| spread(&side.values)).fold(0.0, f64::max)
     }
 
-    /// What the processes behind `side` used for each GiB or operation: medians. `None` if it has
+    /// Costs of the processes behind `side` for each GiB or operation: medians. `None` if it has
     /// none.
     pub fn cost(&self, side: usize) -> Option<Cost> {
         let costs = &self.sides.get(side)?.costs;
@@ -116,7 +116,7 @@ impl ScenarioRow {
         Some((client, server))
     }
 
-    /// What was counted on `side`.
+    /// The counts of `side`.
     pub fn counts(&self, side: usize) -> Option<&Counts> {
         self.sides.get(side)?.counts.as_ref()
     }
@@ -167,10 +167,10 @@ impl ScenarioRow {
         let (cost, counts, switches) = (self.cost(side)?, self.counts(side), self.switches(side)?);
         let mut object = Map::new();
         let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
-        // Of one operation microseconds count, and a few digits of them.
+        // Microseconds of one operation, with a few digits.
         let micro = |secs: f64| json!((secs * 1e8).round() / 1e2);
         put("application_cpu_us", micro(cost.application_cpu));
-        // Without a process of its own nothing below is there to be counted.
+        // A side without a process of its own has no costs.
         if cost.client_rss > 0.0 || cost.server_cpu > 0.0 {
             put("client_cpu_us", micro(cost.client_cpu));
             put("server_cpu_us", micro(cost.server_cpu));
@@ -195,7 +195,8 @@ impl ScenarioRow {
     }
 }
 
-/// To thousandths, or millionths where those say little: what was measured is not shown as nothing.
+/// Rounds to thousandths, or millionths if the result would be 0: a measured value is not shown as
+/// nothing.
 fn rounded(value: Option<f64>) -> Value {
     let parts = |value: f64| if value.abs() < 0.1 { 1e6 } else { 1e3 };
     value.map_or(Value::Null, |value| json!((value * parts(value)).round() / parts(value)))

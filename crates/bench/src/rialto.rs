@@ -21,9 +21,9 @@ use super::limit::{Breaker, kill_clients};
 use super::side::{Side, drop_caches};
 use super::{MeasuredFrom, Scenario, State, interrupts, work};
 
-/// Calls in one request when many files are made.
+/// Calls of one chain when many files are made.
 const CHAIN: usize = 32;
-/// Threads that make them: enough to keep a server of few workers busy.
+/// Threads that make them: enough to load a server of few worker threads.
 const FILLERS: usize = 4;
 /// How long a killed server may take to end, and a started one to answer.
 const RESTART_PATIENCE: Duration = Duration::from_secs(60);
@@ -33,17 +33,20 @@ pub struct Rialto {
     cell: PathBuf,
     mount_point: PathBuf,
     root: PathBuf,
-    /// The second mount, over TCP, and whether it is there.
+    /// The mount point of the second mount, over TCP.
     remote_point: PathBuf,
     remote_root: PathBuf,
     remote_cache: PathBuf,
     remote: bool,
-    /// A server that was started here and not by `up`: a child that must be collected.
+    /// A server that this process started instead of `up`: a child that must be reaped.
     server: Option<Child>,
 }
 
 impl Rialto {
     /// Makes a cell below `dir`, starts and mounts it.
+    ///
+    /// # Errors
+    /// If the cell cannot be made, started or mounted.
     pub fn new(dir: &Path) -> Result<Self, Failure> {
         let (mount_point, remote_point) = (dir.join("rialto"), dir.join("rialto-remote"));
         let side = Rialto {
@@ -118,10 +121,10 @@ impl Rialto {
     }
 
     fn cell(&self) -> Result<CellDir, Failure> {
-        let gone = || {
+        let missing = || {
             Failure::new("finding the cell to measure", format!("{} is gone", self.cell.display()))
         };
-        CellDir::find(&self.cell)?.ok_or_else(gone)
+        CellDir::find(&self.cell)?.ok_or_else(missing)
     }
 
     /// Kills the server as a crash would, and starts it again.
@@ -143,7 +146,7 @@ impl Rialto {
             if start.elapsed() > RESTART_PATIENCE {
                 let log = cell.server_log();
                 return Err(Failure::new(what(), "it does not answer")
-                    .mend(format!("look into {}", log.display())));
+                    .mend(format!("read {}", log.display())));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -192,7 +195,7 @@ impl Side for Rialto {
         drop_caches(state)?;
         self.up()?;
         if place == MeasuredFrom::Remote {
-            // What lies in the disk cache is not remote any more.
+            // Data in the disk cache is not remote any more.
             let _ = fs::remove_dir_all(&self.remote_cache);
             self.mount_remote()?;
         }
@@ -214,7 +217,7 @@ impl Side for Rialto {
         Some(Box::new(move || kill_clients(&clients(&cell, &points))))
     }
 
-    /// Without the kernel, in chains of calls.
+    /// Makes the files without the kernel, in chains of calls.
     fn fill(&mut self, name: &str, count: usize) -> io::Result<()> {
         let dir = self.root.join(name);
         fs::create_dir(&dir)?;
@@ -296,7 +299,7 @@ fn fill_part(session: &dyn Remote, dir: Fid, filler: usize, count: usize) -> io:
 }
 
 fn odd() -> io::Error {
-    io::Error::other("the server answers something else than was asked")
+    io::Error::other("the server's answer does not belong to the call")
 }
 
 impl Drop for Rialto {

@@ -1,4 +1,4 @@
-//! Whether the disk has room for what will be written, and for how many files.
+//! Checks that the disk has room for all files of a measurement.
 
 use std::path::Path;
 
@@ -12,34 +12,35 @@ const SMALL_FILE_BYTES: u64 = 12 << 10;
 const EMPTY_FILE_BYTES: u64 = 1 << 10;
 /// A source tree's files are 25 KiB in the mean.
 const TREE_FILE_BYTES: u64 = 32 << 10;
-/// Made by one scenario at a time, at most.
+/// Limit of files that one scenario makes at a time.
 const CREATED_FILES: u64 = 10_000;
-/// Left to others.
+/// Bytes left to other programs.
 const SPARE_BYTES: u64 = 512 << 20;
 
-/// Inodes left to others.
+/// Inodes left to other programs.
 const SPARE_FILES: u64 = 10_000;
 
-/// What a measurement needs.
+/// The disk space that a measurement needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Bytes on the disk.
     pub bytes: u64,
-    /// Inodes.
+    /// Count of inodes.
     pub files: u64,
 }
 
 impl Room {
-    /// For `sides` sides.
+    /// Computes the space for `sides` sides.
     pub fn needed(size: Size, scenarios: &[Scenario], sides: usize) -> Room {
         let most = |named: bool| {
             let of_form =
                 scenarios.iter().filter(|scenario| (scenario.form() == Form::Named) == named);
             of_form.filter_map(|scenario| scenario.empty_files()).max().unwrap_or(0) as u64
         };
-        // What is named looks at one side's processes, and the others take no part.
+        // A scenario that runs only when named measures one side's processes, and the others take
+        // no part.
         let (empty, named) = (most(false), most(true));
-        // The large file, and one that is written anew; over TCP a third lies in the disk cache.
+        // The large file, and one that is written anew; over TCP a third is in the disk cache.
         let large = 3 * size.file_bytes;
         let small =
             (size.files as u64 * 2 + size.entries as u64 + CREATED_FILES) * SMALL_FILE_BYTES;
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_sides_and_files_need_more_room_and_a_disk_that_has_less_is_refused() {
+    fn more_sides_and_files_need_more_room_and_less_is_refused() {
         let usual = Room::needed(Size::QUICK, &[Scenario::Unpack], 2);
         let larger = [
             Room::needed(Size::QUICK, &[Scenario::Unpack], 3),

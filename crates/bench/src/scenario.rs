@@ -1,23 +1,22 @@
-//! The scenarios: their names, what is counted, and what each may find in caches. What they do is
-//! in `work`.
+//! The scenarios: their names, units, and initial caches. Their actions are in `work`.
 
 use super::State;
 
-/// What a figure is.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes moved, in millions, a second.
     Megabytes,
-    /// Things done a second, with the name of that unit.
+    /// Operations a second, with the name of the operation.
     Rate(&'static str),
     /// Seconds for all of it.
     Seconds,
-    /// Bytes that the client's memory grows by for each thing.
+    /// Growth of the client's memory in bytes, per operation.
     Memory,
 }
 
 impl Unit {
-    /// As it is printed.
+    /// The unit as it is printed.
     pub const fn name(self) -> &'static str {
         match self {
             Unit::Megabytes => "MB/s",
@@ -27,7 +26,7 @@ impl Unit {
         }
     }
 
-    /// Which figure is the better one: `higher` or `lower`.
+    /// Which figure is better: `higher` or `lower`.
     pub const fn better(self) -> &'static str {
         match self {
             Unit::Megabytes | Unit::Rate(_) => "higher",
@@ -35,7 +34,7 @@ impl Unit {
         }
     }
 
-    /// What costs are counted for: a GiB, or one thing done.
+    /// The unit of costs: a GiB, or one operation.
     pub const fn per(self) -> &'static str {
         match self {
             Unit::Megabytes => "GiB",
@@ -44,7 +43,7 @@ impl Unit {
     }
 }
 
-/// Which form of the measurement has it.
+/// The forms of a measurement that include a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Every form.
@@ -58,7 +57,7 @@ pub enum Form {
 /// From where the first side is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeasuredFrom {
-    /// Mounted over the Unix socket, with everything that one machine makes possible.
+    /// Mounted over the Unix socket, with all local optimizations.
     Local,
     /// Mounted over TCP, as from another machine.
     Remote,
@@ -74,27 +73,27 @@ macro_rules! scenarios {
             /// All of them, in the order in which they run.
             pub const ALL: [Scenario; [$($name),*].len()] = [$(Scenario::$variant),*];
 
-            /// What it is called.
+            /// The name on the command line.
             pub const fn name(self) -> &'static str {
                 match self { $(Scenario::$variant => $name),* }
             }
 
-            /// What is counted.
+            /// The unit of its figures.
             pub const fn unit(self) -> Unit {
                 match self { $(Scenario::$variant => $unit),* }
             }
 
-            /// What it may find in caches.
+            /// The state of the caches at its start.
             pub(crate) const fn state(self) -> State {
                 match self { $(Scenario::$variant => State::$state),* }
             }
 
-            /// Which form of the measurement has it.
+            /// The forms that include it.
             pub const fn form(self) -> Form {
                 match self { $(Scenario::$variant => Form::$form),* }
             }
 
-            /// What it does, for people.
+            /// Its description, for people.
             pub const fn about(self) -> &'static str {
                 match self { $(Scenario::$variant => $about),* }
             }
@@ -182,7 +181,7 @@ impl Scenario {
         }
     }
 
-    /// Empty files that it needs, if any.
+    /// Count of empty files that it needs, if any.
     pub const fn empty_files(self) -> Option<usize> {
         match self {
             Scenario::List100k | Scenario::MemoryInode => Some(100_000),

@@ -1,4 +1,4 @@
-//! The sides that are compared, and how each is made to forget.
+//! The compared sides, and how each empties its caches.
 
 use std::fs;
 use std::io;
@@ -10,32 +10,32 @@ use super::cost::Watched;
 use super::limit::Breaker;
 use super::{MeasuredFrom, Scenario, State, Unit, work};
 
-/// One of the things compared: a directory, the processes behind it, and how to empty the caches in
-/// front of it.
+/// A compared file system: a directory, the processes behind it, and how to empty its caches.
 pub trait Side {
-    /// What it is called in results.
+    /// Its name in results.
     fn name(&self) -> &str;
 
-    /// Where its files are. The same files at both places.
+    /// The directory of its files. Both places show the same files.
     fn root(&self, place: MeasuredFrom) -> &Path;
 
     /// Whether it can be measured in `scenario`.
     ///
     /// # Errors
-    /// Why not, for people; an empty text where everybody expects that.
+    /// The reason, for people; an empty text where the reason is obvious.
     fn takes(&self, scenario: Scenario) -> Result<(), String>;
 
-    /// Whether it has files at all. One without does everything in its own way.
+    /// Whether it has files. A side without files does everything in [`Side::own_way`].
     fn has_files(&self) -> bool {
         true
     }
 
-    /// Whether the others go on without it where it fails: it is not ours to mend.
+    /// Whether the measurement continues without it after a failure: it is not part of this
+    /// project.
     fn may_fail(&self) -> bool {
         false
     }
 
-    /// Makes sure that `place` can be reached, and what is only there for the other does not run.
+    /// Makes `place` reachable, and stops processes that only the other place needs.
     fn enter(&mut self, _place: MeasuredFrom) -> Result<(), Failure> {
         Ok(())
     }
@@ -43,18 +43,18 @@ pub trait Side {
     /// Empties caches down to `state`.
     fn forget(&mut self, state: State, place: MeasuredFrom) -> Result<(), Failure>;
 
-    /// The processes behind it, as they are now.
+    /// Its processes now.
     fn processes(&self) -> Vec<Watched> {
         Vec::new()
     }
 
-    /// What frees those who wait for it should it hang: the processes behind its mount are killed.
+    /// Frees the threads that wait for it if it hangs: kills the processes behind its mount.
     /// `None`: it cannot hang.
     fn breaker(&self) -> Option<Breaker> {
         None
     }
 
-    /// Comes back after it was broken.
+    /// Restores it after it was broken.
     fn revive(&mut self) -> Result<(), Failure> {
         Ok(())
     }
@@ -65,8 +65,8 @@ pub trait Side {
         work::create_empty(&self.root(MeasuredFrom::Local).join(name), count)
     }
 
-    /// Does what only this side can do: the seconds that it took, and how much was done. `None`:
-    /// nothing special.
+    /// Does a scenario that only this side can do: the seconds it took, and the amount done.
+    /// `None`: no special way.
     fn own_way(
         &mut self,
         _scenario: Scenario,
@@ -76,10 +76,13 @@ pub trait Side {
     }
 }
 
-/// What any directory can do.
+/// Checks that a plain directory can do the scenario.
+///
+/// # Errors
+/// The reason, for people.
 pub fn any_directory_takes(scenario: Scenario) -> Result<(), String> {
     match scenario {
-        // They have no server of their own, or no process whose memory could grow.
+        // Plain directories have no server, or no process whose memory could grow.
         Scenario::Restart1m => Err(String::new()),
         _ if scenario.unit() == Unit::Memory => Err(String::new()),
         _ => Ok(()),
@@ -88,6 +91,9 @@ pub fn any_directory_takes(scenario: Scenario) -> Result<(), String> {
 
 /// Drops what the kernel has cached: for [`State::First`] names and attributes, for [`State::Cold`]
 /// data too.
+///
+/// # Errors
+/// If the kernel's switch cannot be written, which needs root.
 pub fn drop_caches(state: State) -> Result<(), Failure> {
     rustix::fs::sync();
     let what = if state == State::Cold { "3" } else { "2" };
@@ -102,6 +108,9 @@ pub struct Native(PathBuf);
 
 impl Native {
     /// Makes `dir` and takes it.
+    ///
+    /// # Errors
+    /// If the directory cannot be made.
     pub fn new(dir: &Path) -> Result<Self, Failure> {
         fs::create_dir(dir).doing(|| format!("making {}", dir.display()))?;
         Ok(Native(dir.to_owned()))
@@ -126,15 +135,18 @@ impl Side for Native {
     }
 }
 
-/// A directory that somebody else mounted.
+/// A directory that another program mounted.
 pub struct Given {
     name: String,
     dir: PathBuf,
 }
 
 impl Given {
-    /// Makes a directory of its own in `dir`, to be called `name`; both that and what is in it go
-    /// when dropped.
+    /// Makes a directory of its own in `dir`, shown as `name`; removed with its content when
+    /// dropped.
+    ///
+    /// # Errors
+    /// If the directory cannot be made.
     pub fn new(name: &str, dir: &Path) -> Result<Self, Failure> {
         let dir = dir.join(format!("rialto-bench-{}", std::process::id()));
         fs::create_dir(&dir).doing(|| format!("making {}", dir.display()))?;

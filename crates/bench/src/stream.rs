@@ -1,8 +1,9 @@
-//! A bare TCP stream between two processes on this machine: what remote reads and writes can reach
-//! at most.
+//! A bare TCP stream between two processes on this machine: the upper limit of remote reads and
+//! writes.
 //!
 //! The other end is this program again. It takes one connection at a time; the first eight bytes
-//! say how many follow (little-endian), with the highest bit set if it is the one who sends.
+//! are the count of bytes that follow (little-endian), with the highest bit set if the other end
+//! sends them.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,7 +19,7 @@ use super::{MeasuredFrom, Scenario, State};
 const CHUNK: usize = 1 << 20;
 const FROM_SERVER: u64 = 1 << 63;
 
-/// The side.
+/// The stream as a side.
 pub struct Stream {
     process: Child,
     address: SocketAddr,
@@ -26,6 +27,9 @@ pub struct Stream {
 
 impl Stream {
     /// Starts the other end.
+    ///
+    /// # Errors
+    /// If the other end does not start.
     pub fn new() -> Result<Self, Failure> {
         let what = || "starting the other end of a TCP stream".to_owned();
         let program = std::env::current_exe().doing(what)?;
@@ -54,20 +58,23 @@ impl Stream {
             receive(&mut stream, bytes)?;
         } else {
             send(&mut stream, bytes)?;
-            // Sent is not received: the other end says so.
+            // Sent bytes are not yet received: the other end acknowledges them.
             stream.read_exact(&mut [0])?;
         }
         Ok(start.elapsed().as_secs_f64())
     }
 }
 
-/// What the other end does: prints its address, and serves until its standard input ends.
+/// Runs the other end: prints its address, and serves until its standard input ends.
+///
+/// # Errors
+/// If it cannot listen.
 pub fn serve() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            // A peer that went away is its own affair.
+            // A failed connection does not end the service.
             let _ = stream.and_then(|stream| answer(&stream));
         }
     });

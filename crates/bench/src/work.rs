@@ -1,4 +1,4 @@
-//! What the scenarios do: before the clock starts, while it runs, and after.
+//! The actions of the scenarios: before the clock starts, while it runs, and after.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -12,13 +12,13 @@ use rand::{Rng, SeedableRng};
 use super::fixture::Fixture;
 use super::{Scenario, interrupts};
 
-/// Large reads and writes are this long: what a program that cares for speed uses.
+/// Length of large reads and writes, as fast programs use it.
 const CHUNK: usize = 1 << 20;
-/// Small files and random reads.
+/// Length of small files and random reads.
 const SMALL: usize = 4096;
-/// How often the warm tree is gone over, so that the time is long enough to measure.
+/// Passes over the warm tree, so that the time is long enough to measure.
 const STAT_ROUNDS: usize = 4;
-/// What no source tree contains.
+/// A text that no source tree contains.
 const NOWHERE: &str = "these words are in no file of the tree";
 
 impl Scenario {
@@ -26,8 +26,8 @@ impl Scenario {
     pub(super) fn before(self, on: &Fixture) -> io::Result<()> {
         use Scenario as S;
         match self {
-            // Once to fill the cache, and once to find it filled: a mount may have another way for
-            // what it knows.
+            // Once to fill the cache, and once from it: a mount may serve cached data in another
+            // way.
             S::SeqReadWarm
             | S::MmapReadWarm
             | S::RandReadWarm
@@ -55,12 +55,11 @@ impl Scenario {
         }
     }
 
-    /// Untimed, after everything was forgotten: what must have happened once, so that it is not
-    /// counted.
-    pub(super) fn settle(self, on: &Fixture) -> io::Result<()> {
+    /// Untimed, after the caches were emptied: does the uncounted first use.
+    pub(super) fn warm_up(self, on: &Fixture) -> io::Result<()> {
         match self {
-            // Buffers and threads that a mount makes when it is first used are not what an inode
-            // costs.
+            // Buffers and threads that a mount makes at its first use do not belong to the cost of
+            // an inode.
             Scenario::MemoryInode | Scenario::Memory5m => stat_each(on),
             _ => Ok(()),
         }
@@ -268,7 +267,7 @@ pub(super) fn create_empty(dir: &Path, count: usize) -> io::Result<()> {
     })
 }
 
-/// What the empty files are called.
+/// The name of an empty file.
 pub(super) fn empty_name(number: usize) -> String {
     format!("entry-{number:07}")
 }
@@ -291,15 +290,15 @@ fn ls(dir: &Path) -> io::Result<()> {
     quietly(Command::new("ls").arg("-l").arg(dir), &[0])
 }
 
-/// Runs `command`, whose output nobody wants, and expects one of `codes`.
+/// Runs `command` without its output, and expects one of `codes`.
 fn quietly(command: &mut Command, codes: &[i32]) -> io::Result<()> {
     let output = command.env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::null()).output()?;
     if output.status.code().is_some_and(|code| codes.contains(&code)) {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().next().map_or_else(|| output.status.to_string(), str::to_owned);
-    Err(io::Error::other(format!("{}: {said}", command.get_program().to_string_lossy())))
+    let message = String::from_utf8_lossy(&output.stderr);
+    let message = message.lines().next().map_or_else(|| output.status.to_string(), str::to_owned);
+    Err(io::Error::other(format!("{}: {message}", command.get_program().to_string_lossy())))
 }
 
 #[cfg(test)]

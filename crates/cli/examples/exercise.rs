@@ -3,11 +3,11 @@
 //!
 //! `exercise random FILE [SECOND]` is one process. With SECOND, the same file on another mount,
 //! each step is done on one of the two: under a lock of that side (`--handover lock`), or between
-//! an open and a close (`--handover close`); either must make the other side see it.
+//! an open and a close (`--handover close`); either must make the change visible at the other side.
 //! `exercise contend FILE` is run by several processes at once, on one or several mounts: each
-//! takes the file's lock, checks that every block is what the last holder left, and changes one.
+//! takes the file's lock, checks that every block is as the last holder left it, and changes one.
 //!
-//! Everything comes from `--seed`: a failure prints it, the step, and the steps before.
+//! All steps derive from `--seed`: a failure prints it, the step, and the steps before.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -36,14 +36,14 @@ enum Command {
 
 #[derive(Parser)]
 struct Random {
-    /// The file; made anew.
+    /// The file; created anew.
     file: PathBuf,
     /// The same file on another mount.
     second: Option<PathBuf>,
-    /// Steps.
+    /// Count of steps.
     #[arg(long, default_value_t = 20_000)]
     ops: u64,
-    /// Where randomness starts.
+    /// Seed of the random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The file's largest size.
@@ -59,12 +59,12 @@ struct Random {
 
 #[derive(Parser)]
 struct Contend {
-    /// The file; made if it is not there.
+    /// The file; created if it does not exist.
     file: PathBuf,
-    /// How long.
+    /// Duration.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Where randomness starts.
+    /// Seed of the random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Use flock instead of fcntl locks: all that contend must use the same.
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What one step does.
+/// One step.
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Read { at: usize, length: usize },
@@ -133,7 +133,7 @@ impl Random {
     }
 }
 
-/// The file, what it must contain, and what was done so far.
+/// The file, its expected content, and the steps done so far.
 struct Machine {
     paths: Vec<PathBuf>,
     open: Vec<Option<File>>,
@@ -164,7 +164,7 @@ impl Machine {
 
     fn range(&mut self) -> (usize, usize) {
         let at = self.random.random_range(0..self.size_max);
-        // Mostly short, now and then long: both page and block edges are met.
+        // Mostly short, sometimes long, so that both page and block edges occur.
         let longest = (self.size_max - at).min(if self.random.random_ratio(1, 4) {
             self.size_max / 2
         } else {
@@ -217,8 +217,8 @@ impl Machine {
         self.steps.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// Up to `most` steps of one side, under one lock or one open where the sides take turns; says
-    /// how many it did.
+    /// Runs up to `most` steps of one side, under one lock or one open where the sides take turns;
+    /// returns how many it did.
     fn turn(&mut self, side: usize, first: u64, most: u64) -> Result<u64, String> {
         if self.open[side].is_none() {
             let opened = OpenOptions::new().read(true).write(true).open(&self.paths[side]);
@@ -292,7 +292,7 @@ impl Machine {
                 let mut map = mem::map::Map::new(file, self.expected.len(), true)
                     .map_err(|error| failed(&error))?;
                 map.write(at, &vec![fill; length]);
-                // What is written through a map is another mount's to see only after this.
+                // Only this makes writes through a map visible to another mount.
                 if self.handover.is_some() || self.random.random() {
                     map.flush().map_err(|error| failed(&error))?;
                 }
@@ -318,7 +318,7 @@ impl Machine {
                     at as u64,
                     length as u64,
                 ) {
-                    // Not every file system has it.
+                    // Not every file system supports it.
                     Err(rustix::io::Errno::OPNOTSUPP) => self.zero_range = false,
                     Err(error) => return Err(failed(&error)),
                     Ok(()) => {
@@ -415,7 +415,7 @@ impl Locked {
     }
 }
 
-/// Blocks of the contended file; one more in front counts how often each was changed.
+/// Blocks of the contended file; one more in front counts the changes of each.
 const BLOCKS: usize = 16;
 /// Not a whole number of pages, so that blocks share some.
 const BLOCK: usize = 5000;

@@ -1,9 +1,9 @@
-//! A bad neighbour for a server's TCP port.
+//! A hostile peer for a server's TCP port.
 //!
-//! `record` stands between a real client and its server and keeps what the client says; `throw`
-//! sends garbage, and what was recorded with bytes changed, cut and repeated; `silent` opens many
-//! connections and says nothing. None of it may end the server, make it grow, or keep it from its
-//! real clients: the script around this checks that.
+//! `record` is a proxy between a real client and its server and stores the client's bytes; `throw`
+//! sends garbage, and recorded bytes that were changed, cut and repeated; `silent` opens many
+//! connections and sends nothing. None of it may end the server, make it grow, or keep it from its
+//! real clients: the calling script checks that.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,42 +16,42 @@ use clap::Parser;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// How long an answer to garbage is waited for.
+/// How long to wait for an answer to garbage.
 const ANSWER: Duration = Duration::from_millis(50);
 
 #[derive(Parser)]
 enum Command {
-    /// Passes connections on, and keeps what the clients say.
+    /// Forwards connections, and stores the clients' bytes.
     Record {
-        /// Where clients connect.
+        /// The address for clients.
         listen: SocketAddr,
         /// The server.
         server: SocketAddr,
-        /// Where it is kept: one file for each connection, with a number behind this name.
+        /// Prefix of the stored files: one for each connection, with a number behind it.
         file: PathBuf,
     },
     /// Sends garbage, each piece over a new connection.
     Throw {
         /// The server.
         server: SocketAddr,
-        /// How long.
+        /// Duration.
         #[arg(long, default_value_t = 5)]
         seconds: u64,
-        /// Where randomness starts.
+        /// Seed of the random numbers.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// What was recorded.
+        /// Files of `record`.
         #[arg(long)]
         recorded: Vec<PathBuf>,
     },
-    /// Opens connections and says nothing; prints `ready` when all are open.
+    /// Opens connections and sends nothing; prints `ready` when all are open.
     Silent {
         /// The server.
         server: SocketAddr,
-        /// How many.
+        /// Count of connections.
         #[arg(long, default_value_t = 1000)]
         count: usize,
-        /// How long.
+        /// Duration.
         #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
@@ -85,7 +85,7 @@ fn record(
     let listener = TcpListener::bind(listen)?;
     for (number, client) in listener.incoming().enumerate() {
         let client = client?;
-        // As the client itself would come: the server believes reserved ports alone.
+        // From a reserved port like the client itself: the server trusts no others.
         let upstream = TcpStream::from(fabric::connect_reserved(server, Duration::from_secs(5))?);
         upstream.set_nonblocking(false)?;
         let kept = File::create(format!("{}.{number}", file.display()))?;
@@ -125,7 +125,7 @@ fn throw(
         let mut connection = TcpStream::connect_timeout(&server, Duration::from_secs(5))?;
         connection.set_read_timeout(Some(ANSWER))?;
         connection.set_write_timeout(Some(Duration::from_secs(1)))?;
-        // The server may hang up at any time: that is its right, and no error of ours.
+        // The server may close the connection at any time, which is no error.
         let _ = connection.write_all(&bytes);
         if random.random_ratio(1, 4) {
             let _ = connection.shutdown(Shutdown::Write);
@@ -153,8 +153,7 @@ fn garbage(random: &mut SmallRng, recorded: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// What a real client said, with some of it changed: the deeper the change lies, the deeper it
-/// gets.
+/// Recorded bytes with some changed: a later change passes more of the server's checks.
 fn spoiled(random: &mut SmallRng, real: &[u8]) -> Vec<u8> {
     let mut bytes = real.to_vec();
     for _ in 0..random.random_range(1..4) {
@@ -184,5 +183,5 @@ fn silent(server: SocketAddr, count: usize, seconds: u64) -> std::io::Result<Str
         (0..count).map(|_| TcpStream::connect(server)).collect::<Result<Vec<_>, _>>()?;
     println!("ready");
     std::thread::sleep(Duration::from_secs(seconds));
-    Ok(format!("{} connections said nothing", connections.len()))
+    Ok(format!("{} connections sent nothing", connections.len()))
 }

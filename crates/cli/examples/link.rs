@@ -2,14 +2,15 @@
 //! one machine.
 //!
 //! ```text
-//! link --delay-ms 6.25 --rate 200 --loss 0.001     sets the link up, prints the namespaces, ends with ctrl-c or the end of its input
+//! link --delay-ms 6.25 --rate 200 --loss 0.001     sets the link up, prints the namespaces, and
+//!                                                  ends with ctrl-c or the end of its input
 //! ```
 //!
 //! Each end is a TUN device in a namespace of its own. A thread for each direction reads the
-//! packets of one end, loses some, and writes the others to the other end when they have been on
-//! the way long enough: a packet leaves when those before it have left at the link's rate, and
-//! arrives after the delay. What finds the queue full is lost, as in a router. The kernel's own
-//! emulation (netem) is not in every kernel; this needs TUN and `ip`.
+//! packets of one end, loses some, and writes the others to the other end after the link's time: a
+//! packet leaves when those before it have left at the link's rate, and arrives after the delay. A
+//! packet that finds the queue full is lost, as in a router. The kernel's own emulation (netem) is
+//! not in every kernel; this needs TUN and `ip`.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -29,10 +30,10 @@ use rustix::io::Errno;
 /// Emulates a network link between two network namespaces.
 #[derive(Parser)]
 struct Arguments {
-    /// Names of the namespaces begin with this.
+    /// Prefix of the namespaces' names.
     #[arg(long, default_value = "rialto-link")]
     name: String,
-    /// One way, milliseconds; a round trip is twice that.
+    /// One-way delay in milliseconds; a round trip is twice that.
     #[arg(long, default_value_t = 6.25)]
     delay_ms: f64,
     /// Megabytes (10^6) a second, each way.
@@ -44,15 +45,16 @@ struct Arguments {
     /// Bytes of a packet.
     #[arg(long, default_value_t = 1500)]
     mtu: u32,
-    /// Bytes that wait to leave before packets are dropped; 0: what the link carries in 50 ms.
+    /// Bytes that wait to leave before packets are dropped; 0: those that the link carries in 50
+    /// ms.
     #[arg(long, default_value_t = 0)]
     queue: usize,
-    /// Which packets are lost.
+    /// Seed that chooses the lost packets.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// How the link is.
+/// Properties of the link.
 #[derive(Clone, Copy)]
 struct Shape {
     delay: Duration,
@@ -110,7 +112,7 @@ impl Direction {
         self.under_way.pop_front().map(|(_, packet)| packet)
     }
 
-    /// How long nothing is due.
+    /// How long until a packet is due.
     fn idle(&self, now: Instant) -> Duration {
         self.under_way
             .front()
@@ -118,7 +120,7 @@ impl Direction {
     }
 }
 
-/// Carries one direction until told to stop.
+/// Carries one direction until `stop` is set.
 fn carry(
     from: &File,
     to: &File,
@@ -139,7 +141,7 @@ fn carry(
                 Err(error) if is_down(&error) => break,
                 Err(error) => return Err(error),
             }
-            // What is due goes out also while more comes in all the time.
+            // Due packets leave also while more arrive all the time.
             deliver(to, &mut way)?;
         }
         deliver(to, &mut way)?;
@@ -151,7 +153,7 @@ fn deliver(to: &File, way: &mut Direction) -> std::io::Result<()> {
     while let Some(packet) = way.due(Instant::now()) {
         match (&*to).write(&packet) {
             Ok(_) => {}
-            // A full device drops, as any does; one that is down too.
+            // A full device drops the packet; one that is down too.
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock || is_down(&error) => {}
             Err(error) => return Err(error),
         }
@@ -164,7 +166,7 @@ fn is_down(error: &std::io::Error) -> bool {
         || error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }
 
-/// The two namespaces; they go with this.
+/// The two namespaces, removed when dropped.
 struct Namespaces {
     names: [String; 2],
 }
@@ -172,7 +174,7 @@ struct Namespaces {
 impl Drop for Namespaces {
     fn drop(&mut self) {
         for name in &self.names {
-            // Nothing can be done about a namespace that is gone already.
+            // A namespace that is already removed needs no action.
             let _ = Command::new("ip").args(["netns", "del", name]).status();
         }
     }
@@ -187,7 +189,7 @@ fn ip(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// A namespace with one end in it, at `address`.
+/// Makes a namespace with one end in it, at `address`.
 fn make_end(
     namespace: &str,
     device: &str,
@@ -240,11 +242,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{a} 10.77.0.1 <-> {b} 10.77.0.2");
     std::io::stdout().flush()?;
-    // A signal ends the process, and the devices with it; the owner of our input ends us in good
-    // order.
-    let told = Arc::clone(&stop);
+    // A signal ends the process, and the devices with it; the end of the input ends it in order.
+    let stopped = Arc::clone(&stop);
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&told))?;
+        signal_hook::flag::register(signal, Arc::clone(&stopped))?;
     }
     wait_for_end(&stop);
     stop.store(true, Ordering::Relaxed);
@@ -262,7 +263,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Until a signal comes or our input ends.
+/// Waits until a signal comes or the input ends.
 fn wait_for_end(stop: &AtomicBool) {
     let input = std::io::stdin();
     let moment = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };

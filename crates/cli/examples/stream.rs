@@ -1,7 +1,7 @@
-//! A bare TCP stream between two processes: what a link carries without a file system.
+//! A bare TCP stream between two processes: the capacity of a link without a file system.
 //!
 //! ```text
-//! stream send 10.77.0.1:7700 268435456      listens, sends so many bytes of zeros to the first who comes, ends
+//! stream send 10.77.0.1:7700 268435456      sends so many zero bytes to the first client, ends
 //! stream receive 10.77.0.1:7700             connects, reads all, prints megabytes (10^6) a second
 //! ```
 

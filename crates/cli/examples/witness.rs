@@ -1,20 +1,20 @@
-//! Remembers, outside a file system, what that file system acknowledged, and checks later that it
-//! is all there.
+//! Records, outside a file system, the changes that the file system acknowledged, and checks later
+//! that all of them are there.
 //!
 //! `witness run` changes files below a directory with several threads and writes to a log, outside
 //! of it, the intention before each change and the acknowledgement after it. A change is
 //! acknowledged when its `fsync` returned (for a removal: when `unlink` returned and the directory
-//! was synced). `witness check` reads the log, after whatever was killed in between was started
-//! again: each file must be as its last acknowledged change left it, or as a later intention would
-//! have. Anything else was lost, applied twice, or made up.
+//! was synced). `witness check` reads the log, after the processes that were killed in between were
+//! started again: each file must be as its last acknowledged change left it, or as a later
+//! intention would have. Anything else was lost, applied twice, or made up.
 //!
-//! Before each change its thread makes a *mark*: an empty file with the next number, and syncs
-//! nothing. A client that dies may lose the last marks, but never one before another that is there,
+//! Before each change its thread makes a *mark*: an empty file with the next number, without a
+//! sync. A client that crashes may lose the last marks, but never one before another that is there,
 //! nor one that was made before an acknowledged change (its `fsync` covers them). With `--all` no
-//! mark may be missing: nothing but the server died.
+//! mark may be missing: only the server crashed.
 //!
-//! With `--until-error` an error ends the run in peace (the file system was killed under us);
-//! without, it is a failure: the file system promised to wait for its server and go on.
+//! With `--until-error` an error ends the run successfully (the file system was killed); without,
+//! it is a failure: the file system must wait for its server and continue.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -35,39 +35,39 @@ const FILES: u64 = 24;
 
 #[derive(Parser)]
 enum Command {
-    /// Changes files and logs what was acknowledged.
+    /// Changes files and logs the acknowledgements.
     Run(Run),
-    /// Checks what is there against the log.
+    /// Checks the files against the log.
     Check(Check),
 }
 
 #[derive(Parser)]
 struct Run {
-    /// Where files are changed.
+    /// The directory of the changed files.
     dir: PathBuf,
-    /// The log; continued if it is there.
+    /// The log; continued if it exists.
     log: PathBuf,
-    /// How long.
+    /// Duration.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// Threads.
     #[arg(long, default_value_t = 4)]
     threads: u64,
-    /// Where randomness starts.
+    /// Seed of the random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// An error ends the run in peace.
+    /// End successfully at an error.
     #[arg(long)]
     until_error: bool,
 }
 
 #[derive(Parser)]
 struct Check {
-    /// Where files were changed.
+    /// The directory of the changed files.
     dir: PathBuf,
     /// The log.
     log: PathBuf,
-    /// What was not synced is there too.
+    /// Unsynced marks must be there too.
     #[arg(long)]
     all: bool,
 }
@@ -100,7 +100,7 @@ enum Change {
     Remove,
 }
 
-/// What a file holds: the versions of its parts, in order; `None`: it is not there.
+/// Content of a file: the versions of its parts, in order; `None`: it does not exist.
 type Content = Option<Vec<u64>>;
 
 impl Run {
@@ -150,7 +150,7 @@ impl Worker<'_> {
     fn work(&self, end: Instant, changes: &AtomicU64, stop: &AtomicBool) -> Result<(), String> {
         let mut random =
             SmallRng::seed_from_u64(self.run.seed.wrapping_mul(1009).wrapping_add(self.thread));
-        // What a file may be after an unfinished change is found out by looking.
+        // The state of a file after an unfinished change is read from the file.
         let mut known: BTreeMap<u64, Content> = BTreeMap::new();
         for file in self.thread * FILES..(self.thread + 1) * FILES {
             let content = read_versions(&self.run.dir, file)
@@ -197,7 +197,7 @@ impl Worker<'_> {
         self.write(&line);
     }
 
-    /// What an unfinished change of an earlier run came to: from here on it is known.
+    /// Logs the result of an unfinished change of an earlier run: from here on it is known.
     fn note_found(&self, file: u64, content: &Content) {
         if self.before.files.contains_key(&file) {
             let parts = content.as_ref().map_or_else(
@@ -231,7 +231,7 @@ fn path(dir: &Path, file: u64) -> PathBuf {
     dir.join(format!("{:02}", file % 7)).join(format!("file-{file:04}"))
 }
 
-/// The bytes of one part: its version tells its length and content.
+/// The bytes of one part: its version determines its length and content.
 fn part(version: u64) -> Vec<u8> {
     let mut random = SmallRng::seed_from_u64(version);
     let length = [200, 3000, 16_384, 70_000, 300_000][random.random_range(0..5)];
@@ -249,7 +249,7 @@ fn apply(dir: &Path, file: u64, change: Change, content: &mut Content) -> io::Re
         Change::Replace(version) => {
             fs::create_dir_all(parent)?;
             // Opened before the change: a mount that was killed and made again in between would
-            // sync what it never heard of.
+            // sync without the change.
             let directory = File::open(parent)?;
             let draft = path.with_extension("new");
             let mut new = File::create(&draft)?;
@@ -276,7 +276,7 @@ fn apply(dir: &Path, file: u64, change: Change, content: &mut Content) -> io::Re
     Ok(())
 }
 
-/// Which parts a file consists of; an unfinished last part counts as version 0.
+/// The versions of a file's parts; an unfinished last part counts as version 0.
 fn read_versions(dir: &Path, file: u64) -> io::Result<Content> {
     let mut bytes = Vec::new();
     match File::open(path(dir, file)) {
@@ -299,7 +299,7 @@ fn read_versions(dir: &Path, file: u64) -> io::Result<Content> {
     Ok(Some(versions))
 }
 
-/// What the log knows of one file since it was last looked at.
+/// The log's record of one file since its state was last read.
 #[derive(Default)]
 struct Known {
     found: Content,
@@ -311,8 +311,7 @@ struct Known {
 #[derive(Default)]
 struct Log {
     files: BTreeMap<u64, Known>,
-    /// Of each thread the last mark that was made, and the last one that was made before an
-    /// acknowledged change.
+    /// For each thread the last mark, and the last one made before an acknowledged change.
     marks: BTreeMap<u64, (u64, u64)>,
     version_max: u64,
     acknowledged: u64,
@@ -368,7 +367,8 @@ impl Log {
         Some(())
     }
 
-    /// Every content that `file` may have. A change that was not acknowledged happened, or did not.
+    /// Returns every content that `file` may have. A change without acknowledgement happened, or
+    /// did not.
     fn allowed(&self, file: u64) -> Vec<Content> {
         let Some(known) = self.files.get(&file) else { return vec![None] };
         let mut allowed: Vec<Content> = vec![known.found.clone()];
@@ -403,8 +403,8 @@ impl Log {
         allowed
     }
 
-    /// The last mark of a thread that is there. Errors if one before it is missing, or one that
-    /// must be there.
+    /// Returns the last existing mark of a thread. Fails if one before it is missing, or a required
+    /// one.
     fn check_marks(&self, dir: &Path, thread: u64, all: bool) -> Result<u64, String> {
         let (made, stable) = self.marks.get(&thread).copied().unwrap_or_default();
         let entries = match fs::read_dir(marks(dir, thread)) {
@@ -426,7 +426,7 @@ impl Log {
                 found.len()
             ));
         }
-        // One that was being made when its maker was stopped may be there.
+        // A mark may exist that was being made when the thread was stopped.
         if last < least || last > made + 1 {
             return Err(format!(
                 "the last mark of thread {thread} is {last}; {least} to {} may be",

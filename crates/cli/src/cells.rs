@@ -1,6 +1,6 @@
-//! Other cells, which mount points lead to: where their servers are, as `cells.toml` says, and for
-//! cells that it does not name DNS (crate `resolve`). It is read when somebody comes by, so what is
-//! added there needs no new mount.
+//! Other cells, which mount points lead to: the servers that `cells.toml` lists, or DNS for
+//! unlisted cells (crate `resolve`). The file is read at each lookup, so an added cell needs no new
+//! mount.
 //!
 //! ```toml
 //! ["example.org"]
@@ -26,9 +26,9 @@ use venus::{Error, VenusConfig, Volumes};
 
 use crate::security;
 
-/// For all mounts of a machine.
+/// The list for all mounts of a machine.
 const OF_MACHINE: &str = "/etc/rialto/cells.toml";
-/// How long one server of a cell may take.
+/// How long connecting to one server of a cell may take.
 const DIAL_WITHIN: Duration = Duration::from_secs(3);
 
 #[derive(Deserialize, Debug, PartialEq, Eq)]
@@ -38,33 +38,36 @@ struct Entry {
     servers: Vec<String>,
     /// The certificates of its authority, in PEM.
     ca: Option<PathBuf>,
-    /// Instead: what its certificate has.
+    /// Instead: the fingerprint of its authority's certificate.
     fingerprint: Option<String>,
 }
 
-/// What is known of a cell.
+/// Servers and authority of a cell.
 #[derive(Clone, Debug)]
 struct Known {
     servers: Vec<Endpoint>,
     trust: Option<Trust>,
 }
 
-/// How a mount reaches other cells.
+/// Connects a mount to other cells.
 pub struct Cells {
     files: Vec<PathBuf>,
     dir: PathBuf,
     clear: bool,
-    /// For cells that no file names.
+    /// Looks up cells that no file lists.
     dns: CellsOfDns,
-    /// Where each has a directory for its cache and identity.
+    /// Parent of each cell's directory for cache and identity.
     cache: PathBuf,
     cache_bytes_max: u64,
-    /// What servers are told of this client.
+    /// The client's name for servers.
     display: String,
 }
 
 impl Cells {
-    /// By this file, or else by those of the directory and of the machine.
+    /// Reads this file, or else those of the directory and of the machine.
+    ///
+    /// # Errors
+    /// If a name server's list or the client's TLS cannot be used.
     pub fn new(
         file: Option<&Path>,
         place: &Where,
@@ -91,18 +94,18 @@ impl Cells {
         }
     }
 
-    /// Whether there is such a cell, as the files or DNS say.
+    /// Whether the files or DNS have the cell.
     pub fn knows(&self, cell: &str) -> bool {
         self.known(cell).is_some()
     }
 
-    /// A cell, as the first file says that knows it, or else DNS.
+    /// A cell, from the first file that lists it, or else from DNS.
     fn known(&self, cell: &str) -> Option<Known> {
         let by_dns = || self.dns.servers_of(cell).map(|servers| Known { servers, trust: None });
         self.each_file().find_map(|mut known| known.remove(cell)).or_else(by_dns)
     }
 
-    /// The cells that the files name.
+    /// The cells that the files list.
     pub fn listed(&self) -> Vec<String> {
         self.each_file().flat_map(HashMap::into_keys).collect()
     }
@@ -119,8 +122,7 @@ impl Cells {
     /// Begins a session with a server of the cell.
     ///
     /// # Errors
-    /// `NoVolume` if neither a file nor DNS knows it; why the last of its servers cannot be
-    /// reached.
+    /// `NoVolume` if neither a file nor DNS has the cell; the error of the last of its servers.
     pub fn reach(&self, cell: &str) -> Result<Arc<Volumes>, Error> {
         let Known { servers, trust } = self.known(cell).ok_or(Fault::NoVolume)?;
         let options = match trust.filter(|_| !self.clear) {
@@ -130,7 +132,7 @@ impl Cells {
         let mut options = options.map_err(|failure| Error::Closed(failure.to_string()))?;
         let tokens: Arc<TokenWallet> = Arc::default();
         options.wallet = Some(Arc::clone(&tokens) as _);
-        // The name has a place of its own whatever it is.
+        // The directory's name includes the cell's, whatever that is.
         let dir = self.cache.join(format!("cell-{cell}"));
         let identity = std::fs::create_dir_all(dir.join("data")).map_err(|error| error.to_string());
         let identity = identity.and_then(|()| {
@@ -156,7 +158,7 @@ impl Cells {
                         tokens: Some(tokens),
                         ..VenusConfig::default()
                     };
-                    // The identity is this process's as long as the session is.
+                    // The identity belongs to this process for as long as the session exists.
                     let dial = move |endpoint| {
                         let _held = &identity;
                         config(endpoint)
@@ -210,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directorys_file_comes_before_the_machines_and_an_unknown_cell_is_no_volume() {
+    fn the_directorys_file_precedes_the_machines() {
         let dir = tempfile::tempdir().unwrap();
         let cells = Cells::new(
             None,

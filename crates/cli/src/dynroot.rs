@@ -1,5 +1,5 @@
-//! Which cells the root of everything shows (`venus/dynroot.rs`): the own one, those of
-//! `cells.toml`, and those that DNS knows.
+//! The cells in the dynamic root (`venus/dynroot.rs`): the mount's own, those of `cells.toml`, and
+//! those that DNS has.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -9,14 +9,14 @@ use venus::{Dynroot, Error, KnownCells, RequestContext, VenusConfig, Volumes};
 
 use crate::cells::Cells;
 
-/// What a cell's tree begins with, and what of it is released. Source: AFS.
+/// The root volume of a cell's tree, and the ending of its released copy. Source: AFS.
 const ROOT: &str = "root.cell";
 const RELEASED: &str = "root.cell.readonly";
 
 struct Known {
     own: Option<String>,
     cells: Arc<Cells>,
-    /// By which cells are reached.
+    /// The volumes through which cells are reached.
     root: Arc<OnceLock<Weak<Volumes>>>,
 }
 
@@ -50,8 +50,11 @@ fn point(cell: &str) -> Option<MountPoint> {
     MountPoint::parse(format!("#{cell}:{ROOT}").as_bytes()).ok()
 }
 
-/// The root of everything as a volume, with the way to all cells.
-/// `reach` is how other cells than the own one are reached.
+/// The dynamic root as a volume, with connections to all cells. `reach` connects to cells other
+/// than the mount's own.
+///
+/// # Errors
+/// If the cell of the mount cannot be reached.
 pub fn volumes(
     own: Option<(String, Arc<Volumes>)>,
     cells: Cells,
@@ -69,9 +72,9 @@ pub fn volumes(
         _ => reach(&cells, cell),
     };
     volumes.has_neighbours(None, Box::new(reach));
-    // So that its session is ended with the others.
+    // Its session then ends with the others.
     if let Some(point) = name.as_deref().and_then(point) {
-        volumes.of_cell(&point).doing(|| "reaching the own cell".to_owned())?;
+        volumes.of_cell(&point).doing(|| "reaching the mount's own cell".to_owned())?;
     }
     Ok(volumes)
 }

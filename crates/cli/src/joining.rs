@@ -1,5 +1,5 @@
-//! A further server of a cell: what it must know before it can start, asked of the server that has
-//! the cell's database.
+//! Adds a server to a cell: fetches the settings that it needs before it can start from the server
+//! that has the cell database.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
@@ -15,22 +15,22 @@ use types::ServerInfo;
 
 use crate::security;
 
-/// What a server that joins is to be.
+/// Settings of a server that joins.
 pub struct NewServer<'a> {
-    /// Where it listens; `None`: where the others reach this machine.
+    /// Where it listens; `None`: the address at which others reach this machine.
     pub listen: Option<SocketAddr>,
-    /// What it is called; `None`: as its machine.
+    /// Its name; `None`: the machine's.
     pub server: Option<&'a str>,
-    /// Machines that may say who asks.
+    /// The trusted hosts.
     pub trusted: &'a [Network],
-    /// Their superusers too.
+    /// Root of trusted hosts is root of the cell's files.
     pub trusted_root: bool,
 }
 
 /// Makes the directory of a server that joins the cell whose database the server at `database` has.
 ///
 /// # Errors
-/// If that server cannot be asked, or has no database; if the name is another server's; if `keys`
+/// If that server does not answer, or has no database; if another server has the name; if `keys`
 /// are not those of the cell.
 pub fn join(
     dir: &Path,
@@ -40,7 +40,7 @@ pub fn join(
 ) -> Result<CellDir, Failure> {
     let what = || format!("joining the cell of {database}");
     let endpoint = ask::endpoint(database).doing(what)?;
-    // Who has the cell's keys is one of its servers.
+    // A holder of the cell's keys acts as one of its servers.
     let borrowed = tempfile::tempdir().doing(what)?;
     let shown = CellKeys::of(borrowed.path());
     shown.bring_authority(keys).doing(what)?;
@@ -48,8 +48,8 @@ pub fn join(
     let asking = Asking::reach(endpoint.clone(), security::with_keys(&shown).doing(what)?)?;
     let report = asking.report()?;
     let cell = report["server"]["cell"].as_str().ok_or_else(|| {
-        Failure::new(what(), "that server does not say which cell it serves")
-            .mend("see whether it has the same version")
+        Failure::new(what(), "that server does not report its cell")
+            .mend("check that it has the same version")
     })?;
     let servers = asking.servers()?;
     let server = choose_name(&servers, new.server)
@@ -63,7 +63,7 @@ pub fn join(
     Ok(made)
 }
 
-/// The name that was asked for, or this machine's, with a number where it is another server's.
+/// The requested name, or this machine's, with a number if another server has it.
 fn choose_name(servers: &[ServerInfo], wanted: Option<&str>) -> Result<String, String> {
     let is_taken = |name: &str| servers.iter().any(|server| server.name == name);
     if let Some(wanted) = wanted {
@@ -76,10 +76,10 @@ fn choose_name(servers: &[ServerInfo], wanted: Option<&str>) -> Result<String, S
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let numbered = (2..).map(|number| format!("{machine}-{number}"));
     let mut names = std::iter::once(machine.clone()).chain(numbered);
-    Ok(names.find(|name| !is_taken(name)).expect("there are more numbers than servers"))
+    Ok(names.find(|name| !is_taken(name)).expect("numbers are unlimited, servers are not"))
 }
 
-/// A free port of this machine's address as that server sees it. Nothing is sent.
+/// A free port of this machine's address as that server would see it. No packet is sent.
 fn reached_from(endpoint: &Endpoint) -> std::io::Result<SocketAddr> {
     let Endpoint::Tcp(there) = endpoint else { return Ok(SocketAddr::from(([127, 0, 0, 1], 0))) };
     let any = |there: &SocketAddr| if there.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };

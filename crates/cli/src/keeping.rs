@@ -1,6 +1,6 @@
-//! What a running server does about its keys: it shows a newer certificate, and wraps the keys of
-//! its encrypted volumes with a newer key of the cell's. Keys that sign tokens are read when they
-//! are needed. So whoever makes a key (`rialto keys rotate`) needs not stop anything.
+//! Key upkeep of a running server: it shows a newer certificate, and wraps the keys of its
+//! encrypted volumes with a newer key of the cell. Keys that sign tokens are read when they are
+//! needed. So a new key (`rialto keys rotate`) needs no restart.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,32 +13,31 @@ use vice::Vice;
 
 use crate::security::Renewal;
 
-/// How often it looks.
+/// Interval between checks for new keys.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is looked after.
-pub struct Keeping {
+/// The keys of a running server.
+pub struct KeyUpkeep {
     certificate: Option<(Renewal, Arc<ServerTls>)>,
     at_rest: Arc<AtRest>,
-    /// The newest key of the cell's when everything was wrapped last; `None`: it is not known how
-    /// everything is wrapped.
+    /// The cell's newest key when everything was last wrapped; `None`: unknown.
     wrapped: Option<u32>,
-    /// Why those that could not be wrapped then were left.
+    /// Why some keys could not be wrapped then.
     left: Vec<String>,
     vice: Weak<Vice>,
 }
 
-impl Keeping {
-    /// Looks from now on, until the server ends.
+impl KeyUpkeep {
+    /// Checks from now on, until the server ends.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// If no thread can be started.
     pub fn start(
         certificate: Option<(Renewal, Arc<ServerTls>)>,
         at_rest: Arc<AtRest>,
         vice: &Arc<Vice>,
     ) -> Result<(), Failure> {
-        let mut keeping = Keeping {
+        let mut keeping = KeyUpkeep {
             certificate,
             at_rest,
             wrapped: None,
@@ -46,15 +45,15 @@ impl Keeping {
             vice: Arc::downgrade(vice),
         };
         let thread = std::thread::Builder::new().name("keys".to_owned()).spawn(move || {
-            while keeping.look() {
+            while keeping.check() {
                 std::thread::sleep(POLL_INTERVAL);
             }
         });
         thread.map(drop).doing(|| "watching over this server's keys".to_owned())
     }
 
-    /// False: the server is over.
-    fn look(&mut self) -> bool {
+    /// False: the server has ended.
+    fn check(&mut self) -> bool {
         let Some(vice) = self.vice.upgrade() else { return false };
         if let Some((renewal, tls)) = &self.certificate {
             renewal.renew(tls);
@@ -70,7 +69,7 @@ impl Keeping {
             return true;
         }
         match vice.wrap_keys_anew() {
-            Ok(Rewrapped { wrapped, left }) => self.tell(newest, wrapped, left),
+            Ok(Rewrapped { wrapped, left }) => self.report_wrapped(newest, wrapped, left),
             Err(error) => {
                 tracing::error!(%error, "the keys of encrypted volumes cannot be wrapped anew");
             }
@@ -78,8 +77,8 @@ impl Keeping {
         true
     }
 
-    /// Those that are left are tried again, and told of once.
-    fn tell(&mut self, newest: Option<u32>, volumes: usize, left: Vec<String>) {
+    /// Reports keys that were not wrapped, once; they are tried again.
+    fn report_wrapped(&mut self, newest: Option<u32>, volumes: usize, left: Vec<String>) {
         if left.is_empty() {
             self.wrapped = newest;
             tracing::info!(

@@ -1,9 +1,9 @@
 //! The one binary's commands.
 //!
-//! This file turns what was typed into a call of one command and its outcome into an exit code; a
-//! command is one file below `commands/`. What commands share with `bench` is in crate `local`, and
-//! what serves and mounts files is in the crates that they put together. Only the program's main,
-//! crate `rialto`, depends on this crate.
+//! This file parses the command line, runs one command and turns its outcome into an exit code; a
+//! command is one file below `commands/`. Code that commands share with `bench` is in crate
+//! `local`, and the crates that serve and mount files are put together here. Only the program's
+//! main, crate `rialto`, depends on this crate.
 
 mod cells;
 mod commands;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use commands::Cli;
 
-/// Runs the command that was typed.
+/// Runs the command of the command line.
 pub fn run() -> ExitCode {
     let cli = Cli::parse_from(commands::typed(std::env::args_os()));
     let name = cli.command.name();

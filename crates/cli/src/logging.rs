@@ -1,4 +1,4 @@
-//! What daemons say of themselves, on standard error: for a daemon that is its log file.
+//! Logs of daemons, on standard error: for a daemon that is its log file.
 
 use std::fs::{self, File};
 use std::io::{self, IsTerminal};
@@ -9,24 +9,23 @@ use std::time::Duration;
 use rustix::process::DumpableBehavior;
 use tracing_subscriber::EnvFilter;
 
-/// Keeps what this process has in memory, keys among it, out of core files and from other processes
-/// of its user. `RIALTO_CORE=1` lets it be, for who looks for a fault.
-pub fn keep_to_itself() {
+/// Excludes this process's memory, keys among it, from core files and from other processes of its
+/// user. `RIALTO_CORE=1` disables this for debugging.
+pub fn protect_memory() {
     if std::env::var_os("RIALTO_CORE").is_some_and(|value| value == "1") {
         return;
     }
     if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::warn!(%error, "what this process has in memory may get into core files");
+        tracing::warn!(%error, "keys in this process's memory may get into core files");
     }
 }
 
-/// Starts to log. `RIALTO_LOG` says what: a level, or parts such as `vice=debug`; otherwise from
-/// `info` on.
+/// Starts to log. `RIALTO_LOG` sets the filter: a level, or parts such as `vice=debug`; otherwise
+/// from `info` on.
 pub fn start() {
     let filter = EnvFilter::try_from_env("RIALTO_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    // A log that cannot be written, on a full disk, is not written. (Telling so goes to standard
-    // error as well, which is that log, and a line that cannot be printed there would be the
-    // thread's end.)
+    // A line that cannot be written, on a full disk, is dropped. (An error report would go to
+    // standard error, which is that same log, and a failing print would end the thread.)
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -35,21 +34,25 @@ pub fn start() {
     let _ = subscriber.with_ansi(std::io::stderr().is_terminal()).try_init();
 }
 
-/// How often the size of the log is looked at.
+/// Interval between checks of the log's size.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where standard error is a file, it is kept below some bytes: what was said before is then in one
-/// older file beside it.
+/// Where standard error is a file, bounds its size: older lines are moved to one older file beside
+/// it.
 ///
 /// # Errors
-/// No thread.
+/// If no thread can be started.
 pub fn bound(bytes_max: u64) -> io::Result<()> {
     let Some(path) = log_file() else { return Ok(()) };
     let watch = move || {
         loop {
             std::thread::sleep(POLL_INTERVAL);
             if let Err(error) = shorten(&path, bytes_max) {
-                tracing::warn!(%error, log = %path.display(), "the log cannot be kept short");
+                tracing::warn!(
+                    %error,
+                    log = %path.display(),
+                    "the log cannot be shortened: it continues to grow"
+                );
                 return;
             }
         }
@@ -63,8 +66,8 @@ fn log_file() -> Option<PathBuf> {
     (file.metadata().ok()?.is_file() && path.is_file()).then_some(path)
 }
 
-/// Copied and emptied: whoever else writes to it, the daemon's children too, writes on at its
-/// beginning, since all append.
+/// Copied and truncated: other writers, such as the daemon's children, continue at its beginning,
+/// since all append.
 fn shorten(path: &Path, bytes_max: u64) -> io::Result<()> {
     if fs::metadata(path)?.len() <= bytes_max {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Checking every record and every block of a cell's partitions: by its server, or by ourselves
-//! while that is down.
+//! Checks every record and every block of a cell's partitions: through its server, or in this
+//! process while that is down.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -11,18 +11,21 @@ use local::failure::{Doing, Failure};
 use local::show::{self, Progress};
 use store::{OpenOptions, Partition, ScrubProgress};
 
-/// How often a running server is asked how far it is.
+/// Interval between progress queries of a running server.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// What was checked, and what is wrong.
+/// Result of a scrub.
 pub struct Scrubbed {
-    /// How much was looked at, for people.
+    /// The amount checked, for people.
     pub checked: String,
-    /// What is wrong, one text each.
+    /// The damage found, one text each.
     pub findings: Vec<String>,
 }
 
-/// Scrubs `cell`'s partitions; `running`: its server runs, and does it.
+/// Scrubs `cell`'s partitions; `running`: through its running server.
+///
+/// # Errors
+/// If the server does not answer, or a partition cannot be opened or read.
 pub fn scrub(cell: &CellDir, running: bool) -> Result<Scrubbed, Failure> {
     let progress = Progress::start("checking every record and every block");
     if running { by_server(cell, &progress) } else { by_ourselves(cell, &progress) }
@@ -45,7 +48,7 @@ fn by_server(cell: &CellDir, progress: &Progress) -> Result<Scrubbed, Failure> {
     if report["state"] != "done" {
         let why = report["error"].as_str().unwrap_or("the server stopped it").to_owned();
         return Err(
-            Failure::new("checking the partition", why).mend("try again when the server is well")
+            Failure::new("checking the partition", why).mend("repair the server and try again")
         );
     }
     let count = |name: &str| report[name].as_u64().unwrap_or(0);
@@ -56,7 +59,7 @@ fn by_server(cell: &CellDir, progress: &Progress) -> Result<Scrubbed, Failure> {
         finding.as_str().map_or_else(|| finding.to_string(), str::to_owned)
     };
     let mut findings: Vec<String> = found.iter().map(text).collect();
-    // A report has room for so many in words.
+    // A report names a limited number of findings.
     let unnamed = count("findings").saturating_sub(findings.len() as u64);
     if unnamed > 0 {
         findings.push(format!("{unnamed} more; the server's log names all"));

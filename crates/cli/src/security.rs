@@ -1,9 +1,10 @@
-//! How connections between machines are secured: what a server shows, and whom a client believes.
+//! Security of connections between machines: the certificates that a server shows, and those that a
+//! client accepts.
 //!
-//! A client takes for a server of the cell who shows a certificate of the cell's authority. It
-//! knows that authority from its own directory (`keys/ca.pem`), from `cells.toml`, or by its
-//! fingerprint in `known_cells`, where it is written on first use. There it follows the authority
-//! to its successors, and forgets those that the cell does not show any more.
+//! A client accepts as a server of the cell a peer that shows a certificate of the cell's
+//! authority. The client has that authority from its own directory (`keys/ca.pem`), from
+//! `cells.toml`, or by its fingerprint in `known_cells`, where it is written on first use. There it
+//! follows the authority to its successors, and removes those that the cell does not show any more.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -21,19 +22,19 @@ use login::{Service, TokenIssuer};
 use server::{OwnKeys, ServerConfig};
 use types::KeyPrint;
 
-/// How to connect to the server, or the cell, that is called `whom`, from the directory `dir`.
+/// Returns the options for connections to the server or cell `peer`, from the directory `dir`.
 ///
 /// # Errors
-/// When the system has no TLS.
-pub fn options(dir: &Path, whom: &str, clear: bool) -> Result<ClientOptions, Failure> {
-    let trust = if clear { None } else { Some(first_use(dir, whom)) };
+/// If the system has no TLS.
+pub fn options(dir: &Path, peer: &str, clear: bool) -> Result<ClientOptions, Failure> {
+    let trust = if clear { None } else { Some(first_use(dir, peer)) };
     with_identity(trust, host_identity(dir)?)
 }
 
-/// How to connect to servers that `trust` tells from others; none: in clear text.
+/// Returns the options for connections that `trust` checks; none: in clear text.
 ///
 /// # Errors
-/// When the system has no TLS.
+/// If the system has no TLS.
 pub fn with(trust: Option<Trust>) -> Result<ClientOptions, Failure> {
     with_identity(trust, None)
 }
@@ -47,7 +48,7 @@ fn with_identity(
     Ok(from_reserved_port(tls).into())
 }
 
-/// A server that trusts this machine believes the superuser's processes alone.
+/// A server that trusts this host accepts only connections of root's processes.
 fn from_reserved_port(tls: Option<ClientTls>) -> fabric::ConnectionOptions {
     fabric::ConnectionOptions { tls, reserved_port: true, ..fabric::ConnectionOptions::default() }
 }
@@ -64,13 +65,14 @@ fn host_identity(dir: &Path) -> Result<Option<TlsIdentity>, Failure> {
         .doing(|| "reading this machine's host certificate".to_owned())
 }
 
-/// How to connect to servers of the cell in `dir`. Who can read a server's own key there is a
-/// server himself, and may do everything: as with OpenAFS's `-localauth`.
+/// Returns the options for connections to servers of the cell in `dir`. A process that can read a
+/// server's own key there acts as that server, and may do everything: as with OpenAFS's
+/// `-localauth`.
 ///
 /// # Errors
-/// When the system has no TLS.
+/// If the system has no TLS.
 pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<ClientOptions, Failure> {
-    // Other servers may show certificates of the authority that [certificate] names.
+    // Other servers may show certificates of the authority in [certificate].
     let cell_dir = CellDir::find(dir)?;
     let given = cell_dir
         .as_ref()
@@ -81,7 +83,7 @@ pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<ClientOptions, F
         .doing(|| "reading the authority of [certificate]".to_owned())?
         .unwrap_or_default();
     let keys = CellKeys::of(dir.join("keys"));
-    // As the server does: its own certificate, or where it has none the given one.
+    // As the server does: its own certificate, or without one the given certificate.
     let own = keys.shown().or_else(|error| match given {
         Some((dir, given)) => keys::identity_in(&dir.join(&given.chain), &dir.join(&given.key)),
         None => Err(error),
@@ -92,10 +94,10 @@ pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<ClientOptions, F
     }
 }
 
-/// How a server with these keys connects to the others of its cell.
+/// Returns the options of a server with these keys for connections to the others of its cell.
 ///
 /// # Errors
-/// Keys that are not there, or that who asks may not read.
+/// If keys are missing, or this process may not read them.
 pub fn with_keys(keys: &CellKeys) -> Result<ClientOptions, KeyError> {
     with_keys_and(keys, keys.shown()?, Vec::new())
 }
@@ -110,11 +112,11 @@ fn with_keys_and(
     Ok(from_reserved_port(Some(tls)).into())
 }
 
-/// Who makes and believes tokens of the cell. The server that has the cell's database makes the
-/// first key that signs them; others have a copy.
+/// The issuer and verifier of the cell's tokens. The server that has the cell database makes the
+/// first signing key; others have a copy.
 ///
 /// # Errors
-/// A key that cannot be made.
+/// If the key cannot be made.
 pub fn mint(cell: &CellDir) -> Result<Arc<TokenIssuer>, Failure> {
     let keys = TokenKeys::of(cell.dir());
     let what = || "preparing the keys that sign tokens".to_owned();
@@ -124,10 +126,10 @@ pub fn mint(cell: &CellDir) -> Result<Arc<TokenIssuer>, Failure> {
     Ok(Arc::new(TokenIssuer::new(&cell.config.name, Arc::new(keys))))
 }
 
-/// Who looks at Kerberos tickets for the cell; `None`: nobody.
+/// The verifier of Kerberos tickets for the cell; `None`: tickets are not accepted.
 ///
 /// # Errors
-/// A keytab that cannot be used.
+/// If the keytab cannot be used.
 pub fn kerberos(cell: &CellDir) -> Result<Option<Arc<Service>>, Failure> {
     let Some(Kerberos { keytab, realm, create }) = &cell.config.kerberos else { return Ok(None) };
     let keytab = cell.dir().join(keytab);
@@ -141,27 +143,27 @@ pub fn kerberos(cell: &CellDir) -> Result<Option<Arc<Service>>, Failure> {
     Ok(Some(Arc::new(service)))
 }
 
-/// The authority of the cell in `dir`, or the one that is known by this name, or else the first
-/// that is shown.
-fn first_use(dir: &Path, whom: &str) -> Trust {
+/// The authority of the cell in `dir`, or the one recorded under this name, or else the first that
+/// is shown.
+fn first_use(dir: &Path, peer: &str) -> Trust {
     let own = CellKeys::of(dir.join("keys")).authorities().unwrap_or_default();
     let known = KnownCells { file: dir.join("known_cells") };
-    let whom = whom.to_owned();
+    let peer = peer.to_owned();
     Trust::Asked(Arc::new(move |shown| {
-        if shown.iter().any(|one| own.contains(one)) { Ok(()) } else { known.judge(&whom, shown) }
+        if shown.iter().any(|one| own.contains(one)) { Ok(()) } else { known.judge(&peer, shown) }
     }))
 }
 
-/// A file of lines `NAME sha256:...`, with the fingerprints of successors before those that they
-/// succeed. The last line of a name counts.
+/// A file of lines `NAME sha256:...`, with the fingerprints of successors before their
+/// predecessors'. The last line of a name is valid.
 struct KnownCells {
     file: PathBuf,
 }
 
 impl KnownCells {
-    /// By each of the authorities `shown` the server is right; a successor comes before the one
-    /// that it succeeds.
-    fn judge(&self, whom: &str, shown: &[CertificateDer<'_>]) -> Result<(), String> {
+    /// Checks the authorities `shown`, each of which proves the server; a successor comes before
+    /// its predecessor.
+    fn judge(&self, peer: &str, shown: &[CertificateDer<'_>]) -> Result<(), String> {
         let file = self.file.display();
         let text = match std::fs::read_to_string(&self.file) {
             Ok(text) => text,
@@ -170,11 +172,11 @@ impl KnownCells {
         };
         let prints: Vec<Fingerprint> = shown.iter().map(|one| Fingerprint::of(one)).collect();
         let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-        let Some((_, known)) = lines.rfind(|(name, _)| *name == whom) else {
+        let Some((_, known)) = lines.rfind(|(name, _)| *name == peer) else {
             let first = successors(shown, shown.len() - 1);
-            self.remember(whom, &prints[first..])?;
+            self.remember(peer, &prints[first..])?;
             let own = prints[first];
-            eprintln!("rialto: {whom} is known from now on by its authority's fingerprint, {own}");
+            eprintln!("rialto: {peer} is known from now on by its authority's fingerprint, {own}");
             return Ok(());
         };
         let known: Vec<Fingerprint> =
@@ -185,18 +187,19 @@ impl KnownCells {
                 known.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "),
             );
             return Err(format!(
-                "the authority of {whom} has the fingerprint {now}, known is {was}. Somebody may \
-                    be in between. If the cell was made anew, take its line out of {file}"
+                "the authority of {peer} has the fingerprint {now}, known is {was}. Another \
+                 machine may intercept the connection. If the cell was made anew, remove its \
+                 line from {file}"
             ));
         };
         let first = successors(shown, at);
         let is_newest = known.first() == prints.get(first);
-        // A server that has not heard of the successor says nothing about it.
+        // A server that does not have the successor yet does not show it.
         if first < at || is_newest && known != prints[first..] {
-            self.remember(whom, &prints[first..])?;
+            self.remember(peer, &prints[first..])?;
             if !is_newest {
                 eprintln!(
-                    "rialto: {whom} has a new authority, {}, which the one before has signed",
+                    "rialto: {peer} has a new authority, {}, which its predecessor signed",
                     prints[first]
                 );
             }
@@ -204,19 +207,18 @@ impl KnownCells {
         Ok(())
     }
 
-    fn remember(&self, whom: &str, prints: &[Fingerprint]) -> Result<(), String> {
+    fn remember(&self, peer: &str, prints: &[Fingerprint]) -> Result<(), String> {
         let prints = prints.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         let written = self.file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| {
             let mut file =
                 std::fs::OpenOptions::new().append(true).create(true).open(&self.file)?;
-            file.write_all(format!("{whom} {prints}\n").as_bytes())
+            file.write_all(format!("{peer} {prints}\n").as_bytes())
         });
         written.map_err(|error| format!("{}: {error}", self.file.display()))
     }
 }
 
-/// Where the newest of those authorities is that succeed the one `at` this place, one after the
-/// other.
+/// Index of the newest authority in the chain of successors of the one at `at`.
 fn successors(shown: &[CertificateDer<'_>], at: usize) -> usize {
     (0..at)
         .rev()
@@ -225,13 +227,13 @@ fn successors(shown: &[CertificateDer<'_>], at: usize) -> usize {
         .unwrap_or(at)
 }
 
-/// What `cells.toml` says of a cell's authority: a file of certificates, or a fingerprint.
+/// The authority of a cell in `cells.toml`: a file of certificates, or a fingerprint.
 ///
 /// # Errors
-/// For people.
+/// A message for people.
 pub fn stated(ca: Option<&Path>, fingerprint: Option<&str>) -> Result<Option<Trust>, String> {
     match (ca, fingerprint) {
-        (Some(_), Some(_)) => Err("say either ca or fingerprint".to_owned()),
+        (Some(_), Some(_)) => Err("give either ca or fingerprint".to_owned()),
         (Some(ca), None) => keys::authorities_in(ca)
             .map(|all| Some(Trust::Authorities(all)))
             .map_err(|error| error.to_string()),
@@ -240,11 +242,11 @@ pub fn stated(ca: Option<&Path>, fingerprint: Option<&str>) -> Result<Option<Tru
     }
 }
 
-/// What the server of `cell` shows, and how it connects to the others. Nothing where it does not
-/// listen in the network.
+/// The certificates that the server of `cell` shows, and its options for connections to the others.
+/// `None` where it does not listen in the network.
 ///
 /// # Errors
-/// Keys that cannot be made or read.
+/// If keys cannot be made or read.
 pub fn secure_server(
     cell: &CellDir,
     config: &mut ServerConfig,
@@ -269,39 +271,38 @@ pub fn secure_server(
     Ok(Some(renewal))
 }
 
-/// A server's certificate, over time.
+/// Renews a server's certificate.
 pub struct Renewal {
     keys: CellKeys,
     given: Option<(PathBuf, PathBuf, PathBuf)>,
     makes_authority: Option<String>,
     names: Vec<String>,
-    /// How it connects to the others.
+    /// Its client side, for connections to the others.
     client: Option<ClientTls>,
-    /// Its keys, and those of them that the cell's database lists.
+    /// Its keys that the cell database lists.
     listed: Arc<OwnKeys>,
 }
 
-/// How long the cell's database may take to list a key that is to be shown next. Otherwise it is
-/// asked for again at the next look.
+/// How long the cell database may take to list the next key. Otherwise the next check asks again.
 const LISTED_WITHIN: Duration = Duration::from_secs(5);
 
-/// What a server shows, and whom it takes for what.
+/// The certificates of a server, and the authorities that it accepts.
 struct Loaded {
-    /// What it shows to clients: the given certificate, or the same as to servers.
+    /// Shown to clients: the given certificate, or the same as to servers.
     shown: TlsIdentity,
     /// Shown to other servers: its own, by the cell's authority, with which it can enter its key in
-    /// the cell's database; where it can make none, the given one.
+    /// the cell database; if it can make none, the given one.
     own: TlsIdentity,
-    /// The key that takes the place of its own when the database lists it.
+    /// The key that replaces its own once the database lists it.
     next: Option<KeyPrint>,
-    /// The cell's own authorities.
+    /// Certificates of the cell's own authorities.
     servers: Vec<CertificateDer<'static>>,
-    /// The given one: what it makes are hosts.
+    /// Certificates of the given authority, which signs host certificates.
     hosts: Vec<CertificateDer<'static>>,
 }
 
 impl Loaded {
-    /// All keys that it may show, the one that it shows to other servers first.
+    /// All keys that it may show, the one for other servers first.
     fn keys(&self) -> Vec<KeyPrint> {
         let mut keys = Vec::new();
         for key in [self.own.key_print(), self.next, self.shown.key_print()].into_iter().flatten() {
@@ -312,7 +313,8 @@ impl Loaded {
         keys
     }
 
-    /// How it knows other servers, which may show a given certificate too, and what it is to them.
+    /// Its check of other servers, which may show a given certificate too, and its identity to
+    /// them.
     fn to_others(&self) -> (Trust, TlsIdentity) {
         (Trust::Authorities([&self.servers[..], &self.hosts].concat()), self.own.clone())
     }
@@ -357,8 +359,8 @@ impl Renewal {
         Ok(Loaded { shown, own, next, servers, hosts })
     }
 
-    /// As it is to be shown from now on: the next key takes the place of the present one as soon as
-    /// the other servers know it.
+    /// Loads the certificates to show from now on: the next key replaces the present one once the
+    /// other servers know it.
     fn load_next(&self) -> Result<Loaded, KeyError> {
         let loaded = self.load()?;
         self.listed.want(loaded.keys());
@@ -373,7 +375,7 @@ impl Renewal {
         }
     }
 
-    /// Shows what is new from the next connection on.
+    /// Shows renewed certificates from the next connection on.
     pub fn renew(&self, tls: &ServerTls) {
         let renewed = self.load_next().map_err(|error| error.to_string()).and_then(|loaded| {
             let (keys, (trust, own)) = (loaded.keys(), loaded.to_others());
@@ -382,7 +384,7 @@ impl Renewal {
             let replaced = client.and_then(|()| {
                 tls.replace_with_hosts(loaded.shown, &loaded.servers, &loaded.hosts)
             });
-            // The one before is dropped from the list when it is shown no more.
+            // The previous key leaves the list when it is shown no more.
             replaced.map(|()| self.listed.want(keys)).map_err(|error| error.to_string())
         });
         if let Err(error) = renewed {
@@ -391,7 +393,7 @@ impl Renewal {
     }
 }
 
-/// What clients may call this server.
+/// Names by which clients may know this server.
 fn names(cell: &CellDir) -> Vec<String> {
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let ip = |ip: IpAddr| (!ip.is_unspecified()).then(|| ip.to_string());
@@ -413,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_is_remembered_and_another_fingerprint_is_refused_with_both() {
+    fn a_known_cell_with_another_fingerprint_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let known = KnownCells { file: dir.path().join("known_cells") };
         let shown = [&[1][..], &[2]].map(|bytes| [CertificateDer::from(bytes)]);
@@ -431,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn successors_are_followed_and_what_is_not_shown_any_more_is_forgotten() {
+    fn successors_are_followed_and_unshown_ones_forgotten() {
         let dir = tempfile::tempdir().unwrap();
         let known = KnownCells { file: dir.path().join("known_cells") };
         let keys = CellKeys::of(dir.path().join("keys"));
@@ -458,7 +460,7 @@ mod tests {
         };
         assert_eq!(known.judge("a.org", first), Ok(()));
         assert_eq!(line(), prints(first));
-        // One that was signed by nobody known stands in front.
+        // One signed by an unknown authority comes first.
         let other = CellKeys::of(dir.path().join("other"));
         other.make_authority("a.org", SystemTime::now()).unwrap();
         let stranger = [other.authorities().unwrap(), first.clone()].concat();
@@ -473,7 +475,7 @@ mod tests {
         let left = keys.authorities().unwrap();
         assert_eq!(known.judge("a.org", &left), Ok(()));
         assert_eq!(line(), prints(&third[..1]));
-        assert!(known.judge("a.org", first).unwrap_err().contains("in between"));
+        assert!(known.judge("a.org", first).unwrap_err().contains("may intercept"));
         assert_eq!(keys.retire().unwrap(), 0);
     }
 

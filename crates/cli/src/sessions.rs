@@ -1,12 +1,12 @@
-//! How a session gets a tree of its own (`rialto pagsh`, docs/spec/access.md).
+//! Trees of sessions (`rialto pagsh`, docs/spec/access.md).
 //!
-//! Root's mount listens at a socket of all users, `/run/rialto/MOUNTPOINT.sock`. Who connects is
-//! sent one message: the descriptor of a mount that is attached nowhere, with fresh tokens, or a
-//! line that says why not. He attaches it in a name space of his own. It ends by itself, with the
-//! last process that can see it.
+//! Root's mount listens at a socket for all users, `/run/rialto/MOUNTPOINT.sock`. A connecting
+//! process receives one message: the descriptor of a detached mount, with a new token wallet, or a
+//! line with the reason of a refusal. The process attaches it in a mount name space of its own. The
+//! mount ends with the last process that can see it.
 //!
-//! The socket's name may be anybody's, so who connects looks whether root answers (the kernel's
-//! word).
+//! Any user could own the socket's name, so the process checks that the peer is root (by the
+//! kernel's credentials).
 
 use std::collections::HashMap;
 use std::fs;
@@ -28,46 +28,46 @@ use rustix::net::{
 };
 
 const SOCKETS: &str = "/run/rialto";
-/// Sessions of one user, and of all: each has threads and a cache.
+/// Limits of the sessions of one user, and of all: each has threads and a cache.
 const OF_ONE_MAX: usize = 32;
 const MAX: usize = 512;
-/// What users without a number are shown as.
+/// The kernel's number for users without a mapping.
 const UNMAPPED: u32 = 65534;
-/// How long the mount may take.
+/// How long making the mount may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where the mount at `at` listens.
+/// The socket of the mount at `at`.
 fn socket(at: &Path) -> PathBuf {
     Path::new(SOCKETS).join(format!("{}.sock", file_name(at)))
 }
 
-/// Serves sessions as long as it is there.
-pub struct Door(PathBuf);
+/// Serves sessions until it is dropped.
+pub struct SessionListener(PathBuf);
 
-impl Drop for Door {
+impl Drop for SessionListener {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// A session's mount: the descriptor for who asked, and what is to be done when the mount is over,
-/// which may take its time.
+/// A session's mount: the descriptor for the requester, and the cleanup after the mount's end,
+/// which may take time.
 pub struct Made {
-    /// Attached nowhere.
+    /// The detached mount.
     pub mount: OwnedFd,
-    /// Waits for its end, and clears up.
+    /// Waits for the mount's end, and cleans up.
     pub ends: Box<dyn FnOnce() + Send>,
 }
 
-/// Listens for who wants a session of the mount at `at`; `make` makes one, with a number that no
-/// other has.
+/// Listens for session requests for the mount at `at`; `make` makes a session, with a unique
+/// number.
 ///
 /// # Errors
-/// A socket that cannot be made.
+/// If the socket cannot be made.
 pub fn listen(
     at: &Path,
     make: impl Fn(u64) -> Result<Made, Failure> + Send + Sync + 'static,
-) -> Result<Door, Failure> {
+) -> Result<SessionListener, Failure> {
     let path = socket(at);
     let what = || format!("listening for sessions at {}", path.display());
     fs::create_dir_all(SOCKETS).doing(what)?;
@@ -84,12 +84,12 @@ pub fn listen(
             };
             let serve = move || serve(&asker, number as u64, &*make, &open);
             if let Err(error) = std::thread::Builder::new().name("session".into()).spawn(serve) {
-                tracing::warn!(%error, "no thread for a session");
+                tracing::warn!(%error, "cannot start a thread for a session: it is refused");
             }
         }
     };
     std::thread::Builder::new().name("sessions".into()).spawn(accept).doing(what)?;
-    Ok(Door(path))
+    Ok(SessionListener(path))
 }
 
 fn serve(
@@ -108,7 +108,7 @@ fn serve(
         full
     };
     if refusal {
-        return say(
+        return send_refusal(
             asker,
             &format!("there are {OF_ONE_MAX} sessions of one user, or {MAX} of all"),
         );
@@ -117,12 +117,12 @@ fn serve(
         Ok(made) => {
             tracing::info!(number, uid, "a session begins");
             hand_over(asker, &made.mount);
-            // Open here it would never end.
+            // An open descriptor here would prevent its end.
             drop(made.mount);
             (made.ends)();
-            tracing::info!(number, uid, "a session is over");
+            tracing::info!(number, uid, "a session ended");
         }
-        Err(failure) => say(asker, &failure.to_string()),
+        Err(failure) => send_refusal(asker, &failure.to_string()),
     }
     let mut open = open.lock();
     let left = open.get(&uid).map_or(0, |own| own - 1);
@@ -133,7 +133,7 @@ fn serve(
     };
 }
 
-/// The session's mount goes with the message.
+/// Sends the session's mount with the message.
 fn hand_over(asker: &UnixStream, mount: &OwnedFd) {
     let fds = [mount.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -141,26 +141,26 @@ fn hand_over(asker: &UnixStream, mount: &OwnedFd) {
     ancillary.push(SendAncillaryMessage::ScmRights(&fds));
     if let Err(error) = sendmsg(asker, &[IoSlice::new(b"\0")], &mut ancillary, SendFlags::NOSIGNAL)
     {
-        tracing::info!(%error, "who asked for a session is gone");
+        tracing::info!(%error, "the process that requested a session has ended");
     }
 }
 
-fn say(asker: &UnixStream, why: &str) {
+fn send_refusal(asker: &UnixStream, why: &str) {
     let mut ancillary = SendAncillaryBuffer::default();
     let _ = sendmsg(asker, &[IoSlice::new(why.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL);
 }
 
-/// Whether root has no number here, as in a session of somebody else's: then it is told from others
-/// by the directory alone, where only root makes names.
+/// Whether root has no number in this name space, as in another user's session: then root is
+/// recognized by the directory alone, where only root makes names.
 fn in_session() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.lines().all(|line| line.split_ascii_whitespace().next() != Some("0"))
 }
 
-/// Asks the mount at `at` for a tree of its own.
+/// Requests a tree of its own from the mount at `at`.
 ///
 /// # Errors
-/// Nobody listens, or somebody else than root, or the mount says why not.
+/// If no mount listens, or the listener is not root, or the mount refuses.
 pub fn ask(at: &Path) -> Result<OwnedFd, Failure> {
     let path = socket(at);
     let what = || format!("asking the mount on {} for a session", at.display());
@@ -178,7 +178,7 @@ pub fn ask(at: &Path) -> Result<OwnedFd, Failure> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut text = [0; 4096];
-    let came = recvmsg(
+    let received = recvmsg(
         &stream,
         &mut [IoSliceMut::new(&mut text)],
         &mut ancillary,
@@ -190,7 +190,7 @@ pub fn ask(at: &Path) -> Result<OwnedFd, Failure> {
         _ => None,
     });
     mount.ok_or_else(|| {
-        let mut why = String::from_utf8_lossy(&text[..came.bytes]).into_owned();
+        let mut why = String::from_utf8_lossy(&text[..received.bytes]).into_owned();
         let _ = stream.read_to_string(&mut why);
         Failure::new(what(), if why.is_empty() { "it ended".to_owned() } else { why })
     })

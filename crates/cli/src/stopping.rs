@@ -1,4 +1,4 @@
-//! How a daemon or foreground program hears that it shall stop.
+//! Stop signals of daemons and foreground programs.
 
 use std::io;
 use std::sync::mpsc;
@@ -9,6 +9,9 @@ use signal_hook::iterator::Signals;
 
 /// Sends one message for each SIGINT, SIGTERM or SIGHUP. The second one ends the process at once:
 /// the first stop was too slow.
+///
+/// # Errors
+/// If the handlers cannot be installed.
 pub fn signals<T: Send + 'static>(
     message: impl Fn() -> T + Send + 'static,
     to: mpsc::Sender<T>,
@@ -18,11 +21,11 @@ pub fn signals<T: Send + 'static>(
         let mut asked = false;
         for signal in signals.forever() {
             if asked {
-                tracing::error!(signal, "asked again: stopping at once");
+                tracing::error!(signal, "second stop signal: stopping at once");
                 std::process::exit(1);
             }
             asked = true;
-            tracing::info!(signal, "asked to stop");
+            tracing::info!(signal, "stop signal: stopping in order");
             let _ = to.send(message());
         }
     };

@@ -1,4 +1,5 @@
-//! How the kernel's requests come to a mount: what is asked for, and what a running mount uses.
+//! The transport of the kernel's requests to a mount: the requested one, and the one that a running
+//! mount uses.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,10 +10,10 @@ use clap::ValueEnum;
 use local::failure::Failure;
 use serde::{Deserialize, Serialize};
 
-/// The environment's choice, for scripts that start many cells.
+/// The transport set in the environment, for scripts that start many cells.
 const VARIABLE: &str = "RIALTO_TRANSPORT";
 
-/// What may be asked for.
+/// A requested transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -25,7 +26,10 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// What the command line says, otherwise the environment, otherwise `auto`.
+    /// Returns the command line's choice, otherwise the environment's, otherwise `auto`.
+    ///
+    /// # Errors
+    /// If the environment's value is no transport.
     pub fn choose(asked: Option<Self>) -> Result<Self, Failure> {
         let text = match (asked, std::env::var(VARIABLE)) {
             (Some(asked), _) => return Ok(asked),
@@ -40,7 +44,7 @@ impl Transport {
         })
     }
 
-    /// As it is written on the command line.
+    /// The value as it is written on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Auto => "auto",
@@ -70,12 +74,12 @@ impl From<mount::KernelTransport> for Transport {
     }
 }
 
-/// What a running mount tells others about itself; in a file beside its pid file.
+/// Facts that a running mount publishes in a file beside its pid file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountFacts {
-    /// How requests come.
+    /// The transport in use.
     pub transport: Transport,
-    /// Why the kernel does not read and write large files itself, if it does not.
+    /// Why the kernel does not read and write large files itself; `None`: it does.
     #[serde(default)]
     pub no_passthrough: Option<String>,
     /// All volumes are shown in this one mount.
@@ -84,23 +88,26 @@ pub struct MountFacts {
 }
 
 impl MountFacts {
-    /// What the mount behind `file` told, if it did.
+    /// The facts of the mount behind `file`, if it published them.
     pub fn read(file: &Path) -> Option<MountFacts> {
         serde_json::from_slice(&fs::read(file).ok()?).ok()
     }
 
-    /// Tells it, until the returned value is dropped.
-    pub fn tell(self, file: &Path) -> io::Result<MountFactsFile> {
-        // Of a mount that was killed one may lie there with another mode.
+    /// Publishes the facts until the returned value is dropped.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn publish(self, file: &Path) -> io::Result<MountFactsFile> {
+        // A mount that was killed may have left the file with another mode.
         let _ = fs::remove_file(file);
-        let mut told =
+        let mut written =
             fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-        told.write_all(&serde_json::to_vec(&self)?)?;
+        written.write_all(&serde_json::to_vec(&self)?)?;
         Ok(MountFactsFile(file.to_owned()))
     }
 }
 
-/// Takes the file away in the end.
+/// Removes the file when dropped.
 pub struct MountFactsFile(PathBuf);
 
 impl Drop for MountFactsFile {
@@ -123,9 +130,9 @@ mod tests {
             no_passthrough: Some("it is not root's".into()),
             flat: true,
         };
-        let told = facts.clone().tell(&file).unwrap();
+        let published = facts.clone().publish(&file).unwrap();
         assert_eq!(MountFacts::read(&file), Some(facts));
-        drop(told);
+        drop(published);
         assert_eq!(MountFacts::read(&file), None);
     }
 

@@ -1,5 +1,4 @@
-//! Taking one mount away, whatever state it is in: used by `umount`, `down`, and `up` when it mends
-//! a stale one.
+//! Unmounts one mount in any state: for `umount`, `down`, and `up` when it replaces a stale one.
 
 use std::io;
 use std::path::Path;
@@ -11,32 +10,32 @@ use local::failure::{Doing, Failure};
 use local::mounts;
 use local::show::Progress;
 
-/// How long a mount's process may take to hand everything back to the server after the kernel let
-/// go of it.
-pub const FAREWELL: Duration = Duration::from_secs(30);
-/// The same where the server does not run: only to see whether there is anything to hand back.
-pub const FAREWELL_ALONE: Duration = Duration::from_secs(3);
+/// How long a mount's process may take to send everything to the server after the kernel unmounted
+/// it.
+pub const UNMOUNT_PATIENCE: Duration = Duration::from_secs(30);
+/// The same while the server does not run: only to find out whether unsent changes remain.
+pub const UNMOUNT_PATIENCE_ALONE: Duration = Duration::from_secs(3);
 
-/// What became of a mount.
+/// Result of an unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmountOutcome {
     /// Unmounted, its process ended.
     Gone,
     /// There was no mount, at most a leftover pid file.
     WasNotThere,
-    /// Unmounted, but its process still holds what the server is to have.
+    /// Unmounted, but its process still has changes for the server.
     StillWorking(i32),
 }
 
 /// Unmounts `at` and waits so long for its process. `lazy`: even while it is in use.
 ///
 /// # Errors
-/// When something else is mounted there, or it is in use: the message says by whom.
+/// If something else is mounted there, or the mount is in use: the message names the users.
 pub fn unmount(
     records: &MountRecords,
     at: &Path,
     lazy: bool,
-    farewell: Duration,
+    patience: Duration,
 ) -> Result<UnmountOutcome, Failure> {
     let what = || format!("unmounting {}", at.display());
     let pid_file = records.pid_file(at);
@@ -50,15 +49,15 @@ pub fn unmount(
     }
     let there = mounted.is_some() || process.is_some();
     if mounted.is_some() {
-        // A mount without a process answers nobody: there is nothing to wait for, and its users
-        // hold only errors.
+        // A mount without a process does not answer: there is nothing to wait for, and its users
+        // get only errors.
         release(at, lazy || process.is_none())?;
     }
     let progress = Progress::start(format!(
-        "waiting for the mount at {} to hand back what it holds",
+        "waiting for the mount at {} to send its changes to the server",
         at.display()
     ));
-    let ended = process.map_or(Ok(true), |process| process.wait_for_end(farewell)).doing(what)?;
+    let ended = process.map_or(Ok(true), |process| process.wait_for_end(patience)).doing(what)?;
     drop(progress);
     match process {
         Some(process) if !ended => return Ok(UnmountOutcome::StillWorking(process.pid)),
@@ -74,7 +73,8 @@ fn release(at: &Path, lazy: bool) -> Result<(), Failure> {
     mounts::unmount(at, lazy).map_err(|error| {
         let failure = Failure::new(format!("unmounting {}", at.display()), busy_text(&error, at));
         failure.mend(
-            "leave it and try again, or use 'rialto umount --lazy', which lets its users finish",
+            "end those processes and try again, or use 'rialto umount --lazy', \
+             which lets its users finish",
         )
     })
 }
@@ -101,22 +101,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_mounted_is_no_error_and_its_leftovers_go() {
+    fn a_missing_mount_is_no_error_and_its_leftovers_go() {
         let dir = tempfile::tempdir().unwrap();
         let records = MountRecords::of(dir.path());
         records.prepare().unwrap();
         let at = dir.path().join("mnt");
         std::fs::write(records.pid_file(&at), "1\n1\n").unwrap();
         std::fs::write(records.facts_file(&at), "{}").unwrap();
-        assert_eq!(unmount(&records, &at, false, FAREWELL).unwrap(), UnmountOutcome::WasNotThere);
+        assert_eq!(
+            unmount(&records, &at, false, UNMOUNT_PATIENCE).unwrap(),
+            UnmountOutcome::WasNotThere
+        );
         assert!(!records.pid_file(&at).exists() && !records.facts_file(&at).exists());
     }
 
     #[test]
     fn what_is_not_ours_stays_mounted() {
         let dir = tempfile::tempdir().unwrap();
-        let failure = unmount(&MountRecords::of(dir.path()), Path::new("/proc"), false, FAREWELL)
-            .unwrap_err();
+        let failure =
+            unmount(&MountRecords::of(dir.path()), Path::new("/proc"), false, UNMOUNT_PATIENCE)
+                .unwrap_err();
         assert!(failure.to_string().contains("not Rialto"), "{failure}");
     }
 }

@@ -1,4 +1,4 @@
-//! Questions to a running server, each from a session that leaves nothing behind.
+//! Queries of a running server, each over a session that leaves no state behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use types::{Answer, Call, Caller, CellCall, Fault, Name, ServerInfo, VolumeStatu
 
 use crate::failure::{Doing, Failure};
 
-/// How long a server may take to answer a question.
+/// How long a server may take to answer a query.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A session with a server, for questions.
+/// A session with a server, for queries.
 pub struct Asking {
     session: Arc<Session>,
     endpoint: Endpoint,
@@ -20,16 +20,25 @@ pub struct Asking {
 
 impl Asking {
     /// Connects to the server at `endpoint`, on this machine.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses the session.
     pub fn connect(endpoint: Endpoint) -> Result<Asking, Failure> {
         Self::reach(endpoint, ClientOptions::default())
     }
 
     /// Connects to the server at `endpoint`, with these options.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses the session.
     pub fn reach(endpoint: Endpoint, options: ClientOptions) -> Result<Asking, Failure> {
         Self::within(endpoint, options, TIMEOUT)
     }
 
-    /// Likewise, where an answer may take this long.
+    /// Connects with these options and this limit for answers.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses the session.
     pub fn within(
         endpoint: Endpoint,
         options: ClientOptions,
@@ -44,23 +53,32 @@ impl Asking {
         };
         let session = Session::connect(config).map_err(|error| {
             Failure::new(format!("asking the server at {endpoint}"), error)
-                .mend("see whether it runs with 'rialto status'")
+                .mend("check with 'rialto status' that it runs")
                 .nothing_there()
         })?;
         Ok(Asking { session: Arc::new(session), endpoint })
     }
 
-    /// What the server says of itself.
+    /// Returns the server's report on itself.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
     pub fn report(&self) -> Result<Value, Failure> {
         self.json(Call::ServerReport)
     }
 
-    /// Starts to check every checksum, or asks how far that is.
+    /// Starts to check every checksum, or returns how far the check is.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
     pub fn scrub(&self, start: bool) -> Result<Value, Failure> {
         self.json(Call::Scrub { start })
     }
 
-    /// Usage and quota of the volume named `volume`, if this server has it.
+    /// Returns usage and quota of the volume named `volume`, if this server has it.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
     pub fn volume(&self, volume: &Name) -> Result<Option<VolumeStatus>, Failure> {
         let root =
             match self.session.call(&Caller::ROOT, Call::Root { volume: volume.clone() }, None) {
@@ -74,7 +92,10 @@ impl Asking {
         }
     }
 
-    /// Which server it is.
+    /// Returns the server's record of itself.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
     pub fn me(&self) -> Result<ServerInfo, Failure> {
         match self.call(Call::Cell(CellCall::Me))? {
             Answer::Servers(mut servers) if servers.len() == 1 => Ok(servers.swap_remove(0).record),
@@ -82,7 +103,10 @@ impl Asking {
         }
     }
 
-    /// The servers of its cell.
+    /// Returns the servers of its cell.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
     pub fn servers(&self) -> Result<Vec<ServerInfo>, Failure> {
         match self.call(Call::Cell(CellCall::Servers))? {
             Answer::Servers(servers) => Ok(servers.into_iter().map(|seen| seen.record).collect()),
@@ -104,10 +128,10 @@ impl Asking {
         Ok(replied.doing(|| self.what())?.answer)
     }
 
-    /// A call in somebody's name.
+    /// Sends a call under the credential `caller`.
     ///
     /// # Errors
-    /// Its own, which the caller has words for.
+    /// The call's own, which the caller phrases for people.
     pub fn call_as(&self, caller: &Caller, call: Call) -> Result<Answer, CallError> {
         self.session.call(caller, call, None).map(|reply| reply.answer)
     }
@@ -118,8 +142,8 @@ impl Asking {
 
     /// The failure of an answer that does not belong to its call.
     pub fn odd(&self) -> Failure {
-        Failure::new(self.what(), "it answered something else")
-            .mend("see whether it has the same version")
+        Failure::new(self.what(), "its answer does not belong to the call")
+            .mend("check that it has the same version")
     }
 }
 

@@ -1,20 +1,21 @@
-//! A cell's directory: everything that one machine keeps of a cell, in one place.
+//! A cell's directory: all files that one machine has of a cell.
 //!
 //! ```text
 //! <dir>/
-//!   cell.toml      name, partitions, socket, address, and who has the cell's database; written once, meant to be edited
+//!   cell.toml      name, partitions, socket, address, and the server of the cell's
+//!                  database; written once, meant to be edited
 //!   celldb/        the cell's database, unless cell.toml says that another server has it
-//!   keys/          what its server keeps secret, and what clients know it by (crate keys)
+//!   keys/          its server's secret keys and certificates (crate keys)
 //!   known_cells    fingerprints of other cells' authorities, as they were first seen
 //!   vicep/         the partition, unless cell.toml names others
 //!   server.sock    where local clients connect
 //!   server.pid     the running server
-//!   mounts/        for each running mount a pid file and what it tells about itself, named for its mount point
+//!   mounts/        for each running mount a pid file and its facts, named after its mount point
 //!   cache/         one disk cache for each mount
-//!   logs/          what daemons say
-//!   mnt/           where `rialto up` mounts unless told otherwise
+//!   logs/          logs of daemons
+//!   mnt/           the default mount point of `rialto up`
 //! ```
-//! Which directory: `--dir`, else `$RIALTO_HOME`, else `$XDG_DATA_HOME/rialto`, else
+//! Its place: `--dir`, else `$RIALTO_HOME`, else `$XDG_DATA_HOME/rialto`, else
 //! `~/.local/share/rialto`.
 
 use std::fs;
@@ -34,35 +35,35 @@ use server::CellPlace;
 use crate::failure::{Doing, Failure};
 use crate::privacy::{self, DIR_MODE};
 
-/// What a cell is called unless told otherwise.
+/// The name of a new cell by default.
 pub const NAME_DEFAULT: &str = "localcell";
 /// The volume whose root is the root of the tree.
 pub const VOLUME: &str = "root.cell";
 /// The first TCP port of those that new cells choose from.
 pub const PORT_DEFAULT: u16 = 7620;
-/// How many there are; all lie below those that Linux gives to outgoing connections.
+/// Count of those ports; all lie below those that Linux gives to outgoing connections.
 const PORTS: u16 = 2000;
-/// Bytes of a cell's name: as of a DNS domain's.
+/// Bytes of a cell's name: the limit of a DNS domain.
 const CELL_NAME_BYTES_MAX: usize = 253;
 /// Bytes of a Unix socket's path: `sun_path` has 108, one of them the closing NUL.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// The environment's wish for clear text, for scripts that start many cells.
+/// Requests clear text through the environment, for scripts that start many cells.
 const CLEAR_VARIABLE: &str = "RIALTO_CLEAR";
 
-/// Whether the environment asks for clear text.
+/// Whether the environment requests clear text.
 pub fn clear_by_environment() -> bool {
     std::env::var_os(CLEAR_VARIABLE).is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// The option that every command about a cell has.
+/// The options of every command about a cell.
 #[derive(Args, Debug, Clone)]
 pub struct Where {
     /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or
     /// ~/.local/share]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Talk to other machines in clear text, if their servers allow it ('clear' in cell.toml); a
+    /// Connect to other machines in clear text, if their servers allow it ('clear' in cell.toml); a
     /// new cell's server does [default: TLS, unless $RIALTO_CLEAR is set]
     #[arg(long)]
     pub clear: bool,
@@ -70,6 +71,10 @@ pub struct Where {
 
 impl Where {
     /// The directory, as an absolute path, whether it exists or not.
+    ///
+    /// # Errors
+    /// If no directory is named and no environment variable names one, or the current directory is
+    /// unknown.
     pub fn path(&self) -> Result<PathBuf, Failure> {
         let path = match &self.dir {
             Some(dir) => dir.clone(),
@@ -78,15 +83,15 @@ impl Where {
         std::path::absolute(&path).doing(|| format!("finding {}", path.display()))
     }
 
-    /// Whether clear text is asked for.
+    /// Whether clear text is requested.
     pub fn is_clear(&self) -> bool {
         self.clear || clear_by_environment()
     }
 
-    /// The cell there.
+    /// The cell in the directory.
     ///
     /// # Errors
-    /// When there is none, or its `cell.toml` cannot be used.
+    /// If the directory has no cell, or its `cell.toml` cannot be used.
     pub fn cell(&self) -> Result<CellDir, Failure> {
         let path = self.path()?;
         CellDir::find(&path)?.ok_or_else(|| {
@@ -111,13 +116,13 @@ fn default_dir() -> Result<PathBuf, Failure> {
     })
 }
 
-/// What `cell.toml` says.
+/// The content of `cell.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellConfig {
-    /// The cell's name.
+    /// The cell's name, which clients compare.
     pub name: String,
-    /// Where the server listens for TCP. Nowhere unless asked for.
+    /// Where the server listens for TCP. `None`: it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
     /// The only partition, relative to the cell's directory or absolute.
@@ -127,59 +132,56 @@ pub struct CellConfig {
     /// stays the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub partitions: Vec<PathBuf>,
-    /// The Unix socket, likewise.
+    /// The Unix socket, relative or absolute as well.
     pub socket: PathBuf,
-    /// What this server is called in its cell, if not as its machine.
+    /// The server's name in its cell; `None`: the machine's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// Where others reach this server, if not where it listens.
+    /// Addresses at which others reach this server; empty: where it listens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<SocketAddr>,
-    /// The server that has the cell's database, as `HOST:PORT`; without it, this one has.
+    /// The server that has the cell database, as `HOST:PORT`; `None`: this one has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database: Option<String>,
-    /// How many seconds what this server learnt of users counts while the database is silent; then
-    /// they are refused [default: 600].
+    /// How many seconds cached identities of users are valid while the database does not answer;
+    /// after that users are refused [default: 600].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell_away_max: Option<u32>,
     /// Whether the server compresses snapshots and copies on its partitions, where the file system
     /// below does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compress: Option<Compress>,
-    /// Whether what files of new volumes hold is encrypted on the disk, with keys of
-    /// `keys/at-rest`.
+    /// Whether bodies of new volumes are encrypted on the disk, with keys of `keys/at-rest`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub encrypt: bool,
-    /// Whether the server speaks clear text too, with clients that ask for it.
+    /// Whether the server accepts clear text from clients that request it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clear: bool,
-    /// Other machines that may say who asks, as networks (`10.1.0.0/16`). Believed is what connects
-    /// from such an address from a reserved port (below 1024), or with a host certificate. Users of
-    /// all others log in.
+    /// Trusted hosts, as networks (`10.1.0.0/16`): a connection from there is trusted from a
+    /// reserved port (below 1024), or with a host certificate. Users of other hosts log in.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "networks")]
     pub trusted: Vec<Network>,
-    /// Whether the superuser of such a machine is the superuser of the cell's files; otherwise that
-    /// one is nobody.
+    /// Whether root of a trusted host is root of the cell's files; otherwise it is *nobody*.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub trusted_root: bool,
-    /// Instead of a certificate by the cell's own authority.
+    /// Used instead of a certificate by the cell's own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateFiles>,
-    /// Whether users may log in with tickets.
+    /// Logins with Kerberos tickets; `None`: not accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kerberos: Option<Kerberos>,
-    /// Where copies of the audit log go.
+    /// Where copies of the audit log are sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditCopies>,
-    /// Where keys of encrypted volumes come from, instead of `keys/at-rest`.
+    /// The source of keys of encrypted volumes, instead of `keys/at-rest`.
     #[serde(default, rename = "at-rest", skip_serializing_if = "Option::is_none")]
     pub at_rest: Option<KeyServer>,
-    /// How much each session, each host and all together may have, where it is not what is usual.
+    /// Limits of each session, each host and the whole server, where they differ from the defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<server::ServerLimits>,
 }
 
-/// Copies of the audit log.
+/// Forwarding of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditCopies {
@@ -191,23 +193,23 @@ pub struct AuditCopies {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyServer {
-    /// Run with `newest`, or the number of a key, behind it; prints `NUMBER HEX`: the key's number
+    /// Run with `newest` or the number of a key as argument; prints `NUMBER HEX`: the key's number
     /// and 64 hexadecimal digits.
     pub command: Vec<String>,
 }
 
-/// The cell in a Kerberos realm.
+/// The cell's service in a Kerberos realm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kerberos {
     /// The keys of `rialto/CELL` (or `afs/CELL`), as `kadmin ktadd` writes them. Relative to the
     /// cell's directory, or absolute.
     pub keytab: PathBuf,
-    /// Whose users are the cell's, by the same name; others are `user@realm` [default: the cell's
-    /// name in capitals].
+    /// The realm whose users are the cell's, by the same name; others are `user@realm` [default:
+    /// the cell's name in capitals].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub realm: Option<String>,
-    /// Whether users that the cell does not know are made at their first login.
+    /// Whether a user without a principal is created at the first login.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub create: bool,
 }
@@ -216,16 +218,16 @@ pub struct Kerberos {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateFiles {
-    /// With those of its authorities behind it, in PEM.
+    /// The certificate followed by those of its authorities, in PEM.
     pub chain: PathBuf,
-    /// Its key.
+    /// Its private key, in PEM.
     pub key: PathBuf,
-    /// Who made it. Another certificate of this authority is a host certificate, and makes no
-    /// server.
+    /// The authority that signed it. Another certificate of this authority is a host certificate,
+    /// and makes no server.
     pub authority: PathBuf,
 }
 
-/// How.
+/// Compression of snapshots and copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compress {
@@ -235,35 +237,39 @@ pub enum Compress {
     Zstd,
 }
 
-/// Revocations of rights that a server cannot hear of must not be without effect for longer than
-/// this.
+/// Limit of `cell_away_max`: a revocation that does not reach a server must take effect within this
+/// time.
 const CELL_AWAY_SECS_MAX: u32 = 86_400;
 
-/// What a new cell is to be.
+/// Settings of a new cell.
 #[derive(Clone, Debug, Default)]
 pub struct NewCell {
     /// Where its server listens for other machines. Port 0 means a free one from [`PORT_DEFAULT`]
     /// on, chosen by the directory's name.
     pub listen: Option<SocketAddr>,
-    /// It speaks clear text too.
+    /// The server accepts clear text too.
     pub clear: bool,
     /// Its volumes are encrypted on the disk.
     pub encrypt: bool,
-    /// Machines that may say who asks.
+    /// The trusted hosts.
     pub trusted: Vec<Network>,
-    /// Their superusers too.
+    /// Root of trusted hosts is root of the cell's files.
     pub trusted_root: bool,
 }
 
-/// Networks as text.
+/// (De)serializes networks as text.
 mod networks {
     use guard::Network;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
+    /// # Errors
+    /// The serializer's error.
     pub fn serialize<S: Serializer>(networks: &[Network], to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(networks.iter().map(ToString::to_string))
     }
 
+    /// # Errors
+    /// Text that is no network.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Network>, D::Error> {
         let texts = Vec::<String>::deserialize(from)?;
         texts
@@ -274,7 +280,7 @@ mod networks {
 }
 
 impl CellConfig {
-    /// What `cell.toml` says, or what is wrong with it.
+    /// Parses `cell.toml`; an error is a message for people.
     pub(crate) fn parse(text: &str) -> Result<CellConfig, String> {
         let config: CellConfig =
             toml::from_str(text).map_err(|error| error.to_string().trim().replace('\n', " "))?;
@@ -297,14 +303,14 @@ impl CellConfig {
         self.partition.iter().chain(&self.partitions)
     }
 
-    /// As it is written into `cell.toml`.
+    /// Returns the text for `cell.toml`.
     pub(crate) fn text(&self) -> String {
         toml::to_string(self).expect("strings, paths and an address are valid TOML")
     }
 }
 
-/// A cell is named like a DNS domain: the name is shown in tables and logs, and becomes a part of
-/// paths.
+/// Checks the cell's name, which must have the form of a DNS domain: tables and logs show it, and
+/// paths contain it.
 fn check_name(name: &str) -> Result<(), String> {
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     if (1..=CELL_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(letters) {
@@ -322,7 +328,7 @@ fn check_database(text: &str) -> Result<(), String> {
 
 fn check_partitions(config: &CellConfig) -> Result<(), String> {
     if config.partition.is_some() != config.partitions.is_empty() {
-        return Err("say either partition = \"DIR\" or partitions = [\"DIR\", ...]".to_owned());
+        return Err("give either partition = \"DIR\" or partitions = [\"DIR\", ...]".to_owned());
     }
     let paths: Vec<_> = config.paths().collect();
     match paths.iter().enumerate().find(|(at, path)| paths[..*at].contains(path)) {
@@ -331,29 +337,32 @@ fn check_partitions(config: &CellConfig) -> Result<(), String> {
     }
 }
 
-/// What a server of a cell that exists begins with.
+/// Settings of a further server of an existing cell.
 #[derive(Clone, Debug)]
 pub struct Joins {
-    /// Who has the cell's database, as `HOST:PORT`.
+    /// The server that has the cell database, as `HOST:PORT`.
     pub database: String,
-    /// What the new server is called.
+    /// The new server's name.
     pub server: String,
-    /// Machines that may say who asks.
+    /// The trusted hosts.
     pub trusted: Vec<Network>,
-    /// Their superusers too.
+    /// Root of trusted hosts is root of the cell's files.
     pub trusted_root: bool,
 }
 
-/// A cell's directory that exists, and what its `cell.toml` says.
+/// The directory of an existing cell, and the content of its `cell.toml`.
 #[derive(Clone, Debug)]
 pub struct CellDir {
     dir: PathBuf,
-    /// What `cell.toml` says.
+    /// The content of `cell.toml`.
     pub config: CellConfig,
 }
 
 impl CellDir {
     /// The cell in `dir`, if there is one.
+    ///
+    /// # Errors
+    /// If `cell.toml` cannot be read or used.
     pub fn find(dir: &Path) -> Result<Option<CellDir>, Failure> {
         let file = dir.join("cell.toml");
         let text = match fs::read_to_string(&file) {
@@ -368,18 +377,24 @@ impl CellDir {
                     trusted_root, cell_away_max, certificate, kerberos, audit, at-rest and limits",
             )
         })?;
-        // The directory itself may be reached through links; ours are real paths, as the kernel
-        // shows mount points.
+        // The directory itself may be reached through links; the cell's paths are real ones, as the
+        // kernel shows mount points.
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
         Ok(Some(CellDir { dir, config }))
     }
 
     /// Makes a new cell in `dir`.
+    ///
+    /// # Errors
+    /// If the name or an address cannot be used, or the directory cannot be written.
     pub fn create(dir: &Path, name: &str, new: NewCell) -> Result<CellDir, Failure> {
         Self::make(dir, name, new, None)
     }
 
     /// Makes the directory of a further server of the cell `name`, as [`CellDir::create`] does.
+    ///
+    /// # Errors
+    /// As [`CellDir::create`].
     pub fn join(
         dir: &Path,
         name: &str,
@@ -445,29 +460,38 @@ impl CellDir {
             limits: None,
         };
         let text = format!(
-            "# A Rialto cell. Paths are relative to this directory; the server reads this when it starts.\n\
-             # listen = \"ADDRESS:PORT\" serves other machines, over TLS with what is in keys/; clear = true allows clear text beside it.\n\
-             # trusted = [\"10.1.0.0/16\"] believes who asks there, if the connection comes from a port below 1024 or shows a host certificate; users of all\n\
-             # others log in. trusted_root = true takes root of such machines for root of the \
-             cell's files; without it that is nobody.\n\
-             # [kerberos] with keytab = \"FILE\" lets users log in with tickets for rialto/CELL; realm = \"REALM\" if it is not called as the cell.\n\
-             # [audit] with forward = \"/dev/log\" (or \"udp:HOST:PORT\") copies the audit log where the owner of this directory cannot rewrite it.\n\
-             # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the first.\n\
+            "# A Rialto cell. Paths are relative to this directory; the server reads this when it \
+             starts.\n\
+             # listen = \"ADDRESS:PORT\" serves other machines, over TLS with the certificate in \
+             keys/; clear = true allows clear text too.\n\
+             # trusted = [\"10.1.0.0/16\"] trusts hosts to name their users, if the connection \
+             comes from a port below 1024 or shows a host certificate; users of all\n\
+             # others log in. trusted_root = true makes root of such hosts root of the cell's \
+             files; without it root is 'nobody'.\n\
+             # [kerberos] with keytab = \"FILE\" lets users log in with tickets for rialto/CELL; \
+             realm = \"REALM\" if its name is not that of the cell.\n\
+             # [audit] with forward = \"/dev/log\" (or \"udp:HOST:PORT\") copies the audit log to \
+             a place where the owner of this directory cannot change it.\n\
+             # partitions = [\"vicep\", \"/vicepb\"] instead of partition adds others behind the \
+             first.\n\
              # cell_away_max = 600 is how many seconds users are served from memory while the \
-             server of the cell's database is silent.\n\
-             # compress = \"zstd\" has the server compress snapshots and copies, where the file system below does not.\n\
-             # encrypt = true encrypts what files of new volumes hold on the disk; without \
-             keys/at-rest nobody can read it any more.\n\
-             # [at-rest] with command = [\"/usr/local/bin/get-key\"] gets those keys from a key server instead: run with newest, or a key's number, it prints\n\
+             server of the cell's database does not answer.\n\
+             # compress = \"zstd\" compresses snapshots and copies, where the file system below \
+             does not.\n\
+             # encrypt = true encrypts the content of files of new volumes on the disk; without \
+             keys/at-rest it is unreadable for ever.\n\
+             # [at-rest] with command = [\"/usr/local/bin/get-key\"] gets those keys from a key \
+             server instead: run with newest, or a key's number, it prints\n\
              # that number and 64 hexadecimal digits.\n\
-             # server = \"NAME\" is what the cell calls this server, if not as its machine; addresses = [\"ADDRESS:PORT\"] is where\n\
+             # server = \"NAME\" is this server's name in the cell, if not that of its machine; \
+             addresses = [\"ADDRESS:PORT\"] is where\n\
              # others reach it, if not where it listens; database = \"HOST:PORT\" is the server \
-                 that has the cell's database.\n{}",
+             that has the cell's database.\n{}",
             config.text()
         );
         let draft = dir.join("cell.toml.new");
         let file = dir.join("cell.toml");
-        // A draft that a crash left may have another mode.
+        // A draft left by a crash may have another mode.
         let _ = fs::remove_file(&draft);
         let mut options = fs::OpenOptions::new();
         let opened = options.write(true).create_new(true).mode(0o600).open(&draft);
@@ -478,7 +502,7 @@ impl CellDir {
         Ok(CellDir { dir, config })
     }
 
-    /// The keys of encrypted volumes.
+    /// The key source of encrypted volumes.
     pub fn at_rest(&self) -> AtRest {
         match &self.config.at_rest {
             Some(server) => AtRest::by_command(server.command.clone()),
@@ -486,12 +510,12 @@ impl CellDir {
         }
     }
 
-    /// Where to mount it from on this machine, as `rialto mount` takes it.
+    /// The endpoint to mount from on this machine, as `rialto mount` takes it.
     pub fn endpoint(&self) -> String {
         format!("unix:{}", self.socket().display())
     }
 
-    /// Where it is reached, for people.
+    /// The endpoint for people.
     pub fn reached_at(&self) -> String {
         match self.config.listen {
             Some(listen) => format!("{listen} and {}", self.endpoint()),
@@ -499,7 +523,7 @@ impl CellDir {
         }
     }
 
-    /// The directory.
+    /// The cell's directory, as a real path.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -509,8 +533,8 @@ impl CellDir {
         self.config.paths().map(|path| self.dir.join(path)).collect()
     }
 
-    /// What administrators call the partitions, in their order: `/` and the directory's name, where
-    /// that tells them apart.
+    /// The administrators' names of the partitions, in their order: `/` and the directory's name,
+    /// if those are unique.
     pub fn partition_names(&self) -> Vec<String> {
         let paths = self.partitions();
         let short =
@@ -524,7 +548,7 @@ impl CellDir {
         paths.iter().map(name).collect()
     }
 
-    /// Where local clients connect.
+    /// The Unix socket for local clients.
     pub fn socket(&self) -> PathBuf {
         self.dir.join(&self.config.socket)
     }
@@ -536,7 +560,7 @@ impl CellDir {
         elsewhere.map_or_else(|| CellPlace::Here(self.dir.join("celldb")), CellPlace::At)
     }
 
-    /// What the server keeps secret, and what it is known by.
+    /// The server's secret keys and certificates.
     pub fn keys(&self) -> CellKeys {
         CellKeys::of(self.dir.join("keys"))
     }
@@ -556,12 +580,12 @@ impl CellDir {
         self.dir.join("logs")
     }
 
-    /// Where `up` mounts unless told otherwise.
+    /// The default mount point of `up`.
     pub fn mount_point(&self) -> PathBuf {
         self.dir.join("mnt")
     }
 
-    /// What this machine keeps of its mounts.
+    /// The records of this machine's mounts.
     pub fn mounts(&self) -> MountRecords {
         MountRecords::of(&self.dir)
     }
@@ -575,12 +599,15 @@ pub struct MountRecords {
 }
 
 impl MountRecords {
-    /// Those below `dir`.
+    /// The records below `dir`.
     pub fn of(dir: &Path) -> Self {
         MountRecords { dir: dir.to_owned() }
     }
 
-    /// Makes the directories.
+    /// Makes the directories of the records.
+    ///
+    /// # Errors
+    /// If a directory cannot be made.
     pub fn prepare(&self) -> Result<(), Failure> {
         for below in ["logs", "mounts", "cache"] {
             let path = self.dir.join(below);
@@ -596,7 +623,7 @@ impl MountRecords {
         self.dir.join("mounts").join(format!("{}.pid", file_name(at)))
     }
 
-    /// What the mount at `at` tells about itself while it runs.
+    /// The facts that the mount at `at` publishes while it runs.
     pub fn facts_file(&self, at: &Path) -> PathBuf {
         self.dir.join("mounts").join(format!("{}.json", file_name(at)))
     }
@@ -611,7 +638,10 @@ impl MountRecords {
         self.dir.join("logs").join(format!("mount{}.log", file_name(at)))
     }
 
-    /// The mount points that have a pid file, alive or not.
+    /// The mount points that have a pid file, with or without a process.
+    ///
+    /// # Errors
+    /// If the directory of pid files cannot be read.
     pub fn recorded(&self) -> io::Result<Vec<PathBuf>> {
         let entries = match fs::read_dir(self.dir.join("mounts")) {
             Ok(entries) => entries,
@@ -629,8 +659,8 @@ impl MountRecords {
     }
 }
 
-/// A mount point as a file name that can be read back: `-` for `/`, and `%` before what would be
-/// ambiguous.
+/// Encodes a mount point as a file name that can be decoded: `-` for `/`, and `%` before ambiguous
+/// characters.
 pub fn file_name(at: &Path) -> String {
     let text = at.as_os_str().as_bytes();
     text.iter().fold(String::new(), |mut name, byte| {
@@ -688,8 +718,8 @@ fn socket_place(dir: &Path) -> Result<PathBuf, Failure> {
     .mend("choose a shorter directory with --dir"))
 }
 
-/// A cell keeps its port when it is down, so that cells of one machine must not all begin to look
-/// at the same one.
+/// A cell has its port also while it is down, so the cells of one machine begin their searches at
+/// different ports.
 fn free_address(at: IpAddr, dir: &Path) -> Result<SocketAddr, Failure> {
     let mut place = DefaultHasher::new();
     dir.hash(&mut place);

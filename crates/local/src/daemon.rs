@@ -1,9 +1,8 @@
-//! Processes that outlive the command that started them: their pid files, how they start, and how
-//! they stop.
+//! Processes that outlive the command that started them: their pid files, start and end.
 //!
-//! A pid file holds two lines: the process id, and the moment at which that process started as the
-//! kernel counts it (field 22 of `/proc/PID/stat`). Both together name one process for ever, so a
-//! pid that was used again by a stranger is never taken for ours and never killed.
+//! A pid file has two lines: the process id, and the start time of that process in the kernel's
+//! ticks (field 22 of `/proc/PID/stat`). Both together name one process for ever, so another
+//! process that got the same pid later is never taken for the daemon and never killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -18,16 +17,19 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
 
 use crate::failure::{Doing, Failure};
 
-/// One process, named by its pid and when it started.
+/// One process, named by its pid and its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// The process id.
     pub pid: i32,
     start_ticks: u64,
 }
 
 impl Process {
     /// This process.
+    ///
+    /// # Errors
+    /// If `/proc` does not show this process.
     pub fn this() -> io::Result<Process> {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let start_ticks =
@@ -35,8 +37,11 @@ impl Process {
         Ok(Process { pid, start_ticks })
     }
 
-    /// The living process that `pid_file` names; `None` if there is no such file, or its process is
-    /// gone.
+    /// The running process that `pid_file` names; `None` if there is no such file, or its process
+    /// has ended.
+    ///
+    /// # Errors
+    /// If the pid file cannot be read.
     pub fn recorded(pid_file: &Path) -> io::Result<Option<Process>> {
         match fs::read_to_string(pid_file) {
             Ok(text) => Ok(parse(&text).filter(Process::is_alive)),
@@ -45,7 +50,7 @@ impl Process {
         }
     }
 
-    /// Names it for ever on this machine, in one word.
+    /// Names the process for ever on this machine, in one word.
     pub fn label(&self) -> String {
         format!("{}/{}", self.pid, self.start_ticks)
     }
@@ -56,6 +61,9 @@ impl Process {
     }
 
     /// Writes the pid file, whole or not at all.
+    ///
+    /// # Errors
+    /// If the pid file cannot be written.
     pub fn record(&self, pid_file: &Path) -> io::Result<()> {
         let draft = pid_file.with_extension(format!("{}.new", self.pid));
         let _ = fs::remove_file(&draft);
@@ -64,12 +72,15 @@ impl Process {
         fs::rename(draft, pid_file)
     }
 
-    /// Whether it still runs. A zombie does not.
+    /// Whether the process still runs. A zombie does not.
     pub fn is_alive(&self) -> bool {
         start_ticks(self.pid) == Some(self.start_ticks)
     }
 
-    /// Sends `signal`; a process that is gone already is no error.
+    /// Sends `signal`; an ended process is no error.
+    ///
+    /// # Errors
+    /// The kernel's refusal, such as `EPERM`.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match self.handle()? {
             Some(handle) => ignore_gone(rustix::process::pidfd_send_signal(handle, signal)),
@@ -77,7 +88,10 @@ impl Process {
         }
     }
 
-    /// Waits at most `patience` for its end; tells whether it came.
+    /// Waits at most `patience` for the end of the process; returns true if it ended.
+    ///
+    /// # Errors
+    /// If the kernel cannot report the end.
     pub fn wait_for_end(&self, patience: Duration) -> io::Result<bool> {
         let Some(handle) = self.handle()? else { return Ok(true) };
         let end = Instant::now() + patience;
@@ -86,8 +100,8 @@ impl Process {
             if left.is_zero() {
                 return Ok(false);
             }
-            // A zombie that nobody collects is ended for us, but a handle may be polled only for
-            // the real end: look twice a second.
+            // A zombie without a reaper has ended, but a handle may report only the real end: check
+            // twice a second.
             let nap = Timespec::try_from(left.min(Duration::from_millis(500)))
                 .map_err(io::Error::other)?;
             let _ = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&nap));
@@ -121,24 +135,24 @@ fn parse(text: &str) -> Option<Process> {
     (process.pid > 0).then_some(process)
 }
 
-/// When `pid` started; `None` if it does not run.
+/// The start time of `pid`; `None` if it does not run.
 fn start_ticks(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command's name is in parentheses and may contain anything: what follows the last one is
-    // regular.
+    // The command's name is in parentheses and may contain anything: the fields after the last one
+    // are regular.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
 }
 
-/// The pid file of a daemon while it runs: written at the start, gone when dropped.
+/// The pid file of a running daemon: written at the start, removed when dropped.
 pub struct PidFile(PathBuf);
 
 impl PidFile {
     /// Records this process in `path`.
     ///
     /// # Errors
-    /// When another living process is recorded there.
+    /// If another running process is recorded there.
     pub fn hold(path: &Path, what: &str) -> Result<Self, Failure> {
         if let Some(other) =
             Process::recorded(path).doing(|| format!("reading {}", path.display()))?
@@ -161,7 +175,10 @@ impl Drop for PidFile {
 }
 
 /// Starts this binary again with `arguments` as a daemon that writes to `log`. The daemon itself
-/// leaves the terminal (see [`leave_terminal`]) and writes its pid file.
+/// detaches from the terminal (see [`leave_terminal`]) and writes its pid file.
+///
+/// # Errors
+/// If the log cannot be opened or the process cannot be started.
 pub fn spawn(arguments: &[&std::ffi::OsStr], log: &Path) -> io::Result<Child> {
     let log = open_log(log)?;
     Command::new(std::env::current_exe()?)
@@ -177,14 +194,16 @@ fn open_log(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-/// Called by a daemon at its start: a session of its own, so that a closed terminal or an interrupt
+/// Gives a starting daemon a kernel session of its own, so that a closed terminal or an interrupt
 /// does not end it.
+///
+/// # Errors
+/// The kernel's refusal.
 pub fn leave_terminal() -> io::Result<()> {
     rustix::process::setsid().map(|_| ()).map_err(io::Error::from)
 }
 
-/// Lets this process have as many files open as the machine's owner allows: servers and mounts keep
-/// many.
+/// Raises this process's limit of open files to the hard limit: servers and mounts have many open.
 pub fn raise_open_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -193,7 +212,10 @@ pub fn raise_open_files() {
     }
 }
 
-/// Waits until `ready` says so; gives up when the daemon ends or `patience` is over.
+/// Waits until `ready` returns true; fails when the daemon ends or `patience` is over.
+///
+/// # Errors
+/// If the daemon ends or does not answer in time; the message has the last line of its log.
 pub fn wait_until(
     child: &mut Child,
     patience: Duration,
@@ -216,13 +238,13 @@ pub fn wait_until(
         if Instant::now() >= end {
             let why = format!("it did not answer within {} seconds", patience.as_secs());
             return Err(Failure::new(format!("starting {what}"), why)
-                .mend(format!("look into its log {}", log.display())));
+                .mend(format!("read its log {}", log.display())));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// The last line of a log, which for a daemon that failed says why.
+/// The last line of a log, in which a failed daemon gives the reason.
 fn last_words(log: &Path, otherwise: &str) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or(otherwise);
@@ -269,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_pid_file_names_nobody() {
+    fn a_damaged_pid_file_names_no_process() {
         for text in ["", "12", "x\ny\n", "0\n0\n", "-1\n5\n"] {
             assert_eq!(parse(text), None, "{text:?}");
         }

@@ -1,7 +1,7 @@
-//! How an error reads: what failed, why, and what to do about it.
+//! Errors of commands: the action that failed, the cause, and the remedy.
 //!
 //! Printed as `rialto COMMAND: WHAT: WHY; WHAT TO DO`. Exit codes: 0 done, 1 failed, 2 wrong usage
-//! (from the argument parser), 3 there is nothing (no cell, or its server does not run).
+//! (from the argument parser), 3 nothing to work on (no cell, or its server does not run).
 
 use std::fmt;
 use std::process::ExitCode;
@@ -26,19 +26,19 @@ impl Failure {
         Failure { what: what.into(), why: why.to_string(), mend: None, code: FAILED }
     }
 
-    /// Adds what the user can do about it.
+    /// Adds the remedy.
     pub fn mend(mut self, mend: impl Into<String>) -> Self {
         self.mend = Some(mend.into());
         self
     }
 
-    /// Marks it as "there is nothing to work on".
+    /// Marks the failure as "there is nothing to work on".
     pub fn nothing_there(mut self) -> Self {
         self.code = NOTHING_THERE;
         self
     }
 
-    /// What the process ends with.
+    /// The exit code of the process.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
     }
@@ -51,9 +51,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Gives any error its `what`, so that call sites read as sentences.
+/// Adds the failed action to an error, so that call sites read as sentences.
 pub trait Doing<T> {
-    /// On error: `what` failed, and the error is the why.
+    /// On error: the action `what` failed, and the error is the cause.
     fn doing(self, what: impl FnOnce() -> String) -> Result<T, Failure>;
 }
 

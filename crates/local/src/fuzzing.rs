@@ -1,5 +1,5 @@
-//! What the fuzz targets check of files that people or the kernel write, so that plain tests run it
-//! too (feature `fuzzing`).
+//! Checks of the fuzz targets on files that people or the kernel write, which plain tests run too
+//! (feature `fuzzing`).
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::cell::{self, CellConfig};
 use crate::mounts;
 
-/// A `cell.toml` that is taken means the same when it is written again, and its name is one that
-/// can be shown.
+/// An accepted `cell.toml` has the same meaning when it is written again, and its name can be
+/// shown.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(config) = CellConfig::parse(text) else { return };
@@ -16,8 +16,7 @@ pub fn config(bytes: &[u8]) {
     assert_eq!(CellConfig::parse(&config.text()), Ok(config));
 }
 
-/// The name of any mount point can be the name of a file, and comes back from the kernel's table of
-/// mounts.
+/// Any mount point has a file name, and is read back from the kernel's table of mounts.
 pub fn mount_point(bytes: &[u8]) {
     let bytes: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != 0).collect();
     let path = Path::new(std::ffi::OsStr::from_bytes(&bytes));
@@ -37,7 +36,7 @@ pub fn mount_point(bytes: &[u8]) {
     }
 }
 
-/// Any line of the kernel's table of mounts is taken apart or left out.
+/// Any line of the kernel's table of mounts is parsed or skipped.
 pub fn mountinfo(bytes: &[u8]) {
     if let Some(found) = mounts::parse(bytes) {
         assert!(found.at.as_os_str().len() <= bytes.len());
@@ -64,7 +63,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_changed_configuration(at in any::<prop::sample::Index>(), cut in 0usize..4, put in "[ -~\n]{0,4}") {
+        fn a_changed_configuration(
+            at in any::<prop::sample::Index>(),
+            cut in 0usize..4,
+            put in "[ -~\n]{0,4}",
+        ) {
             let at = at.index(GOOD.len());
             config([&GOOD[..at], &put, &GOOD[(at + cut).min(GOOD.len())..]].concat().as_bytes());
         }
@@ -76,7 +79,10 @@ mod tests {
         }
 
         #[test]
-        fn any_mount_point(bytes in vec(prop_oneof![any::<u8>(), prop::sample::select(b"/-%+ \\07aF\n".to_vec())], 0..20)) {
+        fn any_mount_point(bytes in vec(
+            prop_oneof![any::<u8>(), prop::sample::select(b"/-%+ \\07aF\n".to_vec())],
+            0..20,
+        )) {
             mount_point(&bytes);
         }
 

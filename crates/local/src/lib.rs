@@ -1,11 +1,10 @@
-//! A cell as one machine has it, for the programs that work on it.
+//! A cell on one machine, for the programs that work on it.
 //!
-//! The cell's directory (`cell`) and access to what lies in it (`privacy`), processes that outlive
-//! the command which started them (`daemon`), what the kernel has mounted (`mounts`), and
-//! questions to a server that runs (`ask`). `failure` is how an error of a command reads, and
-//! `show` is what a command prints: tables for people, JSON for programs. Nothing here is a
-//! command, and nothing here stores or serves a file. The commands and `bench` depend on this
-//! crate.
+//! The cell's directory (`cell`) and access to its files (`privacy`), processes that outlive the
+//! command which started them (`daemon`), the kernel's mounts (`mounts`), and queries of a running
+//! server (`ask`). `failure` has the errors of commands, and `show` their output: tables for
+//! people, JSON for programs. This crate has no commands, and stores and serves no files. The
+//! commands and `bench` depend on it.
 
 pub mod ask;
 pub mod cell;

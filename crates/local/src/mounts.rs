@@ -1,7 +1,7 @@
-//! What the kernel has mounted, and how to take it away.
+//! The kernel's mounts, and their removal.
 //!
 //! A mount whose process died answers `ENOTCONN`; one whose server is away may not answer at all,
-//! so every question to a mount is asked from a thread of its own and given up after a while.
+//! so every query of a mount runs on a thread of its own and is given up after a while.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,50 +17,56 @@ use rustix::mount::UnmountFlags;
 /// One line of `/proc/self/mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// Where it is.
+    /// The mount point.
     pub at: PathBuf,
     /// Its type, such as `ext4` or `fuse.rialto`.
     pub kind: String,
-    /// What is mounted, as its file system names it.
+    /// The mounted object, as its file system names it.
     pub source: String,
 }
 
 impl Mounted {
-    /// Whether it is one of ours.
+    /// Whether it is a Rialto mount.
     pub fn is_rialto(&self) -> bool {
         self.kind == "fuse.rialto" || (self.kind == "fuse" && self.source.starts_with("rialto"))
     }
 }
 
-/// How a mount behaves when asked.
+/// The state of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     /// It answers.
     Answers,
-    /// Its process is gone.
+    /// Its process has ended.
     Stale,
     /// No answer in time: most likely the server is away.
     Silent,
 }
 
-/// Everything mounted here.
+/// All mounts in this process's mount name space.
 ///
 /// # Errors
-/// When `/proc` cannot be read.
+/// If `/proc` cannot be read.
 pub fn all() -> io::Result<Vec<Mounted>> {
-    // Others may have mounted under names that are no text.
+    // Other programs may mount under names that are no text.
     Ok(std::fs::read("/proc/self/mountinfo")?
         .split(|byte| *byte == b'\n')
         .filter_map(parse)
         .collect())
 }
 
-/// The topmost mount exactly at `path`, which need not answer.
+/// The topmost mount exactly at `path`; the mount is not asked.
+///
+/// # Errors
+/// If `/proc` cannot be read.
 pub fn at(path: &Path) -> io::Result<Option<Mounted>> {
     Ok(all()?.into_iter().rev().find(|mounted| mounted.at == path))
 }
 
 /// The mount that a path lies on: its type and source.
+///
+/// # Errors
+/// If `/proc` cannot be read.
 pub fn below(path: &Path) -> io::Result<Option<Mounted>> {
     let path = std::fs::canonicalize(path)?;
     Ok(all()?
@@ -74,7 +80,7 @@ pub fn below(path: &Path) -> io::Result<Option<Mounted>> {
 pub fn health(path: &Path, patience: Duration) -> Health {
     let (answer, answers) = mpsc::channel();
     let path = path.to_owned();
-    // Not `stat`: the kernel answers that from its cache, even when the mount's process is gone.
+    // Not `stat`: the kernel answers that from its cache, even when the mount's process has ended.
     std::thread::spawn(move || answer.send(rustix::fs::statfs(&path).map(|_| ())));
     match answers.recv_timeout(patience) {
         Ok(Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED)) => Health::Stale,
@@ -83,13 +89,13 @@ pub fn health(path: &Path, patience: Duration) -> Health {
     }
 }
 
-/// [`health`] with the usual patience.
+/// [`health`] with the default patience.
 pub fn health_now(path: &Path) -> Health {
     health(path, Duration::from_secs(3))
 }
 
-/// Volumes that are mounted below their mount points go first, the deepest one before all. (Lazily
-/// they go along.) False: some cannot be reached any more, since what they are below was removed.
+/// Unmounts the volumes mounted below `path`, the deepest first. (A lazy unmount takes them along.)
+/// False: some cannot be reached any more, since the directory above them was removed.
 fn unmount_volumes_below(path: &Path) -> io::Result<bool> {
     let below = |mounted: &Mounted| {
         mounted.is_rialto() && mounted.at != path && mounted.at.starts_with(path)
@@ -100,7 +106,7 @@ fn unmount_volumes_below(path: &Path) -> io::Result<bool> {
     let mut reached = true;
     for at in volumes {
         match rustix::mount::unmount(&at, UnmountFlags::NOFOLLOW) {
-            // It went by itself meanwhile.
+            // The mount ended by itself meanwhile.
             Err(Errno::INVAL | Errno::NOENT) => {}
             Err(Errno::NODEV | Errno::STALE) => reached = false,
             result => result?,
@@ -109,14 +115,13 @@ fn unmount_volumes_below(path: &Path) -> io::Result<bool> {
     Ok(reached)
 }
 
-/// Takes the mount at `path` away; `lazy`: even while it is in use, it is gone once nobody uses it
-/// any more.
+/// Unmounts `path`; `lazy`: detaches it even while it is in use, and it ends with its last user.
 ///
 /// # Errors
-/// `EBUSY` while it is in use, or what `fusermount3` says when this is not root.
+/// `EBUSY` while it is in use, or the message of `fusermount3` when the process is not root.
 pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
-        // What cannot be reached goes along, if nobody is in there.
+        // Unreachable mounts are detached along, if no process uses them.
         let takes_along = !lazy && !unmount_volumes_below(path)?;
         if takes_along && !users(path).is_empty() {
             return Err(Errno::BUSY.into());
@@ -136,8 +141,8 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     Err(io::Error::other(text.trim().to_owned()))
 }
 
-/// Processes that keep the mount at `path` busy: pid, command, and what they have there. Only what
-/// this user may see.
+/// Processes that use the mount at `path`: pid, command, and the path in use. Only those that this
+/// user may see.
 pub fn users(path: &Path) -> Vec<String> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids =

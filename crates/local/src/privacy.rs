@@ -1,12 +1,11 @@
-//! What the server keeps on its disk is for its own user alone: directories have mode 0700, files
-//! 0600.
+//! Access modes of the server's files: directories have mode 0700, files 0600.
 //!
 //! Small files, names, access lists and password hashes lie in the partitions and in `celldb/`, so
-//! a directory that another local user can read gives them away. The cell's directory itself has
+//! a directory that another local user can read discloses them. The cell's directory itself has
 //! 0711: the mount point `mnt/` below it stays reachable, and its other names cannot be listed.
 //!
-//! The walk looks only at names that the server makes: a mount below the cell's directory would
-//! answer no `stat` before the server runs. It does not go into directories of bodies: those are
+//! The walk visits only names that the server makes: a mount below the cell's directory would
+//! answer no `stat` before the server runs. It does not enter directories of bodies: those are
 //! closed, and body files are made with mode 0600.
 
 use std::fs;
@@ -22,15 +21,15 @@ use crate::cell::CellDir;
 pub const CELL_DIR_MODE: u32 = 0o711;
 /// Mode of every other directory of the server.
 pub const DIR_MODE: u32 = 0o700;
-/// Others may search the cell's directory, and nothing else.
+/// Bits that must be clear there: others may search the cell's directory, and nothing else.
 const CELL_DIR_WIDE: u32 = 0o066;
-/// Others may do nothing with the rest.
+/// Bits that must be clear elsewhere: others have no access.
 const WIDE: u32 = 0o077;
-/// Entries that one walk looks at; `RocksDB` has a few thousand at most.
+/// Limit of entries of one walk; `RocksDB` has a few thousand at most.
 const ENTRIES_MAX: usize = 100_000;
-/// Directories of a partition that may hold millions of files.
+/// Directories of a partition that are not entered: they may hold millions of files.
 const UNVISITED: [&str; 2] = ["bodies", "blanks"];
-/// What the server makes in the cell's directory, and how far down the walk goes.
+/// Names that the server makes in the cell's directory, and the depth of the walk below each.
 const PLACES: [(&str, usize); 11] = [
     ("cell.toml", 0),
     ("cell.toml.new", 0),
@@ -44,45 +43,46 @@ const PLACES: [(&str, usize); 11] = [
     ("rules", 0),
     ("server.pid", 0),
 ];
-/// A partition and its engine.
+/// Depth of a partition and its engine.
 const PARTITION_DEPTH: usize = 2;
 
-/// A path that others may use.
+/// A path with too wide a mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wide {
-    /// Which.
+    /// The file or directory.
     pub path: PathBuf,
-    /// Its mode.
+    /// Its mode now.
     pub mode: u32,
     /// The mode that it should have.
     pub wanted: u32,
 }
 
-/// What this process makes from now on is for its own user alone. Before any thread starts.
+/// Sets the umask so that new files are for the server's user alone. Called before any thread
+/// starts.
 pub fn close_new_files() {
     rustix::process::umask(Mode::from_raw_mode(WIDE));
 }
 
-/// Everything of the server of `cell` that others may use.
+/// Returns all paths of the server of `cell` with too wide a mode.
 pub fn wide(cell: &CellDir) -> Vec<Wide> {
     let mut walk = Walk { found: Vec::new(), left: ENTRIES_MAX };
-    walk.look(cell.dir(), 0, CELL_DIR_WIDE);
+    walk.check(cell.dir(), 0, CELL_DIR_WIDE);
     for (name, depth) in PLACES {
-        walk.look(&cell.dir().join(name), depth, WIDE);
+        walk.check(&cell.dir().join(name), depth, WIDE);
     }
     let secrets = cell.config.kerberos.iter().map(|kerberos| &kerberos.keytab);
     let secrets = secrets.chain(cell.config.certificate.iter().map(|given| &given.key));
-    // Elsewhere they are not the server's.
+    // Keys elsewhere are not the server's.
     for secret in secrets.filter(|secret| secret.is_relative()) {
-        walk.look(&cell.dir().join(secret), 0, WIDE);
+        walk.check(&cell.dir().join(secret), 0, WIDE);
     }
     for partition in cell.partitions() {
-        walk.look(&fs::canonicalize(&partition).unwrap_or(partition), PARTITION_DEPTH, WIDE);
+        walk.check(&fs::canonicalize(&partition).unwrap_or(partition), PARTITION_DEPTH, WIDE);
     }
     walk.found
 }
 
-/// Takes from others what they may not have, and says so in the log.
+/// Narrows too wide modes, and logs each.
 pub fn repair(cell: &CellDir) {
     for Wide { path, mode, wanted } in wide(cell) {
         match fs::set_permissions(&path, fs::Permissions::from_mode(wanted)) {
@@ -105,8 +105,8 @@ struct Walk {
 }
 
 impl Walk {
-    fn look(&mut self, path: &Path, depth: usize, wide: u32) {
-        // A link's mode says nothing, and a file may go meanwhile.
+    fn check(&mut self, path: &Path, depth: usize, wide: u32) {
+        // A link's mode means nothing, and a file may be removed meanwhile.
         let Ok(metadata) = fs::symlink_metadata(path) else { return };
         let kind = metadata.file_type();
         if !kind.is_dir() && !kind.is_file() || self.left == 0 {
@@ -124,7 +124,7 @@ impl Walk {
             return;
         }
         for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-            self.look(&entry.path(), depth - 1, WIDE);
+            self.check(&entry.path(), depth - 1, WIDE);
         }
     }
 }
@@ -135,7 +135,7 @@ mod tests {
     use crate::cell::NewCell;
 
     #[test]
-    fn wide_modes_are_found_and_repaired_and_the_mount_point_is_left() {
+    fn wide_modes_are_repaired_except_at_the_mount_point() {
         let dir = tempfile::tempdir().unwrap();
         let cell = CellDir::create(&dir.path().join("cell"), "test", NewCell::default()).unwrap();
         let at = |name: &str| cell.dir().join(name);

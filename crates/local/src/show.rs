@@ -1,5 +1,4 @@
-//! What commands print: tables for people, one JSON value for programs, and a sign of life for
-//! whatever takes long.
+//! Output of commands: tables for people, one JSON value for programs, and progress of long steps.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
@@ -42,12 +41,12 @@ pub fn bytes(count: u64) -> String {
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// A line on the terminal that shows what is being waited for; gone when dropped. Silent when
-/// stderr is no terminal.
+/// A line on the terminal that shows the current step; removed when dropped. Silent when stderr is
+/// no terminal.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Starts to show `what`.
+    /// Starts to show the step `what`.
     pub fn start(what: impl Into<String>) -> Self {
         let bar = ProgressBar::new_spinner().with_message(what.into());
         bar.set_style(
@@ -58,7 +57,7 @@ impl Progress {
         Progress(bar)
     }
 
-    /// Shows something else from here on.
+    /// Shows the step `what` from here on.
     pub fn now(&self, what: impl Into<String>) {
         self.0.set_message(what.into());
     }
@@ -70,8 +69,8 @@ impl Drop for Progress {
     }
 }
 
-/// A line on the terminal for what comes in at several places, with its rate, and how long it takes
-/// at most. It is there when that takes longer than a second, and gone when dropped. Thread-safe.
+/// A line on the terminal with the bytes received at several places, their rate, and the longest
+/// remaining time. Shown after one second, removed when dropped. Thread-safe.
 pub struct Fetching {
     since: Instant,
     bar: OnceLock<ProgressBar>,
@@ -85,13 +84,13 @@ impl Default for Fetching {
 }
 
 impl Fetching {
-    /// Nothing came yet.
+    /// Begins with no bytes received.
     pub fn new() -> Self {
         Fetching { since: Instant::now(), bar: OnceLock::new(), at: Mutex::default() }
     }
 
-    /// So much came at `place`; `total` is all that there is, 0 if nobody knows.
-    pub fn tell(&self, place: &str, bytes: u64, total: u64) {
+    /// Records the `bytes` received at `place`; `total` is the whole, 0 if unknown.
+    pub fn record(&self, place: &str, bytes: u64, total: u64) {
         let Ok(mut at) = self.at.lock() else { return };
         at.insert(place.to_owned(), (bytes, total));
         let sum = |of: fn(&(u64, u64)) -> u64| at.values().map(of).sum::<u64>();

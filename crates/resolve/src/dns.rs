@@ -1,9 +1,9 @@
-//! Asks name servers one question, within a time that is given. A cell is looked for a few times in
-//! a day, so this knows neither pools nor caches (`srv.rs` has one), and needs no threads.
+//! Sends one question to name servers, within a given time. A cell is looked up a few times in a
+//! day, so this has neither pools nor caches (`srv.rs` has one), and needs no threads.
 //!
 //! Each server is asked in turn, over UDP, for at most a second, round after round until the time
-//! is over. What does not answer this very question (number, name, type) is not looked at; an
-//! answer that was cut off is asked for again over TCP.
+//! is over. Packets that do not answer this very question (number, name, type) are ignored; a
+//! truncated answer is asked for again over TCP.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -12,43 +12,42 @@ use std::time::{Duration, Instant};
 
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QTYPE, Question, RCODE, TYPE};
 
-/// Where this machine says which name servers there are.
+/// The file in which this machine lists its name servers.
 const OF_MACHINE: &str = "/etc/resolv.conf";
 const PORT: u16 = 53;
-/// How long one server is waited for before the next one is asked.
+/// How long one server may take before the next one is asked.
 const TURN: Duration = Duration::from_secs(1);
-/// Source: RFC 1035; without EDNS nobody sends more over UDP.
+/// Source: RFC 1035; without EDNS servers send no more over UDP.
 const UDP_BYTES_MAX: usize = 4096;
 
-/// Why there is no answer.
+/// Reason of a missing answer.
 #[derive(Debug, thiserror::Error)]
 pub enum DnsError {
-    /// This is no name that can be asked for.
-    #[error("no name that can be asked for")]
+    /// The text cannot be a DNS name.
+    #[error("this cannot be a DNS name")]
     BadName,
     /// No server answered in time; the last one's error, if it had one.
     #[error("no name server answers: {0}")]
     Silent(String),
-    /// Name servers know that they do not know.
+    /// Name servers refused the question.
     #[error("the name server refuses ({0:?})")]
     Refused(RCODE),
 }
 
-/// The name servers of this machine, as `/etc/resolv.conf` says now; otherwise one on the machine
-/// itself.
+/// Returns the name servers that `/etc/resolv.conf` lists now; otherwise one on the machine itself.
 pub fn of_machine() -> Vec<SocketAddr> {
     let text = std::fs::read(Path::new(OF_MACHINE)).unwrap_or_default();
-    // What cannot be read in it is somebody else's.
+    // Lines that do not parse belong to other resolvers.
     let (config, _) = resolv_conf::Config::parse_with_errors(&text);
     let each = config.get_nameservers_or_local().into_iter();
     each.map(|server| SocketAddr::new(IpAddr::from(&server), PORT)).collect()
 }
 
-/// The answer to one question, in a form that [`Packet::parse`] takes: that there is no such name
-/// is one.
+/// Returns the answer to one question in a form that [`Packet::parse`] takes; "no such name" is an
+/// answer too.
 ///
 /// # Errors
-/// See [`DnsError`].
+/// A [`DnsError`]: no usable name, no answer in time, or a refusal.
 pub fn ask(
     servers: &[SocketAddr],
     name: &str,
@@ -72,7 +71,7 @@ pub fn ask(
             },
             Err(error) => {
                 why = error.to_string();
-                // One that refuses at once must not make this a race.
+                // A server that refuses at once must not make this loop busy.
                 std::thread::sleep(Duration::from_millis(20).min(left));
             }
         }
@@ -121,7 +120,7 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Over TCP, with the length before each message.
+    /// Asks over TCP, with the length before each message.
     fn ask_in_full(&self, server: SocketAddr, end: Instant) -> std::io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect_timeout(&server, left(end)?)?;
         stream.set_write_timeout(Some(left(end)?))?;
@@ -133,11 +132,11 @@ impl<'a> Query<'a> {
         read_all(&mut stream, &mut bytes, end)?;
         match self.answered_by(&bytes) {
             Some(true) => Ok(bytes),
-            _ => Err(std::io::Error::other("that answers something else")),
+            _ => Err(std::io::Error::other("the answer belongs to another question")),
         }
     }
 
-    /// Whether this answers us, and is whole.
+    /// Whether these bytes answer the question: `Some(true)` if whole, `Some(false)` if truncated.
     fn answered_by(&self, bytes: &[u8]) -> Option<bool> {
         let packet = Packet::parse(bytes).ok()?;
         let [asked] = &packet.questions[..] else { return None };
@@ -154,7 +153,7 @@ fn left(end: Instant) -> std::io::Result<Duration> {
     if left.is_zero() { Err(std::io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Each piece may come as late as the last one may.
+/// The same end applies to every piece.
 fn read_all(stream: &mut TcpStream, mut into: &mut [u8], end: Instant) -> std::io::Result<()> {
     while !into.is_empty() {
         stream.set_read_timeout(Some(left(end)?))?;

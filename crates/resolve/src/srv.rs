@@ -1,13 +1,13 @@
-//! Cells that DNS knows: `_rialto._tcp.CELL` has an SRV record for each server that a client may
-//! begin with.
+//! Cells in DNS: `_rialto._tcp.CELL` has an SRV record for each server that a client may contact
+//! first.
 //!
-//! Servers are tried in the order that RFC 2782 asks for: by priority, and among equals at random,
-//! those with more weight sooner. What was answered is good for the time that the records say
-//! (between [`KNOWN_MIN`] and [`KNOWN_MAX`]), that there is none for that of the zone, and a
-//! failure for [`FAILED`]. Finding out takes [`TIMEOUT`] at most.
+//! Servers are ordered as RFC 2782 requires: by priority, and among equals at random, those with
+//! more weight sooner. Records are valid for their own lifetime (between [`KNOWN_MIN`] and
+//! [`KNOWN_MAX`]), their absence for that of the zone, and a failure for [`FAILED`]. A lookup takes
+//! [`TIMEOUT`] at most.
 //!
-//! AFS's own records (`_afs3-vlserver._udp`, AFSDB) name servers that speak another protocol, and
-//! are not asked for.
+//! AFS's own records (`_afs3-vlserver._udp`, AFSDB) name servers of another protocol, and are not
+//! queried.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,16 +23,16 @@ use crate::dns::{self, DnsError};
 const TIMEOUT: Duration = Duration::from_secs(5);
 const KNOWN_MIN: Duration = Duration::from_secs(5);
 const KNOWN_MAX: Duration = Duration::from_secs(24 * 3600);
-/// For zones that do not say how long something is not there.
+/// For zones that do not state how long an absence is valid.
 const ABSENT: Duration = Duration::from_secs(60);
 const FAILED: Duration = Duration::from_secs(10);
-/// Records of a cell that are looked at, and cells that are remembered.
+/// Limits of the records read per cell, and of the cells cached.
 const SERVERS_MAX: usize = 16;
 const CELLS_MAX: usize = 1024;
 
-/// See the head of the file.
+/// Lookups of cells in DNS, with a cache of their results.
 pub struct CellsOfDns {
-    /// None: those of this machine.
+    /// `None`: the name servers of this machine.
     servers: Option<Vec<SocketAddr>>,
     patience: Duration,
     known: parking_lot::Mutex<HashMap<String, Known>>,
@@ -40,7 +40,7 @@ pub struct CellsOfDns {
 
 struct Known {
     until: Instant,
-    /// None: there is none, or that is not known.
+    /// `None`: there are no servers, or the lookup failed.
     targets: Option<Vec<Target>>,
 }
 
@@ -53,13 +53,13 @@ struct Target {
 }
 
 impl CellsOfDns {
-    /// As these name servers say, or those of this machine.
+    /// Uses these name servers, or those of this machine.
     pub fn new(servers: Option<Vec<SocketAddr>>) -> Self {
         CellsOfDns { servers, patience: TIMEOUT, known: parking_lot::Mutex::default() }
     }
 
-    /// The servers of a cell, the one that is to be tried first at the beginning; none if there is
-    /// no such cell, or nobody can say.
+    /// Returns the servers of a cell, the first to try at the beginning; `None` if there is no such
+    /// cell, or the lookup failed.
     pub fn servers_of(&self, cell: &str) -> Option<Vec<Endpoint>> {
         let targets = self.targets_of(cell, Instant::now())?;
         let addresses =
@@ -68,7 +68,7 @@ impl CellsOfDns {
     }
 
     fn targets_of(&self, cell: &str, now: Instant) -> Option<Vec<Target>> {
-        // Others are names of this machine's own.
+        // A name without dots is local to this machine.
         if !cell.contains('.') || cell.split('.').any(str::is_empty) {
             return None;
         }
@@ -78,7 +78,7 @@ impl CellsOfDns {
         // Not under the lock: another cell's name servers may be quicker.
         let found = self.ask(cell);
         let (targets, good_for) = found.unwrap_or_else(|error| {
-            tracing::warn!(cell, %error, "DNS says nothing about a cell");
+            tracing::warn!(cell, %error, "the lookup of a cell in DNS failed");
             (None, FAILED)
         });
         let mut known = self.known.lock();
@@ -99,7 +99,7 @@ impl CellsOfDns {
         for record in &answer.answers {
             let RData::SRV(srv) = &record.rdata else { continue };
             let host = srv.target.to_string();
-            // The root: there is decidedly no such service.
+            // The root as target: the cell states that it has no such service.
             if host.is_empty() || targets.len() == SERVERS_MAX {
                 continue;
             }
@@ -148,7 +148,7 @@ fn address(record: &ResourceRecord<'_>) -> Option<IpAddr> {
     }
 }
 
-/// How long something is not there. Source: RFC 2308.
+/// How long an absence is valid. Source: RFC 2308.
 fn absent_for(answer: &Packet<'_>) -> Duration {
     let zone = answer.name_servers.iter().find_map(|record| match &record.rdata {
         RData::SOA(soa) => Some(Duration::from_secs(record.ttl.min(soa.minimum).into())),
@@ -272,7 +272,7 @@ mod tests {
                         continue;
                     }
                     let right = answer(&bytes[..length], false);
-                    // Somebody who guesses comes first.
+                    // An attacker that guesses answers first.
                     let mut wrong = right.clone();
                     wrong[0] ^= 1;
                     socket.send_to(&wrong, from).unwrap();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cells_servers_come_in_their_order_and_are_known_for_their_time() {
+    fn servers_come_in_order_and_are_cached_for_their_lifetime() {
         let stub = Stub::start();
         let cells = stub.cells();
         assert_eq!(cells.servers_of("a.test"), tcp(&["192.0.2.1:7621", "192.0.2.2:7620"]));
@@ -364,9 +364,9 @@ mod tests {
         stub.silent.store(false, Ordering::SeqCst);
         assert_eq!((after("a.test", 9), stub.asked()), (None, 0));
         assert_eq!(after("a.test", 11), Some(2));
-        // The next one knows more.
-        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let two = vec![nobody.local_addr().unwrap(), stub.address];
+        // The next server answers.
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let two = vec![silent.local_addr().unwrap(), stub.address];
         assert_eq!(
             CellsOfDns::new(Some(two)).servers_of("a.test").map(|found| found.len()),
             Some(2)

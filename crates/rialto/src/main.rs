@@ -1,4 +1,4 @@
-//! The one binary. What it does is in crate `cli`, and the parts that `cli` puts together.
+//! The only binary. Crate `cli` has its commands.
 
 fn main() -> std::process::ExitCode {
     cli::run()

@@ -1,10 +1,10 @@
-//! What a release of ten changed files costs:
-//! `cargo run --release -p vos --example release -- DIR COUNT SITES`.
+//! Cost of a release of ten changed files: `cargo run --release -p vos --example release -- DIR
+//! COUNT SITES`.
 //!
 //! Makes COUNT files in a volume of one server and SITES further servers below DIR (which is made,
 //! and is large), all in this process over loopback TCP, releases it once, and then twenty times
-//! after ten files were written: how long, and how many bytes each site fetched for each byte that
-//! was written.
+//! after ten files were written; prints the time, and the bytes that each site fetched per byte
+//! written.
 
 use std::path::Path;
 use std::sync::Arc;

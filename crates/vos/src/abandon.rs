@@ -1,23 +1,23 @@
-//! What began to come in at a server and is not gone on with: told, and given up.
+//! Incomplete restores and copies: they are listed, and given up on request.
 //!
-//! Steps: the server gives up what came, so that it is as it was; what the database says of a
-//! volume that was to be made of it goes, or the claim of a restore over a volume. Claims of other
-//! operations stay: these are finished by the same operation.
+//! Steps: the server gives up what it received, and its state is as before; the database's entry of
+//! a volume that was to be made is removed, or the claim of a restore over a volume. Claims of
+//! other operations stay: the same operation finishes them.
 
 use types::{Answer, Finish, IncomingTree, ServerId, TaskState, VolumeCall, VolumeId, WhichVolume};
 
 use crate::claim::{Claim, need_free};
 use crate::{Job, Servers, VosError, dump_read_only, examine};
 
-/// Operations that make a volume of what comes in.
+/// Operations that make a volume of received data.
 const MAKES: [&str; 3] = ["restore", "copy", dump_read_only::OPERATION];
-/// How those begin that bring a volume into another state.
+/// How the claims of operations begin that bring a volume into another state.
 const OVER: &str = "restore over ";
 
-/// What comes in at a server, or came and was not gone on with.
+/// Data that a server is receiving for a tree, or that an interrupted operation left there.
 ///
 /// # Errors
-/// The server's.
+/// The server's error.
 pub fn incoming(servers: &dyn Servers, server: ServerId) -> Result<Vec<IncomingTree>, VosError> {
     match servers.call(server, VolumeCall::Incoming { tree: None })? {
         Answer::Incoming { trees, .. } => Ok(trees),
@@ -28,7 +28,7 @@ pub fn incoming(servers: &dyn Servers, server: ServerId) -> Result<Vec<IncomingT
 /// Whether a task of the server fetches for the tree now.
 ///
 /// # Errors
-/// The server's.
+/// The server's error.
 pub fn is_fetched(
     servers: &dyn Servers,
     server: ServerId,
@@ -42,11 +42,11 @@ pub fn is_fetched(
     }
 }
 
-/// Gives up what comes in for a tree.
+/// Gives up the data that a server received for a tree.
 ///
 /// # Errors
-/// `NoVolume` if nothing does; `Busy` while somebody is at it; `Unfit` while the server fetches it;
-/// the server's and the database's.
+/// `NoVolume` if there is no such data; `Busy` while another leader works on it; `Unfit` while the
+/// server fetches it; errors of the server and of the database.
 pub fn abandon(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(), VosError> {
     let begun = incoming(job.servers, server)?
         .into_iter()
@@ -63,7 +63,7 @@ pub fn abandon(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(), Vo
     }
     let finish = Finish::Nothing;
     job.call(
-        "what came is given up",
+        "the received data is given up",
         server,
         VolumeCall::Finish { partition: begun.partition, tree, finish },
     )?;
@@ -74,7 +74,7 @@ pub fn abandon(job: &Job<'_>, server: ServerId, tree: VolumeId) -> Result<(), Vo
     let shows_what_it_had =
         operation == dump_read_only::OPERATION && seen.record.released_epoch != 0;
     if begun.over && operation.starts_with(OVER) || shows_what_it_had {
-        return Claim::of(job, seen, &operation)?.done("nobody is at work on it", |_| {}).map(drop);
+        return Claim::of(job, seen, &operation)?.done("the claim is removed", |_| {}).map(drop);
     }
     let was_to_be_made = is_here && MAKES.contains(&operation.as_str());
     if was_to_be_made && examine(job.servers, server, WhichVolume::Id(tree))?.is_none() {

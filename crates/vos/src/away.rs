@@ -1,9 +1,9 @@
-//! A read-only site goes to another server, or to another partition of its server, as it is:
-//! nothing is released.
+//! Moves a read-only site to another server, or to another partition of its server, without a
+//! release.
 //!
-//! Steps: the group is claimed; the new server fetches what the old one shows; the database says
-//! that the site is there; the old server's volume goes, unless the read-write volume is there too,
-//! which needs the last release. Readers see the same at both.
+//! Steps: the group is claimed; the new server fetches the epoch that the old one shows; the
+//! database records the new site; the old server's volume is removed, unless the read-write volume
+//! is there too, which needs the last release. Readers see the same at both.
 
 use types::{
     Beside, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup,
@@ -19,11 +19,11 @@ use crate::remove::remove_at;
 use crate::sites::need_one_partition;
 use crate::{Job, VosError, examine, partition_no};
 
-/// Moves a read-only site. One that nothing was released to yet is only entered elsewhere.
+/// Moves a read-only site. A site that has no release yet is only recorded elsewhere.
 ///
 /// # Errors
-/// `Unfit` if it is none, or the other server has one; `Busy`; the servers' and the database's.
-/// Done again, it goes on.
+/// `Unfit` if it is no read-only site, or the other server has one; `Busy`; errors of the servers
+/// and of the database. Repeating the move continues it.
 pub fn move_site(
     job: &Job<'_>,
     group: Revised<VolumeGroup>,
@@ -86,8 +86,8 @@ pub fn move_site(
     claim.done("the site is moved", |_| {}).map(drop)
 }
 
-/// To another partition of the server. With the read-write volume beside it, it goes with that
-/// alone.
+/// Moves the site to another partition of its server. A site beside its read-write volume moves
+/// only with that volume.
 fn move_beside(
     job: &Job<'_>,
     group: Revised<VolumeGroup>,
@@ -97,7 +97,7 @@ fn move_beside(
 ) -> Result<(), VosError> {
     if group.record.read_write_site().is_some_and(|site| site.server == server) {
         return Err(VosError::Unfit(
-            "its read-write volume is at that server: move that, and it goes along".to_owned(),
+            "its read-write volume is at that server: move that, and the site moves too".to_owned(),
         ));
     }
     let tree = group.record.read_write;
@@ -107,7 +107,7 @@ fn move_beside(
         let what = format!("{}: it comes to {partition}", job.servers.name(server));
         match job.step(what, || beside::copy(job, server, there.id, no, Beside::Show)) {
             Err(error) if error.is_refusal() => {
-                beside::leave(job.servers, server, tree, no)?;
+                beside::remove_all(job.servers, server, tree, no)?;
                 return Err(claim.give_up(error));
             }
             copied => drop(copied?),
@@ -120,7 +120,7 @@ fn move_beside(
     })?;
     if !job.dry_run {
         for other in beside::partitions_but(job.servers, server, no)? {
-            beside::leave(job.servers, server, tree, other)?;
+            beside::remove_all(job.servers, server, tree, other)?;
         }
         if let Some(there) = have(job.servers, server, &name)? {
             job.call("serve it", server, VolumeCall::Serve { id: there.id })?;
@@ -145,7 +145,7 @@ fn fetch(
         let here = examine(job.servers, to, WhichVolume::Id(group.read_write))?.unwrap_or_default();
         remove_undecided(job.servers, group, to, &here)?;
     }
-    // Where the tree is already, it stays.
+    // A tree that the server already has stays on its partition.
     let partition = have(job.servers, to, &group.name)?.is_none().then_some(no);
     let order =
         PullOrder { by: to, partition, from, id: released.id, tree: group.read_write, finish };

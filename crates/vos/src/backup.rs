@@ -1,4 +1,4 @@
-//! Yesterday's volume.
+//! The backup volume.
 
 use types::{
     Name, Revised, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
@@ -8,10 +8,11 @@ use crate::claim::Claim;
 use crate::find::of_kind;
 use crate::{Job, VosError, examine};
 
-/// Makes or renews the backup volume; `None` if that was only said.
+/// Makes or renews the backup volume; `None` in a dry run.
 ///
 /// # Errors
-/// `Busy`; `Unfit` for a group without a read-write volume; the server's and the database's.
+/// `Busy`; `Unfit` for a group without a read-write volume; errors of the server and of the
+/// database.
 pub fn backup(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Option<VolumeInfo>, VosError> {
     let Some(server) = group.record.read_write_site().map(|site| site.server) else {
         return Err(VosError::Unfit("it has no read-write volume".to_owned()));
@@ -39,7 +40,7 @@ pub fn backup(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Option<Volum
     }
     let call =
         VolumeCall::Clone { id: number, of: id, name, kind: VolumeKind::Backup, replace: true };
-    match job.call_one("seal what it holds now", server, call) {
+    match job.call_one("seal its current state", server, call) {
         Ok(made) => claim.done("there is a backup volume", |_| {}).map(|_| made),
         Err(error) if error.is_refusal() => {
             claim.group.backup = known;

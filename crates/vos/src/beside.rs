@@ -1,15 +1,16 @@
-//! Copies between two partitions of one server, and their end.
+//! Copies a volume between two partitions of one server, and removes the source.
 
 use types::{Answer, Beside, PartitionNo, ServerId, VolumeCall, VolumeId};
 
 use crate::pulling::finished;
 use crate::{Job, Servers, VosError};
 
-/// Volumes of one group that a server may have: one that names more than so many does not let them
-/// go.
+/// Limit of volumes of one group on a server: more removals than this mean that the server does not
+/// remove them.
 const VOLUMES_MAX: usize = 10_000;
 
-/// One volume of a sealed epoch comes to another partition of its server; how many bytes.
+/// Copies one volume of a sealed epoch to another partition of its server; returns the bytes
+/// copied.
 pub(crate) fn copy(
     job: &Job<'_>,
     server: ServerId,
@@ -21,9 +22,9 @@ pub(crate) fn copy(
     finished(job.servers, server, &call, job.tell).map(|task| task.bytes)
 }
 
-/// The first of what the partition has of the tree goes: its read-write volume, if there is one.
-/// Whether there is more.
-pub(crate) fn leave_first(
+/// Removes the first volume that the partition has of the tree: its read-write volume, if there is
+/// one. Returns true if there was a volume to remove.
+pub(crate) fn remove_first(
     servers: &dyn Servers,
     server: ServerId,
     tree: VolumeId,
@@ -35,15 +36,15 @@ pub(crate) fn leave_first(
     }
 }
 
-/// All of it goes.
-pub(crate) fn leave(
+/// Removes all volumes that the partition has of the tree.
+pub(crate) fn remove_all(
     servers: &dyn Servers,
     server: ServerId,
     tree: VolumeId,
     partition: PartitionNo,
 ) -> Result<(), VosError> {
     for _ in 0..VOLUMES_MAX {
-        if !leave_first(servers, server, tree, partition)? {
+        if !remove_first(servers, server, tree, partition)? {
             return Ok(());
         }
     }

@@ -1,4 +1,4 @@
-//! A group that one operation has to itself.
+//! A group that one operation has claimed.
 
 use celldb::CellError;
 use types::{Busy, Revised, Revision, VolumeGroup};
@@ -6,7 +6,7 @@ use types::{Busy, Revised, Revision, VolumeGroup};
 use crate::{Job, VosError};
 
 /// A claimed group, as the database has it. Dropped without [`Claim::done`] it stays claimed: the
-/// operation was cut off.
+/// operation was interrupted.
 pub(crate) struct Claim<'j, 'a> {
     job: &'j Job<'a>,
     pub group: VolumeGroup,
@@ -14,10 +14,11 @@ pub(crate) struct Claim<'j, 'a> {
 }
 
 impl<'j, 'a> Claim<'j, 'a> {
-    /// Claims a group for `operation`, or goes on with the same one of somebody who is gone.
+    /// Claims a group for `operation`, or takes over the claim of the same operation if its leader
+    /// ended.
     ///
     /// # Errors
-    /// `Busy`; the database's.
+    /// `Busy`; the database's error.
     pub fn of(
         job: &'j Job<'a>,
         seen: Revised<VolumeGroup>,
@@ -25,7 +26,7 @@ impl<'j, 'a> Claim<'j, 'a> {
     ) -> Result<Self, VosError> {
         need_free(job, &seen.record, Some(operation))?;
         if seen.record.busy.is_some() {
-            job.note("going on with what was begun before");
+            job.note("continuing an interrupted operation");
         }
         let mut claim = Claim { job, group: seen.record, revision: seen.revision };
         let busy = busy(job, operation);
@@ -33,10 +34,10 @@ impl<'j, 'a> Claim<'j, 'a> {
         Ok(claim)
     }
 
-    /// A new group, which is claimed from the beginning.
+    /// Records a new group that is claimed from the beginning.
     ///
     /// # Errors
-    /// `Taken`, if there is one with its name; the database's.
+    /// `Taken` if a group has its name; the database's error.
     pub fn of_new(
         job: &'j Job<'a>,
         mut group: VolumeGroup,
@@ -48,7 +49,10 @@ impl<'j, 'a> Claim<'j, 'a> {
         Ok(claim)
     }
 
-    /// A step in the database.
+    /// Does a step in the database.
+    ///
+    /// # Errors
+    /// `Busy` if another leader took the claim; the database's error.
     pub fn change(
         &mut self,
         what: &str,
@@ -61,7 +65,10 @@ impl<'j, 'a> Claim<'j, 'a> {
         self.write(&mut |group| change(group))
     }
 
-    /// The last step in the database: a change, and the claim goes.
+    /// The last step in the database: applies a change and removes the claim.
+    ///
+    /// # Errors
+    /// `Busy` if another leader took the claim; the database's error.
     pub fn done(
         mut self,
         what: &str,
@@ -74,7 +81,10 @@ impl<'j, 'a> Claim<'j, 'a> {
         Ok(self.group)
     }
 
-    /// The last step: nobody knows the group any more.
+    /// The last step: removes the group from the database.
+    ///
+    /// # Errors
+    /// The database's error, such as a conflict with another writer.
     pub fn forget(self) -> Result<(), VosError> {
         let Claim { job, group, revision } = self;
         let db = job.servers.db();
@@ -87,17 +97,20 @@ impl<'j, 'a> Claim<'j, 'a> {
         Ok(())
     }
 
-    /// Nothing was done: the claim goes, and `error` says why. What fails now is found as a claim
-    /// of somebody who is gone.
+    /// Removes the claim of an operation that did nothing, and returns `error`. If this fails, the
+    /// claim stays as that of a leader that ended.
     pub fn give_up(self, error: VosError) -> VosError {
         if let Err(also) = self.done("nothing was done", |_| {}) {
-            tracing::debug!(%also, "a claim stays");
+            tracing::debug!(%also, "an operation failed and its claim stays: repeat it");
         }
         error
     }
 
-    /// A step in the database that must not be done if anybody wrote the record since it was read,
-    /// even if it says the same.
+    /// A step in the database that fails if any other writer changed the record since it was read,
+    /// even to the same content.
+    ///
+    /// # Errors
+    /// `Busy` or a conflict if the record changed since it was read; the database's error.
     pub fn switch(
         &mut self,
         what: &str,
@@ -107,12 +120,13 @@ impl<'j, 'a> Claim<'j, 'a> {
         self.write_from(&mut |group| change(group), false)
     }
 
-    /// A change from what was read last. If somebody else was quicker, the claim was taken away.
+    /// Changes the record that was read last. A write by another leader means that this claim was
+    /// removed.
     fn write(&mut self, change: &mut dyn FnMut(&mut VolumeGroup)) -> Result<(), VosError> {
         self.write_from(change, true)
     }
 
-    /// `follows`: the same record at another revision will do: a server wrote it that had to
+    /// `follows`: accepts the same record at another revision, which a server wrote during a move
     /// (`docs/spec/volumes.md`, *Move*).
     fn write_from(
         &mut self,
@@ -143,7 +157,8 @@ impl<'j, 'a> Claim<'j, 'a> {
                 Err(error) => return Err(error.into()),
             };
             match db.group_of(self.group.read_write)? {
-                // Ours, if the answer of an earlier attempt was lost below us.
+                // This operation's own write, if the transport lost the answer of an earlier
+                // attempt.
                 Some(seen) if seen.record == self.group => {
                     self.revision = seen.revision;
                     return Ok(());
@@ -168,7 +183,7 @@ fn busy(job: &Job<'_>, operation: &str) -> Busy {
     Busy { operation: cut(operation), by: cut(&job.who.by), since_secs: (job.who.now_secs)() }
 }
 
-/// Nobody is at work on it, or somebody was at the same operation and is gone.
+/// Checks that the group has no claim, or one of the same operation whose leader ended.
 ///
 /// # Errors
 /// `Busy`.

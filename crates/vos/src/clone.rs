@@ -1,9 +1,9 @@
-//! A writable clone: a new volume that begins as what another one shows now, at its server and on
-//! its partition.
+//! A writable clone (fork): a new volume that begins as the current state of another, on the same
+//! server and partition.
 //!
-//! Steps: as those of a new volume (`create.rs`). What it is of is in the words of the claim, so
-//! that nobody goes on with it as the clone of something else. If the other volume moved since the
-//! clone was announced, the clone is announced anew beside it, unless it was made where that was.
+//! Steps: as those of a new volume (`create.rs`). The claim's text names the source, so that a
+//! clone of another source does not take it over. If the source moved since the clone was
+//! announced, the clone is announced anew beside it, unless it was made at the old place.
 
 use types::{Answer, Name, VolumeCall, VolumeGroup, VolumeInfo, VolumeKind, WhichVolume};
 
@@ -11,7 +11,7 @@ use crate::claim::Claim;
 use crate::create::{announced, made, site};
 use crate::{FoundVolume, Job, NewVolume, VosError, examine};
 
-/// Makes it of what was found; `None` if that was only said.
+/// Makes a writable clone of `found`; `None` in a dry run.
 ///
 /// # Errors
 /// As [`crate::create`].

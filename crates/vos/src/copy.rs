@@ -1,7 +1,7 @@
-//! A new volume that begins as what another holds now.
+//! A new volume that begins as a copy of another.
 //!
-//! Steps: announced and claimed as a new one is; the other is sealed at its server; that is fetched
-//! and made a volume; the claim goes.
+//! Steps: announced and claimed like a new volume; the source is sealed at its server; the new
+//! server fetches that epoch and makes a volume of it; the claim is removed.
 
 use types::{
     Fault, Finish, Name, PartitionNo, Revised, ServerId, VolumeCall, VolumeGroup, VolumeId,
@@ -15,11 +15,11 @@ use crate::remove::remove_at;
 use crate::servers::partition_no;
 use crate::{Job, NewVolume, VosError, examine};
 
-/// Makes it; `None` if that was only said. A quota of 0 is that of the other.
+/// Copies the volume; `None` in a dry run. A quota of 0 means that of the source.
 ///
 /// # Errors
-/// As `create` and the servers'. `Away` while the other's server does not answer: done again, it
-/// goes on.
+/// As `create`, and errors of the servers. `Away` while the source's server does not answer:
+/// repeating the copy continues it.
 pub fn copy(
     job: &Job<'_>,
     of: &Revised<VolumeGroup>,
@@ -55,7 +55,7 @@ fn seal_and_fetch(
         Ok(examine(job.servers, new.server, WhichVolume::Id(tree))?
             .and_then(|found| found.into_iter().next()))
     };
-    // Named for the copy: several may be made at the same time.
+    // The name includes the copy's tree: several copies may be made at the same time.
     let name = Name::new(format!("copying.{}", tree.0).as_bytes())
         .map_err(|error| VosError::Unfit(error.to_string()))?;
     if !job.dry_run
@@ -73,7 +73,7 @@ fn seal_and_fetch(
         kind: VolumeKind::Snapshot,
         replace: true,
     };
-    let Some(sealed) = job.call_one("seal what it holds now", from, call)? else { return Ok(None) };
+    let Some(sealed) = job.call_one("seal its current state", from, call)? else { return Ok(None) };
     let finish = Finish::ReadWrite {
         name: new.name.clone(),
         quota_bytes: if new.quota_bytes == 0 { sealed.quota_bytes } else { new.quota_bytes },
@@ -89,12 +89,13 @@ fn seal_and_fetch(
     });
     match remove_at(job, from, sealed.id) {
         Err(VosError::Refused { fault: Fault::NoVolume, .. }) | Ok(()) => {}
-        // Nobody would look for it once the claim is gone: done again, the copy goes on here.
+        // Without the claim no operation would find the received data: a repeated copy continues
+        // here.
         Err(error @ VosError::Away { .. }) => return Err(error),
         Err(error) => job.note(format_args!("its snapshot stays: {error}")),
     }
     match (fetched, there()?) {
-        // Whoever was stopped had begun it, and that came first.
+        // An interrupted attempt had begun it, and the server has finished that.
         (_, Some(made)) => Ok(Some(made)),
         (Err(error), None) => Err(error),
         (Ok(_), None) => Err(VosError::Odd(job.servers.name(new.server))),

@@ -1,8 +1,8 @@
 //! A new volume.
 //!
-//! Steps: announced in the database with its number, and claimed; made at the server; the claim
-//! goes. Whoever finds the claim knows the number, and sees at the server whether the second step
-//! was done.
+//! Steps: the database announces the volume with its number and claims it; the server makes it; the
+//! claim is removed. A leader that finds the claim reads the number from it, and asks the server
+//! whether the second step was done.
 
 use std::fmt::Display;
 
@@ -15,14 +15,14 @@ use crate::{Job, VosError, examine, partition_no};
 
 const OPERATION: &str = "create";
 
-/// What a new volume is to be.
+/// Parameters of a new volume.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
-    /// Its name.
+    /// The name of its group.
     pub name: Name,
-    /// Its number; `None`: one that the database gives.
+    /// Its number; `None`: the database chooses one.
     pub id: Option<VolumeId>,
-    /// Where.
+    /// The server that will have it.
     pub server: ServerId,
     /// The partition, as the server names it.
     pub partition: String,
@@ -30,15 +30,15 @@ pub struct NewVolume {
     pub quota_bytes: u64,
     /// User and group of its root directory.
     pub owner: (u32, u32),
-    /// Whether what its files hold is encrypted on the disk; `None`: as the server does it.
+    /// Whether its bodies are encrypted on the disk; `None`: the server's default.
     pub encrypt: Option<bool>,
 }
 
-/// Makes it; `None` if that was only said.
+/// Makes the volume; `None` in a dry run.
 ///
 /// # Errors
-/// `Busy`; `Taken` of the database if there is one so called; the server's, after which nothing is
-/// left of it but where the server cannot be asked.
+/// `Busy`; `Taken` if the database has a volume of that name; the server's error, after which the
+/// announcement is removed unless the server cannot be asked.
 pub fn create(job: &Job<'_>, new: &NewVolume) -> Result<Option<VolumeInfo>, VosError> {
     let no = partition_no(job.servers, new.server, &new.partition)?;
     let claim = announced(job, new, OPERATION)?;
@@ -55,8 +55,8 @@ pub fn create(job: &Job<'_>, new: &NewVolume) -> Result<Option<VolumeInfo>, VosE
     made(job, claim, new.server, format_args!("make the volume {}", id.0), call)
 }
 
-/// The other steps: the server makes the volume that was announced, unless it did, and the claim
-/// goes.
+/// The other steps: the server makes the announced volume if it does not have it, and the claim is
+/// removed.
 pub(crate) fn made(
     job: &Job<'_>,
     claim: Claim<'_, '_>,
@@ -73,8 +73,8 @@ pub(crate) fn made(
         Some(made) => Some(made),
         None => match job.call_one(what, server, call) {
             Ok(made) => made,
-            // A server that died before it answered is asked again, and may refuse for what it has
-            // done itself.
+            // A session repeats the call to a server that ended before it answered; the second
+            // attempt may be refused because the first one made the volume.
             Err(error) if error.is_refusal() => match there()? {
                 Some(made) => Some(made),
                 None => {
@@ -89,8 +89,8 @@ pub(crate) fn made(
     Ok(made)
 }
 
-/// The first step: the number is taken, and the database knows of it. Who finds it done goes on
-/// with that.
+/// The first step: the number is taken and the database records it. An operation that finds the
+/// record continues from it.
 pub(crate) fn announced<'j, 'a>(
     job: &'j Job<'a>,
     new: &NewVolume,

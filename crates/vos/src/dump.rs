@@ -1,17 +1,18 @@
-//! A volume as parts of a stream, and back: for dumps.
+//! Reads a volume as parts of a stream, and makes a volume of such parts: dump and restore.
 //!
-//! To dump a read-write volume a snapshot of it is made and removed again; any other volume of its
-//! group is read as it is. Nothing is kept at the server. The snapshot has one name, so that the
-//! next dump takes the place of what a stopped one left. A dump that begins beside another takes
-//! its snapshot away too: the first one fails then, because its parts may be of two epochs.
+//! A dump of a read-write volume makes a snapshot and removes it at the end; any other volume of
+//! its group is read as it is. The server stores nothing for a dump. The snapshot has one name, so
+//! that the next dump replaces what a stopped one left. A dump that begins beside another one
+//! replaces its snapshot too: the first one then fails, because its parts may be of two epochs.
 //!
-//! Steps of a restore: announced in the database with its number, and claimed; the parts come in at
-//! the server; it becomes the volume; the claim goes. Whoever stops in the middle goes on with the
-//! same dump, and what a server refuses leaves nothing.
+//! Steps of a restore: the database announces the volume with its number and claims it; the server
+//! receives the parts; it makes the volume of them; the claim is removed. An interrupted restore is
+//! continued with the same dump, and a refusal of the server leaves nothing.
 //!
-//! Steps of a restore over a volume: claimed; the parts come in over it, while it shows what it
-//! had; it shows what came; the claim goes. What is given up leaves it as it was. An increment is
-//! applied to a volume that is exactly what it starts from, which the server knows.
+//! Steps of a restore over a volume: claimed; the server receives the parts while the volume shows
+//! its old state; the volume shows the new state; the claim is removed. Giving up leaves the old
+//! state. An increment is applied only to exactly the epoch that it starts from, which the server
+//! checks.
 
 use std::time::{Duration, Instant};
 
@@ -28,45 +29,45 @@ use crate::remove::remove_at;
 use crate::{Job, NewVolume, VosError, examine, partition_no};
 
 const OPERATION: &str = "restore";
-/// What the name of the snapshot ends with that a dump reads.
+/// The ending of the name of the snapshot that a dump reads.
 pub(crate) const DUMPING: &str = ".dumping";
-/// How often, and how long, a volume is asked for that is being swept.
+/// How long a restore waits for a volume that is being removed.
 const SWEPT_WITHIN: Duration = Duration::from_secs(60);
-/// The same of one that goes on already, and may have files to be removed still, or is used by
-/// people.
+/// How long a restore waits for a volume that is in use, or is continued and may still have files
+/// to be removed.
 const FREE_WITHIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A part, and where it begins and ends.
+/// A part of a dump and its bounds.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Where it begins.
     pub from: StreamCursor,
     /// Where the next one begins.
     pub to: StreamCursor,
-    /// The part.
+    /// Bytes of the part.
     pub bytes: Bytes,
 }
 
-/// Takes what a dump consists of.
+/// Receives the parts of a dump.
 pub trait Sink {
-    /// The volume that is read, which shows a sealed epoch. Once, before the parts.
+    /// Receives the volume that is read, which shows a sealed epoch. Called once, before the parts.
     ///
     /// # Errors
-    /// Whatever stops the dump.
+    /// An error of the receiver, which stops the dump.
     fn begin(&mut self, volume: &VolumeInfo) -> Result<(), VosError>;
 
-    /// The next part; says where it ends.
+    /// Receives the next part; returns where it ends.
     ///
     /// # Errors
-    /// Whatever stops the dump.
+    /// An error of the receiver, which stops the dump.
     fn part(&mut self, part: Bytes) -> Result<StreamCursor, VosError>;
 }
 
-/// Reads what a volume has and the epoch `since` of its tree had not (0: all of it).
+/// Reads the changes of a volume since the epoch `since` of its tree (0: all of it).
 ///
 /// # Errors
-/// `Unfit` if there is nothing to start from; the server's; the sink's.
+/// `Unfit` if the volume does not have `since`; errors of the server and of the sink.
 pub fn dump(
     job: &Job<'_>,
     server: ServerId,
@@ -118,7 +119,7 @@ fn send(
     let total_bytes = if since == 0 { volume.used_bytes } else { 0 };
     while cursor != StreamCursor::END {
         let bytes_max = limits::PAYLOAD_BYTES_MAX as u32;
-        // In clear form, so that any program restores it.
+        // Bodies in clear form, so that any program restores them.
         let call = VolumeCall::Changes { id: volume.id, since, cursor, bytes_max, packed: false };
         let Answer::Part(part) = job.servers.call(server, call)? else {
             return Err(VosError::Odd(name));
@@ -130,7 +131,7 @@ fn send(
     Ok(())
 }
 
-/// What a dump brings.
+/// The content of a dump.
 #[derive(Clone, Debug)]
 pub struct Dumped {
     /// The tree that it is of: epochs of others have the same numbers.
@@ -139,9 +140,9 @@ pub struct Dumped {
     pub epoch: u64,
     /// See `epoch`.
     pub since: u64,
-    /// What people call that one.
+    /// The name of that epoch for people.
     pub since_name: String,
-    /// Limits of the volume that it is of.
+    /// Limits of the dumped volume.
     pub quota_files: u64,
     /// When the restored volume was made; `None`: now.
     pub created: Option<Timestamp>,
@@ -151,13 +152,13 @@ pub struct Dumped {
     pub total_bytes: u64,
 }
 
-/// Gives the next part of a dump, until there is none.
+/// Returns the next part of a dump; `None` at its end.
 pub type Next<'a> = dyn FnMut() -> Result<Option<Part>, VosError> + 'a;
 
-/// Makes a volume of all parts of a full dump; `None` if that was only said.
+/// Makes a volume of all parts of a full dump; `None` in a dry run.
 ///
 /// # Errors
-/// As [`crate::create`]; what `next` says.
+/// As [`crate::create`]; errors of `next`.
 pub fn restore(
     job: &Job<'_>,
     new: &NewVolume,
@@ -180,7 +181,7 @@ pub fn restore(
     let made =
         apply(job, new.server, (partition, tree), (dump.total_bytes, false), next).and_then(|()| {
             job.call_one(
-                "make the volume of what came",
+                "make the volume of the received data",
                 new.server,
                 VolumeCall::Finish { partition, tree, finish },
             )
@@ -191,16 +192,16 @@ pub fn restore(
             Ok(made)
         }
         Err(error) if error.is_refusal() => {
-            // A server that died before it answered is asked again, and may refuse for what it has
-            // done itself.
+            // A session repeats the call to a server that ended before it answered; the second
+            // attempt may be refused because the first one made the volume.
             if let Some(made) = the_volume(job, new.server, tree)? {
                 claim.done("the volume is there", |_| {})?;
                 return Ok(Some(made));
             }
             let finish = Finish::Nothing;
             let given_up = VolumeCall::Finish { partition, tree, finish };
-            match job.call("what came is given up", new.server, given_up) {
-                // Nothing came.
+            match job.call("the received data is given up", new.server, given_up) {
+                // The server received nothing.
                 Ok(_) | Err(VosError::Refused { .. }) => claim.forget()?,
                 Err(also) => job.note(also),
             }
@@ -224,7 +225,7 @@ pub(crate) fn apply(
     let (mut cursor, mut bytes) = (StreamCursor::START, 0);
     while let Some(part) = next()? {
         bytes += part.bytes.len() as u64;
-        // It has those already, from an attempt that was stopped.
+        // Skips parts that the server has from an interrupted attempt.
         if part.to > cursor {
             let call = VolumeCall::Apply { partition, tree, part: part.bytes, over };
             let Answer::Cursor(at) = job.servers.call(server, call)? else {
@@ -237,12 +238,12 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// Brings the read-write volume of a group into the state that a dump has: from the one that it
-/// starts from, or, if it has everything, from any. `None` if that was only said.
+/// Brings the read-write volume of a group into the state of a dump: an increment from the epoch
+/// that it starts from, a full dump from any. `None` in a dry run.
 ///
 /// # Errors
-/// `Unfit` if the volume is not what the dump starts from; `Busy`; the servers' and the database's;
-/// what `next` says. Then it is as it was.
+/// `Unfit` if the volume is not at the epoch that the dump starts from; `Busy`; errors of the
+/// servers and of the database; errors of `next`. Then the volume is as before.
 pub fn restore_over(
     job: &Job<'_>,
     group: Revised<VolumeGroup>,
@@ -258,14 +259,14 @@ pub fn restore_over(
     let (begun, base) = incoming(job, server, tree)?;
     let same = begun.filter(|one| one.over && (one.since, one.epoch) == (dump.since, dump.epoch));
     if resumed && begun.is_none() && base == dump.epoch {
-        // Only the claim was left.
+        // Only the claim remained.
         Claim::of(job, group, &operation)?.done("the volume is restored", |_| {})?;
         return the_volume(job, server, tree);
     }
     if let (Some(other), None) = (begun, same) {
         let what = if other.over { "another dump" } else { "something else" };
         return Err(VosError::Unfit(format!(
-            "{what} comes in there, up to epoch {}; give that up first",
+            "an unfinished {what} is there, up to epoch {}; give that up first",
             other.epoch
         )));
     }
@@ -280,7 +281,7 @@ pub fn restore_over(
         is_sent = true;
         let finish = Finish::Over { updated: dump.updated };
         job.call_one(
-            "the volume shows what came",
+            "the volume shows the received state",
             server,
             VolumeCall::Finish { partition, tree, finish },
         )
@@ -291,8 +292,8 @@ pub fn restore_over(
             Ok(made)
         }
         Err(error) if error.is_refusal() => {
-            // As above. A base that was there before says nothing: it may be an epoch of that
-            // number of another volume.
+            // Skips parts as `restore` does. A base that was there before proves nothing: it may be
+            // an epoch of that number of another volume.
             let (begun, base) = incoming(job, server, tree)?;
             if begun.is_none() && base == dump.epoch && (is_sent || base_before != base) {
                 claim.done("the volume is restored", |_| {})?;
@@ -309,8 +310,8 @@ pub fn restore_over(
                 _ => error,
             };
             let given_up = VolumeCall::Finish { partition, tree, finish: Finish::Nothing };
-            match job.call("what came is given up", server, given_up) {
-                // Nothing came.
+            match job.call("the received data is given up", server, given_up) {
+                // The server received nothing.
                 Ok(_) | Err(VosError::Refused { .. }) => Err(claim.give_up(error)),
                 Err(also) => {
                     job.note(also);
@@ -322,7 +323,7 @@ pub fn restore_over(
     }
 }
 
-/// As `apply`, when nothing of an earlier attempt is in the way any more.
+/// Begins as `apply` does, once the rest of an earlier attempt is removed.
 fn begin_swept(
     job: &Job<'_>,
     server: ServerId,
@@ -350,7 +351,7 @@ fn begin_swept(
     }
 }
 
-/// How long a volume that is busy is waited for.
+/// How long to wait for a volume that is busy.
 fn wait_for(
     job: &Job<'_>,
     server: ServerId,
@@ -372,7 +373,8 @@ fn the_volume(
         .and_then(|volumes| volumes.into_iter().next()))
 }
 
-/// What comes in for the tree, and the epoch that its read-write volume is a copy of; 0: none.
+/// The data that the server receives for the tree, and the epoch that its read-write volume is a
+/// copy of; 0: none.
 fn incoming(
     job: &Job<'_>,
     server: ServerId,
@@ -385,7 +387,7 @@ fn incoming(
 }
 
 /// # Errors
-/// `Unfit`, with what is missing.
+/// `Unfit`, with the epoch that the dump needs.
 fn need_base(dump: &Dumped, base: u64) -> Result<(), VosError> {
     let (since, name) = (dump.since, &dump.since_name);
     let why = match base {

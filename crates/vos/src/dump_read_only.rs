@@ -1,10 +1,10 @@
-//! A dump that becomes a read-only volume, with nothing behind it that is written: what was
-//! released elsewhere, or is kept for good.
+//! Restores a dump as a read-only volume without a read-write volume: a release from elsewhere, or
+//! an archive.
 //!
-//! Steps: a new group is announced with its number, and claimed, or the one that is overwritten is
-//! claimed; the parts come in at the site; it shows them, under the number of the group's read-only
-//! volume; the database says which epoch that is, and the claim goes. What is given up leaves what
-//! was there before.
+//! Steps: a new group is announced with its number and claimed, or the overwritten group is
+//! claimed; the site receives the parts and shows them under the number of the group's read-only
+//! volume; the database records the epoch, and the claim is removed. Giving up leaves the old
+//! state.
 
 use types::{
     Finish, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
@@ -16,16 +16,16 @@ use crate::dump::{Dumped, Next, apply};
 use crate::release::named;
 use crate::{Job, NewVolume, VosError, examine, partition_no};
 
-/// What the claim says.
+/// The operation that the claim names.
 pub(crate) const OPERATION: &str = "restore read-only";
 
-/// Makes the read-only volume `new.name` of a dump, under `new.id` if that is given; or, with
-/// `over`, shows the dump instead of what the volume has. An increment must start from that. `None`
-/// if that was only said.
+/// Makes the read-only volume `new.name` of a dump, under `new.id` if that is set; or, with `over`,
+/// shows the dump in place of the volume's content. An increment must start from that content.
+/// `None` in a dry run.
 ///
 /// # Errors
-/// `Unfit` if there is something else of that name, or the dump does not fit; `Busy`; the servers'
-/// and the database's; what `next` says.
+/// `Unfit` if the name means something else, or the dump does not fit; `Busy`; errors of the
+/// servers and of the database; errors of `next`.
 pub fn restore_read_only(
     job: &Job<'_>,
     new: &NewVolume,
@@ -44,7 +44,7 @@ pub fn restore_read_only(
         None => apply(job, new.server, (partition, tree), (dump.total_bytes, false), next)
             .and_then(|()| {
                 job.call_one(
-                    "the volume shows what came",
+                    "the volume shows the received state",
                     new.server,
                     VolumeCall::Finish { partition, tree, finish },
                 )
@@ -67,8 +67,8 @@ pub fn restore_read_only(
             Ok(made)
         }
         Err(error) if error.is_refusal() => {
-            // A server that died before it answered is asked again, and may refuse for what it has
-            // done itself.
+            // A session repeats the call to a server that ended before it answered; the second
+            // attempt may be refused because the first one was done.
             if let Some(made) =
                 self::shown(job, new.server, number)?.filter(|shown| shown.epoch == dump.epoch)
             {
@@ -76,8 +76,8 @@ pub fn restore_read_only(
                 return Ok(Some(made));
             }
             let given_up = VolumeCall::Finish { partition, tree, finish: Finish::Nothing };
-            match job.call("what came is given up", new.server, given_up) {
-                // Nothing came.
+            match job.call("the received data is given up", new.server, given_up) {
+                // The server received nothing.
                 Ok(_) | Err(VosError::Refused { .. }) if is_new => claim.forget()?,
                 Ok(_) | Err(VosError::Refused { .. }) => return Err(claim.give_up(unfit(error))),
                 Err(also) => job.note(also),
@@ -124,7 +124,7 @@ fn claimed<'j, 'a>(
     let Some(seen) = db.group_named(&new.name)? else {
         if dump.since != 0 {
             return unfit(
-                "it has only what was changed since another one, and there is no volume of that \
+                "it has only changes since another dump, and there is no volume of that \
                     name",
             );
         }

@@ -1,53 +1,53 @@
-//! Why an operation was not done.
+//! Errors of an operation.
 
 use celldb::CellError;
 use types::{Busy, Fault, Name};
 
-/// Why an operation stopped. What it had done by then is told by the database; the same operation
-/// goes on with it.
+/// Why an operation stopped. The database records the steps that it had done; the same operation
+/// continues from them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VosError {
-    /// The database refused, or cannot be asked.
+    /// The database refused, or does not answer.
     #[error("{0}")]
     Cell(#[from] CellError),
     /// A server refused: this step was not done.
     #[error("{server}: {fault}")]
     Refused {
-        /// What it is called.
+        /// The server's name.
         server: String,
-        /// Why.
+        /// The reason of the refusal.
         fault: Fault,
     },
     /// A server does not answer: whether the step was done is unknown.
     #[error("{server} does not answer: {why}")]
     Away {
-        /// What it is called.
+        /// The server's name.
         server: String,
-        /// What was seen of it.
+        /// The observed symptom.
         why: String,
     },
-    /// A server answered something else than was asked.
+    /// A server's answer does not belong to the call.
     #[error("{0} answered something else")]
     Odd(String),
-    /// Somebody else is at work on the group, or was.
+    /// Another operation has claimed the group.
     #[error("{} is locked: {}, by \
         {}", String::from_utf8_lossy(name.as_bytes()), busy.operation, busy.by)]
     Busy {
         /// The group.
         name: Name,
-        /// By whom.
+        /// The operation and its leader.
         busy: Busy,
     },
-    /// Neither the database nor a server that was asked knows it.
+    /// Neither the database nor a server that was asked has it.
     #[error("no such volume")]
     NoVolume,
-    /// What was asked for does not fit what there is.
+    /// The request does not fit the state of the cell.
     #[error("{0}")]
     Unfit(String),
 }
 
 impl VosError {
-    /// What a server refused for.
+    /// The fault with which a server refused.
     pub fn fault(&self) -> Option<Fault> {
         match self {
             VosError::Refused { fault, .. } | VosError::Cell(CellError::Away(fault)) => {

@@ -1,4 +1,4 @@
-//! Where a volume is that somebody named.
+//! Finds the place of a volume by its name or number.
 
 use types::{
     Name, Revised, ServerId, SiteKind, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
@@ -9,11 +9,11 @@ use crate::{Servers, VosError, examine};
 /// A volume at a server.
 #[derive(Clone, Debug)]
 pub struct FoundVolume {
-    /// The server.
+    /// The server that has it.
     pub server: ServerId,
-    /// The volume, and behind it the others of its group at that server.
+    /// The volume, followed by the others of its group at that server.
     pub volumes: Vec<VolumeInfo>,
-    /// What the database knows of its group.
+    /// The database's record of its group.
     pub group: Option<Revised<VolumeGroup>>,
 }
 
@@ -24,7 +24,7 @@ impl FoundVolume {
     }
 }
 
-/// The name of a group without what tells its volumes apart.
+/// The name of a group: the volume's name without the ending of its kind.
 pub fn base_name(name: &Name) -> Name {
     let bytes = name.as_bytes();
     let ending = [&b".readonly"[..], b".backup", b".releasing"]
@@ -36,12 +36,12 @@ pub fn base_name(name: &Name) -> Name {
     base.unwrap_or_else(|| name.clone())
 }
 
-/// Finds a volume: where the database says that it is; of a read-only one, at any site that has it.
-/// What the database does not know, such as snapshots, is looked for at `at`, or at the server that
-/// has the group, or at all of them.
+/// Finds a volume: at the place that the database records; a read-only one at any site that has it.
+/// A volume that the database does not have, such as a snapshot, is searched at `at`, or at the
+/// server that has the group, or at all servers.
 ///
 /// # Errors
-/// `NoVolume`; the database's and the servers'.
+/// `NoVolume`; errors of the database and of the servers.
 pub fn find(
     servers: &dyn Servers,
     which: &WhichVolume,
@@ -64,7 +64,7 @@ pub fn find(
     Err(away.unwrap_or(VosError::NoVolume))
 }
 
-/// What the database knows of the volume's group.
+/// The database's record of the volume's group.
 pub(crate) fn group_of(
     servers: &dyn Servers,
     which: &WhichVolume,

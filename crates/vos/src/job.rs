@@ -1,4 +1,4 @@
-//! One operation that is led: for whom, whether it is done or only said, and who is told of it.
+//! One run of an operation: its leader, whether it is a dry run, and the receiver of its events.
 
 use std::fmt::Display;
 
@@ -6,48 +6,48 @@ use types::{Answer, Busy, ServerId, VolumeCall, VolumeInfo};
 
 use crate::{Servers, VosError};
 
-/// Who leads operations.
+/// The process that leads operations.
 pub struct JobLeader<'a> {
-    /// For people, and to find out whether the leader of a claim is gone.
+    /// Names the leader for people, and lets others find out whether the leader of a claim ended.
     pub by: String,
     /// Seconds since 1970.
     pub now_secs: &'a dyn Fn() -> i64,
-    /// Whether the leader of this claim is gone for certain.
+    /// Returns true if the leader of this claim has certainly ended.
     pub is_over: &'a dyn Fn(&Busy) -> bool,
 }
 
-/// What the caller hears while an operation goes on.
+/// Events of an operation for the caller.
 #[derive(Clone, Copy, Debug)]
 pub enum JobEvent<'t> {
-    /// A step comes, or would be done.
+    /// A step begins, or would be done in a dry run.
     Step(&'t str),
-    /// Something to know that is no step.
+    /// Information that is no step.
     Note(&'t str),
-    /// How far a server is that fetches.
+    /// Progress of a server that fetches.
     Progress {
-        /// What it is called.
+        /// The server's name.
         server: &'t str,
-        /// What came by now.
+        /// Bytes received so far.
         bytes: u64,
-        /// All of the volume, of which only a part may be needed; 0: not known.
+        /// Size of the whole volume, of which only a part may be needed; 0: unknown.
         total_bytes: u64,
     },
 }
 
 /// See the head of the file.
 pub struct Job<'a> {
-    /// Whom it asks.
+    /// The servers and the database that it calls.
     pub servers: &'a dyn Servers,
-    /// Who leads it.
+    /// The leader of the operation.
     pub who: JobLeader<'a>,
-    /// Nothing is changed; the steps are told as if they had been done.
+    /// Changes nothing; steps are reported as if they had been done.
     pub dry_run: bool,
-    /// Who hears of it.
+    /// Receives the events.
     pub tell: &'a (dyn Fn(JobEvent<'_>) + Sync),
 }
 
 impl Job<'_> {
-    /// One step; `None` if it is only said.
+    /// Does one step; `None` in a dry run.
     pub(crate) fn step<T>(
         &self,
         what: impl Display,
@@ -57,12 +57,12 @@ impl Job<'_> {
         if self.dry_run { Ok(None) } else { act().map(Some) }
     }
 
-    /// A step that was done beside others.
+    /// Reports a step that was done concurrently with others.
     pub(crate) fn done(&self, what: impl Display) {
         (self.tell)(JobEvent::Step(&what.to_string()));
     }
 
-    /// How far it is.
+    /// Reports the progress of a server.
     pub(crate) fn progress(&self, server: &str, bytes: u64, total_bytes: u64) {
         (self.tell)(JobEvent::Progress { server, bytes, total_bytes });
     }
@@ -71,7 +71,7 @@ impl Job<'_> {
         (self.tell)(JobEvent::Note(&what.to_string()));
     }
 
-    /// A step that one server does.
+    /// Does a step that is one call to a server.
     pub(crate) fn call(
         &self,
         what: impl Display,
@@ -82,7 +82,7 @@ impl Job<'_> {
         self.step(format_args!("{name}: {what}"), || self.servers.call(server, call))
     }
 
-    /// As [`Job::call`], of calls that answer with a volume.
+    /// As [`Job::call`], for calls that return a volume.
     pub(crate) fn call_one(
         &self,
         what: impl Display,

@@ -2,22 +2,22 @@
 //! in.
 //!
 //! Model. An operation is a list of *steps*, each one call that a server or the database carries
-//! out whole or not at all. It reads what there is, and does the steps that are missing; so whoever
-//! is stopped between two of them, or does not know whether the last one happened, asks for the
-//! same operation again. Before the first step that others could see half done, the group is
-//! *claimed* in the database ([`types::Busy`]), in words that say what is done; with the last step
-//! the claim goes. Others are refused meanwhile. Who finds a claim of his own operation whose owner
-//! is gone goes on with it; any other is looked at by an administrator, who may take it off
-//! (`vos unlock`) and let `sync` mend what was left.
+//! out whole or not at all. It reads the state, and does the steps that are missing; so a caller
+//! that is interrupted between two steps, or does not know whether the last one was done, repeats
+//! the operation. Before the first step that others could see half done, the group is *claimed* in
+//! the database ([`types::Busy`]) with a text that names the operation; the last step removes the
+//! claim. Other operations are refused meanwhile. The same operation takes over a claim whose
+//! leader ended; an administrator examines any other claim, and may remove it (`vos unlock`) and
+//! repair the rest with `sync`.
 //!
-//! The order of steps is such that the database never sends anybody where a volume is not, for
-//! longer than the operation takes, and that a volume that is there is never forgotten: what is
-//! made is announced first, what is removed is forgotten last.
+//! The order of steps ensures that the database names a place without the volume for at most the
+//! time of the operation, and that an existing volume always has a record: a new volume is
+//! announced first, a removed one is forgotten last.
 //!
-//! The library knows no sockets: what it asks goes through the trait [`Servers`];
-//! [`ServerConnections`] is that over sessions.
+//! The library has no sockets: calls go through the trait [`Servers`]; [`ServerConnections`]
+//! implements it over sessions.
 
-// Libraries tell through `tracing` and their results.
+// Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod abandon;

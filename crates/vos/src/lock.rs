@@ -1,14 +1,14 @@
-//! A group that an administrator keeps others from, and the end of any claim.
+//! An administrator's lock on a group, and the removal of any claim.
 
 use types::{Revised, VolumeGroup};
 
 use crate::claim::Claim;
 use crate::{Job, VosError};
 
-/// Nobody works on the group until it is unlocked.
+/// Refuses all operations on the group until it is unlocked.
 ///
 /// # Errors
-/// `Busy`; the database's.
+/// `Busy`; the database's error.
 pub fn lock(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<(), VosError> {
     if let Some(busy) = group.record.busy {
         return Err(VosError::Busy { name: group.record.name, busy });
@@ -17,10 +17,11 @@ pub fn lock(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<(), VosError> 
     Claim::of(job, group, "lock").map(drop)
 }
 
-/// Takes a lock or any other claim off; whether there was one. What its owner left is as it is.
+/// Removes a lock or any other claim; returns true if there was one. An interrupted operation's
+/// volumes stay as they are.
 ///
 /// # Errors
-/// The database's.
+/// The database's error.
 pub fn unlock(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<bool, VosError> {
     let Revised { mut record, revision } = group;
     let Some(busy) = record.busy.take() else { return Ok(false) };

@@ -1,21 +1,21 @@
-//! A volume goes to another server, or to another partition of its server, while people use it.
+//! Moves a volume to another server, or to another partition of its server, while clients use it.
 //!
 //! Steps of a move from A to B: (1) the group is claimed; (2) B fetches the last release, if there
 //! is one, with the group also backup volume and snapshots, and then snapshots of A, each since the
-//! one before, until little is left; (3) A *holds* the volume: clients hand in, changes wait; the
-//! last snapshot is fetched; (4) B makes it a read-write volume that is *arriving*, and seals what
-//! arrived; (5) **the database says that the site is B**: from here on it is there; (6) A removes
-//! it, and then B serves it; what else A had of the group goes.
+//! one before, until little is left; (3) A *freezes* the volume: clients hand in their changes, new
+//! changes wait; B fetches the last snapshot; (4) B makes it a read-write volume that is
+//! *arriving*, and seals it; (5) **the database records B as the site**: from here on B has the
+//! volume; (6) A removes it, and then B serves it; A's other volumes of the group are removed.
 //!
-//! Whoever is stopped before (5) has moved nothing: A serves, as soon as the hold is over, and the
-//! next attempt begins with what B has. Whoever is stopped behind it finds that the database says
-//! B, and does step 6. A volume that arrives serves nobody before the database says that it is
-//! there, and one that is held asks it; so there is never more than one that takes changes.
+//! An interruption before (5) moves nothing: A serves again when the freeze ends, and the next
+//! attempt begins with what B has. After (5) the next attempt finds B in the database and does step
+//! 6. B does not serve an arriving volume before the database names B, and A asks the database
+//! about a frozen one; so at most one of them takes changes.
 //!
-//! Between two partitions of one server the steps are the same. The server copies by itself what it
-//! would fetch (`vice/volumes/beside.rs`): each volume gets a *twin* with the same number, which
-//! nobody asks before the other one left. Read-only sites of that server go along, since a server
-//! has a tree on one partition.
+//! Between two partitions of one server the steps are the same. The server copies locally instead
+//! of fetching (`vice/volumes/beside.rs`): each volume gets a *twin* with the same number, which
+//! serves no calls before the old one is removed. Read-only sites of that server move too, since a
+//! server has a tree on one partition.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -35,38 +35,39 @@ use crate::servers::partition_no;
 use crate::sites::need_one_partition;
 use crate::{Job, Servers, VosError, examine};
 
-/// How long A holds the volume at most; then it asks the database whose it is.
-const HOLD: Duration = Duration::from_secs(10);
-/// How long it is waited for files that are open for writing on A's machine, and how often A is
-/// asked meanwhile.
+/// Longest freeze at A; at its end A asks the database which server has the volume.
+const FREEZE_MAX: Duration = Duration::from_secs(10);
+/// How long a move waits for files that are open for writing on A's machine, and the interval at
+/// which it asks A.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
-/// What is left for the hold is at most about so much, if that can be had.
-const LITTLE_BYTES: u64 = 1 << 20;
-/// Snapshots before the hold at most: who writes faster than we fetch is held longer.
+/// A move freezes the volume when about this much is left, if it gets that far.
+const REMAINDER_BYTES: u64 = 1 << 20;
+/// Limit of snapshots before the freeze: clients that write faster than B fetches are frozen
+/// longer.
 const ROUNDS_MAX: u32 = 8;
-/// Two names by turns, because the next difference is read from the one before.
+/// Two names by turns, because the next difference is read against the previous snapshot.
 pub(crate) const MOVING: [&str; 2] = [".moving", ".moving2"];
 
-/// How a move ended.
+/// Figures of a finished move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Snapshots that were fetched before the hold.
+    /// Snapshots that were fetched before the freeze.
     pub rounds: u32,
-    /// Bytes that were fetched before the hold.
+    /// Bytes that were fetched before the freeze.
     pub bytes: u64,
-    /// And during it.
+    /// Bytes that were fetched during the freeze.
     pub held_bytes: u64,
-    /// How long changes waited: from the hold to the moment when the new server served.
+    /// How long changes waited: from the freeze until the new server served.
     pub held: Duration,
 }
 
-/// Moves the read-write volume of a group. Its backup volume and its snapshots stay behind and are
+/// Moves the read-write volume of a group. Its backup volume and its snapshots are not moved but
 /// removed.
 ///
 /// # Errors
-/// `Busy`, `Unfit`; the servers' and the database's: before step 5 everything is as it was, and
-/// behind it the same move goes on.
+/// `Busy`, `Unfit`; errors of the servers and of the database. Before step 5 everything is as
+/// before; after it, repeating the move continues it.
 pub fn move_volume(
     job: &Job<'_>,
     group: Revised<VolumeGroup>,
@@ -76,7 +77,7 @@ pub fn move_volume(
     move_with(job, group, to, partition, false)
 }
 
-/// The same, with the backup volume and the snapshots.
+/// Moves the read-write volume with the backup volume and the snapshots.
 ///
 /// # Errors
 /// As [`move_volume`].
@@ -110,67 +111,67 @@ fn move_with(
     }
     let mut claim = Claim::of(job, group, &operation)?;
     if is_there {
-        return arrive(job, claim, None, (to, no), &|| {}).map(|()| Moved::default());
+        return complete(job, claim, None, (to, no), &|| {}).map(|()| Moved::default());
     }
     if !with_group {
-        tell_what_stays(job, &claim.group, from.server)?;
+        report_removed(job, &claim.group, from.server)?;
     }
     let site =
         Site { server: to, partition: partition.to_owned(), kind: SiteKind::ReadWrite, epoch: 0 };
     let way = Way { job, group: claim.group.clone(), from: from.server, to, site, no, with_group };
     let served = Cell::new(Duration::ZERO);
-    match way.go(&mut claim) {
+    match way.run(&mut claim) {
         Ok((moved, since)) => {
-            arrive(job, claim, Some(from.server), (to, no), &|| served.set(since.elapsed()))?;
+            complete(job, claim, Some(from.server), (to, no), &|| served.set(since.elapsed()))?;
             Ok(Moved { held: served.get(), ..moved })
         }
-        Err(error) => Err(way.back(claim, error)),
+        Err(error) => Err(way.undo(claim, error)),
     }
 }
 
-/// What is removed with a move.
-fn tell_what_stays(job: &Job<'_>, group: &VolumeGroup, from: ServerId) -> Result<(), VosError> {
+/// Reports the volumes that the move will remove.
+fn report_removed(job: &Job<'_>, group: &VolumeGroup, from: ServerId) -> Result<(), VosError> {
     let there = examine(job.servers, from, WhichVolume::Id(group.read_write))?.unwrap_or_default();
     for volume in
         there.iter().filter(|one| matches!(one.kind, VolumeKind::Backup | VolumeKind::Snapshot))
     {
         let name = String::from_utf8_lossy(volume.name.as_bytes()).into_owned();
         if !MOVING.iter().any(|ending| name.ends_with(ending)) {
-            job.note(format_args!("{name} does not come along"));
+            job.note(format_args!("{name} is not moved"));
         }
     }
     Ok(())
 }
 
-/// From where to where.
+/// Source and destination of a move.
 struct Way<'j, 'a> {
     job: &'j Job<'a>,
     group: VolumeGroup,
     from: ServerId,
     to: ServerId,
-    /// What the database is to say.
+    /// The site that the database will record.
     site: Site,
     no: PartitionNo,
     with_group: bool,
 }
 
 impl Way<'_, '_> {
-    /// Between partitions of one server.
+    /// Whether the move is between partitions of one server.
     fn is_beside(&self) -> bool {
         self.from == self.to
     }
 
     /// Steps 2 to 5.
-    fn go(&self, claim: &mut Claim<'_, '_>) -> Result<(Moved, Instant), VosError> {
+    fn run(&self, claim: &mut Claim<'_, '_>) -> Result<(Moved, Instant), VosError> {
         let (job, id) = (self.job, self.group.read_write);
         if !job.dry_run {
-            // What arrived at an attempt that was stopped is not what it would be now.
+            // Data that an interrupted attempt fetched does not match the current state.
             wait_idle(job.servers, self.to, id)?;
             if !self.is_beside() {
                 remove_arriving(job, self.to, id)?;
-                // What a move between its partitions left there whose claim was taken off.
+                // Removes twins left by a move between partitions whose claim was removed.
                 for other in beside::partitions_but(job.servers, self.to, self.no)? {
-                    beside::leave(job.servers, self.to, id, other)?;
+                    beside::remove_all(job.servers, self.to, id, other)?;
                 }
             }
         }
@@ -179,11 +180,11 @@ impl Way<'_, '_> {
             let fetched = self.fetch(moved.rounds)?;
             moved.rounds += 1;
             moved.bytes += fetched;
-            if fetched <= LITTLE_BYTES || moved.rounds == ROUNDS_MAX || job.dry_run {
+            if fetched <= REMAINDER_BYTES || moved.rounds == ROUNDS_MAX || job.dry_run {
                 break;
             }
         }
-        let since = self.hold()?;
+        let since = self.freeze()?;
         moved.held_bytes = self.fetch_last(moved.rounds)?;
         self.seal_arrived(moved.rounds)?;
         let says = claim.switch("it is there from now on", |group| {
@@ -197,7 +198,7 @@ impl Way<'_, '_> {
             group.backup = group.backup.filter(|_| self.with_group);
         });
         match says {
-            // Whether it was written is for the database to say.
+            // Only the database shows whether the record was written.
             Err(error) if !error.is_refusal() => {
                 let seen = job.servers.db().group_of(id)?;
                 let there =
@@ -208,14 +209,14 @@ impl Way<'_, '_> {
         }
     }
 
-    /// Step 3; when it began. A is not made to hold a volume while a kernel writes bodies of it,
-    /// and lends no more of them for some time when it is asked to: those that a build has open are
-    /// closed within moments.
-    fn hold(&self) -> Result<Instant, VosError> {
+    /// Step 3; returns when it began. A does not freeze a volume while a kernel writes bodies of
+    /// it, and stops lending bodies for some time when it is asked to: files that a build has open
+    /// are closed within moments.
+    fn freeze(&self) -> Result<Instant, VosError> {
         let (job, id) = (self.job, self.group.read_write);
-        let millis = u32::try_from(HOLD.as_millis()).unwrap_or(u32::MAX);
+        let millis = u32::try_from(FREEZE_MAX.as_millis()).unwrap_or(u32::MAX);
         let (mut since, mut waited) = (Instant::now(), Duration::ZERO);
-        job.step(format_args!("{}: hold it", job.servers.name(self.from)), || {
+        job.step(format_args!("{}: freeze it", job.servers.name(self.from)), || {
             loop {
                 since = Instant::now();
                 match job.servers.call(self.from, VolumeCall::Hold { id, millis }) {
@@ -234,13 +235,13 @@ impl Way<'_, '_> {
         Ok(since)
     }
 
-    /// What was released is the base of the next release, wherever that comes from; and the group,
-    /// if it comes along. A tree takes its epochs in their order.
+    /// Fetches the release, which the next release starts from at any server; and the group, if it
+    /// moves too. A tree must receive its epochs in their order.
     fn fetch_others(&self) -> Result<u64, VosError> {
         let volumes = examine(self.job.servers, self.from, WhichVolume::Id(self.group.read_write))?
             .unwrap_or_default();
         let mut others: Vec<VolumeInfo> =
-            volumes.into_iter().filter(|volume| self.comes_along(volume)).collect();
+            volumes.into_iter().filter(|volume| self.is_moved_along(volume)).collect();
         others.sort_by_key(|volume| volume.epoch);
         let mut bytes = 0;
         for volume in others {
@@ -257,9 +258,9 @@ impl Way<'_, '_> {
             let finish = Finish::View { id: Some(id), name, kind, replace: true };
             match self.pull(&format!("fetch {called}"), id, finish) {
                 Ok(more) => bytes += more,
-                // There is something newer at the other server, of a release.
+                // The other server has a newer epoch, from a release.
                 Err(VosError::Unfit(why)) if kind != VolumeKind::ReadOnly => {
-                    self.job.note(format_args!("{called} does not come along: {why}"));
+                    self.job.note(format_args!("{called} is not moved: {why}"));
                 }
                 Err(error) => return Err(error),
             }
@@ -267,7 +268,7 @@ impl Way<'_, '_> {
         Ok(bytes)
     }
 
-    fn comes_along(&self, volume: &VolumeInfo) -> bool {
+    fn is_moved_along(&self, volume: &VolumeInfo) -> bool {
         match volume.kind {
             VolumeKind::ReadWrite => false,
             VolumeKind::ReadOnly => self.group.read_only == Some(volume.id),
@@ -280,7 +281,7 @@ impl Way<'_, '_> {
         }
     }
 
-    /// One snapshot.
+    /// Fetches one snapshot.
     fn fetch(&self, round: u32) -> Result<u64, VosError> {
         let Some(sealed) = self.seal(round)? else { return Ok(0) };
         let finish =
@@ -288,7 +289,7 @@ impl Way<'_, '_> {
         self.pull("fetch it", sealed.id, finish)
     }
 
-    /// The last snapshot, which becomes the volume.
+    /// Fetches the last snapshot, which becomes the volume.
     fn fetch_last(&self, round: u32) -> Result<u64, VosError> {
         let Some(sealed) = self.seal(round)? else { return Ok(0) };
         let there = examine(self.job.servers, self.from, WhichVolume::Id(self.group.read_write))?
@@ -306,12 +307,12 @@ impl Way<'_, '_> {
         self.pull("fetch the last of it", sealed.id, finish)
     }
 
-    /// What B writes belongs to an epoch that A never had: what came in is sealed as at A, before
-    /// anybody can write to it. Otherwise A's last snapshot, if it is left there, and B's next one
-    /// would have one number and hold different things.
+    /// Seals the received state as A did, before any client can write at B: B's changes belong to
+    /// an epoch that A never had. Otherwise A's last snapshot, if it stays there, and B's next one
+    /// would have one number and different content.
     fn seal_arrived(&self, round: u32) -> Result<(), VosError> {
         if self.is_beside() {
-            // The server has done that.
+            // The server has sealed it.
             return Ok(());
         }
         let ending = MOVING.get(round as usize % 2).copied().unwrap_or_default();
@@ -330,7 +331,7 @@ impl Way<'_, '_> {
             kind: VolumeKind::Snapshot,
             replace: true,
         };
-        self.job.call_one("seal what it holds now", self.from, call)
+        self.job.call_one("seal its current state", self.from, call)
     }
 
     fn pull(&self, what: &str, id: VolumeId, finish: Finish) -> Result<u64, VosError> {
@@ -355,21 +356,22 @@ impl Way<'_, '_> {
         Ok(task.map_or(0, |task| task.bytes))
     }
 
-    /// Undoes everything: neither server keeps a snapshot of the move. If a server does not answer,
-    /// the claim stays, and the next attempt of the same move begins with what the servers have.
-    fn back(&self, claim: Claim<'_, '_>, error: VosError) -> VosError {
+    /// Undoes the move: both servers remove its snapshots. If a server does not answer, the claim
+    /// stays, and the next attempt of the same move begins with what the servers have.
+    fn undo(&self, claim: Claim<'_, '_>, error: VosError) -> VosError {
         let (job, id) = (self.job, self.group.read_write);
         let seen = job.servers.db().group_of(id);
         let is_here = |seen: &Revised<VolumeGroup>| {
             seen.record.read_write_site() == self.group.read_write_site()
         };
-        // Who does not know does nothing: the hold ends by itself, and nobody serves what arrived.
+        // With an unknown site nothing is undone: the freeze ends by itself, and B does not serve
+        // what arrived.
         if !matches!(&seen, Ok(Some(seen)) if is_here(seen)) {
             return error;
         }
         let undone = wait_idle(job.servers, self.to, id)
             .and_then(|()| self.remove_arrived())
-            .and_then(|()| self.let_go())
+            .and_then(|()| self.end_freeze())
             .and_then(|()| remove_snapshots(job, &self.group, self.from))
             .and_then(|()| {
                 if self.is_beside() { Ok(()) } else { remove_snapshots(job, &self.group, self.to) }
@@ -377,7 +379,7 @@ impl Way<'_, '_> {
         match undone {
             Ok(()) => claim.give_up(error),
             Err(also) => {
-                job.note(format_args!("not all was taken back: {also}"));
+                job.note(format_args!("not all was undone: {also}"));
                 error
             }
         }
@@ -386,23 +388,23 @@ impl Way<'_, '_> {
     fn remove_arrived(&self) -> Result<(), VosError> {
         let id = self.group.read_write;
         if self.is_beside() {
-            return beside::leave(self.job.servers, self.to, id, self.no);
+            return beside::remove_all(self.job.servers, self.to, id, self.no);
         }
         remove_arriving(self.job, self.to, id)
     }
 
-    /// A volume that is not there, whatever the database says, holds nobody up.
-    fn let_go(&self) -> Result<(), VosError> {
+    /// Ends the freeze at A. A missing volume is no error, whatever the database records.
+    fn end_freeze(&self) -> Result<(), VosError> {
         let call = VolumeCall::Hold { id: self.group.read_write, millis: 0 };
-        match self.job.call("hold it no longer", self.from, call) {
+        match self.job.call("end the freeze", self.from, call) {
             Err(VosError::Refused { fault: Fault::NoVolume, .. }) => Ok(()),
             answer => answer.map(drop),
         }
     }
 }
 
-/// Step 6: the database says B.
-fn arrive(
+/// Step 6: the database names B.
+fn complete(
     job: &Job<'_>,
     claim: Claim<'_, '_>,
     from: Option<ServerId>,
@@ -417,7 +419,7 @@ fn arrive(
     };
     let behind = match from {
         Some(from) => Vec::from_iter(Some(from).filter(|from| *from != to)),
-        // Who it came from is not recorded: every other server is asked.
+        // The source is not recorded: every other server is asked.
         None => job
             .servers
             .db()
@@ -436,15 +438,15 @@ fn arrive(
         remove_at(job, *server, id)?;
     }
     for partition in &beside {
-        let what = format!("{}: what another partition has of it leaves", job.servers.name(to));
-        job.step(what, || beside::leave_first(job.servers, to, id, *partition))?;
+        let what = format!("{}: remove its volumes on another partition", job.servers.name(to));
+        job.step(what, || beside::remove_first(job.servers, to, id, *partition))?;
     }
     job.call("serve it", to, VolumeCall::Serve { id })?;
     serves();
     for partition in beside.into_iter().filter(|_| !job.dry_run) {
-        beside::leave(job.servers, to, id, partition)?;
+        beside::remove_all(job.servers, to, id, partition)?;
     }
-    // Nobody waits for the rest.
+    // No client waits for the rest.
     for (server, volumes) in left {
         let is_site =
             group.sites.iter().any(|site| site.server == server && site.kind == SiteKind::ReadOnly);
@@ -455,10 +457,10 @@ fn arrive(
         }
     }
     remove_snapshots(job, &group, to)?;
-    claim.done("the move is through", |_| {}).map(drop)
+    claim.done("the move is complete", |_| {}).map(drop)
 }
 
-/// What a server has of the group, whichever of it is left.
+/// Returns the volumes of the group that a server has, whichever of them remain.
 fn all_of(
     job: &Job<'_>,
     group: &VolumeGroup,

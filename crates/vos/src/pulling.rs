@@ -1,4 +1,4 @@
-//! One server fetches what another one has, and somebody waits for it.
+//! Orders one server to fetch a volume from another, and waits for it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,34 +9,34 @@ use types::{
 
 use crate::{JobEvent, Servers, VosError};
 
-/// Between looks at a pull: short at first, for the small ones.
+/// Interval between queries about a fetch: short, since small volumes are done soon.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(500);
-/// A pull that brings nothing for so long has failed: its server would have said so, if it knew.
+/// A fetch that receives nothing for this long has failed: its server would have reported an error.
 const STALLED: Duration = Duration::from_secs(120);
 
-/// What is to be fetched by whom.
+/// An order to fetch.
 pub(crate) struct PullOrder {
     pub by: ServerId,
     pub partition: Option<PartitionNo>,
     pub from: ServerId,
-    /// The volume there.
+    /// The volume at the source.
     pub id: VolumeId,
-    /// The tree here.
+    /// The tree at the destination.
     pub tree: VolumeId,
     pub finish: Finish,
 }
 
-/// Waits until it is there.
+/// Waits until the volume is fetched.
 ///
 /// # Errors
-/// The servers'; `Unfit` with the reason that the puller gives.
+/// Errors of the servers; `Unfit` with the reason that the fetching server reports.
 pub(crate) fn pull(
     servers: &dyn Servers,
     order: PullOrder,
     tell: &(dyn Fn(JobEvent<'_>) + Sync),
 ) -> Result<TaskInfo, VosError> {
-    // A server needs nobody to read what it has.
+    // A server reads its own volumes without an address.
     let from = if order.from == order.by { Vec::new() } else { addresses(servers, order.from)? };
     let PullOrder { by, partition, id, tree, finish, .. } = order;
     finished(
@@ -65,7 +65,7 @@ pub(crate) fn finished(
             TaskState::Done => return Ok(task),
             TaskState::Failed => return Err(VosError::Unfit(format!("{name}: {}", task.text))),
             TaskState::Runs if silent > STALLED => {
-                return Err(VosError::Unfit(format!("{name}: nothing comes in")));
+                return Err(VosError::Unfit(format!("{name} receives nothing")));
             }
             TaskState::Runs => {}
         }
@@ -82,8 +82,7 @@ pub(crate) fn finished(
     }
 }
 
-/// Waits until nothing of a tree comes in at a server: what somebody who was stopped began ends
-/// first.
+/// Waits until a server receives nothing for a tree: tasks of an interrupted operation end first.
 pub(crate) fn wait_idle(
     servers: &dyn Servers,
     server: ServerId,
@@ -107,7 +106,7 @@ pub(crate) fn wait_idle(
     }
 }
 
-/// What somebody who was stopped began may still run: it ends first.
+/// Begins a task once no task of an interrupted operation runs there.
 fn begin(servers: &dyn Servers, by: ServerId, call: &VolumeCall) -> Result<Answer, VosError> {
     let (mut pause, mut waited) = (POLL_INTERVAL, Duration::ZERO);
     loop {
@@ -129,17 +128,17 @@ fn one_task(
 ) -> Result<TaskInfo, VosError> {
     let Answer::Tasks(tasks) = answer else { return Err(VosError::Odd(servers.name(server))) };
     let found = tasks.into_iter().find(|task| number.is_none_or(|number| number == task.number));
-    let gone = || VosError::Away {
+    let away = || VosError::Away {
         server: servers.name(server),
-        why: "it has forgotten what it was told to fetch".to_owned(),
+        why: "it has lost the order to fetch".to_owned(),
     };
-    found.ok_or_else(gone)
+    found.ok_or_else(away)
 }
 
-/// Where other servers reach it.
+/// The addresses at which other servers reach a server.
 ///
 /// # Errors
-/// `Unfit` if they cannot.
+/// `Unfit` if it has none.
 fn addresses(servers: &dyn Servers, server: ServerId) -> Result<Vec<SocketAddr>, VosError> {
     let known = servers.db().servers()?.into_iter().find(|seen| seen.record.id == server);
     let addresses = known.map(|seen| seen.record.addresses).unwrap_or_default();

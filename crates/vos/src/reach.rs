@@ -1,4 +1,4 @@
-//! The servers of a cell over sessions.
+//! Calls the servers of a cell over sessions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use types::{Answer, Call, Caller, ServerId, ServerInfo, VolumeCall};
 
 use crate::{Servers, VosError};
 
-/// How long a session may take to begin.
+/// How long a session may take to attach.
 const ATTACH_WITHIN: Duration = Duration::from_secs(5);
-/// How long one call may take: sealing waits for clients that hand in, for a lease at most.
+/// How long one call may take: sealing waits for clients that hand in changes, for a lease at most.
 const CALL_WITHIN: Duration = Duration::from_secs(20);
 
-/// See the head of the file.
+/// Sessions to the servers and the database of a cell.
 pub struct ServerConnections {
     db: Arc<dyn CellDb>,
-    /// Where a server is reached that the database has no better address for: on this machine.
+    /// Local sockets of servers for which the database has no better address.
     near: HashMap<ServerId, Endpoint>,
     known: Mutex<HashMap<ServerId, ServerInfo>>,
     sessions: Mutex<HashMap<ServerId, Arc<Session>>>,
@@ -28,8 +28,8 @@ pub struct ServerConnections {
 }
 
 impl ServerConnections {
-    /// Through the database `db`; `near` are servers whose sockets are known. The others are
-    /// reached with these options.
+    /// Uses the database `db`; `near` are servers whose sockets are known. Other servers are
+    /// connected with these options.
     pub fn new(
         db: Arc<dyn CellDb>,
         near: impl IntoIterator<Item = (ServerId, Endpoint)>,
@@ -46,13 +46,13 @@ impl ServerConnections {
         }
     }
 
-    /// Asks as this one, and not as the superuser.
+    /// Sends calls under this caller instead of the superuser.
     pub fn asking_as(mut self, caller: Caller) -> Self {
         self.caller = caller;
         self
     }
 
-    /// What the database says of a server.
+    /// The database's record of a server.
     fn info(&self, server: ServerId) -> Option<ServerInfo> {
         if let Some(info) = self.known.lock().get(&server) {
             return Some(info.clone());
@@ -88,7 +88,7 @@ impl ServerConnections {
         Err(VosError::Away { server: self.name(server), why })
     }
 
-    /// A call about files.
+    /// Sends a file call.
     ///
     /// # Errors
     /// `Away`, `Refused`.

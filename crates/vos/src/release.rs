@@ -1,16 +1,16 @@
-//! What a volume holds now becomes what all its read-only sites show.
+//! Brings all read-only sites of a group to the current state of its read-write volume.
 //!
-//! Steps: (1) the group is claimed; (2) at the source `NAME.releasing` is sealed; (3) every site
-//! fetches it, from the source or from another site that has it, as `NAME.releasing`; (4) the
-//! database says which epoch the release is, and who has it; (5) at the source and at each of those
-//! sites `NAME.readonly` shows it, and `NAME.releasing` goes; (6) the claim goes.
+//! Steps: (1) the group is claimed; (2) the source seals `NAME.releasing`; (3) every site fetches
+//! it as `NAME.releasing`, from the source or from another site that has it; (4) the database
+//! records the released epoch and the sites that have it; (5) the source and those sites show it as
+//! `NAME.readonly` and remove `NAME.releasing`; (6) the claim is removed.
 //!
-//! Sites fetch at the same time. When there are many of them the source serves a few, and who has
-//! it serves the next (*relay*): the time grows like the depth of a tree, and what leaves the
-//! source does not grow. Who gets nothing out of a relay asks another one, and goes on there with
-//! what came already. A site that fails lags: it keeps what it had, and readers are not sent there
-//! any more. A release that was stopped is brought to its end first, with what it sealed, because
-//! some sites may show that already; then what the volume holds now is released.
+//! Sites fetch concurrently. With many sites the source serves a few, and each site that has the
+//! release serves the next (*relay*): the time grows like the depth of a tree, and the source's
+//! traffic does not grow. A site whose relay fails asks another one, and continues after the data
+//! that it has. A site that fails lags: its volume stays, and readers are no longer sent there. An
+//! interrupted release is completed first, with the epoch that it sealed, because some sites may
+//! show that already; then the current state is released.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,27 +29,27 @@ use crate::servers::partition_no;
 use crate::{Job, Servers, VosError, examine};
 
 const OPERATION: &str = "release";
-/// What the name of a release ends with that is kept for sites that lag.
+/// Ending of the name of a release that is stored for sites that lag.
 pub(crate) const LAGGING: &str = ".lagging";
-/// And that of what is being released.
+/// Ending of the name of the volume that is being released.
 pub(crate) const RELEASING: &str = ".releasing";
 /// Sites that one server serves at the same time.
 const SERVED_AT_ONCE: usize = 3;
-/// Sites that the source serves while others could.
+/// Sites that the source serves while other sites could serve them.
 const SERVED_BY_SOURCE: usize = 3;
-/// Sites that are led at the same time: a thread each, which mostly sleeps. Fewer would make a line
-/// of the tree.
+/// Sites that are led concurrently: a thread each, which mostly sleeps. Fewer would turn the tree
+/// into a line.
 const AT_ONCE: usize = 256;
 /// Relays that a site tries to fetch from.
 const TRIED_MAX: usize = 8;
-/// Between looks whether somebody can serve.
+/// Interval between checks whether a relay is free.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(50);
 
 /// How a release ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Released {
-    /// The epoch that readers see now; 0: that was only said.
+    /// The epoch that readers see now; 0: dry run.
     pub epoch: u64,
     /// Servers that have it, with the bytes that they fetched.
     pub sites: Vec<(ServerId, u64)>,
@@ -60,8 +60,8 @@ pub struct Released {
 /// Releases the group.
 ///
 /// # Errors
-/// `Busy`; `Unfit` if there is nothing to release or no site; the first site's if none could be
-/// served, after which everything is as it was.
+/// `Busy`; `Unfit` if there is nothing to release or no site; the first site's error if no site
+/// could be served, after which everything is as before.
 pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, VosError> {
     let source = group.record.read_write_site().cloned();
     let source = source.ok_or_else(|| VosError::Unfit("it has no read-write volume".to_owned()))?;
@@ -75,7 +75,7 @@ pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, V
     let left = if job.dry_run { None } else { have(job.servers, source.server, &releasing)? };
     if let Some(sealed) = left {
         job.note(format_args!("a release was begun before: it comes first ({})", sealed.id.0));
-        bring_to_end(job, &mut claim, &source, &sealed)?;
+        finish(job, &mut claim, &source, &sealed)?;
     }
     let of = claim.group.read_write;
     let call = VolumeCall::Clone {
@@ -85,14 +85,14 @@ pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, V
         kind: VolumeKind::Snapshot,
         replace: true,
     };
-    let sealed = match job.call_one("seal what it holds now", source.server, call) {
+    let sealed = match job.call_one("seal its current state", source.server, call) {
         Ok(sealed) => sealed,
         Err(error) if error.is_refusal() => return Err(claim.give_up(error)),
         Err(error) => return Err(error),
     };
-    let Some(sealed) = sealed else { return say(job, claim, &source) };
-    let released = match bring_to_end(job, &mut claim, &source, &sealed) {
-        // Before anybody was told of it.
+    let Some(sealed) = sealed else { return report_dry_run(job, claim, &source) };
+    let released = match finish(job, &mut claim, &source, &sealed) {
+        // The database does not name the epoch yet.
         Err(error) if error.is_refusal() && claim.group.released_epoch != sealed.epoch => {
             remove_at(job, source.server, sealed.id)?;
             return Err(claim.give_up(error));
@@ -100,8 +100,8 @@ pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, V
         released => released?,
     };
     let lagging: Vec<ServerId> = released.lagging.iter().map(|(server, _)| *server).collect();
-    claim.done("the release is through", |group| {
-        // Who could not be told to show it does not have it for readers.
+    claim.done("the release is complete", |group| {
+        // A site that did not receive the call to show the epoch does not have it for readers.
         group
             .sites
             .iter_mut()
@@ -113,8 +113,12 @@ pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, V
     Ok(released)
 }
 
-/// The steps that `--dry-run` says.
-fn say(job: &Job<'_>, claim: Claim<'_, '_>, source: &Site) -> Result<Released, VosError> {
+/// Reports the steps of `--dry-run`.
+fn report_dry_run(
+    job: &Job<'_>,
+    claim: Claim<'_, '_>,
+    source: &Site,
+) -> Result<Released, VosError> {
     let sites = read_only_sites(&claim.group);
     for site in sites.iter().filter(|site| site.server != source.server) {
         job.step(
@@ -129,12 +133,12 @@ fn say(job: &Job<'_>, claim: Claim<'_, '_>, source: &Site) -> Result<Released, V
     for site in &sites {
         job.step(format_args!("{}: show it", job.servers.name(site.server)), || Ok(()))?;
     }
-    claim.done("which epoch the release is, and who has it", |_| {})?;
+    claim.done("the released epoch and its sites", |_| {})?;
     Ok(Released::default())
 }
 
-/// Steps 3 to 5 of what was sealed.
-fn bring_to_end(
+/// Steps 3 to 5 for a sealed epoch.
+fn finish(
     job: &Job<'_>,
     claim: &mut Claim<'_, '_>,
     source: &Site,
@@ -171,15 +175,15 @@ fn bring_to_end(
             }
         },
     )?;
-    keep_for_lagging(job, &claim.group, source, epoch)?;
+    store_for_lagging(job, &claim.group, source, epoch)?;
     show_all(job, &claim.group, source, sealed, &mut released)?;
     Ok(released)
 }
 
-/// The source shows the last release alone, so who missed one would be sent all of the volume by
-/// the next. While sites lag, it keeps the release that they have as `NAME.lagging` too: one, that
-/// of those who lag longest; others are sent everything.
-fn keep_for_lagging(
+/// Stores the release that lagging sites have as `NAME.lagging`. The source shows only the last
+/// release, so the next release would send all of the volume to a site that missed one. One is
+/// stored: that of the sites that lag longest; other sites are sent everything.
+fn store_for_lagging(
     job: &Job<'_>,
     group: &VolumeGroup,
     source: &Site,
@@ -190,29 +194,29 @@ fn keep_for_lagging(
     let lags = |at: u64| {
         group.sites.iter().any(|site| is_read_only(site) && site.epoch == at && at < epoch)
     };
-    let kept = here.iter().find(|volume| is_kept_for_lagging(volume));
-    if kept.is_some_and(|kept| lags(kept.epoch)) {
+    let stored = here.iter().find(|volume| is_stored_for_lagging(volume));
+    if stored.is_some_and(|stored| lags(stored.epoch)) {
         return Ok(());
     }
     let last = here.iter().find(|volume| volume.kind == VolumeKind::ReadOnly && lags(volume.epoch));
-    match (last, kept) {
+    match (last, stored) {
         (Some(last), _) => {
             let (of, name) = (last.id, named(&group.name, LAGGING)?);
             let call =
                 VolumeCall::Clone { id: None, of, name, kind: VolumeKind::Snapshot, replace: true };
-            job.call("keep what lagging sites have", source.server, call).map(drop)
+            job.call("store the epoch of lagging sites", source.server, call).map(drop)
         }
-        (None, Some(kept)) => remove_at(job, source.server, kept.id),
+        (None, Some(stored)) => remove_at(job, source.server, stored.id),
         (None, None) => Ok(()),
     }
 }
 
-/// Whether a volume is there for sites that lag alone.
-pub(crate) fn is_kept_for_lagging(volume: &VolumeInfo) -> bool {
+/// Whether a volume exists only for sites that lag.
+pub(crate) fn is_stored_for_lagging(volume: &VolumeInfo) -> bool {
     volume.kind == VolumeKind::Snapshot && volume.name.as_bytes().ends_with(LAGGING.as_bytes())
 }
 
-/// Step 3. What a site fails for is that site's alone.
+/// Step 3. The failure of a site concerns that site alone.
 fn fetch_all(
     job: &Job<'_>,
     group: &VolumeGroup,
@@ -256,7 +260,7 @@ fn fetch_all(
     Ok(released.into_inner())
 }
 
-/// What all sites of a release have in common while they fetch it.
+/// State that all sites of a release share while they fetch it.
 struct Round<'r> {
     servers: &'r dyn Servers,
     tell: &'r (dyn Fn(crate::JobEvent<'_>) + Sync),
@@ -266,7 +270,7 @@ struct Round<'r> {
 }
 
 impl Round<'_> {
-    /// One site fetches it; how many bytes.
+    /// Makes one site fetch it; returns the bytes.
     fn fetch(&self, number: VolumeId, site: &Site) -> Result<u64, VosError> {
         let epoch = self.sealed.epoch;
         let (read_only, releasing) =
@@ -279,11 +283,11 @@ impl Round<'_> {
         }
         let fetched = called(&releasing);
         if let Some(there) = fetched.filter(|there| there.epoch == epoch) {
-            self.relay.joins(site.server, there.id, shows);
+            self.relay.add_holder(site.server, there.id, shows);
             return Ok(0);
         }
         remove_undecided(self.servers, self.group, site.server, &here)?;
-        // The newest that it has, which may be of a release that it could not be told to show.
+        // The newest epoch that it has, possibly of a release that it was not ordered to show.
         let base = fetched.map_or(shows, |there| there.epoch.max(shows));
         let partition = partition_no(self.servers, site.server, &site.partition)?;
         let (bytes, from) = self.fetch_from_some((number, base), site, partition, &releasing)?;
@@ -291,9 +295,9 @@ impl Round<'_> {
         if let Some(there) =
             there.as_ref().ok().and_then(Option::as_ref).filter(|there| there.epoch == epoch)
         {
-            self.relay.joins(site.server, there.id, shows);
+            self.relay.add_holder(site.server, there.id, shows);
         }
-        // In this order: while somebody is served, others wait for him to have it.
+        // In this order: while a relay serves, other sites wait for the served site to join.
         self.relay.served(from, true);
         there?
             .filter(|there| there.epoch == epoch)
@@ -301,7 +305,8 @@ impl Round<'_> {
         Ok(bytes)
     }
 
-    /// What a site has of the group, under any of its names or as the volume that is written.
+    /// The volumes of the group that a site has, found by any of its names or by the number of
+    /// the read-write volume.
     fn all_of(&self, server: ServerId, names: [&Name; 2]) -> Result<Vec<VolumeInfo>, VosError> {
         let names = names.into_iter().cloned().map(WhichVolume::Name);
         for which in names.chain([WhichVolume::Id(self.group.read_write)]) {
@@ -312,9 +317,9 @@ impl Round<'_> {
         Ok(Vec::new())
     }
 
-    /// From one after the other until one has served it: a relay may have trouble of its own. What
-    /// came from one is not sent again by the next. Who served it counts as serving until the site
-    /// has joined.
+    /// Fetches from one relay after the other until one has served it: a relay may fail by itself.
+    /// Data from one is not sent again by the next. The successful relay counts as serving until
+    /// the site has joined.
     fn fetch_from_some(
         &self,
         (number, base): (VolumeId, u64),
@@ -361,10 +366,10 @@ impl Round<'_> {
     }
 }
 
-/// Who has what is released, and how many fetch it from each.
+/// The servers that have the release, and how many sites fetch from each.
 ///
-/// A difference can be had from who shows the epoch that it starts from. So sites that lag get
-/// theirs from the source, which keeps that epoch, and then from each other.
+/// A difference is available from a server that shows its starting epoch. So lagging sites get
+/// theirs from the source, which stores that epoch, and then from each other.
 struct Relay {
     source: (ServerId, VolumeId),
     holders: Mutex<Vec<Holder>>,
@@ -373,12 +378,12 @@ struct Relay {
 struct Holder {
     server: ServerId,
     id: VolumeId,
-    /// Epochs that it shows beside.
+    /// Other epochs that it shows.
     shows: Vec<u64>,
     serving: usize,
-    /// How many it served, by the epoch that they started from; 0: all of it.
+    /// Count of served sites, by the epoch that they started from; 0: all of it.
     served: HashMap<u64, usize>,
-    /// Somebody got nothing out of it: others come first.
+    /// A site received nothing from it: others are preferred.
     failed: bool,
 }
 
@@ -397,7 +402,7 @@ impl Relay {
         Relay { source: (source, id), holders: Mutex::new(vec![Holder::new(source, id, shows)]) }
     }
 
-    /// Waits until somebody can serve a site that shows this epoch; 0: none.
+    /// Waits until a server can serve a site that shows this epoch; 0: none.
     fn choose(&self, base: u64, servers: &dyn Servers) -> (ServerId, VolumeId) {
         let mut pause = POLL_INTERVAL;
         loop {
@@ -409,8 +414,8 @@ impl Relay {
         }
     }
 
-    /// The one that has served least of those that can serve. The source serves its share, and more
-    /// only where nobody else has it.
+    /// The server with the fewest served sites among those that can serve. The source serves its
+    /// share, and more only where no other server has the epoch.
     fn choose_now(&self, base: u64) -> Option<(ServerId, VolumeId)> {
         let mut holders = self.holders.lock();
         let known = holders.iter().any(|holder| holder.shows.contains(&base));
@@ -426,8 +431,8 @@ impl Relay {
         };
         let chosen = match holders.iter_mut().filter(can).min_by_key(order) {
             Some(best) => best,
-            // Everybody failed whom it served: it is the source after all.
-            None if idle => holders.first_mut().expect("the source has it"),
+            // Every relay failed its sites: the source serves after all.
+            None if idle => holders.first_mut().expect("the source has the release"),
             None => return None,
         };
         chosen.serving += 1;
@@ -435,7 +440,7 @@ impl Relay {
         Some((chosen.server, chosen.id))
     }
 
-    /// A fetch from it ended.
+    /// Records the end of a fetch from `server`.
     fn served(&self, server: ServerId, well: bool) {
         if let Some(holder) = self.holders.lock().iter_mut().find(|holder| holder.server == server)
         {
@@ -444,13 +449,13 @@ impl Relay {
         }
     }
 
-    /// Another has it, and shows that epoch until the end of the release.
-    fn joins(&self, server: ServerId, id: VolumeId, shows: u64) {
+    /// Records that a site has the release, and shows its old epoch until the end of the release.
+    fn add_holder(&self, server: ServerId, id: VolumeId, shows: u64) {
         self.holders.lock().push(Holder::new(server, id, vec![shows]));
     }
 }
 
-/// Step 5, at all servers at once: readers' promises are broken, which may take a lease.
+/// Step 5, at all servers concurrently: readers' promises are broken, which may take a lease.
 fn show_all(
     job: &Job<'_>,
     group: &VolumeGroup,
@@ -483,7 +488,7 @@ fn show_all(
     Ok(())
 }
 
-/// `NAME.readonly` shows what `NAME.releasing` does, which goes.
+/// Makes `NAME.readonly` show what `NAME.releasing` shows, and removes the latter.
 fn show(
     servers: &dyn Servers,
     group: &VolumeGroup,
@@ -521,7 +526,7 @@ fn show(
     Ok(())
 }
 
-/// The volume with this name that a server has.
+/// Returns the volume with this name that a server has.
 pub(crate) fn have(
     servers: &dyn Servers,
     server: ServerId,
@@ -531,7 +536,7 @@ pub(crate) fn have(
     Ok(there.and_then(|volumes| volumes.into_iter().next()))
 }
 
-/// A name of the group.
+/// Returns a name of the group: `base` and `ending`.
 pub(crate) fn named(base: &Name, ending: &str) -> Result<Name, VosError> {
     Name::new(&[base.as_bytes(), ending.as_bytes()].concat())
         .map_err(|_| VosError::Unfit(format!("its name is too long for {ending} behind it")))

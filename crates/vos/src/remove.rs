@@ -1,13 +1,12 @@
-//! The end of a volume.
+//! Removes a volume.
 //!
 //! Steps: claimed; removed at the server; forgotten by the database. A read-write volume takes its
-//! backup volume with it, and what the server keeps of the last releases for the next one, if that
-//! is no site; read-only sites elsewhere stay, and so do snapshots. The snapshots go that an
-//! operation made for itself and left there when it was stopped, because it will not be done again.
-//! A dump that is under way fails for that.
+//! backup volume along, and the releases that the server stores for the next one, if that server is
+//! no site; read-only sites elsewhere stay, and so do snapshots. Snapshots that a stopped operation
+//! made for itself go too, because it will not be repeated; a dump that is under way then fails.
 //!
-//! Whoever was stopped before the last step left a volume that is nowhere and that the database
-//! knows: the claim says what was removed, and the same removal forgets it.
+//! An interruption before the last step leaves a record of a volume that no server has: the claim
+//! names the removed volume, and the same removal deletes the record.
 
 use types::{
     Fault, Name, ServerId, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
@@ -18,7 +17,7 @@ use crate::claim::Claim;
 use crate::dump::DUMPING;
 use crate::find::{group_of, of_kind};
 use crate::moving::MOVING;
-use crate::release::{RELEASING, have, is_kept_for_lagging, named};
+use crate::release::{RELEASING, have, is_stored_for_lagging, named};
 use crate::{FoundVolume, Job, VosError, examine};
 
 const READ_WRITE: &str = "remove";
@@ -31,13 +30,13 @@ fn of_site(server: ServerId) -> String {
     format!("remove the read-only site {server}")
 }
 
-/// Removes what was found.
+/// Removes the found volume.
 ///
 /// # Errors
-/// `Busy`; the server's and the database's.
+/// `Busy`; errors of the server and of the database.
 pub fn remove(job: &Job<'_>, found: &FoundVolume) -> Result<(), VosError> {
     let (volume, server) = (found.volume(), found.server);
-    // While it is renamed the database has it under its other name.
+    // During a rename the database has it under its other name.
     let seen = match found.group.clone() {
         Some(seen) => Some(seen),
         None => job.servers.db().group_of(volume.tree)?,
@@ -56,23 +55,23 @@ pub fn remove(job: &Job<'_>, found: &FoundVolume) -> Result<(), VosError> {
         {
             let claim = Claim::of(job, seen, &of_site(server))?;
             remove_at(job, server, volume.id)?;
-            leave(claim, server, SiteKind::ReadOnly)
+            forget_site(claim, server, SiteKind::ReadOnly)
         }
         VolumeKind::Backup if kind(group.backup, VolumeKind::Backup) => {
             let claim = Claim::of(job, seen, BACKUP)?;
             remove_at(job, server, volume.id)?;
             claim.done("there is no backup volume", |group| group.backup = None).map(drop)
         }
-        // Not what the database means: a snapshot, or one that was left somewhere.
+        // The database's record does not mean this volume: a snapshot, or a stray copy.
         _ => remove_at(job, server, volume.id),
     }
 }
 
-/// What is left of a removal of this volume that somebody began who is gone; whether there was one.
-/// For who does not find the volume any more.
+/// Finishes an interrupted removal of this volume, when no server has the volume any more; returns
+/// true if there was one.
 ///
 /// # Errors
-/// `Busy`; the servers' and the database's.
+/// `Busy`; errors of the servers and of the database.
 pub fn finish_removal(job: &Job<'_>, which: &WhichVolume) -> Result<bool, VosError> {
     let Some(seen) = group_of(job.servers, which)? else { return Ok(false) };
     let group = &seen.record;
@@ -100,7 +99,7 @@ pub fn finish_removal(job: &Job<'_>, which: &WhichVolume) -> Result<bool, VosErr
         let Some(server) = site.map(|site| site.server) else { return Ok(false) };
         let claim = Claim::of(job, seen, &operation)?;
         remove_at(job, server, id)?;
-        leave(claim, server, SiteKind::ReadOnly)?;
+        forget_site(claim, server, SiteKind::ReadOnly)?;
     } else {
         return Ok(false);
     }
@@ -114,19 +113,19 @@ fn remove_read_write(
 ) -> Result<(), VosError> {
     let id = claim.group.read_write;
     let here = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
-    let keeps_release = !claim
+    let stores_release = !claim
         .group
         .sites
         .iter()
         .any(|site| site.server == server && site.kind == SiteKind::ReadOnly);
-    let kept = of_kind(&here, VolumeKind::ReadOnly).filter(|_| keeps_release);
+    let last_release = of_kind(&here, VolumeKind::ReadOnly).filter(|_| stores_release);
     let backup = of_kind(&here, VolumeKind::Backup);
-    let for_lagging = here.iter().filter(|volume| is_kept_for_lagging(volume));
+    let for_lagging = here.iter().filter(|volume| is_stored_for_lagging(volume));
     let names = LEFT.iter().filter_map(|ending| named(&claim.group.name, ending).ok());
     let names: Vec<Name> = names.collect();
     let is_snapshot = |volume: &&VolumeInfo| volume.kind == VolumeKind::Snapshot;
     let left = here.iter().filter(is_snapshot).filter(|volume| names.contains(&volume.name));
-    for other in backup.into_iter().chain(kept).chain(for_lagging).chain(left) {
+    for other in backup.into_iter().chain(last_release).chain(for_lagging).chain(left) {
         remove_at(job, server, other.id)?;
     }
     match remove_at(job, server, id) {
@@ -140,10 +139,10 @@ fn remove_read_write(
     {
         remove_at(job, server, left.id)?;
     }
-    leave(claim, server, SiteKind::ReadWrite)
+    forget_site(claim, server, SiteKind::ReadWrite)
 }
 
-/// One volume; that it is not there any more is what is wanted.
+/// Removes one volume; a volume that is already missing is no error.
 pub(crate) fn remove_at(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), VosError> {
     match job.call(format_args!("remove the volume {}", id.0), server, VolumeCall::Remove { id }) {
         Err(VosError::Refused { fault: Fault::NoVolume, .. }) => Ok(()),
@@ -151,8 +150,8 @@ pub(crate) fn remove_at(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result
     }
 }
 
-/// The database forgets a site; with the last of them the group.
-fn leave(claim: Claim<'_, '_>, server: ServerId, kind: SiteKind) -> Result<(), VosError> {
+/// Removes a site from the database; with the last site the group.
+fn forget_site(claim: Claim<'_, '_>, server: ServerId, kind: SiteKind) -> Result<(), VosError> {
     let stays = |group: &VolumeGroup| {
         group.sites.iter().any(|site| (site.server, site.kind) != (server, kind))
     };

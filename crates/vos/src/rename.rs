@@ -1,8 +1,8 @@
-//! Another name for a group.
+//! Renames a group.
 //!
-//! Steps: the database has the new name, so nobody else gets it, and what is done is in the claim;
-//! the volumes at their servers, also what a site that lags has of the last release; the claim
-//! goes. What the new name was asked for finds the claim under it.
+//! Steps: the database takes the new name, so that no other group gets it, and the claim records
+//! the rename; the servers rename their volumes, including what a lagging site has of the last
+//! release; the claim is removed. A repeated rename finds the claim under the new name.
 
 use types::{Name, ServerId, VolumeCall, VolumeInfo, VolumeKind, WhichVolume};
 
@@ -10,10 +10,10 @@ use crate::claim::Claim;
 use crate::release::{LAGGING, RELEASING};
 use crate::{Job, VosError, examine};
 
-/// Renames the group `from`, or goes on with that.
+/// Renames the group `from`, or continues an interrupted rename.
 ///
 /// # Errors
-/// `Busy`; `Taken` if another has the name, of the database or `Refused` by a server, after which
+/// `Busy`; `Taken` if another group of the database has the name, or `Refused` by a server; then
 /// the group has its old name.
 pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), VosError> {
     let db = job.servers.db();
@@ -69,8 +69,8 @@ fn rename_volumes(
     Ok(())
 }
 
-/// What a server has of the group. A site that has shown nothing yet has what was to be released
-/// under that name alone.
+/// Returns a server's volumes of the group. A site without a shown release has only the
+/// `.releasing` volume.
 fn all_at(
     job: &Job<'_>,
     claim: &Claim<'_, '_>,
@@ -90,8 +90,8 @@ fn all_at(
     Ok(here)
 }
 
-/// What follows the group's name in that of a volume which is renamed with it; snapshots keep the
-/// names that they were given.
+/// The ending behind the group's name in a volume that is renamed with it; snapshots keep their own
+/// names.
 fn ending_of(volume: &VolumeInfo, from: &Name) -> Option<&'static str> {
     let is = |ending: &str| volume.name.as_bytes() == [from.as_bytes(), ending.as_bytes()].concat();
     match volume.kind {

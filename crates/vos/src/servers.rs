@@ -1,4 +1,4 @@
-//! What operations ask, and how they wait.
+//! The calls of operations, and how they wait.
 
 use std::time::Duration;
 
@@ -7,39 +7,39 @@ use types::{Answer, Fault, PartitionNo, ServerId, VolumeCall, VolumeId, VolumeIn
 
 use crate::VosError;
 
-/// Volumes that one question asks for: about what fits into an answer.
+/// Volumes in one request: about as many as fit into an answer.
 const LISTED_AT_ONCE: u32 = 2000;
 
-/// The servers of a cell. Thread-safe: several sites are asked at once.
+/// The servers of a cell. Thread-safe: several sites are called concurrently.
 pub trait Servers: Sync {
     /// The cell's database.
     fn db(&self) -> &dyn CellDb;
 
-    /// Asks a server.
+    /// Sends a call to a server and returns its answer.
     ///
     /// # Errors
     /// `Refused`, `Away`.
     fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, VosError>;
 
-    /// What people call it.
+    /// The server's name for people.
     fn name(&self, server: ServerId) -> String;
 
-    /// Lets time pass before something is looked at again.
+    /// Waits before a state is checked again.
     fn pause(&self, pause: Duration) {
         std::thread::sleep(pause);
     }
 
-    /// Does `each` of `0..count`, at the same time where that can be; ends when all have.
+    /// Calls `each` for `0..count`, concurrently where possible; returns when all have ended.
     fn together(&self, count: usize, each: &(dyn Fn(usize) + Sync)) {
         std::thread::scope(|scope| (0..count).for_each(|one| drop(scope.spawn(move || each(one)))));
     }
 }
 
-/// A volume at a server, and behind it the others of its group there; `None` if the server has no
-/// such volume.
+/// Returns a volume at a server, followed by the others of its group there; `None` if the server
+/// has no such volume.
 ///
 /// # Errors
-/// The server's.
+/// The server's error.
 pub fn examine(
     servers: &dyn Servers,
     server: ServerId,
@@ -53,10 +53,10 @@ pub fn examine(
     }
 }
 
-/// All volumes of a partition, in the order of their numbers.
+/// Lists all volumes of a partition, in the order of their numbers.
 ///
 /// # Errors
-/// The server's.
+/// The server's error.
 pub fn list(
     servers: &dyn Servers,
     server: ServerId,
@@ -78,10 +78,10 @@ pub fn list(
     }
 }
 
-/// The number of a partition that a site names.
+/// Returns the number of a partition that a site names.
 ///
 /// # Errors
-/// `Unfit` if the server has none so called.
+/// `Unfit` if the server has no partition of that name.
 pub fn partition_no(
     servers: &dyn Servers,
     server: ServerId,

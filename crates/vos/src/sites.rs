@@ -1,5 +1,5 @@
-//! Where a group is to be released to. One change of the database each; the volumes come and go
-//! with releases and removals.
+//! The read-only sites of a group. One change of the database each; releases and removals make and
+//! remove the volumes.
 
 use types::{Revised, ServerId, Site, SiteKind, VolumeGroup, VolumeId};
 
@@ -8,10 +8,11 @@ use crate::release::{LAGGING, RELEASING, have, named};
 use crate::remove::remove_at;
 use crate::{Job, Servers, VosError, partition_no};
 
-/// Adds a read-only site, which is empty until the next release; whether it was none before.
+/// Adds a read-only site, which is empty until the next release; returns true if it was no site
+/// before.
 ///
 /// # Errors
-/// `Busy`, `Unfit`; the database's.
+/// `Busy`, `Unfit`; the database's error.
 pub fn add_site(
     job: &Job<'_>,
     group: Revised<VolumeGroup>,
@@ -41,11 +42,12 @@ pub fn add_site(
     Ok(true)
 }
 
-/// Takes a read-only site off the list; the volume that it has stays there, and is nobody's. What
-/// only a release needs goes, if the server answers. Whether it was one.
+/// Removes a read-only site from the record; its volume stays at the server without a record.
+/// Volumes that only a release needs are removed, if the server answers. Returns true if it was a
+/// site.
 ///
 /// # Errors
-/// `Busy`; the database's.
+/// `Busy`; the database's error.
 pub fn remove_site(
     job: &Job<'_>,
     group: Revised<VolumeGroup>,
@@ -71,10 +73,10 @@ pub fn remove_site(
     Ok(true)
 }
 
-/// A server has a group on one partition: what else of it is to be there goes there too.
+/// Checks that a server's sites of a group are on one partition.
 ///
 /// # Errors
-/// `Unfit`.
+/// `Unfit` if the group is on another partition of the server.
 pub(crate) fn need_one_partition(
     servers: &dyn Servers,
     group: &VolumeGroup,
@@ -92,7 +94,7 @@ pub(crate) fn need_one_partition(
     }
 }
 
-/// A site that lags keeps what it fetched for the next release, which will not be for it.
+/// Removes what a lagging site fetched for the next release, which will not include it.
 fn forget_releases(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<(), VosError> {
     for ending in [RELEASING, LAGGING] {
         if let Some(left) = have(job.servers, server, &named(&group.name, ending)?)? {
@@ -102,7 +104,7 @@ fn forget_releases(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Resu
     Ok(())
 }
 
-/// A server has a group at one partition at most.
+/// A server has at most one read-only site of a group.
 fn read_only_at(group: &VolumeGroup, server: ServerId) -> Option<&Site> {
     group.sites.iter().find(|site| site.server == server && site.kind == SiteKind::ReadOnly)
 }

@@ -1,8 +1,8 @@
-//! What servers have and what the database says are made to agree.
+//! Brings the volumes of servers and the records of the database into agreement.
 //!
-//! `sync_database` believes the servers: it enters what they have, and corrects where the database
-//! says otherwise. `sync_servers` begins at the database: it forgets sites whose servers answer
-//! that they have nothing. Neither touches volumes, or groups that somebody works on.
+//! `sync_database` follows the servers: it enters their volumes, and corrects records that differ.
+//! `sync_servers` follows the database: it forgets sites whose servers report that they have
+//! nothing. Neither changes volumes, or groups that are claimed.
 
 use std::collections::HashSet;
 
@@ -15,24 +15,24 @@ use types::{
 use crate::find::of_kind;
 use crate::{Job, VosError, base_name, examine, list};
 
-/// Groups that the database gives at once.
+/// Groups that one query of the database returns.
 const GROUPS_AT_ONCE: usize = 500;
 
-/// What was looked at and mended.
+/// Counts of checked and corrected records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mended {
     /// Volumes or groups.
     pub looked_at: u64,
     /// Groups that were entered, changed or forgotten.
     pub changed: u64,
-    /// What could not be mended; told as notes.
+    /// Records that could not be corrected; reported as notes.
     pub left: u64,
 }
 
-/// Enters what a server has, on one partition or on all.
+/// Enters the volumes of a server, of one partition or of all.
 ///
 /// # Errors
-/// The server's; the database's. What disagrees with another server is only told.
+/// Errors of the server and of the database. Disagreement with another server is only reported.
 pub fn sync_database(
     job: &Job<'_>,
     server: ServerId,
@@ -63,8 +63,8 @@ pub fn sync_database(
     Ok(mended)
 }
 
-/// Whether its number means a volume on another partition of the server, as the database says: one
-/// that is being moved from there, or was.
+/// Whether the volume's number means a volume on another partition of the server, as the database
+/// records: the twin of a move in progress or finished.
 fn is_twin(
     job: &Job<'_>,
     group: &VolumeGroup,
@@ -78,7 +78,7 @@ fn is_twin(
     Ok(asked.first().is_some_and(|asked| asked.partition != volume.partition))
 }
 
-/// Whether something had to be changed.
+/// Returns true if a record had to be changed.
 fn enter(
     job: &Job<'_>,
     server: ServerId,
@@ -90,7 +90,7 @@ fn enter(
     let before = db.group_of(volume.tree)?;
     let mut group = match &before {
         Some(seen) if seen.record.busy.is_some() => {
-            job.note(format_args!("{} is locked, and left alone", text(&seen.record.name)));
+            job.note(format_args!("{} is locked, and not changed", text(&seen.record.name)));
             return Ok(false);
         }
         Some(seen) if is_twin(job, &seen.record, volume, (server, &partition.name))? => {
@@ -147,7 +147,7 @@ fn site(server: ServerId, partition: &PartitionInfo, volume: &VolumeInfo) -> Sit
     Site { server, partition: partition.name.clone(), kind, epoch }
 }
 
-/// The volume is written here, unless it is elsewhere too.
+/// Records this site of the read-write volume, unless another server has it too.
 fn enter_read_write(
     job: &Job<'_>,
     group: &mut VolumeGroup,
@@ -171,7 +171,7 @@ fn enter_read_write(
     Ok(())
 }
 
-/// The server of the read-write volume keeps the last release for the next one, and need not be a
+/// The server of the read-write volume stores the last release for the next one, and need not be a
 /// site.
 fn enter_read_only(
     group: &mut VolumeGroup,
@@ -204,10 +204,10 @@ fn is_there(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<bool, VosEr
     Ok(here.iter().any(|volume| volume.id == id))
 }
 
-/// Looks whether what the database says is there; of one server, of one partition, or of all.
+/// Checks whether the recorded volumes exist; of one server, of one partition, or of all.
 ///
 /// # Errors
-/// The database's. Servers that do not answer are only told of, and what is said of them stays.
+/// The database's error. Servers that do not answer are only reported, and their records stay.
 pub fn sync_servers(
     job: &Job<'_>,
     server: Option<ServerId>,
@@ -249,30 +249,30 @@ fn check(
     if group.busy.is_some() || !group.sites.iter().any(chosen) {
         return Ok(false);
     }
-    let mut kept = Vec::new();
+    let mut sites = Vec::new();
     for site in &group.sites {
         if !chosen(site) || silent.contains(&site.server) {
-            kept.push(site.clone());
+            sites.push(site.clone());
             continue;
         }
-        match look(job, &group, site) {
-            Ok(found) => kept.extend(found),
+        match checked_site(job, &group, site) {
+            Ok(found) => sites.extend(found),
             Err(error @ VosError::Away { .. }) => {
                 silent.insert(site.server);
                 job.note(error);
-                kept.push(site.clone());
+                sites.push(site.clone());
             }
             Err(error) => return Err(error),
         }
     }
-    if kept == group.sites {
+    if sites == group.sites {
         return Ok(false);
     }
-    group.sites = kept;
+    group.sites = sites;
     let name = text(&group.name);
     let db = job.servers.db();
     if group.sites.is_empty() {
-        job.step(format_args!("database: forget {name}, which is nowhere"), || {
+        job.step(format_args!("database: forget {name}, which no server has"), || {
             match db.remove_group(group.read_write, revision) {
                 Err(CellError::Conflict { found: Revision(0), .. }) => Ok(revision),
                 removed => Ok(removed?),
@@ -286,8 +286,8 @@ fn check(
     Ok(true)
 }
 
-/// The site as it is; `None` if there is nothing.
-fn look(job: &Job<'_>, group: &VolumeGroup, site: &Site) -> Result<Option<Site>, VosError> {
+/// Returns the corrected site; `None` if the server has nothing.
+fn checked_site(job: &Job<'_>, group: &VolumeGroup, site: &Site) -> Result<Option<Site>, VosError> {
     let number = match site.kind {
         SiteKind::ReadWrite => Some(group.read_write),
         SiteKind::ReadOnly => group.read_only,
@@ -299,7 +299,7 @@ fn look(job: &Job<'_>, group: &VolumeGroup, site: &Site) -> Result<Option<Site>,
         (SiteKind::ReadOnly, Some(volume)) => {
             Ok(Some(Site { epoch: volume.epoch, ..site.clone() }))
         }
-        // It waits for its first release, or has lost what it had.
+        // The site waits for its first release, or has lost its volume.
         (SiteKind::ReadOnly, None) => Ok(Some(Site { epoch: 0, ..site.clone() })),
     }
 }

@@ -1,5 +1,5 @@
-//! Between two partitions of one server: a volume is on the one or on the other, with all that was
-//! written, whoever is stopped and wherever.
+//! Two partitions of one server: a volume is on one of them, with all that was written, at
+//! whichever step an operation is interrupted.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
@@ -35,7 +35,7 @@ fn number(cell: &Cell) -> VolumeId {
     cell.group("home").unwrap().record.read_write
 }
 
-/// It is on this partition alone, and takes changes.
+/// Checks that the volume is on this partition alone, and takes changes.
 fn is_on(cell: &Cell, on: u32, wanted: &Files, why: &str) {
     let group = cell.group("home").unwrap().record;
     assert_eq!(group.busy, None, "{why}");
@@ -92,8 +92,8 @@ fn a_move_that_is_stopped_is_finished_by_the_next() {
         |cell, why| {
             match move_it(cell, &cell.reach, OTHER) {
                 Ok(_) => {}
-                // It was through.
-                Err(VosError::Unfit(said)) if said == "it is there" => {}
+                // The interrupted move was already complete.
+                Err(VosError::Unfit(reported)) if reported == "it is there" => {}
                 Err(error) => panic!("{error}: {why}"),
             }
             is_on(cell, 1, &before.lock().unwrap(), why);
@@ -110,8 +110,8 @@ fn wait_for(mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_server_that_dies_on_the_way_serves_the_one_that_the_database_names() {
-    // Before the switch, behind it, and when the one that was there has left.
+fn a_server_that_crashes_in_a_move_serves_the_recorded_volume() {
+    // Crashes before the switch, after it, and after the source was removed.
     std::thread::scope(|scope| {
         for (stopped_at, on, heads) in [(6, 0, 2), (7, 1, 2), (8, 1, 1)] {
             scope.spawn(move || dies_on_the_way(stopped_at, on, heads));
@@ -183,7 +183,7 @@ fn what_was_released_and_its_sites_come_along() {
         "only the change is sent: {sent:?}"
     );
     assert_eq!(cell.files(0, "home.readonly"), cell.files(1, "home.readonly"));
-    // With its group.
+    // The move takes the group along.
     lead(&cell.reach, |job| vos::backup(job, group())).unwrap();
     let names = cell.names_on(0, 1);
     lead(&cell.reach, |job| vos::move_group(job, group(), cell.ids[0], PARTITION)).unwrap();
@@ -192,7 +192,7 @@ fn what_was_released_and_its_sites_come_along() {
 }
 
 #[test]
-fn a_read_only_site_goes_to_another_partition_whoever_is_stopped() {
+fn an_interrupted_site_move_to_a_partition_is_finished() {
     let act = |cell: &Cell, servers: &dyn Servers| {
         let group = cell.group("home").unwrap();
         lead(servers, |job| vos::move_site(job, group, cell.ids[1], cell.ids[1], OTHER))
@@ -253,7 +253,7 @@ fn what_the_database_names_does_not_leave() {
 }
 
 #[test]
-fn a_copy_and_a_clone_are_volumes_of_their_own_whichever_partition() {
+fn copies_and_clones_are_independent_on_every_partition() {
     let mut cell = cell();
     prepare(&mut cell);
     let before = written(&cell);
@@ -268,7 +268,7 @@ fn a_copy_and_a_clone_are_volumes_of_their_own_whichever_partition() {
         (vec!["home".into()], vec!["copy".into()])
     );
     assert_eq!(cell.files(0, "copy").as_ref(), Some(&before));
-    // A clone stays where it is, and its origin goes.
+    // A clone stays on its partition when its origin is removed.
     let of = vos::find(&cell.reach, &common::by_name("home"), None).unwrap();
     lead(&cell.reach, |job| vos::clone_writable(job, &of, &name("clone"))).unwrap();
     move_it(&cell, &cell.reach, OTHER).unwrap();

@@ -1,5 +1,5 @@
-//! Copies and writable clones: a volume of its own with all that the other held, whoever is stopped
-//! and wherever.
+//! Copies and writable clones: a volume of its own with all content of the source, at whichever
+//! step the operation is interrupted.
 #![allow(clippy::unwrap_used)]
 
 use common::{Cell, PARTITION, Stopped, lead, name, stop_everywhere};
@@ -38,7 +38,7 @@ fn a_copy_that_is_stopped_is_finished_by_the_next() {
     stop_everywhere(2, prepare, copy, |cell, why| {
         match copy(cell, &cell.reach) {
             Ok(()) => {}
-            // It was through.
+            // The interrupted copy was already complete.
             Err(VosError::Unfit(why)) if why.contains("of that name") => {}
             Err(error) => panic!("{error}: {why}"),
         }
@@ -75,7 +75,7 @@ fn a_writable_clone_goes_its_own_way_and_outlives_the_other() {
     );
     let home = vos::find(&cell.reach, &WhichVolume::Name(name("home")), None).unwrap();
     lead(&cell.reach, |job| vos::remove(job, &home)).unwrap();
-    // To another server it goes whole.
+    // A copy to another server sends the whole volume.
     let group = cell.group("twin").unwrap();
     lead(&cell.reach, |job| vos::move_volume(job, group, cell.ids[1], PARTITION)).unwrap();
     assert_eq!((cell.files(1, "twin"), cell.names(0)), (Some(twin), Vec::new()));
@@ -90,7 +90,7 @@ fn a_writable_clone_that_is_stopped_is_finished_by_the_next() {
         |cell, why| {
             match clone(&cell.reach, "home") {
                 Ok(()) => {}
-                // It was through.
+                // The interrupted clone was already complete.
                 Err(VosError::Unfit(why)) if why.contains("of that name") => {}
                 Err(error) => panic!("{error}: {why}"),
             }

@@ -1,5 +1,5 @@
-//! Moves and copies: the volume is at one server or at the other, with all that was written,
-//! whoever is stopped and wherever.
+//! Moves and copies: the volume is at one of two servers, with all that was written, at whichever
+//! step the operation is interrupted.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
@@ -26,7 +26,7 @@ fn prepare(cell: &mut Cell) {
     cell.write(0, "home", "two", &[7; 100_000]);
 }
 
-/// It is at this server alone, and takes changes.
+/// Checks that the volume is at this server alone, and takes changes.
 fn is_at(cell: &Cell, at: usize, wanted: &Files, why: &str) {
     let group = cell.group("home").unwrap().record;
     assert_eq!(group.busy, None, "{why}");
@@ -79,7 +79,7 @@ fn a_volume_goes_with_all_that_it_holds_and_back() {
 }
 
 #[test]
-fn a_move_that_is_stopped_has_moved_all_or_nothing_and_is_finished_by_the_next() {
+fn an_interrupted_move_moves_all_or_nothing_and_is_finished() {
     let before = Mutex::new(Files::new());
     stop_everywhere(
         2,
@@ -90,7 +90,7 @@ fn a_move_that_is_stopped_has_moved_all_or_nothing_and_is_finished_by_the_next()
         |cell, servers| move_it(cell, servers, 1).map(drop),
         |cell, why| {
             match move_it(cell, &cell.reach, 1) {
-                // It was through.
+                // The interrupted move was already complete.
                 Ok(_) => {}
                 Err(VosError::Unfit(why)) if why == "it is there" => {}
                 Err(error) => panic!("{error}: {why}"),
@@ -101,7 +101,7 @@ fn a_move_that_is_stopped_has_moved_all_or_nothing_and_is_finished_by_the_next()
 }
 
 #[test]
-fn what_was_released_is_the_base_of_the_next_release_at_the_new_server() {
+fn a_moved_release_is_the_base_of_the_next_release() {
     let mut cell = Cell::new(3);
     prepare(&mut cell);
     let group = || cell.group("home").unwrap();
@@ -145,10 +145,10 @@ fn what_is_only_said_moves_nothing() {
     prepare(&mut cell);
     let before = written(&cell);
     lead(&cell.reach, |job| vos::backup(job, cell.group("home").unwrap())).unwrap();
-    let said = Mutex::new(String::new());
-    let tell = |told: JobEvent<'_>| {
-        if let JobEvent::Step(text) | JobEvent::Note(text) = told {
-            said.lock().unwrap().push_str(text);
+    let reported = Mutex::new(String::new());
+    let tell = |event: JobEvent<'_>| {
+        if let JobEvent::Step(text) | JobEvent::Note(text) = event {
+            reported.lock().unwrap().push_str(text);
         }
     };
     let group = cell.group("home").unwrap();
@@ -156,8 +156,11 @@ fn what_is_only_said_moves_nothing() {
         vos::move_volume(job, group, cell.ids[1], PARTITION)
     })
     .unwrap();
-    let said = said.into_inner().unwrap();
-    assert!(said.contains("home.backup does not come along") && said.contains("hold it"), "{said}");
+    let reported = reported.into_inner().unwrap();
+    assert!(
+        reported.contains("home.backup is not moved") && reported.contains("freeze it"),
+        "{reported}"
+    );
     is_at_alone(&cell, &before);
 }
 
@@ -176,7 +179,7 @@ fn a_leader_that_is_late_cannot_take_the_volume_away() {
     let seen = cell.group("home").unwrap();
     let id = seen.record.read_write;
     cell.reach.call(cell.ids[0], VolumeCall::Hold { id, millis: 100 }).unwrap();
-    // The hold is over when it serves nobody; then the database is asked.
+    // The freeze ends when the volume serves no calls; then the server asks the database.
     wait_for(|| cell.files(0, "home").is_none());
     wait_for(|| cell.files(0, "home").is_some());
     cell.write(0, "home", "late", b"changed when it served again");
@@ -197,7 +200,7 @@ fn a_volume_that_was_released_comes_back_at_once() {
     lead(&cell.reach, |job| vos::add_site(job, group(), cell.ids[1], PARTITION)).unwrap();
     lead(&cell.reach, |job| vos::release(job, group())).unwrap();
     move_it(&cell, &cell.reach, 1).unwrap();
-    // What was removed here is being swept still.
+    // The volume that was removed here is still being swept.
     move_it(&cell, &cell.reach, 0).unwrap();
     is_at(&cell, 0, &written(&cell), "back");
 }
@@ -251,8 +254,8 @@ fn a_read_only_site_moves_as_it_is_whoever_is_stopped() {
         |cell, why| {
             match act(cell, &cell.reach) {
                 Ok(()) => {}
-                // It was through.
-                Err(VosError::Unfit(said)) if said.contains("is no read-only site") => {}
+                // The interrupted move was already complete.
+                Err(VosError::Unfit(reported)) if reported.contains("is no read-only site") => {}
                 Err(error) => panic!("{error}: {why}"),
             }
             assert_eq!(
@@ -267,7 +270,7 @@ fn a_read_only_site_moves_as_it_is_whoever_is_stopped() {
             );
             let group = cell.group("home").unwrap();
             assert_eq!((group.record.busy.clone(), group.record.sites.len()), (None, 2), "{why}");
-            // The next release finds what it starts from.
+            // The next release finds the epoch that it starts from.
             let sent = lead(&cell.reach, |job| vos::release(job, group)).unwrap();
             assert!(sent.sites[0].1 < 50_000, "{sent:?}: {why}");
             assert_eq!(cell.files(2, "home.readonly"), cell.files(0, "home"), "{why}");

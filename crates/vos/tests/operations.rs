@@ -1,5 +1,5 @@
-//! Every operation on one or two servers: what it does, and that whoever is stopped at any step
-//! finishes with the same one.
+//! Every operation on one or two servers: its effect, and that repeating it finishes an attempt
+//! that was interrupted at any step.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use vos::{JobEvent, Servers, VosError};
 
 mod common;
 
-/// The group is known, free, and there once, with the number that the database says.
+/// Checks that the group is recorded, free, and exists once, under the recorded number.
 fn is_whole(cell: &Cell, called: &str, at: usize, why: &str) {
     let group = cell.group(called).unwrap_or_else(|| panic!("{called} is not known: {why}")).record;
     assert_eq!(group.busy, None, "{why}");
@@ -39,7 +39,7 @@ fn create_that_is_stopped_is_finished_by_the_next() {
         create,
         |cell, why| {
             match create(cell, &cell.reach) {
-                // It was through.
+                // The interrupted operation was already complete.
                 Err(VosError::Unfit(_)) | Ok(()) => {}
                 other => panic!("{other:?}: {why}"),
             }
@@ -48,8 +48,8 @@ fn create_that_is_stopped_is_finished_by_the_next() {
     );
 }
 
-/// A server that dies before it answers is asked again by the session; its next life carries the
-/// call out once more.
+/// The session repeats a call to a server that ended before it answered; the next server instance
+/// carries the call out once more.
 struct Twice<'c>(&'c vos::ServerConnections);
 
 impl Servers for Twice<'_> {
@@ -82,7 +82,7 @@ fn a_server_that_is_asked_again_has_made_the_volume_already() {
 #[test]
 fn create_that_is_refused_leaves_nothing() {
     let cell = Cell::new(2);
-    // A volume that the database does not know.
+    // A volume that the database does not have.
     let call = VolumeCall::Create {
         id: None,
         partition: None,
@@ -214,7 +214,7 @@ fn a_name_that_is_taken_changes_nothing() {
         lead(&cell.reach, |job| vos::rename(job, &name("home"), &name("work"))).unwrap_err();
     assert!(matches!(refused, VosError::Cell(CellError::Taken { .. })), "{refused}");
     is_whole(&cell, "home", 0, "refused");
-    // A volume of the new name that only its server knows.
+    // A volume of the new name that only its server has.
     let call = VolumeCall::Create {
         id: None,
         partition: None,
@@ -233,7 +233,7 @@ fn a_name_that_is_taken_changes_nothing() {
 }
 
 #[test]
-fn backup_that_is_stopped_is_finished_by_the_next_and_keeps_its_number() {
+fn an_interrupted_backup_is_finished_under_its_number() {
     let backup = |cell: &Cell, servers: &dyn Servers| {
         lead(servers, |job| vos::backup(job, cell.group("home").unwrap())).map(drop)
     };
@@ -283,7 +283,7 @@ fn sites_come_and_go_in_the_database() {
     assert_eq!(cell.group("home").unwrap().record.sites.len(), 2);
 }
 
-/// A site that fetched what is released, and could not be told to show it.
+/// Makes a site that fetched the release, and did not receive the call to show it.
 fn make_lagging(cell: &Cell, at: usize) {
     cell.make_released("home");
     lead(&cell.reach, |job| vos::release(job, cell.group("home").unwrap())).unwrap();
@@ -297,7 +297,7 @@ fn make_lagging(cell: &Cell, at: usize) {
 }
 
 #[test]
-fn a_site_that_lags_and_is_taken_off_keeps_nothing_of_the_release() {
+fn a_removed_lagging_site_has_nothing_of_the_release() {
     let mut cell = Cell::new(2);
     make_lagging(&cell, 1);
     let remove = |cell: &Cell| {
@@ -305,7 +305,7 @@ fn a_site_that_lags_and_is_taken_off_keeps_nothing_of_the_release() {
     };
     assert_eq!(remove(&cell), Ok(true));
     assert_eq!(cell.names(1), ["home.readonly"]);
-    // One that does not answer is taken off all the same.
+    // A site that does not answer is removed all the same.
     lead(&cell.reach, |job| {
         vos::add_site(job, cell.group("home").unwrap(), cell.ids[1], PARTITION)
     })
@@ -338,7 +338,7 @@ fn of_two_administrators_one_waits() {
     assert!(matches!(refused, VosError::Busy { .. }));
     assert_eq!(lead(&cell.reach, |job| vos::unlock(job, group())), Ok(true));
     assert_eq!(lead(&cell.reach, |job| vos::unlock(job, group())), Ok(false));
-    // The same operation, whose leader lives.
+    // The same operation, whose leader still runs.
     let stopped = common::Stopped::new(&cell.reach, 2, false);
     lead(&stopped, |job| vos::backup(job, group())).unwrap_err();
     let refused =
@@ -355,17 +355,17 @@ fn what_is_only_said_changes_nothing() {
     let cell = Cell::new(2);
     cell.make("home", 0);
     let revision = cell.reach.db().revision().unwrap();
-    let said = Mutex::new(Vec::new());
-    let tell = |told: JobEvent<'_>| {
-        if let JobEvent::Step(step) = told {
-            said.lock().unwrap().push(step.to_owned());
+    let reported = Mutex::new(Vec::new());
+    let tell = |event: JobEvent<'_>| {
+        if let JobEvent::Step(step) = event {
+            reported.lock().unwrap().push(step.to_owned());
         }
     };
     let group = || cell.group("home").unwrap();
     let found = vos::find(&cell.reach, &by_name("home"), None).unwrap();
     let dry = |act: &dyn Fn(&vos::Job<'_>) -> Result<(), VosError>| {
         lead_as(&cell.reach, true, true, &tell, act).unwrap();
-        let steps = std::mem::take(&mut *said.lock().unwrap());
+        let steps = std::mem::take(&mut *reported.lock().unwrap());
         assert!(steps.iter().any(|step| step.starts_with("database: ")), "{steps:?}");
     };
     dry(&|job| vos::create(job, &cell.new_volume("new", 1)).map(drop));
@@ -379,7 +379,7 @@ fn what_is_only_said_changes_nothing() {
 }
 
 #[test]
-fn what_servers_have_is_entered_and_what_nobody_has_is_forgotten() {
+fn sync_enters_existing_volumes_and_forgets_missing_ones() {
     let cell = Cell::new(2);
     let made = cell.make("home", 1);
     lead(&cell.reach, |job| vos::backup(job, cell.group("home").unwrap())).unwrap();
@@ -391,7 +391,7 @@ fn what_servers_have_is_entered_and_what_nobody_has_is_forgotten() {
     assert_eq!(cell.group("home").unwrap().record, before.record);
     let mended = lead(&cell.reach, |job| vos::sync_database(job, cell.ids[1], None)).unwrap();
     assert_eq!(mended.changed, 0, "it agrees");
-    // The database says another place, where it is not.
+    // The database records a server that does not have the volume.
     let mut wrong = cell.group("home").unwrap();
     wrong.record.sites[0].server = cell.ids[0];
     cell.reach.db().put_group(&wrong.record, wrong.revision).unwrap();
@@ -410,8 +410,8 @@ fn a_server_that_is_silent_keeps_what_is_said_of_it() {
     cell.make("home", 1);
     cell.crash(1);
     let notes = Mutex::new(0);
-    let tell = |told: JobEvent<'_>| {
-        if matches!(told, JobEvent::Note(_)) {
+    let tell = |event: JobEvent<'_>| {
+        if matches!(event, JobEvent::Note(_)) {
             *notes.lock().unwrap() += 1;
         }
     };
@@ -430,11 +430,11 @@ fn a_server_that_is_silent_keeps_what_is_said_of_it() {
 }
 
 #[test]
-fn a_volume_that_is_renamed_by_somebody_is_not_removed_by_its_old_name() {
+fn a_volume_in_a_rename_is_not_removed_by_its_old_name() {
     let cell = Cell::new(1);
     cell.make("home", 0);
     let mut seen = cell.group("home").unwrap();
-    // The database has the other name already, the server not yet.
+    // The database has the new name already, the server has not.
     seen.record.name = name("house");
     let operation = "rename from home".to_owned();
     seen.record.busy = Some(types::Busy { operation, by: "somebody".to_owned(), since_secs: 1 });

@@ -1,5 +1,5 @@
-//! Releases: all sites show the new or the old, whoever is stopped and wherever, and the next
-//! release finishes.
+//! Releases: all sites show the new or the old state, at whichever step the release is interrupted,
+//! and the next release finishes it.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ fn prepare(cell: &mut Cell) {
     cell.write(0, "home", "more", b"new too");
 }
 
-/// All sites show it, and nothing is left over.
+/// Checks that all sites show the release, and nothing else remains.
 fn is_released(cell: &Cell, wanted: &Files, why: &str) {
     let group = cell.group("home").unwrap().record;
     assert_eq!(group.busy, None, "{why}");
@@ -103,7 +103,7 @@ fn a_site_that_is_away_lags_and_catches_up() {
     let group = cell.group("home").unwrap().record;
     assert_eq!(group.readable_sites().map(|site| site.server).collect::<Vec<_>>(), [cell.ids[1]]);
     cell.start(2);
-    assert_eq!(cell.files(2, "home.readonly"), Some(old()), "nobody is sent there");
+    assert_eq!(cell.files(2, "home.readonly"), Some(old()), "no reader is sent there");
     cell.write(0, "home", "again", b"newer");
     release(&cell, &cell.reach).unwrap();
     let mut newest = new();
@@ -125,9 +125,9 @@ fn what_cannot_be_released_changes_nothing() {
     prepare(&mut cell);
     let before = cell.group("home").unwrap();
     let revision = cell.reach.db().revision().unwrap();
-    let said =
+    let reported =
         lead_as(&cell.reach, true, true, &|_| {}, |job| vos::release(job, before.clone())).unwrap();
-    assert_eq!((said.epoch, cell.reach.db().revision().unwrap()), (0, revision));
+    assert_eq!((reported.epoch, cell.reach.db().revision().unwrap()), (0, revision));
     cell.crash(1);
     let refused = release(&cell, &cell.reach).unwrap_err();
     assert!(refused.to_string().contains("server1"), "{refused}");
@@ -138,7 +138,7 @@ fn what_cannot_be_released_changes_nothing() {
     is_released(&cell, &new(), "the site is back");
 }
 
-/// Counts who is told to fetch from the first server.
+/// Counts the sites that are ordered to fetch from the first server.
 struct Counting<'c> {
     cell: &'c Cell,
     from_source: AtomicUsize,

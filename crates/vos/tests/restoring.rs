@@ -1,4 +1,5 @@
-//! Restores: a dump makes a volume, or brings one into its state, whoever is stopped and wherever.
+//! Restores: a dump makes a volume, or brings one into its state, at whichever step the restore is
+//! interrupted.
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
@@ -106,14 +107,14 @@ fn increments_are_applied_in_their_order_or_refused() {
     refused(&dumps[1], "has what the dump brings");
     over(&cell, &cell.reach, &dumps[2]).unwrap();
     assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[2]));
-    // Everything of one goes over anything; then increments go on from there.
+    // A full dump replaces any state; then increments continue from it.
     cell.write(1, "twin", "mine", b"mine");
     refused(&dumps[1], "was changed since");
     over(&cell, &cell.reach, &dumps[0]).unwrap();
     assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
     over(&cell, &cell.reach, &dumps[1]).unwrap();
     assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[1]));
-    // Of another volume: all of it goes over one that nobody else shows anything of.
+    // Of another volume: a full dump replaces one whose epochs no other volume shows.
     cell.make("other", 1);
     let over_other = |cell: &Cell, dump: &Dump| {
         let (mut parts, group) = (dump.parts.clone().into_iter(), cell.group("other").unwrap());
@@ -144,7 +145,7 @@ fn increments_are_applied_in_their_order_or_refused() {
 }
 
 #[test]
-fn a_restore_over_a_volume_that_is_stopped_is_finished_by_the_next() {
+fn an_interrupted_restore_over_a_volume_is_finished() {
     for (which, becomes) in [(1, 1), (0, 0)] {
         let prepared = std::cell::RefCell::new(None);
         stop_everywhere(
@@ -168,8 +169,9 @@ fn a_restore_over_a_volume_that_is_stopped_is_finished_by_the_next() {
                 assert!(shows == before || shows == files[becomes], "{why}");
                 match over(cell, &cell.reach, &dumps[which]) {
                     Ok(()) => {}
-                    // It was through.
-                    Err(VosError::Unfit(said)) if said.contains("has what the dump brings") => {}
+                    // The interrupted restore was already complete.
+                    Err(VosError::Unfit(reported))
+                        if reported.contains("has what the dump brings") => {}
                     Err(error) => panic!("{error}: {why}"),
                 }
                 assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[becomes]), "{why}");
@@ -180,15 +182,15 @@ fn a_restore_over_a_volume_that_is_stopped_is_finished_by_the_next() {
     }
 }
 
-/// What was begun and not gone on with is told, and given up: nothing of it is left, and who it
-/// came over goes on.
+/// An unfinished restore is listed, and given up: nothing of it remains, and the volume under it is
+/// usable.
 #[test]
 fn what_is_unfinished_is_told_and_given_up() {
     let mut cell = Cell::new(2);
     let (dumps, files) = prepare(&mut cell);
     let incoming = || vos::incoming(&cell.reach, cell.ids[1]).unwrap();
     assert_eq!(incoming(), []);
-    // Over a volume: stopped behind the first part.
+    // Over a volume: stopped after the first part.
     over(&cell, &common::Stopped::new(&cell.reach, 2, false), &dumps[1]).unwrap_err();
     let tree = cell.group("twin").unwrap().record.read_write;
     let [one] = incoming()[..] else { panic!("{:?}", incoming()) };
@@ -203,7 +205,7 @@ fn what_is_unfinished_is_told_and_given_up() {
     assert_eq!((incoming(), cell.group("twin").unwrap().record.busy), (Vec::new(), None));
     assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
     assert!(matches!(abandon(tree), Err(VosError::NoVolume)));
-    // A new one.
+    // A restore as a new volume.
     let (mut parts, new) = (dumps[0].parts.clone().into_iter(), cell.new_volume("new", 1));
     let stopped = common::Stopped::new(&cell.reach, 3, false);
     lead(&stopped, |job| vos::restore(job, &new, &dumps[0].what, &mut || Ok(parts.next())))
@@ -221,7 +223,7 @@ fn what_is_unfinished_is_told_and_given_up() {
 }
 
 #[test]
-fn a_dump_becomes_a_read_only_volume_and_newer_ones_come_over_it() {
+fn a_dump_becomes_a_read_only_volume_and_newer_replace_it() {
     let mut cell = Cell::new(2);
     let (dumps, files) = prepare(&mut cell);
     let new = cell.new_volume("kept", 1);
@@ -253,7 +255,7 @@ fn a_dump_becomes_a_read_only_volume_and_newer_ones_come_over_it() {
     let before = number(&cell);
     restore(&cell, true, &dumps[1]).unwrap();
     assert_eq!((cell.files(1, "kept.readonly").as_ref(), number(&cell)), (Some(&files[1]), before));
-    // Where one is written there is none but by release.
+    // A group with a read-write volume gets its read-only volume only by a release.
     let (twin, mut parts) = (cell.new_volume("twin", 1), dumps[0].parts.clone().into_iter());
     let made = |job: &vos::Job<'_>| {
         vos::restore_read_only(job, &twin, true, &dumps[0].what, &mut || Ok(parts.next()))

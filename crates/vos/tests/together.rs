@@ -1,5 +1,5 @@
-//! Two administrators with one volume at the same time: one of them does what he wants, the other
-//! hears who has it, or finds what the first has made of it.
+//! Two administrators operate on one volume at the same time: one operation succeeds, the other is
+//! refused with the name of the claim's leader, or finds the result of the first.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use vos::{Job, JobLeader, ServerConnections, Servers, VosError};
 mod common;
 
 const OTHER: &str = "/vicepb";
-/// Each with each, and with itself.
+/// Each operation runs against each, and against itself.
 const SEEDS: u64 = 15;
 
-/// What one of them wants.
+/// An operation that an administrator requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Away,
@@ -28,7 +28,7 @@ enum Wish {
 
 const WISHES: [Wish; 5] = [Wish::Away, Wish::Beside, Wish::Release, Wish::Backup, Wish::Remove];
 
-/// Calls take their time, which a seed says.
+/// Delays calls, by a seed.
 struct Slow<'c> {
     inner: &'c ServerConnections,
     state: AtomicU64,
@@ -79,8 +79,8 @@ fn act(cell: &Cell, wish: Wish, by: &str, seed: u64) -> Result<(), VosError> {
     }
 }
 
-/// Nobody is at work on it, and it is there once with all that was written; or it was removed, and
-/// is nowhere.
+/// Checks that the volume has no claim, and exists once with all that was written; or was removed,
+/// and is nowhere.
 fn is_whole(cell: &Cell, wanted: &Files, removed: bool, why: &str) {
     let heads = |at: usize| {
         cell.volumes(at)
@@ -138,24 +138,24 @@ fn of_two_at_once_one_hears_who_has_it_and_the_volume_is_whole() {
                     assert_eq!(busy.by, other.1, "{why}");
                     refused += 1;
                 }
-                // The other was through between our question and our claim.
+                // The other operation completed between this one's read and its claim.
                 Err(VosError::Cell(CellError::Conflict { .. })) => {}
                 Err(VosError::NoVolume) => assert_eq!(other.0, Wish::Remove, "{why}"),
-                Err(VosError::Unfit(said)) => {
-                    let fits =
-                        wishes[at] == other.0 && said == "it is there" || other.0 == Wish::Remove;
-                    assert!(fits, "{why}: {said}");
+                Err(VosError::Unfit(reported)) => {
+                    let fits = wishes[at] == other.0 && reported == "it is there"
+                        || other.0 == Wish::Remove;
+                    assert!(fits, "{why}: {reported}");
                 }
                 Err(error) => panic!("{why}: {error}"),
             }
         }
         let removed = [0, 1].iter().any(|at| wishes[*at] == Wish::Remove && results[*at].is_ok());
         is_whole(&cell, &wanted, removed, &why);
-        // What was refused is done by who asks again.
+        // Repeating a refused operation completes it.
         for at in [0, 1].into_iter().filter(|at| results[*at].is_err() && !removed) {
             match act(&cell, wishes[at], "again", seed) {
                 Ok(()) => {}
-                Err(VosError::Unfit(said)) if said == "it is there" => {}
+                Err(VosError::Unfit(reported)) if reported == "it is there" => {}
                 Err(error) => panic!("{why}, again: {error}"),
             }
         }

@@ -1,5 +1,4 @@
-//! `rialto audit`: what the server of a cell's directory wrote down of who did what, and whether
-//! that is as it was written.
+//! `rialto audit`: shows and verifies the audit log of the server in a cell's directory.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -15,22 +14,22 @@ use types::Timestamp;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto audit show                          what was written down, the oldest first
+    rialto audit show                          the events, the oldest first
     rialto audit show --since 1h --result denied
     rialto audit show --who joe --request pts.Join --json
-    rialto audit verify                        whether it is as it was written
-    rialto audit head                          the hash of its last line, to keep elsewhere
-    rialto audit verify --head HASH            whether all up to there is as it was then
+    rialto audit verify                        checks that it was not changed
+    rialto audit head                          the hash of its last line, to store elsewhere
+    rialto audit verify --head HASH            checks it up to that line too
 
 The log of this server lies in DIR/audit: administration, logins and refused tokens, changed
 access lists, fences, and refusals. Each line has the hash of the one before it.
 
 EXIT CODES
     0  done; verify: nothing was changed, taken out or added
-    1  verify: something was; or the log cannot be read
+    1  verify: the log was changed; or it cannot be read
     3  no cell there";
 
-/// Shows who did what, and checks that nobody changed what was written down.
+/// Shows the audit log, and checks that it was not changed.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, arg_required_else_help = true)]
 pub struct Audit {
@@ -57,10 +56,10 @@ enum Verb {
 #[command(after_help = "EXAMPLES\n    rialto audit show --since 1d\n    rialto audit show --who \
         10.1.2.3 --result denied --json")]
 struct Show {
-    /// Of the last time, such as 90s, 15m, 1h or 7d.
+    /// Of this last time, such as 90s, 15m, 1h or 7d.
     #[arg(long, value_name = "TIME", value_parser = super::rules::seconds)]
     since: Option<u64>,
-    /// Of somebody: a name, a principal's number, a uid, an address, or the number of a token.
+    /// Of a caller: a name, a principal's number, a uid, an address, or the number of a token.
     #[arg(long, value_name = "WHO")]
     who: Option<String>,
     /// Of a request, such as auth.Password, or of a kind: administration, authentication, denied,
@@ -72,9 +71,9 @@ struct Show {
     result: Option<String>,
 }
 
-/// Checks the whole log: every line and file that was changed, taken out or added is named.
+/// Checks the whole log: names every line and file that was changed, taken out or added.
 ///
-/// A log that was written anew as a whole, with its head, is found only with a head that was kept
+/// A log that was rewritten as a whole, with its head, is detected only with a head that was stored
 /// elsewhere.
 #[derive(Args, Debug)]
 #[command(
@@ -82,8 +81,8 @@ struct Show {
         /mnt/usb/head)\" --json"
 )]
 struct Verify {
-    /// What 'rialto audit head' said at some time: the log must still have that line. Any number of
-    /// them.
+    /// An earlier output of 'rialto audit head': the log must still have that line. May be
+    /// repeated.
     #[arg(long, value_name = "HASH", value_parser = hash)]
     head: Vec<String>,
 }
@@ -106,6 +105,8 @@ fn hash(text: &str) -> Result<String, String> {
 }
 
 impl Audit {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let dir = Where { dir: self.dir.clone(), clear: false }.cell()?.dir().join("audit");
         match &self.verb {
@@ -120,7 +121,7 @@ impl Audit {
             server::audit::head(dir).doing(|| format!("reading the head in {}", dir.display()))?;
         let head = head.ok_or_else(|| {
             Failure::new(format!("reading the head in {}", dir.display()), "there is none").mend(
-                "the server writes one with its first line; 'rialto audit verify' looks at the log",
+                "the server writes one with its first line; 'rialto audit verify' checks the log",
             )
         })?;
         if self.json {
@@ -161,7 +162,7 @@ impl Audit {
     }
 
     fn verify(&self, dir: &Path, kept: &[String]) -> Result<ExitCode, Failure> {
-        // First, as a server that runs goes on writing.
+        // Read first, since a running server continues to write.
         let head =
             server::audit::head(dir).doing(|| format!("reading the head in {}", dir.display()))?;
         let files = read(dir)?;
@@ -205,18 +206,18 @@ impl Audit {
                 );
             }
             if head.is_none() {
-                println!("there is no head: lines that were taken away at the end are not missed");
+                println!("there is no head: lines removed at the end are not detected");
             }
         }
         if check.wrong.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
-        Err(Failure::new("checking the audit log", "it is not as it was written")
-            .mend("compare it with a copy that is kept elsewhere"))
+        Err(Failure::new("checking the audit log", "it was changed since it was written")
+            .mend("compare it with a copy that is stored elsewhere"))
     }
 }
 
-/// The files, in their order.
+/// The files of the log, in their order.
 fn read(dir: &Path) -> Result<VecDeque<(u64, Vec<u8>)>, Failure> {
     let files = server::audit::files(dir).doing(|| format!("reading {}", dir.display()))?;
     let read = |(number, path): (u64, PathBuf)| {

@@ -20,7 +20,7 @@ EXAMPLES
 SIDES
   rialto is a cell of its own below --dir, or what --on names; native is a directory of the
   disk that it lies on. --against adds a program that passes everything through, or a
-  directory mounted by others; --peer one of bench/peers/; --null the same mount with
+  mounted directory; --peer one of bench/peers/; --null the same mount with
   layers missing; tcp is a bare stream between two processes, for the remote scenarios.
 
 STATES
@@ -32,15 +32,15 @@ JSON
   and ratio_SIDE for each other side. Figures are medians over the runs; ratios are rialto
   divided by the other; spread is, for each side, (largest - smallest) / median. per and
   cost: for each side and GiB or op, processor time, context switches, system calls, FUSE
-  requests in all and by kind, and what the mount's memory grew by. over_limit: sides that
-  were not done in time, if any.
+  requests in all and by kind, and the growth of the mount's memory. over_limit: sides that
+  exceeded their time, if any.
 
-Everything that it makes is removed in the end, also after Ctrl-C. What a killed one left:
---clean removes it.
+All its files are removed at the end, also after Ctrl-C. --clean removes those of a killed
+measurement.
 
 EXIT CODES
     0  measured
-    1  something failed, or Ctrl-C was pressed; what was measured till then is reported";
+    1  something failed, or Ctrl-C was pressed; the figures so far are reported";
 
 /// Measures a mount against the disk below it.
 #[derive(Args, Debug)]
@@ -49,16 +49,16 @@ pub struct Bench {
     /// Measure only this one; may be given several times [default: all but the long ones].
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     scenario: Vec<Scenario>,
-    /// Show the scenarios, one a line.
+    /// List the scenarios, one a line.
     #[arg(long)]
     list: bool,
-    /// Less of everything, in some minutes.
+    /// Measure smaller amounts, in some minutes.
     #[arg(long)]
     quick: bool,
-    /// The scenarios with a million files too.
+    /// Measure the scenarios with a million files too.
     #[arg(long, conflicts_with = "quick")]
     long: bool,
-    /// One JSON object a line.
+    /// Print one JSON object a line.
     #[arg(long)]
     json: bool,
     /// Rounds [default: 5, with --quick 3].
@@ -69,14 +69,14 @@ pub struct Bench {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Compare with this program too (libfuse's passthrough_ll; bench/peers/passthrough.sh builds
-    /// it), or with this directory, which others mounted; may be given several times.
+    /// it), or with this mounted directory; may be given several times.
     #[arg(long, value_name = "PROGRAM|DIR")]
     against: Vec<PathBuf>,
     /// Compare with this file system too, set up by its script in bench/peers; may be given several
     /// times.
     #[arg(long, value_name = "NAME")]
     peer: Vec<String>,
-    /// Where the scripts of peers are [default: bench/peers here or above]
+    /// Directory of the peers' scripts [default: bench/peers here or above]
     #[arg(long, value_name = "DIR")]
     peers: Option<PathBuf>,
     /// Compare with the same mount without what is below it (mount), or without wire, server and
@@ -90,9 +90,12 @@ pub struct Bench {
     /// Measure on the disk as it is.
     #[arg(long)]
     no_loop: bool,
-    /// How long a peer may take for one scenario in one round, or to have its files prepared; then
-    /// it is left out of that scenario.
-    #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..))]
+    /// How long a peer may take for one scenario in one round, or to prepare its files; then it is
+    /// left out of that scenario.
+    #[arg(
+        long, value_name = "SECONDS", default_value_t = 180,
+        value_parser = clap::value_parser!(u64).range(1..),
+    )]
     limit: u64,
     /// Do not count system calls and FUSE requests, which takes one more round.
     #[arg(long)]
@@ -100,22 +103,26 @@ pub struct Bench {
     /// Write a page with the results and this machine's kind.
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
-    /// Measure this directory, which is mounted already, in place of a cell of its own.
+    /// Measure this mounted directory, in place of a cell of its own.
     #[arg(long, value_name = "DIR")]
     on: Option<PathBuf>,
-    /// Instead of comparing, record where the mount and the server spend their time, with perf,
-    /// into files in this directory.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["against", "peer", "null", "results", "on"])]
+    /// Instead of comparing, record with perf where the mount and the server spend their time, into
+    /// files in this directory.
+    #[arg(
+        long, value_name = "DIR", conflicts_with_all = ["against", "peer", "null", "results", "on"],
+    )]
     profile: Option<PathBuf>,
-    /// Remove what measurements below --dir left that were killed.
+    /// Remove the files of killed measurements below --dir.
     #[arg(long)]
     clean: bool,
-    /// This is another process of a measurement.
+    /// Run as a helper process of a measurement.
     #[arg(long, hide = true)]
     helper: Option<Helper>,
 }
 
 impl Bench {
+    /// # Errors
+    /// The failure of the measurement.
     pub fn run(self) -> Result<ExitCode, Failure> {
         self.order().run().map(|()| ExitCode::SUCCESS)
     }

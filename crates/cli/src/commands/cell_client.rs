@@ -1,6 +1,6 @@
-//! What commands that ask a cell's server have in common: the options that say which cell and who
-//! asks, and a session with the server of the cell's directory, which has the database or asks the
-//! server that has it.
+//! The common part of commands that ask a cell's server: the options for cell and caller, and a
+//! session with the server of the cell's directory, which has the database or asks the server that
+//! has it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use local::failure::Failure;
 use types::limits::PRINCIPALS_MAX;
 use types::{Answer, Call, Caller, Fault, PrincipalId, PtsCall, RequestIdentity, ServerInfo};
 
-/// Which cell is asked, and as whom. `N` is [`CellName`] where the cell may be named too, and `M`
-/// has what a command takes beside.
+/// The cell and the caller. `N` is [`CellName`] where the cell may be named too, and `M` has
+/// further options of a command.
 #[derive(clap::Args, Debug)]
 pub struct CellOptions<N: clap::Args = (), M: clap::Args = ()> {
     /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or
@@ -27,13 +27,13 @@ pub struct CellOptions<N: clap::Args = (), M: clap::Args = ()> {
     pub json: bool,
     #[command(flatten)]
     pub more: M,
-    /// Ask as the user with this uid, as somebody who has the server's socket may, and not as the
+    /// Ask as the user with this uid, as any owner of the server's socket may, not as the
     /// superuser.
     #[arg(long, value_name = "UID", global = true)]
     pub as_uid: Option<u32>,
 }
 
-/// What the cell has to be called.
+/// The name that the cell must have.
 #[derive(clap::Args, Debug)]
 pub struct CellName {
     /// The cell's name; refused if another cell is in that directory.
@@ -41,7 +41,7 @@ pub struct CellName {
     cell: Option<String>,
 }
 
-/// What says what the cell has to be called, if anything does.
+/// Options that may name the cell.
 pub trait NamesCell: clap::Args {
     fn cell(&self) -> Option<&str> {
         None
@@ -56,7 +56,7 @@ impl NamesCell for CellName {
     }
 }
 
-/// Words for what the server refused: what was tried, and the refusal.
+/// Makes a failure of a server's refusal: the action, and the refusal.
 pub type Refused = fn(&str, &CallError) -> Failure;
 
 /// A session with the server of the cell's directory.
@@ -68,7 +68,10 @@ pub struct CellClient {
 }
 
 impl CellClient {
-    /// Begins it.
+    /// Begins the session.
+    ///
+    /// # Errors
+    /// If there is no cell of that name, or its server does not answer.
     pub fn open<N: NamesCell, M: clap::Args>(
         options: &CellOptions<N, M>,
         refused: Refused,
@@ -76,7 +79,10 @@ impl CellClient {
         Self::within(options, refused, TIMEOUT)
     }
 
-    /// Likewise, where an answer may take this long.
+    /// Begins the session with this limit for answers.
+    ///
+    /// # Errors
+    /// If there is no cell of that name, or its server does not answer.
     pub fn within<N: NamesCell, M: clap::Args>(
         options: &CellOptions<N, M>,
         refused: Refused,
@@ -97,27 +103,42 @@ impl CellClient {
         Ok(CellClient { cell, caller, asking, refused })
     }
 
-    /// Which server it is.
+    /// The server's record of itself.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
     pub fn me(&self) -> Result<ServerInfo, Failure> {
         self.asking.me()
     }
 
     /// The servers of the cell.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
     pub fn servers(&self) -> Result<Vec<ServerInfo>, Failure> {
         self.asking.servers()
     }
 
-    /// Asks, or changes something. `doing`: what is tried, for people.
+    /// Sends a query or a change. `doing`: the action, for people.
+    ///
+    /// # Errors
+    /// The refusal in the command's words, or that the server does not answer.
     pub fn ask(&self, doing: &str, call: Call) -> Result<Answer, Failure> {
         self.asking.call_as(&self.caller, call).map_err(|error| (self.refused)(doing, &error))
     }
 
-    /// Likewise, about users and groups.
+    /// Sends a call about users and groups.
+    ///
+    /// # Errors
+    /// The refusal in the command's words, or that the server does not answer.
     pub fn ask_pts(&self, doing: &str, call: PtsCall) -> Result<Answer, Failure> {
         self.ask(doing, Call::Pts { on_behalf: None, call: Box::new(call) })
     }
 
-    /// The number of a user or group; a number stands for itself.
+    /// Returns the number of a user or group; a number means itself.
+    ///
+    /// # Errors
+    /// If there is no such principal, or the server does not answer.
     pub fn principal(&self, name: &str) -> Result<PrincipalId, Failure> {
         if let Ok(number) = name.parse::<i32>() {
             return Ok(PrincipalId(number));
@@ -132,7 +153,10 @@ impl CellClient {
         }
     }
 
-    /// What numbers are called, each once; empty: a number that is not in use.
+    /// Returns the name of each number once; empty: an unused number.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
     pub fn names(&self, mut ids: Vec<PrincipalId>) -> Result<Vec<(PrincipalId, String)>, Failure> {
         let doing = "finding names";
         ids.sort_unstable();
@@ -153,5 +177,5 @@ impl CellClient {
 /// The failure of an answer that does not belong to its call.
 pub fn odd(doing: &str) -> Failure {
     Failure::new(doing, "the server answered something else")
-        .mend("see whether it has the same version")
+        .mend("check that it has the same version")
 }

@@ -1,4 +1,4 @@
-//! `rialto completions`: what makes a shell complete our commands.
+//! `rialto completions`: completion scripts for shells.
 
 use std::process::ExitCode;
 
@@ -18,11 +18,13 @@ EXAMPLES
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Completions {
-    /// Which shell.
+    /// The shell
     shell: Shell,
 }
 
 impl Completions {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         clap_complete::generate(self.shell, &mut Cli::command(), "rialto", &mut std::io::stdout());
         Ok(ExitCode::SUCCESS)

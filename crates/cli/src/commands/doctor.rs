@@ -1,4 +1,4 @@
-//! `rialto doctor`: what is wrong with this machine or cell, and how to mend it.
+//! `rialto doctor`: faults of this machine or cell, and their remedies.
 
 use std::process::ExitCode;
 
@@ -17,15 +17,15 @@ EXAMPLES
     rialto doctor --scrub          read and check every record and block: takes a while
     rialto doctor --json | jq -r 'select(.level != \"ok\") | .mend'
 
-It looks at /dev/fuse and fusermount3, the kernel, the clock, limits, the cell's directory
-and disk, its port and server, and its mounts. It changes nothing. What --scrub finds is
-not repaired, but damaged data is never served as good.
+It checks /dev/fuse and fusermount3, the kernel, the clock, limits, the cell's directory
+and disk, its port and server, and its mounts. It changes nothing. Damage that
+--scrub finds is not repaired, but damaged data is never served as good.
 
 EXIT CODES
     0  nothing must be mended (there may be warnings)
     1  something must be mended";
 
-/// Says what is wrong with this machine or cell, and how to mend it.
+/// Shows what is wrong with this machine or cell, and how to mend it.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Doctor {
@@ -40,6 +40,8 @@ pub struct Doctor {
 }
 
 impl Doctor {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let dir = self.place.path()?;
         let cell = CellDir::find(&dir)?;
@@ -107,7 +109,7 @@ mod tests {
         drop(Partition::create(&cell.partitions()[0], &config, OpenOptions::default()).unwrap());
         let findings = scrub_findings(Some(&cell)).unwrap();
         assert!(findings.len() == 1 && findings[0].level == Severity::Ok, "{findings:?}");
-        // While a server that cannot be asked has it open, it is not taken from it.
+        // A partition that a silent server has open stays with that server.
         let _open = Partition::open(&cell.partitions()[0], OpenOptions::default()).unwrap();
         assert!(scrub_findings(Some(&cell)).unwrap_err().to_string().contains("in use"));
     }

@@ -11,27 +11,28 @@ use local::failure::{Doing, FAILED, Failure};
 use local::show::Progress;
 use rustix::process::Signal;
 
-use crate::unmounting::{FAREWELL, FAREWELL_ALONE, UnmountOutcome, unmount};
+use crate::unmounting::{UNMOUNT_PATIENCE, UNMOUNT_PATIENCE_ALONE, UnmountOutcome, unmount};
 
-/// How long the server may take to bring everything to disk.
-const SERVER_FAREWELL: Duration = Duration::from_secs(60);
+/// How long the server may take to write everything to disk.
+const SERVER_STOP_PATIENCE: Duration = Duration::from_secs(60);
 
 const SERVER_STAYS: &str = "the server still runs, because a mount needs it";
-const SERVER_AWAY: &str = "the server does not run: 'rialto up' starts it and brings those changes to it, and then 'rialto down' ends all; \
-                           killing that process would lose them";
+const SERVER_AWAY: &str = "the server does not run: 'rialto up' starts it and sends it those \
+                           changes, and then 'rialto down' ends all; killing that process would \
+                           lose them";
 
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto down
     rialto down --dir ~/cells/test
-    rialto down --lazy                 even though somebody works in the tree
+    rialto down --lazy                 even while processes use the tree
 
 Everything written is on disk when it returns. 'rialto up' continues where this ends.
 Clients on other machines wait until the server is back.
 
 EXIT CODES
     0  all stopped
-    1  something is left: the message says what
+    1  not all stopped: the message names the rest
     3  no cell there";
 
 /// Unmounts and stops a cell; its data stays.
@@ -40,12 +41,14 @@ EXIT CODES
 pub struct Down {
     #[command(flatten)]
     place: Where,
-    /// Unmount even what is in use.
+    /// Unmount trees even while they are in use.
     #[arg(long)]
     lazy: bool,
 }
 
 impl Down {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let cell = self.place.cell()?;
         let records = cell.mounts();
@@ -56,7 +59,7 @@ impl Down {
             left += usize::from(!self.unmount_one(
                 &cell,
                 &at,
-                if serves { FAREWELL } else { FAREWELL_ALONE },
+                if serves { UNMOUNT_PATIENCE } else { UNMOUNT_PATIENCE_ALONE },
             ));
         }
         if left > 0 {
@@ -67,9 +70,9 @@ impl Down {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Tells whether it is gone.
-    fn unmount_one(&self, cell: &CellDir, at: &Path, farewell: Duration) -> bool {
-        match unmount(&cell.mounts(), at, self.lazy, farewell) {
+    /// Returns true if the mount has ended.
+    fn unmount_one(&self, cell: &CellDir, at: &Path, patience: Duration) -> bool {
+        match unmount(&cell.mounts(), at, self.lazy, patience) {
             Ok(UnmountOutcome::Gone) => println!("unmounted {}", at.display()),
             Ok(UnmountOutcome::WasNotThere) => {}
             Ok(UnmountOutcome::StillWorking(pid)) => {
@@ -89,7 +92,7 @@ impl Down {
     }
 }
 
-/// The usual mount point too: its pid file may be lost.
+/// Adds the default mount point: its pid file may be lost.
 fn with_default(mut points: Vec<PathBuf>, cell: &CellDir) -> Vec<PathBuf> {
     let usual = cell.mount_point();
     let ours = local::mounts::at(&usual).ok().flatten().is_some_and(|mounted| mounted.is_rialto());
@@ -111,9 +114,9 @@ fn stop_server(cell: &CellDir) -> Result<(), Failure> {
         println!("the server of {} does not run", cell.config.name);
         return Ok(());
     };
-    let progress = Progress::start("waiting for the server to bring everything to disk");
+    let progress = Progress::start("waiting for the server to write everything to disk");
     server.signal(Signal::TERM).doing(what)?;
-    let ended = server.wait_for_end(SERVER_FAREWELL).doing(what)?;
+    let ended = server.wait_for_end(SERVER_STOP_PATIENCE).doing(what)?;
     drop(progress);
     if ended {
         println!(
@@ -126,7 +129,7 @@ fn stop_server(cell: &CellDir) -> Result<(), Failure> {
     let why = format!(
         "process {} has not ended within {} seconds",
         server.pid,
-        SERVER_FAREWELL.as_secs()
+        SERVER_STOP_PATIENCE.as_secs()
     );
     let log = cell.server_log();
     Err(Failure::new(what(), why).mend(format!(

@@ -1,10 +1,10 @@
-//! The user's side of a login with a Kerberos ticket, and the next one before the token ends.
+//! The user's side of a login with a Kerberos ticket, and the next login before the token ends.
 //!
-//! The tickets are the user's: only a process of his reads his credential cache, makes the request
-//! and looks at the reply. The mount gives it the key that the token will be bound to, and carries
-//! both (`mount/logins.rs`). When the token is about to end the mount runs the same command once
-//! more in the user's name, with the credential cache of then, where in the tree he did it, and in
-//! the name space of his session if he was in one (`nsenter`).
+//! The tickets are the user's: only a process of that user reads the credential cache, makes the
+//! request and checks the reply. The mount provides the key that the token will be bound to, and
+//! carries both messages (`mount/logins.rs`). Shortly before the token ends the mount runs the same
+//! command again as that user, with the credential cache of the first login, for the same part of
+//! the tree, and in the name space of the user's session if there was one (`nsenter`).
 
 use std::env;
 use std::ffi::OsString;
@@ -26,10 +26,10 @@ use serde_json::json;
 use super::fs::tree;
 
 const ATTRIBUTE: &str = "system.rialto.kerberos";
-/// Where MIT's library is told which credential cache and configuration to use.
+/// The variables in which MIT's library finds the credential cache and the configuration.
 const CACHE: &str = "KRB5CCNAME";
 const CONFIG: &str = "KRB5_CONFIG";
-/// A realm that does not answer is given up.
+/// How long a realm may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -39,8 +39,10 @@ struct Offer {
     reply: Option<String>,
 }
 
-/// Shows the cell whose tree has `place` a ticket for `service`, or for those that cells usually
-/// are.
+/// Logs in to the cell of `place` with a ticket for `service`, or for the usual service names.
+///
+/// # Errors
+/// If there is no ticket, or the cell refuses it.
 pub fn log_in(place: &Path, service: Option<&str>) -> Result<(), Failure> {
     let what = "logging in with a Kerberos ticket";
     let offer: Offer = tree::ask_json(place, ATTRIBUTE, what)?;
@@ -59,10 +61,10 @@ pub fn log_in(place: &Path, service: Option<&str>) -> Result<(), Failure> {
     let Offer { reply, .. } = tree::ask_json(place, ATTRIBUTE, what)?;
     let reply = reply.as_deref().and_then(unhex).unwrap_or_default();
     ticket.check(&reply).map_err(|error| {
-        // Whoever took the ticket is not the service that it is for.
+        // The process that received the ticket is not the service that it is for.
         let _ = tree::set(place, "system.rialto.logout", "now");
-        Failure::new(what, format!("who answered is not {service}: {error}"))
-            .mend("tell the cell's administrators")
+        Failure::new(what, format!("the service that answered is not {service}: {error}"))
+            .mend("inform the cell's administrators")
     })
 }
 
@@ -74,11 +76,11 @@ fn ticket(
     if let Some(service) = service {
         return Ok((service.to_owned(), PendingTicket::new(service, client).map_err(no_ticket)?));
     }
-    let cell = tree::ask(place, "rialto.cell", || "asking which cell this is".to_owned())?;
+    let cell = tree::ask(place, "rialto.cell", || "reading the name of the cell".to_owned())?;
     let [ours, afs] = ["rialto", "afs"].map(|kind| format!("{kind}/{}", cell.trim()));
     match PendingTicket::new(&ours, client) {
         Ok(ticket) => Ok((ours, ticket)),
-        // What is wrong with the first is wrong with both, or it is that there is only the other.
+        // A fault of the first name's ticket holds for both, or only the other name exists.
         Err(error) => PendingTicket::new(&afs, client)
             .map(|ticket| (afs, ticket))
             .map_err(|_| no_ticket(error)),
@@ -95,12 +97,13 @@ fn no_ticket(error: KerberosError) -> Failure {
 fn refused(what: &str, error: Errno) -> Failure {
     let (why, mend) = match error {
         Errno::ACCESS => (
-            "the cell does not take the ticket",
-            "the log of its server says why: its keytab, clocks, a locked user",
+            "the cell does not accept the ticket",
+            "the log of its server has the reason: its keytab, clocks, a locked user",
         ),
         Errno::INVAL => (
             "the cell knows no such user",
-            "'rialto pts createuser' makes one, and create = true in cell.toml all; those of another realm after \
+            "'rialto pts createuser' makes one, and create = true in cell.toml all; those of \
+            another realm after \
              'rialto pts creategroup system:authuser@REALM'",
         ),
         Errno::DQUOT => (
@@ -109,7 +112,7 @@ fn refused(what: &str, error: Errno) -> Failure {
                 -groupquota N'",
         ),
         Errno::OPNOTSUPP => (
-            "this tree or its server takes no tickets",
+            "this tree or its server accepts no tickets",
             "[kerberos] in cell.toml names the server's keytab",
         ),
         Errno::STALE => ("another login was quicker", "try again"),
@@ -123,7 +126,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
-/// Renews the ticket, if it can be: a newer one may be there anyway, so nothing comes of a failure.
+/// Renews the ticket if possible: the cache may have a newer one anyway, so failures are ignored.
 pub fn renew_ticket() {
     let kinit = Command::new("kinit")
         .arg("-R")
@@ -134,7 +137,7 @@ pub fn renew_ticket() {
     tracing::debug!(?kinit, "renewing the ticket");
 }
 
-/// Has all of them log in again to the tree at `at`, each in a process of his own.
+/// Repeats these logins for the tree at `at`, each in a process of its user.
 pub fn log_in_again(sources: &[TicketSource], at: &Path) {
     let running: Vec<_> =
         sources.iter().filter_map(|source| Some((source, start(source, at)?))).collect();
@@ -177,8 +180,8 @@ fn start(source: &TicketSource, at: &Path) -> Option<Child> {
         .ok()
 }
 
-/// This program, in a session that has a process yet. What made the session a user name space is
-/// entered as its user could; root's by root.
+/// This program, inside a session that still has a process. A session with a user name space is
+/// entered as its user; root's session as root.
 fn within(name_space: u64, source: &TicketSource) -> Option<Command> {
     let number = |process: &str, kind: &str| {
         Some(fs::metadata(format!("/proc/{process}/ns/{kind}")).ok()?.ino())
@@ -200,7 +203,7 @@ fn within(name_space: u64, source: &TicketSource) -> Option<Command> {
     Some(command)
 }
 
-/// Whether it ended well, in time.
+/// Returns true if the process succeeded in time.
 fn wait(mut child: Child, until: Instant) -> bool {
     loop {
         match child.try_wait() {

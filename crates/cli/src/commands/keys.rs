@@ -1,5 +1,5 @@
-//! `rialto keys`: the keys of a server of a cell, and newer ones. They are files below its
-//! directory (`crates/keys`); who may write there needs nobody's leave.
+//! `rialto keys`: shows and renews the keys of a cell's server. They are files below its directory
+//! (`crates/keys`); write access to them is the only right needed.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -23,32 +23,32 @@ EXAMPLES
     rialto keys rotate tokens       a new key that signs tokens
     rialto keys rotate certificate  a new certificate of this server
     rialto keys rotate authority    a new authority of the cell, signed by the old one
-    rialto keys retire              the old one is none any more
-    rialto keys withdraw afs2       the keys of that server make nobody a server any more
+    rialto keys retire              stops accepting the old one
+    rialto keys withdraw afs2       ends the keys of that server
 
-Nothing has to be stopped: a running server takes a new key in ten seconds. Old keys stay
-for what was made with them, until you remove their files:
-    keys/at-rest/N.key  when the server's log says that all is wrapped with a newer one;
+No restart is needed: a running server uses a new key within ten seconds. Old keys stay for
+the data and tokens that were made with them, until you remove their files:
+    keys/at-rest/N.key  when the server's log reports that all is wrapped with a newer one;
                         backups of a partition need the key of their time
     keys/tokens/N.key   ten hours after the newer one was made, or to end all its tokens:
                         a running server refuses them within a second. Copy a new one to
                         all servers of the cell first, and remove the old one at each
 After a new authority copy keys/ca.key and keys/ca.pem to all servers of the cell: each then
-makes itself a certificate by it. Clients follow when they connect the next time, but not a
+makes a certificate by it. Clients follow when they next connect, except those that have a
 fingerprint in cells.toml: replace it there. Then run 'rialto keys retire' on each server.
 Other servers know a server by the keys that the cell's database lists. A new key of this
 server is shown when it is listed. 'withdraw' ends the keys of a server whose disk or key
 file may be stolen; run it on another server of the cell. Within a second every server
-refuses them, and they are never listed again. If keys/ca.key may be stolen too, which every
-server of the cell has, then make a new authority first, copy it to the others, and 'retire'
-the old one on each: with the old one a thief makes a new server. Afterwards look through
+refuses them, and they are never listed again. If keys/ca.key, which every server of the
+cell has, may be stolen too, then make a new authority first, copy it to the others, and
+'retire' the old one on each: with the old one a thief makes a new server. Afterwards search
 'rialto vos listaddrs' for servers that you do not know, and remove them. A server that is
 to come back makes a new key: 'rialto keys rotate certificate'.
 With a key server ([at-rest] in cell.toml) there are no keys in keys/at-rest.
 
 EXIT CODES
     0  done
-    1  failed, or a server did not confirm: the message says what to do
+    1  failed, or a server did not confirm: the message names the remedy
     3  no cell there";
 
 /// Shows a server's keys, and makes newer ones.
@@ -61,24 +61,24 @@ pub struct Keys {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
-    /// Which keys there are, by number: the highest is used.
+    /// Lists the keys by number: the highest is used.
     #[command(after_help = "EXAMPLES\n    rialto keys list --json")]
     List {
-        /// As one JSON object.
+        /// Print one JSON object.
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         place: Where,
     },
-    /// Makes a newer one.
+    /// Makes a newer key.
     #[command(after_help = "EXAMPLES\n    rialto keys rotate at-rest")]
     Rotate {
-        /// Which.
-        what: What,
+        /// The kind of key
+        what: KeyKind,
         #[command(flatten)]
         place: Where,
     },
-    /// Takes no certificates any more by authorities before the present one.
+    /// Stops accepting certificates of authorities before the present one.
     #[command(after_help = "EXAMPLES\n    rialto keys retire")]
     Retire {
         #[command(flatten)]
@@ -90,7 +90,7 @@ enum Verb {
             jq .keys"
     )]
     Withdraw {
-        /// Its name, or its id: 'rialto vos listaddrs -printuuid' has them.
+        /// Its name or id: 'rialto vos listaddrs -printuuid' lists them.
         server: String,
         #[command(flatten)]
         options: CellOptions,
@@ -98,18 +98,20 @@ enum Verb {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
-    /// What the keys of encrypted volumes are wrapped with.
+enum KeyKind {
+    /// The key that wraps the keys of encrypted volumes.
     AtRest,
-    /// What signs tokens.
+    /// The key that signs tokens.
     Tokens,
-    /// This server's, by the cell's authority.
+    /// This server's certificate, by the cell's authority.
     Certificate,
-    /// The cell's, which certificates are made by.
+    /// The cell's authority, which signs certificates.
     Authority,
 }
 
 impl Keys {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self.verb {
             Verb::List { json, place } => list(&place.cell()?, json)?,
@@ -136,9 +138,8 @@ fn list(cell: &CellDir, json: bool) -> Result<(), Failure> {
     let next = cell.keys().next_key().doing(what)?.map(|key| key.to_string());
     if json {
         let before = authorities.get(1..);
-        show::json(
-            &json!({ "at_rest": at_rest, "tokens": tokens, "authority": authority, "before": before, "server": server, "next": next }),
-        );
+        show::json(&json!({ "at_rest": at_rest, "tokens": tokens, "authority": authority,
+                "before": before, "server": server, "next": next }));
         return Ok(());
     }
     let numbers = |numbers: &[u32]| match numbers {
@@ -166,7 +167,7 @@ fn retire(cell: &CellDir) -> Result<(), Failure> {
     let ended =
         cell.keys().retire().doing(|| "ending authorities before the present one".to_owned())?;
     match ended {
-        0 => println!("there is one authority alone"),
+        0 => println!("there is only one authority"),
         ended => println!(
             "{ended} before the present one count no more, here within {} s: clients that have \
                 not connected since must be told of the present one",
@@ -192,58 +193,60 @@ fn withdraw(name: &str, options: &CellOptions) -> Result<ExitCode, Failure> {
         );
     } else {
         match number {
-            0 => println!("{name} has no keys: no server takes it for one of the cell"),
+            0 => println!("{name} has no keys: no server accepts it as one of the cell"),
             number => println!(
-                "withdrew {number} of {name}: no server takes it for one of the cell any more"
+                "withdrew {number} of {name}: no server accepts it as one of the cell any more"
             ),
         }
     }
     confirmed(&doing, &missing)
 }
 
-fn rotate(cell: &CellDir, what: What) -> Result<(), Failure> {
+fn rotate(cell: &CellDir, what: KeyKind) -> Result<(), Failure> {
     let making = || "making a new key".to_owned();
     let soon = POLL_INTERVAL.as_secs();
     match what {
-        What::AtRest if cell.config.at_rest.is_some() => {
+        KeyKind::AtRest if cell.config.at_rest.is_some() => {
             let why = "the cell's keys are a key server's, which makes them itself";
             return Err(Failure::new(making(), why).mend(
                 "have it make a newer one: servers notice within a minute, and wrap \
                     everything with it",
             ));
         }
-        What::AtRest => {
+        KeyKind::AtRest => {
             let number = cell.at_rest().make().doing(making)?;
             println!(
                 "made key {number}: within {soon} s the server wraps the keys of its encrypted \
                     volumes with it, and says so in its log"
             );
         }
-        What::Tokens => {
+        KeyKind::Tokens => {
             let number = TokenKeys::of(cell.dir()).make().doing(making)?;
             println!(
                 "made key {number}: it signs from now on; copy keys/tokens/{number}.key to the \
                     other servers of the cell"
             );
         }
-        What::Authority if cell.config.certificate.is_some() => {
+        KeyKind::Authority if cell.config.certificate.is_some() => {
             let why = "it is given in cell.toml, and was not made here";
             return Err(Failure::new("making a new certificate", why)
                 .mend("replace its files: the server reads them anew"));
         }
-        What::Authority => {
+        KeyKind::Authority => {
             cell.keys().succeed(&cell.config.name, SystemTime::now()).doing(making)?;
             let print = cell.keys().fingerprint().doing(making)?;
             println!(
-                "made the authority {print}, signed by the one before: within {soon} s this server has a certificate by it\n\
+                "made the authority {print}, signed by the one before: within {soon} s this \
+                server has a certificate by it\n\
                  copy keys/ca.key and keys/ca.pem to the other servers of the cell; 'rialto keys \
                  retire' ends the one before"
             );
         }
-        What::Certificate => {
+        KeyKind::Certificate => {
             cell.keys().make_next_key().doing(making)?;
             println!(
-                "made a new key: within {soon} s the server enters it in the cell's database, makes a new certificate for it, \
+                "made a new key: within {soon} s the server enters it in the cell's database, \
+                makes a new certificate for it, \
                  and shows that on new connections"
             );
         }

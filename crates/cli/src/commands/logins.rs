@@ -1,5 +1,6 @@
-//! Who one is in the cell: `login`, `logout`, `tokens`, `passwd`. They ask the mounted tree alone
-//! (`mount/logins.rs`), which keeps the token and shows it; so they need no rights and no address.
+//! The user's identity in the cell: `login`, `logout`, `tokens`, `passwd`. They ask only the
+//! mounted tree (`mount/logins.rs`), which has the token wallet; so they need no rights and no
+//! address.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use super::fs::tree;
 use super::kerberos;
 use crate::logging;
 
-/// Which tree.
+/// The tree of the command.
 #[derive(Args, Debug)]
 struct Tree {
     /// A file or directory of the tree; of another cell's part of it: for that cell [default: the
@@ -38,37 +39,37 @@ const LOGIN_HELP: &str = "\
 EXAMPLES
     rialto login joe               asks for the password
     rialto login joe --password-stdin < FILE
-    rialto login                   as the user that this machine's server knows you as
+    rialto login                   as the user that a trusted connection names
     rialto login --kerberos        with the ticket that 'kinit' got
     rialto login joe --path /afs/example.org      to another cell
 
-The mount keeps the token, for all your processes on this machine, until it ends (10 hours;
-it is renewed for a week) or 'rialto logout'. 'rialto tokens' shows it. One that a ticket
-made ends with the ticket; before it does, the mount looks for a newer one in the same
+The mount stores the token, for all your processes on this machine, until it ends (10 hours;
+it is renewed for a week) or 'rialto logout'. 'rialto tokens' shows it. A token from a
+ticket ends with the ticket; before that, the mount logs in with a newer ticket of the same
 credential cache (KRB5CCNAME), and renews the ticket if it can be renewed.
 
 EXIT CODES
     0  logged in
-    1  refused or failed: the message says what to do
+    1  refused or failed: the message names the remedy
     3  no tree is mounted";
 
-/// Shows the cell who you are, with a password.
+/// Logs in to the cell with a password.
 #[derive(Args, Debug)]
 #[command(after_help = LOGIN_HELP)]
 pub struct Login {
-    /// The user of the cell. Left out: whom the connection says you are, where it is trusted.
+    /// The user of the cell; without it the user that a trusted connection names.
     user: Option<String>,
-    /// Reads the password from standard input, up to the end of its first line.
+    /// Read the password from standard input, up to the end of its first line.
     #[arg(long, requires = "user")]
     password_stdin: bool,
-    /// With a Kerberos ticket.
+    /// Log in with a Kerberos ticket.
     #[arg(long, short, conflicts_with = "user")]
     kerberos: bool,
     /// The service that the ticket is for, with or without a realm [default: rialto/CELL, or
     /// afs/CELL]
     #[arg(long, value_name = "NAME", requires = "kerberos")]
     service: Option<String>,
-    /// Renews the ticket first, if it can be renewed.
+    /// Renew the ticket first, if it can be renewed.
     #[arg(long, requires = "kerberos")]
     renew: bool,
     #[command(flatten)]
@@ -76,6 +77,8 @@ pub struct Login {
 }
 
 impl Login {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         if self.kerberos {
@@ -85,7 +88,7 @@ impl Login {
             kerberos::log_in(&place, self.service.as_deref())?;
             return logged_in(&place);
         }
-        let said = match &self.user {
+        let request = match &self.user {
             Some(user) => {
                 let password = password(&format!("Password for {user}: "), self.password_stdin)?;
                 Zeroizing::new(json!({ "user": user, "password": *password }).to_string())
@@ -97,7 +100,7 @@ impl Login {
                 .as_ref()
                 .map_or_else(|| "logging in".to_owned(), |user| format!("logging in as {user}"))
         };
-        tree::set(&place, "system.rialto.login", &said).map_err(|error| {
+        tree::set(&place, "system.rialto.login", &request).map_err(|error| {
             let failure = Failure::new(what(), explained(error));
             match error {
                 Errno::INVAL if self.user.is_none() => failure.mend(
@@ -108,7 +111,9 @@ impl Login {
                     "'rialto passwd' changes a password; an \
                     administrator sets a new one",
                 ),
-                Errno::BUSY => failure.mend("wait a little; from other machines the user gets in"),
+                Errno::BUSY => {
+                    failure.mend("wait a little; logins from other machines are possible")
+                }
                 _ => failure,
             }
         })?;
@@ -127,8 +132,8 @@ fn explained(error: Errno) -> String {
     match error {
         Errno::ACCESS => "wrong password, or no such user".to_owned(),
         Errno::BUSY => "too many wrong attempts".to_owned(),
-        Errno::INVAL => "the cell knows no user for you".to_owned(),
-        Errno::OPNOTSUPP => "this tree or its server takes no logins".to_owned(),
+        Errno::INVAL => "the cell has no user for you".to_owned(),
+        Errno::OPNOTSUPP => "this tree or its server accepts no logins".to_owned(),
         error => std::io::Error::from(error).to_string(),
     }
 }
@@ -137,7 +142,7 @@ const LOGOUT_HELP: &str = "\
 EXAMPLES
     rialto logout
 
-The mount forgets your token: your processes are nobody to the cell from their next request
+The mount drops your token: your processes are anonymous callers from their next request
 on.
 
 EXIT CODES
@@ -145,7 +150,7 @@ EXIT CODES
     1  failed
     3  no tree is mounted";
 
-/// Forgets who you are to the cell.
+/// Logs out of the cell.
 #[derive(Args, Debug)]
 #[command(after_help = LOGOUT_HELP)]
 pub struct Logout {
@@ -154,10 +159,12 @@ pub struct Logout {
 }
 
 impl Logout {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
-        let said = tree::set(&place, "system.rialto.logout", "now");
-        said.map_err(|error| Failure::new("logging out", explained(error)))?;
+        let request = tree::set(&place, "system.rialto.logout", "now");
+        request.map_err(|error| Failure::new("logging out", explained(error)))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -168,15 +175,15 @@ EXAMPLES
     rialto tokens --json
 
 EXIT CODES
-    0  there is one
-    1  there is none, or asking failed
+    0  there is a token
+    1  there is none, or the query failed
     3  no tree is mounted";
 
-/// Shows who you are to the cell, and until when.
+/// Shows your identity in the cell, and until when it is valid.
 #[derive(Args, Debug)]
 #[command(after_help = TOKENS_HELP)]
 pub struct Tokens {
-    /// One JSON object, or null.
+    /// Print one JSON object, or null.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -198,6 +205,8 @@ fn token(place: &Path) -> Result<Option<Token>, Failure> {
 }
 
 impl Tokens {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         if self.json {
@@ -226,11 +235,12 @@ EXAMPLES
     printf 'OLD\\nNEW\\n' | rialto passwd joe --password-stdin
 
 The new password ends all tokens that were made for the user before, on all machines, unless
---keep-tokens is given. If you change your own, this mount gets you a new token at once.
+--keep-tokens is given. After a change of your own password this mount gets a new token at
+once.
 
 EXIT CODES
     0  changed
-    1  refused or failed: the message says what to do
+    1  refused or failed: the message names the remedy
     3  no tree is mounted";
 
 /// Sets a user's password.
@@ -239,13 +249,13 @@ EXIT CODES
 pub struct Passwd {
     /// The user of the cell.
     user: String,
-    /// As an administrator, who needs not know the old one.
+    /// Set it as an administrator, without the old one.
     #[arg(long)]
     new_only: bool,
-    /// Tokens of the user that were made before stay good.
+    /// Keep tokens of the user that were issued before valid.
     #[arg(long)]
     keep_tokens: bool,
-    /// Reads the old and the new one from standard input, a line each.
+    /// Read the old and the new one from standard input, a line each.
     #[arg(long)]
     password_stdin: bool,
     #[command(flatten)]
@@ -253,12 +263,14 @@ pub struct Passwd {
 }
 
 impl Passwd {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         let user = &self.user;
-        let mut said = json!({ "user": user, "keep_tokens": self.keep_tokens });
+        let mut request = json!({ "user": user, "keep_tokens": self.keep_tokens });
         if !self.new_only {
-            said["old"] = password(&format!("Old password of {user}: "), self.password_stdin)?
+            request["old"] = password(&format!("Old password of {user}: "), self.password_stdin)?
                 .as_str()
                 .into();
         }
@@ -266,12 +278,12 @@ impl Passwd {
         if !self.password_stdin && *password("Again: ", false)? != *new {
             return Err(Failure::new(
                 format!("setting the password of {user}"),
-                "the two are not the same",
+                "the two entries differ",
             ));
         }
-        said["new"] = new.as_str().into();
-        let said = Zeroizing::new(said.to_string());
-        tree::set(&place, "system.rialto.passwd", &said).map_err(|error| {
+        request["new"] = new.as_str().into();
+        let request = Zeroizing::new(request.to_string());
+        tree::set(&place, "system.rialto.passwd", &request).map_err(|error| {
             let why = match error {
                 Errno::ACCESS => "the old password is wrong".to_owned(),
                 Errno::PERM => "you are neither that user nor an administrator".to_owned(),
@@ -290,10 +302,10 @@ impl Passwd {
     }
 }
 
-/// A line, from the terminal without showing it, or from standard input.
+/// Reads a line, from the terminal without echo, or from standard input.
 fn password(prompt: &str, from_stdin: bool) -> Result<Zeroizing<String>, Failure> {
     let what = || "reading a password".to_owned();
-    logging::keep_to_itself();
+    logging::protect_memory();
     let stdin = std::io::stdin();
     let mut line = Zeroizing::new(String::new());
     if from_stdin || !stdin.is_terminal() {
@@ -318,7 +330,7 @@ fn password(prompt: &str, from_stdin: bool) -> Result<Zeroizing<String>, Failure
     Ok(line)
 }
 
-/// A time for people: how far it is from now.
+/// A time for people, relative to now.
 fn when(secs: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let left = u64::try_from(secs).unwrap_or(0).saturating_sub(now);

@@ -17,11 +17,13 @@ EXAMPLES
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Man {
-    /// Where to write the pages; made if it does not exist.
+    /// The directory of the pages; made if it does not exist.
     dir: Option<PathBuf>,
 }
 
 impl Man {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self.dir {
             Some(dir) => {

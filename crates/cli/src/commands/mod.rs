@@ -35,12 +35,12 @@ pub use typed::typed;
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto up                        make a cell if there is none, start and mount it
-    rialto status                    what runs, who is connected, what is used
+    rialto status                    running processes, connected clients, usage
     rialto doctor                    what is wrong with this machine or cell
     rialto down                      unmount, stop the server; the data stays
     rialto vos create home.alice     a volume; 'rialto vos --help' has all verbs
     rialto fs listquota ~/shared     a directory's volume; 'rialto fs --help' has all verbs
-    rialto pts createuser joe        somebody; 'rialto pts --help' has all verbs
+    rialto pts createuser joe        a user; 'rialto pts --help' has all verbs
     rialto COMMAND --help            more, with examples
 
 EXIT CODES
@@ -51,20 +51,25 @@ EXIT CODES
 
 ENVIRONMENT
     RIALTO_HOME   the cell's directory, where --dir is not given
-    RIALTO_LOG    what is logged: error, warn, info (default), debug or trace, or that for
-                  one part, such as vice=debug";
+    RIALTO_LOG    the log level: error, warn, info (default), debug or trace, or that of one
+                  part, such as vice=debug";
 
-/// One file system for a whole organisation: a tree that is the same on every machine, with caches
-/// that stay true.
+/// One file system for a whole organisation: one tree on every machine, with coherent caches.
 #[derive(Parser, Debug)]
-#[command(name = "rialto", version, after_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 110)]
+#[command(
+    name = "rialto",
+    version,
+    after_help = AFTER_HELP,
+    arg_required_else_help = true,
+    max_term_width = 110
+)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Everything that `rialto` can do.
+/// The commands of `rialto`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     Up(up::Up),
@@ -123,7 +128,10 @@ impl Command {
         }
     }
 
-    /// Does it.
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The failure of the command.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Command::Up(up) => up.run(),
@@ -160,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_tree_is_consistent_and_every_command_has_examples() {
+    fn commands_are_consistent_and_have_examples() {
         let mut cli = Cli::command();
         cli.build();
         cli.clone().debug_assert();

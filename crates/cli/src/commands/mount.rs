@@ -41,29 +41,29 @@ EXAMPLES
 
     rialto mount --dynroot --daemon files.example.org:7620 /afs
 
-SERVER is unix:PATH for a server on this machine (fastest: it hands over descriptors of
+SERVER is unix:PATH for a server on this machine (fastest: it passes descriptors of
 files), or HOST:PORT. Mounted by root, the tree is open to all users as mode bits allow.
 A volume that is read-only is mounted so; 'df' shows the volume's use and quota.
-Without SERVER it is that of the cell in --dir.
+Without SERVER the server of the cell in --dir is used.
 
-Volumes below mount points are file systems of their own, mounted as somebody comes by, so
-that 'find -xdev', 'rm --one-file-system' and 'df' know them. With --flat, and always
-without root, all are in one mount: for containers and name spaces that mounts below do not
-come to.
+Volumes below mount points are file systems of their own, mounted at their first use, so
+that 'find -xdev', 'rm --one-file-system' and 'df' distinguish them. With --flat, and always
+without root, all are in one mount: for containers and name spaces that do not receive
+later mounts.
 
 With --dynroot the tree begins with all cells: /afs/CELL is the root.cell of CELL as it was
-released, /afs/.CELL the one that is written. Listed are SERVER's cell and those of
-cells.toml; others are looked for in DNS when somebody names them.
+released, /afs/.CELL its read-write volume. SERVER's cell and those of cells.toml are
+listed; others are looked up in DNS when they are named.
 
-Interrupting it unmounts: everything written goes to the server first. If the server goes
-away the mount waits for it and continues; what was written is sent again.
+Interrupting it unmounts: everything written goes to the server first. If the server stops
+the mount waits for it and continues; unstable writes are sent again.
 
 EXIT CODES
     0  unmounted (with --daemon: mounted)
     1  it could not be mounted";
 
-/// How long a daemon may take until the tree is there. Of the heap: the requests are spread over as
-/// many processors as threads work at a time, and the memory budget is one for all.
+/// malloc arenas: the requests are spread over as many processors as threads work at a time, and
+/// the memory budget is one for all.
 const ARENAS: i32 = 2;
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -76,10 +76,10 @@ pub struct MountCommand {
     server: Option<Endpoint>,
     /// An existing directory.
     mount_point: PathBuf,
-    /// The volume whose root appears there.
+    /// The volume whose root is the root of the mount.
     #[arg(long, value_name = "NAME", default_value = VOLUME)]
     volume: String,
-    /// All cells instead of one: each is a directory of the root.
+    /// Mount all cells instead of one: each is a directory of the root.
     #[arg(long, conflicts_with = "volume")]
     dynroot: bool,
     /// One mount for all volumes, instead of one for each below its mount point: for containers,
@@ -90,24 +90,25 @@ pub struct MountCommand {
     /// Go into the background once the tree is there.
     #[arg(long)]
     daemon: bool,
-    /// This is the daemon.
+    /// This process is the daemon.
     #[arg(long, hide = true)]
     detached: bool,
-    /// How much of what was read is kept on disk, such as 500MiB or 20GiB.
+    /// Size of the disk cache, such as 500MiB or 20GiB.
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size)]
     cache_size: u64,
-    /// Where it is kept [default: one directory for each mount point, below cache/ in --dir]
+    /// Directory of the disk cache [default: one directory for each mount point, below cache/ in
+    /// --dir]
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
-    /// Where other cells' servers are written, for mount points that lead there [default:
-    /// cells.toml in --dir, then /etc/rialto/cells.toml]
+    /// File that lists other cells' servers, for mount points that lead there [default: cells.toml
+    /// in --dir, then /etc/rialto/cells.toml]
     #[arg(long, value_name = "FILE")]
     cells: Option<PathBuf>,
-    /// Asked for cells that no file names [default: those of /etc/resolv.conf]
+    /// Name servers for cells that no file lists [default: those of /etc/resolv.conf]
     #[arg(long, value_name = "ADDRESS:PORT")]
     name_server: Vec<SocketAddr>,
-    /// How the kernel's requests come; io_uring takes fewer wake-ups [default: $RIALTO_TRANSPORT,
-    /// or auto]
+    /// Transport of the kernel's requests; io_uring takes fewer wake-ups [default:
+    /// $RIALTO_TRANSPORT, or auto]
     #[arg(long, value_enum)]
     transport: Option<Transport>,
     #[command(flatten)]
@@ -115,13 +116,15 @@ pub struct MountCommand {
 }
 
 impl MountCommand {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(mut self) -> Result<ExitCode, Failure> {
         let at = self.mount_point()?;
         let dir = self.place.path()?;
         self.server = self.server()?;
         if !self.flat && !rustix::process::geteuid().is_root() {
             self.flat = true;
-            // Who starts the daemon has said so.
+            // The process that starts the daemon has printed this.
             if !self.detached {
                 eprintln!(
                     "without root all volumes are shown in one mount (--flat): no edges for 'find \
@@ -154,8 +157,8 @@ impl MountCommand {
         if at.is_dir() { Ok(at) } else { Err(Failure::new(what(), "it is no directory")) }
     }
 
-    /// The one that was named, or that of this machine's cell; only the root of all cells can do
-    /// without one.
+    /// The named server, or that of this machine's cell; only a mount of the dynamic root needs
+    /// none.
     fn server(&self) -> Result<Option<Endpoint>, Failure> {
         if self.server.is_some() || self.dynroot && CellDir::find(&self.place.path()?)?.is_none() {
             return Ok(self.server.clone());
@@ -166,7 +169,7 @@ impl MountCommand {
             .doing(|| format!("reading the address of {}", cell.config.name))
     }
 
-    /// What is mounted, as people are told.
+    /// The source of the mount, for people.
     fn source(&self) -> String {
         match &self.server {
             Some(server) if !self.dynroot => server.to_string(),
@@ -221,10 +224,10 @@ impl MountCommand {
         if self.detached {
             daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
         }
-        // Before there are threads.
+        // Before any thread starts.
         mem::heap::share_arenas(ARENAS);
         logging::start();
-        logging::keep_to_itself();
+        logging::protect_memory();
         daemon::raise_open_files();
         let pid_file = PidFile::hold(&records.pid_file(at), "the mount")?;
         let volume = if self.dynroot { DYNROOT } else { &self.volume };
@@ -240,7 +243,7 @@ impl MountCommand {
             flat: self.flat,
             ..MountConfig::new(at, volume, source)
         };
-        // Before the tree is there: who sees it may ask for a session.
+        // Before the tree is mounted: its users may request a session.
         let sessions = Arc::default();
         let door = self.serves_sessions(at, &sessions);
         let mounted = Arc::new(
@@ -249,33 +252,41 @@ impl MountCommand {
         let no_passthrough = mounted.venus().passthrough().why_not.map(str::to_owned);
         let facts =
             MountFacts { transport: mounted.transport().into(), no_passthrough, flat: self.flat };
-        tracing::info!(source = self.source(), at = %at.display(), transport = facts.transport.name(), "mounted");
+        tracing::info!(
+            source = self.source(),
+            at = %at.display(),
+            transport = facts.transport.name(),
+            "mounted"
+        );
         let file = records.facts_file(at);
-        let told = facts.tell(&file).doing(|| format!("writing {}", file.display()))?;
+        let published = facts.publish(&file).doing(|| format!("writing {}", file.display()))?;
         wait_for_end(&mounted)?;
         drop(door);
         end_sessions(&sessions);
         tracing::info!(at = %at.display(), "unmounted");
-        drop(told);
+        drop(published);
         drop(mounted);
-        // What was answered here and the server does not know yet goes there before this process
-        // ends. Delegations and holds go with the session, so that a server that is away is not
-        // waited for where it has nothing to hear.
+        // Unsent changes that were acknowledged to applications go to the server before this
+        // process ends. Delegations and holds end with the session, so the process does not wait
+        // for a silent server that needs nothing.
         let handed_back = volumes
             .hand_over()
-            .doing(|| format!("handing {} back to {}", at.display(), self.source()));
-        // By name and not by the last reference: threads that end just now have some too, and with
-        // this process the session would be gone without a word. A server that does not see
-        // processes end would then keep its promises for the rest of the lease.
+            .doing(|| format!("sending the changes of {} to {}", at.display(), self.source()));
+        // Explicitly, and not by dropping the last reference: ending threads hold some too, and the
+        // process's end would drop the session without a message. A server that does not notice the
+        // end of processes would then keep its promises for the rest of the lease.
         volumes.stop();
         volumes.detach();
         drop(pid_file);
         handed_back
     }
 
-    /// Gives sessions trees of their own, with fresh tokens (`rialto pagsh`); without root it
-    /// cannot.
-    fn serves_sessions(&self, at: &Path, live: &Arc<Sessions>) -> Option<sessions::Door> {
+    /// Serves sessions' trees, with token wallets of their own (`rialto pagsh`); needs root.
+    fn serves_sessions(
+        &self,
+        at: &Path,
+        live: &Arc<Sessions>,
+    ) -> Option<sessions::SessionListener> {
         if !rustix::process::geteuid().is_root() {
             return None;
         }
@@ -297,12 +308,16 @@ impl MountCommand {
                     .inspect_err(|_| drop(std::fs::remove_dir_all(&dir)))
             })
         });
-        // Another mount of the same name, in another name space, may have the place.
-        listening.inspect_err(|error| tracing::warn!(%error, "no sessions of their own here")).ok()
+        // Another mount of the same name, in another name space, may have the socket.
+        listening
+            .inspect_err(
+                |error| tracing::warn!(%error, "sessions cannot get trees of their own here"),
+            )
+            .ok()
     }
 
-    /// Where sessions keep what they read. What an earlier life of this mount left there, which was
-    /// killed, is nobody's.
+    /// The parent of the sessions' disk caches. Directories of an earlier process of this mount
+    /// that was killed are removed.
     fn session_dirs(&self, at: &Path) -> Result<PathBuf, Failure> {
         let dirs = self.cache(&MountRecords::of(&self.place.path()?), at)?.join("sessions");
         match std::fs::remove_dir_all(&dirs) {
@@ -313,7 +328,7 @@ impl MountCommand {
         }
     }
 
-    /// The tree once more, for a session.
+    /// Mounts the tree once more, for a session.
     fn apart(
         &self,
         records: &MountRecords,
@@ -340,18 +355,22 @@ impl MountCommand {
             mounted.wait();
             drop(mounted);
             if let Err(error) = volumes.hand_over() {
-                tracing::error!(%error, "a session's changes could not be handed over");
+                tracing::error!(%error, "a session's changes could not be sent to the server");
             }
             volumes.stop();
             volumes.detach();
             if let Err(error) = std::fs::remove_dir_all(&dir) {
-                tracing::warn!(%error, dir = %dir.display(), "a session's cache stays");
+                tracing::warn!(
+                    %error,
+                    dir = %dir.display(),
+                    "the cache directory of a session cannot be removed"
+                );
             }
         };
         Ok(sessions::Made { mount, ends: Box::new(ends) })
     }
 
-    /// The session with the server, and how those with others of its cell are made.
+    /// The session with the server, and the function that connects to others of its cell.
     fn session(
         &self,
         records: &MountRecords,
@@ -366,12 +385,12 @@ impl MountCommand {
         })?;
         let display = display(at);
         let (again, shown) = (identity.again(), display.clone());
-        // Who mounts at a server's own socket, and can read its keys, may do at the others what he
-        // may do there.
+        // A process that mounts at a server's own socket, and can read its keys, has that server's
+        // rights at the others.
         let (dir, clear) = (self.place.path()?, self.place.is_clear());
         let mut options = match server {
-            Endpoint::Unix(_) => security::as_server(&dir, &whom(server), clear)?,
-            Endpoint::Tcp(_) => security::options(&dir, &whom(server), clear)?,
+            Endpoint::Unix(_) => security::as_server(&dir, &provisional_name(server), clear)?,
+            Endpoint::Tcp(_) => security::options(&dir, &provisional_name(server), clear)?,
         };
         options.wallet = tokens.map(|tokens| tokens as _);
         let with = options.clone();
@@ -384,12 +403,12 @@ impl MountCommand {
             SessionConfig { display, options, ..SessionConfig::new(server.clone(), identity) };
         let session = Session::connect(config).map_err(|error| {
             Failure::new(what(), error)
-                .mend("see whether it runs, with 'rialto status' or 'rialto doctor' on its machine")
+                .mend("check that it runs, with 'rialto status' or 'rialto doctor' on its machine")
         })?;
         Ok((session, others))
     }
 
-    /// Those that are mounted, with the way to other cells.
+    /// The mounted volumes, with connections to other cells.
     fn all_volumes(&self, records: &MountRecords, at: &Path) -> Result<Arc<Volumes>, Failure> {
         let cache = self.cache(records, at)?;
         let cells =
@@ -398,11 +417,11 @@ impl MountCommand {
         let volumes =
             self.server.as_ref().map(|server| self.volumes(records, at, server)).transpose()?;
         let own = volumes.as_ref().and_then(cell_of);
-        volumes.iter().for_each(|volumes| keep_tokens(volumes, at));
+        volumes.iter().for_each(|volumes| maintain_tokens(volumes, at));
         let place = at.to_owned();
         let reach = move |cells: &Cells, cell: &str| {
             let reached = cells.reach(cell)?;
-            keep_tokens(&reached, &place);
+            maintain_tokens(&reached, &place);
             Ok(reached)
         };
         match volumes {
@@ -438,7 +457,7 @@ impl MountCommand {
                     .mend("'rialto vos listvol' on its server shows which there are")
             }
             _ => Failure::new(format!("mounting on {}", at.display()), error)
-                .mend("'rialto doctor' looks for causes"),
+                .mend("'rialto doctor' finds causes"),
         }
     }
 
@@ -451,24 +470,24 @@ impl MountCommand {
     }
 }
 
-/// The sessions that have trees of their own.
+/// The volumes of sessions that have trees of their own.
 type Sessions = Mutex<Vec<Weak<Volumes>>>;
 
-/// Sessions end with the mount that serves them: what was written in them goes to the server first.
+/// Ends the sessions with the mount that serves them: unsent changes go to the server first.
 fn end_sessions(sessions: &Sessions) {
     for volumes in sessions.lock().iter().filter_map(Weak::upgrade) {
         if let Err(error) = volumes.hand_over() {
-            tracing::error!(%error, "a session's changes could not be handed over");
+            tracing::error!(%error, "a session's changes could not be sent to the server");
         }
         volumes.stop();
         volumes.detach();
     }
 }
 
-/// What a session keeps on disk at most, until it ends: there may be many.
+/// Limit of a session's disk cache: there may be many sessions.
 const SESSION_CACHE_MAX: u64 = 1 << 30;
 
-/// How often tokens are looked at.
+/// Interval between checks of tokens.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
 fn now() -> Timestamp {
@@ -476,9 +495,8 @@ fn now() -> Timestamp {
     Timestamp::new(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
-/// Tokens of a cell that end soon are renewed, as long as the tree that is mounted `at` a path
-/// leads there.
-fn keep_tokens(volumes: &Arc<Volumes>, at: &Path) {
+/// Renews tokens of a cell that end soon, as long as the tree is mounted at `at`.
+fn maintain_tokens(volumes: &Arc<Volumes>, at: &Path) {
     let Some(tokens) = volumes.tokens().cloned() else { return };
     let (volumes, at) = (Arc::downgrade(volumes), at.to_owned());
     let keeping = std::thread::Builder::new().name("tokens".to_owned()).spawn(move || {
@@ -487,17 +505,20 @@ fn keep_tokens(volumes: &Arc<Volumes>, at: &Path) {
             let Some(volumes) = volumes.upgrade() else { return };
             renew_tokens(&volumes, now());
             let sources = tokens.to_get_anew(now());
-            // Their processes ask the tree, and who unmounts it does not wait for them.
+            // The login processes use the tree, and an unmount does not wait for them.
             drop(volumes);
             kerberos::log_in_again(&sources, &at);
         }
     });
     if let Err(error) = keeping {
-        tracing::error!(%error, "no thread to renew tokens with");
+        tracing::error!(
+            %error,
+            "cannot start the thread that renews tokens: they end at their time"
+        );
     }
 }
 
-/// What a server calls its cell.
+/// The server's name of its cell.
 fn cell_of(volumes: &Arc<Volumes>) -> Option<String> {
     let Ok(Reply { answer: Answer::Report(report), .. }) =
         volumes.cell().home().call(&Caller::ROOT, Call::ServerReport, None)
@@ -507,15 +528,15 @@ fn cell_of(volumes: &Arc<Volumes>) -> Option<String> {
     serde_json::from_str::<Value>(&report).ok()?["server"]["cell"].as_str().map(str::to_owned)
 }
 
-/// What a server is known by before it has said which cell it serves.
-fn whom(server: &Endpoint) -> String {
+/// The name of a server before it has reported its cell.
+fn provisional_name(server: &Endpoint) -> String {
     match server {
         Endpoint::Tcp(address) => address.clone(),
         Endpoint::Unix(_) => "the cell on this machine".to_owned(),
     }
 }
 
-/// What servers are told of the client.
+/// The client's name for servers.
 fn display(at: &Path) -> String {
     format!("{}:{}", rustix::system::uname().nodename().to_string_lossy(), at.display())
 }
@@ -532,13 +553,13 @@ fn refuse_second(at: &Path) -> Result<(), Failure> {
     }
 }
 
-/// This program again, to list directories ahead.
+/// The command of the process that lists directories in advance.
 fn forerunner(at: &Path) -> Result<Vec<OsString>, Failure> {
     let program = std::env::current_exe().doing(|| "finding this program".to_owned())?;
     Ok(vec![program.into(), "forerunner".into(), at.into()])
 }
 
-/// Until it is unmounted from outside, or a signal asks us to do it.
+/// Waits until the tree is unmounted from outside, or unmounts it on a signal.
 fn wait_for_end(mounted: &Arc<Mounting>) -> Result<(), Failure> {
     let (end, ends) = mpsc::channel();
     stopping::signals(|| true, end.clone()).doing(|| "watching for signals".to_owned())?;
@@ -555,7 +576,7 @@ fn wait_for_end(mounted: &Arc<Mounting>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Bytes from text such as `4096`, `500MiB` or `20GB`.
+/// Parses a size such as `4096`, `500MiB` or `20GB` into bytes.
 fn size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -1,16 +1,16 @@
 //! `rialto pagsh`: a shell with tokens of its own.
 //!
-//! What a kernel keeps of a tree (names, pages, permissions) it shows by uid and gid, and a mount
-//! cannot tell it that two processes of one user are two people to the cell. So a session is no
-//! mark on a process, as AFS's process authentication groups are: it is a mount name space in which
-//! the tree is attached once more, over itself, with its own tokens and kernel state. What runs in
-//! the session, and what that starts, sees this one alone; nobody else sees it.
+//! The kernel shows its cached state of a tree (names, pages, permissions) by uid and gid, and a
+//! mount cannot make it distinguish two processes of one user that have different identities in the
+//! cell. So a session is no mark on a process, as AFS's process authentication groups are: it is a
+//! mount name space in which the tree is attached once more, over itself, with its own token wallet
+//! and kernel state. Processes of the session and their children see only this tree; other
+//! processes do not see it.
 //!
-//! The mount that root made serves it ([`crate::sessions`]). Root needs the name space only;
-//! everybody else gets it together with a user name space that maps his own number to itself, where
-//! he may attach what he was handed. The shell has none of the rights that were needed for that.
-//! `unshare` (util-linux) makes both name spaces, because that must happen before there are
-//! threads.
+//! Root's mount serves it ([`crate::sessions`]). Root needs only the mount name space; other users
+//! get it together with a user name space that maps their own number to itself, where they may
+//! attach the received mount. The shell has none of the capabilities that this needs. `unshare`
+//! (util-linux) makes both name spaces, because that must happen before any thread starts.
 
 use std::ffi::OsString;
 use std::fs;
@@ -31,22 +31,22 @@ use crate::sessions;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto pagsh                            a shell; 'rialto login' in it counts there only
+    rialto pagsh                            a shell; a 'rialto login' in it is valid there
     rialto pagsh -c 'rialto login admin; vos release home'
     rialto pagsh -- make -C /afs/example.org/src
     rialto pagsh -c 'rialto login --kerberos; exec ./train'
 
-In the shell and what it starts the tree is at the same place, without tokens at first.
-'rialto login', 'logout' and 'tokens' in there are about this session alone: one user may be
-two people to the cell at once, or have a token that none of his other processes can use.
+In the shell and its children the tree is at the same place, without tokens at first.
+'rialto login', 'logout' and 'tokens' in there affect this session alone: one user may have
+two identities in the cell at once, or a token that no other process of the user can use.
 
-The tree must be one that root mounted. Who is not root needs user name spaces, as most
-systems have them. A session ends with the last process in it. All its volumes are in one
+The tree must be one that root mounted. Users other than root need user name spaces, which
+most systems have. A session ends with the last process in it. All its volumes are in one
 mount.
 
 EXIT CODES
     that of the shell
-    1    there is no session: the message says what to do
+    1    there is no session: the message names the remedy
     3    no tree is mounted";
 
 /// Runs a shell, or a command, with tokens of its own.
@@ -56,18 +56,20 @@ pub struct Pagsh {
     /// A directory of the tree [default: the current directory, or the first tree that is mounted]
     #[arg(long, value_name = "PATH")]
     path: Option<PathBuf>,
-    /// A line for the shell, instead of one that asks.
+    /// A command line for the shell, instead of an interactive one.
     #[arg(short, value_name = "LINE", conflicts_with = "program")]
     command: Option<String>,
     /// A program and its arguments [default: $SHELL, or /bin/sh]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
-    /// In the name space: the number of the descriptor of the session's tree.
+    /// In the name space: the descriptor of the session's tree.
     #[arg(long, hide = true, value_name = "NUMBER")]
     inside: Option<i32>,
 }
 
 impl Pagsh {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let at = tree_of(&tree::some_place(self.path.as_deref())?)?;
         match self.inside {
@@ -80,14 +82,14 @@ impl Pagsh {
         }
     }
 
-    /// Becomes the same command in a name space of its own; returns only if it cannot.
+    /// Runs the same command in a name space of its own; returns only on failure.
     fn enter(&self, at: &Path) -> Result<Failure, Failure> {
         let what = || "making a name space for the session".to_owned();
         let mut how = vec!["--mount", "--propagation", "slave"];
         if !rustix::process::geteuid().is_root() {
             how.extend(["--user", "--map-current-user", "--keep-caps"]);
         }
-        // A try first: what it says is no answer of the shell's.
+        // A trial first, so that its error is not taken for the shell's exit code.
         let tried = Command::new("unshare")
             .args(&how)
             .arg("true")
@@ -95,14 +97,14 @@ impl Pagsh {
             .output()
             .doing(what)?;
         if !tried.status.success() {
-            let said = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
-            return Err(Failure::new(what(), said).mend(
+            let message = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
+            return Err(Failure::new(what(), message).mend(
                 "without root this needs user name spaces: see 'sysctl user.max_user_namespaces \
                     kernel.unprivileged_userns_clone'",
             ));
         }
         let program = std::env::current_exe().doing(what)?;
-        // Asked out here, where root can be told from others.
+        // Requested outside of the name space, where root is recognizable.
         let mount = mem::inherit::left(sessions::ask(at)?).doing(what)?.to_string();
         let mut command = Command::new("unshare");
         command
@@ -118,10 +120,10 @@ impl Pagsh {
         Ok(Failure::new(what(), command.exec()))
     }
 
-    /// Attaches the session's tree and becomes the shell; returns only if it cannot.
+    /// Attaches the session's tree and executes the shell; returns only on failure.
     fn become_shell(&self, at: &Path, mount: &OwnedFd) -> Result<Failure, Failure> {
         let what = || format!("attaching the session's tree to {}", at.display());
-        // By its name: what it is now is in the tree below.
+        // By its name: the current directory itself is in the tree below.
         let here = std::env::current_dir().ok();
         let place =
             rustix::fs::open(at, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -130,7 +132,7 @@ impl Pagsh {
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(mount, "", &place, "", flags).doing(what)?;
         drop(place);
-        // The same name leads into the session's tree now, where it may not be seen without a
+        // The same name now leads into the session's tree, where it may be invisible without a
         // token.
         if let Some(here) = here
             && std::env::set_current_dir(&here).is_err()
@@ -164,7 +166,7 @@ impl Pagsh {
     }
 }
 
-/// The root of the tree that this place is in, and no volume below it.
+/// The root of the mount that this path is in, not of a volume below it.
 fn tree_of(place: &Path) -> Result<PathBuf, Failure> {
     let what = || format!("finding the tree of {}", place.display());
     let place = fs::canonicalize(place).doing(what)?;
@@ -180,7 +182,7 @@ fn tree_of(place: &Path) -> Result<PathBuf, Failure> {
 
 /// The shell has no more rights than its user has elsewhere.
 fn drop_rights() -> Result<(), Failure> {
-    let what = || "giving up what the name space allows".to_owned();
+    let what = || "dropping the rights of the name space".to_owned();
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! `rialto forerunner`: what a mount starts beside itself, and nobody else.
+//! `rialto forerunner`: a helper process that only a mount starts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,14 +6,16 @@ use std::process::ExitCode;
 use clap::Args;
 use local::failure::{Doing, Failure};
 
-/// List directories of a mount as its standard input says.
+/// Lists directories of a mount as its standard input orders.
 #[derive(Args, Debug)]
 pub struct ReaddirCommand {
-    /// Where the mount is
+    /// The mount point
     mount_point: PathBuf,
 }
 
 impl ReaddirCommand {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         mount::readdir_helper::run(&self.mount_point)
             .doing(|| format!("finding {}", self.mount_point.display()))?;

@@ -16,7 +16,7 @@ use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{KeyKeeper, Name, Timestamp};
 
 use super::up::start_server;
-use crate::keeping::Keeping;
+use crate::keeping::KeyUpkeep;
 use crate::logging;
 use crate::security;
 use crate::stopping;
@@ -28,8 +28,8 @@ EXAMPLES
     RIALTO_LOG=debug rialto server --dir /srv/rialto
 
 'rialto up --no-mount' makes a cell. Where its server listens, and which partitions it
-has, is in the cell's cell.toml; a partition that is not there yet is made.
-Interrupted, the server finishes what is in progress and brings everything to disk;
+has, is in the cell's cell.toml; a missing partition is made.
+Interrupted, the server finishes what is in progress and writes everything to disk;
 clients wait until it is back.
 
 EXIT CODES
@@ -43,15 +43,17 @@ EXIT CODES
 pub struct ServerCommand {
     #[command(flatten)]
     place: Where,
-    /// Go into the background once it answers.
+    /// Go into the background once the server answers.
     #[arg(long)]
     daemon: bool,
-    /// This is the daemon.
+    /// This process is the daemon.
     #[arg(long, hide = true)]
     detached: bool,
 }
 
 impl ServerCommand {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let cell = self.place.cell()?;
         if self.daemon {
@@ -63,20 +65,20 @@ impl ServerCommand {
     }
 
     fn serve(&self, cell: &CellDir) -> Result<(), Failure> {
-        // No thread runs yet.
+        // Before any thread starts.
         privacy::close_new_files();
         if self.detached {
             daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
         }
         logging::start();
-        logging::keep_to_itself();
+        logging::protect_memory();
         let log_mib = cell.config.limits.unwrap_or_default().log_mib;
         logging::bound(log_mib << 20).doing(|| "watching the size of the log".to_owned())?;
         let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
         privacy::repair(cell);
         let at_rest = Arc::new(cell.at_rest());
         for (number, path) in cell.partitions().iter().enumerate() {
-            // The root of the tree is where the cell began.
+            // The cell's first partition has the root of the tree.
             let (keys, encrypt) =
                 (Some(at_rest.clone() as Arc<dyn KeyKeeper>), cell.config.encrypt);
             let options = OpenOptions { keys, encrypt, ..OpenOptions::default() };
@@ -87,7 +89,7 @@ impl ServerCommand {
                 options,
             )?;
         }
-        // Before anybody can find the server, and ask it to stop.
+        // Before clients can connect to the server, and request its stop.
         let (stop, stops) = mpsc::channel();
         let broken = stop.clone();
         stopping::signals(|| (), stop).doing(|| "watching for signals".to_owned())?;
@@ -97,22 +99,21 @@ impl ServerCommand {
         config.kerberos = security::kerberos(cell)?;
         let serving = Serving::start(&config).map_err(|error| refusal(cell, &error))?;
         serving.on_broken(move || {
-            // Nobody listens any more: it is ending already.
+            // Without a receiver the server is ending already.
             let _ = broken.send(());
         });
-        Keeping::start(renewal.zip(config.tls.clone()), at_rest, &serving.vice())?;
+        KeyUpkeep::start(renewal.zip(config.tls.clone()), at_rest, &serving.vice())?;
         for endpoint in serving.endpoints() {
             tracing::info!(%endpoint, cell = cell.config.name, "listening");
         }
-        // An error: the thread that waits for signals is gone, and nobody could ever stop us in
-        // order.
+        // An error means that the signal thread has ended, and no orderly stop would be possible.
         let _ = stops.recv();
         let is_broken = serving.vice().is_broken();
-        serving.stop().doing(|| "bringing everything to disk".to_owned())?;
+        serving.stop().doing(|| "writing everything to disk".to_owned())?;
         if is_broken {
-            let why = "a panic left its tables of sessions half changed; everything is on disk";
+            let why = "a panic left its session tables inconsistent; everything is on disk";
             return Err(Failure::new("serving", why)
-                .mend("start it again with 'rialto up'; the log says where it panicked"));
+                .mend("start it again with 'rialto up'; the log has the place of the panic"));
         }
         tracing::info!("stopped");
         drop(pid_file);
@@ -126,17 +127,17 @@ fn refusal(cell: &CellDir, error: &StartError) -> Failure {
         StartError::Listen { .. } => {
             let file = cell.dir().join("cell.toml");
             failure.mend(format!(
-                "change that address in {}; 'rialto doctor' says who has it",
+                "change that address in {}; 'rialto doctor' finds the process that uses it",
                 file.display()
             ))
         }
-        // What is wrong with a partition says itself what to do.
+        // The partition's error includes its remedy.
         StartError::Partition { .. } => failure,
-        _ => failure.mend("'rialto doctor' looks for causes"),
+        _ => failure.mend("'rialto doctor' finds causes"),
     }
 }
 
-/// `keeper`: of the keys of encrypted volumes, which come from elsewhere too.
+/// `keeper`: the source of keys of encrypted volumes, possibly a key server.
 fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
     let mut config = ServerConfig::new(PathBuf::new());
     config.partitions = cell.partition_names().into_iter().zip(cell.partitions()).collect();
@@ -165,8 +166,8 @@ fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
     config
 }
 
-/// Makes the partition if it is not there, the `first` with the root of the tree. Made beside its
-/// place and moved there when it is whole, so that a crash leaves none or a whole one.
+/// Makes a missing partition, the `first` with the root of the tree. It is made beside its place
+/// and renamed when it is complete, so that a crash leaves none or a whole one.
 fn make_partition(
     path: &Path,
     server: &str,

@@ -1,4 +1,4 @@
-//! `rialto status`: what runs, who is connected, and what is used.
+//! `rialto status`: running processes, connected clients, and usage.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -23,26 +23,26 @@ EXAMPLES
 
 EXIT CODES
     0  the server runs and answers
-    3  it does not, or there is no cell";
+    3  it does not answer, or there is no cell";
 
-/// Shows what runs, who is connected, and what is used.
+/// Shows running processes, connected clients, and usage.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct StatusCommand {
     #[command(flatten)]
     place: Where,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
-/// One mount of this machine.
+/// State of one mount of this machine.
 #[derive(Serialize)]
 struct MountState {
     at: String,
     pid: Option<i32>,
     state: &'static str,
-    /// How its requests come.
+    /// The transport of its requests.
     transport: Option<Transport>,
     /// Whether the kernel reads and writes large files itself (docs/spec/passthrough.md), and why
     /// not.
@@ -54,6 +54,8 @@ struct MountState {
 }
 
 impl StatusCommand {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let cell = self.place.cell()?;
         let server = Process::recorded(&cell.server_pid_file())
@@ -68,8 +70,10 @@ impl StatusCommand {
         if self.json {
             let listen = cell.config.listen;
             show::json(&json!({
-                "cell": cell.config.name, "dir": cell.dir(), "listen": listen, "socket": cell.socket(),
-                "server": { "pid": server.map(|process| process.pid), "answers": report.is_some(), "trouble": trouble },
+                "cell": cell.config.name, "dir": cell.dir(), "listen": listen,
+                "socket": cell.socket(),
+                "server": { "pid": server.map(|process| process.pid), "answers": report.is_some(),
+                "trouble": trouble },
                 "report": report, "usage": usage.map(usage_json), "mounts": mounts,
             }));
         } else {
@@ -79,7 +83,8 @@ impl StatusCommand {
     }
 }
 
-/// The report, and what the root of the tree takes, which another server of the cell may have.
+/// The server's report, and the usage of the root volume, which another server of the cell may
+/// have.
 fn ask(cell: &CellDir) -> Result<(Value, Option<VolumeStatus>), Failure> {
     let asking = Asking::connect(client::Endpoint::Unix(cell.socket()))?;
     let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
@@ -90,7 +95,8 @@ fn usage_json(usage: VolumeStatus) -> Value {
     json!({
         "used_bytes": usage.used_bytes, "used_files": usage.used_files,
         "quota_bytes": usage.quota_bytes, "quota_files": usage.quota_files,
-        "partition_bytes": usage.partition_bytes, "partition_free_bytes": usage.partition_free_bytes,
+        "partition_bytes": usage.partition_bytes,
+        "partition_free_bytes": usage.partition_free_bytes,
     })
 }
 
@@ -125,7 +131,7 @@ fn mount_states(cell: &CellDir) -> Result<Vec<MountState>, Failure> {
     Ok(points.iter().map(state).collect())
 }
 
-/// Bytes in use below `dir`; what cannot be seen does not count.
+/// Bytes in use below `dir`; unreadable entries do not count.
 fn size_on_disk(dir: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
@@ -230,7 +236,7 @@ fn print(
     }
 }
 
-/// What there may be, and is; and which bounds were met.
+/// Limits, their use, and those that were reached.
 fn bounds(report: &Value) -> Vec<String> {
     let (limits, used) = (&report["server"]["limits"], &report["server"]["used"]);
     let of = |what: &str, used: &Value, most: &Value| {
@@ -263,7 +269,7 @@ fn bounds(report: &Value) -> Vec<String> {
     lines
 }
 
-/// How it stands with the copies of the audit log, if there are any.
+/// State of the copies of the audit log, if there are any.
 fn forwarded(report: &Value) -> Option<String> {
     let state = &report["server"]["audit_forward"];
     let to = state["to"].as_str()?;
@@ -275,7 +281,7 @@ fn forwarded(report: &Value) -> Option<String> {
     ))
 }
 
-/// Partitions that take no more changes, and why.
+/// Partitions that accept no more changes, and why.
 pub fn stopped(report: &Value) -> Vec<String> {
     let of = |partition: &Value| {
         let why = partition["stopped"].as_str()?;
@@ -304,7 +310,7 @@ fn usage_line(usage: &VolumeStatus) -> String {
     )
 }
 
-/// Named counts in a line; what the server does not tell is left out.
+/// Named counts in a line; missing ones are left out.
 fn counts(of: &Value, names: &[&str]) -> String {
     let count =
         |name: &&str| of[*name].as_u64().map(|count| format!("{count} {}", name.replace('_', " ")));
@@ -343,7 +349,8 @@ mod tests {
     fn bounds_and_a_partition_that_stopped_are_shown() {
         let report = json!({
             "promises": 5, "holds": 1, "bounds_met": { "promises": 0, "locks": 3 },
-            "partitions": [{ "name": "/vicepa", "stopped": null }, { "name": "/vicepb", "stopped": "EIO" }],
+            "partitions": [{ "name": "/vicepa", "stopped": null }, { "name": "/vicepb",
+            "stopped": "EIO" }],
             "server": {
                 "limits": { "promises": 100, "holds": 9, "sessions": 7, "nobody-sessions": 4 },
                 "used": { "sessions": 2, "nobody-sessions": 4 }, "met": { "passwords": 2 }
@@ -368,7 +375,8 @@ mod tests {
     #[test]
     fn m13_copies_of_the_audit_log_are_shown() {
         let to = |failing: Value| {
-            let state = json!({ "to": "/dev/log", "sent": 9, "waiting": 2, "dropped": 1, "failing": failing });
+            let state = json!({ "to": "/dev/log", "sent": 9, "waiting": 2, "dropped": 1,
+                "failing": failing });
             forwarded(&json!({ "server": { "audit_forward": state } }))
         };
         let line = "audit     forwarded to /dev/log: 9 sent, 2 waiting, 1 dropped";

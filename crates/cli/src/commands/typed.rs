@@ -1,14 +1,14 @@
-//! What was typed, as the argument parser takes it: OpenAFS writes long options with one dash, and
-//! has programs of their own, `vos`, `fs` and `pts`.
+//! Translates the command line for the argument parser: OpenAFS writes long options with one dash,
+//! and has separate programs `vos`, `fs` and `pts`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Commands with OpenAFS's options, which are also programs by their links.
+/// Commands with OpenAFS's options, which links can name as programs.
 const SUITES: [&str; 3] = ["vos", "fs", "pts"];
 
-/// The arguments with the command in its place and two dashes before each of its options.
+/// Returns the arguments with the command in its place and two dashes before each of its options.
 pub fn typed(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.collect();
     let called =
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn options_have_one_dash_or_two_and_a_link_named_as_a_suite_is_that_command() {
+    fn options_have_one_or_two_dashes_and_links_name_suites() {
         assert_eq!(
             of("rialto vos create -server s -name --quick"),
             "rialto vos create --server s --name --quick"

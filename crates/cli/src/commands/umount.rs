@@ -1,4 +1,4 @@
-//! `rialto umount`: takes one mount away.
+//! `rialto umount`: unmounts one mount.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,28 +7,28 @@ use clap::Args;
 use local::cell::{MountRecords, Where};
 use local::failure::{Doing, Failure};
 
-use crate::unmounting::{FAREWELL, UnmountOutcome, unmount};
+use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, unmount};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto umount /mnt/tree
-    rialto umount --lazy /mnt/tree     even though somebody works in it
+    rialto umount --lazy /mnt/tree     even while processes use it
 
-Everything that was written goes to the server before the command returns. A mount whose
-process died is taken away too.
+All unsent changes go to the server before the command returns. A mount whose process died
+is removed too.
 
 EXIT CODES
-    0  it is gone
+    0  it is unmounted
     1  it is in use, or did not finish
-    3  nothing of ours is mounted there";
+    3  no Rialto mount is there";
 
 /// Unmounts a tree.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Umount {
-    /// Where it is mounted.
+    /// The mount point
     mount_point: PathBuf,
-    /// Take it out of the tree now, although it is in use; it ends when its last user does.
+    /// Detach it from the tree now, even while it is in use; it ends with its last user.
     #[arg(long)]
     lazy: bool,
     #[command(flatten)]
@@ -36,12 +36,14 @@ pub struct Umount {
 }
 
 impl Umount {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let at = std::path::absolute(&self.mount_point)
             .doing(|| "finding the mount point".to_owned())?;
         let at = real_path(at);
         let records = MountRecords::of(&self.place.path()?);
-        match unmount(&records, &at, self.lazy, FAREWELL)? {
+        match unmount(&records, &at, self.lazy, UNMOUNT_PATIENCE)? {
             UnmountOutcome::Gone => Ok(ExitCode::SUCCESS),
             UnmountOutcome::WasNotThere => Err(Failure::new(
                 format!("unmounting {}", at.display()),
@@ -51,14 +53,14 @@ impl Umount {
             UnmountOutcome::StillWorking(pid) => {
                 let why = format!("its process {pid} has not finished");
                 Err(Failure::new(format!("unmounting {}", at.display()), why)
-                    .mend("it goes on; see 'rialto doctor' whether the server is away"))
+                    .mend("it continues in the background; 'rialto doctor' checks the server"))
             }
         }
     }
 }
 
-/// As the kernel shows it: links before the last component resolved. The last one may be a dead
-/// mount that answers nobody.
+/// The path as the kernel shows it: links before the last component resolved. The last one may be a
+/// dead mount that does not answer.
 fn real_path(at: PathBuf) -> PathBuf {
     match (at.parent().map(std::fs::canonicalize), at.file_name()) {
         (Some(Ok(parent)), Some(name)) => parent.join(name),

@@ -1,8 +1,8 @@
-//! `rialto up`: from nothing, or from whatever is left, to a tree that one can work in.
+//! `rialto up`: makes and starts whatever a usable tree lacks.
 //!
-//! Each step looks first and does only what is missing, so that running it again continues: make
-//! the cell, start the server, take a dead mount away, mount. A lock on the cell's directory keeps
-//! two of them from racing.
+//! Each step checks first and does only what is missing, so that a repeated run continues: make the
+//! cell, start the server, unmount a dead mount, mount. A lock on the cell's directory excludes
+//! concurrent runs.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -23,10 +23,10 @@ use local::mounts::{self, Health};
 use local::show::{self, Progress};
 use serde_json::json;
 
-use super::welcome::{self, Person};
+use super::welcome::{self, LocalUser};
 use crate::joining;
 use crate::transport::Transport;
-use crate::unmounting::{FAREWELL, UnmountOutcome, unmount};
+use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, unmount};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -38,18 +38,18 @@ EXAMPLES
         with a copy of that server's keys/
 
 It makes a cell if there is none, starts its server, and mounts its tree. Run again it
-continues: what runs is left alone, a server that died is started, a mount that died is
-made again. 'rialto down' ends it; the data stays.
+continues: running processes stay, a server that died is started, a mount that died is made
+again. 'rialto down' stops all; the data stays.
 
 EXIT CODES
     0  the tree is there
-    1  something failed: the message says what, and what to do";
+    1  something failed: the message names it and the remedy";
 
-/// How long the cell's database may take to know a server that was started.
+/// How long the cell database may take to list a started server.
 const LISTED_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the server may take to answer: it reads its log after a crash.
 const SERVER_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a mount that is there may take to show that it works.
+/// How long an existing mount may take to answer.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes a cell if there is none, starts its server and mounts its tree.
@@ -58,7 +58,7 @@ const MOUNT_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Up {
     #[command(flatten)]
     place: Where,
-    /// Where to mount; made if it does not exist [default: mnt in the cell's directory]
+    /// The mount point; made if it does not exist [default: mnt in the cell's directory]
     #[arg(long, value_name = "DIR")]
     at: Option<PathBuf>,
     /// The name of a new cell.
@@ -68,25 +68,25 @@ pub struct Up {
     /// which it keeps [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// What files of a new cell's volumes hold is encrypted on the disk, with keys in keys/at-rest
-    /// below its directory. That is the same disk: keep the keys elsewhere, by [at-rest] in
-    /// cell.toml, if the disk may be stolen as a whole.
+    /// Encrypt the content of files of a new cell's volumes on the disk, with keys in keys/at-rest
+    /// below its directory. That is the same disk: store the keys elsewhere, by [at-rest] in
+    /// cell.toml, if the whole disk may be stolen.
     #[arg(long, conflicts_with = "join")]
     encrypt: bool,
-    /// A machine, or a network, that the server of a new cell believes who asks there: for machines
-    /// that are administered together. A connection from there is believed if it comes from a port
-    /// below 1024, as mounts of root do, or shows a host certificate. Root of such a machine is
-    /// nobody (see --trust-root), and none of its users an administrator, until they log in, as
-    /// users of all other machines do. May be given several times.
+    /// A host, or a network, that the server of a new cell trusts to name its users: for hosts with
+    /// common administration. A connection from there is trusted if it comes from a port below
+    /// 1024, as mounts of root do, or shows a host certificate. Root of such a host is an
+    /// anonymous caller (see --trust-root), and none of its users an administrator, until they log
+    /// in, as users of all other hosts do. May be given several times.
     #[arg(long, value_name = "NETWORK")]
     trust: Vec<Network>,
-    /// Root of the machines that --trust names is root of the new cell's files, but no
-    /// administrator of the cell.
+    /// Root of the hosts that --trust names is root of the new cell's files, but no administrator
+    /// of the cell.
     #[arg(long, requires = "trust")]
     trust_root: bool,
-    /// Makes a further server of the cell whose database this server has, and starts it; nothing is
-    /// mounted unless --at says where. It listens for the others: at --listen, else at a free port
-    /// of the address that they reach this machine by.
+    /// Makes a further server of the cell whose database this server has, and starts it; mounts
+    /// nothing without --at. It listens for the others: at --listen, else at a free port of the
+    /// address at which they reach this machine.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "cell")]
     join: Option<String>,
     /// The directory keys/ of a server of the cell to join, or a copy of its ca.pem and ca.key.
@@ -94,22 +94,24 @@ pub struct Up {
     /// a server of the cell by that key until 'rialto keys withdraw' ends it.
     #[arg(long, value_name = "DIR", requires = "join")]
     keys: Option<PathBuf>,
-    /// What the new server is called in its cell [default: as this machine, with a number if there
-    /// is one so called].
+    /// The new server's name in its cell [default: this machine's, with a number if another server
+    /// has it].
     #[arg(long, value_name = "NAME", requires = "join")]
     server: Option<String>,
-    /// How the kernel's requests come to the mount [default: $RIALTO_TRANSPORT, or auto]
+    /// Transport of the kernel's requests to the mount [default: $RIALTO_TRANSPORT, or auto]
     #[arg(long, value_enum)]
     transport: Option<Transport>,
-    /// Only the cell and its server: for machines that serve others.
+    /// Start the cell and its server without a mount: for servers of other machines.
     #[arg(long, conflicts_with = "at")]
     no_mount: bool,
-    /// One JSON object: cell, dir, listen, at, and what had to be done.
+    /// Print one JSON object: cell, dir, listen, at, and what had to be done.
     #[arg(long)]
     json: bool,
 }
 
 impl Up {
+    /// # Errors
+    /// The failed step, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let dir = self.place.path()?;
         let is_new = self.join.is_none() && CellDir::find(&dir)?.is_none();
@@ -120,7 +122,7 @@ impl Up {
         if started && cell.config.database.is_some() {
             wait_until_listed(&cell);
         }
-        let person = Person::calling();
+        let person = LocalUser::calling();
         if is_new && let Some(person) = &person {
             person.enter(&cell)?;
         }
@@ -133,10 +135,11 @@ impl Up {
             at.as_ref().map_or(Ok(false), |at| ensure_mounted(&cell, at, self.transport))?;
         match &at {
             _ if self.json => show::json(&json!({
-                "cell": cell.config.name, "dir": cell.dir(), "listen": cell.config.listen, "socket": cell.socket(),
+                "cell": cell.config.name, "dir": cell.dir(), "listen": cell.config.listen,
+                "socket": cell.socket(),
                 "at": at, "started": started, "mounted": mounted,
             })),
-            Some(at) => self.tell(&cell, at, started || mounted, person.as_ref()),
+            Some(at) => self.print_result(&cell, at, started || mounted, person.as_ref()),
             None => println!("the server of {} listens on {}", cell.config.name, cell.reached_at()),
         }
         Ok(ExitCode::SUCCESS)
@@ -207,11 +210,11 @@ impl Up {
         std::fs::canonicalize(&at).doing(what)
     }
 
-    fn tell(&self, cell: &CellDir, at: &Path, changed: bool, person: Option<&Person>) {
+    fn print_result(&self, cell: &CellDir, at: &Path, changed: bool, person: Option<&LocalUser>) {
         let (at, rialto, dir) = (at.display(), typed_name(), self.dir_option());
         let state = if changed { "is there" } else { "was there already" };
         println!("the tree of {} {state}: {at}", cell.config.name);
-        println!("{}", welcome::who(cell, person));
+        println!("{}", welcome::describe_identity(cell, person));
         println!("\nto try:");
         println!("    cp -r /usr/share/doc {at}/      work in it as in any directory");
         println!("    {rialto} mount --daemon {} DIR", cell.endpoint());
@@ -226,7 +229,7 @@ impl Up {
     }
 }
 
-/// What to type for this program: its name where the shell finds it, otherwise its path.
+/// The command to type for this program: its name where the shell finds it, otherwise its path.
 fn typed_name() -> String {
     let Ok(program) = std::env::current_exe() else { return "rialto".to_owned() };
     let paths = std::env::var_os("PATH").unwrap_or_default();
@@ -244,7 +247,7 @@ fn lock(dir: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// Tells whether it had to be started.
+/// Returns true if it had to be started.
 pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
     let pid_file = cell.server_pid_file();
     let answers = || UnixStream::connect(cell.socket()).is_ok();
@@ -255,17 +258,15 @@ pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
         while !answers() {
             if !process.is_alive() || Instant::now() > end {
                 let why = format!("process {} runs but does not answer", process.pid);
-                return Err(Failure::new("reaching the server", why).mend(format!(
-                    "look into {}; 'rialto down' ends it",
-                    cell.server_log().display()
-                )));
+                return Err(Failure::new("reaching the server", why)
+                    .mend(format!("read {}; 'rialto down' ends it", cell.server_log().display())));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
         return Ok(false);
     }
     if pid_file.exists() {
-        eprintln!("the server had ended without saying goodbye: starting it again");
+        eprintln!("the server had crashed: starting it again");
     }
     let log = cell.server_log();
     let _progress = Progress::start("starting the server");
@@ -276,8 +277,8 @@ pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Waits until a further server of a cell is known there: before, other servers take it, and mounts
-/// of its machine, for strangers. Goes on without if the cell's database cannot be asked.
+/// Waits until the cell database lists a further server: before that, other servers, and mounts of
+/// its machine, refuse it. Continues without waiting if the cell database does not answer.
 fn wait_until_listed(cell: &CellDir) {
     let Some(key) = cell.keys().shown().ok().and_then(|shown| shown.key_print()) else { return };
     let Ok(asking) = Asking::connect(Endpoint::Unix(cell.socket())) else { return };
@@ -286,20 +287,18 @@ fn wait_until_listed(cell: &CellDir) {
         let mut servers = asking.servers().ok()?.into_iter();
         servers.find(|one| one.id == me.id && one.keys.contains(&key) && !one.addresses.is_empty())
     };
-    let _progress = Progress::start("waiting for the cell to know this server");
+    let _progress = Progress::start("waiting for the cell to list this server");
     let end = Instant::now() + LISTED_PATIENCE;
     while is_listed().is_none() {
         if Instant::now() > end {
-            eprintln!(
-                "the cell's database does not list this server yet: 'rialto doctor' says why"
-            );
+            eprintln!("the cell's database does not list this server yet: see 'rialto doctor'");
             return;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Tells whether it had to be mounted.
+/// Returns true if it had to be mounted.
 fn ensure_mounted(
     cell: &CellDir,
     at: &Path,
@@ -315,7 +314,7 @@ fn ensure_mounted(
                     "{} is mounted there by process {} and does not answer",
                     mounted.source, process.pid
                 );
-                return Err(Failure::new(what(), why).mend("'rialto doctor' looks for causes"));
+                return Err(Failure::new(what(), why).mend("'rialto doctor' finds causes"));
             }
             (None, Health::Answers) => {
                 let why =
@@ -325,19 +324,22 @@ fn ensure_mounted(
             }
             (_, Health::Stale) | (None, Health::Silent) => {
                 eprintln!("the mount at {} had died: mounting it again", at.display());
-                unmount(&cell.mounts(), at, true, FAREWELL)?;
+                unmount(&cell.mounts(), at, true, UNMOUNT_PATIENCE)?;
             }
         }
     } else if process.is_some() {
         eprintln!(
-            "an earlier mount at {} still had changes for the server: they come first",
+            "an earlier mount at {} still has changes for the server: they are sent first",
             at.display()
         );
-        if let UnmountOutcome::StillWorking(pid) = unmount(&cell.mounts(), at, false, FAREWELL)? {
-            let why =
-                format!("process {pid} of the earlier mount has not handed back what it holds");
+        if let UnmountOutcome::StillWorking(pid) =
+            unmount(&cell.mounts(), at, false, UNMOUNT_PATIENCE)?
+        {
+            let why = format!(
+                "process {pid} of the earlier mount has not sent all changes to the server"
+            );
             return Err(Failure::new(what(), why)
-                .mend("it goes on; try again later, or see 'rialto doctor'"));
+                .mend("it continues in the background; try again later, or run 'rialto doctor'"));
         }
     }
     let program = std::env::current_exe().doing(what)?;

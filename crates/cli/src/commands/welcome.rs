@@ -1,34 +1,34 @@
-//! Who called `rialto up`, to the cell that it made: a user of it, with the number that he has on
-//! this machine, and an administrator. The kernel's word is enough for him here, so nobody needs a
-//! password to begin with. The superuser of this machine needs not be anybody: the cell's is the
-//! same.
+//! Enters the user who called `rialto up` into the cell that it made: as a principal with the
+//! user's number on this machine, and as an administrator. The cell's server accepts the kernel's
+//! credentials of local users, so no password is needed at first. Root of this machine needs no
+//! principal: it is the cell's superuser.
 
 use std::process::{Command, Stdio};
 
 use local::cell::CellDir;
 use local::failure::{Doing, Failure};
 
-/// Who is there.
-pub struct Person {
+/// A user of this machine.
+pub struct LocalUser {
     name: String,
     uid: u32,
 }
 
-impl Person {
-    /// Who typed the command; `None`: the superuser himself.
-    pub fn calling() -> Option<Person> {
+impl LocalUser {
+    /// The user who typed the command; `None`: root.
+    pub fn calling() -> Option<LocalUser> {
         let uid = rustix::process::getuid().as_raw();
         if uid != 0 {
-            return Some(Person { name: name_of(uid)?, uid });
+            return Some(LocalUser { name: name_of(uid)?, uid });
         }
         let uid = std::env::var("SUDO_UID").ok()?.parse().ok().filter(|uid| *uid != 0)?;
-        Some(Person { name: name_of(uid)?, uid })
+        Some(LocalUser { name: name_of(uid)?, uid })
     }
 
-    /// Makes him a user and an administrator of a new cell.
+    /// Makes the user a principal and an administrator of a new cell.
     ///
     /// # Errors
-    /// As `rialto pts` says.
+    /// As those of `rialto pts`.
     pub fn enter(&self, cell: &CellDir) -> Result<(), Failure> {
         let uid = self.uid.to_string();
         pts(cell, &["createuser", &self.name, "-uid", &uid])?;
@@ -36,9 +36,9 @@ impl Person {
     }
 }
 
-/// For people: who they are to the cell.
-pub fn who(cell: &CellDir, person: Option<&Person>) -> String {
-    let Some(Person { name, uid }) = person else {
+/// Describes the caller's identity in the cell, for people.
+pub fn describe_identity(cell: &CellDir, person: Option<&LocalUser>) -> String {
+    let Some(LocalUser { name, uid }) = person else {
         return "you are root, the superuser of the cell, by the kernel's word".to_owned();
     };
     let known = match pts(cell, &["membership", name]) {
@@ -46,15 +46,16 @@ pub fn who(cell: &CellDir, person: Option<&Person>) -> String {
             "an administrator of the cell, by the kernel's word"
         }
         Ok(_) => "a user of the cell, by the kernel's word",
-        Err(_) => "nobody that the cell knows by that name",
+        Err(_) => "without a principal of that name in the cell",
     };
     format!("you are {name} (uid {uid}), {known}")
 }
 
-/// For people who made a cell that encrypts: what that is good for as it is.
+/// Describes the protection by the keys of an encrypting cell, for people.
 pub fn about_keys(cell: &CellDir) -> String {
     format!(
-        "its files are encrypted with keys in {}, on the same disk: a thief of the disk, or of a copy of all of it, has both.\n\
+        "its files are encrypted with keys in {}, on the same disk: a thief of the disk, or of a \
+        copy of all of it, has both.\n\
          To keep them apart, put that directory on another disk, or get the keys from a key \
          server: [at-rest] with command\n\
          in {} (docs/spec/access.md, At rest). Client caches of the files are not encrypted.",
@@ -81,7 +82,7 @@ fn pts(cell: &CellDir, words: &[&str]) -> Result<String, Failure> {
     Err(Failure::new(what(), String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// What this machine calls him, if the cell can call him so.
+/// The user's name on this machine, if it can be a name in the cell.
 fn name_of(uid: u32) -> Option<String> {
     let output =
         Command::new("id").args(["-nu", &uid.to_string()]).stdin(Stdio::null()).output().ok()?;

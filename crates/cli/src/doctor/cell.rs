@@ -1,4 +1,4 @@
-//! A cell: its directory, partition, server and mounts.
+//! Checks of a cell: its directory, partition, server and mounts.
 
 use std::fs;
 use std::io;
@@ -18,14 +18,14 @@ use types::{KeyPrint, ServerId, ServerInfo};
 
 use super::{Finding, port};
 
-/// Below this share of its disk a partition is nearly full.
+/// Free share in percent below which a partition is nearly full.
 const FREE_PERCENT_MIN: u64 = 5;
-/// How far in the future a file's time may be before it is the clock that is suspected.
+/// How far in the future a file's time may be before the clock is suspected.
 const FUTURE_MAX: Duration = Duration::from_secs(60);
 /// How long a mount may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Looks at `cell`.
+/// Checks `cell`.
 pub fn examine(cell: &CellDir) -> Vec<Finding> {
     let server = Process::recorded(&cell.server_pid_file()).ok().flatten();
     let mut findings = vec![directory(cell.dir())];
@@ -68,7 +68,7 @@ fn directory(dir: &Path) -> Finding {
     }
 }
 
-/// What the server keeps is for its own user alone.
+/// Checks that the server's files are accessible to its own user alone.
 fn private(cell: &CellDir) -> Finding {
     const CHECK: &str = "privacy";
     let wide = privacy::wide(cell);
@@ -105,13 +105,13 @@ fn disk(partition: &Path, dir: &Path) -> Finding {
             return Finding::fail(
                 CHECK,
                 format!("{}: {error}", place.display()),
-                "see whether that disk is well",
+                "check that disk",
             );
         }
     };
     let free = space.f_bavail * space.f_frsize;
     let found = format!("{} free for {}", show::bytes(free), place.display());
-    // What a request brings must fit.
+    // The data of one request must fit.
     let left = free.saturating_sub(types::limits::PAYLOAD_BYTES_MAX as u64);
     let refused = match SpaceLevel::of(space.f_blocks * space.f_frsize, left) {
         _ if space.f_favail == 0 && space.f_files > 0 => Some("the disk has no inodes left"),
@@ -151,7 +151,7 @@ fn future_times(partition: &Path) -> Option<Finding> {
     Some(Finding::warn(
         "file times",
         format!("{} was changed in the future", ahead.0.display()),
-        "see whether the clock is right: new files may look older than old ones",
+        "check the clock: new files may look older than old ones",
     ))
 }
 
@@ -166,7 +166,7 @@ fn partition(path: &Path, compress: bool) -> Finding {
     match store::check_format(path) {
         Ok(format) => {
             let compression = match Compression::at(path, compress) {
-                Compression::None => "nothing compresses what lies on it".to_owned(),
+                Compression::None => "its data is not compressed".to_owned(),
                 Compression::Packed => {
                     "snapshots and copies are compressed by the server (zstd)".to_owned()
                 }
@@ -177,22 +177,21 @@ fn partition(path: &Path, compress: bool) -> Finding {
                 format!("{} has format version {}; {compression}", path.display(), format.version),
             )
         }
-        // These messages say what to do themselves.
+        // These messages include their remedy.
         Err(error) => {
             let text = error.to_string();
-            let (found, mend) =
-                text.split_once("; ").unwrap_or((&text, "see whether that disk is well"));
+            let (found, mend) = text.split_once("; ").unwrap_or((&text, "check that disk"));
             Finding::fail(CHECK, found, mend)
         }
     }
 }
 
-/// Whether this program knows the form of the cell's database, where this server has it.
+/// Whether this program supports the form of the cell database, where this server has it.
 fn database(cell: &CellDir) -> Option<Finding> {
     let server::CellPlace::Here(path) = cell.database() else { return None };
     let error = celldb::check_format(&path).err()?;
     let text = error.to_string();
-    let (found, mend) = text.split_once("; ").unwrap_or((&text, "see whether that disk is well"));
+    let (found, mend) = text.split_once("; ").unwrap_or((&text, "check that disk"));
     Some(Finding::fail("cell database", found, mend))
 }
 
@@ -210,7 +209,7 @@ fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
                     CHECK,
                     stopped.join("; "),
                     format!(
-                        "look into {} and at the disk; 'rialto down' and 'rialto up' start it \
+                        "read {} and check the disk; 'rialto down' and 'rialto up' start it \
                             anew, and clients send again what was lost",
                         cell.server_log().display()
                     ),
@@ -220,22 +219,18 @@ fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
                 CHECK,
                 format!("process {} does not answer: {failure}", process.pid),
                 format!(
-                    "look into {}; 'rialto down' and 'rialto up' start it anew",
+                    "read {}; 'rialto down' and 'rialto up' restart it",
                     cell.server_log().display()
                 ),
             ),
         };
     }
-    let leftover = if cell.server_pid_file().exists() {
-        "ended without saying goodbye"
-    } else {
-        "does not run"
-    };
+    let leftover = if cell.server_pid_file().exists() { "crashed" } else { "does not run" };
     Finding::warn(CHECK, leftover, "start it with 'rialto up'; nothing that was synced is lost")
 }
 
-/// Whether the other servers of the cell know this one; `None`: it shows no certificate, or cannot
-/// be asked.
+/// Whether the cell lists this server; `None`: it shows no certificate, or the cell does not
+/// answer.
 fn listed(cell: &CellDir) -> Option<Finding> {
     let key = cell.keys().shown().ok()?.key_print()?;
     let asking = Asking::connect(Endpoint::Unix(cell.socket())).ok()?;
@@ -256,7 +251,8 @@ fn is_listed(key: KeyPrint, me: ServerId, servers: &[ServerInfo]) -> Finding {
                 "the cell's database lists {} for this server, and it shows {key}",
                 server.keys[0]
             ),
-            "bring back the keys directory that it had; or, on another server, run 'rialto keys withdraw' for this one, \
+            "bring back the keys directory that it had; or, on another server, run 'rialto keys \
+            withdraw' for this one, \
              and then 'rialto keys rotate certificate' here",
         ),
         Some(_) | None => Finding::fail(
@@ -265,7 +261,7 @@ fn is_listed(key: KeyPrint, me: ServerId, servers: &[ServerInfo]) -> Finding {
                 "the cell's database does not list {key}: no other server takes this one for one \
                     of the cell"
             ),
-            "look into the server's log; if the key was withdrawn, run 'rialto keys rotate \
+            "read the server's log; if the key was withdrawn, run 'rialto keys rotate \
                 certificate'",
         ),
     }
@@ -290,7 +286,7 @@ fn mount_findings(cell: &CellDir) -> Vec<Finding> {
 }
 
 fn unreadable(check: &'static str, at: &Path, error: &io::Error) -> Finding {
-    Finding::fail(check, format!("{}: {error}", at.display()), "see whether /proc is there")
+    Finding::fail(check, format!("{}: {error}", at.display()), "check that /proc is mounted")
 }
 
 fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Finding> {
@@ -305,7 +301,7 @@ fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Findi
         ),
         (false, true) => Finding::fail(
             check,
-            format!("{place}: stale, its process is gone"),
+            format!("{place}: stale, its process has ended"),
             format!("run 'rialto umount {place}', or 'rialto up' to mount it again"),
         ),
         (true, false) => Finding::warn(
@@ -317,13 +313,13 @@ fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Findi
             Health::Answers => Finding::ok(check, format!("{place} answers")),
             Health::Stale => Finding::fail(
                 check,
-                format!("{place}: the connection to its process is gone"),
+                format!("{place}: the connection to its process is lost"),
                 "run 'rialto umount --lazy'",
             ),
             Health::Silent => Finding::fail(
                 check,
                 format!("{place} did not answer within {} seconds", TIMEOUT.as_secs()),
-                "see whether the server runs; the mount goes on by itself once it is back",
+                "check that the server runs; the mount continues by itself once it is back",
             ),
         },
     })
@@ -350,7 +346,7 @@ mod tests {
 
         fs::write(cell.server_pid_file(), "1\n99\n").unwrap();
         let server = examine(&cell).into_iter().find(|finding| finding.check == "server").unwrap();
-        assert!(server.found.contains("goodbye"), "{server:?}");
+        assert!(server.found.contains("crashed"), "{server:?}");
     }
 
     #[test]

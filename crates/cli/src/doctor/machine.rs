@@ -1,4 +1,4 @@
-//! The machine: what must be there before any cell can run or be mounted.
+//! Checks of the machine: the requirements of cells and mounts.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -9,15 +9,15 @@ use rustix::process::Resource;
 
 use super::Finding;
 
-/// 2025-01-01: no clock that is right shows less.
+/// 2025-01-01: a correct clock is later.
 const SECONDS_MIN: u64 = 1_735_689_600;
-/// A server and its mounts keep a file open for each body in use.
+/// Servers and mounts have a file open for each body in use.
 const OPEN_FILES_MIN: u64 = 4096;
 /// The first kernel that can drop cached names without taking a directory's lock (FUSE 7.44,
 /// `FUSE_NOTIFY_INC_EPOCH`).
 const KERNEL_MIN: (u32, u32) = (6, 16);
 
-/// Looks at the machine.
+/// Checks the machine.
 pub fn examine() -> Vec<Finding> {
     let root = rustix::process::geteuid().is_root();
     let mut findings = vec![fuse_device(), kernel(&kernel_release())];
@@ -97,7 +97,7 @@ fn fusermount() -> Finding {
     }
 }
 
-/// A kernel without the switch cannot do it; that is told by its version.
+/// A kernel without the switch lacks the feature; the check of its version reports that.
 fn uring(switch: io::Result<String>) -> Option<Finding> {
     const CHECK: &str = "fuse by io_uring";
     let on = switch.ok()?.trim() == "Y";
@@ -105,7 +105,8 @@ fn uring(switch: io::Result<String>) -> Option<Finding> {
         Finding::ok(CHECK, "on: mounts made from now on use it")
     } else {
         let mend = format!(
-            "as root, 'echo 1 > {}' turns it on for mounts made from then on; 'options fuse enable_uring=1' in \
+            "as root, 'echo 1 > {}' turns it on for mounts made from then on; 'options fuse \
+            enable_uring=1' in \
              /etc/modprobe.d, or fuse.enable_uring=1 on the kernel's command line, after each \
              start",
             mount::URING_SWITCH
@@ -114,8 +115,7 @@ fn uring(switch: io::Result<String>) -> Option<Finding> {
     })
 }
 
-/// That this binary runs shows that the library is there; which one it is helps when something else
-/// is odd.
+/// The library is loaded, since this binary runs; its version helps with other faults.
 fn engine() -> Finding {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let library = maps

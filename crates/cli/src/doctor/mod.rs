@@ -1,5 +1,4 @@
-//! What can be wrong with a machine or a cell, each with how to mend it. Checks only look; they
-//! change nothing.
+//! Faults of a machine or a cell, each with its remedy. Checks change nothing.
 
 mod cell;
 mod machine;
@@ -8,50 +7,50 @@ mod port;
 use local::cell::CellDir;
 use serde::Serialize;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// As it should be.
     Ok,
-    /// Works, but will not for long, or not as well as it could.
+    /// Works, but not for long, or not as well as it could.
     Warn,
-    /// Keeps Rialto from working here.
+    /// Prevents Rialto from working here.
     Fail,
 }
 
-/// What one check found.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was checked.
+    /// The checked subject.
     pub check: &'static str,
-    /// How bad it is.
+    /// Its severity.
     pub level: Severity,
-    /// What was found.
+    /// The observed state.
     pub found: String,
-    /// What to do about it.
+    /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
 }
 
 impl Finding {
-    /// All is well.
+    /// A good state.
     pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
         Finding { check, level: Severity::Ok, found: found.into(), mend: None }
     }
 
-    /// Something to keep an eye on.
+    /// A state to watch, with a remedy.
     pub fn warn(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
         Finding { check, level: Severity::Warn, found: found.into(), mend: Some(mend.into()) }
     }
 
-    /// Something that must be mended.
+    /// A fault, with its remedy.
     pub fn fail(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
         Finding { check, level: Severity::Fail, found: found.into(), mend: Some(mend.into()) }
     }
 }
 
-/// Everything that can be looked at on this machine, and in `cell` if there is one.
+/// Runs all checks of this machine, and of `cell` if there is one.
 pub fn examine(cell: Option<&CellDir>) -> Vec<Finding> {
     let mut findings = machine::examine();
     if let Some(cell) = cell {

@@ -1,11 +1,11 @@
-//! Who listens on a TCP port of this machine, from `/proc/net/tcp`.
+//! Finds the listener on a TCP port of this machine, from `/proc/net/tcp`.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use super::Finding;
 
-/// Whether `address` is free, or taken by our `server` (its pid).
+/// Whether `address` is free, or taken by the cell's `server` (its pid).
 pub fn examine(address: SocketAddr, server: Option<i32>) -> Finding {
     const CHECK: &str = "port";
     if server.is_some_and(|pid| listener(address.port()) == Some(pid)) {

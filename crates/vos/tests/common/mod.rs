@@ -1,4 +1,4 @@
-//! A cell of a few servers, and somebody who leads operations and may be stopped at any step.
+//! A cell of a few servers, and a leader of operations that can be stopped at any step.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::path::Path;
@@ -29,7 +29,7 @@ impl Cell {
         Cell::with_partitions(count, 1)
     }
 
-    /// Each server has so many partitions.
+    /// A cell whose servers have `partitions` partitions each.
     pub fn with_partitions(count: usize, partitions: usize) -> Cell {
         let mut servers: Vec<(TempDir, ServerConfig, Option<Server>)> = Vec::new();
         let mut database = None;
@@ -75,7 +75,7 @@ impl Cell {
         }
     }
 
-    /// As a crash looks to others.
+    /// Ends a server as a crash does.
     pub fn crash(&mut self, number: usize) {
         self.servers[number].2 = None;
     }
@@ -100,7 +100,7 @@ impl Cell {
         vos::list(&self.reach, self.ids[number], types::PartitionNo(partition)).unwrap()
     }
 
-    /// What they are called.
+    /// Names of the volumes of one partition.
     pub fn names_on(&self, number: usize, partition: u32) -> Vec<String> {
         self.volumes_on(number, partition).iter().map(|volume| text(&volume.name)).collect()
     }
@@ -147,7 +147,7 @@ pub fn by_name(text: &str) -> WhichVolume {
     WhichVolume::Name(name(text))
 }
 
-/// Leads an operation; whoever began the same one before is gone.
+/// Leads an operation; the leader of an earlier attempt counts as ended.
 pub fn lead<T>(
     servers: &dyn Servers,
     act: impl FnOnce(&Job<'_>) -> Result<T, VosError>,
@@ -167,8 +167,8 @@ pub fn lead_as<T>(
     act(&Job { servers, who, dry_run, tell })
 }
 
-/// Servers whose leader is stopped at the `after`th change: before it was done, or when it was and
-/// the answer is lost.
+/// Servers whose leader is stopped at the `after`th change: before it was done, or after it with
+/// the answer lost.
 pub struct Stopped<'c> {
     inner: &'c ServerConnections,
     left: AtomicI64,
@@ -266,8 +266,8 @@ impl CellDb for Stopped<'_> {
     }
 }
 
-/// Does it on a new cell for every step at which it can be stopped, both ways: `prepare`, `act`
-/// until it is stopped, then whatever `then` does.
+/// Runs on a new cell for every step at which the operation can be stopped, both ways: `prepare`,
+/// `act` until it is stopped, then `then`.
 pub fn stop_everywhere(
     count: usize,
     prepare: impl Fn(&mut Cell),
@@ -277,7 +277,7 @@ pub fn stop_everywhere(
     stop_everywhere_in(&|| Cell::new(count), prepare, act, then);
 }
 
-/// The same in cells that are made so.
+/// Does this in cells that `make` makes.
 pub fn stop_everywhere_in(
     make: &dyn Fn() -> Cell,
     prepare: impl Fn(&mut Cell),
@@ -330,8 +330,8 @@ impl Cell {
         });
     }
 
-    /// What a volume shows at a server; `None` where it shows nothing, be it from one question to
-    /// the next.
+    /// The files that a volume shows at a server; `None` if it shows nothing, even if it stops
+    /// between two calls.
     pub fn files(&self, number: usize, volume: &str) -> Option<Files> {
         let session = self.session(number);
         let ask = |call: Call| session.call(&Caller::ROOT, call, None).map(|reply| reply.answer);

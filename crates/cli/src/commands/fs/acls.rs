@@ -1,4 +1,4 @@
-//! Who may do what: `fs listacl`, `setacl`, `copyacl`, `cleanacl` and `getcalleraccess`.
+//! Access lists: `fs listacl`, `setacl`, `copyacl`, `cleanacl` and `getcalleraccess`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,8 @@ use super::tree;
 const ATTRIBUTE: &str = "system.rialto.acl";
 const OF: &str = "system.rialto.acl:of";
 const FID: &str = "system.rialto.fid";
-/// Of a change that meets another one: each such meeting is a change that was made.
+/// Attempts of a change that conflicts with others: each conflict means that another change
+/// succeeded.
 const ATTEMPTS: usize = 1000;
 
 const LISTACL_HELP: &str = "\
@@ -27,44 +28,47 @@ EXAMPLES
     rialto fs listacl ~/tree/alice
     rialto fs la ~/tree/* --json
 
-A file has the list of its directory, which is said behind its name, unless 'fs setacl' gave
-it one of its own. A directory whose own list was taken away has that of the directory above.";
+The list of its directory applies to a file, as a remark after its name shows, unless
+'fs setacl' gave it one of its own. To a directory without a list that of the directory
+above applies.";
 
 const SETACL_HELP: &str = "\
 EXAMPLES
     rialto fs setacl ~/tree/alice bob read
     rialto fs sa -dir ~/tree/alice ~/tree/alice/letters -acl bob rl alice:friends write
-    rialto fs sa ~/tree/alice bob none                     bob's entry is taken out
-    rialto fs sa ~/tree/alice -clear -acl alice all        nobody else has anything
-    rialto fs sa ~/tree/alice eve rl -negative             what eve is denied, whoever gives it
+    rialto fs sa ~/tree/alice bob none                     removes bob's entry
+    rialto fs sa ~/tree/alice -clear -acl alice all        removes all other entries
+    rialto fs sa ~/tree/alice eve rl -negative             denies eve, whoever allows it
     rialto fs sa ~/tree/alice/wish.txt bob rw              a list for this file alone
-    rialto fs sa ~/tree/alice/wish.txt -inherit            it has its directory's again
+    rialto fs sa ~/tree/alice/wish.txt -inherit            its directory's applies again
 
-RIGHTS are letters: r read files, l list, i make entries, d remove them, w write files, k lock
-them, a change this list; A to H are yours. Or a word: read (rl), write (rlidwk), all (rlidwka),
-none. In volumes where mode bits decide there are no lists: 'rialto vos setfields -model acl'.
+RIGHTS are letters: r read files, l list, i make entries, d remove them, w write files, k
+lock them, a change this list; A to H are free. Or a word: read (rl), write (rlidwk), all
+(rlidwka), none. Volumes with mode bits have no lists: 'rialto vos setfields -model acl'
+enables them.
 
-A file that gets a list begins with its directory's. From then on its own decides alone who
-reads, writes, locks and administers it, also after it was moved; its owner has a. To see
-that it is there and to remove it stay the directory's rights: l, i and d in its list mean
-nothing. A directory has one when it is made, a copy; -inherit lets it follow the one above.
+A file's new list begins as a copy of its directory's. From then on only its own list gives
+the rights to read, write, lock and administer it, also after it was moved; its owner has a.
+The rights to see its name and to remove it stay the directory's: l, i and d in its list
+mean nothing. A new directory gets a copy of the list above; -inherit makes it follow that
+list.
 
-Whoever changes a list at the same moment is not overwritten: the change is made again to
-what he left.";
+A concurrent change of a list is not overwritten: the command repeats its change on the new
+list.";
 
 const COPYACL_HELP: &str = "\
 EXAMPLES
     rialto fs copyacl ~/tree/alice ~/tree/alice/letters
     rialto fs ca -fromdir ~/tree/alice -todir ~/tree/bob ~/tree/carol -clear
 
-Entries of the lists that are copied to stay where the copied one has none for the same
-principal, unless -clear is given.";
+Without -clear entries of the target lists stay if the copied list has none for the same
+principal.";
 
 const CLEANACL_HELP: &str = "\
 EXAMPLES
     rialto fs cleanacl ~/tree/alice
 
-Takes entries out whose principals are there no longer.";
+Removes entries whose principals were deleted.";
 
 const GETCALLERACCESS_HELP: &str = "\
 EXAMPLES
@@ -76,11 +80,10 @@ EXAMPLES
 pub struct Listacl {
     #[command(flatten)]
     paths: Paths,
-    /// The list that new directories begin with: they copy that of the directory that they are made
-    /// in.
+    /// Refused: new directories copy the list of the directory that they are made in.
     #[arg(long)]
     id: bool,
-    /// The list that new files begin with: they have none of their own.
+    /// Refused: new files have no lists of their own.
     #[arg(long = "if")]
     files: bool,
 }
@@ -92,24 +95,22 @@ pub struct Setacl {
     /// The directories and files.
     #[arg(long = "dir", value_name = "PATH", num_args = 1..)]
     dirs: Vec<PathBuf>,
-    /// Names with what they get.
+    /// Names, each with its rights.
     #[arg(long = "acl", value_name = "NAME RIGHTS", num_args = 2..)]
     acl: Vec<String>,
-    /// Everything else is taken out first.
+    /// Remove all other entries first.
     #[arg(long)]
     clear: bool,
-    /// What is denied, instead of what is given.
+    /// Set the rights that are denied, instead of those that are given.
     #[arg(long)]
     negative: bool,
-    /// The list is taken away: what it has is that of its directory, or of the directory above,
-    /// from now on.
+    /// Remove the list: from now on that of the directory, or of the directory above, applies.
     #[arg(long, conflicts_with_all = ["acl", "clear", "negative"])]
     inherit: bool,
-    /// The list that new directories begin with: they copy that of the directory that they are made
-    /// in.
+    /// Refused: new directories copy the list of the directory that they are made in.
     #[arg(long)]
     id: bool,
-    /// The list that new files begin with: they have none of their own.
+    /// Refused: new files have no lists of their own.
     #[arg(long = "if")]
     files: bool,
     /// PATH, then NAME RIGHTS, without the options.
@@ -121,21 +122,21 @@ pub struct Setacl {
 #[derive(Args, Debug)]
 #[command(after_help = COPYACL_HELP, visible_alias = "ca")]
 pub struct Copyacl {
-    /// Where it is copied from.
+    /// The directory or file whose list is copied.
     #[arg(long = "fromdir", value_name = "PATH")]
     from: Option<PathBuf>,
-    /// Where it is copied to.
+    /// The directories and files that get it.
     #[arg(long = "todir", value_name = "PATH", num_args = 1..)]
     to: Vec<PathBuf>,
-    /// What those had goes.
+    /// Remove the entries that these had.
     #[arg(long)]
     clear: bool,
-    /// The same, without the options: from where, then to where.
+    /// FROM, then TO, instead of the options.
     #[arg(value_name = "PATH")]
     words: Vec<PathBuf>,
 }
 
-/// Takes entries of principals that are gone out of access lists.
+/// Removes entries of missing principals from access lists.
 #[derive(Args, Debug)]
 #[command(after_help = CLEANACL_HELP)]
 pub struct Cleanacl {
@@ -143,7 +144,7 @@ pub struct Cleanacl {
     paths: Paths,
 }
 
-/// Shows what you may do.
+/// Shows your own rights.
 #[derive(Args, Debug)]
 #[command(after_help = GETCALLERACCESS_HELP, visible_alias = "gca")]
 pub struct Getcalleraccess {
@@ -151,11 +152,12 @@ pub struct Getcalleraccess {
     paths: Paths,
 }
 
-/// What is said of a volume that has no lists, or of a list that one may not see or change.
+/// Phrases the refusal of a volume without lists, or of a list that the caller may not see or
+/// change.
 fn refused(path: &Path, what: String, error: Errno) -> Failure {
     match error {
         Errno::OPNOTSUPP if tree::get(path, FID).is_ok() => {
-            Failure::new(what, "mode bits decide in this volume, and not access lists")
+            Failure::new(what, "this volume has mode bits, and not access lists")
                 .mend("'rialto vos setfields VOLUME -model acl' changes that")
         }
         Errno::ACCESS => Failure::new(what, std::io::Error::from(error)).mend(
@@ -172,7 +174,7 @@ fn read(path: &Path) -> Result<Acl, Failure> {
     Acl::parse(&text).map_err(|error| Failure::new(what(), error))
 }
 
-/// Whether the list that decides is its own, and not that of a directory above.
+/// Whether the list that applies is the path's own, and not that of a directory above.
 fn is_own(path: &Path) -> Result<bool, Failure> {
     let what = || format!("reading the access list of {}", path.display());
     let [of, fid] = [OF, FID].map(|name| tree::get(path, name));
@@ -180,8 +182,8 @@ fn is_own(path: &Path) -> Result<bool, Failure> {
         == fid.map_err(|error| refused(path, what(), error))?)
 }
 
-/// Behind its name, where the list is another's.
-fn whose(path: &Path, own: bool) -> &'static str {
+/// A remark after the name if the list is that of a directory above.
+fn origin_remark(path: &Path, own: bool) -> &'static str {
     match own {
         true => "",
         false if path.is_dir() => " that of the directory above:",
@@ -189,8 +191,8 @@ fn whose(path: &Path, own: bool) -> &'static str {
     }
 }
 
-/// Gives it the list that `change` makes of the one that decides; anew, if somebody else changed
-/// that meanwhile. `None`: there is nothing to change.
+/// Sets the list that `change` makes of the one that applies; repeats if another client changed
+/// that meanwhile. `None`: no change.
 fn change(
     path: &Path,
     mut change: impl FnMut(Acl) -> Result<Option<Acl>, Failure>,
@@ -206,10 +208,11 @@ fn change(
             Err(error) => return Err(refused(path, what(), error)),
         }
     }
-    Err(Failure::new(what(), "others change it all the time").mend("try again"))
+    Err(Failure::new(what(), "other clients change it all the time; try again later")
+        .mend("try again"))
 }
 
-/// Puts entries into a list.
+/// Adds entries to a list.
 fn put(
     path: &Path,
     mut list: Acl,
@@ -218,15 +221,15 @@ fn put(
     for (entry, negative) in entries {
         if !list.set(entry.who, entry.rights, negative) {
             let what = format!("changing the access list of {}", path.display());
-            return Err(Failure::new(what, "it has no room for one more")
-                .mend("put some of those in it into a group"));
+            return Err(
+                Failure::new(what, "it is full").mend("replace some of its users by a group")
+            );
         }
     }
     Ok(list)
 }
 
-/// Puts entries into its list; `clear`: which has nothing else from then on, whatever others put
-/// into it.
+/// Adds entries to the path's list; `clear`: replaces all entries, including concurrent ones.
 fn give(
     path: &Path,
     clear: bool,
@@ -240,21 +243,21 @@ fn give(
     tree::set(path, ATTRIBUTE, &list.to_string()).map_err(|error| refused(path, what(), error))
 }
 
-/// Takes its list away, so that what lies above decides.
+/// Removes the path's list, so that the one above applies.
 fn inherit(path: &Path) -> Result<(), Failure> {
-    let what = || format!("taking the access list of {} away", path.display());
+    let what = || format!("removing the access list of {}", path.display());
     let fid = tree::get(path, FID).map_err(|error| refused(path, what(), error))?;
     if fid.parse().is_ok_and(|fid: Fid| fid == Fid::root(fid.volume)) {
         return Err(Failure::new(
             what(),
             "it is the root of a volume, above which there is no other directory of it",
         )
-        .mend("'rialto vos setfields VOLUME -model posix' makes mode bits decide in the volume"));
+        .mend("'rialto vos setfields VOLUME -model posix' gives the volume mode bits"));
     }
     tree::remove(path, ATTRIBUTE).map_err(|error| refused(path, what(), error))
 }
 
-/// New files and directories have no lists of their own to begin with.
+/// Refuses -id and -if: new files and directories have no initial lists.
 fn no_initial(id: bool, files: bool) -> Result<(), Failure> {
     if !id && !files {
         return Ok(());
@@ -268,7 +271,7 @@ fn shown(path: &Path, entries: &[AclEntry]) -> Vec<(String, Rights)> {
     entries.iter().map(|entry| (name_of(path, entry.who), entry.rights)).collect()
 }
 
-/// As OpenAFS does.
+/// Prints the list in OpenAFS's format.
 fn print(path: &Path, list: &Acl) {
     for (title, entries) in [("Normal", list.positive()), ("Negative", list.negative())] {
         if !entries.is_empty() {
@@ -279,25 +282,30 @@ fn print(path: &Path, list: &Acl) {
 }
 
 impl Listacl {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         no_initial(self.id, self.files)?;
         let mut first = true;
         self.paths.each(|path| {
             let (list, own) = (read(path)?, is_own(path)?);
             if json {
-                let (normal, negative) = (shown(path, list.positive()), shown(path, list.negative()));
+                let (normal, negative) =
+                    (shown(path, list.positive()), shown(path, list.negative()));
                 let value = |entries: &[(String, Rights)]| -> Value {
-                    entries.iter().map(|(name, rights)| json!({ "name": name, "rights": rights.to_string() })).collect()
+                    entries
+                        .iter()
+                        .map(|(name, rights)| json!({ "name": name, "rights": rights.to_string() }))
+                        .collect()
                 };
-                show::json(
-                    &json!({ "path": path, "own": own, "normal": value(&normal), "negative": value(&negative) }),
-                );
+                show::json(&json!({ "path": path, "own": own, "normal": value(&normal),
+                        "negative": value(&negative) }));
                 return Ok(());
             }
             if !std::mem::take(&mut first) {
                 println!();
             }
-            println!("Access list for {} is{}", path.display(), whose(path, own));
+            println!("Access list for {} is{}", path.display(), origin_remark(path, own));
             print(path, &list);
             Ok(())
         })
@@ -305,6 +313,8 @@ impl Listacl {
 }
 
 impl Setacl {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         no_initial(self.id, self.files)?;
         let mut words = self.words;
@@ -318,7 +328,7 @@ impl Setacl {
             || pairs.is_empty() && !self.clear && !self.inherit
             || pairs.len() % 2 == 1
         {
-            let why = "it is a directory or file, then names, each with its rights";
+            let why = "the arguments are a path, then names, each with its rights";
             return Err(Failure::new("reading the access list", why)
                 .mend("'rialto fs setacl --help' has examples"));
         }
@@ -344,19 +354,21 @@ impl Setacl {
 }
 
 impl Copyacl {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let mut words = self.words;
         let from = match self.from {
             Some(from) => from,
             None if words.is_empty() => {
-                return Err(Failure::new("copying an access list", "from where is not said")
+                return Err(Failure::new("copying an access list", "the source is missing")
                     .mend("'rialto fs copyacl --help' has examples"));
             }
             None => words.remove(0),
         };
         let to: Vec<PathBuf> = self.to.into_iter().chain(words).collect();
         if to.is_empty() {
-            return Err(Failure::new("copying an access list", "to where is not said")
+            return Err(Failure::new("copying an access list", "the targets are missing")
                 .mend("'rialto fs copyacl --help' has examples"));
         }
         let copied = read(&from)?;
@@ -368,23 +380,25 @@ impl Copyacl {
     }
 }
 
-/// Without those that are gone; `None`: there are none.
+/// The list without missing principals; `None`: it has none.
 fn clean(path: &Path, mut list: Acl) -> Result<Option<Acl>, Failure> {
-    let mut gone = BTreeSet::new();
+    let mut missing = BTreeSet::new();
     for entry in list.positive().iter().chain(list.negative()) {
         if !is_there(path, entry.who)? {
-            gone.insert(entry.who);
+            missing.insert(entry.who);
         }
     }
-    list.retain(|who| !gone.contains(&who));
-    Ok((!gone.is_empty()).then_some(list))
+    list.retain(|who| !missing.contains(&who));
+    Ok((!missing.is_empty()).then_some(list))
 }
 
 impl Cleanacl {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             if !is_own(path)? {
-                // Cleaned it would be its own from then on.
+                // A cleaned copy would become the path's own list.
                 println!(
                     "Access list for {} is another directory's: clean that one.",
                     path.display()
@@ -403,6 +417,8 @@ impl Cleanacl {
 }
 
 impl Getcalleraccess {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let what = || format!("asking for your rights to {}", path.display());

@@ -1,4 +1,4 @@
-//! What this client keeps: `fs flush`, `flushvolume`, `flushmount`, `checkvolumes` and
+//! This client's caches: `fs flush`, `flushvolume`, `flushmount`, `checkvolumes` and
 //! `getcacheparms`.
 
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ EXAMPLES
     rialto fs flush ~/tree/alice/letter.txt
     rialto fs flush -path ~/tree/alice
 
-What was written and is not at the server yet is sent first. Nobody needs this for files
-to be up to date: they are.";
+Unsent changes go to the server first. Cached files are always up to date; this command is
+not needed for that.";
 
 const FLUSHVOLUME_HELP: &str = "\
 EXAMPLES
@@ -38,7 +38,7 @@ const GETCACHEPARMS_HELP: &str = "\
 EXAMPLES
     rialto fs getcacheparms";
 
-/// Forgets what is cached of files or directories.
+/// Drops the cached data of files or directories.
 #[derive(Args, Debug)]
 #[command(after_help = FLUSH_HELP)]
 pub struct Flush {
@@ -46,7 +46,7 @@ pub struct Flush {
     paths: Paths,
 }
 
-/// Forgets what is cached of the volumes of files or directories.
+/// Drops the cached data of the volumes of files or directories.
 #[derive(Args, Debug)]
 #[command(after_help = FLUSHVOLUME_HELP)]
 pub struct Flushvolume {
@@ -54,7 +54,7 @@ pub struct Flushvolume {
     paths: Paths,
 }
 
-/// Forgets where mount points lead.
+/// Drops the cached targets of mount points.
 #[derive(Args, Debug)]
 #[command(after_help = FLUSHMOUNT_HELP)]
 pub struct Flushmount {
@@ -62,7 +62,7 @@ pub struct Flushmount {
     paths: Paths,
 }
 
-/// Forgets where all mount points lead.
+/// Drops the cached targets of all mount points.
 #[derive(Args, Debug)]
 #[command(after_help = CHECKVOLUMES_HELP)]
 pub struct Checkvolumes {
@@ -78,7 +78,7 @@ pub struct Getcacheparms {
     place: Place,
 }
 
-/// A client, by any place in what it has mounted.
+/// A client, given by any path in one of its mounts.
 #[derive(Args, Debug)]
 pub(super) struct Place {
     /// A place in the tree [default: here, or else the first tree that is mounted]
@@ -92,7 +92,7 @@ impl Place {
     }
 }
 
-/// Carries an order out on each path.
+/// Sets an attribute on each path to carry out an order.
 fn order(paths: Paths, json: bool, attribute: &str, what: &str) -> Result<ExitCode, Failure> {
     paths.each(|path| {
         ask(path, attribute, || format!("{what} {}", path.display()))?;
@@ -108,39 +108,49 @@ fn done(path: &Path, json: bool) {
 }
 
 impl Flush {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         order(self.paths, json, "rialto.do:flush", "forgetting")
     }
 }
 
 impl Flushvolume {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         order(self.paths, json, "rialto.do:flushvolume", "forgetting the volume of")
     }
 }
 
 impl Flushmount {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let (dir, name) = split(path)?;
-            let what = format!("forgetting where {} leads", path.display());
+            let what = format!("dropping the cached target of {}", path.display());
             match tree::get(&dir, &format!("rialto.do:flushmount:{name}")) {
                 Err(Errno::NODATA) if tree::get(&dir, "rialto.fid").is_ok() => {
                     Err(Failure::new(what, "it is no mount point")
-                        .mend("'rialto fs flush' forgets files and directories"))
+                        .mend("'rialto fs flush' drops files and directories"))
                 }
-                said => {
-                    said.map(|_| done(path, json)).map_err(|error| tree::refusal(&dir, what, error))
-                }
+                answer => answer
+                    .map(|_| done(path, json))
+                    .map_err(|error| tree::refusal(&dir, what, error)),
             }
         })
     }
 }
 
 impl Checkvolumes {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let place = self.place.find()?;
-        ask(&place, "rialto.do:checkvolumes", || "forgetting where mount points lead".to_owned())?;
+        ask(&place, "rialto.do:checkvolumes", || {
+            "dropping the cached targets of mount points".to_owned()
+        })?;
         if json {
             done(&place, json);
         } else {
@@ -150,15 +160,17 @@ impl Checkvolumes {
     }
 }
 
-/// `rialto.cache`.
+/// The attribute `rialto.cache`.
 #[derive(Deserialize)]
 struct Cache {
-    /// None: the server is on this machine, so nothing is kept for it.
+    /// `None`: the server is on this machine, so there is no disk cache for it.
     used_bytes: Option<u64>,
     bytes_max: Option<u64>,
 }
 
 impl Getcacheparms {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let place = self.place.find()?;
         let Cache { used_bytes, bytes_max } =

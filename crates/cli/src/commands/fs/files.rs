@@ -1,4 +1,4 @@
-//! Where things are: `fs whereis`, `whichcell`, `wscell` and `getfid`.
+//! Places of files: `fs whereis`, `whichcell`, `wscell` and `getfid`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,9 +31,9 @@ const GETFID_HELP: &str = "\
 EXAMPLES
     rialto fs getfid ~/tree/alice/letter.txt
 
-A fid is the number of the volume, of the file in it, and of the use of that number.";
+A fid is the numbers of the volume and of the file in it, and the uniquifier.";
 
-/// Says which servers have a file.
+/// Shows the servers that have a file.
 #[derive(Args, Debug)]
 #[command(after_help = WHEREIS_HELP)]
 pub struct Whereis {
@@ -41,7 +41,7 @@ pub struct Whereis {
     paths: Paths,
 }
 
-/// Says which cell a file is in.
+/// Shows the cell that a file is in.
 #[derive(Args, Debug)]
 #[command(after_help = WHICHCELL_HELP)]
 pub struct Whichcell {
@@ -49,7 +49,7 @@ pub struct Whichcell {
     paths: Paths,
 }
 
-/// Says which cell this machine has mounted.
+/// Shows the cell that this machine has mounted.
 #[derive(Args, Debug)]
 #[command(after_help = WSCELL_HELP)]
 pub struct Wscell {
@@ -66,19 +66,21 @@ pub struct Getfid {
     paths: Paths,
 }
 
-/// The cell of a path; a server that was not told has none to tell.
+/// The cell of a path; a server without a name for its cell has none to report.
 fn cell(path: &Path) -> Result<String, Failure> {
     let what = || format!("asking for the cell of {}", path.display());
     match tree::get(path, "rialto.cell") {
         Err(Errno::NODATA) if tree::get(path, "rialto.fid").is_ok() => {
-            Err(Failure::new(what(), "its server does not say")
-                .mend("see whether it has the same version"))
+            Err(Failure::new(what(), "its server does not report it")
+                .mend("check that it has the same version"))
         }
-        said => said.map_err(|error| tree::refusal(path, what(), error)),
+        answer => answer.map_err(|error| tree::refusal(path, what(), error)),
     }
 }
 
 impl Whereis {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let about = about(path)?;
@@ -95,6 +97,8 @@ impl Whereis {
 }
 
 impl Whichcell {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let cell = cell(path)?;
@@ -109,6 +113,8 @@ impl Whichcell {
 }
 
 impl Wscell {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let cell = cell(&tree::some_place(self.path.as_deref())?)?;
         if json {
@@ -121,6 +127,8 @@ impl Wscell {
 }
 
 impl Getfid {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let fid = tree::ask(path, "rialto.fid", || {

@@ -1,7 +1,7 @@
-//! `rialto fs`: a mounted tree as its users handle it, with the verbs, options and answers that
-//! they know from OpenAFS. A binary that is called as `fs` is this command. It asks the mount
-//! alone, through the attributes `rialto.*` of files and directories (`tree.rs`), so it needs
-//! neither the cell's directory nor rights of its own: whoever may do it there may do it here.
+//! `rialto fs`: a mounted tree for its users, with OpenAFS's verbs, options and answers. A binary
+//! that is called as `fs` is this command. It asks only the mount, through the attributes
+//! `rialto.*` of files and directories (`tree.rs`), so it needs neither the cell's directory nor
+//! rights of its own: the mount checks the user's rights.
 
 mod acls;
 mod cache;
@@ -20,7 +20,7 @@ use local::failure::{FAILED, Failure};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto fs mkmount -dir ~/tree/alice -vol home.alice      the volume is seen there
+    rialto fs mkmount -dir ~/tree/alice -vol home.alice      shows the volume there
     rialto fs lsmount ~/tree/alice
     rialto fs listquota ~/tree/alice ~/tree/shared
     rialto fs setquota ~/tree/alice -max 20G
@@ -34,13 +34,18 @@ the command runs in.
 
 EXIT CODES
     0  done
-    1  refused or failed, for one path at least: the message says what to do
+    1  refused or failed, for one path at least: the message names the remedy
     2  wrong usage
     3  no tree is mounted";
 
-/// The mounted tree: mount points, quotas, where things are, what is cached.
+/// Mounted trees: mount points, quotas, places of files, caches.
 #[derive(Args, Debug)]
-#[command(after_help = AFTER_HELP, infer_long_args = true, infer_subcommands = true, arg_required_else_help = true)]
+#[command(
+    after_help = AFTER_HELP,
+    infer_long_args = true,
+    infer_subcommands = true,
+    arg_required_else_help = true
+)]
 pub struct Fs {
     #[command(subcommand)]
     verb: Verb,
@@ -80,7 +85,7 @@ enum Verb {
     Sysname(sysname::Sysname),
 }
 
-/// Paths that a verb is about.
+/// The paths of a verb.
 #[derive(Args, Debug)]
 struct Paths {
     /// Files or directories of the tree.
@@ -92,8 +97,7 @@ struct Paths {
 }
 
 impl Paths {
-    /// Does `one` for each. One that fails is told at once, and does not keep the others from being
-    /// done.
+    /// Runs `one` for each path. A failure is reported at once, and the others are still done.
     fn each(
         self,
         mut one: impl FnMut(&std::path::Path) -> Result<(), Failure>,
@@ -114,6 +118,8 @@ impl Paths {
 }
 
 impl Fs {
+    /// # Errors
+    /// The failure of the command.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let json = self.json;
         match self.verb {

@@ -1,5 +1,5 @@
-//! Mount points themselves: `fs mkmount`, `rmmount`, `lsmount` and `mvmount`. What they lead to is
-//! not touched by any of these.
+//! Mount points: `fs mkmount`, `rmmount`, `lsmount` and `mvmount`. None of them changes the volumes
+//! that mount points name.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,16 +19,16 @@ EXAMPLES
     rialto fs mkmount -dir ~/tree/alice -vol home.alice -rw
     rialto fs mkmount ~/tree/there root.cell -cell example.org
 
-Below read-only volumes the way leads to the volume's released copy, where there is one;
-with -rw always to the volume of this very name. Whoever may make a directory there may
-make a mount point.";
+Below read-only volumes the mount point shows the volume's released copy, if there is one;
+with -rw always the volume of this very name. The right to make a directory there is the
+right to make a mount point.";
 
 const RMMOUNT_HELP: &str = "\
 EXAMPLES
     rialto fs rmmount ~/tree/alice
     rialto fs rmmount -dir ~/tree/alice ~/tree/bob
 
-The volume stays, with all that is in it. Neither rm nor rmdir takes a mount point away.";
+The volume and its content stay. Neither rm nor rmdir removes a mount point.";
 
 const LSMOUNT_HELP: &str = "\
 EXAMPLES
@@ -39,26 +39,26 @@ const MVMOUNT_HELP: &str = "\
 EXAMPLES
     rialto fs mvmount ~/tree/alice ~/tree/people/alice
 
-Both must lie in the same volume. The volume that it leads to stays as it is; mv does not
+Both must lie in the same volume. The volume that it names is unchanged; mv does not
 move mount points.";
 
 /// Makes a mount point.
 #[derive(Args, Debug)]
 #[command(after_help = MKMOUNT_HELP)]
 pub struct Mkmount {
-    /// Where; nothing may be there yet.
+    /// The new path; it must not exist.
     #[arg(long = "dir", value_name = "PATH")]
     dir: Option<PathBuf>,
-    /// The volume that is seen there.
+    /// The volume that is shown there.
     #[arg(long = "vol", value_name = "VOLUME")]
     vol: Option<String>,
     /// The cell that has it, if it is another one.
     #[arg(long, value_name = "CELL")]
     cell: Option<String>,
-    /// The read-write volume, below read-only ones too.
+    /// Show the read-write volume, below read-only ones too.
     #[arg(long)]
     rw: bool,
-    /// Do not look whether there is such a volume.
+    /// Do not check that the volume exists.
     #[arg(long)]
     fast: bool,
     /// PATH VOLUME [CELL], instead of the options.
@@ -74,7 +74,7 @@ pub struct Rmmount {
     points: Points,
 }
 
-/// Says where mount points lead.
+/// Shows the volumes that mount points name.
 #[derive(Args, Debug)]
 #[command(after_help = LSMOUNT_HELP)]
 pub struct Lsmount {
@@ -88,11 +88,11 @@ pub struct Lsmount {
 pub struct Mvmount {
     /// The mount point.
     from: PathBuf,
-    /// Where it goes; nothing may be there yet.
+    /// The new path; it must not exist.
     to: PathBuf,
 }
 
-/// Mount points that a verb is about.
+/// The mount points of a verb.
 #[derive(Args, Debug)]
 struct Points {
     /// Mount points.
@@ -113,7 +113,7 @@ fn attribute(name: &str) -> String {
     format!("rialto.mount:{name}")
 }
 
-/// A refusal of something about the mount point `name` in `dir`.
+/// Phrases the refusal of an action on the mount point `name` in `dir`.
 fn refused(dir: &Path, name: &str, what: String, error: Errno) -> Failure {
     match error {
         Errno::NODATA if tree::get(dir, "rialto.fid").is_ok() => {
@@ -122,11 +122,9 @@ fn refused(dir: &Path, name: &str, what: String, error: Errno) -> Failure {
                 Err(_) => "there is nothing with that name",
                 Ok(_) => "it is no mount point",
             };
-            Failure::new(what, why).mend("'rialto fs lsmount' looks at a mount point itself")
+            Failure::new(what, why).mend("'rialto fs lsmount' shows a mount point itself")
         }
-        Errno::EXIST => {
-            Failure::new(what, "there is something with that name").mend("choose another name")
-        }
+        Errno::EXIST => Failure::new(what, "the name exists already").mend("choose another name"),
         Errno::XDEV => Failure::new(what, "the two places lie in different volumes")
             .mend("remove it with 'rialto fs rmmount', and make it anew with 'rialto fs mkmount'"),
         _ => refusal(dir, what, error),
@@ -134,7 +132,7 @@ fn refused(dir: &Path, name: &str, what: String, error: Errno) -> Failure {
 }
 
 impl Mkmount {
-    /// The path, and what the mount point says.
+    /// The path, and the content of the mount point.
     fn wanted(&self) -> Result<(PathBuf, MountPoint), Failure> {
         let mut words = self.words.iter();
         let missing =
@@ -148,8 +146,11 @@ impl Mkmount {
             self.vol.as_ref().or_else(|| words.next()).ok_or_else(|| missing("a volume"))?;
         let cell = self.cell.as_ref().or_else(|| words.next());
         if let Some(word) = words.next() {
-            return Err(Failure::new("reading the command", format!("{word:?} is too much"))
-                .mend("'--help' shows the order"));
+            return Err(Failure::new(
+                "reading the command",
+                format!("{word:?} is one argument too many"),
+            )
+            .mend("'--help' shows the order"));
         }
         let mark = if self.rw { '%' } else { '#' };
         let cell = cell.map(|cell| format!("{cell}:")).unwrap_or_default();
@@ -162,13 +163,15 @@ impl Mkmount {
         }
     }
 
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let (path, point) = self.wanted()?;
         let (dir, name) = split(&path)?;
         let what = format!("making the mount point {}", path.display());
         if !self.fast && tree::get(&dir, &format!("rialto.find:{point}")) == Err(Errno::NODEV) {
             eprintln!(
-                "rialto fs: there is no volume {} yet that the mount point could lead to",
+                "rialto fs: the mount point names a volume {} that does not exist yet",
                 shown(&point)
             );
         }
@@ -187,14 +190,16 @@ fn shown(point: &MountPoint) -> String {
 }
 
 impl Rmmount {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.points.each(|path| {
             let (dir, name) = split(path)?;
             let what = format!("removing the mount point {}", path.display());
-            // The service says of everything else that it is not what is to be removed.
-            let said = tree::get(&dir, &attribute(&name))
+            // The service refuses everything that is not a mount point.
+            let answer = tree::get(&dir, &attribute(&name))
                 .and_then(|_| tree::remove(&dir, &attribute(&name)));
-            said.map_err(|error| refused(&dir, &name, what, error))?;
+            answer.map_err(|error| refused(&dir, &name, what, error))?;
             if json {
                 local::show::json(&json!({ "path": path }));
             }
@@ -204,6 +209,8 @@ impl Rmmount {
 }
 
 impl Lsmount {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.points.each(|path| {
             let (dir, name) = split(path)?;
@@ -231,10 +238,10 @@ impl Lsmount {
 }
 
 fn refused_look(dir: &Path, name: &str, path: &Path, error: Errno) -> Failure {
-    refused(dir, name, format!("looking at the mount point {}", path.display()), error)
+    refused(dir, name, format!("reading the mount point {}", path.display()), error)
 }
 
-/// What the mount point says that a symbolic link leads to.
+/// The content of the mount point that a symbolic link leads to.
 fn behind_link(path: &Path) -> Option<String> {
     if !path.symlink_metadata().ok()?.is_symlink() {
         return None;
@@ -244,14 +251,16 @@ fn behind_link(path: &Path) -> Option<String> {
 }
 
 impl Mvmount {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let ((from_dir, from), (to_dir, to)) = (split(&self.from)?, split(&self.to)?);
         let what = || format!("moving the mount point {}", self.from.display());
         let there = tree::ask(&to_dir, "rialto.fid", what)?;
         let order = format!("{there}/{to}");
-        let said = tree::get(&from_dir, &attribute(&from))
+        let answer = tree::get(&from_dir, &attribute(&from))
             .and_then(|_| tree::set(&from_dir, &format!("rialto.move:{from}"), &order));
-        said.map_err(|error| refused(&from_dir, &from, what(), error))?;
+        answer.map_err(|error| refused(&from_dir, &from, what(), error))?;
         if json {
             local::show::json(&json!({ "path": self.to, "from": self.from }));
         }

@@ -1,4 +1,4 @@
-//! Names of users and groups, which access lists have as numbers: the mount asks the cell
+//! Names of users and groups, which access lists store as numbers: the mount asks the cell
 //! (`system.rialto.who:NAME`, `system.rialto.who:NUMBER`).
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use types::PrincipalId;
 
 use super::tree;
 
-/// Those that every cell has, also one without a database.
+/// Principals of every cell, also one without a database.
 const FIXED: [(&str, PrincipalId); 5] = [
     ("system:administrators", PrincipalId::ADMINISTRATORS),
     ("system:ptsviewers", PrincipalId::VIEWERS),
@@ -18,52 +18,52 @@ const FIXED: [(&str, PrincipalId); 5] = [
     ("anonymous", PrincipalId::ANONYMOUS),
 ];
 
-fn fixed(who: PrincipalId) -> Option<&'static str> {
-    FIXED.iter().find(|(_, number)| *number == who).map(|(name, _)| *name)
+fn fixed(principal: PrincipalId) -> Option<&'static str> {
+    FIXED.iter().find(|(_, number)| *number == principal).map(|(name, _)| *name)
 }
 
-/// One that every cell has.
+/// The number of a principal of every cell.
 pub fn fixed_number(name: &str) -> Option<PrincipalId> {
     FIXED.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
 }
 
-/// The cell has no such user or group.
-pub fn nobody(name: &str) -> Failure {
+/// The failure that the cell has no such user or group.
+pub fn no_such_principal(name: &str) -> Failure {
     Failure::new(format!("looking for {name}"), "the cell has no such user or group")
         .mend("'rialto pts listentries' shows which there are")
 }
 
-/// `None`: the cell knows nobody of that name or number.
-fn ask(place: &Path, who: &str) -> Result<Option<String>, Failure> {
-    match tree::get(place, &format!("system.rialto.who:{who}")) {
-        Ok(said) => Ok(Some(said)),
+/// `None`: the cell has no principal of that name or number.
+fn ask(place: &Path, principal: &str) -> Result<Option<String>, Failure> {
+    match tree::get(place, &format!("system.rialto.who:{principal}")) {
+        Ok(answer) => Ok(Some(answer)),
         Err(Errno::NODATA) => Ok(None),
-        Err(error) => Err(tree::refusal(place, format!("asking the cell for {who}"), error)),
+        Err(error) => Err(tree::refusal(place, format!("asking the cell for {principal}"), error)),
     }
 }
 
-/// What the cell calls it; its number if it is there no longer, or the cell cannot be asked.
-pub fn name_of(place: &Path, who: PrincipalId) -> String {
-    let asked = || ask(place, &who.to_string()).ok().flatten();
-    fixed(who).map(str::to_owned).or_else(asked).unwrap_or_else(|| who.to_string())
+/// The principal's name; its number if it was removed, or the cell does not answer.
+pub fn name_of(place: &Path, principal: PrincipalId) -> String {
+    let asked = || ask(place, &principal.to_string()).ok().flatten();
+    fixed(principal).map(str::to_owned).or_else(asked).unwrap_or_else(|| principal.to_string())
 }
 
-/// The number of a user or group; a number is one already.
+/// Returns the number of a user or group; a number means itself.
 ///
 /// # Errors
-/// If there is nobody of that name.
+/// If the cell has no principal of that name.
 pub fn number_of(place: &Path, name: &str) -> Result<PrincipalId, Failure> {
     if let Some(number) = fixed_number(name).or_else(|| name.parse().ok().map(PrincipalId)) {
         return Ok(number);
     }
     let found = ask(place, name)?.and_then(|number| number.parse().ok()).map(PrincipalId);
-    found.ok_or_else(|| nobody(name))
+    found.ok_or_else(|| no_such_principal(name))
 }
 
-/// Whether there is such a principal.
+/// Whether the principal exists.
 ///
 /// # Errors
-/// If the cell cannot be asked.
-pub fn is_there(place: &Path, who: PrincipalId) -> Result<bool, Failure> {
-    Ok(fixed(who).is_some() || ask(place, &who.to_string())?.is_some())
+/// If the cell does not answer.
+pub fn is_there(place: &Path, principal: PrincipalId) -> Result<bool, Failure> {
+    Ok(fixed(principal).is_some() || ask(place, &principal.to_string())?.is_some())
 }

@@ -1,4 +1,4 @@
-//! What a volume uses and may use: `fs examine`, `quota`, `listquota`, `setquota` and `diskfree`.
+//! Usage and limits of volumes: `fs examine`, `quota`, `listquota`, `setquota` and `diskfree`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,7 +34,7 @@ EXAMPLES
     rialto fs sq -path ~/tree/alice -max 0                no limit
     rialto fs setquota ~/tree/alice -files 100000
 
-Only root may.";
+Only root may set limits.";
 
 const DISKFREE_HELP: &str = "\
 EXAMPLES
@@ -57,28 +57,28 @@ pub struct Quota {
     paths: Paths,
 }
 
-/// Shows volumes with their quotas and what they use, in KiB.
+/// Shows volumes with quota and usage, in KiB.
 #[derive(Args, Debug)]
 #[command(after_help = LISTQUOTA_HELP, visible_alias = "lq")]
 pub struct Listquota {
     #[command(flatten)]
     paths: Paths,
-    /// Sizes with units.
+    /// Show sizes with units.
     #[arg(long)]
     human: bool,
 }
 
-/// Limits a volume.
+/// Sets the limits of a volume.
 #[derive(Args, Debug)]
 #[command(after_help = SETQUOTA_HELP, visible_alias = "sq")]
 pub struct Setquota {
     /// A file or directory of the volume [default: .]
     #[arg(long = "path", value_name = "PATH")]
     path: Option<PathBuf>,
-    /// What it may hold: KiB, or with a unit (20G); 0: no limit.
+    /// Limit of its size: KiB, or with a unit (20G); 0: no limit.
     #[arg(long, value_name = "SIZE", value_parser = quota)]
     max: Option<u64>,
-    /// How many files it may hold; 0: no limit.
+    /// Limit of its files; 0: no limit.
     #[arg(long, value_name = "COUNT")]
     files: Option<u64>,
     /// [PATH] SIZE, instead of the options.
@@ -86,18 +86,18 @@ pub struct Setquota {
     words: Vec<String>,
 }
 
-/// Shows the room on the partition of a volume, in KiB.
+/// Shows the free space on the partition of a volume, in KiB.
 #[derive(Args, Debug)]
 #[command(after_help = DISKFREE_HELP, visible_alias = "df")]
 pub struct Diskfree {
     #[command(flatten)]
     paths: Paths,
-    /// Sizes with units.
+    /// Show sizes with units.
     #[arg(long)]
     human: bool,
 }
 
-/// `rialto.about`.
+/// The attribute `rialto.about`.
 #[derive(Deserialize, Serialize)]
 pub struct VolumeAbout {
     pub id: u64,
@@ -111,14 +111,14 @@ pub struct VolumeAbout {
     pub sites: Vec<SiteReport>,
 }
 
-/// A place of a volume.
+/// A site of a volume.
 #[derive(Deserialize, Serialize)]
 pub struct SiteReport {
     pub server: String,
     pub host: String,
     pub addresses: Vec<String>,
     pub partition: String,
-    /// Of the site that is asked.
+    /// Free bytes of the site that is asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,13 +126,16 @@ pub struct SiteReport {
 }
 
 impl SiteReport {
-    /// What people call the server.
+    /// The server's name for people.
     pub fn machine(&self) -> String {
         servers::machine(&self.host, &self.addresses, &self.server)
     }
 }
 
-/// A path's volume, and what `--json` says of both.
+/// Returns a path's volume, and the values of `--json` for both.
+///
+/// # Errors
+/// If the path is in no mounted tree, or its server does not answer.
 pub fn about(path: &Path) -> Result<VolumeAbout, Failure> {
     ask_json(path, "rialto.about", &format!("asking about {}", path.display()))
 }
@@ -152,7 +155,7 @@ fn size(bytes: u64, human: bool) -> String {
     if human { show::bytes(bytes) } else { kib(bytes).to_string() }
 }
 
-/// How much of the whole that is; nothing of no limit.
+/// Percentage of the whole; 0 without a limit.
 fn percent(part: u64, whole: u64) -> u64 {
     if whole == 0 { 0 } else { (u128::from(part) * 100 / u128::from(whole)) as u64 }
 }
@@ -162,7 +165,7 @@ impl VolumeAbout {
         if self.quota_bytes == 0 { "no limit".to_owned() } else { size(self.quota_bytes, human) }
     }
 
-    /// Of the partition that it is written on, used and total bytes.
+    /// Used and total bytes of the partition of the read-write volume.
     fn partition(&self) -> (u64, u64) {
         let numbers =
             self.sites.first().and_then(|site| Some((site.free_bytes?, site.total_bytes?)));
@@ -171,6 +174,8 @@ impl VolumeAbout {
 }
 
 impl FsExamine {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let about = about(path)?;
@@ -199,6 +204,8 @@ impl FsExamine {
 }
 
 impl Quota {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let about = about(path)?;
@@ -213,6 +220,8 @@ impl Quota {
 }
 
 impl Listquota {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let Listquota { paths, human } = self;
         if !json {
@@ -238,6 +247,8 @@ impl Listquota {
 }
 
 impl Setquota {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(mut self, json: bool) -> Result<ExitCode, Failure> {
         let sizes =
             usize::from(self.max.is_none() && (self.files.is_none() || self.words.len() > 1));
@@ -258,9 +269,9 @@ impl Setquota {
         let about = about(&path)?;
         let (bytes, files) =
             (self.max.unwrap_or(about.quota_bytes), self.files.unwrap_or(about.quota_files));
-        let said = tree::set(&path, "rialto.quota", &format!("{bytes} {files}"));
-        said.map_err(|error| match error {
-            // The mode of the directory forbids it before anybody looks who asks.
+        let answer = tree::set(&path, "rialto.quota", &format!("{bytes} {files}"));
+        answer.map_err(|error| match error {
+            // The directory's mode forbids it, before the server checks the caller.
             Errno::ACCESS => {
                 Failure::new(what(), std::io::Error::from(error)).mend("only root may")
             }
@@ -274,6 +285,8 @@ impl Setquota {
 }
 
 impl Diskfree {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let Diskfree { paths, human } = self;
         if !json {

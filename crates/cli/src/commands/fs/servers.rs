@@ -1,5 +1,4 @@
-//! The cell's servers as this client sees them: `fs checkservers`, `getserverprefs` and
-//! `setserverprefs`.
+//! The cell's servers from this client: `fs checkservers`, `getserverprefs` and `setserverprefs`.
 
 use std::process::ExitCode;
 
@@ -24,7 +23,7 @@ EXAMPLES
     rialto fs getserverprefs --json | jq '.[] | {host, rank}'
 
 Of several servers that have a read-only volume, the one with the lowest rank is asked. A
-server that was given none is ranked by the time that a question takes there and back.";
+server without a given rank is ranked by its round-trip time.";
 
 const SETSERVERPREFS_HELP: &str = "\
 EXAMPLES
@@ -32,40 +31,43 @@ EXAMPLES
     rialto fs setserverprefs near.example.org 100
 
 SERVER is a name, an address, or an id as 'rialto fs getserverprefs' shows them. RANK is a
-number up to 65535. It counts for volumes that are mounted from then on, or leave another
-server, until the tree is unmounted.";
+number up to 65535. It applies to volumes that are mounted from then on, or move from
+another server, until the tree is unmounted.";
 
-/// Asks the servers of the cell whether they answer.
+/// Checks which servers of the cell answer.
 #[derive(Args, Debug)]
 #[command(after_help = CHECKSERVERS_HELP)]
 pub struct Checkservers {
     #[command(flatten)]
     place: Place,
-    /// Taken for OpenAFS's sake: servers are always asked.
+    /// Accepted for OpenAFS's sake: servers are always asked.
     #[arg(long, hide = true)]
     fast: bool,
-    /// Likewise: all servers are.
+    /// Accepted for OpenAFS's sake: all servers are asked.
     #[arg(long, hide = true)]
     all: bool,
 }
 
-/// Shows which servers are asked first.
+/// Shows the order in which servers are asked.
 #[derive(Args, Debug)]
 #[command(after_help = GETSERVERPREFS_HELP)]
 pub struct Getserverprefs {
     #[command(flatten)]
     place: Place,
-    /// Taken for OpenAFS's sake: addresses are shown beside names.
+    /// Accepted for OpenAFS's sake: addresses are shown beside names.
     #[arg(long, hide = true)]
     numeric: bool,
 }
 
-/// Says which servers are to be asked first.
+/// Sets the order in which servers are asked.
 #[derive(Args, Debug)]
 #[command(after_help = SETSERVERPREFS_HELP)]
 pub struct Setserverprefs {
     /// Servers, each with its rank.
-    #[arg(long = "servers", value_names = ["SERVER", "RANK"], num_args = 2.., conflicts_with = "words")]
+    #[arg(
+        long = "servers", value_names = ["SERVER", "RANK"], num_args = 2..,
+        conflicts_with = "words",
+    )]
     servers: Vec<String>,
     /// The same, without the option.
     #[arg(value_names = ["SERVER", "RANK"], num_args = 2..)]
@@ -74,7 +76,7 @@ pub struct Setserverprefs {
     place: Place,
 }
 
-/// `rialto.servers`.
+/// The attribute `rialto.servers`.
 #[derive(Deserialize, Serialize)]
 struct Known {
     server: String,
@@ -85,7 +87,7 @@ struct Known {
     round_trip_us: Option<u64>,
 }
 
-/// What people call a server.
+/// A server's name for people.
 pub fn machine(host: &str, addresses: &[String], id: &str) -> String {
     match (host, addresses.first()) {
         ("", None) => id.to_owned(),
@@ -115,6 +117,8 @@ impl Place {
 }
 
 impl Checkservers {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let servers = self.place.servers("rialto.servers:check")?;
         let down: Vec<String> =
@@ -134,6 +138,8 @@ impl Checkservers {
 }
 
 impl Getserverprefs {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let servers = self.place.servers("rialto.servers")?;
         if json {
@@ -148,11 +154,13 @@ impl Getserverprefs {
 }
 
 impl Setserverprefs {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let place = self.place.find()?;
         let known = self.place.servers("rialto.servers")?;
         let words = if self.servers.is_empty() { &self.words } else { &self.servers };
-        // All of them are checked before one is set.
+        // All pairs are checked before one is set.
         let orders =
             words.chunks(2).map(|pair| order(&known, pair)).collect::<Result<Vec<_>, _>>()?;
         for (attribute, what) in &orders {
@@ -160,8 +168,8 @@ impl Setserverprefs {
                 Err(Errno::PERM) => {
                     return Err(Failure::new(what.clone(), "only root may").mend("run it as root"));
                 }
-                said => {
-                    said.map(drop).map_err(|error| tree::refusal(&place, what.clone(), error))?;
+                answer => {
+                    answer.map(drop).map_err(|error| tree::refusal(&place, what.clone(), error))?;
                 }
             }
         }
@@ -172,7 +180,7 @@ impl Setserverprefs {
     }
 }
 
-/// The attribute that gives a server its rank, and what that does.
+/// The attribute that sets a server's rank, and the action for people.
 fn order(known: &[Known], pair: &[String]) -> Result<(String, String), Failure> {
     let [server, rank] = pair else {
         return Err(Failure::new("ranking servers", "each SERVER needs a RANK behind it"));
@@ -184,7 +192,7 @@ fn order(known: &[Known], pair: &[String]) -> Result<(String, String), Failure> 
         (Some(only), None) => Ok((format!("rialto.do:rank:{}:{number}", only.server), what())),
         (None, _) => Err(Failure::new(what(), "the cell has no such server")
             .mend("see 'rialto fs getserverprefs'")),
-        (Some(_), Some(_)) => Err(Failure::new(what(), "several servers are called so")
+        (Some(_), Some(_)) => Err(Failure::new(what(), "several servers have that name")
             .mend("write its address or id, as 'rialto fs getserverprefs --json' shows them")),
     }
 }

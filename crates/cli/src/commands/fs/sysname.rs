@@ -1,4 +1,4 @@
-//! What `@sys` in names stands for: `fs sysname`.
+//! The values of `@sys` in names: `fs sysname`.
 
 use std::process::ExitCode;
 
@@ -16,11 +16,11 @@ EXAMPLES
     rialto fs sysname
     rialto fs sysname -newsys debian12 amd64_linux26 linux
 
-A name in the tree that is @sys, or ends so, means the first of these that is there: a
-link to .../@sys/bin leads each kind of machine to its own. The list is the mount's, until
-it is unmounted; setting it is root's.";
+A name in the tree that is @sys, or ends so, means the first of these that exists: a link
+to .../@sys/bin leads each kind of machine to its own directory. The list belongs to the
+mount, until it is unmounted; only root may set it.";
 
-/// Shows or sets what @sys in names stands for.
+/// Shows or sets the values of @sys in names.
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct Sysname {
@@ -32,13 +32,14 @@ pub struct Sysname {
 }
 
 impl Sysname {
+    /// # Errors
+    /// The mount's refusal, with its remedy.
     pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let place = self.place.find()?;
         if !self.newsys.is_empty() {
             self.set(&place)?;
         }
-        let list =
-            tree::ask(&place, "rialto.sysname", || "asking what @sys stands for".to_owned())?;
+        let list = tree::ask(&place, "rialto.sysname", || "reading the names for @sys".to_owned())?;
         let list: Vec<&str> = list.split(' ').collect();
         match list[..] {
             _ if json => show::json(&json!({ "path": place, "sysnames": list })),
@@ -51,16 +52,15 @@ impl Sysname {
     }
 
     fn set(&self, place: &std::path::Path) -> Result<(), Failure> {
-        let what = || "setting what @sys stands for".to_owned();
+        let what = || "setting the names for @sys".to_owned();
         let refused = |why: &str| {
-            Failure::new(what(), why)
-                .mend("give up to 16 names as files have them, at most 230 bytes in all")
+            Failure::new(what(), why).mend("give up to 16 file names, at most 230 bytes in all")
         };
         if self.newsys.iter().any(|name| name.contains(' ')) {
             return Err(refused("a name has a space"));
         }
-        let said = tree::get(place, &format!("rialto.do:sysname:{}", self.newsys.join(" ")));
-        said.map(drop).map_err(|error| match error {
+        let answer = tree::get(place, &format!("rialto.do:sysname:{}", self.newsys.join(" ")));
+        answer.map(drop).map_err(|error| match error {
             Errno::INVAL | Errno::RANGE => refused("that is no list of names"),
             error => tree::refusal(place, what(), error),
         })

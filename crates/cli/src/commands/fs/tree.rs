@@ -1,5 +1,5 @@
-//! What a mount says and is told through the attributes of its files and directories
-//! (`docs/spec/volumes.md`), with refusals that say what to do.
+//! Access to a mount through the attributes of its files and directories (`docs/spec/volumes.md`),
+//! with refusals that name the remedy.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,13 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
-/// As the kernel takes them.
+/// The kernel's limit of an attribute's value.
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// Reads an attribute.
 ///
 /// # Errors
-/// What the mount says, as [`refusal`].
+/// The mount's error, as for [`refusal`].
 pub fn get(path: &Path, name: &str) -> Result<String, Errno> {
     let mut value = vec![0; VALUE_BYTES_MAX];
     let length = rustix::fs::getxattr(path, name, &mut value)?;
@@ -23,33 +23,45 @@ pub fn get(path: &Path, name: &str) -> Result<String, Errno> {
     Ok(String::from_utf8_lossy(&value).into_owned())
 }
 
-/// Reads an attribute; `what` is being done.
+/// Reads an attribute; `what` is the action for people.
+///
+/// # Errors
+/// The mount's refusal, with its remedy.
 pub fn ask(path: &Path, name: &str, what: impl FnOnce() -> String) -> Result<String, Failure> {
     get(path, name).map_err(|error| refusal(path, what(), error))
 }
 
-/// Reads an attribute that is JSON.
+/// Reads an attribute that is JSON; `what` is the action for people.
+///
+/// # Errors
+/// The mount's refusal, with its remedy, or a value that does not parse.
 pub fn ask_json<T: DeserializeOwned>(path: &Path, name: &str, what: &str) -> Result<T, Failure> {
     let text = ask(path, name, || what.to_owned())?;
     serde_json::from_str(&text).doing(|| format!("{what}: reading the mount's answer"))
 }
 
 /// Sets an attribute.
+///
+/// # Errors
+/// The mount's error, as for [`refusal`].
 pub fn set(path: &Path, name: &str, value: &str) -> Result<(), Errno> {
     rustix::fs::setxattr(path, name, value.as_bytes(), XattrFlags::empty())
 }
 
 /// Removes an attribute.
+///
+/// # Errors
+/// The mount's error, as for [`refusal`].
 pub fn remove(path: &Path, name: &str) -> Result<(), Errno> {
     rustix::fs::removexattr(path, name)
 }
 
-/// Whether a mount of ours has the path.
+/// Whether the path is in a Rialto mount.
 fn is_ours(path: &Path) -> bool {
     get(path, "system.rialto.fid").is_ok()
 }
 
-/// The failure of something that was asked of `path`.
+/// The failure of an action on `path`.
 pub fn refusal(path: &Path, what: String, error: Errno) -> Failure {
     let elsewhere = matches!(error, Errno::OPNOTSUPP | Errno::NODATA | Errno::PERM | Errno::INVAL)
         && !is_ours(path);
@@ -62,34 +74,33 @@ pub fn refusal(path: &Path, what: String, error: Errno) -> Failure {
     let failure = Failure::new(what, std::io::Error::from(error));
     match error {
         Errno::NOTCONN | Errno::CONNABORTED => failure
-            .mend("the mount's process died: 'rialto umount' takes it away, then mount again"),
+            .mend("the mount's process died: unmount it with 'rialto umount', then mount again"),
         Errno::PERM => failure.mend("only root may"),
-        Errno::ACCESS => failure.mend("the mode of the directory does not let you"),
-        Errno::ROFS => {
-            failure.mend("go to the read-write volume: 'rialto fs mkmount -rw' makes a way there")
-        }
+        Errno::ACCESS => failure.mend("the mode of the directory does not permit it"),
+        Errno::ROFS => failure
+            .mend("use the read-write volume: 'rialto fs mkmount -rw' makes a mount point for it"),
         Errno::NODEV => {
             failure.mend("'rialto vos listvldb' on a server of the cell shows its volumes")
         }
         Errno::NOMEDIUM => {
             failure.mend("an administrator took the volume off: 'rialto vos online' brings it back")
         }
-        Errno::BUSY => failure.mend("somebody is at work on the volume: try again"),
+        Errno::BUSY => failure.mend("another operation has claimed the volume: try again"),
         _ => failure,
     }
 }
 
-/// A directory and a name in it, without following what lies under that name.
+/// Splits a path into a directory and a name in it, without following a link of that name.
 ///
 /// # Errors
-/// If there is no such directory.
+/// If the directory does not exist.
 pub fn split(path: &Path) -> Result<(PathBuf, String), Failure> {
     let what = || format!("finding {}", path.display());
     let text = path.to_string_lossy();
     let plain = !text.ends_with("/.") && path.file_name().is_some();
     let whole = if plain { path.to_owned() } else { std::fs::canonicalize(path).doing(what)? };
     let Some(name) = whole.file_name() else {
-        return Err(Failure::new(what(), "that is the root of everything")
+        return Err(Failure::new(what(), "that is the root directory of this machine")
             .mend("name a directory below it"));
     };
     let name = name.to_str().ok_or_else(|| Failure::new(what(), "its name is no text"))?;
@@ -98,11 +109,11 @@ pub fn split(path: &Path) -> Result<(PathBuf, String), Failure> {
     Ok((parent.to_owned(), name.to_owned()))
 }
 
-/// A place in a mounted tree for what is about the whole client: `path` if it was given, else the
-/// current directory if it is in one, else the first mount that there is.
+/// A path in a mounted tree for queries about the whole client: `path` if given, else the current
+/// directory if it is in a tree, else the first mount.
 ///
 /// # Errors
-/// If nothing is mounted.
+/// If no tree is mounted.
 pub fn some_place(path: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(path) = path {
         return Ok(path.to_owned());
@@ -110,7 +121,7 @@ pub fn some_place(path: Option<&Path>) -> Result<PathBuf, Failure> {
     if is_ours(Path::new(".")) {
         return Ok(PathBuf::from("."));
     }
-    let mounted = mounts::all().doing(|| "reading what is mounted".to_owned())?;
+    let mounted = mounts::all().doing(|| "reading the list of mounts".to_owned())?;
     mounted.into_iter().find(|mounted| mounted.is_rialto()).map(|mounted| mounted.at).ok_or_else(
         || {
             Failure::new("looking for a mounted tree", "there is none")
@@ -144,11 +155,12 @@ mod tests {
     #[test]
     fn a_path_elsewhere_is_said_to_be_elsewhere() {
         let dir = tempfile::tempdir().unwrap();
-        let said = ask(dir.path(), "rialto.fid", || "asking".to_owned()).unwrap_err().to_string();
-        assert!(said.contains("is not in Rialto's tree"), "{said}");
-        let said = ask(&dir.path().join("absent"), "rialto.fid", || "asking".to_owned())
+        let message =
+            ask(dir.path(), "rialto.fid", || "asking".to_owned()).unwrap_err().to_string();
+        assert!(message.contains("is not in Rialto's tree"), "{message}");
+        let message = ask(&dir.path().join("absent"), "rialto.fid", || "asking".to_owned())
             .unwrap_err()
             .to_string();
-        assert!(said.contains("No such file"), "{said}");
+        assert!(message.contains("No such file"), "{message}");
     }
 }

@@ -1,4 +1,4 @@
-//! The verbs that change what is there.
+//! The verbs that change principals.
 
 use clap::Args;
 use local::failure::Failure;
@@ -18,15 +18,15 @@ EXAMPLES
     rialto pts removeuser jane joe:friends
     rialto pts removeuser -user jane jim -group joe:friends
 
-It counts for the next request of whoever is taken out, on every server.";
+It takes effect with the next request of the removed user, on every server.";
 
 const DELETE_HELP: &str = "\
 EXAMPLES
     rialto pts delete joe:friends
     rialto pts delete -nameorid joe 502
 
-Out of all groups and gone; what it owned belongs to nobody, and its entries in access lists
-mean nobody ('fs cleanacl' takes them out). Numbers are not given again.";
+It leaves all groups; what it owned has no owner then, and its entries in access lists have
+no effect ('fs cleanacl' removes them). Numbers are not used again.";
 
 const RENAME_HELP: &str = "\
 EXAMPLES
@@ -42,11 +42,11 @@ const SETFIELDS_HELP: &str = "\
 EXAMPLES
     rialto pts setfields joe:friends -access SOMar
     rialto pts setfields -nameorid joe -groupquota 50
-    rialto pts setfields joe -uid 1000        who is joe on machines that are trusted
-    rialto pts setfields joe -locked yes      nobody gets in as joe
+    rialto pts setfields joe -uid 1000        joe's uid on trusted hosts
+    rialto pts setfields joe -locked yes      refuses logins of joe
 
--access has a letter for each of status, what it owns, membership, adding and removing:
-capital for everybody, small for members, - for the owner and administrators alone.";
+-access has a letter for each of status, owned groups, membership, adding and removing:
+capital for all users, small for members, - for the owner and administrators alone.";
 
 const SETMAX_HELP: &str = "\
 EXAMPLES
@@ -58,27 +58,30 @@ EXAMPLES
 #[command(after_help = ADDUSER_HELP)]
 pub struct Adduser {
     #[command(flatten)]
-    who: Whom,
+    pairs: UsersAndGroups,
 }
 
-/// Takes them out again.
+/// Removes users, groups or sets of hosts from groups.
 #[derive(Args, Debug)]
 #[command(after_help = REMOVEUSER_HELP)]
 pub struct Removeuser {
     #[command(flatten)]
-    who: Whom,
+    pairs: UsersAndGroups,
 }
 
 #[derive(Args, Debug)]
-struct Whom {
-    /// Who.
+struct UsersAndGroups {
+    /// The users, groups or sets of hosts.
     #[arg(long, value_name = "NAME", num_args = 1.., requires = "group")]
     user: Vec<String>,
-    /// Which groups.
+    /// The groups.
     #[arg(long, value_name = "GROUP", num_args = 1.., requires = "user")]
     group: Vec<String>,
     /// NAME GROUP, instead of the options.
-    #[arg(value_name = "NAME", num_args = 2, conflicts_with_all = ["user", "group"], required_unless_present = "user")]
+    #[arg(
+        value_name = "NAME", num_args = 2, conflicts_with_all = ["user", "group"],
+        required_unless_present = "user",
+    )]
     words: Vec<String>,
 }
 
@@ -86,7 +89,7 @@ struct Whom {
 #[derive(Args, Debug)]
 #[command(after_help = DELETE_HELP)]
 pub struct Delete {
-    /// Which.
+    /// The users and groups.
     #[arg(long, value_name = "NAME", num_args = 1.., allow_negative_numbers = true)]
     nameorid: Vec<String>,
     /// NAMES, instead of the option.
@@ -110,7 +113,10 @@ pub struct PtsRename {
     #[arg(long, value_name = "NAME", requires = "oldname")]
     newname: Option<String>,
     /// OLD NEW, instead of the options.
-    #[arg(value_name = "NAME", num_args = 2, conflicts_with_all = ["oldname", "newname"], required_unless_present = "oldname")]
+    #[arg(
+        value_name = "NAME", num_args = 2, conflicts_with_all = ["oldname", "newname"],
+        required_unless_present = "oldname",
+    )]
     words: Vec<String>,
 }
 
@@ -125,34 +131,37 @@ pub struct Chown {
     #[arg(long, value_name = "NAME", requires = "name")]
     owner: Option<String>,
     /// GROUP OWNER, instead of the options.
-    #[arg(value_name = "NAME", num_args = 2, conflicts_with_all = ["name", "owner"], required_unless_present = "name")]
+    #[arg(
+        value_name = "NAME", num_args = 2, conflicts_with_all = ["name", "owner"],
+        required_unless_present = "name",
+    )]
     words: Vec<String>,
 }
 
-/// Sets who may see and change a user or group, and other fields.
+/// Sets the visibility of users or groups, and other fields.
 #[derive(Args, Debug)]
 #[command(after_help = SETFIELDS_HELP)]
 pub struct PtsSetfields {
-    /// Which.
+    /// The users and groups.
     #[arg(long, value_name = "NAME", num_args = 1.., allow_negative_numbers = true)]
     nameorid: Vec<String>,
     /// Five letters: S or s, O, M or m, A or a, r; - for none.
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
     access: Option<String>,
-    /// How many groups the user may still make; of system:authuser@REALM, how many users of the
-    /// realm may be made.
+    /// Limit of groups that the user may still make; of system:authuser@REALM, of users that the
+    /// realm may still add.
     #[arg(long, value_name = "COUNT")]
     groupquota: Option<u32>,
-    /// The uid on machines that are trusted; -1: none.
+    /// The uid on trusted hosts; -1: none.
     #[arg(long, value_name = "UID", allow_negative_numbers = true)]
     uid: Option<i64>,
     /// The gid; -1: none.
     #[arg(long, value_name = "GID", allow_negative_numbers = true)]
     gid: Option<i64>,
-    /// yes or no: whether nobody gets in as this user.
+    /// yes or no: whether logins of this user are refused.
     #[arg(long, value_name = "WHETHER", value_parser = ["yes", "no"])]
     locked: Option<String>,
-    /// Tokens that were issued until now are void.
+    /// Make all tokens void that were issued until now.
     #[arg(long)]
     voidtokens: bool,
     /// NAMES, instead of -nameorid.
@@ -165,7 +174,7 @@ pub struct PtsSetfields {
     words: Vec<String>,
 }
 
-/// Sets the numbers that were given last.
+/// Sets the highest numbers in use.
 #[derive(Args, Debug)]
 #[command(after_help = SETMAX_HELP)]
 pub struct Setmax {
@@ -182,16 +191,16 @@ pub struct Setmax {
     user: Option<i32>,
 }
 
-/// What options or words name.
+/// The two names, from options or words.
 fn two(first: Option<String>, second: Option<String>, words: Vec<String>) -> (String, String) {
     let mut words = words.into_iter();
     let mut one =
-        |option: Option<String>| option.or_else(|| words.next()).expect("the parser saw to it");
+        |option: Option<String>| option.or_else(|| words.next()).expect("the parser requires it");
     (one(first), one(second))
 }
 
-impl Whom {
-    /// Each with each.
+impl UsersAndGroups {
+    /// Each user with each group.
     fn pairs(self) -> Vec<(String, String)> {
         if let [user, group] = &self.words[..] {
             return vec![(user.clone(), group.clone())];
@@ -204,8 +213,10 @@ impl Whom {
 }
 
 impl Adduser {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
-        client.each(self.who.pairs(), |(user, group)| {
+        client.each(self.pairs.pairs(), |(user, group)| {
             let call = PtsCall::Join { group: client.id(&group)?, member: client.id(&user)? };
             client.ask(&format!("adding {user} to {group}"), call).map(drop)
         })
@@ -213,15 +224,19 @@ impl Adduser {
 }
 
 impl Removeuser {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
-        client.each(self.who.pairs(), |(user, group)| {
+        client.each(self.pairs.pairs(), |(user, group)| {
             let call = PtsCall::Leave { group: client.id(&group)?, member: client.id(&user)? };
-            client.ask(&format!("taking {user} out of {group}"), call).map(drop)
+            client.ask(&format!("removing {user} from {group}"), call).map(drop)
         })
     }
 }
 
 impl Delete {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.nameorid.is_empty() { self.words } else { self.nameorid };
         client.each(names, |name| {
@@ -233,6 +248,8 @@ impl Delete {
 }
 
 impl PtsRename {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (old, new) = two(self.oldname, self.newname, self.words);
         let doing = format!("renaming {old} to {new}");
@@ -241,6 +258,8 @@ impl PtsRename {
 }
 
 impl Chown {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (name, owner) = two(self.name, self.owner, self.words);
         let call = PtsCall::ChangeOwner { id: client.id(&name)?, owner: client.id(&owner)? };
@@ -248,7 +267,7 @@ impl Chown {
     }
 }
 
-/// A uid or gid as typed.
+/// A uid or gid as typed; -1 means none.
 fn number(typed: Option<i64>) -> Result<Option<u32>, Failure> {
     let read = |typed| match typed {
         -1 => Ok(u32::MAX),
@@ -259,6 +278,8 @@ fn number(typed: Option<i64>) -> Result<Option<u32>, Failure> {
 }
 
 impl PtsSetfields {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let privacy = self.access.map(|text| text.parse::<Privacy>()).transpose();
         let privacy = privacy.map_err(|error| Failure::new("reading -access", error))?;
@@ -275,7 +296,7 @@ impl PtsSetfields {
             locked: self.locked.map(|whether| whether == "yes"),
         };
         if change == PrincipalChange::default() {
-            return Err(Failure::new("reading the command", "nothing is to be set")
+            return Err(Failure::new("reading the command", "no field is given")
                 .mend("see 'pts setfields --help'"));
         }
         let names = if self.nameorid.is_empty() { self.words } else { self.nameorid };
@@ -291,9 +312,11 @@ impl PtsSetfields {
 }
 
 impl Setmax {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let id = |typed: Option<i32>| typed.map_or(PrincipalId::NONE, PrincipalId);
         let call = PtsCall::SetMax { user: id(self.user), group: id(self.group) };
-        client.ask("setting the numbers given last", call).map(drop)
+        client.ask("setting the highest numbers in use", call).map(drop)
     }
 }

@@ -1,5 +1,5 @@
-//! Where the verbs ask: the server of the cell's directory, which has the database or asks who has
-//! it.
+//! The session of the verbs: with the server of the cell's directory, which has the database or
+//! asks the server that has it.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,11 @@ use types::{Answer, Fault, Principal, PrincipalId, PtsCall};
 
 use crate::commands::cell_client::{CellClient, CellName, CellOptions, odd};
 
-/// Before the first number.
+/// The position before the first number.
 pub const FIRST: PrincipalId = PrincipalId(i32::MIN);
 const AT_ONCE: u32 = PRINCIPALS_MAX as u32;
 
-/// See the head of the file.
+/// A session for calls about principals.
 pub struct PtsClient {
     pub json: bool,
     force: bool,
@@ -22,16 +22,24 @@ pub struct PtsClient {
 }
 
 impl PtsClient {
+    /// # Errors
+    /// If there is no cell of that name, or its server does not answer.
     pub fn open(options: &CellOptions<CellName>, force: bool) -> Result<PtsClient, Failure> {
         Ok(PtsClient { json: options.json, force, cell: CellClient::open(options, refused)? })
     }
 
-    /// Asks, or changes something. `doing`: what is tried, for people.
+    /// Sends a query or a change. `doing`: the action, for people.
+    ///
+    /// # Errors
+    /// The refusal with its remedy, or that the server does not answer.
     pub fn ask(&self, doing: &str, call: PtsCall) -> Result<Answer, Failure> {
         self.cell.ask_pts(doing, call)
     }
 
-    /// Does it for each; with `-force` for those behind one that was refused too.
+    /// Runs `one` for each; with `-force` continues after a refusal.
+    ///
+    /// # Errors
+    /// The first refusal without `-force`; with it, that some were refused.
     pub fn each<T>(
         &self,
         all: Vec<T>,
@@ -51,12 +59,18 @@ impl PtsClient {
         first.map_or(Ok(()), Err)
     }
 
-    /// The number of a name; a number stands for itself.
+    /// Returns the number of a name; a number means itself.
+    ///
+    /// # Errors
+    /// If there is no such principal, or the server does not answer.
     pub fn id(&self, name: &str) -> Result<PrincipalId, Failure> {
         self.cell.principal(name)
     }
 
-    /// What numbers are called; a number that nobody has is its own name.
+    /// Returns the names of numbers; an unused number is its own name.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
     pub fn names(
         &self,
         ids: impl IntoIterator<Item = PrincipalId>,
@@ -67,7 +81,10 @@ impl PtsClient {
         Ok(self.cell.names(ids.into_iter().collect())?.into_iter().map(called).collect())
     }
 
-    /// One record, with how many members it has, or groups it is in.
+    /// Returns a record, with the count of its members, or of its groups.
+    ///
+    /// # Errors
+    /// If there is no such principal, or the server does not answer.
     pub fn examine(&self, name: &str) -> Result<(Principal, u32), Failure> {
         let doing = format!("examining {name}");
         match self.ask(&doing, PtsCall::Examine { id: self.id(name)? })? {
@@ -78,7 +95,10 @@ impl PtsClient {
         }
     }
 
-    /// All of a list that comes in parts.
+    /// Returns all of a list that the server sends in parts.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
     pub fn listed(
         &self,
         doing: &str,
@@ -98,7 +118,10 @@ impl PtsClient {
         }
     }
 
-    /// Every record.
+    /// Returns every record.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
     pub fn entries(&self) -> Result<Vec<Principal>, Failure> {
         let doing = "listing users and groups";
         let mut all: Vec<Principal> = Vec::new();
@@ -121,23 +144,32 @@ impl PtsClient {
 fn refused(doing: &str, error: &CallError) -> Failure {
     let failure = Failure::new(doing, error);
     match error.fault() {
-        Some(Fault::NotPermitted) => failure.mend("its owner may, and members of \
-            system:administrators"),
-        Some(Fault::NoPrincipal) => failure.mend("'pts listentries -users -groups' has all of \
-            them; a new user NAME@REALM needs the group system:authuser@REALM"),
-        Some(Fault::QuotaExceeded) => failure.mend("an administrator gives more with 'pts \
-            setfields -groupquota'"),
-        Some(Fault::Exists) => failure.mend("'pts examine' says who has it, 'pts membership' who \
-            is in it"),
+        Some(Fault::NotPermitted) => failure.mend(
+            "its owner may, and members of \
+            system:administrators",
+        ),
+        Some(Fault::NoPrincipal) => failure.mend(
+            "'pts listentries -users -groups' has all of \
+            them; a new user NAME@REALM needs the group system:authuser@REALM",
+        ),
+        Some(Fault::QuotaExceeded) => failure.mend(
+            "an administrator gives more with 'pts \
+            setfields -groupquota'",
+        ),
+        Some(Fault::Exists) => failure.mend(
+            "'pts examine' shows its owner, 'pts membership' its \
+            members",
+        ),
         Some(Fault::Invalid) => failure.mend(
-            "users have names without a colon, groups of users OWNER:NAME, and no name is a number; numbers of users are above 0, of groups below; \
+            "users have names without a colon, groups of users OWNER:NAME, and no name is a \
+            number; numbers of users are above 0, of groups below; \
              the realm in NAME@REALM and system:authuser@REALM has small letters, and that group \
              has the users of the realm alone",
         ),
-        Some(Fault::CellAway) => {
-            failure.mend("see whether the server that has the database runs: 'database' in \
-                cell.toml names it")
-        }
+        Some(Fault::CellAway) => failure.mend(
+            "check that the server that has the database runs: 'database' in \
+                cell.toml names it",
+        ),
         _ => failure,
     }
 }

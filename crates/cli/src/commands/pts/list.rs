@@ -1,4 +1,4 @@
-//! The verbs that show.
+//! The verbs that show principals.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,15 +17,15 @@ EXAMPLES
 
 const MEMBERSHIP_HELP: &str = "\
 EXAMPLES
-    rialto pts membership joe:friends         who is in it
-    rialto pts membership joe                 which groups joe is in
-    rialto pts membership joe -expandgroups   also through groups
-    rialto pts membership joe:friends -supergroups    which groups the group is in";
+    rialto pts membership joe:friends         its members
+    rialto pts membership joe                 the groups of joe
+    rialto pts membership joe -expandgroups   also indirect ones
+    rialto pts membership joe:friends -supergroups    the groups of the group";
 
 const LISTOWNED_HELP: &str = "\
 EXAMPLES
     rialto pts listowned joe
-    rialto pts listowned 0                    groups that nobody owns";
+    rialto pts listowned 0                    groups without an owner";
 
 const LISTENTRIES_HELP: &str = "\
 EXAMPLES
@@ -45,21 +45,21 @@ pub struct PtsExamine {
     which: Which,
 }
 
-/// Shows who is in a group, or which groups somebody is in.
+/// Shows the members of a group, or the groups of a user.
 #[derive(Args, Debug)]
 #[command(after_help = MEMBERSHIP_HELP)]
 pub struct Membership {
     #[command(flatten)]
     which: Which,
-    /// Of groups: the groups that they are in.
+    /// Of groups: show the groups that they are members of.
     #[arg(long)]
     supergroups: bool,
-    /// Also through groups.
+    /// Show indirect members too.
     #[arg(long)]
     expandgroups: bool,
 }
 
-/// Shows what somebody owns.
+/// Shows the groups that a user or group owns.
 #[derive(Args, Debug)]
 #[command(after_help = LISTOWNED_HELP)]
 pub struct Listowned {
@@ -71,22 +71,22 @@ pub struct Listowned {
 #[derive(Args, Debug)]
 #[command(after_help = LISTENTRIES_HELP)]
 pub struct Listentries {
-    /// Users; they are listed also where nothing is said.
+    /// List users; the default.
     #[arg(long)]
     users: bool,
-    /// Groups and sets of hosts.
+    /// List groups and sets of hosts.
     #[arg(long)]
     groups: bool,
 }
 
-/// Shows the numbers that were given last.
+/// Shows the highest numbers in use.
 #[derive(Args, Debug)]
 #[command(after_help = LISTMAX_HELP)]
 pub struct Listmax {}
 
 #[derive(Args, Debug)]
 struct Which {
-    /// Which.
+    /// The users and groups.
     #[arg(long, value_name = "NAME", num_args = 1.., allow_negative_numbers = true)]
     nameorid: Vec<String>,
     /// NAMES, instead of the option.
@@ -118,6 +118,8 @@ fn quota(one: &Principal) -> String {
 }
 
 impl PtsExamine {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         client.each(self.which.names(), |name| {
             let (one, count) = client.examine(&name)?;
@@ -125,9 +127,12 @@ impl PtsExamine {
             let (owner, creator) = (&names[&one.owner], &names[&one.creator]);
             if client.json {
                 local::show::json(&json!({
-                    "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner, "creator": creator,
-                    "membership": count, "flags": one.privacy.to_string(), "group_quota": one.group_quota,
-                    "uid": one.uid, "gid": one.gid, "locked": one.locked, "tokens_after": one.tokens_after,
+                    "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner,
+                    "creator": creator,
+                    "membership": count, "flags": one.privacy.to_string(),
+                    "group_quota": one.group_quota,
+                    "uid": one.uid, "gid": one.gid, "locked": one.locked,
+                    "tokens_after": one.tokens_after,
                 }));
                 return Ok(());
             }
@@ -154,6 +159,8 @@ fn print(client: &PtsClient, heading: &str, of: &Principal, names: &BTreeMap<Pri
 }
 
 impl Membership {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (up, all) = (self.supergroups, self.expandgroups);
         client.each(self.which.names(), |name| {
@@ -186,12 +193,16 @@ impl Membership {
 }
 
 impl Listowned {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         client.each(self.which.names(), |name| {
             let id = client.id(&name)?;
             let part = |after, max| PtsCall::Owned { owner: id, after, max };
-            let owned =
-                client.listed(&format!("listing what {name} owns"), part)?.into_iter().collect();
+            let owned = client
+                .listed(&format!("listing the groups of the owner {name}"), part)?
+                .into_iter()
+                .collect();
             if id != PrincipalId::NONE {
                 let (one, _) = client.examine(&name)?;
                 print(
@@ -216,6 +227,8 @@ impl Listowned {
 }
 
 impl Listentries {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let users = self.users || !self.groups;
         let wanted =
@@ -228,7 +241,8 @@ impl Listentries {
             if client.json {
                 let (owner, creator) = (one.owner.0, one.creator.0);
                 local::show::json(&json!({
-                    "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner, "creator": creator, "uid": one.uid,
+                    "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner,
+                    "creator": creator, "uid": one.uid,
                 }));
             } else {
                 println!("{:<25} {:>6} {:>6} {:>7}", one.name, one.id, one.owner, one.creator);
@@ -239,8 +253,10 @@ impl Listentries {
 }
 
 impl Listmax {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
-        let doing = "asking for the numbers given last";
+        let doing = "reading the highest numbers in use";
         let Answer::Names { names, .. } = client.ask(doing, PtsCall::Max)? else {
             return Err(odd(doing));
         };

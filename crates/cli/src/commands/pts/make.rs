@@ -12,22 +12,22 @@ const CREATEUSER_HELP: &str = "\
 EXAMPLES
     rialto pts createuser joe
     rialto pts createuser -name joe jane -id 501 502
-    rialto pts createuser joe -uid 1000       who is joe on machines that are trusted
-    rialto pts createuser 10.1.0.0/16         the machines of a network, to be put into groups
-    rialto pts createuser amy@example.org     a user of another realm, whose group has to be there
+    rialto pts createuser joe -uid 1000       joe's uid on trusted hosts
+    rialto pts createuser 10.1.0.0/16         the hosts of a network, a member for groups
+    rialto pts createuser amy@example.org     a user of another realm; its group must exist
 
-Without -uid the uid of a user is the number, if it is free. Users of other realms have none then.";
+Without -uid the uid of a user is the number, if it is free; users of other realms get none.";
 
 const CREATEGROUP_HELP: &str = "\
 EXAMPLES
     rialto pts creategroup joe:friends -owner joe
     rialto pts creategroup staff              without a colon: administrators' groups
     rialto pts creategroup joe:crew -owner joe:crew    its members may change it
-    rialto pts creategroup system:authuser@example.org  opens the cell to the users of a realm, in small letters:
-                                              they are in this group, and not in system:authuser. Logins with
-                                              Kerberos make up to 30 of them; setfields -groupquota allows more
+    rialto pts creategroup system:authuser@example.org  lets the users of a realm log in
 
-Who makes a group owns it where nobody else is named.";
+Without -owner the maker of a group owns it. The realm of system:authuser@REALM is in small
+letters; its users are in this group, and not in system:authuser. Logins with Kerberos make
+up to 30 of them; 'setfields -groupquota' allows more.";
 
 /// Makes users, or sets of hosts.
 #[derive(Args, Debug)]
@@ -39,10 +39,10 @@ pub struct Createuser {
     /// Their numbers, in the same order.
     #[arg(long, value_name = "ID", num_args = 1.., allow_negative_numbers = true)]
     id: Vec<i32>,
-    /// The uid on machines that are trusted, of a single user.
+    /// The uid on trusted hosts, of a single user.
     #[arg(long, value_name = "UID")]
     uid: Option<u32>,
-    /// The gid, likewise.
+    /// The gid on trusted hosts, of a single user.
     #[arg(long, value_name = "GID")]
     gid: Option<u32>,
     /// NAME, instead of -name.
@@ -57,7 +57,7 @@ pub struct Creategroup {
     /// Their names.
     #[arg(long, value_name = "NAME", num_args = 1..)]
     name: Vec<String>,
-    /// Who owns them: a user, a group, or the group itself.
+    /// Their owner: a user, a group, or the group itself.
     #[arg(long, value_name = "OWNER")]
     owner: Option<String>,
     /// Their numbers, in the same order; below 0.
@@ -78,7 +78,7 @@ fn make(client: &PtsClient, new: NewPrincipal) -> Result<Principal, Failure> {
     }
 }
 
-fn say(client: &PtsClient, what: &str, one: &Principal) {
+fn print_made(client: &PtsClient, what: &str, one: &Principal) {
     if client.json {
         local::show::json(&json!({ "name": one.name, "id": one.id.0, "uid": one.uid }));
     } else {
@@ -86,7 +86,7 @@ fn say(client: &PtsClient, what: &str, one: &Principal) {
     }
 }
 
-/// As many numbers as names, or none.
+/// Pairs names with numbers: as many numbers as names, or none.
 fn numbered(
     names: Vec<String>,
     ids: &[i32],
@@ -101,6 +101,8 @@ fn numbered(
 }
 
 impl Createuser {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.name.is_empty() { self.words } else { self.name };
         if names.len() > 1 && (self.uid.is_some() || self.gid.is_some()) {
@@ -114,13 +116,15 @@ impl Createuser {
                 client,
                 NewPrincipal { kind, name, id, owner: None, uid: self.uid, gid: self.gid },
             )?;
-            say(client, if is_network { "Set of hosts" } else { "User" }, &made);
+            print_made(client, if is_network { "Set of hosts" } else { "User" }, &made);
             Ok(())
         })
     }
 }
 
 impl Creategroup {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.name.is_empty() { self.words } else { self.name };
         let owner = self.owner.map(|owner| match owner.parse::<i32>() {
@@ -130,7 +134,7 @@ impl Creategroup {
         client.each(numbered(names, &self.id)?, |(name, id)| {
             let (kind, owner) = (PrincipalKind::Group, owner.clone());
             let made = make(client, NewPrincipal { kind, name, id, owner, uid: None, gid: None })?;
-            say(client, "group", &made);
+            print_made(client, "group", &made);
             Ok(())
         })
     }

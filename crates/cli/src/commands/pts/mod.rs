@@ -1,6 +1,6 @@
-//! `rialto pts`: users and groups, with the verbs, options and answers that administrators know
-//! from OpenAFS. A binary that is called as `pts` is this command. Options may have one dash or two
-//! (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
+//! `rialto pts`: users and groups, with OpenAFS's verbs, options and answers. A binary that is
+//! called as `pts` is this command. Options may have one dash or two (`commands/typed.rs`), and
+//! unambiguous abbreviations are accepted.
 
 mod change;
 mod client;
@@ -16,40 +16,45 @@ use super::cell_client::{CellName, CellOptions};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto pts createuser joe                    somebody; the number is given
+    rialto pts createuser joe                    a user, with the next number
     rialto pts creategroup joe:friends -owner joe
     rialto pts adduser -user jane -group joe:friends
-    rialto pts membership joe:friends            who is in it
+    rialto pts membership joe:friends            its members
     rialto pts examine joe
     rialto pts adduser joe system:administrators
     rialto pts VERB --help                       more, with examples
 
-Verbs, options and their order are OpenAFS's. Options may be written -name or --name. What
-is changed counts for everybody's next request, on every server. Groups may be in groups.
-A set of hosts is made with 'createuser 10.1.0.0/16', and may be in groups too. Called
-through a link named pts, the program is this command.
+Verbs, options and their order are OpenAFS's. Options may be written -name or --name. A
+change takes effect with every user's next request, on every server. Groups may be in
+groups. A set of hosts is made with 'createuser 10.1.0.0/16', and may be in groups too.
+Called through a link named pts, the program is this command.
 
 EXIT CODES
     0  done
-    1  refused or failed: the message says what to do
+    1  refused or failed: the message names the remedy
     2  wrong usage
     3  no cell there, or its server does not run";
 
 /// Users and groups: make, list, change and remove them.
 #[derive(Args, Debug)]
-#[command(after_help = AFTER_HELP, infer_long_args = true, infer_subcommands = true, arg_required_else_help = true)]
+#[command(
+    after_help = AFTER_HELP,
+    infer_long_args = true,
+    infer_subcommands = true,
+    arg_required_else_help = true
+)]
 pub struct Pts {
     #[command(subcommand)]
     verb: Verb,
     #[command(flatten)]
     options: CellOptions<CellName>,
-    /// Go on with the next one where one is refused.
+    /// Continue with the next one after a refusal.
     #[arg(long, global = true)]
     force: bool,
-    /// Taken for OpenAFS's sake: the server's socket says who asks.
+    /// Accepted for OpenAFS's sake: the server's socket identifies the caller.
     #[arg(long, global = true, hide = true)]
     localauth: bool,
-    /// Likewise: nothing leaves this machine.
+    /// Accepted for OpenAFS's sake: no data leaves this machine.
     #[arg(long, global = true, hide = true)]
     encrypt: bool,
 }
@@ -73,6 +78,8 @@ enum Verb {
 }
 
 impl Pts {
+    /// # Errors
+    /// The failure of the command.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let client = client::PtsClient::open(&self.options, self.force)?;
         match self.verb {

@@ -1,5 +1,5 @@
-//! `rialto admin`: who administers a part of the cell: volumes by their names, a server, a
-//! partition.
+//! `rialto admin`: administrators of a part of the cell: of volumes by their names, of a server, of
+//! a partition.
 
 use std::process::ExitCode;
 
@@ -20,9 +20,10 @@ EXAMPLES
     rialto admin list
     rialto admin remove 42
 
-Who administers volumes may do with 'vos' what needs no more than them: backup, snapshot,
-release, set fields, remove. To make one he needs the name and a partition or server to
-make it on, to move or copy one also the server that it goes to. He appoints nobody.
+An administrator of volumes may use the verbs of 'vos' that need only these: backup,
+snapshot, release, setfields, remove. Making one needs the name and a partition or server
+for it; moving or copying one also needs the destination. Such administrators appoint no
+others.
 
 EXIT CODES
     0  done, on all servers
@@ -46,7 +47,7 @@ enum Verb {
     Remove(Remove),
 }
 
-/// Lets somebody administer a part of the cell.
+/// Lets a user or group administer a part of the cell.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 #[command(
@@ -56,31 +57,33 @@ enum Verb {
 struct Add {
     /// The user or group.
     name: String,
-    /// Volumes with this name, or with names that begin so: 'home.*'.
+    /// The volumes of this name, or whose names begin so: 'home.*'.
     #[arg(long, value_name = "PATTERN", group = "what")]
     volume: Option<String>,
-    /// A server and all that it has.
+    /// A server and everything on it.
     #[arg(long, value_name = "NAME", group = "what")]
     server: Option<String>,
-    /// A partition of a server, as 'vos partinfo' calls it, and all that is on it.
+    /// A partition of a server, as 'vos partinfo' names it, and everything on it.
     #[arg(long, value_names = ["SERVER", "PARTITION"], num_args = 2, group = "what")]
     partition: Vec<String>,
 }
 
-/// Shows who administers what.
+/// Lists administrators and their parts of the cell.
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n    rialto admin list\n    rialto admin list --json")]
 struct List {}
 
-/// Takes that away.
+/// Takes the administration of a part away.
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n    rialto admin remove 42")]
 struct Remove {
-    /// Its number.
+    /// Its number in the list.
     number: u64,
 }
 
 impl Admin {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let verb = match self.verb {
             Verb::Add(add) => numbered::Verb::Add(add),
@@ -99,7 +102,12 @@ impl Adds for Add {
             (.., [server, partition]) => {
                 Realm::Partition(client.server(server)?, partition.clone())
             }
-            _ => return Err(Failure::new("reading the command", "nothing is to be administered")),
+            _ => {
+                return Err(Failure::new(
+                    "reading the command",
+                    "no volume, server or partition is given",
+                ));
+            }
         };
         let (principal, what) = (client.principal(&self.name)?, called(client, &realm));
         let done = format!("{} administers {what}", self.name);
@@ -119,7 +127,7 @@ fn called(client: &RulesClient, realm: &Realm) -> String {
 }
 
 impl Numbered for Mandate {
-    const LISTING: &'static str = "listing who administers what";
+    const LISTING: &'static str = "listing administrators";
     const CALLED: &'static str = "delegation";
     const COLUMNS: &'static [&'static str] = &["number", "name", "administers", "by"];
 
@@ -127,7 +135,7 @@ impl Numbered for Mandate {
         GuardCall::Mandates { after, max }
     }
 
-    fn came(answer: Answer) -> Option<(Vec<Mandate>, bool)> {
+    fn rules_of(answer: Answer) -> Option<(Vec<Mandate>, bool)> {
         match answer {
             Answer::Mandates { mandates, end } => Some((mandates, end)),
             _ => None,
@@ -148,7 +156,8 @@ impl Numbered for Mandate {
 
     fn json(&self, client: &RulesClient, names: &Names, _now: i64) -> Value {
         let (who, by) = (names.of(self.principal), names.of(self.by));
-        json!({ "number": self.number, "name": who, "administers": called(client, &self.realm), "by": by })
+        json!({ "number": self.number, "name": who, "administers": called(client, &self.realm),
+            "by": by })
     }
 
     fn row(&self, client: &RulesClient, names: &Names, _now: i64) -> Vec<String> {

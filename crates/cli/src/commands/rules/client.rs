@@ -1,4 +1,5 @@
-//! Where both ask: the server of the cell's directory, which has the database or asks who has it.
+//! The session of both commands: with the server of the cell's directory, which has the database or
+//! asks the server that has it.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -10,12 +11,12 @@ use types::{Answer, Call, Fault, GuardCall, PrincipalId, ServerId, ServerInfo};
 
 use crate::commands::cell_client::{CellClient, CellOptions, odd};
 
-/// How long a change may take: servers that are silent are waited for.
+/// How long a change may take: it waits for silent servers.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Rules in one answer.
 pub const AT_ONCE: u32 = 1000;
 
-/// See the head of the file.
+/// A session for calls about rules.
 pub struct RulesClient {
     pub json: bool,
     cell: CellClient,
@@ -24,18 +25,26 @@ pub struct RulesClient {
 }
 
 impl RulesClient {
+    /// # Errors
+    /// If there is no cell of that name, or its server does not answer.
     pub fn open(options: &CellOptions) -> Result<RulesClient, Failure> {
         let cell = CellClient::within(options, refused, TIMEOUT)?;
         let (servers, me) = (cell.servers()?, cell.me()?);
         Ok(RulesClient { json: options.json, cell, servers, me })
     }
 
-    /// Asks, or changes something. `doing`: what is tried, for people.
+    /// Sends a query or a change. `doing`: the action, for people.
+    ///
+    /// # Errors
+    /// The refusal with its remedy, or that the server does not answer.
     pub fn ask(&self, doing: &str, call: GuardCall) -> Result<Answer, Failure> {
         self.cell.ask(doing, Call::Guard { behalf: None, call: Box::new(call) })
     }
 
-    /// Changes something: says which number it has, and fails if a server did not confirm.
+    /// Changes a rule: prints its number, and fails if a server did not confirm.
+    ///
+    /// # Errors
+    /// The refusal, or that a server did not confirm.
     pub fn change(&self, doing: &str, done: &str, call: GuardCall) -> Result<ExitCode, Failure> {
         let Answer::Enforced { number, missing } = self.ask(doing, call)? else {
             return Err(odd(doing));
@@ -54,12 +63,18 @@ impl RulesClient {
         servers.iter().map(|server| self.server_name(*server)).collect()
     }
 
-    /// The number of a user or group; a number stands for itself.
+    /// Returns the number of a user or group; a number means itself.
+    ///
+    /// # Errors
+    /// If there is no such principal, or the server does not answer.
     pub fn principal(&self, name: &str) -> Result<PrincipalId, Failure> {
         self.cell.principal(name)
     }
 
-    /// What numbers are called; a number that nobody has is its own name.
+    /// Returns the names of numbers; an unused number is its own name.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
     pub fn names(&self, ids: Vec<PrincipalId>) -> Result<HashMap<PrincipalId, String>, Failure> {
         let named = self.cell.names(ids)?.into_iter().filter(|(_, name)| !name.is_empty());
         Ok([(PrincipalId::NONE, "the superuser".to_owned())].into_iter().chain(named).collect())
@@ -72,7 +87,10 @@ impl RulesClient {
             .map_or_else(|| id.to_string(), |one| one.name.clone())
     }
 
-    /// The server that was typed: its name, its id, or `localhost`.
+    /// Returns the typed server: by its name, its id, or `localhost`.
+    ///
+    /// # Errors
+    /// If the cell has no such server.
     pub fn server(&self, text: &str) -> Result<ServerId, Failure> {
         if text == "localhost" {
             return Ok(self.me.id);
@@ -89,15 +107,15 @@ impl RulesClient {
     }
 }
 
-/// A change is in force everywhere, but for the servers of these names.
+/// Reports that a change is in force on all servers but those named.
 ///
 /// # Errors
-/// If there are any.
+/// If there are such servers.
 pub fn confirmed(doing: &str, missing: &[String]) -> Result<ExitCode, Failure> {
     if missing.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    let why = format!("it stands, but {} did not confirm", missing.join(", "));
+    let why = format!("it is in force, but {} did not confirm", missing.join(", "));
     Err(Failure::new(doing, why).mend(
         "it is in force there once that server hears the database; until then stop it, or \
             the network to it",
@@ -107,18 +125,16 @@ pub fn confirmed(doing: &str, missing: &[String]) -> Result<ExitCode, Failure> {
 fn refused(doing: &str, error: &CallError) -> Failure {
     let failure = Failure::new(doing, error);
     match error.fault() {
-        Some(Fault::NotPermitted) => {
-            failure.mend("members of system:administrators may, and nobody else")
-        }
+        Some(Fault::NotPermitted) => failure.mend("only members of system:administrators may"),
         Some(Fault::NoPrincipal) => {
             failure.mend("'rialto pts listentries -users -groups' has all of them")
         }
-        Some(Fault::NotFound) => failure.mend("'list' has the numbers of all there are"),
+        Some(Fault::NotFound) => failure.mend("'list' shows the numbers of all rules"),
         Some(Fault::NoSpace) => {
-            failure.mend("a cell has 4096 at most: remove what is not needed any more")
+            failure.mend("a cell has 4096 at most: remove those that are not needed any more")
         }
         Some(Fault::CellAway) => failure.mend(
-            "see whether the server that has the database runs: 'database' in cell.toml names it",
+            "check that the server that has the database runs: 'database' in cell.toml names it",
         ),
         _ => failure,
     }

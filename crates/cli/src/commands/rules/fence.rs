@@ -1,4 +1,4 @@
-//! `rialto fence`: cuts users, hosts, sessions and tokens off, on all servers of the cell.
+//! `rialto fence`: refuses users, hosts, sessions and tokens on all servers of the cell.
 
 use std::process::ExitCode;
 
@@ -21,16 +21,16 @@ EXAMPLES
     rialto fence list
     rialto fence remove 42
 
-Everything that a fenced one asks is refused, on every server. When the command is done,
-nothing of him is executed any more; if a server did not confirm, it says which, and fails,
-although the fence stands. The superuser at a server's own socket is never fenced off.
+Every server refuses all requests of a fenced caller. When the command returns, none of them
+is executed any more; if a server did not confirm, the command names it and fails, although
+the fence is in force. Root at a server's own socket is never fenced.
 
 EXIT CODES
     0  done, on all servers
     1  refused or failed, or a server did not confirm: the message says which
     3  no cell there, or its server does not run";
 
-/// Cuts users, hosts, sessions or tokens off, at once and everywhere.
+/// Refuses users, hosts, sessions or tokens at once and everywhere.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, arg_required_else_help = true)]
 pub struct FenceCommand {
@@ -47,7 +47,7 @@ enum Verb {
     Remove(Remove),
 }
 
-/// Fences somebody off; again for the same one: for another time.
+/// Adds a fence, or changes its time.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("whom").required(true))]
 #[command(
@@ -55,23 +55,23 @@ enum Verb {
         rialto fence add --host 2001:db8::/32"
 )]
 struct Add {
-    /// Who asks as this user, with whatever token or by a trusted machine's word.
+    /// Callers with this user's identity, by a token or a trusted host.
     #[arg(long, value_name = "NAME", group = "whom")]
     user: Option<String>,
-    /// Who asks from this address, or from one that begins with so many of its bits.
+    /// Callers at this address, or at one of this network.
     #[arg(long, value_name = "ADDRESS[/PREFIX]", group = "whom", value_parser = network)]
     host: Option<Network>,
-    /// The client of a session of the server that is asked, in whatever session it comes back:
-    /// 'rialto status --json | jq .report.who' lists them.
+    /// The client of a session of the server that is asked, also in its later sessions: 'rialto
+    /// status --json | jq .report.who' lists them.
     #[arg(long, value_name = "ID", group = "whom")]
     session: Option<u64>,
     /// The token with this number, 32 hexadecimal digits: the same list has them.
     #[arg(long, value_name = "ID", group = "whom", value_parser = token)]
     token: Option<u128>,
-    /// For so long, such as 90s, 15m, 1h or 7d; otherwise until it is removed.
+    /// Duration, such as 90s, 15m, 1h or 7d; without it until the fence is removed.
     #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
     time: Option<u64>,
-    /// Why, for people.
+    /// The reason, for people.
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
 }
@@ -81,11 +81,11 @@ struct Add {
 #[command(after_help = "EXAMPLES\n    rialto fence list\n    rialto fence list --json")]
 struct List {}
 
-/// Takes a fence away.
+/// Removes a fence.
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n    rialto fence remove 42")]
 struct Remove {
-    /// Its number.
+    /// Its number in the list.
     number: u64,
 }
 
@@ -98,7 +98,7 @@ fn token(text: &str) -> Result<u128, String> {
     u128::from_str_radix(text, 16).map_err(|_| "write its 32 hexadecimal digits".to_owned())
 }
 
-/// A time as people write it, in seconds.
+/// Parses a duration as people write it, into seconds.
 ///
 /// # Errors
 /// A message for the argument parser.
@@ -117,6 +117,8 @@ pub fn seconds(text: &str) -> Result<u64, String> {
 }
 
 impl FenceCommand {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let verb = match self.verb {
             Verb::Add(add) => numbered::Verb::Add(add),
@@ -138,7 +140,7 @@ impl Adds for Add {
         let who =
             self.user.as_ref().map_or_else(|| whom.to_string(), |user| format!("user {user}"));
         let call = GuardCall::AddFence { whom, seconds: self.time.unwrap_or(0), why: self.why };
-        client.change(&format!("fencing {who} off"), &format!("{who} is fenced off"), call)
+        client.change(&format!("fencing {who}"), &format!("{who} is fenced"), call)
     }
 }
 
@@ -151,7 +153,7 @@ impl Numbered for types::Fence {
         GuardCall::Fences { after, max }
     }
 
-    fn came(answer: Answer) -> Option<(Vec<types::Fence>, bool)> {
+    fn rules_of(answer: Answer) -> Option<(Vec<types::Fence>, bool)> {
         match answer {
             Answer::Fences { fences, end } => Some((fences, end)),
             _ => None,
@@ -172,8 +174,10 @@ impl Numbered for types::Fence {
 
     fn json(&self, _client: &RulesClient, names: &Names, now: i64) -> Value {
         json!({
-            "number": self.number, "whom": called(&self.whom, names), "since": self.since, "until": self.until,
-            "in_force": self.until == 0 || now < self.until, "by": names.of(self.by), "why": self.why,
+            "number": self.number, "whom": called(&self.whom, names), "since": self.since,
+            "until": self.until,
+            "in_force": self.until == 0 || now < self.until, "by": names.of(self.by),
+            "why": self.why,
         })
     }
 

@@ -1,4 +1,4 @@
-//! Rules with numbers: what `fence` and `admin` do alike. A rule is added, all are listed, and one
+//! Numbered rules: the common part of `fence` and `admin`. A rule is added, all are listed, and one
 //! is removed by its number.
 
 use std::collections::HashMap;
@@ -12,52 +12,55 @@ use types::{Answer, GuardCall, PrincipalId};
 use super::client::{AT_ONCE, RulesClient};
 use crate::commands::cell_client::{CellOptions, odd};
 
-/// What is done.
+/// An action on rules.
 pub enum Verb<A> {
     Add(A),
     List,
-    /// The rule with this number.
+    /// Removes the rule with this number.
     Remove(u64),
 }
 
-/// What adds a rule.
+/// Options that add a rule.
 pub trait Adds {
     fn add(self, client: &RulesClient) -> Result<ExitCode, Failure>;
 }
 
-/// What is called how.
+/// Names of principals by number.
 pub struct Names(HashMap<PrincipalId, String>);
 
 impl Names {
-    /// A number that nobody has is its own name.
+    /// The name; an unused number is its own name.
     pub fn of(&self, id: PrincipalId) -> String {
         self.0.get(&id).cloned().unwrap_or_else(|| id.to_string())
     }
 }
 
-/// One kind of rules.
+/// A kind of rule.
 pub trait Numbered: Sized {
-    /// What is done when all are listed, for people.
+    /// The action of listing, for people.
     const LISTING: &'static str;
-    /// What one is called in the sentence of its removal.
+    /// The rule's noun in the message of its removal.
     const CALLED: &'static str;
     /// Titles of the columns; the first is the number's.
     const COLUMNS: &'static [&'static str];
 
-    /// Asks for so many behind this number.
+    /// The call for at most `max` rules after this number.
     fn part(after: u64, max: u32) -> GuardCall;
-    /// Those that came, and whether there are no more.
-    fn came(answer: Answer) -> Option<(Vec<Self>, bool)>;
+    /// The rules of an answer, and whether there are no more.
+    fn rules_of(answer: Answer) -> Option<(Vec<Self>, bool)>;
     fn removal(number: u64) -> GuardCall;
     fn number(&self) -> u64;
-    /// Whose names are shown.
+    /// The principals whose names are shown.
     fn principals(&self) -> Vec<PrincipalId>;
     fn json(&self, client: &RulesClient, names: &Names, now: i64) -> Value;
-    /// What is in the columns behind the number.
+    /// The columns after the number.
     fn row(&self, client: &RulesClient, names: &Names, now: i64) -> Vec<String>;
 }
 
-/// Does it to rules of the kind `R`.
+/// Runs a verb for rules of the kind `R`.
+///
+/// # Errors
+/// The server's refusal, or that a server did not confirm.
 pub fn run<R: Numbered, A: Adds>(
     options: &CellOptions,
     verb: Verb<A>,
@@ -78,7 +81,8 @@ fn list<R: Numbered>(client: &RulesClient) -> Result<ExitCode, Failure> {
     let mut all: Vec<R> = Vec::new();
     loop {
         let after = all.last().map_or(0, R::number);
-        let Some((rules, end)) = R::came(client.ask(R::LISTING, R::part(after, AT_ONCE))?) else {
+        let Some((rules, end)) = R::rules_of(client.ask(R::LISTING, R::part(after, AT_ONCE))?)
+        else {
             return Err(odd(R::LISTING));
         };
         let empty = rules.is_empty();

@@ -11,26 +11,26 @@ use super::list::place;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto vos status                          shows what is unfinished
+    rialto vos status                          shows unfinished ones
     rialto vos abandon 536870915
     rialto vos abandon -server afs2 -id home.alice.old
-    rialto vos abandon -server afs2 -all       all that is unfinished there
+    rialto vos abandon -server afs2 -all       all unfinished ones there
     rialto vos abandon -all -dryrun
 
-What a restore, copy, release or move brought to a server and left there is given up: a volume that
-it came over is as it was, and what it took is given back in the background. What comes in at the
-moment is left alone. The command that began it can be given again instead, and goes on.";
+Gives up the data that an interrupted restore, copy, release or move left at a server: a
+volume under it is as before, and the space is freed in the background. Data that a server
+receives at the moment stays. Repeating the interrupted command instead finishes it.";
 
-/// Gives up what came in at a server and was never finished.
+/// Gives up an unfinished restore or copy at a server.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Abandon {
     #[command(flatten)]
     site: TypedSite,
-    /// The volume that it was to be: its number, or its name if the cell knows it.
+    /// The volume that it was for: its number, or its name if the cell has it.
     #[arg(long, value_name = "VOLUME", conflicts_with = "all")]
     id: Option<String>,
-    /// All that is unfinished.
+    /// Give up all unfinished ones.
     #[arg(long)]
     all: bool,
     /// VOLUME, instead of the option.
@@ -39,6 +39,8 @@ pub struct Abandon {
 }
 
 impl Abandon {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = if self.all {
             place(&mut self.site, self.words);
@@ -47,7 +49,7 @@ impl Abandon {
             let typed = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
             Some((number(context, &typed)?, typed))
         };
-        let what = "looking for what is unfinished";
+        let what = "listing unfinished operations";
         let spots = context.spots(&self.site)?;
         let mut servers: Vec<_> = spots.iter().map(|spot| spot.server).collect();
         servers.dedup();
@@ -62,7 +64,8 @@ impl Abandon {
             for one in trees.iter().filter(is_here).filter(meant) {
                 found += 1;
                 let name = context.server_name(server);
-                let what = format!("giving up what came in for volume {} at {name}", one.tree.0);
+                let what =
+                    format!("giving up the data received for volume {} at {name}", one.tree.0);
                 match context.lead(&what, |job| vos::abandon(job, server, one.tree)) {
                     Ok(()) if context.dry_run => {}
                     Ok(()) if context.json => {
@@ -79,20 +82,20 @@ impl Abandon {
         }
         match wanted {
             Some((_, typed)) if found == 0 => {
-                let why = format!("nothing comes in for {typed}");
-                Err(Failure::new(what, why).mend("'rialto vos status' shows what does"))
+                let why = format!("no data was received for {typed}");
+                Err(Failure::new(what, why).mend("'rialto vos status' lists unfinished operations"))
             }
             _ if failed > 0 => {
                 let why = format!("{failed} of {found} stay");
-                Err(Failure::new("giving up what is unfinished", why)
-                    .mend("the lines above say why"))
+                Err(Failure::new("giving up unfinished operations", why)
+                    .mend("the lines above have the reasons"))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// The number of the tree. What comes in has no name of its own.
+/// The number of the tree. Received data has no name of its own.
 fn number(context: &VosContext, typed: &str) -> Result<VolumeId, Failure> {
     match typed.parse() {
         Ok(number) => Ok(VolumeId(number)),

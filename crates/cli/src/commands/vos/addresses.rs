@@ -19,31 +19,32 @@ EXAMPLES
 const CHANGEADDR_HELP: &str = "\
 EXAMPLES
     rialto vos changeaddr 10.0.0.1 10.0.0.2           the server has moved
-    rialto vos changeaddr -oldaddr 10.0.0.1 -remove   there is no such server any more
+    rialto vos changeaddr -oldaddr 10.0.0.1 -remove   removes a server
 
-A server enters its addresses when it starts: this is for one that cannot, or is gone. One
-that volumes have sites on is not removed. The keys of one that is removed are withdrawn.";
+A server enters its addresses when it starts: this is for one that cannot, or no longer
+exists. A server with sites of volumes is not removed. The keys of a removed server are
+withdrawn.";
 
-/// Lists the servers of the cell and where they are reached.
+/// Lists the servers of the cell and their addresses.
 #[derive(Args, Debug)]
 #[command(after_help = LISTADDRS_HELP)]
 pub struct Listaddrs {
-    /// With their ids, and the keys by which other servers know them.
+    /// Show their ids, and the keys by which other servers know them.
     #[arg(long)]
     printuuid: bool,
-    /// Only this server.
+    /// Show only this server.
     #[arg(long, value_name = "MACHINE")]
     host: Option<String>,
 }
 
-/// Changes where a server is reached, or removes it from the database.
+/// Changes the address of a server, or removes it from the database.
 #[derive(Args, Debug)]
 #[command(after_help = CHANGEADDR_HELP)]
 pub struct Changeaddr {
-    /// The address that is wrong, or the server's name.
+    /// The old address, or the server's name.
     #[arg(long, value_name = "ADDRESS")]
     oldaddr: Option<String>,
-    /// What it is now; with a port, if that changed too.
+    /// The new address; with a port, if that changed too.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "remove")]
     newaddr: Option<String>,
     /// Remove the server.
@@ -55,6 +56,8 @@ pub struct Changeaddr {
 }
 
 impl Listaddrs {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let only = self.host.as_ref().map(|host| context.server(host)).transpose()?;
         let chosen: Vec<_> =
@@ -89,6 +92,8 @@ impl Listaddrs {
 }
 
 impl Changeaddr {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut words = self.words.into_iter();
         let missing =
@@ -98,7 +103,7 @@ impl Changeaddr {
         let id = context.server(&old)?;
         let known = context.db().servers().map_err(|error| refusal(&what, &error.into()))?;
         let seen = known.into_iter().find(|seen| seen.record.id == id);
-        let seen = seen.ok_or_else(|| Failure::new(&what, "the database does not know it"))?;
+        let seen = seen.ok_or_else(|| Failure::new(&what, "the database does not have it"))?;
         if self.remove {
             return remove(context, &what, &seen);
         }
@@ -157,8 +162,9 @@ fn remove(context: &VosContext, what: &str, seen: &Revised<ServerInfo>) -> Resul
     })?;
     if sites > 0 {
         let why = format!("the database has {sites} sites there");
-        return Err(Failure::new(what, why)
-            .mend("move or remove those volumes first, or let 'vos syncserv' look"));
+        return Err(Failure::new(what, why).mend(
+            "move or remove those volumes first, or correct the records with 'vos syncserv'",
+        ));
     }
     if context.dry_run {
         eprintln!("would be done: remove the server {}", seen.record.name);

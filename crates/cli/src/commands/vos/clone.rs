@@ -4,7 +4,7 @@ use clap::Args;
 use local::failure::Failure;
 use types::{Revised, VolumeCall, VolumeGroup, VolumeKind, is_volume_name};
 
-use super::context::{There, TypedSite, VosContext, name, text};
+use super::context::{LocatedVolume, TypedSite, VosContext, name, text};
 use super::create::last_word;
 use super::show;
 
@@ -15,28 +15,28 @@ EXAMPLES
     rialto vos clone home.alice -toname home.alice.try -readwrite
     rialto vos clone home.alice.before -toname home.alice.again -readwrite
 
-The new volume is read-only and shows what the other holds now; it takes no room until that
-one changes. 'vos snapshot' keeps any number of them under one name.
-With -readwrite it is a volume of its own, with the other's quota, at the same server and
-partition, that begins with what the other (also a read-only one) holds now and takes no room for
-what nobody changes. Stopped in the middle it is finished by the same command.";
+The new volume is read-only and shows the current state of the other; it takes no space
+until that one changes. 'vos snapshot' makes any number of them under one name. With
+-readwrite it is an independent volume with the other's quota, at the same server and
+partition, that begins with the current state of the other (also a read-only one) and takes
+space only for changes. Repeating an interrupted command finishes it.";
 
 const BACKUP_HELP: &str = "\
 EXAMPLES
-    rialto vos backup home.alice            home.alice.backup shows what it holds now
+    rialto vos backup home.alice            home.alice.backup shows its state
 
-The backup volume of yesterday is replaced in the same moment and keeps its number.";
+The previous backup volume is replaced atomically; the number stays.";
 
 const BACKUPSYS_HELP: &str = "\
 EXAMPLES
     rialto vos backupsys                         all volumes
     rialto vos backupsys -prefix home            those whose names begin so
     rialto vos backupsys -prefix home -exclude   all others
-    rialto vos backupsys -dryrun                 only say which
+    rialto vos backupsys -dryrun                 only list them
 
-One that fails does not keep the others from being backed up; the exit code is 1 then.";
+After a failure the others are still backed up; the exit code is 1 then.";
 
-/// Makes a volume of what a volume holds now, read-only or read-write.
+/// Makes a volume of the current state of a volume, read-only or read-write.
 #[derive(Args, Debug)]
 #[command(after_help = CLONE_HELP)]
 pub struct Clone {
@@ -45,13 +45,13 @@ pub struct Clone {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
-    /// What the new one is called [default: VOLUME.clone]
+    /// The new volume's name [default: VOLUME.clone]
     #[arg(long, value_name = "NAME")]
     toname: Option<String>,
-    /// It can be written, and goes its own way; needs -toname.
+    /// Make it writable and independent; needs -toname.
     #[arg(long, requires = "toname")]
     readwrite: bool,
-    /// Taken for OpenAFS's sake: without -readwrite it always is.
+    /// Accepted for OpenAFS's sake: without -readwrite it always is.
     #[arg(long, hide = true, conflicts_with = "readwrite")]
     readonly: bool,
     /// [[SERVER] PARTITION] VOLUME, instead of the options.
@@ -86,6 +86,8 @@ pub struct Backupsys {
 }
 
 impl Clone {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
         if let (true, Some(to)) = (self.readwrite, &self.toname) {
@@ -106,6 +108,8 @@ impl Clone {
 }
 
 impl Backup {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         backup(context, context.known(&wanted)?)
@@ -113,6 +117,8 @@ impl Backup {
 }
 
 impl Backupsys {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let spots = context.spots(&self.site)?;
         let is_here = |site: &types::Site| {
@@ -146,7 +152,7 @@ impl Backupsys {
         if failed == 0 {
             Ok(())
         } else {
-            Err(Failure::new("backing up", why()).mend("the lines above say why"))
+            Err(Failure::new("backing up", why()).mend("the lines above have the reasons"))
         }
     }
 }
@@ -157,7 +163,7 @@ fn backup(context: &VosContext, group: Revised<VolumeGroup>) -> Result<(), Failu
     let what = format!("backing up the volume {name}");
     let Some(info) = context.lead(&what, |job| vos::backup(job, group))? else { return Ok(()) };
     if context.json {
-        local::show::json(&show::volume_json(context, &There { server, info }));
+        local::show::json(&show::volume_json(context, &LocatedVolume { server, info }));
     } else {
         println!("Created backup volume for {name}");
     }
@@ -173,7 +179,7 @@ fn clone_writable(
     let what = format!("cloning the volume {wanted} to {to}");
     let called = name(to)?;
     if !is_volume_name(called.as_bytes(), VolumeKind::ReadWrite) {
-        return Err(Failure::new(what, "a volume cannot be called so").mend(
+        return Err(Failure::new(what, "that cannot be a volume's name").mend(
             "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, \
                 .readonly or .snapshot at the end",
         ));
@@ -182,7 +188,7 @@ fn clone_writable(
     let Some(info) = context.lead(&what, |job| vos::clone_writable(job, &found, &called))? else {
         return Ok(());
     };
-    let made = There { server: found.server, info };
+    let made = LocatedVolume { server: found.server, info };
     if context.json {
         local::show::json(&show::volume_json(context, &made));
     } else {
@@ -195,14 +201,17 @@ fn clone_writable(
     Ok(())
 }
 
-/// Seals what `volume` holds under the name `to`.
+/// Seals the state of `volume` under the name `to`.
+///
+/// # Errors
+/// The refusal of the server, with its remedy.
 pub fn clone(
     context: &VosContext,
-    volume: &There,
+    volume: &LocatedVolume,
     to: &str,
     kind: VolumeKind,
     replace: bool,
-) -> Result<Option<There>, Failure> {
+) -> Result<Option<LocatedVolume>, Failure> {
     let what = format!("cloning the volume {} to {to}", text(&volume.name));
     if volume.kind != VolumeKind::ReadWrite {
         let why = format!("{} is read-only already", text(&volume.name));

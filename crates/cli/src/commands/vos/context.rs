@@ -1,8 +1,8 @@
-//! Where verbs do their work: the servers of the cell, and what was typed turned into them, their
-//! partitions and volumes.
+//! The environment of the verbs: the servers of the cell, and the resolution of typed names into
+//! servers, partitions and volumes.
 //!
-//! The way in is the server of the cell's directory: it answers for itself, and asks the cell's
-//! database for us. If the database cannot be asked, that server alone is there.
+//! The entry is the server of the cell's directory: it answers for itself, and forwards queries of
+//! the cell database. If the database does not answer, only that server is available.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,12 +26,12 @@ use super::Telling;
 use crate::commands::cell_client::{CellClient, CellName, CellOptions};
 use crate::security;
 
-/// Volumes that one question asks for: about what fits into an answer.
+/// Volumes in one query: about as many as fit into an answer.
 const LISTED_AT_ONCE: u32 = 2000;
-/// Groups that one question asks for.
+/// Groups in one query.
 const GROUPS_AT_ONCE: usize = 1000;
 
-/// See the head of the file.
+/// Sessions with the servers of a cell, and the options of a verb.
 pub struct VosContext {
     pub json: bool,
     pub dry_run: bool,
@@ -44,7 +44,7 @@ pub struct VosContext {
     partitions: RefCell<HashMap<ServerId, Vec<PartitionInfo>>>,
 }
 
-/// Which server and partition, as typed.
+/// The server and partition as typed.
 #[derive(Clone, clap::Args, Debug, Default)]
 pub struct TypedSite {
     /// The server: its name, address or id; may be left out.
@@ -55,34 +55,36 @@ pub struct TypedSite {
     pub partition: Option<String>,
 }
 
-/// A volume, and whose it is.
+/// A volume, and its server.
 #[derive(Clone, Debug)]
-pub struct There {
+pub struct LocatedVolume {
     pub server: ServerId,
     pub info: VolumeInfo,
 }
 
-impl Deref for There {
+impl Deref for LocatedVolume {
     type Target = VolumeInfo;
     fn deref(&self) -> &VolumeInfo {
         &self.info
     }
 }
 
-/// A partition, and whose it is.
+/// A partition, and its server.
 #[derive(Clone, Debug)]
-pub struct Spot {
+pub struct LocatedPartition {
     pub server: ServerId,
     pub partition: PartitionInfo,
 }
 
 impl VosContext {
+    /// # Errors
+    /// If there is no cell of that name, or its server does not answer.
     pub fn open(options: &CellOptions<CellName, Telling>) -> Result<VosContext, Failure> {
         let Telling { dry_run, verbose } = options.more;
         let json = options.json;
         let client = CellClient::open(options, |doing, error| Failure::new(doing, error))?;
         let me = client.me()?;
-        // Its session has done what it was for.
+        // The command continues without its session.
         let CellClient { cell, caller, .. } = client;
         let endpoint = Endpoint::Unix(cell.socket());
         let options = security::as_server(cell.dir(), &cell.config.name, clear_by_environment())?;
@@ -120,7 +122,7 @@ impl VosContext {
         &*self.db
     }
 
-    /// What the cell is called.
+    /// The cell's name.
     pub fn cell_name(&self) -> &str {
         &self.cell.config.name
     }
@@ -130,13 +132,16 @@ impl VosContext {
         &self.servers
     }
 
-    /// What a server is called.
+    /// A server's name.
     pub fn server_name(&self, server: ServerId) -> String {
         let known = self.servers.iter().find(|one| one.id == server);
         known.map_or_else(|| server.to_string(), |one| one.name.clone())
     }
 
     /// The partitions of a server.
+    ///
+    /// # Errors
+    /// The server's refusal, with its remedy.
     pub fn partitions(&self, server: ServerId) -> Result<Vec<PartitionInfo>, Failure> {
         if let Some(known) = self.partitions.borrow().get(&server) {
             return Ok(known.clone());
@@ -150,7 +155,7 @@ impl VosContext {
         Ok(partitions)
     }
 
-    /// What a partition is called.
+    /// A partition's name.
     pub fn name_of(&self, server: ServerId, no: PartitionNo) -> String {
         let partitions = self.partitions(server).unwrap_or_default();
         partitions
@@ -159,23 +164,26 @@ impl VosContext {
             .map_or_else(|| "?".to_owned(), |one| one.name)
     }
 
-    /// A question to a server.
+    /// Sends a query to a server.
+    ///
+    /// # Errors
+    /// The server's refusal, with its remedy.
     pub fn ask(&self, what: &str, server: ServerId, call: VolumeCall) -> Result<Answer, Failure> {
         self.reach.call(server, call).map_err(|error| refusal(what, &error))
     }
 
-    /// A question about the files of a server's volume.
+    /// Sends a query about the files of a server's volume.
     ///
     /// # Errors
-    /// The server's refusal, with what to do about it.
+    /// The server's refusal, with its remedy.
     pub fn ask_files(&self, what: &str, server: ServerId, call: Call) -> Result<Answer, Failure> {
         self.reach.send(server, call).map_err(|error| refusal(what, &error))
     }
 
-    /// Something that is done, or only said with `--dry-run`.
+    /// Does a change, or only reports it with `--dry-run`.
     ///
     /// # Errors
-    /// The server's refusal, with what to do about it.
+    /// The server's refusal, with its remedy.
     pub fn change(
         &self,
         what: &str,
@@ -189,26 +197,29 @@ impl VosContext {
         self.ask(what, server, call).map(Some)
     }
 
-    /// As [`VosContext::change`], of calls that answer with a volume.
+    /// As [`VosContext::change`], for calls that return a volume.
+    ///
+    /// # Errors
+    /// The server's refusal, with its remedy.
     pub fn change_one(
         &self,
         what: &str,
         server: ServerId,
         call: VolumeCall,
-    ) -> Result<Option<There>, Failure> {
+    ) -> Result<Option<LocatedVolume>, Failure> {
         match self.change(what, server, call)? {
             None => Ok(None),
             Some(Answer::Volumes { mut volumes, .. }) if !volumes.is_empty() => {
-                Ok(Some(There { server, info: volumes.swap_remove(0) }))
+                Ok(Some(LocatedVolume { server, info: volumes.swap_remove(0) }))
             }
             Some(_) => Err(odd(what)),
         }
     }
 
-    /// Leads an operation on several servers; its steps are told with `-verbose` or `--dry-run`.
+    /// Leads an operation on several servers; reports its steps with `-verbose` or `--dry-run`.
     ///
     /// # Errors
-    /// What stopped it, with what to do about it.
+    /// The error that stopped it, with its remedy.
     pub fn lead<T>(
         &self,
         what: &str,
@@ -221,7 +232,7 @@ impl VosContext {
             JobEvent::Step(step) if verbose => eprintln!("{step}"),
             JobEvent::Step(_) => {}
             JobEvent::Progress { server, bytes, total_bytes } => {
-                shown.tell(server, bytes, total_bytes);
+                shown.record(server, bytes, total_bytes);
             }
             JobEvent::Note(note) => eprintln!("rialto vos: {note}"),
         };
@@ -230,10 +241,10 @@ impl VosContext {
             .map_err(|error| refusal(what, &error))
     }
 
-    /// The server that was typed: its name, the first part of that, its id, or an address.
+    /// Returns the typed server: by its name, the first part of that, its id, or an address.
     ///
     /// # Errors
-    /// If the cell has none such, or several.
+    /// If the cell has no such server, or several.
     pub fn server(&self, text: &str) -> Result<ServerId, Failure> {
         if ["localhost", "127.0.0.1", "::1", &self.cell.config.name].contains(&text) {
             return Ok(self.me.id);
@@ -267,7 +278,10 @@ impl VosContext {
         }
     }
 
-    /// The servers that were meant: one, or all.
+    /// Returns the chosen servers: one, or all.
+    ///
+    /// # Errors
+    /// If the cell has no such server.
     pub fn chosen(&self, site: &TypedSite) -> Result<Vec<ServerId>, Failure> {
         match &site.server {
             Some(server) => Ok(vec![self.server(server)?]),
@@ -275,9 +289,11 @@ impl VosContext {
         }
     }
 
-    /// The partitions that were meant. Of several servers those that do not answer are told of and
-    /// left out.
-    pub fn spots(&self, site: &TypedSite) -> Result<Vec<Spot>, Failure> {
+    /// Returns the chosen partitions. Of several servers, silent ones are reported and left out.
+    ///
+    /// # Errors
+    /// If there is no such server or partition, or a named server does not answer.
+    pub fn spots(&self, site: &TypedSite) -> Result<Vec<LocatedPartition>, Failure> {
         let chosen = self.chosen(site)?;
         let mut spots = Vec::new();
         for server in &chosen {
@@ -295,7 +311,7 @@ impl VosContext {
                 partitions
                     .into_iter()
                     .filter(meant)
-                    .map(|partition| Spot { server: *server, partition }),
+                    .map(|partition| LocatedPartition { server: *server, partition }),
             );
         }
         match &site.partition {
@@ -313,8 +329,11 @@ impl VosContext {
         }
     }
 
-    /// The partition that was meant, or the one with the most room of those that were.
-    pub fn roomiest(&self, site: &TypedSite) -> Result<Spot, Failure> {
+    /// Returns the chosen partition with the most free space.
+    ///
+    /// # Errors
+    /// As [`VosContext::spots`].
+    pub fn roomiest(&self, site: &TypedSite) -> Result<LocatedPartition, Failure> {
         let spots = self.spots(site)?;
         let best = spots.into_iter().max_by_key(|spot| spot.partition.free_bytes);
         best.ok_or_else(|| {
@@ -323,16 +342,23 @@ impl VosContext {
         })
     }
 
-    /// A volume by name or number, and behind it the others of its group at its server.
+    /// Returns a volume by name or number, followed by the others of its group at its server.
     ///
     /// # Errors
-    /// If there is none, or not at this site.
-    pub fn group(&self, text: &str, site: &TypedSite) -> Result<Vec<There>, Failure> {
+    /// If there is no such volume, or not at this site.
+    pub fn group(&self, text: &str, site: &TypedSite) -> Result<Vec<LocatedVolume>, Failure> {
         let found = self.found(text, site)?;
-        Ok(found.volumes.into_iter().map(|info| There { server: found.server, info }).collect())
+        Ok(found
+            .volumes
+            .into_iter()
+            .map(|info| LocatedVolume { server: found.server, info })
+            .collect())
     }
 
-    /// As [`VosContext::group`], with what the database knows.
+    /// As [`VosContext::group`], with the database's record.
+    ///
+    /// # Errors
+    /// If there is no such volume, or not at this site.
     pub fn found(&self, text: &str, site: &TypedSite) -> Result<vos::FoundVolume, Failure> {
         let what = format!("finding the volume {text}");
         let at = site.server.as_ref().map(|server| self.server(server)).transpose()?;
@@ -349,15 +375,18 @@ impl VosContext {
         Err(Failure::new(what, why).mend("leave the partition out, or name that one"))
     }
 
-    /// A volume by name or number.
-    pub fn volume(&self, text: &str, site: &TypedSite) -> Result<There, Failure> {
+    /// Returns a volume by name or number.
+    ///
+    /// # Errors
+    /// If there is no such volume, or not at this site.
+    pub fn volume(&self, text: &str, site: &TypedSite) -> Result<LocatedVolume, Failure> {
         Ok(self.group(text, site)?.swap_remove(0))
     }
 
-    /// What the database knows of a volume's group.
+    /// Returns the database's record of a volume's group.
     ///
     /// # Errors
-    /// If it knows none.
+    /// If it has none.
     pub fn known(&self, text: &str) -> Result<Revised<VolumeGroup>, Failure> {
         let what = format!("finding {text} in the database");
         let asked = match which(text)? {
@@ -376,7 +405,10 @@ impl VosContext {
         })
     }
 
-    /// All groups of the database, some at a time.
+    /// Visits all groups of the database, in batches.
+    ///
+    /// # Errors
+    /// The database's error, or that of `one`.
     pub fn each_group(
         &self,
         visit: &mut dyn FnMut(Vec<Revised<VolumeGroup>>) -> Result<(), Failure>,
@@ -391,10 +423,13 @@ impl VosContext {
         }
     }
 
-    /// The volumes of a partition, by number, some at a time.
+    /// Visits the volumes of a partition by number, in batches.
+    ///
+    /// # Errors
+    /// The server's refusal, or the error of `one`.
     pub fn each(
         &self,
-        spot: &Spot,
+        spot: &LocatedPartition,
         visit: &mut dyn FnMut(Vec<VolumeInfo>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut after = VolumeId(0);
@@ -415,13 +450,16 @@ impl VosContext {
     }
 }
 
-/// As people write a partition: `/vicepa`, `vicepa`, `a`, or its number from 0 on.
+/// Whether a partition has this name: `/vicepa`, `vicepa`, `a`, or its number from 0 on.
 fn is_called(one: &PartitionInfo, text: &str) -> bool {
     let names = [text.to_owned(), format!("/{text}"), format!("/vicep{text}")];
     names.contains(&one.name) || one.no.0.to_string() == text
 }
 
-/// A volume as typed: a number or a name.
+/// Parses a volume's number or name.
+///
+/// # Errors
+/// If the text cannot be a volume's name.
 pub fn which(text: &str) -> Result<WhichVolume, Failure> {
     match text.parse() {
         Ok(0) | Err(_) => name(text).map(WhichVolume::Name),
@@ -429,16 +467,19 @@ pub fn which(text: &str) -> Result<WhichVolume, Failure> {
     }
 }
 
-/// A name that could be a volume's.
+/// Parses a volume's name.
+///
+/// # Errors
+/// If the text cannot be a volume's name.
 pub fn name(text: &str) -> Result<Name, Failure> {
     let good = text.bytes().all(|byte| byte.is_ascii_graphic());
     Name::new(text.as_bytes()).ok().filter(|_| good).ok_or_else(|| {
-        Failure::new(format!("the name {text:?}"), "no volume can be called so")
+        Failure::new(format!("the name {text:?}"), "that cannot be a volume's name")
             .mend("use letters, digits, dots, hyphens and underscores")
     })
 }
 
-/// The name as text; the server takes no other.
+/// The name as text; the server accepts no other names.
 pub fn text(name: &Name) -> String {
     String::from_utf8_lossy(name.as_bytes()).into_owned()
 }
@@ -452,14 +493,14 @@ fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Who leads, in words that [`is_over`] understands.
+/// The leader's name, in a form that [`is_over`] parses.
 fn by() -> String {
     let process =
         Process::this().map_or_else(|_| std::process::id().to_string(), |process| process.label());
     format!("process {process} of {}", host())
 }
 
-/// Whether the process that leads an operation is gone: only its own machine can tell for certain.
+/// Whether the process that leads an operation has ended: only its own machine can know.
 fn is_over(busy: &Busy) -> bool {
     let words = busy.by.strip_prefix("process ").and_then(|rest| rest.split_once(" of "));
     let Some((process, at)) = words else { return false };
@@ -468,7 +509,7 @@ fn is_over(busy: &Busy) -> bool {
 
 fn odd(what: &str) -> Failure {
     Failure::new(what, "the server answered something else")
-        .mend("see whether it has the same version")
+        .mend("check that it has the same version")
 }
 
 pub fn refusal(what: &str, error: &VosError) -> Failure {
@@ -480,12 +521,12 @@ pub fn refusal(what: &str, error: &VosError) -> Failure {
         }
         VosError::Away { .. } => {
             return failure.mend(
-                "see whether it runs; what was begun goes on when the command is given again",
+                "check that it runs; then repeat the command, which continues the operation",
             );
         }
         VosError::Busy { .. } => {
             return failure
-                .mend("wait for that; if nobody is at it any more, 'rialto vos unlock' frees it");
+                .mend("wait for that; if its leader has ended, 'rialto vos unlock' frees it");
         }
         VosError::Unfit(_) | VosError::Odd(_) => return failure,
         VosError::Cell(CellError::Taken { .. }) => return failure.mend("choose another name"),
@@ -514,14 +555,14 @@ pub fn refusal(what: &str, error: &VosError) -> Failure {
             one of them",
         ),
         Some(Fault::CellAway) => failure.mend(
-            "see whether the server that has the database runs: \
+            "check that the server that has the database runs: \
             'database' in cell.toml names it",
         ),
-        Some(Fault::Invalid) => Failure::new(what, "the server does not take these arguments")
+        Some(Fault::Invalid) => Failure::new(what, "the server does not accept these arguments")
             .mend(
                 "names have letters, digits, dots, hyphens and underscores, and end in .backup \
                 or .readonly only where they must",
             ),
-        _ => failure.mend("'rialto status' and 'rialto doctor' look for causes"),
+        _ => failure.mend("'rialto status' and 'rialto doctor' find causes"),
     }
 }

@@ -5,7 +5,7 @@ use local::failure::Failure;
 use types::{VolumeKind, is_volume_name};
 use vos::NewVolume;
 
-use super::context::{There, TypedSite, VosContext, name};
+use super::context::{LocatedVolume, TypedSite, VosContext, name};
 use super::show;
 
 const AFTER_HELP: &str = "\
@@ -13,30 +13,30 @@ EXAMPLES
     rialto vos copy home.alice -toname home.alice.test
     rialto vos copy -id home.alice -toname home.alice.test -toserver afs2 -topartition a
 
-The copy is a volume of its own, with a number and a history of its own, and holds what the
-other holds now. Without server or partition it is made where most room is. Stopped in the middle
-it is finished by the same command.";
+The copy is an independent volume, with a number and a history of its own, and the current
+state of the other. Without server or partition it is made where most space is free.
+Repeating an interrupted command finishes it.";
 
-/// Makes a new volume of what a volume holds now.
+/// Makes a new volume of the current state of a volume.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Copy {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME", required_unless_present = "words")]
     id: Option<String>,
-    /// Taken for OpenAFS's sake: where it is is known.
+    /// Accepted for OpenAFS's sake: the cell knows the volume's place.
     #[arg(long, hide = true)]
     fromserver: Option<String>,
-    /// Likewise.
+    /// Accepted for OpenAFS's sake, like -fromserver.
     #[arg(long, hide = true)]
     frompartition: Option<String>,
-    /// What the copy is called.
+    /// The copy's name.
     #[arg(long, value_name = "NAME")]
     toname: String,
-    /// The server that it is made at.
+    /// The server of the copy.
     #[arg(long, value_name = "MACHINE")]
     toserver: Option<String>,
-    /// The partition that it is made on.
+    /// The partition of the copy.
     #[arg(long, value_name = "PARTITION")]
     topartition: Option<String>,
     /// VOLUME, instead of the option.
@@ -45,13 +45,15 @@ pub struct Copy {
 }
 
 impl Copy {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted =
             super::create::last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let to = name(&self.toname)?;
         let what = format!("copying the volume {wanted} to {}", self.toname);
         if !is_volume_name(to.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(Failure::new(what, "a volume cannot be called so").mend(
+            return Err(Failure::new(what, "that cannot be a volume's name").mend(
                 "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, \
                     .readonly or .snapshot at the end",
             ));
@@ -71,7 +73,7 @@ impl Copy {
         let Some(info) = context.lead(&what, |job| vos::copy(job, &of, &new))? else {
             return Ok(());
         };
-        let made = There { server: spot.server, info };
+        let made = LocatedVolume { server: spot.server, info };
         if context.json {
             local::show::json(&show::volume_json(context, &made));
         } else {

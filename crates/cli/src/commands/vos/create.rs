@@ -5,7 +5,7 @@ use local::failure::Failure;
 use types::{Fault, VolumeId, VolumeKind, is_volume_name};
 use vos::{Job, NewVolume};
 
-use super::context::{There, TypedSite, VosContext, name};
+use super::context::{LocatedVolume, TypedSite, VosContext, name};
 use super::model::{AccessModel, decide_by, first_list};
 use super::show;
 
@@ -16,8 +16,8 @@ EXAMPLES
     vos create afs1 a home.alice 20000000
     rialto vos create home.alice -encrypt -model acl -acl alice all
 
-Without server or partition it is made where most room is. Stopped in the middle it is finished by
-the same command.
+Without server or partition it is made where most space is free. Repeating an interrupted
+command finishes it.
 The root directory of the volume belongs to the server's user, with mode 755.";
 
 /// Makes a volume.
@@ -29,22 +29,22 @@ pub struct Create {
     /// The volume's name.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// What it may hold: KiB, or with a unit (20G); 0: no limit [default: 0]
+    /// Limit of its size: KiB, or with a unit (20G); 0: no limit [default: 0]
     #[arg(long, value_name = "SIZE", value_parser = quota)]
     maxquota: Option<u64>,
-    /// What its files hold is encrypted on the disk [default: as the server does it]
+    /// Encrypt the content of its files on the disk [default: as set at the server]
     #[arg(long, conflicts_with = "noencrypt")]
     encrypt: bool,
-    /// It is not.
+    /// Do not encrypt it.
     #[arg(long)]
     noencrypt: bool,
-    /// What decides who may do what: mode bits, or access lists [default: posix]
+    /// Access model: mode bits, or access lists [default: posix]
     #[arg(long, value_enum, value_name = "MODEL")]
     model: Option<AccessModel>,
-    /// With -model acl: who has which rights in its root, beside administrators
+    /// With -model acl: names with their rights in its root, beside administrators
     #[arg(long, num_args = 2.., value_names = ["NAME", "RIGHTS"], requires = "model")]
     acl: Vec<String>,
-    /// Its number, which nobody else may have [default: the cell's next]
+    /// Its number, which must be unused [default: the cell's next]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..u64::MAX))]
     id: Option<u64>,
     /// [[[SERVER] PARTITION] NAME [SIZE]], instead of the options.
@@ -53,6 +53,8 @@ pub struct Create {
 }
 
 impl Create {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         if self.words.len() == 4 {
             let size = self.words.pop().unwrap_or_default();
@@ -63,7 +65,7 @@ impl Create {
         let what = format!("making the volume {wanted}");
         let valid = name(&wanted)?;
         if !is_volume_name(valid.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(Failure::new(what, "a volume cannot be called so").mend(
+            return Err(Failure::new(what, "that cannot be a volume's name").mend(
                 "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, \
                     .readonly or .snapshot at the end",
             ));
@@ -85,12 +87,13 @@ impl Create {
                 .inspect_err(|error| no_keys = error.fault() == Some(Fault::Offline))
         };
         let made = context.lead(&what, make).map_err(|failure| match no_keys {
-            true => Failure::new(&what, "its server gets no key to encrypt it with")
-                .mend("the server's log says why, and 'rialto keys list' there which keys it has"),
+            true => Failure::new(&what, "its server gets no key to encrypt it with").mend(
+                "the server's log has the reason, and 'rialto keys list' there shows its keys",
+            ),
             false => failure,
         });
         let Some(info) = made? else { return Ok(()) };
-        let made = There { server: spot.server, info };
+        let made = LocatedVolume { server: spot.server, info };
         if self.model == Some(AccessModel::Acl) {
             // It is empty, and mounted nowhere yet.
             decide_by(context, &what, &made, Some(&list))?;
@@ -108,8 +111,11 @@ impl Create {
     }
 }
 
-/// Sorts words that were typed without options: the last is what the verb is about, before it the
-/// partition and the server.
+/// Assigns words without options: the last is the subject of the verb, before it come the partition
+/// and the server.
+///
+/// # Errors
+/// If there are too many words, or an option is given twice.
 pub fn last_word(
     site: &mut TypedSite,
     mut words: Vec<String>,
@@ -136,12 +142,15 @@ pub fn last_word(
     if words.is_empty() {
         Ok(last)
     } else {
-        Err(Failure::new("reading the command", format!("{words:?} is too much"))
+        Err(Failure::new("reading the command", format!("{words:?} are too many arguments"))
             .mend("'--help' shows the order"))
     }
 }
 
-/// Bytes from `20000` (KiB), `20M`, `20G` or `1T`.
+/// Parses a quota: `20000` (KiB), `20M`, `20G` or `1T`, into bytes.
+///
+/// # Errors
+/// A message for the argument parser.
 pub fn quota(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -13,30 +13,30 @@ use store::StreamPart;
 use types::{Name, StreamCursor, Timestamp, VolumeId, VolumeInfo, VolumeKind, is_volume_name};
 use vos::{Dumped, NewVolume, Next, Sink};
 
-use super::context::{There, TypedSite, VosContext, name, text};
+use super::context::{LocatedVolume, TypedSite, VosContext, name, text};
 use super::create::last_word;
 use super::dumpfile::{DumpError, DumpReader, DumpWriter, Header};
 use super::show;
 
 const AFTER_DUMP: &str = "\
 EXAMPLES
-    rialto vos dump home.alice -file alice.dump            what it holds now
+    rialto vos dump home.alice -file alice.dump            its current state
     rialto vos dump home.alice | zstd > alice.dump.zst
     rialto vos dump home.alice.backup -file yesterday.dump
     rialto vos snapshot create home.alice monday
     rialto vos dump home.alice --since home.alice.snapshot.monday -file tuesday.dump
     rialto vos dump home.alice -time '2026-11-22 03:00' -file sunday.dump
 
-A read-write volume is dumped as it is at that moment; whoever works in it goes on. With --since only
-what was changed since that snapshot is dumped: keep the snapshot as long as you want to do so.
-With -time the dump starts from the newest snapshot or backup volume that was made at or before
-that time (UTC; seconds since 1970, 2026-11-22, '2026-11-22 03:00', '11/22/2026 03:00'); so it may
-have a little more than what was changed since. Where there is none that old everything is
-dumped, which is said.
+A read-write volume is dumped in its current state, while clients use it. With --since only
+changes since that snapshot are dumped: keep the snapshot as long as you need such dumps.
+With -time the dump starts from the newest snapshot or backup volume that was made at or
+before that time (UTC; seconds since 1970, 2026-11-22, '2026-11-22 03:00', '11/22/2026
+03:00'); so it may have a little more than the changes since. If none is that old,
+everything is dumped, and a message reports it.
 
-'vos restore' applies such a dump to a volume that is exactly what it starts from: a dump that
-ended there, restored, and nothing else. To dump in such a chain, dump snapshots: the dump of
-monday, then of tuesday --since monday, and so on.";
+'vos restore' applies such a dump to a volume that is exactly what it starts from: a dump
+that ended there, restored, and nothing else. To dump in such a chain, dump snapshots: the
+dump of monday, then of tuesday --since monday, and so on.";
 
 const AFTER_RESTORE: &str = "\
 EXAMPLES
@@ -47,24 +47,24 @@ EXAMPLES
     rialto vos restore -name home.alice -file alice.dump -overwrite full
     rialto vos restore -name software -file software.dump -readonly
 
-The dump is read to its end before anything is done: one that is damaged, cut off or of another
-program changes nothing. Stopped in the middle it is finished by the same command.
+The dump is read to its end before any change: a damaged, incomplete or foreign one changes
+nothing. Repeating an interrupted command finishes it.
 
-A volume that has the name is left alone, unless '-overwrite' says otherwise:
-    incremental   a dump that was made with --since is applied, in the order in which they were
-                  made. It must start from what the volume is, and nobody may have changed that
-                  since it was restored; otherwise it is refused, and it is said what is missing
-    full          the volume holds what the full dump has, and nothing else. Its snapshots and
-                  read-only sites keep what they show, its number and quota stay. If the dump is of
-                  another volume there must be no snapshots, backup or clones of it, and no
-                  read-only site on its partition; such sites elsewhere are to be added anew
-Until all is there people see what the volume had, and changes are refused (EROFS); then, in one
-moment, what came. It is not done while files of it are open for writing on the server's machine.
+An existing volume of that name is not changed, unless '-overwrite' is given:
+    incremental   applies dumps that were made with --since, in their order. A dump must
+                  start from the volume's state, without changes since it was restored;
+                  otherwise it is refused with the missing epoch
+    full          replaces the content with that of the full dump. Its snapshots and
+                  read-only sites, its number and quota stay. If the dump is of another
+                  volume, there must be no snapshots, backup or clones of it, and no
+                  read-only site on its partition; such sites elsewhere must be added anew
+Until the end clients see the old state, and changes are refused (EROFS); then, atomically,
+the new one. It is refused while files of it are open for writing on the server's machine.
 
-With -readonly there is a read-only volume afterwards, NAME.readonly, and none that is written:
-what was released elsewhere, or is kept. -overwrite applies newer dumps to it.";
+With -readonly it makes a read-only volume, NAME.readonly, without a read-write one: a
+release from elsewhere, or an archive. -overwrite applies newer dumps to it.";
 
-/// Writes what a volume holds to a file or to the standard output.
+/// Writes the content of a volume to a file or to the standard output.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_DUMP)]
 pub struct Dump {
@@ -73,16 +73,16 @@ pub struct Dump {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
-    /// Where to [default: the standard output]
+    /// The new file [default: the standard output]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Only what was changed since this snapshot of the volume.
+    /// Dump only changes since this snapshot of the volume.
     #[arg(long, value_name = "SNAPSHOT")]
     since: Option<String>,
-    /// Only what was changed since about then; 0: everything. See below.
+    /// Dump only changes since about this time; 0: everything. See below.
     #[arg(long, value_name = "TIME", conflicts_with = "since")]
     time: Option<String>,
-    /// Taken for OpenAFS's sake: a dump of a read-write volume is always of a clone.
+    /// Accepted for OpenAFS's sake: a dump of a read-write volume is always of a clone.
     #[arg(long, hide = true)]
     clone: bool,
     /// VOLUME [FILE], instead of the options.
@@ -91,6 +91,8 @@ pub struct Dump {
 }
 
 impl Dump {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         if let (true, Some(file)) =
             (self.words.len() + usize::from(self.id.is_some()) == 2, self.words.last())
@@ -149,9 +151,13 @@ impl Dump {
     }
 }
 
-/// What an incremental dump starts from: another volume of the group that shows a sealed epoch.
-fn snapshot<'g>(what: &str, group: &'g [There], wanted: &str) -> Result<&'g There, Failure> {
-    let is_it = |one: &&There| text(&one.name) == wanted || one.id.0.to_string() == wanted;
+/// The start of an incremental dump: another volume of the group that shows a sealed epoch.
+fn snapshot<'g>(
+    what: &str,
+    group: &'g [LocatedVolume],
+    wanted: &str,
+) -> Result<&'g LocatedVolume, Failure> {
+    let is_it = |one: &&LocatedVolume| text(&one.name) == wanted || one.id.0.to_string() == wanted;
     let found = group.iter().filter(|one| one.kind != VolumeKind::ReadWrite).find(is_it);
     found.ok_or_else(|| {
         Failure::new(what.to_owned(), format!("{wanted} is no snapshot of it")).mend(format!(
@@ -161,9 +167,13 @@ fn snapshot<'g>(what: &str, group: &'g [There], wanted: &str) -> Result<&'g Ther
     })
 }
 
-/// What a dump starts from that has all that was changed since a time: the newest sealed epoch of
-/// then. `None`: there is none, which is said.
-fn made_by<'g>(what: &str, group: &'g [There], time: &str) -> Result<Option<&'g There>, Failure> {
+/// The start of a dump that includes all changes since a time: the newest sealed epoch before it.
+/// `None`: there is none, which is reported.
+fn made_by<'g>(
+    what: &str,
+    group: &'g [LocatedVolume],
+    time: &str,
+) -> Result<Option<&'g LocatedVolume>, Failure> {
     let Some(then) = show::typed(time) else {
         let why = format!("{time} is no time");
         return Err(Failure::new(what.to_owned(), why)
@@ -187,9 +197,9 @@ fn made_by<'g>(what: &str, group: &'g [There], time: &str) -> Result<Option<&'g 
     Ok(found)
 }
 
-/// A file that has its name only when it is whole; or the standard output.
+/// A file that gets its name when it is complete; or the standard output.
 enum NewFile {
-    Named { file: BufWriter<File>, there: PathBuf, wanted: PathBuf, kept: bool },
+    Named { file: BufWriter<File>, there: PathBuf, wanted: PathBuf, is_complete: bool },
     Standard(io::Stdout),
 }
 
@@ -200,17 +210,17 @@ impl NewFile {
         there.push(format!(".{}.part", std::process::id()));
         let there = PathBuf::from(there);
         let file = BufWriter::new(File::create(&there)?);
-        Ok(NewFile::Named { file, there, wanted: wanted.to_owned(), kept: false })
+        Ok(NewFile::Named { file, there, wanted: wanted.to_owned(), is_complete: false })
     }
 
     fn keep(mut self) -> io::Result<()> {
         match &mut self {
             NewFile::Standard(out) => out.flush(),
-            NewFile::Named { file, there, wanted, kept } => {
+            NewFile::Named { file, there, wanted, is_complete } => {
                 file.flush()?;
                 file.get_ref().sync_all()?;
                 std::fs::rename(there, wanted)?;
-                *kept = true;
+                *is_complete = true;
                 Ok(())
             }
         }
@@ -219,8 +229,8 @@ impl NewFile {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        if let NewFile::Named { there, kept: false, .. } = self {
-            // Half a dump is nothing to keep.
+        if let NewFile::Named { there, is_complete: false, .. } = self {
+            // An incomplete dump is of no use.
             let _ = std::fs::remove_file(there);
         }
     }
@@ -272,7 +282,7 @@ impl Sink for Dumping {
     }
 }
 
-/// What is done about a volume that has the name already.
+/// The treatment of an existing volume of that name.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Overwrite {
     #[value(alias = "a")]
@@ -283,7 +293,7 @@ enum Overwrite {
     Incremental,
 }
 
-/// Which date a new volume gets.
+/// The creation date of a new volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Creation {
     #[value(alias = "n")]
@@ -294,7 +304,7 @@ enum Creation {
     Keep,
 }
 
-/// When a volume was last updated.
+/// The date of a volume's last update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LastUpdate {
     #[value(alias = "n")]
@@ -311,28 +321,28 @@ enum LastUpdate {
 pub struct Restore {
     #[command(flatten)]
     site: TypedSite,
-    /// What the volume is to be called [default: as it was called]
+    /// The volume's name [default: the dumped volume's]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Where from [default: the standard input]
+    /// The file of the dump [default: the standard input]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Its number, which nobody else may have [default: the cell's next]
+    /// Its number, which must be unused [default: the cell's next]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..u64::MAX))]
     id: Option<u64>,
-    /// What is done about a volume that has the name: abort, full, incremental. See below [default:
+    /// Treatment of an existing volume of that name: abort, full, incremental. See below [default:
     /// abort]
     #[arg(long, value_name = "HOW", ignore_case = true)]
     overwrite: Option<Overwrite>,
-    /// When the new volume was made: now, or when that of the dump was: new, dump. (One that is
+    /// Creation date of a new volume: now, or that of the dumped one: new, dump. (One that is
     /// overwritten keeps its date: keep.)
     #[arg(long, value_name = "DATE", ignore_case = true)]
     creation: Option<Creation>,
-    /// When it was last updated: now, when that of the dump was, or, of one that is overwritten,
-    /// when it was: now, dump, keep [default: now]
+    /// Date of its last update: now, that of the dumped volume, or of the overwritten one: now,
+    /// dump, keep [default: now]
     #[arg(long, value_name = "DATE", ignore_case = true)]
     lastupdate: Option<LastUpdate>,
-    /// A read-only volume, with none behind it that is written.
+    /// Restore as a read-only volume without a read-write one.
     #[arg(long)]
     readonly: bool,
     /// [SERVER PARTITION NAME [FILE]], instead of the options.
@@ -341,6 +351,8 @@ pub struct Restore {
 }
 
 impl Restore {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         if self.words.len() == 4 {
             let file = self.words.pop().unwrap_or_default();
@@ -421,9 +433,9 @@ impl Restore {
         (header, name): (&Header, Name),
         dumped: &Dumped,
         next: &mut Next<'_>,
-    ) -> Result<Option<There>, Failure> {
+    ) -> Result<Option<LocatedVolume>, Failure> {
         if dumped.since != 0 {
-            let why = format!("it has only what was changed since {}", dumped.since_name);
+            let why = format!("it has only changes since {}", dumped.since_name);
             return Err(Failure::new(what.to_owned(), why).mend(
                 "restore a full dump first, then this one over it with '-overwrite incremental'",
             ));
@@ -439,10 +451,10 @@ impl Restore {
             encrypt: None,
         };
         let made = context.lead(what, |job| vos::restore(job, &new, dumped, next))?;
-        Ok(made.map(|info| There { server: spot.server, info }))
+        Ok(made.map(|info| LocatedVolume { server: spot.server, info }))
     }
 
-    /// Where it is, if it is to be overwritten; otherwise where it is to be.
+    /// The existing site if it is overwritten; otherwise the new one.
     fn make_read_only(
         &self,
         context: &VosContext,
@@ -450,11 +462,11 @@ impl Restore {
         (name, how): (Name, Option<Overwrite>),
         dumped: &Dumped,
         next: &mut Next<'_>,
-    ) -> Result<Option<There>, Failure> {
+    ) -> Result<Option<LocatedVolume>, Failure> {
         if self.creation.is_some() || self.lastupdate.is_some() {
             return Err(Failure::new(
                 what.to_owned(),
-                "a read-only volume has the date at which it came",
+                "a read-only volume has the date of its restore",
             )
             .mend("leave -creation and -lastupdate out"));
         }
@@ -483,7 +495,7 @@ impl Restore {
         };
         let made =
             context.lead(what, |job| vos::restore_read_only(job, &new, over, dumped, next))?;
-        Ok(made.map(|info| There { server, info }))
+        Ok(made.map(|info| LocatedVolume { server, info }))
     }
 
     fn overwrite(
@@ -493,25 +505,25 @@ impl Restore {
         (wanted, how): (&str, Overwrite),
         dumped: &Dumped,
         next: &mut Next<'_>,
-    ) -> Result<Option<There>, Failure> {
+    ) -> Result<Option<LocatedVolume>, Failure> {
         let refused = |why: &str, mend: &str| Err(Failure::new(what.to_owned(), why).mend(mend));
         match (how, dumped.since) {
             (Overwrite::Incremental, 0) => {
                 return refused(
                     "it is a full dump",
-                    "'-overwrite full' replaces all that the volume has",
+                    "'-overwrite full' replaces the content of the volume",
                 );
             }
             (Overwrite::Full, since) if since != 0 => {
                 return refused(
-                    "it has only what was changed since another one",
+                    "it has only changes since another dump",
                     "use '-overwrite incremental'",
                 );
             }
             _ => {}
         }
         if matches!(self.creation, Some(Creation::Dump | Creation::New)) {
-            return refused("a volume that is overwritten keeps its date", "leave -creation out");
+            return refused("an overwritten volume keeps its date", "leave -creation out");
         }
         let there = context.volume(wanted, &self.site)?;
         if self.id.is_some_and(|id| id != there.id.0) {
@@ -524,7 +536,7 @@ impl Restore {
         let kept = (self.lastupdate == Some(LastUpdate::Keep)).then_some(there.info.updated);
         let dumped = Dumped { updated: dumped.updated.or(kept), ..dumped.clone() };
         let made = context.lead(what, |job| vos::restore_over(job, group, &dumped, next))?;
-        Ok(made.map(|info| There { server: there.server, info }))
+        Ok(made.map(|info| LocatedVolume { server: there.server, info }))
     }
 }
 
@@ -542,7 +554,7 @@ fn input(path: Option<&Path>) -> io::Result<File> {
     }
 }
 
-/// What comes through a pipe is kept until all of it was seen.
+/// Copies a pipe into a file, until all of it was read.
 fn spooled(from: &mut dyn Read) -> io::Result<File> {
     let mut file = tempfile::tempfile()?;
     io::copy(from, &mut file)?;

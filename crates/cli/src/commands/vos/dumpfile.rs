@@ -1,11 +1,11 @@
-//! The form of a dump: a line that says what it is, a header, the parts of a stream, and an end
-//! that says that it is whole.
+//! The form of a dump: a line that identifies it, a header, the parts of a stream, and an end that
+//! proves it complete.
 //!
-//! Each of them is a *frame*: what it is, its length, its bytes, and the crc32c of all that. Header
-//! and end are JSON, so that people can read them and later programs can say more; parts have a
-//! form, and a checksum, of their own (`store::stream`). What is read is believed frame by frame,
-//! and a dump only when its end was seen: parts follow each other without a gap, and are as many as
-//! it says.
+//! Each of them is a *frame*: its kind, its length, its bytes, and the crc32c of all that. Header
+//! and end are JSON, so that people can read them and later programs can add fields; parts have a
+//! form, and a checksum, of their own (`store::stream`). Frames are checked one by one, and a dump
+//! is accepted only with its end: parts follow each other without a gap, and their count is that of
+//! the end.
 
 use std::io::{Read, Write};
 
@@ -18,20 +18,20 @@ use vos::Part;
 
 /// The first line; the number is that of the form.
 const MAGIC: &[u8] = b"rialto dump 1\n";
-/// The same of any form.
+/// The beginning of the first line, in any form.
 const MAGIC_OF_ALL: &[u8] = b"rialto dump ";
 const HEADER: u8 = 1;
 const PART: u8 = 2;
 const END: u8 = 3;
-/// Bytes of a frame that is read into memory.
+/// Limit of a frame that is read into memory.
 const FRAME_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
 
-/// What a dump is of.
+/// The content of a dump.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// The cell where it was made.
+    /// The cell of the dump.
     pub cell: String,
-    /// The volume that was read, and its number.
+    /// The dumped volume's name; its number follows.
     pub name: String,
     pub id: u64,
     /// The number of its tree: that of the read-write volume.
@@ -39,11 +39,11 @@ pub struct Header {
     /// The epoch that it brings, and the one that it starts from; 0: none.
     pub epoch: u64,
     pub since: u64,
-    /// The volume that showed that one.
+    /// The volume that showed that epoch.
     pub since_name: Option<String>,
     /// When the volume was sealed, in seconds since 1970.
     pub sealed: i64,
-    /// When the read-write volume was made, in seconds since 1970. Older programs do not say.
+    /// When the read-write volume was made, in seconds since 1970. Older programs do not write it.
     #[serde(default)]
     pub created: Option<i64>,
     /// When the volume was last updated, as above.
@@ -62,7 +62,7 @@ struct End {
     bytes: u64,
 }
 
-/// Why a dump is not taken.
+/// Why a dump is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
     #[error("{0}")]
@@ -90,6 +90,8 @@ pub struct DumpWriter<W> {
 }
 
 impl<W: Write> DumpWriter<W> {
+    /// # Errors
+    /// If the file cannot be read or written, or its beginning is not that of a dump.
     pub fn new(mut to: W, header: &Header) -> Result<Self> {
         to.write_all(MAGIC)?;
         let mut writer = DumpWriter { to, parts: 0, bytes: 0 };
@@ -97,13 +99,18 @@ impl<W: Write> DumpWriter<W> {
         Ok(writer)
     }
 
+    /// # Errors
+    /// If the file cannot be written.
     pub fn part(&mut self, part: &[u8]) -> Result<()> {
         self.parts += 1;
         self.bytes += part.len() as u64;
         self.frame(PART, part)
     }
 
-    /// The dump is whole; gives back where it went, and how many bytes of parts there were.
+    /// Ends the dump; returns the writer, and the count of bytes of parts.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
     pub fn end(mut self) -> Result<(W, u64)> {
         let end = End { parts: self.parts, bytes: self.bytes };
         self.frame(END, &serde_json::to_vec(&end).map_err(std::io::Error::from)?)?;
@@ -141,6 +148,8 @@ pub struct DumpReader<R> {
 }
 
 impl<R: Read> DumpReader<R> {
+    /// # Errors
+    /// If the file cannot be read or written, or its beginning is not that of a dump.
     pub fn new(mut from: R) -> Result<Self> {
         let mut magic = [0; MAGIC.len()];
         let had = fill(&mut from, &mut magic)?;
@@ -156,13 +165,16 @@ impl<R: Read> DumpReader<R> {
         Ok(DumpReader { from, header, parts: 0, bytes: 0, next: StreamCursor::START, head: None })
     }
 
-    /// The next part; `None`: the dump is whole.
+    /// Returns the next part; `None`: the dump is complete.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a frame is damaged or missing.
     pub fn next(&mut self) -> Result<Option<Part>> {
         let (kind, bytes) = frame(&mut self.from)?;
         match kind {
             PART => self.part(bytes).map(Some),
             END => self.end(&bytes).map(|()| None),
-            _ => Err(DumpError::Damaged("something unknown is in it")),
+            _ => Err(DumpError::Damaged("it has an unknown frame")),
         }
     }
 
@@ -193,11 +205,14 @@ impl<R: Read> DumpReader<R> {
         }
         match fill(&mut self.from, &mut [0])? {
             0 => Ok(()),
-            _ => Err(DumpError::Damaged("something follows its end")),
+            _ => Err(DumpError::Damaged("bytes follow its end")),
         }
     }
 
-    /// Looks at all of it; bytes of its parts.
+    /// Reads and checks all of it; returns the bytes of its parts.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a frame is damaged or missing.
     pub fn verify(mut self) -> Result<(Header, u64)> {
         while self.next()?.is_some() {}
         Ok((self.header, self.bytes))
@@ -225,7 +240,7 @@ fn frame(from: &mut impl Read) -> Result<(u8, Bytes)> {
     Ok((kind, bytes.into()))
 }
 
-/// Fills the buffer as far as there is something.
+/// Fills the buffer as far as bytes come.
 fn fill(from: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
     let mut had = 0;
     while had < buffer.len() {
@@ -239,7 +254,7 @@ fn fill(from: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
     Ok(had)
 }
 
-/// What begins so is none of ours; what it is, as far as can be told.
+/// The error for a file with another beginning; it names the format if that is known.
 fn what_else(begins: &[u8], from: &mut impl Read) -> DumpError {
     // Source: OpenAFS src/volser/dump.h, D_DUMPHEADER and DUMPBEGINMAGIC.
     const OPENAFS: [u8; 5] = [1, 0xb3, 0xa1, 0x13, 0x22];
@@ -263,7 +278,7 @@ fn what_else(begins: &[u8], from: &mut impl Read) -> DumpError {
     if let Some((_, what)) = known.iter().find(|(magic, _)| begins.starts_with(magic)) {
         return DumpError::Foreign(what);
     }
-    // A tar archive says so in its 258th byte.
+    // A tar archive has its magic from the 258th byte on.
     let mut rest = [0; 248];
     let had = fill(from, &mut rest).unwrap_or(0);
     let at = 257 - MAGIC.len();

@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::Value;
 use types::{VolumeGroup, VolumeKind};
 
-use super::context::{There, TypedSite, VosContext, text};
+use super::context::{LocatedVolume, TypedSite, VosContext, text};
 use super::create::last_word;
 use super::model::{self, AccessModel};
 use super::{show, sites};
@@ -22,7 +22,7 @@ pub struct VosExamine {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
-    /// Taken for OpenAFS's sake.
+    /// Accepted for OpenAFS's sake.
     #[arg(long, hide = true)]
     extended: bool,
     /// VOLUME, instead of the option.
@@ -31,13 +31,18 @@ pub struct VosExamine {
 }
 
 impl VosExamine {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut site = TypedSite::default();
         let wanted = last_word(&mut site, self.words, self.id, "a volume")?;
         let found = context.found(&wanted, &site)?;
         let known = found.group.map(|seen| seen.record);
-        let group: Vec<There> =
-            found.volumes.into_iter().map(|info| There { server: found.server, info }).collect();
+        let group: Vec<LocatedVolume> = found
+            .volumes
+            .into_iter()
+            .map(|info| LocatedVolume { server: found.server, info })
+            .collect();
         if context.json {
             let mut shown = show::volume_json(context, &group[0]);
             shown["group"] =
@@ -52,7 +57,7 @@ impl VosExamine {
     }
 }
 
-fn print(context: &VosContext, group: &[There], known: Option<&VolumeGroup>) {
+fn print(context: &VosContext, group: &[LocatedVolume], known: Option<&VolumeGroup>) {
     let volume = &group[0];
     let of = |kind| group.iter().find(|one| one.kind == kind);
     let in_database = |kind| {
@@ -81,7 +86,10 @@ fn print(context: &VosContext, group: &[There], known: Option<&VolumeGroup>) {
     if let Some(origin) = volume.origin {
         println!("    Clone of    {}", origin.0);
     }
-    println!("    Access      {}", model::of(context, volume).map_or("unknown", AccessModel::told));
+    println!(
+        "    Access      {}",
+        model::of(context, volume).map_or("unknown", AccessModel::for_people)
+    );
     println!("    At rest     {}", show::at_rest(volume));
     println!("    MaxQuota {:>10} K", volume.quota_bytes / 1024);
     println!("    Files    {:>10}", volume.used_files);
@@ -106,6 +114,6 @@ fn print(context: &VosContext, group: &[There], known: Option<&VolumeGroup>) {
     println!();
     match known {
         Some(known) => sites::lines(context, known, &mut |line| println!("{line}")),
-        None => println!("    The database does not know it: 'vos syncvldb' enters it"),
+        None => println!("    The database does not have it: 'vos syncvldb' enters it"),
     }
 }

@@ -5,7 +5,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{VolumeCall, VolumeChange, VolumeInfo, VolumeState};
 
-use super::context::{There, TypedSite, VosContext, text};
+use super::context::{LocatedVolume, TypedSite, VosContext, text};
 use super::create::{last_word, quota};
 use super::model::{AccessModel, set_model};
 
@@ -18,25 +18,24 @@ const OFFLINE_HELP: &str = "\
 EXAMPLES
     rialto vos offline home.alice
 
-Whoever uses it gets errors until 'vos online'. Nothing is lost: clients hand in what they
-have first.";
+Its users get errors until 'vos online'. Nothing is lost: clients send their changes first.";
 
 const SETFIELDS_HELP: &str = "\
 EXAMPLES
     rialto vos setfields home.alice -maxquota 20G
     rialto vos setfields home.alice -maxfiles 100000
     rialto vos setfields -id 536870915 -maxquota 0        no limit
-    rialto vos setfields home.alice -model acl --dry-run  for whom that would be another
+    rialto vos setfields home.alice -model acl --dry-run  whose access would change
     rialto vos setfields home.alice -model acl
     rialto vos setfields home.alice -model acl -acl alice all system:authuser read
 
-With -model acl access lists decide who may do what, and not mode bits: the root gets a list
-that gives everything to system:administrators, and what -acl says; its owner may change it.
-What lies below has the same, except what has a list from an earlier time. With -model posix
-mode bits decide again; lists below the root are kept, and mean nothing meanwhile.
+With -model acl access lists give the rights, and not mode bits: the root gets a list with
+all rights for system:administrators, and the entries of -acl; its owner may change it. It
+applies to everything below, except where there is a list from an earlier time. With -model
+posix mode bits give the rights again; lists below the root stay without effect.
 RIGHTS are as in 'rialto fs setacl --help'.";
 
-/// Which volume, as typed.
+/// The volume as typed.
 #[derive(Args, Debug)]
 struct Which {
     #[command(flatten)]
@@ -49,7 +48,7 @@ struct Which {
     words: Vec<String>,
 }
 
-/// Brings a volume back that was taken off.
+/// Brings a volume back online.
 #[derive(Args, Debug)]
 #[command(after_help = ONLINE_HELP)]
 pub struct Online {
@@ -57,7 +56,7 @@ pub struct Online {
     which: Which,
 }
 
-/// Takes a volume off, so that nobody can use it.
+/// Takes a volume offline, so that no client can use it.
 #[derive(Args, Debug)]
 #[command(after_help = OFFLINE_HELP)]
 pub struct Offline {
@@ -71,16 +70,19 @@ pub struct Offline {
 pub struct VosSetfields {
     #[command(flatten)]
     which: Which,
-    /// What it may hold: KiB, or with a unit (20G); 0: no limit.
-    #[arg(long, value_name = "SIZE", value_parser = quota, required_unless_present_any = ["maxfiles", "model"])]
+    /// Limit of its size: KiB, or with a unit (20G); 0: no limit.
+    #[arg(
+        long, value_name = "SIZE", value_parser = quota,
+        required_unless_present_any = ["maxfiles", "model"],
+    )]
     maxquota: Option<u64>,
-    /// How many files it may hold; 0: no limit.
+    /// Limit of its files; 0: no limit.
     #[arg(long, value_name = "COUNT")]
     maxfiles: Option<u64>,
-    /// What decides who may do what: access lists, or mode bits.
+    /// Access model: access lists, or mode bits.
     #[arg(long)]
     model: Option<AccessModel>,
-    /// Of the first list of the root, with -model acl: names with what they get.
+    /// Entries of the first list of the root, with -model acl: names with their rights.
     #[arg(long = "acl", value_name = "NAME RIGHTS", num_args = 2.., requires = "model")]
     acl: Vec<String>,
 }
@@ -89,12 +91,14 @@ impl Which {
     fn change(self, context: &VosContext, what: &str, change: VolumeChange) -> Result<(), Failure> {
         let Which { mut site, id, words } = self;
         let wanted = last_word(&mut site, words, id, "a volume")?;
-        let There { server, info: VolumeInfo { id, name, .. } } = context.volume(&wanted, &site)?;
+        let LocatedVolume { server, info: VolumeInfo { id, name, .. } } =
+            context.volume(&wanted, &site)?;
         let call = VolumeCall::SetFields { id, change };
         let done = context.change(&format!("{what} {}", text(&name)), server, call)?.is_some();
         if done && context.json {
             local::show::json(&json!({
-                "id": id.0, "name": text(&name), "quota_bytes": change.quota_bytes, "quota_files": change.quota_files,
+                "id": id.0, "name": text(&name), "quota_bytes": change.quota_bytes,
+                "quota_files": change.quota_files,
                 "state": change.state.map(super::show::state),
             }));
         }
@@ -103,6 +107,8 @@ impl Which {
 }
 
 impl Online {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let change = VolumeChange { state: Some(VolumeState::Online), ..VolumeChange::default() };
         self.which.change(context, "bringing back the volume", change)
@@ -110,6 +116,8 @@ impl Online {
 }
 
 impl Offline {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let change = VolumeChange { state: Some(VolumeState::Offline), ..VolumeChange::default() };
         self.which.change(context, "taking off the volume", change)
@@ -117,6 +125,8 @@ impl Offline {
 }
 
 impl VosSetfields {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         if let Some(model) = self.model {
             let Which { site, id, words } = &self.which;

@@ -4,7 +4,7 @@ use clap::Args;
 use local::failure::Failure;
 use types::{Revised, VolumeGroup, VolumeState};
 
-use super::context::{Spot, There, TypedSite, VosContext, text};
+use super::context::{LocatedPartition, LocatedVolume, TypedSite, VosContext, text};
 use super::create::last_word;
 use super::{show, sites};
 
@@ -21,8 +21,8 @@ EXAMPLES
     rialto vos listvldb -server afs1 -locked
     rialto vos listvldb --json | jq -r .name
 
-It shows what the cell's database says: 'vos syncvldb' makes it say what servers have. Snapshots
-are known to their servers alone: 'vos examine' and 'vos listvol' show them.";
+It shows the records of the cell's database: 'vos syncvldb' brings them up to date with the
+servers. Only servers have records of snapshots: 'vos examine' and 'vos listvol' show them.";
 
 /// Lists the volumes of servers.
 #[derive(Args, Debug)]
@@ -30,13 +30,13 @@ are known to their servers alone: 'vos examine' and 'vos listvol' show them.";
 pub struct Listvol {
     #[command(flatten)]
     site: TypedSite,
-    /// Only numbers.
+    /// Show only numbers.
     #[arg(long)]
     fast: bool,
-    /// With quota, files and times.
+    /// Show quota, files and times too.
     #[arg(long)]
     long: bool,
-    /// Without the lines that count.
+    /// Omit the lines with counts.
     #[arg(long)]
     quiet: bool,
     /// [SERVER] PARTITION, instead of the options; one word alone is a server, or a partition if it
@@ -45,22 +45,22 @@ pub struct Listvol {
     words: Vec<String>,
 }
 
-/// Lists where volumes are.
+/// Lists the sites of volumes.
 #[derive(Args, Debug)]
 #[command(after_help = LISTVLDB_HELP)]
 pub struct Listvldb {
     #[command(flatten)]
     site: TypedSite,
-    /// Only this volume's group.
+    /// Show only this volume's group.
     #[arg(long, value_name = "VOLUME")]
     name: Option<String>,
-    /// Without the line that counts.
+    /// Omit the line with the count.
     #[arg(long)]
     quiet: bool,
-    /// In the order of numbers instead of names.
+    /// Sort by numbers instead of names.
     #[arg(long)]
     nosort: bool,
-    /// Only what somebody has locked or works on.
+    /// Show only groups that are locked or in an operation.
     #[arg(long)]
     locked: bool,
     /// VOLUME, instead of the option.
@@ -69,6 +69,8 @@ pub struct Listvldb {
 }
 
 impl Listvol {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, std::mem::take(&mut self.words));
         let spots = context.spots(&self.site)?;
@@ -78,7 +80,7 @@ impl Listvol {
     fn list(
         &self,
         context: &VosContext,
-        spot: &Spot,
+        spot: &LocatedPartition,
         put: &mut dyn FnMut(&str) -> std::io::Result<()>,
     ) -> Result<(), Failure> {
         let bare = self.quiet || context.json;
@@ -89,12 +91,12 @@ impl Listvol {
                 volumes.iter().filter(|volume| volume.state == VolumeState::Offline).count() as u64;
             offline += off;
             online += volumes.len() as u64 - off;
-            // The first line counts all of them, as OpenAFS's does; without it nothing needs to be
-            // kept.
+            // The first line counts all of them, as OpenAFS's does; without it no line needs to be
+            // stored.
             lines.extend(
                 volumes
                     .into_iter()
-                    .map(|info| self.shown(context, &There { server: spot.server, info })),
+                    .map(|info| self.shown(context, &LocatedVolume { server: spot.server, info })),
             );
             if bare {
                 return lines.drain(..).try_for_each(|line| show::ignore_leaving(put(&line)));
@@ -117,7 +119,7 @@ impl Listvol {
         lines.into_iter().try_for_each(|line| show::ignore_leaving(put(&line)))
     }
 
-    fn shown(&self, context: &VosContext, volume: &There) -> String {
+    fn shown(&self, context: &VosContext, volume: &LocatedVolume) -> String {
         if context.json {
             return show::volume_json(context, volume).to_string();
         }
@@ -129,7 +131,8 @@ impl Listvol {
             return line;
         }
         format!(
-            "{line}\n    {} {}\n    RWrite {:>10}\n    MaxQuota {:>10} K\n    Files    {:>10}\n    Creation    {}\n    Last Update {}\n",
+            "{line}\n    {} {}\n    RWrite {:>10}\n    MaxQuota {:>10} K\n    Files    \
+             {:>10}\n    Creation    {}\n    Last Update {}\n",
             context.server_name(volume.server),
             context.name_of(volume.server, volume.partition),
             volume.tree.0,
@@ -142,6 +145,8 @@ impl Listvol {
 }
 
 impl Listvldb {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let one = match (self.name.take(), std::mem::take(&mut self.words)) {
             (None, words) if words.is_empty() => None,
@@ -202,7 +207,7 @@ impl Listvldb {
     }
 }
 
-/// One word alone is a server, unless it looks like a partition.
+/// One word alone is a server, unless it has the form of a partition.
 pub fn place(site: &mut TypedSite, words: Vec<String>) {
     let alone = words.len() == 1;
     for (at, word) in words.into_iter().enumerate() {

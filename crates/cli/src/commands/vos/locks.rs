@@ -12,22 +12,22 @@ const LOCK_HELP: &str = "\
 EXAMPLES
     rialto vos lock home.alice
 
-Nobody can release, move, rename or remove it until 'vos unlock'. Programs that use it do not
-notice.";
+Releases, moves, renames and removals are refused until 'vos unlock'. Clients are not
+affected.";
 
 const UNLOCK_HELP: &str = "\
 EXAMPLES
     rialto vos unlock home.alice
 
-Also frees a volume that an operation has which was cut off. To finish that, give its command
-again; otherwise 'vos syncvldb' and 'vos syncserv' mend what it left.";
+Also frees a volume that an interrupted operation has claimed. To finish that operation,
+repeat its command; otherwise 'vos syncvldb' and 'vos syncserv' repair the records.";
 
 const UNLOCKVLDB_HELP: &str = "\
 EXAMPLES
     rialto vos unlockvldb
     rialto vos unlockvldb -server afs2";
 
-/// Keeps other operations away from a volume.
+/// Locks a volume against other operations.
 #[derive(Args, Debug)]
 #[command(after_help = LOCK_HELP)]
 pub struct Lock {
@@ -63,17 +63,21 @@ pub struct Unlockvldb {
 }
 
 impl Lock {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let group = context.known(&wanted)?;
         let name = text(&group.record.name);
         context.lead(&format!("locking the volume {name}"), |job| vos::lock(job, group))?;
-        told(context, "Locked", &name);
+        report(context, "Locked", &name);
         Ok(())
     }
 }
 
 impl Unlock {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         unlock(context, context.known(&wanted)?).map(drop)
@@ -81,6 +85,8 @@ impl Unlock {
 }
 
 impl Unlockvldb {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         super::list::place(&mut self.site, self.words);
         let spots = context.spots(&self.site)?;
@@ -111,11 +117,11 @@ fn unlock(context: &VosContext, group: Revised<VolumeGroup>) -> Result<bool, Fai
     let name = text(&group.record.name);
     let unlocked =
         context.lead(&format!("unlocking the volume {name}"), |job| vos::unlock(job, group))?;
-    told(context, if unlocked { "Unlocked" } else { "Nobody has locked" }, &name);
+    report(context, if unlocked { "Unlocked" } else { "There is no lock on" }, &name);
     Ok(unlocked && !context.dry_run)
 }
 
-fn told(context: &VosContext, what: &str, name: &str) {
+fn report(context: &VosContext, what: &str, name: &str) {
     match (context.dry_run, context.json) {
         (true, _) => {}
         (false, true) => local::show::json(&json!({ "name": name, "locked": what == "Locked" })),

@@ -1,6 +1,6 @@
-//! `rialto vos`: volumes, with the verbs, options and answers that administrators know from
-//! OpenAFS. A binary that is called as `vos` is this command. Options may have one dash or two
-//! (`commands/typed.rs`), and may be shortened as long as they are not ambiguous.
+//! `rialto vos`: volumes, with OpenAFS's verbs, options and answers. A binary that is called as
+//! `vos` is this command. Options may have one dash or two (`commands/typed.rs`), and unambiguous
+//! abbreviations are accepted.
 
 mod abandon;
 mod addresses;
@@ -38,61 +38,66 @@ pub use show::iso;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto vos create home.alice -maxquota 20G        a volume, where most room is
-    rialto vos listvol                                what there is
+    rialto vos create home.alice -maxquota 20G        a volume, where most space is free
+    rialto vos listvol                                all volumes
     rialto vos examine home.alice
-    rialto vos snapshot create home.alice before      keep what it holds now
+    rialto vos snapshot create home.alice before      its current state
     rialto vos release home.alice                     its read-only sites show it
     rialto vos dump home.alice -file alice.dump       and 'vos restore' makes a volume of it
     rialto mount --volume home.alice unix:/srv/rialto/server.sock /mnt/alice
     rialto vos VERB --help                            more, with examples
 
 Verbs, options and their order are OpenAFS's. Options may be written -name or --name. The
-server and partition may be left out: what is there is found, and lists show all servers of
-the cell. A server has a name, an address or an id ('vos listaddrs'). What was stopped in
-the middle is finished by the same command. Called through a link named vos, the program is
+server and partition may be left out: volumes are looked up, and lists show all servers of
+the cell. A server has a name, an address or an id ('vos listaddrs'). Repeating an
+interrupted command finishes it. Called through a link named vos, the program is
 this command. Sizes are in KiB, or have a unit (20G).
 
 EXIT CODES
     0  done
-    1  refused or failed: the message says what to do
+    1  refused or failed: the message names the remedy
     2  wrong usage
     3  no cell there, or its server does not run";
 
-/// The other servers of the cell are shown the keys of this one.
+/// Connections to other servers of the cell show the keys of this one.
 const AS_UID: &str = "Ask as the user with this uid, as somebody who has the server's socket and \
     keys may, and not as the superuser";
 
 /// Volumes: make, list, change, snapshot and remove them.
 #[derive(Args, Debug)]
-#[command(after_help = AFTER_HELP, infer_long_args = true, infer_subcommands = true, arg_required_else_help = true)]
+#[command(
+    after_help = AFTER_HELP,
+    infer_long_args = true,
+    infer_subcommands = true,
+    arg_required_else_help = true
+)]
 #[command(mut_arg("as_uid", |arg| arg.help(AS_UID)))]
 pub struct Vos {
     #[command(subcommand)]
     verb: Verb,
     #[command(flatten)]
     options: CellOptions<CellName, Telling>,
-    /// Taken for OpenAFS's sake: the server's socket says who asks.
+    /// Accepted for OpenAFS's sake: the server's socket identifies the caller.
     #[arg(long, global = true, hide = true)]
     localauth: bool,
-    /// Likewise.
+    /// Accepted for OpenAFS's sake.
     #[arg(long, global = true, hide = true)]
     noauth: bool,
-    /// Likewise: nothing leaves this machine.
+    /// Accepted for OpenAFS's sake: no data leaves this machine.
     #[arg(long, global = true, hide = true)]
     encrypt: bool,
-    /// Likewise.
+    /// Accepted for OpenAFS's sake.
     #[arg(long, global = true, hide = true)]
     noresolve: bool,
 }
 
-/// What is done and told of the steps of a verb.
+/// Options for the steps of a verb.
 #[derive(Args, Debug)]
 pub struct Telling {
-    /// Look whether it could be done, say what would be, and change nothing.
+    /// Check whether it could be done, report the steps, and change nothing.
     #[arg(long, global = true, alias = "dryrun")]
     dry_run: bool,
-    /// Say more.
+    /// Report the steps.
     #[arg(long, global = true)]
     verbose: bool,
 }
@@ -134,6 +139,8 @@ enum Verb {
 }
 
 impl Vos {
+    /// # Errors
+    /// The failure of the command.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let context = context::VosContext::open(&self.options)?;
         match self.verb {

@@ -1,4 +1,4 @@
-//! What decides in a volume who may do what: mode bits, or access lists (`docs/spec/access.md`).
+//! The access model of a volume: mode bits, or access lists (`docs/spec/access.md`).
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Answer, Call, Fid, Kind, PrincipalId, PtsCall, ServerId, Status};
 
-use super::context::{There, VosContext, text};
+use super::context::{LocatedVolume, VosContext, text};
 use crate::commands::fs::principals;
 
-/// What decides.
+/// The source of rights in a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AccessModel {
     /// Mode bits, owners and groups.
@@ -29,8 +29,8 @@ impl AccessModel {
         }
     }
 
-    /// For people.
-    pub fn told(self) -> &'static str {
+    /// The model for people.
+    pub fn for_people(self) -> &'static str {
         match self {
             AccessModel::Posix => "mode bits",
             AccessModel::Acl => "access lists",
@@ -38,48 +38,53 @@ impl AccessModel {
     }
 }
 
-/// What a listing takes at most.
+/// Limit of the bytes of a listing.
 const LISTING_BYTES: u32 = 1 << 20;
 const OTHERS: u16 = 0o077;
 
-fn status(context: &VosContext, what: &str, volume: &There, fid: Fid) -> Result<Status, Failure> {
+fn status(
+    context: &VosContext,
+    what: &str,
+    volume: &LocatedVolume,
+    fid: Fid,
+) -> Result<Status, Failure> {
     match context.ask_files(what, volume.server, Call::GetStatus { fid })? {
         Answer::Status(status) => Ok(status),
         _ => Err(Failure::new(what, "the server answered something else")),
     }
 }
 
-/// What decides now.
+/// Returns the present model.
 ///
 /// # Errors
 /// The server's refusal.
-pub fn of(context: &VosContext, volume: &There) -> Result<AccessModel, Failure> {
-    let status = status(context, "looking at the volume", volume, Fid::root(volume.id))?;
+pub fn of(context: &VosContext, volume: &LocatedVolume) -> Result<AccessModel, Failure> {
+    let status = status(context, "reading the volume", volume, Fid::root(volume.id))?;
     Ok(if status.by_list { AccessModel::Acl } else { AccessModel::Posix })
 }
 
-/// Makes `model` decide; with `--dry-run` says for whose files that would be another.
+/// Sets the model; with `--dry-run` reports the files whose access would change.
 ///
 /// # Errors
 /// The server's refusal.
 pub fn set_model(
     context: &VosContext,
-    volume: &There,
+    volume: &LocatedVolume,
     model: AccessModel,
     given: &[String],
 ) -> Result<(), Failure> {
-    let what = format!("changing what decides in {}", text(&volume.name));
+    let what = format!("changing the access model of {}", text(&volume.name));
     let list = first_list(context, volume.server, Some(model), given)?;
     if of(context, volume)? == model {
         if !given.is_empty() {
             return Err(Failure::new(what, "access lists decide already, and the root has one")
                 .mend("'rialto fs setacl DIR NAME RIGHTS' changes it"));
         }
-        println!("In {} {} decide already.", text(&volume.name), model.told());
+        println!("In {} {} decide already.", text(&volume.name), model.for_people());
         return Ok(());
     }
     if context.dry_run {
-        return tell(context, &what, volume, model, &list);
+        return report_owners(context, &what, volume, model, &list);
     }
     decide_by(context, &what, volume, (model == AccessModel::Acl).then_some(&list[..]))?;
     if context.json {
@@ -90,20 +95,20 @@ pub fn set_model(
     Ok(())
 }
 
-/// The root has this list from now on, or none.
+/// Sets or removes the root's list, which selects the model.
 ///
 /// # Errors
 /// The server's refusal.
 pub fn decide_by(
     context: &VosContext,
     what: &str,
-    volume: &There,
+    volume: &LocatedVolume,
     list: Option<&[First]>,
 ) -> Result<(), Failure> {
     let list = list.map(|list| {
         let mut all = Acl::new();
         let fits = list.iter().all(|entry| all.set(entry.who, entry.rights, false));
-        debug_assert!(fits, "what a command line holds");
+        debug_assert!(fits, "the command line is shorter than a limit");
         all.encode().into()
     });
     context
@@ -115,17 +120,17 @@ pub fn decide_by(
         .map(drop)
 }
 
-/// Somebody in the root's first list.
+/// An entry of the root's first list.
 pub struct First {
     name: String,
     who: PrincipalId,
     rights: Rights,
 }
 
-/// Administrators with everything, and who is given something, NAME RIGHTS each.
+/// Returns a list of administrators with all rights, and the entries NAME RIGHTS.
 ///
 /// # Errors
-/// A list without access lists; names and rights that are none; the server's refusal.
+/// Entries without access lists; invalid names and rights; the server's refusal.
 pub fn first_list(
     context: &VosContext,
     server: ServerId,
@@ -134,7 +139,7 @@ pub fn first_list(
 ) -> Result<Vec<First>, Failure> {
     let what = "reading the first access list";
     if model != Some(AccessModel::Acl) && !given.is_empty() {
-        return Err(Failure::new(what, "where mode bits decide there is none")
+        return Err(Failure::new(what, "a volume with mode bits has none")
             .mend("leave -acl out, or say -model acl"));
     }
     let odd = || {
@@ -173,14 +178,15 @@ fn number_of(context: &VosContext, server: ServerId, name: &str) -> Result<Princ
         }
         _ => return Err(Failure::new(what, "the server answered something else")),
     };
-    found.ok_or_else(|| principals::nobody(name))
+    found.ok_or_else(|| principals::no_such_principal(name))
 }
 
-/// Files and directories by owner: all, and those that groups or others may use by their mode bits.
-fn tell(
+/// Reports files and directories by owner: all, and those that groups or others may use by their
+/// mode bits.
+fn report_owners(
     context: &VosContext,
     what: &str,
-    volume: &There,
+    volume: &LocatedVolume,
     model: AccessModel,
     list: &[First],
 ) -> Result<(), Failure> {
@@ -197,7 +203,7 @@ fn tell(
             };
             for entry in entries {
                 cookie = entry.cookie;
-                // One that a client has to itself comes without a status.
+                // An entry under a client's delegation has no status.
                 let status =
                     entry.status.map_or_else(|| status(context, what, volume, entry.fid), Ok)?;
                 if status.kind == Kind::Directory {
@@ -219,11 +225,12 @@ fn tell(
             .map(|entry| json!({ "name": entry.name, "rights": entry.rights.to_string() }));
         let list = (model == AccessModel::Acl).then(|| list.collect::<Vec<_>>());
         local::show::json(&json!({
-            "id": volume.id.0, "access": model.word(), "owners": owners.collect::<Vec<_>>(), "list": list,
+            "id": volume.id.0, "access": model.word(), "owners": owners.collect::<Vec<_>>(),
+            "list": list,
         }));
         return Ok(());
     }
-    println!("In {} {} would decide.", text(&volume.name), model.told());
+    println!("In {} {} would decide.", text(&volume.name), model.for_people());
     for (uid, (all, open)) in owners {
         println!(
             "    uid {uid}: {all} files and directories, {open} of which mode bits open to groups \
@@ -236,15 +243,15 @@ fn tell(
             list.iter().for_each(|entry| println!("    {} {}", entry.name, entry.rights));
             if list.iter().all(|entry| entry.who == PrincipalId::ADMINISTRATORS) {
                 println!(
-                    "Nobody but administrators would get at them before the root's list says so."
+                    "Only administrators would have access until the root's list gives others some."
                 );
             } else {
-                println!("Whoever is not in it would get at nothing, owners of files too.");
+                println!("Callers that are not in it would have no access, owners of files too.");
             }
             println!("Owners of directories may always list them, and change their lists.");
         }
         AccessModel::Posix => {
-            println!("Those that mode bits open would be open again, whatever lists say.");
+            println!("Those that mode bits open would be open again, without regard to lists.");
         }
     }
     Ok(())

@@ -6,21 +6,21 @@ use local::show::bytes;
 use serde_json::json;
 use types::{Revised, SiteKind, VolumeGroup, VolumeKind};
 
-use super::context::{Spot, TypedSite, VosContext, text};
+use super::context::{LocatedPartition, TypedSite, VosContext, text};
 use super::create::last_word;
 
 const MOVE_HELP: &str = "\
 EXAMPLES
     rialto vos move home.alice -toserver afs2
     rialto vos move -id home.alice -toserver afs2 -topartition a
-    rialto vos move home.alice -toserver afs1 -topartition b  to another partition of its server
+    rialto vos move home.alice -toserver afs1 -topartition b  to another of its partitions
     rialto vos move home.alice -toserver afs2 -withgroup  its snapshots too
-    rialto vos move home.alice -toserver afs2 -dryrun     only say the steps
+    rialto vos move home.alice -toserver afs2 -dryrun     only list the steps
 
-People go on using it: what they read and write waits for the time that the last of it takes.
-Its backup volume and its snapshots are removed unless they come along (-withgroup): the dry run says
-which there are. Stopped in the middle it is at one of the two places, whole, and the same command finishes.
-Read-only sites of a server go along to another of its partitions.";
+Clients use it meanwhile: their calls wait while the last of it is sent. Its backup volume
+and its snapshots are removed unless they move too (-withgroup): the dry run lists them. If
+interrupted, it is whole at one of the two places, and repeating the command finishes it.
+Read-only sites of a server move along to another of its partitions.";
 
 const EVACUATE_HELP: &str = "\
 EXAMPLES
@@ -29,32 +29,33 @@ EXAMPLES
     rialto vos evacuate -server afs1 -withgroup
     rialto vos evacuate -server afs1 -dryrun
 
-Moves all that is there away, one after the other, each to where most room is: read-write volumes
-while people use them, and read-only sites as they are (nothing is released), to servers that have
-none of the volume, or to other partitions of the same server. One that fails does not keep the others from being moved; the exit code is 1
-then. What is left is said, such as what the database does not know. Backup volumes and snapshots
-of what moves are removed, unless they come along (-withgroup).";
+Moves all volumes there, one after the other, each to where most space is free: read-write
+volumes while clients use them, and read-only sites as they are (nothing is released), to
+servers without a site of the volume, or to other partitions of the same server. After a
+failure the others are still moved; the exit code is 1 then. The remaining volumes are
+listed, such as those that the database does not have. Backup volumes and snapshots of moved
+volumes are removed, unless they move too (-withgroup).";
 
-/// Moves a volume to another server or partition while people use it.
+/// Moves a volume to another server or partition while clients use it.
 #[derive(Args, Debug)]
 #[command(after_help = MOVE_HELP)]
 pub struct Move {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
-    /// Where it is; looked up if left out.
+    /// The present server; looked up if left out.
     #[arg(long, value_name = "MACHINE")]
     fromserver: Option<String>,
-    /// Likewise.
+    /// The present partition; looked up if left out.
     #[arg(long, value_name = "PARTITION")]
     frompartition: Option<String>,
-    /// Where it goes.
+    /// The destination.
     #[arg(long, value_name = "MACHINE", required = true)]
     toserver: String,
-    /// The partition there [default: where most room is]
+    /// The destination's partition [default: that with the most free space]
     #[arg(long, value_name = "PARTITION")]
     topartition: Option<String>,
-    /// Its backup volume and its snapshots come along.
+    /// Move its backup volume and its snapshots too.
     #[arg(long)]
     withgroup: bool,
     /// VOLUME, instead of the option.
@@ -68,18 +69,20 @@ pub struct Move {
 pub struct Evacuate {
     #[command(flatten)]
     site: TypedSite,
-    /// Where they go [default: to any other server]
+    /// The destination [default: any other server]
     #[arg(long, value_name = "MACHINE")]
     toserver: Option<String>,
-    /// Likewise.
+    /// The destination's partition.
     #[arg(long, value_name = "PARTITION", requires = "toserver")]
     topartition: Option<String>,
-    /// Backup volumes and snapshots come along.
+    /// Move backup volumes and snapshots too.
     #[arg(long)]
     withgroup: bool,
 }
 
 impl Move {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let group = context.known(&wanted)?;
@@ -91,7 +94,7 @@ impl Move {
         }
         let is_named = self.topartition.is_some();
         let to = TypedSite { server: Some(self.toserver), partition: self.topartition };
-        let is_there = |spot: &Spot| {
+        let is_there = |spot: &LocatedPartition| {
             group
                 .record
                 .read_write_site()
@@ -108,6 +111,8 @@ impl Move {
 }
 
 impl Evacuate {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         if self.site.server.is_none() {
             return Err(Failure::new("reading the command", "the server is missing")
@@ -131,27 +136,27 @@ impl Evacuate {
                 failed += 1;
             }
         };
-        let place = |spot: &Spot| (spot.server, spot.partition.no);
-        let away = |spot: &Spot| from.iter().all(|one| place(one) != place(spot));
+        let place = |spot: &LocatedPartition| (spot.server, spot.partition.no);
+        let away = |spot: &LocatedPartition| from.iter().all(|one| place(one) != place(spot));
         for group in groups {
             let name = text(&group.record.name);
             if group.record.read_write_site().is_some_and(is_here) {
                 // A server has a group on one partition.
                 let sites = &group.record.sites;
                 let from = group.record.read_write_site().map(|site| site.server);
-                let has_room = |spot: &Spot| {
+                let has_room = |spot: &LocatedPartition| {
                     away(spot)
                         && (from == Some(spot.server) || sites.iter().all(|site| fits(site, spot)))
                 };
                 let spot = roomiest_but(context, &to, &has_room);
                 count(spot.and_then(|spot| move_one(context, group, &spot, self.withgroup)));
             }
-            // As the move left it.
+            // The record after the move.
             let group = context.known(&name)?;
             let sites = group.record.sites.clone();
             for site in sites.iter().filter(|site| site.kind == SiteKind::ReadOnly && is_here(site))
             {
-                let has_none = |spot: &Spot| {
+                let has_none = |spot: &LocatedPartition| {
                     let read_only = |one: &types::Site| {
                         one.server == spot.server && one.kind == SiteKind::ReadOnly
                     };
@@ -168,7 +173,7 @@ impl Evacuate {
             }
         }
         if !context.dry_run {
-            tell_what_is_left(context, &from)?;
+            report_remaining(context, &from)?;
         }
         if !context.json && !context.dry_run {
             println!("Total volumes moved: {moved}; failed to move: {failed}");
@@ -177,7 +182,7 @@ impl Evacuate {
         if failed == 0 {
             Ok(())
         } else {
-            Err(Failure::new("evacuating", why()).mend("the lines above say why"))
+            Err(Failure::new("evacuating", why()).mend("the lines above have the reasons"))
         }
     }
 }
@@ -186,16 +191,15 @@ fn is_at(site: &types::Site, server: types::ServerId, partition: &str) -> bool {
     (site.server, &*site.partition) == (server, partition)
 }
 
-/// Whether the site does not keep others of its group from there: it is there, or at another
-/// server.
-fn fits(site: &types::Site, spot: &Spot) -> bool {
+/// Whether the site leaves the destination to the group: it is there, or at another server.
+fn fits(site: &types::Site, spot: &LocatedPartition) -> bool {
     site.server != spot.server || site.partition == spot.partition.name
 }
 
-/// What is on the partitions still, and is not known to be moved.
-fn tell_what_is_left(context: &VosContext, from: &[Spot]) -> Result<(), Failure> {
+/// Reports volumes that remain on the partitions and are not recorded as moved.
+fn report_remaining(context: &VosContext, from: &[LocatedPartition]) -> Result<(), Failure> {
     for spot in from {
-        let what = format!("listing what is left on {}", spot.partition.name);
+        let what = format!("listing the remaining volumes of {}", spot.partition.name);
         for one in
             context.lead(&what, |job| vos::list(job.servers, spot.server, spot.partition.no))?
         {
@@ -215,7 +219,7 @@ fn move_site(
     context: &VosContext,
     name: &str,
     site: &types::Site,
-    spot: &Spot,
+    spot: &LocatedPartition,
 ) -> Result<(), Failure> {
     let (from, to) = (context.server_name(site.server), context.server_name(spot.server));
     let what = format!("moving the read-only site of {name} from {from} to {to}");
@@ -237,8 +241,8 @@ fn move_site(
 fn roomiest_but(
     context: &VosContext,
     to: &TypedSite,
-    is_good: &dyn Fn(&Spot) -> bool,
-) -> Result<Spot, Failure> {
+    is_good: &dyn Fn(&LocatedPartition) -> bool,
+) -> Result<LocatedPartition, Failure> {
     let good = context.spots(to)?.into_iter().filter(|spot| is_good(spot));
     good.max_by_key(|spot| spot.partition.free_bytes).ok_or_else(|| {
         Failure::new("finding a partition", "no other server or partition of the cell can take it")
@@ -249,7 +253,7 @@ fn roomiest_but(
 fn move_one(
     context: &VosContext,
     group: Revised<VolumeGroup>,
-    spot: &Spot,
+    spot: &LocatedPartition,
     with_group: bool,
 ) -> Result<(), Failure> {
     let name = text(&group.record.name);
@@ -262,7 +266,8 @@ fn move_one(
     match (context.dry_run, context.json) {
         (true, _) => {}
         (false, true) => local::show::json(&json!({
-            "name": name, "server": to, "partition": partition, "rounds": moved.rounds, "bytes": moved.bytes,
+            "name": name, "server": to, "partition": partition, "rounds": moved.rounds,
+            "bytes": moved.bytes,
             "held_bytes": moved.held_bytes, "held_millis": moved.held.as_millis(),
         })),
         (false, false) => println!(

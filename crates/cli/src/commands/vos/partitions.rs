@@ -6,7 +6,7 @@ use local::show::bytes;
 use serde_json::{Value, json};
 use types::{Answer, IncomingTree, ServerId, TaskInfo, TaskState, VolumeCall};
 
-use super::context::{Spot, TypedSite, VosContext};
+use super::context::{LocatedPartition, TypedSite, VosContext};
 use super::list::place;
 
 const PARTINFO_HELP: &str = "\
@@ -17,13 +17,13 @@ EXAMPLES
 const STATUS_HELP: &str = "\
 EXAMPLES
     rialto vos status
-    rialto vos status afs2 -all            also what ended lately, and why
+    rialto vos status afs2 -all            recently ended ones too
 
-Transactions are what a server fetches from another one, for a release, a copy or a move. What is
-unfinished came in some time and is not gone on with: the command that began it finishes it, and
-'rialto vos abandon' gives it up.";
+Transactions are fetches of a server from another one, for a release, a copy or a move.
+Unfinished data was received by an interrupted command: repeating that command finishes it,
+and 'rialto vos abandon' gives it up.";
 
-/// Shows the room on partitions.
+/// Shows the free space on partitions.
 #[derive(Args, Debug)]
 #[command(after_help = PARTINFO_HELP)]
 pub struct Partinfo {
@@ -34,13 +34,13 @@ pub struct Partinfo {
     words: Vec<String>,
 }
 
-/// Shows what the server is at with volumes.
+/// Shows the volume tasks of a server.
 #[derive(Args, Debug)]
 #[command(after_help = STATUS_HELP)]
 pub struct VosStatus {
     #[command(flatten)]
     site: TypedSite,
-    /// Also what ended lately.
+    /// Show recently ended ones too.
     #[arg(long)]
     all: bool,
     /// SERVER, instead of the option.
@@ -49,11 +49,13 @@ pub struct VosStatus {
 }
 
 impl Partinfo {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
         let spots = context.spots(&self.site)?;
         let several = spots.iter().any(|spot| spot.server != spots[0].server);
-        for Spot { server, partition } in &spots {
+        for LocatedPartition { server, partition } in &spots {
             let server = context.server_name(*server);
             let (name, free, total) =
                 (&partition.name, partition.free_bytes, partition.total_bytes);
@@ -85,8 +87,10 @@ fn state(state: TaskState) -> &'static str {
 
 fn task_json(task: &TaskInfo) -> Value {
     json!({
-        "number": task.number, "volume": task.tree.0, "state": state(task.state), "since": task.since,
-        "epoch": task.epoch, "bytes": task.bytes, "total_bytes": task.total_bytes, "text": task.text,
+        "number": task.number, "volume": task.tree.0, "state": state(task.state),
+        "since": task.since,
+        "epoch": task.epoch, "bytes": task.bytes, "total_bytes": task.total_bytes,
+        "text": task.text,
     })
 }
 
@@ -98,11 +102,13 @@ fn unfinished_json(context: &VosContext, server: ServerId, one: &IncomingTree) -
 }
 
 impl VosStatus {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
         for server in context.chosen(&self.site)? {
             let name = context.server_name(server);
-            let what = format!("asking {name} what it is at");
+            let what = format!("reading the tasks of {name}");
             let Answer::Tasks(tasks) = context.ask(&what, server, VolumeCall::Tasks)? else {
                 return Err(Failure::new(what, "the server answered something else"));
             };
@@ -120,9 +126,8 @@ impl VosStatus {
                 let transactions: Vec<_> = active.iter().map(|task| task_json(task)).collect();
                 let unfinished: Vec<_> =
                     trees.iter().map(|one| unfinished_json(context, server, one)).collect();
-                local::show::json(
-                    &json!({ "server": name, "transactions": transactions, "unfinished": unfinished }),
-                );
+                local::show::json(&json!({ "server": name, "transactions": transactions,
+                        "unfinished": unfinished }));
                 continue;
             }
             match active[..] {

@@ -10,24 +10,24 @@ use super::create::last_word;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto vos addsite afs2 a home.alice       where it is to be shown
+    rialto vos addsite afs2 a home.alice       a site for it
     rialto vos release home.alice
     rialto vos release home.alice -verbose     each step
-    rialto vos release home.alice -dryrun      only say them
+    rialto vos release home.alice -dryrun      only list them
 
-What changed since the last release goes to all sites at the same time; readers see the old or
-the new, never a mixture. A site that cannot be reached keeps what it has, and readers are
-sent elsewhere until it has caught up with a later release; the exit code is 1 then. Stopped in
-the middle it is finished by the same command.";
+Changes since the last release are sent to all sites concurrently; readers see the old state
+or the new one, never a mixture. An unreachable site stays at its state, and readers are
+sent elsewhere until a later release reaches it; the exit code is 1 then. Repeating an
+interrupted command finishes it.";
 
-/// Makes what a volume holds now what all its read-only sites show.
+/// Brings all read-only sites to the current state of a volume.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Release {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME")]
     id: Option<String>,
-    /// Taken for OpenAFS's sake: a site that has lost what it had fetches all of it by itself.
+    /// Accepted for OpenAFS's sake: a site that lost its volume always fetches all of it.
     #[arg(short, long = "force", hide = true)]
     force: bool,
     /// VOLUME, instead of the option.
@@ -36,6 +36,8 @@ pub struct Release {
 }
 
 impl Release {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let group = context.known(&wanted)?;
@@ -50,11 +52,17 @@ impl Release {
         }
         let sent: u64 = released.sites.iter().map(|(_, bytes)| bytes).sum();
         if context.json {
-            let site = |(server, bytes): &(types::ServerId, u64)| json!({ "server": context.server_name(*server), "bytes": bytes });
+            let site = |(server, bytes): &(types::ServerId, u64)| {
+                json!({
+                    "server": context.server_name(*server), "bytes": bytes
+                })
+            };
+            let lagging = released.lagging.iter();
+            let lagging: Vec<_> = lagging.map(|(server, _)| context.server_name(*server)).collect();
             local::show::json(&json!({
                 "name": name, "epoch": released.epoch, "bytes": sent,
                 "sites": released.sites.iter().map(site).collect::<Vec<_>>(),
-                "lagging": released.lagging.iter().map(|(server, _)| context.server_name(*server)).collect::<Vec<_>>(),
+                "lagging": lagging,
             }));
         } else {
             let count = released.sites.len();

@@ -13,9 +13,9 @@ const AFTER_HELP: &str = "\
 EXAMPLES
     rialto vos remove home.alice
     rialto vos remove -server afs1 -partition a -id 536870915
-    rialto vos remove home.alice.backup        only that one of its group
+    rialto vos remove home.alice.backup        only this volume of its group
 
-It is gone at once: programs that use it get errors. What it took is given back in the
+It disappears at once: programs that use it get errors. Its space is freed in the
 background. A read-write volume takes its backup volume with it; its snapshots and its
 read-only sites at other servers stay.";
 
@@ -24,8 +24,8 @@ EXAMPLES
     rialto vos zap a home.alice
     rialto vos zap -id 536870915 -backup       its backup volume too
 
-The database is not asked and not told: for what 'vos remove' cannot remove. What came in and never
-became a volume is for 'vos abandon'.";
+The database is neither asked nor changed: for volumes that 'vos remove' cannot remove. Data
+that never became a volume is given up with 'vos abandon'.";
 
 /// Removes a volume.
 #[derive(Args, Debug)]
@@ -50,12 +50,14 @@ pub struct Remove {
 pub struct Zap {
     #[command(flatten)]
     remove: Remove,
-    /// Its backup volume too.
+    /// Remove its backup volume too.
     #[arg(long)]
     backup: bool,
 }
 
 impl Remove {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
         let found = match context.found(&wanted, &self.site) {
@@ -63,16 +65,18 @@ impl Remove {
             Err(missing) => return finish(context, &wanted, missing),
         };
         let volume = found.volume().clone();
-        let what = need_meant(&volume, self.force)?;
+        let what = confirmed_action(&volume, self.force)?;
         context.lead(&what, |job| vos::remove(job, &found))?;
         if !context.dry_run {
-            told(context, &volume, found.server);
+            report(context, &volume, found.server);
         }
         Ok(())
     }
 }
 
 impl Zap {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let Zap { remove: Remove { mut site, id, force, words }, backup } = self;
         let wanted = last_word(&mut site, words, id, "a volume")?;
@@ -80,18 +84,18 @@ impl Zap {
         let (volume, others) = group.split_first().expect("a group has a volume");
         let of_it = others.iter().filter(|other| backup && other.kind == types::VolumeKind::Backup);
         for volume in of_it.chain([volume]) {
-            let what = need_meant(volume, force)?;
+            let what = confirmed_action(volume, force)?;
             if context.change(&what, volume.server, VolumeCall::Remove { id: volume.id })?.is_some()
             {
-                told(context, volume, volume.server);
+                report(context, volume, volume.server);
             }
         }
         Ok(())
     }
 }
 
-/// What is done, in words; not to the root of the tree unless that is meant.
-fn need_meant(volume: &VolumeInfo, force: bool) -> Result<String, Failure> {
+/// The action for people; refuses the root of the tree without `force`.
+fn confirmed_action(volume: &VolumeInfo, force: bool) -> Result<String, Failure> {
     let (name, what) = (
         text(&volume.name),
         format!("removing the volume {} ({})", text(&volume.name), volume.id.0),
@@ -103,7 +107,7 @@ fn need_meant(volume: &VolumeInfo, force: bool) -> Result<String, Failure> {
     Ok(what)
 }
 
-/// The volume is nowhere: somebody may have been stopped who removed it.
+/// Finishes an interrupted removal of a volume that no server has any more.
 fn finish(context: &VosContext, wanted: &str, missing: Failure) -> Result<(), Failure> {
     let volume = which(wanted)?;
     if !context.lead(&format!("removing {wanted}"), |job| vos::finish_removal(job, &volume))? {
@@ -112,12 +116,12 @@ fn finish(context: &VosContext, wanted: &str, missing: Failure) -> Result<(), Fa
     if context.json {
         local::show::json(&json!({ "removed": wanted, "finished": true }));
     } else {
-        println!("The removal of {wanted} was begun before, and is finished");
+        println!("An interrupted removal of {wanted} is now complete");
     }
     Ok(())
 }
 
-fn told(context: &VosContext, volume: &VolumeInfo, server: ServerId) {
+fn report(context: &VosContext, volume: &VolumeInfo, server: ServerId) {
     let (name, server_name) = (text(&volume.name), context.server_name(server));
     if context.json {
         local::show::json(&json!({ "removed": volume.id.0, "name": name, "server": server_name }));

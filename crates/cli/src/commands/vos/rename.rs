@@ -13,7 +13,7 @@ EXAMPLES
     rialto vos rename -oldname home.alice -newname home.alice-b
 
 Its backup and read-only volumes get the new name too, at all sites. Snapshots keep theirs.
-Stopped in the middle it is finished by the same command.";
+Repeating an interrupted command finishes it.";
 
 /// Gives a volume another name.
 #[derive(Args, Debug)]
@@ -31,6 +31,8 @@ pub struct VosRename {
 }
 
 impl VosRename {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut words = self.words.into_iter();
         let missing = || {
@@ -42,7 +44,7 @@ impl VosRename {
         let (from, to) = (name(&old)?, name(&new)?);
         let what = format!("renaming the volume {old} to {new}");
         if !is_volume_name(to.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(Failure::new(what, "a volume cannot be called so").mend(
+            return Err(Failure::new(what, "that cannot be a volume's name").mend(
                 "use letters, digits, dots, hyphens and underscores; not only digits, no \
                     .backup, .readonly or .snapshot at the end",
             ));
@@ -52,7 +54,7 @@ impl VosRename {
             WhichVolume::Name(_) => from,
         };
         match context.lead(&what, |job| vos::rename(job, &from, &to)) {
-            // A snapshot, or a volume that the database does not know.
+            // A snapshot, or a volume that the database does not have.
             Err(_)
                 if context.db().group_named(&from).is_ok_and(|known| known.is_none())
                     && !context.dry_run =>

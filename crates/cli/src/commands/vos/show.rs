@@ -6,7 +6,7 @@ use local::failure::Failure;
 use serde_json::{Value, json};
 use types::{Timestamp, VolumeInfo, VolumeKind, VolumeState};
 
-use super::context::{There, VosContext, text};
+use super::context::{LocatedVolume, VosContext, text};
 
 /// Two letters for a kind.
 pub fn kind(kind: VolumeKind) -> &'static str {
@@ -38,18 +38,23 @@ pub fn line(volume: &VolumeInfo) -> String {
     )
 }
 
-pub fn volume_json(context: &VosContext, volume: &There) -> Value {
+pub fn volume_json(context: &VosContext, volume: &LocatedVolume) -> Value {
     json!({
-        "id": volume.id.0, "name": text(&volume.name), "kind": kind(volume.kind), "state": state(volume.state),
-        "tree": volume.tree.0, "epoch": volume.epoch, "clone_of": volume.origin.map(|origin| origin.0), "server": context.server_name(volume.server), "partition": context.name_of(volume.server, volume.partition),
+        "id": volume.id.0, "name": text(&volume.name), "kind": kind(volume.kind),
+        "state": state(volume.state),
+        "tree": volume.tree.0, "epoch": volume.epoch,
+        "clone_of": volume.origin.map(|origin| origin.0),
+        "server": context.server_name(volume.server),
+        "partition": context.name_of(volume.server, volume.partition),
         "created": iso(volume.created), "updated": iso(volume.updated),
         "quota_bytes": volume.quota_bytes, "quota_files": volume.quota_files,
         "used_bytes": volume.used_bytes, "used_files": volume.used_files,
-        "encrypted": volume.encrypted.is_some(), "key": volume.encrypted.filter(|number| *number > 0),
+        "encrypted": volume.encrypted.is_some(),
+        "key": volume.encrypted.filter(|number| *number > 0),
     })
 }
 
-/// How it lies on the disk, for people.
+/// Its form on the disk, for people.
 pub fn at_rest(volume: &VolumeInfo) -> String {
     match volume.encrypted {
         None => "not encrypted".to_owned(),
@@ -58,7 +63,10 @@ pub fn at_rest(volume: &VolumeInfo) -> String {
     }
 }
 
-/// Writes to the standard output, which may be a million lines; who reads may leave.
+/// Writes to the standard output, possibly a million lines; the reader may close it.
+///
+/// # Errors
+/// If the standard output cannot be written.
 pub fn write(
     put: impl FnOnce(&mut dyn FnMut(&str) -> io::Result<()>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -67,7 +75,10 @@ pub fn write(
     ignore_leaving(out.flush())
 }
 
-/// The reader of a pipe that has seen enough is no failure of ours.
+/// Ignores a pipe that its reader closed.
+///
+/// # Errors
+/// If the standard output cannot be written for another reason.
 pub fn ignore_leaving(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -98,9 +109,9 @@ pub fn stamp(time: Timestamp) -> String {
     iso(time).replace(['-', ':'], "")
 }
 
-/// The time that somebody typed: seconds since 1970, `2026-11-22`, `2026-11-22 10:05`, with seconds
-/// or a `T` or a `Z`, or as `vos` of OpenAFS takes it, `11/22/2026 10:05`. UTC, as all times that
-/// are shown.
+/// Parses a typed time: seconds since 1970, `2026-11-22`, `2026-11-22 10:05`, with seconds or a `T`
+/// or a `Z`, or as OpenAFS's `vos` takes it, `11/22/2026 10:05`. UTC, like all times that are
+/// shown.
 pub fn typed(text: &str) -> Option<Timestamp> {
     if let Ok(secs) = text.parse() {
         return Some(Timestamp::new(secs, 0));
@@ -124,7 +135,7 @@ pub fn typed(text: &str) -> Option<Timestamp> {
     let time =
         Timestamp::new(days_of(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second, 0);
     let back = civil(time);
-    // Or it is no day of the calendar, or no time of the day.
+    // Otherwise it is no day of the calendar, or no time of the day.
     let is_it = (back.year, back.month, back.day) == (year, month, day)
         && hour < 24
         && minute < 60
@@ -195,7 +206,7 @@ mod tests {
 
     #[test]
     fn times_are_those_of_the_calendar() {
-        // As `date -u` shows them.
+        // Values as `date -u` shows them.
         for (secs, shown, stamped) in [
             (0, "Thu Jan  1 00:00:00 1970", "19700101T000000Z"),
             (951_782_400, "Tue Feb 29 00:00:00 2000", "20000229T000000Z"),

@@ -1,4 +1,4 @@
-//! `vos addsite` and `vos remsite`, and how the database's entries are shown.
+//! `vos addsite` and `vos remsite`, and the output of the database's records.
 
 use clap::Args;
 use local::failure::Failure;
@@ -19,8 +19,8 @@ const REMSITE_HELP: &str = "\
 EXAMPLES
     rialto vos remsite -server afs2 -id home.alice
 
-Only the database forgets the site: 'vos remove -server afs2 -id home.alice.readonly' removes
-what it has too.";
+Only the record of the site is removed: 'vos remove -server afs2 -id home.alice.readonly'
+removes its volume too.";
 
 /// Adds a read-only site to a volume.
 #[derive(Args, Debug)]
@@ -36,7 +36,7 @@ pub struct Addsite {
     words: Vec<String>,
 }
 
-/// Takes a read-only site of a volume off the list.
+/// Removes a read-only site of a volume from the record.
 #[derive(Args, Debug)]
 #[command(after_help = REMSITE_HELP)]
 pub struct Remsite {
@@ -51,6 +51,8 @@ pub struct Remsite {
 }
 
 impl Addsite {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
         need_server(&self.site)?;
@@ -60,7 +62,7 @@ impl Addsite {
         let what = format!("adding {server} to the sites of {name}");
         let add = |job: &vos::Job<'_>| vos::add_site(job, group, spot.server, &spot.partition.name);
         let added = context.lead(&what, add)?;
-        tell(
+        report(
             context,
             added,
             &format!("Added replication site {server} {} for volume {name}", spot.partition.name),
@@ -71,6 +73,8 @@ impl Addsite {
 }
 
 impl Remsite {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
         need_server(&self.site)?;
@@ -79,7 +83,7 @@ impl Remsite {
         let (name, server) = (text(&group.record.name), context.server_name(id));
         let what = format!("taking {server} off the sites of {name}");
         let removed = context.lead(&what, |job| vos::remove_site(job, group, id))?;
-        tell(
+        report(
             context,
             removed,
             &format!("Removed replication site {server} for volume {name}"),
@@ -97,7 +101,7 @@ fn need_server(site: &TypedSite) -> Result<(), Failure> {
         .mend("name it with -server, before the volume"))
 }
 
-fn tell(context: &VosContext, changed: bool, done: &str, otherwise: impl FnOnce() -> String) {
+fn report(context: &VosContext, changed: bool, done: &str, otherwise: impl FnOnce() -> String) {
     match (context.dry_run, context.json) {
         (true, _) => {}
         (false, true) => local::show::json(&json!({ "changed": changed })),
@@ -106,7 +110,7 @@ fn tell(context: &VosContext, changed: bool, done: &str, otherwise: impl FnOnce(
     }
 }
 
-/// Where a group is, as OpenAFS shows its location database.
+/// The sites of a group, as OpenAFS shows its location database.
 pub fn lines(context: &VosContext, group: &VolumeGroup, put: &mut dyn FnMut(&str)) {
     let names =
         [("RWrite", Some(group.read_write)), ("ROnly", group.read_only), ("Backup", group.backup)];
@@ -145,7 +149,7 @@ fn kind(site: &CellSite) -> &'static str {
     }
 }
 
-/// What is worth saying of a read-only site.
+/// A remark on the state of a read-only site.
 fn release_state(group: &VolumeGroup, site: &CellSite) -> Option<&'static str> {
     match site.kind {
         SiteKind::ReadOnly if site.epoch == 0 => Some("Not released"),
@@ -165,7 +169,8 @@ pub fn json(context: &VosContext, group: &VolumeGroup) -> Value {
     json!({
         "name": text(&group.name), "read_write": group.read_write.0,
         "read_only": group.read_only.map(|id| id.0), "backup": group.backup.map(|id| id.0),
-        "released_epoch": group.released_epoch, "sites": group.sites.iter().map(site).collect::<Vec<_>>(),
+        "released_epoch": group.released_epoch,
+        "sites": group.sites.iter().map(site).collect::<Vec<_>>(),
         "locked": group.busy.as_ref().map(|busy| json!({
             "operation": busy.operation, "by": busy.by, "since_secs": busy.since_secs,
         })),

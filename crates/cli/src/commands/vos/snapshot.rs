@@ -1,11 +1,11 @@
-//! `vos snapshot`: any number of named moments of a volume.
+//! `vos snapshot`: named snapshots of a volume.
 
 use clap::{Args, Subcommand};
 use local::failure::Failure;
 use serde_json::json;
 use types::{Timestamp, VolumeCall, VolumeKind};
 
-use super::context::{There, TypedSite, VosContext, now_secs, text};
+use super::context::{LocatedVolume, TypedSite, VosContext, now_secs, text};
 use super::{clone, show};
 
 const AFTER_HELP: &str = "\
@@ -18,7 +18,7 @@ EXAMPLES
 A snapshot is a volume of its own, called VOLUME.snapshot.NAME: it can be examined and
 mounted as any other.";
 
-/// Keeps what a volume holds now, lists such snapshots, and removes them.
+/// Makes, lists and removes snapshots of a volume.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, arg_required_else_help = true)]
 pub struct SnapshotCommand {
@@ -28,11 +28,11 @@ pub struct SnapshotCommand {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
-    /// Keeps what a volume holds now.
+    /// Makes a snapshot of a volume's current state.
     Create {
         /// The read-write volume.
         volume: String,
-        /// What the snapshot is called [default: the time, as 20261122T100501Z]
+        /// The snapshot's name [default: the time, as 20261122T100501Z]
         name: Option<String>,
     },
     /// Lists the snapshots of a volume.
@@ -42,14 +42,16 @@ enum Verb {
     },
     /// Removes a snapshot.
     Remove {
-        /// The volume that it is of.
+        /// The volume of the snapshot.
         volume: String,
-        /// What the snapshot is called.
+        /// The snapshot's name.
         name: String,
     },
 }
 
 impl SnapshotCommand {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(self, context: &VosContext) -> Result<(), Failure> {
         match self.verb {
             Verb::Create { volume, name } => create(context, &volume, name),
@@ -111,7 +113,7 @@ fn remove(context: &VosContext, wanted: &str, name: &str) -> Result<(), Failure>
     Ok(())
 }
 
-fn full(volume: &There, name: &str) -> String {
+fn full(volume: &LocatedVolume, name: &str) -> String {
     format!("{}.snapshot.{name}", text(&volume.name))
 }
 

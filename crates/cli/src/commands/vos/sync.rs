@@ -10,21 +10,21 @@ use super::list::place;
 
 const SYNCVLDB_HELP: &str = "\
 EXAMPLES
-    rialto vos syncvldb                        what all servers have
+    rialto vos syncvldb                        the volumes of all servers
     rialto vos syncvldb -server afs2 -partition a
-    rialto vos syncvldb -dryrun                only say what would be changed
+    rialto vos syncvldb -dryrun                only list the changes
 
-Believes the servers. What is locked, because somebody works on it, is left alone.";
+Follows the servers. Groups that are locked or in an operation are not changed.";
 
 const SYNCSERV_HELP: &str = "\
 EXAMPLES
     rialto vos syncserv
     rialto vos syncserv afs2 a
 
-Begins at the database. Volumes are not touched: entries of what no server has are removed.
-Servers that do not answer keep what is said of them.";
+Follows the database. Volumes are not changed: records of missing volumes are removed.
+Records of servers that do not answer stay.";
 
-/// Enters into the database what servers have.
+/// Enters the volumes of servers into the database.
 #[derive(Args, Debug)]
 #[command(after_help = SYNCVLDB_HELP)]
 pub struct Syncvldb {
@@ -35,7 +35,7 @@ pub struct Syncvldb {
     words: Vec<String>,
 }
 
-/// Looks whether servers have what the database says.
+/// Checks that servers have the volumes that the database records.
 #[derive(Args, Debug)]
 #[command(after_help = SYNCSERV_HELP)]
 pub struct Syncserv {
@@ -47,12 +47,14 @@ pub struct Syncserv {
 }
 
 impl Syncvldb {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
         let mut all = Mended::default();
         for spot in context.spots(&self.site)? {
             let what = format!(
-                "entering what {} has on {}",
+                "entering the volumes of {} on {}",
                 context.server_name(spot.server),
                 spot.partition.name
             );
@@ -64,11 +66,13 @@ impl Syncvldb {
             all.changed += mended.changed;
             all.left += mended.left;
         }
-        told(context, "VLDB synchronized with the servers", all)
+        report(context, "VLDB synchronized with the servers", all)
     }
 }
 
 impl Syncserv {
+    /// # Errors
+    /// The refusal of a server, with its remedy.
     pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
         let server = self.site.server.as_ref().map(|server| context.server(server)).transpose()?;
@@ -80,11 +84,11 @@ impl Syncserv {
         };
         let sync = |job: &vos::Job<'_>| vos::sync_servers(job, server, partition.as_deref());
         let all = context.lead("comparing the database with the servers", sync)?;
-        told(context, "Servers synchronized with the VLDB", all)
+        report(context, "Servers synchronized with the VLDB", all)
     }
 }
 
-fn told(
+fn report(
     context: &VosContext,
     done: &str,
     Mended { looked_at, changed, left }: Mended,
@@ -98,6 +102,6 @@ fn told(
     if left == 0 {
         Ok(())
     } else {
-        Err(Failure::new("synchronizing", why()).mend("the lines above say why"))
+        Err(Failure::new("synchronizing", why()).mend("the lines above have the reasons"))
     }
 }
