@@ -325,7 +325,7 @@ impl Mount {
                 self.dispatch.flat.iter().for_each(|flat| flat.lists_ahead(forerunner, root));
             }
             Err(error) => {
-                tracing::warn!(%error, "the readdir helper is unusable: names are looked up")
+                tracing::warn!(%error, "the readdir helper is unusable: names are looked up");
             }
         }
     }

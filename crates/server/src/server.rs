@@ -229,7 +229,7 @@ impl Server {
         self.polls.push(Arc::clone(&nobody_poll));
         self.others.push(spawn("acceptor", move || {
             tally.keep("the acceptor", || {
-                accept(&listeners, (&user_polls, &nobody_poll), &stop, &tally)
+                accept(&listeners, (&user_polls, &nobody_poll), &stop, &tally);
             });
         })?);
         let (stop, ticking) = (Arc::clone(&self.stop), Arc::clone(context));
@@ -593,7 +593,7 @@ fn forget_clients(context: &ServerContext) {
             tracing::info!(clients, "records of clients that are away for long are removed");
         }
         Err(fault) => {
-            tracing::warn!(%fault, "records of clients that are away for long cannot be removed")
+            tracing::warn!(%fault, "records of clients that are away for long cannot be removed");
         }
     }
 }

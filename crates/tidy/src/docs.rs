@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{TextFile, Tree, Violation};
+use crate::{TextFile, TidyFinding, Tree};
 
 fn documents(tree: &Tree) -> impl Iterator<Item = &TextFile> {
     tree.texts.iter().filter(|file| file.path.ends_with(".md"))
@@ -38,7 +38,7 @@ fn targets(line: &str) -> Vec<&str> {
     pieces.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target).collect()
 }
 
-pub(crate) fn links(tree: &Tree) -> Vec<Violation> {
+pub(crate) fn links(tree: &Tree) -> Vec<TidyFinding> {
     let known: BTreeMap<&str, BTreeSet<String>> =
         documents(tree).map(|file| (file.path.as_str(), anchors(file))).collect();
     let mut found = Vec::new();
@@ -62,7 +62,7 @@ pub(crate) fn links(tree: &Tree) -> Vec<Violation> {
                     let place =
                         file.path.split_once('/').map_or("root", |(first, _)| first).to_owned();
                     let what = format!("the link {target} leads nowhere");
-                    found.push(Violation { place, path: file.path.clone(), line: no + 1, what });
+                    found.push(TidyFinding { place, path: file.path.clone(), line: no + 1, what });
                 }
             }
         }
@@ -70,7 +70,7 @@ pub(crate) fn links(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-pub(crate) fn invariants(tree: &Tree) -> Vec<Violation> {
+pub(crate) fn invariants(tree: &Tree) -> Vec<TidyFinding> {
     let mut first: BTreeMap<&str, usize> = BTreeMap::new();
     let mut found = Vec::new();
     for file in documents(tree).filter(|file| file.path.ends_with("/invariants.md")) {
@@ -85,7 +85,7 @@ pub(crate) fn invariants(tree: &Tree) -> Vec<Violation> {
             });
             if let (true, Some(line)) = (is_id, first.insert(id, no + 1)) {
                 let what = format!("{id} is defined in line {line} too");
-                found.push(Violation {
+                found.push(TidyFinding {
                     place: "docs".to_owned(),
                     path: file.path.clone(),
                     line: no + 1,

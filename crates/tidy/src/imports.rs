@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 
 use crate::tree::is_test;
-use crate::{FileKind, SourceFile, Tree, Violation};
+use crate::{FileKind, SourceFile, TidyFinding, Tree};
 
 type Module = Vec<String>;
 
@@ -181,7 +181,7 @@ pub(crate) fn circles(graph: &Graph) -> Vec<Vec<Module>> {
     found
 }
 
-pub(crate) fn cycles(tree: &Tree) -> Vec<Violation> {
+pub(crate) fn cycles(tree: &Tree) -> Vec<TidyFinding> {
     let mut crates: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();
     for file in
         tree.rust.iter().filter(|file| file.kind == FileKind::Source && file.module().is_some())
@@ -196,7 +196,7 @@ pub(crate) fn cycles(tree: &Tree) -> Vec<Violation> {
             // One finding for each module that is in it, so that a smaller circle is fewer
             // findings.
             for module in &circle {
-                found.push(Violation {
+                found.push(TidyFinding {
                     place: place.to_owned(),
                     path: graph.paths.get(module).cloned().unwrap_or_default(),
                     line: 0,

@@ -10,7 +10,7 @@ use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 
 use crate::tree::is_test;
-use crate::{FileKind, SourceFile, Tree, Violation};
+use crate::{FileKind, SourceFile, TidyFinding, Tree};
 
 /// Methods of one type.
 pub(crate) const METHODS_MAX: usize = 40;
@@ -132,12 +132,12 @@ impl<'ast> Visit<'ast> for Items {
     }
 }
 
-fn finding(file: &SourceFile, line: usize, what: String) -> Violation {
-    Violation { place: file.place.clone(), path: file.path.clone(), line, what }
+fn finding(file: &SourceFile, line: usize, what: String) -> TidyFinding {
+    TidyFinding { place: file.place.clone(), path: file.path.clone(), line, what }
 }
 
 /// All names but the first of each, in the order of the paths.
-pub(crate) fn type_names(tree: &Tree) -> Vec<Violation> {
+pub(crate) fn type_names(tree: &Tree) -> Vec<TidyFinding> {
     let mut first: BTreeMap<String, String> = BTreeMap::new();
     let mut found = Vec::new();
     for file in tree.rust.iter().filter(|file| file.path.contains("/src/")) {
@@ -166,17 +166,17 @@ pub(crate) fn methods_of_types(tree: &Tree) -> BTreeMap<(String, String), (usize
     counted
 }
 
-pub(crate) fn methods(tree: &Tree) -> Vec<Violation> {
+pub(crate) fn methods(tree: &Tree) -> Vec<TidyFinding> {
     let counted = methods_of_types(tree).into_iter();
     let many = counted.filter(|(_, (number, _))| *number > METHODS_MAX);
     many.map(|((place, name), (number, path))| {
         let what = format!("{name} has {number} methods; {METHODS_MAX} are allowed");
-        Violation { place, path, line: 0, what }
+        TidyFinding { place, path, line: 0, what }
     })
     .collect()
 }
 
-pub(crate) fn errors_documented(tree: &Tree) -> Vec<Violation> {
+pub(crate) fn errors_documented(tree: &Tree) -> Vec<TidyFinding> {
     let mut found = Vec::new();
     for file in tree.rust.iter().filter(|file| file.kind == FileKind::Source) {
         let silent = Items::of(file).silent.into_iter();
@@ -187,7 +187,7 @@ pub(crate) fn errors_documented(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-pub(crate) fn test_names(tree: &Tree) -> Vec<Violation> {
+pub(crate) fn test_names(tree: &Tree) -> Vec<TidyFinding> {
     let mut found = Vec::new();
     for file in &tree.rust {
         let long = Items::of(file).tests.into_iter().filter(|(name, _)| name.len() > TEST_NAME_MAX);

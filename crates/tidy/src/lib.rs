@@ -1,7 +1,7 @@
 //! Checks the source of the workspace itself.
 //!
 //! Model: [`Tree::read`] reads every file that the repository keeps, once. A *rule* is a function
-//! from the tree to a list of [`Violation`]s. What a rule finds today and may not find more of
+//! from the tree to a list of [`TidyFinding`]s. What a rule finds today and may not find more of
 //! tomorrow is in `ratchet.toml`: the number of findings for each rule and crate. The test
 //! `tests/tidy.rs` compares; a number that fell must be lowered in the file, so that it never
 //! rises again. [`figures()`] counts the sizes that the project holds itself to.
@@ -23,7 +23,7 @@ pub use tree::{FileKind, SourceFile, TextFile, Tree};
 
 /// Something that a rule does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Violation {
+pub struct TidyFinding {
     /// The crate, or the folder for files outside of crates: what the ratchet counts by.
     pub place: String,
     /// The file, from the root of the repository.
@@ -34,7 +34,7 @@ pub struct Violation {
     pub what: String,
 }
 
-impl std::fmt::Display for Violation {
+impl std::fmt::Display for TidyFinding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}: {}", self.path, self.line, self.what)
     }
@@ -48,7 +48,7 @@ pub struct SourceRule {
     /// One sentence.
     pub asks: &'static str,
     /// Finds what breaks it.
-    pub find: fn(&Tree) -> Vec<Violation>,
+    pub find: fn(&Tree) -> Vec<TidyFinding>,
 }
 
 /// All rules, in the order in which they are shown.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fmt, fs, io};
 
-use crate::{RULES, Tree, Violation};
+use crate::{RULES, TidyFinding, Tree};
 
 /// Numbers of findings by rule and place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -24,7 +24,7 @@ pub struct Change {
     /// In the file.
     pub allowed: usize,
     /// What was found.
-    pub found: Vec<Violation>,
+    pub found: Vec<TidyFinding>,
 }
 
 impl fmt::Display for Change {
@@ -80,7 +80,7 @@ impl Ratchet {
     pub fn changes(&self, tree: &Tree) -> Vec<Change> {
         let mut changes = Vec::new();
         for rule in RULES {
-            let mut by_place: BTreeMap<String, Vec<Violation>> = BTreeMap::new();
+            let mut by_place: BTreeMap<String, Vec<TidyFinding>> = BTreeMap::new();
             for finding in (rule.find)(tree) {
                 by_place.entry(finding.place.clone()).or_default().push(finding);
             }

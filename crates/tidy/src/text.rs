@@ -3,7 +3,7 @@
 //! Model: a comment is a run of lines that begin with the same of `//`, `///` and `//!`. Words in
 //! backticks are code and are not judged. Tables and links of documents may be wide.
 
-use crate::{FileKind, Tree, Violation};
+use crate::{FileKind, TidyFinding, Tree};
 
 /// Columns.
 pub(crate) const WIDTH: usize = 100;
@@ -17,7 +17,7 @@ const PERSONS: [&str; 8] =
 const SANS_IO: [&str; 6] = ["dafs", "guard", "lease", "model", "types", "vice"];
 const CLOCKS: [&str; 4] = ["Instant::now(", "SystemTime::now(", "thread::sleep(", "thread::spawn("];
 
-pub(crate) fn width(tree: &Tree) -> Vec<Violation> {
+pub(crate) fn width(tree: &Tree) -> Vec<TidyFinding> {
     let mut found = Vec::new();
     for file in &tree.rust {
         let lines = file.text.lines().enumerate();
@@ -47,9 +47,9 @@ fn wide<'t>(
     place: &str,
     path: &str,
     lines: impl Iterator<Item = (usize, &'t str)>,
-) -> Vec<Violation> {
+) -> Vec<TidyFinding> {
     let too_wide = lines.filter(|(_, line)| line.chars().count() > WIDTH);
-    let finding = |(no, line): (usize, &str)| Violation {
+    let finding = |(no, line): (usize, &str)| TidyFinding {
         place: place.to_owned(),
         path: path.to_owned(),
         line: no + 1,
@@ -91,7 +91,7 @@ fn sentences(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-pub(crate) fn subject(tree: &Tree) -> Vec<Violation> {
+pub(crate) fn subject(tree: &Tree) -> Vec<TidyFinding> {
     in_comments(tree, |sentence| {
         let first = sentence.split_whitespace().next()?;
         // A question may begin so.
@@ -101,7 +101,7 @@ pub(crate) fn subject(tree: &Tree) -> Vec<Violation> {
     })
 }
 
-pub(crate) fn person(tree: &Tree) -> Vec<Violation> {
+pub(crate) fn person(tree: &Tree) -> Vec<TidyFinding> {
     in_comments(tree, |sentence| {
         let is_person = |word: &str| {
             let bare = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '*' && c != '_');
@@ -112,20 +112,20 @@ pub(crate) fn person(tree: &Tree) -> Vec<Violation> {
     })
 }
 
-fn in_comments(tree: &Tree, judge: impl Fn(&str) -> Option<String>) -> Vec<Violation> {
+fn in_comments(tree: &Tree, judge: impl Fn(&str) -> Option<String>) -> Vec<TidyFinding> {
     let mut found = Vec::new();
     for file in &tree.rust {
         for (line, sentence) in sentences(&file.text) {
             if let Some(what) = judge(&sentence) {
                 let (place, path) = (file.place.clone(), file.path.clone());
-                found.push(Violation { place, path, line, what });
+                found.push(TidyFinding { place, path, line, what });
             }
         }
     }
     found
 }
 
-pub(crate) fn ambient(tree: &Tree) -> Vec<Violation> {
+pub(crate) fn ambient(tree: &Tree) -> Vec<TidyFinding> {
     let mut found = Vec::new();
     let sans_io = tree.rust.iter().filter(|file| SANS_IO.contains(&file.place.as_str()));
     for file in sans_io.filter(|file| file.kind == FileKind::Source) {
@@ -134,7 +134,7 @@ pub(crate) fn ambient(tree: &Tree) -> Vec<Violation> {
                 continue;
             }
             if let Some(call) = CLOCKS.iter().find(|call| line.contains(**call)) {
-                found.push(Violation {
+                found.push(TidyFinding {
                     place: file.place.clone(),
                     path: file.path.clone(),
                     line: no + 1,

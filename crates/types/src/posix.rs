@@ -152,7 +152,7 @@ pub fn may_make(caller: &Caller, new: &NewKind) -> bool {
     }
 }
 
-/// What a call must name to remove a file of this kind.
+/// The argument that `Remove` needs for a file of this kind.
 pub fn removable_as(kind: Kind) -> RemoveWhat {
     match kind {
         Kind::Directory => RemoveWhat::Directory,

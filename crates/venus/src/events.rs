@@ -209,7 +209,7 @@ impl Core {
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "cannot start a thread to invalidate the kernel's cache")
+                tracing::error!(%error, "cannot start a thread to invalidate the kernel's cache");
             }
         }
     }

@@ -102,7 +102,7 @@ fn a_writable_clone_that_is_stopped_is_finished_by_the_next() {
 }
 
 #[test]
-fn a_clone_that_was_announced_comes_to_be_where_the_other_one_moved() {
+fn an_announced_clone_is_made_where_its_source_moved() {
     let find =
         |cell: &Cell| vos::find(&cell.reach, &WhichVolume::Name(name("home")), None).unwrap();
     let (mut moved_first, mut was_made) = (0, 0);

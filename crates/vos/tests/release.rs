@@ -189,7 +189,7 @@ fn of_many_sites_most_fetch_from_another_site() {
 }
 
 #[test]
-fn a_move_that_was_given_up_by_force_does_not_keep_a_site_from_the_next_release() {
+fn a_move_given_up_by_force_does_not_block_the_next_release() {
     let mut waited = 0;
     for after in 0.. {
         let mut cell = Cell::new(2);

@@ -326,7 +326,7 @@ fn a_dump_whose_snapshot_another_one_took_is_none() {
 }
 
 #[test]
-fn a_dump_of_another_volume_is_not_taken_for_the_one_that_is_there() {
+fn a_dump_of_another_volume_is_not_mistaken() {
     let mut cell = Cell::new(2);
     let (dumps, files) = prepare(&mut cell);
     cell.make("other", 0);

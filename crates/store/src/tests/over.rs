@@ -473,7 +473,7 @@ fn scrub_finds_nothing_wrong_with_what_comes_in() {
     assert_eq!(findings(&setup.copy), []);
     assert!(send(&second, setup.base.unwrap(), &setup.copy, cursor, &mut |_| false).unwrap());
     assert_eq!(findings(&setup.copy), []);
-    // What is damaged of it is found still.
+    // Damage in the record is still found.
     let key = crate::key::progress(TREE);
     let mut value = setup.copy.0.media.engine.get(&key).unwrap().unwrap().to_vec();
     value[20] ^= 1;
