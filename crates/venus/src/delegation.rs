@@ -518,7 +518,7 @@ impl Core {
             }
         }
         // Interrupted is the only error, and nothing interrupts this call.
-        let _ = self.drain_all(None);
+        let _ = self.flush_all(None);
         for fids in dirs.chunks(HOLD_FIDS_MAX) {
             match self.remote.call(&Caller::ROOT, Call::Return { fids: fids.to_vec() }, None) {
                 Ok(_) => {}
@@ -608,7 +608,7 @@ impl Core {
                 (_, false) => Some(self.journal.last()),
             }
         };
-        until.map_or(Ok(()), |until| self.drain(until, request.cancel))
+        until.map_or(Ok(()), |until| self.flush_until(until, request.cancel))
     }
 }
 

@@ -265,7 +265,7 @@ impl Core {
     fn claim(&self, reclaim: &dyn Remote) {
         // Before the server forgets the delegations: delegated changes do not wait for the end of
         // the reclaim.
-        let _ = self.drain_all(None);
+        let _ = self.flush_all(None);
         if !self.own_locks {
             self.files().iter().for_each(|file| self.reclaim_locks(file, reclaim));
         }

@@ -264,7 +264,7 @@ impl Extents {
         Chunk { offset: start, data, first }
     }
 
-    pub fn flush_all(&mut self) -> Vec<Chunk> {
+    pub fn take_all(&mut self) -> Vec<Chunk> {
         self.bytes = 0;
         let map = std::mem::take(&mut self.map);
         map.into_iter()

@@ -211,7 +211,7 @@ impl Data {
         for (_, sealed) in &self.sealed {
             older.carve(sealed.offset, sealed.end());
         }
-        self.send_again(&older.flush_all());
+        self.send_again(&older.take_all());
     }
 
     /// Queues bytes to be sent (again), except where newer ones are dirty or in flight.
@@ -221,7 +221,7 @@ impl Data {
         for flight in &self.flying {
             older.carve(flight.offset, flight.end());
         }
-        for chunk in older.flush_all() {
+        for chunk in older.take_all() {
             self.dirty.fill(&chunk);
         }
         self.urgent = self.clock;

@@ -32,7 +32,7 @@ impl Core {
     ///
     /// # Errors
     /// [`Error::Interrupted`] only.
-    pub fn drain(&self, until: u64, cancel: Option<&Cancel>) -> Result<(), Error> {
+    pub fn flush_until(&self, until: u64, cancel: Option<&Cancel>) -> Result<(), Error> {
         while self.journal.landed() < until {
             if cancel.is_some_and(Cancel::is_cancelled) {
                 return Err(Error::Interrupted);
@@ -50,15 +50,15 @@ impl Core {
     ///
     /// # Errors
     /// As [`Core::drain`].
-    pub fn drain_all(&self, cancel: Option<&Cancel>) -> Result<(), Error> {
-        self.drain(self.journal.last(), cancel)
+    pub fn flush_all(&self, cancel: Option<&Cancel>) -> Result<(), Error> {
+        self.flush_until(self.journal.last(), cancel)
     }
 
     /// Called before an entry is added: waits while the journal is too long.
     pub fn wait_for_journal(&self) {
         while let Some(until) = self.journal.crowded() {
             // Interrupted is the only error, and this is short.
-            let _ = self.drain(until.min(self.journal.last()), None);
+            let _ = self.flush_until(until.min(self.journal.last()), None);
         }
     }
 

@@ -365,7 +365,7 @@ impl Venus {
     /// # Errors
     /// The service's refusal.
     pub fn fsyncdir(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
-        self.core.drain_all(request.cancel)?;
+        self.core.flush_all(request.cancel)?;
         self.core.call_commit(request, fid, false)?;
         self.core.report_loss(fid)
     }

@@ -275,7 +275,7 @@ impl Venus {
     /// # Errors
     /// The service's refusal.
     pub fn statfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeStatus, Error> {
-        self.core.drain_all(request.cancel)?;
+        self.core.flush_all(request.cancel)?;
         let Answer::Volume(volume) = self.core.call(request, Call::VolumeStatus { fid })? else {
             return Err(Error::Protocol);
         };

@@ -189,7 +189,7 @@ impl Venus {
             if are_whole(&layers, offset, stop) {
                 return Ok(overlay(Bytes::new(), offset, &layers));
             }
-            self.core.drain(ahead.pending, request.cancel)?;
+            self.core.flush_until(ahead.pending, request.cancel)?;
         }
         let base = self.core.read_base(request, open, offset, length)?;
         let data = overlay(base, offset, &layers);

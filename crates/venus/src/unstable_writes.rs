@@ -46,7 +46,7 @@ impl UnstableWrites {
 
     fn ask(&mut self) {
         self.asked_verifier = self.verifier;
-        for chunk in self.bytes.flush_all() {
+        for chunk in self.bytes.take_all() {
             self.asked.fill(&chunk);
         }
     }
@@ -73,7 +73,7 @@ impl UnstableWrites {
             lost = self.below_bytes();
         }
         if self.verifier != now {
-            lost.extend(self.bytes.flush_all());
+            lost.extend(self.bytes.take_all());
         }
         lost
     }
@@ -83,7 +83,7 @@ impl UnstableWrites {
         for (at, newer) in self.bytes.within(0, u64::MAX) {
             self.asked.carve(at, at + newer.len() as u64);
         }
-        self.asked.flush_all()
+        self.asked.take_all()
     }
 
     fn cut(&mut self, start: u64, end: u64) -> Cut {
@@ -143,7 +143,7 @@ impl Core {
         if data.unstable.verifier != verifier && !data.unstable.bytes.is_empty() {
             tracing::warn!(offset = chunk.offset, "server lost unstable data; sending it again");
             data.unstable.bytes.carve(chunk.offset, chunk.end());
-            let lost = data.unstable.bytes.flush_all();
+            let lost = data.unstable.bytes.take_all();
             data.send_older(&lost);
         }
         let is_first = before == 0 && self.unstable.bytes() == 0;
@@ -213,7 +213,7 @@ impl Core {
     ) -> Result<MutexGuard<'a, ()>, Error> {
         loop {
             self.send_all(file, request.cancel)?;
-            self.drain_all(request.cancel)?;
+            self.flush_all(request.cancel)?;
             let turn = file.turn(request.cancel)?;
             let mut data = file.data.lock();
             if !data.has_on_its_way(until) {
@@ -305,7 +305,7 @@ impl Core {
         loop {
             self.send_all(file, request.cancel)?;
             if !file.is_landed() {
-                self.drain_all(request.cancel)?;
+                self.flush_all(request.cancel)?;
             }
             let mut data = file.data.lock();
             if !data.has_on_its_way(until) {

@@ -102,7 +102,7 @@ impl Venus {
         for file in &files {
             core.send_all(file, request.cancel)?;
         }
-        core.drain_all(request.cancel)?;
+        core.flush_all(request.cancel)?;
         core.commit_all(request);
         for file in files.iter().filter(|file| !file.is_stable()) {
             core.commit(request, file)?;
@@ -123,7 +123,7 @@ impl Venus {
                 return Err(Error::Interrupted);
             }
         }
-        core.drain_all(request.cancel)
+        core.flush_all(request.cancel)
     }
 
     /// Sends every change that was answered here and makes it stable. Makes no call if all was
@@ -140,7 +140,7 @@ impl Venus {
         for file in &files {
             result = result.and(core.send_all(file, None));
         }
-        result = result.and(core.drain_all(None));
+        result = result.and(core.flush_all(None));
         for (file, before) in files.iter().zip(errors) {
             let data = file.data.lock();
             let failed =

@@ -58,7 +58,7 @@ impl Venus {
     /// # Errors
     /// The service's refusal.
     pub fn about(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeSummary, Error> {
-        self.core.drain_all(request.cancel)?;
+        self.core.flush_all(request.cancel)?;
         VolumeSummary::of(&*self.core.remote, request, fid.volume)
     }
 
@@ -85,7 +85,7 @@ impl Venus {
         files: u64,
     ) -> Result<VolumeStatus, Error> {
         let core = &self.core;
-        core.drain_all(request.cancel)?;
+        core.flush_all(request.cancel)?;
         match core.call(request, Call::SetQuota { fid, bytes, files })? {
             Answer::Volume(status) => {
                 core.space.learn(&status, core.config.dirty_bytes_max as u64);
@@ -109,7 +109,7 @@ impl Venus {
         if let Some(file) = core.file_of(fid) {
             core.send_all(&file, request.cancel)?;
         }
-        core.drain_all(request.cancel)?;
+        core.flush_all(request.cancel)?;
         core.forget_file(fid);
         *core.gate.write() += 1;
         let kernel = core.invalidator();
@@ -134,7 +134,7 @@ impl Venus {
         for file in core.files().iter().filter(|file| file.fid.volume == volume) {
             core.send_all(file, request.cancel)?;
         }
-        core.drain_all(request.cancel)?;
+        core.flush_all(request.cancel)?;
         let mut fids = core.tables.lock().nodes.fids();
         fids.retain(|fid| fid.volume == volume);
         fids.iter().for_each(|fid| core.forget_file(*fid));
