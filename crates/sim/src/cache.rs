@@ -1,10 +1,10 @@
 //! A small client cache: status, data and names, under the rules of [`lease::Holder`].
 //!
-//! Beside the holder's rules there is one for a client's own changes, of which it hears no breaks.
-//! An answer may have been read before a change that this client made meanwhile, and come after
-//! that change's answer. So an answer is not cached if it is older than what is known of the file,
-//! nor, where it has no version (a name that is not there), if a change of ours was under way at
-//! any time since the question was asked (CB-6).
+//! One rule comes on top, for a client's own changes, for which it receives no breaks. The server
+//! may read an answer before a change that this client makes meanwhile, and the answer may arrive
+//! after that change's answer. So the cache rejects an answer that is older than the known versions
+//! of the file. An answer without a version (a name that does not exist) is rejected if an own
+//! change was under way at any time since the call began (CB-6).
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,19 @@ struct Names {
     found: BTreeMap<Name, Option<Fid>>,
 }
 
-/// See the head of the file.
+/// The cache; see the head of the file.
 #[derive(Debug, Default)]
 pub struct Cache {
     status: BTreeMap<Fid, Status>,
     data: BTreeMap<Fid, (u64, Vec<u8>)>,
     names: BTreeMap<Fid, Names>,
-    /// The newest versions that were seen: of the data, of the status.
+    /// The newest versions in any answer: of the data, of the status.
     known: BTreeMap<Fid, (u64, u64)>,
-    /// Our own changes: how many began, how many ended.
+    /// Own changes of each file: how many began, how many ended.
     own: BTreeMap<Fid, (u64, u64)>,
 }
 
-/// How far our own changes of a file were when a question was asked.
+/// The counts of own changes of a file when a call began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnMark(u64, u64);
 
@@ -47,7 +47,7 @@ impl Cache {
         self.names.remove(&fid);
     }
 
-    /// All promises are over, and versions may begin again.
+    /// All promises are over, and version numbers may be reused.
     pub fn clear(&mut self) {
         let own = std::mem::take(&mut self.own);
         *self = Cache { own, ..Cache::default() };
@@ -63,35 +63,35 @@ impl Cache {
         self.data.get(&fid).map(|(version, data)| (*version, data.as_slice()))
     }
 
-    /// What a name is known to be, with the directory's version.
+    /// The cached result for a name, with the directory's version.
     pub fn name(&self, dir: Fid, name: &Name) -> Option<(u64, Option<Fid>)> {
         let names = self.names.get(&dir)?;
         names.found.get(name).map(|found| (names.version, *found))
     }
 
-    /// Where our own changes stand.
+    /// The present counts of own changes of the file.
     pub fn mark(&self, fid: Fid) -> OwnMark {
         let (began, ended) = self.own.get(&fid).copied().unwrap_or_default();
         OwnMark(began, ended)
     }
 
-    /// Whether no change of ours was under way at any time since.
+    /// Whether no own change was under way at any time since `mark`.
     pub fn is_quiet_since(&self, fid: Fid, mark: OwnMark) -> bool {
         mark == self.mark(fid) && mark.0 == mark.1
     }
 
-    /// We ask for a change of this file.
+    /// This client sends a change of the file.
     pub fn own_begins(&mut self, fid: Fid) {
         self.own.entry(fid).or_default().0 += 1;
     }
 
-    /// The change was answered, or never will be: what is cached of the file is older.
+    /// The change was answered, or its session was lost: what is cached of the file is older.
     pub fn own_ends(&mut self, fid: Fid) {
         self.own.entry(fid).or_default().1 += 1;
         self.drop_file(fid);
     }
 
-    /// Something was seen in an answer.
+    /// Notes the versions in an answer.
     pub fn saw(&mut self, status: &Status) {
         let known = self.known.entry(status.fid).or_default();
         *known = (known.0.max(status.data_version), known.1.max(status.status_version));
@@ -125,7 +125,7 @@ impl Cache {
         names.found.insert(name.clone(), Some(found));
     }
 
-    /// Caches that a name is not there, if nothing of ours came between since `mark`.
+    /// Caches that a name does not exist, if no own change was under way since `mark`.
     pub fn put_absent(&mut self, dir: Fid, name: &Name, mark: OwnMark) {
         let quiet = self.is_quiet_since(dir, mark);
         if let Some(names) = self.names.get_mut(&dir).filter(|_| quiet) {

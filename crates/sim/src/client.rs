@@ -1,9 +1,9 @@
 //! A client: the real session machine and the real [`Holder`], a small cache, and a few
 //! applications.
 //!
-//! What is here beside the machines is what a driver and a cache manager must do: make connections,
-//! feed frames, work breaks off before they are acknowledged, claim locks and open files after the
-//! server has restarted, and never answer from the cache without trust.
+//! The code here does the work of a driver and a cache manager: it connects, feeds frames, applies
+//! breaks before it acknowledges them, reclaims locks and open files after the server has
+//! restarted, and never answers from the cache without trust.
 
 mod apps;
 mod nest;
@@ -34,15 +34,15 @@ use crate::op::{self, Op};
 use crate::server::{SharedTree, brief};
 use nest::Nest;
 
-/// Applications of one client that work. One more only looks at what is cached, which goes on when
-/// nothing is reached.
+/// Applications of one client that work. One more only reads the cache, also when the server cannot
+/// be reached.
 pub const THREADS: usize = 2;
 /// How long an attach may take.
 const ATTACH_WITHIN: Duration = Duration::from_secs(10);
 
-/// See the head of the file.
+/// The simulated client; see the head of the file.
 pub struct Client {
-    /// Its place among the clients.
+    /// Its index among the clients.
     pub index: usize,
     /// Its steady clock.
     pub clock: Clock,
@@ -51,7 +51,7 @@ pub struct Client {
     /// Operations that each application has yet to do.
     left: [u32; THREADS],
     up: Option<Life>,
-    /// Stands still: what happens to it waits here.
+    /// While the client is stalled: the events that wait for it.
     stalled: Option<Vec<SimEvent>>,
 }
 
@@ -67,7 +67,7 @@ struct Life {
     claims: usize,
     locks: BTreeMap<usize, HeldLock>,
     open: BTreeMap<Fid, usize>,
-    /// Files that the server was told of as open.
+    /// Open files for which the server has a hold.
     held: BTreeSet<Fid>,
     threads: [Thread; THREADS],
     wake_at: Time,
@@ -82,7 +82,7 @@ struct Conn {
     greeted: bool,
 }
 
-/// What an application is in the middle of.
+/// The state of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thread {
     Idle,
@@ -96,12 +96,13 @@ struct HeldLock {
     fid: Fid,
     exclusive: bool,
     family: LockFamily,
-    /// The lease ran out since it was had. It is there as long as the session is, but is not
-    /// claimed from a new life of the server: the old one may have given it to another (LK-4).
+    /// The lease ran out since the application got the lock. The lock exists as long as the
+    /// session, but the client does not reclaim it after a restart of the server: the earlier
+    /// server instance may have given it to another client (LK-4).
     doubtful: bool,
 }
 
-/// What a call is for.
+/// The purpose of a call.
 #[derive(Debug)]
 enum Doing {
     App(Box<Running>),
@@ -131,7 +132,7 @@ struct Running {
     changes: Option<Fid>,
     verifier: BootVerifier,
     shared: Vec<(types::Name, usize)>,
-    /// The change of the nest that it is.
+    /// Its index in the history of the nest, if it changes the nest.
     nest: Option<usize>,
 }
 
@@ -147,12 +148,12 @@ impl Client {
         ClientId(1 + self.index as u128)
     }
 
-    /// Whether it runs.
+    /// Whether the client runs.
     pub fn is_up(&self) -> bool {
         self.up.is_some()
     }
 
-    /// Whether its applications have done all that they wanted.
+    /// Whether its applications have done all their operations.
     pub fn is_done(&self) -> bool {
         let idle = |life: &Life| {
             let idle = life.threads.iter().all(|thread| *thread == Thread::Idle);
@@ -161,7 +162,7 @@ impl Client {
         self.left.iter().all(|left| *left == 0) && self.up.as_ref().is_some_and(idle)
     }
 
-    /// What is not done, for people.
+    /// The unfinished work, for messages.
     pub fn unfinished(&self) -> String {
         let Some(life) = &self.up else { return format!("client {} is down", self.index) };
         format!(
@@ -174,7 +175,7 @@ impl Client {
         self.clock.read(ground.now)
     }
 
-    // Life and death.
+    // Start, death and stalls.
 
     /// Starts, as a new incarnation.
     pub fn start(&mut self, ground: &mut Ground) {
@@ -236,13 +237,13 @@ impl Client {
         self.look_later(ground);
     }
 
-    /// Dies. Its machine closes its connections, or vanishes with it.
+    /// Dies. The machine closes the connections, or vanishes too (`vanish`).
     pub fn die(&mut self, ground: &mut Ground, vanish: bool) {
         let Some(life) = self.up.take() else { return };
         self.stalled = None;
         ground.history.nest.stalls(self.index, false);
         for (thread, left) in self.left.iter_mut().enumerate() {
-            // What was under way will never be known.
+            // The outcome of a call under way will stay unknown.
             let busy = life.threads[thread] != Thread::Idle;
             *left = left.saturating_sub(u32::from(busy));
         }
@@ -259,7 +260,7 @@ impl Client {
         }
     }
 
-    /// Stands still.
+    /// Stalls.
     pub fn stall(&mut self, ground: &mut Ground) {
         if self.up.is_some() {
             self.stalled.get_or_insert_default();
@@ -267,7 +268,7 @@ impl Client {
         }
     }
 
-    /// Keeps an event for later if the client stands still. Gives it back otherwise.
+    /// Stores an event for later if the client is stalled; otherwise returns it.
     pub fn defer(&mut self, event: SimEvent) -> Option<SimEvent> {
         match &mut self.stalled {
             Some(stalled) => {
@@ -278,7 +279,7 @@ impl Client {
         }
     }
 
-    /// Goes on.
+    /// Resumes after a stall.
     pub fn go_on(&mut self, ground: &mut Ground) {
         ground.history.nest.stalls(self.index, false);
         for event in self.stalled.take().unwrap_or_default() {
@@ -305,14 +306,14 @@ impl Client {
         ground.after(ATTACH_WITHIN, SimEvent::AttachTimeout { client, life, conn });
     }
 
-    /// Could not connect.
+    /// The connection attempt failed.
     pub fn dial_failed(&mut self, ground: &mut Ground, life: u64, role: ConnectionRole) {
         if life == self.life {
             self.feed(ground, ClientInput::ConnectFailed { role });
         }
     }
 
-    /// A connection that is not greeted by now is given up.
+    /// Closes a connection whose attach was not answered in time.
     pub fn attach_timeout(&mut self, ground: &mut Ground, life: u64, conn: ConnId) {
         let channel = ChannelId(conn.0);
         let late = |up: &Life| up.conns.get(&channel).is_some_and(|conn| !conn.greeted);
@@ -321,7 +322,7 @@ impl Client {
         }
     }
 
-    /// Something came over a connection.
+    /// Bytes or the end arrived on a connection.
     pub fn on_arrival(&mut self, ground: &mut Ground, conn: ConnId, arrival: Arrival) {
         let channel = ChannelId(conn.0);
         let Some(found) = self.up.as_mut().and_then(|up| up.conns.get_mut(&channel)) else {
@@ -347,7 +348,7 @@ impl Client {
         self.feed(ground, input);
     }
 
-    /// Takes one thing out of a connection's inbox. Whether there was one.
+    /// Takes one item out of a connection's inbox; returns whether there was one.
     fn take_in(&mut self, ground: &mut Ground, channel: ChannelId) -> bool {
         let Some(found) = self.up.as_mut().and_then(|up| up.conns.get_mut(&channel)) else {
             return false;
@@ -380,7 +381,7 @@ impl Client {
         }
     }
 
-    /// The machine asked for it.
+    /// The timer of the session machine fires.
     pub fn tick(&mut self, ground: &mut Ground, life: u64) {
         let now = self.now(ground);
         let due = |up: &Life| up.wake_at <= now;
@@ -389,7 +390,7 @@ impl Client {
         }
     }
 
-    /// Gives the machine an input, and follows what comes of it.
+    /// Passes an input to the machine, and carries out its outputs.
     fn feed(&mut self, ground: &mut Ground, input: ClientInput) {
         let now = self.now(ground);
         self.watch_lease(ground);
@@ -415,7 +416,7 @@ impl Client {
         }
     }
 
-    /// Finds the end of the lease.
+    /// Notices the end of the lease.
     fn watch_lease(&mut self, ground: &mut Ground) {
         let now = self.now(ground);
         let Some(up) = self.up.as_mut() else { return };
@@ -428,8 +429,8 @@ impl Client {
         }
     }
 
-    /// Carries outputs out in the order in which the machine put them out: those of a step that
-    /// follows from one of them come behind the rest.
+    /// Carries outputs out in the machine's order: the outputs of a step that follows from one of
+    /// them come after the rest.
     fn follow(&mut self, ground: &mut Ground, outputs: Vec<ClientOutput>) {
         let Some(up) = self.up.as_mut() else { return };
         up.outputs.extend(outputs);
@@ -469,7 +470,7 @@ impl Client {
                     )
                 });
                 if std::mem::replace(&mut up.verifier, boot_verifier) != boot_verifier {
-                    // What was opened may have been made by what is lost.
+                    // Lost changes may have made the files that were opened.
                     up.open.clear();
                 }
                 if resumed && restarted {
@@ -539,7 +540,7 @@ impl Client {
         self.lose_nest(ground);
     }
 
-    /// The server has restarted: promises are void, locks and open files are claimed.
+    /// The server has restarted: drops all promises and reclaims locks and open files.
     fn claim(&mut self, ground: &mut Ground) {
         let Some(up) = self.up.as_mut() else { return };
         up.holder.on_server_restarted();
@@ -575,8 +576,8 @@ impl Client {
         }
     }
 
-    /// A claim that was sent again after yet another restart may bring a lock back that was given
-    /// up since: it is unlocked.
+    /// A claim that was sent again after another restart may bring back a lock that was given up
+    /// since: unlocks it.
     fn give_back(&mut self, ground: &mut Ground, thread: usize, claimed: HeldLock) {
         let wanted =
             |up: &Life| up.locks.contains_key(&thread) || up.threads[thread] == Thread::Calling;

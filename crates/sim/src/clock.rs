@@ -1,5 +1,5 @@
 //! Clocks that run apart: each machine has its own, at most 0.5 % fast or slow, so that two differ
-//! by 1 % at most (what [`types::limits::LEASE_GRACE`] covers, with room).
+//! by 1 % at most ([`types::limits::LEASE_GRACE`] covers that, with room).
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Some clock.
+    /// A clock with a random offset and rate.
     pub fn random(rng: &mut SmallRng) -> Self {
         let ppm = match rng.random_range(0..3) {
             0 => -SKEW_PPM_MAX,
@@ -27,7 +27,7 @@ impl Clock {
         Clock { ppm, offset: Duration::from_secs(rng.random_range(0..1_000_000)) }
     }
 
-    /// What it shows at a moment of the simulation.
+    /// The clock's reading at a moment of the simulation.
     pub fn read(&self, at: Time) -> Time {
         let nanos = at.since_start().as_nanos() as i128;
         let shown = nanos + nanos * i128::from(self.ppm) / 1_000_000;

@@ -1,12 +1,11 @@
-//! What can happen next.
+//! Events of the simulation.
 
 use types::{Call, Caller, ReplyAddress};
 
 use crate::fault::InjectedFault;
 use crate::net::{ConnId, ConnectionEnd};
 
-/// One thing that happens. Those that belong to one life of a machine name it, and mean nothing to
-/// the next one.
+/// One event. An event that belongs to one life of a machine names it; a later life ignores it.
 #[derive(Clone, Debug)]
 pub enum SimEvent {
     /// Bytes, or the end, may be ready at one end of a connection.
@@ -22,26 +21,26 @@ pub enum SimEvent {
         client: usize,
         /// Which life of it.
         life: u64,
-        /// What for.
+        /// The connection's purpose.
         role: dafs::ConnectionRole,
     },
-    /// An attempt to connect came to nothing.
+    /// A connection attempt failed.
     DialFailed {
         /// Which client.
         client: usize,
         /// Which life of it.
         life: u64,
-        /// What for.
+        /// The connection's purpose.
         role: dafs::ConnectionRole,
     },
-    /// A client's machine asked to be woken.
+    /// The timer of a client's session machine fires.
     ClientTick {
         /// Which client.
         client: usize,
         /// Which life of it.
         life: u64,
     },
-    /// One of a client's applications goes on.
+    /// One of a client's applications continues.
     Step {
         /// Which client.
         client: usize,
@@ -50,7 +49,7 @@ pub enum SimEvent {
         /// Which application.
         thread: usize,
     },
-    /// A client's attach was not answered for too long.
+    /// A client's attach was not answered in time.
     AttachTimeout {
         /// Which client.
         client: usize,
@@ -59,29 +58,29 @@ pub enum SimEvent {
         /// Over which connection.
         conn: ConnId,
     },
-    /// What a client has changed in the nest without asking is to be sent.
+    /// A client's own changes of the nest are due to be sent.
     NestFlush {
         /// Which client.
         client: usize,
         /// Which life of it.
         life: u64,
     },
-    /// The server's leases asked to be woken.
+    /// The timer of the server's leases fires.
     ServerTick {
         /// Which life of the server.
         life: u64,
     },
-    /// A worker of the server takes up a request.
+    /// A worker of the server executes a request.
     Execute {
         /// Which life of the server.
         life: u64,
-        /// Where the answer belongs.
+        /// The address of the answer.
         origin: ReplyAddress,
-        /// Who asks.
+        /// The caller of the request.
         caller: Caller,
-        /// What.
+        /// The request's call.
         call: Box<Call>,
-        /// It came before.
+        /// The request was received before.
         repeated: bool,
     },
     /// The server syncs its log in the background.
@@ -89,21 +88,21 @@ pub enum SimEvent {
         /// Which life of the server.
         life: u64,
     },
-    /// The world turns bad.
+    /// A fault strikes.
     Fault(InjectedFault),
-    /// The server comes up.
+    /// The server starts.
     ServerUp,
-    /// A client comes up.
+    /// A client starts.
     ClientUp {
         /// Which client.
         client: usize,
     },
-    /// A client's machine goes on after a stall.
+    /// A client's stall ends.
     StallOver {
         /// Which client.
         client: usize,
     },
-    /// A partition ends.
+    /// A network partition ends.
     Rejoin {
         /// Which client.
         client: usize,

@@ -1,4 +1,4 @@
-//! What the world does to the cluster.
+//! Faults of the world: processes, machines and the network.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use types::Time;
 use crate::event::SimEvent;
 use crate::ground::Ground;
 
-/// One misfortune.
+/// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// The server's process dies; its machine keeps what was written.
+    /// The server's process dies; its machine keeps everything written.
     ServerDies,
-    /// The server's machine loses its power; what was not synced may be lost.
+    /// The server's machine loses its power; unsynced data may be lost.
     PowerLoss,
     /// A client's process dies; its machine closes its connections.
     ClientDies(usize),
-    /// A client's machine dies without a word.
+    /// A client's machine dies without closing its connections.
     ClientVanishes(usize),
-    /// A client's process stands still for a while.
+    /// A client's process stalls for a while.
     Stall(usize),
-    /// Nothing reaches the client, nor comes from it, for a while.
+    /// Nothing reaches the client or comes from it for a while.
     Partition(usize),
     /// A connection of the client breaks.
     Break(usize),
     /// All connections of the client break.
     BreakAll(usize),
-    /// A connection of the client is begun a second time, late: hello and attach, or bind, are said
+    /// A connection of the client is begun a second time, late: hello and attach, or bind, arrive
     /// again.
     SayAgain(usize),
 }
 
-/// Draws misfortunes between `from` and `to`. Some runs have none, some a single one, some many.
+/// Draws faults between `from` and `to`. Some runs have none, some a single one, some many.
 pub fn plan(ground: &mut Ground, clients: usize, from: Time, to: Time) {
     let count = match ground.rng.random_range(0..8) {
         0 => 0,

@@ -1,5 +1,5 @@
-//! What everybody in the simulation stands on: the moment, the queue of events, the network, the
-//! dice and the referee.
+//! The state that all parts of the simulation share: the time, the queue of events, the network,
+//! the random numbers and the history.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,27 +17,27 @@ use crate::net::Net;
 /// A rule that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Its number in `docs/spec/invariants.md`, or what was expected.
+    /// Its number in `docs/spec/invariants.md`, or the name of the expectation.
     pub invariant: &'static str,
-    /// What happened.
+    /// The observation that breaks the rule, for messages.
     pub what: String,
-    /// When, since the start.
+    /// Time since the start of the run.
     pub at: Time,
 }
 
-/// See the head of the file.
+/// The shared state of a run; see the head of the file.
 pub struct Ground {
-    /// The moment, on no machine's clock.
+    /// The present time of the simulation, of no machine's clock.
     pub now: Time,
-    /// Where every random choice comes from.
+    /// The source of all random choices.
     pub rng: SmallRng,
-    /// The wires.
+    /// The network.
     pub net: Net,
-    /// What happened, and the rules that it must keep.
+    /// The recorded events, with the rules that they must obey.
     pub history: History,
-    /// The rule that is broken on purpose.
+    /// The rule that the run breaks on purpose.
     pub mutation: Option<Mutation>,
-    /// Faults are over: everything must come to an end now.
+    /// Faults are over: all work must be finished now.
     pub healed: bool,
     events: BinaryHeap<Reverse<(Time, u64, SimEvent)>>,
     queued: u64,
@@ -47,7 +47,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// An empty world.
+    /// The state at the start of a run: no events, no connections.
     pub fn new(seed: u64, mutation: Option<Mutation>, trace: bool) -> Self {
         Ground {
             now: Time::ZERO,
@@ -64,24 +64,24 @@ impl Ground {
         }
     }
 
-    /// Whether this rule is broken on purpose.
+    /// Whether the run breaks this rule on purpose.
     pub fn breaks(&self, rule: Mutation) -> bool {
         self.mutation == Some(rule)
     }
 
-    /// Something will happen at `at`; events of one moment happen in the order in which they were
+    /// Queues an event for `at`; events of one moment happen in the order in which they were
     /// queued.
     pub fn at(&mut self, at: Time, event: SimEvent) {
         self.queued += 1;
         self.events.push(Reverse((at.max(self.now), self.queued, event)));
     }
 
-    /// Something will happen in a while.
+    /// Queues an event for a time after now.
     pub fn after(&mut self, delay: Duration, event: SimEvent) {
         self.at(self.now + delay, event);
     }
 
-    /// The next event; the moment becomes its.
+    /// Takes the next event and sets the time to it.
     pub fn next_event(&mut self) -> Option<SimEvent> {
         let Reverse((at, number, event)) = self.events.pop()?;
         self.now = at;
@@ -90,13 +90,12 @@ impl Ground {
         Some(event)
     }
 
-    /// A number that is the same for two runs in which the same things happened at the same
-    /// moments.
+    /// Equal for two runs with the same events at the same moments.
     pub fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// Notes something that happened, for the digest and, if wanted, for people.
+    /// Adds an event to the digest, and prints it if the run is traced.
     pub fn note(&mut self, what: impl FnOnce() -> String) {
         if self.trace {
             let text = what();
@@ -105,20 +104,20 @@ impl Ground {
         }
     }
 
-    /// The first rule that did not hold is what counts.
+    /// Reports a rule that did not hold; the first report counts.
     pub fn violate(&mut self, invariant: &'static str, what: String) {
         self.note(|| format!("VIOLATION {invariant}: {what}"));
         self.violation.get_or_insert(Violation { invariant, what, at: self.now });
     }
 
-    /// Passes a checker's verdict on.
+    /// Reports the violation in a verdict, if any.
     pub fn judge(&mut self, verdict: Result<(), (&'static str, String)>) {
         if let Err((invariant, what)) = verdict {
             self.violate(invariant, what);
         }
     }
 
-    /// The rule that did not hold, if any.
+    /// The first rule that did not hold, if any.
     pub fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
     }

@@ -1,14 +1,14 @@
-//! The referee: what was done, and the rules of `docs/spec/invariants.md` that it must keep.
+//! Records what the run did and checks it against the rules of `docs/spec/invariants.md`.
 //!
-//! Times here are the simulation's own, on no machine's clock. A call that failed because its
-//! session was lost has an unknown outcome: it may have been executed at any time since it began,
-//! or not at all.
+//! Times here are the simulation's own, of no machine's clock. A call that failed because its
+//! session was lost has an unknown outcome: the server may have executed it at any time since it
+//! began, or never.
 //!
-//! *Versions* are how reads are judged. When a change of a file is done, its versions become the
-//! file's *floor*; a read that begins later must show at least that (CB-1). *Stable* is the floor
-//! of what was acknowledged as stable (DU-1). When the server's machine loses its power, the rest
-//! may be gone: floors fall to what is found, and a new *timeline* begins, in which version numbers
-//! may be used again.
+//! Reads are checked by *versions*. When a change of a file is done, its versions become the file's
+//! *floor*; a read that begins later must show at least that (CB-1). *Stable* is the floor of
+//! changes that the server acknowledged as stable (DU-1). When the server's machine loses its
+//! power, the rest may be gone: floors fall to the state of the disk, and a new *timeline* begins,
+//! in which version numbers may be used again.
 
 mod nest;
 
@@ -18,7 +18,7 @@ use types::{BootVerifier, Fid, Name, Status, Time};
 
 use nest::NestHistory;
 
-/// A rule's number and what happened.
+/// `Err`: the id of the rule that did not hold, and what happened.
 pub type Verdict = Result<(), (&'static str, String)>;
 
 /// One operation of an application, numbered over the whole run; 0 stands for the initial state.
@@ -28,9 +28,9 @@ pub struct OpNo(pub u64);
 /// The least versions that a read must show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Floor {
-    /// Of the data, or the entries.
+    /// Least version of the data or of the directory entries.
     pub data: u64,
-    /// Of anything.
+    /// Least version of the status.
     pub status: u64,
 }
 
@@ -41,21 +41,21 @@ impl Floor {
     }
 }
 
-/// All floors at one moment.
+/// The floors of all files at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Floors {
     timeline: u32,
     files: BTreeMap<Fid, Floor>,
 }
 
-/// How a change was done.
+/// The circumstances of a change that was answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
-    /// In which timeline it began.
+    /// The timeline in which the change began.
     pub timeline: u32,
-    /// What it was answered with, or what the session had when it began.
+    /// The boot verifier in the answer, or that of the session when the change began.
     pub verifier: BootVerifier,
-    /// When the answer came.
+    /// When the answer arrived.
     pub now: Time,
 }
 
@@ -73,22 +73,22 @@ struct FileRecord {
     changes: Vec<Change>,
     /// Which write made a version of this timeline.
     writes: BTreeMap<u64, OpNo>,
-    /// Which writes may have made the data what it is at a version.
+    /// Which writes may have produced the data of a version.
     values: BTreeMap<u64, Vec<OpNo>>,
-    /// In these versions, found after losses of power, blocks of several unstable writes stand side
-    /// by side. Each loss gives a number of its own, and who had one may show it until he hears of
-    /// the next.
+    /// Versions found after losses of power that mix blocks of several unstable writes. Each loss
+    /// produces a version number of its own; a client that cached one may show it until it learns
+    /// of the next.
     torn: BTreeSet<u64>,
 }
 
-/// A name that one application makes and removes, and nobody else touches.
+/// A name that one application makes and removes, and no other one touches.
 #[derive(Clone, Debug)]
 pub struct OwnName {
-    /// The file, once it is known to be made.
+    /// The file, once the answer to the creation arrived.
     pub fid: Option<Fid>,
-    /// In which timeline, with which version of the directory.
+    /// The timeline and the directory's version of the creation.
     made: Option<(u32, u64)>,
-    /// Removing has begun.
+    /// The removal has begun.
     pub removing: bool,
     removed: Option<(u32, u64)>,
 }
@@ -101,26 +101,26 @@ struct Append {
 /// A lock that an application believes it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Belief {
-    /// Which client.
+    /// The client's index.
     pub client: usize,
-    /// Which application there.
+    /// The application's index in that client.
     pub thread: usize,
-    /// Of which file.
+    /// The locked file.
     pub fid: Fid,
-    /// Alone.
+    /// Whether the lock is exclusive.
     pub exclusive: bool,
 }
 
-/// What happened to a shared name.
+/// A creation or removal of a shared name.
 #[derive(Clone, Copy, Debug)]
 struct NameChange {
     makes: bool,
     began: Time,
-    /// `None`: not known to be over.
+    /// `None`: no answer arrived yet.
     done: Option<Time>,
 }
 
-/// What is found on the server's disk.
+/// The contents of the server's disk.
 #[derive(Debug, Default)]
 pub struct DiskContent {
     /// Files with their status and their data.
@@ -131,30 +131,30 @@ pub struct DiskContent {
     pub nest: BTreeSet<Name>,
 }
 
-/// Numbers for people.
+/// Counters for the summary of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionTally {
-    /// Operations that ended with an answer.
+    /// Operations that were answered.
     pub done: u64,
     /// Operations with unknown outcome.
     pub unknown: u64,
-    /// Reads that were answered from a cache.
+    /// Reads that a cache answered.
     pub cached: u64,
     /// Starts of the server after the first.
     pub restarts: u64,
     /// Losses of power.
     pub losses: u64,
-    /// Locks that were had.
+    /// Locks that applications got.
     pub locks: u64,
     /// Sessions that were lost.
     pub sessions_lost: u64,
-    /// Delegations that were had.
+    /// Delegations that clients got.
     pub delegations: u64,
     /// Changes that clients answered themselves.
     pub own_changes: u64,
 }
 
-/// See the head of the file.
+/// The record of a run, with the checks; see the head of the file.
 #[derive(Debug, Default)]
 pub struct History {
     timeline: u32,
@@ -167,15 +167,14 @@ pub struct History {
     locks: Vec<Belief>,
     trusted_until: BTreeMap<usize, Time>,
     last_op: u64,
-    /// See [`NestHistory`].
+    /// The changes of the nest.
     pub nest: NestHistory,
-    /// See [`SessionTally`].
+    /// The counters.
     pub tally: SessionTally,
 }
 
 impl History {
-    /// A number for an operation that begins; until [`History::wrote`] its effect may show up
-    /// anywhere.
+    /// Numbers an operation that begins; until [`History::wrote`] its effect may show at any time.
     pub fn begin(&mut self) -> OpNo {
         self.last_op += 1;
         OpNo(self.last_op)
@@ -186,13 +185,13 @@ impl History {
         self.in_doubt.insert(op);
     }
 
-    /// The least that a read which begins now must show.
+    /// The least versions that a read which begins now must show.
     pub fn floors(&self) -> Floors {
         Floors { timeline: self.timeline, files: self.floors.clone() }
     }
 
-    /// A change that began in `timeline` is done: everybody who asks from now on must see it.
-    /// Unless power was lost meanwhile: then it may have been done before, and lost.
+    /// A change that began in `timeline` was answered: every later read must show it. If power was
+    /// lost meanwhile, the change may have been made and lost.
     pub fn changed(&mut self, done: Done, status: &Status) {
         if done.timeline == self.timeline {
             self.floors.entry(status.fid).or_default().raise(status);
@@ -205,7 +204,7 @@ impl History {
         }
     }
 
-    /// A change that gave the file this operation's data is done.
+    /// A change that gave the file this operation's data was answered.
     pub fn wrote(&mut self, op: OpNo, done: Done, status: &Status) -> Verdict {
         let file = self.files.entry(status.fid).or_default();
         let values = file.values.entry(status.data_version).or_default();
@@ -227,7 +226,7 @@ impl History {
         }
     }
 
-    /// The initial state of a file.
+    /// Records the initial state of a file.
     pub fn initial(&mut self, status: &Status, verifier: BootVerifier) {
         self.files
             .entry(status.fid)
@@ -259,7 +258,7 @@ impl History {
         }
     }
 
-    /// A read that began when the floors were `since` shows `status`.
+    /// Checks that `status` is not older than `since`, the floors when the read began.
     pub fn check_status(&self, since: &Floors, status: &Status, cached: bool) -> Verdict {
         self.check_data_version(since, status.fid, status.data_version, cached)?;
         let floor = self.floor(since, status.fid);
@@ -293,12 +292,12 @@ impl History {
 
     fn floor(&self, since: &Floors, fid: Fid) -> Floor {
         let then = since.files.get(&fid).copied().unwrap_or_default();
-        // What was lost meanwhile need not be shown.
+        // Changes that a loss of power took meanwhile need not be shown.
         if since.timeline == self.timeline { then } else { Floor::default() }
     }
 
-    /// The data read with a version is that of a write which made this version, or of one whose
-    /// outcome is not known.
+    /// Checks that the data read with a version is that of the write which made this version, or of
+    /// a write with unknown outcome.
     pub fn check_value(&self, fid: Fid, version: u64, data: &[u8]) -> Verdict {
         let Some(file) = self.files.get(&fid) else { return Ok(()) };
         let words = words(data);
@@ -320,7 +319,7 @@ impl History {
 
     // Names.
 
-    /// A name that only its maker touches is about to be made.
+    /// The maker of a name begins to create it.
     pub fn own_name(&mut self, name: &Name) {
         self.own.insert(
             name.clone(),
@@ -328,7 +327,7 @@ impl History {
         );
     }
 
-    /// Names of `client` that are made and not being removed.
+    /// Names with this prefix that are made and not being removed.
     pub fn own_names(&self, prefix: &[u8]) -> Vec<Name> {
         let live = |own: &OwnName| {
             own.made.is_some_and(|(timeline, _)| timeline == self.timeline) && !own.removing
@@ -338,28 +337,28 @@ impl History {
         mine.map(|(name, _)| name.clone()).collect()
     }
 
-    /// It is made.
+    /// The creation was answered.
     pub fn own_made(&mut self, name: &Name, fid: Fid, dir_version: u64, timeline: u32) {
         if let Some(own) = self.own.get_mut(name).filter(|_| timeline == self.timeline) {
             (own.fid, own.made) = (Some(fid), Some((timeline, dir_version)));
         }
     }
 
-    /// It is about to be removed.
+    /// The maker of the name begins to remove it.
     pub fn own_removing(&mut self, name: &Name) {
         if let Some(own) = self.own.get_mut(name) {
             own.removing = true;
         }
     }
 
-    /// It is removed.
+    /// The removal was answered.
     pub fn own_removed(&mut self, name: &Name, dir_version: u64, timeline: u32) {
         if let Some(own) = self.own.get_mut(name).filter(|_| timeline == self.timeline) {
             own.removed = Some((timeline, dir_version));
         }
     }
 
-    /// The server says that a name of ours is not there, which we made and have not removed.
+    /// The server reports that an own name does not exist, though it was made and not removed.
     pub fn own_missing(&self, name: &Name) -> Verdict {
         match self.own.get(name).and_then(|own| own.made) {
             Some((timeline, _)) if timeline == self.timeline => {
@@ -369,14 +368,14 @@ impl History {
         }
     }
 
-    /// A change of a shared name begins.
+    /// A change of a shared name begins; returns its index.
     pub fn shared_begins(&mut self, name: &Name, makes: bool, began: Time) -> usize {
         let changes = self.shared.entry(name.clone()).or_default();
         changes.push(NameChange { makes, began, done: None });
         changes.len() - 1
     }
 
-    /// The change is done; `happened`: the name was made, or removed.
+    /// The change was answered; `happened`: it made or removed the name.
     pub fn shared_done(
         &mut self,
         name: &Name,
@@ -393,7 +392,7 @@ impl History {
         };
         change.done = Some(now);
         if !happened {
-            // It neither made nor removed anything, at any time.
+            // It neither made nor removed the name, at any time.
             (change.makes, change.began) = (false, Time::NEVER);
         }
     }
@@ -403,8 +402,8 @@ impl History {
         self.timeline
     }
 
-    /// A look-up that began at `began` shows that a name is not there: somebody must have had the
-    /// chance to remove it.
+    /// A look-up that began at `began` shows that a name does not exist: checks that some client
+    /// may have removed it.
     pub fn check_absent(
         &self,
         name: &Name,
@@ -442,7 +441,7 @@ impl History {
         self.appends.insert(op, Append::default());
     }
 
-    /// It is done.
+    /// The append was answered.
     pub fn appended(&mut self, op: OpNo, offset: u64, stable: bool, timeline: u32) {
         self.appends.entry(op).or_default().acknowledged = Some((timeline, offset, stable));
     }
@@ -476,20 +475,20 @@ impl History {
 
     // Locks.
 
-    /// The client's lease is known to run until then.
+    /// Records until when the client trusts its lease.
     pub fn trusts(&mut self, client: usize, until: Time, now: Time) -> Verdict {
         self.trusted_until.insert(client, until);
         self.check_locks(now)
     }
 
-    /// An application has a lock.
+    /// An application got a lock; checks that no other one conflicts (LK-1).
     pub fn locked(&mut self, belief: Belief, now: Time) -> Verdict {
         self.tally.locks += 1;
         self.locks.push(belief);
         self.check_locks(now)
     }
 
-    /// It gives the lock up, or knows that it is gone.
+    /// The application gave the lock up, or knows that it is lost.
     pub fn unlocked(&mut self, client: usize, thread: usize) {
         self.locks.retain(|belief| (belief.client, belief.thread) != (client, thread));
     }
@@ -515,8 +514,7 @@ impl History {
 
     // The server's disk.
 
-    /// The server has come up again, and this is on its disk. Judges it, then takes it for the new
-    /// floor.
+    /// The server has restarted with this on its disk: checks it, then makes it the new floor.
     pub fn restarted(
         &mut self,
         found: &DiskContent,
@@ -556,7 +554,7 @@ impl History {
         self.check_names_found(found, power_lost, rule)
     }
 
-    /// Each block is of the last acknowledged write, or of a later one.
+    /// Checks that each block is of the last acknowledged write, or of a later one.
     fn check_data_found(
         &self,
         fid: Fid,
@@ -607,7 +605,7 @@ impl History {
                 self.floors.remove(fid);
                 continue;
             };
-            // What is found may be newer than what was acknowledged.
+            // The disk may hold newer changes than those acknowledged.
             let floor = self.floors.entry(*fid).or_default();
             floor.data = floor.data.min(status.data_version);
             floor.status = floor.status.min(status.status_version);
@@ -619,7 +617,7 @@ impl History {
             record.values.entry(status.data_version).or_default().extend(present);
         }
         for changes in self.shared.values_mut() {
-            // What is not known to be over may still be done.
+            // A change without an answer may still be executed.
             changes.retain(|change| change.done.is_none());
         }
         for name in found.names.keys() {
@@ -627,13 +625,13 @@ impl History {
             self.shared.entry(name.clone()).or_default().push(change);
         }
         for own in self.own.values_mut() {
-            // What became of it is told by the disk; it is not used again.
+            // The disk shows the outcome; the name is not used again.
             own.removing = true;
             (own.made, own.removed) = (None, None);
         }
     }
 
-    /// Everything is over and at rest: what is on the disk must be all that was acknowledged.
+    /// The run is over and no call is under way: the disk must hold every acknowledged change.
     pub fn finished(&self, found: &DiskContent, log: Fid) -> Verdict {
         self.check_found(found, log, false)?;
         self.nest.check(&found.nest, Time::NEVER, false)
@@ -643,7 +641,7 @@ impl History {
 /// Bytes of one record of the log.
 pub const APPEND_BYTES: usize = 16;
 
-/// The operations whose words stand in some data.
+/// The operations whose words occur in some data.
 fn words(data: &[u8]) -> Vec<OpNo> {
     let whole = data
         .chunks_exact(8)
@@ -663,7 +661,7 @@ pub fn data_of(op: OpNo, bytes: usize) -> Vec<u8> {
 }
 
 impl SessionTally {
-    /// Adds another run's numbers.
+    /// Adds another run's counters.
     pub fn add(&mut self, other: &SessionTally) {
         self.done += other.done;
         self.unknown += other.unknown;

@@ -1,40 +1,40 @@
-//! Frames cut out of a stream of bytes, as a driver over sockets does it.
+//! Cuts frames out of a stream of bytes, as a driver over sockets does.
 
 use bytes::Bytes;
 use dafs::{Frame, FrameHeader, WireError};
 
-/// Bytes that have come and are not yet taken.
+/// Bytes that have arrived and are not yet taken.
 #[derive(Debug, Default)]
 pub struct ArrivedBytes {
     bytes: Vec<u8>,
 }
 
 impl ArrivedBytes {
-    /// More bytes came.
+    /// Adds bytes that arrived.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Takes up to `count` bytes that are no frame.
+    /// Takes up to `count` bytes outside of frames, as of a greeting.
     pub fn take(&mut self, count: usize) -> Vec<u8> {
         let count = count.min(self.bytes.len());
         self.bytes.drain(..count).collect()
     }
 
-    /// Bytes that are there.
+    /// Number of bytes that wait.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there is nothing.
+    /// Whether no byte waits.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The next frame, once all of it is there.
+    /// The next frame, once all of it has arrived.
     ///
     /// # Errors
-    /// What came is no frame.
+    /// If the bytes are no frame.
     pub fn frame(&mut self) -> Result<Option<Frame>, WireError> {
         let Some(head) = self.bytes.first_chunk::<{ FrameHeader::BYTES }>() else {
             return Ok(None);
@@ -54,7 +54,7 @@ impl ArrivedBytes {
     }
 }
 
-/// A frame as it goes into a stream.
+/// A frame as the bytes of a stream.
 pub fn to_bytes(frame: &Frame) -> Vec<u8> {
     let mut bytes = frame.header.to_bytes().to_vec();
     bytes.extend_from_slice(&frame.message);

@@ -1,15 +1,14 @@
-//! A seeded simulation of a cell: the real machines, and everything else made up.
+//! A seeded simulation of a cell: real protocol code in a simulated world.
 //!
-//! What runs is the code that ships: `vice` over `store` (on a machine in memory that can lose its
-//! power), the `dafs` session machines with real frames, `lease` on both sides. What is simulated
-//! is the world: a network whose connections break at any byte, clocks that run apart, processes
-//! and machines that die and come back. Everything is drawn from one seed, in one thread, so that a
-//! seed replays to the last byte.
+//! The code under test is the code that ships: `vice` over `store` (on a machine in memory that can
+//! lose its power), the `dafs` session machines with real frames, `lease` on both sides. The world
+//! is simulated: a network whose connections break at any byte, clocks that run apart, processes
+//! and machines that die and restart. One seed decides everything, in one thread, so that a seed
+//! replays to the last byte.
 //!
-//! Each run is first *safety under faults*, judged by [`history::History`] with the rules of
-//! `docs/spec/invariants.md`; then all faults heal, and the cluster must come to an end with
-//! everything done (*progress*). [`mutation::Mutation`] breaks rules on purpose, which shows that
-//! the judge sees.
+//! Each run has two phases. The first is *safety under faults*: [`history::History`] checks the
+//! rules of `docs/spec/invariants.md`. Then all faults heal, and the cluster must finish all work
+//! (*progress*). [`mutation::Mutation`] breaks rules on purpose, to prove that the checks notice.
 
 pub mod cache;
 pub mod cell;

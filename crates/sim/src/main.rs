@@ -1,4 +1,4 @@
-//! Runs seeds of the simulation: `sim --seeds 0..10000`, or one with everything that happens:
+//! Runs seeds of the simulation: `sim --seeds 0..10000`, or one seed with a trace of all events:
 //! `sim --seed 17 --trace`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,40 +15,40 @@ use sim::{Mutation, RunOptions, RunOutcome};
         0..200 --mutation no-grace\n  sim --kind volumes --seeds 0..200 --mutate skip-hold"
 )]
 struct Arguments {
-    /// One seed.
+    /// Run this one seed.
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
-    /// Seeds from A up to, without, B.
+    /// Run the seeds from A up to, but without, B.
     #[arg(long, value_name = "A..B", value_parser = range, default_value = "0..1000")]
     seeds: (u64, u64),
-    /// Tell everything that happens.
+    /// Print every event.
     #[arg(long)]
     trace: bool,
     /// Break a rule on purpose.
     #[arg(long, value_enum)]
     mutation: Option<Mutation>,
-    /// Do a step of operations on volumes wrongly on purpose.
+    /// Do one step of the volume operations wrongly on purpose.
     #[arg(long, value_enum, conflicts_with = "mutation")]
     mutate: Option<sim::cell::StepMutation>,
-    /// What is simulated.
+    /// The part of the system to simulate.
     #[arg(long, value_enum, default_value = "both")]
     kind: Kind,
-    /// Sites of a release.
+    /// Number of sites of a release.
     #[arg(long, default_value = "240", value_parser = clap::value_parser!(u16).range(2..250))]
     sites: u16,
-    /// Go on behind a seed that fails.
+    /// Continue after a seed that fails.
     #[arg(long)]
     keep_going: bool,
 }
 
-/// What is simulated.
+/// The part of the system that a run simulates.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     /// Clients of one server.
     Sessions,
     /// Volumes of several servers.
     Volumes,
-    /// Both of each seed.
+    /// Sessions and volumes, for each seed.
     Both,
     /// A release to many sites.
     Release,
@@ -136,7 +136,7 @@ fn run_releases(seeds: std::ops::Range<u64>, sites: usize, keep_going: bool) -> 
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether the seed failed; then it runs again, and tells what happened.
+/// Returns whether the seed failed; a failed seed runs again with a trace.
 fn run_volumes(
     seed: u64,
     trace: bool,
@@ -164,7 +164,7 @@ fn run_volumes(
     true
 }
 
-/// Whether the seed failed.
+/// Returns whether the seed failed, and prints how to replay it.
 fn report(seed: u64, outcome: &RunOutcome, options: RunOptions) -> bool {
     let Some(violation) = &outcome.violation else { return false };
     let at = violation.at.since_start().as_secs_f64();

@@ -1,9 +1,9 @@
 //! Connections: two streams of bytes each, reliable and in order while the connection lives.
 //!
-//! A connection may break at any byte: each end then gets some prefix of what is under way, and the
-//! end of the stream. While a client is partitioned nothing arrives, in neither direction, and
-//! nothing is lost: TCP sends again when the network is back. One connection's bytes do not keep to
-//! another's order.
+//! A connection may break at any byte: each end then gets some prefix of the bytes under way, and
+//! the end of the stream. While a client is partitioned nothing arrives, in neither direction, and
+//! nothing is lost: TCP sends again when the network is back. Streams of different connections are
+//! not ordered among each other.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -37,12 +37,12 @@ impl ConnectionEnd {
     }
 }
 
-/// What comes out of a stream.
+/// The next item of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// Bytes.
+    /// Bytes, in order.
     Bytes(Vec<u8>),
-    /// Nothing more will come.
+    /// The end of the stream.
     End,
 }
 
@@ -50,7 +50,7 @@ pub enum Arrival {
 struct Stream {
     under_way: VecDeque<(Time, Arrival)>,
     last: Time,
-    /// Nobody listens at the receiving end any more.
+    /// The receiving end is closed or gone.
     deaf: bool,
     ended: bool,
 }
@@ -59,7 +59,7 @@ struct Conn {
     client: usize,
     to_client: Stream,
     to_server: Stream,
-    /// What the client has sent, for those who say it again.
+    /// The first bytes that the client has sent, for a repeated connection attempt.
     said: Vec<u8>,
 }
 
@@ -77,13 +77,13 @@ impl Conn {
 pub struct Net {
     conns: BTreeMap<ConnId, Conn>,
     last: u64,
-    /// Clients that nothing reaches.
+    /// Clients that are partitioned.
     cut: BTreeSet<usize>,
-    /// What would have arrived during a partition.
+    /// Arrivals that a partition delays.
     stalled: Vec<(ConnId, ConnectionEnd)>,
 }
 
-/// Bytes of a client's talk that are kept for saying them again.
+/// Bytes at the start of a client's stream that are stored for a repeated connection attempt.
 const SAID_BYTES_MAX: usize = 1 << 10;
 
 impl Net {
@@ -96,7 +96,7 @@ impl Net {
         id
     }
 
-    /// Whose connection it is.
+    /// The client of a connection.
     pub fn client_of(&self, conn: ConnId) -> Option<usize> {
         self.conns.get(&conn).map(|conn| conn.client)
     }
@@ -111,17 +111,17 @@ impl Net {
         self.conns.keys().copied().collect()
     }
 
-    /// Whether nothing reaches the client.
+    /// Whether the client is partitioned.
     pub fn is_cut(&self, client: usize) -> bool {
         self.cut.contains(&client)
     }
 
-    /// What the client said over the connection, up to some length.
+    /// The first bytes that the client sent over the connection.
     pub fn said(&self, conn: ConnId) -> Vec<u8> {
         self.conns.get(&conn).map(|conn| conn.said.clone()).unwrap_or_default()
     }
 
-    /// From now on nothing reaches the client.
+    /// Partitions the client from now on.
     pub fn cut(&mut self, client: usize) {
         self.cut.insert(client);
     }
@@ -156,7 +156,7 @@ impl Net {
 }
 
 impl Ground {
-    /// What is ready at an end of a connection.
+    /// The next item that has arrived at an end of a connection.
     pub fn arrival(&mut self, conn: ConnId, to: ConnectionEnd) -> Option<Arrival> {
         self.net.take(conn, to, self.now)
     }
@@ -180,7 +180,8 @@ impl Ground {
         }
     }
 
-    /// One end closes: it hears nothing more, and the other one hears the end behind what was sent.
+    /// One end closes: it receives nothing more, and the other end gets the end after all sent
+    /// bytes.
     pub fn close(&mut self, conn: ConnId, from: ConnectionEnd) {
         let Some(found) = self.net.conns.get_mut(&conn) else { return };
         found.stream(from).deaf = true;
@@ -188,14 +189,14 @@ impl Ground {
         self.net.forget_if_over(conn);
     }
 
-    /// One end vanishes without a word: the other one hears nothing more, not even the end.
+    /// One end vanishes without closing: the other end receives nothing more, not even the end.
     pub fn vanish(&mut self, conn: ConnId, side: ConnectionEnd) {
         let Some(found) = self.net.conns.get_mut(&conn) else { return };
         found.stream(side).deaf = true;
         found.stream(side.other()).ended = true;
     }
 
-    /// The connection breaks: each end gets some of what is under way, and then the end.
+    /// The connection breaks: each end gets some of the bytes under way, and then the end.
     pub fn break_up(&mut self, conn: ConnId) {
         for to in [ConnectionEnd::Client, ConnectionEnd::Server] {
             let Some(found) = self.net.conns.get_mut(&conn) else { return };
@@ -240,7 +241,7 @@ impl Ground {
         self.at(due, SimEvent::Deliver { conn, to });
     }
 
-    /// A partition ends: what was held back arrives now.
+    /// A partition ends: the delayed items arrive now.
     pub fn rejoin(&mut self, client: usize) {
         self.net.cut.remove(&client);
         let (mine, others) = std::mem::take(&mut self.net.stalled)

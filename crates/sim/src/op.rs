@@ -1,4 +1,4 @@
-//! What applications do.
+//! Operations of applications.
 #![allow(missing_docs)] // The variants are documented as a whole; a field is named for what it is.
 
 use bytes::Bytes;
@@ -15,43 +15,43 @@ use crate::server::SharedTree;
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// All data of a file.
+    /// Read all data of a file.
     Read(Fid),
-    /// A status.
+    /// Read a status.
     Stat(Fid),
-    /// All data of a file anew.
+    /// Replace all data of a file.
     Write { fid: Fid, bytes: usize, stable: bool },
-    /// A record at the end of the log.
+    /// Append a record to the log.
     Append { fid: Fid, stable: bool },
-    /// Make what is done stable.
+    /// Make earlier writes stable.
     Commit(Fid),
-    /// Other mode bits.
+    /// Change mode bits.
     Chmod(Fid, u16),
-    /// A name that nobody else touches comes.
+    /// Make a name that no other application touches.
     MakeOwn(Name),
-    /// ... and goes.
+    /// Remove such a name.
     RemoveOwn(Name),
-    /// What a shared name is.
+    /// Look a shared name up.
     Lookup(Name),
-    /// A shared name comes.
+    /// Make a shared name.
     MakeShared { name: Name, guarded: bool },
-    /// A shared name goes.
+    /// Remove a shared name.
     RemoveShared(Name),
-    /// A shared name becomes another one.
+    /// Rename a shared name.
     RenameShared(Name, Name),
-    /// Open what a shared name is, keep it open for a while, read it, close it.
+    /// Open the file of a shared name for a while, read it, close it.
     Open(Name),
-    /// Read what was opened: it must be there.
+    /// Read an open file: it must still exist.
     ReadOpen(Fid),
     /// Lock a file for a while.
     Lock { fid: Fid, exclusive: bool, family: LockFamily },
-    /// Ask for the nest.
+    /// Ask for a delegation of the nest.
     Nest,
-    /// A name comes in the nest.
+    /// Make a name in the nest.
     NestMake(Name),
-    /// A name goes there.
+    /// Remove a name in the nest.
     NestRemove(Name),
-    /// Which names are there.
+    /// List the nest.
     NestList,
 }
 
@@ -66,7 +66,7 @@ fn own(client: usize, op: OpNo) -> Name {
     Name::new(format!("{}{}", own_prefix(client), op.0).as_bytes()).expect("a name")
 }
 
-/// How such names begin.
+/// The prefix of such names.
 pub fn own_prefix(client: usize) -> String {
     format!("own-{client}-")
 }
@@ -108,7 +108,7 @@ pub fn draw(ground: &mut Ground, tree: &SharedTree, client: usize, op: OpNo) -> 
     }
 }
 
-/// Draws something to look at.
+/// Draws a read that the cache may answer.
 pub fn draw_look(ground: &mut Ground, tree: &SharedTree) -> Op {
     let (file, _) = tree.files[ground.rng.random_range(0..tree.files.len())];
     match ground.rng.random_range(0..4) {
@@ -120,8 +120,8 @@ pub fn draw_look(ground: &mut Ground, tree: &SharedTree) -> Op {
 }
 
 impl Op {
-    /// The call that it takes. Removals always ask for a hold, since what is removed may be open
-    /// here; what is not is let go at once.
+    /// The call of the operation. Removals always ask for a hold, since the removed file may be
+    /// open here; the client releases an unneeded hold at once.
     pub fn call(&self, tree: &SharedTree, op: OpNo, owner: LockOwner) -> Call {
         let dir = tree.dir;
         let make = |name: &Name, how| Call::Make {
@@ -187,7 +187,7 @@ impl Op {
         }
     }
 
-    /// The file that our own change makes our cache of old.
+    /// The file whose cached state this operation makes old.
     pub fn changes(&self, tree: &SharedTree) -> Option<Fid> {
         match self {
             Op::Write { fid, .. } | Op::Append { fid, .. } | Op::Chmod(fid, _) => Some(*fid),

@@ -1,6 +1,5 @@
-//! The server: the real store on a machine in memory, the real service, the real session machines,
-//! and a driver between them and the simulated network that does what the threads of the real one
-//! do.
+//! The server: the real store on a machine in memory, the real service and session machines, and a
+//! driver that connects them to the simulated network in place of the real server's threads.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -27,29 +26,29 @@ use crate::inbox::{ArrivedBytes, to_bytes};
 use crate::mutation::Mutation;
 use crate::net::{Arrival, ConnId, ConnectionEnd};
 
-/// Slots of a session: few, so that they are used again often.
+/// Slots of a session: few, so that they are reused often.
 const SLOTS: u32 = 8;
-/// How often the log is synced in the background.
+/// Interval of the background syncs of the log.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// Where a repeated request is executed anew when replies are to be forgotten.
+/// First of the slots for second executions of repeated requests ([`Mutation::ForgetReplies`]).
 const SECOND_SLOTS: u32 = 64;
 
 /// The files that applications work on.
 #[derive(Clone, Debug)]
 pub struct SharedTree {
-    /// Each read and written whole, with so many bytes.
+    /// Files that are read and written whole, with their lengths in bytes.
     pub files: Vec<(Fid, usize)>,
-    /// Written at its end only.
+    /// A file that is only appended to.
     pub log: Fid,
-    /// Where names are made and removed.
+    /// The directory of own and shared names.
     pub dir: Fid,
-    /// Locked, never written.
+    /// Files that are locked and never written.
     pub locks: Vec<Fid>,
-    /// Where names are made and removed by who has it to himself, and by others.
+    /// The directory on which clients ask for a delegation; others change it too.
     pub nest: Fid,
 }
 
-/// See the head of the file.
+/// The simulated server with its disk; see the head of the file.
 pub struct SimServer {
     /// Its steady clock.
     pub clock: Clock,
@@ -63,7 +62,7 @@ struct Life {
     vice: Vice,
     sessions: BTreeMap<SessionId, ServerSession>,
     conns: BTreeMap<ConnId, Inbound>,
-    /// With forgotten replies: what a second execution really answers.
+    /// With [`Mutation::ForgetReplies`]: the original slot of each second execution.
     second: HashMap<ReplyAddress, ReplyAddress>,
     seconds: u64,
 }
@@ -170,12 +169,12 @@ impl SimServer {
         }
     }
 
-    /// Whether it runs.
+    /// Whether the server runs.
     pub fn is_up(&self) -> bool {
         self.up.is_some()
     }
 
-    /// The process dies, and with `power` all that the machine had not synced is in danger.
+    /// The process dies; with `power` the machine may also lose all that it had not synced.
     pub fn die(&mut self, ground: &mut Ground, power: bool) {
         if self.up.take().is_none() {
             return;
@@ -189,7 +188,7 @@ impl SimServer {
         }
     }
 
-    /// It starts again.
+    /// The process starts again.
     pub fn start(&mut self, ground: &mut Ground, tree: &SharedTree, power_lost: bool) {
         if self.up.is_some() {
             return;
@@ -225,7 +224,7 @@ impl SimServer {
         self.tick(ground, self.life);
     }
 
-    /// The leases' time has come.
+    /// The timer of the leases fires.
     pub fn tick(&mut self, ground: &mut Ground, life: u64) {
         let now = self.clock.read(ground.now);
         let Some(up) = self.up.as_mut().filter(|_| life == self.life) else { return };
@@ -246,12 +245,12 @@ impl SimServer {
         ground.after(SYNC_EVERY, SimEvent::ServerSync { life });
     }
 
-    /// What is on the disk, for the referee.
+    /// The contents of the disk, for [`crate::history::History`].
     pub fn found(&self, tree: &SharedTree) -> Option<DiskContent> {
         self.up.as_ref().map(|up| found(up.vice.partition(), tree))
     }
 
-    /// The host of a client knows that its process is dead.
+    /// The client's host reports that the client process died.
     pub fn peer_died(&mut self, ground: &mut Ground, client: ClientId) {
         let now = self.clock.read(ground.now);
         let Some(up) = self.up.as_mut() else { return };
@@ -263,7 +262,7 @@ impl SimServer {
         self.work_off(ground, effects);
     }
 
-    /// Something came over a connection.
+    /// Bytes or the end arrived on a connection.
     pub fn on_arrival(&mut self, ground: &mut Ground, conn: ConnId, arrival: Arrival) {
         let Some(up) = self.up.as_mut() else { return };
         match arrival {
@@ -292,7 +291,7 @@ impl SimServer {
         self.feed(ground, now, session, ServerInput::Lost { channel: ChannelId(conn.0) });
     }
 
-    /// Takes one thing out of a connection's inbox. Whether there was one.
+    /// Takes one item out of a connection's inbox; returns whether there was one.
     fn take_in(&mut self, ground: &mut Ground, conn: ConnId) -> bool {
         let now = self.clock.read(ground.now);
         let Some(inbound) = self.up.as_mut().and_then(|up| up.conns.get_mut(&conn)) else {
@@ -323,7 +322,7 @@ impl SimServer {
         }
     }
 
-    /// Whether the connection lives on.
+    /// Handles the greeting; returns whether the connection stays open.
     fn greet(
         &mut self,
         ground: &mut Ground,
@@ -432,7 +431,7 @@ impl SimServer {
         self.feed(ground, now, bind.session, input);
     }
 
-    /// Gives a session's machine an input, and follows what comes of it.
+    /// Passes an input to a session's machine, and carries out its outputs.
     fn feed(&mut self, ground: &mut Ground, now: Time, session: SessionId, input: ServerInput) {
         let channel = match &input {
             ServerInput::Arrived { channel, .. } | ServerInput::Bind { channel, .. } => {
@@ -449,7 +448,7 @@ impl SimServer {
         }
     }
 
-    /// An error says that the peer did not behave.
+    /// Returns an error if the peer broke the protocol.
     fn step(
         &mut self,
         now: Time,
@@ -523,7 +522,7 @@ impl SimServer {
                 ground.note(|| format!("server: {session:?} ended"));
                 ground.history.nest.session_ended(session);
                 let _ = self.step(now, session, ServerInput::End(Fault::Expired), work);
-                // Its closing is carried out from `work`; the machine is not needed for that.
+                // `work` carries out the closing; the machine is not needed for that.
                 if let Some(up) = self.up.as_mut() {
                     up.sessions.remove(&session);
                 }
@@ -551,7 +550,7 @@ impl SimServer {
                 ground.close(ConnId(channel.0), ConnectionEnd::Server);
             }
             ServerOutput::Execute { origin, caller, call, repeated, .. } => {
-                // Some requests wait for a worker, and others overtake them.
+                // Some requests wait for a worker, so that others overtake them.
                 let delay = match ground.rng.random_range(0..8) {
                     0 => ground.between(Duration::from_micros(10), Duration::from_millis(20)),
                     _ => Duration::ZERO,
@@ -585,7 +584,7 @@ impl SimServer {
         work.extend(effects.into_iter().map(Work::Effect));
     }
 
-    /// A worker takes a request up.
+    /// A worker executes a request.
     pub fn execute(
         &mut self,
         ground: &mut Ground,
@@ -632,7 +631,7 @@ impl SimServer {
     }
 }
 
-/// The wall clock, which is right everywhere.
+/// The wall clock, which is right on all machines.
 pub fn wall(at: Time) -> Timestamp {
     let since = at.since_start();
     Timestamp::new(1_800_000_000 + since.as_secs() as i64, since.subsec_nanos())
@@ -666,7 +665,7 @@ fn found(partition: &Partition, tree: &SharedTree) -> DiskContent {
     found
 }
 
-/// A call without its data.
+/// The call for traces, without its data.
 pub fn brief(call: &Call) -> String {
     match call {
         Call::Write { fid, offset, data, stable, .. } => {

@@ -1,4 +1,4 @@
-//! The cluster: one server, some clients, and time that passes.
+//! The cluster: one server, some clients, and simulated time.
 
 use std::time::Duration;
 
@@ -16,30 +16,30 @@ use crate::mutation::Mutation;
 use crate::net::{Arrival, ConnId, ConnectionEnd};
 use crate::server::{SharedTree, SimServer};
 
-/// How one run goes.
+/// Options of one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunOptions {
-    /// The rule that is broken on purpose.
+    /// The rule that the run breaks on purpose.
     pub mutation: Option<Mutation>,
-    /// Tell everything that happens.
+    /// Print every event.
     pub trace: bool,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
-    /// The rule that did not hold, if any.
+    /// The first rule that did not hold, if any.
     pub violation: Option<Violation>,
-    /// Same for two runs in which the same happened.
+    /// Equal for two runs with the same events.
     pub digest: u64,
-    /// Numbers for people.
+    /// Counters for the summary.
     pub tally: SessionTally,
 }
 
-/// Applications begin, and faults happen, up to here.
+/// Applications begin operations, and faults happen, up to this moment.
 const ACTIVE: Duration = Duration::from_secs(45);
-/// After the faults everything has so long to come to an end: two leases with grace for those who
-/// vanished while the server restarted, and time for what they wanted.
+/// Time to finish after the faults: two leases with grace for clients that vanished while the
+/// server restarted, and time for the operations of the applications.
 const SETTLE: Duration = Duration::from_secs(120);
 
 struct World {
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// Keeps what happens to a client that stands still.
+    /// Defers an event of a stalled client; returns any other event.
     fn unless_stalled(&mut self, event: SimEvent) -> Option<SimEvent> {
         let client = match &event {
             SimEvent::Deliver { conn, to: ConnectionEnd::Client } => {
@@ -245,8 +245,8 @@ impl World {
         }
     }
 
-    /// A connection attempt is made twice, as by a middle box: the server hears one hello and
-    /// attach (or bind) more.
+    /// Repeats a connection attempt, as a middle box may: the server receives the hello and the
+    /// attach (or bind) a second time.
     fn say_again(&mut self, client: usize) {
         let ground = &mut self.ground;
         let conns = ground.net.of_client(client);

@@ -1,4 +1,4 @@
-//! What a client's applications do, and what follows from the answers.
+//! The operations of a client's applications, and the handling of their answers.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Client {
         ground.after(delay, SimEvent::Step { client, life, thread });
     }
 
-    /// An application goes on.
+    /// Continues an application.
     pub fn step(&mut self, ground: &mut Ground, tree: &SharedTree, life: u64, thread: usize) {
         if life != self.life || self.up.is_none() {
             return;
@@ -122,7 +122,7 @@ impl Client {
         self.submit(ground, Doing::App(Box::new(running)), call);
     }
 
-    /// Answers from the cache if it can, as it may, most of the time.
+    /// Answers from the cache if it can and may, most of the time.
     pub(super) fn answer_from_cache(
         &mut self,
         ground: &mut Ground,
@@ -387,7 +387,7 @@ impl Client {
                 }
                 let verdict = history.check_data_version(floors, dir, dir_version, false);
                 let trusted = up.holder.trusted(self.clock.read(now));
-                // A removal of our own, of which we hear no break, may have come between.
+                // An own removal, for which this client receives no break, may have come between.
                 let quiet = up.cache.is_quiet_since(dir, running.mark);
                 if known && trusted && quiet && matches!(running.op, Op::Open(_)) {
                     *up.open.entry(status.fid).or_default() += 1;
@@ -426,7 +426,8 @@ impl Client {
         }
     }
 
-    /// A file lost its last name through us, and the server holds it for us, as we asked.
+    /// A file lost its last name through this client, and the server holds it as requested: keeps
+    /// the hold if the file is open here, otherwise releases it.
     fn keep_or_let_go(&mut self, ground: &mut Ground, fid: Fid) {
         let Some(up) = self.up.as_mut() else { return };
         if up.open.contains_key(&fid) {
@@ -453,8 +454,7 @@ impl Client {
                 running.shared_done(&mut ground.history, false, now);
                 Ok(())
             }
-            // Who had the nest to himself may have removed it first, or a loss of power took it
-            // away.
+            // A client with a delegation may have removed it first, or a loss of power took it.
             (Op::NestRemove(name), Fault::NotFound) => {
                 let lost = running.timeline != ground.history.timeline()
                     || ground.history.nest.is_contended(name);

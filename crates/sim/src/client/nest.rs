@@ -1,9 +1,9 @@
-//! The nest: a directory that clients ask to have to themselves (`docs/spec/delegation.md`).
+//! The nest: a directory on which clients ask for a delegation (`docs/spec/delegation.md`).
 //!
-//! A client that has it makes and removes names without asking, keeps those changes in a journal,
-//! and sends them in chains, one chain at a time: after a while, when the nest is wanted back, or
-//! when the server has restarted. It gives the nest back when nothing is left to send. Without
-//! trust it answers nothing itself (DE-3), and what it has not sent is lost with the lease.
+//! A client that has it makes and removes names without calls and puts those changes into a
+//! journal. It sends the journal in chains, one chain at a time: after a while, when the nest is
+//! recalled, or when the server has restarted. It returns the delegation when the journal is empty.
+//! Without trust it answers nothing itself (DE-3), and its unsent changes are lost with the lease.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,39 +28,40 @@ const CHAIN: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It is nobody's, or another's.
+    /// This client has no delegation.
     None,
-    /// It was asked for. It may be wanted back before the answer comes, which takes another way.
+    /// The call is under way. The recall may arrive before the answer, over another connection.
     Asked { recalled: bool },
-    /// It is ours.
+    /// This client has the delegation.
     Have { recalled: bool },
-    /// It was given back, and that is not answered yet.
+    /// The delegation was returned, and the call is not answered yet.
     Returned,
 }
 
-/// A change that was answered here.
+/// A change that this client answered itself.
 #[derive(Debug)]
 struct Entry {
-    /// Its place in the history.
+    /// Its index in the history.
     at: usize,
     call: Call,
-    /// The directory's data version behind it.
+    /// The directory's data version after the change.
     version: u64,
-    /// Which life of the server was known of then: what the one before lost, may have been counted.
+    /// The server instance known at that time: the version may count changes that an earlier
+    /// instance lost.
     under: BootVerifier,
 }
 
-/// What a client knows of the nest.
+/// A client's state of the nest.
 #[derive(Debug)]
 pub(super) struct Nest {
     phase: Phase,
     slots: VnodeSlots,
     version: u64,
-    /// Names that it has made itself since it has the nest.
+    /// Names that it has made itself under the present delegation.
     names: Vec<Name>,
     journal: VecDeque<Entry>,
     flying: VecDeque<(CallId, Entry)>,
-    /// What is left is sent before the claims are over.
+    /// A reclaim is under way and sends the rest of the journal.
     pub claiming: bool,
 }
 
@@ -84,7 +85,7 @@ impl Nest {
 }
 
 impl Client {
-    /// Changes the nest without asking, if it may. Whether it did.
+    /// Changes the nest without a call, if it may; returns whether it did.
     pub(super) fn change_nest(&mut self, ground: &mut Ground, tree: &SharedTree) -> bool {
         let now = self.now(ground);
         let Some(up) = self.up.as_mut() else { return false };
@@ -136,7 +137,7 @@ impl Client {
         nest.journal.push_back(Entry { at, call, version: nest.version, under });
     }
 
-    /// An application asks for the nest. Whether there is something to wait for.
+    /// An application asks for the delegation; returns whether it has to wait for an answer.
     pub(super) fn ask_for_nest(
         &mut self,
         ground: &mut Ground,
@@ -146,8 +147,8 @@ impl Client {
         let Some(up) = self.up.as_mut() else { return false };
         let again =
             matches!(up.nest.phase, Phase::Have { recalled: false }) && up.nest.slots.count < 64;
-        // A change of our own that is under way would come between the status that is answered and
-        // our first change.
+        // An own change under way would be executed between the status in the answer and the first
+        // change under the delegation.
         let changing =
             |doing: &Doing| matches!(doing, Doing::App(running) if running.nest.is_some());
         if (up.nest.phase != Phase::None && !again) || up.calls.values().any(changing) {
@@ -175,7 +176,7 @@ impl Client {
         let nest = &mut up.nest;
         match (result, nest.phase) {
             (Ok(Answer::Delegation { status, slots }), phase) => {
-                // What came between the question and the answer makes it void; the server may not
+                // An event between the call and the answer voids the delegation; the server may not
                 // know.
                 let good = !up.holder.is_void(snapshot) && up.holder.trusted(now);
                 match phase {
@@ -201,7 +202,7 @@ impl Client {
         self.think(ground, thread);
     }
 
-    /// The nest is wanted back.
+    /// The server recalls the delegation.
     pub(super) fn nest_recalled(&mut self, ground: &mut Ground, dir: Fid) {
         let Some(up) = self.up.as_mut() else { return };
         match &mut up.nest.phase {
@@ -218,8 +219,8 @@ impl Client {
         }
     }
 
-    /// Sends what is there, one chain at a time; when nothing is left, gives back what is wanted,
-    /// and ends the claims.
+    /// Sends the journal, one chain at a time; when it is empty, returns a recalled delegation and
+    /// ends the reclaim.
     pub(super) fn send_nest(&mut self, ground: &mut Ground, dir: Fid) {
         let Some(up) = self.up.as_mut() else { return };
         if !up.nest.flying.is_empty() {
@@ -257,7 +258,7 @@ impl Client {
         result: Result<Answer, CallFailure>,
     ) {
         let Some(up) = self.up.as_mut() else { return };
-        // What was given up with the lease may still be answered.
+        // Entries that were given up with the lease may still be answered.
         let Some(place) = up.nest.flying.iter().position(|(flying, _)| *flying == id) else {
             return;
         };
@@ -301,7 +302,7 @@ impl Client {
         }
     }
 
-    /// What an operation on the nest comes to without asking; whether that is all.
+    /// Does an operation on the nest under the delegation; returns whether it is finished.
     pub(super) fn work_in_nest(
         &mut self,
         ground: &mut Ground,
@@ -315,7 +316,7 @@ impl Client {
             Op::NestMake(_) | Op::NestRemove(_) => {
                 self.change_nest(ground, tree) || self.has_nest()
             }
-            // Its own changes it knows; for this, all are sent first.
+            // The client knows its own changes; a listing waits until all of them are sent.
             Op::NestList => {
                 self.has_nest() || self.up.as_ref().is_some_and(|up| !up.nest.is_sent())
             }
@@ -331,7 +332,7 @@ impl Client {
         self.up.as_ref().is_some_and(|up| up.nest.phase != Phase::None || !up.nest.is_sent())
     }
 
-    /// As [`Client::send_nest`], of what was begun.
+    /// As [`Client::send_nest`], for the directory of the journal's entries.
     pub(super) fn send_nest_on(&mut self, ground: &mut Ground) {
         let Some(up) = self.up.as_ref() else { return };
         let waiting = up.nest.flying.front().map(|(_, entry)| entry).or(up.nest.journal.front());
@@ -340,7 +341,7 @@ impl Client {
         self.send_nest(ground, dir);
     }
 
-    /// The oldest change is old enough.
+    /// The oldest change in the journal is due.
     pub fn flush_nest(&mut self, ground: &mut Ground, tree: &SharedTree, life: u64) {
         if life == self.life && self.up.is_some() {
             self.watch_lease(ground);
@@ -361,20 +362,20 @@ impl Client {
         }
     }
 
-    /// Trust or the session is over, and what was not sent with it.
+    /// Trust or the session is over: drops the delegation and all unsent changes.
     pub(super) fn lose_nest(&mut self, ground: &mut Ground) {
         let Some(up) = self.up.as_mut() else { return };
         ground.history.nest.client_lost(self.index);
         let claiming = up.nest.claiming;
-        // An answer that is still to come is void.
+        // This also voids an answer that is still to come.
         up.nest = Nest::new();
         if claiming {
             self.claimed(ground);
         }
     }
 
-    /// The server has restarted: what is not sent goes out while locks are claimed. How many claims
-    /// that is.
+    /// The server has restarted: the journal is sent while locks are reclaimed. Returns the number
+    /// of claims.
     pub(super) fn claim_nest(&mut self) -> usize {
         let Some(up) = self.up.as_mut() else { return 0 };
         up.nest.phase = Phase::None;

@@ -1,11 +1,11 @@
-//! What is known of the nest, the directory that clients have to themselves now and then.
+//! The history of the nest, the directory on which clients get a delegation now and then.
 //!
-//! Each name is made once and removed at most once. A change that was answered without asking is
-//! *sure* when the server has executed it, and may be *lost* when its client lost its trust, its
-//! session or its life before. A client that is stalled notices none of that: then what it has not
-//! sent is lost as soon as the server ends its session. What is answered and not lost must be seen
-//! by everybody who looks later (DE-1, DE-2). What is found of one client's own changes is always a
-//! beginning of them: never a later one without the earlier ones (DE-4).
+//! Each name is made once and removed at most once. A change that a client answered itself is
+//! *sure* when the server has executed it. It may be *lost* if the client lost its trust, its
+//! session or its life before. A stalled client notices none of that: its unsent changes are lost
+//! as soon as the server ends its session. Every later read must show changes that were answered
+//! and not lost (DE-1, DE-2). The changes that are found of one client are always a prefix of its
+//! own changes: never a later one without the earlier ones (DE-4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,20 +25,20 @@ struct Change {
     client: usize,
     name: Name,
     makes: bool,
-    /// Answered without asking: in which life of the client, and after how many losses.
+    /// The client answered it itself: its life, and the number of losses before it.
     own: Option<(u64, u64)>,
     answered: Option<Time>,
     fate: Fate,
     timeline: u32,
 }
 
-/// See the head of the file.
+/// The changes of the nest, with the checks; see the head of the file.
 #[derive(Debug, Default)]
 pub struct NestHistory {
     changes: Vec<Change>,
-    /// How often each client has lost what it had not sent.
+    /// How often each client has lost its unsent changes.
     losses: BTreeMap<usize, u64>,
-    /// Whose sessions they are or were.
+    /// The client of each session, also of ended ones.
     sessions: BTreeMap<SessionId, usize>,
     /// Clients that are stalled.
     stalled: BTreeSet<usize>,
@@ -46,8 +46,8 @@ pub struct NestHistory {
 }
 
 impl NestHistory {
-    /// A change begins, which the client answers itself in this life of it (`own`), or asks for;
-    /// its place here.
+    /// A change begins; returns its index. The client answers it itself in life `own`, or sends it
+    /// as a call (`None`).
     pub fn begins(&mut self, client: usize, name: &Name, makes: bool, own: Option<u64>) -> usize {
         let (name, timeline) = (name.clone(), self.timeline);
         let own = own.map(|life| (life, self.losses.get(&client).copied().unwrap_or_default()));
@@ -63,24 +63,24 @@ impl NestHistory {
         self.changes.len() - 1
     }
 
-    /// It was answered.
+    /// The change was answered.
     pub fn answered(&mut self, at: usize, now: Time) {
         self.changes[at].answered = Some(now);
     }
 
-    /// The server has done it.
+    /// The server has executed the change.
     pub fn sure(&mut self, at: usize) {
         if self.changes[at].fate == Fate::Open {
             self.changes[at].fate = Fate::Sure;
         }
     }
 
-    /// Nobody knows what becomes of it.
+    /// The outcome of the change is unknown.
     pub fn lost(&mut self, at: usize) {
         self.changes[at].fate = Fate::Lost;
     }
 
-    /// A client can send nothing any more of what it answered.
+    /// A client has lost its unsent changes.
     pub fn client_lost(&mut self, client: usize) {
         *self.losses.entry(client).or_default() += 1;
         self.lose(client);
@@ -100,7 +100,7 @@ impl NestHistory {
         }
     }
 
-    /// A client does nothing from now on, or goes on.
+    /// A client stalls, or resumes.
     pub fn stalls(&mut self, client: usize, stalled: bool) {
         if stalled {
             self.stalled.insert(client);
@@ -109,7 +109,8 @@ impl NestHistory {
         }
     }
 
-    /// The server ended a session. Who is awake must have known before (CB-4), and said so.
+    /// The server ended a session. A client that is not stalled must have noticed before (CB-4),
+    /// and reported its losses.
     pub fn session_ended(&mut self, session: SessionId) {
         let client = self.sessions.remove(&session).filter(|client| self.stalled.contains(client));
         if let Some(client) = client {
@@ -117,7 +118,7 @@ impl NestHistory {
         }
     }
 
-    /// Power was lost: what went before may be gone.
+    /// Power was lost: earlier changes may be gone.
     pub fn begin_timeline(&mut self, timeline: u32) {
         self.timeline = timeline;
     }
@@ -127,7 +128,7 @@ impl NestHistory {
         self.changes[at].timeline == timeline
     }
 
-    /// Names that are there for sure and that nobody has begun to remove.
+    /// Names that certainly exist and whose removal has not begun.
     pub fn names(&self) -> Vec<Name> {
         let there = |change: &&Change| {
             change.makes
@@ -138,7 +139,7 @@ impl NestHistory {
         self.changes.iter().filter(there).map(|change| change.name.clone()).collect()
     }
 
-    /// Whether several wanted to remove the name.
+    /// Whether several clients wanted to remove the name.
     pub fn is_contended(&self, name: &Name) -> bool {
         self.changes.iter().filter(|change| !change.makes && change.name == *name).count() > 1
     }
@@ -147,8 +148,8 @@ impl NestHistory {
         self.changes.iter().any(|change| !change.makes && change.name == *name)
     }
 
-    /// What a listing that began at `began` shows, or, if `disk`, what lies on the server's disk,
-    /// where what was not sent need not be.
+    /// Checks the names of a listing that began at `began`, or, if `disk`, those on the server's
+    /// disk, where unsent changes may be missing.
     pub fn check(&self, names: &BTreeSet<Name>, began: Time, disk: bool) -> Verdict {
         let counts = |change: &&Change| change.timeline == self.timeline;
         for change in self.changes.iter().filter(counts) {
@@ -163,7 +164,9 @@ impl NestHistory {
             if must && wrong {
                 return Err((
                     "DE-1",
-                    format!("{change:?} is not seen by who asked at {began:?}, disk {disk}"),
+                    format!(
+                        "{change:?} is missing in a listing that began at {began:?}, disk {disk}"
+                    ),
                 ));
             }
         }
