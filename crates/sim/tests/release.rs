@@ -1,5 +1,5 @@
-//! Releases to many sites: what leaves each server, how far it goes, and sites that are down or
-//! die. (The gate runs 240 sites.)
+//! Releases to many sites: the bytes that leave each server, the depth of the tree, and sites that
+//! are down or die. (The gate runs 240 sites.)
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -15,12 +15,12 @@ fn whoever_is_down_or_dies_lags_and_the_rest_is_served() {
                 {seed}"
             )
         });
-        assert!(report.faulty.lagging > 0, "seed {seed}: nobody was down");
+        assert!(report.faulty.lagging > 0, "seed {seed}: no site was down");
         assert_eq!((report.quiet.lagging, report.again.lagging, report.stopped.lagging), (0, 0, 0));
     }
 }
 
-/// In the simulation's time, which is the same each time.
+/// In the simulation's time, which is equal in each run.
 #[test]
 fn the_time_of_a_release_grows_like_a_tree() {
     let [few, more, many] = [5, 20, 80].map(|sites| run(3, sites).unwrap().quiet);

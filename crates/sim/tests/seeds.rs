@@ -1,5 +1,5 @@
 //! A few seeds in each test run (the gate runs ten thousand), that a seed replays, and that the
-//! judge sees every broken rule.
+//! checks notice every broken rule.
 
 use sim::{Mutation, RunOptions, run};
 
@@ -29,7 +29,7 @@ fn seeds_differ() {
     assert_ne!(run(1, RunOptions::default()).digest, run(2, RunOptions::default()).digest);
 }
 
-/// How many seeds a broken rule may go unseen.
+/// Seeds within which the checks must notice a broken rule.
 const SEEDS_MAX: u64 = 500;
 
 #[test]

@@ -1,10 +1,10 @@
-//! The judge of volumes sees every step that is done wrongly, within a few seeds.
+//! The checks of volumes notice every step that is done wrongly, within a few seeds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sim::cell::{StepMutation, run_broken};
 
-/// How many seeds a broken step may go unseen.
+/// Seeds within which the checks must notice a broken step.
 const SEEDS_MAX: u64 = 60;
 
 fn is_seen(mutation: StepMutation) {
@@ -15,7 +15,7 @@ fn is_seen(mutation: StepMutation) {
     println!("{mutation:?}: seed {seed}: {what}");
 }
 
-/// On all processors: some take a minute.
+/// On all processors: some mutations take a minute.
 #[test]
 fn every_broken_step_is_seen() {
     let next = AtomicUsize::new(0);

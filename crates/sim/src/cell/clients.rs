@@ -1,5 +1,5 @@
-//! Who works in volumes while they are administered: each client does one thing at a time, where
-//! the database says that the volume is, or where it once was.
+//! Clients that read and write in volumes while these are administered: each client does one call
+//! at a time, at the site that the database lists or at another server.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use types::{
 use super::sessions::SessionUser;
 use super::world::{Happening, World};
 
-/// Between two things that a client does.
+/// The longest pause between two calls of a client.
 const PAUSE_MAX: Duration = Duration::from_millis(700);
 /// Names in a directory.
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -35,7 +35,7 @@ impl World {
         let which = self.rng.random_range(0..self.trees.len());
         let Some((id, reference)) = self.trees.iter().nth(which) else { return };
         let (id, call) = (*id, draw(&mut self.rng, &reference.tree));
-        // What waits together is answered in another order than it is done in.
+        // The server may execute calls that wait together in another order than it answers them.
         if self.waiting.values().any(|(_, tree, _)| *tree == id) {
             return;
         }
@@ -55,8 +55,8 @@ impl World {
         }
     }
 
-    /// The model does what was answered; what was refused for what the volume holds, it refuses
-    /// too.
+    /// Applies an answered call to the model. A call that was refused because of the volume's
+    /// contents must fail in the model too.
     pub(super) fn client_hears(
         &mut self,
         client: usize,
@@ -114,7 +114,7 @@ fn some_bytes(rng: &mut SmallRng, length: usize) -> Bytes {
     bytes.into()
 }
 
-/// Something to do in a volume that holds this.
+/// Draws a call for a volume with these contents.
 fn draw(rng: &mut SmallRng, tree: &ModelTree) -> Call {
     let (mut directories, mut files, mut small, mut all) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -185,8 +185,8 @@ fn make(dir: Fid, name: Name, kind: NewKind) -> Call {
     Call::Make { dir, name, kind, mode: 0o644, how: CreateHow::Guarded }
 }
 
-/// What is or becomes a large body is written so that it is on disk at once, and never cut:
-/// otherwise any mixture of its blocks may be found after a loss of power.
+/// A body that is or becomes large is written stable and never cut: otherwise any mixture of its
+/// blocks may be found after a loss of power.
 fn write(rng: &mut SmallRng, files: &[Fid], stable: bool) -> Call {
     let fid = some(rng, files);
     let (offset, length) = if stable && rng.random_range(0..10) == 0 {

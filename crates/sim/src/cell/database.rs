@@ -1,5 +1,5 @@
-//! The cell's database: the first server has it, and every change of it is on disk when it is
-//! answered. `celldb` has the real engine and its proofs; this one keeps the same rules in maps.
+//! The cell database: it is on the first server, and each change is on disk before the answer.
+//! `celldb` has the real engine and its proofs; this one implements the same rules with maps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::wires::{Fate, Wires};
 
 type Result<T> = std::result::Result<T, CellError>;
 
-/// Which server has it.
+/// Index of the server that has the database.
 pub const HOST: usize = 0;
 
-/// See the head of the file.
+/// The database's records; see the head of the file.
 #[derive(Default)]
 pub struct Database(Mutex<Records>);
 
@@ -132,7 +132,7 @@ impl CellDb for Database {
     }
 
     fn changes(&self, _since: Revision, _max: usize) -> Result<Vec<(Revision, Changed)>> {
-        // Nobody here remembers records.
+        // This database stores no earlier revisions.
         Err(CellError::Forgotten { oldest: Revision(self.0.lock().revision) })
     }
 
@@ -141,7 +141,7 @@ impl CellDb for Database {
     }
 }
 
-/// Nobody is known here but the superuser, who is known without a record.
+/// Knows no principal but the superuser, who needs no record.
 pub struct KnowsRootOnly;
 
 impl Access for KnowsRootOnly {
@@ -201,11 +201,11 @@ impl Access for KnowsRootOnly {
     fn listen(&self, _me: ServerId) {}
 }
 
-/// The database as another machine reaches it.
+/// Access to the database from another machine.
 pub struct DatabaseLink {
-    /// Whose it is.
+    /// The database's records.
     pub database: Arc<Database>,
-    /// What is between.
+    /// The network between the machines.
     pub wires: Wires,
 }
 

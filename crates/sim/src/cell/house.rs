@@ -15,17 +15,17 @@ use super::database::{Database, DatabaseLink, HOST};
 use super::wires::Wires;
 use crate::clock::Clock;
 
-/// See the head of the file.
+/// The simulated server with its disks; see the head of the file.
 pub struct SimHouse {
-    /// What the database calls it.
+    /// The server's record in the database.
     pub info: ServerInfo,
     /// Its steady clock.
     pub clock: Clock,
     /// How often it has started.
     pub life: u64,
-    /// Its disks.
+    /// The disk of each partition.
     pub machines: Vec<MemMachine>,
-    /// What is gone when the process dies.
+    /// The state that is lost when the process dies.
     pub up: Option<ServerLife>,
 }
 
@@ -33,7 +33,7 @@ pub struct SimHouse {
 pub struct ServerLife {
     /// The service.
     pub vice: Arc<Vice>,
-    /// Its pulls, and what was ordered since somebody last looked.
+    /// Its pulls, with those ordered since the last query.
     pub pulls: Arc<Pulls>,
     /// Pulls that run, by their tasks.
     pub fetches: BTreeMap<u64, Fetch>,
@@ -42,9 +42,9 @@ pub struct ServerLife {
 /// The pulls of one life.
 #[derive(Default)]
 pub struct Pulls {
-    /// What is told of them.
+    /// The progress that the service reports for each pull.
     pub tasks: Mutex<Tasks>,
-    /// Not begun yet.
+    /// Pulls that have not begun yet.
     pub ordered: Mutex<Vec<(Pull, TaskInfo)>>,
 }
 
@@ -90,7 +90,7 @@ impl SimHouse {
         SimHouse { info, clock: Clock::random(rng), life: 0, machines, up: None }
     }
 
-    /// Its process starts.
+    /// The process starts.
     pub fn start(
         &mut self,
         now: Time,

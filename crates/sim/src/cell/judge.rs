@@ -1,4 +1,4 @@
-//! What holds at every moment, and what holds when everything has come to its end.
+//! Checks for every moment, and checks for the end of a run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use super::house::partition_name;
 use super::reference::{Reference, Sealed, difference, shown};
 use super::world::World;
 
-/// Endings of names that only exist while something is done.
+/// Endings of the names of temporary volumes.
 const FLEETING: [&[u8]; 4] = [b".releasing", b".moving", b".moving2", b".dumping"];
 
-/// Of so many looks one reads everything.
+/// One check in so many reads all contents.
 const CONTENT_ONE_IN: u32 = 6;
 
 /// A volume at a server.
 struct There {
     no: usize,
-    /// What its partition is called.
+    /// The name of its partition.
     called: String,
     partition: Partition,
     info: VolumeFacts,
@@ -66,7 +66,7 @@ impl World {
         all
     }
 
-    /// What holds at every moment.
+    /// Checks the rules that hold at every moment.
     pub fn judge(&mut self) {
         let all = self.volumes();
         let mut online: BTreeMap<VolumeId, usize> = BTreeMap::new();
@@ -100,7 +100,10 @@ impl World {
         } else {
             let sealed = self.sealed.get(&(tree, epoch)).map(Arc::clone);
             if sealed.is_none() {
-                self.violate(format!("{} shows epoch {epoch}, which nobody sealed", there.name()));
+                self.violate(format!(
+                    "{} shows epoch {epoch}, which was never sealed",
+                    there.name()
+                ));
             }
             sealed.map(|sealed| sealed.image.clone())
         };
@@ -113,7 +116,8 @@ impl World {
         }
     }
 
-    /// A read-write volume that is seen for the first time holds what it was to begin with.
+    /// The first check of a read-write volume takes its contents as the model: they must be those
+    /// with which it may begin.
     fn take_in(&mut self, there: &There) {
         let VolumeFacts { id, name, .. } = &there.info;
         if self.trees.contains_key(id) || self.gone.contains(id) {
@@ -134,11 +138,11 @@ impl World {
         };
         match as_this.or_else(empty) {
             Some(tree) => drop(self.trees.insert(*id, Reference::new(tree))),
-            None => self.violate(format!("{} begins with what nobody gave it", there.name())),
+            None => self.violate(format!("{} begins with unknown contents", there.name())),
         }
     }
 
-    /// What holds when everything has come to its end.
+    /// Checks the rules that hold when all operations have ended.
     pub fn judge_end(&mut self) {
         self.judge();
         self.volumes().iter().for_each(|there| self.judge_content(there));
@@ -154,8 +158,8 @@ impl World {
                 continue;
             }
             let name = there.info.name.as_bytes();
-            // As the volume itself, what a site that lags had of a release stays where the site was
-            // taken off while its server did not answer.
+            // A site that was taken off while its server did not answer keeps its volumes, also the
+            // temporary one of a release for which it lagged.
             let sites = groups.get(&there.info.tree).map_or(&[][..], |group| &group.sites);
             let was_site = sites.iter().all(|site| site.server != self.houses[there.no].info.id);
             let may_stay = was_site && name.ends_with(b".releasing");
@@ -171,7 +175,7 @@ impl World {
             if there.info.kind == VolumeKind::ReadWrite
                 && !groups.get(&there.info.tree).is_some_and(is_known)
             {
-                self.violate(format!("VO-6: {} is nobody's", there.name()));
+                self.violate(format!("VO-6: {} is at no site of the database", there.name()));
             }
         }
         for id in self.trees.keys().copied().collect::<Vec<_>>() {
@@ -217,7 +221,7 @@ impl World {
         }
     }
 
-    /// Everything that was removed is swept, and what is left adds up.
+    /// Checks that all removed bodies are swept, and that a scrub finds nothing.
     fn scrub(&mut self, no: usize) {
         for partition in self.partitions(no) {
             while partition.sweep(1000).unwrap_or(0) > 0 {}

@@ -1,5 +1,5 @@
-//! Who leads an operation: asks servers and the database as `vos` does over sessions, and may be
-//! stopped at any of its calls.
+//! The leader of an operation: calls servers and the database as `vos` does over sessions, and may
+//! be stopped at any of its calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,61 +20,61 @@ use super::sessions::SessionUser;
 use super::wires::Fate;
 use super::world::World;
 
-/// How long one call may take, with all attempts.
+/// Time limit of one call with all its attempts.
 const CALL_WITHIN: Duration = Duration::from_secs(20);
-/// Between two calls in place of one.
+/// Pause between two calls that replace one.
 const BETWEEN: Duration = Duration::from_millis(500);
-/// On the way to a server and back.
+/// Longest round trip to a server.
 const WAY_MAX: Duration = Duration::from_millis(4);
 
-/// See the head of the file.
+/// One run of an operation; see the head of the file.
 pub struct Leader<'w> {
     world: &'w Mutex<World>,
     number: u64,
     line: DatabaseLink,
     left: Mutex<Left>,
-    /// Of those who lead at the same time.
+    /// The place among leaders that run at the same time.
     seat: Option<LeaderSeat<'w>>,
 }
 
-/// One of those who lead at the same time, each in a thread: one of them goes on at a time, and at
-/// each call of his anybody may be the next. So a seed replays.
+/// One of several leaders that run at the same time, each in a thread. Only one of them runs at a
+/// time, and at each call the seed chooses the next one, so that a seed replays.
 #[derive(Clone, Copy)]
 pub struct LeaderSeat<'w> {
-    /// They have this in common.
+    /// The table that these leaders share.
     pub table: &'w Table,
-    /// His place at it.
+    /// The leader's index in the table.
     pub at: usize,
 }
 
-/// See [`LeaderSeat`].
+/// The state that leaders in several threads share; see [`LeaderSeat`].
 pub struct Table {
-    /// Who goes on, and who is still there.
+    /// The leader that runs, and for each leader whether it has not finished.
     turn: Mutex<(usize, Vec<bool>)>,
     comes: Condvar,
 }
 
 impl Table {
-    /// For so many; the first begins.
+    /// A table for `count` leaders; the first one begins.
     pub fn new(count: usize) -> Self {
         Table { turn: Mutex::new((0, vec![true; count])), comes: Condvar::new() }
     }
 }
 
 impl LeaderSeat<'_> {
-    /// Waits for his first turn.
+    /// Waits for the leader's first turn.
     pub fn wait(&self) {
         let mut turn = self.table.turn.lock();
         self.table.comes.wait_while(&mut turn, |turn| turn.0 != self.at);
     }
 
-    /// Whoever is drawn goes on. Nothing of the world is locked by who calls.
+    /// Lets a leader that is drawn continue. The caller must have locked nothing of the world.
     pub fn pass_on(&self, world: &Mutex<World>) {
         self.give(world);
         self.wait();
     }
 
-    /// He is through.
+    /// The leader has finished.
     pub fn leave(&self, world: &Mutex<World>) {
         self.table.turn.lock().1[self.at] = false;
         self.give(world);
@@ -92,18 +92,18 @@ impl LeaderSeat<'_> {
     }
 }
 
-/// Calls before it is stopped.
+/// Calls until the leader is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Nobody stops it.
+    /// The leader is never stopped.
     All,
-    /// So many; and then whether the last one is done, only its answer lost.
+    /// So many more calls. The flag: the next call is still executed, and only its answer is lost.
     Some(u32, bool),
-    /// It is stopped.
+    /// The leader was stopped.
     None,
 }
 
-/// What a call may do.
+/// The treatment of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Go {
     On,
@@ -112,7 +112,7 @@ enum Go {
 }
 
 impl<'w> Leader<'w> {
-    /// Somebody new.
+    /// A new leader with a number of its own.
     pub fn new(world: &'w Mutex<World>, left: Left, seat: Option<LeaderSeat<'w>>) -> Self {
         let mut at = world.lock();
         at.leaders += 1;
@@ -124,12 +124,12 @@ impl<'w> Leader<'w> {
         leader
     }
 
-    /// What claims call it.
+    /// The leader's name in claims.
     pub fn by(&self) -> String {
         format!("leader {}", self.number)
     }
 
-    /// It leaves; whether it was stopped before.
+    /// The leader ends; returns whether it was stopped before.
     pub fn ends(self) -> bool {
         let stopped = *self.left.lock() == Left::None;
         let mut world = self.world.lock();
@@ -138,7 +138,7 @@ impl<'w> Leader<'w> {
         stopped
     }
 
-    /// Before anything of the world is locked.
+    /// Decides on a call. The caller must have locked nothing of the world.
     fn go(&self) -> Go {
         if let Some(seat) = &self.seat {
             seat.pass_on(self.world);
@@ -178,8 +178,8 @@ impl<'w> Leader<'w> {
         if go == Go::Unheard { Err(away()) } else { result }
     }
 
-    /// As a session does it: what a server that died did not answer is put again to its next life,
-    /// which answers what was done from its record.
+    /// Calls a server as a session does: a call that a server did not answer before its death is
+    /// sent again to its next life, which answers calls that were done from its record.
     fn ask(
         &self,
         world: &mut World,
@@ -235,7 +235,7 @@ impl<'w> Leader<'w> {
         }
     }
 
-    /// Asks this in place of what was wanted, and takes the last answer.
+    /// Makes these calls in place of the intended one, and returns the last answer.
     fn ask_each(
         &self,
         world: &mut World,
@@ -245,7 +245,7 @@ impl<'w> Leader<'w> {
         let mut answer = Ok(Answer::Done);
         for (at, call) in calls.iter().enumerate() {
             if at > 0 {
-                // Clients work.
+                // Lets clients work in between.
                 world.pass(BETWEEN);
             }
             answer = self.ask(world, no, call)?;
@@ -253,7 +253,7 @@ impl<'w> Leader<'w> {
         Ok(answer)
     }
 
-    /// What is about to be sealed shows what the model holds now.
+    /// Records the model's present contents for an epoch that is about to be sealed.
     fn note_seal(&self, world: &mut World, no: usize, call: &VolumeCall) {
         let VolumeCall::Clone { of, name, kind, .. } = call else { return };
         let Some(sealed) = world.trees.get(of).map(|reference| Sealed::of(&reference.tree)) else {
@@ -263,8 +263,8 @@ impl<'w> Leader<'w> {
             if let Ok(Some(volume)) = partition.volume(*of) {
                 let key = (*of, volume.epoch());
                 if volume.is_arriving() {
-                    // It holds what was sealed where it comes from, and that one may be changed
-                    // again by now.
+                    // It has epochs that were sealed at the source of the move, whose volume may
+                    // have changed since.
                     world.sealed.entry(key).or_insert_with(|| Arc::clone(&sealed));
                 } else {
                     world.sealed.insert(key, Arc::clone(&sealed));
@@ -277,7 +277,7 @@ impl<'w> Leader<'w> {
         self.note_coming(world, name, &sealed);
     }
 
-    /// What is sealed for a copy, the copy begins with.
+    /// Records that a copy may begin with this sealed epoch.
     fn note_coming(&self, world: &mut World, name: &Name, sealed: &Arc<Sealed>) {
         let number = name
             .as_bytes()

@@ -1,16 +1,17 @@
 //! Volumes of several servers under faults: operations of administrators, stopped anywhere.
 //!
-//! What runs is the code that ships: the steps of `vos`, `vice` over `store` on machines in memory,
-//! pulls ([`vice::Fetch`]). What is made up is who leads an operation and stops, which calls are
-//! lost, which servers die (between two calls, or at a sync in the middle of one) and lose what was
-//! not on disk, and who works in the volumes meanwhile. One thread, one seed: while a leader waits
-//! for an answer, [`world::World`] lets everything else happen.
+//! The code under test is the code that ships: the steps of `vos`, `vice` over `store` on machines
+//! in memory, pulls ([`vice::Fetch`]). Simulated are the leaders of operations and their stops,
+//! lost calls, servers that die (between two calls, or at a sync in the middle of one) and lose
+//! unsynced data, and the clients that work in the volumes meanwhile. One seed decides everything,
+//! and one thread runs at a time: while a leader waits for an answer, [`world::World`] lets all
+//! other events happen.
 //!
-//! Each run orders a few operations, one after the other; what was stopped is ordered again, until
-//! it is through or faults are over. At each call: no volume is served by two servers, each shows
-//! what the model of its tree holds, or held when the epoch was sealed. At the end: each volume is
-//! there once, where the database says; nothing is claimed, and nothing left over; what is on the
-//! disks adds up.
+//! Each run orders a few operations, one after the other; an operation that was stopped is ordered
+//! again, until it is done or faults are over. At each call: no volume is served by two servers,
+//! and each shows what the model of its tree holds, or held when the epoch was sealed. At the end:
+//! each volume exists once, where the database lists it; no claim and no temporary volume is left,
+//! and a scrub of the disks finds nothing.
 
 mod clients;
 mod database;
@@ -42,18 +43,18 @@ use leader::{Leader, LeaderSeat, Left, Table};
 use order::VolumeOrder;
 use world::World;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct CellRunOutcome {
-    /// What did not hold.
+    /// The rule that did not hold, if any.
     pub violation: Option<String>,
-    /// All that happened, if it was traced.
+    /// All events, if the run was traced.
     pub history: String,
-    /// Numbers for people.
+    /// Counters for the summary.
     pub tally: VolumeTally,
 }
 
-/// Numbers for people.
+/// Counters for the summary of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeTally {
     /// Operations that were ordered.
@@ -69,7 +70,7 @@ pub struct VolumeTally {
 }
 
 impl VolumeTally {
-    /// Both together.
+    /// Adds another run's counters.
     pub fn add(&mut self, other: &VolumeTally) {
         let VolumeTally { ordered, attempts, stopped, calls, deaths } = other;
         self.ordered += ordered;
@@ -80,15 +81,15 @@ impl VolumeTally {
     }
 }
 
-/// Calls after which a leader may be stopped.
+/// A leader may be stopped within so many calls.
 const STOPS_WITHIN: u32 = 60;
 /// Attempts at an operation while there are faults.
 const ATTEMPTS_MAX: u32 = 4;
-/// Attempts when there are none.
+/// Attempts after the faults.
 const HEALED_ATTEMPTS_MAX: u32 = 6;
-/// How long faults strike.
+/// The time in which faults strike.
 const FAULTS_OVER: Duration = Duration::from_secs(60);
-/// After faults: holds, leases and doubts end.
+/// The time after the faults in which freezes, leases and doubts end.
 const SETTLES: Duration = Duration::from_secs(60);
 
 /// Runs one seed. `trace`: with a history.
@@ -96,7 +97,7 @@ pub fn run(seed: u64, trace: bool) -> CellRunOutcome {
     run_broken(seed, trace, None)
 }
 
-/// Runs one seed, with a step that is done wrongly.
+/// Runs one seed, with a step that is done wrongly on purpose.
 pub fn run_broken(seed: u64, trace: bool, mutation: Option<StepMutation>) -> CellRunOutcome {
     let mut world = World::new(seed, trace);
     world.mutation = mutation;
@@ -114,7 +115,7 @@ struct Run<'w> {
     tally: VolumeTally,
     /// Operations that were begun and not ended.
     left: Vec<VolumeOrder>,
-    /// Others lead at the same time.
+    /// The place of this run's leaders among leaders that run at the same time.
     seat: Option<LeaderSeat<'w>>,
 }
 
@@ -151,14 +152,14 @@ impl Run<'_> {
         self.world.lock().heal();
         self.world.lock().pass(SETTLES);
         let mut left = std::mem::take(&mut self.left);
-        // Of two with one volume, one may wait for the other.
+        // Of two operations on one volume, one may wait for the other.
         for _ in 0..left.len() {
             left.retain(|order| !self.through(order, HEALED_ATTEMPTS_MAX, false));
         }
         let before = left.len();
         left.retain(|order| !(self.is_baseless(order) && self.take_claims_off(order)));
-        // Others wait for the volumes that those announced, and nobody makes them any more: once
-        // the claims are off, they are through or find nothing.
+        // Other operations wait for the volumes that these announced and will never make. Without
+        // the claims they finish, or find nothing.
         if left.len() < before {
             for _ in 0..left.len() {
                 left.retain(|order| !self.through(order, HEALED_ATTEMPTS_MAX, false));
@@ -174,7 +175,7 @@ impl Run<'_> {
         world.judge_end();
     }
 
-    /// What was begun with the same volumes.
+    /// An unfinished operation on the same volumes comes first; returns it, otherwise `order`.
     fn what_is_begun_first(&mut self, order: VolumeOrder) -> VolumeOrder {
         let names: Vec<Name> = order.names().into_iter().cloned().collect();
         let before = self
@@ -184,7 +185,7 @@ impl Run<'_> {
         before.map_or(order, |at| self.left.remove(at))
     }
 
-    /// Several administrators at once, with the same volumes or with others.
+    /// Runs the operations of several administrators at once, on the same volumes or on others.
     fn at_once(&mut self, orders: &[VolumeOrder]) {
         let (world, table) = (self.world, Table::new(orders.len()));
         let done = std::thread::scope(|scope| {
@@ -192,7 +193,7 @@ impl Run<'_> {
             let lead = |(order, seat)| scope.spawn(move || lead_beside_others(world, order, seat));
             let all: Vec<_> = orders.iter().zip(seats).map(lead).collect();
             all.into_iter()
-                .map(|one| one.join().expect("who leads does not panic"))
+                .map(|one| one.join().expect("a leader does not panic"))
                 .collect::<Vec<_>>()
         });
         for (tally, left) in done {
@@ -202,13 +203,13 @@ impl Run<'_> {
         }
     }
 
-    /// Now and then an administrator takes the claim of an operation that does not end off, and
-    /// forgets the operation.
+    /// Now and then an administrator removes the claims of an operation that does not end, and
+    /// gives the operation up.
     fn unlocked(&mut self, order: &VolumeOrder) -> bool {
         self.world.lock().one_in(3) && self.take_claims_off(order)
     }
 
-    /// What it begins with is not there any more: it has no end but that somebody gives it up.
+    /// Whether the source of the operation is gone, so that an administrator must give it up.
     fn is_baseless(&self, order: &VolumeOrder) -> bool {
         let (VolumeOrder::Clone(of, _) | VolumeOrder::Copy(of, ..) | VolumeOrder::Restore(of, ..)) =
             order
@@ -219,7 +220,7 @@ impl Run<'_> {
         group.is_none_or(|group| group.record.read_write_site().is_none())
     }
 
-    /// An administrator takes the claim of an operation off, and forgets the operation.
+    /// An administrator removes the claims of an operation and gives the operation up.
     fn take_claims_off(&mut self, order: &VolumeOrder) -> bool {
         let names: Vec<Name> = order.names().into_iter().cloned().collect();
         let unlock = |job: &Job<'_>| {
@@ -239,7 +240,7 @@ impl Run<'_> {
         let unlocked = self.lead(Left::All, unlock).is_ok();
         let off = {
             let mut world = self.world.lock();
-            // Also if the answer to that was lost: the database says then that nobody is at work.
+            // Also if only the answer was lost: the database has no claim then.
             let off = unlocked || claims(&world) < before;
             world.forced |= off;
             off
@@ -247,11 +248,11 @@ impl Run<'_> {
         if let (true, VolumeOrder::Remove(_)) = (off, order) {
             self.may_be_gone(&names);
         }
-        // A removal may have been through, and only its last answer lost.
+        // A removal may have been done, and only its last answer lost.
         unlocked && self.done(order)
     }
 
-    /// Whether a removal that nobody ends was done at its server is not known.
+    /// It is unknown whether a removal without an end was done at its server.
     fn may_be_gone(&self, names: &[Name]) {
         let mut world = self.world.lock();
         let found = names.iter().filter_map(|name| world.database.group_named(name).ok().flatten());
@@ -262,8 +263,8 @@ impl Run<'_> {
         }
     }
 
-    /// What was left after claims were taken off is mended as administrators do it, and every site
-    /// gets what is there now.
+    /// Repairs what is left after claims were removed, as administrators do it, and releases every
+    /// volume to all its sites.
     fn mend(&mut self) {
         let servers: Vec<_> = self.world.lock().houses.iter().map(|house| house.info.id).collect();
         if self.world.lock().forced {
@@ -291,7 +292,7 @@ impl Run<'_> {
         }
     }
 
-    /// Attempts an operation until it is through; whether it is.
+    /// Attempts an operation until it is done; returns whether it is.
     fn through(&mut self, order: &VolumeOrder, attempts: u32, stops: bool) -> bool {
         for _ in 0..attempts {
             let error = match self.attempt(order, stops) {
@@ -319,7 +320,7 @@ impl Run<'_> {
         false
     }
 
-    /// A volume that was removed holds nothing any more.
+    /// Marks a volume that was removed as gone.
     fn done(&mut self, order: &VolumeOrder) -> bool {
         let mut world = self.world.lock();
         if let VolumeOrder::Remove(_) = order {
@@ -380,7 +381,7 @@ impl Run<'_> {
     }
 }
 
-/// What came of an order, and the order if it is not through.
+/// Leads an order while others lead theirs; returns the counters, and the order if it is not done.
 fn lead_beside_others(
     world: &Mutex<World>,
     order: &VolumeOrder,
@@ -395,7 +396,7 @@ fn lead_beside_others(
     (run.tally, run.left)
 }
 
-/// Gives his turn away, however he ends.
+/// Gives the leader's turn away, also on a panic.
 struct Leaves<'w> {
     world: &'w Mutex<World>,
     seat: LeaderSeat<'w>,
@@ -407,8 +408,8 @@ impl Drop for Leaves<'_> {
     }
 }
 
-/// Somebody new leads something; whoever led before is gone, but for those who lead at the same
-/// time.
+/// A new leader does something. Claims of earlier leaders are void, except those of leaders that
+/// run at the same time.
 fn lead<T>(
     world: &Mutex<World>,
     tally: &mut VolumeTally,

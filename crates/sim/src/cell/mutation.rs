@@ -1,6 +1,6 @@
-//! Steps that are done wrongly on purpose by who leads an operation: the proof that the judge sees.
-//! Nothing of the code that ships is changed: what it asks for is swallowed or bent on its way, and
-//! it is told that all is well.
+//! Steps of operations that the leader does wrongly on purpose, to prove that the checks notice.
+//! The code that ships is unchanged: its calls are dropped or altered on their way, and it receives
+//! answers of success.
 
 use celldb::CellDb;
 use types::{Finish, SiteKind, VolumeCall, VolumeGroup, VolumeId};
@@ -10,10 +10,9 @@ use super::world::World;
 /// One broken step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum StepMutation {
-    /// A volume that moves is not held, and what is changed while the last of it is fetched is
-    /// lost.
+    /// A volume that moves is not frozen, and changes during the last fetch are lost.
     SkipHold,
-    /// A volume that was held serves again before it is removed, and what is changed then is lost.
+    /// A frozen volume serves again before it is removed, and changes after that are lost.
     ServeBoth,
     /// A read-write volume that was moved or removed stays at its server.
     KeepVolume,
@@ -21,18 +20,18 @@ pub enum StepMutation {
     LoseVolume,
     /// The record of a removed volume stays in the database.
     KeepRecord,
-    /// Nobody takes claims off.
+    /// Claims are never removed.
     KeepClaims,
-    /// The database says that sites show a later epoch than they do.
+    /// The database lists sites with a later epoch than they show.
     SayLater,
-    /// What only exists while something is done stays.
+    /// Temporary volumes stay.
     KeepFleeting,
-    /// What came in over a volume is given up, and it is said that the volume shows it.
+    /// The data of a restore over a volume is dropped, and the answer is success.
     SkipRestore,
 }
 
 impl StepMutation {
-    /// Every one.
+    /// All mutations.
     pub const ALL: [StepMutation; 9] = [
         StepMutation::SkipHold,
         StepMutation::ServeBoth,
@@ -45,8 +44,7 @@ impl StepMutation {
         StepMutation::SkipRestore,
     ];
 
-    /// What is asked of a server in place of this call; none: nothing, and the answer is that it is
-    /// done.
+    /// The calls that replace this one; without any, the answer is success.
     pub(super) fn bend(self, world: &World, call: &VolumeCall) -> Vec<VolumeCall> {
         let is_written = |id: &VolumeId| world.trees.contains_key(id);
         match (self, call) {
@@ -75,7 +73,7 @@ impl StepMutation {
         }
     }
 
-    /// What is written into the database in place of this record.
+    /// The record that is written into the database in place of this one.
     pub(super) fn bend_record(self, db: &impl CellDb, group: &VolumeGroup) -> VolumeGroup {
         let mut bent = group.clone();
         match self {
@@ -95,7 +93,7 @@ impl StepMutation {
         bent
     }
 
-    /// Whether a record is removed.
+    /// Whether records stay in the database.
     pub(super) fn keeps_record(self) -> bool {
         self == StepMutation::KeepRecord
     }

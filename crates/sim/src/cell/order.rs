@@ -1,4 +1,4 @@
-//! What administrators want, by seed, and whether they have it.
+//! Operations that administrators order, drawn from the seed, and whether they are done.
 
 use std::sync::Arc;
 
@@ -17,49 +17,49 @@ use super::house::partition_name;
 use super::judge::text;
 use super::world::World;
 
-/// A server, and which of its partitions.
+/// A server, and the index of one of its partitions.
 #[derive(Clone, Copy, Debug)]
 pub struct SitePlace(ServerId, usize);
 
 /// One operation.
 #[derive(Clone, Debug)]
 pub enum VolumeOrder {
-    /// A new volume.
+    /// Make a new volume.
     Create(Name, SitePlace),
-    /// Yesterday's.
+    /// Make the backup volume.
     Backup(Name),
-    /// One more read-only site.
+    /// Add a read-only site.
     AddSite(Name, SitePlace),
-    /// One less.
+    /// Remove a read-only site.
     RemoveSite(Name, ServerId),
-    /// To all read-only sites.
+    /// Release to all read-only sites.
     Release(Name),
-    /// To another server, or another partition.
+    /// Move to another server, or another partition.
     Move(Name, SitePlace),
-    /// A read-only site goes to another server, or another partition.
+    /// Move a read-only site to another server, or another partition.
     MoveSite(Name, ServerId, SitePlace),
-    /// A new volume with what another holds.
+    /// Copy a volume to a new one.
     Copy(Name, Name, SitePlace),
-    /// A dump of one becomes another.
+    /// Restore a dump of one volume as another.
     Restore(Name, Name, SitePlace),
-    /// A dump of the first is brought over the second: what was changed since that is a copy of it,
-    /// or all.
+    /// Restore a dump of the first over the second: the changes since the epoch of which that is a
+    /// copy, or everything.
     Over(Name, Name, DumpFile),
-    /// From one name to another.
+    /// Rename from one name to another.
     Rename(Name, Name),
-    /// A writable clone.
+    /// Make a writable clone.
     Clone(Name, Name),
-    /// A snapshot that stays.
+    /// Make a snapshot volume that stays.
     Snapshot(Name),
-    /// The read-write volume goes.
+    /// Remove the read-write volume.
     Remove(Name),
 }
 
-/// The dump that an order brings, once it was made.
+/// The dump of an order, once it was made.
 #[derive(Clone, Default)]
 pub struct DumpFile(Arc<Mutex<Option<Dump>>>);
 
-/// What a dump brings, and its parts.
+/// The description of a dump, and its parts.
 type Dump = (vos::Dumped, Vec<Part>);
 
 impl std::fmt::Debug for DumpFile {
@@ -88,7 +88,7 @@ fn new_volume(name: &Name, spot: SitePlace) -> NewVolume {
 }
 
 impl VolumeOrder {
-    /// Something that can be done now.
+    /// Draws an operation that is possible now.
     pub fn draw(world: &mut World, number: u32) -> VolumeOrder {
         let groups = world.database.groups(VolumeId(0), usize::MAX).unwrap_or_default();
         let groups: Vec<VolumeGroup> = groups.into_iter().map(|seen| seen.record).collect();
@@ -154,10 +154,10 @@ impl VolumeOrder {
         }
     }
 
-    /// Does it.
+    /// Leads the operation.
     ///
     /// # Errors
-    /// That of the operation.
+    /// Those of the operation.
     pub fn lead(&self, job: &Job<'_>, coming: &dyn Fn(&Name, &VolumeInfo)) -> Result<(), VosError> {
         let group = |name: &Name| job.servers.db().group_named(name)?.ok_or(VosError::NoVolume);
         match self {
@@ -194,16 +194,16 @@ impl VolumeOrder {
                     .servers
                     .call(site.server, VolumeCall::Incoming { tree: Some(tree) })?
                 {
-                    // What was begun before is done.
+                    // An earlier attempt began with this epoch.
                     Answer::Incoming { trees, base } => trees.first().map_or(base, |one| one.since),
                     _ => 0,
                 };
                 let kept = file.0.lock().clone();
                 let (dump, parts) = match kept {
-                    // Who was stopped goes on with the same dump.
+                    // A stopped operation continues with the same dump.
                     Some(kept) => kept,
                     None => match dumped(job, name, since, &|volume| coming(over, volume)) {
-                        // It is no copy of that, or of what nobody shows any more.
+                        // The target is no copy of it, or the epoch is not shown any more.
                         Err(error) if since != 0 && error.is_refusal() => {
                             dumped(job, name, 0, &|volume| coming(over, volume))?
                         }
@@ -238,8 +238,8 @@ impl VolumeOrder {
         }
     }
 
-    /// Whether there is nothing left to do, as the database says, after the operation was refused:
-    /// it was done before, or cannot be.
+    /// Whether the database shows no claim on its volumes after the operation was refused: it was
+    /// done before, or is impossible.
     pub fn is_settled(&self, world: &World) -> bool {
         let group =
             |name: &Name| world.database.group_named(name).ok().flatten().map(|seen| seen.record);
@@ -248,7 +248,7 @@ impl VolumeOrder {
     }
 }
 
-/// What a volume holds, or what was changed in it since an epoch.
+/// Dumps a volume whole, or its changes since an epoch.
 fn dumped(
     job: &Job<'_>,
     name: &Name,

@@ -1,4 +1,4 @@
-//! Pulls go on, a step at a time.
+//! Pulls continue, a step at a time.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl World {
         begun.into_iter().for_each(|pull| self.after(Duration::from_millis(1), pull));
     }
 
-    /// One step of a pull: a question with its answer, or work.
+    /// One step of a pull: a call with its answer, or work.
     pub(super) fn pull_on(&mut self, no: usize, life: u64, task: u64) {
         if self.houses[no].life != life {
             return;

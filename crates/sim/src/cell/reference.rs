@@ -1,4 +1,5 @@
-//! What volumes have to hold: a model of each tree, and what each of its sealed epochs shows.
+//! The expected contents of volumes: a model of each tree, and the image of each of its sealed
+//! epochs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +11,10 @@ use types::{
     VolumeId,
 };
 
-/// Everything that can be seen of a volume, without its number and without what the store alone
-/// knows.
+/// All visible contents of a volume, without its number and without the store's private fields.
 pub type VolumeImage = BTreeMap<(VnodeNo, Uniquifier), ImageFile>;
 
-/// One file of it.
+/// One file of the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageFile {
     status: Status,
@@ -23,25 +23,25 @@ pub struct ImageFile {
     xattrs: BTreeMap<Bytes, Bytes>,
 }
 
-/// A read-write volume.
+/// The expected state of a read-write volume.
 pub struct Reference {
-    /// What it holds.
+    /// The present contents.
     pub tree: ModelTree,
-    /// What it held since everything was last known to be on disk, the oldest first: after a loss
-    /// of power it is one of these.
+    /// Its contents since all data was last known to be on disk, the oldest first: a loss of power
+    /// may bring back any of them.
     pub unsynced: Vec<ModelTree>,
 }
 
 impl Reference {
-    /// A volume that holds what the model does, on disk.
+    /// A volume with the model's contents, all on disk.
     pub fn new(tree: ModelTree) -> Self {
         Reference { tree, unsynced: Vec::new() }
     }
 
-    /// A call was answered: the model does it too, at the time that the answer shows.
+    /// Applies an answered call to the model, at the time in the answer.
     ///
     /// # Errors
-    /// If the model answers otherwise.
+    /// If the model's answer differs.
     pub fn apply(&mut self, call: &Call, answer: &Answer) -> Result<(), String> {
         let statuses = match answer {
             Answer::Status(status) | Answer::Written { status, .. } => vec![*status],
@@ -68,15 +68,15 @@ impl Reference {
             .map_err(|fault| format!("{call:?} was answered {answer:?}, and not {fault:?}"))
     }
 
-    /// Everything is on disk.
+    /// All changes are on disk.
     pub fn synced(&mut self) {
         self.unsynced.clear();
     }
 
-    /// After a loss of power it holds this: one of the moments since it was last on disk.
+    /// A loss of power left this: it must be one of the states since all data was last on disk.
     ///
     /// # Errors
-    /// If it never held this.
+    /// If it is none of them.
     pub fn goes_back_to(&mut self, found: &VolumeImage) -> Result<(), String> {
         let moments = self.unsynced.drain(..).chain([self.tree.clone()]).collect::<Vec<_>>();
         match moments.iter().rev().find(|tree| image(tree) == *found) {
@@ -100,7 +100,7 @@ fn plain(status: Status) -> Status {
     Status { fid: Fid { volume: VolumeId(0), ..status.fid }, used: 0, ..status }
 }
 
-/// What a model holds.
+/// The image of a model.
 pub fn image(tree: &ModelTree) -> VolumeImage {
     let mut image = VolumeImage::new();
     for (fid, node) in tree.nodes() {
@@ -121,10 +121,10 @@ pub fn image(tree: &ModelTree) -> VolumeImage {
     image
 }
 
-/// What a volume of a store shows.
+/// The image of a volume of a store.
 ///
 /// # Errors
-/// What cannot be read.
+/// If the store cannot read a record or a body.
 pub fn shown(volume: &store::Volume) -> Result<VolumeImage, String> {
     let (mut image, mut to_do) = (VolumeImage::new(), vec![Fid::root(volume.id()).vnode]);
     let say = |error: store::StoreError| error.to_string();
@@ -156,7 +156,8 @@ pub fn shown(volume: &store::Volume) -> Result<VolumeImage, String> {
     Ok(image)
 }
 
-/// The model, in the versions in which a volume shows it that it came over, if it does.
+/// The model with the versions of `found`, the volume over which it was restored; `None` if they
+/// differ otherwise.
 pub fn came(tree: &ModelTree, found: &VolumeImage) -> Option<ModelTree> {
     let root = key(Fid::root(VolumeId(0)));
     let (is, was) = (
@@ -168,7 +169,7 @@ pub fn came(tree: &ModelTree, found: &VolumeImage) -> Option<ModelTree> {
     (image(&tree) == *found).then_some(tree)
 }
 
-/// Where two of them differ, for people.
+/// Where two of them differ, for messages.
 pub fn difference(found: &VolumeImage, wanted: &VolumeImage) -> String {
     let keys = found.keys().chain(wanted.keys());
     let Some(at) = keys.into_iter().find(|key| found.get(key) != wanted.get(key)) else {
@@ -184,16 +185,16 @@ pub fn difference(found: &VolumeImage, wanted: &VolumeImage) -> String {
     format!("at {at:?} {}, and not {}", brief(found.get(at)), brief(wanted.get(at)))
 }
 
-/// What a sealed epoch shows.
+/// The contents of a sealed epoch.
 pub struct Sealed {
     /// As a model, for volumes that begin with it.
     pub tree: ModelTree,
-    /// As it is seen.
+    /// As an image, for comparison.
     pub image: VolumeImage,
 }
 
 impl Sealed {
-    /// What the model holds now.
+    /// The model's present contents.
     pub fn of(tree: &ModelTree) -> Arc<Self> {
         Arc::new(Sealed { tree: tree.clone(), image: image(tree) })
     }

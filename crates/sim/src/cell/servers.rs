@@ -1,4 +1,4 @@
-//! Servers start, do what is due, and die.
+//! Servers start, do periodic work, and die.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::sessions::SessionUser;
 use super::world::{Happening, World};
 use crate::server::wall;
 
-/// How often a server does what is due.
+/// Interval of a server's periodic work.
 const TICK: Duration = Duration::from_millis(500);
-/// Bodies that a sweep removes at once.
+/// Bodies that one sweep removes.
 const SWEPT_AT_ONCE: usize = 16;
-/// How long a server is down at most.
+/// Longest time for which a server is down.
 const DOWN_MAX: Duration = Duration::from_secs(25);
 
 /// How a server dies.
@@ -31,7 +31,7 @@ pub enum Death {
 }
 
 impl World {
-    /// The server with this id.
+    /// The index of the server with this id.
     pub fn number_of(&self, id: ServerId) -> usize {
         self.houses
             .iter()
@@ -59,7 +59,7 @@ impl World {
         let World { houses, rng, database, wires, now, .. } = self;
         houses[no].start(*now, no, rng, database, wires);
         let life = self.houses[no].life;
-        // What came over a volume may have been through when the server died.
+        // A restore over a volume may have been finished when the server died.
         self.trees
             .keys()
             .copied()
@@ -79,8 +79,7 @@ impl World {
         self.after(TICK, Happening::Tick(no, life));
     }
 
-    /// After a loss of power volumes are as they were at some moment since everything was last on
-    /// disk.
+    /// Checks after a loss of power that each volume is in a state since all data was last on disk.
     fn look_what_is_left(&mut self, no: usize) {
         let here = self.houses[no].info.id;
         let mut wrong = Vec::new();
@@ -106,7 +105,7 @@ impl World {
         wrong.into_iter().for_each(|why| self.violate(why));
     }
 
-    /// A server is gone. `machines`: its disks, if they are not as they are now.
+    /// A server dies.
     pub fn die(&mut self, no: usize, death: Death) {
         if self.houses[no].up.is_none() {
             return;
@@ -133,9 +132,9 @@ impl World {
         self.after(down, Happening::Up(no));
     }
 
-    /// Does something at a server that may die in the middle of it, at a moment when it syncs:
-    /// nobody hears of it, and what is on its disks is what was there by then. (Not where clients
-    /// wait: whether theirs was done would be unknown.)
+    /// Does something at a server that may die in the middle of it, at a sync: no answer is sent,
+    /// and its disks are as that sync left them. Not where clients wait, since the outcome of their
+    /// calls would be unknown.
     pub(super) fn at_risk<T>(&mut self, no: usize, act: impl FnOnce(&mut Self) -> T) -> T {
         if self.armed[no].is_none() || self.waiting.keys().any(|(server, _)| *server == no) {
             return act(self);
@@ -189,7 +188,7 @@ impl World {
         self.after(TICK, Happening::Tick(no, life));
     }
 
-    /// What is at this server is on its disk.
+    /// All data of this server is on its disks.
     fn all_synced(&mut self, no: usize) {
         let here = self.houses[no].info.id;
         for (id, reference) in &mut self.trees {
@@ -202,7 +201,7 @@ impl World {
         }
     }
 
-    /// From now on so many faults strike, over this time.
+    /// Plans so many faults in the coming time.
     pub fn plan_faults(&mut self, count: u32, over: Duration) {
         self.faults_left = count;
         for _ in 0..count {

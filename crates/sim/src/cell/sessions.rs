@@ -1,4 +1,4 @@
-//! Who has sessions at servers, what they ask, and what they hear.
+//! Sessions at servers: their users, calls and answers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use super::reference::{Reference, Sealed, came, difference, image, shown};
 use super::world::World;
 use crate::server::wall;
 
-/// Who has sessions.
+/// The user of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SessionUser {
-    /// Leads an operation.
+    /// The leader of an operation.
     Leader(u64),
-    /// Reads and writes.
+    /// A client that reads and writes.
     Client(usize),
-    /// A pull of a life of a server.
+    /// A pull: server, life of the server, task.
     Puller(usize, u64, u64),
 }
 
-/// Somebody who has them.
+/// The sessions of one user.
 pub(super) struct SessionPeer {
     client: ClientId,
     incarnation: u64,
@@ -40,7 +40,7 @@ pub(super) struct SimSeat {
 }
 
 impl World {
-    /// Somebody is there who may have sessions.
+    /// A user appears and may have sessions from now on.
     pub fn enter(&mut self, who: SessionUser) {
         let client = match who {
             SessionUser::Leader(number) => ClientId(1 << 64 | u128::from(number)),
@@ -56,7 +56,7 @@ impl World {
         });
     }
 
-    /// Somebody leaves: with a word, or without.
+    /// A user leaves, and detaches its sessions if `with_a_word`.
     pub fn leave(&mut self, who: SessionUser, with_a_word: bool) {
         let Some(peer) = self.peers.remove(&who) else { return };
         for (no, seat) in peer.seats {
@@ -93,10 +93,10 @@ impl World {
         self.deliver(no, effects);
     }
 
-    /// Puts a call to a server that is up; the name of its reply, which may come later.
+    /// Sends a call to a server that is up; returns the address of the reply, which may come later.
     ///
     /// # Errors
-    /// Why there is no session.
+    /// The reason for which there is no session.
     pub fn put(&mut self, who: SessionUser, no: usize, call: &Call) -> Result<ReplyAddress, Fault> {
         self.enter(who);
         let (vice, now) = self.service(no).ok_or(Fault::Expired)?;
@@ -134,8 +134,8 @@ impl World {
         self.deliver(no, effects);
     }
 
-    /// While something is brought over a volume it may show that from one moment to the next; then
-    /// the model does.
+    /// A restore over a volume takes effect at one moment; from then on the model must have the
+    /// restored contents.
     pub(super) fn note_over(&mut self, no: usize, tree: VolumeId) {
         let group = self.database.group_of(tree).ok().flatten().map(|seen| seen.record);
         let is_over = |busy: &types::Busy| busy.operation.starts_with("restore over");
@@ -160,14 +160,14 @@ impl World {
         }
     }
 
-    /// Whoever has a session there gives it up: it does not know what became of its last call.
+    /// The user gives its session there up, since the outcome of its last call is unknown.
     pub fn forget_seat(&mut self, who: SessionUser, no: usize) {
         if let Some(peer) = self.peers.get_mut(&who) {
             peer.seats.remove(&no);
         }
     }
 
-    /// Whether this session is still that of `who`.
+    /// Whether `who` still has this session.
     pub fn has_seat(&self, who: SessionUser, no: usize, session: SessionId) -> bool {
         self.peers
             .get(&who)
@@ -175,22 +175,22 @@ impl World {
             .is_some_and(|seat| seat.session == session)
     }
 
-    /// The reply, if it is there.
+    /// Takes the reply, if it has arrived.
     pub fn reply(&mut self, no: usize, origin: ReplyAddress) -> Option<Result<Answer, Fault>> {
         self.replies.remove(&(no, origin))
     }
 
-    /// If the call waits, what it seals is what the volume holds when it is answered.
+    /// If the call waits, it seals the volume's contents at the time of its answer.
     pub fn seals_later(&mut self, no: usize, origin: ReplyAddress, of: VolumeId) {
         if !self.replies.contains_key(&(no, origin)) && self.houses[no].up.is_some() {
             self.sealing.insert((no, origin), of);
         }
     }
 
-    /// A call that waited has sealed a volume. What was done beside it is answered in another
-    /// order, so it shows one of the moments since the last `before`.
+    /// A call that waited has sealed a volume. Calls beside it are answered in another order, so
+    /// the epoch shows one of the states since the last `before`.
     fn note_late_seal(&mut self, no: usize, of: VolumeId, sealed: &VolumeInfo, before: usize) {
-        // A twin on another partition, of a move within the server, may have the number too.
+        // A twin on another partition may have the same number.
         let at = |partition: &store::Partition| partition.volume(sealed.id).ok().flatten();
         let found = self.partitions(no).get(sealed.partition.0 as usize).and_then(at);
         let found = found.and_then(|volume| shown(&volume).ok());
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    /// Lets things happen until the reply is there, the server is gone, or it is too late.
+    /// Lets events happen until the reply has arrived, the server is down, or `until` has passed.
     pub fn wait_for(
         &mut self,
         no: usize,
@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// Works off what a service put out. Whoever is told of a break acknowledges it at once.
+    /// Carries out a service's effects. Breaks are acknowledged at once.
     pub(super) fn deliver(&mut self, no: usize, effects: Vec<Effect>) {
         if self.muted {
             return;
@@ -259,7 +259,7 @@ impl World {
                     let Some((vice, now)) = self.service(no) else { return };
                     let mut more = Vec::new();
                     vice.ack(now, to, id, &[], &mut more);
-                    // What waited for it was done before what comes behind it.
+                    // Calls that waited for the acknowledgement were done before later ones.
                     more.into_iter().rev().for_each(|effect| effects.push_front(effect));
                 }
                 Effect::SessionEnded(session) => {

@@ -1,4 +1,4 @@
-//! Who hears whom: calls between machines get lost, or their answers do.
+//! The network between machines, which loses calls or their answers.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// What becomes of one call.
+/// The fate of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives, and so does its answer.
+    /// The call and its answer arrive.
     Through,
-    /// It does not arrive.
+    /// The call does not arrive.
     Lost,
-    /// It arrives, and its answer does not.
+    /// The call arrives, and its answer does not.
     AnswerLost,
 }
 
-/// See the head of the file. Clones are the same wires.
+/// The network; clones share their state.
 #[derive(Clone)]
 pub struct Wires(Arc<Mutex<State>>);
 
@@ -29,7 +29,7 @@ struct State {
 }
 
 impl Wires {
-    /// Wires to so many servers, which are up.
+    /// A network of `servers` servers, which are up.
     pub fn new(seed: u64, servers: usize) -> Self {
         let rng = SmallRng::seed_from_u64(seed);
         Wires(Arc::new(Mutex::new(State { rng, up: vec![true; servers], one_in: 0 })))
@@ -40,12 +40,12 @@ impl Wires {
         self.0.lock().one_in = one_in;
     }
 
-    /// A server comes up, or is gone.
+    /// A server starts, or dies.
     pub fn set_up(&self, server: usize, up: bool) {
         self.0.lock().up[server] = up;
     }
 
-    /// What becomes of a call to this server.
+    /// Draws the fate of a call to this server.
     pub fn fate(&self, to: usize) -> Fate {
         let mut state = self.0.lock();
         let one_in = state.one_in;

@@ -1,5 +1,4 @@
-//! The cell and its time: servers, those who have sessions with them, and everything that happens
-//! by itself.
+//! The cell and its time: servers, the users of sessions, and all events that no call causes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -20,7 +19,7 @@ use super::servers::Death;
 use super::sessions::{SessionPeer, SessionUser};
 use super::wires::Wires;
 
-/// Something that happens by itself.
+/// An event that no call causes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Happening {
     Up(usize),
@@ -30,69 +29,69 @@ pub(super) enum Happening {
     Strike,
 }
 
-/// See the head of the file.
+/// The simulated cell; see the head of the file.
 pub struct World {
-    /// The moment, on no machine's clock.
+    /// The present time of the simulation, of no machine's clock.
     pub now: Time,
-    /// Where every choice comes from.
+    /// The source of all choices.
     pub rng: SmallRng,
     /// The servers.
     pub houses: Vec<SimHouse>,
-    /// The database.
+    /// The cell database.
     pub database: Arc<Database>,
-    /// Between machines.
+    /// The network between the machines.
     pub wires: Wires,
-    /// What read-write volumes hold.
+    /// The expected contents of read-write volumes.
     pub trees: BTreeMap<VolumeId, Reference>,
-    /// What sealed epochs show, by tree and epoch.
+    /// The contents of sealed epochs, by tree and epoch.
     pub sealed: BTreeMap<(VolumeId, u64), Arc<Sealed>>,
-    /// What volumes that are being made may begin with, by name.
+    /// The contents with which volumes that are being made may begin, by name.
     pub coming: BTreeMap<Name, Vec<Arc<Sealed>>>,
-    /// Volumes that showed what came over them, of which nobody has said yet that it is done.
+    /// Volumes that show restored contents before the restore was answered.
     pub came_over: BTreeSet<VolumeId>,
     /// Read-write volumes that were removed.
     pub gone: BTreeSet<VolumeId>,
-    /// Who leads something now, as claims call them.
+    /// The present leaders, by their names in claims.
     pub leading: BTreeSet<String>,
-    /// Leaders that there were.
+    /// Number of leaders so far.
     pub leaders: u64,
-    /// Somebody's claim was taken off: what that one had begun may be left.
+    /// A claim was removed: a part of its operation may be left.
     pub forced: bool,
-    /// What whoever leads does wrongly.
+    /// The step that leaders do wrongly.
     pub mutation: Option<StepMutation>,
-    /// Faults that are still to strike.
+    /// Faults that are yet to strike.
     pub faults_left: u32,
     /// Servers that die in the middle of the next change that an administrator or a pull makes
     /// there.
     pub armed: Vec<Option<Death>>,
-    /// What clients wait for.
+    /// Calls for which clients wait.
     pub(super) waiting: HashMap<(usize, ReplyAddress), (usize, VolumeId, Call)>,
     pub(super) clients: usize,
     pub(super) quiet: bool,
-    /// What services put out is lost.
+    /// Effects of services are dropped.
     pub(super) muted: bool,
     pub(super) replies: HashMap<(usize, ReplyAddress), Result<Answer, Fault>>,
-    /// Volumes that are to be sealed by calls that wait.
+    /// Volumes that waiting calls will seal.
     pub(super) sealing: HashMap<(usize, ReplyAddress), VolumeId>,
     pub(super) peers: BTreeMap<SessionUser, SessionPeer>,
-    /// Its power was lost since it last ran.
+    /// For each server: its power was lost since it last ran.
     pub(super) powerless: Vec<bool>,
-    /// Whether it ever lost its power, or was stopped in a sync: a body that nothing names may be
-    /// left then.
+    /// For each server: it lost its power or was stopped in a sync at least once. An orphan body
+    /// may be left then.
     pub(super) powerless_once: Vec<bool>,
     pub(super) pulls: BTreeMap<(usize, u64, u64), Pull>,
     queue: BinaryHeap<Reverse<(Time, u64, Happening)>>,
     queued: u64,
     violation: Option<String>,
     history: Option<String>,
-    /// Calls, for people.
+    /// Number of calls, for the summary.
     pub calls: u64,
-    /// Deaths of servers, for people.
+    /// Number of deaths of servers, for the summary.
     pub deaths: u64,
 }
 
 impl World {
-    /// A cell of servers that are up, with nothing in it. `trace`: keeps a history.
+    /// A cell of servers that are up, without volumes. `trace`: records a history.
     pub fn new(seed: u64, trace: bool) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed ^ 0x5eed_ce11);
         let servers = rng.random_range(2..=4);
@@ -144,9 +143,9 @@ impl World {
         world
     }
 
-    // Telling.
+    // History and violations.
 
-    /// Something that happened.
+    /// Records an event.
     pub fn note(&mut self, what: impl FnOnce() -> String) {
         let now = self.now.since_start().as_secs_f64();
         if let Some(history) = &mut self.history {
@@ -154,30 +153,30 @@ impl World {
         }
     }
 
-    /// All that happened, if that was wanted.
+    /// All events, if they were recorded.
     pub fn history(&mut self) -> String {
         self.history.take().unwrap_or_default()
     }
 
-    /// A rule did not hold; the first counts.
+    /// Reports a rule that did not hold; the first report counts.
     pub fn violate(&mut self, what: String) {
         self.note(|| format!("VIOLATION: {what}"));
         self.violation.get_or_insert(what);
     }
 
-    /// The rule that did not hold.
+    /// The first rule that did not hold.
     pub fn violation(&self) -> Option<&String> {
         self.violation.as_ref()
     }
 
-    // Time.
+    // The passage of time.
 
     pub(super) fn after(&mut self, delay: Duration, what: Happening) {
         self.queued += 1;
         self.queue.push(Reverse((self.now + delay, self.queued, what)));
     }
 
-    /// A time up to `most`.
+    /// A random time up to `most`.
     pub fn upto(&mut self, most: Duration) -> Duration {
         Duration::from_micros(self.rng.random_range(0..=most.as_micros() as u64))
     }
@@ -194,7 +193,7 @@ impl World {
         self.now = until;
     }
 
-    /// The next thing happens, if that is by then.
+    /// The next event happens, if it is due by then; returns whether it did.
     pub(super) fn happens_by(&mut self, until: Time) -> bool {
         if self.queue.peek().is_none_or(|Reverse((at, ..))| *at > until) {
             return false;

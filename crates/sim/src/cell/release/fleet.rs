@@ -1,9 +1,9 @@
 //! Servers of a cell in memory, and the time that bytes take between them.
 //!
-//! Model. What a server sends goes out through its line, one answer behind the other, at
-//! [`LINE_BYTES_A_SECOND`]; a way takes [`WAY`]. Working takes no time. A pull asks and works by
-//! itself; a call of the leader is done at one moment. Who dies loses what was not on disk, answers
-//! that are under way, and its pulls.
+//! Model. A server sends its answers through its line, one behind the other, at
+//! [`LINE_BYTES_A_SECOND`]; a transfer takes [`WAY`] in addition. Computing takes no time. Pulls
+//! run by themselves; a call of the leader is done at one moment. A server that dies loses its
+//! unsynced data, its answers under way, and its pulls.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -24,11 +24,11 @@ use super::super::house::SimHouse;
 use super::super::wires::Wires;
 use crate::server::wall;
 
-/// What one server can send.
+/// Bytes that one server can send in a second.
 const LINE_BYTES_A_SECOND: u64 = 10_000_000;
-/// From one machine to another.
+/// Time from one machine to another.
 pub(super) const WAY: Duration = Duration::from_millis(1);
-/// What an answer has beside its payload, at most: frame, message, and what TCP and IP put around
+/// Most bytes of an answer beside its payload: frame, message, and the headers of TCP and IP around
 /// the packets of 64 KiB.
 const AROUND_BYTES: u64 = 256;
 const TICK: Duration = Duration::from_millis(500);
@@ -37,7 +37,7 @@ const SWEPT_AT_ONCE: usize = 16;
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Tick,
-    /// A pull goes on.
+    /// A pull continues.
     Drive(Running),
     /// An answer arrives at a pull, from this life of that server.
     Arrives(Running, (usize, u64), Parcel),
@@ -47,24 +47,24 @@ enum Event {
 /// A pull: server, its life, task.
 type Running = (usize, u64, u64);
 
-/// Place of an answer among those that are under way.
+/// Number of an answer under way.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Parcel(u64);
 
-/// See the head of the file.
+/// The simulated servers; see the head of the file.
 pub(super) struct Fleet {
     pub(super) now: Time,
     pub(super) rng: SmallRng,
-    /// The first is the source, and has the database.
+    /// The first one is the source, and has the database.
     pub(super) houses: Vec<SimHouse>,
     pub(super) database: Arc<Database>,
     wires: Wires,
     /// When each line is free.
     free: Vec<Time>,
-    /// What each server sent, and what arrived.
+    /// Bytes that each server sent, and that arrived there.
     pub(super) sent: Vec<u64>,
     pub(super) arrived: Vec<u64>,
-    /// How many servers are between each and the source, for who has fetched.
+    /// For each server that has fetched: the number of servers from the source to it.
     pub(super) depth: BTreeMap<usize, u32>,
     /// Servers that died.
     pub(super) died: BTreeSet<usize>,
@@ -126,7 +126,7 @@ impl Fleet {
         }
     }
 
-    /// It dies after a while.
+    /// The server dies after `delay`.
     pub(super) fn dies_in(&mut self, delay: Duration, no: usize) {
         self.at(self.now + delay, Event::Dies(no));
     }
@@ -138,7 +138,7 @@ impl Fleet {
             .expect("only servers of the cell are named")
     }
 
-    /// From now on bytes and depths are counted anew.
+    /// Resets the counts of bytes and the depths.
     pub(super) fn count_anew(&mut self) {
         self.sent.fill(0);
         self.arrived.fill(0);
@@ -151,7 +151,7 @@ impl Fleet {
         self.events.push(Reverse((at, self.numbered, what)));
     }
 
-    /// Time goes on until then.
+    /// Time passes until then.
     pub(super) fn pass_until(&mut self, until: Time) {
         while self.events.peek().is_some_and(|Reverse((at, ..))| *at <= until) {
             let Some(Reverse((at, _, what))) = self.events.pop() else { break };
@@ -181,8 +181,8 @@ impl Fleet {
         self.at(self.now + TICK, Event::Tick);
     }
 
-    /// A call, done at this moment; `None` if nobody answers. Nobody here has promises, so nothing
-    /// that is asked has to wait.
+    /// A call, done at this moment; `None` if the server does not answer. No client here has
+    /// promises, so no call has to wait.
     pub(super) fn perform(&mut self, no: usize, call: &Call) -> Option<Result<Answer, Fault>> {
         let life = self.houses[no].up.as_ref()?;
         let (vice, now, wall) =
@@ -219,7 +219,7 @@ impl Fleet {
         }
     }
 
-    /// Everything that a pull can do before an answer comes.
+    /// Everything that a pull can do before an answer arrives.
     fn drive(&mut self, running: Running) {
         let (no, life, task) = running;
         if self.houses[no].life != life {
@@ -268,7 +268,7 @@ impl Fleet {
         self.houses.iter().position(|house| house.info.addresses.contains(from))
     }
 
-    /// A pull asks the other server, whose answer takes its time.
+    /// A pull calls the other server, whose answer takes time.
     fn ask(&mut self, running: Running, call: VolumeCall) {
         let lost = Err(Unanswered::Lost("it does not answer".to_owned()));
         let from = self

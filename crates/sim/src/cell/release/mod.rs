@@ -1,14 +1,14 @@
-//! A release to many sites: who sends how many bytes, how long it takes, and what becomes of sites
-//! that are down or die in the middle.
+//! A release to many sites: the bytes that each server sends, the time, and sites that are down or
+//! die in the middle.
 //!
-//! What runs is the code that ships: `vos::release`, `vice` over `store` in memory, pulls. What is
-//! made up is the network, whose lines are as fast as [`fleet`] says, and who dies. Each run makes
-//! a volume and releases it; then four releases of changes of [`CHANGED`] files: one where nothing
-//! happens; one with sites that are down, and others that die in the middle; the same again when
-//! all are back; and one whose leader is stopped somewhere, with the next that ends it.
+//! The code under test is the code that ships: `vos::release`, `vice` over `store` in memory,
+//! pulls. Simulated are the network, with the lines of [`fleet`], and the deaths. Each run makes a
+//! volume and releases it; then four releases of changes of [`CHANGED`] files: one without faults;
+//! one with sites that are down, and others that die in the middle; the same again when all are
+//! back; and one whose leader is stopped somewhere, which the next leader ends.
 //!
-//! After each, a site shows what was released, byte for byte, or lags, is named as such, and shows
-//! what it did before.
+//! After each release, a site shows the released contents, byte for byte; or it lags, is reported
+//! as lagging, and shows its earlier contents.
 
 mod fleet;
 mod turns;
@@ -32,37 +32,37 @@ use self::turns::Turns;
 use super::house::partition_name;
 use super::reference::{VolumeImage, difference, shown};
 
-/// Files that there are.
+/// Files of the volume.
 const FILES: u64 = 200;
-/// Files that a release brings.
+/// Changed files of each release.
 pub const CHANGED: u64 = 10;
-/// Bytes of each.
+/// Bytes of each changed file.
 const CHANGE_BYTES: usize = 10_000;
-/// What changed, in bytes.
+/// Changed bytes of each release.
 pub const CHANGE: u64 = CHANGED * CHANGE_BYTES as u64;
-/// Bytes out of the source for each byte that changed, at most, also when others fail.
+/// Most bytes out of the source for each byte that changed, also when sites fail.
 const SOURCE_OUT_MAX: f64 = 8.0;
-/// The same of a site: those that have it first serve most.
+/// The same for a site: those that have the data first serve most.
 const SITE_OUT_MAX: f64 = 12.0;
-/// Bytes into a site for each byte that changed, at most.
+/// Most bytes into a site for each byte that changed.
 const IN_MAX: f64 = 1.1;
-/// What a site gets that lacks nothing.
+/// Most bytes into a site that already has everything.
 const NOTHING_MAX: u64 = 1024;
-/// Calls of a leader, for each site, within which it is stopped.
+/// A leader is stopped within so many calls for each site.
 const CALLS_A_SITE: usize = 10;
-/// A leader that nobody stops.
+/// Calls of a leader that is never stopped.
 const UNSTOPPED: usize = usize::MAX;
 
-/// What came of a release.
+/// Measurements of a release.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ReleaseFigures {
     /// Bytes out of the source for each byte that changed.
     pub source_out: f64,
-    /// The same of the site that sent most.
+    /// The same for the site that sent most.
     pub site_out: f64,
-    /// How many servers what a site got went through, at most.
+    /// Most servers that the data of a site passed through.
     pub depth: u32,
-    /// How long it took.
+    /// Duration in the simulation's time.
     pub took: Duration,
     /// Sites that lag.
     pub lagging: usize,
@@ -80,23 +80,23 @@ impl fmt::Display for ReleaseFigures {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Nothing happens.
+    /// The release without faults.
     pub quiet: ReleaseFigures,
-    /// Sites are down or die.
+    /// The release with sites that are down or die.
     pub faulty: ReleaseFigures,
-    /// All are back, and nothing else has changed.
+    /// The same release again, with all sites back.
     pub again: ReleaseFigures,
-    /// The leader is stopped, and the next one ends it.
+    /// The release whose leader is stopped, and which the next leader ends.
     pub stopped: ReleaseFigures,
 }
 
 /// Runs one seed.
 ///
 /// # Errors
-/// What did not hold.
+/// The rule that did not hold.
 pub fn run(seed: u64, sites: usize) -> Result<Report, String> {
     let fleet = Mutex::new(Fleet::new(seed, sites + 1));
     let run = Run { fleet: &fleet, sites };
@@ -117,13 +117,13 @@ struct Run<'f> {
 }
 
 impl Run<'_> {
-    /// Calls of somebody who works at the source.
+    /// A client's call to the source.
     fn call(&self, call: &Call) -> Result<Answer, String> {
         let answer = self.fleet.lock().perform(0, call).ok_or("the source is gone")?;
         answer.map_err(|fault| format!("{call:?}: {fault}"))
     }
 
-    /// The volume with its files, and its group with all sites.
+    /// Makes the volume with its files, and its group with all sites.
     fn fill(&self) -> Result<Vec<Fid>, String> {
         let (name, id) = (name("home"), VolumeId(1));
         let create = VolumeCall::Create {
@@ -190,7 +190,7 @@ impl Run<'_> {
         self.lead(calls).map_err(say)
     }
 
-    /// `calls`: after so many the leader is stopped.
+    /// Leads a release and stops the leader after `calls` calls.
     fn lead(&self, calls: usize) -> Result<Released, VosError> {
         let turns = Turns::new(self.fleet, calls);
         let group = self.fleet.lock().database.group_of(VolumeId(1))?.ok_or(VosError::NoVolume)?;
@@ -215,7 +215,7 @@ impl Run<'_> {
         Ok(measured)
     }
 
-    /// One site in twenty is down, and one in twenty dies while the release goes on.
+    /// One site in twenty is down, and one in twenty dies during the release.
     fn faulty(&self, files: &mut [Fid]) -> Result<ReleaseFigures, String> {
         self.change(files)?;
         let mut bad = BTreeSet::new();
@@ -241,7 +241,7 @@ impl Run<'_> {
         Ok(measured)
     }
 
-    /// All are back: only what somebody lacks is sent.
+    /// All sites are back: only missing data is sent.
     fn again(&self) -> Result<ReleaseFigures, String> {
         let mut has = BTreeSet::new();
         {
@@ -253,12 +253,12 @@ impl Run<'_> {
                 .ok_or("the group is gone")?
                 .record;
             has.extend(group.readable_sites().map(|site| fleet.number_of(site.server)));
-            // What is to happen has happened.
+            // Lets events that are due happen.
             let later = fleet.now + Duration::from_secs(1);
             fleet.pass_until(later);
             has.retain(|no| fleet.houses[*no].up.is_some());
             (0..=self.sites).for_each(|no| fleet.start(no));
-            // Grace is over where somebody had a session.
+            // Grace ends at servers that had sessions.
             let later = fleet.now + Duration::from_secs(60);
             fleet.pass_until(later);
             fleet.count_anew();
@@ -286,7 +286,7 @@ impl Run<'_> {
         Ok(measured)
     }
 
-    /// Counts, and that none is too high.
+    /// Measures a release and checks the limits.
     fn measured(&self, released: &Released, begun: Time) -> Result<ReleaseFigures, String> {
         let fleet = self.fleet.lock();
         let of_change = |bytes: u64| bytes as f64 / CHANGE as f64;
@@ -316,8 +316,8 @@ impl Run<'_> {
         Ok(measured)
     }
 
-    /// Who is said to have it shows it; who is said to lag is not offered to readers; nobody else
-    /// lags than who may.
+    /// Checks that each readable site shows the released contents, that lagging sites are not
+    /// readable, and that only `may_lag` lag.
     fn judge(&self, released: &Released, may_lag: &BTreeSet<usize>) -> Result<(), String> {
         let fleet = self.fleet.lock();
         let wanted = image_of(&fleet, 0, "home")?.ok_or("the volume is gone")?;
@@ -341,7 +341,7 @@ impl Run<'_> {
         for no in readable {
             match image_of(&fleet, no, "home.readonly")? {
                 Some(found) if found == wanted => {}
-                // It died behind the release.
+                // It died after the release.
                 None if fleet.houses[no].up.is_none() => {}
                 found => {
                     return Err(format!(
@@ -358,7 +358,7 @@ impl Run<'_> {
     }
 }
 
-/// What a volume of a server shows.
+/// The contents of a volume of a server.
 fn image_of(fleet: &Fleet, no: usize, text: &str) -> Result<Option<VolumeImage>, String> {
     let Some(life) = &fleet.houses[no].up else { return Ok(None) };
     let partition = life.vice.partitions().iter().next().ok_or("it has no partition")?;

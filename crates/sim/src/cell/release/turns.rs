@@ -1,9 +1,9 @@
-//! Who leads a release: the threads that `vos` makes, of which one runs at a time, in an order that
-//! is the same each time.
+//! The threads of `vos` in a release, of which one runs at a time, in an order that is the same
+//! each time.
 //!
-//! Model. A thread runs until it lets time pass; then the one whose time comes first goes on, and
-//! the fleet's clock with it. So a seed replays, and what takes time is what the leader waits for
-//! and what the fleet's lines need.
+//! Model. A thread runs until it lets time pass; then the thread with the earliest wake-up time
+//! continues, and the fleet's clock advances to that time. So a seed replays, and only the leader's
+//! pauses and the fleet's lines take time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use vos::{Servers, VosError};
 
 use super::fleet::{Fleet, WAY};
 
-/// Until it is noticed that nobody answers.
+/// Time until a leader notices that a server does not answer.
 const NOTICED: Duration = Duration::from_secs(1);
 
-/// See the head of the file.
+/// The leader's access to the fleet; see the head of the file.
 pub(super) struct Turns<'f> {
     fleet: &'f Mutex<Fleet>,
     database: Arc<super::super::database::Database>,
     sleepers: Mutex<BTreeMap<(Time, u64), Arc<Turn>>>,
-    /// Calls before the leader is stopped; `usize::MAX`: nobody stops it.
+    /// Calls before the leader is stopped; `usize::MAX`: it is never stopped.
     left: AtomicUsize,
 }
 
-/// One thread's.
+/// The turn of one thread.
 #[derive(Default)]
 struct Turn {
     here: Mutex<bool>,
@@ -54,7 +54,7 @@ impl<'f> Turns<'f> {
         Turns { fleet, database, sleepers: Mutex::default(), left: AtomicUsize::new(calls) }
     }
 
-    /// A turn at a time.
+    /// Queues a thread for a time.
     fn line_up(&self, at: Time) -> Arc<Turn> {
         let turn = Arc::new(Turn::default());
         let mut sleepers = self.sleepers.lock();
@@ -63,10 +63,11 @@ impl<'f> Turns<'f> {
         turn
     }
 
-    /// Who comes first goes on.
+    /// Lets the thread with the earliest time continue.
     fn pass_on(&self) {
         let first = self.sleepers.lock().pop_first();
-        let ((at, _), turn) = first.expect("whoever waits for others waits for one that sleeps");
+        let ((at, _), turn) =
+            first.expect("a thread that waits for others waits for a sleeping one");
         self.fleet.lock().pass_until(at);
         turn.give();
     }
@@ -77,7 +78,7 @@ impl<'f> Turns<'f> {
     }
 }
 
-/// Passes the turn on however its thread ends.
+/// Passes the turn on when its thread ends, also on a panic.
 struct Last<'t, 'f> {
     turns: &'t Turns<'f>,
     others: &'t AtomicUsize,
