@@ -1,10 +1,10 @@
 //! A drive with a volatile cache.
 //!
-//! Model. A write is *taken* when it arrives, is shown to all later reads, and is then *answered*.
-//! A flush covers the writes that were answered when it arrived, as the block layer defines it;
-//! when it is answered they are on the medium. All other writes are in the cache. Without power
-//! nothing is taken any more, and everything is answered with an error. The command that the cut
-//! meets is in the cache as well: the drive may have written some of it.
+//! Model. A write is *taken* when it arrives, is visible to all later reads, and is then
+//! *answered*. A flush covers the writes that were answered when it arrived, as the block layer
+//! defines it; when the flush is answered they are on the medium. All other writes are in the
+//! cache. Without power the drive takes no command and answers every one with an error. The command
+//! that the cut meets is in the cache as well: the drive may have written some of it.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use rustix::io::Errno;
 
 use crate::{DriveImage, loss};
 
-/// What the drive does with a flush.
+/// How the drive handles a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushes {
-    /// What it covers is on the medium when it is answered.
+    /// The covered writes are on the medium before the answer.
     Obeyed,
-    /// It is answered, and nothing else: a drive that lies. To show that a test would notice.
+    /// The drive answers and does nothing else. This shows that a test would notice.
     Ignored,
 }
 
@@ -31,17 +31,17 @@ pub struct Drive {
     off: Condvar,
 }
 
-/// When the power goes. The command that it meets is not completed.
+/// The moment of the power cut. The command that it meets is not completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// With the write or flush that has this number from now on, the next being 1.
+    /// At the write or flush with this number from now on, the next being 1.
     AtCommand(u64),
-    /// With the flush that has this number from now on.
+    /// At the flush with this number from now on.
     AtFlush(u64),
 }
 
 impl Cut {
-    /// What is left of it after a command; none: the power goes.
+    /// The cut that remains after a command; `None`: the power goes now.
     fn after(self, is_flush: bool) -> Option<Cut> {
         match self {
             Cut::AtCommand(number) => (number > 1).then(|| Cut::AtCommand(number - 1)),
@@ -61,7 +61,7 @@ enum Power {
 struct State {
     power: Power,
     medium: DriveImage,
-    /// What reads show: the medium and the cache.
+    /// The bytes that reads return: the medium and the cache.
     shown: DriveImage,
     cache: Vec<Write>,
     commands: u64,
@@ -89,13 +89,13 @@ impl Drive {
         Drive { flushes, state: Mutex::new(state), off: Condvar::new() }
     }
 
-    /// Takes the power away now.
+    /// Cuts the power now.
     pub fn cut(&self) {
         self.state.lock().power = Power::Off;
         self.off.notify_all();
     }
 
-    /// The power is to go then, if it has not gone yet.
+    /// Plans a power cut, if the power is still on.
     pub fn cut_later(&self, cut: Cut) {
         let mut state = self.state.lock();
         if state.power != Power::Off {
@@ -103,24 +103,24 @@ impl Drive {
         }
     }
 
-    /// Waits until the power is off, at most so long; says whether it is.
+    /// Waits until the power is off, at most this long; returns whether it is.
     pub fn wait_off(&self, most: Duration) -> bool {
         let mut state = self.state.lock();
         let is_on = |state: &mut State| state.power != Power::Off;
         !self.off.wait_while_for(&mut state, is_on, most).timed_out()
     }
 
-    /// Writes and flushes that it took.
+    /// Number of writes and flushes that the drive took.
     pub fn commands(&self) -> u64 {
         self.state.lock().commands
     }
 
-    /// Flushes that it answered.
+    /// Number of flushes that the drive answered.
     pub fn flushes(&self) -> u64 {
         self.state.lock().flushes
     }
 
-    /// Writes that no flush has covered.
+    /// Number of writes that no completed flush covers.
     pub fn unflushed(&self) -> usize {
         self.state.lock().cache.len()
     }
@@ -137,7 +137,7 @@ impl Drive {
         image
     }
 
-    /// What the medium holds after an orderly end: all of the cache is written.
+    /// The image of the medium after a shutdown: all of the cache is written.
     pub fn after_stop(&self) -> DriveImage {
         self.state.lock().shown.clone()
     }
@@ -156,7 +156,7 @@ impl Drive {
         Ok(data)
     }
 
-    /// Takes a write; the number is for [`Drive::answer`].
+    /// Takes a write; returns the number for [`Drive::answer`].
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<u64, Errno> {
         let mut state = self.state.lock();
         if state.power == Power::Off {
@@ -168,7 +168,7 @@ impl Drive {
         self.arrived(&mut state, false).map(|()| number)
     }
 
-    /// The write's answer is sent next.
+    /// The caller will send the write's answer next.
     pub(crate) fn answer(&self, number: u64) {
         let mut state = self.state.lock();
         if let Some(write) = state.cache.iter_mut().rev().find(|write| write.number == number) {
@@ -196,7 +196,7 @@ impl Drive {
         Ok(())
     }
 
-    /// A command arrived; an error if the power went before it was completed.
+    /// Counts a command; returns an error if the power went before it was completed.
     fn arrived(&self, state: &mut State, is_flush: bool) -> Result<(), Errno> {
         state.commands += 1;
         if let Power::OnUntil(cut) = state.power {

@@ -14,15 +14,15 @@ const PAGE_BYTES: usize = 4096;
 
 type Page = [u8; PAGE_BYTES];
 
-/// What a drive holds. Copies share the pages that neither of them changed.
+/// The contents of a drive. Copies share the pages that neither of them changed.
 #[derive(Clone)]
 pub struct DriveImage {
-    /// A page that was never written is zeros.
+    /// `None` is a page of zeros that was never written.
     pages: Vec<Option<Arc<Page>>>,
 }
 
 impl DriveImage {
-    /// Zeros.
+    /// An image of zeros.
     ///
     /// # Panics
     /// If `bytes` is no multiple of 4096.
@@ -34,14 +34,15 @@ impl DriveImage {
         DriveImage { pages: vec![None; (bytes / PAGE_BYTES as u64) as usize] }
     }
 
-    /// An empty ext4 file system of so many bytes. `scratch` is a directory for its file meanwhile.
+    /// An empty ext4 file system of so many bytes. Its file is in the directory `scratch`
+    /// meanwhile.
     ///
     /// # Errors
-    /// `mkfs.ext4` is missing, or says why.
+    /// If `mkfs.ext4` is missing or fails, or the file cannot be read.
     pub fn ext4(bytes: u64, scratch: &Path) -> io::Result<DriveImage> {
         let path = scratch.join("mkfs");
         File::create(&path)?.set_len(bytes)?;
-        // The same numbers each time, and nothing that the kernel would do later by itself.
+        // Fixed numbers, and no work that the kernel would do later in the background.
         let fixed = "nodiscard,lazy_itable_init=0,lazy_journal_init=1,hash_seed=6b1d0c3e-8f52-4f5a-9d60-0a5b7c1e2f34";
         let mut command = Command::new("mkfs.ext4");
         command
@@ -58,10 +59,10 @@ impl DriveImage {
         Ok(image)
     }
 
-    /// The bytes of a file.
+    /// The image in a file.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     pub fn load(path: &Path) -> io::Result<DriveImage> {
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();
@@ -81,10 +82,10 @@ impl DriveImage {
         }
     }
 
-    /// Writes it into a file, for tools that look at such.
+    /// Writes the image into a file, for tools that read files.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         let file = File::create(path)?;
         file.set_len(self.bytes())?;
@@ -101,7 +102,7 @@ impl DriveImage {
         (self.pages.len() * PAGE_BYTES) as u64
     }
 
-    /// Fills `into`; what is behind the end is zeros.
+    /// Fills `into`; bytes behind the end are zeros.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) {
         each_page(offset, into.len(), |page, within, range| {
             let part = &mut into[range];
@@ -112,7 +113,7 @@ impl DriveImage {
         });
     }
 
-    /// Puts `data` there; what is behind the end is left out.
+    /// Writes `data` at `offset`; bytes behind the end are dropped.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
         each_page(offset, data.len(), |page, within, range| {
             let Some(page) = self.pages.get_mut(page) else { return };

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 /// Names the test whose body runs in this process.
 const INSIDE: &str = "RIALTO_POWERCUT_TEST";
 
-/// Why this process cannot cut power; none: it can.
+/// The reason for which this process cannot cut power; `None`: it can.
 pub fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("mounting needs root".to_owned());
@@ -35,8 +35,9 @@ pub fn missing() -> Option<String> {
     })
 }
 
-/// The new name space has a copy of each mount of the old one. A copy keeps a FUSE file system
-/// alive after it was unmounted where it belongs, and its daemon waits for that.
+/// Unmounts FUSE file systems in the new name space, which has a copy of each mount of the old one.
+/// A copy keeps a FUSE file system alive after it was unmounted in the old name space, and its
+/// daemon waits for that.
 fn let_go_of_others_mounts() {
     let mounts =
         std::fs::read_to_string("/proc/self/mountinfo").expect("the mounts of this process");
@@ -45,7 +46,7 @@ fn let_go_of_others_mounts() {
         let Some(path) = place.split(' ').nth(4).filter(|_| kind.starts_with("fuse")) else {
             continue;
         };
-        // Gone meanwhile, or below one that is: then it is nothing that this process holds.
+        // A mount that is gone, or below one that is, needs no unmount.
         let _ = rustix::mount::unmount(unescaped(path), rustix::mount::UnmountFlags::DETACH);
     }
 }
@@ -73,12 +74,12 @@ fn unescaped(path: &str) -> Vec<u8> {
     bytes
 }
 
-/// Runs the body of the test that calls it in a process with a mount name space of its own: the
-/// test's program is started again with this test alone. All mounts go with that process. Where it
-/// cannot run, the test passes after a line that says that it was skipped.
+/// Runs the body of the calling test in a process with a mount name space of its own: starts the
+/// test's program again with this test alone. All mounts go with that process. Where it cannot run,
+/// the test prints a line that it was skipped, and passes.
 ///
 /// # Panics
-/// If the body fails there; what it printed is printed here.
+/// If the body fails there; its output is printed here.
 pub fn isolated(body: impl FnOnce()) {
     let test = std::thread::current()
         .name()
@@ -89,7 +90,7 @@ pub fn isolated(body: impl FnOnce()) {
         return body();
     }
     if let Some(reason) = missing() {
-        // Past the capture of output: scripts/check.sh counts the line.
+        // Standard error itself is not captured: scripts/check.sh counts the line.
         let _ = std::io::stderr().write_all(format!("\nSKIP unit: {test}: {reason}\n").as_bytes());
         return;
     }
@@ -102,7 +103,7 @@ pub fn isolated(body: impl FnOnce()) {
     ]);
     let output = command.env(INSIDE, &test).stdin(Stdio::null()).output().expect("unshare runs");
     for said in [output.stdout, output.stderr] {
-        // With something before each line, so that nothing counts its summary.
+        // The prefix prevents that a script counts the inner summary.
         String::from_utf8_lossy(&said).lines().for_each(|line| println!("| {line}"));
     }
     assert!(output.status.success(), "{test} failed in its own process: {}", output.status);

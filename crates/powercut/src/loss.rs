@@ -1,39 +1,38 @@
-//! What of the writes in a drive's cache reaches the medium when the power goes.
+//! Chooses the writes in a drive's cache that reach the medium when the power goes.
 //!
-//! A drive may put what it has in its cache onto the medium in any order, and the power may go at
-//! any moment. So of the writes since the last completed flush any set may be there, and of each
-//! write any set of its sectors. A sector itself is old or new as a whole: drives promise that. Of
-//! a sector that several writes changed, any of its versions may be there: a drive may write one
-//! version, then take the next into its cache. Leaving writes out in the order of their arrival
-//! reaches all of these states, since a later write that was kept is never older than an earlier
-//! one.
+//! A drive may write its cache to the medium in any order, and the power may go at any moment. So
+//! of the writes since the last completed flush any set may be on the medium, and of each write any
+//! set of its sectors. A sector itself is old or new as a whole: drives guarantee that. Of a sector
+//! that several writes changed, any version may be on the medium: a drive may write one version,
+//! then take the next into its cache. Leaving writes out in the order of their arrival reaches all
+//! of these states, since a later write that was stored is never older than an earlier one.
 //!
-//! Independent coins alone would find little: a journal's transaction is complete only if all of
-//! its writes are there. So the seed first chooses how the drive behaved.
+//! Independent choices alone would find little: a journal's transaction is complete only if all of
+//! its writes are on the medium. So the seed first chooses how the drive behaved.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-/// What a drive writes whole or not at all.
+/// The bytes that a drive writes as a whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
 /// How the drive behaved.
 #[derive(Clone, Copy, Debug)]
 enum Luck {
-    /// Nothing of its cache was written.
+    /// It wrote nothing of its cache.
     Nothing,
-    /// All of it was.
+    /// It wrote all of its cache.
     Everything,
     /// It wrote in the order of arrival; the power went in the middle of the write with this
     /// number.
     InOrder(usize),
-    /// It wrote everything but some writes that followed each other.
+    /// It wrote everything but some consecutive writes.
     AllBut { from: usize, count: usize },
-    /// It wrote nothing but some writes that followed each other.
+    /// It wrote only some consecutive writes.
     Only { from: usize, count: usize },
-    /// It wrote each with this chance, and part of it with the other.
+    /// It wrote each one with the first probability, and a part of it with the other.
     Each { whole: f64, torn: f64 },
-    /// It wrote each sector with this chance.
+    /// It wrote each sector with this probability.
     Sectors(f64),
 }
 
@@ -63,7 +62,7 @@ impl Luck {
         }
     }
 
-    /// The chance that a sector of write `number` was written; drawn once a write.
+    /// The probability that a sector of write `number` was written; drawn once a write.
     fn of_write(self, number: usize, rng: &mut SmallRng) -> f64 {
         let certain = |is_kept| if is_kept { 1.0 } else { 0.0 };
         match self {
@@ -83,8 +82,8 @@ impl Luck {
     }
 }
 
-/// Calls `keep` with what reached the medium of `writes` (offset and bytes), in the order in which
-/// it counts.
+/// Calls `keep` with the parts of `writes` (offset and bytes) that reached the medium, in the order
+/// of arrival.
 pub(crate) fn choose<'a>(
     writes: &[(u64, &'a [u8])],
     rng: &mut SmallRng,

@@ -16,9 +16,9 @@ use crate::served::{NAME, Served};
 use crate::{Drive, DriveImage, Flushes};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// What a loss of power empties.
+/// Directories that a loss of power empties.
 const VOLATILE: [&str; 2] = ["/run", "/dev/shm"];
-/// Without `auto_da_alloc` ext4 does not hide that a program forgot to sync what it renames.
+/// With `auto_da_alloc` ext4 would hide that a program does not sync a file before it renames it.
 const EXT4_OPTIONS: &str = "noauto_da_alloc";
 
 static BOOTS: AtomicU64 = AtomicU64::new(0);
@@ -33,11 +33,11 @@ pub struct DrivenMachine {
 }
 
 impl DrivenMachine {
-    /// Boots with a drive that holds `image`, an ext4 file system, in the directory `at`. One at a
-    /// time in a mount name space, which must be private ([`crate::isolated`]).
+    /// Boots with a drive that holds `image`, an ext4 file system, in the directory `at`. A mount
+    /// name space can have one machine at a time, and must be private ([`crate::isolated`]).
     ///
     /// # Errors
-    /// The kernel's or losetup's; nothing stays behind.
+    /// Those of the kernel or losetup; no mount or device is left then.
     pub fn boot(at: &Path, image: DriveImage, flushes: Flushes) -> io::Result<DrivenMachine> {
         let [drive_dir, root, boot_id] = ["drive", "fs", "boot_id"].map(|name| at.join(name));
         fs::create_dir_all(&drive_dir)?;
@@ -66,26 +66,26 @@ impl DrivenMachine {
         &self.root
     }
 
-    /// Its drive.
+    /// The machine's drive.
     pub fn drive(&self) -> &Arc<Drive> {
         &self.drive
     }
 
-    /// Stops in order; what the drive holds then. Nothing may use its file system any more.
+    /// Shuts down and returns the drive's contents. No process may use its file system any more.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub fn stop(mut self) -> io::Result<DriveImage> {
         self.end()?;
         Ok(self.drive.after_stop())
     }
 
-    /// The power goes, if it has not gone yet; what the medium holds then, which `seed` chooses.
-    /// Nothing may use its file system any more: end the processes first, or cut the drive's power,
-    /// then end them.
+    /// Cuts the power, if it is on, and returns the contents of the medium, which `seed` chooses.
+    /// No process may use its file system any more: end the processes first, or cut the drive's
+    /// power, then end them.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub fn lose_power(mut self, seed: u64) -> io::Result<DriveImage> {
         self.drive.cut();
         self.end()?;
@@ -120,7 +120,7 @@ fn mount_loop(file: &Path, at: &Path) -> io::Result<()> {
         run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file))?;
     let device = device.trim();
     let mounted = mount_ext4(device, at);
-    // While it is in use this makes its last user detach it.
+    // While the device is in use, this makes its last user detach it.
     let detached = run(Command::new("losetup").arg("--detach").arg(device));
     mounted?;
     detached.map(drop)

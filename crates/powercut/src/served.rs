@@ -12,7 +12,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::{Drive, SECTOR_BYTES};
 
-/// What the file is called.
+/// The name of the file.
 pub(crate) const NAME: &str = "disk";
 const FILE_ID: u64 = abi::ROOT_ID + 1;
 const FOREVER_SECS: u64 = u32::MAX as u64;
@@ -54,7 +54,7 @@ impl Served {
                 attr: self.attr(node),
                 ..Default::default()
             })),
-            // No page of the kernel stands between the loop driver and the drive.
+            // Direct I/O: the page cache must not stand between the loop driver and the drive.
             Operation::Open(_) => Ok(bytes(&abi::OpenOut {
                 open_flags: abi::flag::FOPEN_DIRECT_IO,
                 ..Default::default()
@@ -85,7 +85,8 @@ impl Served {
         let out = bytes(&abi::WriteOut { size: of.size, padding: 0 });
         match self.0.write(of.offset, data) {
             Ok(number) => {
-                // Before the answer is sent: the kernel may ask for a flush as soon as it has it.
+                // Before the answer is sent: the kernel may send a flush as soon as it has the
+                // answer.
                 self.0.answer(number);
                 requester.reply(unique, Ok(&[IoSlice::new(&out)]))
             }
@@ -109,7 +110,8 @@ impl Handler for Served {
     fn handle(&self, request: &mut Vec<u8>, requester: &dyn Requester) {
         let Ok(header) = KernelRequest::header(request) else { return };
         let unique = header.unique;
-        // An answer that the kernel does not want any more is lost; nothing depends on it.
+        // The kernel may have dropped the request; then the answer is lost, and nothing depends on
+        // it.
         let _ = match KernelRequest::decode(request) {
             Err(_) => requester.reply(unique, Err(Errno::NOSYS)),
             Ok(request) => match &request.operation {

@@ -1,4 +1,4 @@
-//! The drive below a real ext4 loses what a program did not sync, and nothing else.
+//! The drive below a real ext4 loses only what a program did not sync.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::fs::{self, File};
@@ -22,9 +22,9 @@ fn contents(number: u64) -> Vec<u8> {
 #[derive(Clone, Copy, PartialEq)]
 enum Care {
     Full,
-    /// It does not sync the file before it renames it.
+    /// The program does not sync the file before it renames it.
     SyncsNoFile,
-    /// It syncs nothing.
+    /// The program syncs nothing.
     SyncsNothing,
 }
 
@@ -51,13 +51,13 @@ fn history(at: &Path, care: Care, flushes: Flushes) -> Arc<Drive> {
     for number in 0..FILES {
         save(machine.root(), number, care).unwrap();
     }
-    // Not synced, and partly on its way.
+    // These writes are not synced, and partly under way.
     fs::write(machine.root().join("unsynced"), vec![1; 3 << 20]).unwrap();
     drop(machine.lose_power(0).unwrap());
     drive
 }
 
-/// The files that are not as they were saved, on a machine that boots with this image.
+/// The files that differ from their saved contents, on a machine that boots with this image.
 fn spoiled(at: &Path, image: DriveImage) -> Vec<u64> {
     let machine = DrivenMachine::boot(at, image, Flushes::Obeyed).unwrap();
     let is_spoiled = |number: &u64| {
@@ -77,7 +77,7 @@ fn spoiled(at: &Path, image: DriveImage) -> Vec<u64> {
     spoiled
 }
 
-/// Of how many seeds' images some file is spoiled.
+/// The number of seeds whose images have a spoiled file.
 fn losses(care: Care) -> usize {
     let dir = tempfile::tempdir().unwrap();
     let drive = history(dir.path(), care, Flushes::Obeyed);
@@ -129,7 +129,7 @@ fn du1_a_drive_that_ignores_flushes_is_caught() {
     isolated(|| {
         let dir = tempfile::tempdir().unwrap();
         let drive = history(dir.path(), Care::Full, Flushes::Ignored);
-        // What such a drive leaves may be no file system any more.
+        // The image of such a drive may be no file system any more.
         let is_lost = |seed: u64| {
             DrivenMachine::boot(dir.path(), drive.after_loss(seed), Flushes::Obeyed).map_or(
                 true,
