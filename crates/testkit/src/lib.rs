@@ -1,3 +1,3 @@
-//! What the tests of several crates share. No product code depends on this crate.
+//! Code that the tests of several crates share. No product code depends on this crate.
 
 pub mod stranger;

@@ -1,10 +1,9 @@
-//! A cell with places that are closed to strangers, and the calls of a stranger: a caller who tries
-//! everything that the protocol can say.
+//! A cell with places that are closed to a caller without rights (the stranger), and that caller's
+//! calls: everything that the protocol can express.
 //!
-//! Two cells that differ in their secret alone must give a stranger the same answers (AC-7). Most
-//! calls are about files that the stranger was told of; the others are about files that it guesses.
-//! One seed gives one sequence, as long as the answers that [`StrangerCalls::learn`] is given are
-//! the same.
+//! Two cells that differ in their secret alone must give this caller the same answers (AC-7). Most
+//! calls use fids that earlier answers showed; the others use guessed fids. One seed gives one
+//! sequence of calls, as long as [`StrangerCalls::learn`] gets the same answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,20 +18,19 @@ use types::{
     StatusChange, Timestamp, XattrMode,
 };
 
-/// Files that the stranger remembers.
+/// Most fids that [`StrangerCalls`] stores for later calls.
 const KNOWN_MAX: usize = 400;
-/// Of these, the first ones are asked about more often: they were there before the stranger made
-/// any.
+/// The first fids, which existed before the stranger made any file, occur in more calls.
 const FIRST: usize = 16;
 /// Names in the cells under test, and one that is in none.
 const NAMES: [&[u8]; 12] = [
     b"public", b"home", b"private", b"tmp", b"open", b"notes", b"owners", b"groups", b"behind",
     b"below", b"named-a", b"x",
 ];
-/// The attribute that files of the cells under test have.
+/// The extended attribute that files of the cells under test have.
 pub const SECRET_XATTR: &[u8] = b"user.secret";
 
-/// The rule of access in a cell under test.
+/// The access rule of a cell under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessRule {
     /// Mode bits decide.
@@ -41,30 +39,30 @@ pub enum AccessRule {
     Lists,
 }
 
-/// The user to whom the closed places belong.
+/// The user who owns the closed places.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
-    /// As mode bits know the user.
+    /// The user's number for mode bits.
     pub uid: u32,
-    /// Likewise.
+    /// The user's group for mode bits.
     pub gid: u32,
-    /// As access lists do.
+    /// The user's principal for access lists.
     pub principal: PrincipalId,
 }
 
-/// Asks as the superuser.
+/// Executes a call with the rights of the superuser.
 pub type Superuser<'a> = dyn FnMut(Call) -> Result<Answer, Fault> + 'a;
 
 /// The places of a cell under test.
 pub struct Places {
-    /// Tells the cell from the other one; secrets of all cells are equally long.
+    /// The character that differs between two cells; secrets of all cells are equally long.
     pub secret: char,
-    /// Files that strangers may change nothing of, by what they are called here. The file `orphan`
+    /// Files of which strangers may change nothing, by their names in the tests. The file `orphan`
     /// still has a name.
     pub closed: BTreeMap<&'static str, Fid>,
-    /// All files, to be guessed at.
+    /// All files, as the base of guesses.
     pub all: Vec<Fid>,
-    /// Open to all: a directory, and a file in it.
+    /// A directory that is open to all, and a file in it.
     pub open: [Fid; 2],
 }
 
@@ -93,7 +91,7 @@ impl Filler<'_, '_> {
         self.ask(Call::SetAcl { fid, list: Some(list.encode().into()), instead_of: None });
     }
 
-    /// The superuser makes it for the owner.
+    /// Makes a file as the superuser, and gives it to the owner.
     fn make(&mut self, dir: Fid, called: &str, kind: NewKind, mode: u16) -> Fid {
         let how = CreateHow::Guarded;
         let made = self.ask(Call::Make { dir, name: name(called), kind, mode, how });
@@ -119,7 +117,7 @@ impl Filler<'_, '_> {
         self.ask(Call::XattrSet { fid, name, value: Bytes::from(value), mode });
     }
 
-    /// A file that holds what no stranger may read.
+    /// Makes a file with contents that no stranger may read.
     fn secret_file(&mut self, called: &'static str, dir: Fid, in_dir: &str, mode: u16) {
         let secret = self.places.secret.to_string();
         let fid = self.file(dir, in_dir, mode, &secret.repeat(40_000));
@@ -189,8 +187,8 @@ impl Places {
         filler.places
     }
 
-    /// The fids that a stranger guesses. Where lists decide, fids are no secret: the list is asked
-    /// at each call.
+    /// The fids that a stranger guesses. With access lists, fids are no secret: servers check the
+    /// list at each call.
     #[must_use]
     pub fn guesses(&self, model: AccessRule) -> Vec<Fid> {
         match model {
@@ -199,7 +197,7 @@ impl Places {
         }
     }
 
-    /// Everything of what is closed, as the superuser sees it.
+    /// All state of the closed files, as the superuser sees it.
     ///
     /// # Panics
     /// If a call is refused.
@@ -224,7 +222,7 @@ impl Places {
         self.closed.iter().map(of).collect()
     }
 
-    /// A call of the owner, of which strangers see nothing: it changes `private` and `deep`.
+    /// A call of the owner that strangers must not notice: it changes `private` and `deep`.
     #[must_use]
     pub fn work(&self, number: usize) -> Call {
         let (dir, secret, what) = (self.closed["private"], self.secret, RemoveWhat::File);
@@ -249,9 +247,9 @@ impl Places {
     }
 }
 
-/// See the head of the file.
+/// The calls of a stranger, drawn from a seed; see the head of the file.
 pub struct StrangerCalls {
-    /// Draws whatever else a test decides by chance, so that one seed decides all.
+    /// Also for other random choices of a test, so that one seed decides all.
     pub rng: SmallRng,
     runner: TestRunner,
     volume: Name,
@@ -264,7 +262,7 @@ impl StrangerCalls {
     /// `volume` is the name of the volume that has the places.
     #[must_use]
     pub fn new(seed: u64, volume: Name, model: AccessRule, places: &Places) -> StrangerCalls {
-        // The strategies reject some values, and a runner bears only so many rejections by default.
+        // The strategies reject some values, and a runner permits only few rejections by default.
         let config = Config { max_local_rejects: u32::MAX, ..Config::default() };
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -303,7 +301,7 @@ impl StrangerCalls {
         }
     }
 
-    /// Points the call at what is in the cell.
+    /// Replaces fids and names of the call by those of the cell.
     fn aim(&mut self, call: &mut Call) {
         let count = call.fids_mut().len();
         let fids: Vec<Fid> = (0..count).map(|_| self.fid()).collect();
@@ -330,7 +328,8 @@ impl StrangerCalls {
                     *fid = self.open[1];
                 }
             }
-            // A link within its own directory, which lists want, would be drawn too seldom.
+            // Access lists require the link's directory to be the file's own, which is drawn too
+            // seldom.
             Call::Link { fid, dir, .. } if self.rng.random_range(0..4) == 0 => {
                 [*dir, *fid] = self.open;
             }
@@ -365,7 +364,7 @@ impl StrangerCalls {
         Name::new(name).expect("a constant that is a name")
     }
 
-    /// Takes the fids of an answer for later calls.
+    /// Stores the fids of an answer for later calls.
     pub fn learn(&mut self, answer: &Answer) {
         let mut add = |fid: Fid| {
             if self.known.len() < KNOWN_MAX && !fid.is_masked() {
@@ -382,7 +381,7 @@ impl StrangerCalls {
     }
 }
 
-/// The fids that a caller would guess who knows how vnodes are numbered.
+/// Fids near this one, as a caller guesses who knows how vnodes are numbered.
 #[must_use]
 pub fn likely_fids(fid: Fid) -> [Fid; 4] {
     let unique = fid.slot() + 1;
