@@ -8,7 +8,7 @@ fn documents(tree: &Tree) -> impl Iterator<Item = &TextFile> {
     tree.texts.iter().filter(|file| file.path.ends_with(".md"))
 }
 
-/// A heading as a link names it: lower case, spaces as hyphens, without other marks.
+/// A heading as links write it: lower case, spaces as hyphens, without other marks.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase().replace(' ', "-");
     kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
@@ -61,7 +61,7 @@ pub(crate) fn links(tree: &Tree) -> Vec<TidyFinding> {
                 if !leads {
                     let place =
                         file.path.split_once('/').map_or("root", |(first, _)| first).to_owned();
-                    let what = format!("the link {target} leads nowhere");
+                    let what = format!("the link {target} has no target");
                     found.push(TidyFinding { place, path: file.path.clone(), line: no + 1, what });
                 }
             }
@@ -84,7 +84,7 @@ pub(crate) fn invariants(tree: &Tree) -> Vec<TidyFinding> {
                 letters.chars().all(|c| c.is_ascii_uppercase()) && number.parse::<u32>().is_ok()
             });
             if let (true, Some(line)) = (is_id, first.insert(id, no + 1)) {
-                let what = format!("{id} is defined in line {line} too");
+                let what = format!("{id} is also defined in line {line}");
                 found.push(TidyFinding {
                     place: "docs".to_owned(),
                     path: file.path.clone(),

@@ -1,19 +1,19 @@
-//! The sizes that the project holds itself to.
+//! The sizes of the source for which the project has goals.
 //!
-//! Model: a line that is not blank counts once, as source or as test ([`crate::Kind`]). Assertions
-//! are `assert…!` and `debug_assert…!` outside of tests.
+//! Model: a line that is not blank counts once, as source or as test ([`FileKind`]). Assertions are
+//! `assert…!` and `debug_assert…!` outside of tests.
 
 use crate::items::{Items, methods_of_types};
 use crate::{FileKind, RULES, Tree};
 
-/// One size.
+/// One size and its goal.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What it counts.
+    /// The counted items, as shown.
     pub name: String,
-    /// As it is.
+    /// The present value, as shown.
     pub now: String,
-    /// As it shall be; empty: only told.
+    /// The goal; empty: there is none.
     pub bar: &'static str,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Model: a file below `src` is a module. It imports another one if a `use` or a path in it that
 //! begins with `crate`, `self` or `super` leads there; re-exports are followed to the module that
-//! defines the item. A module and the modules inside it are one unit to each other: an import
-//! between a module and its own folder is not counted. Tests import as they like.
+//! defines the item. A module and the modules inside it count as one: imports between a module and
+//! its own folder are ignored. Tests may import everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::{FileKind, SourceFile, TidyFinding, Tree};
 
 type Module = Vec<String>;
 
-/// Modules, the names that each re-exports, and what each imports.
+/// Modules, their re-exports, and their imports.
 pub(crate) struct Graph {
     pub edges: BTreeMap<Module, BTreeSet<Module>>,
     paths: BTreeMap<Module, String>,
@@ -56,7 +56,7 @@ fn resolve(
         "crate" => Module::new(),
         "self" => module.clone(),
         "super" => module[..module.len().checked_sub(1)?].to_vec(),
-        // A child, when it is named by a `use`.
+        // A child module in the path of a `use`.
         child if walks.contains_key(&[module.clone(), vec![child.to_owned()]].concat()) => {
             return resolve(
                 walks,
@@ -77,7 +77,7 @@ fn resolve(
             at = child;
             continue;
         }
-        // A re-export leads on.
+        // A re-export: continue in the module that it names.
         let walk = walks.get(&at)?;
         let through = walk.uses.iter().find(|(shown, _)| shown == name);
         if let Some((_, other)) = through.filter(|_| depth < 8 && at != *module) {
@@ -89,7 +89,7 @@ fn resolve(
     Some(at)
 }
 
-/// What a file names of its crate.
+/// The paths by which a file uses its crate.
 #[derive(Default)]
 struct Walk {
     /// Paths in expressions and types.
@@ -152,7 +152,7 @@ impl<'ast> Visit<'ast> for Walk {
     }
 }
 
-/// The circles: strongly connected modules, each circle with more than one.
+/// The circles: sets of two or more modules that reach each other.
 pub(crate) fn circles(graph: &Graph) -> Vec<Vec<Module>> {
     let reach = |from: &Module| {
         let (mut seen, mut todo) = (BTreeSet::new(), vec![from.clone()]);
@@ -193,7 +193,7 @@ pub(crate) fn cycles(tree: &Tree) -> Vec<TidyFinding> {
         let graph = graph(&files);
         for circle in circles(&graph) {
             let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
-            // One finding for each module that is in it, so that a smaller circle is fewer
+            // One finding for each module in the circle, so that a smaller circle has fewer
             // findings.
             for module in &circle {
                 found.push(TidyFinding {

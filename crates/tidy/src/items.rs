@@ -1,8 +1,8 @@
 //! Rules on types, functions and tests.
 //!
-//! Model: items are collected with the modules that they are written in, inline ones too. What is
-//! under `#[cfg(test)]` is not judged, except that tests' names are. A type's methods are those of
-//! all its `impl` blocks in the crate; those of traits are not counted.
+//! Model: items are collected with the modules that they are written in, inline ones too. Items
+//! under `#[cfg(test)]` are not judged, except for tests' names. A type's methods are those of all
+//! its `impl` blocks in the crate; methods of traits are not counted.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use syn::visit::{self, Visit};
 use crate::tree::is_test;
 use crate::{FileKind, SourceFile, TidyFinding, Tree};
 
-/// Methods of one type.
+/// Most methods of one type.
 pub(crate) const METHODS_MAX: usize = 40;
-/// Characters of a test's name.
+/// Most characters of a test's name.
 const TEST_NAME_MAX: usize = 60;
 
-/// What a walk over a file collects.
+/// The items of a file.
 #[derive(Default)]
 pub(crate) struct Items {
     /// Public types: name, line.
     pub types: Vec<(String, usize)>,
     /// Methods: the type's name, and the lines that they begin on.
     pub methods: Vec<(String, usize)>,
-    /// Public functions that return `Result` and do not say what errors: name, line.
+    /// Public functions that return `Result` and do not document their errors: name, line.
     pub silent: Vec<(String, usize)>,
     /// Public functions that return `Result`.
     pub fallible: usize,
@@ -136,12 +136,12 @@ fn finding(file: &SourceFile, line: usize, what: String) -> TidyFinding {
     TidyFinding { place: file.place.clone(), path: file.path.clone(), line, what }
 }
 
-/// All names but the first of each, in the order of the paths.
+/// Findings for each public type whose name an earlier path already has.
 pub(crate) fn type_names(tree: &Tree) -> Vec<TidyFinding> {
     let mut first: BTreeMap<String, String> = BTreeMap::new();
     let mut found = Vec::new();
     for file in tree.rust.iter().filter(|file| file.path.contains("/src/")) {
-        // Crates that only tests use share the vocabulary of the product.
+        // Crates that only tests use share the names of the product.
         let mut items = Items::default();
         items.visit_file(&file.syntax);
         for (name, line) in items.types {

@@ -1,10 +1,10 @@
 //! Checks the source of the workspace itself.
 //!
-//! Model: [`Tree::read`] reads every file that the repository keeps, once. A *rule* is a function
-//! from the tree to a list of [`TidyFinding`]s. What a rule finds today and may not find more of
-//! tomorrow is in `ratchet.toml`: the number of findings for each rule and crate. The test
-//! `tests/tidy.rs` compares; a number that fell must be lowered in the file, so that it never
-//! rises again. [`figures()`] counts the sizes that the project holds itself to.
+//! Model: [`Tree::read`] reads every file of the repository once. A *rule* is a function from the
+//! tree to a list of [`TidyFinding`]s. `ratchet.toml` has the permitted number of findings for each
+//! rule and crate. The test `tests/tidy.rs` compares; a number that fell must be lowered in the
+//! file, so that it never rises again. [`figures()`] counts the sizes for which the project has
+//! goals.
 //!
 //! Rules read syntax and no types: `syn` parses each file, and imports are followed through the
 //! `use` declarations and re-exports of one crate.
@@ -21,16 +21,16 @@ pub use figures::{Figure, figures};
 pub use ratchet::{Change, Ratchet};
 pub use tree::{FileKind, SourceFile, TextFile, Tree};
 
-/// Something that a rule does not allow.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TidyFinding {
-    /// The crate, or the folder for files outside of crates: what the ratchet counts by.
+    /// The crate, or the folder for files outside of crates: the unit of the ratchet's numbers.
     pub place: String,
     /// The file, from the root of the repository.
     pub path: String,
     /// Its line, from 1; 0: the whole file.
     pub line: usize,
-    /// What is wrong, and how it should be.
+    /// The violation, and the remedy where it is not obvious.
     pub what: String,
 }
 
@@ -40,14 +40,14 @@ impl std::fmt::Display for TidyFinding {
     }
 }
 
-/// A rule: its name in `ratchet.toml`, what it asks for, and how its findings are made.
+/// A rule on the source.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceRule {
-    /// As in `ratchet.toml`.
+    /// The name in `ratchet.toml`.
     pub name: &'static str,
-    /// One sentence.
+    /// The requirement, in one sentence.
     pub asks: &'static str,
-    /// Finds what breaks it.
+    /// Finds the violations.
     pub find: fn(&Tree) -> Vec<TidyFinding>,
 }
 

@@ -1,4 +1,4 @@
-//! `tidy`: prints the figures of the source; `tidy RULE`: the findings of one rule; `tidy --lower`:
+//! `tidy` prints the figures of the source, `tidy RULE` the findings of one rule; `tidy --lower`
 //! writes lower numbers into `ratchet.toml`.
 
 use std::path::Path;
@@ -52,7 +52,7 @@ fn run(root: &Path, args: &[String]) -> Result<(), String> {
             .map(|change| change.to_string())
             .collect();
             if !grown.is_empty() {
-                return Err(format!("mend these first:\n{}", grown.join("\n")));
+                return Err(format!("fix these findings first:\n{}", grown.join("\n")));
             }
             std::fs::write(&path, Ratchet::of(&tree).text()).map_err(|error| error.to_string())?;
         }

@@ -1,4 +1,4 @@
-//! What each rule still finds, by crate: `ratchet.toml`.
+//! The permitted findings of each rule, by crate: `ratchet.toml`.
 //!
 //! Model: a table for each rule, with a number for each crate or folder. More findings than that
 //! are an error; fewer are one too, until the file has the lower number. `tidy --lower` writes it.
@@ -14,16 +14,16 @@ use crate::{RULES, TidyFinding, Tree};
 #[serde(transparent)]
 pub struct Ratchet(BTreeMap<String, BTreeMap<String, usize>>);
 
-/// A number that is not the one in the file.
+/// A number of findings that differs from the one in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The rule.
+    /// The name of the rule.
     pub rule: &'static str,
     /// The crate or folder.
     pub place: String,
-    /// In the file.
+    /// The number in the file.
     pub allowed: usize,
-    /// What was found.
+    /// The findings in the tree.
     pub found: Vec<TidyFinding>,
 }
 
@@ -44,16 +44,16 @@ impl fmt::Display for Change {
 }
 
 impl Ratchet {
-    /// The numbers in the file.
+    /// Reads the numbers of a file.
     ///
     /// # Errors
-    /// The file system's; `InvalidData` if the file is not a table of tables of numbers.
+    /// Those of the file system; `InvalidData` if the file is not a table of tables of numbers.
     pub fn read(path: &Path) -> io::Result<Ratchet> {
         let text = fs::read_to_string(path)?;
         toml::from_str(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    /// The numbers as they are in the tree.
+    /// Counts the findings in the tree.
     pub fn of(tree: &Tree) -> Ratchet {
         let mut numbers = BTreeMap::new();
         for rule in RULES {
@@ -76,7 +76,7 @@ impl Ratchet {
         )
     }
 
-    /// Where the tree differs from the file.
+    /// The differences between the tree and the file.
     pub fn changes(&self, tree: &Tree) -> Vec<Change> {
         let mut changes = Vec::new();
         for rule in RULES {

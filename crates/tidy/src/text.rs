@@ -1,19 +1,19 @@
-//! Rules on lines of text: width, plain English, calls that do not belong.
+//! Rules on lines of text: width, plain English, forbidden calls.
 //!
 //! Model: a comment is a run of lines that begin with the same of `//`, `///` and `//!`. Words in
 //! backticks are code and are not judged. Tables and links of documents may be wide.
 
 use crate::{FileKind, TidyFinding, Tree};
 
-/// Columns.
+/// Most columns of a line.
 pub(crate) const WIDTH: usize = 100;
-/// Sentences do not begin with these as their subject.
+/// Words with which no sentence of a comment begins, as its subject.
 const FREE_RELATIVES: [&str; 7] =
     ["Who", "Whoever", "Whom", "What", "Whatever", "Whose", "Whichever"];
-/// Software is none of these.
+/// Words that no comment uses for software.
 const PERSONS: [&str; 8] =
     ["nobody", "somebody", "anybody", "he", "him", "his", "himself", "everybody"];
-/// Crates that are given the time.
+/// Crates without clocks and threads: their callers pass the time.
 const SANS_IO: [&str; 6] = ["dafs", "guard", "lease", "model", "types", "vice"];
 const CLOCKS: [&str; 4] = ["Instant::now(", "SystemTime::now(", "thread::sleep(", "thread::spawn("];
 
@@ -94,7 +94,7 @@ fn sentences(text: &str) -> Vec<(usize, String)> {
 pub(crate) fn subject(tree: &Tree) -> Vec<TidyFinding> {
     in_comments(tree, |sentence| {
         let first = sentence.split_whitespace().next()?;
-        // A question may begin so.
+        // A question may begin with these words.
         let asks = sentence.ends_with('?');
         let begins = FREE_RELATIVES.contains(&first.trim_matches(|c: char| !c.is_alphabetic()));
         (begins && !asks).then(|| format!("a sentence begins with '{first}': name the actor"))

@@ -12,29 +12,29 @@ use syn::spanned::Spanned as _;
 
 /// Crates that only tests use.
 const TEST_CRATES: [&str; 5] = ["model", "powercut", "sim", "testkit", "tidy"];
-/// Folders that are not the project's text.
+/// Folders without source of the project.
 const LEFT_OUT: [&str; 4] = [".git", "target", "corpus", "artifacts"];
 
-/// What a file is.
+/// The purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// Goes into the product.
+    /// Part of the product.
     Source,
-    /// Guards it.
+    /// Part of the tests.
     Test,
 }
 
 /// A Rust file.
 pub struct SourceFile {
-    /// From the root of the repository.
+    /// The path from the root of the repository.
     pub path: String,
     /// The crate's name, or the folder outside of `crates`.
     pub place: String,
-    /// What it is as a whole.
+    /// The kind of the file as a whole; `test_lines` has the exceptions.
     pub kind: FileKind,
-    /// All of it.
+    /// The contents.
     pub text: String,
-    /// Parsed.
+    /// The parsed contents.
     pub syntax: syn::File,
     /// Lines, from 1, that are under `#[cfg(test)]` in a source file.
     pub test_lines: BTreeSet<usize>,
@@ -55,7 +55,7 @@ impl SourceFile {
         Some(parts)
     }
 
-    /// Whether the line, from 1, guards the product.
+    /// Whether the line, from 1, is part of a test.
     pub fn is_test_line(&self, line: usize) -> bool {
         self.kind == FileKind::Test || self.test_lines.contains(&line)
     }
@@ -64,17 +64,17 @@ impl SourceFile {
 /// Another text file: a document or a script.
 #[derive(Debug)]
 pub struct TextFile {
-    /// From the root of the repository.
+    /// The path from the root of the repository.
     pub path: String,
-    /// All of it.
+    /// The contents.
     pub text: String,
 }
 
-/// All of it.
+/// The files of the repository.
 pub struct Tree {
-    /// Rust.
+    /// Rust files, by path.
     pub rust: Vec<SourceFile>,
-    /// Documents and scripts.
+    /// Documents and scripts, by path.
     pub texts: Vec<TextFile>,
     /// All paths, from the root, directories too.
     pub paths: BTreeSet<String>,
@@ -116,7 +116,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Files of modules that are declared under `#[cfg(test)]` are tests.
+    /// Marks files of modules that are declared under `#[cfg(test)]` as tests.
     fn mark_test_modules(&mut self) {
         let mut roots = Vec::new();
         for file in &self.rust {
@@ -166,7 +166,7 @@ fn parse(path: String, text: String) -> io::Result<SourceFile> {
     Ok(SourceFile { path, place, kind, text, syntax, test_lines })
 }
 
-/// Whether the attributes say `#[cfg(test)]`, alone or with other conditions.
+/// Whether the attributes contain `#[cfg(test)]`, alone or with other conditions.
 pub(crate) fn is_test(attrs: &[syn::Attribute]) -> bool {
     attrs.iter().any(|attr| {
         let syn::Meta::List(list) = &attr.meta else { return false };

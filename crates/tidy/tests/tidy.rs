@@ -1,4 +1,4 @@
-//! The source keeps its rules, and finds less each time.
+//! The source follows its rules, and findings only become fewer.
 
 use std::path::Path;
 
