@@ -1,4 +1,4 @@
-//! Access lists as servers get and store them, and as people write them.
+//! Access lists in messages and in the store, and in the text form of commands.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| guard::fuzzing::acl(bytes));

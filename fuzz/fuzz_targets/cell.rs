@@ -1,4 +1,4 @@
-//! What the commands read: cell.toml, names of mount points, the kernel's table of mounts.
+//! Input of the commands: cell.toml, names of mount points, the kernel's table of mounts.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

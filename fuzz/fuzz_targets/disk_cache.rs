@@ -1,4 +1,4 @@
-//! What the client's disk cache reads after a restart: maps, and the names of files.
+//! Files that the client's disk cache reads after a restart: maps, and the names of files.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

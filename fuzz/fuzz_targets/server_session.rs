@@ -1,4 +1,4 @@
-//! The server's session machine: bytes are a script of frames and events.
+//! The server's session machine; the bytes are a script of frames and events.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dafs::fuzzing::server_session(bytes));

@@ -1,4 +1,4 @@
-//! A record's key and value as the scrub finds them: the first byte is the key's length.
+//! A record's key and value as the scrub reads them; the first byte is the key's length.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| store::fuzzing::key(bytes));

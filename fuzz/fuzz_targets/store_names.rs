@@ -1,4 +1,4 @@
-//! What names a partition and its body files: FORMAT, and the names of files.
+//! The FORMAT file of a partition, and the names of body files.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

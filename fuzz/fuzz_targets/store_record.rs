@@ -1,4 +1,4 @@
-//! A record's value, with a right checksum or without: the first byte chooses its kind.
+//! A record's value, with or without a valid checksum; the first byte chooses its kind.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| store::fuzzing::record(bytes));

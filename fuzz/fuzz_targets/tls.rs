@@ -1,4 +1,4 @@
-//! TLS: noise at a server, handshakes and records that were changed on their way.
+//! TLS: noise at a server, and handshakes and records that were changed on their way.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fabric::tls::fuzzing::tls(bytes));

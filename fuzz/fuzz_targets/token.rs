@@ -1,4 +1,4 @@
-//! Tokens as servers get them.
+//! Tokens as servers receive them.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| guard::fuzzing::token(bytes));

@@ -3,7 +3,7 @@
 
 use sim::cell::run;
 
-/// Seeds that found a fault once. What they do changes with the code: a fault has a test of its own
+/// Seeds that found a fault once. The code changes their events: a fault also has a test of its own
 /// where one can be written.
 const FOUND: [u64; 9] = [
     200_000_000_199,

@@ -71,7 +71,7 @@ fn config() -> ViceConfig {
     ViceConfig::new(encode, |record| dafs::decode_answer_record(record).ok())
 }
 
-/// What a partition of a server is called.
+/// The name of a server's partition.
 pub fn partition_name(no: usize) -> String {
     format!("/vicep{}", char::from(b'a' + no as u8))
 }
