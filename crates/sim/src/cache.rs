@@ -75,7 +75,7 @@ impl Cache {
         OwnMark(began, ended)
     }
 
-    /// Whether no own change was under way at any time since `mark`.
+    /// Returns whether no own change was under way at any time since `mark`.
     pub fn is_quiet_since(&self, fid: Fid, mark: OwnMark) -> bool {
         mark == self.mark(fid) && mark.0 == mark.1
     }

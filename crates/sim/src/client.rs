@@ -148,12 +148,12 @@ impl Client {
         ClientId(1 + self.index as u128)
     }
 
-    /// Whether the client runs.
+    /// Returns whether the client runs.
     pub fn is_up(&self) -> bool {
         self.up.is_some()
     }
 
-    /// Whether its applications have done all their operations.
+    /// Returns whether its applications have done all their operations.
     pub fn is_done(&self) -> bool {
         let idle = |life: &Life| {
             let idle = life.threads.iter().all(|thread| *thread == Thread::Idle);

@@ -64,7 +64,7 @@ impl Ground {
         }
     }
 
-    /// Whether the run breaks this rule on purpose.
+    /// Returns whether the run breaks this rule on purpose.
     pub fn breaks(&self, rule: Mutation) -> bool {
         self.mutation == Some(rule)
     }

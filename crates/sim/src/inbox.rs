@@ -26,7 +26,7 @@ impl ArrivedBytes {
         self.bytes.len()
     }
 
-    /// Whether no byte waits.
+    /// Returns whether no byte waits.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

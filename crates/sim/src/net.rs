@@ -111,7 +111,7 @@ impl Net {
         self.conns.keys().copied().collect()
     }
 
-    /// Whether the client is partitioned.
+    /// Returns whether the client is partitioned.
     pub fn is_cut(&self, client: usize) -> bool {
         self.cut.contains(&client)
     }

@@ -169,7 +169,7 @@ impl SimServer {
         }
     }
 
-    /// Whether the server runs.
+    /// Returns whether the server runs.
     pub fn is_up(&self) -> bool {
         self.up.is_some()
     }

@@ -55,7 +55,7 @@ impl SourceFile {
         Some(parts)
     }
 
-    /// Whether the line, from 1, is part of a test.
+    /// Returns whether the line, from 1, is part of a test.
     pub fn is_test_line(&self, line: usize) -> bool {
         self.kind == FileKind::Test || self.test_lines.contains(&line)
     }
@@ -166,7 +166,7 @@ fn parse(path: String, text: String) -> io::Result<SourceFile> {
     Ok(SourceFile { path, place, kind, text, syntax, test_lines })
 }
 
-/// Whether the attributes contain `#[cfg(test)]`, alone or with other conditions.
+/// Returns whether the attributes contain `#[cfg(test)]`, alone or with other conditions.
 pub(crate) fn is_test(attrs: &[syn::Attribute]) -> bool {
     attrs.iter().any(|attr| {
         let syn::Meta::List(list) = &attr.meta else { return false };

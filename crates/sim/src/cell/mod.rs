@@ -209,7 +209,8 @@ impl Run<'_> {
         self.world.lock().one_in(3) && self.take_claims_off(order)
     }
 
-    /// Whether the source of the operation is gone, so that an administrator must give it up.
+    /// Returns whether the source of the operation is gone, so that an administrator must give it
+    /// up.
     fn is_baseless(&self, order: &VolumeOrder) -> bool {
         let (VolumeOrder::Clone(of, _) | VolumeOrder::Copy(of, ..) | VolumeOrder::Restore(of, ..)) =
             order

@@ -93,7 +93,7 @@ impl StepMutation {
         bent
     }
 
-    /// Whether records stay in the database.
+    /// Returns whether records stay in the database.
     pub(super) fn keeps_record(self) -> bool {
         self == StepMutation::KeepRecord
     }

@@ -238,8 +238,8 @@ impl VolumeOrder {
         }
     }
 
-    /// Whether the database shows no claim on its volumes after the operation was refused: it was
-    /// done before, or is impossible.
+    /// Returns whether the database shows no claim on its volumes after the operation was refused:
+    /// it was done before, or is impossible.
     pub fn is_settled(&self, world: &World) -> bool {
         let group =
             |name: &Name| world.database.group_named(name).ok().flatten().map(|seen| seen.record);

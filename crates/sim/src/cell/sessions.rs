@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// Whether `who` still has this session.
+    /// Returns whether `who` still has this session.
     pub fn has_seat(&self, who: SessionUser, no: usize, session: SessionId) -> bool {
         self.peers
             .get(&who)

@@ -78,7 +78,7 @@ impl Nest {
         }
     }
 
-    /// Whether everything was sent and answered.
+    /// Returns whether everything was sent and answered.
     pub fn is_sent(&self) -> bool {
         self.journal.is_empty() && self.flying.is_empty()
     }

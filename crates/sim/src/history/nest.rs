@@ -123,7 +123,7 @@ impl NestHistory {
         self.timeline = timeline;
     }
 
-    /// Whether no power was lost since the change.
+    /// Returns whether no power was lost since the change.
     pub fn is_of_now(&self, at: usize, timeline: u32) -> bool {
         self.changes[at].timeline == timeline
     }
@@ -139,7 +139,7 @@ impl NestHistory {
         self.changes.iter().filter(there).map(|change| change.name.clone()).collect()
     }
 
-    /// Whether several clients wanted to remove the name.
+    /// Returns whether several clients wanted to remove the name.
     pub fn is_contended(&self, name: &Name) -> bool {
         self.changes.iter().filter(|change| !change.makes && change.name == *name).count() > 1
     }
