@@ -38,7 +38,7 @@ impl DriveImage {
     /// meanwhile.
     ///
     /// # Errors
-    /// If `mkfs.ext4` is missing or fails, or the file cannot be read.
+    /// If `mkfs.ext4` is missing or fails, or its file cannot be written or read.
     pub fn ext4(bytes: u64, scratch: &Path) -> io::Result<DriveImage> {
         let path = scratch.join("mkfs");
         File::create(&path)?.set_len(bytes)?;

@@ -475,7 +475,7 @@ impl History {
 
     // Locks.
 
-    /// Records until when the client trusts its lease.
+    /// Records until when the client trusts its lease; checks the locks (LK-1).
     pub fn trusts(&mut self, client: usize, until: Time, now: Time) -> Verdict {
         self.trusted_until.insert(client, until);
         self.check_locks(now)
