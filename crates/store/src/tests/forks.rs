@@ -80,8 +80,10 @@ fn findings(partition: &Partition) -> Vec<crate::ScrubFinding> {
     partition.scrub(&mut |_| {}, &false.into()).unwrap().findings
 }
 
+/// Records, without the marks of unsynced bodies, which the seal of a fork removes.
 fn records(world: &World) -> usize {
-    world.machine.0.lock().log.keys().count()
+    let machine = world.machine.0.lock();
+    machine.log.keys().filter(|key| key[0] != crate::key::kind::UNSTABLE).count()
 }
 
 #[test]
@@ -122,9 +124,9 @@ fn each_goes_its_own_way() {
     assert_eq!(read(&clone, large, 0, 1 << 20), expected);
     assert_eq!(read(volume, large, 0, 4), [1; 4]);
     assert_eq!((read(&clone, small, 0, 6), read(volume, small, 50, 4)), (vec![2; 6], vec![2; 4]));
-    // Both create a file now; the same number is a different file in each.
+    // Both create a file now, and neither sees the other's.
     let (mine, other) = (create(&clone, 3, 10), create(volume, 4, 10));
-    assert_eq!(mine, other);
+    assert_eq!((clone.vnode(other).unwrap(), volume.vnode(mine).unwrap()), (None, None));
     assert!(clone.lookup(VnodeNo::ROOT, name(4).as_bytes()).unwrap().is_none());
     assert_eq!(findings(partition), []);
 }
