@@ -616,11 +616,18 @@ impl History {
             record.torn.extend((present.len() > 1).then_some(status.data_version));
             record.values.entry(status.data_version).or_default().extend(present);
         }
-        for changes in self.shared.values_mut() {
+        // A name that the disk has only because of a change without an answer: the client that
+        // asked for it may show its cache until the repeated call is answered.
+        let mut unanswered = BTreeSet::new();
+        for (name, changes) in &mut self.shared {
+            let was_made = changes.iter().any(|change| change.makes && change.done.is_some());
             // A change without an answer may still be executed.
             changes.retain(|change| change.done.is_none());
+            if !was_made && changes.iter().any(|change| change.makes) {
+                unanswered.insert(name.clone());
+            }
         }
-        for name in found.names.keys() {
+        for name in found.names.keys().filter(|name| !unanswered.contains(*name)) {
             let change = NameChange { makes: true, began: now, done: Some(now) };
             self.shared.entry(name.clone()).or_default().push(change);
         }
