@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sim::cell::{StepMutation, run_broken};
 
 /// Seeds within which the checks must notice a broken step.
-const SEEDS_MAX: u64 = 60;
+const SEEDS_MAX: u64 = 150;
 
 fn is_seen(mutation: StepMutation) {
     let seen = (0..SEEDS_MAX)
