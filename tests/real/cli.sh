@@ -30,7 +30,7 @@ check "is unmounted" within 60 "$RIALTO" umount --dir "$WORK/cli/other" "$WORK/c
 check "and its session is over at once" test "$(sessions)" = "$before"
 
 kill -9 "$(pid_of_server)"
-check "doctor sees the dead server" says "goodbye" 1 within 90 "$RIALTO" doctor --dir "$cell"
+check "doctor sees the dead server" says "crashed" 1 within 90 "$RIALTO" doctor --dir "$cell"
 check "status too, with 3" says "does not run" 3 within 90 "$RIALTO" status --dir "$cell"
 check "up starts it again" says "starting it again" 0 within 90 "$RIALTO" up --dir "$cell" --at "$at"
 check "the mount goes on" grep -q kept "$at/file"

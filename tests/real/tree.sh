@@ -25,7 +25,7 @@ check "is marked so" says "'%tree.deep'" 0 fs lsmount "$top/work/deep"
 check "one of another cell" fs mkmount "$top/far" root.cell -cell other.example -fast
 check "says so" says "'#other.example:root.cell'" 0 fs lsmount "$top/far"
 check "it is removed though it leads nowhere" fs rmmount "$top/far"
-check "a volume that is not there yet is said" says "there is no volume tree.absent yet" 0 fs mkmount "$top/absent" tree.absent
+check "a volume that is not there yet is said" says "names a volume tree.absent that does not exist yet" 0 fs mkmount "$top/absent" tree.absent
 check "and it is no directory" refused ls "$top/absent"
 check "but it is listed" sh -c "ls '$top' | grep -qx absent"
 ln -s "$top/work" "$top/link"
