@@ -10,6 +10,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use client::Cancel;
 use rustix::fs::Stat;
@@ -23,6 +24,8 @@ use crate::preallocated::Blank;
 use crate::read_cache::SUMMED;
 use crate::{Backing, Error, OpenMode, PassthroughState, RequestContext, Venus};
 
+/// How long the return of a loan of unknown outcome waits for opens of the file.
+const UNKNOWN_LOAN_WAIT: Duration = Duration::from_secs(5);
 /// The kernel's own pages serve shorter bodies as quickly, and opening them again needs no call.
 pub(crate) const READ_MIN: u64 = 512 << 10;
 /// An open compares shorter bodies with their sums.
@@ -422,11 +425,16 @@ impl Core {
         let Some(core) = self.this.get().and_then(Weak::upgrade) else { return };
         if how != Lending::Read && !is_known {
             self.senders.run(move || {
-                // A loan that an open obtained meanwhile is returned by that open.
-                let has_loan = |file: &Arc<FileBytes>| file.loaned.load(Ordering::Acquire);
-                if !core.file_of(fid).as_ref().is_some_and(has_loan) {
-                    core.settle_call(&RequestContext::of(&Caller::ROOT), fid, true);
+                // No open of the file may obtain the loan between the check and the call: the
+                // server would take it back while that kernel writes.
+                let file = core.file_of(fid);
+                let choice = file.as_ref().map(|file| file.choice.try_lock_for(UNKNOWN_LOAN_WAIT));
+                let is_in_use = file.as_ref().is_some_and(|f| f.loaned.load(Ordering::Acquire));
+                if is_in_use || matches!(choice, Some(None)) {
+                    // An open that has the loan, or obtains it, returns it.
+                    return;
                 }
+                core.settle_call(&RequestContext::of(&Caller::ROOT), fid, true);
             });
         }
     }
