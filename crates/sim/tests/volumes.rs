@@ -5,7 +5,7 @@ use sim::cell::run;
 
 /// Seeds that found a fault once. The code changes their events: a fault also has a test of its own
 /// where one can be written.
-const FOUND: [u64; 9] = [
+const FOUND: [u64; 10] = [
     200_000_000_199,
     300_000_001_112,
     400_000_001_892,
@@ -15,6 +15,7 @@ const FOUND: [u64; 9] = [
     910_000_003_602,
     920_000_000_848,
     920_000_001_374,
+    94_980_369_940_732,
 ];
 
 #[test]

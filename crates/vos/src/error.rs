@@ -41,6 +41,12 @@ pub enum VosError {
     /// Neither the database nor a server that was asked has it.
     #[error("no such volume")]
     NoVolume,
+    /// A restore over the volume stopped before its end, so the volume has no whole state.
+    #[error(
+        "a restore over it stopped before its end: repeat 'vos restore -overwrite' with the \
+         same dump, or remove the volume"
+    )]
+    HalfRestored,
     /// The request does not fit the state of the cell.
     #[error("{0}")]
     Unfit(String),
@@ -62,6 +68,7 @@ impl VosError {
         match self {
             VosError::Refused { .. }
             | VosError::NoVolume
+            | VosError::HalfRestored
             | VosError::Unfit(_)
             | VosError::Busy { .. } => true,
             VosError::Cell(error) => !matches!(error, CellError::Away(_) | CellError::Medium(_)),

@@ -2,9 +2,11 @@
 
 use std::fmt::Display;
 
-use types::{Answer, Busy, ServerId, VolumeCall, VolumeInfo};
+use types::{
+    Answer, Busy, Fault, ServerId, VolumeCall, VolumeId, VolumeInfo, VolumeState, WhichVolume,
+};
 
-use crate::{Servers, VosError};
+use crate::{Servers, VosError, examine};
 
 /// The process that leads operations.
 pub struct JobLeader<'a> {
@@ -89,7 +91,17 @@ impl Job<'_> {
         server: ServerId,
         call: VolumeCall,
     ) -> Result<Option<VolumeInfo>, VosError> {
-        match self.call(what, server, call)? {
+        let source = match &call {
+            VolumeCall::Clone { of, .. } => Some(*of),
+            _ => None,
+        };
+        let answer = self.call(what, server, call).map_err(|error| match source {
+            Some(source) if is_half_restored(self.servers, server, source, &error) => {
+                VosError::HalfRestored
+            }
+            _ => error,
+        })?;
+        match answer {
             None => Ok(None),
             Some(Answer::Volumes { volumes, .. }) if !volumes.is_empty() => {
                 Ok(volumes.into_iter().next())
@@ -97,4 +109,19 @@ impl Job<'_> {
             Some(_) => Err(VosError::Odd(self.servers.name(server))),
         }
     }
+}
+
+/// Whether a server refused because a restore over the volume stopped before its end.
+pub(crate) fn is_half_restored(
+    servers: &dyn Servers,
+    server: ServerId,
+    volume: VolumeId,
+    refusal: &VosError,
+) -> bool {
+    refusal.fault() == Some(Fault::Busy)
+        && examine(servers, server, WhichVolume::Id(volume))
+            .ok()
+            .flatten()
+            .and_then(|volumes| volumes.into_iter().next())
+            .is_some_and(|volume| volume.state == VolumeState::Restoring)
 }

@@ -28,6 +28,7 @@ use types::{
 use crate::beside;
 use crate::claim::Claim;
 use crate::find::of_kind;
+use crate::job::is_half_restored;
 use crate::pulling::{PullOrder, pull, wait_idle};
 use crate::release::{have, named};
 use crate::remove::remove_at;
@@ -395,9 +396,12 @@ impl Way<'_, '_> {
 
     /// Ends the freeze at A. A missing volume is no error, whatever the database records.
     fn end_freeze(&self) -> Result<(), VosError> {
-        let call = VolumeCall::Hold { id: self.group.read_write, millis: 0 };
+        let id = self.group.read_write;
+        let call = VolumeCall::Hold { id, millis: 0 };
         match self.job.call("end the freeze", self.from, call) {
             Err(VosError::Refused { fault: Fault::NoVolume, .. }) => Ok(()),
+            // A move cannot have frozen it.
+            Err(error) if is_half_restored(self.job.servers, self.from, id, &error) => Ok(()),
             answer => answer.map(drop),
         }
     }

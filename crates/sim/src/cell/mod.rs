@@ -308,6 +308,7 @@ impl Run<'_> {
                 error,
                 VosError::Refused { .. }
                     | VosError::Unfit(_)
+                    | VosError::HalfRestored
                     | VosError::NoVolume
                     | VosError::Cell(_)
             );

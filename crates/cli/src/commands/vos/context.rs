@@ -528,7 +528,7 @@ pub fn refusal(what: &str, error: &VosError) -> Failure {
             return failure
                 .mend("wait for that; if its leader has ended, 'rialto vos unlock' frees it");
         }
-        VosError::Unfit(_) | VosError::Odd(_) => return failure,
+        VosError::Unfit(_) | VosError::HalfRestored | VosError::Odd(_) => return failure,
         VosError::Cell(CellError::Taken { .. }) => return failure.mend("choose another name"),
         VosError::Cell(_) | VosError::Refused { .. } => {}
     }
