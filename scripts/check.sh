@@ -1,12 +1,13 @@
 #!/bin/bash
-# check.sh [--soak] [PART...]: everything that guards a change, part by part, with the time of each. --soak: long forms.
-# The last line says how many tests passed, failed and were skipped in all; the exit code is 1 if any
-# failed. A part or a test that cannot run on this machine prints a line "SKIP part: reason": it counts
-# as skipped and never as passed, and all of them are listed at the end. With CI=true a skip is a
-# failure, except for what scripts/ci-skips says that a CI machine cannot run. Lines with FLAKY before it name tests of crates that
-# passed only when they were run again (scripts/unit.sh); with --soak that is a failure. At the end
-# the failed parts are told once more, in at most 40 lines of their logs, because some places show
-# only the last lines of a run.
+# check.sh [--soak] [PART...]: everything that guards a change, part by part, with the time of each.
+# --soak: long forms.
+# The last line says how many tests passed, failed and were skipped in all; the exit code is 1 if
+# any failed. A part or a test that cannot run on this machine prints a line "SKIP part: reason": it
+# counts as skipped and never as passed, and all of them are listed at the end. With CI=true a skip
+# is a failure, except for what scripts/ci-skips says that a CI machine cannot run. Lines with FLAKY
+# before it name tests of crates that passed only when they were run again (scripts/unit.sh); with
+# --soak that is a failure. At the end the failed parts are told once more, in at most 40 lines of
+# their logs, because some places show only the last lines of a run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
@@ -25,7 +26,8 @@ chosen() {
     return 1
 }
 
-# Counts cargo's summaries and our own PASS and FAIL lines. A part that fails without counting a failure is one.
+# Counts cargo's summaries and our own PASS and FAIL lines. A part that fails without counting a
+# failure is one.
 part() {
     local name=$1 log=$logs/$1 start=$SECONDS good bad left_out status
     shift
@@ -68,8 +70,10 @@ tell_failed() {
 target=${CARGO_TARGET_DIR:-$PWD/target}
 if [ $soak = yes ]; then
     # What the crates' tests take their number of cases, histories and entries from.
-    export PROPTEST_CASES=${PROPTEST_CASES:-20000} SEEDS=${SEEDS:-20000} RIALTO_ENTRIES=${RIALTO_ENTRIES:-10000000}
-    export STRANGER_CALLS=${STRANGER_CALLS:-1000000} SILENT_SECS=${SILENT_SECS:-60} POWER_CUTS=${POWER_CUTS:-4000}
+    export PROPTEST_CASES=${PROPTEST_CASES:-20000} SEEDS=${SEEDS:-20000} \
+        RIALTO_ENTRIES=${RIALTO_ENTRIES:-10000000}
+    export STRANGER_CALLS=${STRANGER_CALLS:-1000000} SILENT_SECS=${SILENT_SECS:-60} \
+        POWER_CUTS=${POWER_CUTS:-4000}
     export UNIT_AGAIN=no
     seeds=0..200000 volume_seeds=0..10000 release_seeds=0..100 fuzz_seconds=600 real=()
     new_sessions=20000 new_volumes=1000
@@ -94,7 +98,8 @@ part new-sim "$target/release/sim" --kind sessions --seeds $new..$((new + new_se
 part new-vol "$target/release/sim" --kind volumes --seeds $new..$((new + new_volumes))
 part release "$target/release/sim" --kind release --sites 240 --seeds $release_seeds
 part real tests/real/run.sh "${real[@]}" --bin "$target/release"
-[ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- --check
+[ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- \
+    --check
 [ $soak = no ] || part fresh tests/fresh.sh
 
 printf '\n'
@@ -104,7 +109,8 @@ grep -h '^SKIP ' "$logs"/* | sort -u | tee "$logs/.skipped"
 if [ "${CI:-}" = true ]; then
     # Comment lines name the reasons.
     grep -v -E -f <(grep -v -e '^#' -e '^$' scripts/ci-skips) "$logs/.skipped" > "$logs/.must_run"
-    while read -r line; do echo "FAIL skipped though CI can run it: ${line#SKIP }"; done < "$logs/.must_run"
+    while read -r line; do
+        echo "FAIL skipped though CI can run it: ${line#SKIP }"; done < "$logs/.must_run"
     failed=$((failed + $(wc -l < "$logs/.must_run")))
 fi
 tell_failed

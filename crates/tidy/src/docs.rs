@@ -70,6 +70,39 @@ pub(crate) fn links(tree: &Tree) -> Vec<TidyFinding> {
     found
 }
 
+/// Folders of the repository that documents name in code spans.
+const FOLDERS: [&str; 6] = ["bench/", "crates/", "docs/", "fuzz/", "scripts/", "tests/"];
+
+/// The code spans of a line that name a file or folder of the repository.
+fn named_paths(line: &str) -> impl Iterator<Item = &str> {
+    let spans = line.split('`').skip(1).step_by(2);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');
+    spans.filter(move |span| {
+        FOLDERS.iter().any(|folder| span.starts_with(folder)) && span.chars().all(is_plain)
+    })
+}
+
+/// Files that documents name in code spans exist.
+pub(crate) fn paths(tree: &Tree) -> Vec<TidyFinding> {
+    let mut found = Vec::new();
+    for file in documents(tree) {
+        for (no, line) in file.text.lines().enumerate() {
+            for path in named_paths(line) {
+                if !tree.paths.contains(path.trim_end_matches('/')) {
+                    let place = file.path.split_once('/').map_or("root", |(first, _)| first);
+                    found.push(TidyFinding {
+                        place: place.to_owned(),
+                        path: file.path.clone(),
+                        line: no + 1,
+                        what: format!("there is no {path}"),
+                    });
+                }
+            }
+        }
+    }
+    found
+}
+
 pub(crate) fn invariants(tree: &Tree) -> Vec<TidyFinding> {
     let mut first: BTreeMap<&str, usize> = BTreeMap::new();
     let mut found = Vec::new();
@@ -105,6 +138,8 @@ mod tests {
     fn headings_become_anchors_and_dots_leave_paths() {
         assert_eq!(anchor(" Mode bits, and `umask`"), "mode-bits-and-umask");
         assert_eq!(normal("docs/../README.md"), "README.md");
+        let spans = "`crates/a/b.rs` and `crates/*/b.rs`, `vos`, `docs/a.md`";
+        assert_eq!(named_paths(spans).collect::<Vec<_>>(), ["crates/a/b.rs", "docs/a.md"]);
         assert_eq!(targets("see [a](b.md) and [c](d.md#e)"), ["b.md", "d.md#e"]);
     }
 }

@@ -91,9 +91,19 @@ pub const RULES: &[SourceRule] = &[
         find: imports::cycles,
     },
     SourceRule {
+        name: "layer",
+        asks: "a module does not import a layer above its own (the crate's root lists its layers)",
+        find: imports::upward,
+    },
+    SourceRule {
         name: "link",
         asks: "links of documents lead to files and headings",
         find: docs::links,
+    },
+    SourceRule {
+        name: "path",
+        asks: "files that documents name in code spans exist",
+        find: docs::paths,
     },
     SourceRule {
         name: "invariant",
