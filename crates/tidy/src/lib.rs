@@ -106,6 +106,11 @@ pub const RULES: &[SourceRule] = &[
         find: docs::paths,
     },
     SourceRule {
+        name: "named",
+        asks: "a file that documents give as the place of a name has that name",
+        find: docs::names,
+    },
+    SourceRule {
         name: "invariant",
         asks: "an invariant's number is defined once",
         find: docs::invariants,

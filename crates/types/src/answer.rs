@@ -237,7 +237,7 @@ pub enum Answer {
     Changes {
         /// The revision of the database that the answer belongs to.
         at: Revision,
-        /// What changed, the oldest first; `None`: the database has forgotten it.
+        /// The changes, the oldest first; `None`: the database has forgotten them.
         changes: Option<Vec<(Revision, Changed)>>,
     },
     /// Users and groups, each with the number of its members or of the groups that it is in; `end`:

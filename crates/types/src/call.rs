@@ -232,11 +232,11 @@ pub enum Call {
         dir: Fid,
         /// Name of the new entry.
         name: Name,
-        /// What is made.
+        /// The kind of the new file.
         kind: NewKind,
         /// Permission bits; the umask is the client's matter.
         mode: u16,
-        /// What happens if the entry exists.
+        /// The treatment of an entry that exists.
         how: CreateHow,
     },
     /// A file without a name, held open by this session. Answer: `Status`.
@@ -278,7 +278,7 @@ pub enum Call {
         to_dir: Fid,
         /// The entry's new name.
         to: Name,
-        /// What happens to an entry that has the new name.
+        /// The treatment of an entry that has the new name.
         mode: RenameMode,
         /// This session has the file open that is replaced.
         hold: bool,
@@ -316,7 +316,7 @@ pub enum Call {
         name: Bytes,
         /// The new value; at most [`crate::limits::XATTR_BYTES_MAX`] bytes.
         value: Bytes,
-        /// What happens if the file has the attribute.
+        /// The treatment of an attribute that exists.
         mode: XattrMode,
     },
     /// Answer: `XattrNames`.
@@ -413,7 +413,7 @@ pub enum Call {
         offset: u64,
         /// Length of the range in bytes.
         length: u64,
-        /// What is done to the range.
+        /// The action on the range.
         mode: AllocateMode,
     },
     /// Answer: `Offset`.
@@ -448,7 +448,7 @@ pub enum Call {
     LendBody {
         /// The file.
         fid: Fid,
-        /// What the caller's kernel will do with the body.
+        /// The use that the caller's kernel makes of the body.
         how: Lending,
     },
     /// Records what kernels wrote into a lent body. `back`: this session's kernel writes no more.

@@ -116,7 +116,7 @@ impl FromStr for Privacy {
 pub struct Principal {
     /// Its number.
     pub id: PrincipalId,
-    /// What it is.
+    /// Its kind.
     pub kind: PrincipalKind,
     /// At most [`crate::limits::PRINCIPAL_NAME_BYTES_MAX`] bytes.
     pub name: String,
@@ -125,7 +125,7 @@ pub struct Principal {
     pub owner: PrincipalId,
     /// The principal that made it.
     pub creator: PrincipalId,
-    /// What callers other than its owner may see and change.
+    /// The rights of callers other than its owner.
     pub privacy: Privacy,
     /// How many groups it may still create; `u32::MAX`: any number.
     pub group_quota: u32,
@@ -171,7 +171,7 @@ pub struct PrincipalChange {
 /// A principal to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPrincipal {
-    /// What it is.
+    /// Its kind.
     pub kind: PrincipalKind,
     /// Its name; `Exists` if another principal has it.
     pub name: String,

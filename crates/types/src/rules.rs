@@ -106,7 +106,7 @@ pub enum GuardCall {
     AddMandate {
         /// The user or group that shall administer.
         principal: PrincipalId,
-        /// What it shall administer.
+        /// The part of the cell.
         realm: Realm,
     },
     /// Answer: `Enforced`.

@@ -78,7 +78,7 @@ pub struct Pull {
     pub partition: Option<PartitionNo>,
     /// The number of the tree here.
     pub tree: VolumeId,
-    /// What becomes of the tree when it is complete.
+    /// The use of the complete tree.
     pub finish: Finish,
 }
 

@@ -105,7 +105,7 @@ pub struct VolumeInfo {
     pub id: VolumeId,
     /// The number of its tree: that of the read-write volume of its group.
     pub tree: VolumeId,
-    /// What it shows of its tree.
+    /// The part of its tree that it shows.
     pub kind: VolumeKind,
     /// Whether it serves.
     pub state: VolumeState,
@@ -323,7 +323,7 @@ pub enum VolumeCall {
         partition: PartitionNo,
         /// Number of the tree.
         tree: VolumeId,
-        /// What becomes of it.
+        /// The use of the complete tree.
         finish: Finish,
     },
     /// Fetches a stream from another server and finishes it, in the background. A repeated call
