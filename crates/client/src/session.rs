@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use dafs::limits::CHAIN_MAX;
 use dafs::{CallId, ClientConfig, ClientInput, ClientSession};
+use observe::names::CLIENT_CALL;
+use observe::{Wait, request_span};
 use types::{Call, Caller, Fault, Fid, ServerId};
 
 use crate::core::{ClientCore, ReclaimGate, SessionPhase};
@@ -292,6 +294,15 @@ impl Shared {
         }
     }
 
+    /// Covers a call, or a chain that begins with it, with a span, and counts its time at the end.
+    fn watch(&self, name: &str, fid: Option<Fid>, id: CallId) -> WatchedCall {
+        let session = || self.core.lock().machine.id().map(|session| session.0);
+        WatchedCall {
+            _span: request_span!(CLIENT_CALL, name, fid, session(), id.0).entered(),
+            began: Instant::now(),
+        }
+    }
+
     /// The deadline of a call that begins now.
     fn deadline(&self) -> Option<Instant> {
         self.config.call_within.map(|within| Instant::now() + within)
@@ -307,6 +318,7 @@ impl Shared {
     ) -> Result<Reply, CallError> {
         let pending = Arc::new(PendingCall::default());
         let (harmless, wanted) = (call.leaves_nothing(), Wanted::of(&call));
+        let (name, fid) = (call.traits().name, call.files()[0].copied());
         let (id, after) = {
             let mut core = self.core.lock();
             check_open(&core)?;
@@ -315,6 +327,7 @@ impl Shared {
                 ClientInput::Submit { id, caller: caller.clone(), call, region: None, urgent };
             (id, core.step(clock::now(), input, None, None))
         };
+        let _watched = self.watch(name, fid, id);
         self.follow_up(after, On::Caller);
         let Some(cancel) = cancel else {
             return wanted.unpack(self.wait(&pending, id, harmless, until, &|| false));
@@ -417,6 +430,7 @@ impl Shared {
         take: &mut dyn FnMut(usize, Result<Reply, CallError>),
     ) {
         let pending: Vec<Arc<PendingCall>> = calls.iter().map(|_| Arc::default()).collect();
+        let first = calls.first().map(|call| (call.traits().name, call.files()[0].copied()));
         let wanted: Vec<Wanted>;
         let (ids, after) = {
             let mut core = self.core.lock();
@@ -430,6 +444,7 @@ impl Shared {
             let input = ClientInput::SubmitChain { caller: caller.clone(), members };
             (ids, core.step(clock::now(), input, None, None))
         };
+        let _watched = first.zip(ids.first()).map(|((name, fid), id)| self.watch(name, fid, *id));
         self.follow_up(after, On::Caller);
         let _listening = cancel.map(|cancel| {
             let nudged = pending.clone();
@@ -452,6 +467,18 @@ impl Shared {
 
     pub fn passes_descriptors(&self) -> bool {
         matches!(self.config.endpoint, fabric::Endpoint::Unix(_))
+    }
+}
+
+/// The span and the begin of a call; its time is counted when this is dropped.
+struct WatchedCall {
+    _span: observe::EnteredSpan,
+    began: Instant,
+}
+
+impl Drop for WatchedCall {
+    fn drop(&mut self) {
+        observe::record(Wait::ClientCall, self.began.elapsed());
     }
 }
 

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 use client::{ClientOptions, clock};
 use dafs::{ServerInput, ServerOutput};
 use fabric::tls::ServerTls;
+use observe::names::SERVER_CALL;
+use observe::{Wait, request_span};
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
 use store::CommitScope;
@@ -569,7 +571,9 @@ impl ServerContext {
                 } else {
                     &self.pool
                 };
+            let queued = Instant::now();
             pool.run(move || {
+                observe::record(Wait::ServerQueue, queued.elapsed());
                 let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
                 context.perform(origin, &caller, call, &mut agenda);
                 context.deliver_and_send(&mut agenda);
@@ -618,9 +622,19 @@ impl ServerContext {
         let (for_report, proved) =
             (matches!(call, Call::ServerReport), caller.who.level.is_proved());
         let mut effects = Vec::new();
+        let began = Instant::now();
+        let span = request_span!(
+            SERVER_CALL,
+            call.traits().name,
+            call.files()[0].copied(),
+            origin.session.0,
+            format_args!("{}.{}", origin.slot, origin.request)
+        );
+        let _in_span = span.enter();
         let performed = catch_unwind(AssertUnwindSafe(|| {
             self.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);
         }));
+        observe::record(Wait::ServerCall, began.elapsed());
         if performed.is_err() {
             self.tally.panics.fetch_add(1, Ordering::Relaxed);
             tracing::error!(?origin, "a request panicked");

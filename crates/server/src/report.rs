@@ -74,6 +74,8 @@ struct Report {
     replies: u64,
     breaks: u64,
     panics: u64,
+    /// Times of this process's calls ([`observe::Wait`]).
+    waits: Vec<observe::WaitFigures>,
     /// Copies of the audit log; absent: there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     audit_forward: Option<crate::audit::ForwardState>,
@@ -165,6 +167,7 @@ fn counts(context: &ServerContext) -> Report {
         replies: read(&tally.replies),
         breaks: read(&tally.breaks),
         panics: read(&tally.panics),
+        waits: observe::waits(),
         audit_forward: context.trust.audit.as_ref().and_then(|audit| audit.forwarded()),
         limits: context.bounds.limits,
         used: used(context),
