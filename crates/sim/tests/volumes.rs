@@ -5,8 +5,9 @@ use sim::cell::run;
 
 /// Seeds that found a fault once. The code changes their events: a fault also has a test of its own
 /// where one can be written.
-const FOUND: [u64; 11] = [
+const FOUND: [u64; 12] = [
     50_000_002_610,
+    60_000_000_515,
     200_000_000_199,
     300_000_001_112,
     400_000_001_892,

@@ -66,6 +66,11 @@ impl World {
         all
     }
 
+    /// Whether a server that is up has the read-write volume and may serve it.
+    pub fn is_served(&mut self, id: VolumeId) -> bool {
+        self.volumes().iter().any(|there| there.info.id == id && there.is_online())
+    }
+
     /// Checks the rules that hold at every moment.
     pub fn judge(&mut self) {
         let all = self.volumes();
@@ -99,7 +104,8 @@ impl World {
             self.trees.get(&tree).map(|reference| super::reference::image(&reference.tree))
         } else {
             let sealed = self.sealed.get(&(tree, epoch)).map(Arc::clone);
-            if sealed.is_none() {
+            // Of a volume that may be removed no model is kept.
+            if sealed.is_none() && !self.gone.contains(&tree) {
                 self.violate(format!(
                     "{} shows epoch {epoch}, which was never sealed",
                     there.name()

@@ -253,14 +253,17 @@ impl Run<'_> {
         unlocked && self.done(order)
     }
 
-    /// It is unknown whether a removal without an end was done at its server.
+    /// It is unknown whether a removal without an end was done at its server, unless a server shows
+    /// the volume.
     fn may_be_gone(&self, names: &[Name]) {
         let mut world = self.world.lock();
         let found = names.iter().filter_map(|name| world.database.group_named(name).ok().flatten());
         let numbers: Vec<_> = found.map(|seen| seen.record.read_write).collect();
         for number in numbers {
-            world.trees.remove(&number);
-            world.gone.insert(number);
+            if !world.is_served(number) {
+                world.trees.remove(&number);
+                world.gone.insert(number);
+            }
         }
     }
 
