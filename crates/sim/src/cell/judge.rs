@@ -71,6 +71,14 @@ impl World {
         self.volumes().iter().any(|there| there.info.id == id && there.is_online())
     }
 
+    /// The groups of snapshots that dumps left.
+    pub fn left_by_dumps(&mut self) -> Vec<Name> {
+        let all = self.volumes();
+        let left = all.iter().filter(|there| there.info.name.as_bytes().ends_with(b".dumping"));
+        let group = |there: &There| self.database.group_of(there.info.tree).ok().flatten();
+        left.filter_map(group).map(|seen| seen.record.name).collect()
+    }
+
     /// Checks the rules that hold at every moment.
     pub fn judge(&mut self) {
         let all = self.volumes();

@@ -102,8 +102,13 @@ pub fn run_broken(seed: u64, trace: bool, mutation: Option<StepMutation>) -> Cel
     let mut world = World::new(seed, trace);
     world.mutation = mutation;
     let world = Mutex::new(world);
-    let mut run =
-        Run { world: &world, tally: VolumeTally::default(), left: Vec::new(), seat: None };
+    let mut run = Run {
+        world: &world,
+        tally: VolumeTally::default(),
+        left: Vec::new(),
+        dump_given_up: false,
+        seat: None,
+    };
     run.all();
     let mut world = world.lock();
     let tally = VolumeTally { calls: world.calls, deaths: world.deaths, ..run.tally };
@@ -115,6 +120,8 @@ struct Run<'w> {
     tally: VolumeTally,
     /// Operations that were begun and not ended.
     left: Vec<VolumeOrder>,
+    /// An operation that reads a dump was given up: a snapshot may be left until the next dump.
+    dump_given_up: bool,
     /// The place of this run's leaders among leaders that run at the same time.
     seat: Option<LeaderSeat<'w>>,
 }
@@ -294,6 +301,22 @@ impl Run<'_> {
                 self.world.lock().violate(format!("progress: {order:?} does not come to its end"));
             }
         }
+        if self.dump_given_up {
+            self.dump_again();
+        }
+    }
+
+    /// The next dump removes the snapshot that one left whose operation was given up.
+    fn dump_again(&mut self) {
+        let groups = self.world.lock().left_by_dumps();
+        for name in groups {
+            if let Err(error) =
+                self.lead(Left::All, |job| order::dumped(job, &name, 0, &|_| {}).map(drop))
+            {
+                let name = judge::text(&name);
+                self.world.lock().violate(format!("progress: {name} cannot be dumped: {error}"));
+            }
+        }
     }
 
     /// Attempts an operation until it is done; returns whether it is.
@@ -317,6 +340,7 @@ impl Run<'_> {
             );
             if refused && !stops && order.is_settled(&world) {
                 drop(world);
+                self.dump_given_up |= order.reads_a_dump();
                 return self.done(order);
             }
             let pause = world.upto(Duration::from_secs(15));
@@ -392,7 +416,13 @@ fn lead_beside_others(
     order: &VolumeOrder,
     seat: LeaderSeat<'_>,
 ) -> (VolumeTally, Vec<VolumeOrder>) {
-    let mut run = Run { world, tally: VolumeTally::default(), left: Vec::new(), seat: Some(seat) };
+    let mut run = Run {
+        world,
+        tally: VolumeTally::default(),
+        left: Vec::new(),
+        dump_given_up: false,
+        seat: Some(seat),
+    };
     seat.wait();
     let _leaves = Leaves { world, seat };
     if !run.through(order, ATTEMPTS_MAX, true) {
