@@ -279,3 +279,28 @@ fn copies_and_clones_are_independent_on_every_partition() {
         (Some(before.clone()), Some(before))
     );
 }
+
+#[test]
+fn what_clones_need_of_a_tree_bars_no_site_beside_it() {
+    let mut cell = Cell::with_partitions(2, 2);
+    prepare(&mut cell);
+    let before = written(&cell);
+    let of = vos::find(&cell.reach, &common::by_name("home"), None).unwrap();
+    lead(&cell.reach, |job| vos::clone_writable(job, &of, &name("clone"))).unwrap();
+    let group = || cell.group("home").unwrap();
+    let move_to = |at: usize, partition| {
+        lead(&cell.reach, |job| vos::move_volume(job, group(), cell.ids[at], partition)).unwrap();
+    };
+    move_to(1, PARTITION);
+    assert_eq!((cell.names_on(0, 0), cell.names_on(0, 1).len()), (vec!["clone".into()], 0));
+    lead(&cell.reach, |job| vos::add_site(job, group(), cell.ids[0], OTHER)).unwrap();
+    for round in 0..2 {
+        cell.write(1, "home", "one", &[round]);
+        lead(&cell.reach, |job| vos::release(job, group())).unwrap();
+        assert_eq!(cell.names_on(0, 1), ["home.readonly"]);
+        assert_eq!(cell.files(0, "home.readonly"), cell.files(1, "home"));
+    }
+    move_to(0, OTHER);
+    assert_eq!(cell.names_on(0, 1), ["home", "home.readonly"]);
+    assert_eq!(cell.files(0, "clone"), Some(before));
+}
