@@ -5,7 +5,7 @@ use sim::cell::run;
 
 /// Seeds that found a fault once. The code changes their events: a fault also has a test of its own
 /// where one can be written.
-const FOUND: [u64; 15] = [
+const FOUND: [u64; 16] = [
     50_000_002_610,
     60_000_000_515,
     200_000_000_199,
@@ -21,6 +21,7 @@ const FOUND: [u64; 15] = [
     50_000_002_189,
     60_000_001_826,
     990_000_000_012,
+    60_000_000_635,
 ];
 
 #[test]

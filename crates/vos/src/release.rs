@@ -22,7 +22,7 @@ use types::{
 };
 
 use crate::claim::Claim;
-use crate::moving::remove_undecided;
+use crate::moving::remove_left_by_force;
 use crate::pulling::{PullOrder, pull};
 use crate::remove::remove_at;
 use crate::servers::partition_no;
@@ -286,7 +286,7 @@ impl Round<'_> {
             self.relay.add_holder(site.server, there.id, shows);
             return Ok(0);
         }
-        remove_undecided(self.servers, self.group, site.server, &here)?;
+        remove_left_by_force(self.servers, self.group, site.server, &here)?;
         // The newest epoch that it has, possibly of a release that it was not ordered to show.
         let base = fetched.map_or(shows, |there| there.epoch.max(shows));
         let partition = partition_no(self.servers, site.server, &site.partition)?;
