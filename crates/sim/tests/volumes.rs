@@ -5,7 +5,7 @@ use sim::cell::run;
 
 /// Seeds that found a fault once. The code changes their events: a fault also has a test of its own
 /// where one can be written.
-const FOUND: [u64; 16] = [
+const FOUND: [u64; 18] = [
     50_000_002_610,
     60_000_000_515,
     200_000_000_199,
@@ -22,6 +22,8 @@ const FOUND: [u64; 16] = [
     60_000_001_826,
     990_000_000_012,
     60_000_000_635,
+    61_000_002_882,
+    61_000_003_129,
 ];
 
 #[test]

@@ -304,3 +304,27 @@ fn what_clones_need_of_a_tree_bars_no_site_beside_it() {
     assert_eq!(cell.names_on(0, 1), ["home", "home.readonly"]);
     assert_eq!(cell.files(0, "clone"), Some(before));
 }
+
+#[test]
+fn a_former_site_bars_no_site_on_another_partition() {
+    let mut cell = Cell::with_partitions(2, 2);
+    prepare(&mut cell);
+    let group = || cell.group("home").unwrap();
+    let add = |partition| {
+        lead(&cell.reach, |job| vos::add_site(job, group(), cell.ids[1], partition)).unwrap();
+    };
+    let release = || {
+        let released = lead(&cell.reach, |job| vos::release(job, group())).unwrap();
+        assert_eq!(released.lagging, []);
+    };
+    add(PARTITION);
+    release();
+    // Its volume stays.
+    lead(&cell.reach, |job| vos::remove_site(job, group(), cell.ids[1])).unwrap();
+    assert_eq!(cell.names_on(1, 0), ["home.readonly"]);
+    cell.write(0, "home", "one", b"later");
+    add(OTHER);
+    release();
+    assert_eq!((cell.names_on(1, 0).len(), cell.names_on(1, 1)), (0, vec!["home.readonly".into()]));
+    assert_eq!(cell.files(1, "home.readonly"), cell.files(0, "home"));
+}
