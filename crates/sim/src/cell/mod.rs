@@ -34,7 +34,7 @@ use std::time::Duration;
 use celldb::CellDb;
 use parking_lot::Mutex;
 use rand::Rng;
-use types::{Busy, Name, VolumeInfo};
+use types::{Busy, Name, VolumeId, VolumeInfo};
 use vos::{Job, JobLeader, VosError};
 
 pub use mutation::StepMutation;
@@ -245,6 +245,7 @@ impl Run<'_> {
             groups.filter(|group| group.record.busy.is_some()).count()
         };
         let before = claims(&self.world.lock());
+        let removals = self.removals(&names);
         let unlocked = self.lead(Left::All, unlock).is_ok();
         let off = {
             let mut world = self.world.lock();
@@ -253,19 +254,28 @@ impl Run<'_> {
             world.forced |= off;
             off
         };
-        if let (true, VolumeOrder::Remove(_)) = (off, order) {
-            self.may_be_gone(&names);
+        if off {
+            self.may_be_gone(removals);
         }
         // A removal may have been done, and only its last answer lost.
         unlocked && self.done(order)
     }
 
-    /// It is unknown whether a removal without an end was done at its server, unless a server shows
-    /// the volume.
-    fn may_be_gone(&self, names: &[Name]) {
-        let mut world = self.world.lock();
+    /// The groups of these names that removals have claimed, of this order or of another one.
+    fn removals(&self, names: &[Name]) -> Vec<VolumeId> {
+        let world = self.world.lock();
         let found = names.iter().filter_map(|name| world.database.group_named(name).ok().flatten());
-        let numbers: Vec<_> = found.map(|seen| seen.record.read_write).collect();
+        let is_removed = |busy: &Busy| busy.operation == "remove";
+        found
+            .filter(|seen| seen.record.busy.as_ref().is_some_and(is_removed))
+            .map(|seen| seen.record.read_write)
+            .collect()
+    }
+
+    /// It is unknown whether removals without an end were done at their servers, unless a server
+    /// shows the volume.
+    fn may_be_gone(&self, numbers: Vec<VolumeId>) {
+        let mut world = self.world.lock();
         for number in numbers {
             if !world.is_served(number) {
                 world.trees.remove(&number);
@@ -291,8 +301,7 @@ impl Run<'_> {
                     .violate(format!("progress: what was left cannot be mended: {error}"));
             }
         }
-        let groups =
-            self.world.lock().database.groups(types::VolumeId(0), usize::MAX).unwrap_or_default();
+        let groups = self.world.lock().database.groups(VolumeId(0), usize::MAX).unwrap_or_default();
         for group in groups.into_iter().filter(|group| group.record.read_write_site().is_some()) {
             let has_sites =
                 group.record.sites.iter().any(|site| site.kind == types::SiteKind::ReadOnly);
