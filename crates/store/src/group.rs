@@ -57,6 +57,20 @@ impl Partition {
         Ok(found)
     }
 
+    /// Whether a volume shows the tree here, or a stream comes into it. Otherwise only writable
+    /// clones need what the partition has of it.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn is_in_use(&self, tree: VolumeId) -> Result<bool> {
+        let Some(tree_state) = self.tree_of(tree)? else { return Ok(false) };
+        let is_written = {
+            let header = &tree_state.header.lock().stored;
+            !header.headless || header.incoming
+        };
+        Ok(is_written || self.any_view(tree)?.is_some())
+    }
+
     /// A volume that shows this epoch of the tree. Reads volumes of sealed epochs until it finds
     /// one.
     ///

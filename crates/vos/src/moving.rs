@@ -169,7 +169,7 @@ impl Way<'_, '_> {
             // Data that an interrupted attempt fetched does not match the current state.
             wait_idle(job.servers, self.to, id)?;
             if !self.is_beside() {
-                remove_arriving(job, self.to, id)?;
+                remove_left(job, self.to, id)?;
                 // Removes twins left by a move between partitions whose claim was removed.
                 for other in beside::partitions_but(job.servers, self.to, self.no)? {
                     beside::remove_all(job.servers, self.to, id, other)?;
@@ -391,7 +391,7 @@ impl Way<'_, '_> {
         if self.is_beside() {
             return beside::remove_all(self.job.servers, self.to, id, self.no);
         }
-        remove_arriving(self.job, self.to, id)
+        remove_left(self.job, self.to, id)
     }
 
     /// Ends the freeze at A. A missing volume is no error, whatever the database records.
@@ -491,26 +491,31 @@ fn remove_snapshots(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Res
     Ok(())
 }
 
-fn remove_arriving(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), VosError> {
+/// Removes what a stopped move left at a server that is not the volume's site.
+fn remove_left(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), VosError> {
     let there = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
-    let arriving = there.iter().any(|one| one.id == id && one.state == VolumeState::Arriving);
-    if arriving { remove_at(job, server, id) } else { Ok(()) }
+    if there.iter().any(|one| is_left(one, id)) { remove_at(job, server, id) } else { Ok(()) }
 }
 
-/// Removes a volume that still arrives at a server, because a move was stopped before it was
-/// decided and its claim was taken off: it has the volume's number there, and nothing of the tree
-/// can come in. Only for the owner of a claim: the leader of that move cannot decide it any more,
-/// because the record was written since.
+/// Whether the volume, at a server that is not its site, waits to be removed: it still arrives, for
+/// a move that was not decided; or it is still frozen, for a move that was.
+fn is_left(one: &VolumeInfo, id: VolumeId) -> bool {
+    one.id == id && matches!(one.state, VolumeState::Arriving | VolumeState::Held)
+}
+
+/// Removes the volume of a server that is not its site, which a move left whose claim was taken
+/// off: it has the volume's number there, and nothing of the tree can come in. Only for the owner
+/// of a claim: the leader of that move cannot go on, because the record was written since.
 ///
 /// # Errors
 /// The server's and the database's.
-pub(crate) fn remove_undecided(
+pub(crate) fn remove_left_by_force(
     servers: &dyn Servers,
     group: &VolumeGroup,
     server: ServerId,
     here: &[VolumeInfo],
 ) -> Result<(), VosError> {
-    let waits = |one: &VolumeInfo| one.id == group.read_write && one.state == VolumeState::Arriving;
+    let waits = |one: &VolumeInfo| is_left(one, group.read_write);
     let is_its_site = group.read_write_site().is_some_and(|site| site.server == server);
     if is_its_site || !here.iter().any(waits) {
         return Ok(());

@@ -21,8 +21,9 @@ use types::{
     VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 
+use crate::beside;
 use crate::claim::Claim;
-use crate::moving::remove_undecided;
+use crate::moving::remove_left_by_force;
 use crate::pulling::{PullOrder, pull};
 use crate::remove::remove_at;
 use crate::servers::partition_no;
@@ -286,10 +287,13 @@ impl Round<'_> {
             self.relay.add_holder(site.server, there.id, shows);
             return Ok(0);
         }
-        remove_undecided(self.servers, self.group, site.server, &here)?;
+        remove_left_by_force(self.servers, self.group, site.server, &here)?;
         // The newest epoch that it has, possibly of a release that it was not ordered to show.
         let base = fetched.map_or(shows, |there| there.epoch.max(shows));
         let partition = partition_no(self.servers, site.server, &site.partition)?;
+        if site.epoch == 0 {
+            self.remove_beside(site.server, partition)?;
+        }
         let (bytes, from) = self.fetch_from_some((number, base), site, partition, &releasing)?;
         let there = have(self.servers, site.server, &releasing);
         if let Some(there) =
@@ -303,6 +307,15 @@ impl Round<'_> {
             .filter(|there| there.epoch == epoch)
             .ok_or_else(|| VosError::Odd(self.servers.name(site.server)))?;
         Ok(bytes)
+    }
+
+    /// A server fetches a tree to one partition. Another one may have what was left of a former
+    /// site, or of an operation whose claim was taken off.
+    fn remove_beside(&self, server: ServerId, partition: PartitionNo) -> Result<(), VosError> {
+        for other in beside::partitions_but(self.servers, server, partition)? {
+            beside::remove_all(self.servers, server, self.group.read_write, other)?;
+        }
+        Ok(())
     }
 
     /// The volumes of the group that a site has, found by any of its names or by the number of

@@ -66,6 +66,19 @@ impl World {
         all
     }
 
+    /// Whether a server that is up has the read-write volume and may serve it.
+    pub fn is_served(&mut self, id: VolumeId) -> bool {
+        self.volumes().iter().any(|there| there.info.id == id && there.is_online())
+    }
+
+    /// The groups of snapshots that dumps left.
+    pub fn left_by_dumps(&mut self) -> Vec<Name> {
+        let all = self.volumes();
+        let left = all.iter().filter(|there| there.info.name.as_bytes().ends_with(b".dumping"));
+        let group = |there: &There| self.database.group_of(there.info.tree).ok().flatten();
+        left.filter_map(group).map(|seen| seen.record.name).collect()
+    }
+
     /// Checks the rules that hold at every moment.
     pub fn judge(&mut self) {
         let all = self.volumes();
@@ -99,7 +112,8 @@ impl World {
             self.trees.get(&tree).map(|reference| super::reference::image(&reference.tree))
         } else {
             let sealed = self.sealed.get(&(tree, epoch)).map(Arc::clone);
-            if sealed.is_none() {
+            // Of a volume that may be removed no model is kept.
+            if sealed.is_none() && !self.gone.contains(&tree) {
                 self.violate(format!(
                     "{} shows epoch {epoch}, which was never sealed",
                     there.name()

@@ -110,12 +110,17 @@ impl Partitions {
         Ok(best)
     }
 
-    /// The partition where a tree is, or arrives; of two, the one that serves.
+    /// The partition where a tree is, or arrives; of two, the one that serves. What only writable
+    /// clones need of a tree does not count: its volumes may come to another partition.
     pub(crate) fn of_tree(&self, tree: VolumeId) -> Result<Option<PartitionNo>, Fault> {
         let mut best: Option<(IncomingState, PartitionNo)> = None;
         for (no, partition) in self.numbered() {
             let standing = partition.tree_standing(tree)?.map(|standing| (standing, no));
-            best = [best, standing].into_iter().flatten().min();
+            if standing.is_some_and(|standing| best.is_none_or(|best| standing < best))
+                && partition.is_in_use(tree)?
+            {
+                best = standing;
+            }
         }
         Ok(best.map(|(_, no)| no))
     }
