@@ -1,11 +1,8 @@
-//! Volumes as administrators manage them, and the calls about a server's volumes
-//! (`docs/spec/volumes.md`).
-// The variants are documented as a whole; a field is named for what it is.
+//! Volumes as administrators manage them (`docs/spec/volumes.md`).
+// A field is named for what it is.
 #![allow(missing_docs)]
 
-use bytes::Bytes;
-
-use crate::{Finish, Name, Pull, Timestamp, VnodeNo, VolumeId};
+use crate::{Name, Timestamp, VnodeNo, VolumeId};
 
 /// The part of its tree that a volume shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -196,76 +193,6 @@ impl Default for StreamCursor {
     fn default() -> Self {
         StreamCursor::START
     }
-}
-
-/// The calls of administrators about a server's volumes. All but questions are the superuser's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VolumeCall {
-    /// A new volume with an empty root directory that belongs to `owner` (user and group); stable
-    /// before the answer. `partition: None`: the one with the most room. `id: None`: a number of
-    /// the cell's. Answer: `Volumes`, with the new one.
-    Create {
-        id: Option<VolumeId>,
-        partition: Option<PartitionNo>,
-        name: Name,
-        quota_bytes: u64,
-        quota_files: u64,
-        owner: (u32, u32),
-        /// Whether bodies are encrypted on disk; `None`: the server's default. `Offline` if it has
-        /// no keys.
-        encrypt: Option<bool>,
-    },
-    /// Inaccessible from the answer on; its space is freed in the background. Answer: `Done`.
-    Remove { id: VolumeId },
-    /// Answer: `Done`.
-    Rename { id: VolumeId, name: Name },
-    /// A new volume, read-only but for one kind, that shows what `of`, the read-write volume or
-    /// another of its group, shows now. `replace`: a volume of the group that has this name and
-    /// kind shows that from then on, and keeps its number; without it such a volume is refused with
-    /// `Exists`. `id: None`: that number, or one of the cell's. Of the kind read-write: a fork with
-    /// the quota of `of`, which replaces nothing. Answer: `Volumes`, with the new one.
-    Clone { id: Option<VolumeId>, of: VolumeId, name: Name, kind: VolumeKind, replace: bool },
-    /// Answer: `Done`.
-    SetFields { id: VolumeId, change: VolumeChange },
-    /// Volumes of a partition with numbers above `after`, in their order, at most `max` of them.
-    /// Answer: `Volumes`.
-    List { partition: PartitionNo, after: VolumeId, max: u32 },
-    /// The volume, followed by the others of its group. Answer: `Volumes`.
-    Examine { volume: WhichVolume },
-    /// Answer: `Partitions`.
-    Partitions,
-    /// The difference between the sealed epoch that a volume shows and the epoch `since` of its
-    /// tree (0: everything), from a position on, in about `bytes_max` bytes (between 128 KiB and 1
-    /// MiB). Only for the superuser, since it checks no right. Answer: `Part`.
-    Changes { id: VolumeId, since: u64, cursor: StreamCursor, bytes_max: u32, packed: bool },
-    /// A part of a stream for the tree with this number; the first one begins it, or continues what
-    /// came in of the same stream. `over`: the stream replaces the read-write volume with that
-    /// number; until then it shows its old state and takes no changes. Answer: `Cursor`, where the
-    /// next part is to begin.
-    Apply { partition: PartitionNo, tree: VolumeId, part: Bytes, over: bool },
-    /// The incoming tree is complete and becomes a volume, or is discarded. Answer: `Volumes`, with
-    /// the new one if there is one.
-    Finish { partition: PartitionNo, tree: VolumeId, finish: Finish },
-    /// Fetches a stream from another server and finishes it, in the background. A repeated call
-    /// continues it. Answer: `Tasks`, with the one that was begun.
-    Pull(Box<Pull>),
-    /// Pulls of this server instance, including those that ended lately. Only for the superuser.
-    /// Answer: `Tasks`.
-    Tasks,
-    /// Incoming trees, also those whose transfer stopped: all of them, or one, and the epoch that
-    /// that one's read-write volume is a copy of. Only for the superuser. Answer: `Incoming`.
-    Incoming { tree: Option<VolumeId> },
-    /// Freezes the read-write volume: the server recalls all loans and delegations, and changes
-    /// wait for `millis`, or until a call with `millis: 0`; then the server asks the cell database
-    /// which server has the volume. Answer: `Done`, when all is back.
-    Hold { id: VolumeId, millis: u32 },
-    /// An arrived volume serves from now on. Answer: `Done`.
-    Serve { id: VolumeId },
-    /// Copies within the server: what a volume of a sealed epoch shows is copied to another
-    /// partition (no part of it goes over the network), or, with `Leave` and the number of a tree,
-    /// that partition's copy of it is removed. Answer: `Tasks`, with the one that copies; with
-    /// `Leave`, one that runs as long as something is left.
-    Beside { id: VolumeId, partition: PartitionNo, what: Beside },
 }
 
 #[cfg(test)]
