@@ -12,10 +12,8 @@ use types::{
 
 use crate::beside;
 use crate::claim::Claim;
-use crate::moving::remove_left_by_force;
+use crate::own_volumes::{have, named, remove_at, remove_left_by_force};
 use crate::pulling::{PullOrder, pull};
-use crate::release::{have, named};
-use crate::remove::remove_at;
 use crate::sites::need_one_partition;
 use crate::{Job, VosError, examine, partition_no};
 

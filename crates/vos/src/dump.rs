@@ -24,13 +24,10 @@ use types::{
 
 use crate::claim::Claim;
 use crate::create::announced;
-use crate::release::named;
-use crate::remove::remove_at;
+use crate::own_volumes::{DUMPING, have, named, remove_at};
 use crate::{Job, NewVolume, VosError, examine, partition_no};
 
 const OPERATION: &str = "restore";
-/// The ending of the name of the snapshot that a dump reads.
-pub(crate) const DUMPING: &str = ".dumping";
 /// How long a restore waits for a volume that is being removed.
 const SWEPT_WITHIN: Duration = Duration::from_secs(60);
 /// How long a restore waits for a volume that is in use, or is continued and may still have files

@@ -29,12 +29,11 @@ use crate::beside;
 use crate::claim::Claim;
 use crate::find::of_kind;
 use crate::job::is_half_restored;
+use crate::own_volumes::{MOVING, have, named, remove_at};
 use crate::pulling::{PullOrder, pull, wait_idle};
-use crate::release::{have, named};
-use crate::remove::remove_at;
 use crate::servers::partition_no;
 use crate::sites::need_one_partition;
-use crate::{Job, Servers, VosError, examine};
+use crate::{Job, VosError, examine};
 
 /// Longest freeze at A; at its end A asks the database which server has the volume.
 const FREEZE_MAX: Duration = Duration::from_secs(10);
@@ -47,8 +46,6 @@ const REMAINDER_BYTES: u64 = 1 << 20;
 /// Limit of snapshots before the freeze: clients that write faster than B fetches are frozen
 /// longer.
 const ROUNDS_MAX: u32 = 8;
-/// Two names by turns, because the next difference is read against the previous snapshot.
-pub(crate) const MOVING: [&str; 2] = [".moving", ".moving2"];
 
 /// Figures of a finished move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -495,41 +492,4 @@ fn remove_snapshots(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Res
 fn remove_left(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), VosError> {
     let there = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
     if there.iter().any(|one| is_left(one, id)) { remove_at(job, server, id) } else { Ok(()) }
-}
-
-/// Whether the volume, at a server that is not its site, waits to be removed: it still arrives, for
-/// a move that was not decided; or it is still frozen, for a move that was.
-fn is_left(one: &VolumeInfo, id: VolumeId) -> bool {
-    one.id == id && matches!(one.state, VolumeState::Arriving | VolumeState::Held)
-}
-
-/// Removes the volume of a server that is not its site, which a move left whose claim was taken
-/// off: it has the volume's number there, and nothing of the tree can come in. Only for the owner
-/// of a claim: the leader of that move cannot go on, because the record was written since.
-///
-/// # Errors
-/// The server's and the database's.
-pub(crate) fn remove_left_by_force(
-    servers: &dyn Servers,
-    group: &VolumeGroup,
-    server: ServerId,
-    here: &[VolumeInfo],
-) -> Result<(), VosError> {
-    let waits = |one: &VolumeInfo| is_left(one, group.read_write);
-    let is_its_site = group.read_write_site().is_some_and(|site| site.server == server);
-    if is_its_site || !here.iter().any(waits) {
-        return Ok(());
-    }
-    wait_idle(servers, server, group.read_write)?;
-    let names = MOVING.iter().map(|ending| named(&group.name, ending));
-    let names = names.collect::<Result<Vec<_>, _>>()?;
-    let is_snapshot = |one: &VolumeInfo| one.kind == VolumeKind::Snapshot;
-    let left = |one: &&VolumeInfo| waits(one) || is_snapshot(one) && names.contains(&one.name);
-    for one in here.iter().filter(left) {
-        match servers.call(server, VolumeCall::Remove { id: one.id }) {
-            Ok(_) | Err(VosError::Refused { fault: Fault::NoVolume, .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

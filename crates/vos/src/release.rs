@@ -23,17 +23,14 @@ use types::{
 
 use crate::beside;
 use crate::claim::Claim;
-use crate::moving::remove_left_by_force;
+use crate::own_volumes::{
+    LAGGING, RELEASING, have, is_stored_for_lagging, named, remove_at, remove_left_by_force,
+};
 use crate::pulling::{PullOrder, pull};
-use crate::remove::remove_at;
 use crate::servers::partition_no;
 use crate::{Job, Servers, VosError, examine};
 
 const OPERATION: &str = "release";
-/// Ending of the name of a release that is stored for sites that lag.
-pub(crate) const LAGGING: &str = ".lagging";
-/// Ending of the name of the volume that is being released.
-pub(crate) const RELEASING: &str = ".releasing";
 /// Sites that one server serves at the same time.
 const SERVED_AT_ONCE: usize = 3;
 /// Sites that the source serves while other sites could serve them.
@@ -210,11 +207,6 @@ fn store_for_lagging(
         (None, Some(stored)) => remove_at(job, source.server, stored.id),
         (None, None) => Ok(()),
     }
-}
-
-/// Whether a volume exists only for sites that lag.
-pub(crate) fn is_stored_for_lagging(volume: &VolumeInfo) -> bool {
-    volume.kind == VolumeKind::Snapshot && volume.name.as_bytes().ends_with(LAGGING.as_bytes())
 }
 
 /// Step 3. The failure of a site concerns that site alone.
@@ -537,22 +529,6 @@ fn show(
         servers.call(server, VolumeCall::Remove { id: sealed.id })?;
     }
     Ok(())
-}
-
-/// Returns the volume with this name that a server has.
-pub(crate) fn have(
-    servers: &dyn Servers,
-    server: ServerId,
-    name: &Name,
-) -> Result<Option<VolumeInfo>, VosError> {
-    let there = examine(servers, server, WhichVolume::Name(name.clone()))?;
-    Ok(there.and_then(|volumes| volumes.into_iter().next()))
-}
-
-/// Returns a name of the group: `base` and `ending`.
-pub(crate) fn named(base: &Name, ending: &str) -> Result<Name, VosError> {
-    Name::new(&[base.as_bytes(), ending.as_bytes()].concat())
-        .map_err(|_| VosError::Unfit(format!("its name is too long for {ending} behind it")))
 }
 
 fn is_read_only(site: &Site) -> bool {

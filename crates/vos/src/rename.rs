@@ -7,8 +7,7 @@
 use types::{Name, ServerId, VolumeCall, VolumeInfo, VolumeKind, WhichVolume};
 
 use crate::claim::Claim;
-use crate::dump::DUMPING;
-use crate::release::{LAGGING, RELEASING};
+use crate::own_volumes::{DUMPING, LAGGING, RELEASING};
 use crate::{Job, VosError, examine};
 
 /// Renames the group `from`, or continues an interrupted rename.
