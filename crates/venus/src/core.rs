@@ -1,55 +1,40 @@
 //! The state that all operations share: the session, the tables, the open files, the threads. The
 //! order of the locks is at the head of `lib.rs`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
 
 use client::{Cancel, Remote, Reply};
 use lease::CallStart;
 use parking_lot::{Condvar, Mutex, RwLock};
-use types::{Answer, Call, Caller, Fault, Fid, Status, Time};
+use types::{Answer, Call, Caller, Fault, Fid, Status};
 
-use crate::admission::Admission;
-use crate::budget::Share;
-use crate::dir_prefetch::Siblings;
-use crate::disk_cache::DiskCache;
-use crate::file_data::FileBytes;
-use crate::free_space::Space;
-use crate::journal::{Journal, JournalEntry};
-use crate::listing::{EarlyDirs, OpenDir};
-use crate::mount_shared::MountShared;
-use crate::node_tables::Tables;
-use crate::open::Open;
-use crate::pool::JobPool;
-use crate::preallocated::BlankPool;
-use crate::server_instance::ServerInstance;
-use crate::snapshots::is_made_up;
-use crate::unstable_metadata::{MetadataSubject, UnstableMetadata};
-use crate::{
-    DirHandle, Error, KernelPort, NoKernel, OpenHandle, RequestContext, Stamp, VenusConfig,
-};
+use crate::base::budget::Share;
+use crate::base::config::VenusConfig;
+use crate::base::error::Error;
+use crate::base::kernel_port::{KernelPort, NoKernel};
+use crate::base::pool::JobPool;
+use crate::base::request::RequestContext;
+use crate::base::result::{DirHandle, OpenHandle, Stamp};
+use crate::data::disk_cache::DiskCache;
+use crate::data::file_data::FileBytes;
+use crate::data::open_file::Open;
+use crate::names::made_up::is_made_up;
+use crate::names::node_tables::Tables;
+use crate::passthrough::blank_pool::BlankPool;
+use crate::prefetch::admission::Admission;
+use crate::prefetch::mount_shared::MountShared;
+use crate::prefetch::open_dir::{EarlyDirs, OpenDir};
+use crate::prefetch::siblings::Siblings;
+use crate::writeback::chores::Chores;
+use crate::writeback::free_space::Space;
+use crate::writeback::journal::{Journal, JournalEntry};
+use crate::writeback::server_instance::ServerInstance;
+use crate::writeback::unstable_metadata::{MetadataSubject, UnstableMetadata};
 
 /// Files whose cache bodies are brought up to date at the same time.
 const FOLLOWERS: usize = 4;
-
-#[derive(Default)]
-pub(crate) struct Chores {
-    /// Files that became dirty, oldest first.
-    pub aging: VecDeque<(Instant, Arc<FileBytes>)>,
-    /// Held files whose last handle is closed: their holds end.
-    pub unhold: Vec<Fid>,
-    /// Held files that a new session must claim again.
-    pub hold: Vec<Fid>,
-    pub commit: bool,
-    pub committed: Option<Instant>,
-    /// When the lease ends without a renewal.
-    pub lease: Option<Time>,
-    /// When the pinned bodies are due for a check.
-    pub tend: Option<Instant>,
-    pub stop: bool,
-}
 
 pub(crate) struct Core {
     pub remote: Arc<dyn Remote>,
@@ -311,9 +296,4 @@ impl Core {
         tables.files.remove(&file.fid);
         Some(learned)
     }
-}
-
-/// A request that a background thread makes for a caller.
-pub(crate) fn as_caller<'a>(caller: &'a Caller, cancel: Option<&'a Cancel>) -> RequestContext<'a> {
-    RequestContext { caller, cancel, groups: None }
 }
