@@ -6,9 +6,9 @@
 # for one of the places, leaves the program behind in it and lets cargo go on. Each program's output
 # is printed in one piece when it is through. Examples in documentation run last.
 # A test that fails is run again, by itself, twice at most. One that passes then is flaky: its
-# failure is printed whole, and named in a line that begins with
-# FLAKY, which is a fault to be found; but it says nothing of the change that is looked at. More
-# than three of them in a run are failures.
+# failure is printed whole, and named in a line that begins with FLAKY. That is a fault to be found
+# (tests/flaky.md), but it says nothing of the change that is looked at. More than three of them in
+# a run are failures.
 # UNIT_PLACES: how many at once [default: 3]. UNIT_AGAIN: "no" runs nothing again. Arguments go to
 # cargo.
 set -uo pipefail

@@ -1,5 +1,5 @@
-# Common to the peers' scripts; sourced, with the arguments VERB DIR. A script sets `packages` and `programs`, defines serve,
-# attach and perhaps purge, and calls `peer "$@"` last.
+# Common to the peers' scripts; sourced, with the arguments VERB DIR. A script sets `packages` and
+# `programs`, defines serve, attach and perhaps purge, and calls `peer "$@"` last.
 #
 # serve    start the servers; everything below $dir; each server through `background server NAME
 # PROGRAM...`

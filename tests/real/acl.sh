@@ -178,7 +178,8 @@ check "access(2) says the same" as 4001 sh \
 # What the kernel asks of the mount for who owns nothing, once it has seen all.
 tracing=/sys/kernel/tracing/events/fuse/fuse_request_send/enable
 if [ -e "$tracing" ]; then
-    look() { as 4001 sh -c 'for _ in 1 2 3 4 5 6 7 8 9 10; do stat -c %n "$1" && test -r "$1"; done' sh "$home/both/file"; }
+    look() { as 4001 sh -c 'for _ in 1 2 3 4 5 6 7 8 9 10; do stat -c %n "$1" &&
+        test -r "$1"; done' sh "$home/both/file"; }
     asked() {
         look > /dev/null
         echo > /sys/kernel/tracing/trace && echo 1 > "$tracing"

@@ -4,7 +4,8 @@
 . "$(dirname "$0")/../lib/real.sh"
 needs_cell
 base=$WORK/audit cell=$WORK/audit/cell at=$WORK/audit/tree far=$WORK/audit/far
-trap 'within 60 "$RIALTO" umount "$far" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
+trap 'within 60 "$RIALTO" umount "$far" > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
 mkdir -p "$far"
 as() { local uid=$1; shift; setpriv --reuid "$uid" --regid "$uid" --clear-groups "$@"; }
 audit() { within 30 "$RIALTO" audit "$@" --dir "$cell"; }
@@ -130,7 +131,8 @@ copied() { for _ in $(seq 50); do grep -q "$1" "$base/log" && return 0; sleep 0.
 check "m13: the other log has it" copied \
     '^<85>1 [0-9TZ:.-]* [^ ]* rialto [0-9]* audit - audit.test audit-00000003.jsonl:[0-9]* {"before":.*jill'
 check "m13: as the file has it" bash -c \
-    "sed -n 's/.*audit-00000003.jsonl:[0-9]* //p' '$base/log' > '$base/sent' && head -n 2 '$cell/audit/audit-00000003.jsonl' | cmp - <(head -n 2 '$base/sent')"
+    "sed -n 's/.*audit-00000003.jsonl:[0-9]* //p' '$base/log' > '$base/sent' &&
+        head -n 2 '$cell/audit/audit-00000003.jsonl' | cmp - <(head -n 2 '$base/sent')"
 check "m13: the status shows it" says "forwarded to $base/log.sock" 0 within 30 "$RIALTO" status \
     --dir "$cell"
 kill "$receiver"; wait "$receiver" 2> /dev/null

@@ -47,7 +47,9 @@ unpack_and_compare() { # unpack_and_compare ARCHIVE NAME
     check "$2: $(find "$WORK/native" -type f | wc -l) files are the same on B at once" within 900 \
         diff -r --no-dereference "$WORK/native/$tree" "$B/build/$tree"
     check "$2: so are modes and times" within 300 bash -c \
-        "diff <(cd '$WORK/native/$tree' && find . -printf '%p %m %T@ %l\n' | sort) <(cd '$B/build/$tree' && find . -printf '%p %m %T@ %l\n' | sort)"
+        "diff <(cd '$WORK/native/$tree' &&
+            find . -printf '%p %m %T@ %l\n' | sort) <(cd '$B/build/$tree' &&
+                find . -printf '%p %m %T@ %l\n' | sort)"
     rm -rf "$WORK/native"
 }
 

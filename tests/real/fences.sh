@@ -5,7 +5,8 @@
 needs_cell
 base=$WORK/fences cell=$WORK/fences/cell at=$WORK/fences/tree far=$WORK/fences/far \
     two=$WORK/fences/two
-trap 'touch "$base/logs/joe.stop" "$base/logs/jim.stop"; within 60 "$RIALTO" umount "$far" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$two" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
+trap 'touch "$base/logs/joe.stop" "$base/logs/jim.stop"
+    within 60 "$RIALTO" umount "$far" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$two" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
 mkdir -p "$far"
 as() { local uid=$1; shift; setpriv --reuid "$uid" --regid "$uid" --clear-groups "$@"; }
 fence() { within 60 "$RIALTO" fence "$@" --dir "$cell"; }

@@ -63,7 +63,8 @@ check "quota of files is set" quota 0 $(($(used used_files) + 50))
 mkdir -p "$A/full/many"
 check "EDQUOT arrives at the maker of files" many "$A/full/many" EDQUOT
 check "quota is taken away" quota 0 0
-check "and work goes on" sh -c "echo there > '$A/full/more' && [ \"\$(cat '$B/full/more')\" = there ]"
+check "and work goes on" sh -c "echo there > '$A/full/more' &&
+    [ \"\$(cat '$B/full/more')\" = there ]"
 rm -rf "$A/full"
 
 if [ "$(id -u)" != 0 ]; then skip "a full disk: only root can make a small one"; finish; fi
@@ -168,11 +169,13 @@ check "with room again removals work, without a new start" within 120 bash \
     -c "in_time rm -rf '$tree/meta/dir-0'"
 mkdir -p "$tree/meta/dir-0"
 check "the rest is whole after a new start" within 240 sh -c \
-    "'$RIALTO' down --dir '$cell' && '$RIALTO' up --dir '$cell' --at '$tree' && grep -q before '$tree/before'"
+    "'$RIALTO' down --dir '$cell' && '$RIALTO' up --dir '$cell' --at '$tree' &&
+        grep -q before '$tree/before'"
 pid=$(server)
 check "all of it can be removed" within 600 bash -c "in_time rm -rf '$tree/meta'"
 check "and its room is used again" within 300 bash -c \
-    "mkdir '$tree/meta' && sed -i 's/.*/0/' '$WORK/synced' && in_time sh -c \"head -c 10000000 /dev/urandom > '$tree/again' && sync '$tree/again'\""
+    "mkdir '$tree/meta' && sed -i 's/.*/0/' '$WORK/synced' &&
+        in_time sh -c \"head -c 10000000 /dev/urandom > '$tree/again' && sync '$tree/again'\""
 rm -f "$tree/again"
 # All that came back so far may be less than that: then the rest is waited for.
 small_files() { rm -rf "$tree/meta" && mkdir "$tree/meta" && metadata "$tree/meta" "$WORK/synced" &&

@@ -167,7 +167,8 @@ if as 4711 unshare --user --map-current-user --mount true 2> /dev/null; then
     KRB5CCNAME=FILE:$realm/users/4711.session setpriv --reuid 4711 --regid 4711 \
         --clear-groups "$RIALTO" pagsh --path "$far" -c "
         printf 'opensesame\n' | kinit -l 15s -r 10m joe > /dev/null &&
-        '$RIALTO' login --kerberos --path '$far' > /dev/null && exec /usr/bin/python3 '$base/writer.py' '$far/joe/session' 40" > "$base/said.session" 2>&1 &
+        '$RIALTO' login --kerberos --path '$far' > /dev/null &&
+        exec /usr/bin/python3 '$base/writer.py' '$far/joe/session' 40" > "$base/said.session" 2>&1 &
     session_writer=$!
 else
     skip "a session: users have no name spaces of their own here"
@@ -202,7 +203,8 @@ sed -i 's|^keytab.*|&\ncreate = true|' "$cell/cell.toml"
 check "a cell that makes its users" restart
 check "one of the own realm" says "as ann" 0 login 4712
 check "a ticket of a service" sh -c \
-    "KRB5CCNAME=FILE:$realm/users/4714 kinit -k -t '$base/keytab' rialto/krb.test && chown 4714 $realm/users/4714"
+    "KRB5CCNAME=FILE:$realm/users/4714 kinit -k -t '$base/keytab' rialto/krb.test &&
+        chown 4714 $realm/users/4714"
 check "makes no user" says "knows no such user" 1 login 4714
 
 # Users of another realm. Lists of the volume name one group for the cell's own users and one for

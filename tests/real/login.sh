@@ -4,7 +4,8 @@
 . "$(dirname "$0")/../lib/real.sh"
 needs_cell
 base=$WORK/login cell=$WORK/login/cell at=$WORK/login/tree far=$WORK/login/far
-trap 'within 60 "$RIALTO" umount "$far" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
+trap 'within 60 "$RIALTO" umount "$far" > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
 mkdir -p "$far"
 # The user 4711 of the far machine, and another one there.
 joe() { setpriv --reuid 4711 --regid 4711 --clear-groups "$@"; }
@@ -23,7 +24,8 @@ check "an administrator gives him a password" sh \
 check "not one that is too short" says "8 to 1024 bytes" 1 sh \
     -c "printf 'short\n' | '$RIALTO' passwd joe --new-only --password-stdin --path '$at'"
 check "he has a directory" sh -c \
-    "mkdir '$at/joe' && chown 4711:4711 '$at/joe' && chmod 700 '$at/joe' && mkdir '$at/open' && chmod 777 '$at/open'"
+    "mkdir '$at/joe' && chown 4711:4711 '$at/joe' && chmod 700 '$at/joe' && mkdir '$at/open' &&
+        chmod 777 '$at/open'"
 check "on this machine the kernel's word is enough" joe sh -c "echo here > '$at/joe/file'"
 
 check "a mount of a machine that nobody trusts" within 60 "$RIALTO" mount --daemon \
@@ -42,7 +44,8 @@ check "as JSON" says '"user":"joe"' 0 joe "$RIALTO" tokens --json --path "$far"
 check "he writes" joe sh -c "echo there > '$far/joe/file' && cat '$far/joe/file' > /dev/null"
 check "which is seen at the server's machine" [ "$(cat "$at/joe/file")" = there ]
 check "what he makes is his" sh -c \
-    "setpriv --reuid 4711 --regid 4711 --clear-groups touch '$far/open/joe' && [ \"\$(stat -c %u '$at/open/joe')\" = 4711 ]"
+    "setpriv --reuid 4711 --regid 4711 --clear-groups touch '$far/open/joe' &&
+        [ \"\$(stat -c %u '$at/open/joe')\" = 4711 ]"
 check "the other user of that machine is nobody still" says "Permission denied" 1 jim sh \
     -c "exec 2>&1; cat '$far/joe/file'"
 check "he changes his password" sh -c \
@@ -104,7 +107,8 @@ check "who did not is told both fingerprints" says "Another machine may intercep
 check "nobody was disturbed" joe sh -c "echo again > '$far/joe/new' && cat '$far/joe/new'"
 # Groups of the cell that have a gid are what their members are in.
 check "a group with a gid" sh -c \
-    "'$RIALTO' pts creategroup staff --dir '$cell' && '$RIALTO' pts setfields staff -gid 5000 --dir '$cell'"
+    "'$RIALTO' pts creategroup staff --dir '$cell' &&
+        '$RIALTO' pts setfields staff -gid 5000 --dir '$cell'"
 check "has a directory" sh -c "mkdir '$at/staff' && chgrp 5000 '$at/staff' && chmod 770 '$at/staff'"
 staff() { setpriv --reuid 4711 --regid 4711 --groups 5000 "$@"; }
 check "who is not in it stays out" says "Permission denied" 2 staff sh \
@@ -116,13 +120,16 @@ check "and makes nothing more" says "Permission denied" 2 staff sh \
     -c "exec 2>&1; echo in > '$far/staff/other'"
 # The numbers of that machine are its own: somebody whose number there is the cell's jim, and nobody
 # who is joe.
-check "jim is a user" sh -c "'$RIALTO' pts createuser jim -uid 4713 --dir '$cell' && printf 'xyzzy plover\n' | '$RIALTO' passwd jim --new-only --password-stdin --path '$at'"
+check "jim is a user" sh -c "'$RIALTO' pts createuser jim -uid 4713 --dir '$cell' &&
+    printf 'xyzzy plover\n' | '$RIALTO' passwd jim --new-only --password-stdin --path '$at'"
 check "he has a directory" sh -c \
     "mkdir '$at/jim' && chown 4713:4713 '$at/jim' && chmod 700 '$at/jim'"
 elsewhere() { setpriv --reuid 2000 --regid 2000 --clear-groups "$@"; }
 check "he logs in under another number" says "as jim" 0 login jim "xyzzy plover" 2000
 check "and makes files" elsewhere sh -c \
-    "echo mine > '$far/jim/file' && mkdir '$far/jim/dir' && echo more >> '$far/jim/file' && chmod 600 '$far/jim/file' && mv '$far/jim/file' '$far/jim/dir/file' && cat '$far/jim/dir/file'"
+    "echo mine > '$far/jim/file' && mkdir '$far/jim/dir' && echo more >> '$far/jim/file' &&
+        chmod 600 '$far/jim/file' && mv '$far/jim/file' '$far/jim/dir/file' &&
+            cat '$far/jim/dir/file'"
 check "which are his, here" [ "$(elsewhere stat -c %u:%a "$far/jim/dir/file")" = 2000:600 ]
 check "and in the cell" sh -c "sync; [ \"\$(stat -c %u '$at/jim/dir/file')\" = 4713 ]"
 namesake() { setpriv --reuid 4713 --regid 4713 --clear-groups "$@"; }

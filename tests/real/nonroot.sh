@@ -36,10 +36,12 @@ work() {
         cd "$1"
         mkdir -p deep/er && cp -r /etc/apt deep/er/
         diff -r /etc/apt deep/er/apt
-        echo one > file && ln file hard && ln -s file soft && chmod 640 file && touch -d 2001-02-03 file
+        echo one > file && ln file hard && ln -s file soft && chmod 640 file &&
+            touch -d 2001-02-03 file
         [ "$(stat -c "%a %h %Y %U" hard)" = "640 2 $(date -d 2001-02-03 +%s) $2" ]
         setfattr -n user.a -v b file && getfattr -n user.a file > /dev/null
-        git init -q . && git add -A && git -c user.name=t -c user.email=t@t commit -q -m one && git fsck --strict 2> /dev/null
+        git init -q . && git add -A && git -c user.name=t -c user.email=t@t commit -q -m one &&
+            git fsck --strict 2> /dev/null
         flock file true
         sync file
         rm -rf deep' sh "$tree" "$owner"
@@ -67,18 +69,24 @@ check "a second volume" vos create home.work
 check "and one below it" vos create home.deep
 check "a mount point" rialto fs mkmount "$tree/work" home.work
 check "is walked through" "${as[@]}" sh -euc \
-    'cd "$1/work" && echo text > file && mkdir dir && cp -r /etc/apt dir/ && diff -r /etc/apt dir/apt && cd dir && [ "$(pwd -P)" = "$1/work/dir" ]' sh "$tree"
+    'cd "$1/work" && echo text > file && mkdir dir && cp -r /etc/apt dir/ &&
+        diff -r /etc/apt dir/apt && cd dir && [ "$(pwd -P)" = "$1/work/dir" ]' sh "$tree"
 check "one in it too" rialto fs mkmount "$tree/work/deep" home.deep
 check "as deep as they go" "${as[@]}" sh -euc \
-    'echo deep > "$1/work/deep/file" && [ "$(find "$1" -name file | wc -l)" = 3 ] && grep -rqx deep "$1/work"' sh "$tree"
+    'echo deep > "$1/work/deep/file" && [ "$(find "$1" -name file | wc -l)" = 3 ] &&
+        grep -rqx deep "$1/work"' sh "$tree"
 check "in one mount" test "$(grep -c " $tree" /proc/self/mountinfo)" = 1
 check "no link goes from one to the other" "${as[@]}" sh \
-    -c "! ln '$tree/file' '$tree/work/link' 2> /dev/null && mv '$tree/work/file' '$tree/moved' && grep -q text '$tree/moved' && ! test -e '$tree/work/file'"
+    -c "! ln '$tree/file' '$tree/work/link' 2> /dev/null && mv '$tree/work/file' '$tree/moved' &&
+        grep -q text '$tree/moved' && ! test -e '$tree/work/file'"
 check "and nothing takes a mount point away" "${as[@]}" sh \
-    -c "! rmdir '$tree/work' 2> /dev/null && ! mv '$tree/work' '$tree/other' 2> /dev/null && test -d '$tree/work/dir'"
+    -c "! rmdir '$tree/work' 2> /dev/null && ! mv '$tree/work' '$tree/other' 2> /dev/null &&
+        test -d '$tree/work/dir'"
 check "a snapshot" vos snapshot create home.work before
 check "is read-only" "${as[@]}" sh -euc \
-    '"$1/rialto" fs mkmount "$2/before" home.work.snapshot.before && diff -r /etc/apt "$2/before/dir/apt" && ! touch "$2/before/new" 2> /dev/null && ! sh -c "echo x >> $2/before/dir/apt/sources.list" 2> /dev/null' sh "$home" "$tree"
+    '"$1/rialto" fs mkmount "$2/before" home.work.snapshot.before &&
+        diff -r /etc/apt "$2/before/dir/apt" && ! touch "$2/before/new" 2> /dev/null &&
+            ! sh -c "echo x >> $2/before/dir/apt/sources.list" 2> /dev/null' sh "$home" "$tree"
 mount=$(head -n 1 "$home"/.local/share/rialto/mounts/*.pid)
 kill -9 "$mount"
 # A loaded machine takes a moment to end it, and until then it has the mount.
@@ -103,7 +111,8 @@ check "the second user is known" rialto pts createuser daemon -uid "$(id -u daem
 check "a volume where lists decide" vos create home.lists -model acl -acl "$owner" all
 check "in the tree" rialto fs mkmount "$tree/lists" home.lists
 check "has what its maker puts there" "${as[@]}" sh \
-    -euc 'cd "$1/lists" && mkdir shared own && echo text | tee shared/file > own/file && chmod 666 shared/file own/file' sh "$tree"
+    -euc 'cd "$1/lists" && mkdir shared own && echo text | tee shared/file > own/file &&
+        chmod 666 shared/file own/file' sh "$tree"
 check "others see nothing of it" refused second ls "$tree/lists"
 check "a list lets the second one look" rialto fs setacl "$tree/lists" daemon l
 check "and read in one directory" rialto fs setacl "$tree/lists/shared" daemon rl

@@ -4,7 +4,8 @@
 . "$(dirname "$0")/../lib/real.sh"
 needs_cell
 cell=$WORK/sealed/cell open=$WORK/sealed/open at=$WORK/sealed/tree
-trap 'for dir in "$cell" "$open" "$WORK"/sealed/{two,one}; do within 60 "$RIALTO" down --lazy --dir "$dir" > /dev/null 2>&1; done' EXIT
+trap 'for dir in "$cell" "$open" "$WORK"/sealed/{two,one}
+    do within 60 "$RIALTO" down --lazy --dir "$dir" > /dev/null 2>&1; done' EXIT
 secret="the launch is at dawn, on the far side of the hill"
 
 # fill DIR: a short file, a long one, a link's target.
@@ -132,7 +133,8 @@ check "restored at the server that encrypts nothing" vos restore two vicep real.
 check "is encrypted" says "encrypted, with key 1" 0 vos examine real.again
 check "unmounted again" unmounted "$WORK/sealed/shut"
 check "the plain volume's files" eval \
-    'mounted real.open "$WORK/sealed/open.tree" && fill "$WORK/sealed/open.tree" && unmounted "$WORK/sealed/open.tree"'
+    'mounted real.open "$WORK/sealed/open.tree" && fill "$WORK/sealed/open.tree" &&
+        unmounted "$WORK/sealed/open.tree"'
 check "are on the disk: the search finds what is there" on_disk "$one"
 check "the second server goes" within 60 "$RIALTO" down --dir "$two"
 
@@ -154,7 +156,8 @@ serve() { within 90 "$RIALTO" up --no-mount --dir "$one" --cell sealed.test; }
 check "up with a key server" serve
 check "a volume with its key" at_first real.vault -encrypt
 check "which examine shows" says "encrypted, with key 1" 0 vos examine real.vault
-check "files in it" eval 'mounted real.vault "$WORK/sealed/vaulted" && fill "$WORK/sealed/vaulted" && unmounted "$WORK/sealed/vaulted"'
+check "files in it" eval 'mounted real.vault "$WORK/sealed/vaulted" &&
+    fill "$WORK/sealed/vaulted" && unmounted "$WORK/sealed/vaulted"'
 check "keys are listed as the key server's" says "of the key server" 0 "$RIALTO" keys list \
     --dir "$one"
 check "keys are not made here" says "makes them itself" 1 "$RIALTO" keys rotate at-rest --dir "$one"
@@ -172,7 +175,8 @@ for trouble in sealed babbles; do
     check "plain ones are" at_first "real.plain.$trouble" -noencrypt
     rm "$vault/$trouble"
     check "without a restart all is there once it answers ($trouble)" eval \
-        'for _ in $(seq 30); do reads > /dev/null 2>&1 && break; sleep 1; done; [ "$(reads)" = "$secret" ]'
+        'for _ in $(seq 30); do reads > /dev/null 2>&1 &&
+            break; sleep 1; done; [ "$(reads)" = "$secret" ]'
 done
 check "the log says what was wrong" grep -q "the vault is sealed" "$one/logs/server.log"
 check "and no key" refused grep -qF "$(cut -d' ' -f2 "$vault/1")" "$one/logs/server.log"

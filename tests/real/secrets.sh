@@ -6,7 +6,8 @@ needs_cell
 needs_root
 base=$WORK/secrets cell=$WORK/secrets/cell at=$WORK/secrets/tree far=$WORK/secrets/far \
     said=$WORK/secrets/said
-trap 'within 60 "$RIALTO" umount "$far" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
+trap 'within 60 "$RIALTO" umount "$far" > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
 mkdir -p "$far" "$said"
 # All that is told, by everybody.
 export RIALTO_LOG=trace
@@ -54,7 +55,9 @@ secrets text file "$file" >> "$list"
 check "that is all of them" [ "$(cut -d' ' -f1 "$list" | paste -sd' ')" = \
     "tokens/1.key at-rest/1.key ca.key server.key token signature client-key password-first password-second password-wrong file" ]
 
-check "newer keys" eval 'keeps "$RIALTO" keys rotate at-rest --dir "$cell" && keeps "$RIALTO" keys rotate tokens --dir "$cell" && keeps "$RIALTO" keys rotate certificate --dir "$cell"'
+check "newer keys" eval 'keeps "$RIALTO" keys rotate at-rest --dir "$cell" &&
+    keeps "$RIALTO" keys rotate tokens --dir "$cell" &&
+        keeps "$RIALTO" keys rotate certificate --dir "$cell"'
 keeps "$RIALTO" keys list --dir "$cell"
 sleep 11
 # Those too; the older ones are listed already.

@@ -82,7 +82,8 @@ each_shows() { # each_shows PICTURE: asked one by one
 }
 check "a volume" vos create -name real -server localhost
 check "with no sites is not released" says "vos addsite" 1 vos release real
-check "sites" sh -c "'$RIALTO' vos --dir '$A' addsite two vicep real && '$RIALTO' vos --dir '$A' addsite three vicep real"
+check "sites" sh -c "'$RIALTO' vos --dir '$A' addsite two vicep real &&
+    '$RIALTO' vos --dir '$A' addsite three vicep real"
 check "is mounted" mounted real "$tree"
 mkdir -p "$tree/many/deep" && cp -a /usr/share/doc/bash "$tree/" 2> /dev/null
 for number in $(seq 300); do head -c $((number * 50)) /dev/urandom > "$tree/many/$number"; done
@@ -166,7 +167,8 @@ check "is unmounted" unmounted "$tree"
 lists=$base/lists listed=$base/listed
 mkdir -p "$lists" "$listed"
 check "a volume where lists decide" sh -c \
-    "'$RIALTO' vos --dir '$A' create -name listed -server localhost && '$RIALTO' vos --dir '$A' setfields listed -model acl -acl system:anyuser l"
+    "'$RIALTO' vos --dir '$A' create -name listed -server localhost &&
+        '$RIALTO' vos --dir '$A' setfields listed -model acl -acl system:anyuser l"
 check "is mounted" mounted listed "$lists"
 echo text > "$lists/file"
 check "a file has its own" within 30 "$RIALTO" fs setacl "$lists/file" system:anyuser rl

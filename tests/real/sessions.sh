@@ -7,7 +7,8 @@ base=$WORK/sessions cell=$WORK/sessions/cell at=$WORK/sessions/tree far=$WORK/se
     home=$WORK/sessions/home
 # Users of other numbers must reach the program and their own directory.
 open=$(mktemp -d /var/tmp/rialto-sessions.XXXXXX)
-trap 'within 60 "$RIALTO" umount --lazy "$far" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1; rm -rf "$open"' EXIT
+trap 'within 60 "$RIALTO" umount --lazy "$far" > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1; rm -rf "$open"' EXIT
 mkdir -p "$base" "$open/far" "$open/home"
 far=$open/far home=$open/home
 cp "$RIALTO" "$open/rialto"
@@ -40,7 +41,9 @@ for user in joe admin; do
     uid=$([ $user = joe ] && echo 4711 || echo 4800)
     check "a user, $user" within 30 "$RIALTO" pts createuser $user -uid "$uid" --dir "$cell"
     check "with a password" sh -c "printf 'open sesame\n' | '$RIALTO' passwd $user --new-only --password-stdin --path '$at'"
-    check "and a directory" sh -c "mkdir '$at/$user' && echo of $user | tee '$at/$user/file' > '$at/$user/unread' && chown -R $uid:$uid '$at/$user' && chmod 700 '$at/$user'"
+    check "and a directory" sh -c "mkdir '$at/$user' &&
+        echo of $user | tee '$at/$user/file' > '$at/$user/unread' &&
+            chown -R $uid:$uid '$at/$user' && chmod 700 '$at/$user'"
 done
 check "a device node" mknod -m 666 "$at/null" c 1 3
 check "a mount of a machine that nobody trusts" within 60 "$RIALTO" mount --daemon \
@@ -82,13 +85,16 @@ TWO
     touch "$home/looked"
     wait $session; ended=$?
     check "inside he was admin" sh -c \
-        "[ $ended = 0 ] && grep -q 'of admin' '$open/said' && grep -q 'Permission denied' '$open/said' && grep -q 'changed by admin' '$open/said' || { cat '$open/said'; false; }"
+        "[ $ended = 0 ] && grep -q 'of admin' '$open/said' &&
+            grep -q 'Permission denied' '$open/said' &&
+                grep -q 'changed by admin' '$open/said' || { cat '$open/said'; false; }"
     check "what he wrote there is the cell's" [ "$(cat "$at/admin/new")" = "changed by admin" ]
     check "nothing of the session is left" over
     check "its tokens are gone with it" says "no token" 1 joe rialto pagsh --path "$far" \
         -c 'rialto tokens --path "$FAR"'
     check "a session in a session has its own too" says "no token" 1 joe rialto pagsh \
-        --path "$far" -c 'echo "open sesame" | rialto login admin --password-stdin --path "$FAR" && rialto pagsh --path "$FAR" -c "rialto tokens --path $FAR"'
+        --path "$far" -c 'echo "open sesame" | rialto login admin --password-stdin --path "$FAR" &&
+            rialto pagsh --path "$FAR" -c "rialto tokens --path $FAR"'
     check "the shell may not do more than outside" says "0000000000000000" 0 joe rialto pagsh \
         --path "$far" -c 'grep CapEff /proc/self/status'
     check "it cannot take the mount away" says "" 1 joe rialto pagsh --path "$far" \
@@ -103,11 +109,13 @@ TWO
     check "and ends with it" over
     check "it wrote with its token" [ "$(cat "$at/admin/late")" = later ]
     check "what is no name of root's is not believed" says "not root" 1 with_device sh \
-        -c "mount -t tmpfs none /run/rialto && chmod 777 /run/rialto && exec setpriv --reuid 4711 --regid 4711 --clear-groups sh -c '/usr/bin/python3 -c \"import socket,sys,time; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); time.sleep(20)\" \"$(socket)\" & sleep 2; $open/rialto pagsh --path $far -c true; code=\$?; kill \$!; exit \$code'"
+        -c "mount -t tmpfs none /run/rialto && chmod 777 /run/rialto &&
+            exec setpriv --reuid 4711 --regid 4711 --clear-groups sh -c '/usr/bin/python3 -c \"import socket,sys,time; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); time.sleep(20)\" \"$(socket)\" & sleep 2; $open/rialto pagsh --path $far -c true; code=\$?; kill \$!; exit \$code'"
 fi
 
 check "root's session" says "of joe" 0 within 60 env SHELL=/bin/sh "$RIALTO" pagsh --path "$far" \
-    -c "echo 'open sesame' | '$RIALTO' login joe --password-stdin --path '$far' && cat '$far/joe/unread'"
+    -c "echo 'open sesame' | '$RIALTO' login joe --password-stdin --path '$far' &&
+        cat '$far/joe/unread'"
 check "outside root is nobody as before" says "Permission denied" 1 env LC_ALL=C cat \
     "$far/joe/unread"
 check "nothing is left of it" over
@@ -127,7 +135,8 @@ check "and mounted again" within 60 "$RIALTO" mount --daemon \
 check "without what was left" [ "$(sessions)" = 0 ]
 # The tree goes while a session writes: what it wrote is there.
 within 60 "$RIALTO" pagsh --path "$far" -c \
-    "echo 'open sesame' | '$RIALTO' login joe --password-stdin --path '$far' && echo in time > '$far/joe/late' && touch '$open/wrote' && sleep 4" > /dev/null 2>&1 &
+    "echo 'open sesame' | '$RIALTO' login joe --password-stdin --path '$far' &&
+        echo in time > '$far/joe/late' && touch '$open/wrote' && sleep 4" > /dev/null 2>&1 &
 for _ in $(seq 300); do [ -e "$open/wrote" ] && break; sleep 0.1; done
 check "the tree is unmounted under a session" within 60 "$RIALTO" umount --dir "$base/other" "$far"
 check "what was written in it is there" [ "$(cat "$at/joe/late")" = "in time" ]

@@ -81,7 +81,8 @@ SECONDS=0
 check "changes return" within 120 sh -c \
     "echo new > '$there/file' && sync '$there/file' && chmod 640 '$there/file' &&
     printf new | dd of='$there/larger' bs=1 seek=8192 conv=notrunc,fsync status=none &&
-    mv '$there/dir/before' '$there/dir/after' && ln -sfn new '$there/link' && : > '$there/new' && sync '$there/new'"
+    mv '$there/dir/before' '$there/dir/after' && ln -sfn new '$there/link' && : > '$there/new' &&
+    sync '$there/new'"
 changed=$SECONDS
 touch "$WORK/stopped/go"
 # Long enough to answer from the kernel's memory, which is what must not happen.

@@ -130,7 +130,8 @@ if command -v rsync > /dev/null; then
     check "rsync -x stays" sh -c "! find '$WORK/copied' -name kept | grep -q ."
     rm -rf "$WORK/copied"
     check "rsync -x leaves out what leads nowhere when it is told to" sh \
-        -c "rsync -ax --exclude=/absent '$top/' '$WORK/copied/' && ! find '$WORK/copied' -name kept | grep -q ."
+        -c "rsync -ax --exclude=/absent '$top/' '$WORK/copied/' &&
+            ! find '$WORK/copied' -name kept | grep -q ."
 else
     skip "rsync is missing (scripts/setup.sh test installs it)"
 fi
@@ -140,7 +141,8 @@ check "tar too" says "absent" 2 env LC_ALL=C tar -C "$top" --one-file-system -cf
 mkdir "$top/holder" && : > "$top/holder/plain" && fs mkmount "$top/holder/edge" tree.edge &&
     echo kept > "$top/holder/edge/kept"
 check "rm --one-file-system stays" sh -c \
-    "! rm -rf --one-file-system '$top/holder' 2> /dev/null && grep -q kept '$top/holder/edge/kept' && ! test -e '$top/holder/plain'"
+    "! rm -rf --one-file-system '$top/holder' 2> /dev/null &&
+        grep -q kept '$top/holder/edge/kept' && ! test -e '$top/holder/plain'"
 check "rm -rf does not take the mount point" sh \
     -c "! rm -rf '$top/holder' 2> /dev/null; '$RIALTO' fs lsmount '$top/holder/edge'"
 fs rmmount "$top/holder/edge"
@@ -149,14 +151,18 @@ for refused_here in "rmdir $top/work" "rm -f $top/work" "mv $top/work $top/elsew
     check "refused: ${refused_here//$top\//}" refused $refused_here
 done
 check "cp -a copies through the edge" sh -c \
-    "cp -a '$top/work' '$WORK/out' && grep -q kept '$WORK/out/other/kept' && cmp '$top/work/large' '$WORK/out/large'"
+    "cp -a '$top/work' '$WORK/out' && grep -q kept '$WORK/out/other/kept' &&
+        cmp '$top/work/large' '$WORK/out/large'"
 check "a move across it copies" sh -c \
-    "echo across > '$top/across' && mv '$top/across' '$top/work/across' && grep -q across '$top/work/across' && ! test -e '$top/across'"
+    "echo across > '$top/across' && mv '$top/across' '$top/work/across' &&
+        grep -q across '$top/work/across' && ! test -e '$top/across'"
 check "a link across it is refused" says "cross-device" 1 ln "$top/work/across" "$top/across"
 check "df names the volume" sh -c "df --output=source '$top/work/other' | grep -q '#tree.other'"
 if command -v git > /dev/null; then
     check "git works beside an edge" sh -c \
-        "cd '$top/work' && git init -q . && cp '$source/Cargo.toml' . && git add Cargo.toml && git -c user.name=x -c user.email=x@y commit -qm one && git status --porcelain | grep -q other/"
+        "cd '$top/work' && git init -q . && cp '$source/Cargo.toml' . && git add Cargo.toml &&
+            git -c user.name=x -c user.email=x@y commit -qm one &&
+                git status --porcelain | grep -q other/"
     check "and in the volume below it" sh -c \
         "cd '$top/work/other' && git init -q . && git status --porcelain | grep -q kept"
 fi
@@ -184,7 +190,8 @@ check "is there once cells.toml says so" sh \
 check "and has its own name" says "lives in cell 'far.test'" 0 fs whichcell "$top/far"
 check "and its own file system" test "$(device "$top/far")" != "$(device "$A")"
 check "a mount of it shows the same" sh -c \
-    "'$RIALTO' mount --daemon --dir '$far/local' 'unix:$far/cell/server.sock' '$far/at' && grep -qx far '$far/at/tree' && echo back > '$far/at/tree' && grep -qx back '$top/far/tree'"
+    "'$RIALTO' mount --daemon --dir '$far/local' 'unix:$far/cell/server.sock' '$far/at' &&
+        grep -qx far '$far/at/tree' && echo back > '$far/at/tree' && grep -qx back '$top/far/tree'"
 # The root of all cells.
 mkdir "$far/all"
 check "the root of all cells" within 60 "$RIALTO" mount --dynroot --daemon --dir "$CELL" "$far/all"
@@ -193,13 +200,16 @@ check "lists ours and those of cells.toml" sh \
 check "each with its root.cell" sh -c \
     "grep -qx back '$far/all/far.test/tree' && test -d '$far/all/$cell/tree'"
 check "as a file system of its own" sh -c \
-    "test \$(find '$far/all' -xdev -type d -name tree | wc -l) -eq 0 && find '$far/all' -maxdepth 2 -name tree | grep -q far.test"
+    "test \$(find '$far/all' -xdev -type d -name tree | wc -l) -eq 0 &&
+        find '$far/all' -maxdepth 2 -name tree | grep -q far.test"
 check "the written one too, which is the same while nothing is released" sh \
     -c "echo written > '$far/all/.far.test/new' && grep -qx written '$far/all/far.test/new'"
-check "and nothing else" sh -c "! ls '$far/all/nowhere' 2> /dev/null && ! mkdir '$far/all/new' 2> /dev/null"
+check "and nothing else" sh -c "! ls '$far/all/nowhere' 2> /dev/null &&
+    ! mkdir '$far/all/new' 2> /dev/null"
 check "it says what it is" says "named dynroot" 0 fs examine "$far/all"
 check "each volume says its cell" says "lives in cell 'far.test'" 0 fs whichcell "$far/all/far.test"
-check "df shows all" sh -c "df '$far/all' > /dev/null && df --output=source '$far/all/far.test' | grep -q 'rialto:far.test#root.cell'"
+check "df shows all" sh -c "df '$far/all' > /dev/null &&
+    df --output=source '$far/all/far.test' | grep -q 'rialto:far.test#root.cell'"
 check "it is unmounted with all below it" within 60 "$RIALTO" umount --dir "$CELL" "$far/all"
 # DNS knows it too.
 mv "$CELL/cells.toml" "$WORK/cells.toml"
@@ -243,7 +253,8 @@ rm -f "$CELL/cells.toml"
 # What an administrator does.
 check "a snapshot" vos snapshot create tree.work before
 check "is mounted below the tree" fs mkmount "$top/before" tree.work.snapshot.before
-check "read-only" sh -c "! touch '$top/before/new' 2> /dev/null && cmp '$top/before/large' '$top/work/large' && grep -q ' $top/before .* ro,' /proc/self/mountinfo"
+check "read-only" sh -c "! touch '$top/before/new' 2> /dev/null &&
+    cmp '$top/before/large' '$top/work/large' && grep -q ' $top/before .* ro,' /proc/self/mountinfo"
 check "a quota cannot be set there, and what to do is said" says "read-write volume" 1 fs setquota \
     "$top/before" 1000
 check "but orders are carried out" fs flushvolume "$top/before"
@@ -252,8 +263,10 @@ check "and gone" refused ls "$top/before"
 check "its volume is not" vos examine tree.work.snapshot.before
 vos snapshot remove tree.work before > /dev/null
 check "all of them" within 60 sh -c \
-    "cd / && '$RIALTO' fs rmmount '$top/work/deep' '$top/work/other' && '$RIALTO' fs rmmount '$top/work'"
-check "manual pages" sh -c "'$RIALTO' man '$WORK/man-fs' && test -s '$WORK/man-fs/rialto-fs-mkmount.1'"
+    "cd / && '$RIALTO' fs rmmount '$top/work/deep' '$top/work/other' &&
+        '$RIALTO' fs rmmount '$top/work'"
+check "manual pages" sh -c "'$RIALTO' man '$WORK/man-fs' &&
+    test -s '$WORK/man-fs/rialto-fs-mkmount.1'"
 rm -rf --one-file-system "$top" && pass "what is left is removed" ||
     fail "what is left cannot be removed: $(find "$top" | head)"
 for volume in tree.work tree.deep tree.other tree.edge; do vos remove $volume > /dev/null ||

@@ -9,7 +9,8 @@ source=$(cd "$(dirname "$0")/../.." && pwd)/crates
 mkdir -p "$home" "$before" "$before.open"
 # A mount keeps its cache and records apart from the cell's own.
 local_dir=$at/local
-trap 'for one in "$home" "$before" "$before.open"; do within 60 "$RIALTO" umount --lazy --dir "$local_dir" "$one" > /dev/null 2>&1; done' EXIT
+trap 'for one in "$home" "$before" "$before.open"
+    do within 60 "$RIALTO" umount --lazy --dir "$local_dir" "$one" > /dev/null 2>&1; done' EXIT
 
 vos() { within 120 "$RIALTO" vos "$@" --dir "$CELL"; }
 mount_volume() {
@@ -95,7 +96,8 @@ check "the others stay" says "real.home.snapshot.after" 0 vos snapshot list real
 check "the head stays" diff "$at/head" <(picture "$home")
 
 check "a quota that is used up is refused" sh \
-    -c "'$RIALTO' vos setfields real.home -maxquota 1000 --dir '$CELL' && ! dd if=/dev/zero of='$home/more' bs=1M count=30 conv=fsync 2> /dev/null"
+    -c "'$RIALTO' vos setfields real.home -maxquota 1000 --dir '$CELL' &&
+        ! dd if=/dev/zero of='$home/more' bs=1M count=30 conv=fsync 2> /dev/null"
 vos setfields real.home -maxquota 0 && rm -f "$home/more"
 check "a volume is taken off" vos offline real.home
 check "and nobody can use it" refused cat "$home/later"
@@ -273,14 +275,16 @@ check "whole" grep -q later "$before/later"
 check "all of them go" sh -c "for one in real.home.snapshot.after real.home.snapshot.open real.home.snapshot.closed; do '$RIALTO' vos remove \$one --dir '$CELL' || exit 1; done"
 check "and nothing is left of them" sh -c "! '$RIALTO' vos listvol --json --dir '$CELL' | grep real"
 check "other volumes never noticed" sh -c \
-    "echo fine > '$A/volumes-were-here' && grep -q fine '$B/volumes-were-here' && rm '$A/volumes-were-here'"
+    "echo fine > '$A/volumes-were-here' && grep -q fine '$B/volumes-were-here' &&
+        rm '$A/volumes-were-here'"
 check "what is left of their mounts goes" umount_volume "$home"
 umount_volume "$before" > /dev/null 2>&1
 
 # Two partitions of one server: a volume goes from one to the other and back while people use it,
 # byte for byte, and one of them is emptied.
 two=$at/two
-trap 'within 60 "$RIALTO" umount --lazy --dir "$local_dir" "$home" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$two" > /dev/null 2>&1; umount "$two/small" 2> /dev/null' EXIT
+trap 'within 60 "$RIALTO" umount --lazy --dir "$local_dir" "$home" > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$two" > /dev/null 2>&1; umount "$two/small" 2> /dev/null' EXIT
 two() { within 120 "$RIALTO" vos "$@" --dir "$two"; }
 check "a cell of its own" within 90 "$RIALTO" up --no-mount --dir "$two" --cell two.test
 check "stops" within 60 "$RIALTO" down --dir "$two"

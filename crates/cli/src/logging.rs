@@ -22,8 +22,8 @@ pub fn protect_memory() {
 }
 
 /// Starts to log. `RIALTO_LOG` sets the filter: a level, or parts such as `vice=debug`; otherwise
-/// from `info` on. Requests that the filter lets through (`docs/spec/signals.md`) are logged when they
-/// end.
+/// from `info` on. Requests that the filter lets through (`docs/spec/signals.md`) are logged when
+/// they end.
 pub fn start() {
     let filter = EnvFilter::try_from_env("RIALTO_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     // A line that cannot be written, on a full disk, is dropped. (An error report would go to

@@ -513,7 +513,8 @@ impl SimServer {
                         Call::Return { fids },
                         &mut effects,
                     );
-                    effects.retain(|effect| !matches!(effect, Effect::Reply { origin: of, .. } if *of == origin));
+                    let is_own = |one: &Effect| matches!(one, Effect::Reply { origin: of, .. } if *of == origin);
+                    effects.retain(|effect| !is_own(effect));
                     work.extend(effects.into_iter().map(Work::Effect));
                 }
                 let _ = self.step(now, to, ServerInput::Break { id, items }, work);

@@ -3,8 +3,8 @@
 //! volume; `bench/volumes.sh` creates the partitions of a whole server with it.
 //!
 //! So the measuring process has no data in memory from the creation. It measures the limits of
-//! `docs/measurements/volumes.md`: the start to the first answer, a listing of all, the acknowledgement of
-//! a removal, a seal of a volume with many files; and memory.
+//! `docs/measurements/volumes.md`: the start to the first answer, a listing of all, the
+//! acknowledgement of a removal, a seal of a volume with many files; and memory.
 
 use std::error::Error;
 use std::path::Path;
