@@ -26,15 +26,19 @@ chosen() {
     return 1
 }
 
+# Runs a part; its status and its seconds are written beside its log.
+run() { # run NAME COMMAND...
+    local name=$1 start=$SECONDS
+    shift
+    "$@" 2>&1 | tee "$logs/$name"
+    echo "${PIPESTATUS[0]} $((SECONDS - start))" > "$logs/$name.end"
+}
+
 # Counts cargo's summaries and our own PASS and FAIL lines. A part that fails without counting a
 # failure is one.
-part() {
-    local name=$1 log=$logs/$1 start=$SECONDS good bad left_out status
-    shift
-    chosen "$name" || return 0
-    printf '\n=== %s: %s\n' "$name" "$*"
-    "$@" 2>&1 | tee "$log"
-    status=${PIPESTATUS[0]}
+count() { # count NAME
+    local name=$1 log=$logs/$1 good bad left_out status seconds
+    read -r status seconds < "$log.end"
     good=$(awk '/^test result:/ { n += $4 } /^PASS / { n++ } END { print n + 0 }' "$log")
     bad=$(awk '/^test result:/ { n += $6 } /^FAIL / { n++ } END { print n + 0 }' "$log")
     # A test of a crate may say it several times, and its program counts it as passed.
@@ -42,10 +46,41 @@ part() {
     good=$((good - $(grep '^SKIP unit: ' "$log" | sort -u | wc -l)))
     # A part that has no tests of its own (format, lint) is itself one.
     [ $((good + bad + left_out)) -gt 0 ] || good=$((status == 0))
-    [ $status -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
+    [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
     passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left_out))
     [ "$bad" -eq 0 ] || broken+=("$name")
-    times+=("$(printf '%-8s %5d s  %6d passed  %3d failed  %3d skipped' "$name" $((SECONDS - start)) "$good" "$bad" "$left_out")")
+    times+=("$(printf '%-8s %5d s  %6d passed  %3d failed  %3d skipped' \
+        "$name" "$seconds" "$good" "$bad" "$left_out")")
+}
+
+part() { # part NAME COMMAND...
+    chosen "$1" || return 0
+    printf '\n=== %s: %s\n' "$1" "${*:2}"
+    run "$@"
+    count "$1"
+}
+
+# A part that runs beside the next ones, in turn with others of its kind: for what needs one
+# processor, beside what mostly waits.
+beside=()
+part_beside() { # part_beside NAME COMMAND...
+    chosen "$1" || return 0
+    beside+=("$1")
+    printf '%q ' "$@" >> "$logs/.beside"
+    printf '\n' >> "$logs/.beside"
+}
+begin_beside() {
+    [ ${#beside[@]} -gt 0 ] || return 0
+    while read -r line; do eval "run $line" > /dev/null; done < "$logs/.beside" &
+}
+end_beside() {
+    local name
+    wait
+    for name in "${beside[@]}"; do
+        printf '\n=== %s\n' "$name"
+        cat "$logs/$name"
+        count "$name"
+    done
 }
 
 # Prints the last lines of the log of each part that failed, and behind them those that name a
@@ -92,12 +127,14 @@ part deny scripts/deny.sh
 part unit scripts/unit.sh
 part fuzz fuzz/run.sh $fuzz_seconds
 part build cargo build --release --locked -p rialto -p cli -p sim --bins --examples
-part sim "$target/release/sim" --kind sessions --seeds $seeds
-part volumes "$target/release/sim" --kind volumes --seeds $volume_seeds
-part new-sim "$target/release/sim" --kind sessions --seeds $new..$((new + new_sessions))
-part new-vol "$target/release/sim" --kind volumes --seeds $new..$((new + new_volumes))
-part release "$target/release/sim" --kind release --sites 240 --seeds $release_seeds
+part_beside sim "$target/release/sim" --kind sessions --seeds $seeds
+part_beside volumes "$target/release/sim" --kind volumes --seeds $volume_seeds
+part_beside new-sim "$target/release/sim" --kind sessions --seeds $new..$((new + new_sessions))
+part_beside new-vol "$target/release/sim" --kind volumes --seeds $new..$((new + new_volumes))
+part_beside release "$target/release/sim" --kind release --sites 240 --seeds $release_seeds
+begin_beside
 part real tests/real/run.sh "${real[@]}" --bin "$target/release"
+end_beside
 [ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- \
     --check
 [ $soak = no ] || part fresh tests/fresh.sh
