@@ -2,7 +2,8 @@
 //!
 //! Steps: the database takes the new name, so that no other group gets it, and the claim records
 //! the rename; the servers rename their volumes, including what a lagging site has of the last
-//! release and the snapshot of a dump, which the next dump replaces; the claim is removed. A repeated rename finds the claim under the new name.
+//! release and the snapshot of a dump, which the next dump replaces; the claim is removed. A
+//! repeated rename finds the claim under the new name.
 
 use types::{Name, ServerId, VolumeCall, VolumeInfo, VolumeKind, WhichVolume};
 
