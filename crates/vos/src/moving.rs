@@ -499,7 +499,7 @@ fn remove_left(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), VosE
 
 /// Whether the volume, at a server that is not its site, waits to be removed: it still arrives, for
 /// a move that was not decided; or it is still frozen, for a move that was.
-fn is_left(one: &VolumeInfo, id: VolumeId) -> bool {
+pub(crate) fn is_left(one: &VolumeInfo, id: VolumeId) -> bool {
     one.id == id && matches!(one.state, VolumeState::Arriving | VolumeState::Held)
 }
 
