@@ -24,7 +24,7 @@ use types::{
 use crate::beside;
 use crate::claim::Claim;
 use crate::own_volumes::{
-    LAGGING, RELEASING, have, is_stored_for_lagging, named, remove_at, remove_left_by_force,
+    LAGGING, RELEASING, have, is_left, is_stored_for_lagging, named, remove_at, remove_left_by_force,
 };
 use crate::pulling::{PullOrder, pull};
 use crate::servers::partition_no;
@@ -302,10 +302,16 @@ impl Round<'_> {
     }
 
     /// A server fetches a tree to one partition. Another one may have what was left of a former
-    /// site, or of an operation whose claim was taken off.
+    /// site, or of an operation whose claim was taken off. A read-write volume that no move left
+    /// stays: then the database may be wrong.
     fn remove_beside(&self, server: ServerId, partition: PartitionNo) -> Result<(), VosError> {
-        for other in beside::partitions_but(self.servers, server, partition)? {
-            beside::remove_all(self.servers, server, self.group.read_write, other)?;
+        let tree = self.group.read_write;
+        let others = beside::partitions_but(self.servers, server, partition)?;
+        let written = examine(self.servers, server, WhichVolume::Id(tree))?.unwrap_or_default();
+        if written.first().is_none_or(|one| is_left(one, tree)) {
+            for other in others {
+                beside::remove_all(self.servers, server, tree, other)?;
+            }
         }
         Ok(())
     }

@@ -328,3 +328,25 @@ fn a_former_site_bars_no_site_on_another_partition() {
     assert_eq!((cell.names_on(1, 0).len(), cell.names_on(1, 1)), (0, vec!["home.readonly".into()]));
     assert_eq!(cell.files(1, "home.readonly"), cell.files(0, "home"));
 }
+
+#[test]
+fn vo6_a_release_removes_no_volume_that_serves_beside_a_site() {
+    let cell = Cell::with_partitions(2, 2);
+    let id = cell.make("home", 1).id;
+    // As if the database had an old record.
+    let create = VolumeCall::Create {
+        id: Some(id),
+        partition: Some(PartitionNo(0)),
+        name: name("known"),
+        quota_bytes: 0,
+        quota_files: 0,
+        owner: (0, 0),
+        encrypt: None,
+    };
+    cell.reach.call(cell.ids[0], create).unwrap();
+    let group = || cell.group("home").unwrap();
+    lead(&cell.reach, |job| vos::add_site(job, group(), cell.ids[0], OTHER)).unwrap();
+    let refused = lead(&cell.reach, |job| vos::release(job, group())).unwrap_err();
+    assert!(refused.to_string().contains("the entry exists"), "{refused}");
+    assert_eq!(cell.names_on(0, 0), ["known"]);
+}
