@@ -2,7 +2,7 @@
 //!
 //! Every server of a cell that has its signing keys can do all of it; none stores a list of tokens.
 //! The principal's record is checked at each request for what voids a token early
-//! (`vice/identity_cache.rs`). A token that was verified once is cached by its bytes, so that
+//! (`vice/cell/identities.rs`). A token that was verified once is cached by its bytes, so that
 //! clients that come back cost one signature.
 
 use std::collections::HashMap;

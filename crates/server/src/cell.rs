@@ -9,6 +9,7 @@
 //! with `CellAway`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use client::Endpoint;
 use types::{
     Fault, KeyPrint, Name, Revised, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup,
 };
-use vice::Vice;
+use vice::{CellAccess, CellOpening, Vice};
 
 use crate::principal_snapshot::Learnt;
 use crate::{CellPlace, OwnKeys, ServerConfig};
@@ -75,6 +76,10 @@ pub(crate) struct Joining {
     place: CellPlace,
     me: ServerInfo,
     enters: Vec<Name>,
+    /// The file of `learnt`, until the service is there.
+    learnt_file: Option<PathBuf>,
+    /// The order to open the database, until it is open here.
+    opening: Option<CellOpening>,
     db: Option<Arc<dyn CellDb>>,
     /// The database, if another server has it.
     elsewhere: Option<Arc<RemoteCellDb>>,
@@ -94,40 +99,61 @@ enum Step {
 }
 
 impl Joining {
-    /// The connection to another server's database exists at once; it opens with the first call.
-    pub fn new(place: CellPlace, me: ServerInfo, config: &ServerConfig, vice: &Vice) -> Self {
-        vice.expects_cell();
-        let (mut learnt, mut elsewhere) = (None, None);
-        if let CellPlace::At(endpoint) = &place {
-            let cell = RemoteCellDb::at(endpoint.clone(), config.options.clone())
-                .away_at_most(config.cell_away_max);
-            let cell = match &config.rules {
-                Some(file) => cell.keeping_rules_in(file.clone()),
-                None => cell,
-            };
-            let cell = Arc::new(cell);
-            // In the directory of the rules, which are stored for the same reason.
-            let file = config.rules.as_ref().map(|rules| rules.with_file_name("learnt"));
-            learnt = file.map(|file| Learnt::of(file, vice, Arc::clone(&cell)));
-            vice.set_cell_database(Arc::clone(&cell) as Arc<dyn CellDb>);
-            elsewhere = Some(cell);
-        }
-        Joining {
-            learnt,
+    /// Returns the service's access to the database too. The connection to another server's
+    /// database exists at once; it opens with the first call.
+    pub fn new(place: CellPlace, me: ServerInfo, config: &ServerConfig) -> (Self, CellAccess) {
+        let (mut opening, mut elsewhere) = (None, None);
+        let access = match &place {
+            CellPlace::Here(_) => {
+                let (access, order) = CellAccess::opening();
+                opening = Some(order);
+                access
+            }
+            CellPlace::At(endpoint) => {
+                let cell = RemoteCellDb::at(endpoint.clone(), config.options.clone())
+                    .away_at_most(config.cell_away_max);
+                let cell = match &config.rules {
+                    Some(file) => cell.keeping_rules_in(file.clone()),
+                    None => cell,
+                };
+                let cell = Arc::new(cell);
+                elsewhere = Some(Arc::clone(&cell));
+                CellAccess::Database(cell)
+            }
+        };
+        let joining = Joining {
+            learnt: None,
             place,
             me,
             enters: config.enters.clone(),
+            // In the directory of the rules, which are stored for the same reason.
+            learnt_file: config.rules.as_ref().map(|rules| rules.with_file_name("learnt")),
+            opening,
             db: elsewhere.clone().map(|cell| cell as Arc<dyn CellDb>),
             elsewhere,
             keys: config.own_keys.clone(),
             tried: Vec::new(),
             pause: PAUSE,
             due: Some(Instant::now()),
+        };
+        (joining, access)
+    }
+
+    /// The service is there. Makes the first attempt if it calls no other server. Returns the
+    /// remaining work.
+    pub fn begin(mut self, vice: &Vice) -> Option<Self> {
+        if let Some(cell) = &self.elsewhere {
+            let file = self.learnt_file.take();
+            self.learnt = file.map(|file| Learnt::of(file, vice, Arc::clone(cell)));
         }
+        if self.is_here() {
+            self.go_on(vice);
+        }
+        Some(self).filter(|joining| !joining.is_over())
     }
 
     /// Does an attempt call no other server, because the database is here?
-    pub fn is_here(&self) -> bool {
+    fn is_here(&self) -> bool {
         matches!(self.place, CellPlace::Here(_))
     }
 
@@ -208,7 +234,9 @@ impl Joining {
     fn try_all(&mut self, vice: &Vice) -> Result<Step, CellError> {
         if let (None, CellPlace::Here(path)) = (&self.db, &self.place) {
             let db: Arc<dyn CellDb> = Arc::new(Embedded::open(path)?);
-            vice.set_cell_database(Arc::clone(&db));
+            if let Some(opening) = self.opening.take() {
+                opening.opened(Arc::clone(&db));
+            }
             self.db = Some(db);
         }
         let Some(db) = &self.db else { return Ok(Step::Entered) };

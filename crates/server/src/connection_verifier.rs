@@ -283,7 +283,7 @@ impl dafs::credentials::CredentialVerifier for ConnectionVerifier {
             server: None,
         };
         debug_assert!(who.principal != PrincipalId::NONE);
-        // The service finds the ids in the posix model (`vice/identity_cache.rs`).
+        // The service finds the ids in the posix model (`vice/cell/identities.rs`).
         Ok(Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who })
     }
 }

@@ -12,7 +12,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use client::{ClientOptions, clock};
@@ -20,7 +20,7 @@ use dafs::{ServerInput, ServerOutput};
 use fabric::tls::ServerTls;
 use observe::names::SERVER_CALL;
 use observe::{Wait, request_span};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use store::CommitScope;
 use types::{
@@ -594,29 +594,6 @@ impl ServerContext {
         }
     }
 
-    /// Sets up the threads for calls that must look principals up on another server.
-    pub fn takes_lookups(self: &Arc<Self>) {
-        let context = Arc::downgrade(self);
-        self.vice.on_lookups(Box::new(move |lookup| {
-            let Some(context) = context.upgrade() else { return false };
-            let (looking, origin) = (Arc::clone(&context), lookup.origin());
-            context.lookups.try_run(LOOKUPS_MAX, move || {
-                let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-                let mut effects = Vec::new();
-                let looked = catch_unwind(AssertUnwindSafe(|| {
-                    looking.vice.look_up(clock::now(), lookup, &mut effects);
-                }));
-                if looked.is_err() {
-                    looking.tally.panics.fetch_add(1, Ordering::Relaxed);
-                    tracing::error!(?origin, "a request panicked");
-                    effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
-                }
-                agenda.effects.append(&mut effects);
-                looking.deliver_and_send(&mut agenda);
-            })
-        }));
-    }
-
     /// Runs the call in this thread. A panic affects this request alone.
     fn perform(&self, origin: ReplyAddress, caller: &Caller, call: Call, agenda: &mut Agenda) {
         let (for_report, proved) =
@@ -645,6 +622,49 @@ impl ServerContext {
             report::add_to(self, proved, &mut effects);
         }
         agenda.effects.append(&mut effects);
+    }
+}
+
+/// The way of calls that must look principals up on another server to the threads for them.
+#[derive(Default)]
+pub(crate) struct Lookups {
+    context: Mutex<Weak<ServerContext>>,
+}
+
+impl Lookups {
+    /// Sets the server. Once, before the first request.
+    pub fn work_for(&self, context: &Arc<ServerContext>) {
+        *self.context.lock() = Arc::downgrade(context);
+    }
+
+    /// For the service.
+    pub fn hook(self: &Arc<Self>) -> vice::LookupHook {
+        let lookups = Arc::clone(self);
+        Box::new(move |lookup| {
+            let context = lookups.context.lock().upgrade();
+            context.is_some_and(|context| context.look_up_later(lookup))
+        })
+    }
+}
+
+impl ServerContext {
+    /// False: too many calls wait.
+    fn look_up_later(self: &Arc<Self>, lookup: vice::Lookup) -> bool {
+        let (looking, origin) = (Arc::clone(self), lookup.origin());
+        self.lookups.try_run(LOOKUPS_MAX, move || {
+            let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
+            let mut effects = Vec::new();
+            let looked = catch_unwind(AssertUnwindSafe(|| {
+                looking.vice.look_up(clock::now(), lookup, &mut effects);
+            }));
+            if looked.is_err() {
+                looking.tally.panics.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(?origin, "a request panicked");
+                effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
+            }
+            agenda.effects.append(&mut effects);
+            looking.deliver_and_send(&mut agenda);
+        })
     }
 }
 

@@ -2,8 +2,8 @@
 //! serves the users that were served before.
 //!
 //! The file: its format, when the database last confirmed it (seconds since 1970), the service's
-//! data ([`Vice::learnt`]), and a checksum. It is replaced as a whole, and readable by its owner
-//! alone.
+//! data ([`vice::Identities::learnt`]), and a checksum. It is replaced as a whole, and readable by
+//! its owner alone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -55,7 +55,9 @@ impl Learnt {
         }
         self.looked = Some(Instant::now());
         let is_old = self.written.is_none_or(|at| at.elapsed() >= AT_LEAST);
-        let Some((seen, bytes)) = vice.learnt(if is_old { u64::MAX } else { self.seen }) else {
+        let Some((seen, bytes)) =
+            vice.identities().learnt(if is_old { u64::MAX } else { self.seen })
+        else {
             return;
         };
         let confirmed = wall().secs - confirmed.as_secs() as i64;
@@ -79,7 +81,7 @@ fn begin_with(file: &Path, bytes: &[u8], vice: &Vice, cell: &RemoteCellDb) {
             used; check this machine's clock");
         return;
     };
-    if vice.remember_learnt(learnt) {
+    if vice.identities().remember_learnt(learnt) {
         cell.heard_before(Duration::from_secs(ago));
     } else {
         tracing::error!(file = %file.display(), "the records of users have another format and are \

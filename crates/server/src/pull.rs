@@ -118,7 +118,7 @@ impl Puller {
 
     fn work(&self, context: &Arc<ServerContext>, fetch: &mut Fetch) -> Work {
         let mut agenda = Agenda::default();
-        let work = fetch.work(&context.vice, clock::now(), wall(), &mut agenda.effects);
+        let work = context.vice.work(fetch, clock::now(), wall(), &mut agenda.effects);
         context.deliver_and_send(&mut agenda);
         self.tasks.lock().put(fetch.task());
         work

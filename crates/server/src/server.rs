@@ -16,12 +16,12 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use store::{OpenError, Partition, StoreError};
-use types::Answer;
-use vice::{Partitions, Vice, ViceConfig};
+use types::{Answer, ServerId};
+use vice::{Partitions, Vice, ViceConfig, ViceParts};
 
 use crate::audit::{Audit, Forward, Retention};
 use crate::cell::{self, Joining};
-use crate::context::{Agenda, ServerContext};
+use crate::context::{Agenda, Lookups, ServerContext};
 use crate::logins::Logins;
 use crate::loopback::wall;
 use crate::poll::Poll;
@@ -130,40 +130,51 @@ impl Server {
         let bounds = Arc::new(Bounds::new(config.limits, raise_descriptor_limit()));
         let listeners = listen(config)?;
         let partitions = open(config)?;
-        let vice = Arc::new(Vice::open(partitions.clone(), vice_config(config), clock::now())?);
         let endpoints: Vec<Endpoint> =
             listeners.iter().filter_map(|listener| listener.endpoint().ok()).collect();
-        let joining = join_cell(config, &vice, &endpoints);
-        let scrubber = Arc::new(Scrubber::new(partitions));
+        let scrubber = Arc::new(Scrubber::new(partitions.clone()));
+        let me = cell::me(config, ServerId(partitions.home().id()), &endpoints);
+        let place = config.cell.clone().map(|place| Joining::new(place, me.clone(), config));
+        let (joining, cell) = place.unzip();
+        let (audit, writing) = start_audit(config)?.unzip();
+        let puller = Puller::start()?;
+        let lookups = Arc::new(Lookups::default());
         let scrubbing = Arc::clone(&scrubber);
-        vice.on_scrub(Box::new(move |start| scrubbing.answer(start)));
+        let kerberos = config.kerberos.clone();
+        let logins = config.mint.clone().map(|mint| Arc::new(Logins::new(mint, kerberos)) as _);
+        let parts = ViceParts {
+            me: Some(me),
+            cell: cell.unwrap_or_default(),
+            authenticator: logins,
+            principals: None,
+            audit: audit.clone().map(|audit| audit as _),
+            transfers: Some(Arc::new(PullThreads(Arc::clone(&puller)))),
+            lookups: Some(lookups.hook()),
+            scrub: Some(Box::new(move |start| scrubbing.answer(start))),
+        };
+        let opened = Vice::open_with(partitions, vice_config(config), parts, clock::now());
+        let vice = match opened {
+            Ok(vice) => Arc::new(vice),
+            Err(error) => {
+                puller.stop();
+                if let Some((audit, writing)) = audit.zip(writing) {
+                    audit.stop();
+                    join(writing);
+                }
+                return Err(error.into());
+            }
+        };
+        let joining = joining.and_then(|joining| joining.begin(&vice));
         let pool = CallPool::start("pool", config.pool_threads)?;
         let attaching = CallPool::start("door", ATTACH_THREADS)?;
         let remote_calls = CallPool::start("office", REMOTE_THREADS)?;
-        let lookups = CallPool::start("lookups", LOOKUP_THREADS)?;
+        let looking = CallPool::start("lookups", LOOKUP_THREADS)?;
         let nobody_calls = CallPool::start_nice("guests", NOBODY_THREADS)?;
         let hashing = CallPool::start_nice("hashing", HASHING_THREADS)?;
-        let retention =
-            Retention { days: config.limits.audit_days, bytes: config.limits.audit_mib << 20 };
-        let (audit, writing) = match &config.audit {
-            Some(dir) => {
-                let cell = config.cell_name.as_deref().unwrap_or("-");
-                let forward =
-                    config.audit_forward.clone().map(|to| Forward::start(to, cell)).transpose()?;
-                Audit::start(dir, retention, forward)
-                    .map(|(audit, thread)| (Some(audit), Some(thread)))?
-            }
-            None => (None, None),
-        };
-        let pools = [pool, attaching, remote_calls, nobody_calls, hashing, lookups];
+        let pools = [pool, attaching, remote_calls, nobody_calls, hashing, looking];
         let context = Arc::new(ServerContext::new(vice, pools, audit.clone(), bounds, config));
-        context.takes_lookups();
-        if let Some(audit) = &audit {
-            context.vice.set_audit_log(Arc::clone(audit) as Arc<dyn vice::AuditLog>);
-        }
-        let puller = Puller::start()?;
+        lookups.work_for(&context);
         puller.works_for(&context);
-        context.vice.set_transfer_agent(Arc::new(PullThreads(Arc::clone(&puller))));
         let stop = Stop {
             stopping: Mutex::new(false),
             changed: Condvar::new(),
@@ -347,18 +358,14 @@ fn open_partitions(config: &ServerConfig) -> Result<Partitions, StartError> {
     Ok(Partitions::new(opened))
 }
 
-/// The remaining work to join the cell.
-fn join_cell(config: &ServerConfig, vice: &Vice, endpoints: &[Endpoint]) -> Option<Joining> {
-    let me = cell::me(config, vice.me().id, endpoints);
-    vice.set_server_info(me.clone());
-    if let Some(mint) = &config.mint {
-        vice.set_authenticator(Arc::new(Logins::new(Arc::clone(mint), config.kerberos.clone())));
-    }
-    let mut joining = Joining::new(config.cell.clone()?, me, config, vice);
-    if joining.is_here() {
-        joining.go_on(vice);
-    }
-    Some(joining).filter(|joining| !joining.is_over())
+/// The audit log, if one is configured, and the thread that writes it.
+fn start_audit(config: &ServerConfig) -> io::Result<Option<(Arc<Audit>, JoinHandle<()>)>> {
+    let Some(dir) = &config.audit else { return Ok(None) };
+    let retention =
+        Retention { days: config.limits.audit_days, bytes: config.limits.audit_mib << 20 };
+    let cell = config.cell_name.as_deref().unwrap_or("-");
+    let forward = config.audit_forward.clone().map(|to| Forward::start(to, cell)).transpose()?;
+    Audit::start(dir, retention, forward).map(Some)
 }
 
 /// Runs until this server is entered in its cell, and as long as the server runs if its keys may be

@@ -80,7 +80,7 @@ fn a_new_group_counts_at_the_other_server_with_the_next_request() {
             for server in [&first, &second].map(|cell| cell.server.as_ref().unwrap()) {
                 for caller in [&caller, &named] {
                     assert_eq!(
-                        server.vice().cps(caller).unwrap().has(staff.id),
+                        server.vice().identities().cps(caller).unwrap().has(staff.id),
                         is_in,
                         "round {round}: {call:?}"
                     );
@@ -143,7 +143,7 @@ fn m12_a_realms_group_counts_with_the_next_request() {
     let expect = |of: &Principal, numbers: &[PrincipalId], after: &str| {
         for server in [&first, &second].map(|cell| cell.server.as_ref().unwrap()) {
             assert_eq!(
-                server.vice().cps(&caller(of)).unwrap().numbers(),
+                server.vice().identities().cps(&caller(of)).unwrap().numbers(),
                 numbers,
                 "{}: {after}",
                 of.name

@@ -141,7 +141,7 @@ pub struct StatusChange {
     /// permission for `size`; other callers as for `Write`.
     pub through_handle: bool,
     /// This session has the file open for users other than its owner: they keep what the mode
-    /// allowed them (`vice/open_rights.rs`).
+    /// allowed them (`vice/sessions/open_rights.rs`).
     pub hold: bool,
 }
 

@@ -14,7 +14,7 @@ use server::Loopback;
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{Caller, ClientId, Fault, Fid, Name, NewKind, PrincipalId, RequestIdentity, Timestamp};
 use venus::{RequestContext, Venus, VenusConfig};
-use vice::{Vice, ViceConfig};
+use vice::{Vice, ViceConfig, ViceParts};
 
 const ASKED: usize = 1_000_000;
 
@@ -45,8 +45,8 @@ fn main() {
     let config = ViceConfig::new(dafs::encode_answer_record, |record| {
         dafs::decode_answer_record(record).ok()
     });
-    let vice = Vice::open(partition, config, clock::now()).unwrap();
-    vice.set_principals(Arc::new(Known));
+    let parts = ViceParts { principals: Some(Arc::new(Known)), ..ViceParts::default() };
+    let vice = Vice::open_with(partition, config, parts, clock::now()).unwrap();
     let loopback = Loopback::new(Arc::new(vice));
     let venus =
         Venus::new(Arc::new(loopback.attach(ClientId(1), 1).unwrap()), VenusConfig::default())

@@ -133,8 +133,7 @@ impl vice::Principals for Known {
 
 /// A test server whose volume has access lists.
 fn listed() -> TestServer {
-    let server = TestServer::in_memory();
-    server.loopback.vice().set_principals(Arc::new(Known));
+    let server = TestServer::with_principals(Arc::new(Known));
     server.client(1000).venus.set_acl(&me(), server.root, Some(&only(10, "rlidwk")), None).unwrap();
     server
 }

@@ -46,8 +46,7 @@ fn look(client: &Client, caller: &Caller, file: &str) -> (Fid, Rights) {
 
 #[test]
 fn a_walk_asks_once_for_the_directory_and_once_for_each_list() {
-    let server = TestServer::in_memory();
-    server.loopback.vice().set_principals(Arc::new(Known));
+    let server = TestServer::with_principals(Arc::new(Known));
     let maker = server.client(1);
     for file in 0..30 {
         let (_, handle) = maker.create(&format!("f{file}"));
@@ -91,8 +90,7 @@ fn a_walk_asks_once_for_the_directory_and_once_for_each_list() {
 
 #[test]
 fn a_list_change_that_did_not_see_the_last_one_is_refused() {
-    let server = TestServer::in_memory();
-    server.loopback.vice().set_principals(Arc::new(Known));
+    let server = TestServer::with_principals(Arc::new(Known));
     let client = server.client(1);
     let root = Caller::ROOT;
     let request = RequestContext::of(&root);

@@ -17,7 +17,7 @@ use types::{
     Answer, AuthLevel, Call, Caller, ClientId, Name, NewPrincipal, PrincipalId, PrincipalKind,
     PtsCall, ReplyAddress, RequestIdentity, Time, Timestamp,
 };
-use vice::{Effect, Vice, ViceConfig};
+use vice::{CellAccess, Effect, Vice, ViceConfig, ViceParts};
 
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -38,24 +38,20 @@ fn main() {
         quota: VolumeQuota::default(),
     };
     partition.create_volume(&Name::new(b"root.cell").unwrap(), &root).unwrap();
-    let vice = Vice::open(
-        partition,
-        ViceConfig::new(dafs::encode_answer_record, |record| {
-            dafs::decode_answer_record(record).ok()
-        }),
-        Time::ZERO,
-    )
-    .unwrap();
     let dir = tempfile::tempdir().unwrap();
     let db = Arc::new(Embedded::open(dir.path()).unwrap());
     let (joe, groups) = populate(&db, principals, groups);
-    vice.set_cell_database(db);
+    let config = ViceConfig::new(dafs::encode_answer_record, |record| {
+        dafs::decode_answer_record(record).ok()
+    });
+    let parts = ViceParts { cell: CellAccess::Database(db), ..ViceParts::default() };
+    let vice = Vice::open_with(partition, config, parts, Time::ZERO).unwrap();
 
     let who =
         RequestIdentity { principal: joe, level: AuthLevel::Password, ..RequestIdentity::NOBODY };
     let caller = Caller { uid: 1, gid: 1, groups: None, who };
     let begun = Instant::now();
-    let cps = vice.cps(&caller).unwrap();
+    let cps = vice.identities().cps(&caller).unwrap();
     println!("cold: {:?} for {} numbers", begun.elapsed(), cps.numbers().len());
     for entries in [1, 20, 100, 1000] {
         check(&vice, &caller, &some(&groups, entries));
@@ -77,7 +73,7 @@ fn check(vice: &Vice, caller: &Caller, acl: &Acl) {
     let region = Region::new(HEAP);
     let begun = Instant::now();
     for _ in 0..CHECKS {
-        let cps = vice.cps(black_box(caller)).unwrap();
+        let cps = vice.identities().cps(black_box(caller)).unwrap();
         black_box(acl.rights(&cps));
     }
     let took = begun.elapsed();

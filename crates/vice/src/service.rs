@@ -1,295 +1,202 @@
 //! The file service, as its driver uses it.
 //!
 //! The life of a call. *Begin*: its slot shows whether it is new, running, or done. A change waits
-//! until grace is over. *Execute* (`calls/`): checks, reads, and for a change one commit with its
-//! reply record inside (`change.rs`). A change then *breaks* the promises that it made stale; if
-//! there are any, the reply waits for the ticket. *Finish* (`completion.rs`) stores the reply in
-//! the slot and sends it.
+//! until grace is over. *Execute* (`dispatch.rs`, `calls/`): checks, reads, and for a change one
+//! commit with its reply record inside (`files/change.rs`). A change then *breaks* the promises
+//! that it made stale; if there are any, the reply waits for the ticket. *Finish* (`runner.rs`)
+//! stores the reply in the slot and sends it.
 //!
 //! A call on files that another session covers leaves nothing behind: it is *parked*
-//! (`waiting_calls.rs`), and executed from its beginning when the delegation is back.
+//! (`sessions/waiting_calls.rs`), and executed from its beginning when the delegation is back.
 //!
-//! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, `marking`, core.
-//! The core is never held over I/O.
+//! Order of locks: `moves` of a volume, stripes of vnodes, `growth` of a volume, those of attaching
+//! and marking (`sessions/registry.rs`), then the tables of `sessions/mod.rs`.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::time::Duration;
 
-use celldb::CellDb;
-use lease::{BreakTicket, KnownSession, Leases, Output, RenewalOutcome, Restart};
-use parking_lot::Mutex;
-use store::{Partition, Rewrapped, SessionRecord, StoreError};
+use lease::{Leases, Output, RenewalOutcome};
+use store::{Partition, Rewrapped, StoreError};
 use types::{
-    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, CallBlocking, CallEffect, Caller,
-    ClientId, Fault, Fid, PartitionNo, ReplyAddress, ServerInfo, SessionId, Time, Timestamp,
-    VnodeSlots, VolumeId,
+    Answer, BreakId, Call, CallBlocking, Caller, ClientId, Fault, Fid, KeyPrint, Name, PartitionNo,
+    ReplyAddress, Revision, ServerId, ServerInfo, SessionId, Time, Timestamp, VolumeCall, VolumeId,
 };
 
-use crate::access::{CallerView, Principals};
-use crate::audit_events::{AuditLog, Refusals};
-use crate::calls::auth::Logins;
-use crate::calls::{Blanks, CallCounters, Loans};
-use crate::fences::FenceEpoch;
-use crate::identity_cache::IdentityCache;
-use crate::lock_stripes::Stripes;
-use crate::open_rights::OpenRights;
-use crate::principal_lookups::LookupHook;
-use crate::reply_cache::{Begin, SlotTable};
-use crate::unpoisoned::Guarded;
-use crate::volumes::{Moves, ViceVolume, VolumesInUse};
-use crate::waiting_calls::{CallQueue, Parked, Waiting, Waits};
-use crate::{Effect, Partitions, TransferAgent, ViceConfig};
-
-/// Answer to a client that attaches or resumes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attached {
-    /// Number of its session.
-    pub session: SessionId,
-    /// The server restarted since: promises are void; the client must reclaim locks and holds, then
-    /// send `ReclaimDone`.
-    pub reclaim: bool,
-    /// Unstable writes with another verifier must be sent again.
-    pub verifier: BootVerifier,
-    /// Slots that the session may use.
-    pub slots: u32,
-    /// Slot and request number of each slot with a remembered reply.
-    pub recorded: Vec<(u32, u64)>,
-}
-
-/// Answers [`Call::Scrub`].
-pub(crate) type ScrubHook = Box<dyn Fn(bool) -> String + Send + Sync>;
+use crate::admin::{Fetch, Freezing, Transfers, VolumeAdmin, Work};
+use crate::audit::Audit;
+use crate::base::CallCounters;
+use crate::calls::body_loan;
+use crate::cell::{CellLink, Identities, Lookup, LookupThreads, Rules};
+use crate::dispatch::Dispatch;
+use crate::enforcement::Enforcement;
+use crate::files::Files;
+use crate::gate::Gate;
+use crate::runner::{Runner, may_run};
+use crate::sessions::{
+    Attached, Begin, Blanks, Coherence, GivenSlots, Loans, Registry, Waiting, Waits,
+};
+use crate::volumes::Volumes;
+use crate::{Effect, Partitions, ViceConfig, ViceParts};
 
 /// The file service: all rules of access and of POSIX, promises, and exactly-once. Thread-safe; has
 /// no sockets and reads no clock.
 pub struct Vice {
-    pub(crate) config: ViceConfig,
-    /// Hook for calls that need the cell's database.
-    pub(crate) lookups: OnceLock<LookupHook>,
-    pub(crate) partitions: Partitions,
-    pub(crate) stripes: Stripes,
-    pub(crate) core: Guarded<ServiceTables>,
-    pub(crate) counters: CallCounters,
-    pub(crate) scrub: Mutex<Option<ScrubHook>>,
-    pub(crate) volumes: VolumesInUse,
-    pub(crate) principals: OnceLock<Arc<dyn Principals>>,
-    pub(crate) cell: OnceLock<Arc<dyn CellDb>>,
-    pub(crate) expects_cell: AtomicBool,
-    pub(crate) me: OnceLock<ServerInfo>,
-    pub(crate) logins: OnceLock<Logins>,
-    pub(crate) transfers: OnceLock<Arc<dyn TransferAgent>>,
-    pub(crate) moves: Mutex<Moves>,
-    /// Counts freezes that ended.
-    pub(crate) freezes_ended: AtomicU64,
-    /// Held while a volume gets its name and number.
-    pub(crate) naming: Mutex<()>,
-    pub(crate) identities: IdentityCache,
-    pub(crate) ruled: FenceEpoch,
-    pub(crate) witness: OnceLock<Arc<dyn AuditLog>>,
-    pub(crate) refusals: Refusals,
-    pub(crate) attaching: Mutex<()>,
-    pub(crate) marking: Mutex<()>,
-}
-
-/// The tables in memory that calls share.
-pub(crate) struct ServiceTables {
-    pub leases: Leases,
-    pub slots: SlotTable,
-    /// Calls that wait for the grace period.
-    pub queue: CallQueue<Waiting>,
-    /// Calls that wait for delegations of other sessions.
-    pub parked: CallQueue<Parked>,
-    /// Slots for new files that sessions may assign themselves.
-    pub given: HashMap<(SessionId, VolumeId), Vec<VnodeSlots>>,
-    /// Volumes in which some session knows rights.
-    pub rights_shown: HashSet<VolumeId>,
-    /// Ticket of the break of these rights, after principals changed elsewhere.
-    pub rights_ticket: Option<BreakTicket>,
-    /// Changes that are done but not acknowledged.
-    pub pending: HashMap<BreakTicket, PendingChange>,
-    /// How many of them removed the last name of a file.
-    pub removing: HashMap<Fid, u32>,
-    /// Sessions whose kernels write into bodies.
-    pub loans: Loans,
-    /// Preallocated bodies of sessions.
-    pub blanks: Blanks,
-    /// Callers that wait for locks, and whether a fence came between.
-    pub lock_waits: HashMap<ReplyAddress, (Caller, bool)>,
-    pub opened: OpenRights,
-}
-
-impl ServiceTables {
-    fn enqueue(&mut self, waiting: Waiting) -> Result<(), Fault> {
-        let of_nobody = self.leases.is_anonymous(waiting.origin().session);
-        self.queue.push(waiting, of_nobody)
-    }
-
-    /// Breaks the promises of rights, in all volumes.
-    pub fn break_rights(&mut self, now: Time, events: &mut Vec<Output>) -> Option<BreakTicket> {
-        self.leases.rights_changed();
-        let item = |volume: VolumeId| BreakItem {
-            fid: Fid::rights(volume),
-            reason: BreakReason::Status,
-            name: None,
-        };
-        let items: Vec<BreakItem> = self.rights_shown.drain().map(item).collect();
-        // No session has number 0: all get the break.
-        self.leases.break_promises(now, &items, SessionId(0), events)
-    }
-}
-
-/// A change that waits for acknowledgements.
-pub(crate) struct PendingChange {
-    pub origin: ReplyAddress,
-    pub answer: Answer,
-    /// The file that lost its last name.
-    pub removed: Option<Fid>,
-}
-
-/// Origin of a call, and its effects beside the answer.
-pub(crate) struct CallContext<'a> {
-    pub now: Time,
-    pub wall: Timestamp,
-    pub caller: &'a Caller,
-    pub principals: &'a dyn Principals,
-    pub origin: ReplyAddress,
-    /// Handled once no lock is held.
-    pub events: Vec<Output>,
-    /// The session answered the change itself, with this slot for its new file (0: none).
-    pub delegated: Option<u64>,
-    /// Directories that other sessions cover: the call is repeated when one of them is back. A call
-    /// that adds to it fails with `Busy`, which is then not sent.
-    pub waits: Vec<Fid>,
-    /// Number of changes of the volume's access model when the call began.
-    pub models: u64,
-    /// Number of changes of rights when the call began.
-    pub rights_changes: u64,
-    /// The call must be executed again: what it read is stale.
-    pub again: bool,
-}
-
-impl<'a> CallContext<'a> {
-    /// The caller, with the source of its principals.
-    pub fn asker(&self) -> CallerView<'a> {
-        CallerView { caller: self.caller, principals: self.principals }
-    }
+    registry: Arc<Registry>,
+    coherence: Arc<Coherence>,
+    volumes: Arc<Volumes>,
+    files: Arc<Files>,
+    loans: Arc<Loans>,
+    cell: Arc<CellLink>,
+    identities: Arc<Identities>,
+    rules: Arc<Rules>,
+    enforcement: Arc<Enforcement>,
+    freezing: Arc<Freezing>,
+    transfers: Arc<Transfers>,
+    runner: Runner,
+    /// Decodes reply records.
+    decode: fn(&[u8]) -> Option<Answer>,
 }
 
 impl Vice {
-    /// Serves partitions. If the first one records sessions of an earlier server instance, grace
-    /// begins.
+    /// Serves partitions alone: without a cell's database, and without the driver's threads. As
+    /// [`Vice::open_with`].
     ///
     /// # Errors
-    /// Errors of reading the session records.
+    /// As [`Vice::open_with`].
     pub fn open(
         partitions: impl Into<Partitions>,
         config: ViceConfig,
         now: Time,
     ) -> Result<Vice, StoreError> {
+        Vice::open_with(partitions, config, ViceParts::default(), now)
+    }
+
+    /// Serves partitions. If the first one records sessions of an earlier server instance, grace
+    /// begins.
+    ///
+    /// # Errors
+    /// Errors of reading the session records.
+    pub fn open_with(
+        partitions: impl Into<Partitions>,
+        config: ViceConfig,
+        parts: ViceParts,
+        now: Time,
+    ) -> Result<Vice, StoreError> {
         let partitions = partitions.into();
-        let records = partitions.home().sessions()?;
-        let mut slots = SlotTable::new(config.slots_max);
-        let mut known = Vec::with_capacity(records.len());
-        for record in &records {
-            slots.add_session(record.session);
-            for reply in partitions.replies(record.session)? {
-                let origin = ReplyAddress {
-                    session: record.session,
-                    slot: reply.slot,
-                    request: reply.request,
-                };
-                slots.add_record(origin, reply.reply);
-            }
-            known.push(KnownSession {
-                session: record.session,
-                client: record.client,
-                incarnation: record.incarnation,
-                delegated: record.extra.first() == Some(&HAD_DELEGATIONS),
-            });
-        }
-        let is_known = |session| known.iter().any(|one: &KnownSession| one.session == session);
-        for partition in partitions.iter() {
-            partition.forget_replies(&is_known)?;
-        }
-        let mut blanks = Blanks::default();
-        for (no, partition) in partitions.numbered() {
-            for blank in partition.blanks()? {
-                if known.iter().any(|one| one.session == blank.session) {
-                    blanks.add(no, blank);
-                } else {
-                    partition.remove_blank(blank)?;
-                }
-            }
-        }
-        // Every record was synced before its session was used, so all are known.
-        let restart = Restart { known, complete: true };
-        let last = partitions.allocate_session()?;
-        let vice = Vice {
-            stripes: Stripes::new(),
-            core: Guarded::new(ServiceTables {
-                leases: Leases::new(config.lease, Some(&restart), SessionId(last.0 + 1), now),
-                slots,
-                queue: CallQueue::new(config.waiting_calls_max, config.waiting_bytes_max),
-                parked: CallQueue::new(config.waiting_calls_max, config.waiting_bytes_max),
-                given: HashMap::new(),
-                rights_shown: HashSet::new(),
-                rights_ticket: None,
-                pending: HashMap::new(),
-                removing: HashMap::new(),
-                loans: Loans::default(),
-                blanks,
-                lock_waits: HashMap::new(),
-                opened: OpenRights::default(),
-            }),
-            counters: CallCounters::default(),
-            scrub: Mutex::new(None),
-            volumes: VolumesInUse::default(),
-            principals: OnceLock::new(),
-            cell: OnceLock::new(),
-            expects_cell: AtomicBool::new(false),
-            me: OnceLock::new(),
-            logins: OnceLock::new(),
-            transfers: OnceLock::new(),
-            moves: Mutex::default(),
-            freezes_ended: AtomicU64::new(0),
-            naming: Mutex::new(()),
-            identities: IdentityCache::default(),
-            lookups: OnceLock::new(),
-            ruled: FenceEpoch::default(),
-            witness: OnceLock::new(),
-            refusals: Refusals::default(),
-            attaching: Mutex::new(()),
-            marking: Mutex::new(()),
-            config,
-            partitions,
+        let nameless = || ServerInfo {
+            id: ServerId(partitions.home().id()),
+            name: String::new(),
+            addresses: Vec::new(),
+            keys: Vec::new(),
         };
-        if vice.core.lock().leases.may_change() {
-            vice.drop_orphans(now);
+        let cell = Arc::new(CellLink::new(parts.cell, parts.me.unwrap_or_else(nameless)));
+        let registry = Arc::new(Registry::open(partitions.clone(), &config, now)?);
+        let (coherence, requests) = (Arc::clone(registry.coherence()), registry.requests());
+        let is_session = |session| coherence.leases().is_session(session);
+        let blanks = Blanks::open(partitions.clone(), is_session)?;
+        let volumes = Arc::new(Volumes::new(partitions));
+        let files = Files::new(Arc::clone(&volumes), Arc::clone(&coherence), config.encode);
+        let (files, loans) = (Arc::new(files), Arc::new(Loans::default()));
+        let authenticator = parts.authenticator;
+        let identities =
+            Identities::new(Arc::clone(&cell), authenticator.clone(), parts.principals);
+        let identities = Arc::new(identities);
+        let rules = Arc::new(Rules::new(Arc::clone(&cell), Arc::clone(&identities)));
+        let enforcement =
+            Enforcement::new(Arc::clone(&rules), Arc::clone(&coherence), Arc::clone(requests));
+        let enforcement = Arc::new(enforcement);
+        let gate = Arc::new(Gate::new(
+            Arc::clone(&rules),
+            Arc::clone(&identities),
+            Arc::clone(&cell),
+            Arc::clone(&volumes),
+            Arc::clone(&coherence),
+        ));
+        let audit = Arc::new(Audit::new(parts.audit, Arc::clone(&cell)));
+        let freezing = Arc::new(Freezing::new(
+            Arc::clone(&files),
+            Arc::clone(&loans),
+            Arc::clone(&cell),
+            config.lease.lease,
+        ));
+        let transfers = Arc::new(Transfers::new(
+            Arc::clone(&files),
+            Arc::clone(&loans),
+            Arc::clone(&cell),
+            Arc::clone(&gate),
+            parts.transfers,
+        ));
+        let admin = VolumeAdmin::new(
+            Arc::clone(&files),
+            Arc::clone(&loans),
+            Arc::clone(&cell),
+            Arc::clone(&freezing),
+            Arc::clone(&transfers),
+        );
+        let dispatch = Dispatch {
+            files: Arc::clone(&files),
+            loans: Arc::clone(&loans),
+            blanks,
+            given: GivenSlots::default(),
+            registry: Arc::clone(&registry),
+            cell: Arc::clone(&cell),
+            identities: Arc::clone(&identities),
+            enforcement: Arc::clone(&enforcement),
+            audit: Arc::clone(&audit),
+            authenticator,
+            admin,
+            scrub: parts.scrub,
+            counters: CallCounters::default(),
+        };
+        let runner = Runner {
+            dispatch,
+            coherence: Arc::clone(&coherence),
+            requests: Arc::clone(requests),
+            volumes: Arc::clone(&volumes),
+            identities: Arc::clone(&identities),
+            rules: Arc::clone(&rules),
+            gate,
+            audit,
+            lookups: LookupThreads::new(parts.lookups),
+        };
+        if coherence.leases().may_change() {
+            files.drop_orphans(now);
         }
-        Ok(vice)
-    }
-
-    /// Sets a source of principals instead of the cell's database. Call it once, before the first
-    /// request.
-    pub fn set_principals(&self, principals: Arc<dyn Principals>) {
-        // Only tests set it; a second one is ignored.
-        let _ = self.principals.set(principals);
-    }
-
-    /// Sets the hook for [`Call::Scrub`]: given `start`, it returns the report. The driver has the
-    /// thread that does the work.
-    pub fn on_scrub(&self, hook: Box<dyn Fn(bool) -> String + Send + Sync>) {
-        *self.scrub.lock() = Some(hook);
+        Ok(Vice {
+            registry,
+            coherence,
+            volumes,
+            files,
+            loans,
+            cell,
+            identities,
+            rules,
+            enforcement,
+            freezing,
+            transfers,
+            runner,
+            decode: config.decode,
+        })
     }
 
     /// The first partition.
     pub fn partition(&self) -> &Partition {
-        self.partitions.home()
+        self.partitions().home()
     }
 
     /// All partitions of the server.
     pub fn partitions(&self) -> &Partitions {
-        &self.partitions
+        self.volumes.partitions()
+    }
+
+    /// Callers' identities at this server.
+    pub fn identities(&self) -> &Identities {
+        &self.identities
+    }
+
+    /// The record of this server; without addresses if none was set.
+    pub fn me(&self) -> &ServerInfo {
+        self.cell.me()
     }
 
     /// Wraps the keys of all encrypted volumes again, with the present wrapping key.
@@ -298,7 +205,7 @@ impl Vice {
     /// As `store::Partition::wrap_keys_anew`.
     pub fn wrap_keys_anew(&self) -> Result<Rewrapped, StoreError> {
         let mut all = Rewrapped::default();
-        for partition in self.partitions.iter() {
+        for partition in self.partitions().iter() {
             let Rewrapped { wrapped, left } = partition.wrap_keys_anew()?;
             all.wrapped += wrapped;
             all.left.extend(left);
@@ -311,8 +218,31 @@ impl Vice {
     pub fn partition_of_delegated(&self, call: &Call) -> Option<(PartitionNo, Partition)> {
         let Call::Delegated { call, .. } = call else { return None };
         let id = call.changed_volume()?;
-        let volume = self.volume(id).ok()?;
+        let volume = self.volumes.volume(id).ok()?;
         Some((volume.no, volume.partition.clone()))
+    }
+
+    /// Number and partition name of the volume with this name, if it is here.
+    ///
+    /// # Errors
+    /// Errors of the partition.
+    pub fn find_volume(&self, name: &Name) -> Result<Option<(VolumeId, String)>, Fault> {
+        let Some(id) = self.partitions().named(name.as_bytes())? else { return Ok(None) };
+        let volume = self.volumes.any_volume(id)?;
+        Ok(self.partitions().name_of(volume.no).map(|partition| (id, partition.to_owned())))
+    }
+
+    /// Does something with the leases, and carries out the outputs.
+    fn with<T>(
+        &self,
+        now: Time,
+        out: &mut Vec<Effect>,
+        act: impl FnOnce(&mut Vec<Output>) -> T,
+    ) -> T {
+        let mut events = Vec::new();
+        let result = act(&mut events);
+        self.runner.carry_out(now, events, out);
+        result
     }
 
     /// Creates a session. Sessions of earlier incarnations of the client end (EO-2). Syncs the home
@@ -328,45 +258,34 @@ impl Vice {
         incarnation: u64,
         out: &mut Vec<Effect>,
     ) -> Result<Attached, Fault> {
-        let _one_at_a_time = self.attaching.lock();
-        if self.partitions.home().incarnation(client)?.is_some_and(|newest| newest > incarnation) {
-            return Err(Fault::Expired);
-        }
-        let mut events = Vec::new();
-        let mut core = self.core.lock();
-        let session = core
-            .leases
-            .attach(now, client, incarnation, &mut events)
-            .map_err(|_| Fault::Expired)?;
-        core.slots.add_session(session);
-        drop(core);
-        let recorded = self.record_session(session, client, incarnation);
-        if recorded.is_err() {
-            self.core.lock().leases.detach(now, session, &mut events);
-        }
-        self.carry_out(now, events, out);
-        recorded?;
-        Ok(self.attached(session, false))
+        self.with(now, out, |events| self.registry.attach(now, client, incarnation, events))
     }
 
-    /// Records a session. The number is used up on all partitions before the client gets it, and
-    /// the record is stable before it is needed.
-    pub(crate) fn record_session(
+    /// Creates an anonymous session: the server records nothing of it, and no change waits for it.
+    /// [`Vice::prove`] makes it authenticated.
+    ///
+    /// # Errors
+    /// As [`Vice::attach`].
+    pub fn attach_stranger(
         &self,
-        session: SessionId,
+        now: Time,
         client: ClientId,
         incarnation: u64,
-    ) -> Result<(), StoreError> {
-        let home = self.partitions.home();
-        home.put_incarnation(client, incarnation)?;
-        home.put_session(&SessionRecord {
-            session,
-            client,
-            incarnation,
-            extra: bytes::Bytes::new(),
-        })?;
-        self.partitions.use_up_session(session)?;
-        home.sync()
+        out: &mut Vec<Effect>,
+    ) -> Result<Attached, Fault> {
+        self.with(now, out, |events| {
+            self.registry.attach_anonymous(now, client, incarnation, events)
+        })
+    }
+
+    /// An authenticated user, or one of a trusted host, calls through the session: it becomes
+    /// authenticated and is recorded. Syncs the home partition the first time.
+    ///
+    /// # Errors
+    /// `Expired` if the session is over, also because a later incarnation of its client was
+    /// authenticated before (EO-2); `Medium` if it cannot be recorded.
+    pub fn prove(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) -> Result<(), Fault> {
+        self.with(now, out, |events| self.registry.prove(now, session, events))
     }
 
     /// Moves the session to its client's new connection. Breaks that it has not acknowledged are
@@ -382,38 +301,26 @@ impl Vice {
         incarnation: u64,
         out: &mut Vec<Effect>,
     ) -> Result<Attached, Fault> {
-        let mut events = Vec::new();
-        let resumed =
-            self.core.lock().leases.resume(now, session, client, incarnation, &mut events);
-        self.carry_out(now, events, out);
-        Ok(self.attached(session, resumed.map_err(|_| Fault::Expired)?.reclaim))
-    }
-
-    pub(crate) fn attached(&self, session: SessionId, reclaim: bool) -> Attached {
-        let recorded = self.core.lock().slots.recorded(session);
-        let verifier = self.partitions.boot_verifier();
-        Attached { session, reclaim, verifier, slots: self.config.slots_max, recorded }
+        self.with(now, out, |events| {
+            self.registry.resume(now, session, client, incarnation, events)
+        })
     }
 
     /// Renews the session's lease after a message. False: not renewed, because the session is over,
     /// or has left a break unacknowledged for too long.
     pub fn renew(&self, now: Time, session: SessionId, _out: &mut Vec<Effect>) -> bool {
-        self.core.lock().leases.renew(now, session) == RenewalOutcome::Renewed
+        self.coherence.leases().renew(now, session) == RenewalOutcome::Renewed
     }
 
     /// Ends the session of a client that leaves: its locks, holds and promises end at once.
     pub fn detach(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) {
-        let mut events = Vec::new();
-        self.core.lock().leases.detach(now, session, &mut events);
-        self.carry_out(now, events, out);
+        self.with(now, out, |events| self.coherence.leases().detach(now, session, events));
     }
 
     /// Ends the session of a client whose process is known to be dead (its host reported it),
     /// without waiting for its lease.
     pub fn peer_died(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) {
-        let mut events = Vec::new();
-        self.core.lock().leases.peer_died(now, session, &mut events);
-        self.carry_out(now, events, out);
+        self.with(now, out, |events| self.coherence.leases().peer_died(now, session, events));
     }
 
     /// Handles the acknowledgement of a break. `held`: files among its items that are open.
@@ -425,43 +332,161 @@ impl Vice {
         held: &[Fid],
         out: &mut Vec<Effect>,
     ) {
-        let mut events = Vec::new();
-        let mut core = self.core.lock();
-        for fid in core.leases.items_of(session, id) {
-            if !held.contains(&fid) && !core.leases.holds(session, fid) {
-                core.opened.forget(session, fid);
+        self.with(now, out, |events| {
+            let mut leases = self.coherence.leases();
+            for fid in leases.items_of(session, id) {
+                if !held.contains(&fid) && !leases.holds(session, fid) {
+                    self.files.note_closed(session, fid);
+                }
             }
-        }
-        core.leases.ack(now, session, id, held, &mut events);
-        drop(core);
-        self.carry_out(now, events, out);
+            leases.ack(now, session, id, held, events);
+        });
+    }
+
+    /// Sets the host of the session, for shared limits. `None`: this machine, or another server.
+    pub fn set_host(&self, session: SessionId, host: Option<std::net::IpAddr>) {
+        self.coherence.leases().set_host(session, host);
+    }
+
+    /// Whether the session is anonymous.
+    pub fn is_stranger(&self, session: SessionId) -> bool {
+        self.coherence.leases().is_anonymous(session)
+    }
+
+    /// Whether a panic left the tables of sessions and promises half changed: the server answers no
+    /// more calls and must be restarted.
+    pub fn is_broken(&self) -> bool {
+        self.registry.is_broken()
+    }
+
+    /// Slots of an authenticated session.
+    pub fn slots_max(&self) -> u32 {
+        self.registry.slots_max()
+    }
+
+    /// Removes the incarnations of clients that have been away for
+    /// [`types::limits::CLIENT_KEPT_DAYS`]. Call it now and then; `wall` is today. Returns how many
+    /// it removed.
+    ///
+    /// # Errors
+    /// `Medium`, `Damaged`.
+    pub fn forget_clients(&self, wall: Timestamp) -> Result<usize, Fault> {
+        self.registry.forget_clients(wall)
     }
 
     /// Cancels a waiting request of the client; it is answered with `Cancelled` unless it is done
     /// already.
     pub fn cancel(&self, now: Time, origin: ReplyAddress, out: &mut Vec<Effect>) {
         let mut events = Vec::new();
-        let mut core = self.core.lock();
-        core.leases.cancel(origin, &mut events);
-        let waited = core.queue.cancel(origin) || core.parked.cancel(origin);
-        drop(core);
-        if waited {
-            self.finish(origin, true, Err(Fault::Cancelled), None, out);
+        self.coherence.leases().cancel(origin, &mut events);
+        if self.registry.requests().cancel(origin) {
+            self.runner.finish(origin, true, Err(Fault::Cancelled), None, out);
         }
-        self.carry_out(now, events, out);
+        self.runner.carry_out(now, events, out);
     }
 
     /// Does the periodic work; returns when to call it again at the latest.
     pub fn tick(&self, now: Time, out: &mut Vec<Effect>) -> Time {
-        let mut events = Vec::new();
-        self.core.lock().leases.tick(now, &mut events);
-        self.check_room(now, &mut events);
-        self.tick_moves(now, &mut events);
-        self.carry_out(now, events, out);
-        let core = self.core.lock();
+        self.with(now, out, |events| {
+            self.coherence.leases().tick(now, events);
+            self.files.check_room(now, events);
+            self.freezing.tick(now, events);
+        });
+        let leases = self.coherence.leases();
         let look =
-            if core.leases.delegated_volumes().is_empty() { Time::NEVER } else { now + ROOM_CHECK };
-        core.leases.wake_at().min(look).min(self.moves.lock().wake_at())
+            if leases.delegated_volumes().is_empty() { Time::NEVER } else { now + ROOM_CHECK };
+        leases.wake_at().min(look).min(self.volumes.moves().wake_at())
+    }
+
+    /// Updates the records of all loaned bodies, and ends the loans that are over; whether any
+    /// ended. Call it each second.
+    pub fn tend(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> bool {
+        // Puts new fence rules into force here if a running call prevented it before.
+        self.enforce_rules(now, wall, out);
+        if !self.coherence.leases().may_change() {
+            // Sessions of the earlier server instance may reclaim their loans.
+            return false;
+        }
+        let loaned: Vec<_> = self.partitions().iter().flat_map(Partition::lent).collect();
+        let mut ended = false;
+        for (volume, no) in loaned {
+            ended |= self.with(now, out, |events| {
+                body_loan::tend(&self.files, &self.loans, (now, wall), (volume, no), events)
+            });
+        }
+        ended
+    }
+
+    /// Asks the server of the database whether groups have changed. Call it several times a second,
+    /// in a thread that may wait. The question confirms that all earlier news is in force: so it
+    /// waits until all clients that know rights have acknowledged the break of them.
+    pub fn hear_news(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) {
+        let Some(db) = self.cell.available() else { return };
+        // One more turn puts the news into force, and lets the calls that wait for it return at
+        // once.
+        while self.enforce_rules(now, wall, out) && self.coherence.is_news_in_force() {
+            let before = db.access().latest();
+            db.access().listen(self.me().id);
+            if db.access().latest() == before {
+                return;
+            }
+            let nothing =
+                |(_, changes): celldb::News| changes.is_some_and(|changes| changes.is_empty());
+            if !db.access().news(before).is_ok_and(nothing) {
+                self.with(now, out, |events| self.coherence.break_rights_at_news(now, events));
+            }
+        }
+    }
+
+    /// Enforces the latest rules: sessions of fenced callers, and of servers whose keys are no
+    /// longer listed, end. False: calls that began before are not done yet.
+    pub fn enforce_rules(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) -> bool {
+        self.with(now, out, |events| self.enforcement.enforce(now, wall, events))
+    }
+
+    /// Latest revision of the rules, with the servers' keys, that this server received; 0: none.
+    pub fn rules_revision(&self) -> Revision {
+        self.rules.revision()
+    }
+
+    /// Whether the cell's database lists this key as a server's, as of the latest rules here.
+    pub fn lists_server(&self, key: &KeyPrint) -> bool {
+        self.rules.lists_server(key)
+    }
+
+    /// Whether the cell's database must be asked about a volume.
+    pub fn has_doubts(&self, now: Time) -> bool {
+        self.volumes.moves().has_doubts(now)
+    }
+
+    /// Asks the cell's database about volumes in doubt, which may take long.
+    pub fn settle_doubts(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) {
+        self.with(now, out, |events| self.freezing.settle_doubts(now, wall, events));
+    }
+
+    /// Does the next step of a pull that needs no answer. May wait for the disk.
+    pub fn work(
+        &self,
+        fetch: &mut Fetch,
+        now: Time,
+        wall: Timestamp,
+        out: &mut Vec<Effect>,
+    ) -> Work {
+        self.with(now, out, |events| fetch.work(&self.transfers, now, wall, events))
+    }
+
+    /// Answers the questions of a pull that reads from this very server.
+    ///
+    /// # Errors
+    /// As these calls.
+    pub fn answer_here(&self, call: &VolumeCall) -> Result<Answer, Fault> {
+        self.transfers.answer_here(call)
+    }
+
+    /// Executes a call from [`crate::LookupHook`], in a thread that may wait; `now`: the present
+    /// time.
+    pub fn look_up(&self, now: Time, lookup: Lookup, out: &mut Vec<Effect>) {
+        self.runner.look_up(now, lookup, out);
     }
 
     /// Executes a call. The reply comes as an effect, now or after acknowledgements, a lock or the
@@ -475,24 +500,21 @@ impl Vice {
         call: Call,
         out: &mut Vec<Effect>,
     ) {
-        self.counters.count(&call);
-        let mut core = self.core.lock();
-        core.slots.note(origin.session, caller);
-        let begun = core.slots.begin(origin);
-        let is_permitted = may_run(&core.leases, origin, &call);
+        self.runner.dispatch.counters.count(&call);
+        let begun = self.registry.requests().begin(origin, caller);
+        let leases = self.coherence.leases();
+        let is_permitted = may_run(&leases, origin, &call);
         match begun {
             Begin::Execute if is_permitted => {
-                drop(core);
+                drop(leases);
                 let mut events = Vec::new();
-                self.run(now, wall, caller, origin, &call, &mut events, out);
-                self.carry_out(now, events, out);
+                self.runner.run(now, wall, caller, origin, &call, &mut events, out);
+                self.runner.carry_out(now, events, out);
             }
             Begin::Execute => {
                 let waiting = Waiting::Execute { wall, caller: caller.clone(), origin, call };
-                let queued = core.enqueue(waiting);
-                drop(core);
-                if let Err(fault) = queued {
-                    self.finish(origin, false, Err(fault), None, out);
+                if let Err(fault) = self.wait_for_grace(&leases, waiting) {
+                    self.runner.finish(origin, false, Err(fault), None, out);
                 }
             }
             Begin::Running => {}
@@ -500,7 +522,7 @@ impl Vice {
                 out.push(Effect::Reply { origin, result: *result, body: None });
             }
             Begin::Recorded(record) => {
-                let Some(answer) = (self.config.decode)(&record) else {
+                let Some(answer) = (self.decode)(&record) else {
                     tracing::error!(
                         ?origin,
                         "a stored reply cannot be decoded; the repeated request is refused"
@@ -510,8 +532,9 @@ impl Vice {
                 };
                 if is_permitted {
                     out.push(Effect::Reply { origin, result: Ok(answer), body: None });
-                } else if !core.queue.contains(origin) {
-                    let queued = core.enqueue(Waiting::Reply { origin, answer: Box::new(answer) });
+                } else {
+                    let waiting = Waiting::Reply { origin, answer: Box::new(answer) };
+                    let queued = self.wait_for_grace(&leases, waiting);
                     out.extend(queued.err().map(|fault| Effect::Reply {
                         origin,
                         result: Err(fault),
@@ -537,59 +560,15 @@ impl Vice {
         }
     }
 
-    /// A volume that is online.
-    ///
-    /// # Errors
-    /// `NoVolume`, `Offline`.
-    pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
-        let volume = self.any_volume(id)?;
-        match (volume.is_away(), volume.is_offline()) {
-            (false, false) => Ok(volume),
-            (true, _) => Err(Fault::NoVolume),
-            (false, true) => Err(Fault::Offline),
-        }
-    }
-
-    /// A volume, even if it is offline.
-    ///
-    /// # Errors
-    /// `NoVolume`.
-    pub(crate) fn any_volume(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
-        if let Some(volume) = self.volumes.get(id) {
-            return Ok(volume);
-        }
-        loop {
-            let (no, store) = self.partitions.volume(id)?.ok_or(Fault::NoVolume)?;
-            let partition = self.partitions.get(no)?.clone();
-            let volume = self.volumes.insert(id, ViceVolume::new(store, no, partition)?);
-            self.note_doubt(&volume);
-            if !volume.store.is_gone() {
-                return Ok(volume);
-            }
-        }
+    fn wait_for_grace(&self, leases: &Leases, waiting: Waiting) -> Result<(), Fault> {
+        let of_nobody = leases.is_anonymous(waiting.origin().session);
+        self.registry.requests().wait_for_grace(waiting, of_nobody)
     }
 }
 
-/// Whether grace permits this call: changes wait until grace is over (CB-5), reads for sessions
-/// that may have changed files under delegations, and those may send their changes at any time.
-pub(crate) fn may_run(leases: &Leases, origin: ReplyAddress, call: &Call) -> bool {
-    match call {
-        Call::Delegated { .. } | Call::AdoptBody { .. }
-            if leases.reclaims_delegations(origin.session) =>
-        {
-            true
-        }
-        call if call.changes() => leases.may_change(),
-        call if call.traits().effect == CallEffect::Look => leases.may_read(origin.session),
-        _ => true,
-    }
-}
-
-/// Flag in a session's durable record: it may have had delegations.
-pub(crate) const HAD_DELEGATIONS: u8 = 1;
 /// Interval at which the room that is set aside for delegations is compared with the free room,
 /// while there are any.
-const ROOM_CHECK: std::time::Duration = std::time::Duration::from_secs(1);
+const ROOM_CHECK: Duration = Duration::from_secs(1);
 
 /// Up to this size a read or write is one copy from or into the page cache.
 const BULK_BYTES: usize = 64 << 10;

@@ -143,8 +143,7 @@ fn ac4_mode_bits_are_judged_as_the_document_says() {
     let (mut checked, mut wrong) = (0, Vec::new());
     for (at, label) in labels.iter().enumerate() {
         let cells = cells(&table, label);
-        let mut rig = Rig::new(ground(label), 2);
-        rig.vice().set_principals(Arc::new(ByUid));
+        let mut rig = Rig::with_principals(ground(label), 2, Arc::new(ByUid));
         let root = rig.root();
         let modes = MODES.iter().flat_map(|mode| [[0o777, *mode], [*mode, 0o777]]);
         for (number, [dir_mode, file_mode]) in modes.enumerate() {
@@ -200,8 +199,7 @@ fn ac4_access_lists_are_judged_as_the_document_says() {
     let (mut checked, mut wrong) = (0, Vec::new());
     for (at, label) in labels.iter().enumerate() {
         let [term] = cells(&table, label) else { panic!("{label}: one column") };
-        let mut rig = Rig::new(ground(label), 2);
-        rig.vice().set_principals(Arc::new(ByUid));
+        let mut rig = Rig::with_principals(ground(label), 2, Arc::new(ByUid));
         let root = rig.root();
         set_list(&mut rig, root, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);
         for (set, (uid, level)) in (0..1 << letters.len()).flat_map(|set| {

@@ -58,8 +58,7 @@ const EVERYBODY: i32 = -101;
 
 /// A volume where lists decide: all callers may look up names in the root, and have no other right.
 fn rig(clients: usize) -> Rig {
-    let mut rig = Rig::new(Ground::memory(), clients);
-    rig.vice().set_principals(Arc::new(Known));
+    let mut rig = Rig::with_principals(Ground::memory(), clients, Arc::new(Known));
     let root = rig.root();
     let call = Call::SetAcl { fid: root, list: list(&[(EVERYBODY, "l")], &[]), instead_of: None };
     assert_eq!(rig.call(0, &Caller::ROOT, call), Ok(Answer::Done));
@@ -432,8 +431,7 @@ fn who_changes_rights_hears_of_it_too() {
 
 #[test]
 fn only_administrators_change_the_model_and_clones_keep_theirs() {
-    let mut rig = Rig::new(Ground::memory(), 2);
-    rig.vice().set_principals(Arc::new(Known));
+    let mut rig = Rig::with_principals(Ground::memory(), 2, Arc::new(Known));
     let root = rig.root();
     rig.file(root, "file");
     assert!(!rig.root_status().by_list);
@@ -464,7 +462,6 @@ fn only_administrators_change_the_model_and_clones_keep_theirs() {
     assert!(rig.call(0, &who(1002), lookup(root)).is_ok(), "mode bits");
     // The same after a restart.
     rig.restart();
-    rig.vice().set_principals(Arc::new(Known));
     (0..2).for_each(|who| rig.reclaim(who));
     assert_eq!(rig.call(0, &who(1002), lookup(sealed)), Err(Fault::AccessDenied));
 }
@@ -572,7 +569,6 @@ fn a_files_own_list_goes_where_the_file_goes() {
     };
     check(&mut rig);
     rig.restart();
-    rig.vice().set_principals(Arc::new(Known));
     rig.reclaim(0);
     check(&mut rig);
 }

@@ -54,7 +54,7 @@ fn pull(from: &mut Rig, to: &mut Rig, called: &str) -> TaskInfo {
             fetch.answered(ask(from, call).map_err(Unanswered::Refused));
         }
         let mut effects = Vec::new();
-        match fetch.work(to.vice(), to.now, to.clock(), &mut effects) {
+        match to.vice().work(&mut fetch, to.now, to.clock(), &mut effects) {
             Work::Over => break,
             Work::Pause(_) => {
                 assert!(to.vice().partition().sweep(100).unwrap() > 0, "nothing is in the way");

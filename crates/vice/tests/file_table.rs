@@ -185,8 +185,7 @@ impl World {
     }
 
     fn on(ground: Ground, model: Model) -> World {
-        let mut rig = Rig::new(ground, 2);
-        rig.vice().set_principals(Arc::new(ByUid));
+        let mut rig = Rig::with_principals(ground, 2, Arc::new(ByUid));
         let root = rig.root();
         if model == Model::Lists {
             set_list(&mut rig, root, &[(PrincipalId::ANYBODY, Rights::LOOKUP)]);

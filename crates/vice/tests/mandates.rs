@@ -15,7 +15,7 @@ use types::{
     Revision, ServerId, Site, SiteKind, Time, Timestamp, VolumeCall, VolumeChange, VolumeGroup,
     VolumeId, VolumeKind,
 };
-use vice::{Effect, Vice, ViceConfig};
+use vice::{CellAccess, Effect, Vice, ViceConfig, ViceParts};
 
 struct Cell {
     vice: Vice,
@@ -54,10 +54,11 @@ impl Cell {
         let config = ViceConfig::new(dafs::encode_answer_record, |record| {
             dafs::decode_answer_record(record).ok()
         });
-        let vice = Vice::open(partition, config, Time::ZERO).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let db = Arc::new(Embedded::open(dir.path()).unwrap());
-        vice.set_cell_database(Arc::clone(&db) as Arc<dyn CellDb>);
+        let cell = CellAccess::Database(Arc::clone(&db) as Arc<dyn CellDb>);
+        let parts = ViceParts { cell, ..ViceParts::default() };
+        let vice = Vice::open_with(partition, config, parts, Time::ZERO).unwrap();
         let mut cell = Cell {
             vice,
             db,

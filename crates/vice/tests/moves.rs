@@ -15,6 +15,7 @@ use types::{
     NewKind, PartitionNo, Revision, ServerId, ServerInfo, Site, SiteKind, StreamCursor, Timestamp,
     VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
+use vice::{CellAccess, ViceParts};
 
 const ROOT: Caller = Caller::ROOT;
 /// Rounds in which two threads meet by chance.
@@ -232,7 +233,10 @@ fn a_hold_that_is_let_go_was_only_a_pause() {
 fn a_hold_that_nobody_ends_asks_whose_the_volume_is() {
     let dir = tempfile::tempdir().unwrap();
     for ours in [true, false] {
-        let mut rig = Rig::new(Ground::memory(), 2);
+        let (cell, opening) = CellAccess::opening();
+        let parts = move || ViceParts { cell: cell.clone(), ..ViceParts::default() };
+        let mut rig =
+            Rig::with(Ground::memory(), 2, store::VolumeQuota::default(), Box::new(parts));
         let volume = create(&mut rig);
         let root = rig.root_of(1, "data").unwrap();
         let file = rig.file(root, "f");
@@ -249,7 +253,7 @@ fn a_hold_that_nobody_ends_asks_whose_the_volume_is() {
         assert!(rig.clients[1].broken.iter().any(|item| item.fid == file), "CB-1");
         assert_eq!(rig.status(1, file), Err(Fault::NoVolume));
         assert_eq!(rig.reply(writing), Some(Err(Fault::NoVolume)));
-        rig.vice().set_cell_database(db);
+        opening.opened(db);
         settle(&mut rig);
         assert_eq!(rig.status(1, file).is_ok(), ours);
         rig.wait(Duration::from_secs(2));
@@ -331,14 +335,13 @@ fn who_dies_in_a_move_asks_before_it_serves() {
     let here = ServerId(2);
     let db = database(&dir.path().join("db"), here);
     for (rig, id) in [(&mut from, ServerId(1)), (&mut to, here)] {
-        rig.restart();
-        rig.vice().set_server_info(ServerInfo {
-            id,
-            name: "one".into(),
-            addresses: Vec::new(),
-            keys: Vec::new(),
+        let db = Arc::clone(&db);
+        rig.parts = Box::new(move || {
+            let (name, addresses, keys) = ("one".into(), Vec::new(), Vec::new());
+            let me = Some(ServerInfo { id, name, addresses, keys });
+            ViceParts { me, cell: CellAccess::Database(Arc::clone(&db)), ..ViceParts::default() }
         });
-        rig.vice().set_cell_database(Arc::clone(&db));
+        rig.restart();
         rig.reclaim(0);
         assert_eq!(rig.status(0, file), Err(Fault::NoVolume));
         settle(rig);

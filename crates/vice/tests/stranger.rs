@@ -75,8 +75,7 @@ struct Cell {
 
 impl Cell {
     fn new(model: AccessRule, secret: char) -> Cell {
-        let mut rig = Rig::new(Ground::memory(), 2);
-        rig.vice().set_principals(Arc::new(ByUid));
+        let mut rig = Rig::with_principals(Ground::memory(), 2, Arc::new(ByUid));
         let root = rig.root();
         let change = StatusChange { mode: Some(0o755), ..StatusChange::default() };
         rig.call(OWNER, &Caller::ROOT, Call::SetStatus { fid: root, change }).unwrap();

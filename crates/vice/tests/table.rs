@@ -19,7 +19,7 @@ use types::{
     NewPrincipal, PrincipalId, PrincipalKind, PtsCall, Realm, ReplyAddress, RequestIdentity,
     Revision, ServerId, ServerInfo, Time, Timestamp, Whom,
 };
-use vice::{Effect, Vice, ViceConfig};
+use vice::{CellAccess, Effect, Vice, ViceConfig, ViceParts};
 
 /// Number of calls of each kind.
 const TRIED: usize = 4;
@@ -256,7 +256,7 @@ impl Cell {
         let config = ViceConfig::new(dafs::encode_answer_record, |record| {
             dafs::decode_answer_record(record).ok()
         });
-        let vice = Vice::open(partition, config, Time::ZERO).unwrap();
+        let me = ServerId(partition.id());
         let dir = tempfile::tempdir().unwrap();
         let db = Arc::new(Embedded::open(dir.path()).unwrap());
         let superuser = PtsAsker {
@@ -285,7 +285,7 @@ impl Cell {
         let staff = make(PrincipalKind::Group, "staff");
         pts(PtsCall::Join { group: staff, member });
         pts(PtsCall::Join { group: PrincipalId::ADMINISTRATORS, member: chief });
-        let rule = |call| db.access().guard(vice.me().id, PrincipalId::NONE, 500, &call).unwrap();
+        let rule = |call| db.access().guard(me, PrincipalId::NONE, 500, &call).unwrap();
         for whom in [
             Whom::User(fenced),
             Whom::Hosts { address: [10, 9, 0, 0].into(), prefix: 16 },
@@ -305,7 +305,8 @@ impl Cell {
             principal: delegate,
             realm: Realm::Volumes("nobody.has.this".into()),
         });
-        vice.set_cell_database(db);
+        let parts = ViceParts { cell: CellAccess::Database(db), ..ViceParts::default() };
+        let vice = Vice::open_with(partition, config, parts, Time::ZERO).unwrap();
         (
             Cell { vice, clients: 0, _dir: dir },
             callers(joe, member, foreign, chief, [fenced, delegate]),

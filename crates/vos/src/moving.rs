@@ -13,7 +13,7 @@
 //! about a frozen one; so at most one of them takes changes.
 //!
 //! Between two partitions of one server the steps are the same. The server copies locally instead
-//! of fetching (`vice/volumes/beside.rs`): each volume gets a *twin* with the same number, which
+//! of fetching (`vice/admin/beside.rs`): each volume gets a *twin* with the same number, which
 //! serves no calls before the old one is removed. Read-only sites of that server move too, since a
 //! server has a tree on one partition.
 

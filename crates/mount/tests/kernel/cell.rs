@@ -14,7 +14,7 @@ use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use tempfile::TempDir;
 use types::{Call, Caller, ClientId, CreateHow, Fid, Name, NewKind, Timestamp};
 use venus::{Venus, VenusConfig, Volumes};
-use vice::{Vice, ViceConfig};
+use vice::{Vice, ViceConfig, ViceParts};
 
 static CLIENTS: AtomicU64 = AtomicU64::new(1);
 
@@ -71,6 +71,11 @@ fn skip(reason: &str) {
 impl Cell {
     /// Starts a fresh one; `None` if nothing can be mounted.
     pub fn start() -> Option<Cell> {
+        Cell::start_with(ViceParts::default())
+    }
+
+    /// As `start`, with these parts of the service.
+    pub fn start_with(parts: ViceParts) -> Option<Cell> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
             skip("mounting needs root and /dev/fuse");
             return None;
@@ -89,7 +94,8 @@ impl Cell {
         let config = ViceConfig::new(dafs::encode_answer_record, |bytes| {
             dafs::decode_answer_record(bytes).ok()
         });
-        let vice = Arc::new(Vice::open(partition, config, client::clock::now()).unwrap());
+        let vice = Vice::open_with(partition, config, parts, client::clock::now()).unwrap();
+        let vice = Arc::new(vice);
         let cell = Cell { loopback: Loopback::new(Arc::clone(&vice)), last: Last(vice), dir };
         if crate::FLAT {
             cell.add_volume(TOP.0);

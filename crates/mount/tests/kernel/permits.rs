@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use types::{
     AuthLevel, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, PrincipalId, StatusChange,
 };
-use vice::Principals;
+use vice::{Principals, ViceParts};
 
 use crate::cell::Cell;
 
@@ -39,6 +39,13 @@ impl Principals for Book {
         let known = (principal != PrincipalId::ANONYMOUS).then_some(PrincipalId::PROVED);
         Ok(Cps::new(principal, AuthLevel::Named, groups.into_iter().chain(known)))
     }
+}
+
+/// A service that knows these users, and the members of its groups.
+fn start() -> Option<(Cell, Arc<Book>)> {
+    let book = Arc::new(Book::default());
+    let parts = ViceParts { principals: Some(Arc::clone(&book) as _), ..ViceParts::default() };
+    Some((Cell::start_with(parts)?, book))
 }
 
 /// A thread that runs tasks as another user.
@@ -184,8 +191,8 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(cell: &Cell) -> Scene {
-        let mut scene = Self::under_bits(cell);
+    fn new(cell: &Cell, book: Arc<Book>) -> Scene {
+        let mut scene = Self::under_bits(cell, book);
         scene.begin_lists();
         scene
     }
@@ -202,10 +209,8 @@ impl Scene {
     }
 
     /// The tree while mode bits decide.
-    fn under_bits(cell: &Cell) -> Scene {
+    fn under_bits(cell: &Cell, book: Arc<Book>) -> Scene {
         std::fs::set_permissions(cell.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        let book = Arc::new(Book::default());
-        cell.vice().set_principals(Arc::clone(&book) as _);
         let session = cell.session();
         let make = |dir: Fid, at: &str, kind: NewKind, owner: u32, mode: u16| {
             let name = Name::new(at.as_bytes()).unwrap();
@@ -350,8 +355,8 @@ fn some_list() -> impl Strategy<Value = List> {
 
 #[test]
 fn users_of_one_mount_may_do_what_lists_say() {
-    let Some(cell) = Cell::start() else { return };
-    let mut scene = Scene::new(&cell);
+    let Some((cell, book)) = start() else { return };
+    let mut scene = Scene::new(&cell, book);
     let list = |given: &[(PrincipalId, &str)]| {
         given.iter().map(|(who, letters)| (*who, (*letters).to_owned())).collect()
     };
@@ -382,8 +387,8 @@ fn users_of_one_mount_may_do_what_lists_say() {
 
 #[test]
 fn lists_that_begin_and_end_under_a_mount_decide_there_at_once() {
-    let Some(cell) = Cell::start() else { return };
-    let mut scene = Scene::under_bits(&cell);
+    let Some((cell, book)) = start() else { return };
+    let mut scene = Scene::under_bits(&cell, book);
     let mount = cell.mount();
     let at = |path: &str| mount.at(path);
     for round in 0..2 {
@@ -404,7 +409,7 @@ fn lists_that_begin_and_end_under_a_mount_decide_there_at_once() {
 #[test]
 fn a_shared_mount_begins_at_an_inode_with_a_cached_list() {
     use std::os::unix::fs::MetadataExt;
-    let Some(cell) = Cell::start() else { return };
+    let Some((cell, _)) = start() else { return };
     let mount = cell.mount();
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let top = mount.at("");
@@ -423,8 +428,8 @@ fn a_shared_mount_begins_at_an_inode_with_a_cached_list() {
 
 #[test]
 fn the_kernel_agrees_with_lists_and_groups_whatever_they_are() {
-    let Some(cell) = Cell::start() else { return };
-    let mut scene = Scene::new(&cell);
+    let Some((cell, book)) = start() else { return };
+    let mut scene = Scene::new(&cell, book);
     let mount = cell.mount();
     let at = |path: &str| mount.at(path);
     let mut runner = proptest::test_runner::TestRunner::new_with_rng(

@@ -9,7 +9,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use store::{MemMachine, OpenOptions, Partition};
 use types::{Answer, Fault, Pull, ServerId, ServerInfo, TaskInfo, Time};
-use vice::{Fetch, Partitions, Tasks, TransferAgent, Vice, ViceConfig};
+use vice::{CellAccess, Fetch, Partitions, Tasks, TransferAgent, Vice, ViceConfig, ViceParts};
 
 use super::database::{Database, DatabaseLink, HOST};
 use super::wires::Wires;
@@ -108,17 +108,20 @@ impl SimHouse {
             )
         };
         let partitions = Partitions::new(self.machines.iter().enumerate().map(open).collect());
-        let vice = Vice::open(partitions, config(), self.clock.read(now))
-            .expect("what was written can be read");
-        vice.set_server_info(self.info.clone());
         let db: Arc<dyn CellDb> = if no == HOST {
             Arc::clone(database) as _
         } else {
             Arc::new(DatabaseLink { database: Arc::clone(database), wires: wires.clone() })
         };
-        vice.set_cell_database(db);
         let pulls = Arc::new(Pulls::default());
-        vice.set_transfer_agent(Arc::new(Orders(Arc::clone(&pulls))));
+        let parts = ViceParts {
+            me: Some(self.info.clone()),
+            cell: CellAccess::Database(db),
+            transfers: Some(Arc::new(Orders(Arc::clone(&pulls)))),
+            ..ViceParts::default()
+        };
+        let vice = Vice::open_with(partitions, config(), parts, self.clock.read(now))
+            .expect("what was written can be read");
         self.life += 1;
         self.up = Some(ServerLife { vice: Arc::new(vice), pulls, fetches: BTreeMap::new() });
         wires.set_up(no, true);

@@ -44,7 +44,7 @@ impl World {
             None => self.at_risk(no, |world| {
                 let Some((vice, now)) = world.service(no) else { return Work::Over };
                 let mut effects = Vec::new();
-                let work = fetch.work(&vice, now, wall(world.now), &mut effects);
+                let work = vice.work(&mut fetch, now, wall(world.now), &mut effects);
                 world.deliver(no, effects);
                 work
             }),

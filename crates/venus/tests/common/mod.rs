@@ -17,7 +17,7 @@ use types::{Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fid, Name, 
 use venus::{
     EntryReply, KernelPort, LookupReply, OpenHandle, OpenMode, RequestContext, Venus, VenusConfig,
 };
-use vice::{Vice, ViceConfig};
+use vice::{Vice, ViceConfig, ViceParts};
 
 pub const ROOT: Caller = Caller::ROOT;
 pub const RW: OpenMode = OpenMode { read: true, write: true, append: false, truncate: false };
@@ -46,7 +46,15 @@ impl TestServer {
 
     pub fn with_quota(quota: VolumeQuota) -> Self {
         let machine = MemMachine::new();
-        Self::on(Partition::open_memory(&machine, OpenOptions::default()).unwrap(), None, quota)
+        let partition = Partition::open_memory(&machine, OpenOptions::default()).unwrap();
+        Self::on(partition, None, quota, ViceParts::default())
+    }
+
+    /// In memory; access lists ask there who a caller is.
+    pub fn with_principals(principals: Arc<dyn vice::Principals>) -> Self {
+        let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
+        let parts = ViceParts { principals: Some(principals), ..ViceParts::default() };
+        Self::on(partition, None, VolumeQuota::default(), parts)
     }
 
     pub fn on_disk() -> Self {
@@ -54,21 +62,26 @@ impl TestServer {
         let config = PartitionConfig { server: "test".into() };
         let options = OpenOptions { cache_bytes: 8 << 20, ..OpenOptions::default() };
         let partition = Partition::create(&dir.path().join("vicepa"), &config, options).unwrap();
-        Self::on(partition, Some(dir), VolumeQuota::default())
+        Self::on(partition, Some(dir), VolumeQuota::default(), ViceParts::default())
     }
 
     pub fn path(&self) -> &std::path::Path {
         self._dir.as_ref().unwrap().path()
     }
 
-    fn on(partition: Partition, dir: Option<tempfile::TempDir>, quota: VolumeQuota) -> Self {
+    fn on(
+        partition: Partition,
+        dir: Option<tempfile::TempDir>,
+        quota: VolumeQuota,
+        parts: ViceParts,
+    ) -> Self {
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
         let volume = partition.create_volume(&name("v"), &root).unwrap();
         let root = Fid::root(volume.id());
         let config = ViceConfig::new(dafs::codec::encode_answer_record, |bytes| {
             dafs::codec::decode_answer_record(bytes).ok()
         });
-        let vice = Vice::open(partition, config, clock::now()).unwrap();
+        let vice = Vice::open_with(partition, config, parts, clock::now()).unwrap();
         TestServer { loopback: Loopback::new(Arc::new(vice)), root, _dir: dir }
     }
 

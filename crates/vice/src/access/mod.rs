@@ -1,17 +1,16 @@
 //! Access checks, for both access models. The volume decides which one applies: lists where its
-//! root has one, otherwise mode bits.
+//! root has one, otherwise mode bits. Imports `call` and `volumes`.
 
 mod acl;
 mod posix;
-mod principals;
 
 use store::Vnode;
 use types::{Caller, Fault, Status};
 
+use crate::call::CallerView;
 use crate::volumes::ViceVolume;
 
-pub(crate) use acl::{ATTRIBUTE, VolumeAcls};
-pub use principals::Principals;
+pub(crate) use acl::rights;
 
 /// The access that a call requests to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,23 +41,6 @@ pub(crate) enum Right {
     LockExclusive,
     /// Change owner, mode or access list.
     Administer,
-}
-
-/// The caller, and the source of its principals.
-#[derive(Clone, Copy)]
-pub(crate) struct CallerView<'a> {
-    pub caller: &'a Caller,
-    pub principals: &'a dyn Principals,
-}
-
-impl CallerView<'_> {
-    /// Whether the caller is an administrator of the cell.
-    ///
-    /// # Errors
-    /// As [`Principals::cps`].
-    pub fn is_administrator(self) -> Result<bool, Fault> {
-        Ok(self.caller.is_root() || self.principals.cps(self.caller)?.is_administrator())
-    }
 }
 
 /// # Errors
@@ -117,4 +99,19 @@ pub(crate) fn may(
         Err(Fault::AccessDenied) => Ok(false),
         Err(other) => Err(other),
     }
+}
+
+/// Checks that the caller may make an entry in this directory, which must have a name itself.
+///
+/// # Errors
+/// `NotFound`, `AccessDenied`, `GroupsNeeded`.
+pub(crate) fn need_room(
+    asker: CallerView<'_>,
+    volume: &ViceVolume,
+    dir: &Vnode,
+) -> Result<(), Fault> {
+    if dir.status.links == 0 {
+        return Err(Fault::NotFound);
+    }
+    need(asker, volume, dir, Right::Insert)
 }

@@ -9,8 +9,8 @@
 //! checked again. Any other caller is checked here at each call, as NFS servers do: the owner may
 //! read and write whatever the bits are (a program makes a file of mode 0444 and writes it), and a
 //! caller that may execute a program may read it. The rights at the time of the open stay in force
-//! (`open_rights.rs`). A caller without any proof owns no file and is in no group: the bits of
-//! others decide.
+//! (`sessions/open_rights.rs`). A caller without any proof owns no file and is in no group: the
+//! bits of others decide.
 //!
 //! *The path.* A file's status needs no bits of its own, but its fid, which only callers learn that
 //! may search the directory that it is in ([`types::RunKey`]).

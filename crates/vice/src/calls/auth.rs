@@ -4,101 +4,91 @@
 
 use celldb::CellDb;
 use guard::{Authenticator, Cps, PtsAsker, TokenRequest};
-use std::sync::Arc;
 use types::{
     Answer, AuthCall, AuthLevel, Behalf, Fault, NewPrincipal, Principal, PrincipalId,
     PrincipalKind, PtsCall, Secret, WhichPrincipal,
 };
 
-use super::CallOutcome;
-use crate::Vice;
-use crate::service::CallContext;
+use crate::audit::Audit;
+use crate::call::{CallContext, CallOutcome};
+use crate::cell::{CellLink, Identities};
 
 /// The server's authenticator.
-#[derive(Debug)]
-pub(crate) struct Logins(Arc<dyn Authenticator>);
+struct Logins<'a>(&'a dyn Authenticator);
 
-impl Vice {
-    /// Sets the source of tokens, which also checks passwords and tickets. Call it once, before the
-    /// first request.
-    pub fn set_authenticator(&self, authenticator: Arc<dyn Authenticator>) {
-        if self.logins.set(Logins(authenticator)).is_err() {
-            tracing::error!("an authenticator was set twice; the second one is ignored");
-        }
+pub(crate) fn ask_auth(
+    cell: &CellLink,
+    identities: &Identities,
+    authenticator: Option<&dyn Authenticator>,
+    audit: &Audit,
+    ask: &CallContext<'_>,
+    behalf: Option<Behalf>,
+    call: &AuthCall,
+) -> Result<CallOutcome, Fault> {
+    // An eavesdropper could use passwords and tokens, also those from a trusted host.
+    if ask.caller.who.overheard {
+        let host = ask.caller.who.host;
+        tracing::warn!(
+            ?host,
+            "a login without encryption is refused: the client must connect with TLS"
+        );
+        return Err(Fault::Unsupported);
     }
-
-    pub(crate) fn ask_auth(
-        &self,
-        ask: &CallContext<'_>,
-        behalf: Option<Behalf>,
-        call: &AuthCall,
-    ) -> Result<CallOutcome, Fault> {
-        // An eavesdropper could use passwords and tokens, also those from a trusted host.
-        if ask.caller.who.overheard {
-            let host = ask.caller.who.host;
-            tracing::warn!(
-                ?host,
-                "a login without encryption is refused: the client must connect with TLS"
-            );
-            return Err(Fault::Unsupported);
+    let db = cell.db()?.ok_or(Fault::Unsupported)?;
+    let logins = Logins(authenticator.ok_or(Fault::Unsupported)?);
+    let answer = match call {
+        // A token can be renewed, and ends; it cannot make others.
+        AuthCall::Attest { .. }
+            if ask.caller.who.level.is_of_tokens() && ask.caller.who.token != 0 =>
+        {
+            return Err(Fault::NotPermitted);
         }
-        let db = self.cell()?.ok_or(Fault::Unsupported)?;
-        let logins = self.logins.get().ok_or(Fault::Unsupported)?;
-        let answer = match call {
-            // A token can be renewed, and ends; it cannot make others.
-            AuthCall::Attest { .. }
-                if ask.caller.who.level.is_of_tokens() && ask.caller.who.token != 0 =>
-            {
-                return Err(Fault::NotPermitted);
+        AuthCall::Attest { client } => {
+            let who = identities.principal_of(ask.caller)?;
+            let principal = db.access().principal(&WhichPrincipal::Id(who))?.filter(is_user);
+            logins.token(
+                ask,
+                &principal.ok_or(Fault::NoPrincipal)?,
+                AuthLevel::Attested,
+                *client,
+            )?
+        }
+        AuthCall::Kerberos { request, client } => {
+            logins.with_ticket(ask, db, request.reveal(), *client)?
+        }
+        AuthCall::Renew { token } => logins.renewed(ask, token.reveal())?,
+        AuthCall::Password { .. } | AuthCall::SetPassword { .. } => {
+            let asker = match behalf {
+                Some(behalf) => Some(behalf),
+                None if ask.caller.is_superuser() => None,
+                None => Some(Behalf {
+                    principal: identities.vouched(ask.caller)?,
+                    host: ask.caller.who.host,
+                }),
+            };
+            match db.access().auth_elsewhere(asker, call) {
+                Some(answer) => answer?,
+                None => with_password(audit, ask, db, &logins, asker, call)?,
             }
-            AuthCall::Attest { client } => {
-                let who = self.principal_of(ask.caller)?;
-                let principal = db.access().principal(&WhichPrincipal::Id(who))?.filter(is_user);
-                logins.token(
-                    ask,
-                    &principal.ok_or(Fault::NoPrincipal)?,
-                    AuthLevel::Attested,
-                    *client,
-                )?
-            }
-            AuthCall::Kerberos { request, client } => {
-                logins.with_ticket(ask, db, request.reveal(), *client)?
-            }
-            AuthCall::Renew { token } => logins.renewed(ask, token.reveal())?,
-            AuthCall::Password { .. } | AuthCall::SetPassword { .. } => {
-                let asker = match behalf {
-                    Some(behalf) => Some(behalf),
-                    None if ask.caller.is_superuser() => None,
-                    None => Some(Behalf {
-                        principal: self.vouched(ask.caller)?,
-                        host: ask.caller.who.host,
-                    }),
-                };
-                match db.access().auth_elsewhere(asker, call) {
-                    Some(answer) => answer?,
-                    None => self.with_password(ask, db, logins, asker, call)?,
-                }
-            }
-        };
-        Ok(CallOutcome::Answer(answer))
-    }
+        }
+    };
+    Ok(CallOutcome::Answer(answer))
+}
 
-    /// `asker`: `None` is the superuser.
-    fn with_password(
-        &self,
-        ask: &CallContext<'_>,
-        db: &dyn CellDb,
-        logins: &Logins,
-        asker: Option<Behalf>,
-        call: &AuthCall,
-    ) -> Result<Answer, Fault> {
-        let user = |name: &str| -> Result<Option<Principal>, Fault> {
-            Ok(db.access().principal(&WhichPrincipal::Name(name.to_owned()))?.filter(is_user))
-        };
-        let is_right = |who: Option<&Principal>,
-                        name: &str,
-                        password: &Secret|
-         -> Result<bool, Fault> {
+/// `asker`: `None` is the superuser.
+fn with_password(
+    audit: &Audit,
+    ask: &CallContext<'_>,
+    db: &dyn CellDb,
+    logins: &Logins<'_>,
+    asker: Option<Behalf>,
+    call: &AuthCall,
+) -> Result<Answer, Fault> {
+    let user = |name: &str| -> Result<Option<Principal>, Fault> {
+        Ok(db.access().principal(&WhichPrincipal::Name(name.to_owned()))?.filter(is_user))
+    };
+    let is_right =
+        |who: Option<&Principal>, name: &str, password: &Secret| -> Result<bool, Fault> {
             let stored = who.map(|who| db.access().secret(who.id)).transpose()?.flatten();
             let host = asker.and_then(|asker| asker.host);
             let tried = logins.0.is_right(ask.now, (name, host), stored.as_deref(), password);
@@ -107,70 +97,64 @@ impl Vice {
                     name,
                     ?host,
                     cause = "many wrong passwords in a row, from hosts that the user never logged \
-                        in from",
+                    in from",
                     consequence = "attempts from such hosts wait",
                     "a password may be under attack"
                 );
-                self.audit_guesses(ask, name);
+                audit.saw_guesses(ask, name);
             }
             tried.map(|tried| tried.right).map_err(|error| {
                 tracing::info!(name, ?host, %error, "a password is refused without a check");
                 Fault::Busy
             })
         };
-        match call {
-            AuthCall::Password { name, password, client } => {
-                let who = user(name)?;
-                let right = is_right(who.as_ref(), name, password)?;
-                match who.filter(|who| right && !who.locked) {
-                    Some(who) => logins.token(ask, &who, AuthLevel::Password, *client),
-                    None => Err(Fault::AccessDenied),
-                }
-            }
-            AuthCall::SetPassword { name, old, new, keep_tokens } => {
-                let who = user(name)?;
-                let may = match (asker, old) {
-                    (None, _) => true,
-                    (Some(asker), _) if self.is_administrator(db, asker)? => true,
-                    (Some(asker), Some(old))
-                        if who.as_ref().is_some_and(|who| who.id == asker.principal) =>
-                    {
-                        is_right(who.as_ref(), name, old)?
-                    }
-                    _ => return Err(Fault::NotPermitted),
-                };
-                let who = who.ok_or(Fault::NoPrincipal)?;
-                if !may {
-                    return Err(Fault::AccessDenied);
-                }
-                let stored = logins.0.keep(new).ok_or(Fault::Invalid)?;
-                // A new password is the remedy of a user whose token was stolen, so it ends the old
-                // tokens.
-                let ends_tokens = (!keep_tokens).then_some(ask.wall.secs);
-                db.access().set_secret(who.id, &stored, ends_tokens)?;
-                Ok(Answer::Done)
-            }
-            AuthCall::Kerberos { .. } | AuthCall::Attest { .. } | AuthCall::Renew { .. } => {
-                Err(Fault::Invalid)
+    match call {
+        AuthCall::Password { name, password, client } => {
+            let who = user(name)?;
+            let right = is_right(who.as_ref(), name, password)?;
+            match who.filter(|who| right && !who.locked) {
+                Some(who) => logins.token(ask, &who, AuthLevel::Password, *client),
+                None => Err(Fault::AccessDenied),
             }
         }
-    }
-
-    fn is_administrator(&self, db: &dyn CellDb, asker: Behalf) -> Result<bool, Fault> {
-        if asker.principal == PrincipalId::ANONYMOUS {
-            return Ok(false);
+        AuthCall::SetPassword { name, old, new, keep_tokens } => {
+            let who = user(name)?;
+            let may = match (asker, old) {
+                (None, _) => true,
+                (Some(asker), _) if is_administrator(db, asker)? => true,
+                (Some(asker), Some(old))
+                    if who.as_ref().is_some_and(|who| who.id == asker.principal) =>
+                {
+                    is_right(who.as_ref(), name, old)?
+                }
+                _ => return Err(Fault::NotPermitted),
+            };
+            let who = who.ok_or(Fault::NoPrincipal)?;
+            if !may {
+                return Err(Fault::AccessDenied);
+            }
+            let stored = logins.0.keep(new).ok_or(Fault::Invalid)?;
+            // A new password is the remedy of a user whose token was stolen, so it ends the old
+            // tokens.
+            let ends_tokens = (!keep_tokens).then_some(ask.wall.secs);
+            db.access().set_secret(who.id, &stored, ends_tokens)?;
+            Ok(Answer::Done)
         }
-        // A host address makes no caller an administrator.
-        Ok(db.access().subdomain(asker.principal, None)?.1.contains(&PrincipalId::ADMINISTRATORS))
+        AuthCall::Kerberos { .. } | AuthCall::Attest { .. } | AuthCall::Renew { .. } => {
+            Err(Fault::Invalid)
+        }
     }
 }
 
-impl Logins {
-    /// Whether tokens that this key signed are accepted.
-    pub(crate) fn accepts(&self, key: u32) -> bool {
-        self.0.believes(key)
+fn is_administrator(db: &dyn CellDb, asker: Behalf) -> Result<bool, Fault> {
+    if asker.principal == PrincipalId::ANONYMOUS {
+        return Ok(false);
     }
+    // A host address makes no caller an administrator.
+    Ok(db.access().subdomain(asker.principal, None)?.1.contains(&PrincipalId::ADMINISTRATORS))
+}
 
+impl Logins<'_> {
     fn token(
         &self,
         ask: &CallContext<'_>,

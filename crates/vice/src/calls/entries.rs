@@ -7,10 +7,9 @@ use lease::Listed;
 use store::StoreError;
 use types::{Answer, DirEntry, Fault, Fid, Kind, Name, VnodeNo, limits};
 
-use super::CallOutcome;
-use crate::Vice;
 use crate::access::{self, Right};
-use crate::service::CallContext;
+use crate::call::{CallContext, CallOutcome};
+use crate::files::Files;
 use crate::volumes::ViceVolume;
 
 /// Bytes of an entry in a message, without its name: fid, kind, cookie and lengths. No less than in
@@ -23,145 +22,139 @@ const ENTRIES_AT_ONCE: usize = 256;
 /// Listings leave this many bytes of a message for its other parts.
 const LISTING_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - (4 << 10);
 
-impl Vice {
-    pub(super) fn root(
-        &self,
-        ask: &mut CallContext<'_>,
-        name: &Name,
-    ) -> Result<CallOutcome, Fault> {
-        let id = self.partitions.named(name.as_bytes())?.ok_or(Fault::NoVolume)?;
-        self.get_status(ask, Fid::root(id))
-    }
+pub(crate) fn root(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    name: &Name,
+) -> Result<CallOutcome, Fault> {
+    let id = files.volumes().partitions().named(name.as_bytes())?.ok_or(Fault::NoVolume)?;
+    get_status(files, ask, Fid::root(id))
+}
 
-    pub(super) fn get_status(
-        &self,
-        ask: &mut CallContext<'_>,
-        fid: Fid,
-    ) -> Result<CallOutcome, Fault> {
-        let volume = self.volume(fid.volume)?;
-        let _seen = self.stripes.read(fid);
-        self.need_back(ask, &volume, &[fid])?;
-        let vnode = volume.vnode(fid)?;
-        access::need(ask.asker(), &volume, &vnode, Right::See)?;
-        self.promise(ask, &volume, &[fid])?;
-        Ok(CallOutcome::Answer(Answer::Status(vnode.status)))
-    }
+pub(crate) fn get_status(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    fid: Fid,
+) -> Result<CallOutcome, Fault> {
+    let volume = files.volume(fid.volume)?;
+    let _seen = files.read_lock(fid);
+    files.need_back(ask, &volume, &[fid])?;
+    let vnode = volume.vnode(fid)?;
+    access::need(ask.asker(), &volume, &vnode, Right::See)?;
+    files.promise(ask, &volume, &[fid])?;
+    Ok(CallOutcome::Answer(Answer::Status(vnode.status)))
+}
 
-    pub(super) fn read_link(
-        &self,
-        ask: &mut CallContext<'_>,
-        fid: Fid,
-    ) -> Result<CallOutcome, Fault> {
-        let volume = self.volume(fid.volume)?;
-        let _seen = self.stripes.read(fid);
-        self.need_back(ask, &volume, &[fid])?;
-        let vnode = volume.vnode(fid)?;
-        access::need(ask.asker(), &volume, &vnode, Right::See)?;
-        self.promise(ask, &volume, &[fid])?;
-        if !vnode.status.kind.has_target() {
-            return Err(Fault::Invalid);
+pub(crate) fn read_link(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    fid: Fid,
+) -> Result<CallOutcome, Fault> {
+    let volume = files.volume(fid.volume)?;
+    let _seen = files.read_lock(fid);
+    files.need_back(ask, &volume, &[fid])?;
+    let vnode = volume.vnode(fid)?;
+    access::need(ask.asker(), &volume, &vnode, Right::See)?;
+    files.promise(ask, &volume, &[fid])?;
+    if !vnode.status.kind.has_target() {
+        return Err(Fault::Invalid);
+    }
+    Ok(CallOutcome::Answer(Answer::Target(volume.store.target(&vnode)?)))
+}
+
+pub(crate) fn lookup(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    dir: Fid,
+    name: &Name,
+) -> Result<CallOutcome, Fault> {
+    let volume = files.volume(dir.volume)?;
+    let _seen = files.read_lock(dir);
+    files.need_back(ask, &volume, &[dir])?;
+    let parent = volume.directory(dir)?;
+    access::need(ask.asker(), &volume, &parent, Right::Search)?;
+    files.promise(ask, &volume, &[dir])?;
+    let fid = volume.entry(dir, name)?.ok_or(Fault::NotFound)?;
+    files.promise(ask, &volume, &[fid])?;
+    let sole = files.coherence().leases().found(ask.origin.session, dir, fid);
+    let status = volume.vnode(fid)?.status;
+    Ok(CallOutcome::Answer(Answer::Entry { status, dir_version: parent.status.data_version, sole }))
+}
+
+pub(crate) fn read_dir(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    dir: Fid,
+    cookie: u64,
+    bytes_max: u32,
+    plus: bool,
+) -> Result<CallOutcome, Fault> {
+    let volume = files.volume(dir.volume)?;
+    let _seen = files.read_lock(dir);
+    files.need_back(ask, &volume, &[dir])?;
+    let vnode = volume.directory(dir)?;
+    access::need(ask.asker(), &volume, &vnode, Right::List)?;
+    let judged = plus || !ask.caller.who.level.is_trusted();
+    let searches = !judged || access::may(ask.asker(), &volume, &vnode, Right::Search)?;
+    files.promise(ask, &volume, &[dir])?;
+    let plus = plus && searches;
+    let each = ENTRY_BYTES + if plus { STATUS_BYTES } else { 0 };
+    let (mut entries, end) =
+        list(&volume, dir, cookie, (bytes_max as usize).min(LISTING_BYTES_MAX), each)?;
+    if !searches && !ask.caller.who.level.is_trusted() {
+        // A directory that may be listed but not searched shows only names: with a fid the
+        // caller could reach the file without it.
+        entries.iter_mut().for_each(|entry| entry.fid = entry.fid.masked());
+    }
+    if plus {
+        add_status(files, ask, &volume, dir, &mut entries)?;
+    }
+    Ok(CallOutcome::Answer(Answer::Entries {
+        entries,
+        end,
+        dir_version: vnode.status.data_version,
+    }))
+}
+
+/// Entries that other sessions cover are listed without status: each would need a recall.
+fn add_status(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    volume: &ViceVolume,
+    dir: Fid,
+    entries: &mut [DirEntry],
+) -> Result<(), Fault> {
+    let mut leases = files.coherence().leases();
+    let session = ask.origin.session;
+    let listed: Vec<Listed> = entries
+        .iter()
+        .map(|entry| leases.list(ask.now, session, dir, entry.fid, &mut ask.events))
+        .collect();
+    drop(leases);
+    let mut promised: Vec<(&mut DirEntry, bool)> = Vec::with_capacity(entries.len());
+    for (entry, listed) in entries.iter_mut().zip(listed) {
+        if let Listed::Promised { sole } = listed {
+            promised.push((entry, sole));
         }
-        Ok(CallOutcome::Answer(Answer::Target(volume.store.target(&vnode)?)))
     }
-
-    pub(super) fn lookup(
-        &self,
-        ask: &mut CallContext<'_>,
-        dir: Fid,
-        name: &Name,
-    ) -> Result<CallOutcome, Fault> {
-        let volume = self.volume(dir.volume)?;
-        let _seen = self.stripes.read(dir);
-        self.need_back(ask, &volume, &[dir])?;
-        let parent = volume.directory(dir)?;
-        access::need(ask.asker(), &volume, &parent, Right::Search)?;
-        self.promise(ask, &volume, &[dir])?;
-        let fid = volume.entry(dir, name)?.ok_or(Fault::NotFound)?;
-        self.promise(ask, &volume, &[fid])?;
-        let sole = self.core.lock().leases.found(ask.origin.session, dir, fid);
-        let status = volume.vnode(fid)?.status;
-        Ok(CallOutcome::Answer(Answer::Entry {
-            status,
-            dir_version: parent.status.data_version,
-            sole,
-        }))
-    }
-
-    pub(super) fn read_dir(
-        &self,
-        ask: &mut CallContext<'_>,
-        dir: Fid,
-        cookie: u64,
-        bytes_max: u32,
-        plus: bool,
-    ) -> Result<CallOutcome, Fault> {
-        let volume = self.volume(dir.volume)?;
-        let _seen = self.stripes.read(dir);
-        self.need_back(ask, &volume, &[dir])?;
-        let vnode = volume.directory(dir)?;
-        access::need(ask.asker(), &volume, &vnode, Right::List)?;
-        let judged = plus || !ask.caller.who.level.is_trusted();
-        let searches = !judged || access::may(ask.asker(), &volume, &vnode, Right::Search)?;
-        self.promise(ask, &volume, &[dir])?;
-        let plus = plus && searches;
-        let each = ENTRY_BYTES + if plus { STATUS_BYTES } else { 0 };
-        let (mut entries, end) =
-            list(&volume, dir, cookie, (bytes_max as usize).min(LISTING_BYTES_MAX), each)?;
-        if !searches && !ask.caller.who.level.is_trusted() {
-            // A directory that may be listed but not searched shows only names: with a fid the
-            // caller could reach the file without it.
-            entries.iter_mut().for_each(|entry| entry.fid = entry.fid.masked());
-        }
-        if plus {
-            self.add_status(ask, &volume, dir, &mut entries)?;
-        }
-        Ok(CallOutcome::Answer(Answer::Entries {
-            entries,
-            end,
-            dir_version: vnode.status.data_version,
-        }))
-    }
-
-    /// Entries that other sessions cover are listed without status: each would need a recall.
-    fn add_status(
-        &self,
-        ask: &mut CallContext<'_>,
-        volume: &ViceVolume,
-        dir: Fid,
-        entries: &mut [DirEntry],
-    ) -> Result<(), Fault> {
-        let mut core = self.core.lock();
-        let session = ask.origin.session;
-        let listed: Vec<Listed> = entries
-            .iter()
-            .map(|entry| core.leases.list(ask.now, session, dir, entry.fid, &mut ask.events))
-            .collect();
-        drop(core);
-        let mut promised: Vec<(&mut DirEntry, bool)> = Vec::with_capacity(entries.len());
-        for (entry, listed) in entries.iter_mut().zip(listed) {
-            if let Listed::Promised { sole } = listed {
-                promised.push((entry, sole));
+    promised.sort_unstable_by_key(|(entry, _)| entry.fid.vnode);
+    let nos: Vec<VnodeNo> = promised.iter().map(|(entry, _)| entry.fid.vnode).collect();
+    for ((entry, sole), vnode) in promised.into_iter().zip(volume.store.vnodes(&nos)?) {
+        match vnode {
+            Ok(Some(vnode)) if vnode.status.fid == entry.fid => {
+                (entry.sole, entry.status) = (sole, Some(volume.status_of(&vnode)));
+                let listed = vnode.status.kind == Kind::Symlink
+                    && vnode.status.size <= limits::TARGET_LISTED_BYTES_MAX as u64;
+                // A later call of this target returns the error. A target that does not fit
+                // into the message is listed with the next one.
+                entry.target = if listed { volume.store.target(&vnode).ok() } else { None };
             }
+            // The listing continues; a call on the file returns the error.
+            Ok(_) | Err(StoreError::Damaged(_)) => {}
+            Err(error) => return Err(error.into()),
         }
-        promised.sort_unstable_by_key(|(entry, _)| entry.fid.vnode);
-        let nos: Vec<VnodeNo> = promised.iter().map(|(entry, _)| entry.fid.vnode).collect();
-        for ((entry, sole), vnode) in promised.into_iter().zip(volume.store.vnodes(&nos)?) {
-            match vnode {
-                Ok(Some(vnode)) if vnode.status.fid == entry.fid => {
-                    (entry.sole, entry.status) = (sole, Some(volume.status_of(&vnode)));
-                    let listed = vnode.status.kind == Kind::Symlink
-                        && vnode.status.size <= limits::TARGET_LISTED_BYTES_MAX as u64;
-                    // A later call of this target returns the error. A target that does not fit
-                    // into the message is listed with the next one.
-                    entry.target = if listed { volume.store.target(&vnode).ok() } else { None };
-                }
-                // The listing continues; a call on the file returns the error.
-                Ok(_) | Err(StoreError::Damaged(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
     }
+    Ok(())
 }
 
 /// As many entries as fit, but one at least.

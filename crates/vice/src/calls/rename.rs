@@ -6,12 +6,10 @@ use store::Vnode;
 use types::posix::{touch_data, touch_status};
 use types::{Answer, Fault, Fid, Kind, Name, RenameMode, Status, limits};
 
-use super::CallOutcome;
-use super::remove::{counted, lose_name};
-use crate::Vice;
+use super::remove::{counted, lock_entries, lose_name};
 use crate::access::{self, Right};
-use crate::change::Change;
-use crate::service::CallContext;
+use crate::call::{CallContext, CallOutcome};
+use crate::files::{Change, Files};
 use crate::volumes::ViceVolume;
 
 /// The vnodes of a rename. Within one directory `to_dir` is `None`.
@@ -22,85 +20,81 @@ struct Scene {
     target: Option<Vnode>,
 }
 
-impl Vice {
-    pub(super) fn rename(
-        &self,
-        ask: &mut CallContext<'_>,
-        from: (Fid, &Name),
-        to: (Fid, &Name),
-        mode: RenameMode,
-        hold: bool,
-    ) -> Result<CallOutcome, Fault> {
-        if from.0.volume != to.0.volume {
-            return Err(Fault::CrossVolume);
-        }
-        let volume = self.volume(from.0.volume)?;
-        volume.need_writable()?;
-        let (mut change, mut moves) = (Change::new(&volume), None);
-        let (_held, [moved, target]) = loop {
-            let (held, found) = self.lock_entries(&mut change, [from, to])?;
-            // A directory that changes its parent could come to lie in itself: one such move at a
-            // time.
-            let loops =
-                from.0 != to.0 && found.iter().flatten().any(|fid| fid.vnode.is_directory());
-            if !loops || moves.is_some() {
-                break (held, found);
-            }
-            drop(held);
-            moves = Some(volume.moves.lock());
-        };
-        let named: SmallVec<[Fid; 4]> =
-            [from.0, to.0].into_iter().chain(moved).chain(target).collect();
-        self.need_back(ask, &volume, &named)?;
-        let directory = named[2..].iter().any(|fid| fid.vnode.is_directory());
-        if ask.delegated.is_some() && from.0 != to.0 && directory {
-            // Whether it would come to lie in itself depends on ancestors that the session may not
-            // cover.
-            return Err(Fault::NotDelegated);
-        }
-        let from_dir = searched(ask, &volume, from.0)?;
-        let to_dir = if from.0 == to.0 { None } else { Some(searched(ask, &volume, to.0)?) };
-        let moved = moved.ok_or(Fault::NotFound)?;
-        match (mode, target) {
-            (RenameMode::NoReplace | RenameMode::MountPoint, Some(_)) => return Err(Fault::Exists),
-            (RenameMode::Exchange, None) => return Err(Fault::NotFound),
-            _ => {}
-        }
-        if from.0 != to.0 {
-            refuse_loops(&volume, moved, target, from.0, to.0, mode)?;
-        }
-        let same = target == Some(moved);
-        let target = target.filter(|_| !same).map(|fid| volume.vnode(fid)).transpose()?;
-        let scene = Scene { from_dir, to_dir, moved: volume.vnode(moved)?, target };
-        if same {
-            return self.nothing_to_do(ask, &volume, &scene);
-        }
-        scene.check(ask, &volume, mode)?;
-        let other_list = volume.lists.decide() && scene.to_dir.is_some();
-        if other_list {
-            scene.check_names(mode)?;
-        }
-        self.promise(ask, &volume, &named)?;
-        if other_list {
-            // A moved file without a list of its own is now under another one.
-            change.change_rights();
-        }
-        let answer = scene.act(ask, &mut change, from.1, to.1, mode, hold)?;
-        self.commit(ask, change, answer)
+pub(crate) fn rename(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    from: (Fid, &Name),
+    to: (Fid, &Name),
+    mode: RenameMode,
+    hold: bool,
+) -> Result<CallOutcome, Fault> {
+    if from.0.volume != to.0.volume {
+        return Err(Fault::CrossVolume);
     }
+    let volume = files.volume(from.0.volume)?;
+    volume.need_writable()?;
+    let (mut change, mut moves) = (Change::new(&volume), None);
+    let (_held, [moved, target]) = loop {
+        let (held, found) = lock_entries(files, &mut change, [from, to])?;
+        // A directory that changes its parent could come to lie in itself: one such move at a
+        // time.
+        let loops = from.0 != to.0 && found.iter().flatten().any(|fid| fid.vnode.is_directory());
+        if !loops || moves.is_some() {
+            break (held, found);
+        }
+        drop(held);
+        moves = Some(volume.moves.lock());
+    };
+    let named: SmallVec<[Fid; 4]> = [from.0, to.0].into_iter().chain(moved).chain(target).collect();
+    files.need_back(ask, &volume, &named)?;
+    let directory = named[2..].iter().any(|fid| fid.vnode.is_directory());
+    if ask.delegated.is_some() && from.0 != to.0 && directory {
+        // Whether it would come to lie in itself depends on ancestors that the session may not
+        // cover.
+        return Err(Fault::NotDelegated);
+    }
+    let from_dir = searched(ask, &volume, from.0)?;
+    let to_dir = if from.0 == to.0 { None } else { Some(searched(ask, &volume, to.0)?) };
+    let moved = moved.ok_or(Fault::NotFound)?;
+    match (mode, target) {
+        (RenameMode::NoReplace | RenameMode::MountPoint, Some(_)) => return Err(Fault::Exists),
+        (RenameMode::Exchange, None) => return Err(Fault::NotFound),
+        _ => {}
+    }
+    if from.0 != to.0 {
+        refuse_loops(&volume, moved, target, from.0, to.0, mode)?;
+    }
+    let same = target == Some(moved);
+    let target = target.filter(|_| !same).map(|fid| volume.vnode(fid)).transpose()?;
+    let scene = Scene { from_dir, to_dir, moved: volume.vnode(moved)?, target };
+    if same {
+        return nothing_to_do(files, ask, &volume, &scene);
+    }
+    scene.check(ask, &volume, mode)?;
+    let other_list = volume.lists.decide() && scene.to_dir.is_some();
+    if other_list {
+        scene.check_names(mode)?;
+    }
+    files.promise(ask, &volume, &named)?;
+    if other_list {
+        // A moved file without a list of its own is now under another one.
+        change.change_rights();
+    }
+    let answer = scene.act(ask, &mut change, from.1, to.1, mode, hold)?;
+    files.commit(ask, change, answer)
+}
 
-    /// Whether both names are of the same file: POSIX then requires that nothing happens.
-    fn nothing_to_do(
-        &self,
-        ask: &mut CallContext<'_>,
-        volume: &ViceVolume,
-        scene: &Scene,
-    ) -> Result<CallOutcome, Fault> {
-        let (from_dir, to_dir) = (scene.from_dir.status, scene.to_dir_status());
-        let status = scene.moved.status;
-        self.promise(ask, volume, &[status.fid, from_dir.fid, to_dir.fid])?;
-        Ok(CallOutcome::Answer(Answer::Renamed { status, other: None, from_dir, to_dir }))
-    }
+/// Whether both names are of the same file: POSIX then requires that nothing happens.
+fn nothing_to_do(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    volume: &ViceVolume,
+    scene: &Scene,
+) -> Result<CallOutcome, Fault> {
+    let (from_dir, to_dir) = (scene.from_dir.status, scene.to_dir_status());
+    let status = scene.moved.status;
+    files.promise(ask, volume, &[status.fid, from_dir.fid, to_dir.fid])?;
+    Ok(CallOutcome::Answer(Answer::Renamed { status, other: None, from_dir, to_dir }))
 }
 
 fn searched(ask: &CallContext<'_>, volume: &ViceVolume, dir: Fid) -> Result<Vnode, Fault> {
@@ -163,7 +157,7 @@ impl Scene {
         let to_dir = self.to_dir.as_ref().unwrap_or(&self.from_dir);
         access::need_delete(asker, volume, &self.from_dir, &self.moved)?;
         match &self.target {
-            None => volume.need_room(asker, to_dir)?,
+            None => access::need_room(asker, volume, to_dir)?,
             Some(target) => {
                 access::need_delete(asker, volume, to_dir, target)?;
                 access::need(asker, volume, to_dir, Right::Insert)?;

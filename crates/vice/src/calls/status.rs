@@ -7,100 +7,97 @@ use types::posix::{
 };
 use types::{Answer, Caller, Fault, Fid, Kind, SetTime, Status, StatusChange, limits};
 
-use super::CallOutcome;
-use crate::Vice;
-use crate::access::{self, CallerView, Right};
-use crate::change::Change;
-use crate::open_rights::ModeRights;
-use crate::quota_charge;
-use crate::service::CallContext;
+use crate::access::{self, Right};
+use crate::call::CallerView;
+use crate::call::{CallContext, CallOutcome};
+use crate::files::quota_charge;
+use crate::files::{Change, Files};
+use crate::sessions::ModeRights;
 use crate::volumes::ViceVolume;
 
 /// File capabilities: privileges that are stored as an attribute.
 const CAPABILITY: &[u8] = b"security.capability";
 
-impl Vice {
-    pub(super) fn set_status(
-        &self,
-        ask: &mut CallContext<'_>,
-        fid: Fid,
-        wanted: &StatusChange,
-    ) -> Result<CallOutcome, Fault> {
-        let volume = self.volume(fid.volume)?;
-        volume.need_writable()?;
-        let _held = self.stripes.write(&[fid]);
-        self.need_back(ask, &volume, &[fid])?;
-        let mut vnode = volume.vnode(fid)?;
-        if is_nothing(wanted) {
-            access::need(ask.asker(), &volume, &vnode, Right::See)?;
-            self.promise(ask, &volume, &[fid])?;
-            return Ok(CallOutcome::Answer(Answer::Status(vnode.status)));
-        }
-        self.check_change(ask, &volume, &vnode, wanted)?;
-        let mode = wanted
-            .mode
-            .map(|mode| allowed_mode(ask.asker(), &volume, &vnode.status, wanted, mode))
-            .transpose()?;
-        self.promise(ask, &volume, &[fid])?;
-        if wanted.hold && vnode.status.kind == Kind::File {
-            // The hold may be refused, so it comes before the body is cut.
-            self.core.lock().leases.hold(ask.origin.session, fid)?;
-        }
-        let mut change = Change::new(&volume);
-        let was = ModeRights::of(&vnode.status);
-        if kills_privileges(ask.caller, wanted) {
-            kill_privileges(&mut vnode, &mut change)?;
-        }
-        vnode.status.uid = wanted.uid.unwrap_or(vnode.status.uid);
-        vnode.status.gid = wanted.gid.unwrap_or(vnode.status.gid);
-        vnode.status.mode = mode.unwrap_or(vnode.status.mode);
-        if let Some(size) = wanted.size {
-            change.take_room(self.room(ask, &volume, quota_charge::of_resize(&vnode, size), 0)?);
-            volume.store.truncate(&mut vnode, size, &mut change.update)?;
-            touch_data(&mut vnode.status, ask.wall);
-            set_times(ask, &mut vnode, wanted);
-            change.put_data(&vnode);
-        } else {
-            touch_status(&mut vnode.status, ask.wall);
-            set_times(ask, &mut vnode, wanted);
-            change.put_status(&vnode);
-        }
-        let is_file = vnode.status.kind == Kind::File;
-        if is_file && ModeRights::of(&vnode.status) != was && !volume.lists.decide() {
-            self.note_opened(ask, fid, was, wanted.hold);
-        }
-        self.commit(ask, change, Answer::Status(vnode.status))
+pub(crate) fn set_status(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    fid: Fid,
+    wanted: &StatusChange,
+) -> Result<CallOutcome, Fault> {
+    let volume = files.volume(fid.volume)?;
+    volume.need_writable()?;
+    let _held = files.write_lock(&[fid]);
+    files.need_back(ask, &volume, &[fid])?;
+    let mut vnode = volume.vnode(fid)?;
+    if is_nothing(wanted) {
+        access::need(ask.asker(), &volume, &vnode, Right::See)?;
+        files.promise(ask, &volume, &[fid])?;
+        return Ok(CallOutcome::Answer(Answer::Status(vnode.status)));
     }
+    check_change(files, ask, &volume, &vnode, wanted)?;
+    let mode = wanted
+        .mode
+        .map(|mode| allowed_mode(ask.asker(), &volume, &vnode.status, wanted, mode))
+        .transpose()?;
+    files.promise(ask, &volume, &[fid])?;
+    if wanted.hold && vnode.status.kind == Kind::File {
+        // The hold may be refused, so it comes before the body is cut.
+        files.coherence().leases().hold(ask.origin.session, fid)?;
+    }
+    let mut change = Change::new(&volume);
+    let was = ModeRights::of(&vnode.status);
+    if kills_privileges(ask.caller, wanted) {
+        kill_privileges(&mut vnode, &mut change)?;
+    }
+    vnode.status.uid = wanted.uid.unwrap_or(vnode.status.uid);
+    vnode.status.gid = wanted.gid.unwrap_or(vnode.status.gid);
+    vnode.status.mode = mode.unwrap_or(vnode.status.mode);
+    if let Some(size) = wanted.size {
+        change.take_room(files.room(ask, &volume, quota_charge::of_resize(&vnode, size), 0)?);
+        volume.store.truncate(&mut vnode, size, &mut change.update)?;
+        touch_data(&mut vnode.status, ask.wall);
+        set_times(ask, &mut vnode, wanted);
+        change.put_data(&vnode);
+    } else {
+        touch_status(&mut vnode.status, ask.wall);
+        set_times(ask, &mut vnode, wanted);
+        change.put_status(&vnode);
+    }
+    let is_file = vnode.status.kind == Kind::File;
+    if is_file && ModeRights::of(&vnode.status) != was && !volume.lists.decide() {
+        files.note_opened(ask, fid, was, wanted.hold);
+    }
+    files.commit(ask, change, Answer::Status(vnode.status))
+}
 
-    /// Everything is checked before anything is changed.
-    fn check_change(
-        &self,
-        ask: &CallContext<'_>,
-        volume: &ViceVolume,
-        vnode: &Vnode,
-        wanted: &StatusChange,
-    ) -> Result<(), Fault> {
-        let (asker, status) = (ask.asker(), &vnode.status);
-        if let Some(size) = wanted.size {
-            check_size(status, size)?;
-            match wanted.through_handle {
-                true => self.need_data(ask, volume, vnode, Right::WriteData)?,
-                false => access::need(asker, volume, vnode, Right::Write)?,
-            }
+/// Everything is checked before anything is changed.
+fn check_change(
+    files: &Files,
+    ask: &CallContext<'_>,
+    volume: &ViceVolume,
+    vnode: &Vnode,
+    wanted: &StatusChange,
+) -> Result<(), Fault> {
+    let (asker, status) = (ask.asker(), &vnode.status);
+    if let Some(size) = wanted.size {
+        check_size(status, size)?;
+        match wanted.through_handle {
+            true => files.need_data(ask, volume, vnode, Right::WriteData)?,
+            false => access::need(asker, volume, vnode, Right::Write)?,
         }
-        check_owner(asker.caller, status, wanted)?;
-        if wanted.kill_privileges && *wanted == only_killing(wanted) {
-            // A change of size needs the right of a write.
-            self.need_data(ask, volume, vnode, Right::WriteData)?;
-        }
-        if volume.lists.decide() {
-            check_listed(asker, volume, vnode, wanted)?;
-        }
-        if wanted.mode.is_some() && status.kind.has_target() {
-            return Err(Fault::Unsupported);
-        }
-        check_times(asker, volume, vnode, wanted)
     }
+    check_owner(asker.caller, status, wanted)?;
+    if wanted.kill_privileges && *wanted == only_killing(wanted) {
+        // A change of size needs the right of a write.
+        files.need_data(ask, volume, vnode, Right::WriteData)?;
+    }
+    if volume.lists.decide() {
+        check_listed(asker, volume, vnode, wanted)?;
+    }
+    if wanted.mode.is_some() && status.kind.has_target() {
+        return Err(Fault::Unsupported);
+    }
+    check_times(asker, volume, vnode, wanted)
 }
 
 /// The same change without the parts that need rights of their own.
@@ -193,7 +190,7 @@ fn kill_privileges(vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fau
 
 /// A written body loses its file capabilities, and its set-id bits unless the superuser writes it
 /// and does not set `kill`.
-pub(super) fn written_by(
+pub(crate) fn written_by(
     caller: &Caller,
     kill: bool,
     vnode: &mut Vnode,

@@ -7,11 +7,11 @@ use store::Vnode;
 use types::posix::{STICKY, owns, touch_status};
 use types::{Answer, Fault, Fid, Kind, Status, XattrMode, limits};
 
-use super::CallOutcome;
-use crate::Vice;
-use crate::access::{self, ATTRIBUTE, CallerView, Right};
-use crate::change::Change;
-use crate::service::CallContext;
+use crate::access::{self, Right};
+use crate::call::CallerView;
+use crate::call::{CallContext, CallOutcome};
+use crate::files::{Change, Files};
+use crate::volumes::ATTRIBUTE;
 use crate::volumes::ViceVolume;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,111 +25,107 @@ const TRUSTED: &[u8] = b"trusted.";
 const SPACES: [(&[u8], Space); 3] =
     [(b"user.", Space::User), (TRUSTED, Space::Trusted), (b"security.", Space::Security)];
 
-impl Vice {
-    pub(super) fn xattr_get(
-        &self,
-        ask: &mut CallContext<'_>,
-        fid: Fid,
-        name: &[u8],
-    ) -> Result<CallOutcome, Fault> {
-        let volume = self.volume(fid.volume)?;
-        let _seen = self.stripes.read(fid);
-        self.need_back(ask, &volume, &[fid])?;
-        let vnode = volume.vnode(fid)?;
-        let (right, shown) = match space(name)? {
-            Space::User if !carries_user(&vnode.status) => (Right::See, false),
-            Space::User => (Right::Read, true),
-            Space::Trusted => (Right::See, ask.caller.is_root()),
-            Space::Security => (Right::See, true),
-        };
-        access::need(ask.asker(), &volume, &vnode, right)?;
-        self.promise(ask, &volume, &[fid])?;
-        let value = if shown { volume.store.xattr(&vnode, name)? } else { None };
-        let value = value.ok_or(Fault::NoXattr)?;
-        Ok(CallOutcome::Answer(Answer::Xattr(value)))
-    }
+pub(crate) fn xattr_get(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    fid: Fid,
+    name: &[u8],
+) -> Result<CallOutcome, Fault> {
+    let volume = files.volume(fid.volume)?;
+    let _seen = files.read_lock(fid);
+    files.need_back(ask, &volume, &[fid])?;
+    let vnode = volume.vnode(fid)?;
+    let (right, shown) = match space(name)? {
+        Space::User if !carries_user(&vnode.status) => (Right::See, false),
+        Space::User => (Right::Read, true),
+        Space::Trusted => (Right::See, ask.caller.is_root()),
+        Space::Security => (Right::See, true),
+    };
+    access::need(ask.asker(), &volume, &vnode, right)?;
+    files.promise(ask, &volume, &[fid])?;
+    let value = if shown { volume.store.xattr(&vnode, name)? } else { None };
+    let value = value.ok_or(Fault::NoXattr)?;
+    Ok(CallOutcome::Answer(Answer::Xattr(value)))
+}
 
-    pub(super) fn xattr_set(
-        &self,
-        ask: &mut CallContext<'_>,
-        fid: Fid,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<CallOutcome, Fault> {
-        let volume = self.volume(fid.volume)?;
-        volume.need_writable()?;
-        let _held = self.stripes.write(&[fid]);
-        self.need_back(ask, &volume, &[fid])?;
-        let mut vnode = volume.vnode(fid)?;
-        need_change(ask.asker(), &volume, &vnode, name)?;
-        self.promise(ask, &volume, &[fid])?;
-        if value.len() > limits::XATTR_VALUE_BYTES_MAX {
-            return Err(Fault::XattrTooBig);
-        }
-        let mut present = volume.store.xattrs(&vnode)?;
-        present.retain(|(name, _)| name != ATTRIBUTE);
-        match (mode, present.iter().any(|(other, _)| other == name)) {
-            (XattrMode::Create, true) => return Err(Fault::Exists),
-            (XattrMode::Replace, false) => return Err(Fault::NoXattr),
-            _ => {}
-        }
-        let others = present.iter().filter(|(other, _)| other != name);
-        let total = others.map(|(name, bytes)| name.len() + bytes).sum::<usize>()
-            + name.len()
-            + value.len();
-        let names =
-            present.iter().map(|(other, _)| other.len() + 1).sum::<usize>() + name.len() + 1;
-        if total > limits::XATTR_TOTAL_BYTES_MAX || names > limits::XATTR_NAMES_BYTES_MAX {
-            return Err(Fault::XattrTooBig);
-        }
-        let mut change = Change::new(&volume);
-        volume.store.put_xattr(&mut vnode, name, value, &mut change.update)?;
-        touch_status(&mut vnode.status, ask.wall);
-        change.put_status(&vnode);
-        self.commit(ask, change, Answer::Status(vnode.status))
+pub(crate) fn xattr_set(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    fid: Fid,
+    name: &[u8],
+    value: &[u8],
+    mode: XattrMode,
+) -> Result<CallOutcome, Fault> {
+    let volume = files.volume(fid.volume)?;
+    volume.need_writable()?;
+    let _held = files.write_lock(&[fid]);
+    files.need_back(ask, &volume, &[fid])?;
+    let mut vnode = volume.vnode(fid)?;
+    need_change(ask.asker(), &volume, &vnode, name)?;
+    files.promise(ask, &volume, &[fid])?;
+    if value.len() > limits::XATTR_VALUE_BYTES_MAX {
+        return Err(Fault::XattrTooBig);
     }
+    let mut present = volume.store.xattrs(&vnode)?;
+    present.retain(|(name, _)| name != ATTRIBUTE);
+    match (mode, present.iter().any(|(other, _)| other == name)) {
+        (XattrMode::Create, true) => return Err(Fault::Exists),
+        (XattrMode::Replace, false) => return Err(Fault::NoXattr),
+        _ => {}
+    }
+    let others = present.iter().filter(|(other, _)| other != name);
+    let total =
+        others.map(|(name, bytes)| name.len() + bytes).sum::<usize>() + name.len() + value.len();
+    let names = present.iter().map(|(other, _)| other.len() + 1).sum::<usize>() + name.len() + 1;
+    if total > limits::XATTR_TOTAL_BYTES_MAX || names > limits::XATTR_NAMES_BYTES_MAX {
+        return Err(Fault::XattrTooBig);
+    }
+    let mut change = Change::new(&volume);
+    volume.store.put_xattr(&mut vnode, name, value, &mut change.update)?;
+    touch_status(&mut vnode.status, ask.wall);
+    change.put_status(&vnode);
+    files.commit(ask, change, Answer::Status(vnode.status))
+}
 
-    pub(super) fn xattr_list(
-        &self,
-        ask: &mut CallContext<'_>,
-        fid: Fid,
-    ) -> Result<CallOutcome, Fault> {
-        let volume = self.volume(fid.volume)?;
-        let _seen = self.stripes.read(fid);
-        self.need_back(ask, &volume, &[fid])?;
-        let vnode = volume.vnode(fid)?;
-        access::need(ask.asker(), &volume, &vnode, Right::See)?;
-        self.promise(ask, &volume, &[fid])?;
-        let mut names: Vec<Bytes> =
-            volume.store.xattrs(&vnode)?.into_iter().map(|(name, _)| name).collect();
-        names.retain(|name| *name != ATTRIBUTE);
-        names.retain(|name| ask.caller.is_root() || !name.starts_with(TRUSTED));
-        names.sort_unstable();
-        Ok(CallOutcome::Answer(Answer::XattrNames(names)))
-    }
+pub(crate) fn xattr_list(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    fid: Fid,
+) -> Result<CallOutcome, Fault> {
+    let volume = files.volume(fid.volume)?;
+    let _seen = files.read_lock(fid);
+    files.need_back(ask, &volume, &[fid])?;
+    let vnode = volume.vnode(fid)?;
+    access::need(ask.asker(), &volume, &vnode, Right::See)?;
+    files.promise(ask, &volume, &[fid])?;
+    let mut names: Vec<Bytes> =
+        volume.store.xattrs(&vnode)?.into_iter().map(|(name, _)| name).collect();
+    names.retain(|name| *name != ATTRIBUTE);
+    names.retain(|name| ask.caller.is_root() || !name.starts_with(TRUSTED));
+    names.sort_unstable();
+    Ok(CallOutcome::Answer(Answer::XattrNames(names)))
+}
 
-    pub(super) fn xattr_remove(
-        &self,
-        ask: &mut CallContext<'_>,
-        fid: Fid,
-        name: &[u8],
-    ) -> Result<CallOutcome, Fault> {
-        let volume = self.volume(fid.volume)?;
-        volume.need_writable()?;
-        let _held = self.stripes.write(&[fid]);
-        self.need_back(ask, &volume, &[fid])?;
-        let mut vnode = volume.vnode(fid)?;
-        need_change(ask.asker(), &volume, &vnode, name)?;
-        self.promise(ask, &volume, &[fid])?;
-        let mut change = Change::new(&volume);
-        if !volume.store.remove_xattr(&mut vnode, name, &mut change.update)? {
-            return Err(Fault::NoXattr);
-        }
-        touch_status(&mut vnode.status, ask.wall);
-        change.put_status(&vnode);
-        self.commit(ask, change, Answer::Status(vnode.status))
+pub(crate) fn xattr_remove(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    fid: Fid,
+    name: &[u8],
+) -> Result<CallOutcome, Fault> {
+    let volume = files.volume(fid.volume)?;
+    volume.need_writable()?;
+    let _held = files.write_lock(&[fid]);
+    files.need_back(ask, &volume, &[fid])?;
+    let mut vnode = volume.vnode(fid)?;
+    need_change(ask.asker(), &volume, &vnode, name)?;
+    files.promise(ask, &volume, &[fid])?;
+    let mut change = Change::new(&volume);
+    if !volume.store.remove_xattr(&mut vnode, name, &mut change.update)? {
+        return Err(Fault::NoXattr);
     }
+    touch_status(&mut vnode.status, ask.wall);
+    change.put_status(&vnode);
+    files.commit(ask, change, Answer::Status(vnode.status))
 }
 
 fn carries_user(status: &Status) -> bool {

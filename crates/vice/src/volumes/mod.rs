@@ -1,21 +1,17 @@
-//! Volumes: the partitions that they are on, which of them are in use, and what administrators do
-//! with them (`docs/spec/volumes.md`).
+//! The server's partitions and volumes: which of them are in use, which move, their access lists.
+//!
+//! Imports nothing of this crate. Administrators' calls on volumes are in `admin`.
 
-mod admin;
-mod beside;
-mod cell;
-mod fetch;
-mod freeze;
+mod acls;
+mod moves;
 mod partitions;
-mod tasks;
-mod transfer;
 mod volume;
+mod volume_set;
 mod volumes_in_use;
 
-pub use fetch::{Fetch, Unanswered, Work};
-pub(crate) use freeze::Moves;
+pub(crate) use acls::{ATTRIBUTE, VolumeAcls};
+pub(crate) use moves::Moves;
 pub use partitions::Partitions;
-pub use tasks::Tasks;
-pub use transfer::TransferAgent;
 pub(crate) use volume::{QuotaReservation, ViceVolume};
+pub(crate) use volume_set::Volumes;
 pub(crate) use volumes_in_use::VolumesInUse;

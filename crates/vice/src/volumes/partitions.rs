@@ -95,7 +95,8 @@ impl Partitions {
         Ok(best.expect("a server has a partition").no)
     }
 
-    /// The volume with this number, and its partition: of twins, the one that serves (`beside.rs`).
+    /// The volume with this number, and its partition: of twins, the one that serves
+    /// (`admin/beside.rs`).
     pub(crate) fn volume(
         &self,
         id: VolumeId,

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use store::{Partition, StoreError, Update, Vnode};
 use types::{Fault, Fid, Kind, Name, PartitionNo, Status, Time};
 
-use crate::access::{self, CallerView, Right, VolumeAcls};
+use super::VolumeAcls;
 
 /// A volume in use.
 pub(crate) struct ViceVolume {
@@ -140,7 +140,11 @@ impl ViceVolume {
 
     /// The status for a reader.
     pub fn status_of(&self, vnode: &Vnode) -> Status {
-        Status { by_list: self.lists.decide(), own_list: self.has_own_list(vnode), ..vnode.status }
+        Status {
+            by_list: self.lists.decide(),
+            own_list: self.lists.has_own_list(vnode),
+            ..vnode.status
+        }
     }
 
     /// The vnode of `fid`, which must be a directory.
@@ -182,16 +186,5 @@ impl ViceVolume {
             vnode: entry.target.vnode,
             unique: entry.target.unique,
         }))
-    }
-
-    /// Checks that the caller may make an entry in this directory, which must have a name itself.
-    ///
-    /// # Errors
-    /// `NotFound`, `AccessDenied`, `GroupsNeeded`.
-    pub fn need_room(&self, asker: CallerView<'_>, dir: &Vnode) -> Result<(), Fault> {
-        if dir.status.links == 0 {
-            return Err(Fault::NotFound);
-        }
-        access::need(asker, self, dir, Right::Insert)
     }
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test program uses its part
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
@@ -10,7 +11,7 @@ use types::{
     Answer, BreakId, BreakItem, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind,
     RemoveWhat, ReplyAddress, SessionId, Status, Time, Timestamp,
 };
-use vice::{Effect, Vice, ViceConfig};
+use vice::{Effect, Principals, Vice, ViceConfig, ViceParts};
 
 /// The medium of a partition.
 pub enum Ground {
@@ -77,6 +78,8 @@ pub struct Rig {
     pub others: Vec<Ground>,
     vice: Option<Vice>,
     pub config: ViceConfig,
+    /// The parts of the service, for each start of it.
+    pub parts: Box<dyn Fn() -> ViceParts>,
     pub now: Time,
     pub wall: i64,
     pub clients: Vec<Client>,
@@ -91,17 +94,38 @@ impl Rig {
         Rig::with_quota(ground, clients, VolumeQuota::default())
     }
 
+    /// A service that gets principals from there.
+    pub fn with_principals(
+        ground: Ground,
+        clients: usize,
+        principals: Arc<dyn Principals>,
+    ) -> Self {
+        let parts =
+            move || ViceParts { principals: Some(Arc::clone(&principals)), ..ViceParts::default() };
+        Rig::with(ground, clients, VolumeQuota::default(), Box::new(parts))
+    }
+
     pub fn with_quota(ground: Ground, clients: usize, quota: VolumeQuota) -> Self {
+        Rig::with(ground, clients, quota, Box::new(ViceParts::default))
+    }
+
+    pub fn with(
+        ground: Ground,
+        clients: usize,
+        quota: VolumeQuota,
+        parts: Box<dyn Fn() -> ViceParts>,
+    ) -> Self {
         let partition = ground.create();
         let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
         partition.create_volume(&name(VOLUME), &root).unwrap();
         let now = Time::from_start(Duration::from_secs(100));
-        let vice = Vice::open(partition, config(), now).unwrap();
+        let vice = Vice::open_with(partition, config(), parts(), now).unwrap();
         let mut rig = Rig {
             ground,
             others: Vec::new(),
             vice: Some(vice),
             config: config(),
+            parts,
             now,
             wall: 1000,
             clients: Vec::new(),
@@ -149,7 +173,8 @@ impl Rig {
             .into_iter()
             .zip(all.map(Ground::open));
         let partitions = vice::Partitions::new(partitions.collect());
-        self.vice = Some(Vice::open(partitions, self.config, self.now).unwrap());
+        let parts = (self.parts)();
+        self.vice = Some(Vice::open_with(partitions, self.config, parts, self.now).unwrap());
     }
 
     /// Adds a partition, in memory, and restarts the server.

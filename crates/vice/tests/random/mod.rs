@@ -70,7 +70,10 @@ const CLONES_MAX: usize = 3;
 
 impl World {
     pub fn new(ground: Ground) -> Self {
-        let mut rig = Rig::new(ground, 2);
+        World::on(Rig::new(ground, 2))
+    }
+
+    fn on(mut rig: Rig) -> Self {
         let root = rig.root_status();
         let model = ModelTree::new(name(VOLUME), root);
         let pairs = vec![(root.fid, root.fid)];
@@ -88,9 +91,9 @@ impl World {
 
     /// A world where lists decide.
     pub fn with_lists(ground: Ground) -> Self {
-        let mut world = World::new(ground);
-        world.members = Some(Arc::default());
-        world.rig.vice().set_principals(world.members.clone().unwrap());
+        let members: Arc<Members> = Arc::default();
+        let mut world = World::on(Rig::with_principals(ground, 2, Arc::clone(&members) as _));
+        world.members = Some(members);
         op::UIDS.into_iter().for_each(|uid| world.tell_model(uid));
         let list = Some(op::everything_to_anybody());
         world.both(
@@ -123,9 +126,6 @@ impl World {
         self.history.push("restart".to_owned());
         self.rig.restart();
         self.model.restart();
-        if let Some(members) = &self.members {
-            self.rig.vice().set_principals(members.clone());
-        }
     }
 
     /// One random call on both.

@@ -236,7 +236,7 @@ impl Fleet {
             }
             let Some(up) = &self.houses[no].up else { return };
             let (vice, now) = (Arc::clone(&up.vice), self.houses[no].clock.read(self.now));
-            match fetch.work(&vice, now, wall(self.now), &mut Vec::new()) {
+            match vice.work(&mut fetch, now, wall(self.now), &mut Vec::new()) {
                 Work::Did => {}
                 Work::Waits => break,
                 Work::Pause(pause) => {

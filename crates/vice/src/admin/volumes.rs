@@ -1,0 +1,235 @@
+//! Calls of administrators on volumes, one function for each.
+//!
+//! A volume that is to be sealed, taken offline or removed is *brought in* first: all delegations
+//! in it come back, and it gives none for a while. The call waits for that like any other that
+//! meets a delegation, and is executed again. Then the store makes the change in one batch, and
+//! where clients' knowledge of the volume becomes stale, the answer waits for the acknowledged
+//! breaks (CB-1).
+
+use std::sync::Arc;
+
+use store::{NewClone, NewFork, NewRoot, VolumeFields, VolumeQuota};
+use types::{
+    Answer, Fault, Name, PartitionNo, Time, VolumeCall, VolumeChange, VolumeId, VolumeKind,
+    VolumeState, is_volume_name,
+};
+
+use super::freeze::{Freezing, end_freeze};
+use super::transfer::Transfers;
+use super::volume_info::{examine, info, new_number};
+use crate::call::{CallContext, CallOutcome};
+use crate::calls::end_idle_loans;
+use crate::cell::CellLink;
+use crate::files::Files;
+use crate::sessions::Loans;
+
+/// Mode bits of a new volume's root.
+const ROOT_MODE: u16 = 0o755;
+/// Maximum number of volumes in one answer; a message has room for about so many.
+const LISTED_MAX: u32 = 3000;
+
+/// See the head of the file.
+pub(crate) struct VolumeAdmin {
+    files: Arc<Files>,
+    loans: Arc<Loans>,
+    cell: Arc<CellLink>,
+    freezing: Arc<Freezing>,
+    transfers: Arc<Transfers>,
+}
+
+impl VolumeAdmin {
+    pub fn new(
+        files: Arc<Files>,
+        loans: Arc<Loans>,
+        cell: Arc<CellLink>,
+        freezing: Arc<Freezing>,
+        transfers: Arc<Transfers>,
+    ) -> VolumeAdmin {
+        VolumeAdmin { files, loans, cell, freezing, transfers }
+    }
+
+    /// Executes a call.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn administer(
+        &self,
+        ask: &mut CallContext<'_>,
+        call: &VolumeCall,
+    ) -> Result<CallOutcome, Fault> {
+        let answer = match call {
+            VolumeCall::Create {
+                id,
+                partition,
+                name,
+                quota_bytes,
+                quota_files,
+                owner,
+                encrypt,
+            } => {
+                let quota = VolumeQuota { bytes: *quota_bytes, files: *quota_files };
+                let root =
+                    NewRoot { mode: ROOT_MODE, uid: owner.0, gid: owner.1, now: ask.wall, quota };
+                self.create_volume(*id, *partition, (name, *encrypt), &root)?
+            }
+            VolumeCall::Remove { id } => return self.remove_volume(ask, *id),
+            VolumeCall::Rename { id, name } => self.rename_volume(ask, *id, name)?,
+            VolumeCall::Clone { id, of, name, kind, replace } => {
+                return self.clone_volume(ask, *id, *of, (name, *kind), *replace);
+            }
+            VolumeCall::SetFields { id, change } => {
+                return self.set_volume_fields(ask, *id, change);
+            }
+            VolumeCall::List { partition, after, max } => {
+                self.list_volumes(*partition, *after, *max)?
+            }
+            VolumeCall::Examine { volume } => examine(self.files.volumes(), volume)?,
+            VolumeCall::Partitions => {
+                Answer::Partitions(self.files.volumes().partitions().infos()?)
+            }
+            VolumeCall::Changes { .. }
+            | VolumeCall::Apply { .. }
+            | VolumeCall::Finish { .. }
+            | VolumeCall::Pull(_)
+            | VolumeCall::Incoming { .. }
+            | VolumeCall::Tasks => return self.transfers.transfer(ask, call),
+            VolumeCall::Hold { id, millis } => return self.freezing.hold_volume(ask, *id, *millis),
+            VolumeCall::Serve { id } => return self.freezing.serve_volume(ask, *id),
+            VolumeCall::Beside { id, partition, what } => {
+                return self.transfers.beside(ask, *id, *partition, *what);
+            }
+        };
+        Ok(CallOutcome::Answer(answer))
+    }
+
+    fn create_volume(
+        &self,
+        id: Option<VolumeId>,
+        on: Option<PartitionNo>,
+        (name, encrypt): (&Name, Option<bool>),
+        root: &NewRoot,
+    ) -> Result<Answer, Fault> {
+        let on = on.map_or_else(|| self.files.volumes().partitions().roomiest(), Ok)?;
+        let partition = self.files.volumes().partitions().get(on)?;
+        self.files.volumes().need_free_name(name, VolumeKind::ReadWrite)?;
+        let id = id.map_or_else(|| new_number(self.files.volumes(), &self.cell), Ok)?;
+        let _naming = self.files.volumes().begin_naming();
+        self.files.volumes().need_free_name(name, VolumeKind::ReadWrite)?;
+        self.files.volumes().need_free_number(id)?;
+        let encrypt = encrypt.unwrap_or_else(|| partition.encrypts());
+        let volume = partition.create_volume_as(Some(id), name, root, encrypt)?;
+        Ok(Answer::Volumes { volumes: vec![info(on, volume.info())], end: true })
+    }
+
+    fn remove_volume(&self, ask: &mut CallContext<'_>, id: VolumeId) -> Result<CallOutcome, Fault> {
+        let volume = self.files.volumes().any_volume(id)?;
+        self.files.bring_in(ask, &volume)?;
+        volume.partition.remove_volume(id)?;
+        self.files.volumes().forget(id);
+        // Calls that waited for the volume find that it is removed.
+        end_freeze(self.files.volumes(), id, &mut ask.events);
+        Ok(self.files.coherence().break_volume(ask, id, Answer::Done))
+    }
+
+    /// Seals the present state of the volume; a read-write clone begins with it.
+    fn clone_volume(
+        &self,
+        ask: &mut CallContext<'_>,
+        id: Option<VolumeId>,
+        of: VolumeId,
+        (name, kind): (&Name, VolumeKind),
+        replace: bool,
+    ) -> Result<CallOutcome, Fault> {
+        let volume = self.files.volumes().any_volume(of)?;
+        if (kind == VolumeKind::ReadWrite && replace) || !is_volume_name(name.as_bytes(), kind) {
+            return Err(Fault::Invalid);
+        }
+        if volume.store.is_writable() {
+            self.files.bring_in(ask, &volume)?;
+            end_idle_loans(&self.files, &self.loans, &volume)?;
+        }
+        // Some clients know the replaced volume by its number.
+        let known = self.files.volumes().replaced(volume.store.tree_id(), name, kind, replace)?;
+        let id = id.or(known).map_or_else(|| new_number(self.files.volumes(), &self.cell), Ok)?;
+        let naming = self.files.volumes().begin_naming();
+        let replaces =
+            self.files.volumes().replaced(volume.store.tree_id(), name, kind, replace)?;
+        if replaces != Some(id) {
+            self.files.volumes().need_free_number(id)?;
+        }
+        let (id, name, now) = (Some(id), name.clone(), ask.wall);
+        let cloned = match kind {
+            VolumeKind::ReadWrite => {
+                volume.partition.fork_volume(of, &NewFork { id, name, quota: None, now })
+            }
+            _ => volume.partition.clone_volume(of, &NewClone { id, name, kind, now, replaces }),
+        };
+        drop(naming);
+        volume.block_delegations(Time::ZERO);
+        let clone = cloned?;
+        let answer = Answer::Volumes { volumes: vec![info(volume.no, clone.info())], end: true };
+        let Some(replaced) = replaces else { return Ok(CallOutcome::Answer(answer)) };
+        self.files.volumes().forget(replaced);
+        Ok(self.files.coherence().break_volume(ask, replaced, answer))
+    }
+
+    fn rename_volume(
+        &self,
+        ask: &CallContext<'_>,
+        id: VolumeId,
+        name: &Name,
+    ) -> Result<Answer, Fault> {
+        let volume = self.files.volumes().any_volume(id)?;
+        let _naming = self.files.volumes().begin_naming();
+        if volume.store.name() != *name {
+            self.files.volumes().need_free_name(name, volume.store.kind())?;
+            volume.partition.rename_volume(id, name, ask.wall)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    fn set_volume_fields(
+        &self,
+        ask: &mut CallContext<'_>,
+        id: VolumeId,
+        change: &VolumeChange,
+    ) -> Result<CallOutcome, Fault> {
+        let volume = self.files.volumes().any_volume(id)?;
+        let known = volume.store.quota();
+        let wanted = VolumeQuota {
+            bytes: change.quota_bytes.unwrap_or(known.bytes),
+            files: change.quota_files.unwrap_or(known.files),
+        };
+        let offline = change.state.map(|state| state == VolumeState::Offline);
+        let quota = (wanted != known).then_some(wanted);
+        let goes_off = offline == Some(true) && !volume.is_offline();
+        if goes_off || quota.is_some() {
+            // Sessions with delegations rely on room, and on a volume that is online.
+            self.files.bring_in(ask, &volume)?;
+        }
+        volume.partition.set_fields(
+            id,
+            VolumeFields { quota, offline, arriving: None },
+            ask.wall,
+        )?;
+        volume.set_offline(offline.unwrap_or(volume.is_offline()));
+        volume.block_delegations(Time::ZERO);
+        if goes_off {
+            Ok(self.files.coherence().break_volume(ask, id, Answer::Done))
+        } else {
+            Ok(CallOutcome::Answer(Answer::Done))
+        }
+    }
+
+    fn list_volumes(&self, on: PartitionNo, after: VolumeId, max: u32) -> Result<Answer, Fault> {
+        let max = max.min(LISTED_MAX) as usize;
+        // One more shows whether the list is complete.
+        let mut found = self.files.volumes().partitions().get(on)?.list(after, max + 1)?;
+        let end = found.len() <= max;
+        found.truncate(max);
+        Ok(Answer::Volumes {
+            volumes: found.into_iter().map(|volume| info(on, volume)).collect(),
+            end,
+        })
+    }
+}

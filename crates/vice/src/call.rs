@@ -1,0 +1,86 @@
+//! One execution of a call: its origin and its effects beside the answer, and its result.
+
+use std::os::fd::OwnedFd;
+
+use lease::Output;
+use types::{Answer, Caller, Fault, Fid, ReplyAddress, Time, Timestamp};
+
+use crate::cell::Principals;
+
+/// Origin of a call, and its effects beside the answer.
+pub(crate) struct CallContext<'a> {
+    pub now: Time,
+    pub wall: Timestamp,
+    pub caller: &'a Caller,
+    pub principals: &'a dyn Principals,
+    pub origin: ReplyAddress,
+    /// Handled once no lock is held.
+    pub events: Vec<Output>,
+    /// The session answered the change itself, with this slot for its new file (0: none).
+    pub delegated: Option<u64>,
+    /// Directories that other sessions cover: the call is repeated when one of them is back. A call
+    /// that adds to it fails with `Busy`, which is then not sent.
+    pub waits: Vec<Fid>,
+    /// Number of changes of the volume's access model when the call began.
+    pub models: u64,
+    /// Number of changes of rights when the call began.
+    pub rights_changes: u64,
+    /// The call must be executed again: what it read is stale.
+    pub again: bool,
+}
+
+impl<'a> CallContext<'a> {
+    /// An execution from the beginning.
+    pub fn new(
+        (now, wall): (Time, Timestamp),
+        caller: &'a Caller,
+        principals: &'a dyn Principals,
+        origin: ReplyAddress,
+    ) -> CallContext<'a> {
+        CallContext {
+            now,
+            wall,
+            caller,
+            principals,
+            origin,
+            events: Vec::new(),
+            delegated: None,
+            waits: Vec::new(),
+            models: 0,
+            rights_changes: 0,
+            again: false,
+        }
+    }
+
+    /// The caller, with the source of its principals.
+    pub fn asker(&self) -> CallerView<'a> {
+        CallerView { caller: self.caller, principals: self.principals }
+    }
+}
+
+/// The caller, and the source of its principals.
+#[derive(Clone, Copy)]
+pub(crate) struct CallerView<'a> {
+    pub caller: &'a Caller,
+    pub principals: &'a dyn Principals,
+}
+
+impl CallerView<'_> {
+    /// Whether the caller is an administrator of the cell.
+    ///
+    /// # Errors
+    /// As [`Principals::cps`].
+    pub fn is_administrator(self) -> Result<bool, Fault> {
+        Ok(self.caller.is_root() || self.principals.cps(self.caller)?.is_administrator())
+    }
+}
+
+/// Result of a call that was not refused.
+pub(crate) enum CallOutcome {
+    /// The call is done.
+    Answer(Answer),
+    /// The call is done, and a descriptor goes with the answer.
+    Body(Answer, OwnedFd),
+    /// The answer comes later: when a ticket is done or a lock is granted.
+    Waits,
+}

@@ -1,0 +1,121 @@
+//! The machinery of calls on files: locks of vnodes, promises, changes, quotas, rights of open
+//! files.
+//!
+//! A call takes the stripes of its vnodes, recalls what other sessions cover, checks the caller's
+//! rights, makes promises, and commits a [`Change`] (`change.rs`). The calls themselves are in
+//! `calls` and `admin`. Imports `base`, `call`, `volumes`, `access` and `sessions`.
+
+mod change;
+mod orphans;
+pub(crate) mod quota_charge;
+mod quota_reservation;
+
+use std::sync::Arc;
+
+use parking_lot::RwLockReadGuard;
+use store::Vnode;
+use types::{Answer, BootVerifier, Fault, Fid, SessionId, VolumeId};
+
+pub(crate) use change::Change;
+
+use crate::access::{self, Right};
+use crate::base::{StripeGuards, Stripes};
+use crate::call::CallContext;
+use crate::sessions::{Coherence, ModeRights, OpenRights};
+use crate::volumes::{ViceVolume, Volumes};
+
+/// See the head of the file.
+pub(crate) struct Files {
+    volumes: Arc<Volumes>,
+    coherence: Arc<Coherence>,
+    stripes: Stripes,
+    opened: OpenRights,
+    /// Encodes answers for reply records.
+    encode: fn(&Answer) -> Vec<u8>,
+}
+
+impl Files {
+    pub fn new(
+        volumes: Arc<Volumes>,
+        coherence: Arc<Coherence>,
+        encode: fn(&Answer) -> Vec<u8>,
+    ) -> Files {
+        let (stripes, opened) = (Stripes::new(), OpenRights::default());
+        Files { volumes, coherence, stripes, opened, encode }
+    }
+
+    pub fn coherence(&self) -> &Coherence {
+        &self.coherence
+    }
+
+    pub fn volumes(&self) -> &Volumes {
+        &self.volumes
+    }
+
+    /// As [`Volumes::volume`].
+    ///
+    /// # Errors
+    /// `NoVolume`, `Offline`.
+    pub fn volume(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
+        self.volumes.volume(id)
+    }
+
+    /// Excludes changes of the vnode.
+    pub fn read_lock(&self, fid: Fid) -> RwLockReadGuard<'_, ()> {
+        self.stripes.read(fid)
+    }
+
+    /// Excludes all other calls on these vnodes.
+    pub fn write_lock(&self, fids: &[Fid]) -> StripeGuards<'_> {
+        self.stripes.write(fids)
+    }
+
+    /// Changes whenever unstable changes may have been lost.
+    pub fn boot_verifier(&self) -> BootVerifier {
+        self.volumes.partitions().boot_verifier()
+    }
+
+    /// Checks that the caller may use the file's content: by its rights now, or by those that it
+    /// had when the session opened it.
+    ///
+    /// # Errors
+    /// As [`access::need`].
+    pub fn need_data(
+        &self,
+        ask: &CallContext<'_>,
+        volume: &ViceVolume,
+        vnode: &Vnode,
+        right: Right,
+    ) -> Result<(), Fault> {
+        let refused = match access::need(ask.asker(), volume, vnode, right) {
+            Err(Fault::AccessDenied) if !volume.lists.decide() => Fault::AccessDenied,
+            judged => return judged,
+        };
+        let allowed = |rights: &ModeRights| {
+            access::need_by_mode(ask.caller, &rights.applied(&vnode.status), right).is_ok()
+        };
+        let noted = self.opened.rights(ask.origin.session, vnode.status.fid);
+        if noted.iter().any(allowed) { Ok(()) } else { Err(refused) }
+    }
+
+    /// Notes the old rights `was` of a file for the sessions that may have it open. `here`: also
+    /// for the caller's.
+    pub fn note_opened(&self, ask: &CallContext<'_>, fid: Fid, was: ModeRights, here: bool) {
+        let caller = ask.origin.session;
+        let sessions = self.coherence.leases().may_have_open(fid).into_iter();
+        let others = sessions.filter(|session| *session != caller);
+        others
+            .chain(here.then_some(caller))
+            .for_each(|session| self.opened.note(session, fid, was));
+    }
+
+    /// The session does not have the file open.
+    pub fn note_closed(&self, session: SessionId, fid: Fid) {
+        self.opened.forget(session, fid);
+    }
+
+    /// The session is over.
+    pub fn remove_session(&self, session: SessionId) {
+        self.opened.remove_session(session);
+    }
+}

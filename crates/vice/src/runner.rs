@@ -1,0 +1,279 @@
+//! Executes calls to their ends: what a call waits for, and the effects of acknowledgements, ended
+//! sessions, granted locks and ended grace.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use lease::{BreakTicket, Leases, Output};
+use types::{
+    Answer, Call, CallEffect, Caller, Fault, Fid, ReplyAddress, SessionId, Time, Timestamp,
+};
+
+use crate::Effect;
+use crate::audit::Audit;
+use crate::call::{CallContext, CallOutcome};
+use crate::cell::{Identities, LookingUp, Lookup, LookupThreads, MemoryOnly, Rules};
+use crate::dispatch::Dispatch;
+use crate::gate::Gate;
+use crate::sessions::{Coherence, Parked, Requests, Waiting};
+use crate::volumes::Volumes;
+
+/// See the head of the file.
+pub(crate) struct Runner {
+    pub dispatch: Dispatch,
+    pub coherence: Arc<Coherence>,
+    pub requests: Arc<Requests>,
+    pub volumes: Arc<Volumes>,
+    pub identities: Arc<Identities>,
+    pub rules: Arc<Rules>,
+    pub gate: Arc<Gate>,
+    pub audit: Arc<Audit>,
+    pub lookups: LookupThreads,
+}
+
+impl Runner {
+    /// Executes a call that may go on, and finishes it unless it waits.
+    #[allow(clippy::too_many_arguments)] // perform's, and where events go
+    pub fn run(
+        &self,
+        now: Time,
+        wall: Timestamp,
+        caller: &Caller,
+        origin: ReplyAddress,
+        call: &Call,
+        events_out: &mut Vec<Output>,
+        out: &mut Vec<Effect>,
+    ) {
+        let (asked_by, memory) = (caller, self.lookups.begin_memory_only(call));
+        let missed = |fault: &Fault| {
+            *fault == Fault::CellAway && memory.as_ref().is_some_and(MemoryOnly::missed)
+        };
+        let effective = match self.identities.effective(caller) {
+            Ok(effective) => effective,
+            Err(fault) => {
+                if missed(&fault) && self.lookups.look_up_later((now, wall), asked_by, origin, call)
+                {
+                    return;
+                }
+                self.audit.saw(wall, caller, origin, call, Some(fault));
+                return self.finish(origin, call.changes(), Err(fault), None, out);
+            }
+        };
+        let caller = &*effective;
+        let (result, body) = loop {
+            let principals = self.identities.principals();
+            let mut ask = CallContext::new((now, wall), caller, principals, origin);
+            let (forgotten, ended) =
+                (self.volumes.forgotten(), self.volumes.moves().freezes_ended());
+            let flight = self.rules.begin_request(call);
+            let outcome = self.gate.need_row(wall, caller, origin.session, call);
+            let outcome = outcome.and_then(|()| self.dispatch.execute(&mut ask, call));
+            drop(flight);
+            if std::mem::take(&mut ask.again) {
+                events_out.append(&mut ask.events);
+                continue;
+            }
+            if outcome.as_ref().err() == Some(&Fault::Busy) && ask.waits.is_empty() {
+                ask.waits.extend(self.volumes.frozen_by(call));
+                // (Calls that begin and end freezes handle this themselves.)
+                if !matches!(call, Call::Volume(_)) && self.volumes.moves().freezes_ended() != ended
+                {
+                    // A volume was frozen during the attempt: it is repeated.
+                    continue;
+                }
+            }
+            events_out.append(&mut ask.events);
+            if outcome.as_ref().is_err_and(missed)
+                && self.lookups.look_up_later((now, wall), asked_by, origin, call)
+            {
+                return;
+            }
+            if !ask.waits.is_empty() {
+                match self.park(&ask, call) {
+                    Ok(true) => return,
+                    Ok(false) => continue,
+                    Err(fault) => break (Some(Err(fault)), None),
+                }
+            }
+            if call.traits().effect == CallEffect::Look && self.volumes.forgotten() != forgotten {
+                continue;
+            }
+            break match outcome {
+                Ok(CallOutcome::Answer(answer)) => (Some(Ok(answer)), None),
+                Ok(CallOutcome::Body(answer, body)) => (Some(Ok(answer)), Some(body)),
+                Ok(CallOutcome::Waits) => (None, None),
+                Err(fault) => (Some(Err(fault)), None),
+            };
+        };
+        self.audit.saw(
+            wall,
+            caller,
+            origin,
+            call,
+            result.as_ref().and_then(|result| result.as_ref().err().copied()),
+        );
+        if let Some(Err(fault @ (Fault::Medium | Fault::Damaged))) = &result {
+            tracing::error!(%fault, ?call, "a call failed with an error of the store");
+        }
+        if let Some(result) = result {
+            self.finish(origin, call.changes(), result, body, out);
+        }
+    }
+
+    /// Queues a call until what it waits for is back. False: that is back already.
+    fn park(&self, ask: &CallContext<'_>, call: &Call) -> Result<bool, Fault> {
+        let leases = self.coherence.leases();
+        // Checked under the locks that the end of a delegation and that of a freeze take before
+        // they search for this call.
+        self.volumes.moves().while_unchanged(|is_frozen| {
+            let is_back = |dir: &Fid| {
+                let held = *dir == Fid::root(dir.volume) && is_frozen(dir.volume);
+                let free = !leases.is_delegated_at_all(*dir)
+                    || leases.is_delegated(ask.origin.session, *dir);
+                !held && free
+            };
+            if ask.waits.iter().any(is_back) {
+                return Ok(false);
+            }
+            let (came, caller, waits) =
+                ((ask.now, ask.wall), ask.caller.clone(), ask.waits.clone());
+            let parked = Parked { came, caller, origin: ask.origin, call: call.clone(), waits };
+            let of_nobody = leases.is_anonymous(ask.origin.session);
+            self.requests.park(parked, of_nobody).map(|()| true)
+        })
+    }
+
+    /// Executes again the calls that waited for these directories.
+    fn unpark(&self, now: Time, back: &[Fid], out: &mut Vec<Effect>) -> Vec<Output> {
+        let mut events = Vec::new();
+        let go = self.requests.unpark(back);
+        for Parked { came, caller, origin, call, .. } in go {
+            let wall = came.1.later(now.since(came.0));
+            self.run(now, wall, &caller, origin, &call, &mut events, out);
+        }
+        events
+    }
+
+    /// Stores the reply of a change and sends it, unless the session is over.
+    pub fn finish(
+        &self,
+        origin: ReplyAddress,
+        changes: bool,
+        result: Result<Answer, Fault>,
+        body: Option<OwnedFd>,
+        out: &mut Vec<Effect>,
+    ) {
+        let remember = changes.then(|| result.clone());
+        if self.requests.finish(origin, remember) {
+            out.push(Effect::Reply { origin, result, body });
+        }
+    }
+
+    /// Handles the outputs of the leases. No lock is held here.
+    pub fn carry_out(&self, now: Time, events: Vec<Output>, out: &mut Vec<Effect>) {
+        let mut events = VecDeque::from(events);
+        while let Some(event) = events.pop_front() {
+            match event {
+                Output::Break { to, id, items } => out.push(Effect::Break { to, id, items }),
+                Output::TicketDone(ticket) => events.extend(self.ticket_done(now, ticket, out)),
+                Output::LockDone { origin, result } => {
+                    let fenced = self.coherence.lock_done(origin);
+                    let result = if fenced { Err(Fault::Fenced) } else { result };
+                    self.finish(origin, false, result.map(|()| Answer::Done), None, out);
+                }
+                Output::SessionEnded { session, freed, .. } => {
+                    events.extend(self.session_ended(now, session, &freed, out));
+                }
+                Output::DelegationsOver(dirs) => events.extend(self.unpark(now, &dirs, out)),
+                Output::ReadingAgain => events.extend(self.read_again(now, out)),
+                Output::GraceOver => events.extend(self.grace_over(now, out)),
+            }
+        }
+    }
+
+    fn ticket_done(&self, now: Time, ticket: BreakTicket, out: &mut Vec<Effect>) -> Vec<Output> {
+        let mut events = Vec::new();
+        self.dispatch.loans.ticket_done(ticket);
+        let Some(pending) = self.coherence.ticket_done(ticket) else { return events };
+        if let Some(fid) = pending.removed {
+            self.dispatch.files.drop_if_free(now, fid, &mut events);
+        }
+        self.finish(pending.origin, true, Ok(pending.answer), None, out);
+        events
+    }
+
+    fn session_ended(
+        &self,
+        now: Time,
+        session: SessionId,
+        freed: &[Fid],
+        out: &mut Vec<Effect>,
+    ) -> Vec<Output> {
+        self.dispatch.remove_session(session);
+        out.push(Effect::SessionEnded(session));
+        let mut events = Vec::new();
+        freed.iter().for_each(|fid| self.dispatch.files.drop_if_free(now, *fid, &mut events));
+        events
+    }
+
+    /// Executes calls that may read again.
+    fn read_again(&self, now: Time, out: &mut Vec<Effect>) -> Vec<Output> {
+        let leases = self.coherence.leases();
+        let ready = self.requests.take_permitted(|waiting| match waiting {
+            Waiting::Execute { origin, call, .. } => may_run(&leases, *origin, call),
+            Waiting::Reply { .. } => false,
+        });
+        drop(leases);
+        self.run_all(now, ready, out)
+    }
+
+    /// Removes files that no session reclaimed, and executes the calls that waited.
+    fn grace_over(&self, now: Time, out: &mut Vec<Effect>) -> Vec<Output> {
+        let mut events = self.dispatch.files.drop_orphans(now);
+        let waiting = self.requests.take_permitted(|_| true);
+        events.extend(self.run_all(now, waiting, out));
+        events
+    }
+
+    fn run_all(&self, now: Time, waiting: Vec<Waiting>, out: &mut Vec<Effect>) -> Vec<Output> {
+        let mut events = Vec::new();
+        for waiting in waiting {
+            match waiting {
+                Waiting::Execute { wall, caller, origin, call } => {
+                    self.run(now, wall, &caller, origin, &call, &mut events, out);
+                }
+                Waiting::Reply { origin, answer } => {
+                    out.push(Effect::Reply { origin, result: Ok(*answer), body: None });
+                }
+            }
+        }
+        events
+    }
+
+    /// Executes a call that was passed to a thread that may wait.
+    pub fn look_up(&self, now: Time, lookup: Lookup, out: &mut Vec<Effect>) {
+        let Lookup { now: came, wall, caller, origin, call } = lookup;
+        let wall = wall.later(now.since(came));
+        let mut events = Vec::new();
+        let looking = LookingUp::begin();
+        self.run(now, wall, &caller, origin, &call, &mut events, out);
+        drop(looking);
+        self.carry_out(now, events, out);
+    }
+}
+
+/// Whether grace permits this call: changes wait until grace is over (CB-5), reads for sessions
+/// that may have changed files under delegations, and those may send their changes at any time.
+pub(crate) fn may_run(leases: &Leases, origin: ReplyAddress, call: &Call) -> bool {
+    match call {
+        Call::Delegated { .. } | Call::AdoptBody { .. }
+            if leases.reclaims_delegations(origin.session) =>
+        {
+            true
+        }
+        call if call.changes() => leases.may_change(),
+        call if call.traits().effect == CallEffect::Look => leases.may_read(origin.session),
+        _ => true,
+    }
+}

@@ -1,0 +1,266 @@
+//! The leases of all sessions, and what waits for them: changes for acknowledgements of breaks,
+//! calls for locks.
+//!
+//! One lock guards it all: DE-1 needs it for promises and delegations, and a change or a call that
+//! waits is entered before its ticket or its lock can be done.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::{Deref, DerefMut};
+
+use lease::{BreakTicket, Leases, LockOutcome, LockRequest, Output};
+use types::{
+    Answer, BreakItem, BreakReason, Caller, Fault, Fid, ReplyAddress, SessionId, Time, VolumeId,
+};
+
+use crate::base::{Guarded, Locked};
+use crate::call::{CallContext, CallOutcome};
+
+/// No session has number 0: a break that excepts it goes to all.
+const NOBODY: SessionId = SessionId(0);
+
+/// See the head of the file.
+pub(crate) struct Coherence {
+    tables: Guarded<Tables>,
+}
+
+struct Tables {
+    leases: Leases,
+    /// Changes that are done but not acknowledged.
+    pending: HashMap<BreakTicket, PendingChange>,
+    /// How many of them removed the last name of a file.
+    removing: HashMap<Fid, u32>,
+    /// Volumes in which some session knows rights.
+    rights_shown: HashSet<VolumeId>,
+    /// Ticket of the break of these rights, after principals changed elsewhere.
+    rights_ticket: Option<BreakTicket>,
+    /// Callers that wait for locks, and whether a fence came between.
+    lock_waits: HashMap<ReplyAddress, (Caller, bool)>,
+}
+
+/// A change that waits for acknowledgements.
+pub(crate) struct PendingChange {
+    pub origin: ReplyAddress,
+    pub answer: Answer,
+    /// The file that lost its last name.
+    pub removed: Option<Fid>,
+}
+
+/// The leases, while they are locked.
+pub(crate) struct LockedLeases<'a>(Locked<'a, Tables>);
+
+impl Deref for LockedLeases<'_> {
+    type Target = Leases;
+
+    fn deref(&self) -> &Leases {
+        &self.0.leases
+    }
+}
+
+impl DerefMut for LockedLeases<'_> {
+    fn deref_mut(&mut self) -> &mut Leases {
+        &mut self.0.leases
+    }
+}
+
+impl Tables {
+    /// The answer of a change that has to wait for this ticket, or none.
+    fn wait_for(
+        &mut self,
+        ticket: Option<BreakTicket>,
+        origin: ReplyAddress,
+        answer: Answer,
+        removed: Option<Fid>,
+    ) -> CallOutcome {
+        let Some(ticket) = ticket else { return CallOutcome::Answer(answer) };
+        if let Some(fid) = removed {
+            *self.removing.entry(fid).or_insert(0) += 1;
+        }
+        let before = self.pending.insert(ticket, PendingChange { origin, answer, removed });
+        assert!(before.is_none(), "CB-1: two changes wait for {ticket:?}");
+        CallOutcome::Waits
+    }
+
+    /// Breaks the promises of rights, in all volumes.
+    fn break_rights(&mut self, now: Time, events: &mut Vec<Output>) -> Option<BreakTicket> {
+        self.leases.rights_changed();
+        let item = |volume: VolumeId| BreakItem {
+            fid: Fid::rights(volume),
+            reason: BreakReason::Status,
+            name: None,
+        };
+        let items: Vec<BreakItem> = self.rights_shown.drain().map(item).collect();
+        self.leases.break_promises(now, &items, NOBODY, events)
+    }
+}
+
+impl Coherence {
+    pub fn new(leases: Leases) -> Coherence {
+        Coherence {
+            tables: Guarded::new(Tables {
+                leases,
+                pending: HashMap::new(),
+                removing: HashMap::new(),
+                rights_shown: HashSet::new(),
+                rights_ticket: None,
+                lock_waits: HashMap::new(),
+            }),
+        }
+    }
+
+    /// Locks the leases.
+    pub fn leases(&self) -> LockedLeases<'_> {
+        LockedLeases(self.tables.lock())
+    }
+
+    /// Whether a panic left the tables half changed.
+    pub fn is_broken(&self) -> bool {
+        self.tables.is_broken()
+    }
+
+    /// Breaks promises after a change: it is answered now, or when all sessions but `except` have
+    /// acknowledged (CB-1). `removed`: the file that lost its last name.
+    pub fn break_promises(
+        &self,
+        ask: &mut CallContext<'_>,
+        breaks: &[BreakItem],
+        except: SessionId,
+        removed: Option<Fid>,
+        answer: Answer,
+    ) -> CallOutcome {
+        let mut tables = self.tables.lock();
+        let ticket = tables.leases.break_promises(ask.now, breaks, except, &mut ask.events);
+        tables.wait_for(ticket, ask.origin, answer, removed)
+    }
+
+    /// The members of groups changed, so rights changed wherever lists decide (AC-2). The answer
+    /// comes when all sessions that know rights have acknowledged.
+    pub fn break_rights(&self, ask: &mut CallContext<'_>, answer: Answer) -> CallOutcome {
+        let mut tables = self.tables.lock();
+        let ticket = tables.break_rights(ask.now, &mut ask.events);
+        tables.wait_for(ticket, ask.origin, answer, None)
+    }
+
+    /// Breaks all promises of the volume: the answer comes when they are acknowledged.
+    pub fn break_volume(
+        &self,
+        ask: &mut CallContext<'_>,
+        volume: VolumeId,
+        answer: Answer,
+    ) -> CallOutcome {
+        let mut tables = self.tables.lock();
+        let ticket = tables.leases.break_volume(ask.now, volume, &mut ask.events);
+        tables.wait_for(ticket, ask.origin, answer, None)
+    }
+
+    /// Some session gets to know rights in the volume.
+    pub fn show_rights(&self, volume: VolumeId) {
+        self.tables.lock().rights_shown.insert(volume);
+    }
+
+    /// Principals changed elsewhere: breaks all rights that sessions know.
+    pub fn break_rights_at_news(&self, now: Time, events: &mut Vec<Output>) {
+        let mut tables = self.tables.lock();
+        tables.rights_ticket = tables.break_rights(now, events);
+    }
+
+    /// Whether all sessions have acknowledged the break of rights after the last such change.
+    pub fn is_news_in_force(&self) -> bool {
+        self.tables.lock().rights_ticket.is_none()
+    }
+
+    /// All sessions have acknowledged: returns the change that waited for it, if one did. Its file
+    /// without names may go now if no session holds it.
+    pub fn ticket_done(&self, ticket: BreakTicket) -> Option<PendingChange> {
+        let mut tables = self.tables.lock();
+        if tables.rights_ticket == Some(ticket) {
+            tables.rights_ticket = None;
+        }
+        let pending = tables.pending.remove(&ticket)?;
+        if let Some(fid) = pending.removed {
+            let left = tables.removing.get_mut(&fid);
+            let left =
+                left.expect("HO-1: the removal of a file is counted until its ticket is done");
+            *left -= 1;
+            if *left == 0 {
+                tables.removing.remove(&fid);
+            }
+        }
+        Some(pending)
+    }
+
+    /// Whether a session holds the file without names, or has yet to acknowledge the break of its
+    /// removal and may then hold it (HO-1).
+    pub fn may_be_held(&self, fid: Fid) -> bool {
+        let tables = self.tables.lock();
+        tables.leases.is_held(fid) || tables.removing.contains_key(&fid)
+    }
+
+    /// Changes that wait for acknowledgements.
+    pub fn pending_changes(&self) -> usize {
+        self.tables.lock().pending.len()
+    }
+
+    /// Requests a lock for the caller.
+    ///
+    /// # Errors
+    /// The reason of a refusal.
+    pub fn lock(
+        &self,
+        ask: &mut CallContext<'_>,
+        request: &LockRequest,
+        wait: bool,
+        reclaim: bool,
+    ) -> Result<CallOutcome, Fault> {
+        let mut tables = self.tables.lock();
+        match tables.leases.lock(ask.origin, request, wait, reclaim, &mut ask.events) {
+            LockOutcome::Granted => Ok(CallOutcome::Answer(Answer::Done)),
+            LockOutcome::Waiting => {
+                tables.lock_waits.insert(ask.origin, (ask.caller.clone(), false));
+                Ok(CallOutcome::Waits)
+            }
+            LockOutcome::Refused(fault) => Err(fault),
+        }
+    }
+
+    /// A lock request that waited has its result. Returns whether a fence came between.
+    pub fn lock_done(&self, origin: ReplyAddress) -> bool {
+        self.tables.lock().lock_waits.remove(&origin).is_some_and(|(_, fenced)| fenced)
+    }
+
+    /// The callers of the session that wait for locks.
+    pub fn lock_waits(&self, session: SessionId) -> Vec<(ReplyAddress, Caller)> {
+        let tables = self.tables.lock();
+        let of_session = tables.lock_waits.iter().filter(|(origin, _)| origin.session == session);
+        of_session.map(|(origin, (caller, _))| (*origin, caller.clone())).collect()
+    }
+
+    /// A fence stops some callers of the session, which others use too: these lock requests are
+    /// cancelled, and what answers or cached rights may serve the fenced callers comes back.
+    pub fn part_with_fenced(
+        &self,
+        now: Time,
+        session: SessionId,
+        waits: &[ReplyAddress],
+        events: &mut Vec<Output>,
+    ) {
+        let mut tables = self.tables.lock();
+        let Tables { leases, lock_waits, .. } = &mut *tables;
+        for origin in waits {
+            // A lock that was granted a moment ago counts as granted before.
+            if leases.cancel(*origin, events) {
+                lock_waits.entry(*origin).and_modify(|(_, fenced)| *fenced = true);
+            }
+        }
+        // A delegated answer for one of the others serves the fenced caller too.
+        leases.recall_session(now, session, events);
+        let ticket = tables.break_rights(now, events);
+        tables.rights_ticket = ticket.or(tables.rights_ticket);
+    }
+
+    /// The session is over.
+    pub fn remove_session(&self, session: SessionId) {
+        let mut tables = self.tables.lock();
+        assert!(!tables.leases.is_session(session), "CB-4: {session:?} is not over");
+        tables.lock_waits.retain(|origin, _| origin.session != session);
+    }
+}

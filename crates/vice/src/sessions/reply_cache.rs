@@ -1,0 +1,205 @@
+//! The reply cache: the last request of each slot of each session, with its reply.
+//!
+//! A slot goes *running* -> *done* with each request. A request that is repeated while it runs
+//! needs nothing: its reply will be sent to the session, over its connection of that time. One that
+//! is repeated when it is done is answered from here if it changed anything (EO-1), and executed
+//! again otherwise. Replies from before a restart are bytes from the partition, decoded on demand.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use types::{Answer, Caller, Fault, ReplyAddress, SessionId};
+
+/// Maximum number of callers that are distinguished in one session.
+const ACTORS_MAX: usize = 16;
+
+/// Result of a slot's last request.
+#[derive(Debug)]
+enum Last {
+    /// It is being executed, or waits.
+    Running,
+    /// It made no change, so it may be executed again.
+    Repeatable,
+    /// Its reply.
+    Replied(Box<Result<Answer, Fault>>),
+    /// Its reply as the partition has it.
+    Recorded(Bytes),
+}
+
+#[derive(Debug)]
+struct Slot {
+    request: u64,
+    last: Last,
+}
+
+/// The slots of all sessions.
+#[derive(Debug, Default)]
+pub(crate) struct SlotTable {
+    sessions: HashMap<SessionId, HashMap<u32, Slot>>,
+    /// Callers that have sent requests through each session.
+    actors: HashMap<SessionId, Vec<Caller>>,
+    slots_max: u32,
+}
+
+/// The next step for a request.
+#[derive(Debug)]
+pub(crate) enum Begin {
+    /// Execute it.
+    Execute,
+    /// It runs; its reply will follow.
+    Running,
+    /// It was executed, with this reply.
+    Replied(Box<Result<Answer, Fault>>),
+    /// An earlier server instance executed it; this is the reply's record.
+    Recorded(Bytes),
+    /// It cannot be executed.
+    Refused(Fault),
+}
+
+impl SlotTable {
+    pub fn new(slots_max: u32) -> Self {
+        SlotTable { slots_max, ..SlotTable::default() }
+    }
+
+    pub fn add_session(&mut self, session: SessionId) {
+        self.sessions.entry(session).or_default();
+        self.actors.entry(session).or_default();
+    }
+
+    pub fn has_session(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
+    /// Adds a reply record of an earlier server instance.
+    pub fn add_record(&mut self, origin: ReplyAddress, reply: Bytes) {
+        let slots = self.sessions.entry(origin.session).or_default();
+        slots.insert(origin.slot, Slot { request: origin.request, last: Last::Recorded(reply) });
+    }
+
+    pub fn remove_session(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+        self.actors.remove(&session);
+    }
+
+    /// Slot and request number of every cached reply of a change, in order.
+    pub fn recorded(&self, session: SessionId) -> Vec<(u32, u64)> {
+        let slots = self.sessions.get(&session).into_iter().flatten();
+        let remembered = |slot: &Slot| match &slot.last {
+            Last::Recorded(_) => true,
+            Last::Replied(reply) => reply.is_ok(),
+            Last::Running | Last::Repeatable => false,
+        };
+        let mut list: Vec<_> = slots
+            .filter(|(_, slot)| remembered(slot))
+            .map(|(number, slot)| (*number, slot.request))
+            .collect();
+        list.sort_unstable();
+        list
+    }
+
+    /// Records a caller of the session. Past [`ACTORS_MAX`] callers are no longer distinguished:
+    /// then no fence ends a session that others may use.
+    pub fn note(&mut self, session: SessionId, caller: &Caller) {
+        let Some(actors) = self.actors.get_mut(&session) else { return };
+        let is_known = |known: &Caller| known.uid == caller.uid && known.who == caller.who;
+        if actors.len() < ACTORS_MAX && !actors.iter().any(is_known) {
+            actors.push(Caller { groups: None, ..*caller });
+        }
+    }
+
+    /// All sessions, with their callers.
+    pub fn actors(&self) -> Vec<(SessionId, Vec<Caller>)> {
+        let of = |session: &SessionId| self.actors.get(session).cloned().unwrap_or_default();
+        self.sessions.keys().map(|session| (*session, of(session))).collect()
+    }
+
+    pub fn begin(&mut self, origin: ReplyAddress) -> Begin {
+        let Some(slots) = self.sessions.get_mut(&origin.session) else {
+            return Begin::Refused(Fault::Expired);
+        };
+        if origin.slot >= self.slots_max {
+            return Begin::Refused(Fault::Invalid);
+        }
+        let slot = slots.entry(origin.slot).or_insert(Slot { request: 0, last: Last::Repeatable });
+        if origin.request < slot.request {
+            return Begin::Refused(Fault::Invalid);
+        }
+        if origin.request == slot.request {
+            match &slot.last {
+                Last::Running => return Begin::Running,
+                Last::Replied(result) => return Begin::Replied(result.clone()),
+                Last::Recorded(reply) => return Begin::Recorded(reply.clone()),
+                Last::Repeatable => {}
+            }
+        }
+        *slot = Slot { request: origin.request, last: Last::Running };
+        Begin::Execute
+    }
+
+    /// Marks the request as done. False: the session is over.
+    pub fn finish(
+        &mut self,
+        origin: ReplyAddress,
+        remember: Option<Result<Answer, Fault>>,
+    ) -> bool {
+        let Some(slots) = self.sessions.get_mut(&origin.session) else { return false };
+        let Some(slot) = slots.get_mut(&origin.slot) else { return false };
+        if slot.request == origin.request && matches!(slot.last, Last::Running) {
+            slot.last = remember.map_or(Last::Repeatable, |reply| Last::Replied(Box::new(reply)));
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(slot: u32, request: u64) -> ReplyAddress {
+        ReplyAddress { session: SessionId(1), slot, request }
+    }
+
+    fn table() -> SlotTable {
+        let mut table = SlotTable::new(4);
+        table.add_session(SessionId(1));
+        table
+    }
+
+    #[test]
+    fn a_change_is_answered_again_and_a_question_asked_again() {
+        let mut table = table();
+        assert!(matches!(table.begin(at(0, 1)), Begin::Execute));
+        assert!(matches!(table.begin(at(0, 1)), Begin::Running));
+        assert!(table.finish(at(0, 1), Some(Ok(Answer::Done))));
+        assert!(
+            matches!(table.begin(at(0, 1)), Begin::Replied(reply) if *reply == Ok(Answer::Done))
+        );
+        assert!(matches!(table.begin(at(0, 2)), Begin::Execute));
+        assert!(table.finish(at(0, 2), None));
+        assert!(matches!(table.begin(at(0, 2)), Begin::Execute));
+        assert!(matches!(table.begin(at(0, 1)), Begin::Refused(Fault::Invalid)));
+    }
+
+    #[test]
+    fn a_late_finish_does_not_touch_the_next_request() {
+        let mut table = table();
+        assert!(matches!(table.begin(at(0, 1)), Begin::Execute));
+        assert!(matches!(table.begin(at(0, 2)), Begin::Execute));
+        table.finish(at(0, 1), Some(Err(Fault::Cancelled)));
+        assert!(matches!(table.begin(at(0, 2)), Begin::Running));
+    }
+
+    #[test]
+    fn there_are_so_many_slots_and_no_more() {
+        assert!(matches!(table().begin(at(4, 1)), Begin::Refused(Fault::Invalid)));
+    }
+
+    #[test]
+    fn an_ended_session_has_no_slots() {
+        let mut table = table();
+        assert!(matches!(table.begin(at(0, 1)), Begin::Execute));
+        table.remove_session(SessionId(1));
+        assert!(!table.finish(at(0, 1), None));
+        assert!(matches!(table.begin(at(0, 2)), Begin::Refused(Fault::Expired)));
+    }
+}

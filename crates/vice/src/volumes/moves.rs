@@ -1,0 +1,166 @@
+//! Volumes that move: the state beyond their headers.
+//!
+//! A volume is *frozen* until a time, or *in doubt* since a time (it is *away*: no client is
+//! served before the cell's database was asked), or has *arrived* and takes claims until a time.
+//! `admin/freeze.rs` has the model. The transitions are the functions here; each is one step under
+//! the lock, so a call that waits for a freeze either finds it or goes on.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use types::{Time, VolumeId};
+
+use super::ViceVolume;
+
+/// Interval of questions to the database.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct Moves {
+    table: Mutex<Table>,
+    /// Counts freezes that ended.
+    ended: AtomicU64,
+}
+
+#[derive(Default)]
+struct Table {
+    /// Frozen volumes, and when the freeze ends.
+    frozen: HashMap<VolumeId, Time>,
+    /// Volumes in doubt: when to ask the database next, and since when they are in doubt.
+    doubts: HashMap<VolumeId, (Time, Time)>,
+    /// Volumes that arrived, and until when claims are accepted.
+    arrived: HashMap<VolumeId, Time>,
+}
+
+impl Moves {
+    /// Whether claims of files of this volume are accepted.
+    pub fn takes_claims(&self, volume: VolumeId) -> bool {
+        self.table.lock().arrived.contains_key(&volume)
+    }
+
+    /// Whether changes of the volume wait.
+    pub fn is_frozen(&self, volume: VolumeId) -> bool {
+        self.table.lock().frozen.contains_key(&volume)
+    }
+
+    /// Does something that no freeze begins or ends during; `act` learns whether a volume is
+    /// frozen.
+    pub fn while_unchanged<T>(&self, act: impl FnOnce(&dyn Fn(VolumeId) -> bool) -> T) -> T {
+        let table = self.table.lock();
+        act(&|volume| table.frozen.contains_key(&volume))
+    }
+
+    /// Counts the freezes that ended.
+    pub fn freezes_ended(&self) -> u64 {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// When the next time limit ends.
+    pub fn wake_at(&self) -> Time {
+        let table = self.table.lock();
+        table.frozen.values().chain(table.arrived.values()).copied().min().unwrap_or(Time::NEVER)
+    }
+
+    /// Changes of the volume wait from now on.
+    pub fn freeze(&self, volume: VolumeId, until: Time) {
+        self.table.lock().frozen.insert(volume, until);
+    }
+
+    /// The volume serves again. Returns whether it was frozen.
+    pub fn thaw(&self, volume: &ViceVolume) -> bool {
+        let mut table = self.table.lock();
+        // Before the doubt is removed: otherwise the freeze could time out in between, and the
+        // volume would stay away for ever, without a question to the database.
+        volume.set_away(false);
+        self.end(&mut table, volume.store.id())
+    }
+
+    /// The volume is removed. Returns whether it was frozen.
+    pub fn forget(&self, volume: VolumeId) -> bool {
+        self.end(&mut self.table.lock(), volume)
+    }
+
+    fn end(&self, table: &mut Table, volume: VolumeId) -> bool {
+        table.doubts.remove(&volume);
+        let was_frozen = table.frozen.remove(&volume).is_some();
+        self.ended.fetch_add(u64::from(was_frozen), Ordering::SeqCst);
+        was_frozen
+    }
+
+    /// A volume was just loaded: if its header says that it is frozen or arriving, it serves no
+    /// client before the database was asked.
+    pub fn note_loaded(&self, volume: &ViceVolume) {
+        let id = volume.store.id();
+        let mut table = self.table.lock();
+        let is_in_doubt = volume.store.is_held() && !table.frozen.contains_key(&id);
+        if volume.store.is_arriving() || is_in_doubt {
+            volume.set_away(true);
+            table.doubts.entry(id).or_insert((Time::ZERO, Time::NEVER));
+        }
+    }
+
+    /// The volume has arrived, and takes claims until then. The caller lets it serve afterwards.
+    pub fn arrive(&self, volume: VolumeId, until: Time) {
+        let mut table = self.table.lock();
+        debug_assert!(!table.frozen.contains_key(&volume), "VO-6: {volume:?} arrives frozen");
+        table.arrived.insert(volume, until);
+        table.doubts.remove(&volume);
+    }
+
+    /// Freezes whose time is over.
+    pub fn late(&self, now: Time) -> Vec<VolumeId> {
+        let table = self.table.lock();
+        table.frozen.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect()
+    }
+
+    /// Ends a freeze whose time is over: the volume is in doubt, and away if it is loaded. False:
+    /// the freeze was ended a moment ago.
+    pub fn doubt(&self, now: Time, id: VolumeId, volume: Option<&ViceVolume>) -> bool {
+        let mut table = self.table.lock();
+        if table.frozen.get(&id).is_none_or(|until| *until > now) {
+            return false;
+        }
+        table.frozen.remove(&id);
+        table.doubts.insert(id, (now, now));
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        if let Some(volume) = volume {
+            volume.set_away(true);
+        }
+        true
+    }
+
+    /// Ends the time of claims where it is over. Returns the volumes.
+    pub fn end_claims(&self, now: Time) -> Vec<VolumeId> {
+        let mut ended = Vec::new();
+        self.table.lock().arrived.retain(|id, until| {
+            let stays = *until > now;
+            if !stays {
+                ended.push(*id);
+            }
+            stays
+        });
+        ended
+    }
+
+    /// Whether the cell's database must be asked about a volume.
+    pub fn has_doubts(&self, now: Time) -> bool {
+        self.table.lock().doubts.values().any(|(next, _)| *next <= now)
+    }
+
+    /// Volumes about which the database must be asked now, and since when they are in doubt. They
+    /// are due again after a while.
+    pub fn due_doubts(&self, now: Time) -> Vec<(VolumeId, Time)> {
+        let mut due = Vec::new();
+        for (id, (next, since)) in &mut self.table.lock().doubts {
+            if *next <= now {
+                *since = (*since).min(now);
+                *next = now + ASK_AGAIN;
+                due.push((*id, *since));
+            }
+        }
+        due
+    }
+}
