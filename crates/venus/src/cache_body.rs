@@ -71,7 +71,7 @@ struct BodySync {
     /// Rounds begun, and the last one that ended.
     round: u64,
     ended: u64,
-    acks: Vec<Arc<BreakAck>>,
+    acks: Vec<BreakAck>,
 }
 
 impl CacheBody {
@@ -443,13 +443,12 @@ impl CacheBody {
 }
 
 impl Core {
-    /// Brings the body up to the server's current state, and then drops `ack`, which acknowledges
-    /// the break.
+    /// Brings the body up to the server's current state, and then acknowledges the break.
     pub fn follow(
         self: &Arc<Self>,
         file: &Arc<FileBytes>,
         pinned: &Arc<CacheBody>,
-        ack: Option<Arc<BreakAck>>,
+        ack: Option<BreakAck>,
     ) {
         {
             let mut following = pinned.following.lock();
@@ -462,9 +461,14 @@ impl Core {
         // It stays open, and so held, until the server has the acknowledgement.
         self.tables.lock().node(file.fid).opens += 1;
         let (core, file, pinned) = (Arc::clone(self), Arc::clone(file), Arc::clone(pinned));
-        self.followers.run(move || {
-            core.go_round(&file, &pinned);
-            core.count_release(&file);
+        self.followers.run_or_end(move |runs| {
+            if runs {
+                core.go_round(&file, &pinned);
+                core.count_release(&file);
+            } else {
+                let acks = std::mem::take(&mut pinned.following.lock().acks);
+                acks.into_iter().for_each(BreakAck::acknowledge);
+            }
         });
     }
 
@@ -494,7 +498,7 @@ impl Core {
                 // A removed file is not asked for again.
                 pinned.doubt.store(error.fault() != Some(Fault::Stale), Ordering::Release);
             }
-            drop(acks);
+            acks.into_iter().for_each(BreakAck::acknowledge);
             if pinned.needs_tending() {
                 self.tend_soon();
             }
