@@ -24,8 +24,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use store::CommitScope;
 use types::{
-    Answer, AuthCall, BreakId, BreakItem, Call, CallBlocking, Caller, Fault, PartitionNo,
-    ReplyAddress, SessionId,
+    Answer, AuthCall, Call, CallBlocking, Caller, Fault, PartitionNo, ReplyAddress, SessionId,
 };
 use vice::{Effect, Vice};
 
@@ -34,9 +33,9 @@ use crate::audit::Audit;
 use crate::connection_verifier::TrustSettings;
 use crate::link::{Link, Unread};
 use crate::loopback::wall;
-use crate::poll::Poll;
+use crate::poll::{NobodyBreak, Poll};
 use crate::pool::CallPool;
-use crate::report::{self, ServerCounts};
+use crate::report::{self, ReportSources, ServerCounts};
 use crate::session_handle::{SessionHandle, StepOutcome};
 use crate::usage::{self, Bounds, Host};
 
@@ -87,13 +86,6 @@ pub(crate) struct ServerContext {
 
 /// The most calls that wait for a look-up in the cell database. More are refused with `CellAway`.
 const LOOKUPS_MAX: usize = 256;
-
-/// A break for a session of *nobody*.
-pub(crate) struct NobodyBreak {
-    pub handle: Arc<SessionHandle>,
-    pub id: BreakId,
-    pub items: Vec<BreakItem>,
-}
 
 /// Effects that remain to be delivered.
 #[derive(Default)]
@@ -304,10 +296,6 @@ impl ServerContext {
         self.judged.store(revision, Ordering::Release);
     }
 
-    pub fn handle_count(&self) -> usize {
-        self.handles.read().len()
-    }
-
     /// Does all work and delivers all effects; frames are queued, and sent by [`Agenda::flush`].
     /// `link`: the requests came over it.
     pub fn deliver_all(self: &Arc<Self>, agenda: &mut Agenda, link: Option<&Arc<Link>>) {
@@ -342,7 +330,7 @@ impl ServerContext {
                 self.tally.breaks.fetch_add(1, Ordering::Relaxed);
                 if let Some(handle) = self.handle(to) {
                     if let Some(poll) = handle.poll_of_nobody() {
-                        agenda.to_nobody.push((poll, NobodyBreak { handle, id, items }));
+                        agenda.to_nobody.push((poll, NobodyBreak { session: to, id, items }));
                         return;
                     }
                     let outcome = handle.step(now, ServerInput::Break { id, items }, None);
@@ -594,6 +582,17 @@ impl ServerContext {
         }
     }
 
+    fn report_sources(&self) -> ReportSources<'_> {
+        ReportSources {
+            cell_name: self.cell_name.as_deref(),
+            counts: &self.tally,
+            bounds: &self.bounds,
+            audit: self.trust.audit.as_deref(),
+            nobody_unread_bytes: self.unread.bytes(),
+            sessions: self.handles().iter().map(|handle| handle.security()).collect(),
+        }
+    }
+
     /// Runs the call in this thread. A panic affects this request alone.
     fn perform(&self, origin: ReplyAddress, caller: &Caller, call: Call, agenda: &mut Agenda) {
         let (for_report, proved) =
@@ -619,7 +618,7 @@ impl ServerContext {
             effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
         }
         if for_report {
-            report::add_to(self, proved, &mut effects);
+            report::add_to(&self.report_sources(), proved, &mut effects);
         }
         agenda.effects.append(&mut effects);
     }

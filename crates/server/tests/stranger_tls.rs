@@ -103,7 +103,7 @@ struct Listener {
 }
 
 impl Events for Listener {
-    fn on_break(&self, items: &[BreakItem], _acknowledged: BreakAck) {
+    fn on_break(&self, items: &[BreakItem], ack: BreakAck) {
         let mut breaks = self.breaks.lock();
         breaks.extend(items.iter().map(|item| (item.fid, item.reason, item.name.clone())));
         let recalls = items.iter().filter(|item| item.reason == BreakReason::Recall);
@@ -111,6 +111,7 @@ impl Events for Listener {
         if !recalled.is_empty() {
             let _ = self.recalled.lock().send(recalled);
         }
+        ack.acknowledge();
     }
     fn on_renewed(&self, _sent_at: Time) {}
     fn on_lease_lost(&self) {

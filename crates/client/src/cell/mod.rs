@@ -4,6 +4,16 @@
 //! server when a volume is there, at the addresses in the cell database. Where several servers have
 //! the same volume, the client asks the one of lowest *rank* first; servers without a rank from an
 //! administrator are ranked by their round-trip time.
+//!
+//! From below: `server_connection` is one session and the volumes that get its events,
+//! `replica_watch` the volumes whose sites may lag, [`Cell`] the servers, `sites` where a volume
+//! is, `volume` one volume at its place, and `locate` finds volumes by name.
+
+mod locate;
+mod replica_watch;
+mod server_connection;
+mod sites;
+mod volume;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,8 +23,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use types::{Answer, Call, CellCall, Fault, ServerId, ServerInfo};
 
-use crate::replica_watch::Watch;
-use crate::server_connection::ServerConnection;
+use self::replica_watch::{ReplicaReader, Watch};
+use self::server_connection::{AddressBook, ServerConnection};
+pub use self::volume::RemoteVolume;
 use crate::{CallError, Cancel, Endpoint, Remote, Session, SessionConfig};
 
 /// How long the client does not retry a server that it could not reach.
@@ -77,7 +88,7 @@ pub struct Cell {
     /// As last read from the cell database.
     servers: Mutex<Vec<ServerInfo>>,
     ranks: Mutex<HashMap<ServerId, u16>>,
-    pub(crate) watch: Watch,
+    watch: Watch,
     this: Weak<Cell>,
 }
 
@@ -103,7 +114,7 @@ impl Cell {
     fn with(home: Arc<dyn Remote>, dial: Option<Box<Dial>>) -> Arc<Cell> {
         let (others, servers, ranks, watch) = Default::default();
         Arc::new_cyclic(|cell| {
-            let home = ServerConnection::new(home, cell);
+            let home = ServerConnection::new(home, Weak::clone(cell) as _);
             Cell { home, dial, others, servers, ranks, watch, this: Weak::clone(cell) }
         })
     }
@@ -171,32 +182,6 @@ impl Cell {
         }
     }
 
-    /// The addresses of a server that does not answer, as another server reports them. Empty if
-    /// none can be asked.
-    pub(crate) fn addresses_of(&self, server: ServerId) -> Vec<SocketAddr> {
-        let others: Vec<ServerId> =
-            self.servers.lock().iter().map(|info| info.id).filter(|id| *id != server).collect();
-        let asked = others.into_iter().find_map(|other| {
-            let connection = self
-                .connection(other, None)
-                .ok()
-                .filter(|connection| connection.remote.stands())?;
-            match connection.ask(Call::Cell(CellCall::Servers), None) {
-                Ok(Answer::Servers(found)) => {
-                    Some(found.into_iter().map(|seen| seen.record).collect::<Vec<_>>())
-                }
-                _ => None,
-            }
-        });
-        let found = asked.unwrap_or_default();
-        let addresses =
-            found.iter().find(|info| info.id == server).map(|info| info.addresses.clone());
-        if !found.is_empty() {
-            *self.servers.lock() = found;
-        }
-        addresses.unwrap_or_default()
-    }
-
     /// The server id of the home.
     pub(crate) fn home_id(&self, cancel: Option<&Cancel>) -> Option<ServerId> {
         if self.home.server.get().is_none()
@@ -256,7 +241,7 @@ impl Cell {
                 tracing::info!(%server, name = info.name, "session with another server of the \
                     cell");
                 other.failed = None;
-                let connection = ServerConnection::new(remote, &self.this);
+                let connection = ServerConnection::new(remote, Weak::clone(&self.this) as _);
                 let _ = connection.server.set(server);
                 Ok(Arc::clone(other.connection.insert(connection)))
             }
@@ -313,6 +298,22 @@ impl Cell {
         KnownServer { info, up, round_trip, rank }
     }
 
+    /// Watches a volume with several sites from now on.
+    pub(crate) fn watch(&self, volume: &Weak<dyn ReplicaReader>) {
+        let cell = Weak::clone(&self.this);
+        self.watch.add(volume, move || {
+            cell.upgrade().is_some_and(|cell| {
+                cell.look_around();
+                cell.watch.goes_on()
+            })
+        });
+    }
+
+    /// Asks the cell for changes, and leaves sites that lag. Runs periodically.
+    pub fn look_around(&self) {
+        self.watch.look_around(|call| self.ask(call, None));
+    }
+
     /// Calls every server of the cell to find out which ones answer.
     pub fn check_servers(&self, cancel: Option<&Cancel>) -> Vec<KnownServer> {
         let check = |info: ServerInfo| {
@@ -331,6 +332,35 @@ impl Cell {
         });
         checked.sort_by_key(|server| server.rank);
         checked
+    }
+}
+
+impl AddressBook for Cell {
+    fn addresses_of(&self, server: ServerId) -> Option<Vec<SocketAddr>> {
+        if !self.has_others() {
+            return None;
+        }
+        let others: Vec<ServerId> =
+            self.servers.lock().iter().map(|info| info.id).filter(|id| *id != server).collect();
+        let asked = others.into_iter().find_map(|other| {
+            let connection = self
+                .connection(other, None)
+                .ok()
+                .filter(|connection| connection.remote.stands())?;
+            match connection.ask(Call::Cell(CellCall::Servers), None) {
+                Ok(Answer::Servers(found)) => {
+                    Some(found.into_iter().map(|seen| seen.record).collect::<Vec<_>>())
+                }
+                _ => None,
+            }
+        });
+        let found = asked.unwrap_or_default();
+        let addresses =
+            found.iter().find(|info| info.id == server).map(|info| info.addresses.clone());
+        if !found.is_empty() {
+            *self.servers.lock() = found;
+        }
+        Some(addresses.unwrap_or_default())
     }
 }
 

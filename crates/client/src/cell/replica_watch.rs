@@ -1,19 +1,27 @@
 //! Clients of read-only volumes leave sites that lag. The server of such a site does not know that
 //! it lags; the cell database does, and the client asks it periodically for changes.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use types::{Answer, CellCall, Changed, Revision};
+use types::{Answer, CellCall, Changed, Revision, VolumeId};
 
-use crate::cell::Cell;
-use crate::volume::RemoteVolume;
+use crate::CallError;
 
 /// The interval. Clients of a site learn of its release at once; this is for sites that missed one.
 const EVERY: Duration = Duration::from_secs(30);
 /// The most changes that one question asks for. If there are more, every volume is checked.
 const CHANGES_MAX: u32 = 1000;
+
+/// A volume whose client reads at one of several sites.
+pub(crate) trait ReplicaReader: Send + Sync {
+    /// The number of the read-write volume of its group.
+    fn read_write_of_group(&self) -> Option<VolumeId>;
+
+    /// Takes another site, if there is one, when the present site has missed a release.
+    fn leave_if_it_lags(&self);
+}
 
 /// The watched volumes.
 #[derive(Default)]
@@ -21,25 +29,25 @@ pub(crate) struct Watch(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    volumes: Vec<Weak<RemoteVolume>>,
+    volumes: Vec<Weak<dyn ReplicaReader>>,
     running: bool,
     /// Changes up to this revision have been examined.
     seen: Option<Revision>,
 }
 
-impl Cell {
-    /// Watches the volume from now on.
-    pub(crate) fn watch(self: &Arc<Self>, volume: &Weak<RemoteVolume>) {
-        let mut state = self.watch.0.lock();
+impl Watch {
+    /// Watches the volume from now on. `check` checks once, in a thread, and returns whether any
+    /// volume is left to watch.
+    pub fn add(&self, volume: &Weak<dyn ReplicaReader>, check: impl Fn() -> bool + Send + 'static) {
+        let mut state = self.0.lock();
         state.volumes.push(Weak::clone(volume));
         if state.running {
             return;
         }
-        let cell = Arc::downgrade(self);
         let work = move || {
             loop {
                 std::thread::sleep(EVERY);
-                if cell.upgrade().is_none_or(|cell| !cell.check_once()) {
+                if !check() {
                     return;
                 }
             }
@@ -55,23 +63,22 @@ impl Cell {
             .is_ok();
     }
 
-    /// Checks once. Is any volume left to watch?
-    fn check_once(&self) -> bool {
-        self.look_around();
-        let mut state = self.watch.0.lock();
+    /// Forgets volumes without a user. Is any left?
+    pub fn goes_on(&self) -> bool {
+        let mut state = self.0.lock();
         state.volumes.retain(|volume| volume.strong_count() > 0);
         state.running = !state.volumes.is_empty();
         state.running
     }
 
-    /// Asks the cell for changes, and leaves sites that lag. Runs periodically.
-    pub fn look_around(&self) {
+    /// Asks the cell for changes, and leaves sites that lag.
+    pub fn look_around(&self, ask: impl FnOnce(&CellCall) -> Result<Answer, CallError>) {
         let (volumes, since) = {
-            let state = self.watch.0.lock();
+            let state = self.0.lock();
             (state.volumes.iter().filter_map(Weak::upgrade).collect::<Vec<_>>(), state.seen)
         };
         let call = CellCall::Changes { since: since.unwrap_or_default(), max: CHANGES_MAX };
-        let Ok(Answer::Changes { at, changes }) = self.ask(&call, None) else { return };
+        let Ok(Answer::Changes { at, changes }) = ask(&call) else { return };
         let all = |changes: &Vec<_>| changes.len() >= CHANGES_MAX as usize;
         let changes = changes.filter(|changes| since.is_some() && !all(changes));
         for volume in volumes {
@@ -85,6 +92,6 @@ impl Cell {
                 volume.leave_if_it_lags();
             }
         }
-        self.watch.0.lock().seen = Some(at);
+        self.0.lock().seen = Some(at);
     }
 }

@@ -5,10 +5,11 @@
 //! for it.
 //!
 //! A break goes to the volumes that it names, each with its own part, and is acknowledged once:
-//! when the last of them has dropped its part. Renewals, losses and restarts go to all. After a
+//! when the last of them has acknowledged its part. Renewals, losses and restarts go to all. After a
 //! restart the volumes reclaim one after the other, and the session sends one end of the reclaim.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use types::{
     VolumeInfo, WhichVolume,
 };
 
-use crate::{BreakAck, CallError, Cancel, Cell, Events, Remote};
+use crate::{BreakAck, CallError, Cancel, Events, Remote};
 
 /// How long a server may be unreachable before the client asks others: a server that is killed and
 /// starts again is back by then.
@@ -26,6 +27,13 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The interval between two questions for the address of a server that is gone.
 const LOOK_FOR: Duration = Duration::from_secs(1);
+
+/// Knows where other servers are.
+pub(crate) trait AddressBook: Send + Sync {
+    /// The addresses of a server that does not answer, as another server reports them; empty if
+    /// none can be asked. `None`: there are no other servers.
+    fn addresses_of(&self, server: ServerId) -> Option<Vec<SocketAddr>>;
+}
 
 /// A session with a server.
 pub(crate) struct ServerConnection {
@@ -37,15 +45,14 @@ pub(crate) struct ServerConnection {
     gone: Mutex<Cancel>,
     /// The shortest time that was measured when the session began.
     round_trip: OnceLock<Duration>,
-    cell: Weak<Cell>,
+    book: Weak<dyn AddressBook>,
 }
 
 impl ServerConnection {
     /// Registers as the sink of the session's events.
-    pub fn new(remote: Arc<dyn Remote>, cell: &Weak<Cell>) -> Arc<ServerConnection> {
+    pub fn new(remote: Arc<dyn Remote>, book: Weak<dyn AddressBook>) -> Arc<ServerConnection> {
         let (server, sinks, gone, round_trip) = Default::default();
-        let connection =
-            ServerConnection { server, remote, sinks, gone, round_trip, cell: Weak::clone(cell) };
+        let connection = ServerConnection { server, remote, sinks, gone, round_trip, book };
         let connection = Arc::new(connection);
         let _ = connection.sinks.connection.set(Arc::downgrade(&connection));
         connection.remote.set_events(Arc::clone(&connection.sinks) as _);
@@ -122,9 +129,8 @@ impl ServerConnection {
     fn find_server(&self) {
         let Some(server) = self.server.get() else { return };
         while !self.remote.stands() {
-            let Some(cell) = self.cell.upgrade().filter(|cell| cell.has_others()) else { return };
-            let addresses = cell.addresses_of(*server);
-            drop(cell);
+            let asked = self.book.upgrade().and_then(|book| book.addresses_of(*server));
+            let Some(addresses) = asked else { return };
             self.remote.found_at(*server, &addresses);
             std::thread::sleep(LOOK_FOR);
         }
@@ -181,15 +187,14 @@ impl EventFanout {
     }
 
     fn break_volume(&self, volume: VolumeId, items: &[BreakItem], ack: BreakAck) {
-        let mut sinks = self.of(volume);
-        match (sinks.pop(), sinks.is_empty()) {
+        let sinks = self.of(volume);
+        match &sinks[..] {
             // No volume caches any of it.
-            (None, _) => drop(ack),
-            (Some(only), true) => only.on_break(items, ack),
-            (Some(last), false) => {
-                let parts = Parts::of(ack);
-                sinks.iter().for_each(|sink| sink.on_break(items, parts.part()));
-                last.on_break(items, parts.part());
+            [] => ack.acknowledge(),
+            [only] => only.on_break(items, ack),
+            several => {
+                let parts = several.iter().zip(ack.split(several.len()));
+                parts.for_each(|(sink, part)| sink.on_break(items, part));
             }
         }
     }
@@ -197,7 +202,9 @@ impl EventFanout {
 
 impl Events for EventFanout {
     fn on_break(&self, items: &[BreakItem], ack: BreakAck) {
-        let Some(first) = items.first().map(|item| item.fid.volume) else { return };
+        let Some(first) = items.first().map(|item| item.fid.volume) else {
+            return ack.acknowledge();
+        };
         if items.iter().all(|item| item.fid.volume == first) {
             return self.break_volume(first, items, ack);
         }
@@ -205,8 +212,8 @@ impl Events for EventFanout {
         items
             .iter()
             .for_each(|item| volumes.entry(item.fid.volume).or_default().push(item.clone()));
-        let parts = Parts::of(ack);
-        volumes.iter().for_each(|(volume, items)| self.break_volume(*volume, items, parts.part()));
+        let parts = volumes.iter().zip(ack.split(volumes.len()));
+        parts.for_each(|((volume, items), part)| self.break_volume(*volume, items, part));
     }
 
     fn on_renewed(&self, sent_at: Time) {
@@ -235,20 +242,6 @@ impl Events for EventFanout {
 
     fn on_server_restarted(&self, reclaim: &dyn Remote) {
         self.all().iter().for_each(|sink| sink.on_server_restarted(reclaim));
-    }
-}
-
-/// One acknowledgement, shared by several volumes.
-struct Parts(Arc<Mutex<BreakAck>>);
-
-impl Parts {
-    fn of(ack: BreakAck) -> Parts {
-        Parts(Arc::new(Mutex::new(ack)))
-    }
-
-    fn part(&self) -> BreakAck {
-        let whole = Arc::clone(&self.0);
-        BreakAck::new(move |held| whole.lock().hold(held))
     }
 }
 
@@ -318,9 +311,9 @@ mod tests {
         assert_eq!(*all[0].items.lock(), [item(7, 2), item(7, 4)]);
         assert_eq!(*all[1].items.lock(), [item(8, 2)]);
         assert!(all[2].items.lock().is_empty());
-        all[0].ack.lock().clear();
+        all[0].ack.lock().drain(..).for_each(BreakAck::acknowledge);
         assert!(log.lock().is_empty(), "the other volume is not through yet");
-        all[1].ack.lock().clear();
+        all[1].ack.lock().drain(..).for_each(BreakAck::acknowledge);
         let mut held = log.lock().clone();
         assert_eq!(held.pop(), Some(Fid::CURRENT));
         held.sort_unstable();

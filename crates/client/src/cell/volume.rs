@@ -32,10 +32,11 @@ use types::{
     VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
 
-use crate::cell::Cell;
-use crate::locate;
-use crate::server_connection::ServerConnection;
-use crate::session::ChainLink;
+use super::Cell;
+use super::replica_watch::ReplicaReader;
+use super::server_connection::ServerConnection;
+use super::sites::sites;
+use crate::chain_link::ChainLink;
 use crate::{BreakAck, CallError, Cancel, Events, Remote, Reply};
 
 /// The pause between two attempts to find a place, at first and at most.
@@ -241,7 +242,7 @@ impl RemoteVolume {
             let mut patience = NOWHERE;
             match self.cell.group(WhichVolume::Id(self.id), None) {
                 Ok(group) => {
-                    let server = *locate::sites(&group, false).first()?;
+                    let server = *sites(&group, false).first()?;
                     let moves = group.busy.is_some();
                     *self.group.lock() = Some(group);
                     let connection = self.cell.connection(server, None);
@@ -291,13 +292,12 @@ impl RemoteVolume {
                 Err(_) => {}
             }
             let group = self.group.lock().clone();
-            let (mut sites, released) = group.map_or_else(Default::default, |group| {
-                (locate::sites(&group, true), group.released_epoch)
-            });
-            sites.retain(|site| Some(*site) != avoided);
+            let (mut there, released) = group
+                .map_or_else(Default::default, |group| (sites(&group, true), group.released_epoch));
+            there.retain(|site| Some(*site) != avoided);
             let least = released.max(self.epoch.load(Ordering::Acquire));
             if let Some((connection, info)) =
-                self.cell.nearest(&sites, &WhichVolume::Id(self.id), least, None)
+                self.cell.nearest(&there, &WhichVolume::Id(self.id), least, None)
             {
                 self.epoch.fetch_max(info.epoch, Ordering::AcqRel);
                 return Some(connection);
@@ -309,29 +309,6 @@ impl RemoteVolume {
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
-        }
-    }
-
-    /// The number of the read-write volume of its group.
-    pub(crate) fn read_write_of_group(&self) -> Option<VolumeId> {
-        Some(self.group.lock().as_ref()?.read_write)
-    }
-
-    /// Takes another site, if there is one, when the present site has missed a release.
-    pub(crate) fn leave_if_it_lags(&self) {
-        let Ok(group) = self.cell.group(WhichVolume::Id(self.id), None) else { return };
-        let sites = locate::sites(&group, true);
-        *self.group.lock() = Some(group);
-        let mut place = self.place.lock();
-        let here = place.connection.server.get().is_none_or(|server| sites.contains(server));
-        if here || sites.is_empty() || place.searching {
-            return;
-        }
-        tracing::info!(volume = self.id.0, "the server of a read-only volume missed a release");
-        place.searching = true;
-        let from = Arc::clone(&place.connection);
-        if self.start_search(&from, &CallError::Fault(Fault::NoVolume)).is_err() {
-            place.searching = false;
         }
     }
 
@@ -516,6 +493,29 @@ impl RemoteVolume {
     }
 }
 
+impl ReplicaReader for RemoteVolume {
+    fn read_write_of_group(&self) -> Option<VolumeId> {
+        Some(self.group.lock().as_ref()?.read_write)
+    }
+
+    fn leave_if_it_lags(&self) {
+        let Ok(group) = self.cell.group(WhichVolume::Id(self.id), None) else { return };
+        let there = sites(&group, true);
+        *self.group.lock() = Some(group);
+        let mut place = self.place.lock();
+        let here = place.connection.server.get().is_none_or(|server| there.contains(server));
+        if here || there.is_empty() || place.searching {
+            return;
+        }
+        tracing::info!(volume = self.id.0, "the server of a read-only volume missed a release");
+        place.searching = true;
+        let from = Arc::clone(&place.connection);
+        if self.start_search(&from, &CallError::Fault(Fault::NoVolume)).is_err() {
+            place.searching = false;
+        }
+    }
+}
+
 /// Does the server have the volume but fail to read it?
 fn cannot_read(error: &CallError) -> bool {
     matches!(error, CallError::Fault(Fault::Damaged | Fault::Medium))
@@ -590,7 +590,7 @@ impl Remote for RemoteVolume {
         };
         connection.sinks.join(self.id, &(sink as Arc<dyn Events>));
         if self.has_copies() && self.cell.has_others() {
-            self.cell.watch(&self.this);
+            self.cell.watch(&(Weak::clone(&self.this) as _));
         }
     }
 

@@ -14,8 +14,8 @@ use dafs::{
 };
 use types::{Answer, BootVerifier, BreakId, BreakItem, Fault, Time};
 
-use crate::channel::FrameChannel;
-use crate::pending::PendingCall;
+use super::channel::FrameChannel;
+use super::pending::PendingCall;
 use crate::{CallError, Reply};
 
 /// The state of the session.

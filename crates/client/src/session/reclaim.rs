@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use types::{BootVerifier, Call, Caller};
 
-use crate::core::ReclaimGate;
-use crate::shared::Shared;
+use super::core::ReclaimGate;
+use super::shared::Shared;
 use crate::{CallError, Cancel, Events, Remote, Reply};
 
 /// Sends the calls of the reclaim while the others wait.

@@ -4,27 +4,16 @@
 //! (which finishes other threads' calls and wakes them), and gives the role up when its own answer
 //! arrives, waking one follower for it. So a lone call costs one wake-up, that of its own thread by
 //! the kernel, and no thread of the session is involved.
-//!
-//! Roles change under the lock of [`Lead`]: a thread either finds the role free and takes it, or is
-//! in the list of sleepers before another thread can give the role up without seeing it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fabric::WaitFor;
 
-use crate::channel::FrameChannel;
-use crate::core::SessionPhase;
-use crate::pending::PendingCall;
-use crate::shared::{On, Shared};
-
-/// The reader's role.
-#[derive(Default)]
-pub(crate) struct Lead {
-    pub taken: bool,
-    pub sleepers: VecDeque<Arc<PendingCall>>,
-}
+use super::channel::FrameChannel;
+use super::core::SessionPhase;
+use super::pending::PendingCall;
+use super::shared::{On, Shared};
 
 /// How often a leader with a deadline, or one with unsent bytes, checks again.
 const LOOK_AROUND: Duration = Duration::from_millis(50);
@@ -40,62 +29,35 @@ impl Shared {
         while !pending.is_done() && !give_up() && !is_past(until) {
             let Some(channel) = self.take_role(pending) else {
                 pending.sleep(until);
-                self.leave_sleepers(pending);
+                self.reader.leave_sleepers(pending);
                 continue;
             };
             self.pump(&channel, until, &|| pending.is_done() || give_up(), On::Leader);
-            self.resign();
+            self.reader.resign();
         }
     }
 
     /// Leads the given channel until it is over or `enough` returns true; for a session's own
     /// thread.
     pub fn lead_until(self: &Arc<Self>, until: Option<Instant>, enough: &dyn Fn() -> bool) -> bool {
-        {
-            let mut lead = self.lead.lock();
-            if lead.taken {
-                return false;
-            }
-            lead.taken = true;
+        if !self.reader.try_take() {
+            return false;
         }
         let channel = self.core.lock().operations();
         if let Some(channel) = channel {
             self.pump(&channel, until, enough, On::Leader);
         }
-        self.resign();
+        self.reader.resign();
         true
     }
 
     /// The channel to lead. `None`: the thread is now among the sleepers.
     fn take_role(&self, pending: &Arc<PendingCall>) -> Option<Arc<FrameChannel>> {
-        let mut lead = self.lead.lock();
-        let attached = || {
+        self.reader.take_or_sleep(pending, || {
             let core = self.core.lock();
             // Before that the connector receives; it does not wait for ever for a silent server.
             if core.phase == SessionPhase::Attached { core.operations() } else { None }
-        };
-        if !lead.taken
-            && let Some(channel) = attached()
-        {
-            lead.taken = true;
-            return Some(channel);
-        }
-        lead.sleepers.push_back(Arc::clone(pending));
-        None
-    }
-
-    fn leave_sleepers(&self, pending: &Arc<PendingCall>) {
-        self.lead.lock().sleepers.retain(|sleeper| !Arc::ptr_eq(sleeper, pending));
-    }
-
-    fn resign(&self) {
-        let mut lead = self.lead.lock();
-        lead.taken = false;
-        let next = lead.sleepers.iter().find(|sleeper| !sleeper.is_done()).cloned();
-        drop(lead);
-        if let Some(next) = next {
-            next.nudge();
-        }
+        })
     }
 
     /// Receives over a channel, and sends bytes that could not be sent before, until it is over or

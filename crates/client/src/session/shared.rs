@@ -10,12 +10,11 @@ use fabric::Filled;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{BreakId, Fid, Time};
 
-use crate::channel::{FrameChannel, to_frame};
-use crate::core::{After, ClientCore, Notice, ReclaimGate, SessionPhase};
-use crate::pending::PendingCall;
-use crate::reply_reader::Lead;
-use crate::server_addresses::ServerAddresses;
-use crate::{BreakAck, Events, SessionConfig, clock, reclaim};
+use super::channel::{FrameChannel, to_frame};
+use super::core::{After, ClientCore, Notice, ReclaimGate, SessionPhase};
+use super::reader_role::ReaderRole;
+use super::server_addresses::ServerAddresses;
+use crate::{BreakAck, Events, SessionConfig, clock};
 
 /// How long a thread that must send a small frame waits at a time for a server that reads nothing.
 const PUSH_MOMENT: Duration = Duration::from_millis(5);
@@ -25,7 +24,7 @@ pub(crate) struct Shared {
     pub core: Mutex<ClientCore>,
     /// Phase, gate or channels changed.
     pub changed: Condvar,
-    pub lead: Mutex<Lead>,
+    pub reader: ReaderRole,
     pub events: Mutex<EventSinks>,
     /// Held while notices are delivered, so that they stay in order.
     delivering: Mutex<()>,
@@ -35,6 +34,9 @@ pub(crate) struct Shared {
     pub connector_woken: Condvar,
     /// The features that both sides of the newest connection support.
     pub features: Mutex<Features>,
+    /// Starts a reclaim after a restart of the server. It calls through the session, so it is of
+    /// a layer above this one.
+    begin_reclaim: fn(&Arc<Shared>),
     /// Where the server is.
     pub places: Mutex<ServerAddresses>,
 }
@@ -107,10 +109,10 @@ impl Shared {
             // With the lock, so that no thread falls asleep between checking and waiting.
             drop(self.core.lock());
             self.changed.notify_all();
-            self.nudge_sleepers();
+            self.reader.nudge_sleepers();
         }
         if after.reclaim {
-            reclaim::begin(self);
+            (self.begin_reclaim)(self);
         }
         if after.notices {
             match on {
@@ -137,7 +139,7 @@ impl Shared {
     fn flush(&self, channel: &FrameChannel, on: On) {
         let others_receive = || match channel.role {
             ConnectionRole::Back => on != On::Back,
-            ConnectionRole::Operations => on != On::Leader && self.lead.lock().taken,
+            ConnectionRole::Operations => on != On::Leader && self.reader.is_taken(),
         };
         let mut out = channel.flush();
         while !out && others_receive() {
@@ -240,7 +242,7 @@ impl Shared {
                     let break_ack = self.break_ack(association, id, &ack_state);
                     match events {
                         Some(events) => events.on_break(&items, break_ack),
-                        None => drop(break_ack),
+                        None => break_ack.acknowledge(),
                     }
                     let now = std::mem::replace(&mut *ack_state.lock(), AckState::Later);
                     if let AckState::Now(held) = now {
@@ -266,7 +268,7 @@ impl Shared {
         }
     }
 
-    /// The acknowledgement that the sink of a break gets. If it is dropped before the sink returns,
+    /// The acknowledgement that the sink of a break gets. If it is given before the sink returns,
     /// the delivering thread sends it.
     fn break_ack(
         self: &Arc<Self>,
@@ -312,13 +314,6 @@ impl Shared {
         }
     }
 
-    fn nudge_sleepers(&self) {
-        let sleepers: Vec<Arc<PendingCall>> = self.lead.lock().sleepers.iter().cloned().collect();
-        for sleeper in sleepers {
-            sleeper.nudge();
-        }
-    }
-
     /// Ends all threads: the machine is closed.
     pub fn close_all(&self, why: &crate::CallError) {
         let mut core = self.core.lock();
@@ -335,7 +330,7 @@ impl Shared {
         self.keeper_woken.notify_all();
         drop(self.connector.lock());
         self.connector_woken.notify_all();
-        self.nudge_sleepers();
+        self.reader.nudge_sleepers();
     }
 
     /// Must the session's threads end?
@@ -343,13 +338,14 @@ impl Shared {
         self.keeper.lock().closing
     }
 
-    pub fn new(config: SessionConfig, core: ClientCore) -> Self {
+    pub fn new(config: SessionConfig, core: ClientCore, begin_reclaim: fn(&Arc<Shared>)) -> Self {
         Shared {
             places: Mutex::new(ServerAddresses::new(&config)),
             config,
             core: Mutex::new(core),
+            begin_reclaim,
             changed: Condvar::new(),
-            lead: Mutex::default(),
+            reader: ReaderRole::default(),
             events: Mutex::default(),
             delivering: Mutex::new(()),
             keeper: Mutex::new(KeeperState {

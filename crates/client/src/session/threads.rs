@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use dafs::{ChannelId, ClientInput, ConnectionRole};
 use parking_lot::MutexGuard;
 
-use crate::channel::FrameChannel;
-use crate::core::SessionPhase;
-use crate::shared::{On, Shared};
+use super::channel::FrameChannel;
+use super::core::SessionPhase;
+use super::shared::{On, Shared};
 use crate::{CallError, clock};
 
 /// How long a server may take to answer the attach over a fresh connection.

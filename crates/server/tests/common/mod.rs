@@ -239,6 +239,7 @@ impl Events for Recorder {
         let open = self.open.lock();
         let removed = items.iter().filter(|item| item.reason == BreakReason::Removed);
         heard.hold(removed.map(|item| item.fid).filter(|fid| open.contains(fid)));
+        heard.acknowledge();
     }
 
     fn on_renewed(&self, sent_at: Time) {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-type Job = Box<dyn FnOnce() + Send>;
+/// Gets `true` when it runs, `false` when the pool ends without running it.
+type Job = Box<dyn FnOnce(bool) + Send>;
 
 /// How long a thread without work stays.
 const IDLE: Duration = Duration::from_secs(10);
@@ -35,7 +36,7 @@ impl Queue {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                job();
+                job(true);
                 state = self.state.lock();
                 continue;
             }
@@ -80,9 +81,20 @@ impl JobPool {
 
     /// Queues `job`; drops it after [`JobPool::stop`].
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
+        self.run_or_end(move |runs| {
+            if runs {
+                job();
+            }
+        });
+    }
+
+    /// Queues `job`, which gets `true`. After [`JobPool::stop`] it is called at once with `false`,
+    /// for the part of it that must not be left out.
+    pub fn run_or_end(&self, job: impl FnOnce(bool) + Send + 'static) {
         let mut state = self.queue.state.lock();
         if state.stopped {
-            return;
+            drop(state);
+            return job(false);
         }
         state.jobs.push_back(Box::new(job));
         let starts = state.jobs.len() > state.idle && state.threads < self.threads_max;
@@ -124,6 +136,13 @@ impl JobPool {
                 // A job that panicked was reported by the panic itself.
                 let _ = thread.join();
             }
+        }
+        let mut state = self.queue.state.lock();
+        if state.threads == 0 {
+            // There are some if no thread could be started.
+            let left = std::mem::take(&mut state.jobs);
+            drop(state);
+            left.into_iter().for_each(|job| job(false));
         }
     }
 }

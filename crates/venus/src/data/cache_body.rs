@@ -42,7 +42,7 @@ pub(crate) struct BodySync {
     /// Rounds begun, and the last one that ended.
     pub round: u64,
     pub ended: u64,
-    pub acks: Vec<Arc<BreakAck>>,
+    pub acks: Vec<BreakAck>,
 }
 
 impl CacheBody {

@@ -33,8 +33,9 @@ pub(crate) struct EventListener(pub Weak<Core>);
 
 impl Events for EventListener {
     fn on_break(&self, items: &[BreakItem], ack: BreakAck) {
-        if let Some(core) = self.0.upgrade() {
-            core.on_break(items, ack);
+        match self.0.upgrade() {
+            Some(core) => core.on_break(items, ack),
+            None => ack.acknowledge(),
         }
     }
 
@@ -86,7 +87,7 @@ impl Core {
         let recalls: Vec<Fid> = recalls.into_iter().map(|item| item.fid).collect();
         self.recalled(&recalls);
         if items.is_empty() {
-            return;
+            return ack.acknowledge();
         }
         let items = &items[..];
         let kernel = self.invalidator();
@@ -115,21 +116,23 @@ impl Core {
             }
         }
         files.iter().for_each(|file| file.data.lock().breaking -= 1);
-        let ack = Arc::new(ack);
+        let passed: Vec<_> = files.iter().filter_map(|file| Some((file, file.pinned()?))).collect();
+        let mut acks = ack.split(1 + usize::from(!spared.is_empty()) + passed.len()).into_iter();
         if !spared.is_empty() {
-            let (core, ack) = (Arc::clone(self), Arc::clone(&ack));
-            self.followers.run(move || {
-                spared.iter().for_each(|spared| core.spare(spared));
-                drop(ack);
+            let (core, ack) = (Arc::clone(self), acks.next());
+            self.followers.run_or_end(move |runs| {
+                if runs {
+                    spared.iter().for_each(|spared| core.spare(spared));
+                }
+                ack.into_iter().for_each(BreakAck::acknowledge);
             });
         }
-        // Bodies that the kernel has open are brought up to date before the last of these
-        // references is dropped.
-        for file in &files {
-            if let Some(pinned) = file.pinned() {
-                self.follow(file, &pinned, Some(Arc::clone(&ack)));
-            }
+        // Bodies that the kernel has open are brought up to date before the last part is
+        // acknowledged.
+        for ((file, pinned), ack) in passed.iter().zip(acks.by_ref()) {
+            self.follow(file, pinned, Some(ack));
         }
+        acks.for_each(BreakAck::acknowledge);
     }
 
     fn let_writers_go(self: &Arc<Self>, file: &Arc<FileBytes>) {

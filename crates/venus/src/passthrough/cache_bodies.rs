@@ -341,13 +341,12 @@ impl Core {
 }
 
 impl Core {
-    /// Brings the body up to the server's current state, and then drops `ack`, which acknowledges
-    /// the break.
+    /// Brings the body up to the server's current state, and then acknowledges the break.
     pub fn follow(
         self: &Arc<Self>,
         file: &Arc<FileBytes>,
         pinned: &Arc<CacheBody>,
-        ack: Option<Arc<BreakAck>>,
+        ack: Option<BreakAck>,
     ) {
         {
             let mut following = pinned.following.lock();
@@ -360,9 +359,14 @@ impl Core {
         // It stays open, and so held, until the server has the acknowledgement.
         self.tables.lock().node(file.fid).opens += 1;
         let (core, file, pinned) = (Arc::clone(self), Arc::clone(file), Arc::clone(pinned));
-        self.followers.run(move || {
-            core.go_round(&file, &pinned);
-            core.count_release(&file);
+        self.followers.run_or_end(move |runs| {
+            if runs {
+                core.go_round(&file, &pinned);
+                core.count_release(&file);
+            } else {
+                let acks = std::mem::take(&mut pinned.following.lock().acks);
+                acks.into_iter().for_each(BreakAck::acknowledge);
+            }
         });
     }
 
@@ -392,7 +396,7 @@ impl Core {
                 // A removed file is not asked for again.
                 pinned.doubt.store(error.fault() != Some(Fault::Stale), Ordering::Release);
             }
-            drop(acks);
+            acks.into_iter().for_each(BreakAck::acknowledge);
             if pinned.needs_tending() {
                 self.tend_soon();
             }
