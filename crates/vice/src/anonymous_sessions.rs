@@ -28,7 +28,13 @@ impl Vice {
         out: &mut Vec<Effect>,
     ) -> Result<Attached, Fault> {
         let _one_at_a_time = self.attaching.lock();
-        if self.partitions.home().incarnation(client)?.is_some_and(|newest| newest > incarnation) {
+        if self
+            .partitions
+            .home()
+            .sessions()
+            .incarnation(client)?
+            .is_some_and(|newest| newest > incarnation)
+        {
             return Err(Fault::Expired);
         }
         let mut events = Vec::new();
@@ -62,7 +68,13 @@ impl Vice {
         }
         drop(core);
         let mut events = Vec::new();
-        if self.partitions.home().incarnation(client)?.is_some_and(|newest| newest > incarnation) {
+        if self
+            .partitions
+            .home()
+            .sessions()
+            .incarnation(client)?
+            .is_some_and(|newest| newest > incarnation)
+        {
             self.core.lock().leases.detach(now, session, &mut events);
             self.carry_out(now, events, out);
             return Err(Fault::Expired);
@@ -106,7 +118,7 @@ impl Vice {
             // Attaches wait from the check to the removal, but never for more than a few records.
             let _one_at_a_time = self.attaching.lock();
             let is_here = |client| self.core.lock().leases.has_client(client);
-            let (some, next) = self.partitions.home().forget_clients(
+            let (some, next) = self.partitions.home().sessions().forget_clients(
                 after,
                 CLIENTS_AT_ONCE,
                 (day, CLIENT_KEPT_DAYS),

@@ -284,7 +284,7 @@ impl Vice {
     pub(crate) fn drop_orphans_of(&self, now: Time, volume: types::VolumeId) -> Vec<Output> {
         let mut events = Vec::new();
         let Ok(of) = self.any_volume(volume) else { return events };
-        let orphans = of.partition.orphans().unwrap_or_default();
+        let orphans = of.partition.volumes().orphans().unwrap_or_default();
         for (_, no) in orphans.into_iter().filter(|(tree, _)| *tree == volume) {
             if let Ok(Some(vnode)) = of.store.vnode(no) {
                 self.drop_if_free(now, vnode.status.fid, &mut events);
@@ -297,7 +297,7 @@ impl Vice {
     pub(crate) fn drop_orphans(&self, now: Time) -> Vec<Output> {
         let mut events = Vec::new();
         for partition in self.partitions.iter() {
-            let orphans = partition.orphans().unwrap_or_else(|error| {
+            let orphans = partition.volumes().orphans().unwrap_or_else(|error| {
                 tracing::error!(%error, "files without names cannot be listed; they stay on disk");
                 Vec::new()
             });
@@ -305,7 +305,7 @@ impl Vice {
                 let read = |volume: Option<Arc<store::Volume>>| {
                     volume.map_or(Ok(None), |volume| volume.vnode(no))
                 };
-                match partition.volume(volume).and_then(read) {
+                match partition.volumes().volume(volume).and_then(read) {
                     Ok(Some(vnode)) => self.drop_if_free(now, vnode.status.fid, &mut events),
                     Ok(None) => {}
                     Err(error) => {

@@ -187,7 +187,7 @@ impl Vice {
         now: Time,
     ) -> Result<Vice, StoreError> {
         let partitions = partitions.into();
-        let records = partitions.home().sessions()?;
+        let records = partitions.home().sessions().list()?;
         let mut slots = SlotTable::new(config.slots_max);
         let mut known = Vec::with_capacity(records.len());
         for record in &records {
@@ -209,7 +209,7 @@ impl Vice {
         }
         let is_known = |session| known.iter().any(|one: &KnownSession| one.session == session);
         for partition in partitions.iter() {
-            partition.forget_replies(&is_known)?;
+            partition.sessions().forget_replies(&is_known)?;
         }
         let mut blanks = Blanks::default();
         for (no, partition) in partitions.numbered() {
@@ -329,7 +329,13 @@ impl Vice {
         out: &mut Vec<Effect>,
     ) -> Result<Attached, Fault> {
         let _one_at_a_time = self.attaching.lock();
-        if self.partitions.home().incarnation(client)?.is_some_and(|newest| newest > incarnation) {
+        if self
+            .partitions
+            .home()
+            .sessions()
+            .incarnation(client)?
+            .is_some_and(|newest| newest > incarnation)
+        {
             return Err(Fault::Expired);
         }
         let mut events = Vec::new();
@@ -358,8 +364,8 @@ impl Vice {
         incarnation: u64,
     ) -> Result<(), StoreError> {
         let home = self.partitions.home();
-        home.put_incarnation(client, incarnation)?;
-        home.put_session(&SessionRecord {
+        home.sessions().put_incarnation(client, incarnation)?;
+        home.sessions().put_session(&SessionRecord {
             session,
             client,
             incarnation,

@@ -80,7 +80,7 @@ impl Vice {
         let listed = self
             .partitions
             .iter()
-            .map(|partition| partition.list(VolumeId(0), VOLUMES_REPORTED_MAX));
+            .map(|partition| partition.volumes().list(VolumeId(0), VOLUMES_REPORTED_MAX));
         let listed: Vec<_> = listed.collect::<Result<_, _>>().unwrap_or_else(|error| {
             tracing::error!(%error, "the volumes cannot be listed; the report contains none");
             Vec::new()

@@ -125,7 +125,7 @@ impl Vice {
         let known = vnode.clone();
         vnode.handed = true;
         if writes {
-            volume.store.lend(&mut vnode, &mut update)?;
+            volume.store.body(&mut vnode, &mut update)?.lend()?;
         }
         if writes || vnode != known {
             update.put_vnode(&vnode);
@@ -158,7 +158,7 @@ impl Vice {
         }
         self.promise(ask, &volume, &[fid])?;
         let mut change = Change::new(&volume);
-        let changed = volume.store.settle_lent(&mut vnode, &mut change.update)?;
+        let changed = volume.store.loans().settle(&mut vnode, &mut change.update)?;
         let outcome = if changed || self.core.lock().loans.breaking.contains_key(&fid) {
             if changed {
                 touch_data(&mut vnode.status, ask.wall);
@@ -238,7 +238,7 @@ impl Vice {
         let _held = self.stripes.write(&[fid]);
         let mut vnode = volume.vnode(fid)?;
         let mut update = Update::new();
-        if volume.store.settle_lent(&mut vnode, &mut update)? {
+        if volume.store.loans().settle(&mut vnode, &mut update)? {
             touch_data(&mut vnode.status, wall);
             update.put_vnode(&vnode);
             volume.store.commit(update)?;
@@ -258,6 +258,6 @@ impl Vice {
         let core = self.core.lock();
         let free = !core.loans.sessions.contains_key(&fid) && core.leases.may_change();
         drop(core);
-        Ok(free && volume.store.end_lend(fid.vnode)?)
+        Ok(free && volume.store.loans().end(fid.vnode)?)
     }
 }

@@ -59,14 +59,14 @@ impl Vice {
         drop(core);
         let extra = bytes::Bytes::from_static(&[HAD_DELEGATIONS]);
         let home = self.partitions.home();
-        home.put_session(&SessionRecord { session, client, incarnation, extra })?;
+        home.sessions().put_session(&SessionRecord { session, client, incarnation, extra })?;
         home.sync()?;
         self.core.lock().leases.mark(session);
         Ok(())
     }
 
     fn give_slots(&self, ask: &CallContext<'_>, volume: &ViceVolume) -> Result<VnodeSlots, Fault> {
-        let slots = volume.store.allocate_run()?;
+        let slots = volume.store.slots()?.allocate_run()?;
         let mut core = self.core.lock();
         let given = core.given.entry((ask.origin.session, volume.store.id())).or_default();
         let runs = given.len();

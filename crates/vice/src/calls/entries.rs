@@ -61,7 +61,9 @@ impl Vice {
         if !vnode.status.kind.has_target() {
             return Err(Fault::Invalid);
         }
-        Ok(CallOutcome::Answer(Answer::Target(volume.store.target(&vnode)?)))
+        Ok(CallOutcome::Answer(Answer::Target(
+            volume.store.reader_of(&vnode)?.read(0, usize::MAX)?,
+        )))
     }
 
     pub(super) fn lookup(
@@ -153,7 +155,15 @@ impl Vice {
                         && vnode.status.size <= limits::TARGET_LISTED_BYTES_MAX as u64;
                     // A later call of this target returns the error. A target that does not fit
                     // into the message is listed with the next one.
-                    entry.target = if listed { volume.store.target(&vnode).ok() } else { None };
+                    entry.target = if listed {
+                        volume
+                            .store
+                            .reader_of(&vnode)
+                            .and_then(|reader| reader.read(0, usize::MAX))
+                            .ok()
+                    } else {
+                        None
+                    };
                 }
                 // The listing continues; a call on the file returns the error.
                 Ok(_) | Err(StoreError::Damaged(_)) => {}

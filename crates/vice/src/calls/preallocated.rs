@@ -114,7 +114,7 @@ impl Vice {
             (false, _) => return Err(Fault::Stale),
         }
         let mut change = Change::new(&volume);
-        volume.store.adopt(&mut vnode, blank, &mut change.update)?;
+        volume.store.body(&mut vnode, &mut change.update)?.adopt(blank)?;
         vnode.handed = true;
         touch_data(&mut vnode.status, ask.wall);
         change.put_data(&vnode);
@@ -123,7 +123,7 @@ impl Vice {
         core.loans.add(fid, blank.session);
         core.blanks.remove(blank);
         drop(core);
-        if let Err(error) = volume.store.end_adoption(fid.vnode, blank) {
+        if let Err(error) = volume.store.loans().end_adoption(fid.vnode, blank) {
             tracing::warn!(?blank, %error, "an adopted body keeps its old name until a restart");
         }
         Ok(outcome)

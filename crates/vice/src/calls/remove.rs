@@ -45,7 +45,7 @@ impl Vice {
             (RemoveWhat::File, _) => {}
         }
         self.promise(ask, &volume, &named)?;
-        volume.store.remove_entry(&mut parent, name.as_bytes(), &mut change.update)?;
+        volume.store.edit(&mut parent, &mut change.update).remove_entry(name.as_bytes())?;
         touch_data(&mut parent.status, ask.wall);
         if what == RemoveWhat::Directory {
             parent.status.links = counted(parent.status.links, 0, 1)?;

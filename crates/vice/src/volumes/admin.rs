@@ -90,8 +90,8 @@ impl Vice {
         let _naming = self.naming.lock();
         self.need_free_name(name, VolumeKind::ReadWrite)?;
         self.need_free_number(id)?;
-        let encrypt = encrypt.unwrap_or_else(|| partition.encrypts());
-        let volume = partition.create_volume_as(Some(id), name, root, encrypt)?;
+        let encrypt = encrypt.unwrap_or_else(|| partition.volumes().encrypts());
+        let volume = partition.volumes().create_volume_as(Some(id), name, root, encrypt)?;
         Ok(Answer::Volumes { volumes: vec![info(on, volume.info())], end: true })
     }
 
@@ -133,9 +133,12 @@ impl Vice {
         let (id, name, now) = (Some(id), name.clone(), ask.wall);
         let cloned = match kind {
             VolumeKind::ReadWrite => {
-                volume.partition.fork_volume(of, &NewFork { id, name, quota: None, now })
+                volume.partition.volumes().fork_volume(of, &NewFork { id, name, quota: None, now })
             }
-            _ => volume.partition.clone_volume(of, &NewClone { id, name, kind, now, replaces }),
+            _ => volume
+                .partition
+                .volumes()
+                .clone_volume(of, &NewClone { id, name, kind, now, replaces }),
         };
         drop(naming);
         volume.block_delegations(Time::ZERO);
@@ -170,7 +173,7 @@ impl Vice {
         let _naming = self.naming.lock();
         if volume.store.name() != *name {
             self.need_free_name(name, volume.store.kind())?;
-            volume.partition.rename_volume(id, name, ask.wall)?;
+            volume.partition.volumes().rename_volume(id, name, ask.wall)?;
         }
         Ok(Answer::Done)
     }
@@ -194,7 +197,7 @@ impl Vice {
             // Sessions with delegations rely on room, and on a volume that is online.
             self.bring_in(ask, &volume)?;
         }
-        volume.partition.set_fields(
+        volume.partition.volumes().set_fields(
             id,
             VolumeFields { quota, offline, arriving: None },
             ask.wall,
@@ -211,7 +214,7 @@ impl Vice {
     fn list_volumes(&self, on: PartitionNo, after: VolumeId, max: u32) -> Result<Answer, Fault> {
         let max = max.min(LISTED_MAX) as usize;
         // One more shows whether the list is complete.
-        let mut found = self.partitions.get(on)?.list(after, max + 1)?;
+        let mut found = self.partitions.get(on)?.volumes().list(after, max + 1)?;
         let end = found.len() <= max;
         found.truncate(max);
         Ok(Answer::Volumes {
@@ -228,7 +231,7 @@ impl Vice {
             }
         };
         let volume = self.any_volume(id)?;
-        let group = volume.partition.group(id)?;
+        let group = volume.partition.volumes().group(id)?;
         let (asked, others): (Vec<_>, Vec<_>) = group.into_iter().partition(|one| one.id == id);
         let mut volumes: Vec<_> =
             asked.into_iter().chain(others).map(|one| info(volume.no, one)).collect();
@@ -283,10 +286,10 @@ pub(super) fn info(partition: PartitionNo, volume: store::VolumeFacts) -> Volume
         id: volume.id,
         tree: volume.tree,
         kind: volume.kind,
-        state: match (volume.arriving, volume.offline, volume.held || volume.frozen) {
+        state: match (volume.arriving, volume.offline, volume.held || volume.restoring) {
             (true, ..) => VolumeState::Arriving,
             (_, true, _) => VolumeState::Offline,
-            (_, _, true) if volume.frozen => VolumeState::Restoring,
+            (_, _, true) if volume.restoring => VolumeState::Restoring,
             (_, _, true) => VolumeState::Held,
             _ => VolumeState::Online,
         },

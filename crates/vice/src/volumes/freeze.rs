@@ -81,7 +81,7 @@ impl Vice {
         millis: u32,
     ) -> Result<CallOutcome, Fault> {
         let volume = self.any_volume(id)?;
-        if volume.store.is_frozen() {
+        if volume.store.is_being_restored() {
             return Err(Fault::Busy);
         }
         volume.need_writable()?;
@@ -100,7 +100,7 @@ impl Vice {
         need_no_loans(&volume)?;
         volume.block_delegations(until + MARGIN);
         self.moves.lock().frozen.insert(id, until);
-        let frozen = volume.partition.hold_volume(id, true).map_err(Fault::from);
+        let frozen = volume.partition.volumes().hold_volume(id, true).map_err(Fault::from);
         // A loan may have begun in between.
         if let Err(fault) = frozen.and_then(|()| need_no_loans(&volume)) {
             self.unfreeze(&volume, &mut ask.events)?;
@@ -112,7 +112,7 @@ impl Vice {
     /// Ends the freeze, and continues the calls that waited for it.
     fn unfreeze(&self, volume: &ViceVolume, events: &mut Vec<Output>) -> Result<(), Fault> {
         let id = volume.store.id();
-        volume.partition.hold_volume(id, false)?;
+        volume.partition.volumes().hold_volume(id, false)?;
         volume.block_delegations(Time::ZERO);
         let mut moves = self.moves.lock();
         // Before the doubt is removed: otherwise the freeze could time out in between, and the
@@ -149,7 +149,7 @@ impl Vice {
         let volume = self.any_volume(id)?;
         if !volume.store.is_writable() {
             // A read-only site that came from another partition.
-            volume.partition.tree_arrives(volume.store.tree_id(), false)?;
+            volume.partition.volumes().tree_arrives(volume.store.tree_id(), false)?;
             return Ok(CallOutcome::Answer(Answer::Done));
         }
         volume.need_writable()?;
@@ -168,7 +168,7 @@ impl Vice {
         drop(moves);
         let fields =
             store::VolumeFields { arriving: Some(false), ..store::VolumeFields::default() };
-        volume.partition.set_fields(id, fields, wall)?;
+        volume.partition.volumes().set_fields(id, fields, wall)?;
         volume.set_away(false);
         Ok(())
     }
@@ -348,7 +348,7 @@ impl Vice {
         let Some(no) = self.partitions.called(&site.partition).filter(|no| *no != volume.no) else {
             return Ok(Site::Ours);
         };
-        let is_there = self.partitions.get(no)?.volume(volume.store.id())?.is_some();
+        let is_there = self.partitions.get(no)?.volumes().volume(volume.store.id())?.is_some();
         Ok(if is_there { Site::Beside } else { Site::Ours })
     }
 }

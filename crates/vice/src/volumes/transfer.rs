@@ -87,9 +87,9 @@ impl Vice {
         }
         let volume = self.any_volume(id)?;
         Ok(Answer::Part(if packed {
-            volume.store.packed_changes_part(since, cursor, bytes_max)?
+            store::packed_changes_part(&volume.store, since, cursor, bytes_max)?
         } else {
-            volume.store.changes_part(since, cursor, bytes_max)?
+            store::changes_part(&volume.store, since, cursor, bytes_max)?
         }))
     }
 
@@ -109,13 +109,13 @@ impl Vice {
             let cursor = if over {
                 self.begin_over(ask, tree, &part.head)?
             } else {
-                partition.begin_incoming(tree, &part.head)?
+                partition.streams().begin_incoming(tree, &part.head)?
             };
             if cursor > StreamCursor::START {
                 return Ok(Answer::Cursor(cursor));
             }
         }
-        Ok(Answer::Cursor(partition.apply_part(tree, bytes)?))
+        Ok(Answer::Cursor(partition.streams().apply_part(tree, bytes)?))
     }
 
     /// Recalls all delegations in the volume before the stream begins.
@@ -129,12 +129,12 @@ impl Vice {
         if volume.store.is_arriving() || volume.is_away() {
             return Err(Fault::Offline);
         }
-        if !volume.store.is_frozen() {
+        if !volume.store.is_being_restored() {
             volume.need_writable()?;
             self.bring_in(ask, &volume)?;
             self.end_idle_loans(&volume)?;
         }
-        let begun = volume.partition.begin_over(tree, head);
+        let begun = volume.partition.streams().begin_over(tree, head);
         volume.block_delegations(Time::ZERO);
         Ok(begun?)
     }
@@ -143,6 +143,7 @@ impl Vice {
         let (mut trees, mut base) = (Vec::new(), None);
         for (partition, store) in self.partitions.numbered() {
             let found = store
+                .streams()
                 .incomings()?
                 .into_iter()
                 .filter(|one| wanted.is_none_or(|wanted| one.tree == wanted));
@@ -156,7 +157,7 @@ impl Vice {
                 used_bytes: one.head.usage.bytes,
             }));
             if let Some(wanted) = wanted {
-                base = base.or(store.base_epoch(wanted)?);
+                base = base.or(store.volumes().base_epoch(wanted)?);
             }
         }
         Ok(Answer::Incoming { trees, base: base.unwrap_or(0) })
@@ -180,7 +181,7 @@ impl Vice {
         let there = match self.partitions.of_tree(pull.tree)? {
             // No client uses that copy: it is the rest of an abandoned move between partitions.
             Some(there)
-                if self.partitions.get(there)?.tree_standing(pull.tree)?
+                if self.partitions.get(there)?.volumes().tree_standing(pull.tree)?
                     == Some(IncomingState::Arrives) =>
             {
                 None
@@ -193,7 +194,7 @@ impl Vice {
             (None, None) => self.partitions.roomiest()?,
         };
         let partition = self.partitions.get(no)?.clone();
-        let mut epochs = partition.sealed_epochs(pull.tree)?;
+        let mut epochs = partition.volumes().sealed_epochs(pull.tree)?;
         epochs.reverse();
         Ok((no, partition, epochs))
     }
@@ -233,11 +234,11 @@ impl Vice {
         let partition = self.partitions.get(no)?;
         let (finish, replaces) = match finish {
             Finish::Nothing => {
-                partition.abandon_incoming(tree)?;
+                partition.streams().abandon_incoming(tree)?;
                 return Ok((None, None));
             }
             Finish::Over { updated } => {
-                let volume = partition.finish_over(tree, updated.unwrap_or(wall))?;
+                let volume = partition.streams().finish_over(tree, updated.unwrap_or(wall))?;
                 return Ok((Some(info(no, volume.info())), Some(tree)));
             }
             Finish::View { id, name, kind, replace } => {
@@ -275,8 +276,8 @@ impl Vice {
             self.need_free_number(new.id.unwrap_or_default())?;
         }
         let volume = match (&finish, of) {
-            (FinishAs::View(new), Some(view)) => partition.clone_volume(view, new)?,
-            _ => partition.finish_incoming(tree, &finish)?,
+            (FinishAs::View(new), Some(view)) => partition.volumes().clone_volume(view, new)?,
+            _ => partition.streams().finish_incoming(tree, &finish)?,
         };
         drop(naming);
         if let Some(replaced) = replaces {

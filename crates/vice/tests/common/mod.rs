@@ -94,7 +94,7 @@ impl Rig {
     pub fn with_quota(ground: Ground, clients: usize, quota: VolumeQuota) -> Self {
         let partition = ground.create();
         let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
-        partition.create_volume(&name(VOLUME), &root).unwrap();
+        partition.volumes().create_volume(&name(VOLUME), &root).unwrap();
         let now = Time::from_start(Duration::from_secs(100));
         let vice = Vice::open(partition, config(), now).unwrap();
         let mut rig = Rig {
