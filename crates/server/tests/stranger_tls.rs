@@ -205,7 +205,7 @@ impl Base {
             Partition::create(&path, &PartitionConfig { server: "test".into() }, seeded()).unwrap();
         let quota = VolumeQuota { bytes: QUOTA_BYTES, ..VolumeQuota::default() };
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
-        partition.create_volume(&name(VOLUME), &root).unwrap();
+        partition.volumes().create_volume(&name(VOLUME), &root).unwrap();
         partition.sync().unwrap();
         drop(partition);
         CellKeys::of(dir.path().join("keys")).make_authority(CELL, SystemTime::now()).unwrap();

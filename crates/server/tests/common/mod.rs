@@ -105,7 +105,7 @@ pub fn make_partition(path: &Path) {
         now: Timestamp::new(1, 0),
         quota: VolumeQuota::default(),
     };
-    partition.create_volume(&name("root"), &root).unwrap();
+    partition.volumes().create_volume(&name("root"), &root).unwrap();
     partition.sync().unwrap();
 }
 

@@ -48,7 +48,7 @@ impl World {
         let mut all = Vec::new();
         for no in 0..self.houses.len() {
             for (at, partition) in self.partitions(no).into_iter().enumerate() {
-                match partition.list(VolumeId(0), usize::MAX) {
+                match partition.volumes().list(VolumeId(0), usize::MAX) {
                     Ok(found) => {
                         all.extend(found.into_iter().map(|info| There {
                             no,
@@ -96,7 +96,7 @@ impl World {
 
     fn judge_content(&mut self, there: &There) {
         let VolumeFacts { id, tree, epoch, kind, .. } = there.info;
-        let volume = match there.partition.volume(id) {
+        let volume = match there.partition.volumes().volume(id) {
             Ok(Some(volume)) => volume,
             Ok(None) => return self.violate(format!("{} is listed and not there", there.name())),
             Err(error) => return self.violate(format!("{}: {error}", there.name())),
@@ -137,7 +137,7 @@ impl World {
         if self.trees.contains_key(id) || self.gone.contains(id) {
             return;
         }
-        let volume = there.partition.volume(*id).ok().flatten();
+        let volume = there.partition.volumes().volume(*id).ok().flatten();
         let Some(found) = volume.and_then(|volume| shown(&volume).ok()) else { return };
         let candidates: Vec<Arc<Sealed>> = self.coming.get(name).cloned().unwrap_or_default();
         let as_this = candidates
@@ -145,7 +145,7 @@ impl World {
             .find(|one| one.image == found)
             .map(|one| one.tree.as_volume(name.clone(), *id));
         let empty = || {
-            let volume = there.partition.volume(*id).ok().flatten()?;
+            let volume = there.partition.volumes().volume(*id).ok().flatten()?;
             let root = volume.vnode(types::Fid::root(*id).vnode).ok().flatten()?;
             (found.len() == 1 && candidates.is_empty())
                 .then(|| model::ModelTree::new(name.clone(), root.status))

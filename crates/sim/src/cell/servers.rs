@@ -90,7 +90,7 @@ impl World {
             }
             let vice = &self.houses[no].up.as_ref().expect("it has just started").vice;
             for partition in vice.partitions().iter() {
-                let Ok(Some(volume)) = partition.volume(*id) else { continue };
+                let Ok(Some(volume)) = partition.volumes().volume(*id) else { continue };
                 if volume.is_writable() && !volume.is_arriving() {
                     let checked = shown(&volume).and_then(|found| reference.goes_back_to(&found));
                     wrong.extend(

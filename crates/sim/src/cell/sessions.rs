@@ -189,7 +189,8 @@ impl World {
     /// the epoch shows one of the states since the last `before`.
     fn note_late_seal(&mut self, no: usize, of: VolumeId, sealed: &VolumeInfo, before: usize) {
         // A twin on another partition may have the same number.
-        let at = |partition: &store::Partition| partition.volume(sealed.id).ok().flatten();
+        let at =
+            |partition: &store::Partition| partition.volumes().volume(sealed.id).ok().flatten();
         let found = self.partitions(no).get(sealed.partition.0 as usize).and_then(at);
         let found = found.and_then(|volume| shown(&volume).ok());
         let (Some(reference), Some(found)) = (self.trees.get_mut(&of), found) else { return };

@@ -126,7 +126,7 @@ impl Freezing {
         let volume = self.files.volumes().any_volume(id)?;
         if !volume.store.is_writable() {
             // A read-only site that came from another partition.
-            volume.partition.tree_arrives(volume.store.tree_id(), false)?;
+            volume.partition.volumes().tree_arrives(volume.store.tree_id(), false)?;
             return Ok(CallOutcome::Answer(Answer::Done));
         }
         volume.need_writable()?;
@@ -142,7 +142,7 @@ impl Freezing {
         self.files.volumes().moves().arrive(id, now + self.lease);
         let fields =
             store::VolumeFields { arriving: Some(false), ..store::VolumeFields::default() };
-        volume.partition.set_fields(id, fields, wall)?;
+        volume.partition.volumes().set_fields(id, fields, wall)?;
         volume.set_away(false);
         Ok(())
     }

@@ -205,7 +205,7 @@ pub(crate) fn written_by(
 
 fn drop_capabilities(vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fault> {
     if vnode.has_xattr && vnode.status.kind == Kind::File {
-        change.volume.store.remove_xattr(vnode, CAPABILITY, &mut change.update)?;
+        change.volume.store.edit(vnode, &mut change.update).remove_xattr(CAPABILITY)?;
     }
     Ok(())
 }
