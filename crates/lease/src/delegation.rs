@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use types::{Fid, SessionId, Time, VolumeId};
 
+use crate::output::Output;
+
 /// A directory that was recalled is not delegated again for this long.
 pub(crate) const QUIET_AFTER_RECALL: Duration = Duration::from_secs(1);
 /// A directory whose other users were just sent a break is not delegated for this long.
@@ -48,7 +50,7 @@ struct Had {
 
 /// See the head of the file.
 #[derive(Debug, Default)]
-pub(crate) struct Delegations {
+pub struct Delegations {
     dirs: HashMap<Fid, Delegated>,
     children: HashMap<Fid, Fid>,
     sessions: HashMap<SessionId, Had>,
@@ -57,17 +59,17 @@ pub(crate) struct Delegations {
 
 impl Delegations {
     /// Delegated directories, of all sessions.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.dirs.len()
     }
 
     /// Children of all delegated directories.
-    pub fn children(&self) -> usize {
+    pub(crate) fn children(&self) -> usize {
         self.children.len()
     }
 
     /// The session that covers the file, and the delegated directory that it belongs to.
-    pub fn cover(&self, fid: Fid) -> Option<(SessionId, Fid)> {
+    pub(crate) fn cover(&self, fid: Fid) -> Option<(SessionId, Fid)> {
         if self.dirs.is_empty() {
             return None;
         }
@@ -76,18 +78,28 @@ impl Delegations {
         Some((delegated.session, dir))
     }
 
+    /// Whether the session covers the file.
+    pub fn covers(&self, session: SessionId, fid: Fid) -> bool {
+        self.cover(fid).is_some_and(|(owner, _)| owner == session)
+    }
+
+    /// Whether the directory is delegated to any session.
+    pub fn is_delegated(&self, dir: Fid) -> bool {
+        self.dirs.contains_key(&dir)
+    }
+
     /// Whether the directory itself is delegated to the session.
     pub fn has(&self, session: SessionId, dir: Fid) -> bool {
         self.dirs.get(&dir).is_some_and(|delegated| delegated.session == session)
     }
 
     /// Whether the directory is recalled.
-    pub fn is_recalled(&self, dir: Fid) -> bool {
+    pub(crate) fn is_recalled(&self, dir: Fid) -> bool {
         self.dirs.get(&dir).is_some_and(|delegated| delegated.recalled)
     }
 
     /// Whether the file is a child of this directory.
-    pub fn is_child(&self, dir: Fid, fid: Fid) -> bool {
+    pub(crate) fn is_child(&self, dir: Fid, fid: Fid) -> bool {
         self.children.get(&fid) == Some(&dir)
     }
 
@@ -98,7 +110,7 @@ impl Delegations {
     }
 
     /// Delegates a directory that no other session has. A child stops being one.
-    pub fn grant(&mut self, given: Time, session: SessionId, dir: Fid) {
+    pub(crate) fn grant(&mut self, given: Time, session: SessionId, dir: Fid) {
         assert!(
             self.cover(dir).is_none_or(|(other, _)| other == session),
             "DE-1: {dir} is delegated to another session"
@@ -115,7 +127,7 @@ impl Delegations {
     }
 
     /// Makes the file a child of the directory, which is delegated.
-    pub fn adopt(&mut self, dir: Fid, fid: Fid) {
+    pub(crate) fn adopt(&mut self, dir: Fid, fid: Fid) {
         assert!(self.cover(fid).is_none(), "DE-1: {fid} is covered already");
         if let Some(delegated) = self.dirs.get_mut(&dir) {
             delegated.children.insert(fid);
@@ -131,7 +143,7 @@ impl Delegations {
     }
 
     /// Recalls the directory. Returns its session if the directory was not recalled before.
-    pub fn recall(&mut self, now: Time, dir: Fid) -> Option<SessionId> {
+    pub(crate) fn recall(&mut self, now: Time, dir: Fid) -> Option<SessionId> {
         let delegated = self.dirs.get_mut(&dir).filter(|delegated| !delegated.recalled)?;
         delegated.recalled = true;
         let had = self
@@ -145,7 +157,7 @@ impl Delegations {
         Some(delegated.session)
     }
 
-    /// The session sent a part of its journal.
+    /// The session sent a change from its journal: it works off the recall.
     pub fn progress(&mut self, now: Time, session: SessionId) {
         if let Some(had) = self.sessions.get_mut(&session) {
             had.since = had.since.max(now);
@@ -153,14 +165,29 @@ impl Delegations {
     }
 
     /// Whether a recall of the session has waited longer than `patience`.
-    pub fn is_overdue(&self, now: Time, session: SessionId, patience: Duration) -> bool {
+    pub(crate) fn is_overdue(&self, now: Time, session: SessionId, patience: Duration) -> bool {
         self.sessions
             .get(&session)
             .is_some_and(|had| had.recalled > 0 && now.since(had.since) > patience)
     }
 
+    /// The session returns these directories; those that it does not have are ignored.
+    pub fn give_back(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        dirs: &[Fid],
+        out: &mut Vec<Output>,
+    ) {
+        let had = |dir: &Fid| self.take_back(now, session, *dir);
+        let over: Vec<Fid> = dirs.iter().copied().filter(had).collect();
+        if !over.is_empty() {
+            out.push(Output::DelegationsOver(over));
+        }
+    }
+
     /// Takes a directory and its children from the session. Returns whether the session had it.
-    pub fn give_back(&mut self, now: Time, session: SessionId, dir: Fid) -> bool {
+    fn take_back(&mut self, now: Time, session: SessionId, dir: Fid) -> bool {
         if !self.has(session, dir) {
             return false;
         }
@@ -191,21 +218,21 @@ impl Delegations {
     }
 
     /// Ends the session. Returns its directories, in order.
-    pub fn end(&mut self, now: Time, session: SessionId) -> Vec<Fid> {
+    pub(crate) fn end(&mut self, now: Time, session: SessionId) -> Vec<Fid> {
         let dirs = self.of_session(session);
         for dir in &dirs {
-            self.give_back(now, session, *dir);
+            self.take_back(now, session, *dir);
         }
         dirs
     }
 
     /// Removes a file that no longer exists. A directory whose children have moved elsewhere stays
     /// until it is given back, since they do. True: a delegation ended.
-    pub fn forget(&mut self, now: Time, fid: Fid) -> bool {
+    pub(crate) fn forget(&mut self, now: Time, fid: Fid) -> bool {
         self.orphan(fid);
         match self.dirs.get(&fid) {
             Some(delegated) if delegated.children.is_empty() => {
-                self.give_back(now, delegated.session, fid)
+                self.take_back(now, delegated.session, fid)
             }
             _ => false,
         }
@@ -244,12 +271,12 @@ impl Delegations {
     }
 
     /// Whether the directory may not be delegated yet.
-    pub fn is_quiet(&self, now: Time, dir: Fid) -> bool {
+    pub(crate) fn is_quiet(&self, now: Time, dir: Fid) -> bool {
         self.quiet.get(&dir).is_some_and(|until| now < *until)
     }
 
     /// Bars the directory from delegation for `time`.
-    pub fn bar(&mut self, now: Time, dir: Fid, time: Duration) {
+    pub(crate) fn bar(&mut self, now: Time, dir: Fid, time: Duration) {
         if self.quiet.len() >= QUIET_MAX {
             self.quiet.retain(|_, until| now < *until);
         }

@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use smallvec::SmallVec;
 use types::{Fid, SessionId};
 
+/// See the head of the file.
 #[derive(Debug, Default)]
-pub(crate) struct Holds {
+pub struct Holds {
     files: HashMap<Fid, SmallVec<[SessionId; 1]>>,
     sessions: HashMap<SessionId, HashSet<Fid>>,
     count: usize,
@@ -24,25 +25,25 @@ impl Holds {
     }
 
     /// Sessions that have the file open.
-    pub fn sessions(&self, fid: Fid) -> impl Iterator<Item = SessionId> + '_ {
+    pub(crate) fn sessions(&self, fid: Fid) -> impl Iterator<Item = SessionId> + '_ {
         self.files.get(&fid).into_iter().flatten().copied()
     }
 
-    pub fn count(&self, session: SessionId) -> usize {
+    pub(crate) fn count(&self, session: SessionId) -> usize {
         self.sessions.get(&session).map_or(0, HashSet::len)
     }
 
     /// Holds of all sessions.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    pub fn files(&self) -> usize {
+    pub(crate) fn files(&self) -> usize {
         self.files.len()
     }
 
     /// Registers a hold. Has no effect if it exists.
-    pub fn add(&mut self, session: SessionId, fid: Fid) {
+    pub(crate) fn add(&mut self, session: SessionId, fid: Fid) {
         if self.sessions.entry(session).or_default().insert(fid) {
             self.files.entry(fid).or_default().push(session);
             self.count += 1;
@@ -50,7 +51,7 @@ impl Holds {
     }
 
     /// Removes a hold. True if the session had it and no other session holds the file.
-    pub fn remove(&mut self, session: SessionId, fid: Fid) -> bool {
+    pub(crate) fn remove(&mut self, session: SessionId, fid: Fid) -> bool {
         let Some(fids) = self.sessions.get_mut(&session) else { return false };
         if !fids.remove(&fid) {
             return false;
@@ -62,7 +63,7 @@ impl Holds {
     }
 
     /// Removes all holds of a session. Returns the files that no session holds any more, in order.
-    pub fn end(&mut self, session: SessionId) -> Vec<Fid> {
+    pub(crate) fn end(&mut self, session: SessionId) -> Vec<Fid> {
         let fids = self.sessions.remove(&session).unwrap_or_default();
         let mut freed: Vec<Fid> =
             fids.into_iter().filter(|fid| self.drop_holder(session, *fid)).collect();
@@ -71,7 +72,8 @@ impl Holds {
     }
 
     fn drop_holder(&mut self, session: SessionId, fid: Fid) -> bool {
-        let holders = self.files.get_mut(&fid).expect("a session's hold is in the table of files");
+        let holders =
+            self.files.get_mut(&fid).expect("HO-1: a session's hold is in the table of files");
         holders.retain(|other| *other != session);
         self.count -= 1;
         let free = holders.is_empty();

@@ -14,21 +14,25 @@
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
-mod breaks;
 mod config;
 mod delegation;
 mod grace;
 mod hold;
 mod holder;
 mod leases;
+mod limits;
 mod lock;
 mod output;
-mod promise;
-mod session;
+mod promises;
+mod sessions;
 
 pub use config::{AnonymousConfig, KnownSession, LeaseConfig, Restart};
+pub use delegation::Delegations;
+pub use hold::Holds;
 pub use holder::{CallStart, Holder};
-pub use leases::{Leases, LimitsMet, Listed, Promised, TableSizes};
-pub use lock::{LockOutcome, LockRequest};
+pub use leases::{Leases, Listed, Promised, TableSizes};
+pub use limits::LimitsMet;
+pub use lock::{LockOutcome, LockRequest, LockTable};
 pub use output::{BreakTicket, EndReason, Output};
-pub use session::{AttachError, RenewalOutcome, Resumed};
+pub use promises::Promises;
+pub use sessions::{AttachError, RenewalOutcome, Resumed, Sessions};

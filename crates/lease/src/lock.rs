@@ -23,6 +23,7 @@
 //! other ones of the file.
 
 mod graph;
+mod held;
 mod intervals;
 mod ranges;
 mod table;
@@ -137,7 +138,7 @@ pub(crate) struct LockLimits {
 
 /// All locks of one server.
 #[derive(Debug)]
-pub(crate) struct LockTable {
+pub struct LockTable {
     tables: HashMap<Key, Table>,
     /// Where each waiting request waits.
     places: HashMap<ReplyAddress, Place>,
@@ -154,7 +155,7 @@ pub(crate) struct LockTable {
 }
 
 impl LockTable {
-    pub fn new(limits: LockLimits) -> Self {
+    pub(crate) fn new(limits: LockLimits) -> Self {
         LockTable {
             tables: HashMap::new(),
             places: HashMap::new(),
@@ -169,27 +170,27 @@ impl LockTable {
     }
 
     /// Locks held; a POSIX owner's neighbouring bytes in one mode are one lock.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.held
     }
 
     /// Locks and waiting requests of a session, including those for the end of grace.
-    pub fn used_by(&self, session: SessionId) -> usize {
+    pub(crate) fn used_by(&self, session: SessionId) -> usize {
         self.accounts.get(&session).map_or(0, Account::used)
     }
 
     /// Requests that wait, including those for the end of grace.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.places.len()
     }
 
     /// Requests that wait for locks of the file.
-    pub fn waiting_for(&self, fid: Fid, family: LockFamily) -> usize {
+    pub(crate) fn waiting_for(&self, fid: Fid, family: LockFamily) -> usize {
         self.tables.get(&(fid, family.into())).map_or(0, Table::waits)
     }
 
     /// Requests a lock.
-    pub fn lock(
+    pub(crate) fn lock(
         &mut self,
         origin: ReplyAddress,
         request: &LockRequest,
@@ -252,14 +253,18 @@ impl LockTable {
         if wait { LockOutcome::Waiting } else { LockOutcome::Refused(Fault::Locked) }
     }
 
-    /// Unlocks bytes.
+    /// Unlocks bytes, and grants them to waiting requests.
     pub fn unlock(
         &mut self,
+        session: SessionId,
         fid: Fid,
-        owner: SessionOwner,
+        owner: LockOwner,
+        family: LockFamily,
         range: ByteRange,
         out: &mut Vec<Output>,
     ) {
+        let range = if family == LockFamily::Flock { ByteRange::ALL } else { range };
+        let owner = SessionOwner { session, owner, family: family.into() };
         let key = (fid, owner.family);
         if range.start > range.end || !self.release(key, owner, range) {
             return;
@@ -278,7 +283,7 @@ impl LockTable {
         Some(LockConflict { range: held.range, mode: held.mode, pid })
     }
 
-    /// Cancels a waiting request.
+    /// Cancels a waiting request. False: it does not wait (any more).
     pub fn cancel(&mut self, origin: ReplyAddress, out: &mut Vec<Output>) -> bool {
         let found = self.cancel_deferred(origin) || self.cancel_wait(origin, out);
         if found {
@@ -309,7 +314,7 @@ impl LockTable {
     ///
     /// # Errors
     /// `Busy`: the session, or all together, reached the limit.
-    pub fn defer(
+    pub(crate) fn defer(
         &mut self,
         origin: ReplyAddress,
         request: &LockRequest,
@@ -339,7 +344,7 @@ impl LockTable {
     }
 
     /// Grace is over: answers the stored requests, in the order in which they came.
-    pub fn undefer(&mut self, out: &mut Vec<Output>) {
+    pub(crate) fn undefer(&mut self, out: &mut Vec<Output>) {
         while let Some(turn) = self.deferred.keys().next().copied() {
             let Some(Deferred { origin, request, wait }) = self.undefer_one(turn) else { return };
             let result = match self.lock(origin, &request, wait, out) {
@@ -352,7 +357,7 @@ impl LockTable {
     }
 
     /// Ends the session: answers its requests, and grants its locks to waiting requests (LK-2).
-    pub fn end(&mut self, session: SessionId, out: &mut Vec<Output>) {
+    pub(crate) fn end(&mut self, session: SessionId, out: &mut Vec<Output>) {
         let Some(account) = self.accounts.get(&session) else { return };
         let (deferred, waits) = (account.deferred.clone(), account.waits.clone());
         let mut keys: BTreeSet<Key> = account.held.keys().copied().collect();
@@ -573,12 +578,7 @@ mod tests {
             assert_eq!(lock(&mut locks, 2, 1, 600 * number + 1, &mut out), LockOutcome::Granted);
         }
         assert_eq!(lock(&mut locks, 2, 1, 0, &mut out), LockOutcome::Waiting);
-        let owner = SessionOwner {
-            session: SessionId(2),
-            owner: LockOwner(1),
-            family: LockFamilyOrd::Posix,
-        };
-        locks.unlock(fid, owner, ByteRange::ALL, &mut out);
+        locks.unlock(SessionId(2), fid, LockOwner(1), LockFamily::Posix, ByteRange::ALL, &mut out);
         let steps = visited(&locks) - before;
         assert!(steps < 100 * 200, "{steps} entries were visited for a hundred locks");
     }
@@ -660,12 +660,9 @@ mod tests {
                 ask(&mut locks, request(1, 5, 1, at, Exclusive), &mut out),
                 LockOutcome::Waiting
             );
-            let owner = SessionOwner {
-                session: SessionId(4),
-                owner: LockOwner(1),
-                family: LockFamilyOrd::Posix,
-            };
-            locks.unlock(Fid::new(1, 2, 1), owner, ByteRange { start: at.0, end: at.1 }, &mut out);
+            let range = ByteRange { start: at.0, end: at.1 };
+            let (fid, family) = (Fid::new(1, 2, 1), LockFamily::Posix);
+            locks.unlock(SessionId(4), fid, LockOwner(1), family, range, &mut out);
             assert!(
                 matches!(out.last(), Some(Output::LockDone { result: Ok(()), .. })),
                 "the other has it now"

@@ -132,8 +132,14 @@ impl World {
         for fid in (0..DIRS).map(dir).chain((0..FILES).map(file)) {
             let Some((owner, _)) = self.cover(fid) else { continue };
             let others = self.sessions.iter().filter(|session| **session != owner);
-            assert!(!self.leases.is_promised_elsewhere(fid, owner), "DE-1: {fid} is {owner:?}'s");
-            assert!(others.into_iter().all(|session| !self.leases.covers(*session, fid)), "DE-1");
+            assert!(
+                !self.leases.promises().is_known_elsewhere(fid, owner),
+                "DE-1: {fid} is {owner:?}'s"
+            );
+            assert!(
+                others.into_iter().all(|session| !self.leases.delegations().covers(*session, fid)),
+                "DE-1"
+            );
         }
     }
 
@@ -145,7 +151,7 @@ impl World {
         match *step {
             Step::Delegate(who, at) => {
                 let session = self.sessions[who];
-                let others = self.leases.is_promised_elsewhere(dir(at), session);
+                let others = self.leases.promises().is_known_elsewhere(dir(at), session);
                 let result = self.leases.delegate(self.now, session, dir(at), &mut out);
                 match result {
                     Ok(()) => {
@@ -165,7 +171,8 @@ impl World {
             }
             Step::Promise(who, is_dir, at) => {
                 let fid = if is_dir { dir(at) } else { file(at) };
-                let result = self.leases.promise(self.now, self.sessions[who], fid, &mut out);
+                let result =
+                    self.leases.promise(self.now, self.sessions[who], fid, false, &mut out);
                 match self.cover(fid).filter(|(owner, _)| *owner != self.sessions[who]) {
                     Some((_, dir)) => {
                         assert_eq!(result, Promised::Covered(dir));
@@ -177,13 +184,13 @@ impl World {
             Step::Found(who, at, child) => {
                 let (session, dir, fid) = (self.sessions[who], dir(at), file(child));
                 let ours = self.dirs.get(&dir).is_some_and(|(owner, _)| *owner == session);
-                let free =
-                    self.cover(fid).is_none() && !self.leases.is_promised_elsewhere(fid, session);
+                let free = self.cover(fid).is_none()
+                    && !self.leases.promises().is_known_elsewhere(fid, session);
                 let known =
                     self.dirs.get(&dir).is_some_and(|(_, children)| children.contains(&fid));
                 let wanted = ours && (known || (free && !self.recalled.contains(&dir)));
                 // As a look-up: the promise comes first.
-                if self.leases.promise(self.now, session, fid, &mut out) != Promised::Yes {
+                if self.leases.promise(self.now, session, fid, false, &mut out) != Promised::Yes {
                     wanted_back = self.cover(fid).map_or(vec![], |(_, dir)| recall(self, dir));
                 } else {
                     assert_eq!(self.leases.found(session, dir, fid), wanted);
@@ -214,12 +221,15 @@ impl World {
                         self.dirs.get_mut(&dir).unwrap().1.insert(fid);
                     }
                 }
-                assert_eq!(self.leases.covers(session, fid), self.cover(fid).is_some());
+                assert_eq!(
+                    self.leases.delegations().covers(session, fid),
+                    self.cover(fid).is_some()
+                );
             }
             Step::Return(who, at) => {
                 let session = self.sessions[who];
                 let ours = self.dirs.get(&dir(at)).is_some_and(|(owner, _)| *owner == session);
-                self.leases.give_back(self.now, session, &[dir(at)], &mut out);
+                self.leases.delegations_mut().give_back(self.now, session, &[dir(at)], &mut out);
                 back.extend(ours.then(|| dir(at)));
             }
             Step::Forget(is_dir, at) => {
@@ -235,7 +245,7 @@ impl World {
                 let session = self.sessions[who];
                 for id in self.pending.remove(&session).unwrap_or_default() {
                     let held: Vec<Fid> = (0..DIRS).map(dir).collect();
-                    self.leases.ack(self.now, session, id, &held, &mut out);
+                    self.leases.ack(session, id, &held, &mut out);
                 }
             }
             Step::Leave(who) => {
@@ -287,13 +297,19 @@ fn a_recall_is_sent_again_on_resume_and_its_ack_holds_no_file() {
     let mut out = Vec::new();
     leases.delegate(Time::ZERO, one, dir(0), &mut out).unwrap();
     assert_eq!(out, []);
-    assert_eq!(leases.promise(Time::ZERO, other, dir(0), &mut out), Promised::Covered(dir(0)));
+    assert_eq!(
+        leases.promise(Time::ZERO, other, dir(0), false, &mut out),
+        Promised::Covered(dir(0))
+    );
     let said = std::mem::take(&mut out);
     leases.resume(Time::ZERO, one, ClientId(1), 1, &mut out).unwrap();
     assert_eq!(out, said);
     let Some(Output::Break { id, .. }) = said.first() else { panic!("{said:?}") };
-    leases.ack(Time::ZERO, one, *id, &[dir(0)], &mut out);
-    assert!(!leases.is_held(dir(0)) && leases.is_promised(one, dir(0)), "a recall ends nothing");
+    leases.ack(one, *id, &[dir(0)], &mut out);
+    assert!(
+        !leases.holds().is_held(dir(0)) && leases.promises().has(one, dir(0)),
+        "a recall ends nothing"
+    );
     out.clear();
     leases.resume(Time::ZERO, one, ClientId(1), 1, &mut out).unwrap();
     assert_eq!(out, []);
@@ -305,15 +321,15 @@ fn what_is_kept_too_long_costs_the_lease_and_sending_saves_it() {
     let mut out = Vec::new();
     let at = |secs| Time::from_start(Duration::from_secs(secs));
     leases.delegate(at(0), one, dir(0), &mut out).unwrap();
-    leases.promise(at(1), other, dir(0), &mut out);
+    leases.promise(at(1), other, dir(0), false, &mut out);
     let Some(Output::Break { id, .. }) = out.first().cloned() else { panic!("{out:?}") };
-    leases.ack(at(1), one, id, &[], &mut out);
+    leases.ack(one, id, &[], &mut out);
     assert_eq!(leases.renew(at(16), one), RenewalOutcome::Renewed);
     assert_eq!(leases.renew(at(17), one), RenewalOutcome::Withheld);
-    leases.progress(at(17), one);
+    leases.delegations_mut().progress(at(17), one);
     assert_eq!(leases.renew(at(32), one), RenewalOutcome::Renewed);
     assert_eq!(leases.renew(at(33), one), RenewalOutcome::Withheld);
-    leases.give_back(at(33), one, &[dir(0)], &mut out);
+    leases.delegations_mut().give_back(at(33), one, &[dir(0)], &mut out);
     assert_eq!(leases.renew(at(99), one), RenewalOutcome::Renewed, "it owes nothing any more");
 }
 
@@ -337,7 +353,7 @@ fn in_grace_reads_wait_only_for_sessions_with_delegations() {
     leases.reclaim_done(Time::ZERO, SessionId(2), &mut out);
     assert_eq!((out.as_slice(), may(&leases)), (&[Output::ReadingAgain][..], [true, false, false]));
     out.clear();
-    leases.detach(Time::ZERO, SessionId(1), &mut out);
+    leases.end(Time::ZERO, SessionId(1), EndReason::Detached, &mut out);
     assert!(
         out.contains(&Output::ReadingAgain)
             && leases.may_read(SessionId(3))
@@ -358,10 +374,10 @@ fn a_full_table_breaks_promises_first_and_then_recalls() {
     for number in 0..10 {
         let fid = Fid::new(1, 100 + 2 * number, 1);
         leases.adopt(Time::ZERO, one, dir(0), fid, false, &mut out);
-        leases.promise(Time::ZERO, one, fid, &mut out);
+        leases.promise(Time::ZERO, one, fid, false, &mut out);
     }
     for number in 0..15 {
-        leases.promise(Time::ZERO, one, Fid::new(1, 500 + 2 * number, 1), &mut out);
+        leases.promise(Time::ZERO, one, Fid::new(1, 500 + 2 * number, 1), false, &mut out);
     }
     let broken = |out: &[Output]| -> Vec<_> {
         let items = out.iter().filter_map(|output| match output {

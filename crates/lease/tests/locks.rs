@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lease::{LeaseConfig, Leases, LockOutcome, LockRequest, Output};
+use lease::{EndReason, LeaseConfig, Leases, LockOutcome, LockRequest, Output};
 use proptest::prelude::*;
 use types::{
     ByteRange, ClientId, Fault, Fid, LockFamily, LockMode, LockOwner, ReplyAddress, SessionId, Time,
@@ -287,12 +287,19 @@ impl World {
     fn unlock(&mut self, who: Who, place: Place, range: (u64, u64), out: &mut Vec<Output>) {
         let bytes = ByteRange { start: range.0, end: range.1 };
         let fid = Fid::new(1, 2 * place.0, 1);
-        self.leases.unlock(self.sessions[who.0], fid, LockOwner(who.1), family(place), bytes, out);
+        self.leases.locks_mut().unlock(
+            self.sessions[who.0],
+            fid,
+            LockOwner(who.1),
+            family(place),
+            bytes,
+            out,
+        );
         self.model.set(who, place, range, None);
     }
 
     fn test(&self, want: &Waiting) {
-        let conflict = self.leases.test_lock(&self.request(want));
+        let conflict = self.leases.locks().test(&self.request(want));
         assert_eq!(conflict.is_some(), !self.model.blockers(want).is_empty());
         let Some(conflict) = conflict else { return };
         for byte in conflict.range.start..=conflict.range.end.min(BYTES - 1) {
@@ -310,14 +317,23 @@ impl World {
             return;
         };
         let origin = self.model.waits.remove(at).0;
-        assert!(self.leases.cancel(origin, out));
+        assert!(self.leases.locks_mut().cancel(origin, out));
         assert_eq!(out.pop(), Some(Output::LockDone { origin, result: Err(Fault::Cancelled) }));
-        assert!(!self.leases.cancel(origin, out), "it waits no more");
+        assert!(!self.leases.locks_mut().cancel(origin, out), "it waits no more");
     }
 
     fn unlock_owner(&mut self, who: Who, file: u64, out: &mut Vec<Output>) {
         let fid = Fid::new(1, 2 * file, 1);
-        self.leases.unlock_owner(self.sessions[who.0], fid, LockOwner(who.1), out);
+        for family in [LockFamily::Posix, LockFamily::Flock] {
+            self.leases.locks_mut().unlock(
+                self.sessions[who.0],
+                fid,
+                LockOwner(who.1),
+                family,
+                ByteRange::ALL,
+                out,
+            );
+        }
         for flock in [false, true] {
             self.model.set(who, (file, flock), (0, BYTES - 1), None);
         }
@@ -326,7 +342,7 @@ impl World {
     /// Ends the session; its client attaches again (LK-2).
     fn end(&mut self, session: usize, out: &mut Vec<Output>) {
         let mut all = Vec::new();
-        self.leases.peer_died(Time::ZERO, self.sessions[session], &mut all);
+        self.leases.end(Time::ZERO, self.sessions[session], EndReason::PeerDied, &mut all);
         let (gone, left): (Vec<_>, Vec<_>) = self
             .model
             .waits

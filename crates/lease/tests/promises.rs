@@ -101,7 +101,13 @@ impl World {
         match op {
             Op::Promise { client, file } => {
                 assert_eq!(
-                    self.leases.promise(Time::ZERO, self.sessions[*client], fid(*file), &mut out),
+                    self.leases.promise(
+                        Time::ZERO,
+                        self.sessions[*client],
+                        fid(*file),
+                        false,
+                        &mut out
+                    ),
                     Promised::Yes
                 );
                 self.clients[*client].promised.insert(fid(*file));
@@ -164,7 +170,7 @@ impl World {
         self.clients[client].breaking.retain(|_, last| *last != id);
         let open: Vec<Fid> = open.iter().map(|file| fid(*file)).collect();
         let mut out = Vec::new();
-        self.leases.ack(Time::ZERO, self.sessions[client], id, &open, &mut out);
+        self.leases.ack(self.sessions[client], id, &open, &mut out);
         self.clients[client].held.extend(open.iter().filter(|fid| fids.contains(fid)));
         self.finish(&out, |waited| *waited == (client, id));
     }
@@ -225,9 +231,9 @@ impl World {
     fn check(&self) {
         for (index, client) in self.clients.iter().enumerate() {
             for file in 0..FILES {
-                let promised = self.leases.is_promised(self.sessions[index], fid(file));
+                let promised = self.leases.promises().has(self.sessions[index], fid(file));
                 assert_eq!(promised, client.promised.contains(&fid(file)));
-                assert_eq!(self.leases.is_held(fid(file)), self.holds(fid(file)));
+                assert_eq!(self.leases.holds().is_held(fid(file)), self.holds(fid(file)));
             }
         }
         let promises = self.clients.iter().map(|client| client.promised.len()).sum();

@@ -7,8 +7,8 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use lease::{
-    AnonymousConfig, AttachError, CallStart, Holder, LeaseConfig, Leases, LockOutcome, LockRequest,
-    Output, RenewalOutcome,
+    AnonymousConfig, AttachError, CallStart, EndReason, Holder, LeaseConfig, Leases, LockOutcome,
+    LockRequest, Output, RenewalOutcome,
 };
 use types::{
     BreakId, BreakItem, BreakReason, ByteRange, ClientId, Fault, Fid, LockFamily, LockMode,
@@ -45,7 +45,7 @@ fn no_change_waits_for_a_session_of_nobody_before_it_is_proved() {
     let anonymous = leases.attach_anonymous(at(0), ClientId(1), 1, &mut out).unwrap();
     let user = leases.attach(at(0), ClientId(2), 1, &mut out).unwrap();
     assert_eq!(leases.renew(at(1), anonymous), RenewalOutcome::Withheld, "it has no lease");
-    leases.promise(at(1), anonymous, fid(1), &mut out);
+    leases.promise(at(1), anonymous, fid(1), false, &mut out);
     assert_eq!(
         leases.break_promises(at(2), &changed(fid(1)), user, &mut out),
         None,
@@ -60,12 +60,12 @@ fn no_change_waits_for_a_session_of_nobody_before_it_is_proved() {
         RenewalOutcome::Withheld,
         "its client may not have the break yet"
     );
-    leases.promise(at(4), anonymous, fid(2), &mut out);
+    leases.promise(at(4), anonymous, fid(2), false, &mut out);
     assert!(
         leases.break_promises(at(5), &changed(fid(2)), user, &mut out).is_some(),
         "it is a user's now"
     );
-    leases.ack(at(6), anonymous, sent[0].0, &[], &mut out);
+    leases.ack(anonymous, sent[0].0, &[], &mut out);
     assert_eq!(leases.renew(at(7), anonymous), RenewalOutcome::Renewed, "what it has is good");
     assert_eq!(leases.counts().anonymous_sessions, 0);
 }
@@ -78,23 +78,23 @@ fn a_session_of_nobody_lives_as_long_as_it_is_heard_of() {
         leases.renew(at(second * 1000), anonymous);
         leases.tick(at(second * 1000), &mut out);
     }
-    assert!(leases.is_session(anonymous));
+    assert!(leases.sessions().has(anonymous));
     leases.tick(at(99_000 + 16_001), &mut out);
-    assert!(!leases.is_session(anonymous));
+    assert!(!leases.sessions().has(anonymous));
 }
 
 #[test]
 fn a_session_that_never_acknowledges_early_breaks_is_ended() {
     let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
     let session = leases.attach_anonymous(at(0), ClientId(1), 1, &mut out).unwrap();
-    leases.promise(at(0), session, fid(1), &mut out);
+    leases.promise(at(0), session, fid(1), false, &mut out);
     leases.break_promises(at(1), &changed(fid(1)), SessionId(0), &mut out);
     leases.prove(at(2), session, &mut out).unwrap();
     for second in 1..40 {
         leases.renew(at(second * 1000), session);
         leases.tick(at(second * 1000), &mut out);
     }
-    assert!(!leases.is_session(session));
+    assert!(!leases.sessions().has(session));
 }
 
 #[test]
@@ -102,14 +102,14 @@ fn nobody_ends_no_session_of_a_user_with_a_name_alone() {
     let (mut leases, mut out) = (leases(LeaseConfig::default()), Vec::new());
     let user = leases.attach(at(0), ClientId(1), 5, &mut out).unwrap();
     let impostor = leases.attach_anonymous(at(1), ClientId(1), 9, &mut out).unwrap();
-    assert!(leases.is_session(user));
+    assert!(leases.sessions().has(user));
     let again = leases.attach(at(2), ClientId(1), 5, &mut out).unwrap();
-    assert!(leases.is_session(again), "nor is its next attach refused");
+    assert!(leases.sessions().has(again), "nor is its next attach refused");
     let late = leases.attach_anonymous(at(3), ClientId(1), 4, &mut out);
     assert_eq!(late, Err(AttachError::OldIncarnation { client: ClientId(1), newest: 5 }), "EO-2");
     // The same client's next incarnation, with a token.
     leases.prove(at(4), impostor, &mut out).unwrap();
-    assert!(!leases.is_session(user) && !leases.is_session(again), "EO-2");
+    assert!(!leases.sessions().has(user) && !leases.sessions().has(again), "EO-2");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn an_older_life_that_is_proved_late_is_refused() {
     let older = leases.attach_anonymous(at(0), ClientId(1), 1, &mut out).unwrap();
     leases.attach(at(1), ClientId(1), 2, &mut out).unwrap();
     assert!(leases.prove(at(2), older, &mut out).is_err(), "EO-2");
-    assert!(!leases.is_session(older));
+    assert!(!leases.sessions().has(older));
 }
 
 #[test]
@@ -136,15 +136,15 @@ fn what_one_session_has_too_much_of_it_loses_itself() {
     let other = leases.attach(at(0), ClientId(3), 1, &mut out).unwrap();
     for (session, count) in [(other, 50), (anonymous, 1000), (user, 1000)] {
         for number in 0..count {
-            leases.promise(at(1), session, fid(number), &mut out);
+            leases.promise(at(1), session, fid(number), false, &mut out);
         }
     }
     assert!(
-        (0..50).all(|number| leases.is_promised(other, fid(number))),
+        (0..50).all(|number| leases.promises().has(other, fid(number))),
         "others keep what they have"
     );
     let has =
-        |session| (0..1000).filter(|number| leases.is_promised(session, fid(*number))).count();
+        |session| (0..1000).filter(|number| leases.promises().has(session, fid(*number))).count();
     assert!(
         has(anonymous) <= 20 && has(user) <= 100 && has(user) > 80,
         "{} {}",
@@ -152,7 +152,7 @@ fn what_one_session_has_too_much_of_it_loses_itself() {
         has(user)
     );
     assert!(
-        leases.is_promised(anonymous, fid(999)) && leases.is_promised(user, fid(999)),
+        leases.promises().has(anonymous, fid(999)) && leases.promises().has(user, fid(999)),
         "the oldest go"
     );
     assert!(leases.counts().limits_met.sessions > 0);
@@ -217,7 +217,7 @@ impl World {
         match random.below(100) {
             0..30 => {
                 let snapshot = self.holder.begin();
-                self.leases.promise(now, self.session, file, &mut out);
+                self.leases.promise(now, self.session, file, false, &mut out);
                 self.answers.push_back((
                     file,
                     self.versions.get(&file).copied().unwrap_or(0),
@@ -278,7 +278,7 @@ impl World {
     fn settle_acks(&mut self) {
         let mut out = Vec::new();
         while let Some(id) = self.acks.pop_front() {
-            self.leases.ack(at(self.now), self.session, id, &[], &mut out);
+            self.leases.ack(self.session, id, &[], &mut out);
         }
         self.carry(&out);
     }
@@ -326,7 +326,7 @@ fn h4_a_host_has_a_share_of_each_table() {
     let attach = |host, leases: &mut Leases, out: &mut Vec<Output>| {
         let client = ClientId(leases.counts().sessions as u128 + 1);
         let session = leases.attach(at(0), client, 1, out).unwrap();
-        leases.set_host(session, host);
+        leases.sessions_mut().set_host(session, host);
         session
     };
     let ours: Vec<_> = (0..4).map(|_| attach(Some(host), &mut leases, &mut out)).collect();
@@ -344,7 +344,7 @@ fn h4_a_host_has_a_share_of_each_table() {
         held[0] +=
             usize::from(lock(session, 2 * number, &mut leases, &mut out) == LockOutcome::Granted);
         held[1] += usize::from(leases.hold(session, fid(number)).is_ok());
-        leases.promise(at(1), session, fid(number), &mut out);
+        leases.promise(at(1), session, fid(number), false, &mut out);
     }
     held[2] = leases.counts().promises;
     // Each session may exceed the host's share by up to 64.
@@ -356,8 +356,8 @@ fn h4_a_host_has_a_share_of_each_table() {
         assert_eq!(leases.hold(session, fid(5000)), Ok(()));
     }
     // The end of a session frees its promises.
-    leases.detach(at(2), ours[0], &mut out);
-    leases.detach(at(2), ours[1], &mut out);
+    leases.end(at(2), ours[0], EndReason::Detached, &mut out);
+    leases.end(at(2), ours[1], EndReason::Detached, &mut out);
     let later = attach(Some(host), &mut leases, &mut out);
     assert_eq!(leases.hold(later, fid(6000)), Ok(()));
 }

@@ -113,7 +113,7 @@ impl Dispatch {
                 let outcome = self.execute(ask, call)?;
                 // A refused change is no progress: with such changes a session could delay a
                 // recall for ever.
-                files.coherence().leases().progress(ask.now, ask.origin.session);
+                files.coherence().leases().delegations_mut().progress(ask.now, ask.origin.session);
                 Ok(outcome)
             }
             Call::Return { fids } => delegate::give_back(files, ask, fids),

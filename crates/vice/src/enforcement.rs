@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guard::Suspect;
-use lease::Output;
+use lease::{EndReason, Output};
 use types::{Caller, ReplyAddress, Time, Timestamp};
 
 use crate::cell::{Rules, RulesInUse, is_above_fences, key_of};
@@ -66,13 +66,14 @@ impl Enforcement {
                 session = session.0,
                 "a session ends: the cell's database no longer lists the key of its server"
             );
-            self.coherence.leases().peer_died(now, session, events);
+            self.coherence.leases().end(now, session, EndReason::PeerDied, events);
         }
         if in_use.fences.is_empty() {
             return;
         }
         for (session, actors) in sessions {
-            let client = self.coherence.leases().owner(session).map(|(client, _)| client);
+            let client =
+                self.coherence.leases().sessions().owner(session).map(|(client, _)| client);
             let stops = |caller: &Caller| {
                 // A caller that cannot be looked up now is checked at its next request.
                 !is_above_fences(caller)
@@ -88,7 +89,7 @@ impl Enforcement {
             let by_client = Suspect { principal: None, host: None, token: 0, client };
             if in_use.fences.stop(wall.secs, &by_client) || stopped > 0 && stopped == actors.len() {
                 tracing::info!(session = session.0, "the session is fenced off");
-                self.coherence.leases().peer_died(now, session, events);
+                self.coherence.leases().end(now, session, EndReason::PeerDied, events);
             } else if stopped > 0 {
                 // Others use the session too.
                 self.coherence.part_with_fenced(now, session, &in_vain, events);

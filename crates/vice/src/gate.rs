@@ -51,7 +51,7 @@ impl Gate {
             return Err(Fault::TokenExpired);
         }
         self.rules.need_listed(caller)?;
-        let client = || self.coherence.leases().owner(session).map(|(client, _)| client);
+        let client = || self.coherence.leases().sessions().owner(session).map(|(client, _)| client);
         self.rules.need_unfenced(wall, caller, client)?;
         let row = row(call);
         if row.is_open() || self.stands_for(caller, &row)? {

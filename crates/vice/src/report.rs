@@ -108,7 +108,8 @@ fn sessions_report(of: &Reported<'_>) -> serde_json::Value {
     sessions.sort_unstable_by_key(|(session, _)| *session);
     let leases = of.coherence.leases();
     let one = |(session, actors): &(SessionId, Vec<Caller>)| {
-        let client = leases.owner(*session).map(|(client, _)| format!("{:032x}", client.0));
+        let client =
+            leases.sessions().owner(*session).map(|(client, _)| format!("{:032x}", client.0));
         let users: Vec<_> = actors.iter().map(user_report).collect();
         json!({ "session": session.0, "client": client, "users": users })
     };

@@ -129,8 +129,8 @@ impl Runner {
         self.volumes.moves().while_unchanged(|is_frozen| {
             let is_back = |dir: &Fid| {
                 let held = *dir == Fid::root(dir.volume) && is_frozen(dir.volume);
-                let free = !leases.is_delegated_at_all(*dir)
-                    || leases.is_delegated(ask.origin.session, *dir);
+                let free = !leases.delegations().is_delegated(*dir)
+                    || leases.delegations().has(ask.origin.session, *dir);
                 !held && free
             };
             if ask.waits.iter().any(is_back) {
@@ -139,7 +139,7 @@ impl Runner {
             let (came, caller, waits) =
                 ((ask.now, ask.wall), ask.caller.clone(), ask.waits.clone());
             let parked = Parked { came, caller, origin: ask.origin, call: call.clone(), waits };
-            let of_nobody = leases.is_anonymous(ask.origin.session);
+            let of_nobody = leases.sessions().is_anonymous(ask.origin.session);
             self.requests.park(parked, of_nobody).map(|()| true)
         })
     }

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease::{Leases, Output, RenewalOutcome};
+use lease::{EndReason, Leases, Output, RenewalOutcome};
 use store::{Partition, Rewrapped, StoreError};
 use types::{
     Answer, BreakId, Call, CallBlocking, Caller, ClientId, Fault, Fid, KeyPrint, Name, PartitionNo,
@@ -92,7 +92,7 @@ impl Vice {
         let cell = Arc::new(CellLink::new(parts.cell, parts.me.unwrap_or_else(nameless)));
         let registry = Arc::new(Registry::open(partitions.clone(), &config, now)?);
         let (coherence, requests) = (Arc::clone(registry.coherence()), registry.requests());
-        let is_session = |session| coherence.leases().is_session(session);
+        let is_session = |session| coherence.leases().sessions().has(session);
         let blanks = Blanks::open(partitions.clone(), is_session)?;
         let volumes = Arc::new(Volumes::new(partitions));
         let files = Files::new(Arc::clone(&volumes), Arc::clone(&coherence), config.encode);
@@ -314,13 +314,17 @@ impl Vice {
 
     /// Ends the session of a client that leaves: its locks, holds and promises end at once.
     pub fn detach(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) {
-        self.with(now, out, |events| self.coherence.leases().detach(now, session, events));
+        self.with(now, out, |events| {
+            self.coherence.leases().end(now, session, EndReason::Detached, events)
+        });
     }
 
     /// Ends the session of a client whose process is known to be dead (its host reported it),
     /// without waiting for its lease.
     pub fn peer_died(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) {
-        self.with(now, out, |events| self.coherence.leases().peer_died(now, session, events));
+        self.with(now, out, |events| {
+            self.coherence.leases().end(now, session, EndReason::PeerDied, events)
+        });
     }
 
     /// Handles the acknowledgement of a break. `held`: files among its items that are open.
@@ -334,23 +338,23 @@ impl Vice {
     ) {
         self.with(now, out, |events| {
             let mut leases = self.coherence.leases();
-            for fid in leases.items_of(session, id) {
-                if !held.contains(&fid) && !leases.holds(session, fid) {
+            for fid in leases.promises().items_of(session, id) {
+                if !held.contains(&fid) && !leases.holds().has(session, fid) {
                     self.files.note_closed(session, fid);
                 }
             }
-            leases.ack(now, session, id, held, events);
+            leases.ack(session, id, held, events);
         });
     }
 
     /// Sets the host of the session, for shared limits. `None`: this machine, or another server.
     pub fn set_host(&self, session: SessionId, host: Option<std::net::IpAddr>) {
-        self.coherence.leases().set_host(session, host);
+        self.coherence.leases().sessions_mut().set_host(session, host);
     }
 
     /// Whether the session is anonymous.
     pub fn is_stranger(&self, session: SessionId) -> bool {
-        self.coherence.leases().is_anonymous(session)
+        self.coherence.leases().sessions().is_anonymous(session)
     }
 
     /// Whether a panic left the tables of sessions and promises half changed: the server answers no
@@ -378,7 +382,7 @@ impl Vice {
     /// already.
     pub fn cancel(&self, now: Time, origin: ReplyAddress, out: &mut Vec<Effect>) {
         let mut events = Vec::new();
-        self.coherence.leases().cancel(origin, &mut events);
+        self.coherence.leases().locks_mut().cancel(origin, &mut events);
         if self.registry.requests().cancel(origin) {
             self.runner.finish(origin, true, Err(Fault::Cancelled), None, out);
         }
@@ -394,7 +398,7 @@ impl Vice {
         });
         let leases = self.coherence.leases();
         let look =
-            if leases.delegated_volumes().is_empty() { Time::NEVER } else { now + ROOM_CHECK };
+            if leases.delegations().volumes().is_empty() { Time::NEVER } else { now + ROOM_CHECK };
         leases.wake_at().min(look).min(self.volumes.moves().wake_at())
     }
 
@@ -561,7 +565,7 @@ impl Vice {
     }
 
     fn wait_for_grace(&self, leases: &Leases, waiting: Waiting) -> Result<(), Fault> {
-        let of_nobody = leases.is_anonymous(waiting.origin().session);
+        let of_nobody = leases.sessions().is_anonymous(waiting.origin().session);
         self.registry.requests().wait_for_grace(waiting, of_nobody)
     }
 }

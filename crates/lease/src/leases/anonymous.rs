@@ -12,21 +12,8 @@
 use types::{ClientId, SessionId, Time};
 
 use super::Leases;
-use crate::config::AnonymousConfig;
-use crate::lock::LockRequest;
 use crate::output::{EndReason, Output};
-use crate::session::{AttachError, Session};
-
-impl Session {
-    /// Whether its client may not trust its cache yet.
-    pub fn is_without_lease(&mut self) -> bool {
-        if self.breaks_before_proof.is_some_and(|last| self.pending.range(..=last).next().is_none())
-        {
-            self.breaks_before_proof = None;
-        }
-        self.anonymous || self.breaks_before_proof.is_some()
-    }
-}
+use crate::sessions::AttachError;
 
 impl Leases {
     /// Creates an anonymous session. Earlier anonymous sessions with this client's name end now,
@@ -42,11 +29,14 @@ impl Leases {
         out: &mut Vec<Output>,
     ) -> Result<SessionId, AttachError> {
         for older in self.sessions.older(client, incarnation)? {
-            if self.is_anonymous(older) {
+            if self.sessions.is_anonymous(older) {
                 self.end(now, older, EndReason::Replaced, out);
             }
         }
-        Ok(self.sessions.add_anonymous(client, incarnation, now + self.config.give_up()))
+        let expires = now + self.config.give_up();
+        let session = self.sessions.add_anonymous(client, incarnation, expires);
+        self.promises.enter(session);
+        Ok(session)
     }
 
     /// A user has called through the session. Sessions of earlier incarnations of its client end
@@ -75,46 +65,7 @@ impl Leases {
                 return Err(error);
             }
         }
-        self.sessions.authenticate(session);
+        self.sessions.authenticate(session, self.promises.last_break(session));
         Ok(())
-    }
-
-    /// Whether the session is anonymous.
-    pub fn is_anonymous(&self, session: SessionId) -> bool {
-        self.sessions.get(session).is_some_and(|known| known.anonymous)
-    }
-
-    /// Whether the client has a session.
-    pub fn has_client(&self, client: ClientId) -> bool {
-        self.sessions.has_client(client)
-    }
-
-    /// Whether the session may hold one more file. Counts a refusal.
-    pub(super) fn has_room_to_hold(&mut self, session: SessionId) -> bool {
-        let has = self.holds.len() < self.config.holds_max
-            && match self.is_anonymous(session) {
-                true => self.holds.count(session) < self.config.stranger.holds_max,
-                false => {
-                    let count = |leases: &Leases, session| leases.holds.count(session);
-                    self.holds.count(session) < self.config.holds_per_session_max
-                        && !self.is_host_full(session, self.config.holds_per_host_max, count)
-                }
-            };
-        self.limits_met.holds += u64::from(!has);
-        has
-    }
-
-    /// Whether the session may have one more lock, or wait for it.
-    pub(super) fn has_room_to_lock(&self, request: &LockRequest, wait: bool) -> bool {
-        let LockRequest { session, fid, family, .. } = *request;
-        let count = |leases: &Leases, session| leases.locks.used_by(session);
-        match self.is_anonymous(session) {
-            true => {
-                let AnonymousConfig { locks_max, lock_queue_max, .. } = self.config.stranger;
-                self.locks.used_by(session) < locks_max
-                    && !(wait && self.locks.waiting_for(fid, family) >= lock_queue_max)
-            }
-            false => !self.is_host_full(session, self.config.locks_per_host_max, count),
-        }
     }
 }

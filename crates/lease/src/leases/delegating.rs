@@ -1,12 +1,10 @@
 //! The server's delegations, combined with promises, breaks and sessions.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
-use smallvec::SmallVec;
-use types::{BreakItem, BreakReason, ClientId, Fault, Fid, SessionId, Time, VolumeId};
+use types::{BreakItem, BreakReason, Fault, Fid, SessionId, Time, VolumeId};
 
-use super::{ITEMS_MAX, Leases, Promised};
-use crate::breaks::PendingBreak;
+use super::{Leases, Promised};
 use crate::delegation::QUIET_AFTER_REFUSAL;
 use crate::output::Output;
 
@@ -50,7 +48,7 @@ impl Leases {
         if self.delegations.is_quiet(now, dir) {
             return Err(Fault::Busy);
         }
-        if self.is_promised_elsewhere(dir, session) {
+        if self.promises.is_known_elsewhere(dir, session) {
             self.delegations.bar(now, dir, QUIET_AFTER_REFUSAL);
             let item = BreakItem { fid: dir, reason: BreakReason::Pressure, name: None };
             // No change waits for this break: it only shows which sessions come back.
@@ -58,7 +56,7 @@ impl Leases {
             return Err(Fault::Busy);
         }
         self.delegations.grant(now, session, dir);
-        self.promise(now, session, dir, out);
+        self.promise(now, session, dir, false, out);
         Ok(())
     }
 
@@ -101,7 +99,7 @@ impl Leases {
         if full
             || self.delegations.is_recalled(dir)
             || self.delegations.cover(fid).is_some()
-            || self.is_promised_elsewhere(fid, session)
+            || self.promises.is_known_elsewhere(fid, session)
         {
             return false;
         }
@@ -120,56 +118,10 @@ impl Leases {
     ) -> Listed {
         match self.delegations.cover(fid) {
             Some((other, _)) if other != session => Listed::Covered,
-            _ => match self.promise(now, session, fid, out) {
+            _ => match self.promise(now, session, fid, false, out) {
                 Promised::Yes => Listed::Promised { sole: self.found(session, dir, fid) },
                 Promised::Covered(_) | Promised::Gone => Listed::Covered,
             },
-        }
-    }
-
-    /// Recalls all delegations of the session.
-    pub fn recall_session(&mut self, now: Time, session: SessionId, out: &mut Vec<Output>) {
-        let all = self.delegations.of_session(session);
-        self.recall(now, &all, out);
-    }
-
-    /// Whether the session covers the file.
-    pub fn covers(&self, session: SessionId, fid: Fid) -> bool {
-        self.delegations.cover(fid).is_some_and(|(owner, _)| owner == session)
-    }
-
-    /// Since when the session that covers the file answers for it; `None`: the file is not covered.
-    pub fn delegated_since(&self, fid: Fid) -> Option<Time> {
-        self.delegations.given(fid)
-    }
-
-    /// Whether the directory itself is delegated to the session.
-    pub fn is_delegated(&self, session: SessionId, dir: Fid) -> bool {
-        self.delegations.has(session, dir)
-    }
-
-    /// Whether the directory is delegated to any session.
-    pub fn is_delegated_at_all(&self, dir: Fid) -> bool {
-        self.delegations.cover(dir).is_some_and(|(_, covered)| covered == dir)
-    }
-
-    /// The session sent a change from its journal: it works off the recall.
-    pub fn progress(&mut self, now: Time, session: SessionId) {
-        self.delegations.progress(now, session);
-    }
-
-    /// The session returns these directories; those that it does not have are ignored.
-    pub fn give_back(
-        &mut self,
-        now: Time,
-        session: SessionId,
-        dirs: &[Fid],
-        out: &mut Vec<Output>,
-    ) {
-        let had = |dir: &Fid| self.delegations.give_back(now, session, *dir);
-        let over: Vec<Fid> = dirs.iter().copied().filter(had).collect();
-        if !over.is_empty() {
-            out.push(Output::DelegationsOver(over));
         }
     }
 
@@ -186,35 +138,8 @@ impl Leases {
         dirs
     }
 
-    /// How many sessions other than `except` have delegations in the volume.
-    pub fn delegating_sessions(&self, volume: VolumeId, except: Option<SessionId>) -> usize {
-        self.delegations.sessions_in(volume, except)
-    }
-
-    /// Volumes with at least one delegation.
-    pub fn delegated_volumes(&self) -> HashSet<VolumeId> {
-        self.delegations.volumes()
-    }
-
-    /// The client and incarnation of the session. `None`: it is over.
-    pub fn owner(&self, session: SessionId) -> Option<(ClientId, u64)> {
-        self.sessions.get(session).map(|known| (known.client, known.incarnation))
-    }
-
-    /// Whether the session's durable record says that it may have delegations.
-    pub fn is_marked(&self, session: SessionId) -> bool {
-        self.sessions.get(session).is_some_and(|known| known.marked)
-    }
-
-    /// Notes that the session's durable record now has the delegation mark.
-    pub fn mark(&mut self, session: SessionId) {
-        if let Some(known) = self.sessions.get_mut(session) {
-            known.marked = true;
-        }
-    }
-
-    /// Sends each session its recalls, once.
-    pub(super) fn recall(&mut self, now: Time, dirs: &[Fid], out: &mut Vec<Output>) {
+    /// Recalls these directories: sends each session its recalls, once.
+    pub fn recall(&mut self, now: Time, dirs: &[Fid], out: &mut Vec<Output>) {
         let mut batches: BTreeMap<SessionId, Vec<BreakItem>> = BTreeMap::new();
         for dir in dirs {
             if let Some(session) = self.delegations.recall(now, *dir) {
@@ -223,17 +148,7 @@ impl Leases {
             }
         }
         for (to, items) in batches {
-            for items in items.chunks(ITEMS_MAX) {
-                let id = self.breaks.next_break();
-                let known = self
-                    .sessions
-                    .get_mut(to)
-                    .expect("DE-1: delegations are of sessions that have not ended");
-                let pending =
-                    PendingBreak { items: items.to_vec(), sent_at: now, tickets: SmallVec::new() };
-                known.pending.insert(id, pending);
-                out.push(Output::Break { to, id, items: items.to_vec() });
-            }
+            self.promises.send_recalls(now, to, &items, out);
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use types::{BreakReason, LockMode, Name};
+use types::{BreakReason, ByteRange, LockFamily, LockMode, LockOwner, Name};
 
 use super::*;
 use crate::config::KnownSession;
+use crate::promises::merged;
 
 const A: ClientId = ClientId(0xa);
 const B: ClientId = ClientId(0xb);
@@ -78,7 +79,7 @@ fn change(
 
 fn acked(leases: &mut Leases, session: SessionId, id: BreakId, held: &[Fid]) -> Vec<Output> {
     let mut out = Vec::new();
-    leases.ack(at(1), session, id, held, &mut out);
+    leases.ack(session, id, held, &mut out);
     out
 }
 
@@ -87,13 +88,15 @@ fn a_change_waits_for_every_other_holder_and_nobody_else() {
     let mut leases = fresh();
     let (a, b, c) = (attach(&mut leases, A), attach(&mut leases, B), attach(&mut leases, C));
     for session in [a, b] {
-        assert_eq!(leases.promise(at(0), session, FILE, &mut Vec::new()), Promised::Yes);
+        assert_eq!(leases.promise(at(0), session, FILE, false, &mut Vec::new()), Promised::Yes);
     }
-    assert_eq!(leases.promise(at(0), c, OTHER, &mut Vec::new()), Promised::Yes);
+    assert_eq!(leases.promise(at(0), c, OTHER, false, &mut Vec::new()), Promised::Yes);
     let (ticket, sent) = change(&mut leases, FILE, a);
     assert_eq!(sent.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [b]);
     assert!(
-        leases.is_promised(a, FILE) && !leases.is_promised(b, FILE) && leases.is_promised(c, OTHER)
+        leases.promises().has(a, FILE)
+            && !leases.promises().has(b, FILE)
+            && leases.promises().has(c, OTHER)
     );
     assert_eq!(
         acked(&mut leases, b, sent[0].1, &[]),
@@ -106,10 +109,13 @@ fn a_change_waits_for_every_other_holder_and_nobody_else() {
 fn a_later_change_waits_for_a_break_that_is_still_on_its_way() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
-    leases.promise(at(0), b, FILE, &mut Vec::new());
+    leases.promise(at(0), b, FILE, false, &mut Vec::new());
     let (first, sent) = change(&mut leases, FILE, a);
-    assert!(leases.is_promised_elsewhere(FILE, a), "b may still answer from its cache");
-    assert!(!leases.is_promised_elsewhere(FILE, b) && !leases.is_promised_elsewhere(OTHER, a));
+    assert!(leases.promises().is_known_elsewhere(FILE, a), "b may still answer from its cache");
+    assert!(
+        !leases.promises().is_known_elsewhere(FILE, b)
+            && !leases.promises().is_known_elsewhere(OTHER, a)
+    );
     let (second, again) = change(&mut leases, FILE, a);
     assert_eq!(again, [], "there is no promise to end");
     let done = acked(&mut leases, b, sent[0].1, &[]);
@@ -123,9 +129,9 @@ fn a_later_change_waits_for_a_break_that_is_still_on_its_way() {
 fn a_promise_after_a_break_needs_an_acknowledgement_of_its_own() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
-    leases.promise(at(0), b, FILE, &mut Vec::new());
+    leases.promise(at(0), b, FILE, false, &mut Vec::new());
     let (first, sent) = change(&mut leases, FILE, a);
-    leases.promise(at(1), b, FILE, &mut Vec::new());
+    leases.promise(at(1), b, FILE, false, &mut Vec::new());
     let (second, again) = change(&mut leases, FILE, a);
     assert_eq!(acked(&mut leases, b, sent[0].1, &[]), [Output::TicketDone(first.expect("first"))]);
     assert_eq!(
@@ -139,7 +145,7 @@ fn a_promise_after_a_break_needs_an_acknowledgement_of_its_own() {
 fn cb4_a_change_waits_for_a_silent_holder_until_its_lease_ends() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
-    leases.promise(at(0), b, FILE, &mut Vec::new());
+    leases.promise(at(0), b, FILE, false, &mut Vec::new());
     let (ticket, _) = change(&mut leases, FILE, a);
     let mut out = Vec::new();
     assert_eq!(leases.renew(at(10), a), RenewalOutcome::Renewed);
@@ -156,7 +162,7 @@ fn cb4_a_change_waits_for_a_silent_holder_until_its_lease_ends() {
 fn a_session_that_never_acknowledges_is_not_renewed_for_ever() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
-    leases.promise(at(0), b, FILE, &mut Vec::new());
+    leases.promise(at(0), b, FILE, false, &mut Vec::new());
     let (_, sent) = change(&mut leases, FILE, a);
     assert_eq!(leases.renew(at(16), b), RenewalOutcome::Renewed);
     assert_eq!(leases.renew(at(17), b), RenewalOutcome::Withheld);
@@ -168,14 +174,14 @@ fn a_session_that_never_acknowledges_is_not_renewed_for_ever() {
 fn a_resumed_session_gets_its_breaks_again_and_keeps_promises() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
-    leases.promise(at(0), b, FILE, &mut Vec::new());
-    leases.promise(at(0), b, OTHER, &mut Vec::new());
+    leases.promise(at(0), b, FILE, false, &mut Vec::new());
+    leases.promise(at(0), b, OTHER, false, &mut Vec::new());
     let (ticket, sent) = change(&mut leases, FILE, a);
     let mut out = Vec::new();
     let resumed = leases.resume(at(9), b, B, 1, &mut out).expect("resume");
     assert_eq!(resumed, Resumed { reclaim: false, renewed: true });
     assert_eq!(out, [Output::Break { to: b, id: sent[0].1, items: vec![data(FILE)] }]);
-    assert!(leases.is_promised(b, OTHER));
+    assert!(leases.promises().has(b, OTHER));
     assert_eq!(
         acked(&mut leases, b, sent[0].1, &[]),
         [Output::TicketDone(ticket.expect("b has a break"))]
@@ -201,7 +207,7 @@ fn only_its_own_client_and_incarnation_resumes_a_session() {
 fn a_new_life_of_a_client_ends_the_old_one_and_what_it_had() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
-    leases.promise(at(0), a, FILE, &mut Vec::new());
+    leases.promise(at(0), a, FILE, false, &mut Vec::new());
     leases.hold(a, OTHER).expect("hold");
     let mut out = Vec::new();
     assert_eq!(leases.lock(origin(a), &exclusive(a), false, false, &mut out), LockOutcome::Granted);
@@ -216,10 +222,10 @@ fn a_new_life_of_a_client_ends_the_old_one_and_what_it_had() {
     };
     let granted = Output::LockDone { origin: origin(b), result: Ok(()) };
     assert_eq!(out, [ended, granted, Output::TicketDone(ticket.expect("a has a break"))]);
-    assert!(leases.is_session(newer) && !leases.is_session(a));
+    assert!(leases.sessions().has(newer) && !leases.sessions().has(a));
     let old = AttachError::OldIncarnation { client: A, newest: 2 };
     assert_eq!(leases.attach(at(3), A, 1, &mut out), Err(old), "EO-2");
-    leases.detach(at(4), newer, &mut out);
+    leases.end(at(4), newer, EndReason::Detached, &mut out);
     assert_eq!(leases.attach(at(5), A, 1, &mut out), Err(old), "EO-2, when no session is left too");
 }
 
@@ -227,14 +233,14 @@ fn a_new_life_of_a_client_ends_the_old_one_and_what_it_had() {
 fn an_acknowledgement_that_names_open_files_holds_them() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
-    leases.promise(at(0), b, FILE, &mut Vec::new());
+    leases.promise(at(0), b, FILE, false, &mut Vec::new());
     let (_, sent) = change(&mut leases, FILE, a);
     acked(&mut leases, b, sent[0].1, &[FILE, OTHER]);
-    assert!(leases.is_held(FILE), "HO-1");
-    assert!(!leases.is_held(OTHER), "the break did not name it");
+    assert!(leases.holds().is_held(FILE), "HO-1");
+    assert!(!leases.holds().is_held(OTHER), "the break did not name it");
     assert!(!leases.unhold(a, FILE), "a never held it");
     assert!(leases.unhold(b, FILE));
-    assert!(!leases.is_held(FILE));
+    assert!(!leases.holds().is_held(FILE));
 }
 
 #[test]
@@ -245,11 +251,11 @@ fn a_held_file_is_free_when_its_last_holder_goes() {
     leases.hold(b, FILE).expect("hold");
     leases.hold(b, FILE).expect("hold again");
     let mut out = Vec::new();
-    leases.peer_died(at(1), b, &mut out);
+    leases.end(at(1), b, EndReason::PeerDied, &mut out);
     let ended =
         Output::SessionEnded { session: b, client: B, reason: EndReason::PeerDied, freed: vec![] };
     assert_eq!(std::mem::take(&mut out), [ended]);
-    leases.detach(at(1), a, &mut out);
+    leases.end(at(1), a, EndReason::Detached, &mut out);
     let ended = Output::SessionEnded {
         session: a,
         client: A,
@@ -264,18 +270,18 @@ fn a_held_file_is_free_when_its_last_holder_goes() {
 fn a_removed_file_leaves_no_promise_and_all_acknowledgements() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
-    leases.promise(at(0), a, FILE, &mut Vec::new());
-    leases.promise(at(0), b, FILE, &mut Vec::new());
+    leases.promise(at(0), a, FILE, false, &mut Vec::new());
+    leases.promise(at(0), b, FILE, false, &mut Vec::new());
     let (ticket, sent) = change(&mut leases, FILE, a);
     leases.forget_file(at(1), FILE, &mut Vec::new());
     assert_eq!((leases.counts().promises, leases.counts().promised_files), (0, 0));
-    assert_eq!(leases.sessions.get(a).map(|session| session.promises), Some(0));
+    assert_eq!(leases.promises.count(a), 0);
     assert_eq!(
         acked(&mut leases, b, sent[0].1, &[]),
         [Output::TicketDone(ticket.expect("b has a break"))]
     );
-    leases.promise(at(2), a, OTHER, &mut Vec::new());
-    leases.detach(at(3), a, &mut Vec::new());
+    leases.promise(at(2), a, OTHER, false, &mut Vec::new());
+    leases.end(at(3), a, EndReason::Detached, &mut Vec::new());
     assert_eq!(leases.counts().promises, 0);
 }
 
@@ -285,12 +291,12 @@ fn a_full_table_ends_the_oldest_promises_of_the_richest_session() {
     let mut leases = Leases::new(config, None, SessionId(1), at(0));
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     let mut out = Vec::new();
-    leases.promise(at(0), b, FILE, &mut out);
+    leases.promise(at(0), b, FILE, false, &mut out);
     for vnode in 1..=16 {
-        leases.promise(at(0), a, Fid::new(1, 100 + vnode, 1), &mut out);
+        leases.promise(at(0), a, Fid::new(1, 100 + vnode, 1), false, &mut out);
     }
     assert_eq!(out, []);
-    leases.promise(at(0), b, OTHER, &mut out);
+    leases.promise(at(0), b, OTHER, false, &mut out);
     let pressed =
         |vnode| BreakItem { fid: Fid::new(1, vnode, 1), reason: BreakReason::Pressure, name: None };
     let sent = Output::Break { to: a, id: BreakId(1), items: vec![pressed(101), pressed(102)] };
@@ -316,12 +322,12 @@ fn leftovers_of_ended_promises_do_not_pile_up() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
     for round in 0..1000 {
-        leases.promise(at(0), b, FILE, &mut Vec::new());
+        leases.promise(at(0), b, FILE, false, &mut Vec::new());
         let (_, sent) = change(&mut leases, FILE, a);
         assert_eq!(sent.len(), 1, "round {round}");
         acked(&mut leases, b, sent[0].1, &[]);
     }
-    assert!(leases.sessions.get(b).expect("b").order.len() < 200);
+    assert!(leases.promises.order_len(b) < 200);
 }
 
 #[test]
@@ -415,7 +421,7 @@ fn nothing_is_called_free_in_grace() {
     leases.hold(SessionId(1), FILE).expect("hold");
     assert!(!leases.unhold(SessionId(1), FILE), "b may yet claim it");
     leases.hold(SessionId(1), FILE).expect("hold");
-    leases.detach(at(2), SessionId(1), &mut out);
+    leases.end(at(2), SessionId(1), EndReason::Detached, &mut out);
     let ended = Output::SessionEnded {
         session: SessionId(1),
         client: A,

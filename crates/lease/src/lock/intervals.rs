@@ -123,7 +123,7 @@ mod tests {
     use proptest::prelude::*;
     use types::{LockMode, LockOwner, SessionId};
 
-    use super::super::table::HeldLock;
+    use super::super::held::HeldLock;
     use super::super::{LockFamilyOrd, SessionOwner};
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use types::{ByteRange, LockMode};
 
-use super::table::HeldLock;
+use super::held::HeldLock;
 
 /// Sets the bytes of `new.range` to `mode`, or unlocks them, and leaves all others as they are.
 pub(super) fn set(mine: Vec<HeldLock>, new: HeldLock, mode: Option<LockMode>) -> Vec<HeldLock> {

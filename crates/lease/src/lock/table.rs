@@ -4,37 +4,10 @@ use std::collections::BTreeMap;
 
 use types::{ByteRange, LockFamily, LockMode, LockOwner, ReplyAddress, SessionId};
 
+use super::held::HeldLock;
 use super::intervals::{Intervals, Ranged};
 use super::ranges;
 use super::{LockFamilyOrd, LockRequest, SessionOwner};
-
-/// A lock that is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HeldLock {
-    pub owner: SessionOwner,
-    pub pid: u32,
-    pub range: ByteRange,
-    pub mode: LockMode,
-}
-
-impl Ranged for HeldLock {
-    type Key = SessionOwner;
-    const FIRST: SessionOwner =
-        SessionOwner { session: SessionId(0), owner: LockOwner(0), family: LockFamilyOrd::Posix };
-    const LAST: SessionOwner = SessionOwner {
-        session: SessionId(u64::MAX),
-        owner: LockOwner(u64::MAX),
-        family: LockFamilyOrd::Flock,
-    };
-
-    fn key(&self) -> SessionOwner {
-        self.owner
-    }
-
-    fn range(&self) -> ByteRange {
-        self.range
-    }
-}
 
 /// The place of a waiting request: a lower one came earlier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -40,7 +40,12 @@ pub(crate) fn delegate(
     let marked = registry.mark_delegating(session);
     let slots = marked.and_then(|()| give_slots(given, session, &volume));
     if slots.is_err() {
-        files.coherence().leases().give_back(ask.now, session, &[dir], &mut ask.events);
+        files.coherence().leases().delegations_mut().give_back(
+            ask.now,
+            session,
+            &[dir],
+            &mut ask.events,
+        );
     }
     let status = volume.directory(dir)?.status;
     Ok(CallOutcome::Answer(Answer::Delegation { status, slots: slots? }))
@@ -75,7 +80,12 @@ pub(crate) fn give_back(
     ask: &mut CallContext<'_>,
     dirs: &[Fid],
 ) -> Result<CallOutcome, Fault> {
-    files.coherence().leases().give_back(ask.now, ask.origin.session, dirs, &mut ask.events);
+    files.coherence().leases().delegations_mut().give_back(
+        ask.now,
+        ask.origin.session,
+        dirs,
+        &mut ask.events,
+    );
     Ok(CallOutcome::Answer(Answer::Done))
 }
 
@@ -101,7 +111,7 @@ pub(crate) fn begin_delegated(
     };
     let leases = files.coherence().leases();
     let session = ask.origin.session;
-    let all = dirs.iter().flatten().all(|dir| leases.is_delegated(session, *dir));
+    let all = dirs.iter().flatten().all(|dir| leases.delegations().has(session, *dir));
     if !all && !leases.reclaims_delegations(session) {
         return Err(Fault::NotDelegated);
     }
@@ -113,8 +123,12 @@ pub(crate) fn begin_delegated(
         _ => None,
     };
     // A restart of the server lost the times of earlier delegations.
-    let given =
-        dirs.into_iter().flatten().chain(file).filter_map(|fid| leases.delegated_since(fid)).max();
+    let given = dirs
+        .into_iter()
+        .flatten()
+        .chain(file)
+        .filter_map(|fid| leases.delegations().given(fid))
+        .max();
     drop(leases);
     let ago = given.map(|given| ask.now.since(given).saturating_add(APART_MAX));
     let is_past = ago.is_some_and(|ago| at.later(ago) < ask.wall);

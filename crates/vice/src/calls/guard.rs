@@ -53,6 +53,6 @@ fn with_client(coherence: &Coherence, call: &GuardCall) -> Result<GuardCall, Fau
     let GuardCall::AddFence { whom: Whom::Session(session), seconds, why } = call else {
         return Ok(call.clone());
     };
-    let (client, _) = coherence.leases().owner(*session).ok_or(Fault::NotFound)?;
+    let (client, _) = coherence.leases().sessions().owner(*session).ok_or(Fault::NotFound)?;
     Ok(GuardCall::AddFence { whom: Whom::Client(client), seconds: *seconds, why: why.clone() })
 }

@@ -40,7 +40,7 @@ pub(crate) fn unlock(
     family: LockFamily,
     range: ByteRange,
 ) -> Result<CallOutcome, Fault> {
-    files.coherence().leases().unlock(
+    files.coherence().leases().locks_mut().unlock(
         ask.origin.session,
         fid,
         owner,
@@ -62,7 +62,7 @@ pub(crate) fn test_lock(
     check_lock(files, ask, fid, range, |_| Right::See)?;
     let request =
         LockRequest { fid, session: ask.origin.session, owner, pid: 0, family, range, mode };
-    Ok(CallOutcome::Answer(Answer::LockTest(files.coherence().leases().test_lock(&request))))
+    Ok(CallOutcome::Answer(Answer::LockTest(files.coherence().leases().locks().test(&request))))
 }
 
 /// A client that locks a file will read it next, so no other session may cover it: the promise
@@ -110,7 +110,7 @@ fn may_hold(
     volume: &ViceVolume,
     vnode: &Vnode,
 ) -> Result<bool, Fault> {
-    if files.coherence().leases().is_promised(ask.origin.session, vnode.status.fid) {
+    if files.coherence().leases().promises().has(ask.origin.session, vnode.status.fid) {
         return Ok(true);
     }
     for right in [Right::ReadData, Right::WriteData] {

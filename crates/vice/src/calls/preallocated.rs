@@ -68,7 +68,8 @@ pub(crate) fn adopt_body(
     }
     // No other session may have changed the body that it replaces.
     let leases = files.coherence().leases();
-    let alone = leases.covers(blank.session, fid) || leases.reclaims_delegations(blank.session);
+    let alone = leases.delegations().covers(blank.session, fid)
+        || leases.reclaims_delegations(blank.session);
     drop(leases);
     match (is_there, alone) {
         (true, true) => {}

@@ -165,7 +165,7 @@ impl Files {
             Spread::Promised => {}
             Spread::Rights => {
                 change.volume.lists.forget();
-                self.coherence.leases().rights_changed();
+                self.coherence.leases().promises_mut().rights_changed();
             }
             Spread::Model(by_list) => {
                 change.volume.lists.set_decide(by_list);
@@ -196,11 +196,11 @@ impl Files {
     ) -> Result<(), Fault> {
         ask.models = volume.lists.models();
         let mut leases = self.coherence.leases();
-        ask.rights_changes = leases.rights_changes();
+        ask.rights_changes = leases.promises().rights_changes();
         let session = ask.origin.session;
         let covered = ask.delegated.is_some() && !leases.reclaims_delegations(session);
         for fid in fids {
-            if covered && !leases.covers(session, *fid) {
+            if covered && !leases.delegations().covers(session, *fid) {
                 return Err(Fault::NotDelegated);
             }
             ask.waits.extend(leases.recall_cover(ask.now, session, *fid, &mut ask.events));
@@ -227,18 +227,18 @@ impl Files {
         let session = ask.origin.session;
         let covered = ask.delegated.is_some() && !leases.reclaims_delegations(session);
         // Rights that changed since the check permit no names.
-        let checked = leases.rights_changes() == ask.rights_changes;
+        let checked = leases.promises().rights_changes() == ask.rights_changes;
         let mut new: SmallVec<[Fid; 4]> = SmallVec::new();
         for (fid, names) in fids.iter().zip(names) {
-            if covered && !leases.covers(session, *fid) {
+            if covered && !leases.delegations().covers(session, *fid) {
                 return Err(Fault::NotDelegated);
             }
-            if !leases.is_promised(session, *fid) {
+            if !leases.promises().has(session, *fid) {
                 new.push(*fid);
             }
             let promised = match names && checked {
-                true => leases.promise_names(ask.now, session, *fid, &mut ask.events),
-                false => leases.promise(ask.now, session, *fid, &mut ask.events),
+                true => leases.promise(ask.now, session, *fid, true, &mut ask.events),
+                false => leases.promise(ask.now, session, *fid, false, &mut ask.events),
             };
             match promised {
                 Promised::Yes => {}
@@ -247,7 +247,7 @@ impl Files {
             }
         }
         if !new.is_empty() && volume.lists.models() != ask.models {
-            new.iter().for_each(|fid| leases.withdraw(session, *fid));
+            new.iter().for_each(|fid| leases.promises_mut().withdraw(session, *fid));
             ask.again = true;
             return Err(Fault::Busy);
         }
@@ -256,7 +256,8 @@ impl Files {
 
     /// Whether `fid` is a directory whose names the caller may see; mostly known already.
     fn may_see_names(&self, ask: &CallContext<'_>, volume: &ViceVolume, fid: Fid) -> bool {
-        if !fid.vnode.is_directory() || self.coherence.leases().shows_names(ask.origin.session, fid)
+        if !fid.vnode.is_directory()
+            || self.coherence.leases().promises().shows_names(ask.origin.session, fid)
         {
             return fid.vnode.is_directory();
         }
@@ -293,7 +294,9 @@ impl Files {
         }
         // Before grace is over, other sessions may reclaim their holds (HO-1).
         let claimed = !leases.may_change() || self.volumes.moves().takes_claims(fid.volume);
-        let orphan = claimed || leases.is_held(fid) || leases.is_promised_elsewhere(fid, session);
+        let orphan = claimed
+            || leases.holds().is_held(fid)
+            || leases.promises().is_known_elsewhere(fid, session);
         drop(leases);
         if orphan {
             change.update.put_vnode(&vnode);

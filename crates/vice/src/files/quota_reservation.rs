@@ -67,14 +67,14 @@ impl Files {
         }
         let id = volume.store.id();
         let mut leases = self.coherence.leases();
-        let all = leases.delegating_sessions(id, None);
+        let all = leases.delegations().sessions_in(id, None);
         if all == 0 {
             return Ok(Some(room));
         }
         if is_scarce(free, all) {
             leases.recall_volume(ask.now, id, NOBODY, &mut ask.events);
         }
-        let aside = aside(leases.delegating_sessions(id, Some(ask.origin.session)));
+        let aside = aside(leases.delegations().sessions_in(id, Some(ask.origin.session)));
         let open = (free.0.saturating_sub(aside.0), free.1.saturating_sub(aside.1));
         if files > open.1 || bytes(open.0)? > open.0 {
             ask.waits = leases.recall_volume(ask.now, id, ask.origin.session, &mut ask.events);
@@ -91,7 +91,7 @@ impl Files {
         volume: &ViceVolume,
     ) -> Result<(), Fault> {
         let leases = self.coherence.leases();
-        let others = leases.delegating_sessions(volume.store.id(), Some(ask.origin.session));
+        let others = leases.delegations().sessions_in(volume.store.id(), Some(ask.origin.session));
         drop(leases);
         let (bytes, files) = aside(others + 1);
         let free = left(volume);
@@ -128,13 +128,13 @@ impl Files {
 
     /// Recalls delegations where room becomes scarce.
     pub fn check_room(&self, now: Time, events: &mut Vec<Output>) {
-        let delegated = self.coherence.leases().delegated_volumes();
+        let delegated = self.coherence.leases().delegations().volumes();
         for id in delegated {
             let Ok(volume) = self.volumes.any_volume(id) else { continue };
             let space = volume.partition.space().map_or(u64::MAX, |space| space.free_bytes);
             let free = left(&volume);
             let mut leases = self.coherence.leases();
-            let all = leases.delegating_sessions(id, None);
+            let all = leases.delegations().sessions_in(id, None);
             if is_scarce((free.0.min(space), free.1), all) {
                 leases.recall_volume(now, id, NOBODY, events);
             }

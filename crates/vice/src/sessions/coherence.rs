@@ -82,7 +82,7 @@ impl Tables {
 
     /// Breaks the promises of rights, in all volumes.
     fn break_rights(&mut self, now: Time, events: &mut Vec<Output>) -> Option<BreakTicket> {
-        self.leases.rights_changed();
+        self.leases.promises_mut().rights_changed();
         let item = |volume: VolumeId| BreakItem {
             fid: Fid::rights(volume),
             reason: BreakReason::Status,
@@ -192,7 +192,7 @@ impl Coherence {
     /// removal and may then hold it (HO-1).
     pub fn may_be_held(&self, fid: Fid) -> bool {
         let tables = self.tables.lock();
-        tables.leases.is_held(fid) || tables.removing.contains_key(&fid)
+        tables.leases.holds().is_held(fid) || tables.removing.contains_key(&fid)
     }
 
     /// Changes that wait for acknowledgements.
@@ -247,12 +247,13 @@ impl Coherence {
         let Tables { leases, lock_waits, .. } = &mut *tables;
         for origin in waits {
             // A lock that was granted a moment ago counts as granted before.
-            if leases.cancel(*origin, events) {
+            if leases.locks_mut().cancel(*origin, events) {
                 lock_waits.entry(*origin).and_modify(|(_, fenced)| *fenced = true);
             }
         }
         // A delegated answer for one of the others serves the fenced caller too.
-        leases.recall_session(now, session, events);
+        let all = leases.delegations().of_session(session);
+        leases.recall(now, &all, events);
         let ticket = tables.break_rights(now, events);
         tables.rights_ticket = ticket.or(tables.rights_ticket);
     }
@@ -260,7 +261,7 @@ impl Coherence {
     /// The session is over.
     pub fn remove_session(&self, session: SessionId) {
         let mut tables = self.tables.lock();
-        assert!(!tables.leases.is_session(session), "CB-4: {session:?} is not over");
+        assert!(!tables.leases.sessions().has(session), "CB-4: {session:?} is not over");
         tables.lock_waits.retain(|origin, _| origin.session != session);
     }
 }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lease::{KnownSession, Leases, Output, Restart};
+use lease::{EndReason, KnownSession, Leases, Output, Restart};
 use parking_lot::Mutex;
 use store::{SessionRecord, StoreError};
 use types::limits::CLIENT_KEPT_DAYS;
@@ -141,7 +141,7 @@ impl Registry {
         self.requests.add_session(session);
         drop(leases);
         if let Err(error) = self.record(session, client, incarnation) {
-            self.coherence.leases().detach(now, session, events);
+            self.coherence.leases().end(now, session, EndReason::Detached, events);
             return Err(error.into());
         }
         Ok(self.attached(session, false))
@@ -170,7 +170,7 @@ impl Registry {
         drop(leases);
         // Replies name it: no other session may ever have the number. One sync in 64 attaches.
         if let Err(error) = self.partitions.use_up_session(session) {
-            self.coherence.leases().detach(now, session, events);
+            self.coherence.leases().end(now, session, EndReason::Detached, events);
             return Err(error.into());
         }
         Ok(self.attached(session, false))
@@ -190,13 +190,13 @@ impl Registry {
     ) -> Result<(), Fault> {
         let _one_at_a_time = self.attaching.lock();
         let leases = self.coherence.leases();
-        let (client, incarnation) = leases.owner(session).ok_or(Fault::Expired)?;
-        if !leases.is_anonymous(session) {
+        let (client, incarnation) = leases.sessions().owner(session).ok_or(Fault::Expired)?;
+        if !leases.sessions().is_anonymous(session) {
             return Ok(());
         }
         drop(leases);
         if self.is_outdated(client, incarnation)? {
-            self.coherence.leases().detach(now, session, events);
+            self.coherence.leases().end(now, session, EndReason::Detached, events);
             return Err(Fault::Expired);
         }
         self.record(session, client, incarnation)?;
@@ -255,16 +255,16 @@ impl Registry {
     pub fn mark_delegating(&self, session: SessionId) -> Result<(), Fault> {
         let _one_at_a_time = self.marking.lock();
         let leases = self.coherence.leases();
-        if leases.is_marked(session) {
+        if leases.sessions().is_marked(session) {
             return Ok(());
         }
-        let (client, incarnation) = leases.owner(session).ok_or(Fault::Expired)?;
+        let (client, incarnation) = leases.sessions().owner(session).ok_or(Fault::Expired)?;
         drop(leases);
         let extra = Bytes::from_static(&[HAD_DELEGATIONS]);
         let home = self.partitions.home();
         home.put_session(&SessionRecord { session, client, incarnation, extra })?;
         home.sync()?;
-        self.coherence.leases().mark(session);
+        self.coherence.leases().sessions_mut().mark(session);
         Ok(())
     }
 
@@ -289,7 +289,7 @@ impl Registry {
         loop {
             // Attaches wait from the check to the removal, but never for more than a few records.
             let _one_at_a_time = self.attaching.lock();
-            let is_here = |client| self.coherence.leases().has_client(client);
+            let is_here = |client| self.coherence.leases().sessions().has_client(client);
             let (some, next) = self.partitions.home().forget_clients(
                 after,
                 CLIENTS_AT_ONCE,

@@ -1,4 +1,4 @@
-//! The promises of each file and session.
+//! The promises and breaks of each file, by session.
 //!
 //! A file's *holdings* record for each session whether the file is promised to it (`seq` is not 0),
 //! and which break of the file it has yet to acknowledge (`breaking`). Both may be true: the file
@@ -13,7 +13,7 @@ use types::{BreakId, Fid, SessionId, VolumeId};
 
 /// One session's promise and break of a file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Holding {
+pub(super) struct Holding {
     pub session: SessionId,
     /// Number of the promise, counted over all; 0: none. Odd: breaks may name the directory's
     /// entries to the session.
@@ -30,9 +30,9 @@ impl Holding {
     }
 }
 
-/// All promises, by file.
+/// See the head of the file.
 #[derive(Debug, Default)]
-pub(crate) struct Promises {
+pub(super) struct Holdings {
     files: HashMap<Fid, SmallVec<[Holding; 1]>>,
     count: usize,
     last_seq: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Promises {
     rights_changes: u64,
 }
 
-impl Promises {
+impl Holdings {
     /// Promises in force.
     pub fn len(&self) -> usize {
         self.count

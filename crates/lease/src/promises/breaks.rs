@@ -13,7 +13,7 @@ use crate::output::{BreakTicket, Output};
 
 /// A batch that its session has not acknowledged.
 #[derive(Debug)]
-pub(crate) struct PendingBreak {
+pub(super) struct PendingBreak {
     pub items: Vec<BreakItem>,
     pub sent_at: Time,
     pub tickets: SmallVec<[BreakTicket; 1]>,
@@ -21,7 +21,7 @@ pub(crate) struct PendingBreak {
 
 /// Numbers of breaks and tickets, and what each ticket waits for.
 #[derive(Debug, Default)]
-pub(crate) struct BreakTable {
+pub(super) struct BreakTable {
     last_break: u64,
     last_ticket: u64,
     waiting: HashMap<BreakTicket, usize>,

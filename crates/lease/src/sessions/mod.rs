@@ -6,17 +6,19 @@
 //! early is put back with the present end. So a renewal costs one hash look-up.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
-use types::{BreakId, ClientId, Fid, SessionId, Time};
-
-use crate::breaks::PendingBreak;
+use types::{BreakId, ClientId, SessionId, Time};
 
 /// Clients without sessions whose incarnation is remembered. A forgotten client may come back with
 /// any incarnation, which does no harm: all its sessions are over.
 const IDLE_CLIENTS_MAX: usize = 1 << 16;
+
+/// See [`Sessions::is_host_full`]. A host with a thousand sessions costs sixteen look-ups a
+/// promise.
+const STEP: usize = 64;
 
 /// Why an attach or resume was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,12 +66,6 @@ pub(crate) struct Session {
     pub reclaiming: bool,
     /// Its durable record says that it may have delegations.
     pub marked: bool,
-    pub pending: BTreeMap<BreakId, PendingBreak>,
-    /// Promises in the order in which they were made; entries whose sequence number is not the
-    /// promise's are stale.
-    pub order: VecDeque<(Fid, u64)>,
-    /// Promises in force.
-    pub promises: usize,
     /// No authenticated user has called through it yet (`leases/anonymous.rs`).
     pub anonymous: bool,
     /// Address of its client, for the limits of hosts; `None`: no limits apply.
@@ -84,8 +80,9 @@ struct Client {
     sessions: SmallVec<[SessionId; 1]>,
 }
 
+/// See the head of the file.
 #[derive(Debug)]
-pub(crate) struct Sessions {
+pub struct Sessions {
     table: HashMap<SessionId, Session>,
     clients: HashMap<ClientId, Client>,
     hosts: HashMap<IpAddr, BTreeSet<SessionId>>,
@@ -95,7 +92,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    pub fn new(next: SessionId) -> Self {
+    pub(crate) fn new(next: SessionId) -> Self {
         Sessions {
             table: HashMap::new(),
             clients: HashMap::new(),
@@ -106,29 +103,57 @@ impl Sessions {
         }
     }
 
-    pub fn get(&self, id: SessionId) -> Option<&Session> {
+    pub(crate) fn get(&self, id: SessionId) -> Option<&Session> {
         self.table.get(&id)
     }
 
-    pub fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+    pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
         self.table.get_mut(&id)
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
-    pub fn ids(&self) -> impl Iterator<Item = SessionId> + '_ {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = SessionId> + '_ {
         self.table.keys().copied()
     }
 
-    /// The authenticated session that has the most promises.
-    pub fn richest(&self) -> Option<SessionId> {
-        let users = self.table.iter().filter(|(_, session)| !session.anonymous);
-        users.max_by_key(|(id, session)| (session.promises, **id)).map(|(id, _)| *id)
+    /// Whether the session has not ended.
+    pub fn has(&self, id: SessionId) -> bool {
+        self.table.contains_key(&id)
     }
 
-    /// Sets the host of the session's client.
+    /// The client and incarnation of the session. `None`: it is over.
+    pub fn owner(&self, id: SessionId) -> Option<(ClientId, u64)> {
+        self.get(id).map(|known| (known.client, known.incarnation))
+    }
+
+    /// Whether the session is anonymous.
+    pub fn is_anonymous(&self, id: SessionId) -> bool {
+        self.get(id).is_some_and(|known| known.anonymous)
+    }
+
+    /// Whether the session's durable record says that it may have delegations.
+    pub fn is_marked(&self, id: SessionId) -> bool {
+        self.get(id).is_some_and(|known| known.marked)
+    }
+
+    /// Notes that the session's durable record now has the delegation mark.
+    pub fn mark(&mut self, id: SessionId) {
+        if let Some(known) = self.get_mut(id) {
+            known.marked = true;
+        }
+    }
+
+    /// The authenticated session that has most of something, by `count`.
+    pub(crate) fn richest(&self, count: impl Fn(SessionId) -> usize) -> Option<SessionId> {
+        let users = self.table.iter().filter(|(_, session)| !session.anonymous);
+        users.map(|(id, _)| *id).max_by_key(|id| (count(*id), *id))
+    }
+
+    /// Sets the host of the session's client. `None`: the server's own machine, or another server;
+    /// such a host has no limits.
     pub fn set_host(&mut self, id: SessionId, host: Option<IpAddr>) {
         let Some(session) = self.table.get_mut(&id) else { return };
         if let Some(before) = std::mem::replace(&mut session.host, host)
@@ -145,17 +170,35 @@ impl Sessions {
     }
 
     /// Authenticated sessions on the host of this session; none where no limits apply.
-    pub fn of_its_host(&self, id: SessionId) -> impl Iterator<Item = SessionId> {
+    fn of_its_host(&self, id: SessionId) -> impl Iterator<Item = SessionId> {
         let host = self.table.get(&id).and_then(|session| session.host);
         let all = host.and_then(|host| self.hosts.get(&host)).into_iter().flatten().copied();
-        all.filter(|id| self.table.get(id).is_some_and(|session| !session.anonymous))
+        all.filter(|id| !self.is_anonymous(*id))
+    }
+
+    /// Whether the sessions on this session's host have `max` together, by `count`: a host has a
+    /// part of each table at most, so that it shuts no others out.
+    ///
+    /// The sums are not stored but computed when one may have become too large: at every [`STEP`]th
+    /// of a session. So a host may exceed its share by [`STEP`] for each of its sessions.
+    pub(crate) fn is_host_full(
+        &self,
+        id: SessionId,
+        max: usize,
+        count: impl Fn(SessionId) -> usize,
+    ) -> bool {
+        count(id).is_multiple_of(STEP) && self.of_its_host(id).map(count).sum::<usize>() >= max
     }
 
     /// Checks an attach. Returns the sessions that it ends.
     ///
     /// # Errors
     /// [`AttachError::OldIncarnation`] if a later incarnation of the client has been seen.
-    pub fn older(&self, client: ClientId, incarnation: u64) -> Result<Vec<SessionId>, AttachError> {
+    pub(crate) fn older(
+        &self,
+        client: ClientId,
+        incarnation: u64,
+    ) -> Result<Vec<SessionId>, AttachError> {
         let Some(known) = self.clients.get(&client) else { return Ok(Vec::new()) };
         if incarnation < known.incarnation {
             return Err(AttachError::OldIncarnation { client, newest: known.incarnation });
@@ -167,14 +210,14 @@ impl Sessions {
     }
 
     /// Adds a session under the next number.
-    pub fn add(&mut self, client: ClientId, incarnation: u64, expires: Time) -> SessionId {
+    pub(crate) fn add(&mut self, client: ClientId, incarnation: u64, expires: Time) -> SessionId {
         let id = SessionId(self.next);
         self.insert(id, client, incarnation, expires, false);
         id
     }
 
     /// Adds an anonymous session. It proves nothing about its client's incarnation.
-    pub fn add_anonymous(
+    pub(crate) fn add_anonymous(
         &mut self,
         client: ClientId,
         incarnation: u64,
@@ -187,11 +230,12 @@ impl Sessions {
         id
     }
 
-    /// Makes the session authenticated, and records the incarnation of its client.
-    pub fn authenticate(&mut self, id: SessionId) {
+    /// Makes the session authenticated, and records the incarnation of its client. `last_break`:
+    /// the latest break that it has not acknowledged.
+    pub(crate) fn authenticate(&mut self, id: SessionId, last_break: Option<BreakId>) {
         let Some(session) = self.table.get_mut(&id) else { return };
         session.anonymous = false;
-        session.breaks_before_proof = session.pending.keys().next_back().copied();
+        session.breaks_before_proof = last_break;
         let (client, incarnation) = (session.client, session.incarnation);
         if let Some(owner) = self.clients.get_mut(&client) {
             owner.incarnation = owner.incarnation.max(incarnation);
@@ -204,12 +248,12 @@ impl Sessions {
     }
 
     /// Number of anonymous sessions.
-    pub fn anonymous_sessions(&self) -> usize {
+    pub(crate) fn anonymous_sessions(&self) -> usize {
         self.table.values().filter(|session| session.anonymous).count()
     }
 
     /// Adds a session under a given number.
-    pub fn insert(
+    pub(crate) fn insert(
         &mut self,
         id: SessionId,
         client: ClientId,
@@ -224,9 +268,6 @@ impl Sessions {
             expires,
             reclaiming,
             marked: false,
-            pending: BTreeMap::new(),
-            order: VecDeque::new(),
-            promises: 0,
             anonymous: false,
             host: None,
             breaks_before_proof: None,
@@ -242,7 +283,7 @@ impl Sessions {
         owner.sessions.push(id);
     }
 
-    pub fn remove(&mut self, id: SessionId) -> Option<Session> {
+    pub(crate) fn remove(&mut self, id: SessionId) -> Option<Session> {
         self.set_host(id, None);
         let session = self.table.remove(&id)?;
         if let Some(owner) = self.clients.get_mut(&session.client) {
@@ -265,7 +306,7 @@ impl Sessions {
     }
 
     /// A session whose end is not after `now`.
-    pub fn expired(&mut self, now: Time) -> Option<SessionId> {
+    pub(crate) fn expired(&mut self, now: Time) -> Option<SessionId> {
         while let Some(Reverse((at, id))) = self.ends.peek().copied() {
             if at > now {
                 return None;
@@ -283,7 +324,7 @@ impl Sessions {
     }
 
     /// When a session may expire next.
-    pub fn wake_at(&self) -> Time {
+    pub(crate) fn wake_at(&self) -> Time {
         self.ends.peek().map_or(Time::NEVER, |Reverse((at, _))| *at)
     }
 }
