@@ -102,6 +102,17 @@ impl VolumeSet {
         Ok(group)
     }
 
+    /// Whether a volume shows the tree here, or a stream comes into it. Otherwise only writable
+    /// clones need what the partition has of it.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn is_in_use(&self, tree: VolumeId) -> Result<bool> {
+        let Some(tree_state) = self.trees().tree(tree)? else { return Ok(false) };
+        let head = tree_state.header.lock().stored.head;
+        Ok(head.has_volume() || head.comes_in() || self.any_view(tree)?.is_some())
+    }
+
     /// The first volume that shows a sealed epoch of the tree. Reads all such volumes of the
     /// partition where there may be one.
     ///

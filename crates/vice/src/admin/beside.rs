@@ -103,7 +103,7 @@ impl Transfers {
         no: PartitionNo,
     ) -> Result<(PartitionNo, Partition, Vec<u64>), Fault> {
         let partition = self.files.volumes().partitions().get(no)?.clone();
-        if let Some(head) = partition.volume(tree)? {
+        if let Some(head) = partition.volumes().volume(tree)? {
             if head.standing() != IncomingState::Arrives {
                 return Err(Fault::Exists);
             }
@@ -156,7 +156,7 @@ impl Transfers {
         no: PartitionNo,
     ) -> Result<CallOutcome, Fault> {
         let partition = self.files.volumes().partitions().get(no)?;
-        if partition.tree_standing(tree)?.is_none() {
+        if partition.volumes().tree_standing(tree)?.is_none() {
             return Ok(CallOutcome::Answer(Answer::Tasks(Vec::new())));
         }
         self.need_elsewhere(tree, no)?;

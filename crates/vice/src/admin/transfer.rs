@@ -204,7 +204,13 @@ impl Transfers {
         let there = match self.files.volumes().partitions().of_tree(pull.tree)? {
             // No client uses that copy: it is the rest of an abandoned move between partitions.
             Some(there)
-                if self.files.volumes().partitions().get(there)?.tree_standing(pull.tree)?
+                if self
+                    .files
+                    .volumes()
+                    .partitions()
+                    .get(there)?
+                    .volumes()
+                    .tree_standing(pull.tree)?
                     == Some(IncomingState::Arrives) =>
             {
                 None
@@ -217,7 +223,7 @@ impl Transfers {
             (None, None) => self.files.volumes().partitions().roomiest()?,
         };
         let partition = self.files.volumes().partitions().get(no)?.clone();
-        let mut epochs = partition.sealed_epochs(pull.tree)?;
+        let mut epochs = partition.volumes().sealed_epochs(pull.tree)?;
         epochs.reverse();
         Ok((no, partition, epochs))
     }

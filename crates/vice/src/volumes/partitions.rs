@@ -116,9 +116,9 @@ impl Partitions {
     pub(crate) fn of_tree(&self, tree: VolumeId) -> Result<Option<PartitionNo>, Fault> {
         let mut best: Option<(IncomingState, PartitionNo)> = None;
         for (no, partition) in self.numbered() {
-            let standing = partition.tree_standing(tree)?.map(|standing| (standing, no));
+            let standing = partition.volumes().tree_standing(tree)?.map(|standing| (standing, no));
             if standing.is_some_and(|standing| best.is_none_or(|best| standing < best))
-                && partition.is_in_use(tree)?
+                && partition.volumes().is_in_use(tree)?
             {
                 best = standing;
             }
