@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::base::config::VenusConfig;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// How long a thread without work stays.
@@ -125,6 +127,56 @@ impl JobPool {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+/// Files whose cache bodies are brought up to date at the same time.
+const FOLLOWERS: usize = 4;
+
+/// The threads of one volume.
+pub(crate) struct Workers {
+    senders: JobPool,
+    readers: JobPool,
+    fillers: JobPool,
+    followers: JobPool,
+}
+
+impl Workers {
+    pub fn new(config: &VenusConfig) -> Self {
+        Workers {
+            senders: JobPool::new("venus-send", config.flusher_threads),
+            readers: JobPool::new("venus-read", config.reader_threads),
+            fillers: JobPool::new("venus-fill", 1),
+            followers: JobPool::new("venus-follow", FOLLOWERS),
+        }
+    }
+
+    /// A job that sends to the server, or that the kernel may wait for.
+    pub fn send(&self, job: impl FnOnce() + Send + 'static) {
+        self.senders.run(job);
+    }
+
+    /// A job that reads ahead.
+    pub fn read(&self, job: impl FnOnce() + Send + 'static) {
+        self.readers.run(job);
+    }
+
+    /// A job that writes the disk cache or invalidates what the kernel has.
+    pub fn fill(&self, job: impl FnOnce() + Send + 'static) {
+        self.fillers.run(job);
+    }
+
+    /// A job that brings a body which the kernel has up to the server's state.
+    pub fn follow(&self, job: impl FnOnce() + Send + 'static) {
+        self.followers.run(job);
+    }
+
+    /// Waits for all jobs.
+    pub fn stop(&self) {
+        self.followers.stop();
+        self.senders.stop();
+        self.readers.stop();
+        self.fillers.stop();
     }
 }
 
