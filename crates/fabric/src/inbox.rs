@@ -213,7 +213,11 @@ impl Inbox {
         }
         let payload = self.payload.take().map_or_else(Bytes::new, types::buffer::freeze);
         let extent = self.extent.take().expect("a whole frame was measured");
-        assert_eq!(payload.len(), extent.payload, "DA-6: a frame has the payload that it announces");
+        assert_eq!(
+            payload.len(),
+            extent.payload,
+            "DA-6: a frame has the payload that it announces"
+        );
         let (header, rest) = self.buffer[self.start..]
             .split_first_chunk()
             .expect("the buffer contains the whole header");

@@ -26,14 +26,18 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod base;
+mod cache;
 mod core;
 mod data;
+mod delegation;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod names;
 mod ops;
 mod passthrough;
 mod prefetch;
+mod reading;
+mod session;
 mod volumes;
 mod writeback;
 

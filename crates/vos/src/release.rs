@@ -24,7 +24,8 @@ use types::{
 use crate::beside;
 use crate::claim::Claim;
 use crate::own_volumes::{
-    LAGGING, RELEASING, have, is_left, is_stored_for_lagging, named, remove_at, remove_left_by_force,
+    LAGGING, RELEASING, have, is_left, is_stored_for_lagging, named, remove_at,
+    remove_left_by_force,
 };
 use crate::pulling::{PullOrder, pull};
 use crate::servers::partition_no;

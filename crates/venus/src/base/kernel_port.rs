@@ -1,7 +1,10 @@
 //! Notifications to the kernel when something that it caches ends.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::RwLock;
 use types::{Fid, Name};
 
 /// The kernel's number of a backing file.
@@ -80,4 +83,34 @@ impl KernelPort for NoKernel {
     fn inode_data(&self, _: Fid) {}
     fn directory(&self, _: Fid) {}
     fn all(&self) {}
+}
+
+/// The kernel of the mount, and how often it was given a body.
+pub(crate) struct Kernel {
+    port: RwLock<Arc<dyn KernelPort>>,
+    given: AtomicU64,
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Kernel { port: RwLock::new(Arc::new(NoKernel)), given: AtomicU64::new(0) }
+    }
+}
+
+impl Kernel {
+    pub fn port(&self) -> Arc<dyn KernelPort> {
+        Arc::clone(&self.port.read())
+    }
+
+    pub fn set_port(&self, port: Arc<dyn KernelPort>) {
+        *self.port.write() = port;
+    }
+
+    pub fn note_given(&self) {
+        self.given.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn given(&self) -> u64 {
+        self.given.load(Ordering::Relaxed)
+    }
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::base::config::VenusConfig;
+
 /// Gets `true` when it runs, `false` when the pool ends without running it.
 type Job = Box<dyn FnOnce(bool) + Send>;
 
@@ -144,6 +146,58 @@ impl JobPool {
             drop(state);
             left.into_iter().for_each(|job| job(false));
         }
+    }
+}
+
+/// Files whose cache bodies are brought up to date at the same time.
+const FOLLOWERS: usize = 4;
+
+/// The threads of one volume.
+pub(crate) struct Workers {
+    senders: JobPool,
+    readers: JobPool,
+    fillers: JobPool,
+    followers: JobPool,
+}
+
+impl Workers {
+    pub fn new(config: &VenusConfig) -> Self {
+        Workers {
+            senders: JobPool::new("venus-send", config.flusher_threads),
+            readers: JobPool::new("venus-read", config.reader_threads),
+            fillers: JobPool::new("venus-fill", 1),
+            followers: JobPool::new("venus-follow", FOLLOWERS),
+        }
+    }
+
+    /// A job that sends to the server, or that the kernel may wait for.
+    pub fn send(&self, job: impl FnOnce() + Send + 'static) {
+        self.senders.run(job);
+    }
+
+    /// A job that reads ahead.
+    pub fn read(&self, job: impl FnOnce() + Send + 'static) {
+        self.readers.run(job);
+    }
+
+    /// A job that writes the disk cache or invalidates what the kernel has.
+    pub fn fill(&self, job: impl FnOnce() + Send + 'static) {
+        self.fillers.run(job);
+    }
+
+    /// A job that brings a body which the kernel has up to the server's state.
+    /// It is called with `false` if it does not run any more, for the part of it that must not be
+    /// left out.
+    pub fn follow_or_end(&self, job: impl FnOnce(bool) + Send + 'static) {
+        self.followers.run_or_end(job);
+    }
+
+    /// Waits for all jobs.
+    pub fn stop(&self) {
+        self.followers.stop();
+        self.senders.stop();
+        self.readers.stop();
+        self.fillers.stop();
     }
 }
 

@@ -12,12 +12,10 @@
 //! intended bytes and never read back: a store that comes between is not taken for ours.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
+use std::{fs, io};
 
 use bytes::Bytes;
 

@@ -21,12 +21,11 @@
 //! Any error of the disk, a full one too, means only that data is not cached.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs;
-use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use bytes::Bytes;
 use parking_lot::Mutex;

@@ -7,6 +7,7 @@ pub(crate) mod cache_body_sync;
 pub(crate) mod disk_cache;
 pub(crate) mod extents;
 pub(crate) mod file_data;
+pub(crate) mod mount_shared;
 pub(crate) mod open_file;
 pub(crate) mod pace;
 pub(crate) mod passed_file;

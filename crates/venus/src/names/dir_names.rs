@@ -63,7 +63,7 @@ struct Ahead {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct DirNames {
     /// Number of this map. A map that began anew, also under the directory's next version, has
     /// another number, and lacks the names entered under this one. 0: names were left out, so it
     /// never becomes complete.
@@ -111,15 +111,15 @@ impl Letters {
     }
 }
 
-impl Names {
+impl DirNames {
     /// No name is known.
     pub fn new() -> Self {
-        Names { number: another(), ..Names::default() }
+        DirNames { number: another(), ..DirNames::default() }
     }
 
     /// A directory that was just made: it is known to be empty.
     pub fn empty(version: u64, valid: bool) -> Self {
-        Names { version, valid, complete: true, ..Names::new() }
+        DirNames { version, valid, complete: true, ..DirNames::new() }
     }
 
     pub fn get(&self, name: &Name) -> CachedName {
@@ -133,7 +133,7 @@ impl Names {
 
     /// Memory of the names.
     pub fn bytes(&self) -> usize {
-        size_of::<Names>() + self.letters.bytes.capacity() + self.table.allocation_size()
+        size_of::<DirNames>() + self.letters.bytes.capacity() + self.table.allocation_size()
     }
 
     /// Whether it is known that there are no names.
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn only_an_own_change_preserves_the_other_names() {
         let file = Fid::new(1, 2, 3);
-        let mut names = Names::empty(7, true);
+        let mut names = DirNames::empty(7, true);
         assert!(names.advance(8, true));
         names.insert(&name("a"), file);
         assert_eq!(names.get(&name("a")), CachedName::File(file));
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_same_version_under_a_new_promise_is_good_again() {
-        let mut names = Names::empty(7, true);
+        let mut names = DirNames::empty(7, true);
         names.valid = false;
         assert!(names.meet(7, true));
         assert!(names.valid && names.is_complete());
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn completion_drops_absent_names() {
-        let mut names = Names::new();
+        let mut names = DirNames::new();
         names.meet(1, true);
         names.insert_absent(&name("x"));
         names.insert(&name("y"), Fid::new(1, 4, 4));
@@ -323,8 +323,8 @@ mod tests {
 
     #[test]
     fn misses_in_a_row_list_page_after_page_ahead() {
-        let mut names = Names::new();
-        let asked = |names: &mut Names, times: u32| (0..times).find_map(|_| names.missed());
+        let mut names = DirNames::new();
+        let asked = |names: &mut DirNames, times: u32| (0..times).find_map(|_| names.missed());
         let wanted = |cookie, is_late| Some(Wanted { cookie, is_late });
         assert_eq!(asked(&mut names, AHEAD_MISSES[0] - 1), None);
         assert_eq!(asked(&mut names, 1), wanted(0, false));
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn names_that_come_and_go_leave_no_letters_behind() {
-        let mut names = Names::empty(1, true);
+        let mut names = DirNames::empty(1, true);
         let lasting: Vec<Name> = (0..100).map(|n| name(&format!("lasting-{n}"))).collect();
         for (n, lasting) in (1..).zip(&lasting) {
             names.insert(lasting, Fid::new(1, 2 * n, n));

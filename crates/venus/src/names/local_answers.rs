@@ -26,7 +26,9 @@ use types::{
 };
 
 use crate::names::dir_names::CachedName;
-use crate::names::node_tables::Tables;
+use crate::names::known_rights::KnownRights;
+use crate::names::nodes::Nodes;
+use crate::names::slots::Slots;
 
 /// Access lists give no ownership to a caller without proof of identity, which has this number.
 /// Source: docs/spec/access.md.
@@ -59,32 +61,33 @@ impl From<Answer> for Local {
     }
 }
 
-impl Tables {
-    /// The service's future answer to this call at the time `at`; `None` if the service must be
-    /// asked. Changes only the free slots and the cached rights, which gain those in a new file.
-    pub fn answer_here(
-        &mut self,
-        local_caller: &LocalCaller<'_>,
-        call: &Call,
-        at: Timestamp,
-    ) -> Option<Local> {
+/// One change that may be answered here, and what decides it.
+pub(crate) struct LocalAnswers<'a> {
+    pub nodes: &'a Nodes,
+    pub rights: &'a mut KnownRights,
+    pub slots: &'a mut Slots,
+    pub caller: &'a LocalCaller<'a>,
+    pub at: Timestamp,
+}
+
+impl LocalAnswers<'_> {
+    /// The service's future answer to this call; `None` if the service must be asked. Changes only
+    /// the free slots and the cached rights, which gain those in a new file.
+    pub fn answer(mut self, call: &Call) -> Option<Local> {
         // The server has rules of its own for a caller without a token.
-        if !self.trusted() || self.blind > 0 || local_caller.caller.uid == NOBODY_ID {
+        if self.caller.caller.uid == NOBODY_ID {
             return None;
         }
         match call {
-            Call::Make { dir, name, kind, mode, .. } => {
-                self.make_here(local_caller, *dir, name, kind, *mode, at)
-            }
-            Call::Remove { dir, name, what, .. } => {
-                self.remove_here(local_caller, *dir, name, *what, at)
-            }
+            Call::Make { dir, name, kind, mode, .. } => self.make_here(*dir, name, kind, *mode),
+            Call::Remove { dir, name, what, .. } => self.remove_here(*dir, name, *what),
             Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
-                self.rename_here(local_caller, (*from_dir, from), (*to_dir, to), *mode, at)
+                self.rename_here((*from_dir, from), (*to_dir, to), *mode)
             }
-            Call::SetStatus { fid, change } => self.set_here(local_caller, *fid, change, at),
-            Call::Write { fid, offset: Some(offset), data, stable: false, kill_privileges } => self
-                .write_here(local_caller, *fid, *offset, data.len() as u64, *kill_privileges, at),
+            Call::SetStatus { fid, change } => self.set_here(*fid, change),
+            Call::Write { fid, offset: Some(offset), data, stable: false, kill_privileges } => {
+                self.write_here(*fid, *offset, data.len() as u64, *kill_privileges)
+            }
             _ => None,
         }
     }
@@ -94,54 +97,35 @@ impl Tables {
             .nodes
             .get(&fid)
             .filter(|node| node.valid && node.away == 0 && !node.is_loaned())?;
-        node.status.filter(|_| self.covers(fid))
+        node.status.filter(|_| self.nodes.covers(fid))
     }
 
     /// The status of a directory whose entries this caller may change here; where lists decide,
     /// with the `needed` rights.
-    fn changeable(
-        &self,
-        local_caller: &LocalCaller<'_>,
-        dir: Fid,
-        needed: Rights,
-    ) -> Option<Status> {
+    fn changeable(&self, dir: Fid, needed: Rights) -> Option<Status> {
         let node = self.nodes.whole(&dir).filter(|node| node.valid && node.away == 0)?;
         let status =
             node.status.filter(|status| status.kind == Kind::Directory && status.links > 0)?;
-        self.delegation(dir)?;
+        self.nodes.delegation(dir)?;
         let allowed = match status.by_list {
-            true => self.rights.of(dir, local_caller.uid)?.has(needed),
-            false => may(&local_caller.caller, &status, WRITE | EXECUTE).ok()?,
+            true => self.rights.of(dir, self.caller.uid)?.has(needed),
+            false => may(&self.caller.caller, &status, WRITE | EXECUTE).ok()?,
         };
         (allowed && node.names.as_ref()?.valid).then_some(status)
     }
 
     /// Whether a list lets the caller change a file, or a directory's status.
-    fn list_lets_write(&self, local_caller: &LocalCaller<'_>, status: &Status) -> Option<bool> {
-        let rights = self.rights.of(status.fid, local_caller.uid)?;
-        let owns = local_caller.caller.uid == status.uid && status.uid != NOBODY_ID;
+    fn list_lets_write(&self, status: &Status) -> Option<bool> {
+        let rights = self.rights.of(status.fid, self.caller.uid)?;
+        let owns = self.caller.caller.uid == status.uid && status.uid != NOBODY_ID;
         let dropped = status.kind != Kind::Directory && owns && rights.has(Rights::INSERT);
         Some(rights.has(Rights::WRITE) || dropped)
     }
 
-    pub fn known(&self, dir: Fid, name: &Name) -> CachedName {
-        let names =
-            self.nodes.whole(&dir).and_then(|node| node.names.as_ref()).filter(|names| names.valid);
-        names.map_or(CachedName::Unknown, |names| names.get(name))
-    }
-
-    fn make_here(
-        &mut self,
-        local_caller: &LocalCaller<'_>,
-        dir: Fid,
-        name: &Name,
-        new: &NewKind,
-        mode: u16,
-        at: Timestamp,
-    ) -> Option<Local> {
-        let caller = &*local_caller.caller;
-        let mut parent = self.changeable(local_caller, dir, Rights::LOOKUP.with(Rights::INSERT))?;
-        if self.known(dir, name) != CachedName::Absent
+    fn make_here(&mut self, dir: Fid, name: &Name, new: &NewKind, mode: u16) -> Option<Local> {
+        let caller = &*self.caller.caller;
+        let mut parent = self.changeable(dir, Rights::LOOKUP.with(Rights::INSERT))?;
+        if self.nodes.known(dir, name) != CachedName::Absent
             || !may_make(caller, new)
             || new.check_target().is_err()
             || parent.links >= limits::LINKS_MAX
@@ -154,11 +138,11 @@ impl Tables {
             // Only administrators may, and this client does not know them.
             return None;
         }
-        let (slot, fid) = self.take_slot(dir.volume, kind == Kind::Directory)?;
-        let mut status = new_status(fid, kind, mode, (caller.uid, gid), at);
+        let (slot, fid) = self.slots.take(dir.volume, kind == Kind::Directory)?;
+        let mut status = new_status(fid, kind, mode, (caller.uid, gid), self.at);
         if parent.by_list {
             status.by_list = true;
-            self.rights.made_in(dir, &status, local_caller.uid);
+            self.rights.made_in(dir, &status, self.caller.uid);
         }
         match new {
             NewKind::Symlink(target) | NewKind::MountPoint(target) => {
@@ -168,23 +152,16 @@ impl Tables {
             NewKind::CharDevice(device) | NewKind::BlockDevice(device) => status.device = *device,
             NewKind::File | NewKind::Directory | NewKind::Fifo | NewKind::Socket => {}
         }
-        touch_data(&mut parent, at);
+        touch_data(&mut parent, self.at);
         if kind == Kind::Directory {
             parent.links += 1;
         }
         Some(Local { answer: Answer::Made { status, dir: parent, existed: false }, slot })
     }
 
-    fn remove_here(
-        &self,
-        local_caller: &LocalCaller<'_>,
-        dir: Fid,
-        name: &Name,
-        what: RemoveWhat,
-        at: Timestamp,
-    ) -> Option<Local> {
-        let mut parent = self.changeable(local_caller, dir, Rights::LOOKUP.with(Rights::DELETE))?;
-        let CachedName::File(fid) = self.known(dir, name) else { return None };
+    fn remove_here(&self, dir: Fid, name: &Name, what: RemoveWhat) -> Option<Local> {
+        let mut parent = self.changeable(dir, Rights::LOOKUP.with(Rights::DELETE))?;
+        let CachedName::File(fid) = self.nodes.known(dir, name) else { return None };
         let mut victim = self.covered_status(fid)?;
         let empty = || {
             self.nodes
@@ -192,43 +169,35 @@ impl Tables {
                 .and_then(|node| node.names.as_ref())
                 .is_some_and(|names| names.is_empty())
         };
-        if is_stuck(&local_caller.caller, &parent, &victim)
+        if is_stuck(&self.caller.caller, &parent, &victim)
             || what != removable_as(victim.kind)
             || what == RemoveWhat::Directory && !empty()
             || victim.links == 0
         {
             return None;
         }
-        touch_data(&mut parent, at);
+        touch_data(&mut parent, self.at);
         if what == RemoveWhat::Directory {
             parent.links -= 1;
         }
-        lose_name(&mut victim, at);
+        lose_name(&mut victim, self.at);
         Some(Answer::Removed { status: victim, dir: parent }.into())
     }
 
-    fn rename_here(
-        &self,
-        local_caller: &LocalCaller<'_>,
-        from: (Fid, &Name),
-        to: (Fid, &Name),
-        mode: RenameMode,
-        at: Timestamp,
-    ) -> Option<Local> {
-        let caller = &*local_caller.caller;
+    fn rename_here(&self, from: (Fid, &Name), to: (Fid, &Name), mode: RenameMode) -> Option<Local> {
+        let caller = &*self.caller.caller;
         let (leave, enter) =
             (Rights::LOOKUP.with(Rights::DELETE), Rights::LOOKUP.with(Rights::INSERT));
-        let mut from_dir = self.changeable(local_caller, from.0, leave)?;
-        let replaces = self.known(to.0, to.1) != CachedName::Absent;
-        let mut to_dir =
-            self.changeable(local_caller, to.0, if replaces { enter.with(leave) } else { enter })?;
+        let mut from_dir = self.changeable(from.0, leave)?;
+        let replaces = self.nodes.known(to.0, to.1) != CachedName::Absent;
+        let mut to_dir = self.changeable(to.0, if replaces { enter.with(leave) } else { enter })?;
         if from_dir.by_list && from.0 != to.0 {
             // Another list decides from then on, which breaks promises on rights everywhere.
             return None;
         }
-        let CachedName::File(moved) = self.known(from.0, from.1) else { return None };
+        let CachedName::File(moved) = self.nodes.known(from.0, from.1) else { return None };
         let mut moved = self.covered_status(moved)?;
-        let mut other = match (mode, self.known(to.0, to.1)) {
+        let mut other = match (mode, self.nodes.known(to.0, to.1)) {
             (
                 RenameMode::Replace | RenameMode::NoReplace | RenameMode::MountPoint,
                 CachedName::Absent,
@@ -255,27 +224,21 @@ impl Tables {
         {
             return None;
         }
-        touch_status(&mut moved, at);
+        touch_status(&mut moved, self.at);
         if let Some(other) = &mut other {
-            lose_name(other, at);
+            lose_name(other, self.at);
         }
-        touch_data(&mut from_dir, at);
+        touch_data(&mut from_dir, self.at);
         if from.0 == to.0 {
             to_dir = from_dir;
         } else {
-            touch_data(&mut to_dir, at);
+            touch_data(&mut to_dir, self.at);
         }
         Some(Answer::Renamed { status: moved, other, from_dir, to_dir }.into())
     }
 
-    fn set_here(
-        &self,
-        local_caller: &LocalCaller<'_>,
-        fid: Fid,
-        wanted: &StatusChange,
-        at: Timestamp,
-    ) -> Option<Local> {
-        let caller = &*local_caller.caller;
+    fn set_here(&self, fid: Fid, wanted: &StatusChange) -> Option<Local> {
+        let caller = &*self.caller.caller;
         let mut status = self.covered_status(fid)?;
         if (StatusChange { through_handle: false, hold: false, ..*wanted })
             == StatusChange::default()
@@ -293,7 +256,7 @@ impl Tables {
             let privileged = wanted.uid.is_some()
                 || wanted.gid.is_some()
                 || wanted.mode.is_some_and(|mode| mode & SET_IDS != 0);
-            if privileged || !self.list_lets_write(local_caller, &status)? {
+            if privileged || !self.list_lets_write(&status)? {
                 return None;
             }
         }
@@ -322,12 +285,12 @@ impl Tables {
         status.mode = mode.unwrap_or(status.mode);
         if wanted.size.is_some() {
             (status.size, status.used) = (0, 0);
-            touch_data(&mut status, at);
+            touch_data(&mut status, self.at);
         } else {
-            touch_status(&mut status, at);
+            touch_status(&mut status, self.at);
         }
         let time = |time| match time {
-            SetTime::Now => at,
+            SetTime::Now => self.at,
             SetTime::To(time) => time,
         };
         status.accessed = wanted.accessed.map_or(status.accessed, time);
@@ -335,30 +298,22 @@ impl Tables {
         Some(Answer::Status(status).into())
     }
 
-    fn write_here(
-        &self,
-        local_caller: &LocalCaller<'_>,
-        fid: Fid,
-        offset: u64,
-        length: u64,
-        kill: bool,
-        at: Timestamp,
-    ) -> Option<Local> {
+    fn write_here(&self, fid: Fid, offset: u64, length: u64, kill: bool) -> Option<Local> {
         let mut status = self.covered_status(fid)?;
         let end = offset.checked_add(length).filter(|end| *end <= limits::FILE_BYTES_MAX)?;
         if status.kind != Kind::File || length == 0 || offset > status.size {
             return None;
         }
-        if status.by_list && !self.list_lets_write(local_caller, &status)? {
+        if status.by_list && !self.list_lets_write(&status)? {
             return None;
         }
         // The server judges each write of a machine that it does not believe, and knows what the
         // file allowed at the open.
-        let owns = local_caller.caller.is_root() || local_caller.caller.uid == status.uid;
-        if local_caller.is_doubted
+        let owns = self.caller.caller.is_root() || self.caller.caller.uid == status.uid;
+        if self.caller.is_doubted
             && !status.by_list
             && !owns
-            && !may(&local_caller.caller, &status, WRITE).ok()?
+            && !may(&self.caller.caller, &status, WRITE).ok()?
         {
             return None;
         }
@@ -366,10 +321,10 @@ impl Tables {
         let size = status.size.max(end);
         status.used = dense(&status, size)?;
         status.size = size;
-        if kill || !local_caller.caller.is_root() {
+        if kill || !self.caller.caller.is_root() {
             status.mode = without_privileges(&status);
         }
-        touch_data(&mut status, at);
+        touch_data(&mut status, self.at);
         let verifier = BootVerifier::default();
         Some(
             Answer::Written { count: length as u32, offset, status, previous_version, verifier }

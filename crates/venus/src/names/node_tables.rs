@@ -14,15 +14,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::clock;
 use lease::{CallStart, Holder};
-use types::{BreakItem, DirEntry, Fid, Name, Status, VnodeSlots, VolumeId};
+use types::{BreakItem, DirEntry, Fault, Fid, Kind, Name, Status};
 
 use crate::base::budget::Share;
 use crate::base::config::VenusConfig;
+use crate::base::error::Error;
 use crate::data::file_data::FileBytes;
-use crate::names::dir_names::{CachedName, Names, Wanted};
+use crate::data::mount_shared::MountShared;
+use crate::names::dir_names::{CachedName, DirNames, Wanted};
 use crate::names::known_rights::KnownRights;
-use crate::names::nodes::{Node, Nodes};
-use crate::prefetch::mount_shared::MountShared;
+use crate::names::nodes::Nodes;
+use crate::names::slots::Slots;
 
 /// Smaller changes are not added to the shared count.
 const STEP: usize = 16 << 10;
@@ -48,14 +50,13 @@ pub(crate) struct Tables {
     pub nodes: Nodes,
     /// The nodes that have file data.
     pub files: HashMap<Fid, Arc<FileBytes>>,
-    /// Slots for new files that the server granted.
-    pub slots: HashMap<VolumeId, Vec<VnodeSlots>>,
+    pub slots: Slots,
     /// Calls under way that change files which are not known here: meanwhile nothing is answered
     /// here.
-    pub blind: u32,
+    pub(super) blind: u32,
     /// Delegations so far.
-    pub generations: u64,
-    pub landed: Arc<AtomicU64>,
+    pub(super) generations: u64,
+    landed: Arc<AtomicU64>,
     names: usize,
     /// Most bytes of nodes and names of all volumes.
     nodes_max: usize,
@@ -66,13 +67,14 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    pub fn new(config: &VenusConfig, common: &MountShared) -> Self {
+    pub fn new(config: &VenusConfig, common: &MountShared, landed: Arc<AtomicU64>) -> Self {
         Tables {
             holder: Holder::new(config.lease),
             nodes_max: config.memory_bytes_max / 3 * 2,
             names_max: config.memory_bytes_max / 3,
             nodes_share: Share::of(&common.nodes),
             names_share: Share::of(&common.names),
+            landed,
             ..Tables::default()
         }
     }
@@ -82,13 +84,64 @@ impl Tables {
         self.holder.trusted(clock::now())
     }
 
-    pub fn node(&mut self, fid: Fid) -> &mut Node {
-        self.nodes.node(fid)
-    }
-
     /// The status, if the cache may answer; and whether the kernel may cache it.
     pub fn status(&mut self, fid: Fid) -> Option<(Status, bool)> {
         if self.trusted() { self.nodes.view(fid) } else { None }
+    }
+
+    /// The data of `fid`, if it has bytes here or is open.
+    pub fn file_of(&self, fid: Fid) -> Option<Arc<FileBytes>> {
+        self.files.get(&fid).cloned()
+    }
+
+    /// All files that are open or have bytes here.
+    pub fn files(&self) -> Vec<Arc<FileBytes>> {
+        self.files.values().cloned().collect()
+    }
+
+    /// Drops the data of a file that is closed. `version`: all blocks of this data version are
+    /// verified. Returns whether the client knows that only now; `None`: the data is in use.
+    pub fn drop_file(
+        &mut self,
+        file: &FileBytes,
+        verified: impl Fn(&Status) -> bool,
+    ) -> Option<bool> {
+        let node = self.nodes.whole_mut(&file.fid)?;
+        let this = node.file.as_ref().is_some_and(|here| std::ptr::eq(&raw const **here, file));
+        if !this || node.opens > 0 {
+            return None;
+        }
+        let known = node.status.filter(verified);
+        let learned = known.is_some_and(|status| status.data_version != node.known);
+        if let Some(status) = known {
+            node.known = status.data_version;
+        }
+        node.file = None;
+        self.files.remove(&file.fid);
+        Some(learned)
+    }
+
+    /// Whether a removal is under way that reported the file as not open.
+    pub fn is_removing(&self, fid: Fid) -> bool {
+        self.nodes.whole(&fid).is_some_and(|node| node.removing > 0)
+    }
+
+    /// Counts one more open of a plain file.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub fn count_open(&mut self, fid: Fid) -> Result<Arc<FileBytes>, Error> {
+        let node = self.nodes.node(fid);
+        match node.status {
+            Some(status) if status.kind == Kind::Directory => return Err(Fault::IsDirectory.into()),
+            Some(status) if status.kind != Kind::File => return Err(Fault::Invalid.into()),
+            Some(status) if status.links == 0 && !node.held => return Err(Fault::Stale.into()),
+            _ => {}
+        }
+        node.opens += 1;
+        let file = Arc::clone(node.file.get_or_insert_with(|| Arc::new(FileBytes::new(fid))));
+        self.files.insert(fid, Arc::clone(&file));
+        Ok(file)
     }
 
     /// Enters a status from an answer; returns the status to be shown, and whether the kernel may
@@ -138,10 +191,10 @@ impl Tables {
     }
 
     /// Edits a directory's names, and counts their bytes.
-    fn edit<R>(&mut self, dir: Fid, edit: impl FnOnce(&mut Names) -> R) -> R {
+    fn edit<R>(&mut self, dir: Fid, edit: impl FnOnce(&mut DirNames) -> R) -> R {
         let names = &mut self.nodes.node(dir).names;
         let before = names.as_ref().map_or(0, |names| names.bytes());
-        let names = names.get_or_insert_with(|| Box::new(Names::new()));
+        let names = names.get_or_insert_with(|| Box::new(DirNames::new()));
         let result = edit(names);
         let after = names.bytes();
         self.names = self.names + after - before;
@@ -251,7 +304,7 @@ impl Tables {
         let promised = self.holder.promised(status.fid, snapshot);
         let node = self.nodes.node(status.fid);
         if node.names.is_none() {
-            let names = Names::empty(status.data_version, promised);
+            let names = DirNames::empty(status.data_version, promised);
             let bytes = names.bytes();
             node.names = Some(Box::new(names));
             self.names += bytes;
@@ -259,21 +312,21 @@ impl Tables {
     }
 
     pub fn change_begins(&mut self, dir: Fid) {
-        let node = self.node(dir);
+        let node = self.nodes.node(dir);
         node.changing += 1;
         node.changes += 1;
     }
 
     /// It was answered or refused.
     pub fn change_ends(&mut self, dir: Fid) {
-        let node = self.node(dir);
+        let node = self.nodes.node(dir);
         node.changing -= 1;
         node.changes += 1;
     }
 
     /// An own change was answered with the directory's new status: `edit` applies the change to the
     /// names.
-    pub fn changed(&mut self, snapshot: CallStart, dir: &Status, edit: impl FnOnce(&mut Names)) {
+    pub fn changed(&mut self, snapshot: CallStart, dir: &Status, edit: impl FnOnce(&mut DirNames)) {
         let promised = self.holder.promised(dir.fid, snapshot);
         self.put(snapshot, *dir);
         self.edit(dir.fid, |names| {
@@ -285,7 +338,7 @@ impl Tables {
 
     /// A change may have been applied without an answer: nothing of `dir` is known any more.
     pub fn unsure(&mut self, dir: Fid) {
-        let node = self.node(dir);
+        let node = self.nodes.node(dir);
         node.void();
         let dropped = node.names.take().map_or(0, |names| names.bytes());
         self.names -= dropped;
@@ -384,6 +437,7 @@ mod tests {
         let mut tables = Tables::new(
             &VenusConfig { memory_bytes_max, ..VenusConfig::default() },
             &MountShared::default(),
+            Arc::default(),
         );
         tables.holder.on_renewed(clock::now());
         tables
@@ -591,7 +645,7 @@ mod tests {
         let fid = |n: u64| Fid::new(1, 2 * n, 1);
         for n in 1..=5000u64 {
             tables.put(snapshot, status(2 * n, 3));
-            let node = tables.node(fid(n));
+            let node = tables.nodes.node(fid(n));
             (node.lookups, node.known, node.bare, node.opens) = (7, 3, true, u32::from(n == 9));
         }
         tables.nodes.sweep(0);

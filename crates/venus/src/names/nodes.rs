@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use types::{Fid, Status};
+use types::{Fid, Name, Status};
 
 use crate::data::file_data::FileBytes;
 use crate::names::compact_nodes::{NodeIndex, Plain, Plains};
 use crate::names::delegation::{Delegation, Generation};
-use crate::names::dir_names::Names;
+use crate::names::dir_names::{CachedName, DirNames};
 
 #[derive(Default)]
 pub(crate) struct Node {
@@ -33,7 +33,7 @@ pub(crate) struct Node {
     pub removing: u32,
     /// The file's data, while it is open or has bytes here.
     pub file: Option<Arc<FileBytes>>,
-    pub names: Option<Box<Names>>,
+    pub names: Option<Box<DirNames>>,
     /// Own changes of this directory under way, and how many began or ended.
     pub changing: u32,
     pub changes: u64,
@@ -396,5 +396,41 @@ impl Nodes {
     #[cfg(test)]
     pub fn allocated(&self) -> usize {
         self.plain.allocated()
+    }
+}
+
+/// What delegations cover.
+impl Nodes {
+    /// The generation of `dir`'s delegation, if this client holds it.
+    pub fn delegation(&self, dir: Fid) -> Option<Generation> {
+        self.whole(&dir)?.delegation.as_ref()?.generation()
+    }
+
+    /// Whether a delegation covers the file: its own, or that of the directory whose sole child it
+    /// is.
+    pub fn covers(&self, fid: Fid) -> bool {
+        let sole = || {
+            let (dir, generation) = self.whole(&fid)?.sole?;
+            Some(self.delegation(dir)? == generation)
+        };
+        self.delegation(fid).is_some() || sole() == Some(true)
+    }
+
+    /// Enters that the file is a sole child, from the answer to a call that was sent when `dir` had
+    /// this delegation.
+    pub fn put_sole(&mut self, dir: Fid, delegation: Option<Generation>, fid: Fid) {
+        let Some(generation) = delegation.filter(|_| self.delegation(dir) == delegation) else {
+            return;
+        };
+        if self.delegation(fid).is_none() {
+            self.node(fid).sole = Some((dir, generation));
+        }
+    }
+
+    /// What is known of a name, valid at the last break.
+    pub fn known(&self, dir: Fid, name: &Name) -> CachedName {
+        let names =
+            self.whole(&dir).and_then(|node| node.names.as_ref()).filter(|names| names.valid);
+        names.map_or(CachedName::Unknown, |names| names.get(name))
     }
 }

@@ -5,171 +5,14 @@
 //! both are right, a removal that reports "not open" marks the file, and opens wait for it. The
 //! server holds an unknown victim to be safe; the client ends the hold if the file was not open.
 
-use lease::CallStart;
-use types::{
-    Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, Status,
-};
+use types::{Answer, Call, CreateHow, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode};
 
 use crate::base::error::Error;
 use crate::base::request::RequestContext;
 use crate::base::result::{EntryReply, OpenMode, OpenReply};
-use crate::core::Core;
-use crate::names::dir_names::Names;
-use crate::names::node_tables::{Cached, Tables};
+use crate::names::dir_names::DirNames;
+use crate::names::names::Victim;
 use crate::ops::venus::Venus;
-
-struct Victim {
-    hold: bool,
-    marked: Option<Fid>,
-}
-
-/// Whether the call may have been applied although there is no answer.
-fn unsure(error: &Error) -> bool {
-    matches!(error, Error::Lost | Error::TimedOut | Error::Closed(_) | Error::Protocol)
-}
-
-/// Whether the refusal may contradict the cache: another client's change was quicker, and its break
-/// is on its way. The refused caller must not see the state before that change.
-fn contradicts(error: &Error) -> bool {
-    matches!(error.fault(), Some(Fault::Exists | Fault::NotFound | Fault::Stale))
-}
-
-impl Core {
-    /// Runs a change of these directories, which distinguishes it from other clients' changes;
-    /// `take` enters the answer.
-    fn change<R>(
-        &self,
-        request: &RequestContext<'_>,
-        dirs: &[Fid],
-        mut call: Call,
-        take: impl FnOnce(&mut Tables, CallStart, Answer) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        if let Some((mut tables, snapshot, answer)) = self.answer_under_delegation(request, &call) {
-            dirs.iter().for_each(|dir| tables.change_begins(*dir));
-            dirs.iter().for_each(|dir| tables.change_ends(*dir));
-            return take(&mut tables, snapshot, answer);
-        }
-        let removes = matches!(call, Call::Remove { .. });
-        let _away = self.away(&mut call);
-        let snapshot = {
-            let mut tables = self.tables.lock();
-            dirs.iter().for_each(|dir| tables.change_begins(*dir));
-            tables.holder.begin()
-        };
-        let answer = self.call(request, call);
-        let mut tables = self.tables.lock();
-        dirs.iter().for_each(|dir| tables.change_ends(*dir));
-        let result = answer.and_then(|answer| take(&mut tables, snapshot, answer));
-        match &result {
-            Ok(_) => dirs.iter().for_each(|dir| tables.own_change(*dir, removes)),
-            Err(error) if unsure(error) || contradicts(error) => {
-                dirs.iter().for_each(|dir| tables.unsure(*dir));
-            }
-            Err(_) => {}
-        }
-        result
-    }
-
-    /// The file that was made, and whether it existed already.
-    fn made(
-        &self,
-        request: &RequestContext<'_>,
-        dir: Fid,
-        name: &Name,
-        call: Call,
-    ) -> Result<(EntryReply, bool), Error> {
-        let new = matches!(call, Call::Make { .. });
-        self.change(request, &[dir], call, |tables, snapshot, answer| {
-            let Answer::Made { status, dir: dir_status, existed } = answer else {
-                return Err(Error::Protocol);
-            };
-            if !existed && status.kind == Kind::Directory {
-                tables.made_directory(snapshot, &status);
-                // The maker of a directory is likely to fill it.
-                tables.own_change(status.fid, false);
-            }
-            let (shown, cacheable) = tables.put(snapshot, status);
-            tables.node(status.fid).bare |= new && !existed && cacheable;
-            tables.changed(snapshot, &dir_status, |names| names.insert(name, status.fid));
-            let named = tables.resolve(dir, name) == Some(status.fid);
-            Ok((self.entry(tables, shown, cacheable, named), existed))
-        })
-    }
-
-    fn resolved(&self, dir: Fid, name: &Name) -> Option<Fid> {
-        self.tables.lock().resolve(dir, name)
-    }
-
-    fn mark_victim(&self, dir: Fid, name: &Name) -> Victim {
-        let mut tables = self.tables.lock();
-        let Some(fid) = tables.resolve(dir, name) else {
-            return Victim { hold: true, marked: None };
-        };
-        let node = tables.node(fid);
-        if node.opens > 0 || node.held {
-            return Victim { hold: true, marked: None };
-        }
-        node.removing += 1;
-        Victim { hold: false, marked: Some(fid) }
-    }
-
-    fn unmark(&self, victim: &Victim) {
-        let Some(fid) = victim.marked else { return };
-        let mut tables = self.tables.lock();
-        tables.node(fid).removing -= 1;
-        self.removed.notify_all();
-    }
-
-    /// A file lost a name; if it was the last one it is gone, or held.
-    fn lost_name(&self, tables: &mut Tables, status: &Status, hold: bool) {
-        if status.links > 0 || status.kind == Kind::Directory {
-            return;
-        }
-        let node = tables.node(status.fid);
-        if hold {
-            node.held = true;
-            if node.opens == 0 {
-                self.chores.lock().unhold.push(status.fid);
-                self.poke.notify_one();
-            }
-        }
-        if let Some(disk) = self.disk() {
-            disk.remove(status.fid);
-        }
-    }
-
-    fn remove(
-        &self,
-        request: &RequestContext<'_>,
-        dir: Fid,
-        name: &Name,
-        what: RemoveWhat,
-    ) -> Result<(), Error> {
-        if what == RemoveWhat::Directory
-            && let Some(gone) = self.resolved(dir, name)
-        {
-            self.withdraw_children(gone);
-        }
-        let victim = match what {
-            RemoveWhat::Directory | RemoveWhat::MountPoint => Victim { hold: false, marked: None },
-            RemoveWhat::File => self.mark_victim(dir, name),
-        };
-        let hold = victim.hold;
-        let call = Call::Remove { dir, name: name.clone(), what, hold };
-        let removed = self.change(request, &[dir], call, |tables, snapshot, answer| {
-            let Answer::Removed { status, dir: dir_status } = answer else {
-                return Err(Error::Protocol);
-            };
-            tables.put(snapshot, status);
-            tables.changed(snapshot, &dir_status, |names| names.insert_absent(name));
-            self.lost_name(tables, &status, hold);
-            Ok(())
-        });
-        self.unmark(&victim);
-        self.drop_cuts();
-        removed
-    }
-}
 
 impl Venus {
     /// Makes a file, directory, link or node; refused if the name exists.
@@ -185,7 +28,7 @@ impl Venus {
         mode: u16,
     ) -> Result<EntryReply, Error> {
         let call = Call::Make { dir, name: name.clone(), kind, mode, how: CreateHow::Guarded };
-        self.core.made(request, dir, name, call).map(|(entry, _)| entry)
+        self.core.changes.made(request, dir, name, call).map(|(entry, _)| entry)
     }
 
     /// Makes a plain file, or finds it unless `exclusive`, and opens it.
@@ -204,10 +47,10 @@ impl Venus {
         let how =
             if exclusive { CreateHow::Exclusive(rand::random()) } else { CreateHow::Unchecked };
         let call = Call::Make { dir, name: name.clone(), kind: NewKind::File, mode, how };
-        let (entry, existed) = match self.core.made(request, dir, name, call.clone()) {
+        let (entry, existed) = match self.core.changes.made(request, dir, name, call.clone()) {
             // The verifier identifies a repeated request: whether the first one was applied no
             // longer matters.
-            Err(Error::Lost) => self.core.made(request, dir, name, call)?,
+            Err(Error::Lost) => self.core.changes.made(request, dir, name, call)?,
             first => first?,
         };
         let fid = entry.status.fid;
@@ -233,15 +76,15 @@ impl Venus {
     ) -> Result<(EntryReply, OpenReply), Error> {
         let core = &self.core;
         let mut call = Call::MakeUnnamed { dir, mode };
-        let _away = core.away(&mut call);
-        let snapshot = core.begin();
-        let Answer::Status(status) = core.call(request, call)? else {
+        let _away = core.ground.names.away(&mut call);
+        let snapshot = core.ground.names.begin();
+        let Answer::Status(status) = core.calls.call(request, call)? else {
             return Err(Error::Protocol);
         };
-        let mut tables = core.tables.lock();
+        let mut tables = core.ground.names.lock();
         let (shown, cacheable) = tables.put(snapshot, status);
-        tables.node(status.fid).held = true;
-        let entry = core.entry(&mut tables, shown, cacheable, false);
+        tables.nodes.node(status.fid).held = true;
+        let entry = core.ground.names.entry(&mut tables, shown, cacheable, false);
         drop(tables);
         Ok((entry, core.open_made(request, status.fid, open)?))
     }
@@ -257,11 +100,11 @@ impl Venus {
         dir: Fid,
         name: &Name,
     ) -> Result<EntryReply, Error> {
-        if let Some(file) = self.core.file_of(fid) {
-            self.core.send_all(&file, request.cancel)?;
+        if let Some(file) = self.core.ground.names.file_of(fid) {
+            self.core.writeback.send_all(&file, request.cancel)?;
         }
         let call = Call::Link { fid, dir, name: name.clone() };
-        self.core.made(request, dir, name, call).map(|(entry, _)| entry)
+        self.core.changes.made(request, dir, name, call).map(|(entry, _)| entry)
     }
 
     /// Removes a name of something other than a directory.
@@ -269,7 +112,7 @@ impl Venus {
     /// # Errors
     /// The service's refusal.
     pub fn unlink(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
-        self.core.remove(request, dir, name, RemoveWhat::File)
+        self.core.changes.remove(request, dir, name, RemoveWhat::File)
     }
 
     /// Removes an empty directory.
@@ -277,7 +120,7 @@ impl Venus {
     /// # Errors
     /// The service's refusal.
     pub fn rmdir(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
-        self.core.remove(request, dir, name, RemoveWhat::Directory)
+        self.core.changes.remove(request, dir, name, RemoveWhat::Directory)
     }
 
     /// Removes a mount point; the volume that it names stays.
@@ -290,7 +133,7 @@ impl Venus {
         dir: Fid,
         name: &Name,
     ) -> Result<(), Error> {
-        self.core.remove(request, dir, name, RemoveWhat::MountPoint)
+        self.core.changes.remove(request, dir, name, RemoveWhat::MountPoint)
     }
 
     /// Moves a name, after the file's writes have been sent: an application that replaces a file by
@@ -307,14 +150,14 @@ impl Venus {
     ) -> Result<(), Error> {
         let core = &self.core;
         let (moved, there) = {
-            let tables = core.tables.lock();
+            let tables = core.ground.names.lock();
             (tables.resolve(from.0, from.1), tables.resolve(to.0, to.1))
         };
-        if let Some(file) = moved.and_then(|fid| core.file_of(fid)) {
-            core.send_all(&file, request.cancel)?;
+        if let Some(file) = moved.and_then(|fid| core.ground.names.file_of(fid)) {
+            core.writeback.send_all(&file, request.cancel)?;
         }
         let victim = match mode {
-            RenameMode::Replace => core.mark_replaced(to.0, to.1),
+            RenameMode::Replace => core.ground.names.mark_replaced(to.0, to.1),
             RenameMode::NoReplace | RenameMode::Exchange | RenameMode::MountPoint => {
                 Victim { hold: false, marked: None }
             }
@@ -329,7 +172,7 @@ impl Venus {
             hold,
         };
         let dirs = if from.0 == to.0 { vec![from.0] } else { vec![from.0, to.0] };
-        let renamed = core.change(request, &dirs, call, |tables, snapshot, answer| {
+        let renamed = core.changes.change(request, &dirs, call, |tables, snapshot, answer| {
             let Answer::Renamed { status, other, from_dir, to_dir } = answer else {
                 return Err(Error::Protocol);
             };
@@ -337,7 +180,7 @@ impl Venus {
             if let Some(other) = other {
                 tables.put(snapshot, other);
                 if mode == RenameMode::Replace && other.fid != status.fid {
-                    core.lost_name(tables, &other, hold);
+                    core.changes.lost_name(tables, &other, hold);
                 }
             }
             // A rename onto another name of the same file does nothing, and its answer does not
@@ -357,7 +200,7 @@ impl Venus {
                     return Ok(());
                 }
             }
-            let left = |names: &mut Names| match (mode, other) {
+            let left = |names: &mut DirNames| match (mode, other) {
                 (RenameMode::Exchange, Some(other)) => names.insert(from.1, other.fid),
                 _ => names.insert_absent(from.1),
             };
@@ -372,15 +215,7 @@ impl Venus {
             }
             Ok(())
         });
-        core.unmark(&victim);
+        core.ground.names.unmark(&victim);
         renamed
-    }
-}
-
-impl Core {
-    /// As [`Core::mark_victim`], but usually there is nothing to replace.
-    fn mark_replaced(&self, dir: Fid, name: &Name) -> Victim {
-        let absent = matches!(self.tables.lock().lookup(dir, name), Cached::Absent);
-        if absent { Victim { hold: false, marked: None } } else { self.mark_victim(dir, name) }
     }
 }

@@ -5,38 +5,12 @@
 //! machine are unrelated to those of the cell. A server reports which is the case, and the identity
 //! of a token's holder.
 
-use std::borrow::Cow;
-
-use client::{EffectiveIdentity, Ids, TokenWallet};
+use client::EffectiveIdentity;
 use types::{Caller, Status};
 
 use crate::base::error::Error;
 use crate::base::request::RequestContext;
-use crate::core::Core;
-use crate::names::local_answers::LocalCaller;
 use crate::ops::venus::Venus;
-
-/// The identity for mode bits.
-fn known<'c>(tokens: Option<&TokenWallet>, caller: &'c Caller) -> Cow<'c, Caller> {
-    match tokens.and_then(|tokens| tokens.ids(caller.uid)) {
-        None => Cow::Borrowed(caller),
-        Some(Ids { uid, gid, groups }) => {
-            Cow::Owned(Caller { uid, gid, groups: Some(groups.as_ref().into()), who: caller.who })
-        }
-    }
-}
-
-impl Core {
-    /// The caller's identity for the cell's mode bits and for the cached rights.
-    pub(crate) fn local_caller<'c>(&self, caller: &'c Caller) -> LocalCaller<'c> {
-        let tokens = self.config.tokens.as_deref();
-        LocalCaller {
-            caller: known(tokens, caller),
-            uid: caller.uid,
-            is_doubted: tokens.is_some_and(TokenWallet::is_doubted),
-        }
-    }
-}
 
 impl Venus {
     /// Asks a server for the effective identity of a caller that has presented a token; returns
@@ -46,7 +20,7 @@ impl Venus {
     /// The service's refusal.
     pub fn learn_ids(&self, request: &RequestContext<'_>) -> Result<bool, Error> {
         let report = self.report(request)?;
-        let tokens = self.core.config.tokens.as_ref().zip(EffectiveIdentity::of(&report));
+        let tokens = self.core.ground.config.tokens.as_ref().zip(EffectiveIdentity::of(&report));
         Ok(tokens
             .is_some_and(|(tokens, you)| tokens.set_ids(request.caller.uid, you.ids().clone())))
     }
@@ -54,13 +28,14 @@ impl Venus {
     /// The status for this machine's kernel: owner and group in local numbers, where they differ
     /// from the cell's.
     pub fn localized(&self, status: Status) -> Status {
-        let local = self.core.config.tokens.as_ref().and_then(|tokens| tokens.local(status.uid));
+        let local =
+            self.core.ground.config.tokens.as_ref().and_then(|tokens| tokens.local(status.uid));
         Status { uid: local.unwrap_or(status.uid), ..status }
     }
 
     /// The cell's number of a local user.
     pub fn cells_number(&self, uid: u32) -> u32 {
-        let tokens = self.core.config.tokens.as_ref();
+        let tokens = self.core.ground.config.tokens.as_ref();
         tokens
             .filter(|tokens| tokens.is_doubted() && tokens.of(uid).is_some())
             .and_then(|tokens| tokens.ids(uid))
@@ -72,6 +47,7 @@ impl Venus {
     pub fn lets(&self, caller: &Caller, status: &Status, wanted: u16) -> bool {
         let tokens = self
             .core
+            .ground
             .config
             .tokens
             .as_ref()

@@ -43,7 +43,7 @@ impl SparedEntries {
 impl Core {
     /// Ends the changed name, or all names.
     pub fn spare(&self, spared: &SparedEntries) {
-        let kernel = self.invalidator();
+        let kernel = self.ground.kernel.port();
         let ended = spared.name.as_ref().is_none_or(|name| kernel.name(spared.dir, name));
         if ended && (spared.removed || self.promise_again(spared.dir)) {
             kernel.inode_data(spared.dir);
@@ -54,14 +54,14 @@ impl Core {
 
     /// Asks for the directory's status; the answer carries a promise.
     fn promise_again(&self, dir: Fid) -> bool {
-        let snapshot = self.begin();
-        let reply = self.remote.call_urgently(
+        let snapshot = self.ground.names.begin();
+        let reply = self.ground.server.remote().call_urgently(
             &Caller::ROOT,
             Call::GetStatus { fid: dir },
-            Some(&self.leaving),
+            Some(self.ground.server.leaving()),
         );
         let Ok(Answer::Status(status)) = reply.map(|reply| reply.answer) else { return false };
-        self.tables.lock().put(snapshot, status);
+        self.ground.names.lock().put(snapshot, status);
         true
     }
 }

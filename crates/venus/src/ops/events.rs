@@ -7,17 +7,16 @@
 //! pages locked in the kernel, so writers of a broken file stop waiting before the kernel is
 //! notified (`breaks`).
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use client::{BreakAck, Events, Remote};
+use lease::Holder;
 use types::{BreakItem, BreakReason, Call, Caller, Fid, Time};
 
 use crate::base::error::Error;
 use crate::core::Core;
 use crate::data::file_data::FileBytes;
-use crate::names::node_tables::Tables;
 use crate::ops::entry_invalidation::SparedEntries;
 
 /// How long the end of all promises waits for the kernel.
@@ -41,18 +40,7 @@ impl Events for EventListener {
 
     fn on_renewed(&self, sent_at: Time) {
         if let Some(core) = self.0.upgrade() {
-            let until = {
-                let mut tables = core.tables.lock();
-                tables.holder.on_renewed(sent_at);
-                core.note_trust(&tables);
-                tables.holder.trusted_until()
-            };
-            let mut chores = core.chores.lock();
-            let first = chores.lease.is_none();
-            chores.lease = Some(until);
-            if first {
-                core.poke.notify_one();
-            }
+            core.ground.chores.renew_lease(core.ground.names.on_renewed(sent_at));
         }
     }
 
@@ -65,9 +53,9 @@ impl Events for EventListener {
     fn on_server_restarted(&self, reclaim: &dyn Remote) {
         if let Some(core) = self.0.upgrade() {
             if let Some(now) = reclaim.boot_verifier() {
-                core.learn(None, now);
+                core.unstable.learn(None, now);
             }
-            core.void(|tables| tables.holder.on_server_restarted());
+            core.void(Holder::on_server_restarted);
             core.claim(reclaim);
         }
     }
@@ -85,21 +73,17 @@ impl Core {
         let (recalls, items): (Vec<BreakItem>, Vec<BreakItem>) =
             items.iter().cloned().partition(|item| item.reason == BreakReason::Recall);
         let recalls: Vec<Fid> = recalls.into_iter().map(|item| item.fid).collect();
-        self.recalled(&recalls);
+        self.writeback.recalled(&recalls);
         if items.is_empty() {
             return ack.acknowledge();
         }
         let items = &items[..];
-        let kernel = self.invalidator();
+        let kernel = self.ground.kernel.port();
         let spared: Vec<SparedEntries> =
             items.iter().filter_map(|item| SparedEntries::of(&*kernel, item)).collect();
-        {
-            let mut tables = self.tables.lock();
-            ack.hold(tables.on_break(items));
-            *self.gate.write() += 1;
-        }
+        ack.hold(self.ground.names.on_break(items));
         let files: Vec<Arc<FileBytes>> =
-            items.iter().filter_map(|item| self.file_of(item.fid)).collect();
+            items.iter().filter_map(|item| self.ground.names.file_of(item.fid)).collect();
         files.iter().for_each(|file| self.let_writers_go(file));
         if items.iter().any(is_rights) {
             kernel.rights();
@@ -120,7 +104,7 @@ impl Core {
         let mut acks = ack.split(1 + usize::from(!spared.is_empty()) + passed.len()).into_iter();
         if !spared.is_empty() {
             let (core, ack) = (Arc::clone(self), acks.next());
-            self.followers.run_or_end(move |runs| {
+            self.ground.workers.follow_or_end(move |runs| {
                 if runs {
                     spared.iter().for_each(|spared| core.spare(spared));
                 }
@@ -130,7 +114,7 @@ impl Core {
         // Bodies that the kernel has open are brought up to date before the last part is
         // acknowledged.
         for ((file, pinned), ack) in passed.iter().zip(acks.by_ref()) {
-            self.follow(file, pinned, Some(ack));
+            self.cache_bodies.follow(file, pinned, Some(ack));
         }
         acks.for_each(BreakAck::acknowledge);
     }
@@ -143,52 +127,31 @@ impl Core {
         file.moved.notify_all();
         let dirty = !data.dirty.is_empty();
         drop(data);
-        self.unsent.wake_waiters();
+        self.unstable.unsent().wake_waiters();
         if dirty {
-            self.send_soon(file);
+            self.sender.send_soon(file);
         }
     }
 
     /// Promises are void: the client and the kernel forget everything.
-    pub fn void(&self, mark: impl FnOnce(&mut Tables)) {
+    pub fn void(&self, mark: impl FnOnce(&mut Holder)) {
         self.void_here(mark);
         self.invalidate_all();
     }
 
-    /// Called after each change of how long the server is trusted.
-    pub fn note_trust(&self, tables: &Tables) {
-        let until = tables.holder.trusted_until().since_start().as_nanos();
-        self.trusted_until.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Release);
-    }
-
-    fn void_here(&self, mark: impl FnOnce(&mut Tables)) {
-        let ended = {
-            let mut tables = self.tables.lock();
-            mark(&mut tables);
-            self.note_trust(&tables);
-            tables.void();
-            self.life.fetch_add(1, Ordering::AcqRel);
-            *self.gate.write() += 1;
-            tables.end_delegations()
-        };
-        self.give_back_soon(ended);
+    fn void_here(&self, mark: impl FnOnce(&mut Holder)) {
+        let ended = self.ground.names.void(mark);
+        self.writeback.give_back_soon(ended);
         self.siblings.clear();
-        for file in self.files() {
+        for file in self.ground.names.files() {
             let mut data = file.data.lock();
             data.breaks += 1;
-            data.reads.body = None;
-            data.reads.known.reset(0);
-            // Data versions seen before are void: a server that lost changes may use them again.
-            let freed = data.reads.meet(u64::MAX);
-            data.reads.version = 0;
-            self.drop_ahead(freed);
+            self.cache.forget_data(&mut data);
             file.moved.notify_all();
             drop(data);
-            if let (Some(core), Some(pinned)) =
-                (self.this.get().and_then(Weak::upgrade), file.pinned())
-            {
+            if let Some(pinned) = file.pinned() {
                 pinned.doubt();
-                core.follow(&file, &pinned, None);
+                self.cache_bodies.follow(&file, &pinned, None);
             }
         }
     }
@@ -197,7 +160,7 @@ impl Core {
     /// the server may be waiting for this thread (to claim its locks after the restart): so this
     /// waits for the kernel only for a while.
     fn invalidate_all(&self) {
-        let kernel = self.invalidator();
+        let kernel = self.ground.kernel.port();
         let (done, wait) = std::sync::mpsc::channel();
         let notifying = std::thread::Builder::new().name("venus-void".into()).spawn(move || {
             kernel.all();
@@ -220,10 +183,10 @@ impl Core {
 
     fn on_lease_lost(&self) {
         tracing::warn!("lease lost; cache, locks and unsent delegated changes are dropped");
-        self.lose_journal(Vec::new(), &Error::Lost);
-        self.forget_blanks();
-        self.void(|tables| tables.holder.on_lease_lost());
-        for file in self.files() {
+        self.flusher.lose_journal(Vec::new(), &Error::Lost);
+        self.blanks.forget_blanks();
+        self.void(Holder::on_lease_lost);
+        for file in self.ground.names.files() {
             let mut data = file.data.lock();
             if !data.locks.is_empty() && !self.own_locks {
                 tracing::warn!(fid = %file.fid, "lease lost; locks of the file are lost");
@@ -231,37 +194,20 @@ impl Core {
                 data.locks_lost += 1;
             }
         }
-        let held = self.held();
-        let mut chores = self.chores.lock();
-        chores.hold.extend(held);
-        chores.commit = true;
-        self.poke.notify_one();
-    }
-
-    /// All open files; from now on they are held, because a server without a promise for them does
-    /// not know that they are open.
-    fn held(&self) -> Vec<Fid> {
-        let mut tables = self.tables.lock();
-        let open = tables.nodes.each_whole().filter(|(_, node)| node.opens > 0);
-        open.map(|(fid, node)| {
-            node.held = true;
-            *fid
-        })
-        .collect()
+        self.ground.chores.claim_holds(self.ground.names.hold_open_files());
     }
 
     /// The volume moved to another server. The old server has ended all its promises, so the kernel
     /// has nothing that must be invalidated at once.
     fn on_moved(&self, reclaim: &dyn Remote) {
-        self.forget_blanks();
+        self.blanks.forget_blanks();
         // Everything that the old server had is stable at the new one, where other clients may have
         // written since.
-        self.files().iter().for_each(|file| self.forget_unstable(file));
-        self.unstable_metadata.moved();
-        self.instance.moved();
-        self.void_here(|tables| tables.holder.on_lease_lost());
-        let kernel = self.invalidator();
-        self.fillers.run(move || kernel.all());
+        self.unstable.moved();
+        self.ground.server.moved();
+        self.void_here(Holder::on_lease_lost);
+        let kernel = self.ground.kernel.port();
+        self.ground.workers.fill(move || kernel.all());
         self.claim(reclaim);
     }
 
@@ -269,16 +215,15 @@ impl Core {
     fn claim(&self, reclaim: &dyn Remote) {
         // Before the server forgets the delegations: delegated changes do not wait for the end of
         // the reclaim.
-        let _ = self.flush_all(None);
+        let _ = self.flusher.flush_all(None);
         if !self.own_locks {
-            self.files().iter().for_each(|file| self.reclaim_locks(file, reclaim));
+            self.ground.names.files().iter().for_each(|file| self.reclaim_locks(file, reclaim));
         }
-        if let Err(error) = self.report_held(reclaim, &self.held()) {
+        if let Err(error) = self.report_held(reclaim, &self.ground.names.hold_open_files()) {
             tracing::warn!(%error, "cannot reclaim holds of open files; removed ones may be lost");
         }
-        self.borrow_again(reclaim);
-        self.chores.lock().commit = true;
-        self.poke.notify_one();
+        self.preallocated.borrow_again(reclaim);
+        self.ground.chores.commit_soon();
     }
 
     fn reclaim_locks(&self, file: &FileBytes, reclaim: &dyn Remote) {
@@ -294,7 +239,8 @@ impl Core {
                 wait: false,
                 reclaim: true,
             };
-            let caller = self.open_of(lock.handle).map_or(Caller::ROOT, |open| open.caller.clone());
+            let caller =
+                self.handles.open_of(lock.handle).map_or(Caller::ROOT, |open| open.caller.clone());
             if let Err(error) = reclaim.call(&caller, call, None) {
                 tracing::warn!(
                     fid = %file.fid, %error,

@@ -4,15 +4,15 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use types::{Answer, Call, Fault, Fid, Name, Status, StatusChange, VolumeStatus, XattrMode};
+use types::{Answer, Call, Fault, Fid, Name, StatusChange, VolumeStatus, XattrMode};
 
 use crate::base::error::Error;
 use crate::base::request::RequestContext;
-use crate::base::result::{Attributes, EntryReply, LookupReply};
+use crate::base::result::{Attributes, LookupReply};
 use crate::core::Core;
 use crate::data::unstable_writes::Cut;
 use crate::names::made_up::is_made_up;
-use crate::names::node_tables::{Cached, Tables};
+use crate::names::node_tables::Cached;
 use crate::ops::venus::Venus;
 
 /// Longer attribute values are not cached.
@@ -24,79 +24,13 @@ const CAPABILITY: &[u8] = b"security.capability";
 /// Attributes that are cached of one file.
 const XATTRS_KEPT_MAX: usize = 32;
 
-impl Core {
-    /// Under the lock of the tables.
-    fn attributes(&self, status: Status, cacheable: bool) -> Attributes {
-        Attributes { status, cacheable, stamp: self.stamp() }
-    }
-
-    /// A call that answers with a status.
-    ///
-    /// # Errors
-    /// The service's refusal; [`Error::Protocol`] if the answer is no status.
-    pub fn status_by(
-        &self,
-        request: &RequestContext<'_>,
-        mut call: Call,
-    ) -> Result<Attributes, Error> {
-        let _away = call.changes().then(|| self.away(&mut call));
-        let snapshot = self.begin();
-        let Answer::Status(status) = self.call(request, call)? else { return Err(Error::Protocol) };
-        let mut tables = self.tables.lock();
-        let (status, cacheable) = tables.put(snapshot, status);
-        Ok(self.attributes(status, cacheable))
-    }
-
-    /// Answers a change of status here if a delegation covers it.
-    fn set_here(&self, request: &RequestContext<'_>, call: &Call) -> Option<Attributes> {
-        let Call::SetStatus { fid, change } = call else { return None };
-        if !self.config.delegations || change.size.is_some() && !self.may_cut_here(*fid) {
-            return None;
-        }
-        let (mut tables, snapshot, answer) = self.answer_here(request.caller, call)?;
-        let Answer::Status(status) = answer else { return None };
-        let (status, cacheable) = tables.put(snapshot, status);
-        Some(self.attributes(status, cacheable))
-    }
-
-    /// Whether the file has no bytes in the journal, which would still show what a truncation cuts
-    /// off, nor in a body that the kernel has.
-    fn may_cut_here(&self, fid: Fid) -> bool {
-        self.file_of(fid).is_none_or(|file| file.is_landed() && file.pinned().is_none())
-    }
-
-    /// Counts one more reference of the kernel to a file that an answer made or found. `named`: the
-    /// kernel may cache the name.
-    pub fn entry(
-        &self,
-        tables: &mut Tables,
-        status: Status,
-        cacheable: bool,
-        named: bool,
-    ) -> EntryReply {
-        tables.nodes.refer(status.fid);
-        EntryReply { status, cacheable, name_cacheable: named, stamp: self.stamp() }
-    }
-
-    fn cached_lookup(&self, dir: Fid, name: &Name) -> Option<LookupReply> {
-        let mut tables = self.tables.lock();
-        match tables.lookup(dir, name) {
-            Cached::Entry { status, cacheable } => {
-                Some(LookupReply::Entry(self.entry(&mut tables, status, cacheable, true)))
-            }
-            Cached::Absent => Some(LookupReply::Absent { cacheable: true, stamp: self.stamp() }),
-            Cached::Unknown => None,
-        }
-    }
-}
-
 impl Venus {
     /// The root of a volume; counts one more reference of the kernel.
     ///
     /// # Errors
     /// The service's refusal; so in all operations.
     pub fn root(&self, request: &RequestContext<'_>, volume: &Name) -> Result<Attributes, Error> {
-        let root = self.core.status_by(request, Call::Root { volume: volume.clone() })?;
+        let root = self.core.calls.status_by(request, Call::Root { volume: volume.clone() })?;
         self.remember(root.status.fid);
         Ok(root)
     }
@@ -112,11 +46,15 @@ impl Venus {
         name: &Name,
     ) -> Result<LookupReply, Error> {
         if is_made_up(dir) {
-            return self.core.find_snapshot(request, dir, name)?.ok_or(Fault::Stale.into());
+            return self
+                .core
+                .snapshots
+                .find_snapshot(request, dir, name)?
+                .ok_or(Fault::Stale.into());
         }
         match self.find(request, dir, name)? {
             LookupReply::Absent { cacheable, stamp } => {
-                let made_up = self.core.find_snapshot(request, dir, name)?;
+                let made_up = self.core.snapshots.find_snapshot(request, dir, name)?;
                 Ok(made_up.unwrap_or(LookupReply::Absent { cacheable, stamp }))
             }
             found => Ok(found),
@@ -133,29 +71,34 @@ impl Venus {
         if let Some(found) = core.cached_lookup(dir, name) {
             return Ok(found);
         }
-        core.list_ahead(request, dir);
+        core.directories.list_ahead(request, dir);
         if let Some(found) = core.cached_lookup(dir, name) {
             return Ok(found);
         }
         let (before, delegation) = {
-            let tables = core.tables.lock();
-            (tables.before(dir), tables.delegation(dir))
+            let tables = core.ground.names.lock();
+            (tables.before(dir), tables.nodes.delegation(dir))
         };
-        match core.call(request, Call::Lookup { dir, name: name.clone() }) {
+        match core.calls.call(request, Call::Lookup { dir, name: name.clone() }) {
             Ok(Answer::Entry { status, dir_version, sole }) => {
-                let mut tables = core.tables.lock();
+                let mut tables = core.ground.names.lock();
                 let (status, cacheable) = tables.put(before.snapshot, status);
                 let named = tables.put_name(&before, dir, dir_version, name, status.fid);
                 if sole {
-                    tables.put_sole(dir, delegation, status.fid);
+                    tables.nodes.put_sole(dir, delegation, status.fid);
                 }
-                Ok(LookupReply::Entry(core.entry(&mut tables, status, cacheable, named)))
+                Ok(LookupReply::Entry(core.ground.names.entry(
+                    &mut tables,
+                    status,
+                    cacheable,
+                    named,
+                )))
             }
             Ok(_) => Err(Error::Protocol),
             Err(Error::Fault(Fault::NotFound)) => {
-                let mut tables = core.tables.lock();
+                let mut tables = core.ground.names.lock();
                 let cacheable = tables.put_absent(&before, dir, name);
-                Ok(LookupReply::Absent { cacheable, stamp: core.stamp() })
+                Ok(LookupReply::Absent { cacheable, stamp: core.ground.names.stamp() })
             }
             Err(error) => Err(error),
         }
@@ -164,12 +107,12 @@ impl Venus {
     /// The kernel received one more reference to `fid` from a listing, and not by lookup, make,
     /// create or link.
     pub fn remember(&self, fid: Fid) {
-        self.core.tables.lock().nodes.refer(fid);
+        self.core.ground.names.lock().nodes.refer(fid);
     }
 
     /// The kernel has `count` references to `fid` less.
     pub fn forget(&self, fid: Fid, count: u64) {
-        self.core.tables.lock().nodes.forget(fid, count);
+        self.core.ground.names.lock().nodes.forget(fid, count);
     }
 
     /// The status. For a file with unsent bytes the client sends these first and then asks, so that
@@ -180,23 +123,23 @@ impl Venus {
     pub fn getattr(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Attributes, Error> {
         let core = &self.core;
         if is_made_up(fid) {
-            return core.snapshot_status(request, fid);
+            return core.snapshots.snapshot_status(request, fid);
         }
-        if let Some(file) = core.file_of(fid) {
+        if let Some(file) = core.ground.names.file_of(fid) {
             let pinned = file.pinned();
             if let Some(pinned) = &pinned {
                 pinned.wait(request.cancel)?;
             }
             if !file.is_clean() || file.loaned.load(Ordering::Acquire) || pinned.is_some() {
-                core.send_all(&file, request.cancel)?;
+                core.writeback.send_all(&file, request.cancel)?;
             }
         }
-        let mut tables = core.tables.lock();
+        let mut tables = core.ground.names.lock();
         if let Some((status, cacheable)) = tables.status(fid) {
-            return Ok(core.attributes(status, cacheable));
+            return Ok(core.ground.names.attributes(status, cacheable));
         }
         drop(tables);
-        core.status_by(request, Call::GetStatus { fid })
+        core.calls.status_by(request, Call::GetStatus { fid })
     }
 
     /// Changes the status, after earlier writes have been sent.
@@ -214,15 +157,15 @@ impl Venus {
             change.hold = core.hold_for_others(fid);
         }
         let (mut has_blank, mut cut) = (false, Cut::default());
-        let file = core.file_of(fid);
+        let file = core.ground.names.file_of(fid);
         if let Some(file) = &file {
-            core.send_all(file, request.cancel)?;
+            core.writeback.send_all(file, request.cancel)?;
             if let Some(size) = change.size {
-                cut = core.cut_unstable(request, file, size, u64::MAX)?;
-                has_blank = match core.begin_cut(file, request.cancel) {
+                cut = core.writeback.cut_unstable(request, file, size, u64::MAX)?;
+                has_blank = match core.preallocated.begin_cut(file, request.cancel) {
                     Ok(has_blank) => has_blank,
                     Err(why) => {
-                        core.restore_unstable(file, cut, &why);
+                        core.unstable.restore(file, cut, &why);
                         return Err(why);
                     }
                 };
@@ -231,25 +174,25 @@ impl Venus {
         let call = Call::SetStatus { fid, change };
         let mut set = match core.set_here(request, &call) {
             Some(set) => Ok(set),
-            None => core.status_by(request, call.clone()),
+            None => core.calls.status_by(request, call.clone()),
         };
         if let Some(file) = file.as_ref().filter(|_| has_blank)
-            && !core.cut_blank(file, change.size.filter(|_| set.is_ok()))
+            && !core.preallocated.cut_blank(file, change.size.filter(|_| set.is_ok()))
         {
             // The server restarted in between.
-            set = core.status_by(request, call);
+            set = core.calls.status_by(request, call);
         }
         if let (Some(file), Err(why)) = (&file, &set) {
-            core.restore_unstable(file, cut, why);
+            core.unstable.restore(file, cut, why);
         }
         let set = set?;
         if change.size.is_some() {
             // A thread that gives the kernel bytes of the earlier version must finish before the
             // kernel cuts them off.
-            drop(core.gate.write());
-            if let Some(file) = core.file_of(fid) {
+            core.ground.names.let_replies_end();
+            if let Some(file) = core.ground.names.file_of(fid) {
                 file.data.lock().reads.known.reset(set.status.data_version);
-                core.follow_now(&file, request.cancel)?;
+                core.cache_bodies.follow_now(&file, request.cancel)?;
             }
         }
         Ok(set)
@@ -261,17 +204,17 @@ impl Venus {
     /// The service's refusal.
     pub fn readlink(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Bytes, Error> {
         if is_made_up(fid) {
-            return self.core.snapshot_target(request, fid);
+            return self.core.snapshots.snapshot_target(request, fid);
         }
         if let Some(target) =
-            self.core.tables.lock().nodes.whole(&fid).and_then(|node| node.target.clone())
+            self.core.ground.names.lock().nodes.whole(&fid).and_then(|node| node.target.clone())
         {
             return Ok(target);
         }
-        let Answer::Target(target) = self.core.call(request, Call::ReadLink { fid })? else {
+        let Answer::Target(target) = self.core.calls.call(request, Call::ReadLink { fid })? else {
             return Err(Error::Protocol);
         };
-        self.core.tables.lock().node(fid).target = Some(target.clone());
+        self.core.ground.names.lock().nodes.node(fid).target = Some(target.clone());
         Ok(target)
     }
 
@@ -280,11 +223,12 @@ impl Venus {
     /// # Errors
     /// The service's refusal.
     pub fn statfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeStatus, Error> {
-        self.core.flush_all(request.cancel)?;
-        let Answer::Volume(volume) = self.core.call(request, Call::VolumeStatus { fid })? else {
+        self.core.flusher.flush_all(request.cancel)?;
+        let Answer::Volume(volume) = self.core.calls.call(request, Call::VolumeStatus { fid })?
+        else {
             return Err(Error::Protocol);
         };
-        self.core.space.learn(&volume, self.core.config.dirty_bytes_max as u64);
+        self.core.space.learn(&volume, self.core.ground.config.dirty_bytes_max as u64);
         Ok(volume)
     }
 
@@ -300,7 +244,7 @@ impl Venus {
     ) -> Result<Bytes, Error> {
         let core = &self.core;
         let snapshot = {
-            let mut tables = core.tables.lock();
+            let mut tables = core.ground.names.lock();
             let known = tables.status(fid).and_then(|_| tables.nodes.get(&fid)?.xattr(name));
             match known {
                 Some(Some(value)) => return Ok(value),
@@ -309,15 +253,15 @@ impl Venus {
             }
         };
         let name = Bytes::copy_from_slice(name);
-        let value = match core.call(request, Call::XattrGet { fid, name: name.clone() }) {
+        let value = match core.calls.call(request, Call::XattrGet { fid, name: name.clone() }) {
             Ok(Answer::Xattr(value)) => Some(value),
             Ok(_) => return Err(Error::Protocol),
             Err(Error::Fault(Fault::NoXattr)) => None,
             Err(error) => return Err(error),
         };
-        let mut tables = core.tables.lock();
-        if tables.holder.promised(fid, snapshot) && tables.node(fid).valid {
-            let known = tables.node(fid).xattrs.get_or_insert_default();
+        let mut tables = core.ground.names.lock();
+        if tables.holder.promised(fid, snapshot) && tables.nodes.node(fid).valid {
+            let known = tables.nodes.node(fid).xattrs.get_or_insert_default();
             let keeps = |value: &Bytes| value.len() <= XATTR_KEPT_BYTES_MAX && *name != *CAPABILITY;
             if known.len() < XATTRS_KEPT_MAX && value.as_ref().is_none_or(keeps) {
                 known.insert(name, value.clone());
@@ -350,7 +294,7 @@ impl Venus {
     /// # Errors
     /// The service's refusal.
     pub fn listxattr(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Vec<Bytes>, Error> {
-        match self.core.call(request, Call::XattrList { fid })? {
+        match self.core.calls.call(request, Call::XattrList { fid })? {
             Answer::XattrNames(names) => Ok(names),
             _ => Err(Error::Protocol),
         }
@@ -380,15 +324,51 @@ impl Venus {
         call: Call,
     ) -> Result<(), Error> {
         // Earlier writes must not remove the capabilities that are set now.
-        if let Some(file) = self.core.file_of(fid) {
-            self.core.send_all(&file, request.cancel)?;
+        if let Some(file) = self.core.ground.names.file_of(fid) {
+            self.core.writeback.send_all(&file, request.cancel)?;
         }
         // Before the call, so that an answer from in between is not cached; and after it, for one
         // that was entered in between.
-        self.core.tables.lock().node(fid).forget_xattrs();
-        let changed = self.core.status_by(request, call);
-        let mut tables = self.core.tables.lock();
-        tables.node(fid).forget_xattrs();
+        self.core.ground.names.lock().nodes.node(fid).forget_xattrs();
+        let changed = self.core.calls.status_by(request, call);
+        let mut tables = self.core.ground.names.lock();
+        tables.nodes.node(fid).forget_xattrs();
         changed.map(drop)
+    }
+}
+
+impl Core {
+    /// Answers a change of status here if a delegation covers it.
+    fn set_here(&self, request: &RequestContext<'_>, call: &Call) -> Option<Attributes> {
+        let Call::SetStatus { fid, change } = call else { return None };
+        if !self.ground.config.delegations || change.size.is_some() && !self.may_cut_here(*fid) {
+            return None;
+        }
+        let (mut tables, snapshot, answer) = self.flusher.answer_here(request.caller, call)?;
+        let Answer::Status(status) = answer else { return None };
+        let (status, cacheable) = tables.put(snapshot, status);
+        Some(self.ground.names.attributes(status, cacheable))
+    }
+
+    /// Whether the file has no bytes in the journal, which would still show what a truncation cuts
+    /// off, nor in a body that the kernel has.
+    fn may_cut_here(&self, fid: Fid) -> bool {
+        self.ground
+            .names
+            .file_of(fid)
+            .is_none_or(|file| file.is_landed() && file.pinned().is_none())
+    }
+
+    fn cached_lookup(&self, dir: Fid, name: &Name) -> Option<LookupReply> {
+        let mut tables = self.ground.names.lock();
+        match tables.lookup(dir, name) {
+            Cached::Entry { status, cacheable } => Some(LookupReply::Entry(
+                self.ground.names.entry(&mut tables, status, cacheable, true),
+            )),
+            Cached::Absent => {
+                Some(LookupReply::Absent { cacheable: true, stamp: self.ground.names.stamp() })
+            }
+            Cached::Unknown => None,
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! The operations of the file system.
 
 pub(crate) mod change;
+pub(crate) mod directories;
 pub(crate) mod effective_identity;
 pub(crate) mod entry_invalidation;
 pub(crate) mod events;
+pub(crate) mod handles;
 pub(crate) mod janitor;
 pub(crate) mod locks;
 pub(crate) mod lookup;

@@ -13,8 +13,12 @@ use types::{Answer, AuthCall, Call, Caller, Fid, PrincipalId, PtsCall, Status};
 use crate::base::error::Error;
 use crate::base::request::RequestContext;
 use crate::base::result::Stamp;
-use crate::core::Core;
 use crate::ops::venus::Venus;
+
+/// A caller for another user of this machine than the one that made the request.
+pub fn somebody(uid: u32) -> Caller {
+    Caller { uid, gid: uid, groups: Some(Box::default()), who: types::RequestIdentity::NAMED }
+}
 
 impl Venus {
     /// The caller's rights on a file or directory, and when they were valid.
@@ -22,14 +26,14 @@ impl Venus {
     /// # Errors
     /// The service's refusal.
     pub fn rights(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(Rights, Stamp), Error> {
-        self.core.rights(request, fid)
+        self.core.rights.rights(request, fid)
     }
 
     /// A file with one name was just found in `dir`, by an answer with this stamp.
     pub fn ruled_by(&self, status: &Status, dir: Fid, stamp: Stamp) {
         let (fid, by) = (status.fid, if status.own_list { status.fid } else { dir });
-        let mut tables = self.core.tables.lock();
-        if self.core.stamp() == stamp {
+        let mut tables = self.core.ground.names.lock();
+        if self.core.ground.names.stamp() == stamp {
             tables.rights.rule(fid, by);
         }
     }
@@ -39,19 +43,19 @@ impl Venus {
     /// # Errors
     /// The service's refusal.
     pub fn auth(&self, request: &RequestContext<'_>, call: AuthCall) -> Result<Answer, Error> {
-        self.core.call(request, Call::Auth { behalf: None, call: Box::new(call) })
+        self.core.calls.call(request, Call::Auth { behalf: None, call: Box::new(call) })
     }
 
     /// Forgets all rights, here and in the kernel; they are asked for anew.
     pub fn forget_rights(&self) {
-        self.core.tables.lock().rights.on_login();
-        *self.core.gate.write() += 1;
-        self.core.invalidator().rights();
+        self.core.ground.names.lock().rights.on_login();
+        self.core.ground.names.advance_gate();
+        self.core.ground.kernel.port().rights();
     }
 
     /// The users whose rights on `fid` are known here, with these rights.
     pub fn known_rights(&self, fid: Fid) -> Vec<(u32, Rights)> {
-        let tables = self.core.tables.lock();
+        let tables = self.core.ground.names.lock();
         let ruler = tables.rights.ruler(fid).filter(|_| tables.trusted());
         ruler.and_then(|dir| tables.rights.rights.get(&dir).cloned()).unwrap_or_default()
     }
@@ -68,7 +72,7 @@ impl Venus {
             None => PtsCall::Numbers { names: vec![who.to_owned()] },
         };
         let call = Call::Pts { on_behalf: None, call: Box::new(call) };
-        let Answer::Names { names, .. } = self.core.call(request, call)? else {
+        let Answer::Names { names, .. } = self.core.calls.call(request, call)? else {
             return Err(Error::Protocol);
         };
         let found = names
@@ -83,7 +87,7 @@ impl Venus {
     /// # Errors
     /// `Unsupported` where mode bits decide; the service's refusal.
     pub fn acl(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(Fid, Acl), Error> {
-        match self.core.call(request, Call::GetAcl { fid })? {
+        match self.core.calls.call(request, Call::GetAcl { fid })? {
             Answer::Acl { of, list } => Ok((of, Acl::decode(&list).map_err(|_| Error::Protocol)?)),
             _ => Err(Error::Protocol),
         }
@@ -103,48 +107,10 @@ impl Venus {
     ) -> Result<(), Error> {
         let list = list.map(|list| list.encode().into());
         let mut call = Call::SetAcl { fid, list, instead_of };
-        let _away = self.core.away(&mut call);
-        match self.core.call(request, call)? {
+        let _away = self.core.ground.names.away(&mut call);
+        match self.core.calls.call(request, call)? {
             Answer::Done => Ok(()),
             _ => Err(Error::Protocol),
         }
     }
-}
-
-impl Core {
-    pub(crate) fn rights(
-        &self,
-        request: &RequestContext<'_>,
-        fid: Fid,
-    ) -> Result<(Rights, Stamp), Error> {
-        let uid = request.caller.uid;
-        let (snapshot, stamp, logins) = {
-            let tables = self.tables.lock();
-            let known = tables.rights.of(fid, uid).filter(|_| tables.trusted());
-            if let Some(rights) = known {
-                return Ok((rights, self.stamp()));
-            }
-            (tables.holder.begin(), self.stamp(), tables.rights.logins)
-        };
-        let Answer::Rights { of, rights } = self.call(request, Call::Rights { fid })? else {
-            return Err(Error::Protocol);
-        };
-        let rights = Rights(rights);
-        let mut tables = self.tables.lock();
-        let holds = |fid: Fid| tables.holder.promised(fid, snapshot);
-        // A login or logout in between: the server judged the user by another identity.
-        let same = tables.rights.logins == logins;
-        if same && holds(Fid::rights(fid.volume)) && holds(fid) && holds(of) {
-            if !fid.vnode.is_directory() {
-                tables.rights.rule(fid, of);
-            }
-            tables.rights.insert(of, uid, rights);
-        }
-        Ok((rights, stamp))
-    }
-}
-
-/// A caller for another user of this machine than the one that made the request.
-pub fn somebody(uid: u32) -> Caller {
-    Caller { uid, gid: uid, groups: Some(Box::default()), who: types::RequestIdentity::NAMED }
 }

@@ -22,14 +22,6 @@ fn of_dense(status: &Status, offset: u64, what: SeekWhat) -> Option<Result<u64, 
     })
 }
 
-impl Core {
-    /// The answer as far as an exact status decides it.
-    fn seek_here(&self, fid: Fid, offset: u64, what: SeekWhat) -> Option<Result<u64, Error>> {
-        let (status, exact) = self.tables.lock().status(fid)?;
-        if exact { of_dense(&status, offset, what) } else { None }
-    }
-}
-
 impl Venus {
     /// The next data or hole at or behind `offset`.
     ///
@@ -42,18 +34,27 @@ impl Venus {
         offset: u64,
         what: SeekWhat,
     ) -> Result<u64, Error> {
-        let open = self.core.open_of(handle)?;
+        let open = self.core.handles.open_of(handle)?;
         open.check_locks()?;
-        self.core.send_all(&open.file, request.cancel)?;
+        self.core.writeback.send_all(&open.file, request.cancel)?;
         if let Some(found) = self.core.seek_here(open.file.fid, offset, what) {
             return found;
         }
         match self
             .core
+            .calls
             .call(&open.request(request), Call::Seek { fid: open.file.fid, offset, what })?
         {
             Answer::Offset(offset) => Ok(offset),
             _ => Err(Error::Protocol),
         }
+    }
+}
+
+impl Core {
+    /// The answer as far as an exact status decides it.
+    fn seek_here(&self, fid: Fid, offset: u64, what: SeekWhat) -> Option<Result<u64, Error>> {
+        let (status, exact) = self.ground.names.lock().status(fid)?;
+        if exact { of_dense(&status, offset, what) } else { None }
     }
 }

@@ -2,27 +2,32 @@
 //! and breaks.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use client::{Remote, clock};
 use parking_lot::Mutex;
-use types::{Caller, Fid, Time};
+use types::{Caller, Fid};
 
 use crate::base::config::VenusConfig;
 use crate::base::error::Error;
 use crate::base::kernel_port::KernelPort;
 use crate::base::request::RequestContext;
-use crate::base::result::Stamp;
+use crate::base::result::{PassthroughState, Stamp};
 use crate::core::Core;
+use crate::data::mount_shared::MountShared;
 use crate::ops::events::EventListener;
-use crate::prefetch::mount_shared::MountShared;
 
 /// A file system in fids. Blocks the calling thread; any number of threads may call.
 pub struct Venus {
     pub(crate) core: Arc<Core>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Drop for Venus {
+    fn drop(&mut self) {
+        self.stop();
+    }
 }
 
 impl Venus {
@@ -43,56 +48,49 @@ impl Venus {
         own_locks: bool,
     ) -> std::io::Result<Self> {
         let core = Arc::new(Core::new(common, remote, config, own_locks)?);
-        let _ = core.this.set(Arc::downgrade(&core));
         let busy = Arc::clone(&core);
         let janitor = std::thread::Builder::new()
             .name("venus-janitor".into())
             .spawn(move || busy.run_janitor())?;
-        let sending = Arc::clone(&core);
+        let sending = Arc::clone(&core.flusher);
         let flusher = std::thread::Builder::new()
             .name("venus-journal".into())
             .spawn(move || sending.flush_journal())?;
         let asleep = Arc::downgrade(&core);
         clock::when_it_jumps(Box::new(move || {
-            asleep.upgrade().is_some_and(|core| core.wake_janitor())
+            asleep.upgrade().is_some_and(|core| core.ground.chores.wake_after_sleep())
         }));
-        core.remote.set_events(Arc::new(EventListener(Arc::downgrade(&core))));
+        core.ground.server.remote().set_events(Arc::new(EventListener(Arc::downgrade(&core))));
         Ok(Venus { core, threads: Mutex::new(vec![janitor, flusher]) })
     }
 
     /// Sets the receiver of invalidations. Called before the first request of the kernel.
     pub fn set_invalidate(&self, invalidate: Arc<dyn KernelPort>) {
-        *self.core.invalidate.write() = invalidate;
+        self.core.ground.kernel.set_port(invalidate);
     }
 
     /// Runs `reply`, which writes a reply into the kernel; its argument tells whether the kernel
     /// may still cache the answer stamped `stamp`. Breaks wait until it is done, so that their
     /// notifications come behind it. It must not call into venus.
     pub fn answering<R>(&self, stamp: Stamp, reply: impl FnOnce(bool) -> R) -> R {
-        let breaks = self.core.gate.read();
-        reply(*breaks == stamp.0)
+        self.core.ground.names.answering(stamp, reply)
     }
 
     /// How long the kernel may cache an answer given now, without a further message. `None`: until
     /// it is invalidated. Over a network that is the rest of the lease: if this process is stopped,
     /// the kernel must not answer from its cache after the server has given up this client (CB-4).
     pub fn kernel_keeps_for(&self) -> Option<Duration> {
-        if self.is_beside_server() {
-            return None;
-        }
-        let until =
-            Time::from_start(Duration::from_nanos(self.core.trusted_until.load(Ordering::Acquire)));
-        Some(until.since(clock::now()))
+        (!self.is_beside_server()).then(|| self.core.ground.names.trusted_for())
     }
 
     /// Whether the server is on this machine, as far as is known.
     pub fn is_beside_server(&self) -> bool {
-        self.core.remote.passes_descriptors()
+        self.core.ground.server.is_local()
     }
 
     /// How many answers given here differ from the server's: other than 0 is a fault (DE-5).
     pub fn differences(&self) -> u64 {
-        self.core.differences.load(Ordering::Acquire)
+        self.core.flusher.differences()
     }
 
     /// Everything written in the volume of `fid` is stable afterwards.
@@ -101,18 +99,23 @@ impl Venus {
     /// The service's refusal, or that a file could not be sent.
     pub fn syncfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         let core = &self.core;
-        let files: Vec<_> =
-            core.files().into_iter().filter(|file| file.fid.volume == fid.volume).collect();
+        let files: Vec<_> = core
+            .ground
+            .names
+            .files()
+            .into_iter()
+            .filter(|file| file.fid.volume == fid.volume)
+            .collect();
         for file in &files {
-            core.send_all(file, request.cancel)?;
+            core.writeback.send_all(file, request.cancel)?;
         }
-        core.flush_all(request.cancel)?;
-        core.commit_all(request);
+        core.flusher.flush_all(request.cancel)?;
+        core.writeback.commit_all(request);
         for file in files.iter().filter(|file| !file.is_stable()) {
-            core.commit(request, file)?;
+            core.writeback.commit(request, file)?;
         }
-        core.call_commit(request, fid, true)?;
-        core.report_any_loss()
+        core.calls.call_commit(request, fid, true)?;
+        core.unstable.report_any_loss()
     }
 
     /// Sends every change that was answered here. The server's refusals are reported to the
@@ -122,12 +125,12 @@ impl Venus {
     /// `Interrupted`.
     pub fn send_written(&self, request: &RequestContext<'_>) -> Result<(), Error> {
         let core = &self.core;
-        for file in core.files() {
-            if core.send_all(&file, request.cancel) == Err(Error::Interrupted) {
+        for file in core.ground.names.files() {
+            if core.writeback.send_all(&file, request.cancel) == Err(Error::Interrupted) {
                 return Err(Error::Interrupted);
             }
         }
-        core.flush_all(request.cancel)
+        core.flusher.flush_all(request.cancel)
     }
 
     /// Sends every change that was answered here and makes it stable. Makes no call if all was
@@ -139,24 +142,24 @@ impl Venus {
         let core = &self.core;
         let request = RequestContext::of(&Caller::ROOT);
         let mut result = Ok(());
-        let files = core.files();
+        let files = core.ground.names.files();
         let errors: Vec<u64> = files.iter().map(|file| file.data.lock().errors).collect();
         for file in &files {
-            result = result.and(core.send_all(file, None));
+            result = result.and(core.writeback.send_all(file, None));
         }
-        result = result.and(core.flush_all(None));
+        result = result.and(core.flusher.flush_all(None));
         for (file, before) in files.iter().zip(errors) {
             let data = file.data.lock();
             let failed =
                 if data.errors > before { data.error.clone().map_or(Ok(()), Err) } else { Ok(()) };
             result = result.and(failed);
         }
-        core.commit_all(&request);
+        core.writeback.commit_all(&request);
         // A commit that found the server restarted has data to send again, also for other files.
-        for file in core.files().iter().filter(|file| !file.is_stable()) {
-            result = result.and(core.commit(&request, file));
+        for file in core.ground.names.files().iter().filter(|file| !file.is_stable()) {
+            result = result.and(core.writeback.commit(&request, file));
         }
-        result.and(core.report_any_loss())
+        result.and(core.unstable.report_any_loss())
     }
 
     /// [`Venus::hand_over`]; then ends all holds and background threads. Open handles are of no use
@@ -166,22 +169,13 @@ impl Venus {
     /// As [`Venus::hand_over`].
     pub fn shutdown(&self) -> Result<(), Error> {
         let core = &self.core;
-        if core.stopped.swap(true, Ordering::AcqRel) {
+        if !core.sender.begin_shutdown() {
             return Ok(());
         }
         let result = self.hand_over();
-        let held = {
-            let mut tables = core.tables.lock();
-            let mut held = Vec::new();
-            for (fid, node) in tables.nodes.each_whole().filter(|(_, node)| node.held) {
-                node.opens = 0;
-                held.push(*fid);
-            }
-            held
-        };
-        core.unhold(held);
-        let ended = core.tables.lock().end_delegations();
-        core.give_back(&ended);
+        core.unhold(core.ground.names.close_held_files());
+        let ended = core.ground.names.lock().end_delegations();
+        core.writeback.give_back(&ended);
         self.stop();
         result
     }
@@ -190,26 +184,31 @@ impl Venus {
     /// does it too; a repeated call does nothing.
     pub fn stop(&self) {
         let core = &self.core;
-        core.chores.lock().stop = true;
-        core.poke.notify_all();
+        core.ground.chores.stop();
         core.journal.stop();
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
         }
-        core.leaving.cancel();
-        core.followers.stop();
-        core.senders.stop();
-        core.readers.stop();
-        core.fillers.stop();
-        core.unpin_all();
-        if let Some(disk) = core.common.disk() {
-            disk.rest_all();
-        }
+        core.ground.server.leaving().cancel();
+        core.ground.workers.stop();
+        core.cache_bodies.unpin_all();
+        core.cache.rest();
     }
 }
 
-impl Drop for Venus {
-    fn drop(&mut self) {
-        self.stop();
+impl Venus {
+    /// The state of passthrough.
+    pub fn passthrough(&self) -> PassthroughState {
+        let open = self
+            .core
+            .ground
+            .names
+            .files()
+            .iter()
+            .filter(|file| !file.is_idle() && file.data.lock().passed.is_some())
+            .count();
+        let given = self.core.ground.kernel.given();
+        let blanks = self.core.blanks.fresh_blanks();
+        PassthroughState { why_not: self.core.cache.passes().err(), open, given, blanks }
     }
 }

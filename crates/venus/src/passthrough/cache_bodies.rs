@@ -14,28 +14,27 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use client::{BreakAck, Cancel};
-use types::{Answer, Call, Caller, Fault, Fid, Status};
+use types::{Answer, Call, Caller, Fault, Status};
 
 use crate::base::error::Error;
 use crate::base::kernel_port::Backing;
 use crate::base::request::RequestContext;
 use crate::base::result::OpenMode;
-use crate::core::Core;
+use crate::cache::cache::{Cache, SIZE_MAX, SIZE_MIN};
 use crate::data::block_sums::SUMMED;
 use crate::data::cache_body::CacheBody;
 use crate::data::disk_cache::{Edition, PIECE};
 use crate::data::extents::CHUNK;
 use crate::data::file_data::FileBytes;
 use crate::data::passed_file::PassedFile;
-
-/// The kernel's own pages serve shorter files as quickly.
-pub(crate) const SIZE_MIN: u64 = 128 << 10;
-
-/// Following longer files would take too long, and a writer elsewhere waits for that.
-const SIZE_MAX: u64 = 1 << 30;
+use crate::prefetch::read_ahead::ReadAhead;
+use crate::session::ground::Ground;
+use crate::writeback::calls::Calls;
+use crate::writeback::flusher::Flusher;
+use crate::writeback::sender::Sender;
+use crate::writeback::unstable::Unstable;
 
 /// Missing pieces that an open fetches: at most so many, and one of so many of the whole.
 const GAPS_MAX: u64 = 64;
@@ -50,16 +49,44 @@ const RUN: u64 = CHUNK as u64 / SUMMED;
 /// Bytes of stores through maps that are read at once.
 const STORES_MAX: u64 = 8 << 20;
 
-/// How often the janitor checks pinned bodies that need it.
-pub(crate) const TEND: Duration = Duration::from_secs(1);
+/// Bodies of the disk cache that the kernel has.
+pub(crate) struct CacheBodies {
+    ground: Ground,
+    cache: Arc<Cache>,
+    unstable: Arc<Unstable>,
+    flusher: Arc<Flusher>,
+    calls: Arc<Calls>,
+    sender: Arc<Sender>,
+    read_ahead: Arc<ReadAhead>,
+}
 
-impl Core {
+impl CacheBodies {
+    pub fn new(
+        ground: &Ground,
+        cache: &Arc<Cache>,
+        unstable: &Arc<Unstable>,
+        flusher: &Arc<Flusher>,
+        calls: &Arc<Calls>,
+        sender: &Arc<Sender>,
+        read_ahead: &Arc<ReadAhead>,
+    ) -> Self {
+        CacheBodies {
+            ground: ground.clone(),
+            cache: Arc::clone(cache),
+            unstable: Arc::clone(unstable),
+            flusher: Arc::clone(flusher),
+            calls: Arc::clone(calls),
+            sender: Arc::clone(sender),
+            read_ahead: Arc::clone(read_ahead),
+        }
+    }
+
     /// The first open: gives the body in the disk cache to the kernel, if all conditions hold.
     ///
     /// # Errors
     /// [`Error::Interrupted`] only.
     pub fn pin(
-        &self,
+        self: &Arc<Self>,
         request: &RequestContext<'_>,
         file: &Arc<FileBytes>,
         mode: OpenMode,
@@ -68,7 +95,7 @@ impl Core {
             return Ok(None);
         };
         // A break that came before the body was there to be found.
-        if self.promised(file).is_none_or(|now| now.data_version != version)
+        if self.ground.names.promised_status(file.fid).is_none_or(|now| now.data_version != version)
             && let Err(error) = self.follow_now(file, request.cancel)
         {
             self.unpin_or_linger(file, &pinned);
@@ -83,17 +110,17 @@ impl Core {
         file: &Arc<FileBytes>,
         mode: OpenMode,
     ) -> Option<(PassedFile, Arc<CacheBody>, u64)> {
-        let disk = self.disk()?;
-        if mode.write || !file.is_clean() || !file.is_landed() || self.passes().is_err() {
+        let disk = self.cache.disk()?;
+        if mode.write || !file.is_clean() || !file.is_landed() || self.cache.passes().is_err() {
             return None;
         }
-        let status = self.promised(file)?;
+        let status = self.ground.names.promised_status(file.fid)?;
         if !(SIZE_MIN..=SIZE_MAX).contains(&status.size) {
             return None;
         }
         self.fill_gaps(request, file, &status)?;
-        let taken = disk.take(file.fid, self.edition(&status), status.size)?;
-        let kernel = self.invalidator();
+        let taken = disk.take(file.fid, self.ground.server.edition(&status), status.size)?;
+        let kernel = self.ground.kernel.port();
         let pinned = Arc::new(CacheBody::new(taken, status.size));
         let passed = kernel
             .pass(pinned.file().as_fd())
@@ -103,7 +130,7 @@ impl Core {
                 disk.give_back(
                     file.fid,
                     taken,
-                    Some((self.edition(&status), status.size)),
+                    Some((self.ground.server.edition(&status), status.size)),
                     &Default::default(),
                 );
             }
@@ -116,40 +143,8 @@ impl Core {
         drop(data);
         // Pages from before passthrough are of no more use.
         kernel.inode_data(file.fid);
-        self.passed.fetch_add(1, Ordering::Relaxed);
+        self.ground.kernel.note_given();
         Some((passed, pinned, status.data_version))
-    }
-
-    /// Runs behind all jobs for the disk cache: if the whole file is in it then and no application
-    /// has the file open, the next open is passed, and the kernel's own pages of it are of no more
-    /// use. To drop them at the open would delay it (50 ms for 256 MiB).
-    pub fn drop_pages_of_whole(&self, fid: Fid) {
-        let Some(core) = self.this.get().and_then(std::sync::Weak::upgrade) else { return };
-        if self.disk().is_some() && self.passes().is_ok() && self.closed(fid).is_some() {
-            // In a thread for which the kernel never waits.
-            self.fillers.run(move || {
-                if core.closed(fid).is_some_and(|status| core.is_whole(&status)) {
-                    core.invalidator().inode_data(fid);
-                }
-            });
-        }
-    }
-
-    /// The file's status, if it is not open here and could be passed.
-    fn closed(&self, fid: Fid) -> Option<Status> {
-        let tables = self.tables.lock();
-        if tables.nodes.whole(&fid).is_some_and(|node| node.opens > 0) {
-            return None;
-        }
-        let status = tables.nodes.get(&fid)?.status?;
-        (SIZE_MIN..=SIZE_MAX).contains(&status.size).then_some(status)
-    }
-
-    fn is_whole(&self, status: &Status) -> bool {
-        let missing = self
-            .disk()
-            .and_then(|disk| disk.missing(status.fid, self.edition(status), status.size));
-        missing.is_some_and(|missing| missing.is_empty())
     }
 
     /// Fetches the missing pieces of the disk cache, if these are few; `None` if they are not.
@@ -159,16 +154,16 @@ impl Core {
         file: &FileBytes,
         status: &Status,
     ) -> Option<()> {
-        let disk = self.disk()?;
-        let missing = disk.missing(file.fid, self.edition(status), status.size)?;
+        let disk = self.cache.disk()?;
+        let missing = disk.missing(file.fid, self.ground.server.edition(status), status.size)?;
         if missing.len() as u64 > GAPS_MAX.min(status.size.div_ceil(PIECE) / GAPS_PART) {
-            self.fetch_skipped_blocks(request.caller, status);
+            self.read_ahead.fetch_skipped_blocks(request.caller, status);
             return None;
         }
         for (from, to) in runs(&missing, CHUNK as u64 / PIECE) {
-            let life = self.instance.life();
+            let life = self.ground.server.instance();
             let (offset, length) = (from * PIECE, ((to - from) * PIECE) as u32);
-            match self.call(request, Call::Read { fid: file.fid, offset, length }).ok()? {
+            match self.calls.call(request, Call::Read { fid: file.fid, offset, length }).ok()? {
                 Answer::Data { data, status: now, .. } => {
                     disk.store(file.fid, Edition::of(&now, life), now.size, offset, &data);
                 }
@@ -176,11 +171,6 @@ impl Core {
             }
         }
         Some(())
-    }
-
-    fn promised(&self, file: &FileBytes) -> Option<Status> {
-        let tables = self.tables.lock();
-        tables.nodes.get(&file.fid).filter(|node| node.valid && tables.trusted())?.status
     }
 
     /// One more handle of a pinned file.
@@ -196,7 +186,7 @@ impl Core {
         pinned.wait(request.cancel)?;
         if mode.write {
             pinned.watched.store(true, Ordering::Release);
-            self.tend_soon();
+            self.ground.chores.tend_soon();
         }
         if mode.write && mode.read {
             pinned.body.lock().watch_pages().map_err(|_| Error::Fault(Fault::Medium))?;
@@ -208,7 +198,7 @@ impl Core {
     pub fn unpin_or_linger(&self, file: &Arc<FileBytes>, pinned: &Arc<CacheBody>) {
         if self.unpin(file, pinned) {
             if pinned.lingers.swap(false, Ordering::AcqRel) {
-                self.count_release(file);
+                self.cache.count_release(file);
             }
             return;
         }
@@ -216,8 +206,8 @@ impl Core {
             return;
         }
         // A mapped file counts as open.
-        self.tables.lock().node(file.fid).opens += 1;
-        self.tend_soon();
+        self.ground.names.lock().nodes.node(file.fid).opens += 1;
+        self.ground.chores.tend_soon();
     }
 
     /// Gives the body back to the disk cache. False: an application has it mapped, or some of its
@@ -229,7 +219,7 @@ impl Core {
         }
         // No application can store any more: this reads the last stores.
         if self.take_stores(file, pinned, true) || !file.is_clean() || !file.is_landed() {
-            self.hurry_weakly(file);
+            self.hurry(file);
             return false;
         }
         let (backing, version) = {
@@ -240,7 +230,7 @@ impl Core {
             (passed.backing, version.filter(|_| !pinned.doubt.load(Ordering::Acquire)))
         };
         // Pages from other paths (sendfile through a writer's handle) may be old.
-        self.invalidator().inode_data(file.fid);
+        self.ground.kernel.port().inode_data(file.fid);
         self.drop_pinned(file, pinned, backing, version);
         true
     }
@@ -252,30 +242,24 @@ impl Core {
         backing: Backing,
         version: Option<u64>,
     ) {
-        self.invalidator().unpass(backing);
-        let status = self.tables.lock().nodes.get(&file.fid).and_then(|node| node.status);
+        self.ground.kernel.port().unpass(backing);
+        let status = self.ground.names.lock().nodes.get(&file.fid).and_then(|node| node.status);
         let body = pinned.body.lock();
-        if let (Some(disk), Some(taken)) = (self.common.disk(), pinned.taken.lock().take()) {
+        if let Some(taken) = pinned.taken.lock().take() {
             let gone = status.is_some_and(|status| status.links == 0);
             let edition = |version| match status.filter(|status| status.data_version == version) {
-                Some(status) => self.edition(&status),
+                Some(status) => self.ground.server.edition(&status),
                 None => Edition::in_this_life(version),
             };
             let now = version.filter(|_| !gone).map(|version| (edition(version), body.size()));
-            disk.give_back(file.fid, taken, now, &body.changed);
-        }
-    }
-
-    fn hurry_weakly(&self, file: &Arc<FileBytes>) {
-        if let Some(core) = self.this.get().and_then(std::sync::Weak::upgrade) {
-            core.flush_now(file);
+            self.cache.give_back(file.fid, taken, now, &body.changed);
         }
     }
 
     /// At shutdown: pinned bodies go back as they are. The kernel is not notified, since the mount
     /// is gone by now.
     pub fn unpin_all(&self) {
-        for file in self.files() {
+        for file in self.ground.names.files() {
             let Some(pinned) = file.pinned() else { continue };
             let passed = file.data.lock().passed.take();
             let known = file.data.lock().reads.known.whole_version(pinned.body.lock().size());
@@ -289,9 +273,7 @@ impl Core {
             }
         }
     }
-}
 
-impl Core {
     /// Queues the stores of maps to be sent.
     ///
     /// # Errors
@@ -304,7 +286,7 @@ impl Core {
         let Some(pinned) = file.pinned() else { return Ok(()) };
         while self.take_stores(file, &pinned, false) {
             let until = file.data.lock().clock;
-            self.send_until(file, until, cancel)?;
+            self.sender.send_until(file, until, cancel)?;
         }
         Ok(())
     }
@@ -333,14 +315,12 @@ impl Core {
             data.dirty.write(offset, bytes, clock);
         }
         if data.since.is_none() {
-            self.age(file, &mut data);
+            self.ground.chores.age(file, &mut data);
         }
-        file.account(&mut data, &self.unsent);
+        self.unstable.account(file, &mut data);
         more
     }
-}
 
-impl Core {
     /// Brings the body up to the server's current state, and then acknowledges the break.
     pub fn follow(
         self: &Arc<Self>,
@@ -357,12 +337,12 @@ impl Core {
             }
         }
         // It stays open, and so held, until the server has the acknowledgement.
-        self.tables.lock().node(file.fid).opens += 1;
+        self.ground.names.lock().nodes.node(file.fid).opens += 1;
         let (core, file, pinned) = (Arc::clone(self), Arc::clone(file), Arc::clone(pinned));
-        self.followers.run_or_end(move |runs| {
+        self.ground.workers.follow_or_end(move |runs| {
             if runs {
                 core.go_round(&file, &pinned);
-                core.count_release(&file);
+                core.cache.count_release(&file);
             } else {
                 let acks = std::mem::take(&mut pinned.following.lock().acks);
                 acks.into_iter().for_each(BreakAck::acknowledge);
@@ -374,11 +354,13 @@ impl Core {
     ///
     /// # Errors
     /// [`Error::Interrupted`] only.
-    pub fn follow_now(&self, file: &Arc<FileBytes>, cancel: Option<&Cancel>) -> Result<(), Error> {
+    pub fn follow_now(
+        self: &Arc<Self>,
+        file: &Arc<FileBytes>,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), Error> {
         let Some(pinned) = file.pinned() else { return Ok(()) };
-        if let Some(core) = self.this.get().and_then(std::sync::Weak::upgrade) {
-            core.follow(file, &pinned, None);
-        }
+        self.follow(file, &pinned, None);
         pinned.wait(cancel)
     }
 
@@ -398,7 +380,7 @@ impl Core {
             }
             acks.into_iter().for_each(BreakAck::acknowledge);
             if pinned.needs_tending() {
-                self.tend_soon();
+                self.ground.chores.tend_soon();
             }
             let mut following = pinned.following.lock();
             following.ended = following.round;
@@ -493,7 +475,12 @@ impl Core {
 
     fn follow_raw(&self, file: &FileBytes, call: Call) -> Result<Answer, Error> {
         let caller = file.data.lock().opener.clone().unwrap_or(Caller::ROOT);
-        Ok(self.remote.call_urgently(&caller, call, Some(&self.leaving))?.answer)
+        Ok(self
+            .ground
+            .server
+            .remote()
+            .call_urgently(&caller, call, Some(self.ground.server.leaving()))?
+            .answer)
     }
 
     /// A call whose answer has a status, which is entered.
@@ -503,43 +490,10 @@ impl Core {
         call: Call,
         of: impl FnOnce(Answer) -> Option<(Status, T)>,
     ) -> Result<T, Error> {
-        let snapshot = self.begin();
+        let snapshot = self.ground.names.begin();
         let (status, rest) = of(self.follow_raw(file, call)?).ok_or(Error::Protocol)?;
-        self.tables.lock().put(snapshot, status);
+        self.ground.names.lock().put(snapshot, status);
         Ok(rest)
-    }
-}
-
-impl Core {
-    fn tend_soon(&self) {
-        let mut chores = self.chores.lock();
-        if chores.tend.is_none() {
-            chores.tend = Some(Instant::now() + TEND);
-            self.poke.notify_one();
-        }
-    }
-
-    /// Each second, while a body needs it: sends stores, clears doubts, returns bodies that no
-    /// application has mapped any more.
-    pub fn tend_pinned(self: &Arc<Self>) {
-        let mut again = false;
-        for file in self.files() {
-            let Some(pinned) = file.pinned() else { continue };
-            again |= pinned.needs_tending();
-            if pinned.watched.load(Ordering::Acquire) {
-                self.take_stores(&file, &pinned, false);
-                self.flush_now(&file);
-            }
-            if pinned.lingers.load(Ordering::Acquire) {
-                self.end_lingering(&file, &pinned);
-            }
-            if pinned.doubt.load(Ordering::Acquire) && file.is_clean() && file.is_landed() {
-                self.follow(&file, &pinned, None);
-            }
-        }
-        if again {
-            self.tend_soon();
-        }
     }
 
     fn end_lingering(self: &Arc<Self>, file: &Arc<FileBytes>, pinned: &Arc<CacheBody>) {
@@ -550,7 +504,37 @@ impl Core {
         }
         pinned.lingers.store(false, Ordering::Release);
         drop(choice);
-        self.count_release(file);
+        self.cache.count_release(file);
+    }
+
+    /// Starts sending, unless the bytes can be sealed.
+    fn hurry(&self, file: &Arc<FileBytes>) {
+        if !file.is_clean() && !self.flusher.seal(file) {
+            self.sender.hurry(file);
+        }
+    }
+
+    /// Each second, while a body needs it: sends stores, clears doubts, returns bodies that no application has
+    /// mapped any more.
+    pub fn tend(self: &Arc<Self>) {
+        let mut again = false;
+        for file in self.ground.names.files() {
+            let Some(pinned) = file.pinned() else { continue };
+            again |= pinned.needs_tending();
+            if pinned.watched.load(Ordering::Acquire) {
+                self.take_stores(&file, &pinned, false);
+                self.hurry(&file);
+            }
+            if pinned.lingers.load(Ordering::Acquire) {
+                self.end_lingering(&file, &pinned);
+            }
+            if pinned.doubt.load(Ordering::Acquire) && file.is_clean() && file.is_landed() {
+                self.follow(&file, &pinned, None);
+            }
+        }
+        if again {
+            self.ground.chores.tend_soon();
+        }
     }
 }
 

@@ -14,56 +14,42 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use client::Cancel;
-use types::{Answer, Call, Caller, Status};
+use types::{Answer, Call, Caller, Fid, Status};
 
-use crate::base::request::as_caller;
-use crate::core::Core;
+use crate::base::request::{RequestContext, as_caller};
+use crate::cache::cache::Cache;
 use crate::data::disk_cache::Edition;
 use crate::data::file_data::FileBytes;
 use crate::data::open_file::Open;
-use crate::data::read_cache::{Ahead, BLOCK, Block};
+use crate::data::read_cache::BLOCK;
+use crate::session::ground::Ground;
+use crate::writeback::calls::Calls;
+use crate::writeback::unstable::Unstable;
 
 /// Blocks of one request: one thread receives them one after the other, and none has to be woken
 /// for each.
 const RUN_BLOCKS: usize = 4;
 
-/// Most bytes that wait for the disk cache.
-const FILLING_BYTES_MAX: usize = 32 << 20;
+/// Fetches the next bytes of streams.
+pub(crate) struct ReadAhead {
+    ground: Ground,
+    cache: Arc<Cache>,
+    unstable: Arc<Unstable>,
+    calls: Arc<Calls>,
+}
 
-impl Core {
-    pub fn drop_ahead(&self, bytes: usize) {
-        self.ahead.change(bytes, 0);
-    }
-
-    /// Reads `start..end`, which lies in the file, out of the blocks read ahead; and whether the
-    /// read had to wait for them on a long line.
-    pub fn read_blocks(
-        &self,
-        file: &FileBytes,
-        status: &Status,
-        start: u64,
-        end: u64,
-        cancel: Option<&Cancel>,
-    ) -> (Option<Bytes>, bool) {
-        let mut data = file.data.lock();
-        let mut waited = false;
-        loop {
-            if data.reads.version != status.data_version || cancel.is_some_and(Cancel::is_cancelled)
-            {
-                return (None, waited);
-            }
-            let mut freed = 0;
-            let found = data.reads.read(start, end, status.size, &mut freed);
-            self.drop_ahead(freed);
-            match found {
-                Ahead::Data(bytes) => return (Some(bytes), waited),
-                Ahead::Missing => return (None, waited),
-                Ahead::Coming => {
-                    waited |= data.reads.is_far();
-                    file.moved.wait_for(&mut data, std::time::Duration::from_millis(20));
-                }
-            }
+impl ReadAhead {
+    pub fn new(
+        ground: &Ground,
+        cache: &Arc<Cache>,
+        unstable: &Arc<Unstable>,
+        calls: &Arc<Calls>,
+    ) -> Self {
+        ReadAhead {
+            ground: ground.clone(),
+            cache: Arc::clone(cache),
+            unstable: Arc::clone(unstable),
+            calls: Arc::clone(calls),
         }
     }
 
@@ -76,11 +62,11 @@ impl Core {
         end: u64,
         waited: bool,
     ) {
-        let window_max = self.config.read_ahead_bytes_max as u64;
+        let window_max = self.ground.config.read_ahead_bytes_max as u64;
         let mut sequence = open.sequence.lock();
         let follows = sequence.is_followed_by(start);
         let ranges = sequence.observe(start, end, status.size, window_max, waited);
-        let (far, rate) = (self.config.keep_bytes, self.config.keep_rate_max);
+        let (far, rate) = (self.ground.config.keep_bytes, self.ground.config.keep_rate_max);
         let fast = sequence.pace.is_fast(Instant::now(), follows, (start, end), far, rate);
         drop(sequence);
         for (from, to) in ranges {
@@ -89,22 +75,15 @@ impl Core {
     }
 
     /// Asks for the blocks of `from..to` that are neither here nor on their way. `fast`: see
-    /// `admission.rs`.
+    /// `cache/admission.rs`.
     fn fetch_range(self: &Arc<Self>, open: &Open, status: &Status, from: u64, to: u64, fast: bool) {
-        let mut data = open.file.data.lock();
-        let freed = data.reads.meet(status.data_version);
-        self.drop_ahead(freed);
-        let room =
-            self.ahead.limit(self.config.read_cache_bytes_max).saturating_sub(self.ahead.bytes());
-        let missing = (from / BLOCK..to.div_ceil(BLOCK))
-            .filter(|index| !data.reads.blocks.contains_key(index));
-        let blocks: Vec<u64> = missing.take(room / BLOCK as usize).collect();
+        let version = status.data_version;
+        let blocks = self.cache.reserve_blocks(&open.file, version, from, to);
         for run in blocks.chunks(RUN_BLOCKS) {
-            run.iter().for_each(|index| drop(data.reads.blocks.insert(*index, Block::Coming)));
-            let (core, file, caller) =
+            let (this, file, caller) =
                 (Arc::clone(self), Arc::clone(&open.file), open.caller.clone());
-            let (version, run) = (status.data_version, run.to_vec());
-            self.readers.run(move || core.fetch_run(&file, &caller, version, &run, fast));
+            let run = run.to_vec();
+            self.ground.workers.read(move || this.fetch_run(&file, &caller, version, &run, fast));
         }
     }
 
@@ -121,21 +100,22 @@ impl Core {
             |index: &u64| Call::Read { fid: file.fid, offset: index * BLOCK, length: BLOCK as u32 };
         let mut calls: Vec<Call> = blocks.iter().map(read).collect();
         let request = as_caller(caller, None);
-        if calls.iter_mut().try_for_each(|call| self.send_related(&request, call)).is_err() {
+        if calls.iter_mut().try_for_each(|call| self.calls.send_related(&request, call)).is_err() {
             return blocks
                 .iter()
                 .for_each(|index| self.block_came(file, (version, 0), *index, None, fast));
         }
-        let (snapshot, place, life) = (self.begin(), self.instance.place(), self.instance.life());
+        let (snapshot, place, life) =
+            (self.ground.names.begin(), self.ground.server.place(), self.ground.server.instance());
         let asked = Instant::now();
-        self.remote.chain_each(caller, calls, &mut |at, result| {
+        self.ground.server.remote().chain_each(caller, calls, &mut |at, result| {
             if at == 0 && result.is_ok() {
                 file.data.lock().reads.began_after(asked.elapsed());
             }
-            let result = result.inspect(|reply| self.check_instance(place, reply));
+            let result = result.inspect(|reply| self.unstable.check_instance(place, reply));
             let answer = match result.map(|reply| reply.answer) {
                 Ok(Answer::Data { data, status, .. }) => {
-                    self.tables.lock().put(snapshot, status);
+                    self.ground.names.lock().put(snapshot, status);
                     Some((data, status))
                 }
                 _ => None,
@@ -146,52 +126,53 @@ impl Core {
         });
     }
 
-    /// A block that was on its way is here, or will not come: then its reader asks for it itself.
+    /// A block that was on its way is here, or will not come.
     fn block_came(
-        self: &Arc<Self>,
+        &self,
         file: &FileBytes,
-        (version, life): (u64, u64),
+        (version, instance): (u64, u64),
         index: u64,
         answer: Option<(Bytes, Status)>,
         fast: bool,
     ) {
-        let mut data = file.data.lock();
-        if matches!(data.reads.blocks.get(&index), Some(Block::Coming)) {
-            data.reads.blocks.remove(&index);
-            let fits = |(bytes, status): &&(Bytes, Status)| {
-                !bytes.is_empty() && status.data_version == version && data.reads.version == version
-            };
-            if let Some((bytes, _)) = answer.as_ref().filter(fits) {
-                self.ahead.change(0, bytes.len());
-                data.reads
-                    .blocks
-                    .insert(index, Block::Here { left: bytes.len(), data: bytes.clone() });
-            }
-        }
-        file.moved.notify_all();
-        drop(data);
+        let fits = answer.as_ref().filter(|(_, status)| status.data_version == version);
+        self.cache.block_came(file, index, version, fits.map(|(bytes, _)| bytes));
         if let Some((bytes, status)) = answer
-            && !(fast && self.leave_out(&status, index))
+            && !(fast && self.cache.leave_out(&status, index))
         {
-            self.store(&status, life, index * BLOCK, &bytes);
+            self.cache.store(&status, instance, index * BLOCK, &bytes);
         }
     }
 
-    /// Writes bytes, which were asked for in this server instance, to the disk cache, soon; not if
-    /// the disk is slower than the line.
-    pub fn store(self: &Arc<Self>, status: &Status, life: u64, offset: u64, bytes: &Bytes) {
-        let length = bytes.len();
-        if self.disk().is_none() || self.filling.bytes() > self.filling.limit(FILLING_BYTES_MAX) {
+    /// The file is opened again: fetches the blocks left out of it, in the background.
+    pub fn fetch_skipped_blocks(self: &Arc<Self>, caller: &Caller, status: &Status) {
+        if self.cache.skipped().begin(status.fid, status.data_version) {
+            let (caller, fid, version) = (caller.clone(), status.fid, status.data_version);
+            let core = Arc::clone(self);
+            self.ground.workers.read(move || core.fetch_one_left_out(caller, fid, version));
+        }
+    }
+
+    /// Fetches one block, and queues the next one behind the other jobs.
+    fn fetch_one_left_out(self: &Arc<Self>, caller: Caller, fid: Fid, version: u64) {
+        let Some(block) = self.cache.skipped().next(fid, version) else {
+            return self.cache.drop_pages_of_whole(fid);
+        };
+        let request = RequestContext {
+            caller: &caller,
+            cancel: Some(self.ground.server.leaving()),
+            groups: None,
+        };
+        let life = self.ground.server.instance();
+        let call = Call::Read { fid, offset: block * BLOCK, length: BLOCK as u32 };
+        let Ok(Answer::Data { data, status, .. }) = self.calls.call(&request, call) else { return };
+        if status.data_version != version {
             return;
         }
-        self.filling.change(0, length);
-        let (core, status, bytes) = (Arc::clone(self), *status, bytes.clone());
-        self.fillers.run(move || {
-            if let Some(disk) = core.disk() {
-                disk.store(status.fid, Edition::of(&status, life), status.size, offset, &bytes);
-            }
-            drop(bytes);
-            core.filling.change(length, 0);
-        });
+        if let Some(disk) = self.cache.disk() {
+            disk.store(fid, Edition::of(&status, life), status.size, block * BLOCK, &data);
+        }
+        let core = Arc::clone(self);
+        self.ground.workers.read(move || core.fetch_one_left_out(caller, fid, version));
     }
 }

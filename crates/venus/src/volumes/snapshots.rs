@@ -5,6 +5,8 @@
 //! The client makes it up from the server's answer at each access (`VolumeCall::Examine`), so it
 //! needs no promise and nothing of it is cached. An existing file of the same name comes first.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use types::{
     Answer, Call, Fault, Fid, Kind, Name, Status, Timestamp, VnodeNo, VolumeCall, VolumeId,
@@ -14,8 +16,9 @@ use types::{
 use crate::base::error::Error;
 use crate::base::request::RequestContext;
 use crate::base::result::{Attributes, DirListing, EntryReply, ListEntry, LookupReply};
-use crate::core::Core;
 use crate::names::made_up::{snapshot_point, snapshots_dir};
+use crate::session::ground::Ground;
+use crate::writeback::calls::Calls;
 
 /// Its name.
 const NAME: &[u8] = b".snapshots";
@@ -23,40 +26,18 @@ const NAME: &[u8] = b".snapshots";
 /// Separates a volume's name from the label of its snapshot.
 const INFIX: &[u8] = b".snapshot.";
 
-fn status(fid: Fid, kind: Kind, at: Timestamp) -> Status {
-    let mode = if kind == Kind::Directory { 0o555 } else { 0o777 };
-    let links = if kind == Kind::Directory { 2 } else { 1 };
-    Status {
-        fid,
-        kind,
-        mode,
-        by_list: false,
-        own_list: false,
-        uid: 0,
-        gid: 0,
-        links,
-        size: 0,
-        used: 0,
-        device: 0,
-        accessed: at,
-        modified: at,
-        changed: at,
-        created: at,
-        data_version: 1,
-        status_version: 1,
+/// See the head of the file.
+pub(crate) struct Snapshots {
+    ground: Ground,
+    calls: Arc<Calls>,
+    own_locks: bool,
+}
+
+impl Snapshots {
+    pub fn new(ground: &Ground, calls: &Arc<Calls>, own_locks: bool) -> Self {
+        Snapshots { ground: ground.clone(), calls: Arc::clone(calls), own_locks }
     }
-}
 
-/// The name of a snapshot in `.snapshots`: its label, or the whole name.
-fn label(volume: &Name, snapshot: &Name) -> Option<Name> {
-    let rest = snapshot
-        .as_bytes()
-        .strip_prefix(volume.as_bytes())
-        .and_then(|rest| rest.strip_prefix(INFIX));
-    Name::new(rest.filter(|rest| !rest.is_empty()).unwrap_or(snapshot.as_bytes())).ok()
-}
-
-impl Core {
     /// The snapshots of the volume, each with its name here, in the order of their numbers; and the
     /// volume.
     fn snapshots(
@@ -65,7 +46,7 @@ impl Core {
         volume: VolumeId,
     ) -> Result<(VolumeInfo, Vec<(Name, VolumeInfo)>), Error> {
         let call = Call::Volume(VolumeCall::Examine { volume: WhichVolume::Id(volume) });
-        let Answer::Volumes { volumes, .. } = self.call(request, call)? else {
+        let Answer::Volumes { volumes, .. } = self.calls.call(request, call)? else {
             return Err(Error::Protocol);
         };
         let mut volumes = volumes.into_iter();
@@ -90,7 +71,10 @@ impl Core {
             dir if dir == snapshots_dir(dir.volume) => {
                 let (_, shown) = self.snapshots(request, dir.volume)?;
                 let Some((_, info)) = shown.into_iter().find(|(label, _)| label == name) else {
-                    return Ok(Some(LookupReply::Absent { cacheable: false, stamp: self.stamp() }));
+                    return Ok(Some(LookupReply::Absent {
+                        cacheable: false,
+                        stamp: self.ground.names.stamp(),
+                    }));
                 };
                 status(snapshot_point(dir.volume, info.id), Kind::MountPoint, info.created)
             }
@@ -103,13 +87,13 @@ impl Core {
             }
             _ => return Ok(None),
         };
-        let mut tables = self.tables.lock();
+        let mut tables = self.ground.names.lock();
         tables.nodes.refer(status.fid);
         Ok(Some(LookupReply::Entry(EntryReply {
             status,
             cacheable: false,
             name_cacheable: false,
-            stamp: self.stamp(),
+            stamp: self.ground.names.stamp(),
         })))
     }
 
@@ -126,7 +110,7 @@ impl Core {
             let info = of(fid, &shown).ok_or(Fault::Stale)?;
             status(fid, Kind::MountPoint, info.created)
         };
-        Ok(Attributes { status, cacheable: false, stamp: self.stamp() })
+        Ok(Attributes { status, cacheable: false, stamp: self.ground.names.stamp() })
     }
 
     /// The target of a made-up mount point.
@@ -163,8 +147,46 @@ impl Core {
             }
         };
         let entries = shown.into_iter().filter(|(_, info)| info.id.0 > cookie).map(entry).collect();
-        Ok(DirListing { entries, end: true, names_cacheable: false, stamp: self.stamp() })
+        Ok(DirListing {
+            entries,
+            end: true,
+            names_cacheable: false,
+            stamp: self.ground.names.stamp(),
+        })
     }
+}
+
+fn status(fid: Fid, kind: Kind, at: Timestamp) -> Status {
+    let mode = if kind == Kind::Directory { 0o555 } else { 0o777 };
+    let links = if kind == Kind::Directory { 2 } else { 1 };
+    Status {
+        fid,
+        kind,
+        mode,
+        by_list: false,
+        own_list: false,
+        uid: 0,
+        gid: 0,
+        links,
+        size: 0,
+        used: 0,
+        device: 0,
+        accessed: at,
+        modified: at,
+        changed: at,
+        created: at,
+        data_version: 1,
+        status_version: 1,
+    }
+}
+
+/// The name of a snapshot in `.snapshots`: its label, or the whole name.
+fn label(volume: &Name, snapshot: &Name) -> Option<Name> {
+    let rest = snapshot
+        .as_bytes()
+        .strip_prefix(volume.as_bytes())
+        .and_then(|rest| rest.strip_prefix(INFIX));
+    Name::new(rest.filter(|rest| !rest.is_empty()).unwrap_or(snapshot.as_bytes())).ok()
 }
 
 fn of(fid: Fid, shown: &[(Name, VolumeInfo)]) -> Option<&VolumeInfo> {

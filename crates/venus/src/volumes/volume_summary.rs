@@ -13,7 +13,6 @@ use types::{
 use crate::base::error::Error;
 use crate::base::request::RequestContext;
 use crate::core::Core;
-use crate::data::file_data::FileBytes;
 use crate::ops::venus::Venus;
 
 /// A volume and its place.
@@ -60,8 +59,8 @@ impl Venus {
     /// # Errors
     /// The service's refusal.
     pub fn about(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeSummary, Error> {
-        self.core.flush_all(request.cancel)?;
-        VolumeSummary::of(&*self.core.remote, request, fid.volume)
+        self.core.flusher.flush_all(request.cancel)?;
+        VolumeSummary::of(self.core.ground.server.remote(), request, fid.volume)
     }
 
     /// The server's report about itself, as JSON.
@@ -69,7 +68,7 @@ impl Venus {
     /// # Errors
     /// The service's refusal.
     pub fn report(&self, request: &RequestContext<'_>) -> Result<String, Error> {
-        match self.core.call(request, Call::ServerReport)? {
+        match self.core.calls.call(request, Call::ServerReport)? {
             Answer::Report(report) => Ok(report),
             _ => Err(Error::Protocol),
         }
@@ -87,10 +86,10 @@ impl Venus {
         files: u64,
     ) -> Result<VolumeStatus, Error> {
         let core = &self.core;
-        core.flush_all(request.cancel)?;
-        match core.call(request, Call::SetQuota { fid, bytes, files })? {
+        core.flusher.flush_all(request.cancel)?;
+        match core.calls.call(request, Call::SetQuota { fid, bytes, files })? {
             Answer::Volume(status) => {
-                core.space.learn(&status, core.config.dirty_bytes_max as u64);
+                core.space.learn(&status, core.ground.config.dirty_bytes_max as u64);
                 Ok(status)
             }
             _ => Err(Error::Protocol),
@@ -99,7 +98,7 @@ impl Venus {
 
     /// Bytes in the disk cache and its limit; `None` without a disk cache.
     pub fn disk_cache(&self) -> Option<(u64, u64)> {
-        self.core.disk().map(|disk| disk.usage())
+        self.core.cache.disk().map(|disk| disk.usage())
     }
 
     /// Drops the cache of a file or directory, here and in the kernel.
@@ -108,13 +107,13 @@ impl Venus {
     /// Writes that could not be sent.
     pub fn refresh(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         let core = &self.core;
-        if let Some(file) = core.file_of(fid) {
-            core.send_all(&file, request.cancel)?;
+        if let Some(file) = core.ground.names.file_of(fid) {
+            core.writeback.send_all(&file, request.cancel)?;
         }
-        core.flush_all(request.cancel)?;
+        core.flusher.flush_all(request.cancel)?;
         core.forget_file(fid);
-        *core.gate.write() += 1;
-        let kernel = core.invalidator();
+        core.ground.names.advance_gate();
+        let kernel = core.ground.kernel.port();
         if fid.vnode.is_directory() {
             kernel.directory(fid);
         } else {
@@ -133,18 +132,18 @@ impl Venus {
         volume: VolumeId,
     ) -> Result<(), Error> {
         let core = &self.core;
-        for file in core.files().iter().filter(|file| file.fid.volume == volume) {
-            core.send_all(file, request.cancel)?;
+        for file in core.ground.names.files().iter().filter(|file| file.fid.volume == volume) {
+            core.writeback.send_all(file, request.cancel)?;
         }
-        core.flush_all(request.cancel)?;
-        let mut fids = core.tables.lock().nodes.fids();
+        core.flusher.flush_all(request.cancel)?;
+        let mut fids = core.ground.names.lock().nodes.fids();
         fids.retain(|fid| fid.volume == volume);
         fids.iter().for_each(|fid| core.forget_file(*fid));
-        if let Some(disk) = core.disk() {
+        if let Some(disk) = core.cache.disk() {
             disk.remove_volume(volume);
         }
-        *core.gate.write() += 1;
-        core.invalidator().all();
+        core.ground.names.advance_gate();
+        core.ground.kernel.port().all();
         Ok(())
     }
 }
@@ -153,31 +152,20 @@ impl Core {
     /// The file's status and names are asked for again, unless a delegation covers it.
     fn forget_file(&self, fid: Fid) {
         {
-            let mut tables = self.tables.lock();
-            if !tables.covers(fid) {
+            let mut tables = self.ground.names.lock();
+            if !tables.nodes.covers(fid) {
                 tables.nodes.void(fid);
                 if fid.vnode.is_directory() {
                     tables.unsure(fid);
                 }
             }
         }
-        if let Some(file) = self.file_of(fid) {
-            self.forget_data(&file);
+        if let Some(file) = self.ground.names.file_of(fid) {
+            self.cache.forget_data(&mut file.data.lock());
         }
         self.siblings.clear();
-        if let Some(disk) = self.disk() {
+        if let Some(disk) = self.cache.disk() {
             disk.remove(fid);
         }
-    }
-
-    /// Drops bytes that were read; written bytes stay.
-    fn forget_data(&self, file: &FileBytes) {
-        let mut data = file.data.lock();
-        data.reads.body = None;
-        data.reads.known.reset(0);
-        let freed = data.reads.meet(u64::MAX);
-        data.reads.version = 0;
-        drop(data);
-        self.drop_ahead(freed);
     }
 }

@@ -21,8 +21,8 @@ use types::{Answer, AuthCall, Call, Caller, Fault, MountPoint, Name, RequestIden
 use crate::base::config::VenusConfig;
 use crate::base::error::Error;
 use crate::base::request::RequestContext;
+use crate::data::mount_shared::MountShared;
 use crate::ops::venus::Venus;
-use crate::prefetch::mount_shared::MountShared;
 
 /// The user number `nobody`, which has no special rights on any machine.
 const NOBODY_ID: u32 = 65534;

@@ -14,26 +14,32 @@
 use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
-use types::{BootVerifier, Call, Fid, VolumeId};
+use types::{Answer, BootVerifier, Call, Fid, VolumeId};
+
+use crate::base::error::Error;
+use crate::writeback::journal::fids_of;
+
+/// So many noted changes make a commit due.
+const NOTED_MAX: usize = 1 << 16;
 
 #[derive(Default)]
-pub(crate) struct UnstableMetadata(pub Mutex<MetadataState>);
+pub(crate) struct UnstableMetadata(Mutex<State>);
 
 /// A point in the sequence of noted changes; a commit may make those up to it stable.
 #[derive(Clone, Copy)]
-pub(crate) struct Point(pub u64);
+pub(crate) struct Point(u64);
 
 #[derive(Clone, Copy)]
-pub(crate) struct Noted {
-    pub clock: u64,
-    pub verifier: BootVerifier,
+struct Noted {
+    clock: u64,
+    verifier: BootVerifier,
     /// Its body was changed too, for example cut. That is stable after a commit of the file itself,
     /// or of its whole volume.
-    pub body: bool,
+    body: bool,
 }
 
 #[derive(Default)]
-pub(crate) struct MetadataState {
+struct State {
     pub clock: u64,
     pub noted: HashMap<Fid, Noted>,
     pub lost: HashSet<Fid>,
@@ -45,9 +51,9 @@ pub(crate) struct MetadataState {
 #[derive(Clone, Copy)]
 pub(crate) struct MetadataSubject {
     /// It also changes a body.
-    pub body: bool,
+    body: bool,
     /// The changed file, if the answer names none.
-    pub unnamed: Option<Fid>,
+    unnamed: Option<Fid>,
 }
 
 impl MetadataSubject {
@@ -80,7 +86,73 @@ impl UnstableMetadata {
     }
 
     /// All noted changes are stable on another server.
-    pub fn moved(&self) {
+    pub fn clear(&self) {
         self.0.lock().noted.clear();
+    }
+
+    /// Notes a change that was answered under this verifier. Returns files of which an earlier
+    /// change is lost, and whether a commit is due.
+    pub fn note(
+        &self,
+        verifier: BootVerifier,
+        answer: &Answer,
+        subject: MetadataSubject,
+    ) -> (Vec<Fid>, bool) {
+        let mut lost = Vec::new();
+        let mut state = self.0.lock();
+        state.clock += 1;
+        let clock = state.clock;
+        for fid in fids_of(answer).into_iter().chain(subject.unnamed) {
+            let before = state.noted.get(&fid).filter(|before| before.verifier == verifier);
+            let body = subject.body || before.is_some_and(|before| before.body);
+            let before = state.noted.insert(fid, Noted { clock, verifier, body });
+            lost.extend(before.filter(|before| before.verifier != verifier).map(|_| fid));
+        }
+        (lost, state.noted.len() >= NOTED_MAX && state.noted.len().is_multiple_of(NOTED_MAX))
+    }
+
+    /// A commit of this file or directory was answered under a verifier, or of its whole volume.
+    /// Returns the files whose changes are lost.
+    pub fn committed(&self, of: Fid, whole: bool, point: Point, now: BootVerifier) -> Vec<Fid> {
+        let is_asked = |fid: &Fid, noted: &Noted| {
+            fid.volume == of.volume
+                && noted.clock <= point.0
+                && (whole || !noted.body || *fid == of)
+        };
+        let mut state = self.0.lock();
+        let asked = state.noted.extract_if(|fid, noted| is_asked(fid, noted));
+        asked.filter(|(_, noted)| noted.verifier != now).map(|(fid, _)| fid).collect()
+    }
+
+    /// The server is under this verifier now; returns the files whose changes are lost.
+    pub fn find_lost(&self, now: BootVerifier) -> Vec<Fid> {
+        let mut state = self.0.lock();
+        state.noted.extract_if(|_, noted| noted.verifier != now).map(|(fid, _)| fid).collect()
+    }
+
+    /// Something is lost: the next sync of everything reports it.
+    pub fn begin_loss(&self) {
+        self.0.lock().unreported = true;
+    }
+
+    /// A change of this file is lost, and no handle reports it.
+    pub fn lose(&self, fid: Fid) {
+        self.0.lock().lost.insert(fid);
+    }
+
+    /// Reports a lost change of the file.
+    ///
+    /// # Errors
+    /// Once, if a change is lost.
+    pub fn report(&self, fid: Fid) -> Result<(), Error> {
+        if self.0.lock().lost.remove(&fid) { Err(Error::Lost) } else { Ok(()) }
+    }
+
+    /// Reports any lost change.
+    ///
+    /// # Errors
+    /// Once, if a change is lost.
+    pub fn report_any(&self) -> Result<(), Error> {
+        if std::mem::take(&mut self.0.lock().unreported) { Err(Error::Lost) } else { Ok(()) }
     }
 }
