@@ -24,7 +24,7 @@ use types::{
 
 use crate::claim::Claim;
 use crate::create::announced;
-use crate::own_volumes::{DUMPING, have, named, remove_at};
+use crate::own_volumes::{DUMPING, named, remove_at};
 use crate::{Job, NewVolume, VosError, examine, partition_no};
 
 const OPERATION: &str = "restore";

@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 
 use types::{
     Beside, Fault, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup,
-    VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 
 use crate::beside;
 use crate::claim::Claim;
 use crate::find::of_kind;
 use crate::job::is_half_restored;
-use crate::own_volumes::{MOVING, have, named, remove_at};
+use crate::own_volumes::{MOVING, have, is_left, named, remove_at};
 use crate::pulling::{PullOrder, pull, wait_idle};
 use crate::servers::partition_no;
 use crate::sites::need_one_partition;

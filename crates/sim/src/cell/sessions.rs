@@ -142,8 +142,10 @@ impl World {
     /// A restore over a volume takes effect at one moment; from then on the model must have the
     /// restored contents. `name`: that of the volume's group when the restore was ordered.
     pub(super) fn note_over(&mut self, no: usize, tree: VolumeId, name: &Name) {
-        let found =
-            self.partitions(no).iter().find_map(|partition| partition.volume(tree).ok().flatten());
+        let found = self
+            .partitions(no)
+            .iter()
+            .find_map(|partition| partition.volumes().volume(tree).ok().flatten());
         let Some(found) = found.and_then(|volume| shown(&volume).ok()) else { return };
         let candidates = self.coming.get(name).cloned().unwrap_or_default();
         let held = |one: &Arc<Sealed>| came(&one.tree.as_volume(name.clone(), tree), &found);

@@ -186,8 +186,12 @@ impl Workers {
     }
 
     /// A job that brings a body which the kernel has up to the server's state.
-    /// It is called with `false` if it does not run any more, for the part of it that must not be
-    /// left out.
+    pub fn follow(&self, job: impl FnOnce() + Send + 'static) {
+        self.followers.run(job);
+    }
+
+    /// As [`Workers::follow`]. The job is called with `false` if it does not run any more, for the
+    /// part of it that must not be left out.
     pub fn follow_or_end(&self, job: impl FnOnce(bool) + Send + 'static) {
         self.followers.run_or_end(job);
     }
