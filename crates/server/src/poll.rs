@@ -69,7 +69,8 @@ pub(crate) struct Orders {
 pub(crate) struct Poll {
     epoll: OwnedFd,
     bell: OwnedFd,
-    orders: Mutex<Orders>,
+    /// `None`: the worker has ended.
+    orders: Mutex<Option<Orders>>,
 }
 
 impl Poll {
@@ -80,7 +81,7 @@ impl Poll {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &bell, EventData::new_u64(BELL), EventFlags::IN)?;
-        Ok(Poll { epoll, bell, orders: Mutex::default() })
+        Ok(Poll { epoll, bell, orders: Mutex::new(Some(Orders::default())) })
     }
 
     /// # Errors
@@ -107,9 +108,12 @@ impl Poll {
         let _ = epoll::delete(&self.epoll, source);
     }
 
-    /// Gives the worker an order and wakes it.
+    /// Gives the worker an order and wakes it. An order to a worker that has ended is dropped:
+    /// what it holds would refer to this poll, and neither would ever be freed.
     pub fn order(&self, give: impl FnOnce(&mut Orders)) {
-        give(&mut self.orders.lock());
+        let mut orders = self.orders.lock();
+        let Some(orders) = &mut *orders else { return };
+        give(orders);
         // The counter never nears its maximum, and while it is not zero the worker is about to read
         // it.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
@@ -158,6 +162,36 @@ impl Poll {
             return Ok(None);
         }
         let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
-        Ok(Some(std::mem::take(&mut *self.orders.lock())))
+        Ok(self.orders.lock().as_mut().map(std::mem::take))
+    }
+
+    /// The worker ends: drops its orders, and all that come later.
+    pub fn close(&self) {
+        let orders = self.orders.lock().take();
+        // Their connections are closed without the lock.
+        drop(orders);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric::{Filled, FrameLimits, Inbox};
+
+    use super::*;
+
+    #[test]
+    fn an_order_to_a_worker_that_has_ended_is_dropped() {
+        let poll = Poll::new().unwrap();
+        for closes_before in [false, true] {
+            let (ours, theirs) = Connection::pair().unwrap();
+            if closes_before {
+                poll.close();
+            }
+            poll.order(|orders| orders.new.push((ChannelId(1), theirs)));
+            poll.close();
+            let limits = FrameLimits { message: 0, payload: 0 };
+            let mut inbox = Inbox::new(|_| Err("no frame"), limits, false);
+            assert_eq!(inbox.fill(&ours, false).unwrap(), Filled::End, "it is closed");
+        }
     }
 }

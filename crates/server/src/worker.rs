@@ -151,6 +151,8 @@ impl Worker {
             entry.link.flush();
             entry.link.cut();
         }
+        self.door.poll.close();
+        self.door.adopted.lock().clear();
     }
 
     /// One round. `false`: the last.
