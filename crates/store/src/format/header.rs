@@ -99,7 +99,7 @@ pub(crate) enum HeadState {
     TakenBack,
     /// A stream fills the head; there is no read-write volume.
     Incoming,
-    /// Nobody: the read-write volume was removed, or never was on this partition.
+    /// There is no owner: the read-write volume was removed, or never was on this partition.
     Unowned,
 }
 
