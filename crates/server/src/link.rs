@@ -20,6 +20,7 @@ use fabric::tls::Sealer;
 use fabric::{Connection, OutFrame, Outbox};
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
+use store::WrittenOut;
 use vice::Partitions;
 
 use crate::poll::{Interest, Poll};
@@ -186,16 +187,19 @@ impl Link {
             return;
         }
         // Under the lock: frames that are queued later are not sent here.
-        if let Err(error) = self.partitions.write_out() {
-            tracing::error!(
-                link = self.id.0,
-                %error,
-                "cut off, since the changes that it would report may be lost"
-            );
-            self.close_now(&mut out);
-            return;
-        }
-        let flushed = out.outbox.flush(&self.connection);
+        let written = match self.partitions.write_out() {
+            Ok(written) => written,
+            Err(error) => {
+                tracing::error!(
+                    link = self.id.0,
+                    %error,
+                    "cut off, since the changes that it would report may be lost"
+                );
+                self.close_now(&mut out);
+                return;
+            }
+        };
+        let flushed = self.send(&mut out, written);
         self.count(&mut out);
         match flushed {
             Ok(true) => {
@@ -222,6 +226,11 @@ impl Link {
         }
         drop(out);
         self.go_on();
+    }
+
+    /// The only place that sends: what frames report survives this process (DU-2).
+    fn send(&self, out: &mut Out, _: WrittenOut) -> std::io::Result<bool> {
+        out.outbox.flush(&self.connection)
     }
 
     /// Closes after the queued bytes are sent.

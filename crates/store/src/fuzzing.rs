@@ -212,7 +212,8 @@ mod tests {
 
         #[test]
         fn mutated_formats(changes in changes()) {
-            format(&mutated(format_file::text(format_file::FORMAT_VERSION, 7).as_bytes(), &changes));
+            let text = format_file::text(format_file::FORMAT_VERSION, 7);
+            format(&mutated(text.as_bytes(), &changes));
             format(&mutated(b"rialto partition\nversion 1\nid \
                 00000000000000000000000000000007\n", &changes));
         }

@@ -27,7 +27,7 @@ use crate::media::free_space::Space;
 use crate::media::host_fs::Compression;
 use crate::media::machine::{MemDisk, MemEngine, MemMachine};
 use crate::media::shared_run::Together;
-use crate::media::{CommitScope, Media};
+use crate::media::{CommitScope, Media, WrittenOut};
 use crate::sessions::SessionTable;
 use crate::stream::IncomingStreams;
 use crate::tree::Trees;
@@ -189,7 +189,7 @@ impl Partition {
     ///
     /// # Errors
     /// As [`CommitScope::end`].
-    pub fn write_out(&self) -> Result<()> {
+    pub fn write_out(&self) -> Result<WrittenOut> {
         self.0.media.write_out()
     }
 

@@ -55,8 +55,8 @@ impl BodyEdit<'_> {
 }
 
 impl BodyLoans<'_> {
-    /// After the commit of the adoption: removes the blank's own name. That changes the file's time of
-    /// change, and is no change of the body.
+    /// After the commit of the adoption: removes the blank's own name. That changes the file's time
+    /// of change, and is no change of the body.
     ///
     /// # Errors
     /// `Medium`.

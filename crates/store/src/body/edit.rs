@@ -508,6 +508,7 @@ impl BodyEdit<'_> {
 
     /// The body's file, without bytes behind its end.
     pub(super) fn begin(&mut self) -> Result<Arc<dyn BodyFile>> {
+        assert!(self.tree.owns(self.vnode), "VO-1: a file that a sealed epoch shows stays");
         let size = self.vnode.status.size;
         let held = self.update.hold(self.tree_state, self.vnode.no());
         let file = open_file(&self.tree, &held.gate, self.vnode)?;

@@ -162,8 +162,8 @@ impl BodyLoans<'_> {
     }
 
     /// Ends the loan if no process has the file open for writing and the records are up to date;
-    /// returns whether it ended, `true` if the body is not lent. The caller ensures that no session has
-    /// the body.
+    /// returns whether it ended, `true` if the body is not lent. The caller ensures that no session
+    /// has the body.
     ///
     /// # Errors
     /// `Medium`.

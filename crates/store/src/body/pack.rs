@@ -191,6 +191,10 @@ impl Packer<'_> {
         }
         // A crash must not bring back records that name it.
         media.sync()?;
+        debug_assert!(
+            !self.records_of(name).is_ok_and(|records| !records.is_empty()),
+            "VO-3: no record names a file that is removed"
+        );
         media.disk.remove(name).map_err(failed("removal of a body"))?;
         // Nor the file after its note is gone.
         media.sync_disk(|| media.disk.sync_name(name))

@@ -57,7 +57,7 @@ enum Content {
     Lent(Loan),
 }
 
-/// What a body had before an update gave it a new file.
+/// The state of a body before an update gave it a new file.
 pub(crate) struct FormerFile {
     mark: Option<Mark>,
     content: Content,
@@ -220,12 +220,16 @@ impl BodyState {
     /// The loan is over; `in_file`: the body is still in a file, which is to be summed anew.
     pub(crate) fn end_loan(&mut self, in_file: bool, why: &'static str) {
         debug_assert!(self.is_lent(), "PT-2: only a loan ends: {why}");
+        debug_assert!(
+            !in_file || self.mark.is_some(),
+            "PT-2: the doubt after a loan survives a restart: {why}"
+        );
         self.become_content(if in_file { Content::Suspect } else { Content::Summed }, why);
         // A sync in progress must not remove the mark.
         self.writes += 1;
     }
 
-    /// What [`BodyState::undo_file`] needs after a new file.
+    /// The state that [`BodyState::undo_file`] needs after a new file.
     pub(crate) fn former(&self) -> FormerFile {
         FormerFile { mark: self.mark, content: self.content, backup: self.backup }
     }

@@ -214,8 +214,9 @@ impl Media {
     /// # Errors
     /// `NoSpace`, `Medium`; from then on every change is refused (DU-3), because readers saw
     /// changes that may never be written.
-    pub(crate) fn write_out(&self) -> Result<(), StoreError> {
-        self.engine.write_out().inspect_err(|error| self.fail(error))
+    pub(crate) fn write_out(&self) -> Result<WrittenOut, StoreError> {
+        self.engine.write_out().inspect_err(|error| self.fail(error))?;
+        Ok(WrittenOut(()))
     }
 
     /// Whether batches of this thread are combined: it has a commit scope, and the disk has much
@@ -253,7 +254,7 @@ impl Media {
         *leading = true;
         drop(leading);
         let covered = self.applied.load(Ordering::SeqCst);
-        let result = self.write_out().and_then(|()| self.engine.sync());
+        let result = self.write_out().and_then(|_| self.engine.sync());
         match &result {
             Ok(()) => {
                 debug_assert!(covered >= wanted, "DU-1: a sync covers what its caller applied");
@@ -335,6 +336,23 @@ impl Media {
     }
 }
 
+/// The proof that every change that any thread combined before survives the death of the process.
+/// A sender demands it before anything leaves the process (DU-2).
+#[derive(Debug)]
+pub struct WrittenOut(());
+
+impl WrittenOut {
+    /// The proof for several partitions.
+    ///
+    /// # Errors
+    /// The first one; the others are asked all the same.
+    pub fn of_all(
+        all: impl Iterator<Item = Result<WrittenOut, StoreError>>,
+    ) -> Result<WrittenOut, StoreError> {
+        all.fold(Ok(WrittenOut(())), Result::and)
+    }
+}
+
 /// A commit scope: combines the changes of this thread, see [`crate::Partition::gather`]. Ends when
 /// dropped at the latest.
 pub struct CommitScope {
@@ -352,7 +370,7 @@ impl CommitScope {
     /// # Errors
     /// `NoSpace`, `Medium`: the caller must not report any change of the scope, and the partition
     /// takes no more changes (DU-3).
-    pub fn end(mut self) -> Result<(), StoreError> {
+    pub fn end(mut self) -> Result<WrittenOut, StoreError> {
         self.scope = None;
         self.media.write_out()
     }

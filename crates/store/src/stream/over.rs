@@ -1,8 +1,8 @@
 //! A dump that comes in over a read-write volume: its next state (an increment), or another state
 //! (a full dump).
 //!
-//! Model. The volume is *being restored* first, in one batch: its head is sealed, the volume shows that
-//! epoch from then on and counts as one that does, takes no changes, and the dump is put together
+//! Model. The volume is *being restored* first, in one batch: its head is sealed, the volume shows
+//! that epoch from then on and counts as one that does, takes no changes, and the dump is put together
 //! where its head was. Readers see the former state. *Finishing* is one batch too: the volume shows
 //! the new head, and records that only the old one used are swept like those of a removed snapshot.
 //! *Taking it back* is one batch and a sweep: the dump's records go, then the volume continues in
@@ -45,9 +45,9 @@ use crate::volume::{BEING_RESTORED, Volume};
 const SHIFT: u64 = 1 << 40;
 
 impl IncomingStreams {
-    /// As [`IncomingStreams::begin_incoming`], over the read-write volume of that number, which must
-    /// equal the start of an increment; a full stream fits any. Until [`IncomingStreams::finish_over`]
-    /// the volume shows its former state and takes no changes.
+    /// As [`IncomingStreams::begin_incoming`], over the read-write volume of that number, which
+    /// must equal the start of an increment; a full stream fits any. Until
+    /// [`IncomingStreams::finish_over`] the volume shows its former state and takes no changes.
     ///
     /// # Errors
     /// `NoVolume`; `NoStream` if the stream is of another volume, or does not start from the
@@ -177,7 +177,7 @@ fn may_change_key(stored: &TreeHeader, head: &StreamHead) -> bool {
     head.since == 0 && stored.sealed.is_empty() && stored.origin.is_none()
 }
 
-/// What the stream needs to know of the volume below it.
+/// The facts about the volume that the stream over it needs.
 fn under(volume: &Volume, stored: &TreeHeader, head: &StreamHead) -> Result<Under> {
     let orphans = orphans_of(&volume.tree_state)?;
     if head.since != 0 {

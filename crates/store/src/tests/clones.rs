@@ -308,13 +308,14 @@ proptest! {
             prop_assert_eq!(findings, []);
             let names = ["", "w1.", "w2.", "w3."].map(|clone| format!("{clone}c{number}"));
             for name in names.map(String::into_bytes) {
-                let Some(volume) = partition.volumes().volume_named(&name).unwrap() else { continue };
+                let there = partition.volumes().volume_named(&name).unwrap();
+                let Some(volume) = there else { continue };
                 let (id, tree) = (volume.id(), volume.tree_id());
                 partition.remove_volume(id).unwrap();
                 model.clones.remove(&name);
                 // No volume gets the tree's number before all of the tree is removed.
-                let again =
-                    partition.volumes().create_numbered_volume(Some(tree), &name_of("again"), &new_root());
+                let (other, volumes) = (name_of("again"), partition.volumes());
+                let again = volumes.create_numbered_volume(Some(tree), &other, &new_root());
                 prop_assert!(
                     matches!(again, Err(StoreError::Taken("number") | StoreError::Busy(_)))
                 );

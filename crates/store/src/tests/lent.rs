@@ -79,6 +79,22 @@ fn end_clean(world: &World, no: VnodeNo) {
 }
 
 #[test]
+fn pt2_a_dropped_update_lends_nothing() {
+    for length in [100, 100_000] {
+        let bytes = vec![1; length];
+        let (world, no) = with_file(&bytes);
+        let (mut vnode, mut update) = (vnode(&world, no), Update::new());
+        world.volume.body(&mut vnode, &mut update).unwrap().lend().unwrap();
+        assert!(world.volume.loans().has(no));
+        drop(update);
+        assert!(!world.volume.loans().has(no));
+        world.partition.sync_all().unwrap();
+        assert_eq!(read(&world, no), bytes);
+        assert_eq!(world.scrub(), []);
+    }
+}
+
+#[test]
 fn records_follow_what_kernels_write() {
     let (world, no) = with_file(&[1; 100_000]);
     let mut bytes = vec![1; 100_000];

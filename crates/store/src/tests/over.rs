@@ -402,7 +402,7 @@ fn an_increment_fits_what_nobody_changed_and_says_so_otherwise() {
 }
 
 #[test]
-fn a_frozen_volume_can_be_removed_and_is_not_sealed() {
+fn a_volume_being_restored_can_be_removed_and_is_not_sealed() {
     let setup = Setup::new();
     make_file(&setup.source.volume, &name("f"), |_, _| {});
     let second = sealed(&setup.source, "second");

@@ -314,7 +314,8 @@ proptest! {
                 match send(&copy, since, &relayed, pair.tree(), &mut |_| false) {
                     Ok(_) => {
                         let finish = view(RELAYED, "relayed", &relayed);
-                        let relay = relayed.streams().finish_incoming(pair.tree(), &finish).unwrap();
+                        let streams = relayed.streams();
+                        let relay = streams.finish_incoming(pair.tree(), &finish).unwrap();
                         prop_assert_eq!(whole(&relay), whole(&copy));
                     }
                     Err(StoreError::Taken(_)) => {}

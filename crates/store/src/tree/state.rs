@@ -49,7 +49,7 @@ pub(crate) struct TreeState {
     slots_used: AtomicU64,
 }
 
-/// What the header says about the head.
+/// The views that follow from the header.
 struct Views {
     state: HeadState,
     head: Arc<EpochView>,

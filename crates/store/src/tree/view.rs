@@ -143,6 +143,7 @@ impl EpochView {
 
     /// The same tree in an older epoch that a volume shows.
     pub(crate) fn at(&self, epoch: u64) -> EpochView {
+        debug_assert!(epoch <= self.epoch, "VO-1: no volume shows an epoch before it is sealed");
         EpochView {
             media: Arc::clone(&self.media),
             epoch,

@@ -40,8 +40,7 @@ pub(crate) struct Sweeper {
 struct Progress {
     /// Removals may wait for the sweep.
     waiting: bool,
-    /// What was removed in this process, while callers may have it, with its tree: the sweep waits
-    /// for those.
+    /// Removed things that callers may still have, with their trees: the sweep waits for them.
     held: Vec<(VolumeId, SweptVolume)>,
     /// The progress of the current sweep: the last note of a change that it processed.
     reached: Option<(RemovalId, Vec<u8>)>,
@@ -184,8 +183,8 @@ impl Sweeper {
         Ok(found)
     }
 
-    /// Changes the header of a tree that fewer volumes show than before; `batch` is applied with it.
-    /// A tree that none shows is swept as a whole. There are no writers, and the caller holds the
+    /// Changes the header of a tree that fewer volumes show than before; `batch` is applied with
+    /// it. A tree that none shows is swept as a whole. There are no writers, and the caller holds the
     /// catalog lock.
     pub(crate) fn shrink(
         &self,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use store::{IncomingState, Partition, StoreError, StoredReply};
+use store::{IncomingState, Partition, StoreError, StoredReply, WrittenOut};
 use types::{BootVerifier, Fault, PartitionInfo, PartitionNo, SessionId, VolumeId};
 
 /// The partitions of a server, in the order of their numbers; at least one. Clones are handles to
@@ -200,8 +200,8 @@ impl Partitions {
     ///
     /// # Errors
     /// The first failure; the others were written out all the same.
-    pub fn write_out(&self) -> Result<(), StoreError> {
-        self.each(Partition::write_out)
+    pub fn write_out(&self) -> Result<WrittenOut, StoreError> {
+        WrittenOut::of_all(self.iter().map(Partition::write_out))
     }
 
     /// [`Partition::sync_all`] of all partitions.

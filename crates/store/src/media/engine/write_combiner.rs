@@ -8,8 +8,8 @@
 //! are being added to, whose sum is below. So the engine below always has the effect of the first n
 //! batches (ST-1), and `pending` that of the rest.
 //!
-//! The death of the process loses `pending`. The thread that opens a scope must not report a batch
-//! before it is written out.
+//! The death of the process loses `pending`. Nothing may leave the process that depends on a
+//! batch before it is written out: senders demand a [`crate::WrittenOut`].
 //!
 //! A thread that changes `pending` holds `order` for the whole change; readers do not need it, and
 //! continue while `pending` is written. A batch of a thread without a scope goes straight below
