@@ -143,6 +143,7 @@ impl Freezing {
         let fields =
             store::VolumeFields { arriving: Some(false), ..store::VolumeFields::default() };
         volume.partition.set_fields(id, fields, wall)?;
+        debug_assert!(!volume.store.is_arriving(), "VO-6: an arriving volume serves");
         volume.set_away(false);
         Ok(())
     }

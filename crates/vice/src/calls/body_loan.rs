@@ -102,10 +102,7 @@ pub(crate) fn settle_body(
     fid: Fid,
     back: bool,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    volume.need_writable()?;
-    let held = files.write_lock(&[fid]);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, held) = files.change(ask, fid)?;
     let mut vnode = volume.vnode(fid)?;
     need_file(&vnode)?;
     if !loans.has(fid, ask.origin.session) {
@@ -203,5 +200,7 @@ fn tend_one(
 /// Ends the loan if no session has the body; whether it is over.
 fn end_loan(files: &Files, loans: &Loans, volume: &ViceVolume, fid: Fid) -> Result<bool, Fault> {
     let free = !loans.is_loaned(fid) && files.coherence().leases().may_change();
-    Ok(free && volume.store.end_lend(fid.vnode)?)
+    let over = free && volume.store.end_lend(fid.vnode)?;
+    debug_assert!(!over || !volume.store.is_lent(fid.vnode), "PT-2: the loan of {fid} is not over");
+    Ok(over)
 }

@@ -133,10 +133,7 @@ pub(crate) fn write(
     stable: bool,
     kill: bool,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    volume.need_writable()?;
-    let _held = files.write_lock(&[fid]);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _held) = files.change(ask, fid)?;
     let mut vnode = volume.vnode(fid)?;
     need_file(&vnode)?;
     files.need_data(ask, &volume, &vnode, Right::WriteData)?;
@@ -180,10 +177,7 @@ pub(crate) fn allocate(
     length: u64,
     mode: AllocateMode,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    volume.need_writable()?;
-    let _held = files.write_lock(&[fid]);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _held) = files.change(ask, fid)?;
     let mut vnode = volume.vnode(fid)?;
     need_file(&vnode)?;
     files.need_data(ask, &volume, &vnode, Right::WriteData)?;

@@ -79,6 +79,7 @@ impl Files {
         volume.store.drop_vnode(&vnode, &mut update)?;
         update.remove_orphan(vnode.no());
         volume.store.commit(update)?;
+        debug_assert!(!self.coherence.may_be_held(fid), "HO-1: {fid} is gone, and was held");
         self.coherence.leases().forget_file(now, fid, events);
         Ok(())
     }

@@ -74,6 +74,7 @@ impl Moves {
         let mut table = self.table.lock();
         // Before the doubt is removed: otherwise the freeze could time out in between, and the
         // volume would stay away for ever, without a question to the database.
+        debug_assert!(!volume.store.is_arriving(), "VO-6: an arriving volume serves");
         volume.set_away(false);
         self.end(&mut table, volume.store.id())
     }

@@ -59,6 +59,7 @@ impl Volumes {
             let (no, store) = self.partitions.volume(id)?.ok_or(Fault::NoVolume)?;
             let partition = self.partitions.get(no)?.clone();
             let volume = self.in_use.insert(id, ViceVolume::new(store, no, partition)?);
+            assert_eq!(volume.store.id(), id, "VO-2: a volume has another number than its own");
             self.moves.note_loaded(&volume);
             if !volume.store.is_gone() {
                 return Ok(volume);
