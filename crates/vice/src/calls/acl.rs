@@ -88,7 +88,7 @@ fn set_model(
     let mut change = put_list(ask, volume, vnode, list)?;
     change.change_model(by_list);
     let outcome = files.commit(ask, change, Answer::Done);
-    volume.block_delegations(types::Time::ZERO);
+    volume.allow_delegations();
     outcome
 }
 

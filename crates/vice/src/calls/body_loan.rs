@@ -69,6 +69,10 @@ pub(crate) fn lend_body(
         }
         return Err(fault);
     }
+    debug_assert!(
+        how == Lending::Read || volume.store.is_lent(fid.vnode),
+        "PT-2: a kernel writes into {fid}, which is not on loan"
+    );
     let reader = volume.store.reader(fid.vnode)?.ok_or(Fault::Stale)?;
     let body = reader.open_body()?.ok_or(Fault::Unsupported)?;
     Ok(CallOutcome::Body(Answer::Body { status: volume.status_of(reader.vnode()) }, body))

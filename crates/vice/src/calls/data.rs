@@ -203,6 +203,11 @@ pub(crate) fn allocate(
 }
 
 fn written(files: &Files, vnode: &Vnode, count: u32, offset: u64, previous_version: u64) -> Answer {
+    debug_assert!(
+        count == 0 || vnode.status.data_version > previous_version,
+        "CB-6: a write leaves the data version of {} as it was",
+        vnode.status.fid
+    );
     let verifier = files.boot_verifier();
     Answer::Written { count, offset, status: vnode.status, previous_version, verifier }
 }

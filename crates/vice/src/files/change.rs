@@ -164,6 +164,7 @@ impl Files {
         mut change: Change<'_>,
         answer: Answer,
     ) -> Result<CallOutcome, Fault> {
+        debug_assert!(ask.waits.is_empty(), "DE-2: a call that waits makes a change");
         self.adopt(ask, change.made);
         self.promise(ask, change.volume, &change.promised)?;
         let removed = self.place_removed(ask, &mut change)?;

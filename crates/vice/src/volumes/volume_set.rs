@@ -40,11 +40,8 @@ impl Volumes {
     /// `NoVolume`, `Offline`.
     pub fn volume(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
         let volume = self.any_volume(id)?;
-        match (volume.is_away(), volume.is_offline()) {
-            (false, false) => Ok(volume),
-            (true, _) => Err(Fault::NoVolume),
-            (false, true) => Err(Fault::Offline),
-        }
+        volume.need_service()?;
+        Ok(volume)
     }
 
     /// A volume, even if it is offline.
@@ -93,6 +90,7 @@ impl Volumes {
     /// # Errors
     /// `Exists`.
     pub fn need_free_number(&self, id: VolumeId) -> Result<(), Fault> {
+        debug_assert!(self.naming.is_locked(), "VO-2: one volume at a time gets a number");
         if self.partitions.volume(id)?.is_some() { Err(Fault::Exists) } else { Ok(()) }
     }
 
