@@ -6,15 +6,19 @@
 #   --mib    size of the large file [default: 256]
 #   --json   one object instead of the table
 #
-# The same work through a mount over TCP on this machine, twice: with everything on (TLS, a user with a token of a password, a volume where a list of 20 entries decides, encrypted on the
-# disk) and with everything off (clear text with checksums, a machine whose numbers are believed, mode bits, no encryption). The audit log is there in both. Alternating, so that both
-# see the same machine. Beside times it counts what the server was asked while everything was warm: nothing, or the warm path is none. Needs root and /dev/fuse.
+# The same work through a mount over TCP on this machine, twice: with everything on (TLS, a user
+# with a token of a password, a volume where a list of 20 entries decides, encrypted on the disk)
+# and with everything off (clear text with checksums, a machine whose numbers are believed, mode
+# bits, no encryption). The audit log is there in both. Alternating, so that both see the same
+# machine. Beside times it counts what the server was asked while everything was warm: nothing, or
+# the warm path is none. Needs root and /dev/fuse.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${CARGO_TARGET_DIR:-$here/../target}/release runs=5 mib=256 json=
 while [ $# -gt 0 ]; do
     case $1 in
-        --bin) bin=$2; shift ;; --runs) runs=$2; shift ;; --mib) mib=$2; shift ;; --json) json=yes ;;
+        --bin) bin=$2; shift ;; --runs) runs=$2; shift ;; --mib) mib=$2; shift ;; \
+            --json) json=yes ;;
         *) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 2 ;;
     esac
     shift
@@ -111,14 +115,19 @@ address() { sed -n 's/^listen = "\(.*\)"/\1/p' "$work/$1/cell.toml"; }
 mounted() { # mounted KIND: with an empty cache
     rm -rf "$work/client-$1"
     case $1 in
-        on) rialto mount --daemon --dir "$work/client-on" --volume real "$(address on)" "$work/mnt-on" > /dev/null
-            printf 'open sesame\n' | setpriv --reuid $user --regid $user --clear-groups "$bin/rialto" login bench --password-stdin --path "$work/mnt-on" > /dev/null ;;
-        off) RIALTO_CLEAR=1 rialto mount --daemon --dir "$work/client-off" --volume real "$(address off)" "$work/mnt-off" > /dev/null ;;
+        on) rialto mount --daemon --dir "$work/client-on" \
+            --volume real "$(address on)" "$work/mnt-on" > /dev/null
+            printf 'open sesame\n' |
+                setpriv --reuid $user --regid $user --clear-groups "$bin/rialto" login bench \
+                --password-stdin --path "$work/mnt-on" > /dev/null ;;
+        off) RIALTO_CLEAR=1 rialto mount --daemon --dir "$work/client-off" \
+            --volume real "$(address off)" "$work/mnt-off" > /dev/null ;;
     esac
 }
 unmounted() { rialto umount --dir "$work/client-$1" "$work/mnt-$1" > /dev/null; }
 phase() { # phase KIND PHASE [NAME]
-    setpriv --reuid $user --regid $user --clear-groups /usr/bin/python3 "$work/phase.py" "$2" "$work/mnt-$1" "$mib" >> "$work/${3:-$2}-$1"
+    setpriv --reuid $user --regid $user --clear-groups /usr/bin/python3 "$work/phase.py" "$2" \
+        "$work/mnt-$1" "$mib" >> "$work/${3:-$2}-$1"
 }
 # What the server was asked until now, by call.
 asked() {
@@ -148,8 +157,10 @@ done
 rialto vos create real -encrypt -model acl -acl "${list[@]}" --dir "$work/on" > /dev/null
 rialto vos create real --dir "$work/off" > /dev/null
 for kind in on off; do
-    rialto mount --daemon --dir "$work/client-$kind" --volume real "unix:$work/$kind/server.sock" "$work/mnt-$kind" > /dev/null
-    [ $kind = on ] && printf 'open sesame\n' | rialto passwd bench --new-only --password-stdin --path "$work/mnt-on" > /dev/null
+    rialto mount --daemon --dir "$work/client-$kind" \
+        --volume real "unix:$work/$kind/server.sock" "$work/mnt-$kind" > /dev/null
+    [ $kind = on ] && printf 'open sesame\n' |
+        rialto passwd bench --new-only --password-stdin --path "$work/mnt-on" > /dev/null
     chown $user:$user "$work/mnt-$kind"
     unmounted $kind
 done
@@ -162,7 +173,8 @@ for run in $(seq "$runs"); do
         unmounted $kind
         mounted $kind
         phase $kind read first
-        # The cache keeps what is read while others wait for it as far as its disk follows: warm is when a reading asks nobody.
+        # The cache keeps what is read while others wait for it as far as its disk follows: warm is
+        # when a reading asks nobody.
         for _ in $(seq 10); do
             phase $kind open warming
             phase $kind read warming
@@ -179,7 +191,8 @@ for run in $(seq "$runs"); do
         python3 -c '
 import collections, json, sys
 earlier, before, after = (collections.Counter(json.load(open(name))) for name in sys.argv[1:])
-print(json.dumps(dict(after - before - (before - earlier))))' "$work/earlier" "$work/before" "$work/after" >> "$work/asked-$kind"
+print(json.dumps(dict(after - before - (before - earlier))))' "$work/earlier" "$work/before" \
+    "$work/after" >> "$work/asked-$kind"
         phase $kind remove
         unmounted $kind
     done

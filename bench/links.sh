@@ -1,7 +1,8 @@
 #!/bin/bash
-# links.sh CELL DIRECTORY [COUNT]: what `ls -lF` of COUNT symbolic links (30,000) costs a client that knows nothing yet: FUSE requests by kind, and calls to the server.
-# DIRECTORY is in a mount of the cell in CELL; for each form of links a fresh mount of it is made and listed. Root only: counts by the tracepoint
-# fuse:fuse_request_send. RIALTO names the program.
+# links.sh CELL DIRECTORY [COUNT]: what `ls -lF` of COUNT symbolic links (30,000) costs a client
+# that knows nothing yet: FUSE requests by kind, and calls to the server.
+# DIRECTORY is in a mount of the cell in CELL; for each form of links a fresh mount of it is made
+# and listed. Root only: counts by the tracepoint fuse:fuse_request_send. RIALTO names the program.
 set -euo pipefail
 cell=$1 parent=$2 count=${3:-30000}
 rialto=${RIALTO:-rialto}
@@ -52,7 +53,8 @@ for form in one many; do
     after=$(calls)
     [ "$shown" = "$count" ] || { echo "only $shown of $count links were listed"; exit 1; }
     what=$([ $form = one ] && echo 'to one file' || echo 'to as many files')
-    sed -n "s/.*connection $connection .*(FUSE_\([A-Z0-9_]*\)).*/\1/p" $tracing/trace | sort | uniq -c | sort -rn |
+    sed -n "s/.*connection $connection .*(FUSE_\([A-Z0-9_]*\)).*/\1/p" $tracing/trace | sort |
+        uniq -c | sort -rn |
         awk -v what="$what" -v calls=$((after - before)) -v links="$count" '
             { sum += $1; list = list sprintf("%s%s %d", NR > 1 ? ", " : "", $2, $1) }
             END { printf "| %s | %d | %s | %d | %d |\n", what, sum, list, calls, links / calls }'

@@ -1,5 +1,6 @@
 #!/bin/bash
-# move.sh [--bin DIR] [--moves N] [--files N] [--dir DIR] [--far]: a volume moves there and back between two servers while a build and others work in it.
+# move.sh [--bin DIR] [--moves N] [--files N] [--dir DIR] [--far]: a volume moves there and back
+# between two servers while a build and others work in it.
 #
 #   --bin     where rialto was built [default: target/release]
 #   --moves   how often, there and back together [default: 40]
@@ -7,22 +8,27 @@
 #   --dir     where the cell is made [default: a new directory in $TMPDIR]
 #   --far     the client reaches both servers over TCP, as from another machine
 #
-# Two servers as processes, one mount. In the volume a build of 200 C files (make -j2, from the beginning each time) goes on, and a prober makes, writes, syncs, renames, stats, reads and
-# removes files, each operation timed by itself. Prints the longest wait of each move, whatever the operation, and of as many stretches of the same length without a move. Any failed
-# operation, any failed build, or a file that is not as it was ends it with 1.
+# Two servers as processes, one mount. In the volume a build of 200 C files (make -j2, from the
+# beginning each time) goes on, and a prober makes, writes, syncs, renames, stats, reads and removes
+# files, each operation timed by itself. Prints the longest wait of each move, whatever the
+# operation, and of as many stretches of the same length without a move. Any failed operation, any
+# failed build, or a file that is not as it was ends it with 1.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${CARGO_TARGET_DIR:-$here/../target}/release moves=40 files=10000 work='' far=no
 while [ $# -gt 0 ]; do
     case $1 in
-        --bin) bin=$2; shift ;; --moves) moves=$2; shift ;; --files) files=$2; shift ;; --dir) work=$2; shift ;; --far) far=yes ;;
+        --bin) bin=$2; shift ;; --moves) moves=$2; shift ;; --files) files=$2; shift ;; \
+            --dir) work=$2; shift ;; --far) far=yes ;;
         *) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 2 ;;
     esac
     shift
 done
 bin=$(cd "$bin" && pwd)
-[ "$(id -u)" = 0 ] && [ -w /dev/fuse ] || { echo "not run: mounting needs root and /dev/fuse"; exit 0; }
-command -v make > /dev/null && command -v cc > /dev/null || { echo "not run: a build needs make and cc"; exit 0; }
+[ "$(id -u)" = 0 ] && [ -w /dev/fuse ] ||
+    { echo "not run: mounting needs root and /dev/fuse"; exit 0; }
+command -v make > /dev/null && command -v cc > /dev/null ||
+    { echo "not run: a build needs make and cc"; exit 0; }
 [ -n "$work" ] || work=$(mktemp -d "${TMPDIR:-/var/tmp}/rialto-move.XXXXXX")
 mkdir -p "$work/tree"
 one=$work/one two=$work/two tree=$work/tree
@@ -37,9 +43,11 @@ end() {
 trap end EXIT
 trap 'exit 130' INT TERM
 
-rialto up --no-mount --dir "$one" --cell move.bench --listen 127.0.0.1:0 --trust 127.0.0.0/8 --trust-root > /dev/null 2>&1
+rialto up --no-mount --dir "$one" --cell move.bench --listen 127.0.0.1:0 --trust 127.0.0.0/8 \
+    --trust-root > /dev/null 2>&1
 address=$(sed -n 's/^listen = "\(.*\)"/\1/p' "$one/cell.toml")
-rialto up --dir "$two" --join "$address" --keys "$one/keys" --server two --trust 127.0.0.0/8 --trust-root > /dev/null
+rialto up --dir "$two" --join "$address" --keys "$one/keys" --server two --trust 127.0.0.0/8 \
+    --trust-root > /dev/null
 rialto vos --dir "$one" create -name bench -server localhost > /dev/null
 [ $far = yes ] && server=$address || server=unix:$one/server.sock
 rialto mount --daemon --dir "$one" --volume bench "$server" "$tree"
@@ -71,7 +79,8 @@ before=$(sum)
 build() {
     local done=0
     while [ ! -e "$work/stop" ]; do
-        make -s -C "$tree/build" clean && make -s -j2 -C "$tree/build" > "$work/build.log" 2>&1 || { echo "a build failed: $(tail -n 3 "$work/build.log")"; return 1; }
+        make -s -C "$tree/build" clean && make -s -j2 -C "$tree/build" > "$work/build.log" 2>&1 ||
+            { echo "a build failed: $(tail -n 3 "$work/build.log")"; return 1; }
         done=$((done + 1))
     done
     echo "$done builds"
@@ -135,8 +144,10 @@ wait $builder || { cat "$work/builds"; exit 1; }
 wait $prober || { echo "an operation failed"; exit 1; }
 [ "$(sum)" = "$before" ] || { echo "files are not as they were"; exit 1; }
 cat "$work/builds"
-sed -n 's/.*(\([0-9]*\) ms)$/\1/p' "$work/said" | sort -n | awk '{ v[NR] = $1 } END { printf "the hold, in which changes wait: median %d ms, worst %d ms, of %d\n", v[int((NR + 1) / 2)], v[NR], NR }'
-[ ! -e "$work/refusals" ] || { echo "${refused} moves were refused and asked for again:"; sort "$work/refusals" | uniq -c; }
+sed -n 's/.*(\([0-9]*\) ms)$/\1/p' "$work/said" | sort -n |
+    awk '{ v[NR] = $1 } END { printf "the hold, in which changes wait: median %d ms, worst %d ms, of %d\n", v[int((NR + 1) / 2)], v[NR], NR }'
+[ ! -e "$work/refusals" ] ||
+    { echo "${refused} moves were refused and asked for again:"; sort "$work/refusals" | uniq -c; }
 python3 - "$work/moves" "$work/waits" <<'PY'
 import sys
 stretches = [line.split() for line in open(sys.argv[1])]

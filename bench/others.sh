@@ -5,8 +5,10 @@
 #   --runs   of each kind; the median counts [default: 9]
 #   --json   one object instead of the table
 #
-# A tree of 4,000 files of 4 KiB in a volume where mode bits decide, open to all, is read through one kind of mount by who owns it and by somebody else, each time by a client that knows
-# nothing yet, and then read again and looked at. The kernel keeps what the owner may do with the status of a file; for anybody else it asks the mount once for the file's access list, which might have been
+# A tree of 4,000 files of 4 KiB in a volume where mode bits decide, open to all, is read through
+# one kind of mount by who owns it and by somebody else, each time by a client that knows nothing
+# yet, and then read again and looked at. The kernel keeps what the owner may do with the status of
+# a file; for anybody else it asks the mount once for the file's access list, which might have been
 # begun. Requests are counted where the kernel has tracepoints. Needs root and /dev/fuse.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -85,11 +87,13 @@ for phase in (read, read, stat):
     print(json.dumps([int(os.read(ends, 64)), asked]))
 PYTHON
 
-rialto up --dir "$work/cell" --listen 127.0.0.1:0 --trust 127.0.0.0/8 --trust-root --no-mount > /dev/null
+rialto up --dir "$work/cell" --listen 127.0.0.1:0 --trust 127.0.0.0/8 --trust-root --no-mount \
+    > /dev/null
 rialto vos create tree --dir "$work/cell" > /dev/null
 mounted() {
     rm -rf "$work/client"
-    rialto mount --daemon --dir "$work/client" --volume tree "unix:$work/cell/server.sock" "$work/mnt" > /dev/null
+    rialto mount --daemon --dir "$work/client" \
+        --volume tree "unix:$work/cell/server.sock" "$work/mnt" > /dev/null
 }
 unmounted() { rialto umount --dir "$work/client" "$work/mnt" > /dev/null; }
 mounted
@@ -103,7 +107,8 @@ unmounted
 for run in $(seq "$runs"); do
     for who in 4711 4712; do
         mounted
-        /usr/bin/python3 "$work/phases.py" "$work/mnt" $who | paste -sd, | sed 's/.*/[&]/' >> "$work/$who"
+        /usr/bin/python3 "$work/phases.py" "$work/mnt" $who | paste -sd, |
+            sed 's/.*/[&]/' >> "$work/$who"
         unmounted
     done
     [ -n "$json" ] || echo "run $run of $runs, load $(cut -d' ' -f1 /proc/loadavg)" >&2

@@ -1,10 +1,13 @@
 #!/bin/bash
-# profile.sh SCENARIO [OPTION...]: where the mount and the server spend their time in a scenario. Builds with frame pointers and
-# symbols (the cargo profile `profiling`), records with perf, and writes below bench/profiles/:
+# profile.sh SCENARIO [OPTION...]: where the mount and the server spend their time in a scenario.
+# Builds with frame pointers and symbols (the cargo profile `profiling`), records with perf, and
+# writes below bench/profiles/:
 #   SCENARIO.folded   one stack a line, with its samples
 #   SCENARIO.svg      a flame graph, where inferno is there (`cargo install inferno`)
-#   SCENARIO.spans    time by place: for each process the share of each function with what it calls, and without
-# OPTIONs are those of `rialto bench`, such as --quick. RIALTO=PATH profiles that binary and builds nothing.
+# SCENARIO.spans    time by place: for each process the share of each function with what it calls,
+# and without
+# OPTIONs are those of `rialto bench`, such as --quick. RIALTO=PATH profiles that binary and builds
+# nothing.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 fail() { echo "profile: $*" >&2; exit 1; }
@@ -17,12 +20,14 @@ command -v perf >/dev/null || fail "perf is missing; install linux-perf"
 cd "$here/.."
 out=$here/profiles
 rialto=${RIALTO:-${CARGO_TARGET_DIR:-$PWD/target}/profiling/rialto}
-[ -n "${RIALTO:-}" ] || RUSTFLAGS="${RUSTFLAGS:-} -C force-frame-pointers=yes" cargo build --profile profiling --locked -p rialto
+[ -n "${RIALTO:-}" ] ||
+    RUSTFLAGS="${RUSTFLAGS:-} -C force-frame-pointers=yes" cargo build --profile profiling \
+    --locked -p rialto
 "$rialto" bench --scenario "$scenario" --profile "$out" "$@" >/dev/null
 data=$out/$scenario.data
 
-# One line a stack: the thread's name first, then frames from the outermost in, then how many samples. perf prints the innermost
-# frame first, indented, and an empty line behind each sample.
+# One line a stack: the thread's name first, then frames from the outermost in, then how many
+# samples. perf prints the innermost frame first, indented, and an empty line behind each sample.
 perf script -i "$data" --no-inline -F comm,ip,sym 2>/dev/null | awk '
     /^[^ \t]/ { thread = $0; sub(/[ \t]+$/, "", thread); sub(/[ \t]+[0-9]+$/, "", thread); gsub(/[ ;]/, "_", thread); stack = ""; next }
     /^[ \t]+[0-9a-f]/ {

@@ -1,6 +1,8 @@
 #!/bin/bash
-# requests.sh DIRECTORY: which requests the kernel sends for each everyday operation on the FUSE mount that DIRECTORY is on.
-# Root only; counts by the tracepoint fuse:fuse_request_send, so nothing else should use a FUSE mount meanwhile.
+# requests.sh DIRECTORY: which requests the kernel sends for each everyday operation on the FUSE
+# mount that DIRECTORY is on.
+# Root only; counts by the tracepoint fuse:fuse_request_send, so nothing else should use a FUSE
+# mount meanwhile.
 set -euo pipefail
 dir=$(mktemp -d "$1/requests.XXXXXX")
 trap 'rm -rf "$dir"; trace 0; [ -z "${mounted:-}" ] || umount "$tracing"' EXIT
@@ -10,7 +12,8 @@ connection=$(stat -c %d "$dir")
 
 trace() { echo "$1" > $tracing/events/fuse/fuse_request_send/enable; }
 
-# count TIMES WHAT COMMAND...: requests of the command, divided by the number of files that it touches.
+# count TIMES WHAT COMMAND...: requests of the command, divided by the number of files that it
+# touches.
 count() {
     local times=$1 what=$2
     shift 2
@@ -20,7 +23,8 @@ count() {
     "$@" > /dev/null
     sleep 0.3
     trace 0
-    sed -n "s/.*connection $connection .*(FUSE_\([A-Z0-9_]*\)).*/\1/p" $tracing/trace | sort | uniq -c | sort -rn |
+    sed -n "s/.*connection $connection .*(FUSE_\([A-Z0-9_]*\)).*/\1/p" $tracing/trace | sort |
+        uniq -c | sort -rn |
         awk -v times="$times" -v what="$what" '
             { each = $1 / times; sum += each; list = list sprintf("%s%s %.3g", NR > 1 ? ", " : "", $2, each) }
             END { printf "| %s | %.3g | %s |\n", what, sum, list }'
@@ -41,11 +45,16 @@ tar -cf "$archive" -C "$tree" .
 
 echo '| operation, of one file | requests | which |'
 echo '| --- | ---: | --- |'
-count $n 'create, write 4 KiB, close' each "f = os.open(p, os.O_CREAT | os.O_WRONLY, 0o644); os.write(f, b'x' * 4096); os.close(f)"
-count $n 'open, read 4 KiB, close; the first time' each "f = os.open(p, os.O_RDONLY); os.read(f, 4096); os.close(f)"
-count $n 'open, read 4 KiB, close; again' each "f = os.open(p, os.O_RDONLY); os.read(f, 4096); os.close(f)"
-count $n 'open, write over 4 KiB, close' each "f = os.open(p, os.O_WRONLY); os.write(f, b'y' * 4096); os.close(f)"
-count $n 'append a line (>>)' each "f = os.open(p, os.O_WRONLY | os.O_APPEND); os.write(f, b'y'); os.close(f)"
+count $n 'create, write 4 KiB, close' each \
+    "f = os.open(p, os.O_CREAT | os.O_WRONLY, 0o644); os.write(f, b'x' * 4096); os.close(f)"
+count $n 'open, read 4 KiB, close; the first time' each \
+    "f = os.open(p, os.O_RDONLY); os.read(f, 4096); os.close(f)"
+count $n 'open, read 4 KiB, close; again' each \
+    "f = os.open(p, os.O_RDONLY); os.read(f, 4096); os.close(f)"
+count $n 'open, write over 4 KiB, close' each \
+    "f = os.open(p, os.O_WRONLY); os.write(f, b'y' * 4096); os.close(f)"
+count $n 'append a line (>>)' each \
+    "f = os.open(p, os.O_WRONLY | os.O_APPEND); os.write(f, b'y'); os.close(f)"
 count $n 'stat after that' each "os.stat(p)"
 count $n 'stat again' each "os.stat(p)"
 count $n 'stat of what is not there' each "os.path.exists(p + 'x')"

@@ -1,11 +1,14 @@
 #!/bin/bash
-# run.sh [SECONDS] [TARGET...]: runs each fuzz target for SECONDS (default 30), as many at once as there are processors.
+# run.sh [SECONDS] [TARGET...]: runs each fuzz target for SECONDS (default 30), as many at once as
+# there are processors.
 #
-# Needs a nightly toolchain and cargo-fuzz, which `scripts/setup.sh test` gets if they can be had. Where they are missing this says
-# so and runs the same checks as property tests instead, so that something is fuzzed everywhere. What was built lies in the target
-# directory, inputs that reach something new are kept in a cache outside the checkout and are the next run's first inputs.
+# Needs a nightly toolchain and cargo-fuzz, which `scripts/setup.sh test` gets if they can be had.
+# Where they are missing this says so and runs the same checks as property tests instead, so that
+# something is fuzzed everywhere. What was built lies in the target directory, inputs that reach
+# something new are kept in a cache outside the checkout and are the next run's first inputs.
 #
-# No sanitizer: these decoders have no unsafe code (the compiler forbids it), and without one they run twice as often.
+# No sanitizer: these decoders have no unsafe code (the compiler forbids it), and without one they
+# run twice as often.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -25,16 +28,21 @@ fall_back() {
     for target in "${targets[@]}"; do echo "SKIP fuzz: $target: $1"; done
     echo "fuzz: running their checks as property tests instead" >&2
     cd ..
-    PROPTEST_CASES=${PROPTEST_CASES:-4000} exec cargo test --locked -p dafs -p fabric -p guard -p local -p mount -p store -p venus --lib -- \
+    PROPTEST_CASES=${PROPTEST_CASES:-4000} exec cargo test --locked -p dafs -p fabric -p guard \
+        -p local -p mount -p store -p venus --lib -- \
         fuzzing mutated_vectors session_machines random_bytes any_bytes any_text
 }
 command -v rustup > /dev/null || fall_back "there is no rustup to get a nightly toolchain with"
-rustup toolchain list 2> /dev/null | grep -q '^nightly' || fall_back "no nightly toolchain (rustup toolchain install nightly)"
+rustup toolchain list 2> /dev/null | grep -q '^nightly' ||
+    fall_back "no nightly toolchain (rustup toolchain install nightly)"
 command -v cargo-fuzz > /dev/null || fall_back "no cargo-fuzz (scripts/setup.sh test says why)"
 
-# First inputs. Golden vectors of the protocol: "name head message payload" in hex becomes the bytes that a target expects.
-# Of calls and answers the head is the procedure; the length of the payload and the payload itself go before the message.
-plant() { mkdir -p "$cache/fuzz/corpus/$1" && cat > "$cache/fuzz/corpus/$1/$2"; } # plant TARGET NAME: from standard input
+# First inputs. Golden vectors of the protocol: "name head message payload" in hex becomes the bytes
+# that a target expects.
+# Of calls and answers the head is the procedure; the length of the payload and the payload itself
+# go before the message.
+# plant TARGET NAME: from standard input
+plant() { mkdir -p "$cache/fuzz/corpus/$1" && cat > "$cache/fuzz/corpus/$1/$2"; }
 golden() { # golden FAMILY TARGET
     local name head message payload hex
     while read -r name head message payload; do
@@ -57,7 +65,8 @@ golden messages message
 golden messages header
 golden frames header
 golden hellos hello
-printf 'rialto partition\nversion 1\nid 00000000000000000000000000000007\n' | plant store_names format
+printf 'rialto partition\nversion 1\nid 00000000000000000000000000000007\n' |
+    plant store_names format
 printf '2a.1.f' | plant store_names body
 printf 'joe:friends' | plant names group
 printf '10.1.0.0/16' | plant names network
@@ -79,8 +88,10 @@ one() { # one TARGET: a line that begins with PASS or FAIL
     local target=$1 artifacts=$cache/fuzz/artifacts/$1 log status=0
     log=$(mktemp)
     mkdir -p "$artifacts" "$cache/fuzz/corpus/$target"
-    "$programs/$target" "$cache/fuzz/corpus/$target" -max_total_time="$seconds" -max_len=4096 -len_control=0 \
-        -rss_limit_mb=1024 -timeout=10 -print_final_stats=1 -artifact_prefix="$artifacts/" > "$log" 2>&1 || status=$?
+    "$programs/$target" "$cache/fuzz/corpus/$target" -max_total_time="$seconds" -max_len=4096 \
+        -len_control=0 \
+        -rss_limit_mb=1024 -timeout=10 -print_final_stats=1 -artifact_prefix="$artifacts/" \
+        > "$log" 2>&1 || status=$?
     if [ $status -eq 0 ]; then
         echo "PASS fuzz: $target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs in $seconds s"
     else

@@ -1,12 +1,13 @@
 #!/bin/bash
-# check.sh [--soak] [PART...]: everything that guards a change, part by part, with the time of each. --soak: long forms.
-# The last line says how many tests passed, failed and were skipped in all; the exit code is 1 if any
-# failed. A part or a test that cannot run on this machine prints a line "SKIP part: reason": it counts
-# as skipped and never as passed, and all of them are listed at the end. With CI=true a skip is a
-# failure, except for what scripts/ci-skips says that a CI machine cannot run. Lines with FLAKY before it name tests of crates that
-# passed only when they were run again (scripts/unit.sh); with --soak that is a failure. At the end
-# the failed parts are told once more, in at most 40 lines of their logs, because some places show
-# only the last lines of a run.
+# check.sh [--soak] [PART...]: everything that guards a change, part by part, with the time of each.
+# --soak: long forms.
+# The last line says how many tests passed, failed and were skipped in all; the exit code is 1 if
+# any failed. A part or a test that cannot run on this machine prints a line "SKIP part: reason": it
+# counts as skipped and never as passed, and all of them are listed at the end. With CI=true a skip
+# is a failure, except for what scripts/ci-skips says that a CI machine cannot run. Lines with FLAKY
+# before it name tests of crates that passed only when they were run again (scripts/unit.sh); with
+# --soak that is a failure. At the end the failed parts are told once more, in at most 40 lines of
+# their logs, because some places show only the last lines of a run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
@@ -25,14 +26,19 @@ chosen() {
     return 1
 }
 
-# Counts cargo's summaries and our own PASS and FAIL lines. A part that fails without counting a failure is one.
-part() {
-    local name=$1 log=$logs/$1 start=$SECONDS good bad left_out status
+# Runs a part; its status and its seconds are written beside its log.
+run() { # run NAME COMMAND...
+    local name=$1 start=$SECONDS
     shift
-    chosen "$name" || return 0
-    printf '\n=== %s: %s\n' "$name" "$*"
-    "$@" 2>&1 | tee "$log"
-    status=${PIPESTATUS[0]}
+    "$@" 2>&1 | tee "$logs/$name"
+    echo "${PIPESTATUS[0]} $((SECONDS - start))" > "$logs/$name.end"
+}
+
+# Counts cargo's summaries and our own PASS and FAIL lines. A part that fails without counting a
+# failure is one.
+count() { # count NAME
+    local name=$1 log=$logs/$1 good bad left_out status seconds
+    read -r status seconds < "$log.end"
     good=$(awk '/^test result:/ { n += $4 } /^PASS / { n++ } END { print n + 0 }' "$log")
     bad=$(awk '/^test result:/ { n += $6 } /^FAIL / { n++ } END { print n + 0 }' "$log")
     # A test of a crate may say it several times, and its program counts it as passed.
@@ -40,10 +46,41 @@ part() {
     good=$((good - $(grep '^SKIP unit: ' "$log" | sort -u | wc -l)))
     # A part that has no tests of its own (format, lint) is itself one.
     [ $((good + bad + left_out)) -gt 0 ] || good=$((status == 0))
-    [ $status -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
+    [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
     passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left_out))
     [ "$bad" -eq 0 ] || broken+=("$name")
-    times+=("$(printf '%-8s %5d s  %6d passed  %3d failed  %3d skipped' "$name" $((SECONDS - start)) "$good" "$bad" "$left_out")")
+    times+=("$(printf '%-8s %5d s  %6d passed  %3d failed  %3d skipped' \
+        "$name" "$seconds" "$good" "$bad" "$left_out")")
+}
+
+part() { # part NAME COMMAND...
+    chosen "$1" || return 0
+    printf '\n=== %s: %s\n' "$1" "${*:2}"
+    run "$@"
+    count "$1"
+}
+
+# A part that runs beside the next ones, in turn with others of its kind: for what needs one
+# processor, beside what mostly waits.
+beside=()
+part_beside() { # part_beside NAME COMMAND...
+    chosen "$1" || return 0
+    beside+=("$1")
+    printf '%q ' "$@" >> "$logs/.beside"
+    printf '\n' >> "$logs/.beside"
+}
+begin_beside() {
+    [ ${#beside[@]} -gt 0 ] || return 0
+    while read -r line; do eval "run $line" > /dev/null; done < "$logs/.beside" &
+}
+end_beside() {
+    local name
+    wait
+    for name in "${beside[@]}"; do
+        printf '\n=== %s\n' "$name"
+        cat "$logs/$name"
+        count "$name"
+    done
 }
 
 # Prints the last lines of the log of each part that failed, and behind them those that name a
@@ -68,8 +105,10 @@ tell_failed() {
 target=${CARGO_TARGET_DIR:-$PWD/target}
 if [ $soak = yes ]; then
     # What the crates' tests take their number of cases, histories and entries from.
-    export PROPTEST_CASES=${PROPTEST_CASES:-20000} SEEDS=${SEEDS:-20000} RIALTO_ENTRIES=${RIALTO_ENTRIES:-10000000}
-    export STRANGER_CALLS=${STRANGER_CALLS:-1000000} SILENT_SECS=${SILENT_SECS:-60} POWER_CUTS=${POWER_CUTS:-4000}
+    export PROPTEST_CASES=${PROPTEST_CASES:-20000} SEEDS=${SEEDS:-20000} \
+        RIALTO_ENTRIES=${RIALTO_ENTRIES:-10000000}
+    export STRANGER_CALLS=${STRANGER_CALLS:-1000000} SILENT_SECS=${SILENT_SECS:-60} \
+        POWER_CUTS=${POWER_CUTS:-4000}
     export UNIT_AGAIN=no
     seeds=0..200000 volume_seeds=0..10000 release_seeds=0..100 fuzz_seconds=600 real=()
     new_sessions=20000 new_volumes=1000
@@ -88,13 +127,16 @@ part deny scripts/deny.sh
 part unit scripts/unit.sh
 part fuzz fuzz/run.sh $fuzz_seconds
 part build cargo build --release --locked -p rialto -p cli -p sim --bins --examples
-part sim "$target/release/sim" --kind sessions --seeds $seeds
-part volumes "$target/release/sim" --kind volumes --seeds $volume_seeds
-part new-sim "$target/release/sim" --kind sessions --seeds $new..$((new + new_sessions))
-part new-vol "$target/release/sim" --kind volumes --seeds $new..$((new + new_volumes))
-part release "$target/release/sim" --kind release --sites 240 --seeds $release_seeds
+part_beside sim "$target/release/sim" --kind sessions --seeds $seeds
+part_beside volumes "$target/release/sim" --kind volumes --seeds $volume_seeds
+part_beside new-sim "$target/release/sim" --kind sessions --seeds $new..$((new + new_sessions))
+part_beside new-vol "$target/release/sim" --kind volumes --seeds $new..$((new + new_volumes))
+part_beside release "$target/release/sim" --kind release --sites 240 --seeds $release_seeds
+begin_beside
 part real tests/real/run.sh "${real[@]}" --bin "$target/release"
-[ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- --check
+end_beside
+[ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- \
+    --check
 [ $soak = no ] || part fresh tests/fresh.sh
 
 printf '\n'
@@ -104,7 +146,8 @@ grep -h '^SKIP ' "$logs"/* | sort -u | tee "$logs/.skipped"
 if [ "${CI:-}" = true ]; then
     # Comment lines name the reasons.
     grep -v -E -f <(grep -v -e '^#' -e '^$' scripts/ci-skips) "$logs/.skipped" > "$logs/.must_run"
-    while read -r line; do echo "FAIL skipped though CI can run it: ${line#SKIP }"; done < "$logs/.must_run"
+    while read -r line; do
+        echo "FAIL skipped though CI can run it: ${line#SKIP }"; done < "$logs/.must_run"
     failed=$((failed + $(wc -l < "$logs/.must_run")))
 fi
 tell_failed

@@ -4,8 +4,10 @@
 # network when nothing is missing.
 set -euo pipefail
 
-run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-dev libssl-dev libkrb5-dev fuse3 git)
-test=("${run[@]}" attr acl sqlite3 curl ca-certificates tcl dpkg-dev xz-utils python3 procps util-linux mount e2fsprogs krb5-kdc krb5-admin-server krb5-user faketime rsync)
+run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-dev libssl-dev \
+    libkrb5-dev fuse3 git)
+test=("${run[@]}" attr acl sqlite3 curl ca-certificates tcl dpkg-dev xz-utils python3 procps \
+    util-linux mount e2fsprogs krb5-kdc krb5-admin-server krb5-user faketime rsync)
 cargo_fuzz=0.13.2
 cargo_deny=0.20.2
 bench=("${run[@]}" libfuse3-dev e2fsprogs util-linux linux-perf)
@@ -15,7 +17,8 @@ fail() { echo "setup: $*" >&2; exit 1; }
 missing_of() {
     local package
     for package in "$@"; do
-        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] || echo "$package"
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] \
+            || echo "$package"
     done
 }
 
@@ -34,7 +37,8 @@ case ${1:-run} in
 esac
 
 command -v cargo >/dev/null || [ ! -x "$HOME/.cargo/bin/cargo" ] || PATH=$HOME/.cargo/bin:$PATH
-command -v cargo >/dev/null || fail "Rust is missing; install it from https://rustup.rs and run this again"
+command -v cargo >/dev/null ||
+    fail "Rust is missing; install it from https://rustup.rs and run this again"
 
 if ! command -v dpkg-query >/dev/null; then
     echo "setup: this is no Debian: make sure that the equivalents of these packages are there: ${wanted[*]}" >&2
@@ -43,27 +47,34 @@ fi
 mapfile -t missing < <(missing_of "${wanted[@]}")
 if [ ${#missing[@]} -gt 0 ]; then
     echo "setup: installing ${missing[*]}" >&2
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" ||
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q \
+        --no-install-recommends "${missing[@]}" ||
         { as_root apt-get update -q
-          as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; } ||
+          as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q \
+              --no-install-recommends "${missing[@]}"; } ||
         fail "apt-get could not install ${missing[*]}; see its message above"
 fi
-# Mounts by io_uring take fewer wake-ups; the kernel has it switched off. Only root is asked, and only said, never silently.
+# Mounts by io_uring take fewer wake-ups; the kernel has it switched off. Only root is asked, and
+# only said, never silently.
 switch=/sys/module/fuse/parameters/enable_uring
 if [ -w "$switch" ] && [ "$(cat "$switch")" = N ]; then
-    echo 1 > "$switch" && echo "setup: turned FUSE over io_uring on for new mounts, until this machine starts anew ('echo 0 > $switch' turns it off)" >&2
+    echo 1 > "$switch" &&
+        echo "setup: turned FUSE over io_uring on for new mounts, until this machine starts anew ('echo 0 > $switch' turns it off)" >&2
 fi
 [ -e /dev/fuse ] || as_root modprobe fuse 2>/dev/null ||
     echo "setup: /dev/fuse is not there, so nothing can be mounted; 'rialto doctor' says more" >&2
 
-# The fuzz targets need a nightly compiler and cargo-fuzz. Without them their checks run as property tests, so neither must be had.
+# The fuzz targets need a nightly compiler and cargo-fuzz. Without them their checks run as property
+# tests, so neither must be had.
 fuzz_tools() {
     local tools=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-tests/cargo-fuzz
-    command -v rustup > /dev/null || { echo "setup: no rustup, so no nightly compiler: fuzz targets will not run" >&2; return; }
+    command -v rustup > /dev/null ||
+        { echo "setup: no rustup, so no nightly compiler: fuzz targets will not run" >&2; return; }
     rustup toolchain list | grep -q '^nightly' || {
         echo "setup: installing a nightly compiler, for the fuzz targets alone" >&2
         rustup toolchain install nightly --profile minimal --no-self-update ||
-            { echo "setup: rustup cannot get a nightly compiler: fuzz targets will not run" >&2; return; }
+            { echo "setup: rustup cannot get a nightly compiler: fuzz targets will not run" >&2; \
+            return; }
     }
     command -v cargo-fuzz > /dev/null || [ -x "$tools/bin/cargo-fuzz" ] || {
         echo "setup: installing cargo-fuzz below $tools" >&2

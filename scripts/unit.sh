@@ -1,11 +1,16 @@
 #!/bin/bash
-# unit.sh: the tests of all crates, a few programs at once: most of them wait most of the time, for clocks, disks and each other.
+# unit.sh: the tests of all crates, a few programs at once: most of them wait most of the time, for
+# clocks, disks and each other.
 #
-# Cargo builds and starts them one after the other, through this file again ("runner"), which waits for one of the places, leaves the program behind in
-# it and lets cargo go on. Each program's output is printed in one piece when it is through. Examples in documentation run last.
-# A test that fails is run again, by itself, twice at most. One that passes then is flaky: its failure is printed whole, and named in a line that begins with
-# FLAKY, which is a fault to be found; but it says nothing of the change that is looked at. More than three of them in a run are failures.
-# UNIT_PLACES: how many at once [default: 3]. UNIT_AGAIN: "no" runs nothing again. Arguments go to cargo.
+# Cargo builds and starts them one after the other, through this file again ("runner"), which waits
+# for one of the places, leaves the program behind in it and lets cargo go on. Each program's output
+# is printed in one piece when it is through. Examples in documentation run last.
+# A test that fails is run again, by itself, twice at most. One that passes then is flaky: its
+# failure is printed whole, and named in a line that begins with FLAKY. That is a fault to be found
+# (tests/flaky.md), but it says nothing of the change that is looked at. More than three of them in
+# a run are failures.
+# UNIT_PLACES: how many at once [default: 3]. UNIT_AGAIN: "no" runs nothing again. Arguments go to
+# cargo.
 set -uo pipefail
 places=${UNIT_PLACES:-3}
 flaky_max=3
@@ -26,10 +31,12 @@ again() { # again LOG PROGRAM ARGUMENT...
     for name in $names; do
         for try in 1 2 failed; do
             [ $try != failed ] || return 1
-            "$@" "$name" --exact > "$log.again" 2>&1 < /dev/null && grep -q '^test result: ok. 1 passed' "$log.again" && break
+            "$@" "$name" --exact > "$log.again" 2>&1 < /dev/null &&
+                grep -q '^test result: ok. 1 passed' "$log.again" && break
         done
     done
-    for name in $names; do echo "FLAKY unit: $name (${1##*/}) failed, and passed by itself"; done | tee -a "$UNIT_DIR/flaky"
+    for name in $names; do echo "FLAKY unit: $name (${1##*/}) failed, and passed by itself"; done |
+        tee -a "$UNIT_DIR/flaky"
     awk -v again="$count" '/^test result: FAILED/ { printf "test result: ok. %d passed; 0 failed; %d of them when run again\n", $4 + again, again }' "$log"
 }
 
@@ -74,7 +81,8 @@ for _ in $(seq $places); do echo >&8; done
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 
 status=0
-env "CARGO_TARGET_${host}_RUNNER=$PWD/scripts/unit.sh" cargo test --workspace --tests --locked --no-fail-fast "$@" || status=1
+env "CARGO_TARGET_${host}_RUNNER=$PWD/scripts/unit.sh" cargo test --workspace --tests --locked \
+    --no-fail-fast "$@" || status=1
 for _ in $(seq $places); do read -r -u 8; done
 [ ! -e "$UNIT_DIR/failed" ] || status=1
 if [ -e "$UNIT_DIR/flaky" ] && [ "$(wc -l < "$UNIT_DIR/flaky")" -gt $flaky_max ]; then

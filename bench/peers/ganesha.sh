@@ -1,7 +1,8 @@
 #!/bin/bash
-# NFS-Ganesha over a directory. It can be mounted only where the kernel has an NFS client, or where a FUSE client on libnfs
-# (fuse-nfs, which Debian does not have) is installed; `check` says so otherwise. `bench/peers/ganesha.sh transfer DIR BYTES`
-# measures what can be measured without a mount: one file through libnfs's own tools.
+# NFS-Ganesha over a directory. It can be mounted only where the kernel has an NFS client, or where
+# a FUSE client on libnfs (fuse-nfs, which Debian does not have) is installed; `check` says so
+# otherwise. `bench/peers/ganesha.sh transfer DIR BYTES` measures what can be measured without a
+# mount: one file through libnfs's own tools.
 . "$(dirname "$0")/lib.sh"
 packages=(nfs-ganesha nfs-ganesha-vfs libnfs-utils rpcbind)
 programs=(ganesha.nfsd rpcbind nfs-ls nfs-cp ip nsenter)
@@ -21,7 +22,8 @@ LOG { Default_Log_Level = WARN; }
 CONFIG
     background server rpcbind nsenter --net=/run/netns/$network rpcbind -f -i
     patiently 10 within $network bash -c "</dev/tcp/127.0.0.1/111"
-    background server ganesha nsenter --net=/run/netns/$network ganesha.nfsd -F -f "$dir/ganesha.conf" \
+    background server ganesha nsenter --net=/run/netns/$network ganesha.nfsd -F \
+        -f "$dir/ganesha.conf" \
         -L "$dir/log/ganesha.log" -p "$dir/ganesha.pid"
     patiently 30 within $network nfs-ls "$(url)"
 }
@@ -30,7 +32,8 @@ attach() {
     if grep -qw nfs4 /proc/filesystems; then
         within $network mount -t nfs4 -o vers=4.2 "$address:/bench" "$mount"
     elif command -v fuse-nfs >/dev/null; then
-        background client fuse-nfs nsenter --net=/run/netns/$network fuse-nfs -f -n "$(url)" -m "$mount"
+        background client fuse-nfs nsenter --net=/run/netns/$network fuse-nfs -f -n "$(url)" \
+            -m "$mount"
         patiently 20 answers
     else
         fail "this kernel has no NFS client and fuse-nfs is not installed; '$name.sh transfer DIR BYTES' works without a mount"

@@ -20,7 +20,8 @@ volume management
     option ping-timeout 0
 end-volume
 CONFIG
-    background server glusterd nsenter --net=/run/netns/$network glusterd -N -f "$dir/glusterd.vol" \
+    background server glusterd nsenter --net=/run/netns/$network glusterd -N \
+        -f "$dir/glusterd.vol" \
         -l "$dir/log/glusterd.log" -p "$dir/glusterd.pid"
     patiently 30 ask volume list
     ask volume list | grep -qx bench || ask volume create bench "$address:$dir/brick" force
@@ -34,7 +35,8 @@ CONFIG
 brick() { local pid; pid=$(cat /var/run/gluster/vols/bench/*.pid) && [ -e "/proc/$pid" ]; }
 
 attach() {
-    background client glusterfs nsenter --net=/run/netns/$network glusterfs -N --volfile-server=$address \
+    background client glusterfs nsenter --net=/run/netns/$network glusterfs -N \
+        --volfile-server=$address \
         --volfile-id=bench -l "$dir/log/client.log" "$mount"
     patiently 30 answers
 }

@@ -1,7 +1,8 @@
-# Common to the peers' scripts; sourced, with the arguments VERB DIR. A script sets `packages` and `programs`, defines serve,
-# attach and perhaps purge, and calls `peer "$@"` last.
+# Common to the peers' scripts; sourced, with the arguments VERB DIR. A script sets `packages` and
+# `programs`, defines serve, attach and perhaps purge, and calls `peer "$@"` last.
 #
-#   serve    start the servers; everything below $dir; each server through `background server NAME PROGRAM...`
+# serve    start the servers; everything below $dir; each server through `background server NAME
+# PROGRAM...`
 #   attach   mount on $mount, through `background client NAME PROGRAM...`
 #   purge    take away what lies outside $dir
 set -euo pipefail
@@ -11,7 +12,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 fail() { echo "$name: $*" >&2; exit 1; }
 
-# background ROLE NAME PROGRAM...: a process of its own session, its words in a log, its number remembered.
+# background ROLE NAME PROGRAM...: a process of its own session, its words in a log, its number
+# remembered.
 background() {
     local role=$1 log=$dir/log/$2.log
     shift 2
@@ -39,7 +41,8 @@ patiently() {
 
 # Many servers run as users of their own, below no private home.
 reachable() {
-    runuser -u nobody -- test -x "$dir" || fail "only root gets to $dir; 'rialto bench --dir' with one below /var/tmp, say"
+    runuser -u nobody -- test -x "$dir" ||
+        fail "only root gets to $dir; 'rialto bench --dir' with one below /var/tmp, say"
 }
 
 mounted() { grep -q " $mount fuse" /proc/self/mounts; }
@@ -74,9 +77,11 @@ detach() {
 
 # A network of its own with one address on its loopback, so that servers meet nobody else.
 network() {
-    [ -e "/run/netns/$1" ] || { ip netns add "$1" && ip -n "$1" link set lo up && ip -n "$1" addr add "$2/32" dev lo; }
+    [ -e "/run/netns/$1" ] || { ip netns add "$1" && ip -n "$1" link set lo up &&
+        ip -n "$1" addr add "$2/32" dev lo; }
 }
-# within NETWORK PROGRAM...: nsenter keeps the mounts visible that are made inside, `ip netns exec` does not.
+# within NETWORK PROGRAM...: nsenter keeps the mounts visible that are made inside, `ip netns exec`
+# does not.
 within() {
     local network=$1
     shift
@@ -85,8 +90,10 @@ within() {
 
 check() {
     local program missing=()
-    for program in "${programs[@]}"; do command -v "$program" >/dev/null || missing+=("$program"); done
-    [ ${#missing[@]} -eq 0 ] || fail "${missing[*]} not installed: 'bench/peers/$name.sh install' installs ${packages[*]}"
+    for program in "${programs[@]}"; do command -v "$program" >/dev/null ||
+        missing+=("$program"); done
+    [ ${#missing[@]} -eq 0 ] ||
+        fail "${missing[*]} not installed: 'bench/peers/$name.sh install' installs ${packages[*]}"
     [ "$(id -u)" = 0 ] || fail "this needs root"
 }
 
@@ -94,9 +101,11 @@ install_packages() {
     # Debian starts a service when it is installed, unless this says no.
     local policy=/usr/sbin/policy-rc.d ours=no
     [ -e $policy ] || { printf '#!/bin/sh\nexit 101\n' >$policy; chmod 755 $policy; ours=yes; }
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}" || {
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}" ||
+        {
         apt-get update -q
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}"
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -q \
+            --no-install-recommends "${packages[@]}"
     }
     [ $ours = no ] || rm -f $policy
 }

@@ -1,5 +1,6 @@
 #!/bin/bash
-# MooseFS: a master, one chunk server (one copy of everything) and the FUSE client, in a network of their own.
+# MooseFS: a master, one chunk server (one copy of everything) and the FUSE client, in a network of
+# their own.
 . "$(dirname "$0")/lib.sh"
 packages=(moosefs-master moosefs-chunkserver moosefs-client)
 programs=(mfsmaster mfschunkserver mfsmount ip nsenter)
@@ -12,7 +13,8 @@ serve() {
     local user
     user=$(id -un mfs 2>/dev/null || echo root)
     mkdir -p "$dir/meta" "$dir/chunks" "$dir/chunkserver"
-    ls "$dir/meta"/metadata.mfs* >/dev/null 2>&1 || cp /var/lib/mfs/metadata.mfs.empty "$dir/meta/metadata.mfs"
+    ls "$dir/meta"/metadata.mfs* >/dev/null 2>&1 ||
+        cp /var/lib/mfs/metadata.mfs.empty "$dir/meta/metadata.mfs"
     echo '* / rw,alldirs,admin,maproot=0:0' >"$dir/exports.cfg"
     : >"$dir/topology.cfg"
     cat >"$dir/master.cfg" <<CONFIG
@@ -38,9 +40,11 @@ CONFIG
     echo "$dir/chunks" >"$dir/disks.cfg"
     chmod 755 "$dir"
     chown -R "$user" "$dir/meta" "$dir/chunks" "$dir/chunkserver"
-    background server master nsenter --net=/run/netns/$network mfsmaster -f -c "$dir/master.cfg" start
+    background server master nsenter --net=/run/netns/$network mfsmaster -f \
+        -c "$dir/master.cfg" start
     patiently 20 listens 9421
-    background server chunkserver nsenter --net=/run/netns/$network mfschunkserver -f -c "$dir/chunkserver.cfg" start
+    background server chunkserver nsenter --net=/run/netns/$network mfschunkserver -f \
+        -c "$dir/chunkserver.cfg" start
     patiently 20 listens 9422
 }
 

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Builds the example file system that libfuse ships, passthrough_ll, from Debian's libfuse3-dev, once, and prints its
-# path. It hands every request to a directory below it: what any FUSE file system could reach.
+# Builds the example file system that libfuse ships, passthrough_ll, from Debian's libfuse3-dev,
+# once, and prints its path. It hands every request to a directory below it: what any FUSE file
+# system could reach.
 set -euo pipefail
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-peers
 program=$cache/passthrough_ll
@@ -14,12 +15,14 @@ if [ ! -x "$program" ]; then
     build=$(mktemp -d)
     trap 'rm -rf "$build"' EXIT
     for file in passthrough_ll.c passthrough_helpers.h; do
-        if [ -e "$examples/$file" ]; then cp "$examples/$file" "$build/"; else gunzip -c "$examples/$file.gz" > "$build/$file"; fi
+        if [ -e "$examples/$file" ]; then
+            cp "$examples/$file" "$build/"; else gunzip -c "$examples/$file.gz" > "$build/$file"; fi
     done
     # The example includes a header that libfuse's own build would write.
     printf '#define HAVE_%s 1\n' COPY_FILE_RANGE UTIMENSAT POSIX_FALLOCATE STATX > "$build/config.h"
     # shellcheck disable=SC2046
-    gcc -O2 -w -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -include "$build/config.h" -I"$build" "$build/passthrough_ll.c" \
+    gcc -O2 -w -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -include "$build/config.h" \
+        -I"$build" "$build/passthrough_ll.c" \
         $(pkg-config --cflags --libs fuse3) -o "$program.new" >&2 || fail "gcc could not build it"
     mv "$program.new" "$program"
 fi

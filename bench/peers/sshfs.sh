@@ -7,7 +7,8 @@ programs=(sshfs /usr/sbin/sshd ssh-keygen)
 serve() {
     mkdir -p "$dir/export" /run/sshd
     local key
-    for key in host user; do [ -e "$dir/$key" ] || ssh-keygen -q -t ed25519 -N '' -f "$dir/$key"; done
+    for key in host user; do [ -e "$dir/$key" ] ||
+        ssh-keygen -q -t ed25519 -N '' -f "$dir/$key"; done
     [ -e "$dir/port" ] || shuf -i 20000-29999 -n 1 >"$dir/port"
     cat >"$dir/sshd.conf" <<CONFIG
 ListenAddress 127.0.0.1:$(cat "$dir/port")

@@ -18,7 +18,8 @@ all.pidpath $dir/admin
 xrd.port 1094
 xrootd.async off
 CONFIG
-    background server xrootd nsenter --net=/run/netns/$network xrootd -R xrootd -c "$dir/server.conf"
+    background server xrootd nsenter --net=/run/netns/$network xrootd -R xrootd \
+        -c "$dir/server.conf"
     patiently 20 within $network xrdfs $address ls /data
 }
 

@@ -8,8 +8,8 @@ debian_mirror() {
     echo "${mirror:-http://deb.debian.org/debian}"
 }
 
-# fetch_source PACKAGE: prints the path of its upstream archive. Uses apt with its own lists, so that the machine's
-# configuration stays as it is, and the mirror that the machine uses.
+# fetch_source PACKAGE: prints the path of its upstream archive. Uses apt with its own lists, so
+# that the machine's configuration stays as it is, and the mirror that the machine uses.
 fetch_source() {
     local package=$1 place=$CACHE/sources found
     mkdir -p "$place"
@@ -19,11 +19,15 @@ fetch_source() {
         suite=$(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-stable}")
         mkdir -p "$apt/state/lists/partial" "$apt/cache/archives/partial"
         echo "deb-src $(debian_mirror) $suite main" > "$apt/sources.list"
-        local options=(-o "Dir::Etc::SourceList=$apt/sources.list" -o Dir::Etc::SourceParts=/nonexistent
-            -o "Dir::State=$apt/state" -o Dir::State::status=/var/lib/dpkg/status -o "Dir::Cache=$apt/cache"
+        local options=(-o "Dir::Etc::SourceList=$apt/sources.list" \
+            -o Dir::Etc::SourceParts=/nonexistent
+            -o "Dir::State=$apt/state" -o Dir::State::status=/var/lib/dpkg/status \
+                -o "Dir::Cache=$apt/cache"
             -o APT::Sandbox::User=root)
-        (cd "$place" && { [ -n "$(compgen -G "$apt/state/lists/*Sources*")" ] || apt-get -qq "${options[@]}" update; } &&
-            apt-get -qq "${options[@]}" source --download-only "$package") > "$place/$package.log" 2>&1 ||
+        (cd "$place" && { [ -n "$(compgen -G "$apt/state/lists/*Sources*")" ] ||
+            apt-get -qq "${options[@]}" update; } &&
+            apt-get -qq "${options[@]}" source --download-only "$package") > "$place/$package.log" \
+            2>&1 ||
             { echo "$package cannot be fetched: $(tail -n 1 "$place/$package.log")" >&2; return 1; }
         found=$(compgen -G "$place/${package}_*.orig.tar.*" | head -n 1)
     fi

@@ -1,10 +1,11 @@
 # What the real-world tests share. Sourced by tests/real/run.sh and each part; bash, strict.
 #
-# A part finds: A and B, two mounts of one cell (the same directory twice with --on); CELL, the cell's directory (empty
-# with --on); RIALTO and TOOLS, programs; CACHE, a directory outside for what was downloaded; WORK, a directory outside
-# any mount for logs; QUICK, yes or no. It prints PASS and FAIL lines and ends with `finish`. What
-# cannot run here it names in a SKIP line with the reason: such a line counts as skipped, never as
-# passed, and with CI=true fails the gate (scripts/check.sh).
+# A part finds: A and B, two mounts of one cell (the same directory twice with --on); CELL, the
+# cell's directory (empty with --on); RIALTO and TOOLS, programs; CACHE, a directory outside for
+# what was downloaded; WORK, a directory outside any mount for logs; QUICK, yes or no. It prints
+# PASS and FAIL lines and ends with `finish`. What cannot run here it names in a SKIP line with the
+# reason: such a line counts as skipped, never as passed, and with CI=true fails the gate
+# (scripts/check.sh).
 
 set -uo pipefail
 failures=0
@@ -40,7 +41,8 @@ says() {
 }
 refused() { ! "$@"; }
 
-# Runs a command that must not take longer than so many seconds; a mount that hangs must not hang the tests.
+# Runs a command that must not take longer than so many seconds; a mount that hangs must not hang
+# the tests.
 within() { timeout --kill-after=10 "$@"; }
 
 server_pid() { head -n 1 "$CELL/server.pid"; }
@@ -51,7 +53,8 @@ mount_pid() {
     for file in "$CELL"/mounts/*.pid; do
         [ -e "$file" ] || continue
         local pid; pid=$(head -n 1 "$file")
-        tr '\0' '\n' < "/proc/$pid/cmdline" 2>/dev/null | grep -qxF -- "$1" && { echo "$pid"; return 0; }
+        tr '\0' '\n' < "/proc/$pid/cmdline" 2>/dev/null | grep -qxF -- "$1" &&
+            { echo "$pid"; return 0; }
     done
     return 1
 }

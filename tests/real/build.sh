@@ -1,7 +1,7 @@
 #!/bin/bash
-# A real source tree of 3,000 files (GNU coreutils): unpacked on mount A and compared from mount B, configured, built with
-# make -j2 while the server is killed with kill -9 and started again, then its own tests. Long form: more kills, and
-# redis and sqlite built and tested too.
+# A real source tree of 3,000 files (GNU coreutils): unpacked on mount A and compared from mount B,
+# configured, built with make -j2 while the server is killed with kill -9 and started again, then
+# its own tests. Long form: more kills, and redis and sqlite built and tested too.
 . "$(dirname "$0")/../lib/real.sh"
 . "$(dirname "$0")/../lib/fetch.sh"
 export FORCE_UNSAFE_CONFIGURE=1
@@ -47,7 +47,9 @@ unpack_and_compare() { # unpack_and_compare ARCHIVE NAME
     check "$2: $(find "$WORK/native" -type f | wc -l) files are the same on B at once" within 900 \
         diff -r --no-dereference "$WORK/native/$tree" "$B/build/$tree"
     check "$2: so are modes and times" within 300 bash -c \
-        "diff <(cd '$WORK/native/$tree' && find . -printf '%p %m %T@ %l\n' | sort) <(cd '$B/build/$tree' && find . -printf '%p %m %T@ %l\n' | sort)"
+        "diff <(cd '$WORK/native/$tree' &&
+            find . -printf '%p %m %T@ %l\n' | sort) <(cd '$B/build/$tree' &&
+                find . -printf '%p %m %T@ %l\n' | sort)"
     rm -rf "$WORK/native"
 }
 
@@ -58,10 +60,12 @@ seen_alike() { # seen_alike NAME FILE...: built on A, and the same bytes on B
         "diff <(cd '$A/build/$tree' && sha256sum $*) <(cd '$B/build/$tree' && sha256sum $*)"
 }
 
-# Leaves out what no remote file system, or none with small files in its metadata, can pass: du takes bind mounts into account
-# on local file systems only (a source with a colon counts as remote); threshold.sh takes a directory to have no more blocks
-# than a file of a few bytes.
-applicable() { printf '%s\n' "$@" | grep -vE '^tests/du/(bind-mount-dir-cycle(-v2)?|threshold)\.sh$'; }
+# Leaves out what no remote file system, or none with small files in its metadata, can pass: du
+# takes bind mounts into account on local file systems only (a source with a colon counts as
+# remote); threshold.sh takes a directory to have no more blocks than a file of a few bytes.
+applicable() {
+    printf '%s\n' "$@" | grep -vE '^tests/du/(bind-mount-dir-cycle(-v2)?|threshold)\.sh$'
+}
 
 coreutils() {
     local archive tests kills=(12 2)
@@ -70,11 +74,13 @@ coreutils() {
     cd "$A/build/$tree" || finish
     [ "$QUICK" = yes ] || kills=(10 1000)
     check "coreutils: configure" within 1800 ./configure -q || finish
-    build_with_kills "coreutils: make -j2 goes on while the server dies" "${kills[@]}" make -j2 || finish
+    build_with_kills "coreutils: make -j2 goes on while the server dies" "${kills[@]}" make -j2 ||
+        finish
     seen_alike coreutils src/ls src/cp src/libcoreutils.a
     if [ "$QUICK" = yes ]; then tests=$(echo tests/{mv,ln,mkdir,rmdir,touch}/*.sh)
     else tests=$(applicable tests/{mv,ln,mkdir,rmdir,touch,rm,cp,ls,du,chmod,chown,chgrp,readlink,dd}/*.sh); fi
-    check "coreutils: its own tests" within 3600 make -j2 check SUBDIRS=. VERBOSE=no TESTS="$(echo $tests)"
+    check "coreutils: its own tests" within 3600 make \
+        -j2 check SUBDIRS=. VERBOSE=no TESTS="$(echo $tests)"
     cd / && check "coreutils: remove the tree" within 900 rm -rf "$A/build"
     check "coreutils: it is gone on B at once" test ! -e "$B/build"
 }
@@ -84,9 +90,11 @@ redis() {
     archive=$(fetch_source redis) || { skip "redis: no network?"; return; }
     unpack_and_compare "$archive" redis
     cd "$A/build/$tree" || finish
-    build_with_kills "redis: make -j2 goes on while the server dies" 10 1000 make -j2 MALLOC=libc || finish
+    build_with_kills "redis: make -j2 goes on while the server dies" 10 1000 make -j2 MALLOC=libc ||
+        finish
     seen_alike redis src/redis-server src/redis-cli
-    check "redis: its own tests" within 3600 ./runtest --clients 2 --single unit/type/list --single unit/type/hash \
+    check "redis: its own tests" within 3600 ./runtest --clients 2 --single unit/type/list \
+        --single unit/type/hash \
         --single unit/aofrw --single integration/aof --single integration/rdb
     cd / && rm -rf "$A/build"
 }
@@ -97,7 +105,8 @@ sqlite() {
     unpack_and_compare "$archive" sqlite
     cd "$A/build/$tree" || finish
     check "sqlite: configure" within 1800 ./configure -q --disable-tcl || finish
-    build_with_kills "sqlite: make -j2 goes on while the server dies" 10 1000 make -j2 sqlite3 || finish
+    build_with_kills "sqlite: make -j2 goes on while the server dies" 10 1000 make -j2 sqlite3 ||
+        finish
     seen_alike sqlite sqlite3 sqlite3.c
     check "sqlite: what was built works" within 60 ./sqlite3 :memory: 'select sqlite_version()'
     cd / && rm -rf "$A/build"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# kill -9, again and again, at random moments, of the server and of the client's daemon, while a witness writes down outside
-# the mount what was acknowledged. After each kill everything acknowledged must be there, on both mounts.
+# kill -9, again and again, at random moments, of the server and of the client's daemon, while a
+# witness writes down outside the mount what was acknowledged. After each kill everything
+# acknowledged must be there, on both mounts.
 . "$(dirname "$0")/../lib/real.sh"
 needs_cell
 [ "$QUICK" = no ] && rounds=60 || rounds=5
@@ -18,13 +19,15 @@ server_round() {
 }
 
 client_round() {
-    within 120 "$TOOLS/witness" run "$A/crash" "$log" --seconds 30 --seed "$1" --until-error & local witness=$!
+    within 120 "$TOOLS/witness" run "$A/crash" "$log" --seconds 30 --seed "$1" \
+        --until-error & local witness=$!
     sleep 1; moment
     kill_mount "$A" && mount_a && wait $witness
 }
 
 both_round() {
-    within 120 "$TOOLS/witness" run "$A/crash" "$log" --seconds 30 --seed "$1" --until-error & local witness=$!
+    within 120 "$TOOLS/witness" run "$A/crash" "$log" --seconds 30 --seed "$1" \
+        --until-error & local witness=$!
     sleep 1; moment
     local server; server=$(server_pid)
     kill -9 "$(mount_pid "$A")" "$server"
@@ -35,12 +38,16 @@ both_round() {
 
 for round in $(seq "$rounds"); do
     case $((round % 3)) in
-        1) all=--all; check "round $round: server killed, work goes on (seed $seed)" server_round $((seed + round)) ;;
-        2) all=; check "round $round: client killed and mounted again (seed $seed)" client_round $((seed + round)) ;;
+        1) all=--all; check "round $round: server killed, work goes on (seed $seed)" server_round \
+            $((seed + round)) ;;
+        2) all=; check "round $round: client killed and mounted again (seed $seed)" client_round \
+            $((seed + round)) ;;
         0) all=; check "round $round: both killed (seed $seed)" both_round $((seed + round)) ;;
     esac || break
-    check "round $round: nothing is lost, seen from A" within 300 "$TOOLS/witness" check $all "$A/crash" "$log" || break
-    check "round $round: nothing is lost, seen from B" within 300 "$TOOLS/witness" check $all "$B/crash" "$log" || break
+    check "round $round: nothing is lost, seen from A" within 300 "$TOOLS/witness" check $all \
+        "$A/crash" "$log" || break
+    check "round $round: nothing is lost, seen from B" within 300 "$TOOLS/witness" check $all \
+        "$B/crash" "$log" || break
 done
 note "$(grep -c '^E' "$log") changes were acknowledged in all"
 [ "$failures" -eq 0 ] || cp "$log" "${TMPDIR:-/var/tmp}/rialto-witness.log"

@@ -1,10 +1,12 @@
 #!/bin/bash
-# A full disk and a used-up quota arrive at the caller, in write, fsync or close, and never nowhere: what was reported as
-# written is there, and once there is room, work goes on. As root the partition lies on a small disk of its own.
+# A full disk and a used-up quota arrive at the caller, in write, fsync or close, and never nowhere:
+# what was reported as written is there, and once there is room, work goes on. As root the partition
+# lies on a small disk of its own.
 . "$(dirname "$0")/../lib/real.sh"
 needs_cell
 
-# Writes pieces until it fails, then closes; prints the error and how many bytes fsync or close said were written.
+# Writes pieces until it fails, then closes; prints the error and how many bytes fsync or close said
+# were written.
 fill() {
     python3 - "$@" << 'PY'
 import errno, os, sys
@@ -48,18 +50,21 @@ PY
 }
 
 quota() { "$TOOLS/quota" "unix:$CELL/server.sock" "$@"; }
-used() { "$RIALTO" status --dir "$CELL" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["usage"][sys.argv[1]])' "$1"; }
+used() { "$RIALTO" status --dir "$CELL" --json |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["usage"][sys.argv[1]])' "$1"; }
 
 mkdir -p "$A/full"
 check "quota of bytes is set" quota $(($(used used_bytes) + (40 << 20))) 0
 check "EDQUOT arrives at the writer" fill "$A/full/large" EDQUOT
 rm -f "$A/full/large"
-check "after a removal there is room again" sh -c "head -c 10000000 /dev/urandom > '$A/full/again' && sync '$A/full/again'"
+check "after a removal there is room again" sh \
+    -c "head -c 10000000 /dev/urandom > '$A/full/again' && sync '$A/full/again'"
 check "quota of files is set" quota 0 $(($(used used_files) + 50))
 mkdir -p "$A/full/many"
 check "EDQUOT arrives at the maker of files" many "$A/full/many" EDQUOT
 check "quota is taken away" quota 0 0
-check "and work goes on" sh -c "echo there > '$A/full/more' && [ \"\$(cat '$B/full/more')\" = there ]"
+check "and work goes on" sh -c "echo there > '$A/full/more' &&
+    [ \"\$(cat '$B/full/more')\" = there ]"
 rm -rf "$A/full"
 
 if [ "$(id -u)" != 0 ]; then skip "a full disk: only root can make a small one"; finish; fi
@@ -71,7 +76,8 @@ stop_small() {
 }
 trap stop_small EXIT
 [ "$QUICK" = yes ] && size=64M || size=256M
-truncate -s $size "$small/image" && mkfs.ext4 -q -F -m 0 "$small/image" && mount -o loop "$small/image" "$disk" ||
+truncate -s $size "$small/image" && mkfs.ext4 -q -F -m 0 "$small/image" &&
+    mount -o loop "$small/image" "$disk" ||
     { skip "a full disk: no loop device to be had"; finish; }
 server() { head -n 1 "$cell/server.pid"; }
 says_full() { # doctor ends with 1 and says so
@@ -82,10 +88,13 @@ says_full() { # doctor ends with 1 and says so
     return 1
 }
 # Takes what is left on the disk itself, to the last byte, as another program would.
-take_the_rest() { dd if=/dev/zero bs=1M of="$disk/others" 2> /dev/null; dd if=/dev/zero bs=1k of="$disk/others-too" 2> /dev/null; [ "$(df --output=avail "$disk" | tail -n 1)" -eq 0 ]; }
+take_the_rest() {
+    dd if=/dev/zero bs=1M of="$disk/others" 2> /dev/null; dd if=/dev/zero bs=1k \
+        of="$disk/others-too" 2> /dev/null; [ "$(df --output=avail "$disk" | tail -n 1)" -eq 0 ]; }
 give_back() { rm -f "$disk/others" "$disk/others-too"; }
 
-# Names, attributes and bodies that go into the records, until it fails with ENOSPC; those before the last sync are written down.
+# Names, attributes and bodies that go into the records, until it fails with ENOSPC; those before
+# the last sync are written down.
 metadata() { # metadata DIRECTORY LIST
     python3 - "$@" << 'PY'
 import errno, os, sys, zlib
@@ -128,7 +137,8 @@ for number in range(int(open(sys.argv[2]).read())):
     assert os.getxattr(f"{path}/file-{number}", "user.number") == str(number).encode() * 100
 PY
 }
-# A change that must succeed once there is room; the room of removed records comes back in the background.
+# A change that must succeed once there is room; the room of removed records comes back in the
+# background.
 in_time() { local _; for _ in $(seq 60); do "$@" 2> /dev/null && return 0; sleep 1; done; "$@"; }
 export -f fill metadata whole in_time
 
@@ -141,32 +151,42 @@ check "removing works on a full disk" rm "$tree/large"
 check "after a removal there is room again" within 120 bash -c \
     "in_time sh -c \"head -c 10000000 /dev/urandom > '$tree/again' && sync '$tree/again'\""
 mkdir "$tree/meta"
-check "small files, links and attributes: ENOSPC arrives at their maker" within 900 bash -c "metadata '$tree/meta' '$WORK/synced'"
+check "small files, links and attributes: ENOSPC arrives at their maker" within 900 bash \
+    -c "metadata '$tree/meta' '$WORK/synced'"
 note "$(cat "$WORK/synced") of them were synced"
 check "what was synced is whole" within 300 bash -c "whole '$tree/meta' '$WORK/synced'"
 check "others take the rest, to the last byte" take_the_rest
-check "a change is refused with ENOSPC" bash -c "! touch '$tree/refused' 2> '$WORK/said' && grep -q 'No space left' '$WORK/said'"
+check "a change is refused with ENOSPC" bash \
+    -c "! touch '$tree/refused' 2> '$WORK/said' && grep -q 'No space left' '$WORK/said'"
 check "doctor says that too" says_full
-check "what is there is still read" within 300 bash -c "whole '$tree/meta' '$WORK/synced' && grep -q before '$tree/before'"
-for number in $(seq 200); do rm -f "$tree/again"; echo more > "$tree/before-$number"; done 2> /dev/null
+check "what is there is still read" within 300 bash \
+    -c "whole '$tree/meta' '$WORK/synced' && grep -q before '$tree/before'"
+for number in $(seq 200); do
+    rm -f "$tree/again"; echo more > "$tree/before-$number"; done 2> /dev/null
 [ "$(server)" = "$pid" ] && kill -0 "$pid" && pass "the server lives" || fail "the server died"
 give_back
-check "with room again removals work, without a new start" within 120 bash -c "in_time rm -rf '$tree/meta/dir-0'"
+check "with room again removals work, without a new start" within 120 bash \
+    -c "in_time rm -rf '$tree/meta/dir-0'"
 mkdir -p "$tree/meta/dir-0"
 check "the rest is whole after a new start" within 240 sh -c \
-    "'$RIALTO' down --dir '$cell' && '$RIALTO' up --dir '$cell' --at '$tree' && grep -q before '$tree/before'"
+    "'$RIALTO' down --dir '$cell' && '$RIALTO' up --dir '$cell' --at '$tree' &&
+        grep -q before '$tree/before'"
 pid=$(server)
 check "all of it can be removed" within 600 bash -c "in_time rm -rf '$tree/meta'"
 check "and its room is used again" within 300 bash -c \
-    "mkdir '$tree/meta' && sed -i 's/.*/0/' '$WORK/synced' && in_time sh -c \"head -c 10000000 /dev/urandom > '$tree/again' && sync '$tree/again'\""
+    "mkdir '$tree/meta' && sed -i 's/.*/0/' '$WORK/synced' &&
+        in_time sh -c \"head -c 10000000 /dev/urandom > '$tree/again' && sync '$tree/again'\""
 rm -f "$tree/again"
 # All that came back so far may be less than that: then the rest is waited for.
-small_files() { rm -rf "$tree/meta" && mkdir "$tree/meta" && metadata "$tree/meta" "$WORK/synced" && [ "$(cat "$WORK/synced")" -ge 300 ]; }
+small_files() { rm -rf "$tree/meta" && mkdir "$tree/meta" && metadata "$tree/meta" "$WORK/synced" &&
+    [ "$(cat "$WORK/synced")" -ge 300 ]; }
 export tree WORK
 export -f small_files
 check "by small files too" within 900 bash -c "in_time small_files"
 check "which are whole" within 300 bash -c "whole '$tree/meta' '$WORK/synced'"
-[ "$(server)" = "$pid" ] && kill -0 "$pid" && pass "the server lived through all of it" || fail "the server died"
+[ "$(server)" = "$pid" ] && kill -0 "$pid" && pass "the server lived through all of it" ||
+    fail "the server died"
 check "down" within 300 "$RIALTO" down --dir "$cell"
-check "the scrub says so" within 300 sh -c "'$RIALTO' doctor --scrub --dir '$cell' 2>&1 | grep -q 'nothing is damaged'"
+check "the scrub says so" within 300 sh -c \
+    "'$RIALTO' doctor --scrub --dir '$cell' 2>&1 | grep -q 'nothing is damaged'"
 finish

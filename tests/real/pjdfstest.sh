@@ -3,7 +3,8 @@
 #
 # usage: tests/real/pjdfstest.sh DIRECTORY [PATTERN...]
 #
-# Installs the tool (the crate pjdfstest) below $PJDFSTEST_ROOT, by default target/tools, if it is not there.
+# Installs the tool (the crate pjdfstest) below $PJDFSTEST_ROOT, by default target/tools, if it is
+# not there.
 set -eu
 
 version=0.2.2
@@ -52,8 +53,8 @@ if [ $# -gt 0 ]; then
     run "$here/pjdfstest.toml" "$@"
     exit
 fi
-# Two runs, because some of the tool's `open` cases leave a descriptor open, and nothing can be remounted
-# read-only from then on (on any file system): first what remounts, then all the rest.
+# Two runs, because some of the tool's `open` cases leave a descriptor open, and nothing can be
+# remounted read-only from then on (on any file system): first what remounts, then all the rest.
 run "$here/pjdfstest.toml" erofs
 sed 's/^allow_remount = true/allow_remount = false/' "$here/pjdfstest.toml" > "$work/rest.toml"
 run "$work/rest.toml"

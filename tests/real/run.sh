@@ -1,11 +1,16 @@
 #!/bin/bash
-# run.sh [--quick] [--bin DIR] [--on DIR] [--transport T] [PART...]: people's real work on a cell with two mounts, and what must not hurt it.
+# run.sh [--quick] [--bin DIR] [--on DIR] [--transport T] [PART...]: people's real work on a cell
+# with two mounts, and what must not hurt it.
 #
 #   --quick   short forms, for every change; without it the long ones, for hours
 #   --bin     where rialto and examples/ were built [default: target/release]
-#   --on      no cell: run the parts that need only a directory there, to see that they test what they say
-#   --transport  auto, uring or dev: how requests come to the mounts [default: $RIALTO_TRANSPORT, or auto]
-#   PART      cli nonroot access login sessions kerberos fences audit secrets acl sealed stopped volumes servers tree git sqlite random build crash hostile full conformance; default: all
+#   --on      no cell: run the parts that need only a directory there, to see that they test what
+#             they say
+#   --transport  auto, uring or dev: how requests come to the mounts [default: $RIALTO_TRANSPORT,
+#             or auto]
+#   PART      cli nonroot access login sessions kerberos fences audit secrets acl sealed semantics
+#             stopped volumes servers tree git sqlite random build crash hostile full conformance;
+#             default: all
 #
 # Each part prints PASS and FAIL lines; the exit code is 1 if any failed.
 . "$(dirname "$0")/../lib/real.sh"
@@ -23,7 +28,9 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(cli nonroot access login sessions kerberos fences audit secrets acl sealed stopped volumes servers tree git sqlite random build crash hostile full conformance)
+[ ${#parts[@]} -gt 0 ] ||
+    parts=(cli nonroot access login sessions kerberos fences audit secrets acl sealed semantics
+        stopped volumes servers tree git sqlite random build crash hostile full conformance)
 
 BIN=$(cd "$BIN" && pwd) || exit 2
 RIALTO=$BIN/rialto TOOLS=$BIN/examples
@@ -48,7 +55,8 @@ export A B CELL
 cleanup() {
     trap - EXIT INT TERM
     if [ -n "$CELL" ]; then
-        within 120 "$RIALTO" down --lazy --dir "$CELL" > "$WORK/down.log" 2>&1 || cat "$WORK/down.log"
+        within 120 "$RIALTO" down --lazy --dir "$CELL" > "$WORK/down.log" 2>&1 ||
+            cat "$WORK/down.log"
     else
         rm -rf "$A"
     fi
@@ -64,7 +72,8 @@ trap 'failures=1; exit 130' INT TERM
 
 if [ -n "$CELL" ]; then
     mkdir -p "$A" "$B"
-    within 120 "$RIALTO" up --dir "$CELL" --at "$A" --listen 127.0.0.1:0 --trust 127.0.0.0/8 --trust-root > "$WORK/up.log" 2>&1 && mount_b >> "$WORK/up.log" 2>&1 ||
+    within 120 "$RIALTO" up --dir "$CELL" --at "$A" --listen 127.0.0.1:0 --trust 127.0.0.0/8 \
+        --trust-root > "$WORK/up.log" 2>&1 && mount_b >> "$WORK/up.log" 2>&1 ||
         { fail "a cell with two mounts: $(cat "$WORK/up.log")"; exit 1; }
 fi
 for part in "${parts[@]}"; do
@@ -74,9 +83,13 @@ for part in "${parts[@]}"; do
     note "$part took $((SECONDS - start)) s"
 done
 if [ -n "$CELL" ]; then
-    if grep -l 'panicked at' "$CELL"/logs/*.log 2>/dev/null; then fail "a daemon panicked"; else pass "no daemon panicked"; fi
-    # What was answered here must be what the server says (docs/spec/delegation.md): a difference that no part noticed is one all the same.
-    if grep -l 'DE-5' "$CELL"/logs/*.log 2>/dev/null; then fail "a client answered otherwise than the server"; else pass "clients answered as the server did"; fi
+    if grep -l 'panicked at' "$CELL"/logs/*.log 2>/dev/null; then
+        fail "a daemon panicked"; else pass "no daemon panicked"; fi
+    # What was answered here must be what the server says (docs/spec/delegation.md): a difference
+    # that no part noticed is one all the same.
+    if grep -l 'DE-5' "$CELL"/logs/*.log 2>/dev/null; then
+        fail "a client answered otherwise than the server"; else pass \
+            "clients answered as the server did"; fi
     PART=down check "everything stops in order" within 120 "$RIALTO" down --dir "$CELL"
 fi
 [ "$failures" -eq 0 ]

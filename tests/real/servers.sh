@@ -1,36 +1,48 @@
 #!/bin/bash
-# Three servers of one cell as processes: volumes are made, listed, renamed and removed wherever they are, whoever is asked; what was stopped is mended.
+# Three servers of one cell as processes: volumes are made, listed, renamed and removed wherever
+# they are, whoever is asked; what was stopped is mended.
 . "$(dirname "$0")/../lib/real.sh"
 base=$WORK/servers
 mkdir -p "$base"
 A=$base/a B=$base/b C=$base/c
 end() {
-    for dir in "$base"/*/; do within 30 "$RIALTO" umount --lazy --dir "$A" "$dir/tree" > /dev/null 2>&1; done
-    for dir in "$C" "$B" "$A"; do within 60 "$RIALTO" down --lazy --dir "$dir" > /dev/null 2>&1; done
+    for dir in "$base"/*/; do
+        within 30 "$RIALTO" umount --lazy --dir "$A" "$dir/tree" > /dev/null 2>&1; done
+    for dir in "$C" "$B" "$A"; do
+        within 60 "$RIALTO" down --lazy --dir "$dir" > /dev/null 2>&1; done
 }
 trap end EXIT
 vos() { within 90 "$RIALTO" vos --dir "$A" "$@"; }
 field() { python3 -c 'import json, sys; found = [json.loads(line) for line in sys.stdin]; print(eval(sys.argv[1]))' "$1"; }
 
-check "the first server" within 90 "$RIALTO" up --no-mount --dir "$A" --cell servers.test --listen 127.0.0.1:0
+check "the first server" within 90 "$RIALTO" up --no-mount --dir "$A" --cell servers.test \
+    --listen 127.0.0.1:0
 address=$(sed -n 's/^listen = "\(.*\)"/\1/p' "$A/cell.toml")
-check "a second joins it" within 90 "$RIALTO" up --dir "$B" --join "$address" --keys "$A/keys" --server two
-check "and a third" within 90 "$RIALTO" up --dir "$C" --join "$address" --keys "$A/keys" --server three
-check "up again leaves it alone" says "the server of servers.test listens" 0 "$RIALTO" up --dir "$B" --join "$address"
-check "no two have one name" says "a server of it is called two" 1 "$RIALTO" up --dir "$base/d" --join "$address" --keys "$A/keys" --server two
+check "a second joins it" within 90 "$RIALTO" up --dir "$B" --join "$address" --keys "$A/keys" \
+    --server two
+check "and a third" within 90 "$RIALTO" up --dir "$C" --join "$address" --keys "$A/keys" \
+    --server three
+check "up again leaves it alone" says "the server of servers.test listens" 0 "$RIALTO" up \
+    --dir "$B" --join "$address"
+check "no two have one name" says "a server of it is called two" 1 "$RIALTO" up --dir "$base/d" \
+    --join "$address" --keys "$A/keys" --server two
 check "all of them are listed" test "$(vos listaddrs --json | wc -l)" -eq 3
 check "the root of the tree was entered by itself" says "root.cell" 0 vos listvldb root.cell
-check "a second server has no root of its own" test "$("$RIALTO" vos --dir "$B" listvol -server two -quiet -fast | wc -l)" -eq 0
+check "a second server has no root of its own" test \
+    "$("$RIALTO" vos --dir "$B" listvol -server two -quiet -fast | wc -l)" -eq 0
 
 check "a volume elsewhere" says "of two" 0 vos create two vicep home.alice
 check "is found by whoever is asked" says "two" 0 "$RIALTO" vos --dir "$C" examine home.alice
 check "its quota too" vos setfields home.alice -maxquota 1G
-check "a name is given once in the cell" says "there is a volume of that name" 1 "$RIALTO" vos --dir "$C" create three vicep home.alice
-check "numbers are given once" test "$(vos listvol --json | field '[v["id"] for v in found]' | tr -d '[],' | tr ' ' '\n' | sort | uniq -d | wc -l)" -eq 0
+check "a name is given once in the cell" says "there is a volume of that name" 1 "$RIALTO" vos \
+    --dir "$C" create three vicep home.alice
+check "numbers are given once" test \
+    "$(vos listvol --json | field '[v["id"] for v in found]' | tr -d '[],' | tr ' ' '\n' | sort | uniq -d | wc -l)" -eq 0
 check "a backup" says "Created backup volume for home.alice" 0 vos backup home.alice
 number=$(vos examine home.alice.backup --json | field 'found[0]["id"]')
 vos backup home.alice > /dev/null
-check "which keeps its number" test "$(vos examine home.alice.backup --json | field 'found[0]["id"]')" = "$number"
+check "which keeps its number" test \
+    "$(vos examine home.alice.backup --json | field 'found[0]["id"]')" = "$number"
 check "a snapshot" says "Created snapshot" 0 vos snapshot create home.alice before
 check "which is found at its server" says "before" 0 vos snapshot list home.alice
 check "another name" says "Renamed volume home.alice to home.bob" 0 vos rename home.alice home.bob
@@ -41,16 +53,21 @@ check "lock" vos lock home.bob
 check "keeps others away" says "is locked: lock" 1 vos backup home.bob
 check "and is listed" test "$(vos listvldb -locked --json | wc -l)" -eq 1
 check "unlock" vos unlock home.bob
-check "backupsys goes over all servers" says "Total volumes backed up: 2; failed to backup: 0" 0 vos backupsys
+check "backupsys goes over all servers" says "Total volumes backed up: 2; failed to backup: 0" 0 \
+    vos backupsys
 check "the site goes" says "Removed replication site" 0 vos remsite -server three -id home.bob
 
 # Released: what both sites show is what was released, byte for byte, whatever is written after it.
 work=$base/work tree=$base/work/tree shown=$base/shown
 mkdir -p "$tree" "$shown/tree"
-mounted() { within 60 "$RIALTO" mount --daemon --dir "$A" --volume "$1" "unix:$A/server.sock" "$2"; }
+mounted() {
+    within 60 "$RIALTO" mount --daemon --dir "$A" --volume "$1" "unix:$A/server.sock" "$2"
+}
 unmounted() { within 60 "$RIALTO" umount --dir "$A" "$1"; }
-picture() { (cd "$1" && find . -mindepth 1 ! -name writer.log -printf '%p %y %m %U %G %s %T@ %l\n' | sort && find . -type f ! -name writer.log -print0 | sort -z | xargs -0 sha256sum); }
-# shows DIR SERVER...: while only these of the sites run, the read-only volume is as in that picture.
+picture() { (cd "$1" && find . -mindepth 1 ! -name writer.log -printf '%p %y %m %U %G %s %T@ %l\n' |
+    sort && find . -type f ! -name writer.log -print0 | sort -z | xargs -0 sha256sum); }
+# shows DIR SERVER...: while only these of the sites run, the read-only volume is as in that
+# picture.
 shows() {
     local wanted=$1 result
     mounted real.readonly "$shown/tree" || return 1
@@ -65,22 +82,26 @@ each_shows() { # each_shows PICTURE: asked one by one
 }
 check "a volume" vos create -name real -server localhost
 check "with no sites is not released" says "vos addsite" 1 vos release real
-check "sites" sh -c "'$RIALTO' vos --dir '$A' addsite two vicep real && '$RIALTO' vos --dir '$A' addsite three vicep real"
+check "sites" sh -c "'$RIALTO' vos --dir '$A' addsite two vicep real &&
+    '$RIALTO' vos --dir '$A' addsite three vicep real"
 check "is mounted" mounted real "$tree"
 mkdir -p "$tree/many/deep" && cp -a /usr/share/doc/bash "$tree/" 2> /dev/null
 for number in $(seq 300); do head -c $((number * 50)) /dev/urandom > "$tree/many/$number"; done
-ln -s ../many/7 "$tree/many/deep/link" && ln "$tree/many/8" "$tree/many/deep/eight" && chmod 600 "$tree/many/9"
+ln -s ../many/7 "$tree/many/deep/link" && ln "$tree/many/8" "$tree/many/deep/eight" &&
+    chmod 600 "$tree/many/9"
 head -c 10000000 /dev/urandom > "$tree/large" && truncate -s 50M "$tree/holes"
 sync -f "$tree/large"
 picture "$tree" > "$base/first"
 check "released" says "Released volume real successfully" 0 vos release real
 check "each site has it whole" each_shows "$base/first"
 for number in $(seq 10); do head -c 10000 /dev/urandom > "$tree/many/$number"; done
-rm -r "$tree/many/100" "$tree/many/deep" && mv "$tree/many/101" "$tree/moved" && printf changed | dd of="$tree/large" bs=1 seek=5000000 conv=notrunc status=none
+rm -r "$tree/many/100" "$tree/many/deep" && mv "$tree/many/101" "$tree/moved" && printf changed |
+    dd of="$tree/large" bs=1 seek=5000000 conv=notrunc status=none
 sync -f "$tree/large"
 picture "$tree" > "$base/second"
 check "what was written since is not shown" shows "$base/first"
-check "dry run says the steps" says "would be done: two: fetch what changed" 0 vos release real -dryrun
+check "dry run says the steps" says "would be done: two: fetch what changed" 0 vos release real \
+    -dryrun
 check "released again" says "Released volume real successfully" 0 vos release real
 sent=$(vos release real --json | field 'found[0]["bytes"]')
 check "which sends next to nothing when nothing changed" test "$sent" -lt 100000
@@ -101,7 +122,8 @@ picture "$tree" > "$base/fourth"
 sleep 0.3
 kill -9 $leader 2> /dev/null
 wait $leader 2> /dev/null
-check "a release whose leader died is finished" says "Released volume real successfully" 0 vos release real
+check "a release whose leader died is finished" says "Released volume real successfully" 0 vos \
+    release real
 check "at both sites" each_shows "$base/fourth"
 cat > "$base/writer.py" <<'PY'
 """Appends records and makes each stable, until told to stop; says what it did and what it finds."""
@@ -129,7 +151,8 @@ check "whole" diff "$base/fourth" <(picture "$tree")
 check "moved to another server" says "Volume real moved to two" 0 vos move real -toserver two
 check "it is there" says "server two partition /vicep RW Site" 0 vos listvldb real
 check "who has it mounted goes on" diff "$base/fourth" <(picture "$tree")
-check "and back, where the last release is still swept" says "Volume real moved to" 0 vos move real -toserver localhost
+check "and back, where the last release is still swept" says "Volume real moved to" 0 vos move \
+    real -toserver localhost
 check "with all that it held" diff "$base/fourth" <(picture "$tree")
 check "evacuate says what it would do" says "would be done" 0 vos evacuate -server two -dryrun
 touch "$base/stop"
@@ -143,13 +166,18 @@ check "is unmounted" unmounted "$tree"
 # The access list of a single file goes where its file goes.
 lists=$base/lists listed=$base/listed
 mkdir -p "$lists" "$listed"
-check "a volume where lists decide" sh -c "'$RIALTO' vos --dir '$A' create -name listed -server localhost && '$RIALTO' vos --dir '$A' setfields listed -model acl -acl system:anyuser l"
+check "a volume where lists decide" sh -c \
+    "'$RIALTO' vos --dir '$A' create -name listed -server localhost &&
+        '$RIALTO' vos --dir '$A' setfields listed -model acl -acl system:anyuser l"
 check "is mounted" mounted listed "$lists"
 echo text > "$lists/file"
 check "a file has its own" within 30 "$RIALTO" fs setacl "$lists/file" system:anyuser rl
-own_list() { test "$("$RIALTO" fs listacl "$1/file" --json | field '[(v["own"], e["rights"]) for v in found for e in v["normal"] if e["name"] == "system:anyuser"]')" = "[(True, 'rl')]"; }
+own_list() {
+    test "$("$RIALTO" fs listacl "$1/file" --json | field '[(v["own"], e["rights"]) for v in found for e in v["normal"] if e["name"] == "system:anyuser"]')" = "[(True, 'rl')]"
+}
 check "which is shown" own_list "$lists"
-check "it is released elsewhere" sh -c "'$RIALTO' vos --dir '$A' addsite three vicep listed && '$RIALTO' vos --dir '$A' release listed"
+check "it is released elsewhere" sh -c \
+    "'$RIALTO' vos --dir '$A' addsite three vicep listed && '$RIALTO' vos --dir '$A' release listed"
 check "what was released is mounted" mounted listed.readonly "$listed"
 check "with that list" own_list "$listed"
 check "is unmounted again" unmounted "$listed"
@@ -163,13 +191,16 @@ check "and it" vos remove listed
 check "two is evacuated" says "Read-only site of real moved from two" 0 vos evacuate -server two
 check "nothing is left on it" test "$(vos listvol -server two --json | grep -c '"name"')" -eq 0
 check "every site is where it is said to be" says "0 changed" 0 vos syncvldb
-check "and one volume comes back" says "Volume home.bob moved to two" 0 vos move home.bob -toserver two
+check "and one volume comes back" says "Volume home.bob moved to two" 0 vos move home.bob \
+    -toserver two
 check "nothing is unfinished" test "$(vos status --json | grep -c '"unfinished":\[\]')" -eq 3
 check "so nothing can be given up" says "no data was received" 1 vos abandon home.bob
 # The database forgets, servers are away.
 kill -9 "$(head -n 1 "$B/server.pid")"
 check "a server that is away is said" says "two" 1 vos examine home.bob
-check "the others are listed all the same" test "$(vos listvol --json 2> /dev/null | field '[v["name"] for v in found]' | grep -c root.cell)" -eq 1
+check "the others are listed all the same" test \
+    "$(vos listvol --json 2> /dev/null | field '[v["name"] for v in found]' | grep -c root.cell)" \
+    -eq 1
 check "syncserv believes nobody who is silent" says "0 changed" 0 vos syncserv
 check "it comes back" within 90 "$RIALTO" up --no-mount --dir "$B"
 check "syncvldb finds nothing to do" says "0 changed, 0 left" 0 vos syncvldb
@@ -179,22 +210,29 @@ check "syncserv removes it" says "1 changed" 0 vos syncserv
 check "and it is gone" says "no such volume" 1 vos examine home.bob
 
 kill -9 "$(head -n 1 "$A/server.pid")"
-check "without the database volumes are not made" says "database cannot be reached" 1 "$RIALTO" vos --dir "$B" create two vicep lost
+check "without the database volumes are not made" says "database cannot be reached" 1 "$RIALTO" \
+    vos --dir "$B" create two vicep lost
 check "it is back" within 90 "$RIALTO" up --no-mount --dir "$A"
-in_time() { local _; for _ in $(seq 30); do "$@" > /dev/null 2>&1 && return 0; sleep 1; done; "$@"; }
+in_time() { local _; for _ in $(seq 30); do "$@" > /dev/null 2>&1 &&
+    return 0; sleep 1; done; "$@"; }
 check "and they are" in_time "$RIALTO" vos --dir "$B" create two vicep found
 
-# The keys by which servers know each other: replaced while a server runs, withdrawn, and never taken again.
+# The keys by which servers know each other: replaced while a server runs, withdrawn, and never
+# taken again.
 keys_of() { vos listaddrs --json | field "[s['keys'] for s in found if s['name'] == '$1'][0]"; }
-count_of() { vos listaddrs --json | field "[len(s['keys']) for s in found if s['name'] == '$1'][0]"; }
+count_of() {
+    vos listaddrs --json | field "[len(s['keys']) for s in found if s['name'] == '$1'][0]"
+}
 before=$(keys_of three)
 check "a server's key is listed" test "$(count_of three)" -eq 1
 check "doctor says so" sh -c "'$RIALTO' doctor --dir '$C' | grep 'other servers know this one'"
-check "a new key is made" says "makes a new certificate" 0 "$RIALTO" keys rotate certificate --dir "$C"
+check "a new key is made" says "makes a new certificate" 0 "$RIALTO" keys rotate certificate \
+    --dir "$C"
 replaced() { [ "$(count_of three)" -eq 1 ] && [ "$(keys_of three)" != "$before" ]; }
 check "and takes the place of the old one" in_time replaced
 check "the server is one still" within 60 "$RIALTO" vos --dir "$C" create two vicep keyed
-check "its key is withdrawn" says "withdrew 1 of three" 0 within 60 "$RIALTO" keys withdraw three --dir "$A"
+check "its key is withdrawn" says "withdrew 1 of three" 0 within 60 "$RIALTO" keys withdraw three \
+    --dir "$A"
 check "none is listed" test "$(count_of three)" -eq 0
 check "it is a server no more" refused within 60 "$RIALTO" vos --dir "$C" create two vicep stranger
 check "doctor says that too" sh -c "'$RIALTO' doctor --dir '$C' | grep 'does not list'"

@@ -1,6 +1,8 @@
 #!/bin/bash
-# SQLite under locks. Rollback journals (DELETE, TRUNCATE, PERSIST): several processes on both mounts write one database.
-# WAL: several processes on one mount; its shared memory cannot be shared between machines, on any network file system.
+# SQLite under locks. Rollback journals (DELETE, TRUNCATE, PERSIST): several processes on both
+# mounts write one database.
+# WAL: several processes on one mount; its shared memory cannot be shared between machines, on any
+# network file system.
 . "$(dirname "$0")/../lib/real.sh"
 [ "$QUICK" = no ] && rows=400 || rows=40
 mkdir -p "$A/sqlite"
@@ -48,7 +50,8 @@ export rows
 
 for journal in delete truncate persist; do
     check "$journal: create" create "$A/sqlite/$journal.db" "$journal"
-    check "$journal: four writers on two mounts" within 900 bash -c "together $journal '$A' '$B' '$A' '$B'"
+    check "$journal: four writers on two mounts" within 900 bash \
+        -c "together $journal '$A' '$B' '$A' '$B'"
     check "$journal: whole, seen from A" judge "$A/sqlite/$journal.db" $((rows * 4))
     check "$journal: whole, seen from B" judge "$B/sqlite/$journal.db" $((rows * 4))
 done

@@ -1,7 +1,9 @@
 #!/bin/bash
-# A mount over the network whose daemon does not run (SIGSTOP, a frozen cgroup, a machine that hangs):
-# the server gives its client up, others change what it cached, and from the moment that a change has
-# returned no stat, listing or read through that mount shows what was before. They wait for the daemon.
+# A mount over the network whose daemon does not run (SIGSTOP, a frozen cgroup, a machine that
+# hangs):
+# the server gives its client up, others change what it cached, and from the moment that a change
+# has returned no stat, listing or read through that mount shows what was before. They wait for the
+# daemon.
 . "$(dirname "$0")/../lib/real.sh"
 needs_cell
 [ "$QUICK" = yes ] && stopped_for=0 || stopped_for=60
@@ -58,7 +60,8 @@ with open(here + "/file", "rb") as file, open(here + "/larger", "rb") as larger:
 END
 mkdir "$WORK/stopped"
 python3 "$WORK/stopped.py" "$here" "$WORK/stopped/go" "$WORK/stopped" & looking=$!
-check "everything is cached" within 30 sh -c "until test -s '$WORK/stopped/first'; do sleep 0.05; done"
+check "everything is cached" within 30 sh \
+    -c "until test -s '$WORK/stopped/first'; do sleep 0.05; done"
 cat > "$WORK/stopped/old" << 'END'
 link old
 mode 600
@@ -75,18 +78,22 @@ daemon=$(mount_pid "$B")
 kill -STOP "$daemon"
 SECONDS=0
 # Each returns when the server has given up the client that is silent: after 16 s at most.
-check "changes return" within 120 sh -c "echo new > '$there/file' && sync '$there/file' && chmod 640 '$there/file' &&
+check "changes return" within 120 sh -c \
+    "echo new > '$there/file' && sync '$there/file' && chmod 640 '$there/file' &&
     printf new | dd of='$there/larger' bs=1 seek=8192 conv=notrunc,fsync status=none &&
-    mv '$there/dir/before' '$there/dir/after' && ln -sfn new '$there/link' && : > '$there/new' && sync '$there/new'"
+    mv '$there/dir/before' '$there/dir/after' && ln -sfn new '$there/link' && : > '$there/new' &&
+    sync '$there/new'"
 changed=$SECONDS
 touch "$WORK/stopped/go"
 # Long enough to answer from the kernel's memory, which is what must not happen.
 sleep 3
-check "nothing old is shown while the daemon is stopped" sh -c "! grep -Ex 'mode(.fd)? 600|names(.fd)? before|new absent|link old|read(.fd|.larger)? old' '$WORK/stopped/then' 2> /dev/null"
+check "nothing old is shown while the daemon is stopped" sh \
+    -c "! grep -Ex 'mode(.fd)? 600|names(.fd)? before|new absent|link old|read(.fd|.larger)? old' '$WORK/stopped/then' 2> /dev/null"
 [ $SECONDS -ge $stopped_for ] || sleep $((stopped_for - SECONDS))
 check "nor later" sh -c "! grep -Ex 'mode(.fd)? 600|names(.fd)? before|new absent|link old|read(.fd|.larger)? old' '$WORK/stopped/then' 2> /dev/null"
 kill -CONT "$daemon"
-check "all of them end when it goes on" within 60 sh -c "until test \"\$(wc -l < '$WORK/stopped/then' 2> /dev/null)\" = 9; do sleep 0.05; done"
+check "all of them end when it goes on" within 60 sh \
+    -c "until test \"\$(wc -l < '$WORK/stopped/then' 2> /dev/null)\" = 9; do sleep 0.05; done"
 wait $looking
 cat > "$WORK/stopped/new" << 'END'
 link new

@@ -8,8 +8,8 @@ use std::process::Command;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use super::files::{create_in, text, unpack, write_file};
 use super::side::Side;
-use super::work::{create_in, text, unpack, write_file};
 use super::{MeasuredFrom, Scenario, Size};
 
 /// Files per directory of large trees.

@@ -20,6 +20,7 @@
 mod cost;
 mod counters;
 mod disk;
+mod files;
 mod fixture;
 mod interrupts;
 mod limit;

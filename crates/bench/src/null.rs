@@ -182,7 +182,7 @@ fn service() -> Result<Loopback, Failure> {
     let now = Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(0), since.subsec_nanos());
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let root = NewRoot { mode: 0o755, uid, gid, now, quota: VolumeQuota::default() };
-    partition.create_volume(&volume(), &root).doing(what)?;
+    partition.volumes().create_volume(&volume(), &root).doing(what)?;
     let config =
         ViceConfig::new(dafs::encode_answer_record, |bytes| dafs::decode_answer_record(bytes).ok());
     let vice = Vice::open(partition, config, clock::now()).doing(what)?;

@@ -14,7 +14,7 @@ use rustix::process::Resource;
 
 use super::cost::{Role, Watched};
 use super::side::{Side, any_directory_takes, drop_caches};
-use super::{MeasuredFrom, Scenario, State, Unit, work};
+use super::{MeasuredFrom, Scenario, State, Unit, files};
 
 /// How long a file system may take to be mounted.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(10);
@@ -164,6 +164,6 @@ impl Side for PassthroughLl {
     }
 
     fn fill(&mut self, name: &str, count: usize) -> io::Result<()> {
-        work::create_empty(&self.source.join(name), count)
+        files::create_empty(&self.source.join(name), count)
     }
 }

@@ -19,7 +19,7 @@ use types::{Answer, Call, Caller, CreateHow, Fid, Name, NewKind};
 use super::cost::{Role, Watched};
 use super::limit::{Breaker, kill_clients};
 use super::side::{Side, drop_caches};
-use super::{MeasuredFrom, Scenario, State, interrupts, work};
+use super::{MeasuredFrom, Scenario, State, files, interrupts};
 
 /// Calls of one chain when many files are made.
 const CHAIN: usize = 32;
@@ -286,7 +286,7 @@ fn fill_part(session: &dyn Remote, dir: Fid, filler: usize, count: usize) -> io:
     for first in (filler * CHAIN..count).step_by(FILLERS * CHAIN) {
         interrupts::check()?;
         let make = |number: usize| {
-            let name = Name::new(work::empty_name(number).as_bytes())
+            let name = Name::new(files::empty_name(number).as_bytes())
                 .expect("letters and digits are a name");
             Call::Make { dir, name, kind: NewKind::File, mode: 0o644, how: CreateHow::Guarded }
         };

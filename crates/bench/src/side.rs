@@ -8,7 +8,7 @@ use local::failure::{Doing, Failure};
 
 use super::cost::Watched;
 use super::limit::Breaker;
-use super::{MeasuredFrom, Scenario, State, Unit, work};
+use super::{MeasuredFrom, Scenario, State, Unit, files};
 
 /// A compared file system: a directory, the processes behind it, and how to empty its caches.
 pub trait Side {
@@ -62,7 +62,7 @@ pub trait Side {
     /// Makes the directory `name` in [`MeasuredFrom::Local`]'s root, with `count` empty files, in
     /// the quickest way.
     fn fill(&mut self, name: &str, count: usize) -> io::Result<()> {
-        work::create_empty(&self.root(MeasuredFrom::Local).join(name), count)
+        files::create_empty(&self.root(MeasuredFrom::Local).join(name), count)
     }
 
     /// Does a scenario that only this side can do: the seconds it took, and the amount done.

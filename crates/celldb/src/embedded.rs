@@ -171,6 +171,7 @@ impl Embedded {
         let revision = Revision(next.revision);
         let mut batch = WriteBatch::default();
         fill(revision, &mut next, &mut batch);
+        assert_eq!(next.revision, revision.0, "AC-12: a change has one revision");
         let key = key::change(revision);
         batch.put(&key, record::encode_change(&key, revision, changed));
         while next.revision - next.oldest_change > self.changes_kept {
@@ -187,6 +188,16 @@ impl Embedded {
         counters: &mut CellCounters,
         next: CellCounters,
     ) -> Result<()> {
+        assert!(
+            next.next_number >= counters.next_number,
+            "VO-2: {} would be given again, after {}",
+            next.next_number,
+            counters.next_number
+        );
+        assert!(
+            next.revision >= counters.revision && next.oldest_change >= counters.oldest_change,
+            "AC-12: revisions rise: {next:?} after {counters:?}"
+        );
         batch.put(key::COUNTERS, record::encode_counters(key::COUNTERS, next));
         let mut options = WriteOptions::default();
         options.set_sync(true);
@@ -318,6 +329,10 @@ impl CellDb for Embedded {
             // A group from another database brings its numbers.
             let highest = group.numbers().map(|number| number.0).max().unwrap_or(0);
             next.next_number = next.next_number.max(highest.saturating_add(1));
+            debug_assert!(
+                group.numbers().all(|number| number.0 < next.next_number),
+                "VO-2: a number of the group would be given again"
+            );
         })
     }
 
@@ -340,6 +355,7 @@ impl CellDb for Embedded {
         let end = first.checked_add(u64::from(count)).filter(|end| *end < u64::MAX);
         let next_number =
             end.ok_or_else(|| CellError::Misuse("there are no more numbers".to_owned()))?;
+        assert!(first > above.0 && first >= counters.next_number, "VO-2: {first} was given");
         let next = CellCounters { next_number, ..*counters };
         self.write(WriteBatch::default(), &mut counters, next)?;
         Ok(VolumeId(first))
@@ -376,6 +392,10 @@ impl CellDb for Embedded {
             let Some(revision) = key::revision_of(key).filter(|_| changes.len() < max) else {
                 return Ok(false);
             };
+            debug_assert!(
+                changes.last().map_or(since, |(before, _)| *before) < revision,
+                "AC-12: changes are told in the order of their revisions"
+            );
             changes.push((revision, record::decode_change(key, value)?));
             Ok(true)
         })?;

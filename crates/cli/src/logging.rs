@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::process::DumpableBehavior;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 /// Excludes this process's memory, keys among it, from core files and from other processes of its
 /// user. `RIALTO_CORE=1` disables this for debugging.
@@ -21,7 +22,8 @@ pub fn protect_memory() {
 }
 
 /// Starts to log. `RIALTO_LOG` sets the filter: a level, or parts such as `vice=debug`; otherwise
-/// from `info` on.
+/// from `info` on. Requests that the filter lets through (`docs/spec/signals.md`) are logged when
+/// they end.
 pub fn start() {
     let filter = EnvFilter::try_from_env("RIALTO_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     // A line that cannot be written, on a full disk, is dropped. (An error report would go to
@@ -29,6 +31,7 @@ pub fn start() {
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_span_events(FmtSpan::CLOSE)
         .log_internal_errors(false);
     // Only a second start could fail, and then the first one logs.
     let _ = subscriber.with_ansi(std::io::stderr().is_terminal()).try_init();

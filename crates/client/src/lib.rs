@@ -9,30 +9,18 @@
 
 mod cancel;
 mod cell;
-mod channel;
+mod chain_link;
 pub mod clock;
 mod config;
-mod core;
 mod effective_identity;
 mod identity;
-mod locate;
 mod options;
-mod pending;
-mod reclaim;
 mod remote;
-mod replica_watch;
-mod reply_reader;
-mod server_addresses;
-mod server_connection;
 mod session;
-mod shared;
-mod threads;
 mod token_wallet;
-mod unpack;
-mod volume;
 
 pub use cancel::{Cancel, CancelGuard};
-pub use cell::{Cell, Dial, KnownServer, dial_addresses};
+pub use cell::{Cell, Dial, KnownServer, RemoteVolume, dial_addresses};
 pub use config::SessionConfig;
 pub use effective_identity::{EffectiveIdentity, Ids};
 pub use fabric::{Endpoint, EndpointError};
@@ -41,4 +29,3 @@ pub use options::ClientOptions;
 pub use remote::{BreakAck, CallError, Events, Remote, Reply};
 pub use session::Session;
 pub use token_wallet::{TicketSource, TokenWallet};
-pub use volume::RemoteVolume;

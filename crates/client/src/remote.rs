@@ -156,38 +156,63 @@ pub trait Remote: Send + Sync {
     fn detach(&self) {}
 }
 
-/// A pending break acknowledgement; dropping it, in any thread, sends it.
+/// The acknowledgement of a break. Its owner acknowledges when it shows the old state no more; a
+/// change elsewhere waits for that, for a lease at most (CB-1).
+#[must_use = "a change elsewhere waits until the break is acknowledged"]
 pub struct BreakAck {
     held: Vec<Fid>,
-    #[allow(clippy::type_complexity)] // it is named here
-    acknowledge: Mutex<Option<Box<dyn FnOnce(Vec<Fid>) + Send>>>,
+    /// Taken by [`BreakAck::acknowledge`].
+    send: Option<Box<dyn FnOnce(Vec<Fid>) + Send>>,
 }
 
 impl BreakAck {
-    /// `acknowledge` is called once, with the files that are held.
-    pub fn new(acknowledge: impl FnOnce(Vec<Fid>) + Send + 'static) -> Self {
-        BreakAck { held: Vec::new(), acknowledge: Mutex::new(Some(Box::new(acknowledge))) }
+    /// `send` is called with the files that are held, in the thread that acknowledges.
+    pub fn new(send: impl FnOnce(Vec<Fid>) + Send + 'static) -> Self {
+        BreakAck { held: Vec::new(), send: Some(Box::new(send)) }
     }
 
     /// Adds those of the files that are open here; the server holds them from then on.
     pub fn hold(&mut self, fids: impl IntoIterator<Item = Fid>) {
         self.held.extend(fids);
     }
+
+    /// Acknowledges.
+    pub fn acknowledge(mut self) {
+        let send = self.send.take().expect("taken here alone");
+        send(std::mem::take(&mut self.held));
+    }
+
+    /// Parts of it, at least one: the break is acknowledged when all of them are.
+    pub fn split(self, parts: usize) -> Vec<BreakAck> {
+        assert!(parts > 0, "CB-1: a break in no part would never be acknowledged");
+        let whole = Arc::new(Mutex::new((Some(self), parts)));
+        let part = |_| {
+            let whole = Arc::clone(&whole);
+            BreakAck::new(move |held| {
+                let (ack, left) = &mut *whole.lock();
+                *left -= 1;
+                let mut ack_now = ack.take().expect("there until the last part");
+                ack_now.hold(held);
+                if *left > 0 { *ack = Some(ack_now) } else { ack_now.acknowledge() }
+            })
+        };
+        (0..parts).map(part).collect()
+    }
 }
 
 impl Drop for BreakAck {
     fn drop(&mut self) {
-        if let Some(acknowledge) = self.acknowledge.lock().take() {
-            acknowledge(std::mem::take(&mut self.held));
-        }
+        debug_assert!(
+            self.send.is_none() || std::thread::panicking(),
+            "CB-1: a break was not acknowledged"
+        );
     }
 }
 
 /// Events of a session. A thread of the session calls each of them, never from within a call.
 pub trait Events: Send + Sync {
-    /// Promises end. The break is acknowledged when `ack` is dropped, and a change elsewhere
-    /// waits for that. Other breaks wait until this returns: it must never wait for the kernel or
-    /// the server.
+    /// Promises end. A change elsewhere waits for the acknowledgement, which any thread may give.
+    /// Other breaks wait until this returns: it must never wait for the kernel or the server.
     fn on_break(&self, items: &[BreakItem], ack: BreakAck);
 
     /// A renewal that was sent at this time ([`crate::clock`]) was answered: the lease runs from

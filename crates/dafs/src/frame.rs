@@ -11,13 +11,12 @@ use types::{Fault, SessionId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::hello::VERSION;
 use crate::wire::limit;
 use crate::{Features, Terms, WireError};
 
 /// First four bytes of each frame.
 const MAGIC: u32 = u32::from_le_bytes(*b"RiaF");
-/// The version that this code speaks.
-pub(crate) const VERSION: u16 = 1;
 
 /// The kind of a frame. Wire values. The client sends the first eleven, the server the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,9 +11,10 @@ use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::WireError;
-use crate::frame::VERSION;
 use crate::limits::{CREDITS_MIN, PAYLOAD_BYTES_LEAST};
 
+/// The version that this code speaks.
+pub(crate) const VERSION: u16 = 1;
 /// First bytes of both directions.
 pub(crate) const MAGIC: [u8; 16] = *b"RIALTO-DAFS\r\n\x1a\n\0";
 /// Reads as 01 02 03 04 from the top in the sender's byte order.

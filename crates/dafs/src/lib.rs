@@ -47,11 +47,12 @@ pub use codec::{
     EncodedAnswer, EncodedCall, Procedure, decode_answer, decode_answer_record, decode_call,
     encode_answer, encode_answer_record, encode_call,
 };
-pub use error::{PeerError, WireError};
+pub use error::PeerError;
 pub use frame::{FaultCode, Flags, Frame, FrameHeader, FrameKind, Region};
 pub use greeting::{Greeting, GreetingInput, GreetingOutput};
 pub use hello::{Features, Hello, HelloAnswer, HelloRefusal, Terms};
 pub use server::{ServerInput, ServerOutput, ServerSession, SessionSetup};
+pub use wire::WireError;
 
 /// One connection, by its driver's number. The driver never uses a number again for another
 /// connection of the same session.

@@ -6,9 +6,54 @@
 
 use bytes::Bytes;
 use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
-use types::{Fid, Name, Timestamp};
+use types::{Fid, Name, NameError, Timestamp};
 
-use crate::WireError;
+/// The reason why bytes are no message. Refused bytes cause no allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The message ends inside a field.
+    #[error("message is too short")]
+    Truncated,
+    /// Bytes after the last field.
+    #[error("{0} bytes after the end of the message")]
+    Trailing(usize),
+    /// The first bytes are not those of this protocol.
+    #[error("not a frame of this protocol")]
+    BadMagic,
+    /// A version that the hello did not agree on.
+    #[error("protocol version {0} is not supported")]
+    BadVersion(u16),
+    /// A value without a meaning.
+    #[error("{what}: {value} is not a known value")]
+    BadValue {
+        /// The field's name.
+        what: &'static str,
+        /// The field's value.
+        value: u64,
+    },
+    /// A count or length above its limit.
+    #[error("{what}: {value} is more than {max}")]
+    TooMuch {
+        /// The field's name.
+        what: &'static str,
+        /// The field's value.
+        value: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// A name that breaks the rules for names.
+    #[error("bad name: {0}")]
+    BadName(#[from] NameError),
+    /// Text that is not UTF-8.
+    #[error("text is not UTF-8")]
+    BadText,
+    /// The sum over the frame does not match.
+    #[error("checksum does not match")]
+    BadChecksum,
+    /// Payload where none belongs, or one that does not fit the message.
+    #[error("payload does not fit the message")]
+    BadPayload,
+}
 
 /// Takes fields off the front of a message.
 #[derive(Debug)]

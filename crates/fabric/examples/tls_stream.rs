@@ -8,9 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use fabric::tls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use fabric::tls::{
-    self, CELL_SERVER, ClientTls, Handshake, Secured, ServerTls, TlsIdentity, Trust,
-};
+use fabric::tls::{CELL_SERVER, ClientTls, Handshake, Secured, ServerTls, TlsIdentity, Trust};
 use fabric::{
     Connection, ConnectionOptions, Endpoint, Extent, Filled, FrameLimits, HEADER_BYTES, Inbox,
     Listener, OutFrame, Outbox, WaitFor,
@@ -56,7 +54,7 @@ fn round(frames: usize, secured: Option<(&ClientTls, &ServerTls)>) -> Outcome<(f
         let (ours, theirs) = std::thread::scope(|scope| {
             let answering = scope.spawn(|| answer(&other, server));
             (
-                tls::secure(&one, client, "127.0.0.1", None),
+                one.shake_hands(client, "127.0.0.1", None),
                 answering.join().expect("the other end does not panic"),
             )
         });

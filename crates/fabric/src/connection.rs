@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, sockopt};
 
-use crate::tls::{self, ClientTls, Secured};
+use crate::tls::{ClientTls, HEAD_BYTES, Handshake, Secured, TlsError, record_bytes};
 use crate::{Endpoint, reserved};
 
 /// Bytes that a Unix socket accepts from its sender (the kernel doubles it for its own overhead).
@@ -21,6 +21,9 @@ const UNIX_BUFFER_BYTES: usize = 1280 << 10;
 /// its sends (`bbr`) costs a tenth of the processor time of a stream, and loopback loses no packets
 /// that pacing could save.
 const UNPACED: &str = "reno";
+
+/// First byte of the protocol's hello in clear text.
+const CLEAR_FIRST_BYTE: u8 = b'R';
 
 /// The parameters of a connection.
 #[derive(Clone, Debug)]
@@ -173,7 +176,7 @@ impl Connection {
     /// Secures a connection that was made to `endpoint`, if these options say so.
     ///
     /// # Errors
-    /// See [`tls::secure`].
+    /// As [`Connection::shake_hands`].
     pub fn secure(
         &self,
         endpoint: &Endpoint,
@@ -182,9 +185,43 @@ impl Connection {
     ) -> io::Result<Option<Secured>> {
         match (endpoint, &options.tls) {
             (Endpoint::Tcp(address), Some(tls)) => {
-                tls::secure(self, tls, host_of(address), until).map(Some)
+                self.shake_hands(tls, host_of(address), until).map(Some)
             }
             _ => Ok(None),
+        }
+    }
+
+    /// A client's TLS handshake over this new connection; blocks until `until` at most.
+    ///
+    /// # Errors
+    /// The connection's; [`io::ErrorKind::InvalidData`] with the reason if the two sides do not
+    /// agree, or do not trust each other.
+    pub fn shake_hands(
+        &self,
+        tls: &ClientTls,
+        host: &str,
+        until: Option<Instant>,
+    ) -> io::Result<Secured> {
+        let mut handshake = Handshake::client(tls, host)?;
+        let mut out = Vec::new();
+        let mut record = Vec::new();
+        loop {
+            let stepped = handshake.step(&record, &mut out);
+            let sent = self.send_raw(&out, until);
+            out.clear();
+            if stepped? {
+                sent?;
+                return Ok(handshake.finish()?);
+            }
+            sent?;
+            record.resize(HEAD_BYTES, 0);
+            self.receive_raw(&mut record, until)?;
+            if record[0] == CLEAR_FIRST_BYTE {
+                return Err(TlsError("the server speaks clear text only".to_owned()).into());
+            }
+            let whole = record_bytes(&record)?.expect("the record's head was received");
+            record.resize(whole, 0);
+            self.receive_raw(&mut record[HEAD_BYTES..], until)?;
         }
     }
 

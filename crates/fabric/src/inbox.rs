@@ -149,6 +149,7 @@ impl Inbox {
     /// Switches to TLS: records follow, beginning with the received bytes that were not consumed.
     pub fn secure(&mut self, opener: Opener) {
         self.start += std::mem::take(&mut self.borrowed);
+        assert!(self.sealed.is_none(), "AC-5: a connection begins TLS once");
         let buffer = self.buffer.split_off(self.start);
         self.buffer.clear();
         self.start = 0;
@@ -212,6 +213,11 @@ impl Inbox {
         }
         let payload = self.payload.take().map_or_else(Bytes::new, types::buffer::freeze);
         let extent = self.extent.take().expect("a whole frame was measured");
+        assert_eq!(
+            payload.len(),
+            extent.payload,
+            "DA-6: a frame has the payload that it announces"
+        );
         let (header, rest) = self.buffer[self.start..]
             .split_first_chunk()
             .expect("the buffer contains the whole header");
@@ -257,6 +263,10 @@ impl Inbox {
                     (Some(extent), Some(payload)) => extent.payload - payload.len(),
                     _ => 0,
                 };
+                debug_assert!(
+                    missing == 0 || self.payload.is_some(),
+                    "a payload is continued only where one began"
+                );
                 let (first, rest) = content.split_at(missing.min(content.len()));
                 if let Some(payload) = &mut self.payload {
                     payload.extend_from_slice(first);
@@ -304,6 +314,7 @@ impl Inbox {
     /// The connection's: it cannot be used any more.
     pub fn fill(&mut self, connection: &Connection, wait: bool) -> io::Result<Filled> {
         self.start += std::mem::take(&mut self.borrowed);
+        debug_assert!(self.start <= self.buffer.len(), "consumed bytes were received");
         let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         if self.sealed.is_some() {
             return self.fill_sealed(connection, flags);

@@ -115,6 +115,7 @@ impl Outbox {
 
     /// Seals everything that is queued from now on; bytes queued before are sent unsealed first.
     pub fn secure(&mut self, sealer: Sealer) {
+        assert!(self.sealed.is_none(), "AC-5: a connection begins TLS once");
         let mut waiting: Vec<u8> =
             self.queue.drain(..).flat_map(|frame| frame.parts().concat()).collect();
         waiting.drain(..std::mem::take(&mut self.sent));
@@ -185,6 +186,11 @@ impl Outbox {
             self.sent -= first.len();
             self.queue.pop_front();
         }
+        debug_assert_eq!(
+            self.bytes,
+            self.queue.iter().map(OutFrame::len).sum::<usize>() - self.sent,
+            "the count is that of the queued bytes"
+        );
     }
 
     fn flush_sealed(&mut self, connection: &Connection) -> io::Result<bool> {
@@ -255,6 +261,7 @@ impl<'a> Record<'a> {
         let (first, rest) = part.split_at(part.len().min(CONTENT_BYTES_MAX - self.bytes));
         self.parts.push(first);
         self.bytes += first.len();
+        debug_assert!(self.bytes <= CONTENT_BYTES_MAX, "a record has a limit");
         rest
     }
 
@@ -294,5 +301,10 @@ impl Sealed {
             self.sent -= first.len();
             self.records.pop_front();
         }
+        debug_assert_eq!(
+            self.bytes,
+            self.records.iter().map(Vec::len).sum::<usize>() - self.sent,
+            "the count is that of the sealed bytes"
+        );
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fabric::tls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use fabric::tls::{
-    self, CELL_SERVER, ClientTls, Handshake, Opener, Sealer, Secured, ServerTls, TlsIdentity, Trust,
+    CELL_SERVER, ClientTls, Handshake, Opener, Sealer, Secured, ServerTls, TlsIdentity, Trust,
 };
 use fabric::{
     Connection, ConnectionOptions, Endpoint, Extent, Filled, FrameError, FrameLimits, HEADER_BYTES,
@@ -192,7 +192,7 @@ fn frames_of_every_shape_over_tls() {
         let (one, other) = tcp_pair();
         let (ours, theirs) = std::thread::scope(|scope| {
             let theirs = scope.spawn(|| answer(&other, &server));
-            (tls::secure(&one, &client, "127.0.0.1", None).unwrap(), theirs.join().unwrap())
+            (one.shake_hands(&client, "127.0.0.1", None).unwrap(), theirs.join().unwrap())
         });
         round(seed, &one, &other, Some((ours.sealer, theirs.opener)));
         round(seed + 100, &other, &one, Some((theirs.sealer, ours.opener)));
@@ -208,7 +208,7 @@ fn bytes_after_a_handshake_arrive_and_a_changed_record_ends_it() {
     let (one, other) = tcp_pair();
     let (ours, theirs) = std::thread::scope(|scope| {
         let theirs = scope.spawn(|| answer(&other, &server));
-        (tls::secure(&one, &client, "127.0.0.1", None).unwrap(), theirs.join().unwrap())
+        (one.shake_hands(&client, "127.0.0.1", None).unwrap(), theirs.join().unwrap())
     });
     let mut outbox = Outbox::new();
     outbox.secure(ours.sealer);
@@ -237,7 +237,7 @@ fn clear_text_in_place_of_tls_is_reported() {
     let client = ClientTls::new(trust, None).unwrap();
     let (one, other) = tcp_pair();
     other.send_raw(b"RIALTO-DAFS and more", None).unwrap();
-    let error = tls::secure(&one, &client, "127.0.0.1", None).unwrap_err();
+    let error = one.shake_hands(&client, "127.0.0.1", None).unwrap_err();
     assert!(error.to_string().contains("clear text only"), "{error}");
 }
 

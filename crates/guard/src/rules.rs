@@ -65,6 +65,11 @@ impl Rules {
         by: PrincipalId,
         call: &GuardCall,
     ) -> Result<RulesEdit, Fault> {
+        debug_assert!(
+            self.fences.iter().all(|fence| fence.number < next)
+                && self.mandates.iter().all(|mandate| mandate.number < next),
+            "AC-2: a number of a rule is not given again"
+        );
         let is_over = |fence: &&Fence| fence.until != 0 && fence.until <= now;
         let mut edit = RulesEdit { number: next, ..RulesEdit::default() };
         edit.fences_gone = self.fences.iter().filter(is_over).map(|fence| fence.number).collect();
@@ -148,6 +153,11 @@ impl Rules {
             }
             None => {}
         }
+        debug_assert!(
+            rules.fences.is_sorted_by(|one, next| one.number < next.number)
+                && rules.mandates.is_sorted_by(|one, next| one.number < next.number),
+            "AC-2: a rule has one number, and one record"
+        );
         rules
     }
 }

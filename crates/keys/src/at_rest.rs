@@ -1,5 +1,5 @@
 //! The cell's keys for encrypted volumes: they wrap the keys of volumes, which encrypt the contents
-//! of files (`store/cipher.rs`).
+//! of files (`store/media/cipher.rs`).
 //!
 //! `DIR/keys/at-rest/N.key`: 64 hexadecimal digits, mode 0600. The highest number wraps; all of
 //! them unwrap. A wrapped key has the form: number (u32, little-endian), nonce (12 bytes), tag

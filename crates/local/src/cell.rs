@@ -33,8 +33,11 @@ use serde::{Deserialize, Serialize};
 use server::CellPlace;
 
 use crate::failure::{Doing, Failure};
-use crate::privacy::{self, DIR_MODE};
 
+/// Mode of the cell's own directory.
+const CELL_DIR_MODE: u32 = 0o711;
+/// Mode of every other directory of the server.
+const DIR_MODE: u32 = 0o700;
 /// The name of a new cell by default.
 pub const NAME_DEFAULT: &str = "localcell";
 /// The volume whose root is the root of the tree.
@@ -427,7 +430,7 @@ impl CellDir {
         if let Some(parent) = dir.parent() {
             make(parent, 0o755)?;
         }
-        make(dir, privacy::CELL_DIR_MODE)?;
+        make(dir, CELL_DIR_MODE)?;
         let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
         for (below, mode) in
             [("logs", DIR_MODE), ("mounts", DIR_MODE), ("cache", DIR_MODE), ("mnt", 0o755)]

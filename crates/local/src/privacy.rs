@@ -17,10 +17,6 @@ use rustix::fs::Mode;
 
 use crate::cell::CellDir;
 
-/// Mode of the cell's own directory.
-pub const CELL_DIR_MODE: u32 = 0o711;
-/// Mode of every other directory of the server.
-pub const DIR_MODE: u32 = 0o700;
 /// Bits that must be clear there: others may search the cell's directory, and nothing else.
 const CELL_DIR_WIDE: u32 = 0o066;
 /// Bits that must be clear elsewhere: others have no access.

@@ -7,9 +7,12 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
 use client::Cancel;
+use observe::names::MOUNT_REQUEST;
+use observe::{Wait, request_span};
 use rustix::io::Errno;
 use types::{Caller, Fid, Name, NameError};
 use venus::{Venus, Volumes};
@@ -309,10 +312,23 @@ impl Dispatch {
             who: types::RequestIdentity::NAMED,
         };
         let groups = move || groups::of_process(header.pid);
+        let began = Instant::now();
+        let _in_span = request_span!(
+            MOUNT_REQUEST,
+            opcode::name(header.opcode),
+            self.nodes.fid(header.nodeid),
+            header.pid,
+            header.unique
+        )
+        .entered();
         let task =
             Task { on: self, header, requester, caller, cancel: &running.cancel, groups: &groups };
         if let Err(RequestRefusal(errno)) = run(&task) {
             task.refuse(errno);
+        }
+        // Locks wait for other programs.
+        if header.opcode != opcode::SETLKW {
+            observe::record(Wait::MountRequest, began.elapsed());
         }
     }
 

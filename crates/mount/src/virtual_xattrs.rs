@@ -16,6 +16,7 @@
 //! - `rights`: the caller's rights, in letters.
 //! - `quota`: the limits of the volume in bytes and files; 0: no limit. The superuser may set it.
 //! - `cache`: JSON: the disk cache of this mount.
+//! - `waits`: JSON: how long this process's requests took (`docs/spec/signals.md`).
 //! - `sysname`: the names for `@sys` (`sysname.rs`), separated by spaces.
 //! - `mount:NAME`: of a directory: the target of its mount point NAME. Set: creates it. Removed:
 //!   removes it, but not the volume.
@@ -63,6 +64,8 @@ pub(crate) enum Virtual {
     Who(String),
     Quota,
     Cache,
+    /// Times of the process's requests ([`observe::Wait`]), as JSON.
+    Waits,
     Sysnames,
     Mount(Name),
     Move(Name),
@@ -105,6 +108,7 @@ fn parse(rest: &[u8]) -> Result<Virtual, RequestRefusal> {
         }
         (b"quota", None) => Virtual::Quota,
         (b"cache", None) => Virtual::Cache,
+        (b"waits", None) => Virtual::Waits,
         (b"sysname", None) => Virtual::Sysnames,
         (b"mount", Some(name)) => Virtual::Mount(Name::new(name)?),
         (b"move", Some(name)) => Virtual::Move(Name::new(name)?),
@@ -140,6 +144,7 @@ impl Task<'_> {
                 let (used, most) = venus.disk_cache().unzip();
                 json!({ "used_bytes": used, "bytes_max": most }).to_string().into()
             }
+            Virtual::Waits => json!(observe::waits()).to_string().into(),
             Virtual::Sysnames => self
                 .on
                 .sysnames

@@ -43,7 +43,8 @@ impl DriveImage {
         let path = scratch.join("mkfs");
         File::create(&path)?.set_len(bytes)?;
         // Fixed numbers, and no work that the kernel would do later in the background.
-        let fixed = "nodiscard,lazy_itable_init=0,lazy_journal_init=1,hash_seed=6b1d0c3e-8f52-4f5a-9d60-0a5b7c1e2f34";
+        let fixed = "nodiscard,lazy_itable_init=0,lazy_journal_init=1,\
+        hash_seed=6b1d0c3e-8f52-4f5a-9d60-0a5b7c1e2f34";
         let mut command = Command::new("mkfs.ext4");
         command
             .args(["-q", "-F", "-b", "4096", "-N", "8192", "-J", "size=16", "-E", fixed])

@@ -47,7 +47,7 @@ fn serve(dir: &Path) -> Outcome<()> {
         now: Timestamp::new(1, 0),
         quota: VolumeQuota::default(),
     };
-    created.create_volume(&Name::new(b"root")?, &root)?;
+    created.volumes().create_volume(&Name::new(b"root")?, &root)?;
     drop(created);
     let mut config = ServerConfig::new(partition);
     config.unix_socket = Some(dir.join("socket"));

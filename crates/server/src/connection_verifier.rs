@@ -19,29 +19,16 @@ use dafs::credentials::{Hash, TokenProof};
 use fabric::tls::ClientCertificate as Certificate;
 use guard::{AuditEvent, Binding, Network, Token, TokenError};
 use login::TokenIssuer;
-use types::{AuthLevel, Caller, Fault, KeyPrint, PrincipalId, RequestIdentity, Timestamp};
+use types::{AuthLevel, Caller, Fault, PrincipalId, RequestIdentity, Timestamp};
 use vice::Vice;
 
 use crate::audit::Audit;
-use crate::link::Security;
 use crate::loopback::wall;
+use crate::security::{Certified, Security};
 use crate::usage::{Bounds, Host};
 
 /// The uid and gid of *nobody* for mode bits: as NFS has it.
 const NOBODY_ID: u32 = 65534;
-
-/// The worth of the certificate that the other end showed, by the list of server keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Certified {
-    /// It has none, or one of no worth.
-    No,
-    /// It is one of a host.
-    Host,
-    /// The other end may enter this key in the cell database, which does not list it.
-    Enrolling(KeyPrint),
-    /// The other end is a server of the cell, by this key.
-    Server(KeyPrint),
-}
 
 /// The settings of a server by which it verifies connections.
 pub(crate) struct TrustSettings {

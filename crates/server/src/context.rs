@@ -18,12 +18,13 @@ use std::time::{Duration, Instant};
 use client::{ClientOptions, clock};
 use dafs::{ServerInput, ServerOutput};
 use fabric::tls::ServerTls;
+use observe::names::SERVER_CALL;
+use observe::{Wait, request_span};
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use store::CommitScope;
 use types::{
-    Answer, AuthCall, BreakId, BreakItem, Call, CallBlocking, Caller, Fault, PartitionNo,
-    ReplyAddress, SessionId,
+    Answer, AuthCall, Call, CallBlocking, Caller, Fault, PartitionNo, ReplyAddress, SessionId,
 };
 use vice::{Effect, Vice};
 
@@ -32,9 +33,9 @@ use crate::audit::Audit;
 use crate::connection_verifier::TrustSettings;
 use crate::link::{Link, Unread};
 use crate::loopback::wall;
-use crate::poll::Poll;
+use crate::poll::{NobodyBreak, Poll};
 use crate::pool::CallPool;
-use crate::report::{self, ServerCounts};
+use crate::report::{self, ReportSources, ServerCounts};
 use crate::session_handle::{SessionHandle, StepOutcome};
 use crate::usage::{self, Bounds, Host};
 
@@ -85,13 +86,6 @@ pub(crate) struct ServerContext {
 
 /// The most calls that wait for a look-up in the cell database. More are refused with `CellAway`.
 const LOOKUPS_MAX: usize = 256;
-
-/// A break for a session of *nobody*.
-pub(crate) struct NobodyBreak {
-    pub handle: Arc<SessionHandle>,
-    pub id: BreakId,
-    pub items: Vec<BreakItem>,
-}
 
 /// Effects that remain to be delivered.
 #[derive(Default)]
@@ -302,10 +296,6 @@ impl ServerContext {
         self.judged.store(revision, Ordering::Release);
     }
 
-    pub fn handle_count(&self) -> usize {
-        self.handles.read().len()
-    }
-
     /// Does all work and delivers all effects; frames are queued, and sent by [`Agenda::flush`].
     /// `link`: the requests came over it.
     pub fn deliver_all(self: &Arc<Self>, agenda: &mut Agenda, link: Option<&Arc<Link>>) {
@@ -340,7 +330,7 @@ impl ServerContext {
                 self.tally.breaks.fetch_add(1, Ordering::Relaxed);
                 if let Some(handle) = self.handle(to) {
                     if let Some(poll) = handle.poll_of_nobody() {
-                        agenda.to_nobody.push((poll, NobodyBreak { handle, id, items }));
+                        agenda.to_nobody.push((poll, NobodyBreak { session: to, id, items }));
                         return;
                     }
                     let outcome = handle.step(now, ServerInput::Break { id, items }, None);
@@ -569,7 +559,9 @@ impl ServerContext {
                 } else {
                     &self.pool
                 };
+            let queued = Instant::now();
             pool.run(move || {
+                observe::record(Wait::ServerQueue, queued.elapsed());
                 let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
                 context.perform(origin, &caller, call, &mut agenda);
                 context.deliver_and_send(&mut agenda);
@@ -590,14 +582,35 @@ impl ServerContext {
         }
     }
 
+    fn report_sources(&self) -> ReportSources<'_> {
+        ReportSources {
+            cell_name: self.cell_name.as_deref(),
+            counts: &self.tally,
+            bounds: &self.bounds,
+            audit: self.trust.audit.as_deref(),
+            nobody_unread_bytes: self.unread.bytes(),
+            sessions: self.handles().iter().map(|handle| handle.security()).collect(),
+        }
+    }
+
     /// Runs the call in this thread. A panic affects this request alone.
     fn perform(&self, origin: ReplyAddress, caller: &Caller, call: Call, agenda: &mut Agenda) {
         let (for_report, proved) =
             (matches!(call, Call::ServerReport), caller.who.level.is_proved());
         let mut effects = Vec::new();
+        let began = Instant::now();
+        let span = request_span!(
+            SERVER_CALL,
+            call.traits().name,
+            call.files()[0].copied(),
+            origin.session.0,
+            format_args!("{}.{}", origin.slot, origin.request)
+        );
+        let _in_span = span.enter();
         let performed = catch_unwind(AssertUnwindSafe(|| {
             self.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);
         }));
+        observe::record(Wait::ServerCall, began.elapsed());
         if performed.is_err() {
             self.tally.panics.fetch_add(1, Ordering::Relaxed);
             tracing::error!(?origin, "a request panicked");
@@ -605,7 +618,7 @@ impl ServerContext {
             effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
         }
         if for_report {
-            report::add_to(self, proved, &mut effects);
+            report::add_to(&self.report_sources(), proved, &mut effects);
         }
         agenda.effects.append(&mut effects);
     }

@@ -26,10 +26,12 @@ mod process;
 mod pull;
 mod report;
 mod scrub;
+mod security;
 mod server;
 mod session_handle;
 mod usage;
 mod worker;
+mod worker_connection;
 
 pub use audit::{ForwardState, ForwardTo};
 pub use config::{CellPlace, ServerConfig, WORKERS_MAX};

@@ -16,14 +16,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use dafs::{ChannelId, Frame, FrameHeader};
-use fabric::tls::{ClientCertificate, Fingerprint, Sealer};
-use fabric::{Connection, OutFrame, Outbox, PeerProcess};
+use fabric::tls::Sealer;
+use fabric::{Connection, OutFrame, Outbox};
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use vice::Partitions;
 
-use crate::connection_verifier::Certified;
 use crate::poll::{Interest, Poll};
+use crate::security::{Certified, Security};
 
 /// Bytes in transit to a client, or from it to the disk, at which its next requests wait: eight of
 /// the largest transfers suffice to use any link fully.
@@ -48,22 +48,6 @@ impl Unread {
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
-}
-
-/// The security of the connection, and the certificate of the other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Security {
-    /// A process of this machine, as the kernel reports it.
-    Local(PeerProcess),
-    /// Clear text: others may read and change it.
-    Clear,
-    /// Others can neither read nor change the bytes.
-    Tls {
-        /// Of the certificate that this server showed.
-        server: Fingerprint,
-        /// The certificate of the other end.
-        shown: ClientCertificate,
-    },
 }
 
 pub(crate) struct Link {

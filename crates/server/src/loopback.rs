@@ -289,7 +289,7 @@ fn work_off(server: &Weak<LoopbackServer>, state: &SessionState, tasks: &Receive
                 });
                 match state.events() {
                     Some(events) => events.on_break(&items, ack),
-                    None => drop(ack),
+                    None => ack.acknowledge(),
                 }
             }
             Err(RecvTimeoutError::Timeout) => {

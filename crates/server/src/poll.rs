@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 use dafs::ChannelId;
@@ -12,10 +11,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
-
-use crate::context::NobodyBreak;
-use crate::session_handle::SessionHandle;
-use crate::worker::WorkerConnection;
+use types::{BreakId, BreakItem, SessionId};
 
 /// The bell's number; no channel has it.
 const BELL: u64 = u64::MAX;
@@ -50,6 +46,13 @@ pub(crate) struct ReadySource {
     pub over: bool,
 }
 
+/// A break for a session of *nobody*.
+pub(crate) struct NobodyBreak {
+    pub session: SessionId,
+    pub id: BreakId,
+    pub items: Vec<BreakItem>,
+}
+
 /// Requests of other threads to a worker.
 #[derive(Default)]
 pub(crate) struct Orders {
@@ -57,10 +60,6 @@ pub(crate) struct Orders {
     pub new: Vec<(ChannelId, Connection)>,
     /// Links whose requests may be read again.
     pub resumed: Vec<ChannelId>,
-    /// Connections with the sessions that they joined; `None`: refused.
-    pub joined: Vec<(ChannelId, Option<Arc<SessionHandle>>)>,
-    /// Connections of the worker for *nobody* that now belong to users.
-    pub adopted: Vec<WorkerConnection>,
     /// The worker must end.
     pub stop: bool,
     /// For sessions of *nobody*.

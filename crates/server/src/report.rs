@@ -8,8 +8,9 @@ use serde::Serialize;
 use types::Answer;
 use vice::Effect;
 
-use crate::context::ServerContext;
-use crate::link::Security;
+use crate::audit::Audit;
+use crate::security::Security;
+use crate::usage::Bounds;
 
 /// Counts since the start.
 pub(crate) struct ServerCounts {
@@ -48,6 +49,17 @@ impl Default for ServerCounts {
     }
 }
 
+/// The state of the server that its report shows.
+pub(crate) struct ReportSources<'a> {
+    pub cell_name: Option<&'a str>,
+    pub counts: &'a ServerCounts,
+    pub bounds: &'a Bounds,
+    pub audit: Option<&'a Audit>,
+    pub nobody_unread_bytes: usize,
+    /// For each session its connection; `None`: no client is connected.
+    pub sessions: Vec<Option<Security>>,
+}
+
 #[derive(Serialize)]
 struct Report {
     /// The cell's name, if configured.
@@ -74,6 +86,8 @@ struct Report {
     replies: u64,
     breaks: u64,
     panics: u64,
+    /// Times of this process's calls ([`observe::Wait`]).
+    waits: Vec<observe::WaitFigures>,
     /// Copies of the audit log; absent: there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     audit_forward: Option<crate::audit::ForwardState>,
@@ -115,12 +129,12 @@ struct Met {
 
 /// Puts the server's counts beside the service's in its report. An anonymous caller gets only the
 /// cell's name.
-pub(crate) fn add_to(context: &ServerContext, proved: bool, effects: &mut [Effect]) {
+pub(crate) fn add_to(from: &ReportSources<'_>, proved: bool, effects: &mut [Effect]) {
     for effect in effects {
         if let Effect::Reply { result: Ok(Answer::Report(text)), .. } = effect {
             if !proved {
                 let version = env!("CARGO_PKG_VERSION");
-                let known = serde_json::json!({ "cell": context.cell_name, "version": version });
+                let known = serde_json::json!({ "cell": from.cell_name, "version": version });
                 let you = serde_json::from_str::<serde_json::Value>(text)
                     .map_or_else(|_| ().into(), |mut all| all["you"].take());
                 *text = serde_json::json!({ "server": known, "you": you }).to_string();
@@ -129,7 +143,7 @@ pub(crate) fn add_to(context: &ServerContext, proved: bool, effects: &mut [Effec
             let mut whole = serde_json::from_str(text)
                 .unwrap_or_else(|_| serde_json::json!({ "service": &*text }));
             if let (Some(map), Ok(server)) =
-                (whole.as_object_mut(), serde_json::to_value(counts(context)))
+                (whole.as_object_mut(), serde_json::to_value(from.counts()))
             {
                 map.insert("server".to_owned(), server);
                 *text = whole.to_string();
@@ -138,56 +152,58 @@ pub(crate) fn add_to(context: &ServerContext, proved: bool, effects: &mut [Effec
     }
 }
 
-fn counts(context: &ServerContext) -> Report {
-    let tally = &context.tally;
-    let lines: Vec<Security> =
-        context.handles().iter().filter_map(|handle| handle.security()).collect();
-    let count =
-        |kind: fn(&Security) -> bool| lines.iter().filter(|security| kind(security)).count() as u64;
-    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    Report {
-        cell: context.cell_name.clone(),
-        version: env!("CARGO_PKG_VERSION"),
-        pid: std::process::id(),
-        up_secs: tally.started.elapsed().as_secs(),
-        connections: read(&tally.connections),
-        sessions: context.handle_count() as u64,
-        sessions_local: count(|security| matches!(security, Security::Local(_))),
-        sessions_tls: count(|security| matches!(security, Security::Tls { .. })),
-        sessions_clear: count(|security| matches!(security, Security::Clear)),
-        connections_accepted: read(&tally.accepted),
-        connections_malformed: read(&tally.malformed),
-        connections_turned_away: read(&tally.turned_away),
-        connections_too_slow: read(&tally.slow_readers),
-        connections_secured: read(&tally.secured),
-        connections_clear_refused: read(&tally.clear_refused),
-        frames: read(&tally.frames),
-        replies: read(&tally.replies),
-        breaks: read(&tally.breaks),
-        panics: read(&tally.panics),
-        audit_forward: context.trust.audit.as_ref().and_then(|audit| audit.forwarded()),
-        limits: context.bounds.limits,
-        used: used(context),
-        met: met(context),
+impl ReportSources<'_> {
+    fn counts(&self) -> Report {
+        let tally = self.counts;
+        let count = |kind: fn(&Security) -> bool| {
+            self.sessions.iter().flatten().filter(|security| kind(security)).count() as u64
+        };
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Report {
+            cell: self.cell_name.map(str::to_owned),
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            up_secs: tally.started.elapsed().as_secs(),
+            connections: read(&tally.connections),
+            sessions: self.sessions.len() as u64,
+            sessions_local: count(|security| matches!(security, Security::Local(_))),
+            sessions_tls: count(|security| matches!(security, Security::Tls { .. })),
+            sessions_clear: count(|security| matches!(security, Security::Clear)),
+            connections_accepted: read(&tally.accepted),
+            connections_malformed: read(&tally.malformed),
+            connections_turned_away: read(&tally.turned_away),
+            connections_too_slow: read(&tally.slow_readers),
+            connections_secured: read(&tally.secured),
+            connections_clear_refused: read(&tally.clear_refused),
+            frames: read(&tally.frames),
+            replies: read(&tally.replies),
+            breaks: read(&tally.breaks),
+            panics: read(&tally.panics),
+            waits: observe::waits(),
+            audit_forward: self.audit.and_then(Audit::forwarded),
+            limits: self.bounds.limits,
+            used: self.used(),
+            met: met(self.bounds),
+        }
+    }
+
+    fn used(&self) -> Used {
+        let used = self.bounds.used();
+        Used {
+            connections: self.counts.connections.load(Ordering::Relaxed),
+            connections_possible: self.bounds.connections_max,
+            connections_of_one_host: used.connections_of_one,
+            sessions: used.users,
+            nobody_sessions: used.of_nobody_count,
+            nobody_sessions_of_one_host: used.nobody_of_one,
+            hosts: used.hosts,
+            nobody_unread_bytes: self.nobody_unread_bytes,
+        }
     }
 }
 
-fn used(context: &ServerContext) -> Used {
-    let used = context.bounds.used();
-    Used {
-        connections: context.tally.connections.load(Ordering::Relaxed),
-        connections_possible: context.bounds.connections_max,
-        connections_of_one_host: used.connections_of_one,
-        sessions: used.users,
-        nobody_sessions: used.of_nobody_count,
-        nobody_sessions_of_one_host: used.nobody_of_one,
-        hosts: used.hosts,
-        nobody_unread_bytes: context.unread.bytes(),
-    }
-}
-
-fn met(context: &ServerContext) -> Met {
-    let met = &context.bounds.met;
+fn met(bounds: &Bounds) -> Met {
+    let met = &bounds.met;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     Met {
         connections_per_host: read(&met.connections_host),

@@ -156,7 +156,7 @@ mod tests {
             now: Timestamp::new(1_700_000_000, 0),
             quota: VolumeQuota::default(),
         };
-        partition.create_volume(&Name::new(b"v").unwrap(), &root).unwrap();
+        partition.volumes().create_volume(&Name::new(b"v").unwrap(), &root).unwrap();
         let scrubber = Scrubber::new(partition);
         assert!(scrubber.answer(false).contains(r#""state":"never""#));
         scrubber.answer(true);

@@ -24,13 +24,12 @@ use crate::cell::{self, Joining};
 use crate::context::{Agenda, Lookups, ServerContext};
 use crate::logins::Logins;
 use crate::loopback::wall;
-use crate::poll::Poll;
 use crate::pool::CallPool;
 use crate::principal_snapshot::Learnt;
 use crate::pull::{PullThreads, Puller};
 use crate::scrub::Scrubber;
 use crate::usage::{self, Bounds};
-use crate::worker::Worker;
+use crate::worker::{Worker, WorkerDoor};
 use crate::{CellPlace, ServerConfig};
 
 /// The longest time between two checks of leases: a blocked change waits at most this much longer
@@ -93,7 +92,7 @@ pub struct Server {
     context: Option<Arc<ServerContext>>,
     scrubber: Arc<Scrubber>,
     puller: Arc<Puller>,
-    polls: Vec<Arc<Poll>>,
+    doors: Vec<Arc<WorkerDoor>>,
     workers: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
     stop: Arc<Stop>,
@@ -184,7 +183,7 @@ impl Server {
             context: Some(Arc::clone(&context)),
             scrubber,
             puller,
-            polls: Vec::new(),
+            doors: Vec::new(),
             workers: Vec::new(),
             others: Vec::new(),
             stop: Arc::new(stop),
@@ -216,31 +215,31 @@ impl Server {
         listeners: Vec<Listener>,
     ) -> io::Result<()> {
         for number in 0..config.worker_count() {
-            let poll = Arc::new(Poll::new()?);
+            let door = WorkerDoor::new()?;
             let worker = Worker::new(
                 Arc::clone(context),
-                Arc::clone(&poll),
+                Arc::clone(&door),
                 config.unbound_max,
                 config.slow_reader,
             );
-            self.polls.push(poll);
+            self.doors.push(door);
             self.workers.push(spawn(&format!("worker-{number}"), move || worker.run())?);
         }
-        let nobody_poll = Arc::new(Poll::new()?);
+        let nobody = WorkerDoor::new()?;
         let worker = Worker::new(
             Arc::clone(context),
-            Arc::clone(&nobody_poll),
+            Arc::clone(&nobody),
             config.unbound_max,
             config.slow_reader,
         );
-        let worker = worker.for_nobody(self.polls.clone());
+        let worker = worker.for_nobody(self.doors.clone());
         self.workers.push(spawn("porch", move || worker.run())?);
-        let (stop, user_polls, tally) =
-            (Arc::clone(&self.stop), self.polls.clone(), Arc::clone(context));
-        self.polls.push(Arc::clone(&nobody_poll));
+        let (stop, users, tally) =
+            (Arc::clone(&self.stop), self.doors.clone(), Arc::clone(context));
+        self.doors.push(Arc::clone(&nobody));
         self.others.push(spawn("acceptor", move || {
             tally.keep("the acceptor", || {
-                accept(&listeners, (&user_polls, &nobody_poll), &stop, &tally);
+                accept(&listeners, (&users, &nobody), &stop, &tally);
             });
         })?);
         let (stop, ticking) = (Arc::clone(&self.stop), Arc::clone(context));
@@ -306,8 +305,8 @@ impl Server {
         self.stop.changed.notify_all();
         // The counter is zero before: the write cannot block.
         let _ = rustix::io::write(&self.stop.bell, &1_u64.to_ne_bytes());
-        for poll in &self.polls {
-            poll.order(|orders| orders.stop = true);
+        for door in &self.doors {
+            door.order(|orders| orders.stop = true);
         }
         self.workers.drain(..).for_each(join);
         context.attaching.stop();
@@ -443,7 +442,7 @@ fn raise_descriptor_limit() -> Option<u64> {
 /// to the worker for *nobody*.
 fn accept(
     listeners: &[Listener],
-    (user_polls, nobody_poll): (&[Arc<Poll>], &Poll),
+    (users, nobody): (&[Arc<WorkerDoor>], &WorkerDoor),
     stop: &Stop,
     context: &ServerContext,
 ) {
@@ -476,12 +475,12 @@ fn accept(
                 // Counted here: the worker may be behind by more connections than there are
                 // descriptors.
                 context.tally.connections.fetch_add(1, Ordering::Relaxed);
-                let poll = if is_far {
-                    nobody_poll
+                let door = if is_far {
+                    nobody
                 } else {
-                    &user_polls[usize::try_from(number).unwrap_or(0) % user_polls.len()]
+                    &users[usize::try_from(number).unwrap_or(0) % users.len()]
                 };
-                poll.order(|orders| orders.new.push((ChannelId(number + 1), connection)));
+                door.order(|orders| orders.new.push((ChannelId(number + 1), connection)));
             }
         }
     }

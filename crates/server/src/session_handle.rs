@@ -13,9 +13,10 @@ use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use types::{Call, ReplyAddress, SessionId, Time};
 
-use crate::link::{Link, Security};
+use crate::link::Link;
 use crate::poll::Poll;
 use crate::process::PeerLifetime;
+use crate::security::Security;
 
 pub(crate) struct SessionHandle {
     pub id: SessionId,

@@ -12,35 +12,29 @@
 //! connection whose replies pile up is not read from until they are sent.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use client::clock;
-use dafs::{
-    ChannelId, Features, Frame, FrameHeader, Greeting, GreetingInput, GreetingOutput, HelloRefusal,
-    ServerInput, Terms,
-};
-use fabric::tls::{self, Handshake};
-use fabric::{Connection, Extent, Filled, FrameLimits, Inbox};
+use dafs::{ChannelId, Features, Greeting, ServerInput};
+use fabric::{Connection, Filled, Inbox};
+use parking_lot::Mutex;
 use rustix::event::epoll::Event;
-use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
-use crate::attach::{self, AttachRequest};
-use crate::connection_verifier::Certified;
-use crate::context::{Agenda, NobodyBreak, ServerContext};
-use crate::link::{Link, Security};
-use crate::poll::{Orders, PROCESS, Poll, ReadySource};
+use crate::context::{Agenda, ServerContext};
+use crate::link::Link;
+use crate::poll::{NobodyBreak, Orders, PROCESS, Poll, ReadySource};
 use crate::pool::{be_nice, serve_users};
 use crate::process::{PeerLifetime, ProcessState};
 use crate::session_handle::SessionHandle;
 use crate::usage::{self, Host};
+use crate::worker_connection::{
+    Arrival, Entry, Goes, JoinedQueue, LIMITS, Stage, UNJOINED_LIMITS, WorkerConnection, measure,
+};
 
-/// The limits before a connection belongs to a session: an attach is small.
-const UNJOINED_LIMITS: FrameLimits = FrameLimits { message: 4096, payload: 0 };
-const LIMITS: FrameLimits = FrameLimits { message: MESSAGE_BYTES_MAX, payload: PAYLOAD_BYTES_MAX };
 /// Bytes of a refused connection that are read and discarded.
 const DISCARD_MAX: usize = 256 << 10;
 /// Receives in a row from one connection before others have their turn.
@@ -48,9 +42,33 @@ const TURN: usize = 16;
 /// How often deadlines are checked, while there are any.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A worker as other threads see it: its poll, and what they hand over to it.
+pub(crate) struct WorkerDoor {
+    poll: Arc<Poll>,
+    joined: Arc<JoinedQueue>,
+    /// Connections of the worker for *nobody* that now belong to users.
+    adopted: Mutex<Vec<WorkerConnection>>,
+}
+
+impl WorkerDoor {
+    /// # Errors
+    ///
+    /// As [`Poll::new`].
+    pub fn new() -> io::Result<Arc<WorkerDoor>> {
+        let poll = Arc::new(Poll::new()?);
+        let joined = JoinedQueue::new(Arc::clone(&poll));
+        Ok(Arc::new(WorkerDoor { poll, joined, adopted: Mutex::default() }))
+    }
+
+    /// Gives the worker an order and wakes it.
+    pub fn order(&self, give: impl FnOnce(&mut Orders)) {
+        self.poll.order(give);
+    }
+}
+
 pub(crate) struct Worker {
     context: Arc<ServerContext>,
-    poll: Arc<Poll>,
+    door: Arc<WorkerDoor>,
     connections: HashMap<u64, WorkerConnection>,
     /// Connections that had no session when they were added, oldest first.
     unjoined: VecDeque<u64>,
@@ -68,65 +86,22 @@ pub(crate) struct Worker {
 /// The additional state of the worker for *nobody*.
 struct NobodyState {
     /// The workers for users, in turn.
-    user_polls: Vec<Arc<Poll>>,
+    users: Vec<Arc<WorkerDoor>>,
     next: usize,
     /// Memory of partially received requests.
     half_received: usize,
 }
 
-/// A connection as its worker has it.
-pub(crate) struct WorkerConnection {
-    link: Arc<Link>,
-    host: Option<Host>,
-    /// Its host has too many, so it is refused unless it is a server's.
-    crowded: bool,
-    /// Memory that counts for its partially received request.
-    half_received: usize,
-    inbox: Inbox,
-    process: Option<PeerLifetime>,
-    stage: Stage,
-}
-
-enum Stage {
-    Greeting(Box<Arrival>),
-    Joining,
-    InSession(Arc<SessionHandle>),
-}
-
-/// A connection before its session is known.
-struct Arrival {
-    greeting: Greeting,
-    terms: Option<Terms>,
-    entry: Entry,
-}
-
-enum Entry {
-    /// No byte has come.
-    Knocking,
-    /// A handshake is under way.
-    Securing(Box<Handshake>),
-    /// The next bytes are the greeting.
-    In,
-}
-
-/// Does a connection go on?
-#[derive(PartialEq, Eq)]
-enum Goes {
-    On,
-    /// To be removed; queued bytes may still leave.
-    Ends,
-}
-
 impl Worker {
     pub fn new(
         context: Arc<ServerContext>,
-        poll: Arc<Poll>,
+        door: Arc<WorkerDoor>,
         unbound_max: usize,
         slow_reader: Duration,
     ) -> Self {
         Worker {
             context,
-            poll,
+            door,
             connections: HashMap::new(),
             unjoined: VecDeque::new(),
             unjoined_count: 0,
@@ -138,9 +113,9 @@ impl Worker {
         }
     }
 
-    /// The worker for *nobody*; connections that turn out to be users' go to one of `user_polls`.
-    pub fn for_nobody(self, user_polls: Vec<Arc<Poll>>) -> Self {
-        Worker { nobody: Some(NobodyState { user_polls, next: 0, half_received: 0 }), ..self }
+    /// The worker for *nobody*; connections that turn out to be users' go to one of `users`.
+    pub fn for_nobody(self, users: Vec<Arc<WorkerDoor>>) -> Self {
+        Worker { nobody: Some(NobodyState { users, next: 0, half_received: 0 }), ..self }
     }
 
     /// Serves until ordered to stop.
@@ -153,7 +128,7 @@ impl Worker {
         let mut ready = Vec::new();
         loop {
             let timeout = self.has_deadlines().then_some(POLL_INTERVAL);
-            let orders = self.poll.wait(&mut events, timeout, &mut ready);
+            let orders = self.door.poll.wait(&mut events, timeout, &mut ready);
             let began = Instant::now();
             let went = catch_unwind(AssertUnwindSafe(|| self.turn(orders, &mut ready)));
             if self.nobody.is_some() {
@@ -179,11 +154,7 @@ impl Worker {
     }
 
     /// One round. `false`: the last.
-    fn turn(
-        &mut self,
-        orders: std::io::Result<Option<Orders>>,
-        ready: &mut Vec<ReadySource>,
-    ) -> bool {
+    fn turn(&mut self, orders: io::Result<Option<Orders>>, ready: &mut Vec<ReadySource>) -> bool {
         for found in ready.drain(..) {
             self.on_ready(found);
         }
@@ -211,10 +182,11 @@ impl Worker {
         for (id, connection) in orders.new {
             self.accept_connection(id, connection);
         }
-        for (id, handle) in orders.joined {
+        for (id, handle) in self.door.joined.take() {
             self.on_joined(id, handle);
         }
-        for entry in orders.adopted {
+        let adopted = std::mem::take(&mut *self.door.adopted.lock());
+        for entry in adopted {
             self.adopt(entry);
         }
         for id in orders.resumed {
@@ -226,7 +198,8 @@ impl Worker {
     /// Others changed files that were promised to these sessions of *nobody*.
     fn send_breaks(&self, breaks: Vec<NobodyBreak>) {
         let mut agenda = Agenda::default();
-        for NobodyBreak { handle, id, items } in breaks {
+        for NobodyBreak { session, id, items } in breaks {
+            let Some(handle) = self.context.handle(session) else { continue };
             let outcome = handle.step(clock::now(), ServerInput::Break { id, items }, None);
             agenda.take(&handle, outcome);
         }
@@ -259,7 +232,7 @@ impl Worker {
         } else {
             always
         };
-        if let Err(error) = self.poll.add(&connection, id.0) {
+        if let Err(error) = self.door.poll.add(&connection, id.0) {
             tracing::warn!(%error, "no room for a connection");
             self.context.tally.connections.fetch_sub(1, Ordering::Relaxed);
             self.context.bounds.part(host);
@@ -272,7 +245,7 @@ impl Worker {
             link: Arc::new(Link::new(
                 id,
                 connection,
-                Arc::clone(&self.poll),
+                Arc::clone(&self.door.poll),
                 self.context.vice.partitions().clone(),
                 self.nobody.is_some().then(|| Arc::clone(&self.context.unread)),
             )),
@@ -349,7 +322,7 @@ impl Worker {
                 }
             };
             if goes == Goes::On {
-                goes = entry.take_in(&self.context, &self.poll, &mut agenda);
+                goes = entry.take_in(&self.context, &self.door.joined, &mut agenda);
                 refused = goes == Goes::Ends;
             }
             if goes == Goes::Ends || !more || entry.link.is_paused() {
@@ -382,16 +355,17 @@ impl Worker {
         let Some(mut entry) = self.connections.remove(&number) else { return };
         nobody.half_received -= std::mem::take(&mut entry.half_received);
         nobody.next += 1;
-        let to = Arc::clone(&nobody.user_polls[nobody.next % nobody.user_polls.len()]);
-        self.poll.remove(&entry.link.connection);
-        entry.link.become_users(Arc::clone(&to));
-        to.order(|orders| orders.adopted.push(entry));
+        let to = Arc::clone(&nobody.users[nobody.next % nobody.users.len()]);
+        self.door.poll.remove(&entry.link.connection);
+        entry.link.become_users(Arc::clone(&to.poll));
+        to.adopted.lock().push(entry);
+        to.order(|_| ());
     }
 
     /// Takes a connection from the worker for *nobody*.
     fn adopt(&mut self, entry: WorkerConnection) {
         let (id, link) = (entry.link.id, Arc::clone(&entry.link));
-        let added = self.poll.add(&link.connection, id.0);
+        let added = self.door.poll.add(&link.connection, id.0);
         self.connections.insert(id.0, entry);
         if let Err(error) = added {
             tracing::warn!(%error, "no room for a connection");
@@ -430,7 +404,7 @@ impl Worker {
         self.hand_over(id.0);
         let Some(entry) = self.connections.get_mut(&id.0) else { return };
         let mut agenda = Agenda::default();
-        let goes = entry.take_in(&self.context, &self.poll, &mut agenda);
+        let goes = entry.take_in(&self.context, &self.door.joined, &mut agenda);
         agenda.flush();
         if !entry.link.is_paused() {
             entry.link.refresh_interest();
@@ -482,7 +456,7 @@ impl Worker {
         if let Some(nobody) = &mut self.nobody {
             nobody.half_received -= entry.half_received;
         }
-        self.poll.remove(&entry.link.connection);
+        self.door.poll.remove(&entry.link.connection);
         entry.link.flush();
         entry.link.cut();
         if let Stage::InSession(handle) = &entry.stage {
@@ -508,7 +482,8 @@ impl Worker {
             ProcessState::Over => self.process_died(handle),
             ProcessState::There(descriptor) => {
                 let number = PROCESS | handle.id.0;
-                if self.watched.contains_key(&number) || self.poll.add(&descriptor, number).is_err()
+                if self.watched.contains_key(&number)
+                    || self.door.poll.add(&descriptor, number).is_err()
                 {
                     return;
                 }
@@ -520,7 +495,7 @@ impl Worker {
 
     fn on_process_end(&mut self, number: u64) {
         let Some((descriptor, handle)) = self.watched.remove(&number) else { return };
-        self.poll.remove(&descriptor);
+        self.door.poll.remove(&descriptor);
         // Another process may have reconnected the session meanwhile.
         if !handle.is_connected() {
             self.process_died(&handle);
@@ -577,222 +552,8 @@ impl Worker {
             .collect();
         for number in back {
             if let Some((descriptor, _)) = self.watched.remove(&number) {
-                self.poll.remove(&descriptor);
+                self.door.poll.remove(&descriptor);
             }
-        }
-    }
-}
-
-impl WorkerConnection {
-    /// May a connection without a session still stay? One with a session always may.
-    fn is_in_time(&mut self) -> bool {
-        let Stage::Greeting(arrival) = &mut self.stage else {
-            return matches!(self.stage, Stage::Joining);
-        };
-        let mut out = Vec::new();
-        let result = arrival.greeting.step(clock::now(), GreetingInput::Tick, &mut out);
-        if matches!(arrival.entry, Entry::Securing(_)) {
-            // The other end could not decode the greeting's reply.
-            out.clear();
-        }
-        for output in out {
-            if let GreetingOutput::Send(bytes) = output {
-                self.link.push_raw(bytes);
-            }
-        }
-        result.is_ok()
-    }
-
-    /// Processes the bytes in the inbox.
-    fn take_in(
-        &mut self,
-        context: &Arc<ServerContext>,
-        poll: &Arc<Poll>,
-        agenda: &mut Agenda,
-    ) -> Goes {
-        loop {
-            let goes_on = match &mut self.stage {
-                Stage::Greeting(_) => self.greet(context, poll),
-                Stage::Joining => return Goes::On,
-                Stage::InSession(handle) => {
-                    let handle = Arc::clone(handle);
-                    self.request(context, &handle, agenda)
-                }
-            };
-            match goes_on {
-                Ok(true) => {}
-                Ok(false) => return Goes::On,
-                Err(why) => {
-                    context.tally.malformed.fetch_add(1, Ordering::Relaxed);
-                    let host = self.host.map(Host::address);
-                    if let Some(before) = context.bounds.may_log("connection", host) {
-                        tracing::info!(
-                            link = self.link.id.0,
-                            ?host,
-                            why,
-                            before,
-                            "connection refused"
-                        );
-                    }
-                    return Goes::Ends;
-                }
-            }
-        }
-    }
-
-    /// One piece of a greeting. `false`: more must come first.
-    fn greet(&mut self, context: &Arc<ServerContext>, poll: &Arc<Poll>) -> Result<bool, String> {
-        if !self.enter(context)? {
-            return Ok(false);
-        }
-        let Stage::Greeting(arrival) = &mut self.stage else { return Ok(true) };
-        let Arrival { greeting, terms, .. } = &mut **arrival;
-        let mut out = Vec::new();
-        let wanted = greeting.bytes_wanted();
-        let result = if wanted > 0 {
-            let bytes = self.inbox.take_raw(wanted).map_err(|error| error.to_string())?;
-            if bytes.is_empty() {
-                return Ok(false);
-            }
-            greeting.step(clock::now(), GreetingInput::Bytes(bytes), &mut out)
-        } else {
-            match self.inbox.next_frame().map_err(|error| error.to_string())? {
-                None => return Ok(false),
-                Some(frame) => {
-                    let frame = to_frame(frame).map_err(|error| error.to_string())?;
-                    greeting.step(clock::now(), GreetingInput::Arrived(frame), &mut out)
-                }
-            }
-        };
-        let mut wish = None;
-        for output in out {
-            match output {
-                GreetingOutput::Send(bytes) => self.link.push_raw(bytes),
-                GreetingOutput::Agreed(agreed) => *terms = Some(agreed),
-                GreetingOutput::Attach(attach) => wish = Some(AttachRequest::Attach(attach)),
-                GreetingOutput::Bind(bind) => wish = Some(AttachRequest::Bind(bind)),
-                GreetingOutput::WakeAt(_) => {}
-            }
-        }
-        self.link.flush();
-        result.map_err(|error| error.to_string())?;
-        let (Some(wish), Some(terms)) = (wish, *terms) else { return Ok(true) };
-        self.stage = Stage::Joining;
-        // Nothing is read until the session is found; attaching waits for the disk.
-        self.link.set_paused(true);
-        self.link.refresh_interest();
-        let (context, poll, link) = (Arc::clone(context), Arc::clone(poll), Arc::clone(&self.link));
-        let process = self.process.clone();
-        context.clone().attaching.run(move || {
-            let id = link.id;
-            let mut agenda = Agenda::default();
-            let handle = attach::join(&context, &link, process, terms, wish, &mut agenda);
-            context.deliver_all(&mut agenda, None);
-            poll.order(|orders| orders.joined.push((id, handle)));
-            agenda.flush();
-        });
-        Ok(true)
-    }
-
-    /// Processes the bytes before the greeting. `false`: more must come first.
-    fn enter(&mut self, context: &ServerContext) -> Result<bool, String> {
-        let Stage::Greeting(arrival) = &mut self.stage else { return Ok(true) };
-        if let Entry::Knocking = arrival.entry {
-            arrival.entry = match (self.inbox.peek(), &context.tls) {
-                (None, _) => return Ok(false),
-                (Some(tls::FIRST_BYTE), Some(tls)) => Entry::Securing(Box::new(
-                    Handshake::server(tls).map_err(|error| error.to_string())?,
-                )),
-                (Some(_), tls) => {
-                    if tls.is_some() && !context.clear {
-                        context.tally.clear_refused.fetch_add(1, Ordering::Relaxed);
-                        let host = self.host.map(Host::address);
-                        context.trust.record_refusal(
-                            "door.clear",
-                            host,
-                            "clear text is not accepted",
-                        );
-                        arrival.greeting.refuse(HelloRefusal::NeedsTls);
-                    }
-                    Entry::In
-                }
-            };
-        }
-        if self.crowded
-            && matches!(arrival.entry, Entry::In)
-            && self.link.security() == Security::Clear
-        {
-            arrival.greeting.refuse(HelloRefusal::Crowded);
-        }
-        while let Entry::Securing(handshake) = &mut arrival.entry {
-            let Some(record) = self.inbox.take_record().map_err(|error| error.to_string())? else {
-                return Ok(false);
-            };
-            let mut out = Vec::new();
-            let stepped = handshake.step(&record, &mut out);
-            if !out.is_empty() {
-                self.link.push_raw(Bytes::from(out));
-                self.link.flush();
-            }
-            if stepped.map_err(|error| error.to_string())?
-                && let Entry::Securing(handshake) = std::mem::replace(&mut arrival.entry, Entry::In)
-            {
-                let secured = handshake.finish().map_err(|error| error.to_string())?;
-                context.tally.secured.fetch_add(1, Ordering::Relaxed);
-                self.inbox.secure(secured.opener);
-                let security = Security::Tls { server: secured.server, shown: secured.shown };
-                self.link.secure(secured.sealer, security);
-                if self.crowded
-                    && !matches!(context.trust.certified(security), Certified::Server(_))
-                {
-                    arrival.greeting.refuse(HelloRefusal::Crowded);
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    /// One frame of a session. `false`: more must come first, or be sent first.
-    fn request(
-        &mut self,
-        context: &Arc<ServerContext>,
-        handle: &Arc<SessionHandle>,
-        agenda: &mut Agenda,
-    ) -> Result<bool, String> {
-        if self.link.is_full() {
-            self.link.refresh_interest();
-            return Ok(false);
-        }
-        let frame = match self.inbox.next_frame().map_err(|error| error.to_string())? {
-            None => return Ok(false),
-            Some(frame) => to_frame(frame).map_err(|error| error.to_string())?,
-        };
-        context.tally.frames.fetch_add(1, Ordering::Relaxed);
-        let mut outcome = handle.arrived(clock::now(), &self.link, frame);
-        let error = outcome.error.take();
-        agenda.take(handle, outcome);
-        context.deliver_all(agenda, Some(&self.link));
-        match error {
-            None => Ok(true),
-            Some(error) => Err(error.to_string()),
-        }
-    }
-}
-
-fn to_frame(frame: fabric::ReceivedFrame<'_>) -> Result<Frame, dafs::WireError> {
-    let header = FrameHeader::parse(frame.header)?;
-    Ok(Frame { header, message: Bytes::copy_from_slice(frame.message), payload: frame.payload })
-}
-
-fn measure(header: &[u8; FrameHeader::BYTES]) -> Result<Extent, &'static str> {
-    match FrameHeader::parse(header) {
-        Ok(header) => Ok(Extent {
-            message: header.message_bytes as usize,
-            payload: header.payload_bytes as usize,
-        }),
-        Err(error) => {
-            tracing::debug!(%error, "malformed header");
-            Err("not a header of this protocol")
         }
     }
 }

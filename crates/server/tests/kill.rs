@@ -92,14 +92,14 @@ fn make_files(session: &Session, dir: Fid, heard: &AtomicU64) {
 /// Checks the partition's copy of the directory: the first files without a gap; only the last may
 /// lack its bytes.
 fn check(partition: &Partition, dir: Fid, heard: u64) -> u64 {
-    let volume = partition.volume(dir.volume).unwrap().unwrap();
+    let volume = partition.volumes().volume(dir.volume).unwrap().unwrap();
     let entries = volume.vnode(dir.vnode).unwrap().unwrap().entries;
     assert!(entries >= heard, "{heard} files were answered, and there are {entries}");
     for number in 0..entries {
         let entry =
             volume.lookup(dir.vnode, number.to_string().as_bytes()).unwrap().expect("no gap");
         let vnode = volume.vnode(entry.target.vnode).unwrap().unwrap();
-        let bytes = volume.read(&vnode, 0, 1 << 20).unwrap();
+        let bytes = volume.reader_of(&vnode).unwrap().read(0, 1 << 20).unwrap();
         let is_last = number + 1 == entries && number >= heard;
         assert!(
             bytes == contents(number) || (is_last && bytes.is_empty()),
@@ -139,6 +139,7 @@ fn du2_answered_changes_of_a_chain_survive_kill_9() {
                 Partition::open(&place.path().join("vicepa"), OpenOptions::default()).unwrap();
             assert!(
                 partition
+                    .volumes()
                     .volume(dir.volume)
                     .unwrap()
                     .unwrap()

@@ -103,7 +103,7 @@ struct Listener {
 }
 
 impl Events for Listener {
-    fn on_break(&self, items: &[BreakItem], _acknowledged: BreakAck) {
+    fn on_break(&self, items: &[BreakItem], ack: BreakAck) {
         let mut breaks = self.breaks.lock();
         breaks.extend(items.iter().map(|item| (item.fid, item.reason, item.name.clone())));
         let recalls = items.iter().filter(|item| item.reason == BreakReason::Recall);
@@ -111,6 +111,7 @@ impl Events for Listener {
         if !recalled.is_empty() {
             let _ = self.recalled.lock().send(recalled);
         }
+        ack.acknowledge();
     }
     fn on_renewed(&self, _sent_at: Time) {}
     fn on_lease_lost(&self) {
@@ -204,7 +205,7 @@ impl Base {
             Partition::create(&path, &PartitionConfig { server: "test".into() }, seeded()).unwrap();
         let quota = VolumeQuota { bytes: QUOTA_BYTES, ..VolumeQuota::default() };
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
-        partition.create_volume(&name(VOLUME), &root).unwrap();
+        partition.volumes().create_volume(&name(VOLUME), &root).unwrap();
         partition.sync().unwrap();
         drop(partition);
         CellKeys::of(dir.path().join("keys")).make_authority(CELL, SystemTime::now()).unwrap();

@@ -112,7 +112,8 @@ impl SimServer {
             Partition::open_memory(&machine, options(ground)).expect("an empty machine opens");
         let (name, now) = (Name::new(b"root").expect("a name"), wall(ground.now));
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now, quota: VolumeQuota::default() };
-        let volume = partition.create_volume(&name, &root).expect("the first volume is made");
+        let volume =
+            partition.volumes().create_volume(&name, &root).expect("the first volume is made");
         let vice = Vice::open(partition, config(ground), clock.read(ground.now))
             .expect("an empty partition is served");
         let life = Life {
@@ -197,14 +198,15 @@ impl SimServer {
         let partition = Partition::open_memory(&self.machine, options(ground))
             .expect("a crashed machine opens");
         if ground.breaks(Mutation::NoGrace) {
-            for record in partition.sessions().unwrap_or_default() {
-                let _ = partition.remove_session(record.session);
+            for record in partition.sessions().list().unwrap_or_default() {
+                let _ = partition.sessions().remove_session(record.session);
             }
         }
         if ground.breaks(Mutation::NoReadGrace) {
-            for record in partition.sessions().unwrap_or_default() {
-                let _ =
-                    partition.put_session(&SessionRecord { extra: bytes::Bytes::new(), ..record });
+            for record in partition.sessions().list().unwrap_or_default() {
+                let _ = partition
+                    .sessions()
+                    .put_session(&SessionRecord { extra: bytes::Bytes::new(), ..record });
             }
         }
         let found = found(&partition, tree);
@@ -254,7 +256,7 @@ impl SimServer {
     pub fn peer_died(&mut self, ground: &mut Ground, client: ClientId) {
         let now = self.clock.read(ground.now);
         let Some(up) = self.up.as_mut() else { return };
-        let records = up.vice.partition().sessions().unwrap_or_default();
+        let records = up.vice.partition().sessions().list().unwrap_or_default();
         let mut effects = Vec::new();
         for record in records.iter().filter(|record| record.client == client) {
             up.vice.peer_died(now, record.session, &mut effects);
@@ -513,7 +515,8 @@ impl SimServer {
                         Call::Return { fids },
                         &mut effects,
                     );
-                    effects.retain(|effect| !matches!(effect, Effect::Reply { origin: of, .. } if *of == origin));
+                    let is_own = |one: &Effect| matches!(one, Effect::Reply { origin: of, .. } if *of == origin);
+                    effects.retain(|effect| !is_own(effect));
                     work.extend(effects.into_iter().map(Work::Effect));
                 }
                 let _ = self.step(now, to, ServerInput::Break { id, items }, work);
@@ -639,13 +642,17 @@ pub fn wall(at: Time) -> Timestamp {
 
 fn found(partition: &Partition, tree: &SharedTree) -> DiskContent {
     let mut found = DiskContent::default();
-    let Ok(Some(volume)) = partition.volume(tree.dir.volume) else { return found };
+    let Ok(Some(volume)) = partition.volumes().volume(tree.dir.volume) else { return found };
     let plain = tree.files.iter().map(|(fid, _)| *fid).chain([tree.log, tree.dir]);
     for fid in plain.chain(tree.locks.iter().copied()) {
         if let Ok(Some(vnode)) = volume.vnode(fid.vnode) {
             let status: Status = vnode.status;
             let length = if fid.vnode.is_directory() { 0 } else { status.size as usize };
-            let data = volume.read(&vnode, 0, length).map(|data| data.to_vec()).unwrap_or_default();
+            let data = volume
+                .reader_of(&vnode)
+                .and_then(|reader| reader.read(0, length))
+                .map(|data| data.to_vec())
+                .unwrap_or_default();
             found.files.insert(fid, (status, data));
         }
     }

@@ -5,7 +5,9 @@ use sim::cell::run;
 
 /// Seeds that found a fault once. The code changes their events: a fault also has a test of its own
 /// where one can be written.
-const FOUND: [u64; 10] = [
+const FOUND: [u64; 19] = [
+    50_000_002_610,
+    60_000_000_515,
     200_000_000_199,
     300_000_001_112,
     400_000_001_892,
@@ -16,6 +18,13 @@ const FOUND: [u64; 10] = [
     920_000_000_848,
     920_000_001_374,
     94_980_369_940_732,
+    50_000_002_189,
+    60_000_001_826,
+    990_000_000_012,
+    60_000_000_635,
+    61_000_002_882,
+    61_000_003_129,
+    61_000_004_989,
 ];
 
 #[test]

@@ -18,14 +18,17 @@ fn create(volume: &Volume, number: usize, data: &[u8]) -> Vnode {
     let name = file_name(number);
     assert!(volume.lookup(VnodeNo::ROOT, name.as_bytes()).expect("lookup").is_none());
     let mut dir = volume.vnode(VnodeNo::ROOT).expect("root").expect("root");
-    let (no, unique) = volume.allocate(false).expect("slot");
+    let (no, unique) = volume.slots().and_then(|slots| slots.allocate(false)).expect("slot");
     let fid = Fid { volume: volume.id(), vnode: no, unique };
     let mut vnode = Vnode::new(fid, Kind::File, 0o644, 0, 0, VnodeNo::ROOT, Timestamp::default());
     let mut update = Update::new();
-    volume.put_entry(&mut dir, &name, vnode.target(), &mut update).expect("entry");
+    volume.edit(&mut dir, &mut update).put_entry(&name, vnode.target()).expect("entry");
     update.create_vnode(&vnode);
     if !data.is_empty() {
-        volume.write(&mut vnode, 0, data, &mut update).expect("write");
+        volume
+            .body(&mut vnode, &mut update)
+            .and_then(|mut body| body.write(0, data))
+            .expect("write");
     }
     update.put_vnode(&vnode);
     update.put_vnode(&dir);
@@ -39,7 +42,7 @@ fn create(volume: &Volume, number: usize, data: &[u8]) -> Vnode {
 
 fn write(volume: &Volume, vnode: &mut Vnode, offset: u64, data: &[u8]) {
     let mut update = Update::new();
-    volume.write(vnode, offset, data, &mut update).expect("write");
+    volume.body(vnode, &mut update).and_then(|mut body| body.write(offset, data)).expect("write");
     update.put_vnode(vnode);
     volume.commit(update).expect("commit");
 }
@@ -80,8 +83,10 @@ fn main() {
         now: Timestamp::default(),
         quota: VolumeQuota::default(),
     };
-    let volume =
-        partition.create_volume(&Name::new(b"root").expect("a good name"), &root).expect("volume");
+    let volume = partition
+        .volumes()
+        .create_volume(&Name::new(b"root").expect("a good name"), &root)
+        .expect("volume");
 
     let files = scale(50_000);
     let mut made = Vec::with_capacity(files);
@@ -127,11 +132,18 @@ fn main() {
         write(&volume, &mut large, (number as u64) << 20, &mib);
     });
     rate("read 1 MiB", count, 1 << 20, |number| {
-        black_box(volume.read(&large, (number as u64) << 20, 1 << 20).expect("read"));
+        black_box(
+            volume
+                .reader_of(&large)
+                .and_then(|reader| reader.read((number as u64) << 20, 1 << 20))
+                .expect("read"),
+        );
     });
     rate("read 4 KiB", scale(20_000), 4096, |number| {
         let offset = (number as u64 * 7919) % (large.status.size / 4096) * 4096;
-        black_box(volume.read(&large, offset, 4096).expect("read"));
+        black_box(
+            volume.reader_of(&large).and_then(|reader| reader.read(offset, 4096)).expect("read"),
+        );
     });
     rate("overwrite 4 KiB, unstable", scale(20_000), 4096, |number| {
         let offset = (number as u64 * 7919) % (large.status.size / 4096) * 4096;
@@ -158,7 +170,10 @@ fn main() {
         let vnode = &made[number];
         let mut dir = volume.vnode(VnodeNo::ROOT).expect("root").expect("root");
         let mut update = Update::new();
-        volume.remove_entry(&mut dir, file_name(number).as_bytes(), &mut update).expect("entry");
+        volume
+            .edit(&mut dir, &mut update)
+            .remove_entry(file_name(number).as_bytes())
+            .expect("entry");
         volume.drop_vnode(vnode, &mut update).expect("drop");
         update.put_vnode(&dir);
         volume.commit(update).expect("commit");

@@ -3,8 +3,8 @@
 //! volume; `bench/volumes.sh` creates the partitions of a whole server with it.
 //!
 //! So the measuring process has no data in memory from the creation. It measures the limits of
-//! `docs/measurements/volumes.md`: the start to the first answer, a listing of all, the acknowledgement of
-//! a removal, a seal of a volume with many files; and memory.
+//! `docs/measurements/volumes.md`: the start to the first answer, a listing of all, the
+//! acknowledgement of a removal, a seal of a volume with many files; and memory.
 
 use std::error::Error;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn make(dir: &Path, count: u64, first_number: u64) -> Result<()> {
     }
     let start = Instant::now();
     // Behind the numbers of other partitions of the server.
-    let large = partition.create_numbered_volume(
+    let large = partition.volumes().create_numbered_volume(
         Some(VolumeId(LARGE_NUMBER)),
         &Name::new(LARGE)?,
         &root(),
@@ -73,7 +73,7 @@ fn make(dir: &Path, count: u64, first_number: u64) -> Result<()> {
     for first in (0..LARGE_FILES).step_by(100) {
         let mut slots = Vec::new();
         for _ in first..LARGE_FILES.min(first + 100) {
-            slots.push(large.allocate_slot()?);
+            slots.push(large.slots()?.allocate_slot()?);
         }
         fill(&large, &slots)?;
     }
@@ -93,9 +93,10 @@ fn root() -> NewRoot {
 
 fn make_one(partition: &Partition, number: u64) -> Result<()> {
     let name = Name::new(format!("user.{number}").as_bytes())?;
-    let volume = partition.create_numbered_volume(Some(VolumeId(number)), &name, &root())?;
+    let volume =
+        partition.volumes().create_numbered_volume(Some(VolumeId(number)), &name, &root())?;
     if number.is_multiple_of(FILLED_EVERY) {
-        fill(&volume, &[volume.allocate_slot()?])?;
+        fill(&volume, &[volume.slots()?.allocate_slot()?])?;
     }
     Ok(())
 }
@@ -108,13 +109,10 @@ fn fill(volume: &Volume, slots: &[u64]) -> Result<()> {
         let fid = volume.fid_of_slot(*slot, false);
         let mut vnode = Vnode::new(fid, Kind::File, 0o644, 0, 0, VnodeNo::ROOT, root().now);
         update.create_vnode(&vnode);
-        volume.write(&mut vnode, 0, b"a small file\n", &mut update)?;
-        volume.put_entry(
-            &mut dir,
-            &Name::new(format!("f{slot}").as_bytes())?,
-            vnode.target(),
-            &mut update,
-        )?;
+        volume.body(&mut vnode, &mut update)?.write(0, b"a small file\n")?;
+        volume
+            .edit(&mut dir, &mut update)
+            .put_entry(&Name::new(format!("f{slot}").as_bytes())?, vnode.target())?;
         update.put_vnode(&vnode);
     }
     update.put_vnode(&dir);
@@ -125,14 +123,14 @@ fn measure(dir: &Path, count: u64) -> Result<()> {
     let start = Instant::now();
     let partition = Partition::open(dir, OpenOptions::default())?;
     let opened = start.elapsed();
-    let volume = partition.volume(VolumeId(count / 2))?.ok_or("the volume is there")?;
+    let volume = partition.volumes().volume(VolumeId(count / 2))?.ok_or("the volume is there")?;
     volume.vnode(VnodeNo::ROOT)?.ok_or("its root too")?;
     println!("open {opened:.1?}, first answer after {:.1?}, memory {}", start.elapsed(), memory());
 
     let start = Instant::now();
     let (mut after, mut listed) = (VolumeId(0), 0);
     loop {
-        let page = partition.list(after, PAGE)?;
+        let page = partition.volumes().list(after, PAGE)?;
         let Some(last) = page.last() else { break };
         after = last.id;
         listed += page.len();
@@ -143,7 +141,7 @@ fn measure(dir: &Path, count: u64) -> Result<()> {
     let mut took = Vec::new();
     for number in (1..=count).step_by(usize::try_from(step)?).take(101) {
         // Earlier measurements removed some.
-        if let Some(volume) = partition.volume(VolumeId(number))? {
+        if let Some(volume) = partition.volumes().volume(VolumeId(number))? {
             drop(volume);
             let start = Instant::now();
             partition.remove_volume(VolumeId(number))?;
@@ -152,11 +150,11 @@ fn measure(dir: &Path, count: u64) -> Result<()> {
     }
     report("removal", took);
 
-    let large = partition.volume_named(LARGE)?.ok_or("the large volume is there")?;
+    let large = partition.volumes().volume_named(LARGE)?.ok_or("the large volume is there")?;
     let mut took = Vec::new();
     let mut clones = Vec::new();
     for number in 0..21 {
-        fill(&large, &[large.allocate_slot()?])?;
+        fill(&large, &[large.slots()?.allocate_slot()?])?;
         let name = Name::new(format!("large.{number}").as_bytes())?;
         let new = NewClone {
             id: None,
@@ -166,7 +164,7 @@ fn measure(dir: &Path, count: u64) -> Result<()> {
             replaces: None,
         };
         let start = Instant::now();
-        clones.push(partition.clone_volume(large.id(), &new)?.id());
+        clones.push(partition.volumes().clone_volume(large.id(), &new)?.id());
         took.push(start.elapsed());
     }
     report(&format!("seal of {} files", large.usage().files), took);

@@ -4,6 +4,8 @@ use std::io;
 
 use types::{Fault, VnodeNo, VolumeId};
 
+pub(crate) type Result<T> = std::result::Result<T, StoreError>;
+
 /// Why the store refused a call.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {

@@ -7,9 +7,11 @@
 
 use types::{SessionId, VnodeNo, VolumeId};
 
-use crate::header::{TreeHeader, ViewHeader};
-use crate::record::{self, damaged};
-use crate::{disk, format, key, scrub};
+use crate::format::header::{TreeHeader, ViewHeader};
+use crate::format::record::{self, damaged};
+use crate::format::{key, names};
+use crate::media::format_file;
+use crate::scrub;
 
 /// A record of any kind: decoding refuses it, or encodes the same fields to the same bytes.
 ///
@@ -91,7 +93,7 @@ pub fn key(bytes: &[u8]) {
             key.first() == Some(&key::kind::VOLUME) && TreeHeader::decode(key, value).is_ok();
         assert!(usage || tree || record::is_sealed(key, value), "{}", damaged("taken", key));
     }
-    let end = crate::engine::prefix_end(key);
+    let end = crate::media::engine::prefix_end(key);
     assert!(
         key.iter().all(|byte| *byte == 0xff) || end.as_slice() > key,
         "keys with a prefix lie before its end"
@@ -116,8 +118,8 @@ pub fn stream_part(bytes: &[u8]) {
 pub fn format(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for text in [text.to_owned(), waldb::summed(text)] {
-        if let Ok((version, id)) = format::parse("fuzzed".as_ref(), &text) {
-            assert_eq!(format::text(version, id), text);
+        if let Ok((version, id)) = format_file::parse("fuzzed".as_ref(), &text) {
+            assert_eq!(format_file::text(version, id), text);
         }
     }
 }
@@ -125,8 +127,8 @@ pub fn format(bytes: &[u8]) {
 /// The name of a body file: an accepted name is canonical, so that no stray file passes for a body.
 pub fn body_name(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Some(name) = disk::parse_name(VolumeId(1), text) {
-        assert_eq!(disk::file_name(name), text);
+    if let Some(name) = names::parse_name(VolumeId(1), text) {
+        assert_eq!(names::file_name(name), text);
     }
 }
 
@@ -210,7 +212,7 @@ mod tests {
 
         #[test]
         fn mutated_formats(changes in changes()) {
-            format(&mutated(format::text(format::FORMAT_VERSION, 7).as_bytes(), &changes));
+            format(&mutated(format_file::text(format_file::FORMAT_VERSION, 7).as_bytes(), &changes));
             format(&mutated(b"rialto partition\nversion 1\nid \
                 00000000000000000000000000000007\n", &changes));
         }

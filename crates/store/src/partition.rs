@@ -1,39 +1,38 @@
-//! A partition: how it opens and how it becomes stable. `catalog.rs` has its volumes, `sessions.rs`
-//! its sessions.
+//! A partition: how it opens, how it becomes stable, and its parts: volumes (`volume/`), streams
+//! that come in (`stream/`), sessions (`sessions.rs`).
 
-use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use siphasher::sip::SipHasher13;
-use types::{BootVerifier, KeyKeeper, VolumeId};
+use types::{BootVerifier, KeyKeeper, SessionId, VnodeNo, VolumeId};
 
-use crate::disk::{Disk, Files, MemDisk};
-use crate::engine::{Batch, Engine, MemEngine, RocksEngine, prefix_end};
-use crate::key;
-use crate::loaded_volumes::Residents;
+use crate::body::orphans::StraySearch;
+use crate::body::{pack, sync};
+use crate::error::Result;
+use crate::format::key::{self, which};
+use crate::format::names::BlankName;
+use crate::format::record;
+use crate::media::cipher::{Anew, Rewrapped};
+use crate::media::disk::{Disk, Files};
+use crate::media::engine::{Batch, Engine, RocksEngine};
+use crate::media::format_file::{self, PartitionConfig};
+use crate::media::free_space::Space;
+use crate::media::host_fs::Compression;
+use crate::media::machine::{MemDisk, MemEngine, MemMachine};
+use crate::media::shared_run::Together;
 use crate::media::{CommitScope, Media};
-use crate::orphan_bodies::Search;
-use crate::removal::Removals;
-use crate::sessions::Counter;
-use crate::shared_run::Together;
-use crate::stream::Incoming;
-use crate::volume::Result;
-use crate::{Compression, MemMachine, OpenError, StoreError, body_sync, format, record};
-
-/// The settings of a new partition.
-#[derive(Clone, Debug, Default)]
-pub struct PartitionConfig {
-    /// The server that owns the partition, for `sysid`.
-    pub server: String,
-}
+use crate::sessions::SessionTable;
+use crate::stream::IncomingStreams;
+use crate::tree::Trees;
+use crate::volume::set::VolumeSet;
+use crate::{BLOCK_BYTES, OpenError, StoreError};
 
 /// How to open a partition.
 #[derive(Clone, Debug)]
@@ -67,15 +66,6 @@ impl Default for OpenOptions {
     }
 }
 
-/// Room on the file system below.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Space {
-    /// The size of the file system in bytes.
-    pub total_bytes: u64,
-    /// Bytes that bodies may still use.
-    pub free_bytes: u64,
-}
-
 /// An open partition; clones are handles to the same one.
 #[derive(Clone)]
 pub struct Partition(pub(crate) Arc<Inner>);
@@ -85,33 +75,18 @@ pub(crate) struct Inner {
     id: u128,
     server: String,
     compression: Compression,
-    /// New volumes are encrypted.
-    pub(crate) encrypts: bool,
-    /// Locked while the set of volumes or their names change.
-    pub(crate) catalog: Mutex<()>,
-    pub(crate) residents: Mutex<Residents>,
-    pub(crate) removals: Mutex<Removals>,
-    pub(crate) incomings: Mutex<HashMap<VolumeId, Arc<Incoming>>>,
-    pub(crate) rng: Mutex<StdRng>,
-    pub(crate) sessions: Mutex<Counter>,
+    trees: Arc<Trees>,
+    volumes: Arc<VolumeSet>,
+    streams: IncomingStreams,
+    sessions: SessionTable,
     syncing: Together,
-    pub(crate) strays: Mutex<Search>,
+    pub(crate) strays: StraySearch,
     /// The lock on the directory while the partition is open.
     _lock: Option<fs::File>,
 }
 
 /// The layers below a partition.
 pub(crate) type Below = (Box<dyn Engine>, Box<dyn Disk>);
-
-/// Receives the key and value of a record; an error ends the scan.
-type VisitRecord<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
-
-/// Partition-wide records.
-pub(crate) mod which {
-    pub(crate) const BOOT: u64 = 0;
-    pub(crate) const NEXT_SESSION: u64 = 1;
-    pub(crate) const NEXT_VOLUME: u64 = 2;
-}
 
 // Options are moved in: a caller does not use them again.
 #[allow(clippy::needless_pass_by_value)]
@@ -125,13 +100,16 @@ impl Partition {
         config: &PartitionConfig,
         options: OpenOptions,
     ) -> std::result::Result<Partition, OpenError> {
-        let lock = format::prepare(path, config)?;
+        let lock = format_file::prepare(path, config)?;
         let id = rng(&options).random();
         let files = open_files(path, id)?;
         let engine = open_engine(path, &options, true)?;
-        format::seal(path, id)?;
-        let found =
-            format::Format { version: format::FORMAT_VERSION, id, server: config.server.clone() };
+        format_file::seal(path, id)?;
+        let found = format_file::Format {
+            version: format_file::FORMAT_VERSION,
+            id,
+            server: config.server.clone(),
+        };
         start(path, Box::new(engine), Box::new(files), found, &options, Some(lock))
     }
 
@@ -150,8 +128,8 @@ impl Partition {
         options: &OpenOptions,
         between: impl FnOnce(Below) -> Below,
     ) -> std::result::Result<Partition, OpenError> {
-        let found = format::check_format(path)?;
-        let lock = format::lock(path)?;
+        let found = format_file::check_format(path)?;
+        let lock = format_file::lock(path)?;
         let files = open_files(path, found.id)?;
         let engine = open_engine(path, options, false)?;
         let (engine, disk) = between((Box::new(engine), Box::new(files)));
@@ -167,8 +145,11 @@ impl Partition {
         options: OpenOptions,
     ) -> std::result::Result<Partition, OpenError> {
         let engine = Box::new(MemEngine(machine.0.clone()));
-        let found =
-            format::Format { version: format::FORMAT_VERSION, id: 0, server: "memory".to_owned() };
+        let found = format_file::Format {
+            version: format_file::FORMAT_VERSION,
+            id: 0,
+            server: "memory".to_owned(),
+        };
         start(
             Path::new("memory"),
             engine,
@@ -237,7 +218,7 @@ impl Partition {
     /// # Errors
     /// As `sync`.
     pub fn sync_all(&self) -> Result<()> {
-        self.0.syncing.run(|| body_sync::sync_all(&self.0.media, &|id| self.writer(id)))
+        self.0.syncing.run(|| sync::sync_all(&self.0.trees))
     }
 
     /// Why the partition takes no more changes until it is opened again (DU-3); `None`: it takes
@@ -254,10 +235,10 @@ impl Partition {
     /// # Errors
     /// `NoSpace`, which passes; `Medium`.
     pub fn sweep(&self, max: usize) -> Result<usize> {
-        let swept = body_sync::sweep(&self.0.media, max)?;
-        let swept = if swept > 0 { swept } else { self.sweep_removals(max)? };
-        let swept = if swept > 0 { swept } else { self.pack_some()? };
-        if swept > 0 { Ok(swept) } else { self.sweep_strays() }
+        let swept = sync::sweep(&self.0.media, max)?;
+        let swept = if swept > 0 { swept } else { self.0.volumes.sweeper().sweep(max)? };
+        let swept = if swept > 0 { swept } else { pack::pack_some(&self.0.trees)? };
+        if swept > 0 { Ok(swept) } else { self.0.strays.sweep(&self.0.trees) }
     }
 
     /// Writes the engine's log into tables, so that the next start replays little. For an orderly
@@ -288,21 +269,101 @@ impl Partition {
         self.0.media.engine.stats()
     }
 
-    pub(crate) fn number(&self, key: &[u8]) -> Result<Option<u64>> {
-        let value = self.0.media.engine.get(key)?;
-        value
-            .map(|value| record::decode_numbers::<1>(key, &value).map(|[number]| number))
-            .transpose()
+    /// The volumes.
+    pub fn volumes(&self) -> &VolumeSet {
+        &self.0.volumes
     }
 
-    /// Visits every record under a prefix.
-    pub(crate) fn each(&self, prefix: &[u8], visit: &mut VisitRecord<'_>) -> Result<()> {
-        let mut result = Ok(());
-        self.0.media.engine.scan(prefix, &prefix_end(prefix), &mut |key, value| {
-            result = visit(key, value);
-            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        result
+    /// The streams that come in.
+    pub fn streams(&self) -> &IncomingStreams {
+        &self.0.streams
+    }
+
+    /// The sessions that survive a restart.
+    pub fn sessions(&self) -> &SessionTable {
+        &self.0.sessions
+    }
+
+    /// Removes the volume, and first abandons a stream that comes in over it; stable when it
+    /// returns. Its number finds no volume from then on, and its room is given back in the
+    /// background.
+    ///
+    /// # Errors
+    /// `NoVolume`, `Medium`; `Busy` if a stream over it begins meanwhile.
+    pub fn remove_volume(&self, id: VolumeId) -> Result<()> {
+        if self.0.volumes.existing(id)?.is_being_restored()
+            && self.0.streams.incoming(id)?.is_some()
+        {
+            self.0.streams.abandon_incoming(id)?;
+        }
+        self.0.volumes.remove(id)
+    }
+
+    /// All lent bodies.
+    pub fn lent(&self) -> Vec<(VolumeId, VnodeNo)> {
+        self.0.media.gates.lent(None)
+    }
+
+    /// Whether bodies have descriptors that clients can get.
+    pub fn has_descriptors(&self) -> bool {
+        self.0.media.disk.has_descriptors()
+    }
+
+    /// Creates a blank, with a descriptor for reading it; `None` where bodies have no descriptors.
+    ///
+    /// # Errors
+    /// `Medium`, `NoSpace`.
+    pub fn make_blank(&self, session: SessionId) -> Result<(BlankName, Option<OwnedFd>)> {
+        let media = &self.0.media;
+        media.usable()?;
+        media.room_for(BLOCK_BYTES)?;
+        let name = BlankName { session, number: media.random() };
+        let file = media.disk.make_blank(name).map_err(|e| StoreError::from_io("new blank", &e))?;
+        let descriptor =
+            file.descriptor().map_err(|e| StoreError::from_io("descriptor of a blank", &e))?;
+        Ok((name, descriptor))
+    }
+
+    /// All blanks.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn blanks(&self) -> Result<Vec<BlankName>> {
+        self.0.media.disk.blanks().map_err(|e| StoreError::from_io("list of blanks", &e))
+    }
+
+    /// Removes a blank; succeeds if there is none. The body of an adopted blank stays.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn remove_blank(&self, name: BlankName) -> Result<()> {
+        let removed = self.0.media.disk.remove_blank(name);
+        removed.map_err(|e| StoreError::from_io("removal of a blank", &e))
+    }
+
+    /// Wraps the keys of all encrypted volumes with the keeper's current key. Stable when it
+    /// returns; after an interruption some have the old wrapping and some the new one. No body is
+    /// written.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn wrap_keys_anew(&self) -> Result<Rewrapped> {
+        let media = &self.0.media;
+        let (anew, left) = media.ciphers.wrapped_anew()?;
+        let mut wrapped = 0;
+        for Anew { key, old, new } in anew {
+            let _catalog = self.0.trees.catalog();
+            // The tree is gone meanwhile, or its key was wrapped just now.
+            if media.engine.get(&key)?.as_ref() != Some(&old) {
+                continue;
+            }
+            let mut batch = Batch::default();
+            batch.put(&key, &new);
+            media.apply(&batch)?;
+            wrapped += 1;
+        }
+        media.sync()?;
+        Ok(Rewrapped { wrapped, left })
     }
 }
 
@@ -349,99 +410,109 @@ fn start(
     path: &Path,
     engine: Box<dyn Engine>,
     disk: Box<dyn Disk>,
-    found: format::Format,
+    found: format_file::Format,
     options: &OpenOptions,
     lock: Option<fs::File>,
 ) -> std::result::Result<Partition, OpenError> {
     let compression = Compression::at(path, options.compress);
     let packs = compression == Compression::Packed;
-    let partition = Partition(Arc::new(Inner {
-        media: Media::new(engine, disk, options.open_bodies_max, packs, options.keys.clone()),
-        encrypts: options.encrypt,
-        compression,
+    let media = Media::new(
+        engine,
+        disk,
+        options.open_bodies_max,
+        packs,
+        options.keys.clone(),
+        rng(options),
+    );
+    let trees = Arc::new(Trees::new(Arc::clone(&media)));
+    let recovered = recover(&trees);
+    let (sessions, power_lost) = recovered.map_err(|error| {
+        let path = path.display().to_string();
+        let why = error.to_string();
+        if matches!(error, StoreError::Damaged(_)) {
+            OpenError::Damaged { path, why }
+        } else {
+            OpenError::Medium { path, why }
+        }
+    })?;
+    let strays = StraySearch::default();
+    if power_lost {
+        strays.begin();
+    }
+    let volumes = Arc::new(VolumeSet::new(Arc::clone(&trees), options.encrypt));
+    Ok(Partition(Arc::new(Inner {
+        media,
         id: found.id,
         server: found.server,
-        catalog: Mutex::default(),
-        residents: Mutex::default(),
-        removals: Mutex::default(),
-        incomings: Mutex::default(),
-        rng: Mutex::new(rng(options)),
-        sessions: Mutex::default(),
+        compression,
+        trees,
+        streams: IncomingStreams::new(Arc::clone(&volumes)),
+        volumes,
+        sessions,
         syncing: Together::default(),
-        strays: Mutex::default(),
+        strays,
         _lock: lock,
-    }));
-    match partition.recover() {
-        Ok(()) => Ok(partition),
-        Err(error) => {
-            let path = path.display().to_string();
-            let why = error.to_string();
-            Err(if matches!(error, StoreError::Damaged(_)) {
-                OpenError::Damaged { path, why }
-            } else {
-                OpenError::Medium { path, why }
-            })
-        }
-    }
+    })))
 }
 
-impl Partition {
-    fn recover(&self) -> Result<()> {
-        let media = &self.0.media;
-        // The recovery acts on what it reads now (it removes files), so a crash must not undo it.
-        media.engine.sync()?;
-        media.ciphers.check_any()?;
-        let power_lost = self.recover_verifier()?;
-        let next = self.number(&key::partition(which::NEXT_SESSION))?.unwrap_or(1);
-        *self.0.sessions.lock() = Counter::from(next);
-        body_sync::recall_marks(media, power_lost, &|id| self.writer(id))?;
-        if power_lost {
-            self.search_strays();
-        }
-        media.sync()
-    }
+/// Brings the partition to a state from which it can go on; returns its sessions, and whether
+/// unstable changes may have been lost.
+fn recover(trees: &Trees) -> Result<(SessionTable, bool)> {
+    let media = &trees.media;
+    // The recovery acts on what it reads now (it removes files), so a crash must not undo it.
+    media.engine.sync()?;
+    media.ciphers.check_any()?;
+    let power_lost = recover_verifier(media)?;
+    let sessions = SessionTable::open(media)?;
+    sync::recall_marks(trees, power_lost)?;
+    media.sync()?;
+    Ok((sessions, power_lost))
+}
 
-    /// Returns whether unstable changes may have been lost.
-    fn recover_verifier(&self) -> Result<bool> {
-        let media = &self.0.media;
-        let key = key::partition(which::BOOT);
-        // Without the boot id a loss of power looks like a restart of the server.
-        let boot = media.disk.boot_id().and_then(|id| {
-            if id.is_empty() { Err(io::Error::other("it is empty")) } else { Ok(id) }
-        });
-        let boot = boot.map_err(|error| {
-            StoreError::Medium(format!(
-                "the boot id of the system cannot be read (/proc/sys/kernel/random/boot_id: \
-                 {error}): without it \
-                 the server cannot know whether power was lost; mount /proc where the server runs"
-            ))
-        })?;
-        let sync_failed = media.disk.has_sync_failed();
-        let stored = match media.engine.get(&key)? {
-            Some(value) => record::decode_bytes("boot", &key, value)?.unwrap_or_default(),
-            None => Bytes::new(),
-        };
-        if let Some((verifier, of)) = stored.split_first_chunk::<8>()
-            && of == boot.as_bytes()
-            && !sync_failed
-        {
-            media.set_verifier(u64::from_le_bytes(*verifier));
-            return Ok(false);
-        }
-        // Differs from the last one even if random numbers repeat, as they do with a seed.
-        let verifier = self.0.rng.lock().random::<u64>()
-            ^ SipHasher13::new().hash(&[&stored, boot.as_bytes()].concat());
-        let mut batch = Batch::default();
-        batch.put(
-            &key,
-            &record::encode_bytes(&key, &[&verifier.to_le_bytes(), boot.as_bytes()].concat()),
-        );
-        media.apply(&batch)?;
-        media.sync()?;
-        if sync_failed {
-            media.disk.forget_sync_failed();
-        }
-        media.set_verifier(verifier);
-        Ok(true)
+/// Returns whether unstable changes may have been lost.
+fn recover_verifier(media: &Media) -> Result<bool> {
+    let key = key::partition(which::BOOT);
+    // Without the boot id a loss of power looks like a restart of the server.
+    let boot = media
+        .disk
+        .boot_id()
+        .and_then(|id| if id.is_empty() { Err(io::Error::other("it is empty")) } else { Ok(id) });
+    let boot = boot.map_err(|error| {
+        StoreError::Medium(format!(
+            "the boot id of the system cannot be read (/proc/sys/kernel/random/boot_id: \
+             {error}): without it \
+             the server cannot know whether power was lost; mount /proc where the server runs"
+        ))
+    })?;
+    let sync_failed = media.disk.has_sync_failed();
+    let stored = match media.engine.get(&key)? {
+        Some(value) => record::decode_bytes("boot", &key, value)?.unwrap_or_default(),
+        None => Bytes::new(),
+    };
+    if let Some((verifier, of)) = stored.split_first_chunk::<8>()
+        && of == boot.as_bytes()
+        && !sync_failed
+    {
+        media.set_verifier(u64::from_le_bytes(*verifier));
+        return Ok(false);
     }
+    // Differs from the last one even if random numbers repeat, as they do with a seed.
+    let verifier =
+        media.random::<u64>() ^ SipHasher13::new().hash(&[&stored, boot.as_bytes()].concat());
+    assert!(
+        !stored.starts_with(&verifier.to_le_bytes()),
+        "DU-2: a loss of unstable changes shows in the boot verifier"
+    );
+    let mut batch = Batch::default();
+    batch.put(
+        &key,
+        &record::encode_bytes(&key, &[&verifier.to_le_bytes(), boot.as_bytes()].concat()),
+    );
+    media.apply(&batch)?;
+    media.sync()?;
+    if sync_failed {
+        media.disk.forget_sync_failed();
+    }
+    media.set_verifier(verifier);
+    Ok(true)
 }

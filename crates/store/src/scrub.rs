@@ -12,17 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use types::{Fid, Kind, Name, VnodeNo, VolumeId};
 
-use crate::body_sync::sums_found;
-use crate::disk::{self, BodyName};
-use crate::engine::Engine;
-use crate::header::{TreeHeader, ViewHeader};
-use crate::key::{self, kind};
+use crate::body::files::sums_found;
+use crate::body::orphans;
+use crate::error::Result;
+use crate::format::header::{TreeHeader, Usage, ViewHeader};
+use crate::format::key::{self, kind};
+use crate::format::names::{BodyName, file_name};
+use crate::format::record::{self, count};
+use crate::format::vnode::initial_used;
+use crate::media::engine::Engine;
+use crate::partition::Partition;
 use crate::stream::get_progress;
-use crate::update::count;
-use crate::volume::Result;
-use crate::{
-    BLOCK_BYTES, BodyLocation, Partition, StoreError, Usage, Vnode, Volume, orphan_bodies, record,
-};
+use crate::volume::Volume;
+use crate::{BLOCK_BYTES, BodyLocation, StoreError, Vnode};
 
 /// The progress of a scrub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -234,7 +236,7 @@ impl Scrub<'_> {
     fn volumes(&mut self) -> Result<()> {
         let mut after = VolumeId(0);
         loop {
-            let volumes = self.partition.list(after, VOLUMES_AT_ONCE)?;
+            let volumes = self.partition.volumes().list(after, VOLUMES_AT_ONCE)?;
             let Some(last) = volumes.last() else { return Ok(()) };
             after = last.id;
             for volume in volumes {
@@ -243,7 +245,7 @@ impl Scrub<'_> {
                 }
                 // A volume that was removed meanwhile is not checked; the scan reported a damaged
                 // header.
-                if let Ok(Some(volume)) = self.partition.volume(volume.id) {
+                if let Ok(Some(volume)) = self.partition.volumes().volume(volume.id) {
                     self.bodies(&volume)?;
                     self.tree(&volume)?;
                 }
@@ -256,7 +258,7 @@ impl Scrub<'_> {
         let mut from = 0;
         loop {
             let mut trees = Vec::new();
-            self.partition.each_tree(from, VOLUMES_AT_ONCE, &mut |id, _| {
+            self.partition.volumes().trees().each_tree(from, VOLUMES_AT_ONCE, &mut |id, _| {
                 trees.push(id);
                 true
             })?;
@@ -292,17 +294,17 @@ impl Scrub<'_> {
         let mut groups = Vec::new();
         {
             let Some(reader) = volume.reader(no)? else { return Ok(()) };
-            let status = &reader.vnode.status;
+            let status = &reader.vnode().status;
             let mut blocks = 0;
             volume.tree().each_group(no, 0, &mut |group, sums| {
                 blocks += count(&sums);
                 groups.push(group);
                 ControlFlow::Continue(())
             })?;
-            let counted = match reader.vnode.place {
+            let counted = match reader.vnode().place {
                 BodyLocation::File { .. } | BodyLocation::Origin => blocks * BLOCK_BYTES,
                 BodyLocation::Inline => status.size,
-                BodyLocation::None => crate::vnode::initial_used(status.kind),
+                BodyLocation::None => initial_used(status.kind),
             };
             if counted != status.used {
                 self.found(ScrubFinding::WrongUsed {
@@ -311,7 +313,7 @@ impl Scrub<'_> {
                     counted,
                 });
             }
-            let readable = match reader.vnode.place {
+            let readable = match reader.vnode().place {
                 BodyLocation::File { .. } | BodyLocation::Origin => reader.file().map(drop),
                 BodyLocation::Inline | BodyLocation::None if status.kind == Kind::Directory => {
                     Ok(())
@@ -332,17 +334,17 @@ impl Scrub<'_> {
 
     fn group(&mut self, volume: &Arc<Volume>, no: VnodeNo, group: u64) -> Result<()> {
         let Some(reader) = volume.reader(no)? else { return Ok(()) };
-        if !reader.vnode.place.is_file() {
+        if !reader.vnode().place.is_file() {
             return Ok(());
         }
         let stored = volume.tree().sums(no, group)?;
         let file = reader.file()?;
-        let found = sums_found(&*file, &reader.vnode, group, &stored)?;
+        let found = sums_found(&*file, reader.vnode(), group, &stored)?;
         self.report.checked.bytes += count(&stored) * BLOCK_BYTES;
         for (at, (stored, found)) in stored.iter().zip(found).enumerate() {
             if *stored != found && !reader.is_suspect() {
                 let block = group * record::GROUP_BLOCKS + at as u64;
-                self.found(ScrubFinding::DamagedBlock { fid: reader.vnode.status.fid, block });
+                self.found(ScrubFinding::DamagedBlock { fid: reader.vnode().status.fid, block });
             }
         }
         Ok(())
@@ -358,7 +360,7 @@ impl Scrub<'_> {
             .map_err(|e| StoreError::from_io("list of bodies", &e))?;
         for name in names {
             let stray = match name {
-                Ok(name) => (!self.belongs(name)?).then(|| disk::file_name(name)),
+                Ok(name) => (!self.belongs(name)?).then(|| file_name(name)),
                 Err(text) => Some(text),
             };
             if let Some(file) = stray {
@@ -370,7 +372,7 @@ impl Scrub<'_> {
 
     fn belongs(&self, name: BodyName) -> Result<bool> {
         let media = &self.partition.0.media;
-        if orphan_bodies::belongs(media, name)? {
+        if orphans::belongs(media, name)? {
             return Ok(true);
         }
         // A file that was swept meanwhile no longer exists.

@@ -2,75 +2,58 @@
 //! incarnations.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use bytes::Bytes;
+use parking_lot::Mutex;
 use types::{ClientId, SessionId};
 
-use crate::engine::{Batch, Engine, prefix_end};
-use crate::key::{self, kind};
-use crate::partition::which;
-use crate::volume::Result;
-use crate::{Partition, record};
+use crate::error::Result;
+use crate::format::key::{self, kind, which};
+use crate::format::record::{self, SessionRecord, StoredReply};
+use crate::media::Media;
+use crate::media::engine::{Batch, Engine, prefix_end};
 
 /// Session numbers that are reserved in one stable step.
 const SESSIONS_AT_ONCE: u64 = 64;
 
-/// A session that survives a restart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionRecord {
-    /// The number of the session.
-    pub session: SessionId,
-    /// The client of the session.
-    pub client: ClientId,
-    /// The incarnation of the client.
-    pub incarnation: u64,
-    /// Data that the server stores with the session.
-    pub extra: Bytes,
-}
-
-/// The last reply of a slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredReply {
-    /// The number of the slot.
-    pub slot: u32,
-    /// The number of the request.
-    pub request: u64,
-    /// The encoded reply.
-    pub reply: Bytes,
-}
-
 /// Numbers that are never used twice: those below `next` are allocated, those below `stored`
 /// reserved.
-#[derive(Default)]
-pub(crate) struct Counter {
+struct Counter {
     next: u64,
     stored: u64,
 }
 
-impl Counter {
-    /// Treats numbers that an earlier process reserved as used.
-    pub(crate) fn from(next: u64) -> Counter {
-        Counter { next, stored: next }
-    }
+/// The sessions of a partition.
+pub struct SessionTable {
+    media: Arc<Media>,
+    counter: Mutex<Counter>,
 }
 
-impl Partition {
+impl SessionTable {
+    /// Treats numbers that an earlier process reserved as used.
+    pub(crate) fn open(media: &Arc<Media>) -> Result<SessionTable> {
+        let next = media.number(&key::partition(which::NEXT_SESSION))?.unwrap_or(1);
+        let counter = Mutex::new(Counter { next, stored: next });
+        Ok(SessionTable { media: Arc::clone(media), counter })
+    }
+
     /// Allocates a session number that was never used. Stable when it returns.
     ///
     /// # Errors
     /// `Medium`.
     pub fn allocate_session(&self) -> Result<SessionId> {
-        let mut counter = self.0.sessions.lock();
+        let mut counter = self.counter.lock();
         if counter.next == counter.stored {
             let key = key::partition(which::NEXT_SESSION);
             let stored = counter.next + SESSIONS_AT_ONCE;
             let mut batch = Batch::default();
             batch.put(&key, &record::encode_numbers(&key, &[stored]));
-            self.0.media.apply(&batch)?;
-            self.0.media.sync()?;
+            self.media.apply(&batch)?;
+            self.media.sync()?;
             counter.stored = stored;
         }
         counter.next += 1;
+        debug_assert!(counter.next <= counter.stored, "EO-1: a session number is reserved first");
         Ok(SessionId(counter.next - 1))
     }
 
@@ -78,9 +61,9 @@ impl Partition {
     ///
     /// # Errors
     /// `Damaged`, `Medium`.
-    pub fn sessions(&self) -> Result<Vec<SessionRecord>> {
+    pub fn list(&self) -> Result<Vec<SessionRecord>> {
         let mut sessions = Vec::new();
-        self.each(&[kind::SESSION], &mut |key, value| {
+        self.media.each(&[kind::SESSION], &mut |key, value| {
             let session =
                 SessionId(key::number_at(key, 0).ok_or_else(|| record::damaged("session", key))?);
             sessions.push(record::decode_session(key, session, value)?);
@@ -97,7 +80,7 @@ impl Partition {
         let key = key::session(record.session);
         let mut batch = Batch::default();
         batch.put(&key, &record::encode_session(&key, record));
-        self.0.media.apply(&batch).map(drop)
+        self.media.apply(&batch).map(drop)
     }
 
     /// Removes a session with its replies.
@@ -110,7 +93,7 @@ impl Partition {
         for reply in self.replies(session)? {
             batch.delete(&key::reply(session, reply.slot));
         }
-        self.0.media.apply(&batch).map(drop)
+        self.media.apply(&batch).map(drop)
     }
 
     /// A session's stored replies, by slot.
@@ -119,7 +102,7 @@ impl Partition {
     /// `Damaged`, `Medium`.
     pub fn replies(&self, session: SessionId) -> Result<Vec<StoredReply>> {
         let mut replies = Vec::new();
-        self.each(&key::replies(session), &mut |key, value| {
+        self.media.each(&key::replies(session), &mut |key, value| {
             let slot = key::number_at(key, 1).and_then(|slot| u32::try_from(slot).ok());
             let slot = slot.ok_or_else(|| record::damaged("reply", key))?;
             replies.push(record::decode_reply(key, slot, value)?);
@@ -135,7 +118,7 @@ impl Partition {
     /// `Damaged`, `Medium`.
     pub fn forget_replies(&self, known: &dyn Fn(SessionId) -> bool) -> Result<()> {
         let mut stray = std::collections::BTreeSet::new();
-        self.each(&[kind::REPLY], &mut |key, _| {
+        self.media.each(&[kind::REPLY], &mut |key, _| {
             let session =
                 SessionId(key::number_at(key, 0).ok_or_else(|| record::damaged("reply", key))?);
             if !known(session) {
@@ -152,7 +135,7 @@ impl Partition {
     /// `Damaged`, `Medium`.
     pub fn incarnation(&self, client: ClientId) -> Result<Option<u64>> {
         let key = key::client(client);
-        let value = self.0.media.engine.get(&key)?;
+        let value = self.media.engine.get(&key)?;
         Ok(value
             .map(|value| decode_client(&key, &value))
             .transpose()?
@@ -167,7 +150,7 @@ impl Partition {
         let key = key::client(client);
         let mut batch = Batch::default();
         batch.put(&key, &record::encode_numbers(&key, &[incarnation]));
-        self.0.media.apply(&batch).map(drop)
+        self.media.apply(&batch).map(drop)
     }
 
     /// Scans at most `count` clients' records behind `after`: forgets clients without a session
@@ -187,7 +170,7 @@ impl Partition {
         let from = after.map(key::client);
         let (mut found, mut more) = (Vec::new(), false);
         let first = from.as_ref().map_or(&[kind::CLIENT][..], |key| &key[..]);
-        self.0.media.engine.scan(first, &prefix_end(&[kind::CLIENT]), &mut |key, value| {
+        self.media.engine.scan(first, &prefix_end(&[kind::CLIENT]), &mut |key, value| {
             if from.as_ref().is_some_and(|from| from[..] == *key) {
                 return ControlFlow::Continue(());
             }
@@ -213,7 +196,7 @@ impl Partition {
                 Some(_) => {}
             }
         }
-        self.0.media.apply(&batch)?;
+        self.media.apply(&batch)?;
         Ok((forgotten, last.filter(|_| more)))
     }
 }

@@ -34,10 +34,10 @@ fn root() -> NewRoot {
 fn create(volume: &Volume, text: &str, kind: Kind) -> Vnode {
     let mut update = Update::new();
     let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
-    let (vnode, unique) = volume.allocate(kind == Kind::Directory).unwrap();
+    let (vnode, unique) = volume.slots().unwrap().allocate(kind == Kind::Directory).unwrap();
     let fid = Fid { volume: volume.id(), vnode, unique };
     let made = Vnode::new(fid, kind, 0o644, 1, 2, VnodeNo::ROOT, Timestamp::new(5, 6));
-    volume.put_entry(&mut dir, &name(text), made.target(), &mut update).unwrap();
+    volume.edit(&mut dir, &mut update).put_entry(&name(text), made.target()).unwrap();
     update.create_vnode(&made);
     update.put_vnode(&dir);
     volume.commit(update).unwrap();
@@ -46,7 +46,7 @@ fn create(volume: &Volume, text: &str, kind: Kind) -> Vnode {
 
 fn write(volume: &Volume, vnode: &mut Vnode, offset: u64, data: &[u8]) {
     let mut update = Update::new();
-    volume.write(vnode, offset, data, &mut update).unwrap();
+    volume.body(vnode, &mut update).unwrap().write(offset, data).unwrap();
     update.put_vnode(vnode);
     volume.commit(update).unwrap();
 }
@@ -82,7 +82,7 @@ fn on_both(test: impl Fn(Partition, &dyn Fn(Partition) -> Partition)) {
 #[test]
 fn files_are_found_again_after_a_restart() {
     on_both(|partition, reopen| {
-        let volume = partition.create_volume(&name("root"), &root()).unwrap();
+        let volume = partition.volumes().create_volume(&name("root"), &root()).unwrap();
         let mut small = create(&volume, "small", Kind::File);
         write(&volume, &mut small, 0, b"hello");
         let mut large = create(&volume, "large", Kind::File);
@@ -96,23 +96,26 @@ fn files_are_found_again_after_a_restart() {
         drop(volume);
         let partition = reopen(partition);
         assert_eq!(partition.boot_verifier(), verifier);
-        let volume = partition.volume_named(b"root").unwrap().unwrap();
+        let volume = partition.volumes().volume_named(b"root").unwrap().unwrap();
         assert_eq!(volume.usage(), usage);
         let found = volume.lookup(VnodeNo::ROOT, b"large").unwrap().unwrap();
         let vnode = volume.vnode(found.target.vnode).unwrap().unwrap();
         assert_eq!(vnode, large);
-        assert_eq!(volume.read(&vnode, 0, 4_000_000).unwrap(), data);
-        assert_eq!(volume.read(&vnode, 1_234_567, 70_000).unwrap(), data[1_234_567..1_304_567]);
-        assert_eq!(volume.read(&small, 1, 100).unwrap(), &b"ello"[..]);
+        assert_eq!(volume.reader_of(&vnode).unwrap().read(0, 4_000_000).unwrap(), data);
+        assert_eq!(
+            volume.reader_of(&vnode).unwrap().read(1_234_567, 70_000).unwrap(),
+            data[1_234_567..1_304_567]
+        );
+        assert_eq!(volume.reader_of(&small).unwrap().read(1, 100).unwrap(), &b"ello"[..]);
         partition.sync_all().unwrap();
-        assert_eq!(volume.read(&vnode, 0, 4_000_000).unwrap(), data);
+        assert_eq!(volume.reader_of(&vnode).unwrap().read(0, 4_000_000).unwrap(), data);
     });
 }
 
 #[test]
 fn a_body_grows_out_of_its_record_shrinks_and_has_holes() {
     on_both(|partition, _| {
-        let volume = partition.create_volume(&name("root"), &root()).unwrap();
+        let volume = partition.volumes().create_volume(&name("root"), &root()).unwrap();
         let mut file = create(&volume, "f", Kind::File);
         write(&volume, &mut file, 0, &[7; 10_000]);
         write(&volume, &mut file, 20 * BLOCK + 5, &[8; 100]);
@@ -121,45 +124,65 @@ fn a_body_grows_out_of_its_record_shrinks_and_has_holes() {
         let mut expected = vec![0; (20 * BLOCK + 105) as usize];
         expected[..10_000].fill(7);
         expected[(20 * BLOCK + 5) as usize..].fill(8);
-        assert_eq!(volume.read(&file, 0, 1 << 20).unwrap(), expected);
-        assert_eq!(volume.seek(&file, 0, SeekWhat::Hole).unwrap(), Some(BLOCK));
-        assert_eq!(volume.seek(&file, BLOCK, SeekWhat::Data).unwrap(), Some(20 * BLOCK));
+        assert_eq!(volume.reader_of(&file).unwrap().read(0, 1 << 20).unwrap(), expected);
+        assert_eq!(volume.reader_of(&file).unwrap().seek(0, SeekWhat::Hole).unwrap(), Some(BLOCK));
         assert_eq!(
-            volume.seek(&file, 20 * BLOCK + 50, SeekWhat::Hole).unwrap(),
+            volume.reader_of(&file).unwrap().seek(BLOCK, SeekWhat::Data).unwrap(),
+            Some(20 * BLOCK)
+        );
+        assert_eq!(
+            volume.reader_of(&file).unwrap().seek(20 * BLOCK + 50, SeekWhat::Hole).unwrap(),
             Some(20 * BLOCK + 105)
         );
-        assert_eq!(volume.seek(&file, 20 * BLOCK + 105, SeekWhat::Data).unwrap(), None);
-        change(&volume, &mut file, |f, u| volume.truncate(f, 5_000, u));
+        assert_eq!(
+            volume.reader_of(&file).unwrap().seek(20 * BLOCK + 105, SeekWhat::Data).unwrap(),
+            None
+        );
+        change(&volume, &mut file, |f, u| {
+            volume.body(f, u).and_then(|mut body| body.truncate(5_000))
+        });
         assert_eq!((file.status.size, file.status.used), (5_000, BLOCK));
-        change(&volume, &mut file, |f, u| volume.truncate(f, 12_000, u));
+        change(&volume, &mut file, |f, u| {
+            volume.body(f, u).and_then(|mut body| body.truncate(12_000))
+        });
         expected.truncate(12_000);
         expected[5_000..].fill(0);
-        assert_eq!(volume.read(&file, 0, 1 << 20).unwrap(), expected);
+        assert_eq!(volume.reader_of(&file).unwrap().read(0, 1 << 20).unwrap(), expected);
         change(&volume, &mut file, |f, u| {
-            volume.allocate_range(f, 0, 10 * BLOCK, AllocateMode::Extend, u)
+            volume
+                .body(f, u)
+                .and_then(|mut body| body.allocate_range(0, 10 * BLOCK, AllocateMode::Extend))
         });
         assert_eq!((file.status.size, file.status.used), (10 * BLOCK, 10 * BLOCK));
         change(&volume, &mut file, |f, u| {
-            volume.allocate_range(f, 100, 5 * BLOCK, AllocateMode::PunchHole, u)
+            volume
+                .body(f, u)
+                .and_then(|mut body| body.allocate_range(100, 5 * BLOCK, AllocateMode::PunchHole))
         });
         assert_eq!(file.status.used, 6 * BLOCK);
         expected.resize(10 * BLOCK as usize, 0);
         expected[100..].fill(0);
-        assert_eq!(volume.read(&file, 0, 1 << 20).unwrap(), expected);
-        change(&volume, &mut file, |f, u| volume.truncate(f, 0, u));
+        assert_eq!(volume.reader_of(&file).unwrap().read(0, 1 << 20).unwrap(), expected);
+        change(&volume, &mut file, |f, u| volume.body(f, u).and_then(|mut body| body.truncate(0)));
         assert_eq!((file.place, file.status.used), (BodyLocation::None, 0));
         assert_eq!(volume.usage(), Usage { bytes: 4096, files: 2 });
         assert_eq!(partition.sweep(100).unwrap(), 1);
         assert_eq!(partition.sweep(100).unwrap(), 0);
         write(&volume, &mut file, (1 << 41) + 1, b"far");
-        assert_eq!(volume.read(&file, (1 << 41) - 2, 10).unwrap(), &b"\0\0\0far"[..]);
+        assert_eq!(
+            volume.reader_of(&file).unwrap().read((1 << 41) - 2, 10).unwrap(),
+            &b"\0\0\0far"[..]
+        );
         let mut update = Update::new();
         assert!(matches!(
-            volume.truncate(&mut file.clone(), 1 << 62, &mut update),
+            volume.body(&mut file.clone(), &mut update).and_then(|mut body| body.truncate(1 << 62)),
             Err(StoreError::TooBig)
         ));
         drop(update);
-        assert_eq!(volume.read(&file, (1 << 41) - 2, 10).unwrap(), &b"\0\0\0far"[..]);
+        assert_eq!(
+            volume.reader_of(&file).unwrap().read((1 << 41) - 2, 10).unwrap(),
+            &b"\0\0\0far"[..]
+        );
     });
 }
 
@@ -167,17 +190,27 @@ fn a_body_grows_out_of_its_record_shrinks_and_has_holes() {
 #[test]
 fn holes_and_the_end_of_a_file_read_as_zeros() {
     on_both(|partition, _| {
-        let volume = partition.create_volume(&name("root"), &root()).unwrap();
+        let volume = partition.volumes().create_volume(&name("root"), &root()).unwrap();
         let mut full = create(&volume, "full", Kind::File);
         write(&volume, &mut full, 0, &vec![7; 1 << 20]);
         let mut sparse = create(&volume, "sparse", Kind::File);
         write(&volume, &mut sparse, 3 * BLOCK, &vec![8; BLOCK as usize + 5]);
-        change(&volume, &mut sparse, |vnode, update| volume.truncate(vnode, 1 << 20, update));
+        change(&volume, &mut sparse, |vnode, update| {
+            volume.body(vnode, update).and_then(|mut body| body.truncate(1 << 20))
+        });
         let mut expected = vec![0; 1 << 20];
         expected[3 * BLOCK as usize..4 * BLOCK as usize + 5].fill(8);
         for _ in 0..20 {
-            assert!(volume.read(&full, 0, 1 << 20).unwrap().iter().all(|byte| *byte == 7));
-            assert!(volume.read(&sparse, 0, 1 << 20).unwrap() == expected);
+            assert!(
+                volume
+                    .reader_of(&full)
+                    .unwrap()
+                    .read(0, 1 << 20)
+                    .unwrap()
+                    .iter()
+                    .all(|byte| *byte == 7)
+            );
+            assert!(volume.reader_of(&sparse).unwrap().read(0, 1 << 20).unwrap() == expected);
         }
     });
 }
@@ -185,7 +218,7 @@ fn holes_and_the_end_of_a_file_read_as_zeros() {
 #[test]
 fn entries_are_listed_once_in_cookie_order() {
     on_both(|partition, _| {
-        let volume = partition.create_volume(&name("root"), &root()).unwrap();
+        let volume = partition.volumes().create_volume(&name("root"), &root()).unwrap();
         for i in 0..100 {
             create(&volume, &format!("f{i}"), Kind::File);
         }
@@ -205,7 +238,8 @@ fn entries_are_listed_once_in_cookie_order() {
             // Removes one entry that was read and adds one: the others are not affected.
             let mut update = Update::new();
             volume
-                .remove_entry(&mut dir, seen.last().unwrap().as_bytes(), &mut update)
+                .edit(&mut dir, &mut update)
+                .remove_entry(seen.last().unwrap().as_bytes())
                 .unwrap()
                 .unwrap();
             update.put_vnode(&dir);
@@ -214,45 +248,61 @@ fn entries_are_listed_once_in_cookie_order() {
         let all: std::collections::BTreeSet<_> = seen.iter().collect();
         assert_eq!((all.len(), seen.len()), (100, 100));
         assert_eq!(volume.vnode(VnodeNo::ROOT).unwrap().unwrap().entries, 86);
-        assert!(volume.remove_entry(&mut dir, b"nobody", &mut Update::new()).unwrap().is_none());
+        assert!(
+            volume.edit(&mut dir, &mut Update::new()).remove_entry(b"nobody").unwrap().is_none()
+        );
     });
 }
 
 #[test]
 fn attributes_orphans_links_and_removal() {
     on_both(|partition, reopen| {
-        let volume = partition.create_volume(&name("root"), &root()).unwrap();
+        let volume = partition.volumes().create_volume(&name("root"), &root()).unwrap();
         let mut link = create(&volume, "l", Kind::Symlink);
-        change(&volume, &mut link, |v, u| volume.set_target(v, b"/a/b", u));
-        assert_eq!(volume.target(&link).unwrap(), &b"/a/b"[..]);
+        change(&volume, &mut link, |v, u| {
+            volume.body(v, u).and_then(|mut body| body.write(0, b"/a/b"))
+        });
+        assert_eq!(volume.reader_of(&link).unwrap().read(0, usize::MAX).unwrap(), &b"/a/b"[..]);
         let mut file = create(&volume, "f", Kind::File);
         write(&volume, &mut file, 0, &[1; 40_000]);
-        change(&volume, &mut file, |v, u| volume.put_xattr(v, b"user.b", b"2", u));
-        change(&volume, &mut file, |v, u| volume.put_xattr(v, b"user.a", &[1; 60_000], u));
+        change(&volume, &mut file, |v, u| volume.edit(v, u).put_xattr(b"user.b", b"2"));
+        change(&volume, &mut file, |v, u| volume.edit(v, u).put_xattr(b"user.a", &[1; 60_000]));
         let names = volume.xattrs(&file).unwrap();
         assert_eq!(names, [(Bytes::from("user.a"), 60_000), (Bytes::from("user.b"), 1)]);
         assert_eq!(volume.xattr(&file, b"user.b").unwrap().unwrap(), &b"2"[..]);
         change(&volume, &mut file, |v, u| {
-            volume.remove_xattr(v, b"user.b", u).map(|was| assert!(was))
+            volume.edit(v, u).remove_xattr(b"user.b").map(|was| assert!(was))
         });
         assert!(file.has_xattr && volume.xattr(&file, b"user.b").unwrap().is_none());
         let mut update = Update::new();
         update.add_orphan(file.no());
         volume.commit(update).unwrap();
-        assert_eq!(partition.orphans().unwrap(), [(volume.id(), file.no())]);
+        assert_eq!(partition.volumes().orphans().unwrap(), [(volume.id(), file.no())]);
         let mut update = Update::new();
         volume.drop_vnode(&file, &mut update).unwrap();
         update.remove_orphan(file.no());
         volume.commit(update).unwrap();
         assert!(
-            partition.orphans().unwrap().is_empty() && volume.vnode(file.no()).unwrap().is_none()
+            partition.volumes().orphans().unwrap().is_empty()
+                && volume.vnode(file.no()).unwrap().is_none()
         );
-        assert!(matches!(volume.read(&file, 0, 1), Err(StoreError::Gone(..))));
+        assert!(matches!(
+            volume.reader_of(&file).and_then(|reader| reader.read(0, 1)),
+            Err(StoreError::Gone(..))
+        ));
         assert_eq!(volume.usage(), Usage { bytes: 4096 + 4, files: 2 });
         drop(volume);
         let partition = reopen(partition);
         assert_eq!(partition.sweep(10).unwrap(), 1);
-        let next = partition.volume_named(b"root").unwrap().unwrap().allocate(false).unwrap();
+        let next = partition
+            .volumes()
+            .volume_named(b"root")
+            .unwrap()
+            .unwrap()
+            .slots()
+            .unwrap()
+            .allocate(false)
+            .unwrap();
         assert!(next.0 > file.no());
     });
 }
@@ -260,33 +310,33 @@ fn attributes_orphans_links_and_removal() {
 #[test]
 fn sessions_and_replies_survive() {
     on_both(|partition, reopen| {
-        let volume = partition.create_volume(&name("root"), &root()).unwrap();
-        let session = partition.allocate_session().unwrap();
+        let volume = partition.volumes().create_volume(&name("root"), &root()).unwrap();
+        let session = partition.sessions().allocate_session().unwrap();
         let client = ClientId(77 << 100);
         let record = SessionRecord { session, client, incarnation: 3, extra: Bytes::from("x") };
-        partition.put_session(&record).unwrap();
-        partition.put_incarnation(client, 3).unwrap();
+        partition.sessions().put_session(&record).unwrap();
+        partition.sessions().put_incarnation(client, 3).unwrap();
         let mut update = Update::new();
         update.reply(ReplyAddress { session, slot: 2, request: 9 }, Bytes::from("done"));
         update.set_quota(VolumeQuota { bytes: 5, files: 6 });
         volume.commit(update).unwrap();
         drop(volume);
         let partition = reopen(partition);
-        assert_eq!(partition.sessions().unwrap(), [record]);
-        let replies = partition.replies(session).unwrap();
+        assert_eq!(partition.sessions().list().unwrap(), [record]);
+        let replies = partition.sessions().replies(session).unwrap();
         assert_eq!((replies.len(), replies[0].slot, replies[0].request), (1, 2, 9));
         assert_eq!(replies[0].reply, &b"done"[..]);
-        assert_eq!(partition.incarnation(client).unwrap(), Some(3));
-        assert_eq!(partition.incarnation(ClientId(1)).unwrap(), None);
+        assert_eq!(partition.sessions().incarnation(client).unwrap(), Some(3));
+        assert_eq!(partition.sessions().incarnation(ClientId(1)).unwrap(), None);
         assert_eq!(
-            partition.volume_named(b"root").unwrap().unwrap().quota(),
+            partition.volumes().volume_named(b"root").unwrap().unwrap().quota(),
             VolumeQuota { bytes: 5, files: 6 }
         );
-        assert!(partition.allocate_session().unwrap() > session);
-        partition.remove_session(session).unwrap();
+        assert!(partition.sessions().allocate_session().unwrap() > session);
+        partition.sessions().remove_session(session).unwrap();
         assert!(
-            partition.sessions().unwrap().is_empty()
-                && partition.replies(session).unwrap().is_empty()
+            partition.sessions().list().unwrap().is_empty()
+                && partition.sessions().replies(session).unwrap().is_empty()
         );
     });
 }
@@ -295,12 +345,13 @@ fn sessions_and_replies_survive() {
 fn clients_that_are_long_away_are_forgotten() {
     on_both(|partition, _| {
         let all: Vec<ClientId> = (0..10).map(|number| ClientId(number << 100 | 5)).collect();
-        all.iter().for_each(|client| partition.put_incarnation(*client, 3).unwrap());
+        all.iter().for_each(|client| partition.sessions().put_incarnation(*client, 3).unwrap());
         let pass = |day: u64, here: &[ClientId]| {
             let (mut after, mut forgotten) = (None, 0);
             loop {
                 let is_here = |client| here.contains(&client);
-                let (some, next) = partition.forget_clients(after, 3, (day, 30), &is_here).unwrap();
+                let (some, next) =
+                    partition.sessions().forget_clients(after, 3, (day, 30), &is_here).unwrap();
                 forgotten += some;
                 after = next;
                 if after.is_none() {
@@ -311,10 +362,10 @@ fn clients_that_are_long_away_are_forgotten() {
         assert_eq!(pass(100, &all[..2]), 0, "it is noted that they are away");
         assert_eq!(pass(129, &all[..2]), 0);
         // One client connected again meanwhile.
-        partition.put_incarnation(all[4], 7).unwrap();
+        partition.sessions().put_incarnation(all[4], 7).unwrap();
         assert_eq!(pass(130, &all[..2]), 7);
         let left: Vec<_> =
-            all.iter().map(|client| partition.incarnation(*client).unwrap()).collect();
+            all.iter().map(|client| partition.sessions().incarnation(*client).unwrap()).collect();
         let (three, seven) = (Some(3), Some(7));
         assert_eq!(left, [three, three, None, None, seven, None, None, None, None, None]);
     });
@@ -323,14 +374,15 @@ fn clients_that_are_long_away_are_forgotten() {
 #[test]
 fn replies_of_sessions_without_a_record_are_removed() {
     on_both(|partition, _| {
-        let volume = partition.create_volume(&name("root"), &root()).unwrap();
+        let volume = partition.volumes().create_volume(&name("root"), &root()).unwrap();
         for session in [5, 6, 7].map(SessionId) {
             let mut update = Update::new();
             update.reply(ReplyAddress { session, slot: 2, request: 9 }, Bytes::from("done"));
             volume.commit(update).unwrap();
         }
-        partition.forget_replies(&|session| session == SessionId(6)).unwrap();
-        let left = [5, 6, 7].map(|session| partition.replies(SessionId(session)).unwrap().len());
+        partition.sessions().forget_replies(&|session| session == SessionId(6)).unwrap();
+        let left = [5, 6, 7]
+            .map(|session| partition.sessions().replies(SessionId(session)).unwrap().len());
         assert_eq!(left, [0, 1, 0]);
     });
 }

@@ -70,14 +70,14 @@ fn options() -> OpenOptions {
 fn make(volume: &Volume, number: usize) -> Result<Vnode, StoreError> {
     let mut update = Update::new();
     let mut dir = volume.vnode(VnodeNo::ROOT)?.unwrap();
-    let (no, unique) = volume.allocate(false)?;
+    let (no, unique) = volume.slots()?.allocate(false)?;
     let fid = Fid { volume: volume.id(), vnode: no, unique };
     let mut vnode = Vnode::new(fid, Kind::File, 0o644, 0, 0, VnodeNo::ROOT, Timestamp::default());
     let name = Name::new(number.to_string().as_bytes()).unwrap();
-    volume.put_entry(&mut dir, &name, vnode.target(), &mut update)?;
+    volume.edit(&mut dir, &mut update).put_entry(&name, vnode.target())?;
     update.create_vnode(&vnode);
     update.put_vnode(&dir);
-    volume.write(&mut vnode, 0, &body(number, 0), &mut update)?;
+    volume.body(&mut vnode, &mut update)?.write(0, &body(number, 0))?;
     update.put_vnode(&vnode);
     volume.commit(update)?;
     Ok(vnode)
@@ -89,7 +89,7 @@ fn remove(volume: &Volume, number: usize) -> Result<(), StoreError> {
     let vnode = volume.vnode(entry.target.vnode)?.unwrap();
     let mut dir = volume.vnode(VnodeNo::ROOT)?.unwrap();
     let mut update = Update::new();
-    volume.remove_entry(&mut dir, name.as_bytes(), &mut update)?.unwrap();
+    volume.edit(&mut dir, &mut update).remove_entry(name.as_bytes())?.unwrap();
     volume.drop_vnode(&vnode, &mut update)?;
     update.put_vnode(&dir);
     volume.commit(update)
@@ -104,7 +104,7 @@ fn new_partition(path: &Path) -> (Partition, Arc<Volume>) {
         now: Timestamp::default(),
         quota: VolumeQuota::default(),
     };
-    let volume = partition.create_volume(&Name::new(b"root").unwrap(), &root).unwrap();
+    let volume = partition.volumes().create_volume(&Name::new(b"root").unwrap(), &root).unwrap();
     (partition, volume)
 }
 
@@ -128,21 +128,21 @@ fn overwrite(
     round: usize,
 ) -> Result<(), StoreError> {
     let mut update = Update::new();
-    volume.write(vnode, 0, &body(number, round), &mut update)?;
+    volume.body(vnode, &mut update)?.write(0, &body(number, round))?;
     update.put_vnode(vnode);
     volume.commit(update)
 }
 
 /// Every file is as after its last acknowledged round; `None`: removed.
 fn check(partition: &Partition, rounds: &[Option<usize>]) {
-    let volume = partition.volume_named(b"root").unwrap().unwrap();
+    let volume = partition.volumes().volume_named(b"root").unwrap().unwrap();
     for (number, round) in rounds.iter().enumerate() {
         let entry = volume.lookup(VnodeNo::ROOT, number.to_string().as_bytes()).unwrap();
         assert_eq!(entry.is_some(), round.is_some(), "file {number}");
         if let (Some(entry), Some(round)) = (entry, round) {
             let vnode = volume.vnode(entry.target.vnode).unwrap().unwrap();
             assert!(
-                volume.read(&vnode, 0, 1 << 20).unwrap() == body(number, *round),
+                volume.reader_of(&vnode).unwrap().read(0, 1 << 20).unwrap() == body(number, *round),
                 "file {number}, round {round}"
             );
         }
@@ -239,7 +239,7 @@ fn small_files_fill_the_disk_and_their_removal_makes_room_again() {
         check(&partition, &vec![Some(0); made]);
         drop((volume, partition));
         partition = Partition::open(&path, options()).unwrap();
-        volume = partition.volume_named(b"root").unwrap().unwrap();
+        volume = partition.volumes().volume_named(b"root").unwrap().unwrap();
         for number in 0..made {
             until_room(&partition, || remove(&volume, number));
         }

@@ -26,18 +26,18 @@ fn contents(number: u64) -> Vec<u8> {
 fn make(volume: &Volume, number: u64) {
     let mut update = Update::new();
     let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
-    let (no, unique) = volume.allocate(false).unwrap();
+    let (no, unique) = volume.slots().unwrap().allocate(false).unwrap();
     let fid = Fid { volume: volume.id(), vnode: no, unique };
     let mut vnode = Vnode::new(fid, Kind::File, 0o644, 0, 0, VnodeNo::ROOT, Timestamp::default());
     let name = Name::new(format!("{number}").as_bytes()).unwrap();
-    volume.put_entry(&mut dir, &name, vnode.target(), &mut update).unwrap();
+    volume.edit(&mut dir, &mut update).put_entry(&name, vnode.target()).unwrap();
     update.create_vnode(&vnode);
     update.put_vnode(&dir);
     volume.commit(update).unwrap();
     // In pieces, as a client would write.
     for (at, piece) in contents(number).chunks(70_000).enumerate() {
         let mut update = Update::new();
-        volume.write(&mut vnode, at as u64 * 70_000, piece, &mut update).unwrap();
+        volume.body(&mut vnode, &mut update).unwrap().write(at as u64 * 70_000, piece).unwrap();
         update.put_vnode(&vnode);
         volume.commit(update).unwrap();
     }
@@ -48,7 +48,7 @@ fn make(volume: &Volume, number: u64) {
 fn child() {
     let Ok(path) = std::env::var(CHILD) else { return };
     let partition = Partition::open(Path::new(&path), options()).unwrap();
-    let volume = partition.volume_named(b"root").unwrap().unwrap();
+    let volume = partition.volumes().volume_named(b"root").unwrap().unwrap();
     for number in volume.vnode(VnodeNo::ROOT).unwrap().unwrap().entries.. {
         make(&volume, number);
         println!("made {number}");
@@ -80,7 +80,7 @@ fn what_was_acknowledged_survives_kill_9() {
         now: Timestamp::default(),
         quota: VolumeQuota::default(),
     };
-    partition.create_volume(&Name::new(b"root").unwrap(), &root).unwrap();
+    partition.volumes().create_volume(&Name::new(b"root").unwrap(), &root).unwrap();
     let verifier = partition.boot_verifier();
     drop(partition);
     for round in 0..8 {
@@ -103,13 +103,13 @@ fn what_was_acknowledged_survives_kill_9() {
         let acknowledged: u64 = last["made ".len()..].trim().parse().unwrap();
         let partition = Partition::open(&path, options()).unwrap();
         assert_eq!(partition.boot_verifier(), verifier);
-        let volume = partition.volume_named(b"root").unwrap().unwrap();
+        let volume = partition.volumes().volume_named(b"root").unwrap().unwrap();
         for number in 0..=acknowledged {
             let entry =
                 volume.lookup(VnodeNo::ROOT, number.to_string().as_bytes()).unwrap().unwrap();
             let vnode = volume.vnode(entry.target.vnode).unwrap().unwrap();
             assert!(
-                volume.read(&vnode, 0, 1 << 20).unwrap() == contents(number),
+                volume.reader_of(&vnode).unwrap().read(0, 1 << 20).unwrap() == contents(number),
                 "file {number} in round {round}"
             );
         }
@@ -124,7 +124,7 @@ fn what_was_acknowledged_survives_kill_9() {
             let vnode = volume.vnode(entry.target.vnode).unwrap().unwrap();
             let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
             let mut update = Update::new();
-            volume.remove_entry(&mut dir, name.as_bytes(), &mut update).unwrap().unwrap();
+            volume.edit(&mut dir, &mut update).remove_entry(name.as_bytes()).unwrap().unwrap();
             volume.drop_vnode(&vnode, &mut update).unwrap();
             update.put_vnode(&dir);
             volume.commit(update).unwrap();

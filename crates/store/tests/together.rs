@@ -21,10 +21,10 @@ fn readers_never_see_half_a_write() {
         now: Timestamp::default(),
         quota: VolumeQuota::default(),
     };
-    let volume = partition.create_volume(&Name::new(b"root").unwrap(), &root).unwrap();
+    let volume = partition.volumes().create_volume(&Name::new(b"root").unwrap(), &root).unwrap();
     let files: Vec<VnodeNo> = (0..4)
         .map(|_| {
-            let (no, unique) = volume.allocate(false).unwrap();
+            let (no, unique) = volume.slots().unwrap().allocate(false).unwrap();
             let fid = Fid { volume: volume.id(), vnode: no, unique };
             let vnode =
                 Vnode::new(fid, Kind::File, 0o644, 0, 0, VnodeNo::ROOT, Timestamp::default());
@@ -50,11 +50,13 @@ fn readers_never_see_half_a_write() {
                     // From inline to file and back; each state is one byte throughout.
                     let length = [300, 20_000, 70_000, 9_000][round as usize % 4];
                     if round % 5 == 0 {
-                        volume.truncate(&mut vnode, 0, &mut update).unwrap();
+                        volume.body(&mut vnode, &mut update).unwrap().truncate(0).unwrap();
                     } else {
-                        volume.truncate(&mut vnode, length, &mut update).unwrap();
+                        volume.body(&mut vnode, &mut update).unwrap().truncate(length).unwrap();
                         volume
-                            .write(&mut vnode, 0, &vec![round as u8; length as usize], &mut update)
+                            .body(&mut vnode, &mut update)
+                            .unwrap()
+                            .write(0, &vec![round as u8; length as usize])
                             .unwrap();
                     }
                     vnode.status.data_version = round;

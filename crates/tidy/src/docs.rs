@@ -70,6 +70,81 @@ pub(crate) fn links(tree: &Tree) -> Vec<TidyFinding> {
     found
 }
 
+/// Folders of the repository that documents name in code spans.
+const FOLDERS: [&str; 6] = ["bench/", "crates/", "docs/", "fuzz/", "scripts/", "tests/"];
+
+/// The code spans of a line that name a file or folder of the repository.
+fn named_paths(line: &str) -> impl Iterator<Item = &str> {
+    let spans = line.split('`').skip(1).step_by(2);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');
+    spans.filter(move |span| {
+        FOLDERS.iter().any(|folder| span.starts_with(folder)) && span.chars().all(is_plain)
+    })
+}
+
+/// Files that documents name in code spans exist.
+pub(crate) fn paths(tree: &Tree) -> Vec<TidyFinding> {
+    let mut found = Vec::new();
+    for file in documents(tree) {
+        for (no, line) in file.text.lines().enumerate() {
+            for path in named_paths(line) {
+                if !tree.paths.contains(path.trim_end_matches('/')) {
+                    let place = file.path.split_once('/').map_or("root", |(first, _)| first);
+                    found.push(TidyFinding {
+                        place: place.to_owned(),
+                        path: file.path.clone(),
+                        line: no + 1,
+                        what: format!("there is no {path}"),
+                    });
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The names that a text places in files, as "`name` in `crates/a/b.rs`": the line of the name, the
+/// name, and the file.
+fn placed_names(text: &str) -> Vec<(usize, &str, &str)> {
+    let pieces: Vec<&str> = text.split('`').collect();
+    let mut found = Vec::new();
+    let mut line = 1;
+    for (no, piece) in pieces.iter().enumerate() {
+        if let (1, [name, between, path, ..]) = (no % 2, &pieces[no..])
+            && between.split_whitespace().eq(["in"])
+            && path.starts_with("crates/")
+            && path.ends_with(".rs")
+        {
+            found.push((line, *name, *path));
+        }
+        line += piece.matches('\n').count();
+    }
+    found
+}
+
+/// Functions and types that documents place in a file are named there.
+pub(crate) fn names(tree: &Tree) -> Vec<TidyFinding> {
+    let texts: BTreeMap<&str, &str> =
+        tree.rust.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+    let mut found = Vec::new();
+    for file in documents(tree) {
+        for (line, name, path) in placed_names(&file.text) {
+            let last = name.rsplit("::").next().unwrap_or(name).trim_end_matches("()");
+            if !texts.get(path).is_some_and(|text| text.contains(last)) {
+                let place = file.path.split_once('/').map_or("root", |(first, _)| first);
+                let what = format!("{path} does not have {last}");
+                found.push(TidyFinding {
+                    place: place.to_owned(),
+                    path: file.path.clone(),
+                    line,
+                    what,
+                });
+            }
+        }
+    }
+    found
+}
+
 pub(crate) fn invariants(tree: &Tree) -> Vec<TidyFinding> {
     let mut first: BTreeMap<&str, usize> = BTreeMap::new();
     let mut found = Vec::new();
@@ -105,6 +180,12 @@ mod tests {
     fn headings_become_anchors_and_dots_leave_paths() {
         assert_eq!(anchor(" Mode bits, and `umask`"), "mode-bits-and-umask");
         assert_eq!(normal("docs/../README.md"), "README.md");
+        let spans = "`crates/a/b.rs` and `crates/*/b.rs`, `vos`, `docs/a.md`";
+        assert_eq!(named_paths(spans).collect::<Vec<_>>(), ["crates/a/b.rs", "docs/a.md"]);
+        assert_eq!(
+            placed_names("see\n`A::f` in\n`crates/a.rs`, `g` of `crates/b.rs`"),
+            [(2, "A::f", "crates/a.rs")]
+        );
         assert_eq!(targets("see [a](b.md) and [c](d.md#e)"), ["b.md", "d.md#e"]);
     }
 }

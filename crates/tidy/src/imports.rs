@@ -181,15 +181,68 @@ pub(crate) fn circles(graph: &Graph) -> Vec<Vec<Module>> {
     found
 }
 
-pub(crate) fn cycles(tree: &Tree) -> Vec<TidyFinding> {
+/// The modules of each crate.
+fn crates(tree: &Tree) -> BTreeMap<&str, Vec<&SourceFile>> {
     let mut crates: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();
     for file in
         tree.rust.iter().filter(|file| file.kind == FileKind::Source && file.module().is_some())
     {
         crates.entry(&file.place).or_default().push(file);
     }
+    crates
+}
+
+/// The layers that the head comment of a crate's root lists below a line with the word `Layers`,
+/// one list item each, from top to bottom: the modules in code spans before the item's colon.
+fn layers(root: &str) -> BTreeMap<String, usize> {
+    let comment = root.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
+    let items = comment
+        .skip_while(|line| !line.contains("Layers"))
+        .skip_while(|line| !line.starts_with("- "))
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("- "));
+    let mut found = BTreeMap::new();
+    for (rank, item) in items.enumerate() {
+        let names = item.split(':').next().unwrap_or(item);
+        for name in names.split('`').skip(1).step_by(2) {
+            found.insert(name.to_owned(), rank);
+        }
+    }
+    found
+}
+
+/// In crates that list their layers, a module imports its own layer and lower ones only.
+pub(crate) fn upward(tree: &Tree) -> Vec<TidyFinding> {
     let mut found = Vec::new();
-    for (place, files) in crates {
+    for (place, files) in crates(tree) {
+        let root = files.iter().find(|file| file.path.ends_with("src/lib.rs"));
+        let layers = root.map(|root| layers(&root.text)).unwrap_or_default();
+        if layers.is_empty() {
+            continue;
+        }
+        let graph = graph(&files);
+        let mut add = |module: &Module, what: String| {
+            let path = graph.paths.get(module).cloned().unwrap_or_default();
+            found.push(TidyFinding { place: place.to_owned(), path, line: 0, what });
+        };
+        for (module, imports) in graph.edges.iter().filter(|(module, _)| !module.is_empty()) {
+            let Some(rank) = layers.get(&module[0]) else {
+                add(module, format!("{} is in no layer of src/lib.rs", module[0]));
+                continue;
+            };
+            for other in imports.iter().filter(|other| !other.is_empty()) {
+                if layers.get(&other[0]).is_some_and(|above| above < rank) {
+                    add(module, format!("imports {} of a layer above it", other.join("::")));
+                }
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn cycles(tree: &Tree) -> Vec<TidyFinding> {
+    let mut found = Vec::new();
+    for (place, files) in crates(tree) {
         let graph = graph(&files);
         for circle in circles(&graph) {
             let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
@@ -206,4 +259,17 @@ pub(crate) fn cycles(tree: &Tree) -> Vec<TidyFinding> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_listed_in_the_head_comment() {
+        let root = "//! A crate.\n//!\n//! Layers, from top to bottom:\n//!\n\
+            //! - `a`, `b`: the `c` of it,\n//!   and more\n//! - `d`\n//!\n//! - `e`\n";
+        let expected = [("a", 0), ("b", 0), ("d", 1)].map(|(name, at)| (name.to_owned(), at));
+        assert_eq!(layers(root), BTreeMap::from(expected));
+    }
 }

@@ -91,9 +91,24 @@ pub const RULES: &[SourceRule] = &[
         find: imports::cycles,
     },
     SourceRule {
+        name: "layer",
+        asks: "a module does not import a layer above its own (the crate's root lists its layers)",
+        find: imports::upward,
+    },
+    SourceRule {
         name: "link",
         asks: "links of documents lead to files and headings",
         find: docs::links,
+    },
+    SourceRule {
+        name: "path",
+        asks: "files that documents name in code spans exist",
+        find: docs::paths,
+    },
+    SourceRule {
+        name: "named",
+        asks: "a file that documents give as the place of a name has that name",
+        find: docs::names,
     },
     SourceRule {
         name: "invariant",

@@ -1,6 +1,4 @@
 //! The answers of the file service.
-// The variants are documented as a whole; a field is named for what it is.
-#![allow(missing_docs)]
 
 use bytes::Bytes;
 
@@ -61,17 +59,52 @@ pub enum Answer {
     Status(Status),
     /// A found entry; `dir_version` is the directory's data version at that moment. `sole` as in
     /// [`DirEntry`].
-    Entry { status: Status, dir_version: u64, sole: bool },
+    Entry {
+        /// Status of the file that the entry names.
+        status: Status,
+        /// Data version of the directory that the answer belongs to.
+        dir_version: u64,
+        /// No other session has a promise on the file.
+        sole: bool,
+    },
     /// Entries; `dir_version` as above, `end`: there are no more.
-    Entries { entries: Vec<DirEntry>, end: bool, dir_version: u64 },
+    Entries {
+        /// The entries, in cookie order.
+        entries: Vec<DirEntry>,
+        /// There are no more.
+        end: bool,
+        /// Data version of the directory that the answer belongs to.
+        dir_version: u64,
+    },
     /// The file made (or found, with `Unchecked` or the same exclusive verifier: then `existed`).
-    Made { status: Status, dir: Status, existed: bool },
+    Made {
+        /// The file.
+        status: Status,
+        /// The directory after the change.
+        dir: Status,
+        /// The file was there before the call.
+        existed: bool,
+    },
     /// The file that lost its name, as it is now (`links` 0: it is gone, or held), and the
     /// directory.
-    Removed { status: Status, dir: Status },
+    Removed {
+        /// The file without that name; `links` 0: it is gone, or held.
+        status: Status,
+        /// The directory after the change.
+        dir: Status,
+    },
     /// The moved file, the other one of an exchange or the replaced one (`links` 0: gone or held),
     /// and both directories.
-    Renamed { status: Status, other: Option<Status>, from_dir: Status, to_dir: Status },
+    Renamed {
+        /// The file that moved.
+        status: Status,
+        /// The file that was replaced, or that took the old name.
+        other: Option<Status>,
+        /// The old directory after the change.
+        from_dir: Status,
+        /// The new directory after the change.
+        to_dir: Status,
+    },
     /// A symbolic link's target.
     Target(Bytes),
     /// An attribute's value.
@@ -80,46 +113,96 @@ pub enum Answer {
     XattrNames(Vec<Bytes>),
     /// An access list as stored, and the directory that has it: this one, or the nearest one above
     /// that has its own list.
-    Acl { of: Fid, list: Bytes },
+    Acl {
+        /// The directory or file that has the list.
+        of: Fid,
+        /// The list in its stored form.
+        list: Bytes,
+    },
     /// Rights (bits as in access lists), and the directory whose list gives them: all files in it
     /// without a list of their own have them too.
-    Rights { of: Fid, rights: u32 },
+    Rights {
+        /// The directory or file whose list decides.
+        of: Fid,
+        /// The caller's rights, one bit each.
+        rights: u32,
+    },
     /// The volume.
     Volume(VolumeStatus),
     /// Bytes of a file, and the status that they belong to.
-    Data { data: Bytes, end: bool, status: Status },
+    Data {
+        /// The bytes; fewer than asked for only at the end of the file.
+        data: Bytes,
+        /// The file ends with these bytes.
+        end: bool,
+        /// The status that the bytes belong to.
+        status: Status,
+    },
     /// The same, packed: all chunks that the read overlaps.
-    Packed { run: PackedRun, end: bool, status: Status },
+    Packed {
+        /// The chunks that the range touches, compressed as they are stored.
+        run: PackedRun,
+        /// The file ends with these bytes.
+        end: bool,
+        /// The status that the bytes belong to.
+        status: Status,
+    },
     /// The range written, and the status after. `previous_version`: the data version just before,
     /// by which the writer learns whether another write came between. *Unstable* unless asked
     /// otherwise: the client must keep the data until a COMMIT with this verifier.
     Written {
+        /// Bytes that were written; `Allocate` answers 0.
         count: u32,
+        /// Where they were written: for an append the server's choice.
         offset: u64,
+        /// The file's status after the call.
         status: Status,
+        /// The data version just before this write.
         previous_version: u64,
+        /// The boot verifier: unstable writes of another verifier are lost.
         verifier: BootVerifier,
     },
     /// An offset.
     Offset(u64),
     /// All earlier changes are on disk.
-    Committed { verifier: BootVerifier },
+    Committed {
+        /// The boot verifier: unstable writes of another verifier are lost.
+        verifier: BootVerifier,
+    },
     /// The descriptor travels beside the message; the status belongs to it.
-    Body { status: Status },
+    Body {
+        /// The file's status after the call.
+        status: Status,
+    },
     /// A preallocated body's number; its descriptor travels beside the message.
     Blank(u64),
     /// Checksums of `sums.len()` blocks from the one asked for; `version` is the data version they
     /// belong to.
-    Sums { version: u64, sums: Vec<u32> },
+    Sums {
+        /// The data version of the body.
+        version: u64,
+        /// One crc32c for each block.
+        sums: Vec<u32>,
+    },
     /// The directory is delegated to the asking session, with these slots for new files in its
     /// volume.
-    Delegation { status: Status, slots: VnodeSlots },
+    Delegation {
+        /// The directory.
+        status: Status,
+        /// Numbers and keys for files that the client will make.
+        slots: VnodeSlots,
+    },
     /// The conflicting lock, if any.
     LockTest(Option<LockConflict>),
     /// JSON.
     Report(String),
     /// Volumes; `end`: there are no more.
-    Volumes { volumes: Vec<VolumeInfo>, end: bool },
+    Volumes {
+        /// The volumes; with `Examine` the one that was asked for is the first.
+        volumes: Vec<VolumeInfo>,
+        /// There are no more.
+        end: bool,
+    },
     /// A part of a stream.
     Part(Bytes),
     /// The position from which a stream continues.
@@ -128,11 +211,21 @@ pub enum Answer {
     Tasks(Vec<TaskInfo>),
     /// Incoming trees. `base`: the epoch, in the source's numbering, that the volume in question is
     /// an unchanged copy of; 0: none.
-    Incoming { trees: Vec<IncomingTree>, base: u64 },
+    Incoming {
+        /// The trees that come in.
+        trees: Vec<IncomingTree>,
+        /// The epoch that the volume in question is a copy of; 0: none.
+        base: u64,
+    },
     /// Partitions of the server, in their order.
     Partitions(Vec<PartitionInfo>),
     /// Groups of volumes; `end`: there are no more.
-    Groups { groups: Vec<Revised<VolumeGroup>>, end: bool },
+    Groups {
+        /// The groups, each with the revision of its record.
+        groups: Vec<Revised<VolumeGroup>>,
+        /// There are no more.
+        end: bool,
+    },
     /// Servers of the cell.
     Servers(Vec<Revised<ServerInfo>>),
     /// The cell database is at this revision now.
@@ -141,26 +234,66 @@ pub enum Answer {
     Number(VolumeId),
     /// The changes up to the revision `at` that fit; `None`: they are forgotten, so everything may
     /// have changed.
-    Changes { at: Revision, changes: Option<Vec<(Revision, Changed)>> },
+    Changes {
+        /// The revision of the database that the answer belongs to.
+        at: Revision,
+        /// The changes, the oldest first; `None`: the database has forgotten them.
+        changes: Option<Vec<(Revision, Changed)>>,
+    },
     /// Users and groups, each with the number of its members or of the groups that it is in; `end`:
     /// there are no more.
-    Principals { principals: Vec<(Principal, u32)>, end: bool },
+    Principals {
+        /// The principals, each with a count.
+        principals: Vec<(Principal, u32)>,
+        /// There are no more.
+        end: bool,
+    },
     /// Numbers and names.
-    Names { names: Vec<(PrincipalId, String)>, end: bool },
+    Names {
+        /// Numbers and their names.
+        names: Vec<(PrincipalId, String)>,
+        /// There are no more.
+        end: bool,
+    },
     /// The groups and host sets of a principal, as of a revision.
-    Subdomain { at: Revision, groups: Vec<PrincipalId> },
+    Subdomain {
+        /// The revision of the database that the answer belongs to.
+        at: Revision,
+        /// Every group and host set of the principal, directly or through groups.
+        groups: Vec<PrincipalId>,
+    },
     /// Fences; `end`: there are no more.
-    Fences { fences: Vec<Fence>, end: bool },
+    Fences {
+        /// The fences, in the order of their numbers.
+        fences: Vec<Fence>,
+        /// There are no more.
+        end: bool,
+    },
     /// Mandates: which principal administers which part; `end`: there are no more.
-    Mandates { mandates: Vec<Mandate>, end: bool },
+    Mandates {
+        /// The mandates, in the order of their numbers.
+        mandates: Vec<Mandate>,
+        /// There are no more.
+        end: bool,
+    },
     /// The rule with this number is in force, or no more in force, at every server of the cell but
     /// those in `missing`, which did not confirm it.
-    Enforced { number: u64, missing: Vec<ServerId> },
+    Enforced {
+        /// The number of the rule.
+        number: u64,
+        /// Servers that did not confirm it in time.
+        missing: Vec<ServerId>,
+    },
     /// A token, at most [`crate::limits::TOKEN_BYTES_MAX`] bytes.
     Token(Secret),
     /// The same for a Kerberos ticket, with the proof for the user's program that the cell accepted
     /// it.
-    Ticket { token: Secret, reply: Bytes },
+    Ticket {
+        /// The token.
+        token: Secret,
+        /// The proof of the cell, a Kerberos AP-REP.
+        reply: Bytes,
+    },
 }
 
 impl Answer {

@@ -1,6 +1,4 @@
 //! The calls of the file service, which all protocols, `vice` and the reference model share.
-// The variants are documented as a whole; a field is named for what it is.
-#![allow(missing_docs)]
 
 use bytes::Bytes;
 
@@ -204,129 +202,369 @@ pub enum XattrMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// The root directory of the volume with this name. Answer: `Status`.
-    Root { volume: Name },
+    Root {
+        /// Name of the volume, with the ending of its kind (`home.alice.readonly`).
+        volume: Name,
+    },
     /// One entry. Also promises the directory, for a refusal with `NotFound` too. Answer: `Entry`.
-    Lookup { dir: Fid, name: Name },
+    Lookup {
+        /// The directory.
+        dir: Fid,
+        /// Name of the entry; not `.` and not `..`.
+        name: Name,
+    },
     /// Entries from `cookie` on (0: the first), in cookie order, without `.` and `..`. While the
     /// directory changes, each entry that stays is listed exactly once. `plus`: with status and
     /// promise. Answer: `Entries`.
-    ReadDir { dir: Fid, cookie: u64, bytes_max: u32, plus: bool },
+    ReadDir {
+        /// The directory.
+        dir: Fid,
+        /// Where to continue: the cookie of the last entry that was received; 0: at the first.
+        cookie: u64,
+        /// Limit of the answer in bytes; at least one entry is returned.
+        bytes_max: u32,
+        /// Each entry carries its status and a promise for it.
+        plus: bool,
+    },
     /// A new file, directory, link or node. Answer: `Made`.
-    Make { dir: Fid, name: Name, kind: NewKind, mode: u16, how: CreateHow },
+    Make {
+        /// The directory.
+        dir: Fid,
+        /// Name of the new entry.
+        name: Name,
+        /// The kind of the new file.
+        kind: NewKind,
+        /// Permission bits; the umask is the client's matter.
+        mode: u16,
+        /// The treatment of an entry that exists.
+        how: CreateHow,
+    },
     /// A file without a name, held open by this session. Answer: `Status`.
-    MakeUnnamed { dir: Fid, mode: u16 },
+    MakeUnnamed {
+        /// The directory.
+        dir: Fid,
+        /// Permission bits; the umask is the client's matter.
+        mode: u16,
+    },
     /// One more name for a file that is no directory. Answer: `Made`.
-    Link { fid: Fid, dir: Fid, name: Name },
+    Link {
+        /// The file that gets another name.
+        fid: Fid,
+        /// The directory.
+        dir: Fid,
+        /// The new name.
+        name: Name,
+    },
     /// Removes a name. A mount point is refused with `Busy` unless `what` is a mount point. `hold`:
     /// this session has the file open; the server keeps it although its last name goes. Answer:
     /// `Removed`.
-    Remove { dir: Fid, name: Name, what: RemoveWhat, hold: bool },
+    Remove {
+        /// The directory.
+        dir: Fid,
+        /// Name of the entry in `dir`.
+        name: Name,
+        /// The kinds of entry that the caller agrees to remove; others are refused.
+        what: RemoveWhat,
+        /// This session has the file open, so it lives on without a name until `Unhold`.
+        hold: bool,
+    },
     /// Answer: `Renamed`. `hold` as in `Remove`, for the file that is replaced.
-    Rename { from_dir: Fid, from: Name, to_dir: Fid, to: Name, mode: RenameMode, hold: bool },
+    Rename {
+        /// The directory that has the entry now.
+        from_dir: Fid,
+        /// The entry's name now.
+        from: Name,
+        /// The directory that gets the entry; in the same volume.
+        to_dir: Fid,
+        /// The entry's new name.
+        to: Name,
+        /// The treatment of an entry that has the new name.
+        mode: RenameMode,
+        /// This session has the file open that is replaced.
+        hold: bool,
+    },
     /// A symbolic link's or mount point's target. Answer: `Target`.
-    ReadLink { fid: Fid },
+    ReadLink {
+        /// The symbolic link or mount point.
+        fid: Fid,
+    },
 
     /// Answer: `Status`.
-    GetStatus { fid: Fid },
+    GetStatus {
+        /// The file.
+        fid: Fid,
+    },
     /// Answer: `Status`.
-    SetStatus { fid: Fid, change: StatusChange },
+    SetStatus {
+        /// The file.
+        fid: Fid,
+        /// The fields to change.
+        change: StatusChange,
+    },
     /// Answer: `Xattr`.
-    XattrGet { fid: Fid, name: Bytes },
+    XattrGet {
+        /// The file.
+        fid: Fid,
+        /// Name of the attribute with its namespace, as `user.note`.
+        name: Bytes,
+    },
     /// Answer: `Status`.
-    XattrSet { fid: Fid, name: Bytes, value: Bytes, mode: XattrMode },
+    XattrSet {
+        /// The file.
+        fid: Fid,
+        /// Name of the attribute with its namespace.
+        name: Bytes,
+        /// The new value; at most [`crate::limits::XATTR_BYTES_MAX`] bytes.
+        value: Bytes,
+        /// The treatment of an attribute that exists.
+        mode: XattrMode,
+    },
     /// Answer: `XattrNames`.
-    XattrList { fid: Fid },
+    XattrList {
+        /// The file.
+        fid: Fid,
+    },
     /// Answer: `Status`.
-    XattrRemove { fid: Fid, name: Bytes },
+    XattrRemove {
+        /// The file.
+        fid: Fid,
+        /// Name of the attribute with its namespace; `NoXattr` if the file does not have it.
+        name: Bytes,
+    },
     /// Answer: `Volume`.
-    VolumeStatus { fid: Fid },
+    VolumeStatus {
+        /// Any file of the volume.
+        fid: Fid,
+    },
     /// The access list that decides for this file or directory. Answer: `Acl`.
-    GetAcl { fid: Fid },
+    GetAcl {
+        /// The file or directory.
+        fid: Fid,
+    },
     /// Its own list, as stored; `None`: it inherits the list of its directory, or of the directory
     /// above, from now on. The first list of a volume's root makes lists decide in the volume;
     /// without one mode bits decide; only administrators may change that. `instead_of`: only if the
     /// list that decides now has this sum (SHA-256 of it as stored), otherwise `Conflict`. Answer:
     /// `Done`.
-    SetAcl { fid: Fid, list: Option<Bytes>, instead_of: Option<[u8; 32]> },
+    SetAcl {
+        /// The file or directory.
+        fid: Fid,
+        /// The new list in its stored form; `None` removes the file's own list.
+        list: Option<Bytes>,
+        /// SHA-256 of the list that the caller has seen.
+        instead_of: Option<[u8; 32]>,
+    },
     /// The caller's rights to this file or directory. Promises [`Fid::rights`] of the volume.
     /// Answer: `Rights`.
-    Rights { fid: Fid },
+    Rights {
+        /// The file or directory.
+        fid: Fid,
+    },
     /// In bytes and files; 0 means no limit. Superuser only. Answer: `Volume`.
-    SetQuota { fid: Fid, bytes: u64, files: u64 },
+    SetQuota {
+        /// Any file of the volume.
+        fid: Fid,
+        /// Limit for the bytes of all bodies; 0: none.
+        bytes: u64,
+        /// Limit for the number of files; 0: none.
+        files: u64,
+    },
 
     /// Up to `length` bytes (at most [`crate::limits::PAYLOAD_BYTES_MAX`]); fewer only at the end.
     /// Answer: `Data`.
-    Read { fid: Fid, offset: u64, length: u32 },
+    Read {
+        /// The file.
+        fid: Fid,
+        /// First byte of the range.
+        offset: u64,
+        /// Length of the range in bytes.
+        length: u32,
+    },
     /// The same, for a client that can unpack. Answer: `Packed` if that is shorter, otherwise
     /// `Data`.
-    ReadPacked { fid: Fid, offset: u64, length: u32 },
+    ReadPacked {
+        /// The file.
+        fid: Fid,
+        /// First byte of the range.
+        offset: u64,
+        /// Length of the range in bytes.
+        length: u32,
+    },
     /// `offset: None` appends: the server chooses the offset. `kill_privileges` as in
     /// [`StatusChange`]. For a trusted host's caller mode bits are not checked: its kernel did that
     /// at the open. Answer: `Written`.
-    Write { fid: Fid, offset: Option<u64>, data: Bytes, stable: bool, kill_privileges: bool },
+    Write {
+        /// The file.
+        fid: Fid,
+        /// First byte of the range; `None`: the end of the file, which the server determines.
+        offset: Option<u64>,
+        /// The bytes; at most [`crate::limits::PAYLOAD_BYTES_MAX`].
+        data: Bytes,
+        /// The data is on disk before the answer; otherwise a `Commit` puts it there.
+        stable: bool,
+        /// Clear the set-id bits, as the write of an unprivileged user does.
+        kill_privileges: bool,
+    },
     /// Answer: `Written`, with `count` 0.
-    Allocate { fid: Fid, offset: u64, length: u64, mode: AllocateMode },
+    Allocate {
+        /// The file.
+        fid: Fid,
+        /// First byte of the range.
+        offset: u64,
+        /// Length of the range in bytes.
+        length: u64,
+        /// The action on the range.
+        mode: AllocateMode,
+    },
     /// Answer: `Offset`.
-    Seek { fid: Fid, offset: u64, what: SeekWhat },
+    Seek {
+        /// The file.
+        fid: Fid,
+        /// Where the search begins, in bytes.
+        offset: u64,
+        /// Data or a hole.
+        what: SeekWhat,
+    },
     /// All earlier changes of the file, or with a directory's fid of its entries, are stable before
     /// the answer. Answer: `Committed`.
-    Commit { fid: Fid },
+    Commit {
+        /// The file.
+        fid: Fid,
+    },
     /// Everything in the volume is stable before the answer. Answer: `Committed`.
-    CommitVolume { fid: Fid },
+    CommitVolume {
+        /// Any file of the volume.
+        fid: Fid,
+    },
     /// A read-only descriptor of the body, over a connection that can pass one; `Unsupported` for
     /// inline bodies and other connections. Answer: `Body`.
-    OpenBody { fid: Fid },
+    OpenBody {
+        /// The file.
+        fid: Fid,
+    },
     /// As `OpenBody`, for the caller's kernel. The body stays in this file for ever. If the kernel
     /// may write, the loan lasts until `SettleBody` returns it; a body that is in no file is moved
     /// into one. Refused with `Busy` if room is scarce. Answer: `Body`.
-    LendBody { fid: Fid, how: Lending },
+    LendBody {
+        /// The file.
+        fid: Fid,
+        /// The use that the caller's kernel makes of the body.
+        how: Lending,
+    },
     /// Records what kernels wrote into a lent body. `back`: this session's kernel writes no more.
     /// Answer: `Status`.
-    SettleBody { fid: Fid, back: bool },
+    SettleBody {
+        /// The file.
+        fid: Fid,
+        /// The loan ends: the caller's kernel has closed the body.
+        back: bool,
+    },
     /// A preallocated body on the partition of this file's volume: the caller's kernel writes a new
     /// file's body into it (docs/spec/passthrough.md). It belongs to the session. Refused with
     /// `Busy` if room is scarce, or the session has enough. Answer: `Blank`.
-    LendBlank { fid: Fid },
+    LendBlank {
+        /// A file of the volume that will get the new file.
+        fid: Fid,
+    },
     /// The file's body is from now on this preallocated body of the session, with its content, and
     /// lent to the session. Answer: `Status`.
-    AdoptBody { fid: Fid, blank: u64 },
+    AdoptBody {
+        /// The file; `NotDelegated` if it may have promises of other sessions.
+        fid: Fid,
+        /// Number of the preallocated body, as `LendBlank` answered it.
+        blank: u64,
+    },
     /// Checksums (crc32c) of the body's blocks from block `first` on; none of a lent body. Answer:
     /// `Sums`.
-    ReadSums { fid: Fid, first: u64, count: u32 },
+    ReadSums {
+        /// The file.
+        fid: Fid,
+        /// Number of the first block, from 0 on.
+        first: u64,
+        /// Number of blocks.
+        count: u32,
+    },
 
     /// `wait`: the answer comes when the lock is granted. `reclaim`: held before the server
     /// restarted. Answer: `Done`.
     Lock {
+        /// The file.
         fid: Fid,
+        /// The owner of the lock within this session.
         owner: LockOwner,
+        /// The process that asks, for `F_GETLK` of others.
         pid: u32,
+        /// POSIX or BSD: locks of different families do not conflict.
         family: LockFamily,
+        /// The bytes that the lock covers.
         range: ByteRange,
+        /// Shared or exclusive.
         mode: LockMode,
+        /// The answer comes when the lock is granted; otherwise a conflict is refused at once.
         wait: bool,
+        /// The session held the lock before the server restarted; only in the grace period.
         reclaim: bool,
     },
     /// Answer: `Done`.
-    Unlock { fid: Fid, owner: LockOwner, family: LockFamily, range: ByteRange },
+    Unlock {
+        /// The file.
+        fid: Fid,
+        /// The owner of the lock within this session.
+        owner: LockOwner,
+        /// POSIX or BSD: locks of different families do not conflict.
+        family: LockFamily,
+        /// The bytes that the lock covers.
+        range: ByteRange,
+    },
     /// Answer: `LockTest`.
-    TestLock { fid: Fid, owner: LockOwner, family: LockFamily, range: ByteRange, mode: LockMode },
+    TestLock {
+        /// The file.
+        fid: Fid,
+        /// The owner of the lock within this session.
+        owner: LockOwner,
+        /// POSIX or BSD: locks of different families do not conflict.
+        family: LockFamily,
+        /// The bytes that the lock covers.
+        range: ByteRange,
+        /// Shared or exclusive.
+        mode: LockMode,
+    },
 
     /// This session has these files open (after a server restart or a new session). Answer: `Done`.
-    Hold { fids: Vec<Fid> },
+    Hold {
+        /// The files; those that are gone are passed over.
+        fids: Vec<Fid>,
+    },
     /// This session has closed these files. Answer: `Done`.
-    Unhold { fids: Vec<Fid> },
+    Unhold {
+        /// The files; those that are not held are passed over.
+        fids: Vec<Fid>,
+    },
     /// After a server restart: all locks and holds of this session are claimed. Answer: `Done`.
     ReclaimDone,
 
     /// An exclusive promise of a directory (`docs/spec/delegation.md`), and slots for new files.
     /// Answer: `Delegation`.
-    Delegate { fid: Fid },
+    Delegate {
+        /// The directory.
+        fid: Fid,
+    },
     /// A change that this session answered itself, at the time `at`, under a delegation. `slot`:
     /// that of its new file; 0: it makes none, or the server chooses. `call` satisfies
     /// [`Call::delegable`]. Answer: that of `call`.
-    Delegated { at: Timestamp, slot: u64, call: Box<Call> },
+    Delegated {
+        /// When the client answered the change to its caller.
+        at: Timestamp,
+        /// Number of the new file; 0: the change makes none, or the server chooses.
+        slot: u64,
+        /// The change.
+        call: Box<Call>,
+    },
     /// Delegations that this session returns, with all their changes. Answer: `Done`.
-    Return { fids: Vec<Fid> },
+    Return {
+        /// The directories.
+        fids: Vec<Fid>,
+    },
 
     /// Administration of volumes. Answers: see [`VolumeCall`].
     Volume(VolumeCall),
@@ -334,19 +572,37 @@ pub enum Call {
     Cell(CellCall),
     /// Users and groups. `on_behalf`: the caller of a server without database. Answers: see
     /// [`PtsCall`].
-    Pts { on_behalf: Option<PrincipalId>, call: Box<PtsCall> },
+    Pts {
+        /// The caller for whom a server without database asks.
+        on_behalf: Option<PrincipalId>,
+        /// The call about principals.
+        call: Box<PtsCall>,
+    },
 
     /// Authentication. `behalf`: the caller of a server without database. Answers: see
     /// [`AuthCall`].
-    Auth { behalf: Option<Behalf>, call: Box<AuthCall> },
+    Auth {
+        /// The caller for whom a server without database asks.
+        behalf: Option<Behalf>,
+        /// The call of authentication.
+        call: Box<AuthCall>,
+    },
 
     /// Fences and mandates of administration. `behalf`: the caller of a server without database;
     /// [`PrincipalId::NONE`]: its superuser. Answers: see [`GuardCall`].
-    Guard { behalf: Option<PrincipalId>, call: Box<GuardCall> },
+    Guard {
+        /// The caller for whom a server without database asks.
+        behalf: Option<PrincipalId>,
+        /// The call about fences and mandates.
+        call: Box<GuardCall>,
+    },
 
     /// The server's state, as JSON, for `rialto status`. Answer: `Report`.
     ServerReport,
     /// Verifies every checksum of the partition in the background (`start`), or reports the
     /// progress. Answer: `Report` (JSON).
-    Scrub { start: bool },
+    Scrub {
+        /// Begin a scrub, unless one runs.
+        start: bool,
+    },
 }

@@ -1,7 +1,5 @@
 //! The cell's records: sites of volumes, and servers; and the calls to the cell database
 //! (`docs/spec/volumes.md`).
-// The variants are documented as a whole; a field is named for what it is.
-#![allow(missing_docs)]
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -187,37 +185,90 @@ pub enum Changed {
 pub enum CellCall {
     /// The group that has this base name, or this number as one of its own. Answer: `Groups`, with
     /// one; or the fault `NoVolume`.
-    Group { volume: WhichVolume },
+    Group {
+        /// Base name, or any number of the group.
+        volume: WhichVolume,
+    },
     /// Groups with read-write numbers above `after`, in their order, at most `max`. Answer:
     /// `Groups`.
-    Groups { after: VolumeId, max: u32 },
+    Groups {
+        /// Only those with greater numbers; 0: all.
+        after: VolumeId,
+        /// Limit of the answer.
+        max: u32,
+    },
     /// `Exists` if another group has the name or a number. Answer: `Revision`.
-    PutGroup { group: Box<VolumeGroup>, expected: Revision },
+    PutGroup {
+        /// The new record.
+        group: Box<VolumeGroup>,
+        /// The revision of the record that the caller changed; 0: there was none.
+        expected: Revision,
+    },
     /// Answer: `Revision`.
-    RemoveGroup { read_write: VolumeId, expected: Revision },
+    RemoveGroup {
+        /// Number of the read-write volume.
+        read_write: VolumeId,
+        /// The revision of the record that the caller changed; 0: there was none.
+        expected: Revision,
+    },
     /// Reserves `count` consecutive numbers for volumes, above `above` (the highest that the caller
     /// knows), never used before or again. Answer: `Number`, the first.
-    TakeNumbers { above: VolumeId, count: u32 },
+    TakeNumbers {
+        /// The numbers are greater than this one.
+        above: VolumeId,
+        /// How many; at least 1.
+        count: u32,
+    },
     /// Answer: `Servers`.
     Servers,
     /// `NotPermitted` if one of its keys was withdrawn; `NoSpace`: there are
     /// [`crate::limits::SERVERS_MAX`]. Answer: `Revision`.
-    PutServer { server: ServerInfo, expected: Revision },
+    PutServer {
+        /// The new record.
+        server: ServerInfo,
+        /// The revision of the record that the caller changed; 0: there was none.
+        expected: Revision,
+    },
     /// Withdraws its keys. Answer: `Revision`.
-    RemoveServer { id: ServerId, expected: Revision },
+    RemoveServer {
+        /// The server.
+        id: ServerId,
+        /// The revision of the record that the caller changed; 0: there was none.
+        expected: Revision,
+    },
     /// The changes after a revision, the oldest first, at most `max`. Answer: `Changes`.
-    Changes { since: Revision, max: u32 },
+    Changes {
+        /// Only changes after this revision.
+        since: Revision,
+        /// Limit of the answer, in changes.
+        max: u32,
+    },
     /// The asked server itself, whether it has a database or not. Answer: `Servers`, with one, at
     /// revision 0.
     Me,
     /// A principal's record. Answer: `Principals`, with one; or the fault `NoPrincipal`.
-    Principal { which: WhichPrincipal },
+    Principal {
+        /// Number, name or uid.
+        which: WhichPrincipal,
+    },
     /// Every group of a principal that calls from `host` (`None`: from no host that counts),
     /// directly or through groups, and the host sets. Answer: `Subdomain`.
-    Subdomain { principal: PrincipalId, host: Option<IpAddr> },
+    Subdomain {
+        /// The principal.
+        principal: PrincipalId,
+        /// The address that it calls from.
+        host: Option<IpAddr>,
+    },
     /// As `Changes`, by a server that has put all changes up to `since` into force: a call that
     /// must be in force everywhere waits for that. Answer: `Changes`.
-    Watch { server: ServerId, since: Revision, max: u32 },
+    Watch {
+        /// The server that asks.
+        server: ServerId,
+        /// The last revision that the server has put into force.
+        since: Revision,
+        /// Limit of the answer, in changes.
+        max: u32,
+    },
 }
 
 #[cfg(test)]

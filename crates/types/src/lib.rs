@@ -31,6 +31,7 @@ mod time;
 mod transfer;
 mod tree_key;
 mod volume;
+mod volume_call;
 
 pub use answer::{Answer, DirEntry, VolumeStatus};
 pub use auth::{AuthCall, Behalf, Secret};
@@ -67,6 +68,7 @@ pub use time::{Time, Timestamp};
 pub use transfer::{Finish, IncomingTree, Pull, TaskInfo, TaskState};
 pub use tree_key::{KeyKeeper, TREE_KEY_BYTES, TreeKey};
 pub use volume::{
-    Beside, PartitionInfo, PartitionNo, StreamCursor, VolumeCall, VolumeChange, VolumeInfo,
-    VolumeKind, VolumeState, WhichVolume, is_volume_name,
+    Beside, PartitionInfo, PartitionNo, StreamCursor, VolumeChange, VolumeInfo, VolumeKind,
+    VolumeState, WhichVolume, is_volume_name,
 };
+pub use volume_call::VolumeCall;

@@ -1,6 +1,4 @@
 //! The cell's users and groups, and the calls about them (`docs/spec/access.md`, *Principals*).
-// The variants are documented as a whole; a field is named for what it is.
-#![allow(missing_docs)]
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,13 +34,21 @@ impl PrincipalKind {
 pub struct Privacy(pub u8);
 
 impl Privacy {
+    /// `r`: members may remove members.
     pub const REMOVE_BY_MEMBERS: Privacy = Privacy(0x01);
+    /// `a`: members may add members.
     pub const ADD_BY_MEMBERS: Privacy = Privacy(0x02);
+    /// `A`: any user may add members.
     pub const ADD_BY_ANYBODY: Privacy = Privacy(0x04);
+    /// `m`: members may list the members.
     pub const MEMBERS_TO_MEMBERS: Privacy = Privacy(0x08);
+    /// `M`: any caller may list the members.
     pub const MEMBERS_TO_ANYBODY: Privacy = Privacy(0x10);
+    /// `O`: any caller may list what the principal owns.
     pub const OWNED_TO_ANYBODY: Privacy = Privacy(0x20);
+    /// `s`: members may read the record.
     pub const STATUS_TO_MEMBERS: Privacy = Privacy(0x40);
+    /// `S`: any caller may read the record.
     pub const STATUS_TO_ANYBODY: Privacy = Privacy(0x80);
     /// Of a new user: `S----`.
     pub const USER: Privacy = Privacy::STATUS_TO_ANYBODY;
@@ -108,7 +114,9 @@ impl FromStr for Privacy {
 /// A user, a group, or a set of hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
+    /// Its number.
     pub id: PrincipalId,
+    /// Its kind.
     pub kind: PrincipalKind,
     /// At most [`crate::limits::PRINCIPAL_NAME_BYTES_MAX`] bytes.
     pub name: String,
@@ -117,12 +125,14 @@ pub struct Principal {
     pub owner: PrincipalId,
     /// The principal that made it.
     pub creator: PrincipalId,
+    /// The rights of callers other than its owner.
     pub privacy: Privacy,
     /// How many groups it may still create; `u32::MAX`: any number.
     pub group_quota: u32,
     /// The Unix uid of a user, for the `posix` model and for trusted connections, which send
     /// numbers.
     pub uid: Option<u32>,
+    /// The Unix gid of a user or group, as `uid`.
     pub gid: Option<u32>,
     /// Tokens issued before this time are void: seconds since 1970.
     pub tokens_after: i64,
@@ -133,7 +143,9 @@ pub struct Principal {
 /// How a caller names a principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhichPrincipal {
+    /// By number.
     Id(PrincipalId),
+    /// By name, exactly as written.
     Name(String),
     /// The user with this uid.
     Uid(u32),
@@ -142,20 +154,26 @@ pub enum WhichPrincipal {
 /// The fields that `SetFields` changes; `None` stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrincipalChange {
+    /// New privacy flags.
     pub privacy: Option<Privacy>,
+    /// How many groups it may still create; `u32::MAX`: any number.
     pub group_quota: Option<u32>,
     /// `u32::MAX`: removes it.
     pub uid: Option<u32>,
     /// `u32::MAX`: removes it.
     pub gid: Option<u32>,
+    /// Tokens issued before are void: seconds since 1970.
     pub tokens_after: Option<i64>,
+    /// Whether the cell refuses its logins.
     pub locked: Option<bool>,
 }
 
 /// A principal to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPrincipal {
+    /// Its kind.
     pub kind: PrincipalKind,
+    /// Its name; `Exists` if another principal has it.
     pub name: String,
     /// `None`: the next free number.
     pub id: Option<PrincipalId>,
@@ -163,6 +181,7 @@ pub struct NewPrincipal {
     pub owner: Option<WhichPrincipal>,
     /// `None`: the principal's number, if no other principal has that uid.
     pub uid: Option<u32>,
+    /// The Unix gid; `None`: none.
     pub gid: Option<u32>,
 }
 
@@ -172,38 +191,104 @@ pub struct NewPrincipal {
 pub enum PtsCall {
     /// The names of numbers; empty for numbers without a principal. At most
     /// [`crate::limits::PRINCIPALS_MAX`]. Answer: `Names`.
-    Names { ids: Vec<PrincipalId> },
+    Names {
+        /// The numbers.
+        ids: Vec<PrincipalId>,
+    },
     /// The numbers of names; [`PrincipalId::NONE`] for names without a principal. The same limit.
     /// Answer: `Names`.
-    Numbers { names: Vec<String> },
+    Numbers {
+        /// The names.
+        names: Vec<String>,
+    },
     /// Answer: `Principals`, with one.
-    Examine { id: PrincipalId },
+    Examine {
+        /// The principal; `NoPrincipal` if there is none.
+        id: PrincipalId,
+    },
     /// Answer: `Principals`, with the new one.
-    Create { new: Box<NewPrincipal> },
+    Create {
+        /// The principal.
+        new: Box<NewPrincipal>,
+    },
     /// Removes it from all groups; what it owns has no owner afterwards. Answer: `Done`.
-    Delete { id: PrincipalId },
+    Delete {
+        /// The principal; `NoPrincipal` if there is none.
+        id: PrincipalId,
+    },
     /// Groups that it owns get its new name before the colon. Answer: `Done`.
-    Rename { id: PrincipalId, name: String },
+    Rename {
+        /// The principal; `NoPrincipal` if there is none.
+        id: PrincipalId,
+        /// The new name; `Exists` if another principal has it.
+        name: String,
+    },
     /// Answer: `Done`.
-    ChangeOwner { id: PrincipalId, owner: PrincipalId },
+    ChangeOwner {
+        /// The principal; `NoPrincipal` if there is none.
+        id: PrincipalId,
+        /// The new owner.
+        owner: PrincipalId,
+    },
     /// Answer: `Done`.
-    SetFields { id: PrincipalId, change: PrincipalChange },
+    SetFields {
+        /// The principal; `NoPrincipal` if there is none.
+        id: PrincipalId,
+        /// The new values.
+        change: PrincipalChange,
+    },
     /// `Exists`: it is a member already. Answer: `Done`.
-    Join { group: PrincipalId, member: PrincipalId },
+    Join {
+        /// The group, or the host set.
+        group: PrincipalId,
+        /// The member.
+        member: PrincipalId,
+    },
     /// Answer: `Done`.
-    Leave { group: PrincipalId, member: PrincipalId },
+    Leave {
+        /// The group, or the host set.
+        group: PrincipalId,
+        /// The member.
+        member: PrincipalId,
+    },
     /// The members of a group, or with `groups` (and of users) the groups that it is in, in the
     /// order of numbers, after `after`. Answer: `Names`.
-    Membership { id: PrincipalId, groups: bool, after: PrincipalId, max: u32 },
+    Membership {
+        /// The principal; `NoPrincipal` if there is none.
+        id: PrincipalId,
+        /// The groups that it is in, not its members.
+        groups: bool,
+        /// Only those with greater numbers.
+        after: PrincipalId,
+        /// Limit of the answer.
+        max: u32,
+    },
     /// The principals that it owns; [`PrincipalId::NONE`]: those without owner. Answer: `Names`.
-    Owned { owner: PrincipalId, after: PrincipalId, max: u32 },
+    Owned {
+        /// The owner.
+        owner: PrincipalId,
+        /// Only those with greater numbers.
+        after: PrincipalId,
+        /// Limit of the answer.
+        max: u32,
+    },
     /// All, in the order of numbers. Answer: `Principals`.
-    Entries { after: PrincipalId, max: u32 },
+    Entries {
+        /// Only those with greater numbers.
+        after: PrincipalId,
+        /// Limit of the answer.
+        max: u32,
+    },
     /// The highest user number and the lowest group number that the cell has assigned. Answer:
     /// `Names`, with two.
     Max,
     /// [`PrincipalId::NONE`] stays. Answer: `Done`.
-    SetMax { user: PrincipalId, group: PrincipalId },
+    SetMax {
+        /// The highest number of a user.
+        user: PrincipalId,
+        /// The lowest number of a group.
+        group: PrincipalId,
+    },
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! The cell's rules: fences and mandates, and the calls about them (`docs/spec/access.md`,
 //! *Fences*, *The call table*).
-// The variants are documented as a whole; a field is named for what it is.
-#![allow(missing_docs)]
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,7 +12,12 @@ pub enum Whom {
     /// Calls of this user, at any authentication level.
     User(PrincipalId),
     /// Calls from an address whose first `prefix` bits are these.
-    Hosts { address: IpAddr, prefix: u8 },
+    Hosts {
+        /// An address of the network.
+        address: IpAddr,
+        /// How many leading bits of it count.
+        prefix: u8,
+    },
     /// Calls with the token of this number.
     Token(u128),
     /// Calls through this client, in any session.
@@ -29,6 +32,7 @@ pub enum Whom {
 pub struct Fence {
     /// Assigned by the database, never reused.
     pub number: u64,
+    /// The callers that it refuses.
     pub whom: Whom,
     /// Seconds since 1970.
     pub since: i64,
@@ -59,6 +63,7 @@ pub struct Mandate {
     pub number: u64,
     /// A user, or a group whose members all do.
     pub principal: PrincipalId,
+    /// The part.
     pub realm: Realm,
     /// The principal that gave it; [`PrincipalId::NONE`]: the superuser of a server.
     pub by: PrincipalId,
@@ -69,22 +74,53 @@ pub struct Mandate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuardCall {
     /// Those with numbers above `after`, in their order, at most `max`. Answer: `Fences`.
-    Fences { after: u64, max: u32 },
+    Fences {
+        /// Only those with greater numbers; 0: all.
+        after: u64,
+        /// Limit of the answer.
+        max: u32,
+    },
     /// `NoSpace`: there are [`crate::limits::RULES_MAX`] already. `seconds`: for how long; 0: until
     /// it is removed. Answer: `Enforced`.
-    AddFence { whom: Whom, seconds: u64, why: String },
+    AddFence {
+        /// The callers to refuse.
+        whom: Whom,
+        /// For how long; 0: until it is removed.
+        seconds: u64,
+        /// The reason, for people.
+        why: String,
+    },
     /// `NotFound` if there is none. Answer: `Enforced`.
-    RemoveFence { number: u64 },
+    RemoveFence {
+        /// The rule's number.
+        number: u64,
+    },
     /// As `Fences`. Answer: `Mandates`.
-    Mandates { after: u64, max: u32 },
+    Mandates {
+        /// Only those with greater numbers; 0: all.
+        after: u64,
+        /// Limit of the answer.
+        max: u32,
+    },
     /// As `AddFence`; `Exists` if there is an identical one. Answer: `Enforced`.
-    AddMandate { principal: PrincipalId, realm: Realm },
+    AddMandate {
+        /// The user or group that shall administer.
+        principal: PrincipalId,
+        /// The part of the cell.
+        realm: Realm,
+    },
     /// Answer: `Enforced`.
-    RemoveMandate { number: u64 },
+    RemoveMandate {
+        /// The rule's number.
+        number: u64,
+    },
     /// From now on and for ever, no key that this server's record lists authenticates a server.
     /// `NotFound`: the database has no such server. Answer: `Enforced`, with the number of
     /// withdrawn keys.
-    WithdrawKeys { server: ServerId },
+    WithdrawKeys {
+        /// The server.
+        server: ServerId,
+    },
 }
 
 impl fmt::Display for Whom {

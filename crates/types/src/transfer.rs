@@ -1,7 +1,5 @@
 //! Volumes in transfer between servers: what an incoming tree becomes, and which tree a server
 //! fetches (`docs/spec/volumes.md`, *Between servers*).
-// A field is named for what it is.
-#![allow(missing_docs)]
 
 use std::net::SocketAddr;
 
@@ -13,14 +11,28 @@ pub enum Finish {
     /// A volume that shows the epoch. `id: None`: the next number of the cell, or that of the
     /// volume that it replaces. `replace`: a volume of the same tree that has this name and kind
     /// shows it from then on, and keeps its number.
-    View { id: Option<VolumeId>, name: Name, kind: VolumeKind, replace: bool },
+    View {
+        /// The number that the volume gets.
+        id: Option<VolumeId>,
+        /// The name that the volume gets.
+        name: Name,
+        /// Any kind but read-write.
+        kind: VolumeKind,
+        /// A volume of this name and kind shows the epoch from then on.
+        replace: bool,
+    },
     /// The tree's read-write volume, under the tree's number. `arriving`: it serves no client
     /// before [`crate::VolumeCall::Serve`].
     ReadWrite {
+        /// The name that the volume gets.
         name: Name,
+        /// Quota in bytes; 0: none.
         quota_bytes: u64,
+        /// Quota in files; 0: none.
         quota_files: u64,
+        /// When the volume was made, wherever that was.
         created: Timestamp,
+        /// It serves no client before [`crate::VolumeCall::Serve`].
         arriving: bool,
         /// When it was last updated; `None`: now.
         updated: Option<Timestamp>,
@@ -37,12 +49,15 @@ pub enum Finish {
 /// A tree that comes in at a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IncomingTree {
+    /// Where it comes in.
     pub partition: PartitionNo,
+    /// Its number.
     pub tree: VolumeId,
     /// It comes in over a read-write volume.
     pub over: bool,
     /// The epoch that it starts from; 0: the stream is complete.
     pub since: u64,
+    /// The epoch that it will show.
     pub epoch: u64,
     /// Bytes of the stream that are stable.
     pub bytes: u64,
@@ -63,6 +78,7 @@ pub struct Pull {
     pub partition: Option<PartitionNo>,
     /// The number of the tree here.
     pub tree: VolumeId,
+    /// The use of the complete tree.
     pub finish: Finish,
 }
 
@@ -70,6 +86,7 @@ pub struct Pull {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TaskState {
+    /// It works, or waits for the other server.
     Runs = 1,
     /// It ended; the result is there.
     Done = 2,
@@ -94,6 +111,7 @@ pub struct TaskInfo {
     pub number: u64,
     /// The tree that comes in.
     pub tree: VolumeId,
+    /// Whether it works.
     pub state: TaskState,
     /// The epoch that it started from; 0: none.
     pub since: u64,

@@ -1,11 +1,6 @@
-//! Volumes as administrators manage them, and the calls about a server's volumes
-//! (`docs/spec/volumes.md`).
-// The variants are documented as a whole; a field is named for what it is.
-#![allow(missing_docs)]
+//! Volumes as administrators manage them (`docs/spec/volumes.md`).
 
-use bytes::Bytes;
-
-use crate::{Finish, Name, Pull, Timestamp, VnodeNo, VolumeId};
+use crate::{Name, Timestamp, VnodeNo, VolumeId};
 
 /// The part of its tree that a volume shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -94,18 +89,24 @@ impl Beside {
 /// How a caller names a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhichVolume {
+    /// By number.
     Id(VolumeId),
+    /// By name, with the ending of its kind.
     Name(Name),
 }
 
 /// One volume, as it was at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeInfo {
+    /// Its number, unique in the cell.
     pub id: VolumeId,
     /// The number of its tree: that of the read-write volume of its group.
     pub tree: VolumeId,
+    /// The part of its tree that it shows.
     pub kind: VolumeKind,
+    /// Whether it serves.
     pub state: VolumeState,
+    /// Where it is.
     pub partition: PartitionNo,
     /// The epoch of the tree that it shows; of a read-write volume, the head. At every site, a
     /// newer state has a higher epoch.
@@ -113,7 +114,9 @@ pub struct VolumeInfo {
     /// Of a fork: the number of the tree that it began as, which still holds what is unchanged
     /// here.
     pub origin: Option<VolumeId>,
+    /// Its name, with the ending of its kind.
     pub name: Name,
+    /// When it was made, wherever that was.
     pub created: Timestamp,
     /// When its content last changed, as far as recorded: its creation or seal, or the last change
     /// of its fields.
@@ -122,7 +125,9 @@ pub struct VolumeInfo {
     pub quota_bytes: u64,
     /// Quota in files; 0: none.
     pub quota_files: u64,
+    /// Bytes of its bodies.
     pub used_bytes: u64,
+    /// Files, directories and links.
     pub used_files: u64,
     /// Its bodies are encrypted on disk: the number of the key that wraps its tree's key, as the
     /// server numbers them; 0: not known. Copies of the volume may differ.
@@ -132,11 +137,14 @@ pub struct VolumeInfo {
 /// One partition of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionInfo {
+    /// Its position in the server's list.
     pub no: PartitionNo,
     /// The server's name for it, such as `/vicepa`; at most
     /// [`crate::limits::PARTITION_NAME_BYTES_MAX`] bytes.
     pub name: String,
+    /// Size of its file system.
     pub total_bytes: u64,
+    /// Bytes of it that the server can still write.
     pub free_bytes: u64,
     /// How snapshots and copies on it are compressed, for people: `none`, `zstd` (the server), or
     /// the file system below. At most [`crate::limits::PARTITION_NAME_BYTES_MAX`] bytes.
@@ -150,6 +158,7 @@ pub struct VolumeChange {
     pub quota_bytes: Option<u64>,
     /// 0: no limit.
     pub quota_files: Option<u64>,
+    /// `Offline` takes it offline; any other state brings it back.
     pub state: Option<VolumeState>,
 }
 
@@ -178,6 +187,7 @@ pub fn is_volume_name(name: &[u8], kind: VolumeKind) -> bool {
 /// stage and a position in it. All copies of a tree share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamCursor {
+    /// The first vnode that is not done.
     pub vnode: VnodeNo,
     /// The part of the vnode that comes next; 0: the vnode itself.
     pub stage: u8,
@@ -196,76 +206,6 @@ impl Default for StreamCursor {
     fn default() -> Self {
         StreamCursor::START
     }
-}
-
-/// The calls of administrators about a server's volumes. All but questions are the superuser's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VolumeCall {
-    /// A new volume with an empty root directory that belongs to `owner` (user and group); stable
-    /// before the answer. `partition: None`: the one with the most room. `id: None`: a number of
-    /// the cell's. Answer: `Volumes`, with the new one.
-    Create {
-        id: Option<VolumeId>,
-        partition: Option<PartitionNo>,
-        name: Name,
-        quota_bytes: u64,
-        quota_files: u64,
-        owner: (u32, u32),
-        /// Whether bodies are encrypted on disk; `None`: the server's default. `Offline` if it has
-        /// no keys.
-        encrypt: Option<bool>,
-    },
-    /// Inaccessible from the answer on; its space is freed in the background. Answer: `Done`.
-    Remove { id: VolumeId },
-    /// Answer: `Done`.
-    Rename { id: VolumeId, name: Name },
-    /// A new volume, read-only but for one kind, that shows what `of`, the read-write volume or
-    /// another of its group, shows now. `replace`: a volume of the group that has this name and
-    /// kind shows that from then on, and keeps its number; without it such a volume is refused with
-    /// `Exists`. `id: None`: that number, or one of the cell's. Of the kind read-write: a fork with
-    /// the quota of `of`, which replaces nothing. Answer: `Volumes`, with the new one.
-    Clone { id: Option<VolumeId>, of: VolumeId, name: Name, kind: VolumeKind, replace: bool },
-    /// Answer: `Done`.
-    SetFields { id: VolumeId, change: VolumeChange },
-    /// Volumes of a partition with numbers above `after`, in their order, at most `max` of them.
-    /// Answer: `Volumes`.
-    List { partition: PartitionNo, after: VolumeId, max: u32 },
-    /// The volume, followed by the others of its group. Answer: `Volumes`.
-    Examine { volume: WhichVolume },
-    /// Answer: `Partitions`.
-    Partitions,
-    /// The difference between the sealed epoch that a volume shows and the epoch `since` of its
-    /// tree (0: everything), from a position on, in about `bytes_max` bytes (between 128 KiB and 1
-    /// MiB). Only for the superuser, since it checks no right. Answer: `Part`.
-    Changes { id: VolumeId, since: u64, cursor: StreamCursor, bytes_max: u32, packed: bool },
-    /// A part of a stream for the tree with this number; the first one begins it, or continues what
-    /// came in of the same stream. `over`: the stream replaces the read-write volume with that
-    /// number; until then it shows its old state and takes no changes. Answer: `Cursor`, where the
-    /// next part is to begin.
-    Apply { partition: PartitionNo, tree: VolumeId, part: Bytes, over: bool },
-    /// The incoming tree is complete and becomes a volume, or is discarded. Answer: `Volumes`, with
-    /// the new one if there is one.
-    Finish { partition: PartitionNo, tree: VolumeId, finish: Finish },
-    /// Fetches a stream from another server and finishes it, in the background. A repeated call
-    /// continues it. Answer: `Tasks`, with the one that was begun.
-    Pull(Box<Pull>),
-    /// Pulls of this server instance, including those that ended lately. Only for the superuser.
-    /// Answer: `Tasks`.
-    Tasks,
-    /// Incoming trees, also those whose transfer stopped: all of them, or one, and the epoch that
-    /// that one's read-write volume is a copy of. Only for the superuser. Answer: `Incoming`.
-    Incoming { tree: Option<VolumeId> },
-    /// Freezes the read-write volume: the server recalls all loans and delegations, and changes
-    /// wait for `millis`, or until a call with `millis: 0`; then the server asks the cell database
-    /// which server has the volume. Answer: `Done`, when all is back.
-    Hold { id: VolumeId, millis: u32 },
-    /// An arrived volume serves from now on. Answer: `Done`.
-    Serve { id: VolumeId },
-    /// Copies within the server: what a volume of a sealed epoch shows is copied to another
-    /// partition (no part of it goes over the network), or, with `Leave` and the number of a tree,
-    /// that partition's copy of it is removed. Answer: `Tasks`, with the one that copies; with
-    /// `Leave`, one that runs as long as something is left.
-    Beside { id: VolumeId, partition: PartitionNo, what: Beside },
 }
 
 #[cfg(test)]

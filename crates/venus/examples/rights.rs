@@ -40,7 +40,7 @@ fn main() {
         now: Timestamp::new(1, 0),
         quota: VolumeQuota::default(),
     };
-    let volume = partition.create_volume(&Name::new(b"v").unwrap(), &root).unwrap();
+    let volume = partition.volumes().create_volume(&Name::new(b"v").unwrap(), &root).unwrap();
     let root = Fid::root(volume.id());
     let config = ViceConfig::new(dafs::encode_answer_record, |record| {
         dafs::decode_answer_record(record).ok()

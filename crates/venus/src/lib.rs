@@ -25,77 +25,32 @@
 // A library reports through `tracing` and its results; it does not print.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
-mod access_pattern;
-mod admission;
-mod attach_body;
-mod budget;
-mod cache_body;
-mod cache_body_sync;
-mod change;
-mod compact_nodes;
-mod config;
+mod base;
+mod cache;
 mod core;
+mod data;
 mod delegation;
-mod dir_names;
-mod dir_prefetch;
-mod direct_body;
-mod disk_cache;
-mod dynroot;
-mod effective_identity;
-mod entry_invalidation;
-mod error;
-mod events;
-mod extents;
-mod file_data;
-mod flush;
-mod free_space;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod janitor;
-mod journal;
-mod journal_writes;
-mod kernel_port;
-mod listing;
-mod local_answers;
-mod locks;
-mod lookup;
-mod mount_shared;
-mod mountpoint;
-mod node_tables;
-mod nodes;
-mod open;
-mod other_cells;
+mod names;
+mod ops;
 mod passthrough;
-mod pool;
-mod preallocated;
-mod read;
-mod read_ahead;
-mod read_cache;
-mod request;
-mod result;
-mod rights;
-mod seek;
-mod server_instance;
-mod snapshots;
-mod unstable_metadata;
-mod unstable_writes;
-mod venus;
-mod verified_blocks;
-mod volume_summary;
+mod prefetch;
+mod reading;
+mod session;
 mod volumes;
-mod write;
+mod writeback;
 
-pub use config::VenusConfig;
-pub use dynroot::{DYNROOT, Dynroot, KnownCells};
-pub use error::Error;
-pub use kernel_port::{Backing, KernelPort, NoKernel};
-pub use other_cells::{CellOpener, Neighbours};
-pub use request::RequestContext;
-pub use result::{
+pub use base::config::VenusConfig;
+pub use base::error::Error;
+pub use base::kernel_port::{Backing, KernelPort, NoKernel};
+pub use base::request::RequestContext;
+pub use base::result::{
     Attributes, DirHandle, DirListing, EntryReply, ListEntry, LookupReply, OpenHandle, OpenMode,
     OpenReply, PassthroughState, Stamp, Wrote,
 };
-pub use rights::somebody;
-pub use venus::Venus;
-pub use volume_summary::VolumeSummary;
-pub use volumes::Volumes;
+pub use ops::rights::somebody;
+pub use ops::venus::Venus;
+pub use volumes::dynroot::{DYNROOT, Dynroot, KnownCells};
+pub use volumes::volume_summary::VolumeSummary;
+pub use volumes::volumes::{CellOpener, Neighbours, Volumes};

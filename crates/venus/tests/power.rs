@@ -55,7 +55,7 @@ impl Machine {
             now: Timestamp::new(1, 0),
             quota: VolumeQuota::default(),
         };
-        let volume = partition.create_volume(&name("root"), &root).unwrap().id();
+        let volume = partition.volumes().create_volume(&name("root"), &root).unwrap().id();
         partition.sync().unwrap();
         drop(partition);
         let mut config = ServerConfig::new(dir);
@@ -85,7 +85,7 @@ impl Host for Machine {
     fn look(&mut self, fid: Fid, seed: u64, look: &mut dyn FnMut(&Volume)) {
         let partition =
             Partition::open_memory(&self.memory.power_loss(seed), OpenOptions::default()).unwrap();
-        look(&partition.volume(fid.volume).unwrap().unwrap());
+        look(&partition.volumes().volume(fid.volume).unwrap().unwrap());
     }
 }
 
@@ -292,7 +292,7 @@ impl Application<'_> {
     fn compare_with(&self, volume: &Volume, files: &[Fid], names: bool) {
         for fid in files.iter().filter(|fid| self.belief.files.contains_key(fid)) {
             let vnode = volume.vnode(fid.vnode).unwrap().expect("it is stable");
-            let bytes = volume.read(&vnode, 0, 2 * FILE).unwrap().to_vec();
+            let bytes = volume.reader_of(&vnode).unwrap().read(0, 2 * FILE).unwrap().to_vec();
             let found = Content { mode: vnode.status.mode & 0o777, bytes };
             let wanted = &self.belief.files[fid];
             let short = |content: &Content| {

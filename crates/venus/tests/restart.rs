@@ -53,7 +53,7 @@ fn prepare(dir: &Path) -> (ServerConfig, PathBuf) {
         now: Timestamp::new(1, 0),
         quota: VolumeQuota::default(),
     };
-    partition.create_volume(&name("root"), &root).unwrap();
+    partition.volumes().create_volume(&name("root"), &root).unwrap();
     partition.sync().unwrap();
     let socket = dir.join("socket");
     let mut config = ServerConfig::new(&path);

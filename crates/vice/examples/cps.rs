@@ -37,7 +37,7 @@ fn main() {
         now: Timestamp::new(1, 0),
         quota: VolumeQuota::default(),
     };
-    partition.create_volume(&Name::new(b"root.cell").unwrap(), &root).unwrap();
+    partition.volumes().create_volume(&Name::new(b"root.cell").unwrap(), &root).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let db = Arc::new(Embedded::open(dir.path()).unwrap());
     let (joe, groups) = populate(&db, principals, groups);

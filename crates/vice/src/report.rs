@@ -44,8 +44,10 @@ pub(crate) fn report(of: &Reported<'_>, ask: &CallContext<'_>) -> Result<String,
     drop(leases);
     let pending = of.coherence.pending_changes();
     let (queued, parked) = of.requests.waiting();
-    let listed =
-        of.partitions.iter().map(|partition| partition.list(VolumeId(0), VOLUMES_REPORTED_MAX));
+    let listed = of
+        .partitions
+        .iter()
+        .map(|partition| partition.volumes().list(VolumeId(0), VOLUMES_REPORTED_MAX));
     let listed: Vec<_> = listed.collect::<Result<_, _>>().unwrap_or_else(|error| {
         tracing::error!(%error, "the volumes cannot be listed; the report contains none");
         Vec::new()

@@ -10,7 +10,7 @@ use types::{Call, Caller, Fault, Fid, NewKind, RemoveWhat, RenameMode};
 
 /// Sets the vnode's number of links.
 fn set_links(rig: &Rig, fid: Fid, links: u32) {
-    let volume = rig.vice().partition().volume(fid.volume).unwrap().unwrap();
+    let volume = rig.vice().partition().volumes().volume(fid.volume).unwrap().unwrap();
     let mut vnode = volume.vnode(fid.vnode).unwrap().unwrap();
     vnode.status.links = links;
     let mut update = Update::new();

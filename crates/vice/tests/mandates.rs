@@ -49,8 +49,8 @@ impl Cell {
             now: Timestamp::new(1, 0),
             quota: VolumeQuota::default(),
         };
-        let home = partition.create_volume(&name("home.joe"), &root).unwrap().id();
-        let other = partition.create_volume(&name("secret"), &root).unwrap().id();
+        let home = partition.volumes().create_volume(&name("home.joe"), &root).unwrap().id();
+        let other = partition.volumes().create_volume(&name("secret"), &root).unwrap().id();
         let config = ViceConfig::new(dafs::encode_answer_record, |record| {
             dafs::decode_answer_record(record).ok()
         });

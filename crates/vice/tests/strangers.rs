@@ -77,12 +77,18 @@ fn a_restart_neither_awaits_nor_stores_anonymous_sessions() {
     assert!(matches!(rig.call(1, &anonymous(), make), Ok(Answer::Made { .. })));
     let session = rig.clients[1].session;
     let home = || rig.vice().partition().clone();
-    assert_eq!((home().sessions().unwrap().len(), home().replies(session).unwrap().len()), (1, 1));
-    assert_eq!(home().incarnation(rig.clients[1].id).unwrap(), None);
+    assert_eq!(
+        (
+            home().sessions().list().unwrap().len(),
+            home().sessions().replies(session).unwrap().len()
+        ),
+        (1, 1)
+    );
+    assert_eq!(home().sessions().incarnation(rig.clients[1].id).unwrap(), None);
     rig.detach(0);
     rig.restart();
     assert!(matches!(rig.resume(1), Err(Fault::Expired)));
-    assert_eq!(rig.vice().partition().replies(session).unwrap().len(), 0);
+    assert_eq!(rig.vice().partition().sessions().replies(session).unwrap().len(), 0);
     // No grace: a change is answered at once.
     let who = rig.attach();
     assert!(rig.call(who, &Caller::ROOT, remove(root, "its")).is_ok());

@@ -252,7 +252,7 @@ impl Cell {
             now: Timestamp::new(1, 0),
             quota: VolumeQuota::default(),
         };
-        partition.create_volume(&Name::new(b"root.cell").unwrap(), &root).unwrap();
+        partition.volumes().create_volume(&Name::new(b"root.cell").unwrap(), &root).unwrap();
         let config = ViceConfig::new(dafs::encode_answer_record, |record| {
             dafs::decode_answer_record(record).ok()
         });

@@ -486,8 +486,8 @@ fn what_is_asked_for_while_a_hold_begins_is_lent_to_nobody() {
         // matter here.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                partition.hold_volume(made.id, true).unwrap();
-                partition.hold_volume(made.id, false).unwrap();
+                partition.volumes().hold_volume(made.id, true).unwrap();
+                partition.volumes().hold_volume(made.id, false).unwrap();
             }
         });
         // On a busy machine the two may not meet for a while.

@@ -129,7 +129,7 @@ fn fill(partition: &Partition, count: u64) -> Result<Vec<Fid>> {
         now: Timestamp::new(1, 0),
         quota: VolumeQuota::default(),
     };
-    let volume = partition.create_volume(&Name::new(b"home")?, &root)?;
+    let volume = partition.volumes().create_volume(&Name::new(b"home")?, &root)?;
     let mut files = Vec::new();
     for first in (0..count).step_by(FAN as usize) {
         fill_directory(&volume, first, count.min(first + FAN), root.now, &mut files)?;
@@ -147,27 +147,21 @@ fn fill_directory(
 ) -> Result<()> {
     let mut update = Update::new();
     let mut root = volume.vnode(VnodeNo::ROOT)?.ok_or("a volume has a root")?;
-    let fid = volume.fid_of_slot(volume.allocate_slot()?, true);
+    let fid = volume.fid_of_slot(volume.slots()?.allocate_slot()?, true);
     let mut dir = Vnode::new(fid, Kind::Directory, 0o755, 0, 0, VnodeNo::ROOT, now);
     update.create_vnode(&dir);
-    volume.put_entry(
-        &mut root,
-        &Name::new(format!("d{first}").as_bytes())?,
-        dir.target(),
-        &mut update,
-    )?;
+    volume
+        .edit(&mut root, &mut update)
+        .put_entry(&Name::new(format!("d{first}").as_bytes())?, dir.target())?;
     for number in first..end {
-        let fid = volume.fid_of_slot(volume.allocate_slot()?, false);
+        let fid = volume.fid_of_slot(volume.slots()?.allocate_slot()?, false);
         files.push(fid);
         let mut vnode = Vnode::new(fid, Kind::File, 0o644, 0, 0, dir.target().vnode, now);
         update.create_vnode(&vnode);
-        volume.write(&mut vnode, 0, b"a small file\n", &mut update)?;
-        volume.put_entry(
-            &mut dir,
-            &Name::new(format!("f{number}").as_bytes())?,
-            vnode.target(),
-            &mut update,
-        )?;
+        volume.body(&mut vnode, &mut update)?.write(0, b"a small file\n")?;
+        volume
+            .edit(&mut dir, &mut update)
+            .put_entry(&Name::new(format!("f{number}").as_bytes())?, vnode.target())?;
         update.put_vnode(&vnode);
     }
     update.put_vnode(&dir);

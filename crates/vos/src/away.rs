@@ -12,10 +12,8 @@ use types::{
 
 use crate::beside;
 use crate::claim::Claim;
-use crate::moving::remove_undecided;
+use crate::own_volumes::{have, named, remove_at, remove_left_by_force};
 use crate::pulling::{PullOrder, pull};
-use crate::release::{have, named};
-use crate::remove::remove_at;
 use crate::sites::need_one_partition;
 use crate::{Job, VosError, examine, partition_no};
 
@@ -143,7 +141,7 @@ fn fetch(
         Finish::View { id: group.read_only, name, kind: VolumeKind::ReadOnly, replace: true };
     if !job.dry_run {
         let here = examine(job.servers, to, WhichVolume::Id(group.read_write))?.unwrap_or_default();
-        remove_undecided(job.servers, group, to, &here)?;
+        remove_left_by_force(job.servers, group, to, &here)?;
     }
     // A tree that the server already has stays on its partition.
     let partition = have(job.servers, to, &group.name)?.is_none().then_some(no);

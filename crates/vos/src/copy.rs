@@ -9,9 +9,8 @@ use types::{
 };
 
 use crate::create::announced;
+use crate::own_volumes::{have, remove_at};
 use crate::pulling::{PullOrder, pull};
-use crate::release::have;
-use crate::remove::remove_at;
 use crate::servers::partition_no;
 use crate::{Job, NewVolume, VosError, examine};
 

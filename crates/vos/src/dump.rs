@@ -24,13 +24,10 @@ use types::{
 
 use crate::claim::Claim;
 use crate::create::announced;
-use crate::release::{have, named};
-use crate::remove::remove_at;
+use crate::own_volumes::{DUMPING, named, remove_at};
 use crate::{Job, NewVolume, VosError, examine, partition_no};
 
 const OPERATION: &str = "restore";
-/// The ending of the name of the snapshot that a dump reads.
-pub(crate) const DUMPING: &str = ".dumping";
 /// How long a restore waits for a volume that is being removed.
 const SWEPT_WITHIN: Duration = Duration::from_secs(60);
 /// How long a restore waits for a volume that is in use, or is continued and may still have files
@@ -80,14 +77,13 @@ pub fn dump(
     }
     let name = named(&volume.name, DUMPING)?;
     let kind = VolumeKind::Snapshot;
-    let clone =
-        VolumeCall::Clone { id: None, of: volume.id, name: name.clone(), kind, replace: true };
+    let clone = VolumeCall::Clone { id: None, of: volume.id, name, kind, replace: true };
     let Some(sealed) = job.call_one("snapshot", server, clone)? else { return Ok(()) };
     let sent = send(job, server, &sealed, since, sink);
-    // Its number stays with the name, so the epoch alone says whose snapshot it is now; epochs
-    // never come back.
+    // Another dump's snapshot has its number too, so the epoch alone says whose snapshot it is now;
+    // epochs never come back. The name may be another one after a rename.
     let is_ours = |now: Option<VolumeInfo>| now.is_some_and(|now| now.epoch == sealed.epoch);
-    let removed = match have(job.servers, server, &name).map(is_ours) {
+    let removed = match the_volume(job, server, sealed.id).map(is_ours) {
         Ok(true) => remove_at(job, server, sealed.id),
         Ok(false) => {
             let why = "another dump of it was begun meanwhile, or the volume was removed";
@@ -367,9 +363,9 @@ fn wait_for(
 fn the_volume(
     job: &Job<'_>,
     server: ServerId,
-    tree: VolumeId,
+    id: VolumeId,
 ) -> Result<Option<VolumeInfo>, VosError> {
-    Ok(examine(job.servers, server, WhichVolume::Id(tree))?
+    Ok(examine(job.servers, server, WhichVolume::Id(id))?
         .and_then(|volumes| volumes.into_iter().next()))
 }
 

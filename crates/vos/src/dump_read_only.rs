@@ -13,7 +13,7 @@ use types::{
 
 use crate::claim::{Claim, need_free};
 use crate::dump::{Dumped, Next, apply};
-use crate::release::named;
+use crate::own_volumes::named;
 use crate::{Job, NewVolume, VosError, examine, partition_no};
 
 /// The operation that the claim names.

@@ -35,6 +35,7 @@ mod find;
 mod job;
 mod lock;
 mod moving;
+mod own_volumes;
 mod pulling;
 mod reach;
 mod release;

@@ -22,19 +22,18 @@ use std::time::{Duration, Instant};
 
 use types::{
     Beside, Fault, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup,
-    VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 
 use crate::beside;
 use crate::claim::Claim;
 use crate::find::of_kind;
 use crate::job::is_half_restored;
+use crate::own_volumes::{MOVING, have, is_left, named, remove_at};
 use crate::pulling::{PullOrder, pull, wait_idle};
-use crate::release::{have, named};
-use crate::remove::remove_at;
 use crate::servers::partition_no;
 use crate::sites::need_one_partition;
-use crate::{Job, Servers, VosError, examine};
+use crate::{Job, VosError, examine};
 
 /// Longest freeze at A; at its end A asks the database which server has the volume.
 const FREEZE_MAX: Duration = Duration::from_secs(10);
@@ -47,8 +46,6 @@ const REMAINDER_BYTES: u64 = 1 << 20;
 /// Limit of snapshots before the freeze: clients that write faster than B fetches are frozen
 /// longer.
 const ROUNDS_MAX: u32 = 8;
-/// Two names by turns, because the next difference is read against the previous snapshot.
-pub(crate) const MOVING: [&str; 2] = [".moving", ".moving2"];
 
 /// Figures of a finished move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,7 +166,7 @@ impl Way<'_, '_> {
             // Data that an interrupted attempt fetched does not match the current state.
             wait_idle(job.servers, self.to, id)?;
             if !self.is_beside() {
-                remove_arriving(job, self.to, id)?;
+                remove_left(job, self.to, id)?;
                 // Removes twins left by a move between partitions whose claim was removed.
                 for other in beside::partitions_but(job.servers, self.to, self.no)? {
                     beside::remove_all(job.servers, self.to, id, other)?;
@@ -391,7 +388,7 @@ impl Way<'_, '_> {
         if self.is_beside() {
             return beside::remove_all(self.job.servers, self.to, id, self.no);
         }
-        remove_arriving(self.job, self.to, id)
+        remove_left(self.job, self.to, id)
     }
 
     /// Ends the freeze at A. A missing volume is no error, whatever the database records.
@@ -491,40 +488,8 @@ fn remove_snapshots(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Res
     Ok(())
 }
 
-fn remove_arriving(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), VosError> {
+/// Removes what a stopped move left at a server that is not the volume's site.
+fn remove_left(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), VosError> {
     let there = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
-    let arriving = there.iter().any(|one| one.id == id && one.state == VolumeState::Arriving);
-    if arriving { remove_at(job, server, id) } else { Ok(()) }
-}
-
-/// Removes a volume that still arrives at a server, because a move was stopped before it was
-/// decided and its claim was taken off: it has the volume's number there, and nothing of the tree
-/// can come in. Only for the owner of a claim: the leader of that move cannot decide it any more,
-/// because the record was written since.
-///
-/// # Errors
-/// The server's and the database's.
-pub(crate) fn remove_undecided(
-    servers: &dyn Servers,
-    group: &VolumeGroup,
-    server: ServerId,
-    here: &[VolumeInfo],
-) -> Result<(), VosError> {
-    let waits = |one: &VolumeInfo| one.id == group.read_write && one.state == VolumeState::Arriving;
-    let is_its_site = group.read_write_site().is_some_and(|site| site.server == server);
-    if is_its_site || !here.iter().any(waits) {
-        return Ok(());
-    }
-    wait_idle(servers, server, group.read_write)?;
-    let names = MOVING.iter().map(|ending| named(&group.name, ending));
-    let names = names.collect::<Result<Vec<_>, _>>()?;
-    let is_snapshot = |one: &VolumeInfo| one.kind == VolumeKind::Snapshot;
-    let left = |one: &&VolumeInfo| waits(one) || is_snapshot(one) && names.contains(&one.name);
-    for one in here.iter().filter(left) {
-        match servers.call(server, VolumeCall::Remove { id: one.id }) {
-            Ok(_) | Err(VosError::Refused { fault: Fault::NoVolume, .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+    if there.iter().any(|one| is_left(one, id)) { remove_at(job, server, id) } else { Ok(()) }
 }

@@ -21,18 +21,17 @@ use types::{
     VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 
+use crate::beside;
 use crate::claim::Claim;
-use crate::moving::remove_undecided;
+use crate::own_volumes::{
+    LAGGING, RELEASING, have, is_left, is_stored_for_lagging, named, remove_at,
+    remove_left_by_force,
+};
 use crate::pulling::{PullOrder, pull};
-use crate::remove::remove_at;
 use crate::servers::partition_no;
 use crate::{Job, Servers, VosError, examine};
 
 const OPERATION: &str = "release";
-/// Ending of the name of a release that is stored for sites that lag.
-pub(crate) const LAGGING: &str = ".lagging";
-/// Ending of the name of the volume that is being released.
-pub(crate) const RELEASING: &str = ".releasing";
 /// Sites that one server serves at the same time.
 const SERVED_AT_ONCE: usize = 3;
 /// Sites that the source serves while other sites could serve them.
@@ -211,11 +210,6 @@ fn store_for_lagging(
     }
 }
 
-/// Whether a volume exists only for sites that lag.
-pub(crate) fn is_stored_for_lagging(volume: &VolumeInfo) -> bool {
-    volume.kind == VolumeKind::Snapshot && volume.name.as_bytes().ends_with(LAGGING.as_bytes())
-}
-
 /// Step 3. The failure of a site concerns that site alone.
 fn fetch_all(
     job: &Job<'_>,
@@ -286,10 +280,13 @@ impl Round<'_> {
             self.relay.add_holder(site.server, there.id, shows);
             return Ok(0);
         }
-        remove_undecided(self.servers, self.group, site.server, &here)?;
+        remove_left_by_force(self.servers, self.group, site.server, &here)?;
         // The newest epoch that it has, possibly of a release that it was not ordered to show.
         let base = fetched.map_or(shows, |there| there.epoch.max(shows));
         let partition = partition_no(self.servers, site.server, &site.partition)?;
+        if site.epoch == 0 {
+            self.remove_beside(site.server, partition)?;
+        }
         let (bytes, from) = self.fetch_from_some((number, base), site, partition, &releasing)?;
         let there = have(self.servers, site.server, &releasing);
         if let Some(there) =
@@ -303,6 +300,21 @@ impl Round<'_> {
             .filter(|there| there.epoch == epoch)
             .ok_or_else(|| VosError::Odd(self.servers.name(site.server)))?;
         Ok(bytes)
+    }
+
+    /// A server fetches a tree to one partition. Another one may have what was left of a former
+    /// site, or of an operation whose claim was taken off. A read-write volume that no move left
+    /// stays: then the database may be wrong.
+    fn remove_beside(&self, server: ServerId, partition: PartitionNo) -> Result<(), VosError> {
+        let tree = self.group.read_write;
+        let others = beside::partitions_but(self.servers, server, partition)?;
+        let written = examine(self.servers, server, WhichVolume::Id(tree))?.unwrap_or_default();
+        if written.first().is_none_or(|one| is_left(one, tree)) {
+            for other in others {
+                beside::remove_all(self.servers, server, tree, other)?;
+            }
+        }
+        Ok(())
     }
 
     /// The volumes of the group that a site has, found by any of its names or by the number of
@@ -524,22 +536,6 @@ fn show(
         servers.call(server, VolumeCall::Remove { id: sealed.id })?;
     }
     Ok(())
-}
-
-/// Returns the volume with this name that a server has.
-pub(crate) fn have(
-    servers: &dyn Servers,
-    server: ServerId,
-    name: &Name,
-) -> Result<Option<VolumeInfo>, VosError> {
-    let there = examine(servers, server, WhichVolume::Name(name.clone()))?;
-    Ok(there.and_then(|volumes| volumes.into_iter().next()))
-}
-
-/// Returns a name of the group: `base` and `ending`.
-pub(crate) fn named(base: &Name, ending: &str) -> Result<Name, VosError> {
-    Name::new(&[base.as_bytes(), ending.as_bytes()].concat())
-        .map_err(|_| VosError::Unfit(format!("its name is too long for {ending} behind it")))
 }
 
 fn is_read_only(site: &Site) -> bool {

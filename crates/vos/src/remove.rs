@@ -8,23 +8,15 @@
 //! An interruption before the last step leaves a record of a volume that no server has: the claim
 //! names the removed volume, and the same removal deletes the record.
 
-use types::{
-    Fault, Name, ServerId, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
-    WhichVolume,
-};
+use types::{Name, ServerId, SiteKind, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume};
 
 use crate::claim::Claim;
-use crate::dump::DUMPING;
 use crate::find::{group_of, of_kind};
-use crate::moving::MOVING;
-use crate::release::{RELEASING, have, is_stored_for_lagging, named};
+use crate::own_volumes::{DUMPING, LEFT, have, is_stored_for_lagging, named, remove_at};
 use crate::{FoundVolume, Job, VosError, examine};
 
 const READ_WRITE: &str = "remove";
 const BACKUP: &str = "remove the backup volume";
-
-/// How the names of snapshots end that operations make for themselves and remove at their end.
-const LEFT: [&str; 4] = [MOVING[0], MOVING[1], RELEASING, DUMPING];
 
 fn of_site(server: ServerId) -> String {
     format!("remove the read-only site {server}")
@@ -140,14 +132,6 @@ fn remove_read_write(
         remove_at(job, server, left.id)?;
     }
     forget_site(claim, server, SiteKind::ReadWrite)
-}
-
-/// Removes one volume; a volume that is already missing is no error.
-pub(crate) fn remove_at(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), VosError> {
-    match job.call(format_args!("remove the volume {}", id.0), server, VolumeCall::Remove { id }) {
-        Err(VosError::Refused { fault: Fault::NoVolume, .. }) => Ok(()),
-        done => done.map(drop),
-    }
 }
 
 /// Removes a site from the database; with the last site the group.

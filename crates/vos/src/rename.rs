@@ -2,12 +2,13 @@
 //!
 //! Steps: the database takes the new name, so that no other group gets it, and the claim records
 //! the rename; the servers rename their volumes, including what a lagging site has of the last
-//! release; the claim is removed. A repeated rename finds the claim under the new name.
+//! release and the snapshot of a dump, which the next dump replaces; the claim is removed. A
+//! repeated rename finds the claim under the new name.
 
 use types::{Name, ServerId, VolumeCall, VolumeInfo, VolumeKind, WhichVolume};
 
 use crate::claim::Claim;
-use crate::release::{LAGGING, RELEASING};
+use crate::own_volumes::{DUMPING, LAGGING, RELEASING};
 use crate::{Job, VosError, examine};
 
 /// Renames the group `from`, or continues an interrupted rename.
@@ -55,18 +56,32 @@ fn rename_volumes(
     servers.sort_unstable();
     servers.dedup();
     for server in servers {
-        for volume in all_at(job, claim, server, from)? {
-            let Some(ending) = ending_of(&volume, from) else { continue };
-            let name = Name::new([to.as_bytes(), ending.as_bytes()].concat().as_slice()).map_err(
-                |_| VosError::Unfit(format!("{}{ending} is too long for a name", text(to))),
-            )?;
-            if volume.name != name {
-                let what = format!("rename {} to {}", text(&volume.name), text(&name));
-                job.call(what, server, VolumeCall::Rename { id: volume.id, name })?;
-            }
-        }
+        // A dump claims nothing, so it may make its snapshot after we asked. Once the read-write
+        // volume has the new name no more can come under the old one.
+        while rename_volumes_at(job, claim, server, (from, to))? && !job.dry_run {}
     }
     Ok(())
+}
+
+/// Returns true if there was a volume to rename.
+fn rename_volumes_at(
+    job: &Job<'_>,
+    claim: &Claim<'_, '_>,
+    server: ServerId,
+    (from, to): (&Name, &Name),
+) -> Result<bool, VosError> {
+    let mut is_renamed = false;
+    for volume in all_at(job, claim, server, from)? {
+        let Some(ending) = ending_of(&volume, from) else { continue };
+        let name = Name::new([to.as_bytes(), ending.as_bytes()].concat().as_slice())
+            .map_err(|_| VosError::Unfit(format!("{}{ending} is too long for a name", text(to))))?;
+        if volume.name != name {
+            let what = format!("rename {} to {}", text(&volume.name), text(&name));
+            job.call(what, server, VolumeCall::Rename { id: volume.id, name })?;
+            is_renamed = true;
+        }
+    }
+    Ok(is_renamed)
 }
 
 /// Returns a server's volumes of the group. A site without a shown release has only the
@@ -98,7 +113,7 @@ fn ending_of(volume: &VolumeInfo, from: &Name) -> Option<&'static str> {
         VolumeKind::ReadWrite => Some(""),
         VolumeKind::ReadOnly => Some(".readonly"),
         VolumeKind::Backup => Some(".backup"),
-        VolumeKind::Snapshot => [RELEASING, LAGGING].into_iter().find(|ending| is(ending)),
+        VolumeKind::Snapshot => [RELEASING, LAGGING, DUMPING].into_iter().find(|ending| is(ending)),
     }
 }
 

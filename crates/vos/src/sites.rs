@@ -4,8 +4,7 @@
 use types::{Revised, ServerId, Site, SiteKind, VolumeGroup, VolumeId};
 
 use crate::claim::Claim;
-use crate::release::{LAGGING, RELEASING, have, named};
-use crate::remove::remove_at;
+use crate::own_volumes::{LAGGING, RELEASING, have, named, remove_at};
 use crate::{Job, Servers, VosError, partition_no};
 
 /// Adds a read-only site, which is empty until the next release; returns true if it was no site

@@ -279,3 +279,74 @@ fn copies_and_clones_are_independent_on_every_partition() {
         (Some(before.clone()), Some(before))
     );
 }
+
+#[test]
+fn what_clones_need_of_a_tree_bars_no_site_beside_it() {
+    let mut cell = Cell::with_partitions(2, 2);
+    prepare(&mut cell);
+    let before = written(&cell);
+    let of = vos::find(&cell.reach, &common::by_name("home"), None).unwrap();
+    lead(&cell.reach, |job| vos::clone_writable(job, &of, &name("clone"))).unwrap();
+    let group = || cell.group("home").unwrap();
+    let move_to = |at: usize, partition| {
+        lead(&cell.reach, |job| vos::move_volume(job, group(), cell.ids[at], partition)).unwrap();
+    };
+    move_to(1, PARTITION);
+    assert_eq!((cell.names_on(0, 0), cell.names_on(0, 1).len()), (vec!["clone".into()], 0));
+    lead(&cell.reach, |job| vos::add_site(job, group(), cell.ids[0], OTHER)).unwrap();
+    for round in 0..2 {
+        cell.write(1, "home", "one", &[round]);
+        lead(&cell.reach, |job| vos::release(job, group())).unwrap();
+        assert_eq!(cell.names_on(0, 1), ["home.readonly"]);
+        assert_eq!(cell.files(0, "home.readonly"), cell.files(1, "home"));
+    }
+    move_to(0, OTHER);
+    assert_eq!(cell.names_on(0, 1), ["home", "home.readonly"]);
+    assert_eq!(cell.files(0, "clone"), Some(before));
+}
+
+#[test]
+fn a_former_site_bars_no_site_on_another_partition() {
+    let mut cell = Cell::with_partitions(2, 2);
+    prepare(&mut cell);
+    let group = || cell.group("home").unwrap();
+    let add = |partition| {
+        lead(&cell.reach, |job| vos::add_site(job, group(), cell.ids[1], partition)).unwrap();
+    };
+    let release = || {
+        let released = lead(&cell.reach, |job| vos::release(job, group())).unwrap();
+        assert_eq!(released.lagging, []);
+    };
+    add(PARTITION);
+    release();
+    // Its volume stays.
+    lead(&cell.reach, |job| vos::remove_site(job, group(), cell.ids[1])).unwrap();
+    assert_eq!(cell.names_on(1, 0), ["home.readonly"]);
+    cell.write(0, "home", "one", b"later");
+    add(OTHER);
+    release();
+    assert_eq!((cell.names_on(1, 0).len(), cell.names_on(1, 1)), (0, vec!["home.readonly".into()]));
+    assert_eq!(cell.files(1, "home.readonly"), cell.files(0, "home"));
+}
+
+#[test]
+fn vo6_a_release_removes_no_volume_that_serves_beside_a_site() {
+    let cell = Cell::with_partitions(2, 2);
+    let id = cell.make("home", 1).id;
+    // As if the database had an old record.
+    let create = VolumeCall::Create {
+        id: Some(id),
+        partition: Some(PartitionNo(0)),
+        name: name("known"),
+        quota_bytes: 0,
+        quota_files: 0,
+        owner: (0, 0),
+        encrypt: None,
+    };
+    cell.reach.call(cell.ids[0], create).unwrap();
+    let group = || cell.group("home").unwrap();
+    lead(&cell.reach, |job| vos::add_site(job, group(), cell.ids[0], OTHER)).unwrap();
+    let refused = lead(&cell.reach, |job| vos::release(job, group())).unwrap_err();
+    assert!(refused.to_string().contains("the entry exists"), "{refused}");
+    assert_eq!(cell.names_on(0, 0), ["known"]);
+}

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Cell, Files, PARTITION, Stopped, lead, lead_as, stop_everywhere};
-use types::{Answer, ServerId, SiteKind, VolumeCall};
+use types::{Answer, ServerId, SiteKind, VolumeCall, VolumeKind};
 use vos::{Released, Servers, VosError};
 
 mod common;
@@ -211,4 +211,31 @@ fn a_move_given_up_by_force_does_not_block_the_next_release() {
         assert_eq!(cell.files(0, "home"), Some(new()), "stopped at {after}");
     }
     assert!(waited > 0);
+}
+
+#[test]
+fn what_a_decided_move_left_does_not_block_a_release() {
+    let mut left = 0;
+    for after in 0.. {
+        let mut cell = Cell::new(2);
+        prepare(&mut cell);
+        let stopped = Stopped::new(&cell.reach, after, false);
+        let group = || cell.group("home").unwrap();
+        if lead(&stopped, |job| vos::move_volume(job, group(), cell.ids[1], PARTITION)).is_ok() {
+            break;
+        }
+        let is_decided = group().record.read_write_site().unwrap().server == cell.ids[1];
+        let is_written = |one: &types::VolumeInfo| one.kind == VolumeKind::ReadWrite;
+        if !is_decided || !cell.volumes(0).iter().any(is_written) {
+            continue;
+        }
+        left += 1;
+        lead(&cell.reach, |job| vos::unlock(job, group())).unwrap();
+        lead(&cell.reach, |job| vos::add_site(job, group(), cell.ids[0], PARTITION)).unwrap();
+        let released = release(&cell, &cell.reach).unwrap();
+        assert_eq!(released.lagging, [], "stopped at {after}");
+        assert_eq!(cell.files(0, "home.readonly"), Some(new()), "stopped at {after}");
+        assert!(!cell.volumes(0).iter().any(is_written), "stopped at {after}");
+    }
+    assert!(left > 0);
 }

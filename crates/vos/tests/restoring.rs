@@ -289,16 +289,12 @@ fn a_read_only_restore_that_is_stopped_is_finished_by_the_next() {
     );
 }
 
-/// A dump beside which another one begins as soon as it has its snapshot.
-struct Overtaken<'c>(&'c Cell, Dump);
+/// A dump that is overtaken by something as soon as it has its snapshot.
+struct Overtaken<'c>(&'c dyn Fn(&VolumeInfo), Dump);
 
 impl Sink for Overtaken<'_> {
     fn begin(&mut self, volume: &VolumeInfo) -> Result<(), VosError> {
-        self.0.write(0, "home", "one", b"what the first dump is not to bring");
-        let (of, kind) = (volume.tree, VolumeKind::Snapshot);
-        let clone =
-            VolumeCall::Clone { id: None, of, name: name("home.dumping"), kind, replace: true };
-        self.0.reach.call(self.0.ids[0], clone)?;
+        self.0(volume);
         self.1.begin(volume)
     }
 
@@ -312,7 +308,14 @@ fn a_dump_whose_snapshot_another_one_took_is_none() {
     let mut cell = Cell::new(2);
     let (dumps, _) = prepare(&mut cell);
     let what = Dumped { epoch: 0, since: 0, ..dumps[0].what.clone() };
-    let mut first = Overtaken(&cell, Dump { what, parts: Vec::new() });
+    let another = |volume: &VolumeInfo| {
+        cell.write(0, "home", "one", b"what the first dump is not to bring");
+        let (of, kind) = (volume.tree, VolumeKind::Snapshot);
+        let clone =
+            VolumeCall::Clone { id: None, of, name: name("home.dumping"), kind, replace: true };
+        cell.reach.call(cell.ids[0], clone).unwrap();
+    };
+    let mut first = Overtaken(&another, Dump { what, parts: Vec::new() });
     let found = vos::find(&cell.reach, &by_name("home"), None).unwrap();
     let (at, volume) = (found.server, found.volume());
     let refused = lead(&cell.reach, |job| vos::dump(job, at, volume, 0, &mut first)).unwrap_err();
@@ -323,6 +326,29 @@ fn a_dump_whose_snapshot_another_one_took_is_none() {
     let epoch = |part: &Part| StreamPart::open(&part.bytes).unwrap().head.epoch;
     assert!(next.parts.iter().all(|part| epoch(part) == next.what.epoch));
     assert!(!cell.names(0).contains(&"home.dumping".to_owned()));
+}
+
+#[test]
+fn vo3_a_dump_goes_on_and_leaves_nothing_after_a_rename() {
+    let mut cell = Cell::new(2);
+    let (dumps, _) = prepare(&mut cell);
+    let rename = |from: &str, to: &str| {
+        lead(&cell.reach, |job| vos::rename(job, &name(from), &name(to))).unwrap();
+    };
+    let is_left = || cell.names(0).iter().any(|one| one.ends_with(".dumping"));
+    // A dump was stopped.
+    snapshot(&cell, "home.dumping");
+    rename("home", "work");
+    assert!(cell.names(0).contains(&"work.dumping".to_owned()), "{:?}", cell.names(0));
+    dump(&cell, "work", 0);
+    assert!(!is_left());
+    // A dump is under way.
+    let what = dumps[0].what.clone();
+    let mut under_way = Overtaken(&|_| rename("work", "new"), Dump { what, parts: Vec::new() });
+    let found = vos::find(&cell.reach, &by_name("work"), None).unwrap();
+    let (at, volume) = (found.server, found.volume());
+    lead(&cell.reach, |job| vos::dump(job, at, volume, 0, &mut under_way)).unwrap();
+    assert!(!is_left());
 }
 
 #[test]

@@ -45,7 +45,14 @@ impl Embedded {
     }
 
     pub(super) fn set_rules(&self, record: Rules, revision: Revision) {
-        *self.rules.write() = Arc::new(Revised { record, revision });
+        let mut rules = self.rules.write();
+        assert!(
+            rules.revision <= revision,
+            "AC-2: rules of {revision:?} do not replace those of {:?}",
+            rules.revision
+        );
+        *rules = Arc::new(Revised { record, revision });
+        drop(rules);
         self.rules_at.store(revision.0, Ordering::Release);
     }
 

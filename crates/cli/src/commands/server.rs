@@ -193,7 +193,7 @@ fn make_partition(
             quota: VolumeQuota::default(),
         };
         let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
-        partition.create_volume(&volume, &root).doing(what)?;
+        partition.volumes().create_volume(&volume, &root).doing(what)?;
     }
     partition.sync().doing(what)?;
     drop(partition);
@@ -225,6 +225,6 @@ mod tests {
         make_partition(&path, "cell", true, OpenOptions::default()).unwrap();
         assert!(!draft_of(&path).exists());
         let partition = Partition::open(&path, OpenOptions::default()).unwrap();
-        assert!(partition.volume_named(VOLUME.as_bytes()).unwrap().is_some());
+        assert!(partition.volumes().volume_named(VOLUME.as_bytes()).unwrap().is_some());
     }
 }

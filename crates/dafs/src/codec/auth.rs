@@ -6,7 +6,7 @@ use types::limits::{
 use types::{Answer, AuthCall, Behalf, Call, Secret};
 
 use super::Procedure;
-use super::cell::{get_text, put_text};
+use super::fields::{get_text, put_text};
 use super::pts::{get_host, get_id, put_host, put_id};
 use crate::WireError;
 use crate::wire::{FieldReader, Writer};

@@ -1,7 +1,5 @@
 //! Messages to and from the cell database.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-
 use types::limits::{
     ADDRESSES_MAX, BUSY_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, SERVER_KEYS_MAX,
     SERVER_NAME_BYTES_MAX, SITES_MAX,
@@ -12,10 +10,11 @@ use types::{
 };
 
 use super::Procedure;
+use super::fields::{fitting, get_addresses, get_text, put_addresses, put_text};
+use super::fields::{get_which, put_which};
 use super::pts::{
     get_subdomain_call, get_which_principal, put_subdomain_call, put_which_principal,
 };
-use super::volume::{get_which, put_which};
 use crate::WireError;
 use crate::wire::{FieldReader, Writer};
 
@@ -27,8 +26,6 @@ const SITE_BYTES: usize = 27;
 const SERVER_BYTES: usize = 30;
 /// Bytes of a change.
 const CHANGE_BYTES: usize = 25;
-/// Most bytes of an answer besides its list.
-const HEAD_BYTES: usize = 32;
 
 const CHANGED_GROUP: u8 = 1;
 const CHANGED_SERVER: u8 = 2;
@@ -124,18 +121,6 @@ pub(super) fn get_groups(from: &mut FieldReader<'_>) -> Result<Answer, WireError
     Ok(Answer::Groups { groups, end })
 }
 
-/// Number of the first elements that fit into a message.
-pub(super) fn fitting<T>(all: &[T], bytes_of: impl Fn(&T) -> usize) -> usize {
-    let mut room = types::limits::MESSAGE_BYTES_MAX - HEAD_BYTES;
-    let fits = |one: &&T| {
-        let bytes = bytes_of(one);
-        let fits = bytes <= room;
-        room = room.saturating_sub(bytes);
-        fits
-    };
-    all.iter().take_while(fits).count()
-}
-
 fn put_group<'w>(to: &'w mut Writer, seen: &Revised<&VolumeGroup>) -> &'w mut Writer {
     let group = seen.record;
     let number = |number: Option<VolumeId>| number.map_or(0, |number| number.0);
@@ -202,24 +187,6 @@ fn get_busy(from: &mut FieldReader<'_>) -> Result<Busy, WireError> {
     Ok(Busy { operation, by, since_secs })
 }
 
-pub(super) fn put_text<'w>(
-    to: &'w mut Writer,
-    what: &'static str,
-    text: &str,
-    max: usize,
-) -> &'w mut Writer {
-    to.length16(what, text.len(), max).raw(text.as_bytes())
-}
-
-pub(super) fn get_text(
-    from: &mut FieldReader<'_>,
-    what: &'static str,
-    max: usize,
-) -> Result<String, WireError> {
-    let length = from.length16(what, max)?;
-    from.text(length)
-}
-
 /// All servers of a cell fit: there are [`types::limits::SERVERS_MAX`] at most.
 pub(super) fn put_servers(to: &mut Writer, servers: &[Revised<ServerInfo>]) {
     to.u32(servers.len() as u32);
@@ -242,28 +209,6 @@ fn put_server<'w>(to: &'w mut Writer, seen: &Revised<&ServerInfo>) -> &'w mut Wr
     put_text(to, "bytes of a server's name", &server.name, SERVER_NAME_BYTES_MAX);
     put_addresses(to, &server.addresses);
     server.keys.iter().fold(to, |to, key| to.raw(&key.0))
-}
-
-pub(super) fn put_addresses<'w>(to: &'w mut Writer, addresses: &[SocketAddr]) -> &'w mut Writer {
-    for address in addresses {
-        let ip = match address.ip() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
-        };
-        to.raw(&ip.octets()).u16(address.port());
-    }
-    to
-}
-
-pub(super) fn get_addresses(
-    from: &mut FieldReader<'_>,
-    count: usize,
-) -> Result<Vec<SocketAddr>, WireError> {
-    let address = |_| {
-        let ip = Ipv6Addr::from(from.array::<16>()?);
-        Ok(SocketAddr::new(ip.to_canonical(), from.u16()?))
-    };
-    (0..count).map(address).collect()
 }
 
 fn get_server(from: &mut FieldReader<'_>) -> Result<Revised<ServerInfo>, WireError> {
@@ -324,6 +269,8 @@ pub(super) fn get_changes(from: &mut FieldReader<'_>) -> Result<Answer, WireErro
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     #[test]

@@ -9,6 +9,7 @@ mod auth;
 mod call;
 mod cell;
 pub(crate) mod choice;
+mod fields;
 mod pts;
 mod rules;
 mod status;

@@ -9,7 +9,7 @@ use types::{
 };
 
 use super::Procedure;
-use super::cell::{fitting, get_text, put_text};
+use super::fields::{fitting, get_text, put_text};
 use super::pts::{get_id, put_id};
 use crate::WireError;
 use crate::wire::{FieldReader, Writer};

@@ -7,8 +7,9 @@ use types::{
     VolumeCall, VolumeId, VolumeKind,
 };
 
-use super::cell::{get_addresses, get_text, put_addresses, put_text};
-use super::volume::{ANY, get_name, get_number, number};
+use super::fields::{
+    ANY, get_addresses, get_name, get_number, get_text, number, put_addresses, put_text,
+};
 use crate::WireError;
 use crate::wire::{FieldReader, Writer};
 

@@ -4,17 +4,16 @@ use types::limits::{
     MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
 };
 use types::{
-    Answer, Beside, Name, PartitionInfo, PartitionNo, VolumeCall, VolumeChange, VolumeId,
-    VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    Answer, Beside, PartitionInfo, PartitionNo, VolumeCall, VolumeChange, VolumeId, VolumeInfo,
+    VolumeKind, VolumeState,
 };
 
 use super::Procedure;
+use super::fields::{ANY, get_name, get_number, get_which, number, put_which};
 use super::transfer::{get_cursor, get_finish, get_pull, put_cursor, put_finish, put_pull};
 use crate::WireError;
 use crate::wire::{FieldReader, Writer, limit};
 
-/// In place of a partition: the server chooses one.
-pub(super) const ANY: u32 = u32::MAX;
 /// Flag in the bytes of a part: the part may have packed bodies.
 const TAKES_PACKED: u32 = 1 << 31;
 const _: () = assert!(PAYLOAD_BYTES_MAX < TAKES_PACKED as usize);
@@ -102,16 +101,6 @@ pub(super) fn put_volume_call<'w>(to: &'w mut Writer, call: &VolumeCall) -> &'w 
     }
 }
 
-/// The number of a volume; 0: none.
-pub(super) fn number(id: Option<VolumeId>) -> u64 {
-    id.map_or(0, |id| id.0)
-}
-
-pub(super) fn get_number(from: &mut FieldReader<'_>) -> Result<Option<VolumeId>, WireError> {
-    let number = from.u64()?;
-    Ok((number != 0).then_some(VolumeId(number)))
-}
-
 pub(super) fn get_volume_call(
     from: &mut FieldReader<'_>,
     procedure: Procedure,
@@ -185,28 +174,6 @@ pub(super) fn get_volume_call(
             return Err(WireError::BadValue { what: "procedure of volumes", value: other as u64 });
         }
     })
-}
-
-pub(super) fn get_name(from: &mut FieldReader<'_>) -> Result<Name, WireError> {
-    let length = from.length16("name bytes", NAME_BYTES_MAX)?;
-    from.name(length)
-}
-
-pub(super) fn put_which<'w>(to: &'w mut Writer, which: &WhichVolume) -> &'w mut Writer {
-    match which {
-        WhichVolume::Id(id) => to.require(id.0 != 0, "volume", 0).u64(id.0).u16(0),
-        WhichVolume::Name(name) => to.u64(0).name_length(name).name(name),
-    }
-}
-
-pub(super) fn get_which(from: &mut FieldReader<'_>) -> Result<WhichVolume, WireError> {
-    let id = from.u64()?;
-    let length = from.length16("name bytes", NAME_BYTES_MAX)?;
-    match (id, length) {
-        (0, length) => from.name(length).map(WhichVolume::Name),
-        (id, 0) => Ok(WhichVolume::Id(VolumeId(id))),
-        (_, length) => Err(WireError::BadValue { what: "name bytes", value: length as u64 }),
-    }
 }
 
 fn get_change(from: &mut FieldReader<'_>) -> Result<VolumeChange, WireError> {

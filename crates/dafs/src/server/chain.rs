@@ -21,9 +21,6 @@ use crate::PeerError;
 use crate::codec::{resolve_current, uses_current};
 use crate::limits::CHAIN_MAX;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ChainNo(pub u64);
-
 /// A received request, checked, before it runs.
 #[derive(Debug)]
 pub(super) struct Member {

@@ -8,8 +8,8 @@ use types::limits::SLOTS_MAX;
 use types::{Answer, BreakId, BreakItem, Call, Caller, Fault, Fid, ReplyAddress, SessionId, Time};
 
 use super::breaks::{Breaks, Overrun};
-use super::chain::{Chain, ChainNo, Member, Turn};
-use super::slot::{Arrival, Slot, SlotProgress, SlotReply};
+use super::chain::{Chain, Member, Turn};
+use super::slot::{Arrival, ChainNo, Slot, SlotProgress, SlotReply};
 use super::{ServerInput, ServerOutput, SessionSetup};
 use crate::codec::{AnswerKind, check_payload, decode_call, encode_answer, uses_current};
 use crate::credentials::{CredentialVerifier, Trusting};

@@ -6,8 +6,11 @@
 
 use types::{Fault, Fid};
 
-use crate::server::chain::ChainNo;
 use crate::{ChannelId, PeerError, Region};
+
+/// A chain of a session, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ChainNo(pub u64);
 
 /// The class of a received request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,8 @@
 //!
 //! Its caller passes one record at a time, so that the handshake never holds bytes that follow it.
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
-use std::{fmt, io};
 
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -13,12 +12,9 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 
 use super::config::Current;
-use super::records::{HEAD_BYTES, Kernel, TrafficKeys, record_bytes};
+use super::records::{Kernel, TrafficKeys};
 use super::{ClientCertificate, ClientTls, Fingerprint, Opener, Sealer, ServerTls, TlsError};
-use crate::Connection;
 
-/// First byte of the protocol's hello in clear text.
-const CLEAR_FIRST_BYTE: u8 = b'R';
 /// Most bytes of incomplete handshake messages: chains of certificates are the longest.
 const INCOMING_BYTES_MAX: usize = 64 << 10;
 
@@ -143,39 +139,6 @@ impl Handshake {
         let keys = Arc::new(TrafficKeys::new(kernel, suite)?);
         let sealer = Sealer::new(secrets.tx, Arc::clone(&keys))?;
         Ok(Secured { sealer, opener: Opener::new(secrets.rx, keys)?, server, shown })
-    }
-}
-
-/// A client's handshake over a new connection; blocks until `until` at most.
-/// # Errors
-/// The connection's; [`io::ErrorKind::InvalidData`] with the reason if the two sides do not agree,
-/// or do not trust each other.
-pub fn secure(
-    connection: &Connection,
-    tls: &ClientTls,
-    host: &str,
-    until: Option<Instant>,
-) -> io::Result<Secured> {
-    let mut handshake = Handshake::client(tls, host)?;
-    let mut out = Vec::new();
-    let mut record = Vec::new();
-    loop {
-        let stepped = handshake.step(&record, &mut out);
-        let sent = connection.send_raw(&out, until);
-        out.clear();
-        if stepped? {
-            sent?;
-            return Ok(handshake.finish()?);
-        }
-        sent?;
-        record.resize(HEAD_BYTES, 0);
-        connection.receive_raw(&mut record, until)?;
-        if record[0] == CLEAR_FIRST_BYTE {
-            return Err(TlsError("the server speaks clear text only".to_owned()).into());
-        }
-        let whole = record_bytes(&record)?.expect("the record's head was received");
-        record.resize(whole, 0);
-        connection.receive_raw(&mut record[HEAD_BYTES..], until)?;
     }
 }
 

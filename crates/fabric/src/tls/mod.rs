@@ -21,10 +21,10 @@ mod tests;
 mod trust;
 
 pub use config::{ClientTls, ServerTls, TlsIdentity};
-pub use handshake::{Handshake, Secured, secure};
-#[cfg(test)]
-pub(crate) use records::HEAD_BYTES;
-pub(crate) use records::{CONTENT_BYTES_MAX, RECORD_BYTES_MAX, TlsRecord, record_bytes};
+pub use handshake::{Handshake, Secured};
+pub(crate) use records::{
+    CONTENT_BYTES_MAX, HEAD_BYTES, RECORD_BYTES_MAX, TlsRecord, record_bytes,
+};
 pub use records::{Opener, Sealer};
 pub use shown::{ClientCertificate, key_print, print_of};
 pub use trust::{Fingerprint, Judge, Trust};

@@ -90,7 +90,7 @@ impl Cell {
         let partition = Partition::create(&at, &PartitionConfig::default(), options).unwrap();
         let root =
             NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: VolumeQuota::default() };
-        partition.create_volume(&volume(), &root).unwrap();
+        partition.volumes().create_volume(&volume(), &root).unwrap();
         let config = ViceConfig::new(dafs::encode_answer_record, |bytes| {
             dafs::decode_answer_record(bytes).ok()
         });
@@ -137,7 +137,10 @@ impl Cell {
     pub fn add_volume(&self, volume: &str) {
         let root =
             NewRoot { mode: 0o755, uid: 0, gid: 0, now: wall(), quota: VolumeQuota::default() };
-        self.partition().create_volume(&Name::new(volume.as_bytes()).unwrap(), &root).unwrap();
+        self.partition()
+            .volumes()
+            .create_volume(&Name::new(volume.as_bytes()).unwrap(), &root)
+            .unwrap();
     }
 
     /// The root of a volume.

@@ -39,7 +39,7 @@ impl Standing {
             now: Timestamp::new(1, 0),
             quota: VolumeQuota::default(),
         };
-        made.create_volume(&volume(), &root).unwrap();
+        made.volumes().create_volume(&volume(), &root).unwrap();
         drop(made);
         let mut config = ServerConfig::new(&partition);
         config.unix_socket = Some(dir.path().join("socket"));

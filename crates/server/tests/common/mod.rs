@@ -105,7 +105,7 @@ pub fn make_partition(path: &Path) {
         now: Timestamp::new(1, 0),
         quota: VolumeQuota::default(),
     };
-    partition.create_volume(&name("root"), &root).unwrap();
+    partition.volumes().create_volume(&name("root"), &root).unwrap();
     partition.sync().unwrap();
 }
 
@@ -239,6 +239,7 @@ impl Events for Recorder {
         let open = self.open.lock();
         let removed = items.iter().filter(|item| item.reason == BreakReason::Removed);
         heard.hold(removed.map(|item| item.fid).filter(|fid| open.contains(fid)));
+        heard.acknowledge();
     }
 
     fn on_renewed(&self, sent_at: Time) {

@@ -128,7 +128,7 @@ impl Served {
             now: Timestamp::new(1, 0),
             quota: VolumeQuota::default(),
         };
-        partition.create_volume(&name("root"), &root).unwrap();
+        partition.volumes().create_volume(&name("root"), &root).unwrap();
         partition.sync().unwrap();
         drop(partition);
         let keys = CellKeys::of(dir.path().join("keys"));

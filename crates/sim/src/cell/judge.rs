@@ -48,7 +48,7 @@ impl World {
         let mut all = Vec::new();
         for no in 0..self.houses.len() {
             for (at, partition) in self.partitions(no).into_iter().enumerate() {
-                match partition.list(VolumeId(0), usize::MAX) {
+                match partition.volumes().list(VolumeId(0), usize::MAX) {
                     Ok(found) => {
                         all.extend(found.into_iter().map(|info| There {
                             no,
@@ -64,6 +64,19 @@ impl World {
             }
         }
         all
+    }
+
+    /// Whether a server that is up has the read-write volume and may serve it.
+    pub fn is_served(&mut self, id: VolumeId) -> bool {
+        self.volumes().iter().any(|there| there.info.id == id && there.is_online())
+    }
+
+    /// The groups of snapshots that dumps left.
+    pub fn left_by_dumps(&mut self) -> Vec<Name> {
+        let all = self.volumes();
+        let left = all.iter().filter(|there| there.info.name.as_bytes().ends_with(b".dumping"));
+        let group = |there: &There| self.database.group_of(there.info.tree).ok().flatten();
+        left.filter_map(group).map(|seen| seen.record.name).collect()
     }
 
     /// Checks the rules that hold at every moment.
@@ -83,7 +96,7 @@ impl World {
 
     fn judge_content(&mut self, there: &There) {
         let VolumeFacts { id, tree, epoch, kind, .. } = there.info;
-        let volume = match there.partition.volume(id) {
+        let volume = match there.partition.volumes().volume(id) {
             Ok(Some(volume)) => volume,
             Ok(None) => return self.violate(format!("{} is listed and not there", there.name())),
             Err(error) => return self.violate(format!("{}: {error}", there.name())),
@@ -99,7 +112,8 @@ impl World {
             self.trees.get(&tree).map(|reference| super::reference::image(&reference.tree))
         } else {
             let sealed = self.sealed.get(&(tree, epoch)).map(Arc::clone);
-            if sealed.is_none() {
+            // Of a volume that may be removed no model is kept.
+            if sealed.is_none() && !self.gone.contains(&tree) {
                 self.violate(format!(
                     "{} shows epoch {epoch}, which was never sealed",
                     there.name()
@@ -123,7 +137,7 @@ impl World {
         if self.trees.contains_key(id) || self.gone.contains(id) {
             return;
         }
-        let volume = there.partition.volume(*id).ok().flatten();
+        let volume = there.partition.volumes().volume(*id).ok().flatten();
         let Some(found) = volume.and_then(|volume| shown(&volume).ok()) else { return };
         let candidates: Vec<Arc<Sealed>> = self.coming.get(name).cloned().unwrap_or_default();
         let as_this = candidates
@@ -131,7 +145,7 @@ impl World {
             .find(|one| one.image == found)
             .map(|one| one.tree.as_volume(name.clone(), *id));
         let empty = || {
-            let volume = there.partition.volume(*id).ok().flatten()?;
+            let volume = there.partition.volumes().volume(*id).ok().flatten()?;
             let root = volume.vnode(types::Fid::root(*id).vnode).ok().flatten()?;
             (found.len() == 1 && candidates.is_empty())
                 .then(|| model::ModelTree::new(name.clone(), root.status))

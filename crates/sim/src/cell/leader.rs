@@ -260,7 +260,7 @@ impl<'w> Leader<'w> {
             return;
         };
         for partition in world.partitions(no) {
-            if let Ok(Some(volume)) = partition.volume(*of) {
+            if let Ok(Some(volume)) = partition.volumes().volume(*of) {
                 let key = (*of, volume.epoch());
                 if volume.is_arriving() {
                     // It has epochs that were sealed at the source of the move, whose volume may

@@ -34,7 +34,7 @@ use std::time::Duration;
 use celldb::CellDb;
 use parking_lot::Mutex;
 use rand::Rng;
-use types::{Busy, Name, VolumeInfo};
+use types::{Busy, Name, VolumeId, VolumeInfo};
 use vos::{Job, JobLeader, VosError};
 
 pub use mutation::StepMutation;
@@ -102,8 +102,13 @@ pub fn run_broken(seed: u64, trace: bool, mutation: Option<StepMutation>) -> Cel
     let mut world = World::new(seed, trace);
     world.mutation = mutation;
     let world = Mutex::new(world);
-    let mut run =
-        Run { world: &world, tally: VolumeTally::default(), left: Vec::new(), seat: None };
+    let mut run = Run {
+        world: &world,
+        tally: VolumeTally::default(),
+        left: Vec::new(),
+        dump_given_up: false,
+        seat: None,
+    };
     run.all();
     let mut world = world.lock();
     let tally = VolumeTally { calls: world.calls, deaths: world.deaths, ..run.tally };
@@ -115,6 +120,8 @@ struct Run<'w> {
     tally: VolumeTally,
     /// Operations that were begun and not ended.
     left: Vec<VolumeOrder>,
+    /// An operation that reads a dump was given up: a snapshot may be left until the next dump.
+    dump_given_up: bool,
     /// The place of this run's leaders among leaders that run at the same time.
     seat: Option<LeaderSeat<'w>>,
 }
@@ -238,6 +245,7 @@ impl Run<'_> {
             groups.filter(|group| group.record.busy.is_some()).count()
         };
         let before = claims(&self.world.lock());
+        let removals = self.removals(&names);
         let unlocked = self.lead(Left::All, unlock).is_ok();
         let off = {
             let mut world = self.world.lock();
@@ -246,21 +254,33 @@ impl Run<'_> {
             world.forced |= off;
             off
         };
-        if let (true, VolumeOrder::Remove(_)) = (off, order) {
-            self.may_be_gone(&names);
+        if off {
+            self.may_be_gone(removals);
         }
         // A removal may have been done, and only its last answer lost.
         unlocked && self.done(order)
     }
 
-    /// It is unknown whether a removal without an end was done at its server.
-    fn may_be_gone(&self, names: &[Name]) {
-        let mut world = self.world.lock();
+    /// The groups of these names that removals have claimed, of this order or of another one.
+    fn removals(&self, names: &[Name]) -> Vec<VolumeId> {
+        let world = self.world.lock();
         let found = names.iter().filter_map(|name| world.database.group_named(name).ok().flatten());
-        let numbers: Vec<_> = found.map(|seen| seen.record.read_write).collect();
+        let is_removed = |busy: &Busy| busy.operation == "remove";
+        found
+            .filter(|seen| seen.record.busy.as_ref().is_some_and(is_removed))
+            .map(|seen| seen.record.read_write)
+            .collect()
+    }
+
+    /// It is unknown whether removals without an end were done at their servers, unless a server
+    /// shows the volume.
+    fn may_be_gone(&self, numbers: Vec<VolumeId>) {
+        let mut world = self.world.lock();
         for number in numbers {
-            world.trees.remove(&number);
-            world.gone.insert(number);
+            if !world.is_served(number) {
+                world.trees.remove(&number);
+                world.gone.insert(number);
+            }
         }
     }
 
@@ -281,14 +301,29 @@ impl Run<'_> {
                     .violate(format!("progress: what was left cannot be mended: {error}"));
             }
         }
-        let groups =
-            self.world.lock().database.groups(types::VolumeId(0), usize::MAX).unwrap_or_default();
+        let groups = self.world.lock().database.groups(VolumeId(0), usize::MAX).unwrap_or_default();
         for group in groups.into_iter().filter(|group| group.record.read_write_site().is_some()) {
             let has_sites =
                 group.record.sites.iter().any(|site| site.kind == types::SiteKind::ReadOnly);
             let order = VolumeOrder::Release(group.record.name);
             if has_sites && !self.through(&order, HEALED_ATTEMPTS_MAX, false) {
                 self.world.lock().violate(format!("progress: {order:?} does not come to its end"));
+            }
+        }
+        if self.dump_given_up {
+            self.dump_again();
+        }
+    }
+
+    /// The next dump removes the snapshot that one left whose operation was given up.
+    fn dump_again(&mut self) {
+        let groups = self.world.lock().left_by_dumps();
+        for name in groups {
+            if let Err(error) =
+                self.lead(Left::All, |job| order::dumped(job, &name, 0, &|_| {}).map(drop))
+            {
+                let name = judge::text(&name);
+                self.world.lock().violate(format!("progress: {name} cannot be dumped: {error}"));
             }
         }
     }
@@ -314,6 +349,7 @@ impl Run<'_> {
             );
             if refused && !stops && order.is_settled(&world) {
                 drop(world);
+                self.dump_given_up |= order.reads_a_dump();
                 return self.done(order);
             }
             let pause = world.upto(Duration::from_secs(15));
@@ -389,7 +425,13 @@ fn lead_beside_others(
     order: &VolumeOrder,
     seat: LeaderSeat<'_>,
 ) -> (VolumeTally, Vec<VolumeOrder>) {
-    let mut run = Run { world, tally: VolumeTally::default(), left: Vec::new(), seat: Some(seat) };
+    let mut run = Run {
+        world,
+        tally: VolumeTally::default(),
+        left: Vec::new(),
+        dump_given_up: false,
+        seat: Some(seat),
+    };
     seat.wait();
     let _leaves = Leaves { world, seat };
     if !run.through(order, ATTEMPTS_MAX, true) {

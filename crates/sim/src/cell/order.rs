@@ -154,6 +154,11 @@ impl VolumeOrder {
         }
     }
 
+    /// Whether it dumps a volume.
+    pub fn reads_a_dump(&self) -> bool {
+        matches!(self, VolumeOrder::Restore(..) | VolumeOrder::Over(..))
+    }
+
     /// Leads the operation.
     ///
     /// # Errors
@@ -249,7 +254,7 @@ impl VolumeOrder {
 }
 
 /// Dumps a volume whole, or its changes since an epoch.
-fn dumped(
+pub(super) fn dumped(
     job: &Job<'_>,
     name: &Name,
     since: u64,

@@ -140,8 +140,18 @@ pub fn shown(volume: &store::Volume) -> Result<VolumeImage, String> {
                     entries.insert(entry.name, (entry.target.vnode, entry.target.unique));
                 }
             }
-            kind if kind.has_target() => data = volume.target(&vnode).map_err(say)?,
-            _ => data = volume.read(&vnode, 0, vnode.status.size as usize).map_err(say)?,
+            kind if kind.has_target() => {
+                data = volume
+                    .reader_of(&vnode)
+                    .and_then(|reader| reader.read(0, usize::MAX))
+                    .map_err(say)?
+            }
+            _ => {
+                data = volume
+                    .reader_of(&vnode)
+                    .and_then(|reader| reader.read(0, vnode.status.size as usize))
+                    .map_err(say)?
+            }
         }
         for (name, _) in volume.xattrs(&vnode).map_err(say)? {
             let value = volume.xattr(&vnode, &name).map_err(say)?;

@@ -1,5 +1,6 @@
 //! Servers start, do periodic work, and die.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,13 +60,11 @@ impl World {
         let World { houses, rng, database, wires, now, .. } = self;
         houses[no].start(*now, no, rng, database, wires);
         let life = self.houses[no].life;
-        // A restore over a volume may have been finished when the server died.
-        self.trees
-            .keys()
-            .copied()
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|tree| self.note_over(no, tree));
+        let half_over = std::mem::take(&mut self.half_over);
+        let (here, others): (BTreeMap<_, _>, _) =
+            half_over.into_iter().partition(|((at, _), _)| *at == no);
+        self.half_over = others;
+        here.into_iter().for_each(|((_, tree), name)| self.note_over(no, tree, &name));
         if std::mem::take(&mut self.powerless[no]) {
             self.look_what_is_left(no);
         }
@@ -91,7 +90,7 @@ impl World {
             }
             let vice = &self.houses[no].up.as_ref().expect("it has just started").vice;
             for partition in vice.partitions().iter() {
-                let Ok(Some(volume)) = partition.volume(*id) else { continue };
+                let Ok(Some(volume)) = partition.volumes().volume(*id) else { continue };
                 if volume.is_writable() && !volume.is_arriving() {
                     let checked = shown(&volume).and_then(|found| reference.goes_back_to(&found));
                     wrong.extend(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use celldb::CellDb;
 use types::{
-    Answer, Call, Caller, ClientId, Fault, Finish, ReplyAddress, SessionId, Time, VolumeCall,
+    Answer, Call, Caller, ClientId, Fault, Finish, Name, ReplyAddress, SessionId, Time, VolumeCall,
     VolumeId, VolumeInfo, VolumeKind,
 };
 use vice::Effect;
@@ -128,27 +128,27 @@ impl World {
             _ => None,
         };
         vice.perform(now, wall(self.now), &Caller::ROOT, origin, call, &mut effects);
-        if let Some(tree) = over {
-            self.note_over(no, tree);
+        if let Some(group) = over.and_then(|tree| self.database.group_of(tree).ok().flatten()) {
+            let (tree, name) = (group.record.read_write, group.record.name);
+            if self.muted {
+                self.half_over.insert((no, tree), name);
+            } else {
+                self.note_over(no, tree, &name);
+            }
         }
         self.deliver(no, effects);
     }
 
     /// A restore over a volume takes effect at one moment; from then on the model must have the
-    /// restored contents.
-    pub(super) fn note_over(&mut self, no: usize, tree: VolumeId) {
-        let group = self.database.group_of(tree).ok().flatten().map(|seen| seen.record);
-        let is_over = |busy: &types::Busy| busy.operation.starts_with("restore over");
-        let Some(group) =
-            group.filter(|group| !self.muted && group.busy.as_ref().is_some_and(is_over))
-        else {
-            return;
-        };
-        let found =
-            self.partitions(no).iter().find_map(|partition| partition.volume(tree).ok().flatten());
+    /// restored contents. `name`: that of the volume's group when the restore was ordered.
+    pub(super) fn note_over(&mut self, no: usize, tree: VolumeId, name: &Name) {
+        let found = self
+            .partitions(no)
+            .iter()
+            .find_map(|partition| partition.volumes().volume(tree).ok().flatten());
         let Some(found) = found.and_then(|volume| shown(&volume).ok()) else { return };
-        let candidates = self.coming.get(&group.name).cloned().unwrap_or_default();
-        let held = |one: &Arc<Sealed>| came(&one.tree.as_volume(group.name.clone(), tree), &found);
+        let candidates = self.coming.get(name).cloned().unwrap_or_default();
+        let held = |one: &Arc<Sealed>| came(&one.tree.as_volume(name.clone(), tree), &found);
         let new = candidates.iter().rev().find_map(held);
         if new.is_some() {
             self.came_over.insert(tree);
@@ -191,7 +191,8 @@ impl World {
     /// the epoch shows one of the states since the last `before`.
     fn note_late_seal(&mut self, no: usize, of: VolumeId, sealed: &VolumeInfo, before: usize) {
         // A twin on another partition may have the same number.
-        let at = |partition: &store::Partition| partition.volume(sealed.id).ok().flatten();
+        let at =
+            |partition: &store::Partition| partition.volumes().volume(sealed.id).ok().flatten();
         let found = self.partitions(no).get(sealed.partition.0 as usize).and_then(at);
         let found = found.and_then(|volume| shown(&volume).ok());
         let (Some(reference), Some(found)) = (self.trees.get_mut(&of), found) else { return };

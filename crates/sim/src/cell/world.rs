@@ -47,6 +47,9 @@ pub struct World {
     pub sealed: BTreeMap<(VolumeId, u64), Arc<Sealed>>,
     /// The contents with which volumes that are being made may begin, by name.
     pub coming: BTreeMap<Name, Vec<Arc<Sealed>>>,
+    /// Restores over volumes, by server and volume, that were finished when the server died, with
+    /// the names of the volumes' groups: each was done or not.
+    pub(super) half_over: BTreeMap<(usize, VolumeId), Name>,
     /// Volumes that show restored contents before the restore was answered.
     pub came_over: BTreeSet<VolumeId>,
     /// Read-write volumes that were removed.
@@ -104,6 +107,7 @@ impl World {
             trees: BTreeMap::new(),
             sealed: BTreeMap::new(),
             coming: BTreeMap::new(),
+            half_over: BTreeMap::new(),
             came_over: BTreeSet::new(),
             gone: BTreeSet::new(),
             leading: BTreeSet::new(),

@@ -15,13 +15,16 @@ use types::AllocateMode;
 use types::limits::FILE_BYTES_MAX;
 
 use super::codec::{BodyForm, Run};
-use crate::disk::{BodyFile, CHUNK_BYTES, open_body, unpack_frame};
-use crate::reader::{body_name, damaged_block, read_exactly};
-use crate::record::GROUP_BLOCKS;
-use crate::sums::{self, BLOCK};
+use crate::body::Update;
+use crate::body::files::{damaged_block, read_exactly};
+use crate::body::origin_body::FileOwner;
+use crate::error::Result;
+use crate::format::record::GROUP_BLOCKS;
+use crate::format::sums::{self, BLOCK};
+use crate::media::disk::{BodyFile, CHUNK_BYTES, open_body, unpack_frame};
 use crate::tree::EpochView;
-use crate::volume::Result;
-use crate::{BLOCK_BYTES, BodyLocation, StoreError, Update, Vnode, Volume};
+use crate::volume::Volume;
+use crate::{BLOCK_BYTES, BodyLocation, StoreError, Vnode};
 
 /// How the body of the vnode in which a part ended is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +64,7 @@ impl Building<'_> {
             }
             BodyForm::Inline(bytes) => {
                 self.empty(vnode, update)?;
-                volume.write(vnode, 0, bytes, update)?;
+                volume.body(vnode, update)?.write(0, bytes)?;
             }
             BodyForm::File => {
                 if size > 0 && self.shares_file(vnode)? && (!self.over || vnode.status.size == size)
@@ -69,7 +72,7 @@ impl Building<'_> {
                     if self.over {
                         return Ok(Mode::Patch);
                     }
-                    volume.truncate(vnode, size, update)?;
+                    volume.body(vnode, update)?.truncate(size)?;
                     return Ok(Mode::Patch);
                 }
                 self.empty(vnode, update)?;
@@ -84,12 +87,13 @@ impl Building<'_> {
         // Clients that have that file open continue with it; the server makes the volume's clients
         // ask again.
         vnode.handed = false;
-        self.volume.truncate(vnode, 0, update)
+        self.volume.body(vnode, update)?.truncate(0)
     }
 
     fn make_file(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
-        self.volume.make_file(vnode, update)?;
-        if size > 0 { self.volume.truncate(vnode, size, update) } else { Ok(()) }
+        let mut body = self.volume.body(vnode, update)?;
+        body.make_file()?;
+        if size > 0 { body.truncate(size) } else { Ok(()) }
     }
 
     /// Before the first block that differs: gives the body, which is the same up to this block, a
@@ -157,7 +161,7 @@ impl Building<'_> {
             return Err(StoreError::NoStream("a body has bytes behind its end"));
         }
         self.leave_shown(vnode, first, update)?;
-        self.volume.write(vnode, first * BLOCK_BYTES, data, update)
+        self.volume.body(vnode, update)?.write(first * BLOCK_BYTES, data)
     }
 
     /// Applies a packed chunk. It is unpacked here, since bodies are put together in plain files;
@@ -180,14 +184,15 @@ impl Building<'_> {
 
     fn punch(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {
         let Some(range) = bytes_of(first, count) else { return Ok(()) };
-        self.volume.allocate_range(vnode, range.0, range.1, AllocateMode::PunchHole, update)
+        self.volume.body(vnode, update)?.allocate_range(range.0, range.1, AllocateMode::PunchHole)
     }
 
     fn zeros(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {
         let Some((mut at, mut left)) = bytes_of(first, count) else { return Ok(()) };
         while left > 0 {
             let step = left.min(ZEROS_AT_ONCE);
-            self.volume.allocate_range(vnode, at, step, AllocateMode::ZeroKeepSize, update)?;
+            let mut body = self.volume.body(vnode, update)?;
+            body.allocate_range(at, step, AllocateMode::ZeroKeepSize)?;
             (at, left) = (at + step, left - step);
         }
         Ok(())
@@ -196,19 +201,19 @@ impl Building<'_> {
     /// Copies blocks from `since`. The update holds the gate of the vnode, so that the file of
     /// `since` does not change meanwhile.
     fn copy(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {
-        update.hold(&self.volume.tree_state, vnode.no());
+        self.volume.body(vnode, update)?.hold();
         let fits = || StoreError::NoStream("its start differs from the epoch on this partition");
         let before = self.before.ok_or_else(fits)?;
         let old = before.vnode(vnode.no())?.ok_or_else(fits)?;
         let file_owner = if old.place == BodyLocation::Origin {
-            Some(before.file_owner(vnode.no())?)
+            Some(FileOwner::find(before, vnode.no())?)
         } else {
             None
         };
         let file = match &file_owner {
             Some(file_owner) => file_owner.file()?,
             None => {
-                let name = body_name(before, &old).ok_or_else(fits)?;
+                let name = before.body_name(&old).ok_or_else(fits)?;
                 let file = open_body(&*before.media.disk, name);
                 let file = file.map_err(|e| StoreError::from_io("open of a body", &e))?;
                 file.ok_or_else(|| {
@@ -255,7 +260,7 @@ impl Building<'_> {
         if wanted == 0 {
             return self.zeros(vnode, block, 1, update);
         }
-        self.volume.write(vnode, at, &bytes[..wanted], update)
+        self.volume.body(vnode, update)?.write(at, &bytes[..wanted])
     }
 }
 

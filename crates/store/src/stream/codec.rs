@@ -8,11 +8,11 @@
 use bytes::Bytes;
 use types::{Fid, Kind, Name, Status, StreamCursor, Uniquifier, VnodeNo, VolumeId};
 
-use crate::disk::CHUNK_BYTES;
 #[cfg(any(test, feature = "fuzzing"))]
-use crate::record;
-use crate::record::{BucketEntry, In, Out};
-use crate::vnode::{BodyLocation, EntryTarget, Vnode};
+use crate::format::record;
+use crate::format::record::{BucketEntry, In, Out};
+use crate::format::vnode::{BodyLocation, EntryTarget, Vnode};
+use crate::media::disk::CHUNK_BYTES;
 use crate::{BLOCK_BYTES, BUCKET_ENTRIES_MAX, INLINE_BYTES_MAX, StoreError, Usage};
 
 /// The smallest size limit of a part: the longest item and the head fit.

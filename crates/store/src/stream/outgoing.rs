@@ -12,14 +12,15 @@ use bytes::Bytes;
 use types::{Kind, StreamCursor, VnodeNo};
 
 use super::codec::{BodyForm, CHUNK_BLOCKS, PartOut, Run, StreamHead};
-use crate::disk::CHUNK_BYTES;
-use crate::engine::{Engine, prefix_end};
-use crate::key;
-use crate::record::{self, BucketEntry, GROUP_BLOCKS, Sums};
-use crate::sums::BLOCK;
+use crate::error::Result;
+use crate::format::key;
+use crate::format::record::{self, BucketEntry, GROUP_BLOCKS, Sums, count};
+use crate::format::sums::BLOCK;
+use crate::media::disk::CHUNK_BYTES;
+use crate::media::engine::{Engine, prefix_end};
 use crate::tree::EpochView;
-use crate::volume::Result;
-use crate::{BLOCK_BYTES, BodyLocation, BodyReader, StoreError, Vnode, Volume};
+use crate::volume::Volume;
+use crate::{BLOCK_BYTES, BodyLocation, BodyReader, StoreError, Vnode};
 
 /// The number of vnodes that one search returns.
 const VNODES_AT_ONCE: usize = 256;
@@ -37,81 +38,90 @@ pub(super) mod stage {
     pub(in crate::stream) const BODY: u8 = 3;
 }
 
-impl Volume {
-    /// The next part of what this volume, which shows a sealed epoch, has and the epoch `since` of
-    /// its tree had not (0: everything), of about `bytes_max` bytes (at least
-    /// [`super::PART_BYTES_MIN`]).
-    ///
-    /// # Errors
-    /// `Misuse` for a read-write volume, or if no volume shows `since`; `Damaged`; `Medium`.
-    pub fn changes_part(&self, since: u64, from: StreamCursor, bytes_max: usize) -> Result<Bytes> {
-        self.part(since, from, bytes_max, false)
-    }
+/// The next part of what a volume that shows a sealed epoch has and the epoch `since` of
+/// its tree had not (0: everything), of about `bytes_max` bytes (at least
+/// [`super::PART_BYTES_MIN`]).
+///
+/// # Errors
+/// `Misuse` for a read-write volume, or if no volume shows `since`; `Damaged`; `Medium`.
+pub fn changes_part(
+    volume: &Volume,
+    since: u64,
+    from: StreamCursor,
+    bytes_max: usize,
+) -> Result<Bytes> {
+    part(volume, since, from, bytes_max, false)
+}
 
-    /// The same, with chunks of packed bodies as stored on the disk, for receivers that support
-    /// them.
-    ///
-    /// # Errors
-    /// As [`Volume::changes_part`].
-    pub fn packed_changes_part(
-        &self,
-        since: u64,
-        from: StreamCursor,
-        bytes_max: usize,
-    ) -> Result<Bytes> {
-        self.part(since, from, bytes_max, true)
-    }
+/// The same, with chunks of packed bodies as stored on the disk, for receivers that support
+/// them.
+///
+/// # Errors
+/// As [`changes_part`].
+pub fn packed_changes_part(
+    volume: &Volume,
+    since: u64,
+    from: StreamCursor,
+    bytes_max: usize,
+) -> Result<Bytes> {
+    part(volume, since, from, bytes_max, true)
+}
 
-    fn part(&self, since: u64, from: StreamCursor, bytes_max: usize, packs: bool) -> Result<Bytes> {
-        let (head, before) = self.stream_head(since)?;
-        let epochs = self.change_epochs(since)?;
-        let out = PartOut::new(&head, from, bytes_max, packs);
-        let mut sender = Sender { volume: self, now: self.tree(), before, epochs, out, packs };
-        let to = sender.run(from)?;
-        Ok(sender.out.end(to))
-    }
+fn part(
+    volume: &Volume,
+    since: u64,
+    from: StreamCursor,
+    bytes_max: usize,
+    packs: bool,
+) -> Result<Bytes> {
+    let (head, before) = stream_head(volume, since)?;
+    let epochs = change_epochs(volume, since)?;
+    let out = PartOut::new(&head, from, bytes_max, packs);
+    let mut sender = Sender { volume, now: volume.tree(), before, epochs, out, packs };
+    let to = sender.run(from)?;
+    Ok(sender.out.end(to))
+}
 
-    fn stream_head(&self, since: u64) -> Result<(StreamHead, Option<EpochView>)> {
-        if self.is_writable() {
-            return Err(StoreError::Misuse("only a sealed epoch can be sent"));
-        }
-        let header = self.tree_state.header.lock().stored.clone();
-        let epoch = self.epoch();
-        let shown = header.sealed.iter().any(|sealed| sealed.epoch == since);
-        if since != 0 && (!shown || since >= epoch) {
-            return Err(StoreError::Misuse("no volume shows the epoch to start from"));
-        }
-        let head = StreamHead {
-            tree: self.tree_state.id,
-            epoch,
-            since,
-            hash_key: header.hash_key,
-            next_slot: header.next_slot,
-            usage: self.usage(),
-            encrypted: self.is_encrypted(),
-        };
-        Ok((head, (since != 0).then(|| self.tree().at(since))))
+fn stream_head(volume: &Volume, since: u64) -> Result<(StreamHead, Option<EpochView>)> {
+    if volume.is_writable() {
+        return Err(StoreError::Misuse("only a sealed epoch can be sent"));
     }
+    let header = volume.tree_state.header.lock().stored.clone();
+    let epoch = volume.epoch();
+    let shown = header.sealed.iter().any(|sealed| sealed.epoch == since);
+    if since != 0 && (!shown || since >= epoch) {
+        return Err(StoreError::Misuse("no volume shows the epoch to start from"));
+    }
+    let head = StreamHead {
+        tree: volume.tree_state.id,
+        epoch,
+        since,
+        hash_key: header.hash_key,
+        next_slot: header.next_slot,
+        usage: volume.usage(),
+        encrypted: volume.is_encrypted(),
+    };
+    Ok((head, (since != 0).then(|| volume.tree().at(since))))
+}
 
-    /// The epochs with changes behind `since`, up to the shown one.
-    fn change_epochs(&self, since: u64) -> Result<Vec<u64>> {
-        let mut epochs = Vec::new();
-        if since == 0 {
-            return Ok(epochs);
-        }
-        let (tree, engine) = (self.tree_state.id, &self.tree_state.media.engine);
-        let end = key::changes(tree, self.epoch() + 1);
-        let mut next = since + 1;
-        loop {
-            let mut found = None;
-            engine.scan(&key::changes(tree, next), &end, &mut |key, _| {
-                found = key::number_at(key, 1);
-                ControlFlow::Break(())
-            })?;
-            let Some(epoch) = found else { return Ok(epochs) };
-            epochs.push(epoch);
-            next = epoch + 1;
-        }
+/// The epochs with changes behind `since`, up to the shown one.
+fn change_epochs(volume: &Volume, since: u64) -> Result<Vec<u64>> {
+    let mut epochs = Vec::new();
+    if since == 0 {
+        return Ok(epochs);
+    }
+    let (tree, engine) = (volume.tree_state.id, &volume.tree_state.media.engine);
+    let end = key::changes(tree, volume.epoch() + 1);
+    let mut next = since + 1;
+    loop {
+        let mut found = None;
+        engine.scan(&key::changes(tree, next), &end, &mut |key, _| {
+            found = key::number_at(key, 1);
+            ControlFlow::Break(())
+        })?;
+        let Some(epoch) = found else { return Ok(epochs) };
+        epochs.push(epoch);
+        next = epoch + 1;
     }
 }
 
@@ -384,7 +394,7 @@ impl Sender<'_> {
     fn next_group(&self, no: VnodeNo, from: u64) -> Result<Option<(u64, Sums)>> {
         let mut found = None;
         self.now.each_group(no, from, &mut |group, sums| {
-            if crate::update::count(&sums) == 0 {
+            if count(&sums) == 0 {
                 return ControlFlow::Continue(());
             }
             found = Some((group, sums));

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use types::VolumeId;
 
-use crate::disk::{BodyFile, BodyName, Disk, Frames, Stamp};
-use crate::engine::{Batch, Engine, Visit};
-use crate::key::Key;
+use crate::format::key::Key;
+use crate::format::names::BodyName;
+use crate::media::disk::{BodyFile, Disk, Frames, Stamp};
+use crate::media::engine::{Batch, Engine, Visit};
 use crate::partition::Below;
 use crate::{BlankName, Space, StoreError};
 

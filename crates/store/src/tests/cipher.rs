@@ -9,8 +9,8 @@ use types::{
 };
 
 use super::world::{Keys, World, make_file, name, new_root, options};
-use crate::engine::{Batch, Engine};
-use crate::record::TreeKeyRecord;
+use crate::format::record::TreeKeyRecord;
+use crate::media::engine::{Batch, Engine};
 use crate::{
     BLOCK_BYTES, MemMachine, NewClone, OpenOptions, Partition, StoreError, Update, Vnode, Volume,
 };
@@ -34,7 +34,7 @@ fn fill(world: &World) {
     let volume = &world.volume;
     let [short, long] = [(1, 400), (2, 100_003)].map(|(number, bytes)| {
         make_file(volume, &name(number), |vnode, update| {
-            volume.write(vnode, 0, &secret(bytes), update).unwrap();
+            volume.body(vnode, update).unwrap().write(0, &secret(bytes)).unwrap();
         })
     });
     let seen = Name::new(b"seen").unwrap();
@@ -45,11 +45,11 @@ fn fill(world: &World) {
         now: Timestamp::new(3, 3),
         replaces: None,
     };
-    world.partition.clone_volume(volume.id(), &clone).unwrap();
+    world.partition.volumes().clone_volume(volume.id(), &clone).unwrap();
     for vnode in [short, long] {
         let mut update = Update::new();
         let mut vnode = volume.vnode(vnode.no()).unwrap().unwrap();
-        volume.write(&mut vnode, 17, SECRET, &mut update).unwrap();
+        volume.body(&mut vnode, &mut update).unwrap().write(17, SECRET).unwrap();
         update.put_vnode(&vnode);
         volume.commit(update).unwrap();
     }
@@ -60,7 +60,7 @@ fn fill(world: &World) {
 fn read(volume: &Volume, number: u8) -> Result<Vec<u8>, StoreError> {
     let entry = volume.lookup(VnodeNo::ROOT, name(number).as_bytes())?.unwrap();
     let vnode = volume.vnode(entry.target.vnode)?.unwrap();
-    volume.read(&vnode, 0, 1 << 20).map(|bytes| bytes.to_vec())
+    volume.reader_of(&vnode).and_then(|reader| reader.read(0, 1 << 20)).map(|bytes| bytes.to_vec())
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn nothing_is_on_the_disk_in_the_clear() {
         fill(&world);
         assert_eq!(shows(&world.machine, SECRET), !encrypted, "encrypted: {encrypted}");
         assert_eq!(world.volume.is_encrypted(), encrypted);
-        let seen = world.partition.volume_named(b"seen").unwrap().unwrap();
+        let seen = world.partition.volumes().volume_named(b"seen").unwrap().unwrap();
         assert_eq!(read(&seen, 1).unwrap(), secret(400));
         assert_eq!(read(&seen, 2).unwrap(), secret(100_003));
     }
@@ -80,7 +80,7 @@ fn nothing_is_on_the_disk_in_the_clear() {
 /// with the hole behind it. Eight random bytes do not match one by chance.
 fn sums_of(body: &[u8]) -> Vec<[u8; 8]> {
     let sums: Vec<u32> =
-        body.chunks(BLOCK_BYTES as usize).map(crate::sums::of_block).chain([0]).collect();
+        body.chunks(BLOCK_BYTES as usize).map(crate::format::sums::of_block).chain([0]).collect();
     let pair = |pair: &[u32]| -> [u8; 8] {
         [pair[0].to_le_bytes(), pair[1].to_le_bytes()].concat().try_into().unwrap()
     };
@@ -98,7 +98,7 @@ fn m11_no_sum_of_a_plain_block_is_on_the_disk() {
         // power.
         let large: Vec<u8> = (0..(1 << 20) + 50_000_u32).map(|at| (at / 1000) as u8).collect();
         make_file(volume, &name(3), |vnode, update| {
-            volume.write(vnode, 0, &large, update).unwrap();
+            volume.body(vnode, update).unwrap().write(0, &large).unwrap();
         });
         let new = crate::NewFork {
             id: None,
@@ -106,7 +106,7 @@ fn m11_no_sum_of_a_plain_block_is_on_the_disk() {
             quota: None,
             now: Timestamp::new(4, 4),
         };
-        let fork = world.partition.fork_volume(volume.id(), &new).unwrap();
+        let fork = world.partition.volumes().fork_volume(volume.id(), &new).unwrap();
         assert_eq!(read(&fork, 3).unwrap(), large[..1 << 20]);
         world.partition.sync_all().unwrap();
         let mut found = 0;
@@ -118,7 +118,7 @@ fn m11_no_sum_of_a_plain_block_is_on_the_disk() {
         drop((fork, world));
         let partition = Partition::open_memory(&machine, options()).unwrap();
         for of in [&b"root"[..], b"fork", b"seen"] {
-            let volume = partition.volume_named(of).unwrap().unwrap();
+            let volume = partition.volumes().volume_named(of).unwrap().unwrap();
             assert_eq!(read(&volume, 2).unwrap().len(), 100_003);
         }
         let found = sums_of(&large).iter().filter(|pair| shows(&machine, &pair[..])).count();
@@ -133,7 +133,7 @@ fn m11_a_volume_whose_sums_lie_in_the_clear_is_refused() {
     let World { machine, partition, volume, .. } = world;
     let tree = volume.id();
     drop(volume);
-    let key = crate::key::cipher(tree);
+    let key = crate::format::key::cipher(tree);
     let record =
         TreeKeyRecord::decode(&key, &partition.0.media.engine.get(&key).unwrap().unwrap()).unwrap();
     assert!(record.seals_sums);
@@ -143,7 +143,7 @@ fn m11_a_volume_whose_sums_lie_in_the_clear_is_refused() {
     partition.sync().unwrap();
     drop(partition);
     let partition = Partition::open_memory(&machine, options()).unwrap();
-    let volume = partition.volume_named(b"root").unwrap().unwrap();
+    let volume = partition.volumes().volume_named(b"root").unwrap().unwrap();
     for number in [1, 2] {
         let refused = read(&volume, number).unwrap_err();
         assert!(
@@ -157,46 +157,61 @@ fn m11_a_volume_whose_sums_lie_in_the_clear_is_refused() {
         quota: None,
         now: Timestamp::new(4, 4),
     };
-    assert!(matches!(partition.fork_volume(tree, &new).map(drop), Err(StoreError::Locked(_))));
-    assert_eq!(partition.list(VolumeId(0), 1).unwrap()[0].encrypted, Some(7), "it is listed");
+    assert!(matches!(
+        partition.volumes().fork_volume(tree, &new).map(drop),
+        Err(StoreError::Locked(_))
+    ));
+    assert_eq!(
+        partition.volumes().list(VolumeId(0), 1).unwrap()[0].encrypted,
+        Some(7),
+        "it is listed"
+    );
 }
 
 #[test]
 fn without_the_key_nothing_can_be_had_and_nothing_is_lost() {
     let world = World::new_as(true);
     fill(&world);
-    let plain = world.partition.create_volume(&Name::new(b"plain").unwrap(), &new_root()).unwrap();
-    make_file(&plain, &name(1), |vnode, update| plain.write(vnode, 0, b"open", update).unwrap());
+    let plain = world
+        .partition
+        .volumes()
+        .create_volume(&Name::new(b"plain").unwrap(), &new_root())
+        .unwrap();
+    make_file(&plain, &name(1), |vnode, update| {
+        plain.body(vnode, update).unwrap().write(0, b"open").unwrap()
+    });
     world.partition.sync_all().unwrap();
     let World { machine, partition, volume, .. } = world;
     drop((partition, volume, plain));
     {
         let partition =
             Partition::open_memory(&machine, OpenOptions { keys: None, ..options() }).unwrap();
-        let volume = partition.volume_named(b"root").unwrap().unwrap();
+        let volume = partition.volumes().volume_named(b"root").unwrap().unwrap();
         for number in [1, 2] {
             assert!(matches!(read(&volume, number), Err(StoreError::Locked(_))));
         }
-        let (vnode, unique) = volume.allocate(false).unwrap();
+        let (vnode, unique) = volume.slots().unwrap().allocate(false).unwrap();
         let fid = Fid { volume: volume.id(), vnode, unique };
         let new = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
         for length in [10, 100_000] {
             let (mut vnode, mut update) = (new.clone(), Update::new());
-            let written = volume.write(&mut vnode, 0, &secret(length), &mut update);
+            let written = volume
+                .body(&mut vnode, &mut update)
+                .and_then(|mut body| body.write(0, &secret(length)));
             update.put_vnode(&vnode);
             let committed = written.and_then(|()| volume.commit(update));
             assert!(matches!(committed, Err(StoreError::Locked(_))), "{committed:?}");
         }
         let root = Name::new(b"another").unwrap();
         assert!(matches!(
-            partition.create_volume_as(None, &root, &new_root(), true),
+            partition.volumes().create_volume_as(None, &root, &new_root(), true),
             Err(StoreError::Locked(_))
         ));
-        let plain = partition.volume_named(b"plain").unwrap().unwrap();
+        let plain = partition.volumes().volume_named(b"plain").unwrap().unwrap();
         assert_eq!(read(&plain, 1).unwrap(), b"open");
     }
     let partition = Partition::open_memory(&machine, options()).unwrap();
-    let volume = partition.volume_named(b"root").unwrap().unwrap();
+    let volume = partition.volumes().volume_named(b"root").unwrap().unwrap();
     assert_eq!(read(&volume, 2).unwrap().len(), 100_003);
     assert!(!shows(&machine, SECRET));
 }
@@ -205,17 +220,20 @@ fn without_the_key_nothing_can_be_had_and_nothing_is_lost() {
 fn a_copy_is_encrypted_with_a_key_of_its_own_or_refused() {
     let world = World::new_as(true);
     fill(&world);
-    let seen = world.partition.volume_named(b"seen").unwrap().unwrap();
-    let part = seen.changes_part(0, StreamCursor::START, 0).unwrap();
+    let seen = world.partition.volumes().volume_named(b"seen").unwrap().unwrap();
+    let part = crate::changes_part(&seen, 0, StreamCursor::START, 0).unwrap();
     let head = crate::StreamPart::open(&part).unwrap().head;
     assert!(head.encrypted);
     let bare = Partition::open_memory(&MemMachine::new(), OpenOptions { keys: None, ..options() })
         .unwrap();
-    assert!(matches!(bare.begin_incoming(volume_of(&world), &head), Err(StoreError::Locked(_))));
-    assert!(bare.tree_of(volume_of(&world)).unwrap().is_none(), "nothing was begun");
+    assert!(matches!(
+        bare.streams().begin_incoming(volume_of(&world), &head),
+        Err(StoreError::Locked(_))
+    ));
+    assert!(bare.volumes().trees().tree(volume_of(&world)).unwrap().is_none(), "nothing was begun");
     let (machine, tree) = (MemMachine::new(), volume_of(&world));
     let copy = Partition::open_memory(&machine, options()).unwrap();
-    copy.begin_incoming(tree, &head).unwrap();
+    copy.streams().begin_incoming(tree, &head).unwrap();
     let wrapped = |partition: &Partition| partition.0.media.ciphers.wrapped(tree).unwrap().unwrap();
     assert_ne!(wrapped(&copy), wrapped(&world.partition));
 }
@@ -253,24 +271,28 @@ fn the_keepers_key_changes_and_no_body_is_written() {
     let partition =
         Partition::open_memory(&machine, OpenOptions { keys: Some(Arc::new(Later)), ..options() })
             .unwrap();
-    let key = |partition: &Partition| partition.list(VolumeId(0), 9).unwrap()[0].encrypted;
+    let key =
+        |partition: &Partition| partition.volumes().list(VolumeId(0), 9).unwrap()[0].encrypted;
     assert_eq!(key(&partition), Some(7));
     let rewrapped = partition.wrap_keys_anew().unwrap();
     assert_eq!((rewrapped.wrapped, rewrapped.left.len()), (1, 0));
     assert_eq!(
-        (key(&partition), partition.volume_named(b"root").unwrap().unwrap().info().encrypted),
+        (
+            key(&partition),
+            partition.volumes().volume_named(b"root").unwrap().unwrap().info().encrypted
+        ),
         (Some(8), Some(8))
     );
     assert!(partition.0.media.ciphers.wrapped(tree).unwrap().unwrap().starts_with(b"later"));
     drop(partition);
     assert_eq!(machine.0.lock().files.contents(), before);
     let old = Partition::open_memory(&machine, options()).unwrap();
-    let volume = old.volume_named(b"root").unwrap().unwrap();
+    let volume = old.volumes().volume_named(b"root").unwrap().unwrap();
     assert!(
         matches!(read(&volume, 2), Err(StoreError::Locked(_))),
         "the old keeper does not know it any more"
     );
-    old.create_volume_as(None, &Name::new(b"newer").unwrap(), &new_root(), true).unwrap();
+    old.volumes().create_volume_as(None, &Name::new(b"newer").unwrap(), &new_root(), true).unwrap();
     let rewrapped = old.wrap_keys_anew().unwrap();
     assert_eq!(
         (rewrapped.wrapped, rewrapped.left.len()),
@@ -281,5 +303,8 @@ fn the_keepers_key_changes_and_no_body_is_written() {
     let partition =
         Partition::open_memory(&machine, OpenOptions { keys: Some(Arc::new(Later)), ..options() })
             .unwrap();
-    assert_eq!(read(&partition.volume_named(b"root").unwrap().unwrap(), 2).unwrap().len(), 100_003);
+    assert_eq!(
+        read(&partition.volumes().volume_named(b"root").unwrap().unwrap(), 2).unwrap().len(),
+        100_003
+    );
 }

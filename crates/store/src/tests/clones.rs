@@ -8,11 +8,43 @@ use proptest::prelude::*;
 use types::{Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::world::{Model, Op, World, contents, make_file, name, new_root, op};
-use crate::key::{self, kind};
+use crate::format::header::TreeHeader;
+use crate::format::key::{self, kind};
+use crate::format::record;
+use crate::media::engine::Engine;
 use crate::{
     BLOCK_BYTES, BodyLocation, NewClone, OpenOptions, Partition, StoreError, Update, Vnode, Volume,
-    record,
 };
+
+/// Visits the vnodes that were changed, created or removed in epochs behind `from` up to `to`,
+/// which volumes of this tree show (`to` may be the head's). The order is not defined; a vnode
+/// that changed in several epochs is visited several times.
+fn each_change(
+    volume: &Volume,
+    from: u64,
+    to: u64,
+    visit: &mut dyn FnMut(VnodeNo) -> ControlFlow<()>,
+) -> Result<(), StoreError> {
+    let shown =
+        |header: &TreeHeader, epoch| header.sealed.iter().any(|sealed| sealed.epoch == epoch);
+    let header = volume.tree_state.header.lock();
+    let known =
+        shown(&header.stored, from) && (shown(&header.stored, to) || to == header.stored.epoch);
+    drop(header);
+    if !known || from > to {
+        return Err(StoreError::Misuse("no volume shows these epochs"));
+    }
+    let (first, end) =
+        (key::changes(volume.tree_state.id, from + 1), key::changes(volume.tree_state.id, to + 1));
+    volume.tree_state.media.engine.scan(&first, &end, &mut |key, _| match (
+        key::number_at(key, 2),
+        key::number_at(key, 3),
+    ) {
+        (Some(no), None) => visit(VnodeNo(no)),
+        // A bucket of a directory; the directory has its own note.
+        _ => ControlFlow::Continue(()),
+    })
+}
 
 fn clone_of(of: &Volume, text: &str) -> NewClone {
     let name = Name::new(text.as_bytes()).unwrap();
@@ -28,14 +60,14 @@ fn clone_of(of: &Volume, text: &str) -> NewClone {
 
 fn create(volume: &Volume, number: u8, length: u64) -> Vnode {
     make_file(volume, &name(number), |vnode, update| {
-        volume.write(vnode, 0, &vec![number; length as usize], update).unwrap();
+        volume.body(vnode, update).unwrap().write(0, &vec![number; length as usize]).unwrap();
     })
 }
 
 fn write(volume: &Volume, no: VnodeNo, offset: u64, data: &[u8]) -> Vnode {
     let mut vnode = volume.vnode(no).unwrap().unwrap();
     let mut update = Update::new();
-    volume.write(&mut vnode, offset, data, &mut update).unwrap();
+    volume.body(&mut vnode, &mut update).unwrap().write(offset, data).unwrap();
     update.put_vnode(&vnode);
     volume.commit(update).unwrap();
     vnode
@@ -55,7 +87,7 @@ fn changed(volume: &Volume, from: u64, to: u64) -> Vec<u64> {
         found.push(no.0);
         ControlFlow::Continue(())
     };
-    volume.each_change(from, to, visit).unwrap();
+    each_change(volume, from, to, visit).unwrap();
     found
 }
 
@@ -67,14 +99,14 @@ fn nothing_needless(world: &World) {
         trees.push(id);
         true
     };
-    world.partition.each_tree(0, 100, &mut visit).unwrap();
-    let tree_state = |id: VolumeId| world.partition.tree_of(id).unwrap().unwrap();
+    world.partition.volumes().trees().each_tree(0, 100, &mut visit).unwrap();
+    let tree_state = |id: VolumeId| world.partition.volumes().trees().tree(id).unwrap().unwrap();
     let tree_states: BTreeMap<u64, _> =
         trees.into_iter().map(|id| (id.0, tree_state(id))).collect();
     // The shown epochs, including those that are origins of writable clones.
     let shown_of = |tree: u64| -> Vec<u64> {
         let header = tree_states[&tree].header.lock().stored.clone();
-        let head = header.has_head().then_some(u64::MAX);
+        let head = header.head.has_head().then_some(u64::MAX);
         header.sealed.iter().map(|sealed| sealed.epoch).chain(head).collect()
     };
     let tree_of = |key: &[u8]| key::number_at(key, 0).unwrap();
@@ -134,15 +166,11 @@ fn nothing_needless(world: &World) {
         assert!(hides, "the tombstone of {} hides nothing", prefix.escape_ascii());
     }
     let mut named: Vec<_> = Vec::new();
-    for volume in world.partition.list(VolumeId(0), 100).unwrap() {
-        let mut next = Some(world.partition.volume(volume.id).unwrap().unwrap().tree());
+    for volume in world.partition.volumes().list(VolumeId(0), 100).unwrap() {
+        let mut next = Some(world.partition.volumes().volume(volume.id).unwrap().unwrap().tree());
         while let Some(tree) = next {
             for no in vnodes.iter().copied() {
-                named.extend(
-                    tree.own_vnode(no)
-                        .unwrap()
-                        .and_then(|vnode| crate::reader::body_name(&tree, &vnode)),
-                );
+                named.extend(tree.own_vnode(no).unwrap().and_then(|vnode| tree.body_name(&vnode)));
             }
             next = tree.origin.clone();
         }
@@ -179,7 +207,7 @@ impl World {
             self.reopen(self.machine.clone());
         }
         let made = if matches!(op, Op::Create(_)) {
-            self.volume.allocate(false).unwrap().0
+            self.volume.slots().unwrap().allocate(false).unwrap().0
         } else {
             VnodeNo(0)
         };
@@ -231,7 +259,7 @@ proptest! {
             world.sweep_all();
         }
         // The clones of volumes that were removed before them.
-        for left in world.partition.list(VolumeId(0), 100).unwrap() {
+        for left in world.partition.volumes().list(VolumeId(0), 100).unwrap() {
             if left.kind != VolumeKind::ReadWrite {
                 world.partition.remove_volume(left.id).unwrap();
                 world.model.clones.remove(left.name.as_bytes());
@@ -265,12 +293,12 @@ proptest! {
         (0..4).for_each(|turn| world.step(&Op::RemoveFork(turn)));
         let World { machine, partition, volume, mut model, .. } = world;
         partition.remove_volume(volume.id()).unwrap();
-        prop_assert!(partition.volume(volume.id()).unwrap().is_none());
+        prop_assert!(partition.volumes().volume(volume.id()).unwrap().is_none());
         drop(volume);
         for number in order.into_iter().chain(0..4) {
             sweep(&partition);
-            let shown = |id| contents(&partition.volume(id).unwrap().unwrap());
-            let listed = partition.list(VolumeId(0), 100).unwrap();
+            let shown = |id| contents(&partition.volumes().volume(id).unwrap().unwrap());
+            let listed = partition.volumes().list(VolumeId(0), 100).unwrap();
             let found: BTreeMap<Vec<u8>, Model> = listed
                 .iter()
                 .map(|listed| (listed.name.as_bytes().to_vec(), shown(listed.id)))
@@ -280,13 +308,13 @@ proptest! {
             prop_assert_eq!(findings, []);
             let names = ["", "w1.", "w2.", "w3."].map(|clone| format!("{clone}c{number}"));
             for name in names.map(String::into_bytes) {
-                let Some(volume) = partition.volume_named(&name).unwrap() else { continue };
+                let Some(volume) = partition.volumes().volume_named(&name).unwrap() else { continue };
                 let (id, tree) = (volume.id(), volume.tree_id());
                 partition.remove_volume(id).unwrap();
                 model.clones.remove(&name);
                 // No volume gets the tree's number before all of the tree is removed.
                 let again =
-                    partition.create_numbered_volume(Some(tree), &name_of("again"), &new_root());
+                    partition.volumes().create_numbered_volume(Some(tree), &name_of("again"), &new_root());
                 prop_assert!(
                     matches!(again, Err(StoreError::Taken("number") | StoreError::Busy(_)))
                 );
@@ -308,7 +336,7 @@ fn the_head_goes_on_in_its_file_and_the_clone_gets_a_copy() {
     let (volume, partition) = (&world.volume, &world.partition);
     let changed_later = create(volume, 1, 5 * BLOCK_BYTES);
     let untouched = create(volume, 2, 3 * BLOCK_BYTES);
-    let clone = partition.clone_volume(volume.id(), &clone_of(volume, "clone")).unwrap();
+    let clone = partition.volumes().clone_volume(volume.id(), &clone_of(volume, "clone")).unwrap();
     let files = || world.machine.0.lock().files.names().len();
     assert_eq!(files(), 2);
     let now = write(volume, changed_later.no(), BLOCK_BYTES, b"new");
@@ -317,23 +345,30 @@ fn the_head_goes_on_in_its_file_and_the_clone_gets_a_copy() {
     assert_eq!(files(), 3, "one copy per epoch");
     let old = clone.vnode(changed_later.no()).unwrap().unwrap();
     assert_ne!(old.place, now.place);
-    assert_eq!(clone.read(&old, 0, 1 << 20).unwrap(), vec![1; 5 * BLOCK_BYTES as usize]);
+    assert_eq!(
+        clone.reader_of(&old).unwrap().read(0, 1 << 20).unwrap(),
+        vec![1; 5 * BLOCK_BYTES as usize]
+    );
     assert_eq!(clone.vnode(untouched.no()).unwrap().unwrap().place, untouched.place);
     // A second clone shares the file with the head again, and the first one keeps its copy.
-    let second = partition.clone_volume(volume.id(), &clone_of(volume, "second")).unwrap();
+    let second =
+        partition.volumes().clone_volume(volume.id(), &clone_of(volume, "second")).unwrap();
     write(volume, changed_later.no(), 0, b"third");
     assert_eq!(files(), 4);
     assert_eq!(clone.vnode(changed_later.no()).unwrap().unwrap(), old);
     let middle = second.vnode(changed_later.no()).unwrap().unwrap();
-    assert_eq!(second.read(&middle, 0, 6).unwrap(), &b"again\x01"[..]);
+    assert_eq!(second.reader_of(&middle).unwrap().read(0, 6).unwrap(), &b"again\x01"[..]);
     // A cut to length 0 makes no copy if no kernel has the file.
     let mut cut = volume.vnode(untouched.no()).unwrap().unwrap();
     let mut update = Update::new();
-    volume.truncate(&mut cut, 0, &mut update).unwrap();
+    volume.body(&mut cut, &mut update).unwrap().truncate(0).unwrap();
     update.put_vnode(&cut);
     volume.commit(update).unwrap();
     assert_eq!(files(), 4);
-    assert_eq!(clone.read(&untouched_in(&clone, untouched.no()), 0, 1).unwrap(), [2][..]);
+    assert_eq!(
+        clone.reader_of(&untouched_in(&clone, untouched.no())).unwrap().read(0, 1).unwrap(),
+        [2][..]
+    );
     assert_eq!(world.scrub_all(), []);
 }
 
@@ -345,16 +380,19 @@ fn untouched_in(volume: &Volume, no: VnodeNo) -> Vnode {
 fn a_clone_refuses_changes_and_hands_nothing_out() {
     let world = World::new();
     let file = create(&world.volume, 1, 2 * BLOCK_BYTES);
-    let clone =
-        world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "clone")).unwrap();
+    let clone = world
+        .partition
+        .volumes()
+        .clone_volume(world.volume.id(), &clone_of(&world.volume, "clone"))
+        .unwrap();
     let mut vnode = clone.vnode(file.no()).unwrap().unwrap();
     let mut update = Update::new();
     let read_only =
         |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::ReadOnly(_))));
-    read_only(clone.write(&mut vnode, 0, b"x", &mut update));
-    read_only(clone.truncate(&mut vnode, 0, &mut update));
-    read_only(clone.lend(&mut vnode, &mut update));
-    read_only(clone.allocate(false).map(drop));
+    read_only(clone.body(&mut vnode, &mut update).and_then(|mut body| body.write(0, b"x")));
+    read_only(clone.body(&mut vnode, &mut update).and_then(|mut body| body.truncate(0)));
+    read_only(clone.body(&mut vnode, &mut update).and_then(|mut body| body.lend()));
+    read_only(clone.slots().and_then(|slots| slots.allocate(false)).map(drop));
     update.put_vnode(&vnode);
     read_only(clone.commit(update));
     assert!(clone.reader(file.no()).unwrap().unwrap().open_body().unwrap().is_none());
@@ -372,11 +410,12 @@ fn a_seal_waits_for_who_writes() {
     let mut file = create(volume, 1, 2 * BLOCK_BYTES);
     // An update that holds a body is wholly before the seal or behind it.
     let mut update = Update::new();
-    volume.write(&mut file, 0, b"before", &mut update).unwrap();
+    volume.body(&mut file, &mut update).unwrap().write(0, b"before").unwrap();
     update.put_vnode(&file);
     let clone = std::thread::scope(|scope| {
-        let sealing = scope
-            .spawn(|| partition.clone_volume(volume.id(), &clone_of(volume, "clone")).unwrap());
+        let sealing = scope.spawn(|| {
+            partition.volumes().clone_volume(volume.id(), &clone_of(volume, "clone")).unwrap()
+        });
         // In either order: the seal waits for the body, or has not begun.
         std::thread::yield_now();
         volume.commit(update).unwrap();
@@ -384,7 +423,7 @@ fn a_seal_waits_for_who_writes() {
     });
     write(volume, file.no(), 0, b"behind");
     let sealed = clone.vnode(file.no()).unwrap().unwrap();
-    assert_eq!(clone.read(&sealed, 0, 6).unwrap(), &b"before"[..]);
+    assert_eq!(clone.reader_of(&sealed).unwrap().read(0, 6).unwrap(), &b"before"[..]);
     assert_eq!(world.scrub_all(), []);
 }
 
@@ -393,26 +432,26 @@ fn clones_of_clones_and_in_the_place_of_others() {
     let world = World::new();
     let (volume, partition) = (&world.volume, &world.partition);
     let file = create(volume, 1, 100);
-    let first = partition.clone_volume(volume.id(), &clone_of(volume, "backup")).unwrap();
+    let first = partition.volumes().clone_volume(volume.id(), &clone_of(volume, "backup")).unwrap();
     write(volume, file.no(), 0, b"x");
-    let twin = partition.clone_volume(first.id(), &clone_of(volume, "twin")).unwrap();
+    let twin = partition.volumes().clone_volume(first.id(), &clone_of(volume, "twin")).unwrap();
     assert_eq!((twin.epoch(), contents(&twin)), (first.epoch(), contents(&first)));
-    let taken = partition.clone_volume(volume.id(), &clone_of(volume, "backup"));
+    let taken = partition.volumes().clone_volume(volume.id(), &clone_of(volume, "backup"));
     assert!(matches!(taken, Err(StoreError::Taken("name"))));
     let replaces = Some(first.id());
     let again = NewClone { replaces, kind: VolumeKind::Backup, ..clone_of(volume, "backup") };
-    let second = partition.clone_volume(volume.id(), &again).unwrap();
-    assert!(partition.volume(first.id()).unwrap().is_none());
-    assert_eq!(partition.volume_named(b"backup").unwrap().unwrap().id(), second.id());
+    let second = partition.volumes().clone_volume(volume.id(), &again).unwrap();
+    assert!(partition.volumes().volume(first.id()).unwrap().is_none());
+    assert_eq!(partition.volumes().volume_named(b"backup").unwrap().unwrap().id(), second.id());
     for wrong in [volume.id(), VolumeId(99)] {
         let wrong = NewClone { replaces: Some(wrong), ..clone_of(volume, "other") };
-        assert!(partition.clone_volume(volume.id(), &wrong).is_err());
+        assert!(partition.volumes().clone_volume(volume.id(), &wrong).is_err());
     }
     drop(first);
     sweep(partition);
     // The twin showed the same epoch.
     let old = twin.vnode(file.no()).unwrap().unwrap();
-    assert_eq!(twin.read(&old, 0, 1).unwrap(), [1][..]);
+    assert_eq!(twin.reader_of(&old).unwrap().read(0, 1).unwrap(), [1][..]);
     assert_eq!(world.scrub_all(), []);
 }
 
@@ -421,27 +460,31 @@ fn a_clone_replaced_under_its_number_shows_the_old_or_the_new() {
     let world = World::new();
     let (volume, partition) = (&world.volume, &world.partition);
     let file = create(volume, 1, 2 * BLOCK_BYTES);
-    let old = partition.clone_volume(volume.id(), &clone_of(volume, "kept")).unwrap();
-    let shows = |of: &Volume| of.read(&untouched_in(of, file.no()), 0, 1).unwrap();
+    let old = partition.volumes().clone_volume(volume.id(), &clone_of(volume, "kept")).unwrap();
+    let shows =
+        |of: &Volume| of.reader_of(&untouched_in(of, file.no())).unwrap().read(0, 1).unwrap();
     for round in [7, 8, 9] {
         write(volume, file.no(), 0, &[round]);
         let new =
             NewClone { id: Some(old.id()), replaces: Some(old.id()), ..clone_of(volume, "kept") };
-        let now = partition.clone_volume(volume.id(), &new).unwrap();
+        let now = partition.volumes().clone_volume(volume.id(), &new).unwrap();
         assert_eq!(
             (now.id(), now.epoch(), shows(&now)),
             (old.id(), volume.epoch() - 1, [round].to_vec().into())
         );
         assert!(old.is_gone() && !now.is_gone());
-        assert!(std::sync::Arc::ptr_eq(&now, &partition.volume(old.id()).unwrap().unwrap()));
+        assert!(std::sync::Arc::ptr_eq(
+            &now,
+            &partition.volumes().volume(old.id()).unwrap().unwrap()
+        ));
         // A caller with the old clone sees the old state.
         sweep(partition);
         assert_eq!(shows(&old), [1][..]);
     }
     // A clone of another clone can replace it too: the epoch is that clone's.
-    let other = partition.clone_volume(volume.id(), &clone_of(volume, "other")).unwrap();
+    let other = partition.volumes().clone_volume(volume.id(), &clone_of(volume, "other")).unwrap();
     let new = NewClone { id: Some(old.id()), replaces: Some(old.id()), ..clone_of(volume, "kept") };
-    let now = partition.clone_volume(other.id(), &new).unwrap();
+    let now = partition.volumes().clone_volume(other.id(), &new).unwrap();
     assert_eq!(now.epoch(), other.epoch());
     partition.remove_volume(other.id()).unwrap();
     drop((old, other));
@@ -455,10 +498,11 @@ fn what_was_changed_between_two_clones_is_known() {
     let world = World::new();
     let (volume, partition) = (&world.volume, &world.partition);
     let files: Vec<Vnode> = (0..10).map(|number| create(volume, number, 10)).collect();
-    let first = partition.clone_volume(volume.id(), &clone_of(volume, "first")).unwrap();
+    let first = partition.volumes().clone_volume(volume.id(), &clone_of(volume, "first")).unwrap();
     write(volume, files[3].no(), 0, b"x");
     write(volume, files[3].no(), 0, b"y");
-    let second = partition.clone_volume(volume.id(), &clone_of(volume, "second")).unwrap();
+    let second =
+        partition.volumes().clone_volume(volume.id(), &clone_of(volume, "second")).unwrap();
     let new = create(volume, 20, 10);
     assert_eq!(changed(volume, first.epoch(), second.epoch()), [files[3].no().0]);
     assert_eq!(changed(volume, second.epoch(), volume.epoch()), [VnodeNo::ROOT.0, new.no().0]);
@@ -468,7 +512,7 @@ fn what_was_changed_between_two_clones_is_known() {
     sweep(partition);
     assert_eq!(changed(volume, first.epoch(), volume.epoch()).len(), 3);
     let other =
-        volume.each_change(first.epoch() + 1, volume.epoch(), &mut |_| ControlFlow::Continue(()));
+        each_change(&volume, first.epoch() + 1, volume.epoch(), &mut |_| ControlFlow::Continue(()));
     assert!(matches!(other, Err(StoreError::Misuse(_))));
 }
 
@@ -511,17 +555,20 @@ fn on_real_files_a_copy_keeps_holes_and_bytes() {
     let partition =
         Partition::create(&path, &crate::PartitionConfig::default(), OpenOptions::default())
             .unwrap();
-    let volume = partition.create_volume(&Name::new(b"v").unwrap(), &new_root()).unwrap();
+    let volume = partition.volumes().create_volume(&Name::new(b"v").unwrap(), &new_root()).unwrap();
     let file = create(&volume, 1, 2 * BLOCK_BYTES);
     write(&volume, file.no(), 1 << 30, b"far");
-    let clone = partition.clone_volume(volume.id(), &clone_of(&volume, "clone")).unwrap();
+    let clone = partition.volumes().clone_volume(volume.id(), &clone_of(&volume, "clone")).unwrap();
     let now = write(&volume, file.no(), 3, b"new");
     let old = clone.vnode(file.no()).unwrap().unwrap();
     assert_ne!(old.place, now.place);
     assert!(matches!(old.place, BodyLocation::File { .. }));
-    assert_eq!(clone.read(&old, 0, 8).unwrap(), [1; 8][..]);
-    assert_eq!(clone.read(&old, 1 << 30, 8).unwrap(), &b"far"[..]);
-    assert_eq!(volume.read(&now, 0, 8).unwrap(), &b"\x01\x01\x01new\x01\x01"[..]);
+    assert_eq!(clone.reader_of(&old).unwrap().read(0, 8).unwrap(), [1; 8][..]);
+    assert_eq!(clone.reader_of(&old).unwrap().read(1 << 30, 8).unwrap(), &b"far"[..]);
+    assert_eq!(
+        volume.reader_of(&now).unwrap().read(0, 8).unwrap(),
+        &b"\x01\x01\x01new\x01\x01"[..]
+    );
     let of = |place| match place {
         BodyLocation::File { epoch, generation, .. } => path.join(format!(
             "bodies/1/{:02x}/{:x}.{epoch:x}.{generation:x}",
@@ -541,8 +588,11 @@ fn on_real_files_a_copy_keeps_holes_and_bytes() {
         drop(partition);
         Partition::open(&path, OpenOptions::default()).unwrap()
     };
-    let clone = partition.volume_named(b"clone").unwrap().unwrap();
-    assert_eq!(clone.read(&clone.vnode(file.no()).unwrap().unwrap(), 0, 8).unwrap(), [1; 8][..]);
+    let clone = partition.volumes().volume_named(b"clone").unwrap().unwrap();
+    assert_eq!(
+        clone.reader_of(&clone.vnode(file.no()).unwrap().unwrap()).unwrap().read(0, 8).unwrap(),
+        [1; 8][..]
+    );
 }
 
 /// The head owns the file alone again when the volume of the only epoch that shared it is removed:
@@ -551,11 +601,17 @@ fn on_real_files_a_copy_keeps_holes_and_bytes() {
 fn a_body_that_is_shared_no_more_is_not_copied() {
     let world = World::new();
     let file = create(&world.volume, 1, 70_000);
-    let kept =
-        world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "kept")).unwrap();
+    let kept = world
+        .partition
+        .volumes()
+        .clone_volume(world.volume.id(), &clone_of(&world.volume, "kept"))
+        .unwrap();
     write(&world.volume, file.no(), 0, b"one");
-    let gone =
-        world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "gone")).unwrap();
+    let gone = world
+        .partition
+        .volumes()
+        .clone_volume(world.volume.id(), &clone_of(&world.volume, "gone"))
+        .unwrap();
     // Puts a record in the next epoch, before the body changes.
     let mut vnode = world.volume.vnode(file.no()).unwrap().unwrap();
     vnode.status.mode = 0o640;
@@ -569,7 +625,7 @@ fn a_body_that_is_shared_no_more_is_not_copied() {
     sweep(&world.partition);
     assert_eq!(world.machine.0.lock().files.names().len(), 2, "the head's, and that of the clone");
     let shown = kept.vnode(file.no()).unwrap().unwrap();
-    assert_eq!(kept.read(&shown, 0, 3).unwrap(), [1; 3][..]);
+    assert_eq!(kept.reader_of(&shown).unwrap().read(0, 3).unwrap(), [1; 3][..]);
 }
 
 /// The head shared its file with a clone that is gone, and goes on with a record that does not say
@@ -578,11 +634,17 @@ fn a_body_that_is_shared_no_more_is_not_copied() {
 fn a_body_that_is_shared_no_more_goes_with_its_vnode() {
     let world = World::new();
     let file = create(&world.volume, 1, 70_000);
-    let kept =
-        world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "kept")).unwrap();
+    let kept = world
+        .partition
+        .volumes()
+        .clone_volume(world.volume.id(), &clone_of(&world.volume, "kept"))
+        .unwrap();
     write(&world.volume, file.no(), 0, b"one");
-    let gone =
-        world.partition.clone_volume(world.volume.id(), &clone_of(&world.volume, "gone")).unwrap();
+    let gone = world
+        .partition
+        .volumes()
+        .clone_volume(world.volume.id(), &clone_of(&world.volume, "gone"))
+        .unwrap();
     let mut vnode = world.volume.vnode(file.no()).unwrap().unwrap();
     vnode.status.mode = 0o640;
     let mut update = Update::new();
@@ -599,5 +661,5 @@ fn a_body_that_is_shared_no_more_goes_with_its_vnode() {
     sweep(&world.partition);
     assert_eq!(world.machine.0.lock().files.names().len(), 1, "that of the clone");
     let shown = kept.vnode(file.no()).unwrap().unwrap();
-    assert_eq!(kept.read(&shown, 0, 3).unwrap(), [1; 3][..]);
+    assert_eq!(kept.reader_of(&shown).unwrap().read(0, 3).unwrap(), [1; 3][..]);
 }

@@ -89,7 +89,7 @@ impl Past {
     /// leave.
     fn act(&mut self, op: &Op) -> Result<(), TestCaseError> {
         let made = if matches!(op, Op::Create(_)) {
-            self.world.volume.allocate(false).unwrap().0
+            self.world.volume.slots().unwrap().allocate(false).unwrap().0
         } else {
             VnodeNo(0)
         };

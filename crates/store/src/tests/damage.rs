@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use types::{Fid, Kind, Name, Timestamp, VnodeNo};
 
 use super::world::{World, name, options};
-use crate::key::kind;
+use crate::format::key::kind;
 use crate::{BLOCK_BYTES, OpenError, Partition, ScrubFinding, StoreError, Update, Vnode};
 
 /// A volume with every kind of record: 0 is a file with a body file and attributes, 1 an inline
@@ -18,18 +18,25 @@ fn populated() -> World {
     for (number, length) in [(0, 5 * BLOCK_BYTES + 100), (1, 3000), (2, 20_000)] {
         let mut update = Update::new();
         let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
-        let (no, unique) = volume.allocate(false).unwrap();
+        let (no, unique) = volume.slots().unwrap().allocate(false).unwrap();
         let fid = Fid { volume: volume.id(), vnode: no, unique };
         let mut vnode =
             Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
         update.create_vnode(&vnode);
-        volume.write(&mut vnode, 0, &vec![number as u8 + 1; length as usize], &mut update).unwrap();
-        volume.put_xattr(&mut vnode, b"user.a", b"value", &mut update).unwrap();
+        volume
+            .body(&mut vnode, &mut update)
+            .unwrap()
+            .write(0, &vec![number as u8 + 1; length as usize])
+            .unwrap();
+        volume.edit(&mut vnode, &mut update).put_xattr(b"user.a", b"value").unwrap();
         if number == 2 {
             vnode.status.links = 0;
             update.add_orphan(no);
         } else {
-            volume.put_entry(&mut dir, &name(number as u8), vnode.target(), &mut update).unwrap();
+            volume
+                .edit(&mut dir, &mut update)
+                .put_entry(&name(number as u8), vnode.target())
+                .unwrap();
         }
         update.put_vnode(&vnode);
         update.put_vnode(&dir);
@@ -55,27 +62,37 @@ fn a_flipped_bit_in_a_body_is_never_served() {
         let body = world.machine.0.lock().files.names()[0];
         world.machine.0.lock().files.tamper(body, at, 1 << rng.random_range(0..8));
         let block = at / BLOCK_BYTES;
-        let hit = world.volume.read(&vnode, at, 1);
+        let hit = world.volume.reader_of(&vnode).and_then(|reader| reader.read(at, 1));
         assert!(matches!(hit, Err(StoreError::Damaged(_))), "{hit:?}");
-        assert!(matches!(world.volume.read(&vnode, 0, 1 << 20), Err(StoreError::Damaged(_))));
+        assert!(matches!(
+            world.volume.reader_of(&vnode).and_then(|reader| reader.read(0, 1 << 20)),
+            Err(StoreError::Damaged(_))
+        ));
         let other = (block + 1) % 5;
-        assert_eq!(world.volume.read(&vnode, other * BLOCK_BYTES, 10).unwrap(), [1; 10][..]);
+        assert_eq!(
+            world.volume.reader_of(&vnode).unwrap().read(other * BLOCK_BYTES, 10).unwrap(),
+            [1; 10][..]
+        );
         assert_eq!(world.scrub(), [ScrubFinding::DamagedBlock { fid: vnode.status.fid, block }]);
         // A part of a damaged block cannot stay; a whole new block repairs it.
         let mut update = Update::new();
-        let part =
-            world.volume.write(&mut vnode.clone(), block * BLOCK_BYTES + 1, b"x", &mut update);
+        let part = world
+            .volume
+            .body(&mut vnode.clone(), &mut update)
+            .and_then(|mut body| body.write(block * BLOCK_BYTES + 1, b"x"));
         assert!(matches!(part, Err(StoreError::Damaged(_))));
         drop(update);
         let mut healed = vnode.clone();
         let mut update = Update::new();
         world
             .volume
-            .write(&mut healed, block * BLOCK_BYTES, &vec![9; BLOCK_BYTES as usize], &mut update)
+            .body(&mut healed, &mut update)
+            .unwrap()
+            .write(block * BLOCK_BYTES, &vec![9; BLOCK_BYTES as usize])
             .unwrap();
         update.put_vnode(&healed);
         world.volume.commit(update).unwrap();
-        assert_eq!(world.volume.read(&healed, at, 1).unwrap(), [9][..]);
+        assert_eq!(world.volume.reader_of(&healed).unwrap().read(at, 1).unwrap(), [9][..]);
     }
 }
 
@@ -123,7 +140,9 @@ fn a_flipped_bit_in_a_record_is_never_served() {
                 };
                 let Ok(Some(vnode)) = world.volume.vnode(entry.target.vnode) else { continue };
                 let right = &good.files[&vnode.no()];
-                if let Ok(bytes) = world.volume.read(&vnode, 0, 1 << 20) {
+                if let Ok(bytes) =
+                    world.volume.reader_of(&vnode).and_then(|reader| reader.read(0, 1 << 20))
+                {
                     assert_eq!(bytes, right.bytes[..]);
                 }
                 if let Ok(value) = world.volume.xattr(&vnode, b"user.a") {
@@ -150,16 +169,16 @@ fn records_under_each_others_keys_are_damaged() {
 #[test]
 fn st2_a_wrong_usage_is_found_and_damaged_headers_are_skipped() {
     let mut world = populated();
-    let usage = crate::key::usage(world.volume.id()).to_vec();
+    let usage = crate::format::key::usage(world.volume.id()).to_vec();
     world.machine.0.lock().log.tamper(&usage, |value| value[0] ^= 1);
     world.reopen(world.machine.clone());
     assert!(matches!(world.scrub()[..], [ScrubFinding::WrongUsage { .. }]));
-    let header = crate::key::volume(world.volume.id()).to_vec();
+    let header = crate::format::key::volume(world.volume.id()).to_vec();
     world.machine.0.lock().log.tamper(&header, |value| value[5] ^= 1);
     let partition = Partition::open_memory(&world.machine, options()).unwrap();
-    assert!(matches!(partition.volume(types::VolumeId(1)), Err(StoreError::Damaged(_))));
-    assert!(partition.list(types::VolumeId(0), 10).unwrap().is_empty());
-    let boot = crate::key::partition(0).to_vec();
+    assert!(matches!(partition.volumes().volume(types::VolumeId(1)), Err(StoreError::Damaged(_))));
+    assert!(partition.volumes().list(types::VolumeId(0), 10).unwrap().is_empty());
+    let boot = crate::format::key::partition(0).to_vec();
     world.machine.0.lock().log.tamper(&boot, |value| value[5] ^= 1);
     assert!(matches!(
         Partition::open_memory(&world.machine, options()),
@@ -178,7 +197,7 @@ fn scrub_finds_what_does_not_add_up() {
     // An entry of no vnode, a wrong count, one link too many, and a charge too high.
     let nothing = crate::EntryTarget { vnode: VnodeNo(4_000_000), ..zero.target() };
     let lost = Name::new(b"lost").unwrap();
-    volume.put_entry(&mut dir, &lost, nothing, &mut update).unwrap();
+    volume.edit(&mut dir, &mut update).put_entry(&lost, nothing).unwrap();
     dir.entries += 1;
     one.status.links = 2;
     one.status.used += 7;
@@ -204,17 +223,20 @@ fn scrub_finds_what_does_not_add_up() {
     findings.iter().for_each(|finding| assert!(!finding.to_string().is_empty()));
     // A lost file, and one without a record.
     let body = world.machine.0.lock().files.names()[0];
-    let stray = crate::disk::BodyName { generation: 9, ..body };
+    let stray = crate::format::names::BodyName { generation: 9, ..body };
     let disk = &world.partition.0.media.disk;
     disk.remove(body).unwrap();
     disk.create(stray).unwrap();
-    world.partition.0.media.bodies.gate((body.volume, body.vnode)).write().close();
+    world.partition.0.media.gates.gate((body.volume, body.vnode)).write().close();
     let report = world.partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap();
     assert!(report.findings.contains(&ScrubFinding::LostBody { fid: zero.status.fid }));
     assert!(
         report.findings.iter().any(|finding| matches!(finding, ScrubFinding::StrayBody { .. }))
     );
-    assert!(matches!(volume.read(&zero, 0, 1), Err(StoreError::Damaged(_))));
+    assert!(matches!(
+        volume.reader_of(&zero).and_then(|reader| reader.read(0, 1)),
+        Err(StoreError::Damaged(_))
+    ));
     let cancelled = world.partition.scrub(&mut |_| {}, &AtomicBool::new(true)).unwrap();
     assert!(cancelled.cancelled);
 }
@@ -226,7 +248,7 @@ fn du3_after_a_failed_sync_changes_are_refused() {
     let mut vnode = file(&world, 1);
     let mut write = |world: &World| -> Result<(), StoreError> {
         let mut update = Update::new();
-        world.volume.write(&mut vnode, 0, b"x", &mut update)?;
+        world.volume.body(&mut vnode, &mut update)?.write(0, b"x")?;
         update.put_vnode(&vnode);
         world.volume.commit(update)
     };
@@ -238,7 +260,7 @@ fn du3_after_a_failed_sync_changes_are_refused() {
     world.machine.fail_syncs(false);
     assert!(matches!(world.partition.sync(), Err(StoreError::Medium(_))), "DU-3");
     assert!(matches!(write(&world), Err(StoreError::Medium(_))), "DU-3");
-    assert_eq!(world.volume.read(&file(&world, 0), 0, 1).unwrap(), [1][..]);
+    assert_eq!(world.volume.reader_of(&file(&world, 0)).unwrap().read(0, 1).unwrap(), [1][..]);
     world.reopen(world.machine.clone());
     assert_ne!(world.partition.boot_verifier(), verifier);
     assert_eq!(world.partition.stopped(), None);
@@ -258,7 +280,10 @@ fn a_full_disk_refuses_the_write_and_changes_nothing() {
     let mut vnode = file(&world, 0);
     let mut update = Update::new();
     let end = vnode.status.size;
-    let result = world.volume.write(&mut vnode, end, &[5; 200_000], &mut update);
+    let result = world
+        .volume
+        .body(&mut vnode, &mut update)
+        .and_then(|mut body| body.write(end, &[5; 200_000]));
     assert!(matches!(result, Err(StoreError::NoSpace)), "{result:?}");
     drop(update);
     assert_eq!(world.found(), before);
@@ -267,7 +292,7 @@ fn a_full_disk_refuses_the_write_and_changes_nothing() {
     // Changes in place have room, and removals work.
     let mut vnode = file(&world, 0);
     let mut update = Update::new();
-    world.volume.write(&mut vnode, 0, &[6; 1000], &mut update).unwrap();
+    world.volume.body(&mut vnode, &mut update).unwrap().write(0, &[6; 1000]).unwrap();
     update.put_vnode(&vnode);
     world.volume.commit(update).unwrap();
     let mut update = Update::new();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use types::{Name, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::world::{Model, World, contents, make_file, name, new_root};
-use crate::key::kind;
-use crate::origin::ORIGINS_MAX;
+use crate::format::key::kind;
+use crate::tree::origin::ORIGINS_MAX;
 use crate::{
     BLOCK_BYTES, BodyLocation, FinishAs, MemMachine, NewClone, NewFork, OpenOptions,
     PART_BYTES_MIN, Partition, PartitionConfig, StoreError, StreamPart, Update, Usage, Vnode,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 fn fork(partition: &Partition, of: &Volume, called: &str) -> Arc<Volume> {
-    partition.fork_volume(of.id(), &new_fork(called)).unwrap()
+    partition.volumes().fork_volume(of.id(), &new_fork(called)).unwrap()
 }
 
 fn new_fork(called: &str) -> NewFork {
@@ -36,12 +36,12 @@ fn snapshot(partition: &Partition, of: &Volume, called: &str) -> Arc<Volume> {
         now: Timestamp::new(8, 8),
         replaces: None,
     };
-    partition.clone_volume(of.id(), &new).unwrap()
+    partition.volumes().clone_volume(of.id(), &new).unwrap()
 }
 
 fn create(volume: &Volume, number: u8, length: u64) -> VnodeNo {
     let fill = |vnode: &mut Vnode, update: &mut Update| {
-        volume.write(vnode, 0, &vec![number; length as usize], update).unwrap();
+        volume.body(vnode, update).unwrap().write(0, &vec![number; length as usize]).unwrap();
     };
     make_file(volume, &name(number), fill).no()
 }
@@ -49,21 +49,26 @@ fn create(volume: &Volume, number: u8, length: u64) -> VnodeNo {
 fn write(volume: &Volume, no: VnodeNo, offset: u64, data: &[u8]) -> Vnode {
     let mut vnode = volume.vnode(no).unwrap().unwrap();
     let mut update = Update::new();
-    volume.write(&mut vnode, offset, data, &mut update).unwrap();
+    volume.body(&mut vnode, &mut update).unwrap().write(offset, data).unwrap();
     update.put_vnode(&vnode);
     volume.commit(update).unwrap();
     vnode
 }
 
 fn read(volume: &Volume, no: VnodeNo, offset: u64, length: usize) -> Vec<u8> {
-    volume.read(&volume.vnode(no).unwrap().unwrap(), offset, length).unwrap().to_vec()
+    volume
+        .reader_of(&volume.vnode(no).unwrap().unwrap())
+        .unwrap()
+        .read(offset, length)
+        .unwrap()
+        .to_vec()
 }
 
 /// Removes the name of a file that a client has open.
 fn unlink(volume: &Volume, number: u8, no: VnodeNo) {
     let mut update = Update::new();
     let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
-    volume.remove_entry(&mut dir, name(number).as_bytes(), &mut update).unwrap().unwrap();
+    volume.edit(&mut dir, &mut update).remove_entry(name(number).as_bytes()).unwrap().unwrap();
     let mut vnode = volume.vnode(no).unwrap().unwrap();
     vnode.status.links = 0;
     update.put_vnode(&vnode);
@@ -83,7 +88,7 @@ fn findings(partition: &Partition) -> Vec<crate::ScrubFinding> {
 /// Records, without the marks of unsynced bodies, which the seal of a fork removes.
 fn records(world: &World) -> usize {
     let machine = world.machine.0.lock();
-    machine.log.keys().filter(|key| key[0] != crate::key::kind::UNSTABLE).count()
+    machine.log.keys().filter(|key| key[0] != crate::format::key::kind::UNSTABLE).count()
 }
 
 #[test]
@@ -200,15 +205,18 @@ fn a_copy_of_a_clone_stands_alone() {
     let there = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
     let mut cursor = StreamCursor::START;
     while cursor != StreamCursor::END {
-        let part = sealed.changes_part(0, cursor, PART_BYTES_MIN).unwrap();
+        let part = crate::changes_part(&sealed, 0, cursor, PART_BYTES_MIN).unwrap();
         if cursor == StreamCursor::START {
-            there.begin_incoming(clone.id(), &StreamPart::open(&part).unwrap().head).unwrap();
+            there
+                .streams()
+                .begin_incoming(clone.id(), &StreamPart::open(&part).unwrap().head)
+                .unwrap();
         }
-        cursor = there.apply_part(clone.id(), &part).unwrap();
+        cursor = there.streams().apply_part(clone.id(), &part).unwrap();
     }
     let (name, quota, now) = (clone.name(), VolumeQuota::default(), Timestamp::new(9, 9));
     let finish = FinishAs::ReadWrite { name, quota, created: now, now, arriving: false };
-    let copy = there.finish_incoming(clone.id(), &finish).unwrap();
+    let copy = there.streams().finish_incoming(clone.id(), &finish).unwrap();
     assert_eq!(
         (contents(&copy), copy.usage(), copy.info().origin),
         (contents(&clone), clone.usage(), None)
@@ -229,7 +237,7 @@ fn a_clone_comes_back_over_what_it_left() {
     write(&clone, large, 0, b"new");
     let mut update = Update::new();
     let mut dir = clone.vnode(VnodeNo::ROOT).unwrap().unwrap();
-    clone.remove_entry(&mut dir, name(2).as_bytes(), &mut update).unwrap().unwrap();
+    clone.edit(&mut dir, &mut update).remove_entry(name(2).as_bytes()).unwrap().unwrap();
     clone.drop_vnode(&clone.vnode(small).unwrap().unwrap(), &mut update).unwrap();
     update.put_vnode(&dir);
     clone.commit(update).unwrap();
@@ -239,7 +247,7 @@ fn a_clone_comes_back_over_what_it_left() {
         let mut parts = Vec::new();
         let mut cursor = StreamCursor::START;
         while cursor != StreamCursor::END {
-            let part = second.changes_part(since, cursor, PART_BYTES_MIN).unwrap();
+            let part = crate::changes_part(&second, since, cursor, PART_BYTES_MIN).unwrap();
             cursor = StreamPart::open(&part).unwrap().to;
             parts.push(part);
         }
@@ -248,9 +256,12 @@ fn a_clone_comes_back_over_what_it_left() {
             partition.remove_volume(gone).unwrap();
         }
         sweep(&partition);
-        partition.begin_incoming(tree, &StreamPart::open(&parts[0]).unwrap().head).unwrap();
+        partition
+            .streams()
+            .begin_incoming(tree, &StreamPart::open(&parts[0]).unwrap().head)
+            .unwrap();
         for part in &parts {
-            partition.apply_part(tree, part).unwrap();
+            partition.streams().apply_part(tree, part).unwrap();
         }
         let finish = FinishAs::ReadWrite {
             name: Name::new(b"back").unwrap(),
@@ -259,9 +270,13 @@ fn a_clone_comes_back_over_what_it_left() {
             now: Timestamp::new(9, 9),
             arriving: false,
         };
-        let back = partition.finish_incoming(tree, &finish).unwrap();
+        let back = partition.streams().finish_incoming(tree, &finish).unwrap();
         assert_eq!(contents(&back), new, "since {since}");
-        assert_eq!(contents(&partition.volume(first.id()).unwrap().unwrap()), old, "since {since}");
+        assert_eq!(
+            contents(&partition.volumes().volume(first.id()).unwrap().unwrap()),
+            old,
+            "since {since}"
+        );
         assert_eq!(findings(&partition), [], "since {since}");
     }
 }
@@ -272,7 +287,7 @@ fn kernels_are_given_what_it_has_in_files_of_its_own() {
     let path = dir.path().join("p");
     let partition =
         Partition::create(&path, &PartitionConfig::default(), OpenOptions::default()).unwrap();
-    let volume = partition.create_volume(&Name::new(b"v").unwrap(), &new_root()).unwrap();
+    let volume = partition.volumes().create_volume(&Name::new(b"v").unwrap(), &new_root()).unwrap();
     let no = create(&volume, 1, 2 * BLOCK_BYTES);
     write(&volume, no, 1 << 30, b"far");
     let clone = fork(&partition, &volume, "clone");
@@ -299,11 +314,11 @@ fn kernels_are_given_what_it_has_in_files_of_its_own() {
     // Before a kernel writes to a file, it becomes the clone's own.
     let mut vnode = second.vnode(no).unwrap().unwrap();
     let mut update = Update::new();
-    second.lend(&mut vnode, &mut update).unwrap();
+    second.body(&mut vnode, &mut update).unwrap().lend().unwrap();
     update.put_vnode(&vnode);
     second.commit(update).unwrap();
-    assert!(second.is_lent(no) && body(&second).is_some());
-    assert!(second.end_lend(no).unwrap());
+    assert!(second.loans().has(no) && body(&second).is_some());
+    assert!(second.loans().end(no).unwrap());
     partition.sync_all().unwrap();
     assert_eq!(findings(&partition), []);
 }
@@ -326,7 +341,7 @@ fn a_packed_body_of_the_origin_is_read_and_left() {
     assert_eq!(read(&clone, no, 0, 1 << 20), vec![1; 8 * BLOCK_BYTES as usize]);
     let mut vnode = clone.vnode(no).unwrap().unwrap();
     let mut update = Update::new();
-    clone.truncate(&mut vnode, 3 * BLOCK_BYTES + 5, &mut update).unwrap();
+    clone.body(&mut vnode, &mut update).unwrap().truncate(3 * BLOCK_BYTES + 5).unwrap();
     update.put_vnode(&vnode);
     clone.commit(update).unwrap();
     assert_eq!(read(&clone, no, 0, 1 << 20), vec![1; 3 * BLOCK_BYTES as usize + 5]);
@@ -340,13 +355,16 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     create(volume, 1, 10);
     let before = records(&world);
     assert!(matches!(
-        partition.fork_volume(volume.id(), &new_fork("root")),
+        partition.volumes().fork_volume(volume.id(), &new_fork("root")),
         Err(StoreError::Taken("name"))
     ));
     let taken = NewFork { id: Some(volume.id()), ..new_fork("other") };
-    assert!(matches!(partition.fork_volume(volume.id(), &taken), Err(StoreError::Taken("number"))));
     assert!(matches!(
-        partition.fork_volume(VolumeId(99), &new_fork("other")),
+        partition.volumes().fork_volume(volume.id(), &taken),
+        Err(StoreError::Taken("number"))
+    ));
+    assert!(matches!(
+        partition.volumes().fork_volume(VolumeId(99), &new_fork("other")),
         Err(StoreError::NoVolume(_))
     ));
     assert_eq!((records(&world), volume.epoch()), (before, 1));
@@ -354,7 +372,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     let mut last = Arc::clone(volume);
     let mut made = 0;
     loop {
-        match partition.fork_volume(last.id(), &new_fork(&format!("w{made}"))) {
+        match partition.volumes().fork_volume(last.id(), &new_fork(&format!("w{made}"))) {
             Ok(clone) => last = clone,
             Err(StoreError::Misuse(_)) => break,
             Err(error) => panic!("{error}"),
@@ -365,15 +383,25 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     assert_eq!(contents(&last), contents(volume));
     drop(last);
     let again = world.on(world.machine.killed());
-    let last = again.partition.volume_named(format!("w{}", made - 1).as_bytes()).unwrap().unwrap();
+    let last = again
+        .partition
+        .volumes()
+        .volume_named(format!("w{}", made - 1).as_bytes())
+        .unwrap()
+        .unwrap();
     assert_eq!(contents(&last), contents(volume));
     drop(last);
     for number in 0..made {
-        let id =
-            again.partition.volume_named(format!("w{number}").as_bytes()).unwrap().unwrap().id();
+        let id = again
+            .partition
+            .volumes()
+            .volume_named(format!("w{number}").as_bytes())
+            .unwrap()
+            .unwrap()
+            .id();
         again.partition.remove_volume(id).unwrap();
     }
     sweep(&again.partition);
-    assert_eq!(again.partition.list(VolumeId(0), 100).unwrap().len(), 1);
+    assert_eq!(again.partition.volumes().list(VolumeId(0), 100).unwrap().len(), 1);
     assert_eq!(records(&again), before);
 }

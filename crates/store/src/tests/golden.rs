@@ -7,8 +7,8 @@ use types::{
     VolumeKind,
 };
 
-use crate::header::{Base, ForkOrigin, SealedEpoch, TreeHeader, ViewHeader};
-use crate::record::{self, BucketEntry};
+use crate::format::header::{Base, ForkOrigin, HeadState, SealedEpoch, TreeHeader, ViewHeader};
+use crate::format::record::{self, BucketEntry};
 use crate::{BodyLocation, EntryTarget, SessionRecord, StoredReply, Usage, Vnode, VolumeQuota};
 
 const KEY: &[u8] = b"key";
@@ -156,14 +156,11 @@ fn header() -> TreeHeader {
         updated: Timestamp::new(3, 4),
         quota: VolumeQuota { bytes: 3, files: 4 },
         offline: true,
-        headless: true,
-        incoming: false,
+        head: HeadState::Unowned,
         arriving: false,
-        held: false,
         next_slot: 5,
         epoch: 9,
         sealed: vec![SealedEpoch { epoch: 1, volumes: 1 }, SealedEpoch { epoch: 8, volumes: 3 }],
-        frozen: false,
         base: None,
         origin: None,
     }
@@ -250,8 +247,7 @@ fn trees_of_the_first_format() {
     let expected = TreeHeader {
         updated: Timestamp::new(1, 2),
         offline: false,
-        headless: false,
-        incoming: false,
+        head: HeadState::Serving,
         arriving: false,
         epoch: 1,
         sealed: Vec::new(),

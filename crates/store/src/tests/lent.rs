@@ -6,7 +6,6 @@ use rand::{Rng, SeedableRng};
 use types::{AllocateMode, Name, SeekWhat, SessionId, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::world::{World, make_file, name};
-use crate::reader::body_name;
 use crate::{
     BLOCK_BYTES, BlankName, MemMachine, NewClone, ScrubFinding, StoreError, Update, Vnode,
 };
@@ -15,7 +14,7 @@ use crate::{
 fn with_file(bytes: &[u8]) -> (World, VnodeNo) {
     let world = World::new();
     let fill = |vnode: &mut Vnode, update: &mut Update| {
-        world.volume.write(vnode, 0, bytes, update).unwrap();
+        world.volume.body(vnode, update).unwrap().write(0, bytes).unwrap();
     };
     let no = make_file(&world.volume, &name(0), fill).no();
     world.partition.sync_all().unwrap();
@@ -41,14 +40,14 @@ fn change(
 fn lend(world: &World, no: VnodeNo) {
     change(world, no, |vnode, update| {
         vnode.handed = true;
-        world.volume.lend(vnode, update)
+        world.volume.body(vnode, update).and_then(|mut body| body.lend())
     });
 }
 
 fn settle(world: &World, no: VnodeNo) -> bool {
     let mut changed = false;
     change(world, no, |vnode, update| {
-        changed = world.volume.settle_lent(vnode, update)?;
+        changed = world.volume.loans().settle(vnode, update)?;
         Ok(())
     });
     changed
@@ -56,12 +55,12 @@ fn settle(world: &World, no: VnodeNo) -> bool {
 
 /// Writes as a kernel does, without notice to the store.
 fn kernel(world: &World, no: VnodeNo, offset: u64, bytes: &[u8]) {
-    let name = body_name(&world.volume.tree(), &vnode(world, no)).unwrap();
+    let name = world.volume.tree().body_name(&vnode(world, no)).unwrap();
     world.volume.tree().media.disk.open(name).unwrap().unwrap().write_at(offset, bytes).unwrap();
 }
 
 fn read(world: &World, no: VnodeNo) -> Vec<u8> {
-    world.volume.read(&vnode(world, no), 0, 1 << 24).unwrap().to_vec()
+    world.volume.reader_of(&vnode(world, no)).unwrap().read(0, 1 << 24).unwrap().to_vec()
 }
 
 fn put(bytes: &mut Vec<u8>, offset: u64, new: &[u8]) {
@@ -73,7 +72,7 @@ fn put(bytes: &mut Vec<u8>, offset: u64, new: &[u8]) {
 /// Ends the loan, computes all sums, and checks everything.
 fn end_clean(world: &World, no: VnodeNo) {
     settle(world, no);
-    assert!(world.volume.end_lend(no).unwrap());
+    assert!(world.volume.loans().end(no).unwrap());
     assert!(world.partition.lent().is_empty());
     world.partition.sync_all().unwrap();
     assert_eq!(world.scrub(), []);
@@ -98,7 +97,12 @@ fn records_follow_what_kernels_write() {
     assert_eq!((status.size, status.used), (far + 10, 8 * BLOCK_BYTES));
     assert_eq!(read(&world, no), bytes);
     assert_eq!(
-        world.volume.seek(&vnode(&world, no), 8 * BLOCK_BYTES, SeekWhat::Data).unwrap(),
+        world
+            .volume
+            .reader_of(&vnode(&world, no))
+            .unwrap()
+            .seek(8 * BLOCK_BYTES, SeekWhat::Data)
+            .unwrap(),
         Some(20 * BLOCK_BYTES)
     );
     assert_eq!(world.volume.reader(no).unwrap().unwrap().sums(0, 10).unwrap(), Vec::<u32>::new());
@@ -106,7 +110,8 @@ fn records_follow_what_kernels_write() {
     assert_eq!(read(&world, no), bytes);
     let body = world.machine.0.lock().files.names()[0];
     world.machine.0.lock().files.tamper(body, 60_000, 1);
-    let rotten = world.volume.read(&vnode(&world, no), 60_000, 1);
+    let rotten =
+        world.volume.reader_of(&vnode(&world, no)).and_then(|reader| reader.read(60_000, 1));
     assert!(matches!(rotten, Err(StoreError::Damaged(_))), "what kernels wrote is summed");
 }
 
@@ -118,31 +123,43 @@ fn other_changes_of_a_lent_body_lose_nothing() {
     let volume = &world.volume;
     kernel(&world, no, 150_000, &[2; 1000]);
     put(&mut bytes, 150_000, &[2; 1000]);
-    change(&world, no, |vnode, update| volume.write(vnode, 10, b"server", update));
+    change(&world, no, |vnode, update| {
+        volume.body(vnode, update).and_then(|mut body| body.write(10, b"server"))
+    });
     put(&mut bytes, 10, b"server");
     assert_eq!(read(&world, no), bytes, "what lay behind the recorded end is still there");
     kernel(&world, no, 151_000, &[3; 7]);
     put(&mut bytes, 151_000, &[3; 7]);
     let mut at = 0;
-    change(&world, no, |vnode, update| volume.append(vnode, b"end", update).map(|end| at = end));
+    change(&world, no, |vnode, update| {
+        volume.body(vnode, update).and_then(|mut body| body.append(b"end")).map(|end| at = end)
+    });
     assert_eq!(at, 151_007);
     put(&mut bytes, 151_007, b"end");
     assert_eq!(read(&world, no), bytes);
     kernel(&world, no, 200_000, &[4; 10]);
     put(&mut bytes, 200_000, &[4; 10]);
     change(&world, no, |vnode, update| {
-        volume.allocate_range(vnode, 0, 190_000, AllocateMode::Extend, update)
+        volume
+            .body(vnode, update)
+            .and_then(|mut body| body.allocate_range(0, 190_000, AllocateMode::Extend))
     });
     assert_eq!(read(&world, no), bytes);
     change(&world, no, |vnode, update| {
-        volume.allocate_range(vnode, 0, 2 * BLOCK_BYTES, AllocateMode::PunchHole, update)
+        volume
+            .body(vnode, update)
+            .and_then(|mut body| body.allocate_range(0, 2 * BLOCK_BYTES, AllocateMode::PunchHole))
     });
     bytes[..2 * BLOCK_BYTES as usize].fill(0);
-    change(&world, no, |vnode, update| volume.truncate(vnode, 160_000, update));
+    change(&world, no, |vnode, update| {
+        volume.body(vnode, update).and_then(|mut body| body.truncate(160_000))
+    });
     bytes.truncate(160_000);
     assert_eq!(read(&world, no), bytes);
     let place = vnode(&world, no).place;
-    change(&world, no, |vnode, update| volume.truncate(vnode, 0, update));
+    change(&world, no, |vnode, update| {
+        volume.body(vnode, update).and_then(|mut body| body.truncate(0))
+    });
     kernel(&world, no, 0, &[5; 100]);
     assert!(settle(&world, no));
     assert_eq!((vnode(&world, no).place, read(&world, no)), (place, vec![5; 100]), "PT-4");
@@ -160,7 +177,9 @@ fn a_new_life_of_the_server_finds_it_lent_and_cuts_nothing() {
     assert_eq!(world.partition.lent(), [(world.volume.id(), no)]);
     kernel(&world, no, 200_000, &[3; 100_000]);
     let volume = &world.volume;
-    change(&world, no, |vnode, update| volume.write(vnode, 0, b"x", update));
+    change(&world, no, |vnode, update| {
+        volume.body(vnode, update).and_then(|mut body| body.write(0, b"x"))
+    });
     let mut bytes = [[1; 100_000], [2; 100_000], [3; 100_000]].concat();
     bytes[0] = b'x';
     assert_eq!(read(&world, no), bytes);
@@ -241,11 +260,11 @@ fn blank(world: &World, bytes: &[u8]) -> BlankName {
 
 fn adopt(world: &World, no: VnodeNo, blank: BlankName) {
     change(world, no, |vnode, update| {
-        world.volume.adopt(vnode, blank, update)?;
+        world.volume.body(vnode, update)?.adopt(blank)?;
         vnode.handed = true;
         Ok(())
     });
-    world.volume.end_adoption(no, blank).unwrap();
+    world.volume.loans().end_adoption(no, blank).unwrap();
     assert!(!settle(world, no), "no kernel wrote");
 }
 
@@ -289,7 +308,7 @@ fn a_dropped_adoption_changes_nothing_and_can_be_repeated() {
     let (world, no) = with_file(&[9; 100_000]);
     let blank = blank(&world, &[4; 200_000]);
     let (mut dropped, mut update) = (vnode(&world, no), Update::new());
-    world.volume.adopt(&mut dropped, blank, &mut update).unwrap();
+    world.volume.body(&mut dropped, &mut update).unwrap().adopt(blank).unwrap();
     drop(update);
     assert!(world.partition.lent().is_empty());
     assert_eq!(read(&world, no), [9; 100_000]);
@@ -298,7 +317,7 @@ fn a_dropped_adoption_changes_nothing_and_can_be_repeated() {
     let (mut again, mut update) = (vnode(&world, no), Update::new());
     let strange = BlankName { number: 1, ..blank };
     assert!(matches!(
-        world.volume.adopt(&mut again, strange, &mut update),
+        world.volume.body(&mut again, &mut update).and_then(|mut body| body.adopt(strange)),
         Err(StoreError::Misuse(_))
     ));
     drop(update);
@@ -344,12 +363,17 @@ fn seal(world: &World, text: &str) -> Result<VolumeId, StoreError> {
         now: Timestamp::new(3, 3),
         replaces: None,
     };
-    world.partition.clone_volume(world.volume.id(), &new).map(|volume| volume.id())
+    world.partition.volumes().clone_volume(world.volume.id(), &new).map(|volume| volume.id())
 }
 
 fn sealed(world: &World, id: VolumeId, no: VnodeNo) -> Vec<u8> {
-    let volume = world.partition.volume(id).unwrap().unwrap();
-    volume.read(&volume.vnode(no).unwrap().unwrap(), 0, 1 << 24).unwrap().to_vec()
+    let volume = world.partition.volumes().volume(id).unwrap().unwrap();
+    volume
+        .reader_of(&volume.vnode(no).unwrap().unwrap())
+        .unwrap()
+        .read(0, 1 << 24)
+        .unwrap()
+        .to_vec()
 }
 
 #[test]
@@ -374,14 +398,16 @@ fn a_sealed_epoch_keeps_what_kernels_had_written_by_then() {
         (sealed(&world, first, no), sealed(&world, second, no)),
         (before.clone(), after.clone())
     );
-    let one = world.partition.volume(second).unwrap().unwrap();
+    let one = world.partition.volumes().volume(second).unwrap().unwrap();
     let shown = one.vnode(no).unwrap().unwrap().status;
     assert_eq!((shown.size, shown.used), (far + 10, 8 * BLOCK_BYTES));
     drop(one);
     end_clean(&world, no);
     assert_eq!(read(&world, no), after);
     assert_eq!(world.volume.usage().bytes, vnode(&world, no).status.used + crate::DIRECTORY_BYTES);
-    change(&world, no, |vnode, update| world.volume.write(vnode, 5, b"later", update));
+    change(&world, no, |vnode, update| {
+        world.volume.body(vnode, update).and_then(|mut body| body.write(5, b"later"))
+    });
     assert_eq!((sealed(&world, first, no), sealed(&world, second, no)), (before, after));
     assert_eq!(world.scrub_all(), []);
     for (id, files) in [(first, 2), (second, 1)] {
@@ -424,7 +450,9 @@ fn what_is_sealed_of_a_lent_body_outlives_crashes() {
                 }
                 4 => {
                     let size = rng.random_range(0..200_000);
-                    change(&world, no, |vnode, update| world.volume.truncate(vnode, size, update));
+                    change(&world, no, |vnode, update| {
+                        world.volume.body(vnode, update).and_then(|mut body| body.truncate(size))
+                    });
                 }
                 5 if rng.random_range(0..3) == 0 => {
                     let after = world.machine.power_loss(seed);
@@ -446,7 +474,7 @@ fn what_is_sealed_of_a_lent_body_outlives_crashes() {
         let after = world.machine.power_loss(seed + 1);
         world.reopen(after);
         settle(&world, no);
-        assert!(world.volume.end_lend(no).unwrap());
+        assert!(world.volume.loans().end(no).unwrap());
         world.partition.sync_all().unwrap();
         // A power loss may restore a removed file.
         let wrong = world

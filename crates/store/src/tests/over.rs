@@ -7,7 +7,7 @@ use types::{StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::stream::{Whole, config, findings, name, open, whole};
 use super::world::{Op, World, make_file, op};
-use crate::engine::{Batch, Engine as _};
+use crate::media::engine::{Batch, Engine as _};
 use crate::{
     FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, ScrubFinding, StoreError,
     StreamPart, Update, Volume, VolumeQuota,
@@ -103,18 +103,18 @@ fn send(
     stop: &mut dyn FnMut(&Bytes) -> bool,
 ) -> Result<bool, StoreError> {
     while cursor != StreamCursor::END {
-        let part = source.changes_part(since, cursor, PART_BYTES_MIN)?;
+        let part = crate::changes_part(&source, since, cursor, PART_BYTES_MIN)?;
         if stop(&part) {
             return Ok(false);
         }
-        cursor = to.apply_part(TREE, &part)?;
+        cursor = to.streams().apply_part(TREE, &part)?;
     }
     Ok(true)
 }
 
 fn begin(source: &Volume, since: u64, to: &Partition) -> Result<StreamCursor, StoreError> {
-    let first = source.changes_part(since, StreamCursor::START, PART_BYTES_MIN)?;
-    to.begin_over(TREE, &StreamPart::open(&first)?.head)
+    let first = crate::changes_part(&source, since, StreamCursor::START, PART_BYTES_MIN)?;
+    to.streams().begin_over(TREE, &StreamPart::open(&first)?.head)
 }
 
 impl Setup {
@@ -123,10 +123,11 @@ impl Setup {
         let machine = MemMachine::new();
         let copy = open(&machine);
         let sealed = sealed(&source, "first");
-        let first = sealed.changes_part(0, StreamCursor::START, PART_BYTES_MIN).unwrap();
-        let cursor = copy.begin_incoming(TREE, &StreamPart::open(&first).unwrap().head).unwrap();
+        let first = crate::changes_part(&sealed, 0, StreamCursor::START, PART_BYTES_MIN).unwrap();
+        let cursor =
+            copy.streams().begin_incoming(TREE, &StreamPart::open(&first).unwrap().head).unwrap();
         assert!(send(&sealed, 0, &copy, cursor, &mut |_| false).unwrap());
-        copy.finish_incoming(TREE, &finish()).unwrap();
+        copy.streams().finish_incoming(TREE, &finish()).unwrap();
         let (shows, base) = (whole(&sealed), Some(sealed.epoch()));
         Setup {
             source,
@@ -141,7 +142,7 @@ impl Setup {
     }
 
     fn volume(&self) -> std::sync::Arc<Volume> {
-        self.copy.volume(TREE).unwrap().unwrap()
+        self.copy.volumes().volume(TREE).unwrap().unwrap()
     }
 
     fn step(&mut self, step: &Step) {
@@ -149,7 +150,7 @@ impl Setup {
             Step::Source(op) => {
                 let source = &mut self.source;
                 let made = if matches!(op, Op::Create(_)) {
-                    source.volume.allocate(false).unwrap().0
+                    source.volume.slots().unwrap().allocate(false).unwrap().0
                 } else {
                     VnodeNo(0)
                 };
@@ -165,7 +166,7 @@ impl Setup {
                 self.is_of_other = !self.is_of_other;
             }
             Step::Restore { clone, full, stop } => self.restore(*clone, *full, *stop),
-            Step::Abandon => drop(self.copy.abandon_incoming(TREE)),
+            Step::Abandon => drop(self.copy.streams().abandon_incoming(TREE)),
             Step::Change(number) => self.change(*number),
             Step::Snapshot(number) => self.snapshot(*number),
             Step::Forget(number) => {
@@ -189,9 +190,9 @@ impl Setup {
 
     fn restore(&mut self, clone: u8, full: bool, stop: Option<u8>) {
         let Some(id) = self.source.clone_id(clone) else { return };
-        let source = self.source.partition.volume(id).unwrap().unwrap();
+        let source = self.source.partition.volumes().volume(id).unwrap().unwrap();
         let since = if full || self.is_of_other { 0 } else { self.base.unwrap_or(source.epoch()) };
-        if source.changes_part(since, StreamCursor::START, PART_BYTES_MIN).is_err() {
+        if crate::changes_part(&source, since, StreamCursor::START, PART_BYTES_MIN).is_err() {
             return;
         }
         let cursor = match begin(&source, since, &self.copy) {
@@ -219,36 +220,39 @@ impl Setup {
     fn finish(&mut self, source: &Volume) {
         let new = unshifted(whole(source));
         self.machine.keep_images();
-        self.copy.finish_over(TREE, Timestamp::new(8, 8)).unwrap();
+        self.copy.streams().finish_over(TREE, Timestamp::new(8, 8)).unwrap();
         for (seed, image) in self.machine.images().into_iter().enumerate() {
             let copy = open(&image.power_loss(seed as u64));
-            let shows = unshifted(whole(&copy.volume(TREE).unwrap().unwrap()));
+            let shows = unshifted(whole(&copy.volumes().volume(TREE).unwrap().unwrap()));
             assert!(shows == new || shows == self.shows, "image {seed} shows something else");
         }
         (self.shows, self.base, self.is_of_other) = (new, Some(source.epoch()), false);
         assert!(matches!(
-            self.copy.finish_over(TREE, Timestamp::default()),
+            self.copy.streams().finish_over(TREE, Timestamp::default()),
             Err(StoreError::NoVolume(_))
         ));
     }
 
     fn change(&mut self, number: u8) {
         let volume = self.volume();
-        if volume.is_frozen() {
-            assert!(matches!(volume.allocate(false), Err(StoreError::Busy(_))));
+        if volume.is_being_restored() {
+            assert!(matches!(
+                volume.slots().and_then(|slots| slots.allocate(false)),
+                Err(StoreError::Busy(_))
+            ));
             return;
         }
         make_file(
             &volume,
-            &name(&format!("new{number}.{}", volume.allocate(false).unwrap().0.0)),
+            &name(&format!("new{number}.{}", volume.slots().unwrap().allocate(false).unwrap().0.0)),
             |vnode, update| {
-                volume.write(vnode, 0, &[number; 9000], update).unwrap();
+                volume.body(vnode, update).unwrap().write(0, &[number; 9000]).unwrap();
             },
         );
         let mut old = (2..200).map(VnodeNo).filter_map(|no| volume.vnode(no).unwrap());
         if let Some(mut vnode) = old.rfind(|old| old.status.kind == types::Kind::File) {
             let mut update = Update::new();
-            volume.write(&mut vnode, 0, b"changed", &mut update).unwrap();
+            volume.body(&mut vnode, &mut update).unwrap().write(0, b"changed").unwrap();
             update.put_vnode(&vnode);
             volume.commit(update).unwrap();
         }
@@ -257,22 +261,23 @@ impl Setup {
     }
 
     fn snapshot(&mut self, number: u8) {
-        let name = name(&format!("snapshot{number}.{}", self.copy.next_volume().unwrap().0));
+        let name =
+            name(&format!("snapshot{number}.{}", self.copy.volumes().next_volume().unwrap().0));
         let kind = VolumeKind::Snapshot;
         let new = NewClone { id: None, name, kind, now: Timestamp::new(3, 3), replaces: None };
-        match self.copy.clone_volume(TREE, &new) {
+        match self.copy.volumes().clone_volume(TREE, &new) {
             Ok(made) => self.snapshots.push((made.id(), unshifted(whole(&made)))),
-            Err(StoreError::Busy(_)) => assert!(self.volume().is_frozen()),
+            Err(StoreError::Busy(_)) => assert!(self.volume().is_being_restored()),
             Err(error) => panic!("{error}"),
         }
     }
 
     fn check(&self, copy: &Partition) {
-        assert_eq!(unshifted(whole(&copy.volume(TREE).unwrap().unwrap())), self.shows);
-        assert_eq!(copy.base_epoch(TREE).unwrap(), self.base);
+        assert_eq!(unshifted(whole(&copy.volumes().volume(TREE).unwrap().unwrap())), self.shows);
+        assert_eq!(copy.volumes().base_epoch(TREE).unwrap(), self.base);
         for (id, shows) in &self.snapshots {
             assert_eq!(
-                unshifted(whole(&copy.volume(*id).unwrap().unwrap())),
+                unshifted(whole(&copy.volumes().volume(*id).unwrap().unwrap())),
                 *shows,
                 "snapshot {id:?}"
             );
@@ -284,7 +289,7 @@ fn sealed(world: &World, text: &str) -> std::sync::Arc<Volume> {
     let kind = VolumeKind::Snapshot;
     let new =
         NewClone { id: None, name: name(text), kind, now: Timestamp::new(3, 3), replaces: None };
-    world.partition.clone_volume(world.volume.id(), &new).unwrap()
+    world.partition.volumes().clone_volume(world.volume.id(), &new).unwrap()
 }
 
 proptest! {
@@ -296,7 +301,7 @@ proptest! {
     ) {
         let mut setup = Setup::new();
         steps.iter().for_each(|step| setup.step(step));
-        let _ = setup.copy.abandon_incoming(TREE);
+        let _ = setup.copy.streams().abandon_incoming(TREE);
         setup.copy.sync_all().unwrap();
         let powerless = steps.iter().any(|step| matches!(step, Step::PowerLoss(_)));
         let mut found = findings(&setup.copy);
@@ -306,7 +311,7 @@ proptest! {
         found.retain(|found| !(powerless && is_stray(found)));
         prop_assert_eq!(found, []);
         setup.check(&setup.copy);
-        prop_assert!(!setup.volume().is_frozen());
+        prop_assert!(!setup.volume().is_being_restored());
         for (id, _) in &setup.snapshots {
             setup.copy.remove_volume(*id).unwrap();
         }
@@ -316,7 +321,7 @@ proptest! {
         let left: Vec<_> = machine
             .log
             .keys()
-            .filter(|key| key[0] != crate::key::kind::PARTITION)
+            .filter(|key| key[0] != crate::format::key::kind::PARTITION)
             .map(|key| key.escape_ascii().to_string())
             .collect();
         prop_assert_eq!(left, Vec::<String>::new());
@@ -325,7 +330,7 @@ proptest! {
 
 fn whole_key(world: &World) -> u128 {
     let of = sealed(world, "key");
-    let part = of.changes_part(0, StreamCursor::START, PART_BYTES_MIN).unwrap();
+    let part = crate::changes_part(&of, 0, StreamCursor::START, PART_BYTES_MIN).unwrap();
     StreamPart::open(&part).unwrap().head.hash_key
 }
 
@@ -335,7 +340,7 @@ fn an_increment_fits_what_nobody_changed_and_says_so_otherwise() {
     let source = setup.source.volume.clone();
     let make = |text: &str| {
         make_file(&source, &name(text), |vnode, update| {
-            source.write(vnode, 0, &[7; 70_000], update).unwrap();
+            source.body(vnode, update).unwrap().write(0, &[7; 70_000]).unwrap();
         });
     };
     make("f");
@@ -348,20 +353,20 @@ fn an_increment_fits_what_nobody_changed_and_says_so_otherwise() {
     };
     refused(begin(&third, second.epoch(), &setup.copy));
     let cursor = begin(&second, first, &setup.copy).unwrap();
-    assert!(setup.volume().is_frozen());
+    assert!(setup.volume().is_being_restored());
     assert!(send(&second, first, &setup.copy, cursor, &mut |_| false).unwrap());
     setup.finish(&second);
     refused(begin(&second, first, &setup.copy));
     setup.change(1);
     refused(begin(&third, second.epoch(), &setup.copy));
     // A stream of another volume.
-    let part = second.changes_part(0, StreamCursor::START, PART_BYTES_MIN).unwrap();
+    let part = crate::changes_part(&second, 0, StreamCursor::START, PART_BYTES_MIN).unwrap();
     let head = StreamPart::open(&part).unwrap().head;
     assert_ne!(whole_key(&setup.source), whole_key(&setup.other), "their names have other hashes");
     let other = crate::StreamHead { hash_key: !head.hash_key, ..head };
-    refused(setup.copy.begin_over(TREE, &crate::StreamHead { since: 1, ..other }));
+    refused(setup.copy.streams().begin_over(TREE, &crate::StreamHead { since: 1, ..other }));
     setup.snapshot(1);
-    refused(setup.copy.begin_over(TREE, &other));
+    refused(setup.copy.streams().begin_over(TREE, &other));
     setup.step(&Step::Forget(0));
     // A full stream fits any volume, and versions rise.
     let before = setup.volume().vnode(VnodeNo::ROOT).unwrap().unwrap().status;
@@ -405,12 +410,15 @@ fn a_frozen_volume_can_be_removed_and_is_not_sealed() {
     let kind = VolumeKind::Snapshot;
     let new =
         NewClone { id: None, name: name("s"), kind, now: Timestamp::new(3, 3), replaces: None };
-    assert!(matches!(setup.copy.clone_volume(TREE, &new), Err(StoreError::Busy(_))));
-    assert!(matches!(setup.copy.hold_volume(TREE, true), Err(StoreError::Busy(_))));
+    assert!(matches!(setup.copy.volumes().clone_volume(TREE, &new), Err(StoreError::Busy(_))));
+    assert!(matches!(setup.copy.volumes().hold_volume(TREE, true), Err(StoreError::Busy(_))));
     setup.copy.remove_volume(TREE).unwrap();
     while setup.copy.sweep(100).unwrap() > 0 {}
-    assert!(setup.copy.volume(TREE).unwrap().is_none() && !setup.copy.has_tree(TREE).unwrap());
-    assert_eq!(setup.copy.incomings().unwrap(), []);
+    assert!(
+        setup.copy.volumes().volume(TREE).unwrap().is_none()
+            && !setup.copy.volumes().has_tree(TREE).unwrap()
+    );
+    assert_eq!(setup.copy.streams().incomings().unwrap(), []);
 }
 
 /// The disk becomes full under a stream: the error says so, the volume is unchanged, and the stream
@@ -420,7 +428,7 @@ fn a_full_disk_under_a_stream_leaves_everything_as_it_was() {
     let mut setup = Setup::new();
     let source = setup.source.volume.clone();
     make_file(&source, &name("large"), |vnode, update| {
-        source.write(vnode, 0, &[7; 900_000], update).unwrap();
+        source.body(vnode, update).unwrap().write(0, &[7; 900_000]).unwrap();
     });
     let second = sealed(&setup.source, "second");
     let first = setup.base.unwrap();
@@ -430,11 +438,11 @@ fn a_full_disk_under_a_stream_leaves_everything_as_it_was() {
     assert!(matches!(refused, Err(StoreError::NoSpace)), "{refused:?}");
     setup.check(&setup.copy);
     // After abandoning the stream the volume is as before.
-    setup.copy.abandon_incoming(TREE).unwrap();
+    setup.copy.streams().abandon_incoming(TREE).unwrap();
     while setup.copy.sweep(100).unwrap() > 0 {}
     assert_eq!(findings(&setup.copy), []);
     assert_eq!(setup.machine.0.lock().files.names(), []);
-    assert!(!setup.volume().is_frozen());
+    assert!(!setup.volume().is_being_restored());
     setup.check(&setup.copy);
     // A continued stream completes.
     let cursor = begin(&second, first, &setup.copy).unwrap();
@@ -455,11 +463,15 @@ fn an_epoch_of_the_same_number_of_another_copy_is_no_base() {
     make_file(&setup.source.volume.clone(), &name("here"), |_, _| {});
     let second = sealed(&setup.source, "second");
     let part =
-        second.changes_part(setup.base.unwrap(), StreamCursor::START, PART_BYTES_MIN).unwrap();
+        crate::changes_part(&second, setup.base.unwrap(), StreamCursor::START, PART_BYTES_MIN)
+            .unwrap();
     let head = StreamPart::open(&part).unwrap().head;
     let of_another = crate::StreamHead { tree: VolumeId(head.tree.0 + 1), ..head };
-    assert!(matches!(setup.copy.begin_over(TREE, &of_another), Err(StoreError::NoStream(_))));
-    assert!(setup.copy.begin_over(TREE, &head).is_ok());
+    assert!(matches!(
+        setup.copy.streams().begin_over(TREE, &of_another),
+        Err(StoreError::NoStream(_))
+    ));
+    assert!(setup.copy.streams().begin_over(TREE, &head).is_ok());
 }
 
 /// The record of a stream that comes in over a volume has a layout of its own, and a volume may
@@ -474,7 +486,7 @@ fn scrub_finds_nothing_wrong_with_what_comes_in() {
     assert!(send(&second, setup.base.unwrap(), &setup.copy, cursor, &mut |_| false).unwrap());
     assert_eq!(findings(&setup.copy), []);
     // Damage in the record is still found.
-    let key = crate::key::progress(TREE);
+    let key = crate::format::key::progress(TREE);
     let mut value = setup.copy.0.media.engine.get(&key).unwrap().unwrap().to_vec();
     value[20] ^= 1;
     let mut batch = Batch::default();

@@ -5,6 +5,7 @@ use rand::{Rng, SeedableRng};
 use types::{Name, SeekWhat, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::world::{World, make_file, name};
+use crate::format::header::HeadState;
 use crate::{
     BLOCK_BYTES, BodyLocation, FinishAs, MemMachine, NewClone, OpenOptions, Partition,
     ScrubFinding, StoreError, StreamPart, Update, Vnode, Volume,
@@ -35,14 +36,14 @@ fn text(length: usize, seed: u64) -> Vec<u8> {
 
 fn create(world: &World, number: u8, bytes: &[u8]) -> VnodeNo {
     let fill = |vnode: &mut Vnode, update: &mut Update| {
-        world.volume.write(vnode, 0, bytes, update).unwrap();
+        world.volume.body(vnode, update).unwrap().write(0, bytes).unwrap();
     };
     make_file(&world.volume, &name(number), fill).no()
 }
 
 fn write(world: &World, no: VnodeNo, offset: u64, bytes: &[u8]) {
     let (mut vnode, mut update) = (world.volume.vnode(no).unwrap().unwrap(), Update::new());
-    world.volume.write(&mut vnode, offset, bytes, &mut update).unwrap();
+    world.volume.body(&mut vnode, &mut update).unwrap().write(offset, bytes).unwrap();
     update.put_vnode(&vnode);
     world.volume.commit(update).unwrap();
 }
@@ -56,7 +57,7 @@ fn seal(world: &World, text: &str) -> VolumeId {
         now: Timestamp::new(3, 3),
         replaces: None,
     };
-    world.partition.clone_volume(world.volume.id(), &new).unwrap().id()
+    world.partition.volumes().clone_volume(world.volume.id(), &new).unwrap().id()
 }
 
 fn sweep(world: &World) {
@@ -68,7 +69,12 @@ fn is_packed(volume: &Volume, no: VnodeNo) -> bool {
 }
 
 fn all(volume: &Volume, no: VnodeNo) -> Vec<u8> {
-    volume.read(&volume.vnode(no).unwrap().unwrap(), 0, 1 << 24).unwrap().to_vec()
+    volume
+        .reader_of(&volume.vnode(no).unwrap().unwrap())
+        .unwrap()
+        .read(0, 1 << 24)
+        .unwrap()
+        .to_vec()
 }
 
 #[test]
@@ -82,7 +88,7 @@ fn what_only_a_sealed_epoch_shows_is_packed_and_reads_as_before() {
     bytes.extend_from_slice(b"far");
     let id = seal(&world, "sealed");
     sweep(&world);
-    let sealed = world.partition.volume(id).unwrap().unwrap();
+    let sealed = world.partition.volumes().volume(id).unwrap().unwrap();
     assert!(!is_packed(&sealed, no), "the head writes that file");
     write(&world, no, 5, b"new");
     sweep(&world);
@@ -94,16 +100,19 @@ fn what_only_a_sealed_epoch_shows_is_packed_and_reads_as_before() {
     {
         let end = bytes.len().min(offset + length);
         assert_eq!(
-            sealed.read(&vnode, offset as u64, length).unwrap(),
+            sealed.reader_of(&vnode).unwrap().read(offset as u64, length).unwrap(),
             bytes[offset..end],
             "{offset} {length}"
         );
     }
     assert_eq!(
-        sealed.seek(&vnode, 19 * BLOCK_BYTES, SeekWhat::Data).unwrap(),
+        sealed.reader_of(&vnode).unwrap().seek(19 * BLOCK_BYTES, SeekWhat::Data).unwrap(),
         Some(30 * BLOCK_BYTES)
     );
-    assert_eq!(sealed.seek(&vnode, 0, SeekWhat::Hole).unwrap(), Some(19 * BLOCK_BYTES));
+    assert_eq!(
+        sealed.reader_of(&vnode).unwrap().seek(0, SeekWhat::Hole).unwrap(),
+        Some(19 * BLOCK_BYTES)
+    );
     assert_eq!(sealed.reader(no).unwrap().unwrap().sums(0, 31).unwrap().len(), 31);
     assert_eq!(world.scrub_all(), []);
     drop(sealed);
@@ -121,7 +130,7 @@ fn what_does_not_become_smaller_stays_plain() {
     let id = seal(&world, "sealed");
     write(&world, no, 5, b"new");
     sweep(&world);
-    let sealed = world.partition.volume(id).unwrap().unwrap();
+    let sealed = world.partition.volumes().volume(id).unwrap().unwrap();
     assert!(!is_packed(&sealed, no));
     assert_eq!(all(&sealed, no), bytes);
     assert_eq!(world.scrub_all(), []);
@@ -137,11 +146,14 @@ fn a_packed_body_that_rots_is_found() {
     sweep(&world);
     let body = *world.machine.0.lock().files.names().iter().find(|name| name.packed).unwrap();
     world.machine.0.lock().files.tamper(body, 70, 1);
-    let sealed = world.partition.volume(id).unwrap().unwrap();
+    let sealed = world.partition.volumes().volume(id).unwrap().unwrap();
     let vnode = sealed.vnode(no).unwrap().unwrap();
-    assert!(matches!(sealed.read(&vnode, 0, 100), Err(StoreError::Damaged(_))));
+    assert!(matches!(
+        sealed.reader_of(&vnode).and_then(|reader| reader.read(0, 100)),
+        Err(StoreError::Damaged(_))
+    ));
     assert_eq!(
-        sealed.read(&vnode, 200_000, 100).unwrap(),
+        sealed.reader_of(&vnode).unwrap().read(200_000, 100).unwrap(),
         text(300_000, 1)[200_000..200_100],
         "the rest is there"
     );
@@ -156,19 +168,19 @@ fn a_head_that_comes_to_a_packed_body_gets_a_plain_file() {
     let id = seal(&world, "sealed");
     // There is no read-write volume, as in a copy, and later there is one.
     let tree_state = &world.volume.tree_state;
-    let headless = |headless: bool| {
+    let become_head = |head| {
         let mut header = tree_state.header.lock();
-        let new = crate::header::TreeHeader { headless, ..header.stored.clone() };
-        tree_state.change(&mut header, new, crate::engine::Batch::default()).unwrap();
+        let new = crate::format::header::TreeHeader { head, ..header.stored.clone() };
+        tree_state.change(&mut header, new, crate::media::engine::Batch::default()).unwrap();
     };
-    headless(true);
-    let mut batch = crate::engine::Batch::default();
-    crate::pack::note_epoch(&tree_state.media, tree_state.id, 0, 1, &mut batch);
+    become_head(HeadState::Unowned);
+    let mut batch = crate::media::engine::Batch::default();
+    crate::body::pack::note_epoch(&tree_state.media, tree_state.id, 0, 1, &mut batch);
     tree_state.media.apply(&batch).unwrap();
     tree_state.media.wake_packer();
     sweep(&world);
-    headless(false);
-    let sealed = world.partition.volume(id).unwrap().unwrap();
+    become_head(HeadState::Serving);
+    let sealed = world.partition.volumes().volume(id).unwrap().unwrap();
     assert!(is_packed(&sealed, no) && is_packed(&world.volume, no));
     assert!(
         world.volume.reader(no).unwrap().unwrap().open_body().unwrap().is_none(),
@@ -201,7 +213,7 @@ fn snapshots_are_packed_when_the_read_write_volume_goes() {
     for (id, no, bytes) in
         [(first, no, &bytes), (second, no, &bytes), (second, late, &text(100_000, 2))]
     {
-        let sealed = world.partition.volume(id).unwrap().unwrap();
+        let sealed = world.partition.volumes().volume(id).unwrap().unwrap();
         assert!(is_packed(&sealed, no));
         assert_eq!(all(&sealed, no), *bytes);
     }
@@ -222,7 +234,7 @@ fn packing_outlives_crashes() {
             match rng.random_range(0..6) {
                 0 => {
                     let id = seal(&world, &format!("clone{step}"));
-                    let volume = world.partition.volume(id).unwrap().unwrap();
+                    let volume = world.partition.volumes().volume(id).unwrap().unwrap();
                     clones.push((id, files.iter().map(|no| all(&volume, *no)).collect::<Vec<_>>()));
                 }
                 1 => {
@@ -243,7 +255,7 @@ fn packing_outlives_crashes() {
                 ),
             }
             for (id, bytes) in &clones {
-                let volume = world.partition.volume(*id).unwrap().unwrap();
+                let volume = world.partition.volumes().volume(*id).unwrap().unwrap();
                 for (no, bytes) in files.iter().zip(bytes) {
                     assert!(
                         all(&volume, *no) == *bytes,
@@ -275,7 +287,7 @@ fn a_full_disk_keeps_bodies_as_they_are() {
     world.machine.set_capacity(used + BLOCK_BYTES);
     let refused = (0..100).find_map(|_| world.partition.sweep(7).err());
     assert!(matches!(refused, Some(StoreError::NoSpace)), "{refused:?}");
-    let sealed = world.partition.volume(id).unwrap().unwrap();
+    let sealed = world.partition.volumes().volume(id).unwrap().unwrap();
     assert!(!is_packed(&sealed, no));
     assert_eq!(all(&sealed, no), bytes);
     assert_eq!((world.scrub(), world.machine.0.lock().files.used_bytes()), (Vec::new(), used));
@@ -302,7 +314,7 @@ fn chunks_leave_as_they_lie_with_their_sums() {
     drop(head);
     write(&world, no, 5, b"new");
     sweep(&world);
-    let sealed = world.partition.volume_named(b"sealed").unwrap().unwrap();
+    let sealed = world.partition.volumes().volume_named(b"sealed").unwrap().unwrap();
     assert!(is_packed(&sealed, no));
     let reader = sealed.reader(no).unwrap().unwrap();
     let mut rng = SmallRng::seed_from_u64(5);
@@ -319,11 +331,13 @@ fn chunks_leave_as_they_lie_with_their_sums() {
         for (frame, chunk) in run.frames.iter().zip(there.chunks(1 << 16)) {
             let (frame, rest) = frames.split_at(*frame as usize);
             let mut unpacked = vec![0; chunk.len()];
-            assert!(frame.is_empty() || crate::disk::unpack_frame(frame, &mut unpacked).is_ok());
+            assert!(
+                frame.is_empty() || crate::media::disk::unpack_frame(frame, &mut unpacked).is_ok()
+            );
             assert!(unpacked == chunk);
             frames = rest;
         }
-        let sums: Vec<u32> = there.chunks(1 << 14).map(crate::sums::of_block).collect();
+        let sums: Vec<u32> = there.chunks(1 << 14).map(crate::format::sums::of_block).collect();
         let holes = run
             .sums
             .iter()
@@ -349,10 +363,10 @@ fn packed_chunks_travel_as_they_are() {
     let id = seal(&world, "sealed");
     write(&world, no, 5, b"new");
     sweep(&world);
-    let sealed = world.partition.volume(id).unwrap().unwrap();
+    let sealed = world.partition.volumes().volume(id).unwrap().unwrap();
     assert!(is_packed(&sealed, no));
-    let plain = sealed.changes_part(0, StreamCursor::START, 1 << 20).unwrap();
-    let packed = sealed.packed_changes_part(0, StreamCursor::START, 1 << 20).unwrap();
+    let plain = crate::changes_part(&sealed, 0, StreamCursor::START, 1 << 20).unwrap();
+    let packed = crate::packed_changes_part(&sealed, 0, StreamCursor::START, 1 << 20).unwrap();
     assert!(packed.len() * 3 < plain.len(), "{} bytes, and {} plain", packed.len(), plain.len());
     assert_eq!(crate::stream::rewritten(&packed), Some(packed.clone()));
     let tree = VolumeId(77);
@@ -360,8 +374,8 @@ fn packed_chunks_travel_as_they_are() {
     for (part, compress) in [(&plain, true), (&packed, true), (&packed, false)] {
         let options = OpenOptions { seed: Some(3), compress, ..OpenOptions::default() };
         let copy = Partition::open_memory(&MemMachine::new(), options).unwrap();
-        copy.begin_incoming(tree, &head).unwrap();
-        assert_eq!(copy.apply_part(tree, part).unwrap(), StreamCursor::END);
+        copy.streams().begin_incoming(tree, &head).unwrap();
+        assert_eq!(copy.streams().apply_part(tree, part).unwrap(), StreamCursor::END);
         let name = Name::new(b"copy").unwrap();
         let view = NewClone {
             id: None,
@@ -370,7 +384,7 @@ fn packed_chunks_travel_as_they_are() {
             now: Timestamp::new(3, 3),
             replaces: None,
         };
-        let copied = copy.finish_incoming(tree, &FinishAs::View(view)).unwrap();
+        let copied = copy.streams().finish_incoming(tree, &FinishAs::View(view)).unwrap();
         while copy.sweep(7).unwrap() > 0 {}
         assert_eq!((all(&copied, no), is_packed(&copied, no)), (bytes.clone(), compress));
     }
@@ -388,8 +402,8 @@ fn packed_chunks_travel_as_they_are() {
         fields.extend_from_slice(&frame);
         fields.extend_from_slice(&packed[frame_at + length..packed.len() - 4]);
         let copy = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
-        copy.begin_incoming(tree, &head).unwrap();
-        let refused = copy.apply_part(tree, &crate::stream::sealed(&fields));
+        copy.streams().begin_incoming(tree, &head).unwrap();
+        let refused = copy.streams().apply_part(tree, &crate::stream::sealed(&fields));
         assert!(matches!(refused, Err(StoreError::NoStream(_))), "{refused:?}");
     }
 }

@@ -1,7 +1,8 @@
 //! Files without a record, while updates use their names.
 
 use super::world::{World, make_file, name};
-use crate::disk::BodyName;
+use crate::body::orphans::{remove_strays, strays};
+use crate::format::names::BodyName;
 use crate::{ScrubFinding, Update, Vnode};
 
 /// The file for the next body of a vnode in no file.
@@ -38,26 +39,26 @@ fn du1_a_name_that_is_taken_anew_is_no_stray() {
         (0..3).map(|at| make_file(&world.volume, &name(at), |_, _| {})).collect();
     vnodes.iter().for_each(|vnode| leave(&world, next_file(&world, vnode)));
     let tree_state = &world.volume.tree_state;
-    let strays = tree_state.strays().unwrap();
+    let strays = strays(tree_state).unwrap();
     assert_eq!(strays.len(), 3);
     // After the list one body uses a listed name, and another one is about to.
     let bytes = vec![7; 40_000];
     let write = |vnode: &mut Vnode| {
         let mut update = Update::new();
-        world.volume.write(vnode, 0, &bytes, &mut update).unwrap();
+        world.volume.body(vnode, &mut update).unwrap().write(0, &bytes).unwrap();
         update.put_vnode(vnode);
         update
     };
     world.volume.commit(write(&mut vnodes[0])).unwrap();
     let update = write(&mut vnodes[1]);
     std::thread::scope(|scope| {
-        let removed = scope.spawn(|| tree_state.remove_strays(&strays).unwrap());
+        let removed = scope.spawn(|| remove_strays(tree_state, &strays).unwrap());
         // The removal waits for the update here, or comes after it.
         world.volume.commit(update).unwrap();
         assert_eq!(removed.join().unwrap(), 1);
     });
     for vnode in &vnodes[..2] {
-        assert!(world.volume.read(vnode, 0, 50_000).unwrap() == bytes);
+        assert!(world.volume.reader_of(vnode).unwrap().read(0, 50_000).unwrap() == bytes);
     }
     assert_eq!(world.scrub_all(), []);
 }

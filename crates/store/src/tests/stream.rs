@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use types::{Fid, Kind, Name, Status, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use super::world::{Op, World, make_file, new_root, op, options};
-use crate::key::kind;
+use crate::format::key::kind;
 use crate::{
     BLOCK_BYTES, FinishAs, MemMachine, NewClone, PART_BYTES_MIN, Partition, ScrubFinding,
     StoreError, StoredEntry, StreamPart, Update, Usage, Vnode, Volume, VolumeQuota,
@@ -77,7 +77,7 @@ pub(crate) fn name(text: &str) -> Name {
 
 /// A view with this number, in place of an earlier view of that number.
 fn view(id: u64, text: &str, of: &Partition) -> FinishAs {
-    let replaces = of.volume(VolumeId(id)).unwrap().map(|volume| volume.id());
+    let replaces = of.volumes().volume(VolumeId(id)).unwrap().map(|volume| volume.id());
     let kind = VolumeKind::Snapshot;
     FinishAs::View(NewClone {
         id: Some(VolumeId(id)),
@@ -96,23 +96,27 @@ fn send(
     tree: VolumeId,
     stop: &mut dyn FnMut(&Bytes) -> bool,
 ) -> Result<bool, StoreError> {
-    let first = source.packed_changes_part(since, StreamCursor::START, PART_BYTES_MIN)?;
-    let mut cursor = to.begin_incoming(tree, &StreamPart::open(&first)?.head)?;
+    let first = crate::packed_changes_part(&source, since, StreamCursor::START, PART_BYTES_MIN)?;
+    let mut cursor = to.streams().begin_incoming(tree, &StreamPart::open(&first)?.head)?;
     while cursor != StreamCursor::END {
-        let part = source.packed_changes_part(since, cursor, PART_BYTES_MIN)?;
+        let part = crate::packed_changes_part(&source, since, cursor, PART_BYTES_MIN)?;
         assert!(part.len() <= PART_BYTES_MIN, "a part has {} bytes", part.len());
         if stop(&part) {
             return Ok(false);
         }
-        cursor = to.apply_part(tree, &part)?;
+        cursor = to.streams().apply_part(tree, &part)?;
     }
     Ok(true)
 }
 
 /// The epoch to start from: the copy's, if the source shows it too.
 fn common(source: &Volume, copy: &Partition, id: u64) -> u64 {
-    let has = copy.volume(VolumeId(id)).unwrap().map_or(0, |volume| volume.epoch());
-    if source.changes_part(has, StreamCursor::START, PART_BYTES_MIN).is_ok() { has } else { 0 }
+    let has = copy.volumes().volume(VolumeId(id)).unwrap().map_or(0, |volume| volume.epoch());
+    if crate::changes_part(&source, has, StreamCursor::START, PART_BYTES_MIN).is_ok() {
+        has
+    } else {
+        0
+    }
 }
 
 fn scrubbed(partition: &Partition) {
@@ -185,7 +189,7 @@ impl Pair {
         match step {
             Step::World(op) => {
                 let made = if matches!(op, Op::Create(_)) {
-                    self.world.volume.allocate(false).unwrap().0
+                    self.world.volume.slots().unwrap().allocate(false).unwrap().0
                 } else {
                     VnodeNo(0)
                 };
@@ -200,10 +204,10 @@ impl Pair {
             Step::Again => {
                 if let Some(part) = self.last.take() {
                     // The copy refuses a part of a finished stream.
-                    let _ = self.copy.apply_part(self.tree(), &part);
+                    let _ = self.copy.streams().apply_part(self.tree(), &part);
                 }
             }
-            Step::Abandon => drop(self.copy.abandon_incoming(self.tree())),
+            Step::Abandon => drop(self.copy.streams().abandon_incoming(self.tree())),
             Step::Sweep => self.copy.sweep(100).map(drop).unwrap(),
             Step::Kill => self.copy = open(&self.machine),
             Step::PowerLoss(seed) => {
@@ -217,7 +221,7 @@ impl Pair {
 
     fn pull(&mut self, number: u8, stop: Option<u8>) {
         let Some(id) = self.world.clone_id(number) else { return };
-        let source = self.world.partition.volume(id).unwrap().unwrap();
+        let source = self.world.partition.volumes().volume(id).unwrap().unwrap();
         let since = common(&source, &self.copy, COPY);
         let mut left = stop.map_or(usize::MAX, usize::from);
         let last = &mut self.last;
@@ -242,12 +246,18 @@ impl Pair {
     fn finish(&mut self, source: &Volume) {
         let new = Some((source.epoch(), whole(source)));
         self.machine.keep_images();
-        let finished =
-            self.copy.finish_incoming(self.tree(), &view(COPY, "copy", &self.copy)).unwrap();
+        let finished = self
+            .copy
+            .streams()
+            .finish_incoming(self.tree(), &view(COPY, "copy", &self.copy))
+            .unwrap();
         for (seed, image) in self.machine.images().into_iter().enumerate() {
             let copy = open(&image.power_loss(seed as u64));
-            let shows =
-                copy.volume(VolumeId(COPY)).unwrap().map(|volume| (volume.epoch(), whole(&volume)));
+            let shows = copy
+                .volumes()
+                .volume(VolumeId(COPY))
+                .unwrap()
+                .map(|volume| (volume.epoch(), whole(&volume)));
             assert!(
                 shows == new || shows == self.expected,
                 "image {seed} shows {:?}",
@@ -257,16 +267,19 @@ impl Pair {
         assert_eq!(finished.epoch(), source.epoch());
         self.expected = new;
         assert!(matches!(
-            self.copy.finish_incoming(self.tree(), &view(1, "x", &self.copy)),
+            self.copy.streams().finish_incoming(self.tree(), &view(1, "x", &self.copy)),
             Err(StoreError::NoVolume(_))
         ));
     }
 
     fn check(&self, copy: &Partition) {
-        let shows =
-            copy.volume(VolumeId(COPY)).unwrap().map(|volume| (volume.epoch(), whole(&volume)));
+        let shows = copy
+            .volumes()
+            .volume(VolumeId(COPY))
+            .unwrap()
+            .map(|volume| (volume.epoch(), whole(&volume)));
         assert!(shows == self.expected, "shows {:?}\nnot {:?}", shows, self.expected);
-        if let Some(volume) = copy.volume(VolumeId(COPY)).unwrap() {
+        if let Some(volume) = copy.volumes().volume(VolumeId(COPY)).unwrap() {
             assert_eq!(volume.name(), name("copy"));
         }
     }
@@ -295,13 +308,13 @@ proptest! {
         for step in &steps {
             pair.step(step);
             // The copy is a source like any other.
-            let copy = pair.copy.volume(VolumeId(COPY)).unwrap();
+            let copy = pair.copy.volumes().volume(VolumeId(COPY)).unwrap();
             if let (Step::Pull(..), Some(copy)) = (step, copy) {
                 let since = common(&copy, &relayed, RELAYED);
                 match send(&copy, since, &relayed, pair.tree(), &mut |_| false) {
                     Ok(_) => {
                         let finish = view(RELAYED, "relayed", &relayed);
-                        let relay = relayed.finish_incoming(pair.tree(), &finish).unwrap();
+                        let relay = relayed.streams().finish_incoming(pair.tree(), &finish).unwrap();
                         prop_assert_eq!(whole(&relay), whole(&copy));
                     }
                     Err(StoreError::Taken(_)) => {}
@@ -311,7 +324,7 @@ proptest! {
         }
         scrubbed(&relayed);
         // An abandoned stream leaves no records.
-        let _ = pair.copy.abandon_incoming(pair.tree());
+        let _ = pair.copy.streams().abandon_incoming(pair.tree());
         pair.copy.sync_all().unwrap();
         // A loss of power leaves files without a record.
         let powerless = steps.iter().any(|step| matches!(step, Step::PowerLoss(_)));
@@ -338,7 +351,7 @@ fn clone_of(world: &World, text: &str) -> std::sync::Arc<Volume> {
     let kind = VolumeKind::Snapshot;
     let new =
         NewClone { id: None, name: name(text), kind, now: Timestamp::new(3, 3), replaces: None };
-    world.partition.clone_volume(world.volume.id(), &new).unwrap()
+    world.partition.volumes().clone_volume(world.volume.id(), &new).unwrap()
 }
 
 /// A file in the root directory, which `fill` fills.
@@ -354,7 +367,8 @@ fn copied(source: &Volume, copy: &Partition, id: u64) -> (std::sync::Arc<Volume>
         false
     };
     assert!(send(source, common(source, copy, id), copy, tree, &mut count).unwrap());
-    let volume = copy.finish_incoming(tree, &view(id, &format!("copy{id}"), copy)).unwrap();
+    let volume =
+        copy.streams().finish_incoming(tree, &view(id, &format!("copy{id}"), copy)).unwrap();
     assert_eq!(whole(&volume), whole(source));
     (volume, bytes)
 }
@@ -365,15 +379,21 @@ fn what_is_sent_is_what_changed() {
     let fill = |byte: u8, blocks: u64| {
         let volume = world.volume.clone();
         move |vnode: &mut Vnode, update: &mut Update| {
-            volume.write(vnode, 0, &vec![byte; (blocks * BLOCK_BYTES) as usize], update).unwrap();
+            volume
+                .body(vnode, update)
+                .unwrap()
+                .write(0, &vec![byte; (blocks * BLOCK_BYTES) as usize])
+                .unwrap();
         }
     };
     let big = make(&world, "big", fill(1, 200));
     let sparse = make(&world, "sparse", |vnode, update| {
-        world.volume.write(vnode, 1 << 30, b"far", update).unwrap();
+        world.volume.body(vnode, update).unwrap().write(1 << 30, b"far").unwrap();
         world
             .volume
-            .allocate_range(vnode, 2 << 30, 1 << 20, types::AllocateMode::KeepSize, update)
+            .body(vnode, update)
+            .unwrap()
+            .allocate_range(2 << 30, 1 << 20, types::AllocateMode::KeepSize)
             .unwrap();
     });
     for number in 0..100 {
@@ -386,7 +406,7 @@ fn what_is_sent_is_what_changed() {
     let write = |no: VnodeNo, offset: u64, data: &[u8]| {
         let mut vnode = world.volume.vnode(no).unwrap().unwrap();
         let mut update = Update::new();
-        world.volume.write(&mut vnode, offset, data, &mut update).unwrap();
+        world.volume.body(&mut vnode, &mut update).unwrap().write(offset, data).unwrap();
         update.put_vnode(&vnode);
         world.volume.commit(update).unwrap();
     };
@@ -412,7 +432,7 @@ fn slots_are_not_reused_after_a_stream_in_several_steps() {
     let (first, tree) = (clone_of(&world, "first"), world.volume.id());
     copied(&first, &copy, COPY);
     for _ in 0..5 {
-        world.volume.allocate_run().unwrap();
+        world.volume.slots().unwrap().allocate_run().unwrap();
     }
     let last = make(&world, "g", |_, _| {});
     let second = clone_of(&world, "second");
@@ -424,15 +444,17 @@ fn slots_are_not_reused_after_a_stream_in_several_steps() {
         now: Timestamp::new(5, 5),
         arriving: false,
     };
-    let moved = copy.finish_incoming(tree, &finish).unwrap();
-    let (no, _) = moved.allocate(false).unwrap();
+    let moved = copy.streams().finish_incoming(tree, &finish).unwrap();
+    let (no, _) = moved.slots().unwrap().allocate(false).unwrap();
     assert!(no > last.no(), "{no:?} after {:?}", last.no());
 }
 
 #[test]
 fn a_copy_becomes_a_read_write_volume_and_goes_on() {
     let world = World::new();
-    make(&world, "f", |vnode, update| world.volume.write(vnode, 0, &[1; 50_000], update).unwrap());
+    make(&world, "f", |vnode, update| {
+        world.volume.body(vnode, update).unwrap().write(0, &[1; 50_000]).unwrap()
+    });
     let sealed = clone_of(&world, "sealed");
     let copy = open(&MemMachine::new());
     assert!(send(&sealed, 0, &copy, VolumeId(77), &mut |_| false).unwrap());
@@ -443,7 +465,7 @@ fn a_copy_becomes_a_read_write_volume_and_goes_on() {
         now: Timestamp::new(5, 5),
         arriving: true,
     };
-    let restored = copy.finish_incoming(VolumeId(77), &finish).unwrap();
+    let restored = copy.streams().finish_incoming(VolumeId(77), &finish).unwrap();
     assert_eq!(whole(&restored), whole(&sealed));
     let info = restored.info();
     assert_eq!(
@@ -456,21 +478,21 @@ fn a_copy_becomes_a_read_write_volume_and_goes_on() {
     );
     assert!(restored.is_arriving());
     let fields = crate::VolumeFields { arriving: Some(false), ..crate::VolumeFields::default() };
-    copy.set_fields(VolumeId(77), fields, Timestamp::new(6, 6)).unwrap();
+    copy.volumes().set_fields(VolumeId(77), fields, Timestamp::new(6, 6)).unwrap();
     assert!(!restored.is_arriving());
     // No slot of the source is allocated again.
-    let (no, _) = restored.allocate(false).unwrap();
+    let (no, _) = restored.slots().unwrap().allocate(false).unwrap();
     assert!(no.0 / 2 >= 4096, "{no:?}");
-    let (other, _) = restored.allocate(true).unwrap();
+    let (other, _) = restored.slots().unwrap().allocate(true).unwrap();
     let mut update = Update::new();
     let fid = Fid::new(77, other.0, 5);
     update.create_vnode(&Vnode::new(fid, Kind::File, 0, 0, 0, VnodeNo::ROOT, Timestamp::default()));
     restored.commit(update).unwrap();
     assert!(matches!(
-        copy.begin_incoming(VolumeId(77), &head_of(&sealed)),
+        copy.streams().begin_incoming(VolumeId(77), &head_of(&sealed)),
         Err(StoreError::Taken("number"))
     ));
-    let again = copy.create_volume(&name("restored"), &new_root());
+    let again = copy.volumes().create_volume(&name("restored"), &new_root());
     assert!(matches!(again, Err(StoreError::Taken("name"))));
 }
 
@@ -479,72 +501,85 @@ pub(crate) fn part() -> Bytes {
     let world = World::new();
     make(&world, "gone", |_, _| {});
     let file = make(&world, "f", |vnode, update| {
-        world.volume.write(vnode, 0, &[1; 3 * BLOCK_BYTES as usize], update).unwrap();
-        world.volume.put_xattr(vnode, b"user.a", b"value", update).unwrap();
+        world.volume.body(vnode, update).unwrap().write(0, &[1; 3 * BLOCK_BYTES as usize]).unwrap();
+        world.volume.edit(vnode, update).put_xattr(b"user.a", b"value").unwrap();
         world
             .volume
-            .allocate_range(vnode, 1 << 20, 1 << 16, types::AllocateMode::KeepSize, update)
+            .body(vnode, update)
+            .unwrap()
+            .allocate_range(1 << 20, 1 << 16, types::AllocateMode::KeepSize)
             .unwrap();
     });
     let one = clone_of(&world, "one");
     let mut dir = world.volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
     let mut update = Update::new();
-    let gone = world.volume.remove_entry(&mut dir, b"gone", &mut update).unwrap().unwrap();
+    let gone = world.volume.edit(&mut dir, &mut update).remove_entry(b"gone").unwrap().unwrap();
     let gone = world.volume.vnode(gone.target.vnode).unwrap().unwrap();
     world.volume.drop_vnode(&gone, &mut update).unwrap();
     update.put_vnode(&dir);
     world.volume.commit(update).unwrap();
-    make(&world, "short", |vnode, update| world.volume.write(vnode, 0, b"inline", update).unwrap());
+    make(&world, "short", |vnode, update| {
+        world.volume.body(vnode, update).unwrap().write(0, b"inline").unwrap()
+    });
     let mut vnode = world.volume.vnode(file.no()).unwrap().unwrap();
     let mut update = Update::new();
-    world.volume.write(&mut vnode, BLOCK_BYTES, b"changed", &mut update).unwrap();
+    world.volume.body(&mut vnode, &mut update).unwrap().write(BLOCK_BYTES, b"changed").unwrap();
     update.put_vnode(&vnode);
     world.volume.commit(update).unwrap();
-    clone_of(&world, "two").changes_part(one.epoch(), StreamCursor::START, 0).unwrap()
+    crate::changes_part(&clone_of(&world, "two"), one.epoch(), StreamCursor::START, 0).unwrap()
 }
 
 fn head_of(source: &Volume) -> crate::StreamHead {
-    StreamPart::open(&source.changes_part(0, StreamCursor::START, 0).unwrap()).unwrap().head
+    StreamPart::open(&crate::changes_part(&source, 0, StreamCursor::START, 0).unwrap())
+        .unwrap()
+        .head
 }
 
 #[test]
 fn what_does_not_fit_is_refused_and_leaves_everything_as_it_was() {
     let world = World::new();
-    make(&world, "f", |vnode, update| world.volume.write(vnode, 0, &[1; 500_000], update).unwrap());
+    make(&world, "f", |vnode, update| {
+        world.volume.body(vnode, update).unwrap().write(0, &[1; 500_000]).unwrap()
+    });
     let one = clone_of(&world, "one");
-    make(&world, "g", |vnode, update| world.volume.write(vnode, 0, &[2; 500_000], update).unwrap());
+    make(&world, "g", |vnode, update| {
+        world.volume.body(vnode, update).unwrap().write(0, &[2; 500_000]).unwrap()
+    });
     let two = clone_of(&world, "two");
     let tree = world.volume.id();
     let copy = open(&MemMachine::new());
-    let delta = two.changes_part(one.epoch(), StreamCursor::START, 0).unwrap();
+    let delta = crate::changes_part(&two, one.epoch(), StreamCursor::START, 0).unwrap();
     let refused = |result: Result<StreamCursor, StoreError>| {
         assert!(matches!(result, Err(StoreError::NoStream(_))), "{result:?}");
     };
     // The copy lacks the epoch to start from.
-    refused(copy.begin_incoming(tree, &StreamPart::open(&delta).unwrap().head));
-    assert_eq!(copy.incomings().unwrap(), []);
-    assert!(matches!(copy.apply_part(tree, &delta), Err(StoreError::NoVolume(_))));
+    refused(copy.streams().begin_incoming(tree, &StreamPart::open(&delta).unwrap().head));
+    assert_eq!(copy.streams().incomings().unwrap(), []);
+    assert!(matches!(copy.streams().apply_part(tree, &delta), Err(StoreError::NoVolume(_))));
     // Parts in disorder, of another stream, damaged.
-    let first = one.changes_part(0, StreamCursor::START, 0).unwrap();
+    let first = crate::changes_part(&one, 0, StreamCursor::START, 0).unwrap();
     let part = StreamPart::open(&first).unwrap();
-    copy.begin_incoming(tree, &part.head).unwrap();
-    refused(copy.apply_part(tree, &one.changes_part(0, part.to, 0).unwrap()));
-    refused(copy.apply_part(tree, &two.changes_part(0, StreamCursor::START, 0).unwrap()));
+    copy.streams().begin_incoming(tree, &part.head).unwrap();
+    refused(copy.streams().apply_part(tree, &crate::changes_part(&one, 0, part.to, 0).unwrap()));
+    refused(
+        copy.streams()
+            .apply_part(tree, &crate::changes_part(&two, 0, StreamCursor::START, 0).unwrap()),
+    );
     for at in (0..first.len()).step_by(997) {
         let mut bad = first.to_vec();
         bad[at] ^= 0x40;
-        refused(copy.apply_part(tree, &bad.into()));
-        refused(copy.apply_part(tree, &first.slice(..at)));
+        refused(copy.streams().apply_part(tree, &bad.into()));
+        refused(copy.streams().apply_part(tree, &first.slice(..at)));
     }
     assert!(matches!(
-        copy.finish_incoming(tree, &view(COPY, "copy", &copy)),
+        copy.streams().finish_incoming(tree, &view(COPY, "copy", &copy)),
         Err(StoreError::NoStream(_))
     ));
-    assert_eq!(copy.list(VolumeId(0), 10).unwrap(), []);
+    assert_eq!(copy.volumes().list(VolumeId(0), 10).unwrap(), []);
     // A tree with another hash key.
     let other = World::new();
-    drop(other.partition.create_volume(&name("second"), &new_root()).unwrap());
-    let stranger = other.partition.volume_named(b"second").unwrap().unwrap();
+    drop(other.partition.volumes().create_volume(&name("second"), &new_root()).unwrap());
+    let stranger = other.partition.volumes().volume_named(b"second").unwrap().unwrap();
     let new = NewClone {
         id: None,
         name: name("s"),
@@ -552,19 +587,22 @@ fn what_does_not_fit_is_refused_and_leaves_everything_as_it_was() {
         now: Timestamp::default(),
         replaces: None,
     };
-    let stranger = other.partition.clone_volume(stranger.id(), &new).unwrap();
+    let stranger = other.partition.volumes().clone_volume(stranger.id(), &new).unwrap();
     let (_, _) = copied(&one, &copy, COPY);
-    refused(copy.begin_incoming(tree, &head_of(&stranger)));
+    refused(copy.streams().begin_incoming(tree, &head_of(&stranger)));
     // The same stream again, and older ones.
-    assert!(matches!(copy.begin_incoming(tree, &head_of(&one)), Err(StoreError::Taken("epoch"))));
-    let (_, _) = copied(&two, &copy, COPY);
-    refused(copy.begin_incoming(tree, &head_of(&one)));
     assert!(matches!(
-        world.volume.changes_part(0, StreamCursor::START, 0),
+        copy.streams().begin_incoming(tree, &head_of(&one)),
+        Err(StoreError::Taken("epoch"))
+    ));
+    let (_, _) = copied(&two, &copy, COPY);
+    refused(copy.streams().begin_incoming(tree, &head_of(&one)));
+    assert!(matches!(
+        crate::changes_part(&world.volume, 0, StreamCursor::START, 0),
         Err(StoreError::Misuse(_))
     ));
     assert!(matches!(
-        two.changes_part(two.epoch() + 5, StreamCursor::START, 0),
+        crate::changes_part(&two, two.epoch() + 5, StreamCursor::START, 0),
         Err(StoreError::Misuse(_))
     ));
     scrubbed(&copy);
@@ -576,12 +614,22 @@ fn what_does_not_fit_is_refused_and_leaves_everything_as_it_was() {
 fn what_is_the_same_is_copied_from_a_packed_body() {
     let world = World::new();
     let file = make(&world, "f", |vnode, update| {
-        world.volume.write(vnode, 0, &[7; 40 * BLOCK_BYTES as usize], update).unwrap();
+        world
+            .volume
+            .body(vnode, update)
+            .unwrap()
+            .write(0, &[7; 40 * BLOCK_BYTES as usize])
+            .unwrap();
     });
     let change = |block: u64| {
         let mut vnode = world.volume.vnode(file.no()).unwrap().unwrap();
         let mut update = Update::new();
-        world.volume.write(&mut vnode, block * BLOCK_BYTES, b"changed", &mut update).unwrap();
+        world
+            .volume
+            .body(&mut vnode, &mut update)
+            .unwrap()
+            .write(block * BLOCK_BYTES, b"changed")
+            .unwrap();
         update.put_vnode(&vnode);
         world.volume.commit(update).unwrap();
     };
@@ -607,7 +655,12 @@ fn a_stream_goes_on_in_the_middle_of_a_body() {
         for power in [None, Some(1), Some(2)] {
             let world = World::new();
             let file = make(&world, "f", |vnode, update| {
-                world.volume.write(vnode, 0, &[7; 60 * BLOCK_BYTES as usize], update).unwrap();
+                world
+                    .volume
+                    .body(vnode, update)
+                    .unwrap()
+                    .write(0, &[7; 60 * BLOCK_BYTES as usize])
+                    .unwrap();
             });
             let change = |byte: u8| {
                 let mut vnode = world.volume.vnode(file.no()).unwrap().unwrap();
@@ -615,7 +668,9 @@ fn a_stream_goes_on_in_the_middle_of_a_body() {
                 let first = u64::from(byte) * BLOCK_BYTES;
                 world
                     .volume
-                    .write(&mut vnode, first, &[byte; 30 * BLOCK_BYTES as usize], &mut update)
+                    .body(&mut vnode, &mut update)
+                    .unwrap()
+                    .write(first, &[byte; 30 * BLOCK_BYTES as usize])
                     .unwrap();
                 update.put_vnode(&vnode);
                 world.volume.commit(update).unwrap();
@@ -640,7 +695,7 @@ fn a_stream_goes_on_in_the_middle_of_a_body() {
             drop((copy, kept));
             let machine = power.map_or(machine.clone(), |seed| machine.power_loss(seed));
             let copy = open(&machine);
-            let begun = copy.incomings().unwrap()[0].cursor;
+            let begun = copy.streams().incomings().unwrap()[0].cursor;
             assert!(begun > StreamCursor { vnode: file.no(), stage: 3, position: 0 }, "{begun:?}");
             copied(&last, &copy, COPY);
             copy.sync_all().unwrap();

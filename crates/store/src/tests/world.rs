@@ -288,12 +288,12 @@ pub(crate) fn make_file(
 ) -> Vnode {
     let mut update = Update::new();
     let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
-    let (no, unique) = volume.allocate(false).unwrap();
+    let (no, unique) = volume.slots().unwrap().allocate(false).unwrap();
     let fid = Fid { volume: volume.id(), vnode: no, unique };
     let mut vnode = Vnode::new(fid, Kind::File, 0o600, 1, 1, VnodeNo::ROOT, Timestamp::default());
     update.create_vnode(&vnode);
     fill(&mut vnode, &mut update);
-    volume.put_entry(&mut dir, name, vnode.target(), &mut update).unwrap();
+    volume.edit(&mut dir, &mut update).put_entry(name, vnode.target()).unwrap();
     update.put_vnode(&vnode);
     update.put_vnode(&dir);
     volume.commit(update).unwrap();
@@ -384,9 +384,9 @@ impl World {
         let partition = Partition::open_memory(&machine, options).unwrap();
         let name = Name::new(b"root").unwrap();
         let volume = if encrypted {
-            partition.create_volume_as(None, &name, &new_root(), true).unwrap()
+            partition.volumes().create_volume_as(None, &name, &new_root(), true).unwrap()
         } else {
-            partition.create_volume(&name, &new_root()).unwrap()
+            partition.volumes().create_volume(&name, &new_root()).unwrap()
         };
         World { machine, partition, volume, model: Model::default(), turn: 0 }
     }
@@ -402,15 +402,19 @@ impl World {
     pub(crate) fn reopen(&mut self, machine: MemMachine) {
         self.partition = Partition::open_memory(&machine, options()).unwrap();
         self.machine = machine;
-        self.volume =
-            self.partition.volume_named(turn_name(self.turn).as_bytes()).unwrap().unwrap();
+        self.volume = self
+            .partition
+            .volumes()
+            .volume_named(turn_name(self.turn).as_bytes())
+            .unwrap()
+            .unwrap();
     }
 }
 
 impl World<()> {
     /// The current volume in an open partition; the model is read from it.
     pub(crate) fn of(partition: Partition, turn: u8) -> World<()> {
-        let volume = partition.volume_named(turn_name(turn).as_bytes()).unwrap().unwrap();
+        let volume = partition.volumes().volume_named(turn_name(turn).as_bytes()).unwrap().unwrap();
         let mut world = World { machine: (), partition, volume, model: Model::default(), turn };
         world.model = world.found();
         world
@@ -435,26 +439,27 @@ impl<M> World<M> {
     pub(crate) fn turn(&mut self, turn: u8) {
         if self.model.turn(self.turn, turn) {
             self.turn = turn;
-            self.volume = self.partition.volume_named(turn_name(turn).as_bytes()).unwrap().unwrap();
+            self.volume =
+                self.partition.volumes().volume_named(turn_name(turn).as_bytes()).unwrap().unwrap();
         }
     }
 
     /// The number of the clone with this name.
     pub(crate) fn clone_id(&self, number: u8) -> Option<VolumeId> {
         let name = clone_name(self.turn, number);
-        self.partition.volume_named(name.as_bytes()).unwrap().map(|volume| volume.id())
+        self.partition.volumes().volume_named(name.as_bytes()).unwrap().map(|volume| volume.id())
     }
 
     fn fork(&self, of: VolumeId, fork: u8) {
         let name = turn_name(fork);
-        let left = self.partition.list(VolumeId(0), 100).unwrap();
+        let left = self.partition.volumes().list(VolumeId(0), 100).unwrap();
         let of_it = |listed: &crate::VolumeFacts| {
             listed.name == name
                 || listed.name.as_bytes().starts_with(&[name.as_bytes(), b"."].concat())
         };
         if !left.iter().any(of_it) {
             let new = NewFork { id: None, name, quota: None, now: Timestamp::new(6, 6) };
-            let made = self.partition.fork_volume(of, &new).unwrap();
+            let made = self.partition.volumes().fork_volume(of, &new).unwrap();
             assert!(made.is_writable() && made.tree_id() == made.id());
         }
     }
@@ -469,7 +474,7 @@ impl<M> World<M> {
                 let id = replaces.filter(|_| number.is_multiple_of(2));
                 let name = clone_name(self.turn, number);
                 let new = NewClone { id, name, kind: VolumeKind::Snapshot, now, replaces };
-                self.partition.clone_volume(self.volume.id(), &new).unwrap();
+                self.partition.volumes().clone_volume(self.volume.id(), &new).unwrap();
             }
             Op::RemoveClone(number) => {
                 if let Some(id) = self.clone_id(number) {
@@ -479,7 +484,8 @@ impl<M> World<M> {
             Op::RenameClone(from, to) => {
                 let taken = self.clone_id(to).is_some();
                 if let Some(id) = self.clone_id(from) {
-                    let renamed = self.partition.rename_volume(id, &clone_name(self.turn, to), now);
+                    let renamed =
+                        self.partition.volumes().rename_volume(id, &clone_name(self.turn, to), now);
                     assert_eq!(renamed.is_err(), taken && from != to, "{renamed:?}");
                 }
             }
@@ -490,7 +496,8 @@ impl<M> World<M> {
                 }
             }
             Op::RemoveFork(fork) => {
-                let found = self.partition.volume_named(turn_name(fork).as_bytes()).unwrap();
+                let found =
+                    self.partition.volumes().volume_named(turn_name(fork).as_bytes()).unwrap();
                 if let Some(fork) = found.filter(|found| found.id() != self.volume.id()) {
                     self.partition.remove_volume(fork.id()).unwrap();
                 }
@@ -520,7 +527,10 @@ impl<M> World<M> {
                     );
                     // Half of them keep their body files for ever, as if a kernel had them.
                     vnode.handed = vnode.no().0.is_multiple_of(4);
-                    volume.put_entry(&mut dir, &name(file), vnode.target(), &mut update).unwrap();
+                    volume
+                        .edit(&mut dir, &mut update)
+                        .put_entry(&name(file), vnode.target())
+                        .unwrap();
                     update.create_vnode(&vnode);
                     update.put_vnode(&dir);
                 }
@@ -528,7 +538,9 @@ impl<M> World<M> {
             Op::Write { file, offset, length, byte } => {
                 if let Some(mut vnode) = file_of(file) {
                     volume
-                        .write(&mut vnode, offset, &vec![byte; length as usize], &mut update)
+                        .body(&mut vnode, &mut update)
+                        .unwrap()
+                        .write(offset, &vec![byte; length as usize])
                         .unwrap();
                     update.put_vnode(&vnode);
                 }
@@ -537,27 +549,25 @@ impl<M> World<M> {
                 if let Some(mut vnode) = file_of(file) {
                     let end = vnode.status.size;
                     volume
-                        .write(&mut vnode, end, &vec![byte; length as usize], &mut update)
+                        .body(&mut vnode, &mut update)
+                        .unwrap()
+                        .write(end, &vec![byte; length as usize])
                         .unwrap();
                     update.put_vnode(&vnode);
                 }
             }
             Op::Truncate { file, size } => {
                 if let Some(mut vnode) = file_of(file) {
-                    volume.truncate(&mut vnode, size, &mut update).unwrap();
+                    volume.body(&mut vnode, &mut update).unwrap().truncate(size).unwrap();
                     update.put_vnode(&vnode);
                 }
             }
             Op::Range { file, offset, length, mode } => {
                 if let Some(mut vnode) = file_of(file) {
                     volume
-                        .allocate_range(
-                            &mut vnode,
-                            offset,
-                            length,
-                            MODES[usize::from(mode)],
-                            &mut update,
-                        )
+                        .body(&mut vnode, &mut update)
+                        .unwrap()
+                        .allocate_range(offset, length, MODES[usize::from(mode)])
                         .unwrap();
                     update.put_vnode(&vnode);
                 }
@@ -568,10 +578,14 @@ impl<M> World<M> {
                 {
                     let mut dir = self.vnode(VnodeNo::ROOT);
                     volume
-                        .remove_entry(&mut dir, name(from).as_bytes(), &mut update)
+                        .edit(&mut dir, &mut update)
+                        .remove_entry(name(from).as_bytes())
                         .unwrap()
                         .unwrap();
-                    volume.put_entry(&mut dir, &name(to), vnode.target(), &mut update).unwrap();
+                    volume
+                        .edit(&mut dir, &mut update)
+                        .put_entry(&name(to), vnode.target())
+                        .unwrap();
                     update.put_vnode(&dir);
                     if let Some(replaced) = file_of(to) {
                         volume.drop_vnode(&replaced, &mut update).unwrap();
@@ -582,7 +596,8 @@ impl<M> World<M> {
                 if let Some(vnode) = file_of(file) {
                     let mut dir = self.vnode(VnodeNo::ROOT);
                     volume
-                        .remove_entry(&mut dir, name(file).as_bytes(), &mut update)
+                        .edit(&mut dir, &mut update)
+                        .remove_entry(name(file).as_bytes())
                         .unwrap()
                         .unwrap();
                     update.put_vnode(&dir);
@@ -592,20 +607,22 @@ impl<M> World<M> {
             Op::SetXattr(file, which) => {
                 if let Some(mut vnode) = file_of(file) {
                     let value = vec![which; volume.xattrs(&vnode).unwrap().len() + 1];
-                    volume.put_xattr(&mut vnode, &xattr(which), &value, &mut update).unwrap();
+                    volume.edit(&mut vnode, &mut update).put_xattr(&xattr(which), &value).unwrap();
                     update.put_vnode(&vnode);
                 }
             }
             Op::RemoveXattr(file, which) => {
                 if let Some(mut vnode) = file_of(file) {
-                    volume.remove_xattr(&mut vnode, &xattr(which), &mut update).unwrap();
+                    volume.edit(&mut vnode, &mut update).remove_xattr(&xattr(which)).unwrap();
                     update.put_vnode(&vnode);
                 }
             }
             Op::Abandon { file, offset, length, byte } => {
                 if let Some(mut vnode) = file_of(file) {
                     volume
-                        .write(&mut vnode, offset, &vec![byte; length as usize], &mut update)
+                        .body(&mut vnode, &mut update)
+                        .unwrap()
+                        .write(offset, &vec![byte; length as usize])
                         .unwrap();
                 }
                 return;
@@ -637,8 +654,8 @@ impl<M> World<M> {
     /// The store's state of the root directory and its files, and of all clones.
     pub(crate) fn found(&self) -> Model {
         let mut found = contents(&self.volume);
-        for listed in self.partition.list(VolumeId(0), 100).unwrap() {
-            let volume = self.partition.volume(listed.id).unwrap().unwrap();
+        for listed in self.partition.volumes().list(VolumeId(0), 100).unwrap() {
+            let volume = self.partition.volumes().volume(listed.id).unwrap().unwrap();
             assert_eq!(volume.info(), listed);
             let name = listed.name.as_bytes().to_vec();
             if listed.kind != VolumeKind::ReadWrite {
@@ -677,7 +694,7 @@ pub(crate) fn contents(volume: &Volume) -> Model {
         let no = entry.target.vnode;
         let vnode = volume.vnode(no).unwrap().unwrap();
         assert_eq!(vnode.status.fid.volume, volume.id());
-        let bytes = volume.read(&vnode, 0, 1 << 30).unwrap().to_vec();
+        let bytes = volume.reader_of(&vnode).unwrap().read(0, 1 << 30).unwrap().to_vec();
         assert_eq!(bytes.len() as u64, vnode.status.size);
         let value = |name: &[u8]| volume.xattr(&vnode, name).unwrap().unwrap().to_vec();
         let xattrs =

@@ -76,7 +76,7 @@ impl TestServer {
         parts: ViceParts,
     ) -> Self {
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
-        let volume = partition.create_volume(&name("v"), &root).unwrap();
+        let volume = partition.volumes().create_volume(&name("v"), &root).unwrap();
         let root = Fid::root(volume.id());
         let config = ViceConfig::new(dafs::codec::encode_answer_record, |bytes| {
             dafs::codec::decode_answer_record(bytes).ok()

@@ -53,7 +53,7 @@ impl Driven {
         let partition = Partition::create(&path, &config, OpenOptions::default()).unwrap();
         let (now, quota) = (Timestamp::new(1, 0), VolumeQuota::default());
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now, quota };
-        let volume = partition.create_volume(&name("root"), &root).unwrap().id();
+        let volume = partition.volumes().create_volume(&name("root"), &root).unwrap().id();
         partition.sync_all().unwrap();
         drop(partition);
         let mut driven =
@@ -108,7 +108,7 @@ impl Host for Driven {
         let other = DrivenMachine::boot(&self.at.join("other"), image, Flushes::Obeyed).unwrap();
         let partition =
             Partition::open(&partition_of(other.root()), OpenOptions::default()).unwrap();
-        let volume = partition.volume(fid.volume).unwrap().unwrap();
+        let volume = partition.volumes().volume(fid.volume).unwrap().unwrap();
         look(&volume);
         drop((volume, partition));
         other.stop().unwrap();

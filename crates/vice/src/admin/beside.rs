@@ -103,14 +103,14 @@ impl Transfers {
         no: PartitionNo,
     ) -> Result<(PartitionNo, Partition, Vec<u64>), Fault> {
         let partition = self.files.volumes().partitions().get(no)?.clone();
-        if let Some(head) = partition.volume(tree)? {
+        if let Some(head) = partition.volumes().volume(tree)? {
             if head.standing() != IncomingState::Arrives {
                 return Err(Fault::Exists);
             }
             partition.remove_volume(tree)?;
             mark(&partition, tree, true)?;
         }
-        let mut epochs = partition.sealed_epochs(tree)?;
+        let mut epochs = partition.volumes().sealed_epochs(tree)?;
         epochs.reverse();
         Ok((no, partition, epochs))
     }
@@ -144,7 +144,7 @@ impl Transfers {
         let (name, created) = (name.clone(), *created);
         let now = updated.unwrap_or(wall);
         let arrives = FinishAs::ReadWrite { name, quota, created, now, arriving: true };
-        partition.finish_incoming(pull.tree, &arrives)?;
+        partition.streams().finish_incoming(pull.tree, &arrives)?;
         // Later writes there belong to an epoch that was never written here.
         make_twin(partition, &twin, Some(pull.tree), wall)
     }
@@ -156,19 +156,19 @@ impl Transfers {
         no: PartitionNo,
     ) -> Result<CallOutcome, Fault> {
         let partition = self.files.volumes().partitions().get(no)?;
-        if partition.tree_standing(tree)?.is_none() {
+        if partition.volumes().tree_standing(tree)?.is_none() {
             return Ok(CallOutcome::Answer(Answer::Tasks(Vec::new())));
         }
         self.need_elsewhere(tree, no)?;
-        if partition.volume(tree)?.is_some() {
+        if partition.volumes().volume(tree)?.is_some() {
             self.leave_head(ask, tree, no)?;
             return Ok(self.files.coherence().break_volume(ask, tree, more(tree)));
         }
-        match partition.abandon_incoming(tree) {
+        match partition.streams().abandon_incoming(tree) {
             Ok(()) | Err(store::StoreError::NoVolume(_)) => {}
             Err(error) => return Err(error.into()),
         }
-        let Some(view) = partition.any_view(tree)? else {
+        let Some(view) = partition.volumes().any_view(tree)? else {
             // The records that remain may belong to clones.
             mark(partition, tree, false)?;
             return Ok(CallOutcome::Answer(Answer::Tasks(Vec::new())));
@@ -223,8 +223,10 @@ impl Transfers {
                 .ok_or(Fault::Conflict)?;
             let partition = self.files.volumes().partitions().get(there)?;
             let is_there = match site.kind {
-                SiteKind::ReadWrite => partition.volume(tree)?.is_some(),
-                SiteKind::ReadOnly => site.epoch == 0 || partition.tree_standing(tree)?.is_some(),
+                SiteKind::ReadWrite => partition.volumes().volume(tree)?.is_some(),
+                SiteKind::ReadOnly => {
+                    site.epoch == 0 || partition.volumes().tree_standing(tree)?.is_some()
+                }
             };
             if !is_there {
                 return Err(Fault::Conflict);
@@ -241,7 +243,7 @@ fn make_twin(
     of: Option<VolumeId>,
     wall: Timestamp,
 ) -> Result<(), Fault> {
-    let known = partition.volume_named(twin.name.as_bytes())?;
+    let known = partition.volumes().volume_named(twin.name.as_bytes())?;
     if let Some(known) = &known {
         let same = (known.id(), known.tree_id(), known.kind()) == (twin.id, twin.tree, twin.kind);
         if !same {
@@ -260,16 +262,16 @@ fn make_twin(
         replaces,
     };
     match of {
-        Some(of) => partition.clone_volume(of, &new)?,
-        None => partition.finish_incoming(twin.tree, &FinishAs::View(new))?,
+        Some(of) => partition.volumes().clone_volume(of, &new)?,
+        None => partition.streams().finish_incoming(twin.tree, &FinishAs::View(new))?,
     };
     Ok(())
 }
 
 /// Marks the rest of the tree as an arriving copy, or removes the mark.
 fn mark(partition: &Partition, tree: VolumeId, arriving: bool) -> Result<(), Fault> {
-    if partition.tree_standing(tree)?.is_some() {
-        partition.tree_arrives(tree, arriving)?;
+    if partition.volumes().tree_standing(tree)?.is_some() {
+        partition.volumes().tree_arrives(tree, arriving)?;
     }
     Ok(())
 }

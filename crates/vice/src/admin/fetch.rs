@@ -287,12 +287,12 @@ impl Fetch {
             }
             Stage::Begin { place, first } => {
                 let head = StreamPart::open(first)?.head;
-                let cursor = match place.partition.begin_incoming(tree, &head) {
+                let cursor = match place.partition.streams().begin_incoming(tree, &head) {
                     Err(StoreError::Busy(_)) => return Ok(Work::Pause(PAUSE)),
                     begun => begun?,
                 };
                 if place.beside {
-                    place.partition.tree_arrives(tree, true)?;
+                    place.partition.volumes().tree_arrives(tree, true)?;
                 }
                 let (next, fetched) = if cursor == StreamCursor::START {
                     (behind(first)?, VecDeque::from([first.clone()]))
@@ -311,7 +311,7 @@ impl Fetch {
                     // The sender reported the end of the stream.
                     return if next.is_some() { Ok(Work::Waits) } else { Err(strange()) };
                 };
-                let cursor = place.partition.apply_part(tree, &part)?;
+                let cursor = place.partition.streams().apply_part(tree, &part)?;
                 self.task.bytes += part.len() as u64;
                 if cursor != StreamCursor::END {
                     return Ok(Work::Did);
@@ -353,7 +353,7 @@ fn place(transfers: &Transfers, pull: &Pull, volume: &VolumeInfo) -> Result<Stag
     };
     let (no, partition, epochs) = found.map_err(here("looking for the tree"))?;
     let shown = if epochs.contains(&volume.epoch) {
-        partition.view_of(pull.tree, volume.epoch)?
+        partition.volumes().view_of(pull.tree, volume.epoch)?
     } else {
         None
     };
@@ -367,8 +367,8 @@ fn place(transfers: &Transfers, pull: &Pull, volume: &VolumeInfo) -> Result<Stag
     // that is wanted.
     let newest = epochs.first().copied();
     let other = |info: &IncomingInfo| info.tree == pull.tree && info.head.epoch != volume.epoch;
-    if newest.is_some() && place.partition.incomings()?.iter().any(other) {
-        place.partition.abandon_incoming(pull.tree)?;
+    if newest.is_some() && place.partition.streams().incomings()?.iter().any(other) {
+        place.partition.streams().abandon_incoming(pull.tree)?;
     }
     let since = newest.into_iter().filter(|epoch| *epoch < volume.epoch).collect();
     Ok(Stage::First { place, since, used_bytes: volume.used_bytes })

@@ -81,7 +81,7 @@ impl Freezing {
         millis: u32,
     ) -> Result<CallOutcome, Fault> {
         let volume = self.files.volumes().any_volume(id)?;
-        if volume.store.is_frozen() {
+        if volume.store.is_being_restored() {
             return Err(Fault::Busy);
         }
         volume.need_writable()?;
@@ -100,7 +100,7 @@ impl Freezing {
         need_no_loans(&volume)?;
         volume.block_delegations(until + MARGIN);
         self.files.volumes().moves().freeze(id, until);
-        let frozen = volume.partition.hold_volume(id, true).map_err(Fault::from);
+        let frozen = volume.partition.volumes().hold_volume(id, true).map_err(Fault::from);
         // A loan may have begun in between.
         if let Err(fault) = frozen.and_then(|()| need_no_loans(&volume)) {
             self.unfreeze(&volume, &mut ask.events)?;
@@ -111,7 +111,7 @@ impl Freezing {
 
     /// Ends the freeze, and continues the calls that waited for it.
     fn unfreeze(&self, volume: &ViceVolume, events: &mut Vec<Output>) -> Result<(), Fault> {
-        volume.partition.hold_volume(volume.store.id(), false)?;
+        volume.partition.volumes().hold_volume(volume.store.id(), false)?;
         volume.allow_delegations();
         let was_frozen = self.files.volumes().moves().thaw(volume);
         continue_calls(was_frozen, volume.store.id(), events);
@@ -126,7 +126,7 @@ impl Freezing {
         let volume = self.files.volumes().any_volume(id)?;
         if !volume.store.is_writable() {
             // A read-only site that came from another partition.
-            volume.partition.tree_arrives(volume.store.tree_id(), false)?;
+            volume.partition.volumes().tree_arrives(volume.store.tree_id(), false)?;
             return Ok(CallOutcome::Answer(Answer::Done));
         }
         volume.need_writable()?;
@@ -142,7 +142,7 @@ impl Freezing {
         self.files.volumes().moves().arrive(id, now + self.lease);
         let fields =
             store::VolumeFields { arriving: Some(false), ..store::VolumeFields::default() };
-        volume.partition.set_fields(id, fields, wall)?;
+        volume.partition.volumes().set_fields(id, fields, wall)?;
         volume.come_back();
         Ok(())
     }
@@ -280,8 +280,14 @@ impl Freezing {
         else {
             return Ok(Site::Ours);
         };
-        let is_there =
-            self.files.volumes().partitions().get(no)?.volume(volume.store.id())?.is_some();
+        let is_there = self
+            .files
+            .volumes()
+            .partitions()
+            .get(no)?
+            .volumes()
+            .volume(volume.store.id())?
+            .is_some();
         Ok(if is_there { Site::Beside } else { Site::Ours })
     }
 }

@@ -110,9 +110,9 @@ impl Transfers {
         }
         let volume = self.files.volumes().any_volume(id)?;
         Ok(Answer::Part(if packed {
-            volume.store.packed_changes_part(since, cursor, bytes_max)?
+            store::packed_changes_part(&volume.store, since, cursor, bytes_max)?
         } else {
-            volume.store.changes_part(since, cursor, bytes_max)?
+            store::changes_part(&volume.store, since, cursor, bytes_max)?
         }))
     }
 
@@ -132,13 +132,13 @@ impl Transfers {
             let cursor = if over {
                 self.begin_over(ask, tree, &part.head)?
             } else {
-                partition.begin_incoming(tree, &part.head)?
+                partition.streams().begin_incoming(tree, &part.head)?
             };
             if cursor > StreamCursor::START {
                 return Ok(Answer::Cursor(cursor));
             }
         }
-        Ok(Answer::Cursor(partition.apply_part(tree, bytes)?))
+        Ok(Answer::Cursor(partition.streams().apply_part(tree, bytes)?))
     }
 
     /// Recalls all delegations in the volume before the stream begins.
@@ -152,12 +152,12 @@ impl Transfers {
         if volume.store.is_arriving() || volume.is_away() {
             return Err(Fault::Offline);
         }
-        if !volume.store.is_frozen() {
+        if !volume.store.is_being_restored() {
             volume.need_writable()?;
             self.files.bring_in(ask, &volume)?;
             end_idle_loans(&self.files, &self.loans, &volume)?;
         }
-        let begun = volume.partition.begin_over(tree, head);
+        let begun = volume.partition.streams().begin_over(tree, head);
         volume.allow_delegations();
         Ok(begun?)
     }
@@ -166,6 +166,7 @@ impl Transfers {
         let (mut trees, mut base) = (Vec::new(), None);
         for (partition, store) in self.files.volumes().partitions().numbered() {
             let found = store
+                .streams()
                 .incomings()?
                 .into_iter()
                 .filter(|one| wanted.is_none_or(|wanted| one.tree == wanted));
@@ -179,7 +180,7 @@ impl Transfers {
                 used_bytes: one.head.usage.bytes,
             }));
             if let Some(wanted) = wanted {
-                base = base.or(store.base_epoch(wanted)?);
+                base = base.or(store.volumes().base_epoch(wanted)?);
             }
         }
         Ok(Answer::Incoming { trees, base: base.unwrap_or(0) })
@@ -203,7 +204,13 @@ impl Transfers {
         let there = match self.files.volumes().partitions().of_tree(pull.tree)? {
             // No client uses that copy: it is the rest of an abandoned move between partitions.
             Some(there)
-                if self.files.volumes().partitions().get(there)?.tree_standing(pull.tree)?
+                if self
+                    .files
+                    .volumes()
+                    .partitions()
+                    .get(there)?
+                    .volumes()
+                    .tree_standing(pull.tree)?
                     == Some(IncomingState::Arrives) =>
             {
                 None
@@ -216,7 +223,7 @@ impl Transfers {
             (None, None) => self.files.volumes().partitions().roomiest()?,
         };
         let partition = self.files.volumes().partitions().get(no)?.clone();
-        let mut epochs = partition.sealed_epochs(pull.tree)?;
+        let mut epochs = partition.volumes().sealed_epochs(pull.tree)?;
         epochs.reverse();
         Ok((no, partition, epochs))
     }
@@ -254,11 +261,11 @@ impl Transfers {
         let partition = self.files.volumes().partitions().get(no)?;
         let (finish, replaces) = match finish {
             Finish::Nothing => {
-                partition.abandon_incoming(tree)?;
+                partition.streams().abandon_incoming(tree)?;
                 return Ok((None, None));
             }
             Finish::Over { updated } => {
-                let volume = partition.finish_over(tree, updated.unwrap_or(wall))?;
+                let volume = partition.streams().finish_over(tree, updated.unwrap_or(wall))?;
                 return Ok((Some(info(no, volume.info())), Some(tree)));
             }
             Finish::View { id, name, kind, replace } => {
@@ -303,8 +310,8 @@ impl Transfers {
             self.files.volumes().need_free_number(new.id.unwrap_or_default())?;
         }
         let volume = match (&finish, of) {
-            (FinishAs::View(new), Some(view)) => partition.clone_volume(view, new)?,
-            _ => partition.finish_incoming(tree, &finish)?,
+            (FinishAs::View(new), Some(view)) => partition.volumes().clone_volume(view, new)?,
+            _ => partition.streams().finish_incoming(tree, &finish)?,
         };
         drop(naming);
         debug_assert!(

@@ -37,7 +37,7 @@ pub(super) fn examine(volumes: &Volumes, which: &WhichVolume) -> Result<Answer, 
         }
     };
     let volume = volumes.any_volume(id)?;
-    let group = volume.partition.group(id)?;
+    let group = volume.partition.volumes().group(id)?;
     let (asked, others): (Vec<_>, Vec<_>) = group.into_iter().partition(|one| one.id == id);
     let mut found: Vec<_> =
         asked.into_iter().chain(others).map(|one| info(volume.no, one)).collect();
@@ -58,10 +58,10 @@ pub(super) fn info(partition: PartitionNo, volume: store::VolumeFacts) -> Volume
         id: volume.id,
         tree: volume.tree,
         kind: volume.kind,
-        state: match (volume.arriving, volume.offline, volume.held || volume.frozen) {
+        state: match (volume.arriving, volume.offline, volume.held || volume.restoring) {
             (true, ..) => VolumeState::Arriving,
             (_, true, _) => VolumeState::Offline,
-            (_, _, true) if volume.frozen => VolumeState::Restoring,
+            (_, _, true) if volume.restoring => VolumeState::Restoring,
             (_, _, true) => VolumeState::Held,
             _ => VolumeState::Online,
         },

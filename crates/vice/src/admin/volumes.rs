@@ -116,8 +116,8 @@ impl VolumeAdmin {
         let _naming = self.files.volumes().begin_naming();
         self.files.volumes().need_free_name(name, VolumeKind::ReadWrite)?;
         self.files.volumes().need_free_number(id)?;
-        let encrypt = encrypt.unwrap_or_else(|| partition.encrypts());
-        let volume = partition.create_volume_as(Some(id), name, root, encrypt)?;
+        let encrypt = encrypt.unwrap_or_else(|| partition.volumes().encrypts());
+        let volume = partition.volumes().create_volume_as(Some(id), name, root, encrypt)?;
         Ok(Answer::Volumes { volumes: vec![info(on, volume.info())], end: true })
     }
 
@@ -161,9 +161,12 @@ impl VolumeAdmin {
         let (id, name, now) = (Some(id), name.clone(), ask.wall);
         let cloned = match kind {
             VolumeKind::ReadWrite => {
-                volume.partition.fork_volume(of, &NewFork { id, name, quota: None, now })
+                volume.partition.volumes().fork_volume(of, &NewFork { id, name, quota: None, now })
             }
-            _ => volume.partition.clone_volume(of, &NewClone { id, name, kind, now, replaces }),
+            _ => volume
+                .partition
+                .volumes()
+                .clone_volume(of, &NewClone { id, name, kind, now, replaces }),
         };
         drop(naming);
         volume.allow_delegations();
@@ -185,7 +188,7 @@ impl VolumeAdmin {
         let _naming = self.files.volumes().begin_naming();
         if volume.store.name() != *name {
             self.files.volumes().need_free_name(name, volume.store.kind())?;
-            volume.partition.rename_volume(id, name, ask.wall)?;
+            volume.partition.volumes().rename_volume(id, name, ask.wall)?;
         }
         Ok(Answer::Done)
     }
@@ -209,7 +212,7 @@ impl VolumeAdmin {
             // Sessions with delegations rely on room, and on a volume that is online.
             self.files.bring_in(ask, &volume)?;
         }
-        volume.partition.set_fields(
+        volume.partition.volumes().set_fields(
             id,
             VolumeFields { quota, offline, arriving: None },
             ask.wall,
@@ -226,7 +229,8 @@ impl VolumeAdmin {
     fn list_volumes(&self, on: PartitionNo, after: VolumeId, max: u32) -> Result<Answer, Fault> {
         let max = max.min(LISTED_MAX) as usize;
         // One more shows whether the list is complete.
-        let mut found = self.files.volumes().partitions().get(on)?.list(after, max + 1)?;
+        let mut found =
+            self.files.volumes().partitions().get(on)?.volumes().list(after, max + 1)?;
         let end = found.len() <= max;
         found.truncate(max);
         Ok(Answer::Volumes {

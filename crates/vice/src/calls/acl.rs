@@ -131,10 +131,13 @@ fn put_list<'v>(
     let mut change = Change::new(volume);
     match list {
         Some(list) => {
-            volume.store.put_xattr(&mut vnode, ATTRIBUTE, &list.encode(), &mut change.update)?;
+            volume
+                .store
+                .edit(&mut vnode, &mut change.update)
+                .put_xattr(ATTRIBUTE, &list.encode())?;
         }
         None => {
-            volume.store.remove_xattr(&mut vnode, ATTRIBUTE, &mut change.update)?;
+            volume.store.edit(&mut vnode, &mut change.update).remove_xattr(ATTRIBUTE)?;
         }
     }
     touch_status(&mut vnode.status, ask.wall);

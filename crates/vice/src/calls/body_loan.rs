@@ -70,7 +70,7 @@ pub(crate) fn lend_body(
         return Err(fault);
     }
     debug_assert!(
-        how == Lending::Read || volume.store.is_lent(fid.vnode),
+        how == Lending::Read || volume.store.loans().has(fid.vnode),
         "PT-2: a kernel writes into {fid}, which is not on loan"
     );
     let reader = volume.store.reader(fid.vnode)?.ok_or(Fault::Stale)?;
@@ -84,7 +84,7 @@ fn hand_out(volume: &ViceVolume, mut vnode: Vnode, writes: bool) -> Result<(), F
     let known = vnode.clone();
     vnode.handed = true;
     if writes {
-        volume.store.lend(&mut vnode, &mut update)?;
+        volume.store.body(&mut vnode, &mut update)?.lend()?;
     }
     if writes || vnode != known {
         update.put_vnode(&vnode);
@@ -115,7 +115,7 @@ pub(crate) fn settle_body(
     }
     files.promise(ask, &volume, &[fid])?;
     let mut change = Change::new(&volume);
-    let changed = volume.store.settle_lent(&mut vnode, &mut change.update)?;
+    let changed = volume.store.loans().settle(&mut vnode, &mut change.update)?;
     let outcome = if changed || loans.is_breaking(fid) {
         if changed {
             touch_data(&mut vnode.status, ask.wall);
@@ -188,7 +188,7 @@ fn tend_one(
     let _held = files.write_lock(&[fid]);
     let mut vnode = volume.vnode(fid)?;
     let mut update = Update::new();
-    if volume.store.settle_lent(&mut vnode, &mut update)? {
+    if volume.store.loans().settle(&mut vnode, &mut update)? {
         touch_data(&mut vnode.status, wall);
         update.put_vnode(&vnode);
         volume.store.commit(update)?;
@@ -204,7 +204,10 @@ fn tend_one(
 /// Ends the loan if no session has the body; whether it is over.
 fn end_loan(files: &Files, loans: &Loans, volume: &ViceVolume, fid: Fid) -> Result<bool, Fault> {
     let free = !loans.is_loaned(fid) && files.coherence().leases().may_change();
-    let over = free && volume.store.end_lend(fid.vnode)?;
-    debug_assert!(!over || !volume.store.is_lent(fid.vnode), "PT-2: the loan of {fid} is not over");
+    let over = free && volume.store.loans().end(fid.vnode)?;
+    debug_assert!(
+        !over || !volume.store.loans().has(fid.vnode),
+        "PT-2: the loan of {fid} is not over"
+    );
     Ok(over)
 }

@@ -147,7 +147,7 @@ pub(crate) fn write(
         return Ok(CallOutcome::Answer(written(files, &vnode, 0, at, previous_version)));
     }
     let mut change = Change::new(&volume);
-    volume.store.settle_lent(&mut vnode, &mut change.update)?;
+    volume.store.loans().settle(&mut vnode, &mut change.update)?;
     let appends = offset.is_none();
     let mut offset = offset.unwrap_or(vnode.status.size);
     let end = check_end(offset, data.len() as u64)?;
@@ -156,9 +156,9 @@ pub(crate) fn write(
     change.take_room(files.room_for(ask, &volume, 0, grows)?);
     written_by(ask.caller, kill, &mut vnode, &mut change)?;
     if appends {
-        offset = volume.store.append(&mut vnode, data, &mut change.update)?;
+        offset = volume.store.body(&mut vnode, &mut change.update)?.append(data)?;
     } else {
-        volume.store.write(&mut vnode, offset, data, &mut change.update)?;
+        volume.store.body(&mut vnode, &mut change.update)?.write(offset, data)?;
     }
     touch_data(&mut vnode.status, ask.wall);
     change.put_data(&vnode);
@@ -195,7 +195,7 @@ pub(crate) fn allocate(
         change.take_room(files.room_for(ask, &volume, 0, growth)?);
     }
     written_by(ask.caller, false, &mut vnode, &mut change)?;
-    volume.store.allocate_range(&mut vnode, offset, length, mode, &mut change.update)?;
+    volume.store.body(&mut vnode, &mut change.update)?.allocate_range(offset, length, mode)?;
     touch_data(&mut vnode.status, ask.wall);
     change.put_data(&vnode);
     let answer = written(files, &vnode, 0, offset, previous_version);

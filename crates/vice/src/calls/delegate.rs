@@ -56,7 +56,7 @@ fn give_slots(
     session: SessionId,
     volume: &ViceVolume,
 ) -> Result<VnodeSlots, Fault> {
-    let slots = volume.store.allocate_run()?;
+    let slots = volume.store.slots()?.allocate_run()?;
     given.give(session, volume.store.id(), slots)?;
     Ok(slots)
 }

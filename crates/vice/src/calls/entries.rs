@@ -3,8 +3,9 @@
 //! Each function registers the promises of its answer while it holds the stripe of what it read, or
 //! before it reads it (CB-2); and after the check of the caller's right.
 
+use bytes::Bytes;
 use lease::Listed;
-use store::StoreError;
+use store::{StoreError, Vnode};
 use types::{Answer, DirEntry, Fault, Fid, Kind, Name, VnodeNo, limits};
 
 use crate::access::{self, Right};
@@ -55,7 +56,12 @@ pub(crate) fn read_link(
     if !vnode.status.kind.has_target() {
         return Err(Fault::Invalid);
     }
-    Ok(CallOutcome::Answer(Answer::Target(volume.store.target(&vnode)?)))
+    Ok(CallOutcome::Answer(Answer::Target(target(&volume, &vnode)?)))
+}
+
+/// The target of a symbolic link or mount point, which is its body.
+fn target(volume: &ViceVolume, vnode: &Vnode) -> Result<Bytes, StoreError> {
+    volume.store.reader_of(vnode)?.read(0, usize::MAX)
 }
 
 pub(crate) fn lookup(
@@ -139,7 +145,7 @@ fn add_status(
                     && vnode.status.size <= limits::TARGET_LISTED_BYTES_MAX as u64;
                 // A later call of this target returns the error. A target that does not fit
                 // into the message is listed with the next one.
-                entry.target = if listed { volume.store.target(&vnode).ok() } else { None };
+                entry.target = if listed { target(&volume, &vnode).ok() } else { None };
             }
             // The listing continues; a call on the file returns the error.
             Ok(_) | Err(StoreError::Damaged(_)) => {}

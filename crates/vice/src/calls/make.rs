@@ -47,11 +47,11 @@ pub(crate) fn make(
     if is_directory && volume.lists.decide() {
         // A copy, so that later changes of the parent's list do not matter.
         let list = volume.lists.ruling(&parent)?.list.encode();
-        volume.store.put_xattr(&mut vnode, ATTRIBUTE, &list, &mut change.update)?;
+        volume.store.edit(&mut vnode, &mut change.update).put_xattr(ATTRIBUTE, &list)?;
         change.update.put_vnode(&vnode);
     }
     change.make(dir, vnode.status.fid);
-    volume.store.put_entry(&mut parent, name, vnode.target(), &mut change.update)?;
+    volume.store.edit(&mut parent, &mut change.update).put_entry(name, vnode.target())?;
     touch_data(&mut parent.status, ask.wall);
     if is_directory {
         parent.status.links += 1;
@@ -132,7 +132,7 @@ pub(crate) fn link(
     vnode.status.links += 1;
     touch_status(&mut vnode.status, ask.wall);
     change.put_status(&vnode);
-    volume.store.put_entry(&mut parent, name, vnode.target(), &mut change.update)?;
+    volume.store.edit(&mut parent, &mut change.update).put_entry(name, vnode.target())?;
     touch_data(&mut parent.status, ask.wall);
     change.put_directory(&parent, Some(name));
     let answer = Answer::Made { status: vnode.status, dir: parent.status, existed: false };
@@ -203,7 +203,7 @@ fn add<'v>(
     change.take_room(files.room(ask, volume, vnode.status.used + target_bytes, 1)?);
     change.update.create_vnode(vnode);
     if let Some(target) = kind.target() {
-        volume.store.set_target(vnode, target, &mut change.update)?;
+        volume.store.body(vnode, &mut change.update)?.write(0, target)?;
     }
     change.update.put_vnode(vnode);
     change.promise(vnode.status.fid);
@@ -231,7 +231,7 @@ fn new_vnode(
     }
     let slot = match ask.delegated {
         Some(slot) if slot > 0 => given_slot(files, given, ask.origin.session, volume, slot)?,
-        _ => volume.store.allocate_slot()?,
+        _ => volume.store.slots()?.allocate_slot()?,
     };
     let fid = volume.store.fid_of_slot(slot, kind == Kind::Directory);
     let vnode = Vnode::new(fid, kind, mode, ask.caller.uid, gid, parent.no(), ask.wall);

@@ -77,14 +77,14 @@ pub(crate) fn adopt_body(
         (false, _) => return Err(Fault::Stale),
     }
     let mut change = Change::new(&volume);
-    volume.store.adopt(&mut vnode, blank, &mut change.update)?;
+    volume.store.body(&mut vnode, &mut change.update)?.adopt(blank)?;
     vnode.handed = true;
     touch_data(&mut vnode.status, ask.wall);
     change.put_data(&vnode);
     let outcome = files.commit(ask, change, Answer::Status(vnode.status))?;
     loans.add(fid, blank.session);
     blanks.remove(blank);
-    if let Err(error) = volume.store.end_adoption(fid.vnode, blank) {
+    if let Err(error) = volume.store.loans().end_adoption(fid.vnode, blank) {
         tracing::warn!(?blank, %error, "an adopted body keeps its old name until a restart");
     }
     Ok(outcome)

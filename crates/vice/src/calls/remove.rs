@@ -42,7 +42,7 @@ pub(crate) fn remove(
         (RemoveWhat::File, _) => {}
     }
     files.promise(ask, &volume, &named)?;
-    volume.store.remove_entry(&mut parent, name.as_bytes(), &mut change.update)?;
+    volume.store.edit(&mut parent, &mut change.update).remove_entry(name.as_bytes())?;
     touch_data(&mut parent.status, ask.wall);
     if what == RemoveWhat::Directory {
         parent.status.links = counted(parent.status.links, 0, 1)?;

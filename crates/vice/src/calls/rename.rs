@@ -231,14 +231,16 @@ impl Scene {
         let exchanged = self.target.clone().filter(|_| mode == RenameMode::Exchange);
         match &exchanged {
             Some(other) => {
-                store.put_entry(&mut self.from_dir, from, other.target(), &mut change.update)?;
+                store
+                    .edit(&mut self.from_dir, &mut change.update)
+                    .put_entry(from, other.target())?;
             }
             None => {
-                store.remove_entry(&mut self.from_dir, from.as_bytes(), &mut change.update)?;
+                store.edit(&mut self.from_dir, &mut change.update).remove_entry(from.as_bytes())?;
             }
         }
         let to_dir = self.to_dir.as_mut().unwrap_or(&mut self.from_dir);
-        store.put_entry(to_dir, to, self.moved.target(), &mut change.update)?;
+        store.edit(to_dir, &mut change.update).put_entry(to, self.moved.target())?;
         self.update_moved(ask, change, mode)?;
         let other = match self.target.take() {
             Some(mut other) if exchanged.is_some() => {

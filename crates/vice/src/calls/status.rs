@@ -51,7 +51,7 @@ pub(crate) fn set_status(
     vnode.status.mode = mode.unwrap_or(vnode.status.mode);
     if let Some(size) = wanted.size {
         change.take_room(files.room(ask, &volume, quota_charge::of_resize(&vnode, size), 0)?);
-        volume.store.truncate(&mut vnode, size, &mut change.update)?;
+        volume.store.body(&mut vnode, &mut change.update)?.truncate(size)?;
         touch_data(&mut vnode.status, ask.wall);
         set_times(ask, &mut vnode, wanted);
         change.put_data(&vnode);
@@ -202,7 +202,7 @@ pub(crate) fn written_by(
 
 fn drop_capabilities(vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fault> {
     if vnode.has_xattr && vnode.status.kind == Kind::File {
-        change.volume.store.remove_xattr(vnode, CAPABILITY, &mut change.update)?;
+        change.volume.store.edit(vnode, &mut change.update).remove_xattr(CAPABILITY)?;
     }
     Ok(())
 }

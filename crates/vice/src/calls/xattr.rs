@@ -76,7 +76,7 @@ pub(crate) fn xattr_set(
         return Err(Fault::XattrTooBig);
     }
     let mut change = Change::new(&volume);
-    volume.store.put_xattr(&mut vnode, name, value, &mut change.update)?;
+    volume.store.edit(&mut vnode, &mut change.update).put_xattr(name, value)?;
     touch_status(&mut vnode.status, ask.wall);
     change.put_status(&vnode);
     files.commit(ask, change, Answer::Status(vnode.status))
@@ -110,7 +110,7 @@ pub(crate) fn xattr_remove(
     need_change(ask.asker(), &volume, &vnode, name)?;
     files.promise(ask, &volume, &[fid])?;
     let mut change = Change::new(&volume);
-    if !volume.store.remove_xattr(&mut vnode, name, &mut change.update)? {
+    if !volume.store.edit(&mut vnode, &mut change.update).remove_xattr(name)? {
         return Err(Fault::NoXattr);
     }
     touch_status(&mut vnode.status, ask.wall);

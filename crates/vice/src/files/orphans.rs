@@ -13,7 +13,7 @@ impl Files {
     pub fn drop_orphans_of(&self, now: Time, volume: VolumeId) -> Vec<Output> {
         let mut events = Vec::new();
         let Ok(of) = self.volumes.any_volume(volume) else { return events };
-        let orphans = of.partition.orphans().unwrap_or_default();
+        let orphans = of.partition.volumes().orphans().unwrap_or_default();
         for (_, no) in orphans.into_iter().filter(|(tree, _)| *tree == volume) {
             if let Ok(Some(vnode)) = of.store.vnode(no) {
                 self.drop_if_free(now, vnode.status.fid, &mut events);
@@ -26,7 +26,7 @@ impl Files {
     pub fn drop_orphans(&self, now: Time) -> Vec<Output> {
         let mut events = Vec::new();
         for partition in self.volumes.partitions().iter() {
-            let orphans = partition.orphans().unwrap_or_else(|error| {
+            let orphans = partition.volumes().orphans().unwrap_or_else(|error| {
                 tracing::error!(%error, "files without names cannot be listed; they stay on disk");
                 Vec::new()
             });
@@ -34,7 +34,7 @@ impl Files {
                 let read = |volume: Option<Arc<store::Volume>>| {
                     volume.map_or(Ok(None), |volume| volume.vnode(no))
                 };
-                match partition.volume(volume).and_then(read) {
+                match partition.volumes().volume(volume).and_then(read) {
                     Ok(Some(vnode)) => self.drop_if_free(now, vnode.status.fid, &mut events),
                     Ok(None) => {}
                     Err(error) => {

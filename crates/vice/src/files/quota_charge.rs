@@ -29,7 +29,7 @@ pub(crate) fn of_range(
         return Ok(used.saturating_sub(status.used));
     }
     // The holes of a loaned body are unknown; the loan required free space.
-    if touched * BLOCK_BYTES <= free || volume.store.is_lent(vnode.no()) {
+    if touched * BLOCK_BYTES <= free || volume.store.loans().has(vnode.no()) {
         return Ok(touched * BLOCK_BYTES);
     }
     let reader = volume.store.reader(vnode.no())?.ok_or(Fault::Stale)?;

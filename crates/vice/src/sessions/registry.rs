@@ -66,7 +66,7 @@ impl Registry {
         let requests =
             Requests::new(config.slots_max, config.waiting_calls_max, config.waiting_bytes_max);
         let mut known = Vec::new();
-        for record in partitions.home().sessions()? {
+        for record in partitions.home().sessions().list()? {
             let session = record.session;
             requests.add_session(session);
             for reply in partitions.replies(session)? {
@@ -82,7 +82,7 @@ impl Registry {
         }
         let is_known = |session| known.iter().any(|one: &KnownSession| one.session == session);
         for partition in partitions.iter() {
-            partition.forget_replies(&is_known)?;
+            partition.sessions().forget_replies(&is_known)?;
         }
         // Every record was synced before its session was used, so all are known.
         let restart = Restart { known, complete: true };
@@ -222,7 +222,7 @@ impl Registry {
 
     /// Whether a later incarnation of the client was seen (EO-2).
     fn is_outdated(&self, client: ClientId, incarnation: u64) -> Result<bool, Fault> {
-        let newest = self.partitions.home().incarnation(client)?;
+        let newest = self.partitions.home().sessions().incarnation(client)?;
         Ok(newest.is_some_and(|newest| newest > incarnation))
     }
 
@@ -239,8 +239,13 @@ impl Registry {
             "EO-2: an earlier incarnation of {client:?} is recorded"
         );
         let home = self.partitions.home();
-        home.put_incarnation(client, incarnation)?;
-        home.put_session(&SessionRecord { session, client, incarnation, extra: Bytes::new() })?;
+        home.sessions().put_incarnation(client, incarnation)?;
+        home.sessions().put_session(&SessionRecord {
+            session,
+            client,
+            incarnation,
+            extra: Bytes::new(),
+        })?;
         self.partitions.use_up_session(session)?;
         home.sync()
     }
@@ -266,7 +271,7 @@ impl Registry {
         drop(leases);
         let extra = Bytes::from_static(&[HAD_DELEGATIONS]);
         let home = self.partitions.home();
-        home.put_session(&SessionRecord { session, client, incarnation, extra })?;
+        home.sessions().put_session(&SessionRecord { session, client, incarnation, extra })?;
         home.sync()?;
         self.coherence.leases().sessions_mut().mark(session);
         Ok(())
@@ -294,7 +299,7 @@ impl Registry {
             // Attaches wait from the check to the removal, but never for more than a few records.
             let _one_at_a_time = self.attaching.lock();
             let is_here = |client| self.coherence.leases().sessions().has_client(client);
-            let (some, next) = self.partitions.home().forget_clients(
+            let (some, next) = self.partitions.home().sessions().forget_clients(
                 after,
                 CLIENTS_AT_ONCE,
                 (day, CLIENT_KEPT_DAYS),

@@ -103,7 +103,7 @@ impl Partitions {
     ) -> Result<Option<(PartitionNo, Arc<store::Volume>)>, Fault> {
         let mut best: Option<(PartitionNo, Arc<store::Volume>)> = None;
         for (no, partition) in self.numbered() {
-            let Some(volume) = partition.volume(id)? else { continue };
+            let Some(volume) = partition.volumes().volume(id)? else { continue };
             debug_assert!(
                 volume.standing() != IncomingState::Serves
                     || best.as_ref().is_none_or(|(_, known)| known.standing() != volume.standing()),
@@ -116,12 +116,17 @@ impl Partitions {
         Ok(best)
     }
 
-    /// The partition where a tree is, or arrives; of two, the one that serves.
+    /// The partition where a tree is, or arrives; of two, the one that serves. What only writable
+    /// clones need of a tree does not count: its volumes may come to another partition.
     pub(crate) fn of_tree(&self, tree: VolumeId) -> Result<Option<PartitionNo>, Fault> {
         let mut best: Option<(IncomingState, PartitionNo)> = None;
         for (no, partition) in self.numbered() {
-            let standing = partition.tree_standing(tree)?.map(|standing| (standing, no));
-            best = [best, standing].into_iter().flatten().min();
+            let standing = partition.volumes().tree_standing(tree)?.map(|standing| (standing, no));
+            if standing.is_some_and(|standing| best.is_none_or(|best| standing < best))
+                && partition.volumes().is_in_use(tree)?
+            {
+                best = standing;
+            }
         }
         Ok(best.map(|(_, no)| no))
     }
@@ -129,7 +134,7 @@ impl Partitions {
     /// Number of the volume with this name.
     pub(crate) fn named(&self, name: &[u8]) -> Result<Option<VolumeId>, Fault> {
         for partition in self.iter() {
-            if let Some(volume) = partition.volume_named(name)? {
+            if let Some(volume) = partition.volumes().volume_named(name)? {
                 return Ok(Some(volume.id()));
             }
         }
@@ -140,7 +145,7 @@ impl Partitions {
     pub(crate) fn next_volume(&self) -> Result<VolumeId, Fault> {
         let mut next = VolumeId(1);
         for partition in self.iter() {
-            next = next.max(partition.next_volume()?);
+            next = next.max(partition.volumes().next_volume()?);
         }
         Ok(next)
     }
@@ -162,7 +167,7 @@ impl Partitions {
     pub(crate) fn replies(&self, session: SessionId) -> Result<Vec<StoredReply>, StoreError> {
         let mut newest: Vec<StoredReply> = Vec::new();
         for partition in self.iter() {
-            for reply in partition.replies(session)? {
+            for reply in partition.sessions().replies(session)? {
                 match newest.iter_mut().find(|one| one.slot == reply.slot) {
                     Some(one) if one.request >= reply.request => {}
                     Some(one) => *one = reply,
@@ -175,14 +180,14 @@ impl Partitions {
 
     /// Removes a session with its replies from all partitions.
     pub(crate) fn remove_session(&self, session: SessionId) -> Result<(), StoreError> {
-        self.iter().try_for_each(|partition| partition.remove_session(session))
+        self.iter().try_for_each(|partition| partition.sessions().remove_session(session))
     }
 
     /// A session number that no partition has seen; durable when it returns.
     pub(crate) fn allocate_session(&self) -> Result<SessionId, StoreError> {
         let mut highest = SessionId(0);
         for partition in self.iter() {
-            highest = highest.max(partition.allocate_session()?);
+            highest = highest.max(partition.sessions().allocate_session()?);
         }
         Ok(highest)
     }
@@ -191,7 +196,7 @@ impl Partitions {
     /// name sessions by number. Syncs once in many calls.
     pub(crate) fn use_up_session(&self, session: SessionId) -> Result<(), StoreError> {
         for partition in self.iter() {
-            while partition.allocate_session()? < session {}
+            while partition.sessions().allocate_session()? < session {}
         }
         Ok(())
     }

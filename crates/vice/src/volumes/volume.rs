@@ -80,7 +80,7 @@ impl ViceVolume {
     /// # Errors
     /// `ReadOnly`; also while parts of it arrive.
     pub fn need_writable(&self) -> Result<(), Fault> {
-        if self.store.is_writable() && !self.store.is_frozen() {
+        if self.store.is_writable() && !self.store.is_being_restored() {
             Ok(())
         } else {
             Err(Fault::ReadOnly)
@@ -158,7 +158,7 @@ impl ViceVolume {
     pub fn need_delegations_allowed(&self, now: Time) -> Result<(), Fault> {
         if now < *self.delegations_barred_until.lock()
             || self.store.is_held()
-            || self.store.is_frozen()
+            || self.store.is_being_restored()
         {
             Err(Fault::Busy)
         } else {

@@ -117,7 +117,7 @@ impl Rig {
     ) -> Self {
         let partition = ground.create();
         let root = NewRoot { mode: 0o777, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
-        partition.create_volume(&name(VOLUME), &root).unwrap();
+        partition.volumes().create_volume(&name(VOLUME), &root).unwrap();
         let now = Time::from_start(Duration::from_secs(100));
         let vice = Vice::open_with(partition, config(), parts(), now).unwrap();
         let mut rig = Rig {

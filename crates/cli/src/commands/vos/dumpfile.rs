@@ -301,10 +301,10 @@ mod tests {
         let name = |text: &str| Name::new(text.as_bytes()).unwrap();
         let now = Timestamp::new(1, 0);
         let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now, quota: VolumeQuota::default() };
-        let volume = partition.create_volume(&name("v"), &root).unwrap();
+        let volume = partition.volumes().create_volume(&name("v"), &root).unwrap();
         let new =
             NewClone { id: None, name: name("s"), kind: VolumeKind::Snapshot, now, replaces: None };
-        let sealed = partition.clone_volume(volume.id(), &new).unwrap();
+        let sealed = partition.volumes().clone_volume(volume.id(), &new).unwrap();
         let header = Header {
             cell: "example.org".into(),
             name: "v".into(),
@@ -322,7 +322,7 @@ mod tests {
             used_files: 1,
         };
         let mut writer = DumpWriter::new(Vec::new(), &header).unwrap();
-        writer.part(&sealed.changes_part(0, StreamCursor::START, 0).unwrap()).unwrap();
+        writer.part(&store::changes_part(&sealed, 0, StreamCursor::START, 0).unwrap()).unwrap();
         writer.end().unwrap().0
     }
 

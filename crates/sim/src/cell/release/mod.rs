@@ -362,7 +362,7 @@ impl Run<'_> {
 fn image_of(fleet: &Fleet, no: usize, text: &str) -> Result<Option<VolumeImage>, String> {
     let Some(life) = &fleet.houses[no].up else { return Ok(None) };
     let partition = life.vice.partitions().iter().next().ok_or("it has no partition")?;
-    let found = partition.volume_named(text.as_bytes()).map_err(say)?;
+    let found = partition.volumes().volume_named(text.as_bytes()).map_err(say)?;
     found.map(|volume| shown(&volume)).transpose()
 }
 

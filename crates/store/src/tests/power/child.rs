@@ -98,7 +98,7 @@ impl Worker {
                 scope = if scope.is_none() { Some(world.partition.gather()) } else { None };
             }
             let made = if matches!(op, Op::Create(_)) {
-                world.volume.allocate(false).unwrap().0
+                world.volume.slots().unwrap().allocate(false).unwrap().0
             } else {
                 VnodeNo(0)
             };

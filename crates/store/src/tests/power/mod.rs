@@ -435,6 +435,7 @@ fn du1_power_cuts_find_syncs_that_are_missing() {
 fn make(path: &Path, is_encrypted: bool) -> Partition {
     let partition = Partition::create(path, &PartitionConfig::default(), options()).unwrap();
     partition
+        .volumes()
         .create_volume_as(None, &Name::new(b"root").unwrap(), &new_root(), is_encrypted)
         .unwrap();
     partition
@@ -445,7 +446,7 @@ fn make(path: &Path, is_encrypted: bool) -> Partition {
 fn is_made(path: &Path, is_reported: bool) -> Result<bool, String> {
     match Partition::open(path, options()) {
         Ok(partition) => {
-            let volume = partition.volume_named(b"root").unwrap();
+            let volume = partition.volumes().volume_named(b"root").unwrap();
             let findings = partition.scrub(&mut |_| {}, &AtomicBool::new(false)).unwrap().findings;
             let is_right = findings.is_empty() && (volume.is_some() || !is_reported);
             if is_right {

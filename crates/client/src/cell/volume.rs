@@ -1,0 +1,666 @@
+//! One volume, wherever it is: the service that its cache manager calls.
+//!
+//! Model. A volume has a *place*: the session of a server that has it. A call goes there. Three
+//! things end a place:
+//! - The server answers that it has no such volume, or does not serve it. Then the client asks the
+//!   cell database: the volume was moved, perhaps to another partition of that server. While no
+//!   site serves it, the move is under way, and the client asks again for a while.
+//! - The server of a read-only volume is gone (`server_connection.rs`). Then the client takes the
+//!   nearest other readable site that shows no older epoch than was seen here (VO-5).
+//! - The server of a read-only volume cannot read what it has (`Damaged`, `Medium`): another site
+//!   may. If there is none the error stands.
+//!
+//! One thread finds the next place and informs the cache manager, which reclaims there; all other
+//! threads wait, and then repeat calls that were refused or not answered. Only questions are
+//! abandoned unanswered, so nothing is done twice: a change is repeated after a refusal alone.
+//!
+//! A client that holds a lock but makes no calls must still learn that its volume moved, because a
+//! reclaim may come too late. The server that gives a volume up breaks all promises of it. A break
+//! that reports a change of a directory without a name may be such a one: then the client asks the
+//! server whether it still has the volume.
+//!
+//! The client asks for a read-only volume's epoch when it finds the volume, and again after each
+//! break, before the next call: breaks come when another release is shown.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use types::{
+    BreakItem, BreakReason, Call, Caller, Fault, Name, PartitionNo, ServerId, Time, VolumeGroup,
+    VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+};
+
+use super::Cell;
+use super::replica_watch::ReplicaReader;
+use super::server_connection::ServerConnection;
+use super::sites::sites;
+use crate::chain_link::ChainLink;
+use crate::{BreakAck, CallError, Cancel, Events, Remote, Reply};
+
+/// The pause between two attempts to find a place, at first and at most.
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long the database may know no place of a volume: as long as a move holds it. If no move is
+/// under way, a moment.
+const NOWHERE: Duration = Duration::from_secs(10);
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// How often a call is repeated that was refused as if the volume were not there. Some calls are
+/// refused although it is: for the root of a volume by a name that it no longer has.
+const AGAIN_MAX: u32 = 4;
+
+/// A volume that was found. Any number of them share a session.
+pub struct RemoteVolume {
+    cell: Arc<Cell>,
+    id: VolumeId,
+    name: Name,
+    kind: VolumeKind,
+    place: Mutex<Place>,
+    /// Notified when a search for a place ended.
+    search_ended: Condvar,
+    /// The last answer of the cell database.
+    group: Mutex<Option<VolumeGroup>>,
+    /// Does the server pass descriptors? Cached because each operation asks.
+    local: AtomicBool,
+    /// Of a read-only volume: the latest epoch that was seen, and whether there may be a later one.
+    epoch: AtomicU64,
+    epoch_old: AtomicBool,
+    /// A thread asks whether the server still has the volume.
+    asking: AtomicBool,
+    this: Weak<RemoteVolume>,
+}
+
+struct Place {
+    connection: Arc<ServerConnection>,
+    /// A thread searches for another place.
+    searching: bool,
+    /// The volume's partition on its server: a change of it counts as a move to another server.
+    partition: PartitionNo,
+    /// The last search found the volume.
+    there: bool,
+    /// The sink of events, if one is set; the session refers to it weakly.
+    sink: Option<Arc<VolumeEvents>>,
+}
+
+impl RemoteVolume {
+    pub(crate) fn new(
+        cell: &Arc<Cell>,
+        info: VolumeInfo,
+        connection: Arc<ServerConnection>,
+        group: Option<VolumeGroup>,
+    ) -> Arc<RemoteVolume> {
+        Arc::new_cyclic(|this| RemoteVolume {
+            cell: Arc::clone(cell),
+            id: info.id,
+            name: info.name,
+            kind: info.kind,
+            local: AtomicBool::new(connection.remote.passes_descriptors()),
+            place: Mutex::new(Place {
+                connection,
+                searching: false,
+                partition: info.partition,
+                there: true,
+                sink: None,
+            }),
+            search_ended: Condvar::new(),
+            group: Mutex::new(group),
+            epoch: AtomicU64::new(info.epoch),
+            epoch_old: AtomicBool::new(false),
+            asking: AtomicBool::new(false),
+            this: Weak::clone(this),
+        })
+    }
+
+    /// Its number in the cell.
+    pub fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    /// Its name when it was found.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Can no client change it?
+    pub fn is_read_only(&self) -> bool {
+        self.kind != VolumeKind::ReadWrite
+    }
+
+    /// The server that calls go to now, if it has reported its id.
+    pub fn server(&self) -> Option<ServerId> {
+        self.here().server.get().copied()
+    }
+
+    /// May several servers have it?
+    fn has_copies(&self) -> bool {
+        self.kind == VolumeKind::ReadOnly
+    }
+
+    /// The session to call now. Waits while a search for another place runs.
+    fn connection(&self, cancel: Option<&Cancel>) -> Result<Arc<ServerConnection>, CallError> {
+        let mut place = self.place.lock();
+        while place.searching {
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(CallError::Cancelled);
+            }
+            self.search_ended.wait_for(&mut place, PAUSE);
+        }
+        Ok(Arc::clone(&place.connection))
+    }
+
+    /// The current session, even while a search runs.
+    fn here(&self) -> Arc<ServerConnection> {
+        Arc::clone(&self.place.lock().connection)
+    }
+
+    /// May another server succeed where this error came?
+    fn is_elsewhere(&self, error: &CallError, gone: &Cancel, cancel: Option<&Cancel>) -> bool {
+        match error {
+            CallError::Fault(Fault::NoVolume | Fault::Offline) => true,
+            error if cannot_read(error) => self.has_copies(),
+            CallError::Cancelled | CallError::Lost => {
+                gone.is_cancelled() && !cancel.is_some_and(Cancel::is_cancelled)
+            }
+            _ => false,
+        }
+    }
+
+    /// Leaves a place after `error`: on success there is another place, or the volume is at the
+    /// same place again.
+    fn leave(
+        &self,
+        from: &Arc<ServerConnection>,
+        error: &CallError,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), CallError> {
+        let mut place = self.place.lock();
+        if !place.searching {
+            if !Arc::ptr_eq(&place.connection, from) {
+                return Ok(());
+            }
+            place.searching = true;
+            self.start_search(from, error).inspect_err(|_| place.searching = false)?;
+        }
+        while place.searching {
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(CallError::Cancelled);
+            }
+            self.search_ended.wait_for(&mut place, PAUSE);
+        }
+        let nowhere = Arc::ptr_eq(&place.connection, from) && (!place.there || cannot_read(error));
+        if nowhere && matches!(error, CallError::Fault(_)) { Err(error.clone()) } else { Ok(()) }
+    }
+
+    /// The search runs in its own thread: the caller may hold locks that the cache manager needs to
+    /// move.
+    fn start_search(
+        &self,
+        from: &Arc<ServerConnection>,
+        error: &CallError,
+    ) -> Result<(), CallError> {
+        let Some(this) = self.this.upgrade() else { return Err(CallError::Closed) };
+        let (from, refused) = (Arc::clone(from), matches!(error, CallError::Fault(_)));
+        let avoided = from.server.get().copied().filter(|_| cannot_read(error));
+        let thread = std::thread::Builder::new().name("cell-move".into());
+        let spawned = thread.spawn(move || {
+            let to = if this.has_copies() {
+                let on = this.place.lock().partition;
+                this.next_site(&from, refused, avoided).map(|connection| (connection, on))
+            } else {
+                this.next_server()
+            };
+            let there = to.is_some();
+            if let Some(to) = to.filter(|to| !this.is_at(&from, to)) {
+                this.move_to(&from, to);
+            }
+            let mut place = this.place.lock();
+            (place.searching, place.there) = (false, there);
+            drop(place);
+            this.search_ended.notify_all();
+        });
+        spawned.map(drop).map_err(|error| {
+            CallError::Refused(format!("no thread to find a volume with: {error}"))
+        })
+    }
+
+    /// Is that the place where it was?
+    fn is_at(
+        &self,
+        from: &Arc<ServerConnection>,
+        (to, on): &(Arc<ServerConnection>, PartitionNo),
+    ) -> bool {
+        Arc::ptr_eq(to, from) && self.place.lock().partition == *on
+    }
+
+    /// The server and partition that serve a volume which is written, or which has no other place.
+    /// `None`: there is none. Waits for a move that is under way.
+    fn next_server(&self) -> Option<(Arc<ServerConnection>, PartitionNo)> {
+        let began = Instant::now();
+        loop {
+            let mut patience = NOWHERE;
+            match self.cell.group(WhichVolume::Id(self.id), None) {
+                Ok(group) => {
+                    let server = *sites(&group, false).first()?;
+                    let moves = group.busy.is_some();
+                    *self.group.lock() = Some(group);
+                    let connection = self.cell.connection(server, None);
+                    let found = connection.and_then(|connection| {
+                        Ok((connection.examine(WhichVolume::Id(self.id), None)?, connection))
+                    });
+                    match found.map(|(info, connection)| (info.state, (connection, info.partition)))
+                    {
+                        Ok((VolumeState::Online, place)) => return Some(place),
+                        Ok((VolumeState::Offline, _)) => return None,
+                        Err(CallError::Fault(Fault::NoVolume)) if !moves => patience = MOMENT,
+                        _ => {}
+                    }
+                }
+                Err(CallError::Fault(Fault::NoVolume | Fault::Unsupported)) => return None,
+                Err(error) => tracing::warn!(%error, "no server knows where a volume is"),
+            }
+            if began.elapsed() >= patience || self.is_left() {
+                return None;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Does only the searching thread still refer to it?
+    fn is_left(&self) -> bool {
+        self.this.strong_count() <= 1
+    }
+
+    /// The nearest site that has the epoch that was seen here, or a newer one. A site that is gone
+    /// may be the only one: then this waits for it. `refused`: the server answered that it does not
+    /// have the volume. `avoided`: the server cannot read its copy.
+    fn next_site(
+        &self,
+        from: &Arc<ServerConnection>,
+        refused: bool,
+        avoided: Option<ServerId>,
+    ) -> Option<Arc<ServerConnection>> {
+        let (end, mut pause) = (Instant::now() + MOMENT, PAUSE);
+        loop {
+            match self.cell.group(WhichVolume::Id(self.id), None) {
+                Ok(group) => *self.group.lock() = Some(group),
+                Err(CallError::Fault(Fault::NoVolume | Fault::Unsupported)) if refused => {
+                    return None;
+                }
+                // The last known group must do.
+                Err(_) => {}
+            }
+            let group = self.group.lock().clone();
+            let (mut there, released) = group
+                .map_or_else(Default::default, |group| (sites(&group, true), group.released_epoch));
+            there.retain(|site| Some(*site) != avoided);
+            let least = released.max(self.epoch.load(Ordering::Acquire));
+            if let Some((connection, info)) =
+                self.cell.nearest(&there, &WhichVolume::Id(self.id), least, None)
+            {
+                self.epoch.fetch_max(info.epoch, Ordering::AcqRel);
+                return Some(connection);
+            }
+            let over = avoided.is_some()
+                || if refused { Instant::now() >= end } else { from.remote.stands() };
+            if over || self.is_left() {
+                return None;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Follows the volume if its server no longer has it. Runs in its own thread, for the thread
+    /// that delivers breaks cannot wait. It blocks no operation: one that comes meanwhile searches
+    /// by itself, and none fails because this found the volume under way.
+    fn check_whether_it_left(self: Arc<Self>) {
+        if self.asking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let connection = self.here();
+        let asking = Arc::clone(&self);
+        let spawned = std::thread::Builder::new().name("cell-look".into()).spawn(move || {
+            let left = match connection.examine(WhichVolume::Id(asking.id), None) {
+                Ok(info) => info.partition != asking.place.lock().partition,
+                Err(error) => matches!(error, CallError::Fault(Fault::NoVolume)),
+            };
+            if left && let Some(to) = asking.next_server() {
+                asking.follow(&connection, to);
+            }
+            asking.asking.store(false, Ordering::Release);
+        });
+        if let Err(error) = spawned {
+            // The next call finds out.
+            tracing::error!(%error, "no thread to check whether a volume moved");
+            self.asking.store(false, Ordering::Release);
+        }
+    }
+
+    /// Sets the new place, unless another thread did so before.
+    fn follow(&self, from: &Arc<ServerConnection>, to: (Arc<ServerConnection>, PartitionNo)) {
+        let mut place = self.place.lock();
+        let is_there = Arc::ptr_eq(&to.0, from) && place.partition == to.1;
+        if place.searching || !Arc::ptr_eq(&place.connection, from) || is_there {
+            return;
+        }
+        place.searching = true;
+        drop(place);
+        self.move_to(from, to);
+        let mut place = self.place.lock();
+        (place.searching, place.there) = (false, true);
+        drop(place);
+        self.search_ended.notify_all();
+    }
+
+    fn move_to(
+        &self,
+        from: &Arc<ServerConnection>,
+        (to, on): (Arc<ServerConnection>, PartitionNo),
+    ) {
+        let name = String::from_utf8_lossy(self.name.as_bytes());
+        tracing::info!(volume = self.id.0, %name, "calls for a volume go to another place now");
+        self.local.store(to.remote.passes_descriptors(), Ordering::Release);
+        let sink = {
+            let mut place = self.place.lock();
+            place.partition = on;
+            place.sink.clone()
+        };
+        let Some(sink) = sink else {
+            self.place.lock().connection = to;
+            return;
+        };
+        if Arc::ptr_eq(from, &to) {
+            // To another partition: session and events stay the same.
+            return sink.inner.on_moved(&*to.remote);
+        }
+        sink.end();
+        from.sinks.leave(&(Arc::clone(&sink) as Arc<dyn Events>));
+        let next = Arc::new(VolumeEvents::new(&self.this, &sink.inner));
+        {
+            let mut place = self.place.lock();
+            (place.connection, place.sink) = (Arc::clone(&to), Some(Arc::clone(&next)));
+        }
+        sink.inner.on_moved(&*to.remote);
+        to.sinks.join(self.id, &(next as Arc<dyn Events>));
+    }
+
+    /// After a break of a read-only volume: learns which epoch it shows now, before any of it is
+    /// read.
+    fn learn_epoch(
+        &self,
+        connection: &ServerConnection,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), CallError> {
+        if !self.epoch_old.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        match connection.examine(WhichVolume::Id(self.id), cancel) {
+            Ok(info) => {
+                self.epoch.fetch_max(info.epoch, Ordering::AcqRel);
+                Ok(())
+            }
+            Err(error) => {
+                self.epoch_old.store(true, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    /// Calls at the volume's place, until that answers.
+    fn call_there(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+        how: impl Fn(&dyn Remote, &Caller, Call, Option<&Cancel>) -> Result<Reply, CallError>,
+    ) -> Result<Reply, CallError> {
+        if !self.cell.has_others() {
+            return how(&*self.here().remote, caller, call, cancel);
+        }
+        let mut again = 0;
+        loop {
+            let connection = self.connection(cancel)?;
+            let (gone, result);
+            if self.has_copies() {
+                gone = connection.gone();
+                result = self.learn_epoch(&connection, cancel).and_then(|()| {
+                    either(&gone, cancel, |either| {
+                        how(&*connection.remote, caller, call.clone(), Some(either))
+                    })
+                });
+            } else {
+                gone = Cancel::new();
+                result = how(&*connection.remote, caller, call.clone(), cancel);
+            }
+            match result {
+                Err(error) if self.is_elsewhere(&error, &gone, cancel) && again < AGAIN_MAX => {
+                    self.leave(&connection, &error, cancel)?;
+                    again += u32::from(matches!(error, CallError::Fault(_)));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Sends a chain; calls that were refused because the volume is no longer there are repeated at
+    /// its new place.
+    fn chain_there(
+        &self,
+        caller: &Caller,
+        calls: &[Call],
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+    ) {
+        let (mut done, mut link, mut again) = (0, ChainLink::default(), 0);
+        loop {
+            let connection = match self.connection(None) {
+                Ok(connection) => connection,
+                Err(error) => {
+                    return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
+                }
+            };
+            let mut rest = calls[done..].to_vec();
+            link.put_in(&mut rest);
+            let mut refused = None;
+            let before = done;
+            let gone = if self.has_copies() { connection.gone() } else { Cancel::new() };
+            let mut sieve = |at: usize, result: Result<Reply, CallError>| match result {
+                _ if refused.is_some() => {}
+                Err(error) if again < AGAIN_MAX && self.is_elsewhere(&error, &gone, None) => {
+                    refused = Some(error);
+                }
+                result => {
+                    link.follow(&result);
+                    done = before + at + 1;
+                    take(before + at, result);
+                }
+            };
+            if self.has_copies() {
+                match self.learn_epoch(&connection, None) {
+                    Ok(()) => connection.remote.chain_each_until(caller, rest, &gone, &mut sieve),
+                    Err(error) => sieve(0, Err(error)),
+                }
+            } else {
+                connection.remote.chain_each(caller, rest, &mut sieve);
+            }
+            let Some(error) = refused else { return };
+            again += u32::from(matches!(error, CallError::Fault(_)));
+            if let Err(error) = self.leave(&connection, &error, None) {
+                return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
+            }
+        }
+    }
+}
+
+impl ReplicaReader for RemoteVolume {
+    fn read_write_of_group(&self) -> Option<VolumeId> {
+        Some(self.group.lock().as_ref()?.read_write)
+    }
+
+    fn leave_if_it_lags(&self) {
+        let Ok(group) = self.cell.group(WhichVolume::Id(self.id), None) else { return };
+        let there = sites(&group, true);
+        *self.group.lock() = Some(group);
+        let mut place = self.place.lock();
+        let here = place.connection.server.get().is_none_or(|server| there.contains(server));
+        if here || there.is_empty() || place.searching {
+            return;
+        }
+        tracing::info!(volume = self.id.0, "the server of a read-only volume missed a release");
+        place.searching = true;
+        let from = Arc::clone(&place.connection);
+        if self.start_search(&from, &CallError::Fault(Fault::NoVolume)).is_err() {
+            place.searching = false;
+        }
+    }
+}
+
+/// Does the server have the volume but fail to read it?
+fn cannot_read(error: &CallError) -> bool {
+    matches!(error, CallError::Fault(Fault::Damaged | Fault::Medium))
+}
+
+/// Runs with a [`Cancel`] that fires when either of these does.
+fn either<R>(gone: &Cancel, cancel: Option<&Cancel>, run: impl FnOnce(&Cancel) -> R) -> R {
+    let Some(cancel) = cancel else { return run(gone) };
+    let both = Cancel::new();
+    let _listening = [gone, cancel].map(|one| {
+        let both = both.clone();
+        one.on_cancel(move || both.cancel())
+    });
+    run(&both)
+}
+
+/// Calls of a reclaim after a server's restart go to the volume's place, though others wait.
+fn claims(calls: &[Call]) -> bool {
+    matches!(calls.first(), Some(Call::Delegated { .. }))
+}
+
+impl Remote for RemoteVolume {
+    fn call(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
+        self.call_there(caller, call, cancel, |remote, caller, call, cancel| {
+            remote.call(caller, call, cancel)
+        })
+    }
+
+    fn call_urgently(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
+        self.call_there(caller, call, cancel, |remote, caller, call, cancel| {
+            remote.call_urgently(caller, call, cancel)
+        })
+    }
+
+    fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+        if !self.cell.has_others() || claims(&calls) {
+            return self.here().remote.chain(caller, calls);
+        }
+        let mut results = Vec::with_capacity(calls.len());
+        self.chain_there(caller, &calls, &mut |_, result| results.push(result));
+        results
+    }
+
+    fn chain_each(
+        &self,
+        caller: &Caller,
+        calls: Vec<Call>,
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+    ) {
+        if !self.cell.has_others() || claims(&calls) {
+            return self.here().remote.chain_each(caller, calls, take);
+        }
+        self.chain_there(caller, &calls, take);
+    }
+
+    fn set_events(&self, events: Arc<dyn Events>) {
+        let sink = Arc::new(VolumeEvents::new(&self.this, &events));
+        let connection = {
+            let mut place = self.place.lock();
+            place.sink = Some(Arc::clone(&sink));
+            Arc::clone(&place.connection)
+        };
+        connection.sinks.join(self.id, &(sink as Arc<dyn Events>));
+        if self.has_copies() && self.cell.has_others() {
+            self.cell.watch(&(Weak::clone(&self.this) as _));
+        }
+    }
+
+    fn passes_descriptors(&self) -> bool {
+        self.local.load(Ordering::Acquire)
+    }
+
+    fn stands(&self) -> bool {
+        self.here().remote.stands()
+    }
+}
+
+/// Receives the events of one place, as long as the volume is there: a renewal of a session that
+/// was left does not extend the next one's lease.
+struct VolumeEvents {
+    volume: Weak<RemoteVolume>,
+    inner: Arc<dyn Events>,
+    here: RwLock<bool>,
+}
+
+impl VolumeEvents {
+    fn new(volume: &Weak<RemoteVolume>, inner: &Arc<dyn Events>) -> VolumeEvents {
+        VolumeEvents {
+            volume: Weak::clone(volume),
+            inner: Arc::clone(inner),
+            here: RwLock::new(true),
+        }
+    }
+
+    fn end(&self) {
+        *self.here.write() = false;
+    }
+}
+
+impl Events for VolumeEvents {
+    fn on_break(&self, items: &[BreakItem], ack: BreakAck) {
+        let volume = self.volume.upgrade();
+        if let Some(volume) = volume.as_ref().filter(|volume| volume.has_copies()) {
+            volume.epoch_old.store(true, Ordering::Release);
+        }
+        self.inner.on_break(items, ack);
+        let unnamed = |item: &BreakItem| {
+            item.fid.vnode.is_directory() && item.reason == BreakReason::Data && item.name.is_none()
+        };
+        if let Some(volume) =
+            volume.filter(|volume| !volume.has_copies() && volume.cell.has_others())
+            && items.iter().any(unnamed)
+        {
+            volume.check_whether_it_left();
+        }
+    }
+
+    fn on_renewed(&self, sent_at: Time) {
+        let here = self.here.read();
+        if *here {
+            self.inner.on_renewed(sent_at);
+        }
+    }
+
+    fn on_lease_lost(&self) {
+        let here = self.here.read();
+        if *here {
+            self.inner.on_lease_lost();
+        }
+    }
+
+    fn on_server_restarted(&self, reclaim: &dyn Remote) {
+        let here = *self.here.read();
+        if here {
+            self.inner.on_server_restarted(reclaim);
+        }
+    }
+}

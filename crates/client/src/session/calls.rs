@@ -1,0 +1,285 @@
+//! Sends calls, waits for their answers, and gives calls up that were cancelled or are too late.
+//!
+//! An interrupted question is given up at once: a server that hangs must not block killed processes.
+//! An interrupted change is waited for as long as the server is reachable, because its outcome
+//! matters: the server ends it, or answers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use dafs::limits::CHAIN_MAX;
+use dafs::{CallId, ClientInput};
+use observe::names::CLIENT_CALL;
+use observe::{Wait, request_span};
+use types::{Call, Caller, Fid};
+
+use super::core::{ClientCore, ReclaimGate, SessionPhase};
+use super::pending::PendingCall;
+use super::shared::{On, Shared};
+use super::unpack::Wanted;
+use crate::chain_link::ChainLink;
+use crate::{CallError, Cancel, Reply, clock};
+
+impl Shared {
+    /// Waits while locks are reclaimed after a restart of the server.
+    pub fn pass_gate(self: &Arc<Self>, cancel: Option<&Cancel>) -> Result<(), CallError> {
+        if self.core.lock().gate == ReclaimGate::Open {
+            return Ok(());
+        }
+        let waker = Arc::clone(self);
+        let _listening = cancel.map(|cancel| {
+            cancel.on_cancel(move || {
+                drop(waker.core.lock());
+                waker.changed.notify_all();
+            })
+        });
+        let mut core = self.core.lock();
+        while core.gate != ReclaimGate::Open {
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(CallError::Cancelled);
+            }
+            self.changed.wait(&mut core);
+        }
+        Ok(())
+    }
+
+    /// One call. A question that the end of a session interrupted is asked again in the next one.
+    ///
+    /// # Errors
+    /// As [`Remote::call`].
+    pub fn call(
+        self: &Arc<Self>,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
+        self.ask(caller, call, cancel, false)
+    }
+
+    pub fn ask(
+        self: &Arc<Self>,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+        urgent: bool,
+    ) -> Result<Reply, CallError> {
+        // One deadline for all attempts: a server that ends every session must not block the caller
+        // for ever.
+        let until = self.deadline();
+        if !call.leaves_nothing() {
+            return self.call_once(caller, call, cancel, urgent, until);
+        }
+        loop {
+            match self.call_once(caller, call.clone(), cancel, urgent, until) {
+                Err(CallError::Lost) if until.is_some_and(|until| Instant::now() >= until) => {
+                    return Err(CallError::TimedOut);
+                }
+                Err(CallError::Lost) if !cancel.is_some_and(Cancel::is_cancelled) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Covers a call, or a chain that begins with it, with a span, and counts its time at the end.
+    fn watch(&self, name: &str, fid: Option<Fid>, id: CallId) -> WatchedCall {
+        let session = || self.core.lock().machine.id().map(|session| session.0);
+        WatchedCall {
+            _span: request_span!(CLIENT_CALL, name, fid, session(), id.0).entered(),
+            began: Instant::now(),
+        }
+    }
+
+    /// The deadline of a call that begins now.
+    fn deadline(&self) -> Option<Instant> {
+        self.config.call_within.map(|within| Instant::now() + within)
+    }
+
+    fn call_once(
+        self: &Arc<Self>,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+        urgent: bool,
+        until: Option<Instant>,
+    ) -> Result<Reply, CallError> {
+        let pending = Arc::new(PendingCall::default());
+        let (harmless, wanted) = (call.leaves_nothing(), Wanted::of(&call));
+        let (name, fid) = (call.traits().name, call.files()[0].copied());
+        let (id, after) = {
+            let mut core = self.core.lock();
+            check_open(&core)?;
+            let id = enlist(&mut core, &pending);
+            let input =
+                ClientInput::Submit { id, caller: caller.clone(), call, region: None, urgent };
+            (id, core.step(clock::now(), input, None, None))
+        };
+        let _watched = self.watch(name, fid, id);
+        self.follow_up(after, On::Caller);
+        let Some(cancel) = cancel else {
+            return wanted.unpack(self.wait(&pending, id, harmless, until, &|| false));
+        };
+        let (canceller, nudged) = (Arc::clone(self), Arc::clone(&pending));
+        let sent = AtomicU64::new(0);
+        let _listening = cancel.on_cancel(move || {
+            if sent.fetch_add(1, Ordering::SeqCst) == 0 {
+                canceller.step(ClientInput::Cancel(id), On::Caller);
+                nudged.nudge();
+            }
+        });
+        // With a reachable server, the server ends a cancelled change or lock. Without one the
+        // caller does not wait for its return, and it never waits for the answer to a question: a
+        // server that hangs must not block killed processes.
+        let give_up = || {
+            cancel.is_cancelled() && (harmless || self.core.lock().phase != SessionPhase::Attached)
+        };
+        wanted.unpack(self.wait(&pending, id, harmless, until, &give_up))
+    }
+
+    fn wait(
+        self: &Arc<Self>,
+        pending: &Arc<PendingCall>,
+        id: CallId,
+        harmless: bool,
+        until: Option<Instant>,
+        give_up: &dyn Fn() -> bool,
+    ) -> Result<Reply, CallError> {
+        self.take_part(pending, until, give_up);
+        if let Some(result) = pending.take() {
+            return result;
+        }
+        // No thread waits for the answer any more; the machine completes the call alone.
+        let mut core = self.core.lock();
+        core.calls.remove(&id);
+        drop(core);
+        if let Some(result) = pending.take() {
+            return result;
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            self.step(ClientInput::Cancel(id), On::Caller);
+            return Err(CallError::TimedOut);
+        }
+        Err(if harmless { CallError::Cancelled } else { CallError::Lost })
+    }
+
+    /// Sends calls in one request, or in several if there are too many.
+    pub fn chain(
+        self: &Arc<Self>,
+        caller: &Caller,
+        calls: Vec<Call>,
+    ) -> Vec<Result<Reply, CallError>> {
+        let mut results = Vec::with_capacity(calls.len());
+        self.chain_pieces(caller, calls, None, &mut |_, result| results.push(result));
+        results
+    }
+
+    pub fn chain_pieces(
+        self: &Arc<Self>,
+        caller: &Caller,
+        calls: Vec<Call>,
+        cancel: Option<&Cancel>,
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+    ) {
+        let mut calls = calls.into_iter().peekable();
+        let (mut link, mut at) = (ChainLink::default(), 0);
+        while calls.peek().is_some() {
+            let mut piece: Vec<Call> = calls.by_ref().take(self.chain_max()).collect();
+            let next = at + piece.len();
+            if link.failed {
+                (at..next)
+                    .for_each(|at| take(at, Err(CallError::Fault(types::Fault::ChainAborted))));
+            } else {
+                // Only the first calls of a piece can mean a file of the piece before.
+                link.put_in(&mut piece);
+                self.chain_once(caller, piece, cancel, &mut |within, answer| {
+                    link.follow(&answer);
+                    take(at + within, answer);
+                });
+            }
+            at = next;
+        }
+    }
+
+    /// The most calls of one request.
+    pub fn chain_max(&self) -> usize {
+        match self.core.lock().machine.chain_max() {
+            0 => CHAIN_MAX, // there are no credits yet: they are seen when it goes out
+            some => some,
+        }
+    }
+
+    /// Sends calls in one request. Passes on each result as soon as it arrives.
+    pub fn chain_once(
+        self: &Arc<Self>,
+        caller: &Caller,
+        calls: Vec<Call>,
+        cancel: Option<&Cancel>,
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+    ) {
+        let pending: Vec<Arc<PendingCall>> = calls.iter().map(|_| Arc::default()).collect();
+        let first = calls.first().map(|call| (call.traits().name, call.files()[0].copied()));
+        let wanted: Vec<Wanted>;
+        let (ids, after) = {
+            let mut core = self.core.lock();
+            if let Err(error) = check_open(&core) {
+                return (0..calls.len()).for_each(|at| take(at, Err(error.clone())));
+            }
+            wanted = calls.iter().map(Wanted::of).collect();
+            let ids: Vec<CallId> =
+                pending.iter().map(|pending| enlist(&mut core, pending)).collect();
+            let members = ids.iter().copied().zip(calls).collect();
+            let input = ClientInput::SubmitChain { caller: caller.clone(), members };
+            (ids, core.step(clock::now(), input, None, None))
+        };
+        let _watched = first.zip(ids.first()).map(|((name, fid), id)| self.watch(name, fid, *id));
+        self.follow_up(after, On::Caller);
+        let _listening = cancel.map(|cancel| {
+            let nudged = pending.clone();
+            cancel.on_cancel(move || nudged.iter().for_each(|pending| pending.nudge()))
+        });
+        let give_up = || cancel.is_some_and(Cancel::is_cancelled);
+        for (at, ((pending, id), wanted)) in pending.iter().zip(ids).zip(wanted).enumerate() {
+            take(
+                at,
+                wanted.unpack(self.wait(pending, id, cancel.is_some(), self.deadline(), &give_up)),
+            );
+        }
+    }
+
+    /// Can others read the connection? Then no password may go over it.
+    pub fn is_clear_text(&self) -> bool {
+        matches!(self.config.endpoint, fabric::Endpoint::Tcp(_))
+            && self.config.options.connection.tls.is_none()
+    }
+
+    pub fn passes_descriptors(&self) -> bool {
+        matches!(self.config.endpoint, fabric::Endpoint::Unix(_))
+    }
+}
+
+/// The span and the begin of a call; its time is counted when this is dropped.
+struct WatchedCall {
+    _span: observe::EnteredSpan,
+    began: Instant,
+}
+
+impl Drop for WatchedCall {
+    fn drop(&mut self) {
+        observe::record(Wait::ClientCall, self.began.elapsed());
+    }
+}
+
+fn check_open(core: &ClientCore) -> Result<(), CallError> {
+    match &core.phase {
+        SessionPhase::Apart | SessionPhase::Attached => Ok(()),
+        SessionPhase::Refused(why) => Err(CallError::Refused(why.clone())),
+        SessionPhase::Closed => Err(CallError::Closed),
+    }
+}
+
+fn enlist(core: &mut ClientCore, pending: &Arc<PendingCall>) -> CallId {
+    let id = CallId(core.next_call);
+    core.next_call += 1;
+    core.calls.insert(id, Arc::clone(pending));
+    id
+}

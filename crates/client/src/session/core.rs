@@ -1,0 +1,323 @@
+//! The session machine with its tables, and the actions that its outputs require.
+//!
+//! Everything here happens under one lock and does no I/O: frames are queued on their channels in
+//! the order in which the machine puts them out, notices are queued in the same order, and
+//! [`After`] lists the actions that remain to be done without the lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use dafs::{
+    CallFailure, CallId, ChannelId, ClientInput, ClientOutput, ClientSession, ConnectionRole,
+    PeerError,
+};
+use types::{Answer, BootVerifier, BreakId, BreakItem, Fault, Time};
+
+use super::channel::FrameChannel;
+use super::pending::PendingCall;
+use crate::{CallError, Reply};
+
+/// The state of the session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SessionPhase {
+    /// No session, or its connection is being made again.
+    Apart,
+    /// Attached.
+    Attached,
+    /// The server refuses this client for good; the reason.
+    Refused(String),
+    /// Closed by its owner.
+    Closed,
+}
+
+/// May calls proceed after a server's restart?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReclaimGate {
+    Open,
+    /// Locks and holds are being reclaimed after the restart with this number.
+    Reclaiming(u64),
+}
+
+/// Something for [`crate::Events`].
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// With the [`ClientCore::association`] that it belongs to.
+    Break(u64, BreakId, Vec<BreakItem>),
+    Renewed(Time),
+    /// The connection is lost.
+    Parted,
+    LeaseLost,
+}
+
+pub(crate) struct ClientCore {
+    pub machine: ClientSession,
+    pub calls: HashMap<CallId, Arc<PendingCall>>,
+    pub channels: Vec<Arc<FrameChannel>>,
+    pub phase: SessionPhase,
+    pub gate: ReclaimGate,
+    /// A thread reclaims locks and holds; after another restart it does so again by itself.
+    pub reclaiming: bool,
+    /// There was a session, so the address led to the right server.
+    pub attached_once: bool,
+    restarts: u64,
+    /// Counts sessions and server instances: breaks of an earlier one need no acknowledgement, and
+    /// their numbers are used again.
+    pub association: u64,
+    pub notices: VecDeque<Notice>,
+    /// When the machine needs a tick. The machine reports only changes of it, so the last value is
+    /// valid.
+    pub wake_at: Time,
+    pub next_call: u64,
+    pub next_channel: u64,
+    /// The server's, as of the last attachment.
+    pub verifier: Option<BootVerifier>,
+    /// Why the last attempt to connect failed, for error messages.
+    pub last_error: Option<String>,
+    outputs: Vec<ClientOutput>,
+}
+
+/// Actions that remain after a step, to be done without the lock.
+#[derive(Default)]
+pub(crate) struct After {
+    /// Channels with new frames.
+    pub flush: Vec<Arc<FrameChannel>>,
+    /// Channels to close after their last frame.
+    pub close: Vec<Arc<FrameChannel>>,
+    /// Connections to make.
+    pub connect: Vec<(ConnectionRole, Time)>,
+    /// A tick is due then, as far as this step knew.
+    pub wake_at: Option<Time>,
+    /// Notices were queued.
+    pub notices: bool,
+    /// Phase or gate changed.
+    pub changed: bool,
+    /// A thread for the reclaim must be started.
+    pub reclaim: bool,
+}
+
+impl ClientCore {
+    pub fn new(machine: ClientSession) -> Self {
+        ClientCore {
+            machine,
+            calls: HashMap::new(),
+            channels: Vec::new(),
+            phase: SessionPhase::Apart,
+            gate: ReclaimGate::Open,
+            reclaiming: false,
+            attached_once: false,
+            restarts: 0,
+            association: 0,
+            notices: VecDeque::new(),
+            wake_at: Time::NEVER,
+            next_call: 1,
+            next_channel: 1,
+            verifier: None,
+            last_error: None,
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Gives the machine one input; `from` is the channel over which it came, with the descriptor
+    /// that came beside it.
+    pub fn step(
+        &mut self,
+        now: Time,
+        input: ClientInput,
+        from: Option<ChannelId>,
+        descriptor: Option<OwnedFd>,
+    ) -> After {
+        let mut outputs = std::mem::take(&mut self.outputs);
+        let mut after = After::default();
+        let result = self.machine.step(now, input, &mut outputs);
+        self.take_outputs(&mut outputs, descriptor, &mut after);
+        self.outputs = outputs;
+        if let Err(error) = result {
+            self.on_peer_error(&error, from, &mut after);
+        }
+        after
+    }
+
+    /// Takes the first outputs of a new machine.
+    pub fn begin(&mut self, mut outputs: Vec<ClientOutput>) -> After {
+        let mut after = After::default();
+        self.take_outputs(&mut outputs, None, &mut after);
+        after
+    }
+
+    fn on_peer_error(&mut self, error: &PeerError, from: Option<ChannelId>, after: &mut After) {
+        if self.phase == SessionPhase::Closed {
+            // A frame that was in transit when the session was closed.
+            tracing::debug!(%error, "after closing");
+        } else {
+            tracing::warn!(%error, "the server broke the protocol; the client connects again");
+        }
+        self.last_error = Some(error.to_string());
+        if let Some(channel) = from.and_then(|id| self.forget_channel(id)) {
+            after.close.push(channel);
+        }
+    }
+
+    fn take_outputs(
+        &mut self,
+        outputs: &mut Vec<ClientOutput>,
+        mut descriptor: Option<OwnedFd>,
+        after: &mut After,
+    ) {
+        for output in outputs.drain(..) {
+            match output {
+                ClientOutput::Connect { role, at } => {
+                    if role == ConnectionRole::Operations {
+                        if self.phase == SessionPhase::Attached {
+                            self.notice(Notice::Parted, after);
+                        }
+                        self.become_phase(SessionPhase::Apart, after);
+                    }
+                    after.connect.push((role, at));
+                }
+                ClientOutput::Send { channel, frame } => {
+                    // The channel may have broken; the machine learns of that by a later input.
+                    if let Some(channel) = self.channel(channel) {
+                        channel.push(frame);
+                        if !after.flush.iter().any(|known| known.id == channel.id) {
+                            after.flush.push(Arc::clone(channel));
+                        }
+                    }
+                }
+                ClientOutput::Close { channel } => after.close.extend(self.forget_channel(channel)),
+                ClientOutput::Done { id, result, descriptor: with } => {
+                    if let Some(pending) = self.calls.remove(&id) {
+                        let body = if with { descriptor.take() } else { None };
+                        pending.finish(to_reply(result, body, self.verifier));
+                    }
+                }
+                ClientOutput::Break { id, items } => {
+                    self.notice(Notice::Break(self.association, id, items), after);
+                }
+                ClientOutput::Renewed { sent_at, .. } => {
+                    self.notice(Notice::Renewed(sent_at), after);
+                }
+                ClientOutput::SessionLost => {
+                    self.notice(Notice::LeaseLost, after);
+                    self.association += 1;
+                    self.gate = ReclaimGate::Open;
+                    after.changed = true;
+                }
+                ClientOutput::Established { resumed, restarted, session, boot_verifier } => {
+                    self.verifier = Some(boot_verifier);
+                    tracing::info!(session = session.0, resumed, restarted, "attached");
+                    self.become_phase(SessionPhase::Attached, after);
+                    self.attached_once = true;
+                    self.association += u64::from(!resumed || restarted);
+                    if resumed && restarted {
+                        self.begin_reclaim(after);
+                    }
+                }
+                ClientOutput::Refused(fault) => self.refuse(&fault, after),
+                ClientOutput::Closed => self.become_phase(SessionPhase::Closed, after),
+                ClientOutput::WakeAt(time) => {
+                    self.wake_at = time;
+                    after.wake_at = Some(time);
+                }
+            }
+        }
+    }
+
+    /// The channel of operations, if there is one.
+    pub fn operations(&self) -> Option<Arc<FrameChannel>> {
+        self.channels
+            .iter()
+            .rev()
+            .find(|channel| channel.role == ConnectionRole::Operations)
+            .cloned()
+    }
+
+    /// The back channel, if there is one.
+    pub fn back(&self) -> Option<Arc<FrameChannel>> {
+        self.channels.iter().rev().find(|channel| channel.role == ConnectionRole::Back).cloned()
+    }
+
+    /// Does the channel (still) belong to the session?
+    pub fn knows(&self, id: ChannelId) -> bool {
+        self.channel(id).is_some()
+    }
+
+    /// Removes a channel.
+    pub fn forget_channel(&mut self, id: ChannelId) -> Option<Arc<FrameChannel>> {
+        let at = self.channels.iter().position(|channel| channel.id == id)?;
+        Some(self.channels.remove(at))
+    }
+
+    fn channel(&self, id: ChannelId) -> Option<&Arc<FrameChannel>> {
+        self.channels.iter().find(|channel| channel.id == id)
+    }
+
+    fn notice(&mut self, notice: Notice, after: &mut After) {
+        self.notices.push_back(notice);
+        after.notices = true;
+    }
+
+    /// Ends every call that waits.
+    pub fn finish_all(&mut self, why: &CallError) {
+        for (_, pending) in self.calls.drain() {
+            pending.finish(Err(why.clone()));
+        }
+    }
+
+    fn refuse(&mut self, fault: &Fault, after: &mut After) {
+        let why = match fault {
+            Fault::Expired => "a later incarnation of this client is attached".to_owned(),
+            other => other.to_string(),
+        };
+        self.become_phase(SessionPhase::Refused(why.clone()), after);
+        self.finish_all(&CallError::Refused(why));
+    }
+
+    fn begin_reclaim(&mut self, after: &mut After) {
+        self.restarts += 1;
+        self.gate = ReclaimGate::Reclaiming(self.restarts);
+        after.reclaim = !std::mem::replace(&mut self.reclaiming, true);
+        after.changed = true;
+    }
+
+    fn become_phase(&mut self, to: SessionPhase, after: &mut After) {
+        // A refused or closed session stays so.
+        if matches!(self.phase, SessionPhase::Closed | SessionPhase::Refused(_)) {
+            return;
+        }
+        tracing::debug!(from = ?self.phase, ?to, "session");
+        self.phase = to;
+        after.changed = true;
+    }
+}
+
+fn to_reply(
+    result: Result<Answer, CallFailure>,
+    body: Option<OwnedFd>,
+    verifier: Option<BootVerifier>,
+) -> Result<Reply, CallError> {
+    match result {
+        Ok(answer) => Ok(Reply { answer, body, verifier }),
+        Err(CallFailure::Fault(Fault::Cancelled)) => Err(CallError::Cancelled),
+        Err(CallFailure::Fault(fault)) => Err(CallError::Fault(fault)),
+        Err(CallFailure::SessionLost) => Err(CallError::Lost),
+        Err(CallFailure::QueueFull) => Err(CallError::Fault(Fault::Busy)),
+        // Credits were withdrawn in between: nothing of the chain was sent.
+        Err(CallFailure::BadChain) => Err(CallError::Fault(Fault::ChainAborted)),
+        Err(CallFailure::Unsendable(error)) => {
+            tracing::warn!(%error, "a call breaks a limit of the protocol");
+            Err(CallError::Fault(Fault::Invalid))
+        }
+        Err(CallFailure::Unreadable(error)) => {
+            tracing::warn!(
+                %error,
+                cause = "the server is newer than this program, or faulty",
+                consequence = "the call fails, and whether it was applied is unknown",
+                remedy = "compare the versions of both ('rialto status', 'rialto --version')",
+                "an answer cannot be read"
+            );
+            Err(CallError::Unreadable)
+        }
+        Err(CallFailure::Closed) => Err(CallError::Closed),
+    }
+}

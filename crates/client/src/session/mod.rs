@@ -1,0 +1,247 @@
+//! A session over sockets.
+//!
+//! Model, from below: [`core`] has the protocol's machine with its tables under one lock, and does
+//! no I/O. `channel` is one connection. `shared` is what the threads have in common, and does the
+//! actions that a step of the machine requires. `reply_reader` says which thread receives; `calls`
+//! sends calls and waits for their answers. `reclaim` and `threads` are the session's own threads.
+//! A module imports only those before it.
+
+mod calls;
+mod channel;
+mod core;
+mod pending;
+mod reader_role;
+mod reclaim;
+mod reply_reader;
+mod server_addresses;
+mod shared;
+mod threads;
+mod unpack;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use dafs::{ClientConfig, ClientInput, ClientSession};
+use types::{Call, Caller, Fault, ServerId};
+
+use self::core::{ClientCore, SessionPhase};
+use self::shared::{On, Shared};
+use crate::{CallError, Cancel, Events, Remote, Reply, SessionConfig, clock};
+
+/// Calls that may wait for a credit. Far fewer threads call.
+const QUEUE_MAX: usize = 16 << 10;
+/// How long closing waits until the detach is sent.
+const DETACH_WITHIN: Duration = Duration::from_millis(500);
+
+/// A client's session with one server. Dropping it detaches: locks and holds end.
+pub struct Session {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Session {
+    /// Attaches to the server.
+    ///
+    /// # Errors
+    /// [`CallError::Refused`] with the reason: the server refuses this client, or no Rialto server
+    /// was reached within [`SessionConfig::attach_within`].
+    pub fn connect(config: SessionConfig) -> Result<Session, CallError> {
+        let machine_config = ClientConfig {
+            client: config.identity.client,
+            incarnation: config.identity.incarnation,
+            display: config.display.clone(),
+            pid: std::process::id(),
+            queue_max: QUEUE_MAX,
+            back_channel: true,
+            wallet: config.options.wallet.clone(),
+        };
+        let until = config.attach_within.map(|within| Instant::now() + within);
+        let mut outputs = Vec::new();
+        let machine = ClientSession::new(clock::now(), machine_config, &mut outputs);
+        let mut core = ClientCore::new(machine);
+        let after = core.begin(outputs);
+        let shared = Arc::new(Shared::new(config, core, reclaim::begin));
+        shared.follow_up(after, On::Own);
+        let mut session = Session { shared: Arc::clone(&shared), threads: Vec::new() };
+        session.start("dafs-back", threads::receive_breaks)?;
+        session.start("dafs-keeper", threads::keep)?;
+        session.start("dafs-connect", threads::connect)?;
+        session.wait_attached(until)?;
+        Ok(session)
+    }
+
+    fn start(&mut self, name: &str, run: fn(&Arc<Shared>)) -> Result<(), CallError> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
+        self.threads.push(
+            thread.map_err(|error| {
+                CallError::Refused(format!("no thread for the session: {error}"))
+            })?,
+        );
+        Ok(())
+    }
+
+    fn wait_attached(&self, until: Option<Instant>) -> Result<(), CallError> {
+        let mut core = self.shared.core.lock();
+        loop {
+            match &core.phase {
+                SessionPhase::Attached => return Ok(()),
+                SessionPhase::Refused(why) => return Err(CallError::Refused(why.clone())),
+                SessionPhase::Closed => return Err(CallError::Closed),
+                SessionPhase::Apart => {}
+            }
+            let timed_out = match until {
+                None => {
+                    self.shared.changed.wait(&mut core);
+                    false
+                }
+                Some(until) => self.shared.changed.wait_until(&mut core, until).timed_out(),
+            };
+            if timed_out {
+                let endpoint = &self.shared.config.endpoint;
+                let why = core.last_error.clone().unwrap_or_else(|| "no answer".to_owned());
+                return Err(CallError::Refused(format!("{endpoint} cannot be reached: {why}")));
+            }
+        }
+    }
+
+    /// Does the server support parts of volumes with packed bodies?
+    pub fn takes_packed(&self) -> bool {
+        self.shared.features.lock().has(dafs::Features::PACKED)
+    }
+
+    /// Detaches, even if others refer to the session: the server knows at once, so that no other
+    /// client waits for the rest of the lease. Every call fails from now on. Repeating it does
+    /// nothing.
+    pub fn detach(&self) {
+        self.shared.step(ClientInput::Detach, On::Own);
+        let until = Instant::now() + DETACH_WITHIN;
+        let mut core = self.shared.core.lock();
+        while core.phase == SessionPhase::Attached
+            && !self.shared.changed.wait_until(&mut core, until).timed_out()
+        {}
+        drop(core);
+        self.shared.close_all(&CallError::Closed);
+    }
+
+    /// Ends without a message, as a killed process does: the server must detect it.
+    pub fn vanish(mut self) {
+        self.shared.close_all(&CallError::Closed);
+        self.join();
+    }
+
+    /// Cuts the connections, as a network does. The session goes on over new ones.
+    pub fn cut_connections(&self) {
+        for channel in &self.shared.core.lock().channels {
+            channel.connection.shut_down();
+        }
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                tracing::error!("a thread of the session panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.threads.is_empty() {
+            return;
+        }
+        self.detach();
+        self.join();
+    }
+}
+
+impl Remote for Session {
+    fn call(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
+        if matches!(call, Call::Auth { .. }) && self.shared.is_clear_text() {
+            return Err(CallError::Fault(Fault::Unsupported));
+        }
+        self.shared.pass_gate(cancel)?;
+        self.shared.call(caller, call, cancel)
+    }
+
+    fn call_urgently(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
+        self.shared.pass_gate(cancel)?;
+        self.shared.ask(caller, call, cancel, true)
+    }
+
+    fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
+        // Delegated changes are a part of the reclaim after a restart.
+        let claims = matches!(calls.first(), Some(Call::Delegated { .. }));
+        match if claims { Ok(()) } else { self.shared.pass_gate(None) } {
+            Ok(()) => self.shared.chain(caller, calls),
+            Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    fn chain_each(
+        &self,
+        caller: &Caller,
+        calls: Vec<Call>,
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+    ) {
+        let fits = match self.shared.pass_gate(None) {
+            Ok(()) => calls.len() <= self.shared.chain_max(),
+            Err(error) => return (0..calls.len()).for_each(|at| take(at, Err(error.clone()))),
+        };
+        if fits {
+            self.shared.chain_once(caller, calls, None, take);
+        } else {
+            self.shared
+                .chain(caller, calls)
+                .into_iter()
+                .enumerate()
+                .for_each(|(at, result)| take(at, result));
+        }
+    }
+
+    fn chain_each_until(
+        &self,
+        caller: &Caller,
+        calls: Vec<Call>,
+        cancel: &Cancel,
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+    ) {
+        match self.shared.pass_gate(Some(cancel)) {
+            Ok(()) => self.shared.chain_pieces(caller, calls, Some(cancel), take),
+            Err(error) => (0..calls.len()).for_each(|at| take(at, Err(error.clone()))),
+        }
+    }
+
+    fn set_events(&self, events: Arc<dyn Events>) {
+        self.shared.set_events(&events);
+    }
+
+    fn passes_descriptors(&self) -> bool {
+        self.shared.passes_descriptors()
+    }
+
+    fn stands(&self) -> bool {
+        self.shared.core.lock().phase == SessionPhase::Attached
+    }
+
+    fn found_at(&self, server: ServerId, addresses: &[SocketAddr]) {
+        self.shared.places.lock().learn(server, addresses);
+    }
+
+    fn detach(&self) {
+        Session::detach(self);
+    }
+}

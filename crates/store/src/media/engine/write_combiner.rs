@@ -1,0 +1,623 @@
+//! The write combiner: batches of one thread become one, in front of the engine.
+//!
+//! Model. A thread opens a *scope*. Its batches from then on go into `pending`, by key, replacing
+//! earlier values: all readers check `pending` first. *Writing out* applies all of `pending` to the
+//! engine below in one batch and empties it. It happens at the end of a scope, when `pending` is
+//! full, and before any operation that needs its effect below: a batch of a thread without a scope
+//! (so that batches keep their order), a scan over a pending key, a sync, and a get of numbers that
+//! are being added to, whose sum is below. So the engine below always has the effect of the first n
+//! batches (ST-1), and `pending` that of the rest.
+//!
+//! The death of the process loses `pending`. The thread that opens a scope must not report a batch
+//! before it is written out.
+//!
+//! A thread that changes `pending` holds `order` for the whole change; readers do not need it, and
+//! continue while `pending` is written. A batch of a thread without a scope goes straight below
+//! while `pending` is empty: it depends only on what its thread has read, and all of that is below.
+//! A second thread that begins to combine meanwhile changes nothing: the two are concurrent.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::{Batch, Engine, EngineChange, Result, Visit, add_numbers};
+use crate::StoreError;
+use crate::format::key::Key;
+
+/// The most bytes in `pending`.
+const PENDING_BYTES_MAX: usize = 1 << 20;
+/// The longest time that writing out waits for room that the engine below is about to give back.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
+/// The time between two attempts during that wait.
+const ROOM_WAIT_STEP: Duration = Duration::from_millis(10);
+
+/// The state of this thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    None,
+    /// It has a scope of the engine with this number, and has changed nothing yet.
+    Open(u64),
+    /// It has a scope, and its batches are combined.
+    Gathers(u64),
+    /// It has a scope, and its batches go straight below.
+    Through(u64),
+}
+
+thread_local! {
+    static SCOPE: Cell<Scope> = const { Cell::new(Scope::None) };
+}
+
+/// The write combiner, see the head of the file.
+pub(crate) struct WriteCombiner {
+    below: Box<dyn Engine>,
+    /// Distinguishes this engine from others of the process.
+    number: u64,
+    /// Whether `pending` has entries.
+    waits: AtomicBool,
+    order: Mutex<()>,
+    pending: RwLock<Pending>,
+}
+
+/// Changes that are applied and not written out.
+#[derive(Default)]
+struct Pending {
+    values: BTreeMap<Box<[u8]>, Value>,
+    /// The upper bound of bytes of keys and values: a key that is put twice counts twice.
+    bytes: usize,
+}
+
+enum Value {
+    Put(Vec<u8>),
+    Deleted,
+    /// Numbers to add to the value below.
+    Added(Vec<u8>),
+}
+
+impl Pending {
+    fn add(&mut self, batch: &Batch) {
+        self.bytes += batch.bytes.len();
+        for change in batch.changes() {
+            match change {
+                EngineChange::Put(key, value) => match self.values.get_mut(key) {
+                    Some(Value::Put(old)) => {
+                        old.clear();
+                        old.extend_from_slice(value);
+                    }
+                    Some(old) => *old = Value::Put(value.to_vec()),
+                    None => drop(self.values.insert(key.into(), Value::Put(value.to_vec()))),
+                },
+                EngineChange::Delete(key) => drop(self.values.insert(key.into(), Value::Deleted)),
+                EngineChange::Add(key, by) => match self.values.entry(key.into()) {
+                    Entry::Vacant(none) => drop(none.insert(Value::Added(by.to_vec()))),
+                    Entry::Occupied(mut known) => match known.get_mut() {
+                        Value::Put(sum) | Value::Added(sum) => add_numbers(sum, by),
+                        deleted @ Value::Deleted => *deleted = Value::Put(by.to_vec()),
+                    },
+                },
+                EngineChange::DeleteRange(..) => {
+                    unreachable!("batches that remove ranges are not gathered")
+                }
+            }
+        }
+    }
+
+    fn to_batch(&self) -> Batch {
+        let mut batch = Batch::default();
+        for (key, value) in &self.values {
+            match value {
+                Value::Put(value) => batch.put(key, value),
+                Value::Deleted => batch.delete(key),
+                Value::Added(by) => batch.add_bytes(key, by),
+            }
+        }
+        batch
+    }
+
+    fn any_in(&self, from: &[u8], end: &[u8]) -> bool {
+        use std::ops::Bound::{Excluded, Included};
+        from < end && self.values.range::<[u8], _>((Included(from), Excluded(end))).next().is_some()
+    }
+}
+
+/// A scope of this thread; ends when dropped.
+pub(crate) struct GatherScope {
+    engine: u64,
+    outer: Scope,
+    /// Not `Send`: another thread would end its own scope.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for GatherScope {
+    fn drop(&mut self) {
+        debug_assert!(
+            SCOPE.get().is_of(self.engine),
+            "scopes end in the reverse order of their opening"
+        );
+        SCOPE.set(self.outer);
+    }
+}
+
+impl Scope {
+    fn is_of(self, engine: u64) -> bool {
+        matches!(self, Scope::Open(of) | Scope::Gathers(of) | Scope::Through(of) if of == engine)
+    }
+}
+
+impl WriteCombiner {
+    pub(crate) fn new(below: Box<dyn Engine>) -> WriteCombiner {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        WriteCombiner {
+            below,
+            number,
+            waits: AtomicBool::new(false),
+            order: Mutex::default(),
+            pending: RwLock::default(),
+        }
+    }
+
+    /// Opens a scope: batches of this thread may be combined. The caller that ends it writes out.
+    pub(crate) fn scope(&self) -> GatherScope {
+        let outer = SCOPE.replace(Scope::Open(self.number));
+        GatherScope { engine: self.number, outer, _of_this_thread: PhantomData }
+    }
+
+    /// Whether batches of this thread are combined. The first call in a scope asks `may`.
+    pub(crate) fn gathers(&self, may: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        if SCOPE.get() == Scope::Open(self.number) {
+            let scope = if may()? { Scope::Gathers } else { Scope::Through };
+            SCOPE.set(scope(self.number));
+        }
+        Ok(SCOPE.get() == Scope::Gathers(self.number))
+    }
+
+    /// Writes out the batches that any thread combined before the call, so that they survive the
+    /// process.
+    ///
+    /// # Errors
+    /// Those of the engine below; then everything stays pending.
+    pub(crate) fn write_out(&self) -> Result<()> {
+        if !self.waits.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let _order = self.order.lock();
+        self.write_out_in_order()
+    }
+
+    /// Writes out; the caller holds `order`.
+    fn write_out_in_order(&self) -> Result<()> {
+        if !self.waits.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let batch = self.pending.read().to_batch();
+        let mut began = None;
+        while let Err(error) = self.below.apply(&batch) {
+            let began = began.get_or_insert_with(Instant::now);
+            if !matches!(error, StoreError::NoSpace) || began.elapsed() >= ROOM_WAIT_MAX {
+                return Err(error);
+            }
+            std::thread::sleep(ROOM_WAIT_STEP);
+        }
+        debug_assert!(self.order.is_locked(), "ST-1: batches are written out in their order");
+        let mut pending = self.pending.write();
+        pending.values.clear();
+        pending.bytes = 0;
+        self.waits.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+impl Engine for WriteCombiner {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if self.waits.load(Ordering::SeqCst) {
+            match self.pending.read().values.get(key) {
+                Some(Value::Put(value)) => return Ok(Some(value.clone())),
+                Some(Value::Deleted) => return Ok(None),
+                Some(Value::Added(_)) => {}
+                None => return self.below.get(key),
+            }
+            self.write_out()?;
+        }
+        self.below.get(key)
+    }
+
+    fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
+        if self.waits.load(Ordering::SeqCst) {
+            return keys.iter().map(|key| self.get(key)).collect();
+        }
+        self.below.get_many(keys)
+    }
+
+    fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        if self.waits.load(Ordering::SeqCst) && self.pending.read().any_in(from, end) {
+            self.write_out()?;
+        }
+        self.below.scan(from, end, visit)
+    }
+
+    fn apply(&self, batch: &Batch) -> Result<()> {
+        let gathers = SCOPE.get() == Scope::Gathers(self.number)
+            && batch.bytes.len() <= PENDING_BYTES_MAX
+            && !batch.changes().any(|change| matches!(change, EngineChange::DeleteRange(..)));
+        if !gathers && !self.waits.load(Ordering::SeqCst) {
+            return self.below.apply(batch);
+        }
+        let _order = self.order.lock();
+        // Before the batch is added: if this fails, none of the batch was applied.
+        if !gathers || self.pending.read().bytes + batch.bytes.len() > PENDING_BYTES_MAX {
+            self.write_out_in_order()?;
+        }
+        if !gathers {
+            return self.below.apply(batch);
+        }
+        let mut pending = self.pending.write();
+        debug_assert!(
+            pending.bytes + batch.bytes.len() <= PENDING_BYTES_MAX,
+            "ST-1: a batch is not split between two that are written out"
+        );
+        pending.add(batch);
+        self.waits.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.write_out()?;
+        self.below.sync()
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.write_out()?;
+        self.below.flush()
+    }
+
+    fn reclaim(&self) {
+        // If this fails, the end of the scope reports the error.
+        if self.write_out().is_ok() {
+            self.below.reclaim();
+        }
+    }
+
+    fn is_tidying(&self) -> bool {
+        self.below.is_tidying()
+    }
+
+    fn stats(&self) -> String {
+        self.below.stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::MemMachine;
+    use crate::media::machine::{MemDisk, MemEngine};
+
+    type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    fn on_memory() -> (MemEngine, WriteCombiner) {
+        let machine = MemMachine::new();
+        (MemEngine(machine.0.clone()), WriteCombiner::new(Box::new(MemEngine(machine.0))))
+    }
+
+    fn all(engine: &dyn Engine) -> Map {
+        let mut found = Map::new();
+        let visit = &mut |key: &[u8], value: &[u8]| {
+            found.insert(key.to_vec(), value.to_vec());
+            ControlFlow::Continue(())
+        };
+        engine.scan(b"", b"\xff", visit).unwrap();
+        found
+    }
+
+    fn number(value: Option<Vec<u8>>) -> i64 {
+        value.map_or(0, |value| i64::from_le_bytes(value.try_into().unwrap()))
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Put(u8, u8),
+        Delete(u8),
+        DeleteRange(u8, u8),
+        Add(u8, i64),
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Begin,
+        End,
+        Apply(Vec<Op>),
+        /// The same by a thread without a scope.
+        Elsewhere(Vec<Op>),
+        Scan(u8, u8),
+        WriteOut,
+        Sync,
+    }
+
+    /// Numbers have keys of their own.
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            6 => (b'a'..=b'h', any::<u8>()).prop_map(|(key, value)| Op::Put(key, value)),
+            3 => (b'a'..=b'z').prop_map(Op::Delete),
+            1 => (b'a'..=b'z', b'a'..=b'z').prop_map(|(from, end)| Op::DeleteRange(from, end)),
+            3 => (b'u'..=b'w', -5..5_i64).prop_map(|(key, by)| Op::Add(key, by)),
+        ]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let ops = || prop::collection::vec(op(), 1..6);
+        prop_oneof![
+            3 => Just(Step::Begin),
+            2 => Just(Step::End),
+            9 => ops().prop_map(Step::Apply),
+            2 => ops().prop_map(Step::Elsewhere),
+            1 => (b'a'..=b'z', b'a'..=b'z').prop_map(|(from, end)| Step::Scan(from, end)),
+            1 => Just(Step::WriteOut),
+            1 => Just(Step::Sync),
+        ]
+    }
+
+    fn batch_of(ops: &[Op], model: &mut Map) -> Batch {
+        let mut batch = Batch::default();
+        for op in ops {
+            match *op {
+                Op::Put(key, value) => {
+                    batch.put(&[key], &[value, value]);
+                    model.insert(vec![key], vec![value, value]);
+                }
+                Op::Delete(key) => {
+                    batch.delete(&[key]);
+                    model.remove(&vec![key]);
+                }
+                Op::DeleteRange(from, end) => {
+                    batch.delete_range(&[from], &[end]);
+                    model.retain(|key, _| !(from..end).contains(&key[0]));
+                }
+                Op::Add(key, by) => {
+                    batch.add(&[key], &[by]);
+                    add_numbers(model.entry(vec![key]).or_default(), &by.to_le_bytes());
+                }
+            }
+        }
+        batch
+    }
+
+    proptest! {
+        #[test]
+        fn it_shows_every_batch_at_once_and_keeps_them_in_order_below(
+            steps in prop::collection::vec(step(), 1..60),
+        ) {
+            let (below, engine) = on_memory();
+            // The state after each batch; the engine below has one of these, not older than the
+            // last that must be there.
+            let mut states = vec![Map::new()];
+            let mut scope = None;
+            for step in &steps {
+                let mut model = states.last().unwrap().clone();
+                let mut written = None;
+                match step {
+                    Step::Begin => {
+                        scope = scope.or_else(|| Some(engine.scope()));
+                        prop_assert!(engine.gathers(|| Ok(true)).unwrap());
+                    }
+                    Step::End => {
+                        scope = None;
+                        engine.write_out().unwrap();
+                        written = Some(());
+                    }
+                    Step::Apply(ops) => {
+                        engine.apply(&batch_of(ops, &mut model)).unwrap();
+                        states.push(model);
+                        written = scope.is_none().then_some(());
+                    }
+                    Step::Elsewhere(ops) => {
+                        let batch = batch_of(ops, &mut model);
+                        std::thread::scope(|other| {
+                            other.spawn(|| engine.apply(&batch).unwrap()).join().unwrap();
+                        });
+                        states.push(model);
+                        written = Some(());
+                    }
+                    Step::Scan(from, end) => {
+                        let mut found = Map::new();
+                        engine.scan(&[*from], &[*end], &mut |key, value| {
+                            found.insert(key.to_vec(), value.to_vec());
+                            ControlFlow::Continue(())
+                        }).unwrap();
+                        model.retain(|key, _| (*from..*end).contains(&key[0]));
+                        prop_assert_eq!(found, model);
+                    }
+                    Step::WriteOut => {
+                        engine.write_out().unwrap();
+                        written = Some(());
+                    }
+                    Step::Sync => {
+                        engine.sync().unwrap();
+                        written = Some(());
+                    }
+                }
+                if written.is_some() {
+                    states.drain(..states.len() - 1);
+                }
+                let found = all(&below);
+                prop_assert!(states.contains(&found), "{:?} is below, after {:?}", found, states);
+                // Except numbers that are being added to: a get of one writes out.
+                let last = states.last().unwrap();
+                for key in b'a'..=b'h' {
+                    prop_assert_eq!(engine.get(&[key]).unwrap(), last.get(&vec![key]).cloned());
+                }
+            }
+            prop_assert_eq!(all(&engine), states.last().unwrap().clone());
+        }
+    }
+
+    #[test]
+    fn a_concurrent_reader_never_sees_less_than_before() {
+        const ROUNDS: i64 = 300;
+        let (below, engine) = on_memory();
+        let done = AtomicBool::new(false);
+        let put = |keys: &[&[u8]], value: i64| {
+            let mut batch = Batch::default();
+            keys.iter().for_each(|key| batch.put(key, &value.to_le_bytes()));
+            batch.add(b"u", &[1]);
+            batch
+        };
+        std::thread::scope(|threads| {
+            let gathering = threads.spawn(|| {
+                for round in 0..ROUNDS {
+                    let scope = engine.scope();
+                    assert!(engine.gathers(|| Ok(true)).unwrap());
+                    for turn in 0..10 {
+                        engine.apply(&put(&[b"a", b"b"], round * 10 + turn)).unwrap();
+                    }
+                    drop(scope);
+                    engine.write_out().unwrap();
+                    assert_eq!(number(below.get(b"a").unwrap()), round * 10 + 9);
+                }
+                done.store(true, Ordering::SeqCst);
+            });
+            threads
+                .spawn(|| (0..ROUNDS).for_each(|turn| engine.apply(&put(&[b"c"], turn)).unwrap()));
+            threads.spawn(|| {
+                let (mut last, mut sum) = (0, 0);
+                while !done.load(Ordering::SeqCst) {
+                    let a = number(engine.get(b"a").unwrap());
+                    let b = number(engine.get(b"b").unwrap());
+                    let u = number(engine.get(b"u").unwrap());
+                    assert!(last <= a && a <= b && sum <= u, "{last} {a} {b}, {sum} {u}");
+                    (last, sum) = (b, u);
+                }
+            });
+            gathering.join().unwrap();
+        });
+        assert_eq!(number(engine.get(b"u").unwrap()), ROUNDS * 11);
+    }
+
+    #[test]
+    fn a_key_put_often_is_written_once_and_large_batches_go_out() {
+        let (below, engine) = on_memory();
+        let _scope = engine.scope();
+        assert!(engine.gathers(|| Ok(true)).unwrap());
+        let written = || below.0.lock().log.unsynced();
+        let put = |value: &[u8]| {
+            let mut batch = Batch::default();
+            batch.put(b"a", value);
+            engine.apply(&batch).unwrap();
+        };
+        (0..100).for_each(|value| put(&[value]));
+        assert_eq!((written(), below.get(b"a").unwrap()), (0, None));
+        put(&vec![7; PENDING_BYTES_MAX - 1]);
+        assert_eq!((written(), below.get(b"a").unwrap()), (1, Some(vec![99])));
+        put(&vec![8; PENDING_BYTES_MAX]);
+        assert_eq!((written(), below.get(b"a").unwrap()), (3, Some(vec![8; PENDING_BYTES_MAX])));
+    }
+
+    #[test]
+    fn a_scope_in_which_nothing_may_be_gathered_writes_through() {
+        let (below, engine) = on_memory();
+        let scope = engine.scope();
+        assert!(!engine.gathers(|| Ok(false)).unwrap());
+        assert!(!engine.gathers(|| panic!("decided once a scope")).unwrap());
+        let mut batch = Batch::default();
+        batch.put(b"a", b"1");
+        engine.apply(&batch).unwrap();
+        assert_eq!(below.get(b"a").unwrap().unwrap(), b"1");
+        drop(scope);
+        assert!(!engine.gathers(|| panic!("there is no scope")).unwrap());
+    }
+
+    /// Refuses the next batches.
+    struct Refusing {
+        below: MemEngine,
+        refusals: Mutex<Vec<StoreError>>,
+    }
+
+    impl Engine for Refusing {
+        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+            self.below.get(key)
+        }
+
+        fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+            self.below.scan(from, end, visit)
+        }
+
+        fn apply(&self, batch: &Batch) -> Result<()> {
+            self.refusals.lock().pop().map_or_else(|| self.below.apply(batch), Err)
+        }
+
+        fn sync(&self) -> Result<()> {
+            self.below.sync()
+        }
+
+        fn flush(&self) -> Result<()> {
+            self.below.flush()
+        }
+
+        fn reclaim(&self) {}
+
+        fn is_tidying(&self) -> bool {
+            false
+        }
+
+        fn stats(&self) -> String {
+            self.below.stats()
+        }
+    }
+
+    fn refusing(refusals: Vec<StoreError>) -> (MemEngine, Refusing, MemMachine) {
+        let machine = MemMachine::new();
+        let handle = || MemEngine(machine.0.clone());
+        (handle(), Refusing { below: handle(), refusals: Mutex::new(refusals) }, machine)
+    }
+
+    fn one(value: &[u8]) -> Batch {
+        let mut batch = Batch::default();
+        batch.put(b"a", value);
+        batch
+    }
+
+    #[test]
+    fn where_there_is_no_room_for_a_moment_it_is_tried_again() {
+        let (below, refusing, _machine) = refusing(vec![StoreError::NoSpace, StoreError::NoSpace]);
+        let engine = WriteCombiner::new(Box::new(refusing));
+        let _scope = engine.scope();
+        assert!(engine.gathers(|| Ok(true)).unwrap());
+        engine.apply(&one(b"1")).unwrap();
+        engine.write_out().unwrap();
+        assert_eq!(below.get(b"a").unwrap().unwrap(), b"1");
+    }
+
+    #[test]
+    fn du3_a_failed_write_out_ends_all_changes_in_order() {
+        let broken = || StoreError::Medium("broken".to_owned());
+        let (below, refusing, machine) = refusing(vec![broken(), broken()]);
+        let media = crate::media::Media::new(
+            Box::new(refusing),
+            Box::new(MemDisk(machine.0.clone())),
+            4,
+            false,
+            None,
+            <rand::rngs::StdRng as rand::SeedableRng>::seed_from_u64(1),
+        );
+        let gathering = crate::CommitScope::begin(&media);
+        media.apply(&one(b"1")).unwrap();
+        std::thread::scope(|other| {
+            let refused = other.spawn(|| media.engine.apply(&one(b"2"))).join().unwrap();
+            assert!(matches!(refused, Err(StoreError::Medium(_))), "it would overtake the first");
+        });
+        assert!(matches!(gathering.end(), Err(StoreError::Medium(_))));
+        assert!(matches!(media.apply(&one(b"3")), Err(StoreError::Medium(_))), "DU-3");
+        assert_eq!(
+            (media.engine.get(b"a").unwrap().unwrap(), below.get(b"a").unwrap()),
+            (b"1".to_vec(), None)
+        );
+    }
+}

@@ -1,0 +1,397 @@
+//! The bytes of one file that are here: written and not sent, sent and not answered, answered and
+//! not yet stable.
+//!
+//! A written byte moves `dirty` -> `flying` -> (`unstable` ->) gone. Reads lay `flying` and then
+//! `dirty` over the server's bytes. Under a delegation it moves `dirty` -> `sealed` -> (`unstable`
+//! ->) gone: a sealed chunk is an entry of the journal, and its effect is in the status already.
+//! Chunks in flight never overlap, so the order in which the server applies them does not matter.
+//! `unstable` has the bytes that the server acknowledged as *unstable* (`unstable_writes.rs`).
+//!
+//! `clock` counts writes; a flush waits until everything not newer than the count at its beginning
+//! is gone, so that a busy writer does not delay it for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use client::Cancel;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use types::{ByteRange, Caller, Fid, LockFamily, LockMode, LockOwner};
+
+use crate::base::budget::Share;
+use crate::base::error::Error;
+use crate::base::request::POLL_INTERVAL;
+use crate::base::result::OpenHandle;
+use crate::data::cache_body::CacheBody;
+use crate::data::extents::{Chunk, Extents};
+use crate::data::passed_file::{Choice, PassedFile};
+use crate::data::read_cache::ReadCache;
+use crate::data::scratch_body::ScratchBody;
+use crate::data::unstable_writes::UnstableWrites;
+
+pub(crate) struct FileBytes {
+    pub fid: Fid,
+    /// Bytes dirty or flying. Changes under `data`; read without it for the shown status.
+    pub unsent: AtomicUsize,
+    /// End of the last of those bytes.
+    pub floor: AtomicU64,
+    /// Number of sealed chunks. As `unsent`.
+    sealed: AtomicUsize,
+    /// The body is loaned for writing, so the server's records lag behind the kernel's writes.
+    /// Changes under `data`; read without it for the shown status.
+    pub loaned: AtomicBool,
+    /// The kernel writes into a preallocated body. Changes with `scratch`; read without it.
+    pub blank: AtomicBool,
+    pub scratch: Mutex<Option<ScratchBody>>,
+    /// This client made the file, and writes bypassed the kernel's pages.
+    pub past_pages: AtomicBool,
+    /// Number of handles, and with them the mode. See `passthrough.rs`.
+    pub choice: Mutex<Choice>,
+    pub data: Mutex<Data>,
+    /// Held by the commit that asks about the unstable bytes.
+    pub commits: Mutex<()>,
+    /// Signalled when a chunk was sent, landed or failed.
+    pub moved: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Granted {
+    pub owner: LockOwner,
+    pub pid: u32,
+    pub family: LockFamily,
+    pub range: ByteRange,
+    pub mode: LockMode,
+    /// The handle through which it was asked for.
+    pub handle: OpenHandle,
+    pub end: End,
+}
+
+/// How near a lock's end may be. The kernel does not wait for the client when it closes a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The kernel will report the close before it is done.
+    Far,
+    /// The file may be closed already, and the kernel reports it later.
+    Near,
+    /// The client is releasing it.
+    Now,
+}
+
+#[derive(Default)]
+pub(crate) struct Data {
+    pub dirty: Extents,
+    pub flying: Vec<Chunk>,
+    /// Chunks in the journal, oldest first, with the entries' numbers.
+    pub sealed: Vec<(u64, Chunk)>,
+    pub unstable: UnstableWrites,
+    pub clock: u64,
+    /// Writes not newer than this are sent without waiting for a full chunk.
+    pub urgent: u64,
+    /// When `dirty` got its first byte.
+    pub since: Option<Instant>,
+    pub workers: usize,
+    pub errors: u64,
+    pub error: Option<Error>,
+    /// The last writer; background calls that send use its name.
+    pub writer: Option<Caller>,
+    /// The last opener, for reading if there was one; background calls that fetch other clients'
+    /// changes use its name.
+    pub opener: Option<Caller>,
+    /// The next write call clears set-id bits.
+    pub kill: bool,
+    /// Counts breaks of this file: a waiting writer stops waiting when one comes (see
+    /// `KernelPort`).
+    pub breaks: u64,
+    /// Breaks of this file of which the kernel is being notified: it writes mapped pages back to
+    /// the client first, and waits for that.
+    pub breaking: u32,
+    pub locks: Vec<Granted>,
+    /// Locks of this file that were lost with their session: handles opened before are void.
+    pub locks_lost: u64,
+    pub reads: ReadCache,
+    /// The body that the kernel has, while the file is open with passthrough.
+    pub passed: Option<PassedFile>,
+}
+
+impl FileBytes {
+    pub fn new(fid: Fid) -> Self {
+        FileBytes {
+            fid,
+            unsent: AtomicUsize::new(0),
+            floor: AtomicU64::new(0),
+            sealed: AtomicUsize::new(0),
+            loaned: AtomicBool::new(false),
+            blank: AtomicBool::new(false),
+            scratch: Mutex::default(),
+            past_pages: AtomicBool::new(false),
+            choice: Mutex::default(),
+            data: Mutex::default(),
+            commits: Mutex::default(),
+            moved: Condvar::new(),
+        }
+    }
+
+    pub fn is_clean(&self) -> bool {
+        self.unsent.load(Ordering::Acquire) == 0 && !self.is_behind()
+    }
+
+    pub fn pinned(&self) -> Option<Arc<CacheBody>> {
+        self.data.lock().passed.as_ref()?.pinned.clone()
+    }
+
+    /// Whether the journal has no bytes of this file.
+    pub fn is_landed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire) == 0
+    }
+
+    /// Publishes the counts of `data`, after each change of `dirty`, `flying` or `sealed`.
+    pub fn account(&self, data: &mut Data, share: &Share) {
+        let now =
+            data.dirty.bytes() + data.flying.iter().map(|chunk| chunk.data.len()).sum::<usize>();
+        let floor = data.flying.iter().map(Chunk::end).max().unwrap_or(0).max(data.dirty.end());
+        self.floor.store(floor, Ordering::Release);
+        self.sealed.store(data.sealed.len(), Ordering::Release);
+        share.change(self.unsent.swap(now, Ordering::AcqRel), now);
+        if data.dirty.is_empty() {
+            data.since = None;
+        }
+        self.moved.notify_all();
+    }
+
+    /// Bytes written here in `start..end`, oldest first, and the end of the last written byte.
+    pub fn layers(&self, start: u64, end: u64) -> (Vec<(u64, Bytes)>, u64) {
+        if self.is_clean() && self.is_landed() {
+            return (Vec::new(), 0);
+        }
+        let data = self.data.lock();
+        let mut layers = Vec::new();
+        let sealed = data.sealed.iter().map(|(_, chunk)| chunk);
+        for chunk in sealed.chain(&data.flying).filter(|chunk| chunk.overlaps(start, end)) {
+            let (lo, hi) = (start.max(chunk.offset), end.min(chunk.end()));
+            layers.push((
+                lo,
+                chunk.data.slice((lo - chunk.offset) as usize..(hi - chunk.offset) as usize),
+            ));
+        }
+        layers.extend(data.dirty.within(start, end));
+        (layers, self.floor.load(Ordering::Acquire))
+    }
+
+    pub fn has_blank(&self) -> bool {
+        self.blank.load(Ordering::Acquire)
+    }
+
+    /// Whether the kernel wrote into the blank since the last seal.
+    pub fn is_behind(&self) -> bool {
+        self.has_blank() && self.scratch.lock().as_mut().is_some_and(ScratchBody::is_behind)
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.has_blank() && self.scratch.lock().as_ref().is_some_and(|scratch| scratch.idle)
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.has_blank() && self.scratch.lock().as_ref().is_some_and(|scratch| scratch.lost)
+    }
+
+    pub fn scratch(&self, change: impl FnOnce(&mut ScratchBody)) {
+        if let Some(scratch) = &mut *self.scratch.lock() {
+            change(scratch);
+        }
+    }
+
+    /// Pages came into the kernel beside the blank.
+    pub fn note_read(&self) {
+        if self.has_blank() {
+            self.scratch(|scratch| scratch.read_beside = true);
+        }
+    }
+
+    /// The file is opened again while its blank is idle.
+    pub fn wake_blank(&self) {
+        self.scratch(|scratch| (scratch.idle, scratch.still) = (false, false));
+    }
+
+    pub fn set_scratch(&self, scratch: Option<ScratchBody>) -> Option<ScratchBody> {
+        let has = scratch.is_some();
+        let was = std::mem::replace(&mut *self.scratch.lock(), scratch);
+        self.blank.store(has, Ordering::Release);
+        was
+    }
+
+    /// Waits until no other commit asks.
+    pub fn turn(&self, cancel: Option<&Cancel>) -> Result<MutexGuard<'_, ()>, Error> {
+        loop {
+            if let Some(turn) = self.commits.try_lock_for(POLL_INTERVAL) {
+                return Ok(turn);
+            }
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+
+    /// Whether all written bytes are stable.
+    pub fn is_stable(&self) -> bool {
+        self.is_clean() && self.data.lock().unstable.is_empty()
+    }
+}
+
+impl Data {
+    /// Whether a byte not newer than `clock` is still unsent.
+    pub fn holds(&self, clock: u64) -> bool {
+        self.flying.iter().any(|chunk| chunk.first <= clock)
+            || self.dirty.oldest().is_some_and(|oldest| oldest <= clock)
+    }
+
+    /// As [`Data::holds`], or the journal has one.
+    pub fn has_on_its_way(&self, clock: u64) -> bool {
+        self.holds(clock) || self.sealed.iter().any(|(_, chunk)| chunk.first <= clock)
+    }
+
+    /// Takes the next chunk to send into `flying`. `all`: also one that is not full.
+    pub fn launch(&mut self, all: bool) -> Option<Chunk> {
+        let chunk = self.dirty.take(&self.flying, !all)?;
+        self.flying.push(chunk.clone());
+        Some(chunk)
+    }
+
+    /// The journal entry with this number has landed.
+    pub fn unseal(&mut self, number: u64) {
+        self.sealed.retain(|(sealed, _)| *sealed != number);
+    }
+
+    pub fn land(&mut self, chunk: &Chunk) {
+        self.flying.retain(|flight| flight.offset != chunk.offset);
+    }
+
+    /// Puts bytes that were at the server, or in flight, below all bytes here, to be sent again.
+    pub fn send_older(&mut self, chunks: &[Chunk]) {
+        let mut older = Extents::default();
+        chunks.iter().for_each(|chunk| older.fill(chunk));
+        for (_, sealed) in &self.sealed {
+            older.carve(sealed.offset, sealed.end());
+        }
+        self.send_again(&older.take_all());
+    }
+
+    /// Queues bytes to be sent (again), except where newer ones are dirty or in flight.
+    pub fn send_again(&mut self, chunks: &[Chunk]) {
+        let mut older = Extents::default();
+        chunks.iter().for_each(|chunk| older.fill(chunk));
+        for flight in &self.flying {
+            older.carve(flight.offset, flight.end());
+        }
+        for chunk in older.take_all() {
+            self.dirty.fill(&chunk);
+        }
+        self.urgent = self.clock;
+    }
+
+    pub fn fail(&mut self, error: Error) {
+        if let Some(pinned) = self.passed.as_ref().and_then(|passed| passed.pinned.as_ref()) {
+            // The bytes are in the body and will never be at the server.
+            pinned.doubt();
+        }
+        self.errors += 1;
+        self.error = Some(error);
+    }
+
+    /// A lock of another owner that conflicts with `wanted`.
+    pub fn conflict(&self, wanted: &Granted) -> Option<Granted> {
+        let shared =
+            |lock: &Granted| lock.mode == LockMode::Shared && wanted.mode == LockMode::Shared;
+        let other = |lock: &Granted| lock.owner != wanted.owner && lock.family == wanted.family;
+        self.locks
+            .iter()
+            .copied()
+            .find(|lock| other(lock) && !shared(lock) && lock.range.overlaps(wanted.range))
+    }
+
+    /// Sets how near the end of the locks is that `which` chooses.
+    pub fn ends(&mut self, end: End, which: impl Fn(&Granted) -> bool) {
+        self.locks.iter_mut().filter(|lock| which(lock)).for_each(|lock| lock.end = end);
+    }
+
+    /// The server granted a lock: it replaces the owner's locks in its range.
+    pub fn granted(&mut self, lock: Granted) {
+        self.ungranted(lock.owner, lock.family, lock.range);
+        self.locks.push(lock);
+    }
+
+    /// Removes the owner's locks in the range; parts outside stay.
+    pub fn ungranted(&mut self, owner: LockOwner, family: LockFamily, range: ByteRange) {
+        let (hit, mut rest): (Vec<Granted>, Vec<Granted>) =
+            self.locks.drain(..).partition(|lock| {
+                lock.owner == owner && lock.family == family && lock.range.overlaps(range)
+            });
+        for lock in hit {
+            if lock.range.start < range.start {
+                rest.push(Granted {
+                    range: ByteRange { start: lock.range.start, end: range.start - 1 },
+                    ..lock
+                });
+            }
+            if lock.range.end > range.end {
+                rest.push(Granted {
+                    range: ByteRange { start: range.end + 1, end: lock.range.end },
+                    ..lock
+                });
+            }
+        }
+        self.locks = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(start: u64, end: u64) -> Granted {
+        let range = ByteRange { start, end };
+        let (owner, family, mode) = (LockOwner(1), LockFamily::Posix, LockMode::Exclusive);
+        Granted { owner, pid: 9, family, range, mode, handle: OpenHandle(1), end: End::Far }
+    }
+
+    #[test]
+    fn an_unlock_in_the_middle_leaves_both_sides() {
+        let mut data = Data::default();
+        data.granted(lock(0, 99));
+        data.granted(Granted { owner: LockOwner(2), ..lock(200, u64::MAX) });
+        data.ungranted(LockOwner(1), LockFamily::Posix, ByteRange { start: 10, end: 19 });
+        data.ungranted(LockOwner(1), LockFamily::Flock, ByteRange::ALL);
+        let mut ranges: Vec<_> =
+            data.locks.iter().map(|lock| (lock.range.start, lock.range.end)).collect();
+        ranges.sort_unstable();
+        assert_eq!(ranges, [(0, 9), (20, 99), (200, u64::MAX)]);
+        data.ungranted(LockOwner(1), LockFamily::Posix, ByteRange::ALL);
+        assert_eq!(data.locks.len(), 1);
+    }
+
+    #[test]
+    fn what_the_server_lost_never_replaces_what_is_sealed() {
+        let mut data = Data { clock: 5, ..Data::default() };
+        data.sealed.push((7, Chunk { offset: 1, data: Bytes::from_static(b"new"), first: 4 }));
+        data.send_older(&[Chunk { offset: 0, data: Bytes::from_static(b"012345"), first: 1 }]);
+        let found: Vec<_> = data.dirty.within(0, 100);
+        let text: Vec<_> = found.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+        assert_eq!(text, [(0, &b"0"[..]), (4, b"45")]);
+    }
+
+    #[test]
+    fn du4_resent_bytes_never_replace_newer_ones() {
+        let mut data = Data { clock: 5, ..Data::default() };
+        data.dirty.write(0, Bytes::from_static(b"new"), 5);
+        data.flying.push(Chunk { offset: 6, data: Bytes::from_static(b"fly"), first: 4 });
+        data.send_again(&[Chunk {
+            offset: 0,
+            data: Bytes::from_static(b"0123456789ab"),
+            first: 1,
+        }]);
+        let found: Vec<_> = data.dirty.within(0, 100);
+        let text: Vec<_> = found.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+        assert_eq!(text, [(0, &b"new"[..]), (3, b"345"), (9, b"9ab")]);
+        assert!(data.holds(1));
+    }
+}

@@ -1,0 +1,5 @@
+//! .
+
+pub(crate) mod changes;
+pub(crate) mod delegations;
+pub(crate) mod rights;

@@ -1,0 +1,214 @@
+//! The cache manager as a whole: its start and end, and the order between replies into the kernel
+//! and breaks.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use client::{Remote, clock};
+use parking_lot::Mutex;
+use types::{Caller, Fid};
+
+use crate::base::config::VenusConfig;
+use crate::base::error::Error;
+use crate::base::kernel_port::KernelPort;
+use crate::base::request::RequestContext;
+use crate::base::result::{PassthroughState, Stamp};
+use crate::core::Core;
+use crate::data::mount_shared::MountShared;
+use crate::ops::events::EventListener;
+
+/// A file system in fids. Blocks the calling thread; any number of threads may call.
+pub struct Venus {
+    pub(crate) core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Drop for Venus {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Venus {
+    /// A cache manager on top of `remote`, whose events it receives.
+    ///
+    /// # Errors
+    /// If the cache directory of the configuration cannot be used, or no thread be started.
+    pub fn new(remote: Arc<dyn Remote>, config: VenusConfig) -> std::io::Result<Self> {
+        Self::beside(&Arc::default(), remote, config, false)
+    }
+
+    /// A cache manager that shares memory and disk cache with others. `own_locks`: the volume is
+    /// read-only.
+    pub(crate) fn beside(
+        common: &Arc<MountShared>,
+        remote: Arc<dyn Remote>,
+        config: VenusConfig,
+        own_locks: bool,
+    ) -> std::io::Result<Self> {
+        let core = Arc::new(Core::new(common, remote, config, own_locks)?);
+        let busy = Arc::clone(&core);
+        let janitor = std::thread::Builder::new()
+            .name("venus-janitor".into())
+            .spawn(move || busy.run_janitor())?;
+        let sending = Arc::clone(&core.flusher);
+        let flusher = std::thread::Builder::new()
+            .name("venus-journal".into())
+            .spawn(move || sending.flush_journal())?;
+        let asleep = Arc::downgrade(&core);
+        clock::when_it_jumps(Box::new(move || {
+            asleep.upgrade().is_some_and(|core| core.ground.chores.wake_after_sleep())
+        }));
+        core.ground.server.remote().set_events(Arc::new(EventListener(Arc::downgrade(&core))));
+        Ok(Venus { core, threads: Mutex::new(vec![janitor, flusher]) })
+    }
+
+    /// Sets the receiver of invalidations. Called before the first request of the kernel.
+    pub fn set_invalidate(&self, invalidate: Arc<dyn KernelPort>) {
+        self.core.ground.kernel.set_port(invalidate);
+    }
+
+    /// Runs `reply`, which writes a reply into the kernel; its argument tells whether the kernel
+    /// may still cache the answer stamped `stamp`. Breaks wait until it is done, so that their
+    /// notifications come behind it. It must not call into venus.
+    pub fn answering<R>(&self, stamp: Stamp, reply: impl FnOnce(bool) -> R) -> R {
+        self.core.ground.names.answering(stamp, reply)
+    }
+
+    /// How long the kernel may cache an answer given now, without a further message. `None`: until
+    /// it is invalidated. Over a network that is the rest of the lease: if this process is stopped,
+    /// the kernel must not answer from its cache after the server has given up this client (CB-4).
+    pub fn kernel_keeps_for(&self) -> Option<Duration> {
+        (!self.is_beside_server()).then(|| self.core.ground.names.trusted_for())
+    }
+
+    /// Whether the server is on this machine, as far as is known.
+    pub fn is_beside_server(&self) -> bool {
+        self.core.ground.server.is_local()
+    }
+
+    /// How many answers given here differ from the server's: other than 0 is a fault (DE-5).
+    pub fn differences(&self) -> u64 {
+        self.core.flusher.differences()
+    }
+
+    /// Everything written in the volume of `fid` is stable afterwards.
+    ///
+    /// # Errors
+    /// The service's refusal, or that a file could not be sent.
+    pub fn syncfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
+        let core = &self.core;
+        let files: Vec<_> = core
+            .ground
+            .names
+            .files()
+            .into_iter()
+            .filter(|file| file.fid.volume == fid.volume)
+            .collect();
+        for file in &files {
+            core.writeback.send_all(file, request.cancel)?;
+        }
+        core.flusher.flush_all(request.cancel)?;
+        core.writeback.commit_all(request);
+        for file in files.iter().filter(|file| !file.is_stable()) {
+            core.writeback.commit(request, file)?;
+        }
+        core.calls.call_commit(request, fid, true)?;
+        core.unstable.report_any_loss()
+    }
+
+    /// Sends every change that was answered here. The server's refusals are reported to the
+    /// applications that wrote.
+    ///
+    /// # Errors
+    /// `Interrupted`.
+    pub fn send_written(&self, request: &RequestContext<'_>) -> Result<(), Error> {
+        let core = &self.core;
+        for file in core.ground.names.files() {
+            if core.writeback.send_all(&file, request.cancel) == Err(Error::Interrupted) {
+                return Err(Error::Interrupted);
+            }
+        }
+        core.flusher.flush_all(request.cancel)
+    }
+
+    /// Sends every change that was answered here and makes it stable. Makes no call if all was
+    /// stable before. Waits for a server that is away: the changes exist only here.
+    ///
+    /// # Errors
+    /// The first error of a write that was found here.
+    pub fn hand_over(&self) -> Result<(), Error> {
+        let core = &self.core;
+        let request = RequestContext::of(&Caller::ROOT);
+        let mut result = Ok(());
+        let files = core.ground.names.files();
+        let errors: Vec<u64> = files.iter().map(|file| file.data.lock().errors).collect();
+        for file in &files {
+            result = result.and(core.writeback.send_all(file, None));
+        }
+        result = result.and(core.flusher.flush_all(None));
+        for (file, before) in files.iter().zip(errors) {
+            let data = file.data.lock();
+            let failed =
+                if data.errors > before { data.error.clone().map_or(Ok(()), Err) } else { Ok(()) };
+            result = result.and(failed);
+        }
+        core.writeback.commit_all(&request);
+        // A commit that found the server restarted has data to send again, also for other files.
+        for file in core.ground.names.files().iter().filter(|file| !file.is_stable()) {
+            result = result.and(core.writeback.commit(&request, file));
+        }
+        result.and(core.unstable.report_any_loss())
+    }
+
+    /// [`Venus::hand_over`]; then ends all holds and background threads. Open handles are of no use
+    /// afterwards. A repeated call does nothing.
+    ///
+    /// # Errors
+    /// As [`Venus::hand_over`].
+    pub fn shutdown(&self) -> Result<(), Error> {
+        let core = &self.core;
+        if !core.sender.begin_shutdown() {
+            return Ok(());
+        }
+        let result = self.hand_over();
+        core.unhold(core.ground.names.close_held_files());
+        let ended = core.ground.names.lock().end_delegations();
+        core.writeback.give_back(&ended);
+        self.stop();
+        result
+    }
+
+    /// Ends the background threads and writes the disk cache's maps for the next start. Dropping
+    /// does it too; a repeated call does nothing.
+    pub fn stop(&self) {
+        let core = &self.core;
+        core.ground.chores.stop();
+        core.journal.stop();
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
+        core.ground.server.leaving().cancel();
+        core.ground.workers.stop();
+        core.cache_bodies.unpin_all();
+        core.cache.rest();
+    }
+}
+
+impl Venus {
+    /// The state of passthrough.
+    pub fn passthrough(&self) -> PassthroughState {
+        let open = self
+            .core
+            .ground
+            .names
+            .files()
+            .iter()
+            .filter(|file| !file.is_idle() && file.data.lock().passed.is_some())
+            .count();
+        let given = self.core.ground.kernel.given();
+        let blanks = self.core.blanks.fresh_blanks();
+        PassthroughState { why_not: self.core.cache.passes().err(), open, given, blanks }
+    }
+}

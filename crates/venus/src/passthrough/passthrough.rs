@@ -1,0 +1,127 @@
+//! Passthrough: files whose bytes the kernel reads and writes itself (docs/spec/passthrough.md).
+//!
+//! The first open of a file chooses its mode and the last close ends it (PT-1); a thread that opens
+//! or closes holds the file's `choice` meanwhile, over calls to the server too. No other code takes
+//! it; breaks never do.
+//!
+//! While the kernel may write, the server's records lag behind the body. A call about the file is
+//! preceded by an update of these records, where other files send their writes (`send_all`).
+
+use std::sync::Arc;
+
+use crate::base::error::Error;
+use crate::base::kernel_port::Backing;
+use crate::base::request::RequestContext;
+use crate::base::result::OpenMode;
+use crate::data::file_data::FileBytes;
+use crate::data::passed_file::PassedFile;
+use crate::passthrough::cache_bodies::CacheBodies;
+use crate::passthrough::loans::Loans;
+use crate::passthrough::preallocated::Preallocated;
+use crate::prefetch::directories::Directories;
+use crate::session::ground::Ground;
+
+/// Chooses the body that a file's handles use.
+pub(crate) struct Passthrough {
+    ground: Ground,
+    directories: Arc<Directories>,
+    loans: Arc<Loans>,
+    preallocated: Arc<Preallocated>,
+    cache_bodies: Arc<CacheBodies>,
+}
+
+impl Passthrough {
+    pub fn new(
+        ground: &Ground,
+        directories: &Arc<Directories>,
+        loans: &Arc<Loans>,
+        preallocated: &Arc<Preallocated>,
+        cache_bodies: &Arc<CacheBodies>,
+    ) -> Self {
+        Passthrough {
+            ground: ground.clone(),
+            directories: Arc::clone(directories),
+            loans: Arc::clone(loans),
+            preallocated: Arc::clone(preallocated),
+            cache_bodies: Arc::clone(cache_bodies),
+        }
+    }
+
+    /// Counts one more handle of the file, which `made` it or found it; returns the backing file
+    /// that it must use, if any.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`], the service's refusal, or a failed disk.
+    pub fn select_backing(
+        &self,
+        request: &RequestContext<'_>,
+        file: &Arc<FileBytes>,
+        mode: OpenMode,
+        made: bool,
+    ) -> Result<Option<Backing>, Error> {
+        let mut choice = file.choice.lock();
+        let passed = file.data.lock().passed.clone();
+        let passed = match passed {
+            None if choice.users > 0 => None,
+            None if made && self.ground.server.is_local() => {
+                self.preallocated.begin_blank(file, mode)
+            }
+            None if self.ground.server.is_local() => self.loans.pass(request, file, mode),
+            None => self.cache_bodies.pin(request, file, mode)?,
+            Some(PassedFile { pinned: Some(pinned), backing, .. }) => {
+                self.cache_bodies.join_pinned(request, &pinned, mode)?;
+                choice.users += 1;
+                choice.writers += u32::from(mode.write);
+                return Ok(Some(backing));
+            }
+            Some(passed) if passed.blank.is_some() => {
+                let passed =
+                    self.preallocated.join_blank(request, file, mode, choice.is_unused())?;
+                passed.map_or(Ok(None), |passed| {
+                    self.loans.join_for(request, file, passed, mode).map(Some)
+                })?
+            }
+            Some(passed) => Some(self.loans.join_for(request, file, passed, mode)?),
+        };
+        if mode.write && passed.as_ref().is_some_and(|passed| passed.blank.is_some()) {
+            file.data.lock().writer = Some(request.caller.clone());
+        }
+        if passed.is_none() && !made && !mode.write && !choice.used {
+            self.directories.fill_from_prefetch(request.caller, file.fid);
+        }
+        choice.used = true;
+        choice.users += 1;
+        choice.writers += u32::from(mode.write);
+        Ok(passed.map(|passed| passed.backing))
+    }
+
+    /// Counts one handle less.
+    pub fn release_backing(
+        &self,
+        request: &RequestContext<'_>,
+        file: &Arc<FileBytes>,
+        mode: OpenMode,
+    ) {
+        let mut choice = file.choice.lock();
+        choice.users -= 1;
+        choice.writers -= u32::from(mode.write);
+        let Some(passed) = file.data.lock().passed.clone() else { return };
+        if passed.blank.is_some() && (choice.users > 0 || self.preallocated.rest_blank(file)) {
+            return;
+        }
+        // Read anew: the preallocated body may have been adopted a moment ago.
+        let Some(passed) = file.data.lock().passed.clone() else { return };
+        if passed.loaned.is_some() && choice.writers == 0 {
+            self.loans.return_body(request, file);
+        }
+        if let Some(pinned) = &passed.pinned {
+            if choice.users == 0 {
+                self.cache_bodies.unpin_or_linger(file, pinned);
+            }
+            return;
+        }
+        if choice.users == 0 {
+            self.loans.end_pass(file);
+        }
+    }
+}

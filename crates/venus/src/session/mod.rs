@@ -1,0 +1,4 @@
+//! .
+
+pub(crate) mod ground;
+pub(crate) mod server;

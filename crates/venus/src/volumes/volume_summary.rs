@@ -1,0 +1,171 @@
+//! Answers about a volume and its servers (`fs examine`, `fs whereis`, ...), and dropping caches on
+//! request (`fs flush`).
+//!
+//! The client asks for each answer anew. Dropping a cache never loses changes: unsent writes are
+//! sent first, and state that a delegation covers stays, since only this client knows it.
+
+use client::Remote;
+use types::{
+    Answer, Call, Caller, CellCall, Fid, PartitionInfo, ServerInfo, VolumeCall, VolumeId,
+    VolumeInfo, VolumeStatus, WhichVolume,
+};
+
+use crate::base::error::Error;
+use crate::base::request::RequestContext;
+use crate::core::Core;
+use crate::ops::venus::Venus;
+
+/// A volume and its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSummary {
+    /// The volume's record.
+    pub volume: VolumeInfo,
+    /// The partition that has it.
+    pub partition: PartitionInfo,
+    /// The server that answered.
+    pub server: ServerInfo,
+}
+
+impl VolumeSummary {
+    /// The volume as the server behind `remote` reports it.
+    ///
+    /// # Errors
+    /// `NoVolume` if it has none such; the server's refusal.
+    pub fn of(
+        remote: &dyn Remote,
+        request: &RequestContext<'_>,
+        id: VolumeId,
+    ) -> Result<VolumeSummary, Error> {
+        let ask = |call| Ok::<_, Error>(remote.call(&Caller::ROOT, call, request.cancel)?.answer);
+        let examined = ask(Call::Volume(VolumeCall::Examine { volume: WhichVolume::Id(id) }))?;
+        let Answer::Volumes { volumes, .. } = examined else { return Err(Error::Protocol) };
+        let volume = volumes.into_iter().next().ok_or(Error::Protocol)?;
+        let Answer::Partitions(partitions) = ask(Call::Volume(VolumeCall::Partitions))? else {
+            return Err(Error::Protocol);
+        };
+        let partition =
+            partitions.into_iter().find(|one| one.no == volume.partition).ok_or(Error::Protocol)?;
+        let Answer::Servers(servers) = ask(Call::Cell(CellCall::Me))? else {
+            return Err(Error::Protocol);
+        };
+        let server = servers.into_iter().next().map(|seen| seen.record).ok_or(Error::Protocol)?;
+        Ok(VolumeSummary { volume, partition, server })
+    }
+}
+
+impl Venus {
+    /// The volume of `fid`, with this client's unsent writes.
+    ///
+    /// # Errors
+    /// The service's refusal.
+    pub fn about(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeSummary, Error> {
+        self.core.flusher.flush_all(request.cancel)?;
+        VolumeSummary::of(self.core.ground.server.remote(), request, fid.volume)
+    }
+
+    /// The server's report about itself, as JSON.
+    ///
+    /// # Errors
+    /// The service's refusal.
+    pub fn report(&self, request: &RequestContext<'_>) -> Result<String, Error> {
+        match self.core.calls.call(request, Call::ServerReport)? {
+            Answer::Report(report) => Ok(report),
+            _ => Err(Error::Protocol),
+        }
+    }
+
+    /// Limits the volume of `fid`, in bytes and files; 0: no limit.
+    ///
+    /// # Errors
+    /// The service's refusal: only the superuser may.
+    pub fn set_quota(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+        bytes: u64,
+        files: u64,
+    ) -> Result<VolumeStatus, Error> {
+        let core = &self.core;
+        core.flusher.flush_all(request.cancel)?;
+        match core.calls.call(request, Call::SetQuota { fid, bytes, files })? {
+            Answer::Volume(status) => {
+                core.space.learn(&status, core.ground.config.dirty_bytes_max as u64);
+                Ok(status)
+            }
+            _ => Err(Error::Protocol),
+        }
+    }
+
+    /// Bytes in the disk cache and its limit; `None` without a disk cache.
+    pub fn disk_cache(&self) -> Option<(u64, u64)> {
+        self.core.cache.disk().map(|disk| disk.usage())
+    }
+
+    /// Drops the cache of a file or directory, here and in the kernel.
+    ///
+    /// # Errors
+    /// Writes that could not be sent.
+    pub fn refresh(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
+        let core = &self.core;
+        if let Some(file) = core.ground.names.file_of(fid) {
+            core.writeback.send_all(&file, request.cancel)?;
+        }
+        core.flusher.flush_all(request.cancel)?;
+        core.forget_file(fid);
+        core.ground.names.advance_gate();
+        let kernel = core.ground.kernel.port();
+        if fid.vnode.is_directory() {
+            kernel.directory(fid);
+        } else {
+            kernel.inode_data(fid);
+        }
+        Ok(())
+    }
+
+    /// Drops the cache of a volume, here and in the kernel.
+    ///
+    /// # Errors
+    /// Writes that could not be sent.
+    pub fn refresh_volume(
+        &self,
+        request: &RequestContext<'_>,
+        volume: VolumeId,
+    ) -> Result<(), Error> {
+        let core = &self.core;
+        for file in core.ground.names.files().iter().filter(|file| file.fid.volume == volume) {
+            core.writeback.send_all(file, request.cancel)?;
+        }
+        core.flusher.flush_all(request.cancel)?;
+        let mut fids = core.ground.names.lock().nodes.fids();
+        fids.retain(|fid| fid.volume == volume);
+        fids.iter().for_each(|fid| core.forget_file(*fid));
+        if let Some(disk) = core.cache.disk() {
+            disk.remove_volume(volume);
+        }
+        core.ground.names.advance_gate();
+        core.ground.kernel.port().all();
+        Ok(())
+    }
+}
+
+impl Core {
+    /// The file's status and names are asked for again, unless a delegation covers it.
+    fn forget_file(&self, fid: Fid) {
+        {
+            let mut tables = self.ground.names.lock();
+            if !tables.nodes.covers(fid) {
+                tables.nodes.void(fid);
+                if fid.vnode.is_directory() {
+                    tables.unsure(fid);
+                }
+            }
+        }
+        if let Some(file) = self.ground.names.file_of(fid) {
+            self.cache.forget_data(&mut file.data.lock());
+        }
+        self.siblings.clear();
+        if let Some(disk) = self.cache.disk() {
+            disk.remove(fid);
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! Writing: bytes go into memory; the threads that wait for them or the sender threads send them to
+//! the server.
+//!
+//! A waiter sends: a flush takes chunks and calls itself, beside the threads that may send already;
+//! a wake-up costs more than a small call. A full chunk starts at once on a sender thread, so a
+//! stream flows while it is written. Everything else waits for flush, fsync, an unlock, a request
+//! for the status, or its age.
+//!
+//! A *writer* never calls itself, not even when it has to wait (for room, or because the server is
+//! nearly full): the kernel holds its pages locked, a call can wait for another client's
+//! acknowledgement, and that client's call for ours, which waits for the pages. It waits for the
+//! sender threads, and stops waiting when a break of its file comes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use client::Cancel;
+use parking_lot::MutexGuard;
+use types::limits::HOLD_FIDS_MAX;
+use types::{Answer, BootVerifier, Call, Caller, Fid};
+
+use crate::base::error::Error;
+use crate::base::request::{POLL_INTERVAL, RequestContext};
+use crate::base::result::Wrote;
+use crate::cache::cache::Cache;
+use crate::data::extents::Chunk;
+use crate::data::file_data::FileBytes;
+use crate::data::open_file::Open;
+use crate::data::unstable_writes::{Cut, UnstableWrites};
+use crate::passthrough::cache_bodies::CacheBodies;
+use crate::passthrough::loans::Loans;
+use crate::passthrough::preallocated::Preallocated;
+use crate::session::ground::Ground;
+use crate::writeback::calls::Calls;
+use crate::writeback::chores::Duties;
+use crate::writeback::flusher::Flusher;
+use crate::writeback::free_space::Space;
+use crate::writeback::landed::Landed;
+use crate::writeback::sender::Sender;
+use crate::writeback::unstable::Unstable;
+
+/// Commits of one fsync that may find the server restarted in between.
+const TRIES: usize = 8;
+
+/// Everything written here comes to the server, and is made stable, through this.
+pub(crate) struct Writeback {
+    ground: Ground,
+    cache: Arc<Cache>,
+    unstable: Arc<Unstable>,
+    flusher: Arc<Flusher>,
+    calls: Arc<Calls>,
+    space: Arc<Space>,
+    sender: Arc<Sender>,
+    loans: Arc<Loans>,
+    preallocated: Arc<Preallocated>,
+    cache_bodies: Arc<CacheBodies>,
+}
+
+impl Writeback {
+    pub fn new(
+        ground: &Ground,
+        cache: &Arc<Cache>,
+        unstable: &Arc<Unstable>,
+        flusher: &Arc<Flusher>,
+        calls: &Arc<Calls>,
+        space: &Arc<Space>,
+        sender: &Arc<Sender>,
+        loans: &Arc<Loans>,
+        preallocated: &Arc<Preallocated>,
+        cache_bodies: &Arc<CacheBodies>,
+    ) -> Self {
+        Writeback {
+            ground: ground.clone(),
+            cache: Arc::clone(cache),
+            unstable: Arc::clone(unstable),
+            flusher: Arc::clone(flusher),
+            calls: Arc::clone(calls),
+            space: Arc::clone(space),
+            sender: Arc::clone(sender),
+            loans: Arc::clone(loans),
+            preallocated: Arc::clone(preallocated),
+            cache_bodies: Arc::clone(cache_bodies),
+        }
+    }
+
+    /// Sends every earlier write (or records its failure); under a delegation the writes are in the
+    /// journal on return, and at the server before any call about the file.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] only; other failures are recorded for the handles.
+    pub fn send_all(&self, file: &Arc<FileBytes>, cancel: Option<&Cancel>) -> Result<(), Error> {
+        if file.loaned.load(Ordering::Acquire) {
+            self.loans.update_records(file, cancel)?;
+        } else {
+            self.cache_bodies.queue_stores(file, cancel)?;
+        }
+        if file.is_clean() || self.flusher.seal(file) {
+            return Ok(());
+        }
+        if file.has_blank() {
+            return self.preallocated.adopt(file, cancel).or_else(|error| only_interrupted(&error));
+        }
+        let until = file.data.lock().clock;
+        self.sender.send_until(file, until, cancel)
+    }
+
+    pub fn flush_now(self: &Arc<Self>, file: &Arc<FileBytes>) {
+        if file.is_clean() || self.flusher.seal(file) {
+            return;
+        }
+        if file.has_blank() {
+            let (bodies, file) = (Arc::clone(&self.preallocated), Arc::clone(file));
+            return self.ground.workers.send(move || drop(bodies.adopt(&file, None)));
+        }
+        self.sender.hurry(file);
+    }
+
+    /// Starts sending all dirty bytes.
+    pub fn hurry_all(self: &Arc<Self>) {
+        for file in self.ground.names.files() {
+            self.flush_now(&file);
+        }
+    }
+
+    /// Makes all earlier writes stable.
+    ///
+    /// # Errors
+    /// That of the commit; [`Error::TimedOut`] if the server restarts again and again.
+    pub fn commit(&self, request: &RequestContext<'_>, file: &Arc<FileBytes>) -> Result<(), Error> {
+        let until = file.data.lock().clock;
+        for _ in 0..TRIES {
+            let turn = self.begin_commit(request, file, until)?;
+            let answer = self.calls.call_commit(request, file.fid, false);
+            let is_stable = self.unstable.answered(file, verifier_of(&answer));
+            drop(turn);
+            self.cache.drop_if_unused(file);
+            match answer {
+                Ok(Answer::Committed { .. }) if is_stable => return Ok(()),
+                Ok(Answer::Committed { .. }) => {}
+                Ok(_) => return Err(Error::Protocol),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::TimedOut)
+    }
+
+    /// Asks about the unstable bytes, once all that is not newer than `until` is at the server:
+    /// another commit may have found bytes lost meanwhile.
+    fn begin_commit<'a>(
+        &self,
+        request: &RequestContext<'_>,
+        file: &'a Arc<FileBytes>,
+        until: u64,
+    ) -> Result<MutexGuard<'a, ()>, Error> {
+        loop {
+            self.send_all(file, request.cancel)?;
+            self.flusher.flush_all(request.cancel)?;
+            let turn = file.turn(request.cancel)?;
+            let mut data = file.data.lock();
+            if !data.has_on_its_way(until) {
+                self.unstable.change(&mut data, UnstableWrites::ask);
+                return Ok(turn);
+            }
+        }
+    }
+
+    /// One commit for all unstable bytes, except those of files that another thread commits
+    /// already.
+    pub fn commit_all(self: &Arc<Self>, request: &RequestContext<'_>) {
+        let files: Vec<Arc<FileBytes>> = self
+            .ground
+            .names
+            .files()
+            .into_iter()
+            .filter(|file| !file.data.lock().unstable.is_empty())
+            .collect();
+        let turns: Vec<_> =
+            files.iter().filter_map(|file| Some((file, file.commits.try_lock()?))).collect();
+        turns
+            .iter()
+            .for_each(|(file, _)| self.unstable.change(&mut file.data.lock(), UnstableWrites::ask));
+        let files = turns.iter().map(|(file, _)| file.fid.volume);
+        let mut volumes: Vec<Fid> = files.chain(self.unstable.volumes()).map(Fid::root).collect();
+        volumes.sort_unstable();
+        volumes.dedup();
+        for fid in volumes {
+            let answer = self.calls.call_commit(request, fid, true);
+            for (file, _) in turns.iter().filter(|(file, _)| file.fid.volume == fid.volume) {
+                if self.unstable.answered(file, verifier_of(&answer)) {
+                    self.cache.drop_if_unused(file);
+                } else {
+                    self.sender.send_soon(file);
+                }
+            }
+        }
+    }
+
+    /// Removes the unstable bytes in a range that is about to be cut off or punched out, so that
+    /// neither they nor earlier writes there are sent again.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] only.
+    pub fn cut_unstable(
+        &self,
+        request: &RequestContext<'_>,
+        file: &Arc<FileBytes>,
+        start: u64,
+        end: u64,
+    ) -> Result<Cut, Error> {
+        let until = file.data.lock().clock;
+        loop {
+            self.send_all(file, request.cancel)?;
+            if !file.is_landed() {
+                self.flusher.flush_all(request.cancel)?;
+            }
+            let mut data = file.data.lock();
+            if !data.has_on_its_way(until) {
+                return Ok(self.unstable.change(&mut data, |unstable| unstable.cut(start, end)));
+            }
+        }
+    }
+
+    /// The server recalls these: from now on nothing is answered under them.
+    pub fn recalled(self: &Arc<Self>, dirs: &[Fid]) {
+        let mut tables = self.ground.names.lock();
+        let now: Vec<Fid> = dirs.iter().copied().filter(|dir| tables.recall(*dir)).collect();
+        drop(tables);
+        self.give_back_soon(now);
+    }
+
+    /// Sends the journal and returns these delegations, in the background: a thread that receives
+    /// breaks must not wait for that.
+    pub fn give_back_soon(self: &Arc<Self>, dirs: Vec<Fid>) {
+        if !dirs.is_empty() {
+            let this = Arc::clone(self);
+            self.ground.workers.send(move || this.give_back(&dirs));
+        }
+    }
+
+    pub fn give_back(self: &Arc<Self>, dirs: &[Fid]) {
+        self.preallocated.withdraw_uncovered();
+        // The client that asks must see every closed file's writes; with handles whose close is not
+        // reported that is all writes.
+        let files = self.ground.names.lock().children_of(dirs);
+        for file in files.iter().filter(|file| !file.is_clean()) {
+            if self.send_all(file, None).is_err() {
+                tracing::warn!(fid = %file.fid, "cannot send written bytes before a \
+                    delegation is returned");
+            }
+        }
+        // Interrupted is the only error, and nothing interrupts this call.
+        let _ = self.flusher.flush_all(None);
+        for fids in dirs.chunks(HOLD_FIDS_MAX) {
+            match self.ground.server.remote().call(
+                &Caller::ROOT,
+                Call::Return { fids: fids.to_vec() },
+                None,
+            ) {
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "cannot return delegations"),
+            }
+        }
+        let pause = self.ground.config.recall_pause;
+        self.ground.names.lock().returned(dirs, pause);
+    }
+
+    pub fn write_behind(
+        self: &Arc<Self>,
+        open: &Open,
+        offset: u64,
+        bytes: Bytes,
+        kill: bool,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), Error> {
+        let file = &open.file;
+        self.make_room(file, bytes.len(), cancel)?;
+        let (clock, breaks, full) = match file.pinned() {
+            // The kernel shows it to readers of the body before it is sent.
+            Some(pinned) => {
+                pinned.put(offset, &bytes.clone(), || self.take_in(open, offset, bytes, kill))?
+            }
+            None => self.take_in(open, offset, bytes, kill),
+        };
+        if self.space.is_scarce() || open.quiet && !self.ground.names.lock().nodes.covers(file.fid)
+        {
+            self.wait_until_sent(file, clock, breaks, cancel);
+            return open.take_error();
+        }
+        if full {
+            self.sender.send_soon(file);
+        }
+        Ok(())
+    }
+
+    /// Appends: only the server knows where the end is.
+    pub fn append(
+        &self,
+        request: &RequestContext<'_>,
+        open: &Open,
+        expected: u64,
+        bytes: &Bytes,
+        kill_privileges: bool,
+    ) -> Result<Wrote, Error> {
+        let file = &open.file;
+        self.send_all(file, request.cancel)?;
+        open.take_error()?;
+        let mut call = Call::Write {
+            fid: file.fid,
+            offset: None,
+            data: bytes.clone(),
+            stable: false,
+            kill_privileges,
+        };
+        let _away = self.ground.names.away(&mut call);
+        let snapshot = self.ground.names.begin();
+        match self.calls.call(&open.request(request), call) {
+            Ok(Answer::Written { count, offset, status, previous_version, verifier }) => {
+                let mut data = file.data.lock();
+                data.clock += 1;
+                let chunk = Chunk {
+                    offset,
+                    data: bytes.slice(..(count as usize).min(bytes.len())),
+                    first: data.clock,
+                };
+                self.ground.names.lock().put(snapshot, status);
+                let landed = Landed { count, status, previous: previous_version, verifier };
+                self.flusher.landed(file, &mut data, &chunk, &landed);
+                self.unstable.account(file, &mut data);
+                drop(data);
+                self.cache_bodies.follow_now(file, request.cancel)?;
+                if offset != expected {
+                    // The kernel dropped the pages at the end that it assumed.
+                    self.ground.kernel.port().inode_data(file.fid);
+                }
+                Ok(Wrote { count, offset })
+            }
+            Ok(_) => Err(Error::Protocol),
+            Err(error) => {
+                if error.is_full() {
+                    self.space.refused();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until `length` more bytes may be written to the file.
+    fn make_room(
+        self: &Arc<Self>,
+        file: &Arc<FileBytes>,
+        length: usize,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), Error> {
+        let (all_max, file_max) =
+            (self.ground.config.dirty_bytes_max, self.ground.config.file_dirty_bytes_max);
+        let fits = || {
+            let here = file.unsent.load(Ordering::Acquire);
+            let all = self.unstable.unsent().bytes();
+            (here + length <= file_max || here == 0)
+                && (all + length <= self.unstable.unsent().limit(all_max) || all == 0)
+        };
+        if fits() {
+            return Ok(());
+        }
+        let breaks = file.data.lock().breaks;
+        while !fits() {
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(Error::Interrupted);
+            }
+            let mut data = file.data.lock();
+            if data.breaks != breaks || data.breaking > 0 {
+                return Ok(());
+            }
+            if !file.is_clean() {
+                data.urgent = data.clock;
+                drop(data);
+                self.sender.send_soon(file);
+                data = file.data.lock();
+                if !fits() && data.breaks == breaks {
+                    file.moved.wait_for(&mut data, POLL_INTERVAL);
+                }
+            } else {
+                drop(data);
+                self.hurry_all();
+                self.unstable.unsent().wait(POLL_INTERVAL);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the sender threads have sent everything not newer than `until`, unless a break
+    /// of the file comes.
+    fn wait_until_sent(
+        self: &Arc<Self>,
+        file: &Arc<FileBytes>,
+        until: u64,
+        breaks: u64,
+        cancel: Option<&Cancel>,
+    ) {
+        loop {
+            self.flush_now(file);
+            let mut data = file.data.lock();
+            let leave = data.breaks != breaks
+                || data.breaking > 0
+                || cancel.is_some_and(Cancel::is_cancelled);
+            if leave || !data.holds(until) {
+                return;
+            }
+            file.moved.wait_for(&mut data, POLL_INTERVAL);
+        }
+    }
+
+    /// Adds dirty bytes. Returns the file's clock and its breaks, and whether a full chunk can be
+    /// sent.
+    fn take_in(&self, open: &Open, offset: u64, bytes: Bytes, kill: bool) -> (u64, u64, bool) {
+        let file = &open.file;
+        let mut data = file.data.lock();
+        data.clock += 1;
+        let (clock, breaks) = (data.clock, data.breaks);
+        let full = data.dirty.write(offset, bytes, clock);
+        data.kill |= kill;
+        if data.writer.as_ref() != Some(&open.caller) {
+            data.writer = Some(open.caller.clone());
+        }
+        if data.since.is_none() {
+            self.ground.chores.age(file, &mut data);
+        }
+        self.unstable.account(file, &mut data);
+        (clock, breaks, full)
+    }
+}
+
+fn verifier_of(answer: &Result<Answer, Error>) -> Option<BootVerifier> {
+    match answer {
+        Ok(Answer::Committed { verifier }) => Some(*verifier),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// Other failures are recorded for the handles.
+fn only_interrupted(error: &Error) -> Result<(), Error> {
+    if matches!(error, Error::Interrupted) { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+impl Duties for Writeback {
+    fn send_soon(&self, file: &Arc<FileBytes>) {
+        self.sender.send_soon(file);
+    }
+
+    fn give_back_soon(self: Arc<Self>, dirs: Vec<Fid>) {
+        Writeback::give_back_soon(&self, dirs);
+    }
+}
