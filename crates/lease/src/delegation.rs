@@ -129,10 +129,9 @@ impl Delegations {
     /// Makes the file a child of the directory, which is delegated.
     pub(crate) fn adopt(&mut self, dir: Fid, fid: Fid) {
         assert!(self.cover(fid).is_none(), "DE-1: {fid} is covered already");
-        if let Some(delegated) = self.dirs.get_mut(&dir) {
-            delegated.children.insert(fid);
-            self.children.insert(fid, dir);
-        }
+        let delegated = self.dirs.get_mut(&dir).expect("DE-1: only a delegated directory adopts");
+        delegated.children.insert(fid);
+        self.children.insert(fid, dir);
     }
 
     fn orphan(&mut self, fid: Fid) {
@@ -208,6 +207,7 @@ impl Delegations {
             had.volumes.remove(&dir.volume);
         }
         if delegated.recalled {
+            assert!(had.recalled > 0, "DE-2: the recall of {dir} is not counted");
             had.recalled -= 1;
             self.bar(now, dir, QUIET_AFTER_RECALL);
         }
@@ -230,6 +230,7 @@ impl Delegations {
     /// until it is given back, since they do. True: a delegation ended.
     pub(crate) fn forget(&mut self, now: Time, fid: Fid) -> bool {
         self.orphan(fid);
+        debug_assert!(!self.children.contains_key(&fid), "DE-1: {fid} is gone, and covered");
         match self.dirs.get(&fid) {
             Some(delegated) if delegated.children.is_empty() => {
                 self.take_back(now, delegated.session, fid)

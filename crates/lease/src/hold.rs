@@ -74,7 +74,9 @@ impl Holds {
     fn drop_holder(&mut self, session: SessionId, fid: Fid) -> bool {
         let holders =
             self.files.get_mut(&fid).expect("HO-1: a session's hold is in the table of files");
+        let before = holders.len();
         holders.retain(|other| *other != session);
+        assert_eq!(holders.len() + 1, before, "HO-1: {session:?} holds {fid} once");
         self.count -= 1;
         let free = holders.is_empty();
         if free {

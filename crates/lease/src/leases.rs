@@ -183,6 +183,10 @@ impl Leases {
         for older in self.sessions.older(client, incarnation)? {
             self.end(now, older, EndReason::Replaced, out);
         }
+        debug_assert!(
+            self.sessions.older(client, incarnation).is_ok_and(|older| older.is_empty()),
+            "EO-2: an earlier incarnation of {client:?} has a session"
+        );
         let session = self.sessions.add(client, incarnation, now + self.config.give_up());
         self.promises.enter(session);
         Ok(session)
@@ -282,6 +286,8 @@ impl Leases {
         self.locks.end(id, out);
         self.promises.finish(ended, out);
         let over = self.delegations.end(now, id);
+        debug_assert!(self.promises.count(id) == 0, "CB-4: {id:?} is over, and has promises");
+        debug_assert!(self.holds.count(id) == 0, "HO-1: {id:?} is over, and holds files");
         if !over.is_empty() {
             out.push(Output::DelegationsOver(over));
         }
@@ -322,6 +328,10 @@ impl Leases {
             out.push(Output::ReadingAgain);
         }
         if grace.is_over(now) {
+            debug_assert!(
+                now >= grace.until() || !self.sessions.any_reclaims(),
+                "CB-5: grace ends, and a session of the earlier instance is not back"
+            );
             self.grace = None;
             out.push(Output::GraceOver);
             self.locks.undefer(out);

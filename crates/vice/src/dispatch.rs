@@ -52,7 +52,7 @@ impl Dispatch {
             }
             Call::ReadLink { fid } => entries::read_link(files, ask, *fid),
             Call::Make { dir, name, kind, mode, how } => {
-                make::make(files, given, ask, *dir, name, kind, *mode, *how)
+                make::make(files, given, ask, (*dir, name), kind, *mode, *how)
             }
             Call::MakeUnnamed { dir, mode } => make::make_unnamed(files, given, ask, *dir, *mode),
             Call::Link { fid, dir, name } => make::link(files, ask, *fid, *dir, name),

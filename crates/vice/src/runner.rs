@@ -70,6 +70,10 @@ impl Runner {
             let outcome = self.gate.need_row(wall, caller, origin.session, call);
             let outcome = outcome.and_then(|()| self.dispatch.execute(&mut ask, call));
             drop(flight);
+            debug_assert!(
+                ask.waits.is_empty() && !ask.again || outcome.is_err(),
+                "DE-2: a call that is executed again has left an effect: {call:?}"
+            );
             if std::mem::take(&mut ask.again) {
                 events_out.append(&mut ask.events);
                 continue;

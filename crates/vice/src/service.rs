@@ -93,7 +93,7 @@ impl Vice {
         let registry = Arc::new(Registry::open(partitions.clone(), &config, now)?);
         let (coherence, requests) = (Arc::clone(registry.coherence()), registry.requests());
         let is_session = |session| coherence.leases().sessions().has(session);
-        let blanks = Blanks::open(partitions.clone(), is_session)?;
+        let blanks = Blanks::open(&partitions, is_session)?;
         let volumes = Arc::new(Volumes::new(partitions));
         let files = Files::new(Arc::clone(&volumes), Arc::clone(&coherence), config.encode);
         let (files, loans) = (Arc::new(files), Arc::new(Loans::default()));
@@ -315,7 +315,7 @@ impl Vice {
     /// Ends the session of a client that leaves: its locks, holds and promises end at once.
     pub fn detach(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) {
         self.with(now, out, |events| {
-            self.coherence.leases().end(now, session, EndReason::Detached, events)
+            self.coherence.leases().end(now, session, EndReason::Detached, events);
         });
     }
 
@@ -323,7 +323,7 @@ impl Vice {
     /// without waiting for its lease.
     pub fn peer_died(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) {
         self.with(now, out, |events| {
-            self.coherence.leases().end(now, session, EndReason::PeerDied, events)
+            self.coherence.leases().end(now, session, EndReason::PeerDied, events);
         });
     }
 

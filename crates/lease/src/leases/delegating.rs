@@ -56,6 +56,7 @@ impl Leases {
             return Err(Fault::Busy);
         }
         self.delegations.grant(now, session, dir);
+        debug_assert!(!self.promises.is_known_elsewhere(dir, session), "DE-1: {dir} is shared");
         self.promise(now, session, dir, false, out);
         Ok(())
     }

@@ -156,9 +156,15 @@ impl Promises {
     /// The session is over: it has no promise, and owes no acknowledgement any more.
     pub(crate) fn leave(&mut self, session: SessionId) -> EndedBreaks {
         let known = self.sessions.remove(&session).unwrap_or_default();
+        let promised = self.files.len();
         for (fid, _) in &known.order {
             self.files.forget(*fid, session);
         }
+        assert_eq!(
+            promised - self.files.len(),
+            known.count,
+            "CB-1: {session:?} is over, and each of its promises was in its order"
+        );
         let mut tickets = Vec::new();
         for pending in known.pending.into_values() {
             for item in pending.items.iter().filter(|item| item.reason != BreakReason::Recall) {
@@ -297,6 +303,10 @@ impl Promises {
         out: &mut Vec<Output>,
     ) {
         let known = self.promisee(to);
+        assert!(
+            known.count >= items.len(),
+            "CB-1: {to:?} gets a break of what it was not promised"
+        );
         known.count -= items.len();
         known.wait_for(now, id, items.clone());
         self.compact(to);

@@ -134,6 +134,11 @@ impl Sessions {
         self.get(id).is_some_and(|known| known.anonymous)
     }
 
+    /// Whether a session of the earlier server instance has not finished its reclaims.
+    pub(crate) fn any_reclaims(&self) -> bool {
+        self.table.values().any(|known| known.reclaiming)
+    }
+
     /// Whether the session's durable record says that it may have delegations.
     pub fn is_marked(&self, id: SessionId) -> bool {
         self.get(id).is_some_and(|known| known.marked)

@@ -112,7 +112,7 @@ impl Freezing {
     /// Ends the freeze, and continues the calls that waited for it.
     fn unfreeze(&self, volume: &ViceVolume, events: &mut Vec<Output>) -> Result<(), Fault> {
         volume.partition.volumes().hold_volume(volume.store.id(), false)?;
-        volume.block_delegations(Time::ZERO);
+        volume.allow_delegations();
         let was_frozen = self.files.volumes().moves().thaw(volume);
         continue_calls(was_frozen, volume.store.id(), events);
         Ok(())
@@ -143,7 +143,7 @@ impl Freezing {
         let fields =
             store::VolumeFields { arriving: Some(false), ..store::VolumeFields::default() };
         volume.partition.volumes().set_fields(id, fields, wall)?;
-        volume.set_away(false);
+        volume.come_back();
         Ok(())
     }
 
@@ -237,7 +237,9 @@ impl Freezing {
         self.files.volumes().forget(id);
         end_freeze(self.files.volumes(), id, events);
         let _ = self.files.coherence().leases().break_volume(now, id, events);
-        self.arrive(now, wall, &*self.files.volumes().any_volume(id)?)
+        let arrived = self.files.volumes().any_volume(id)?;
+        assert_ne!(arrived.no, volume.no, "VO-6: {id:?} serves where it was removed");
+        self.arrive(now, wall, &arrived)
     }
 
     /// Writes a volume's record again before the volume serves after a freeze that was not ended:

@@ -18,7 +18,7 @@ use types::{
     Timestamp, VolumeCall, VolumeId, VolumeInfo, VolumeKind, is_volume_name, limits,
 };
 
-use super::volume_info::{info, new_number};
+use super::volume_info::{info, new_number, shown_by};
 use crate::call::{CallContext, CallOutcome};
 use crate::calls::end_idle_loans;
 use crate::cell::CellLink;
@@ -158,7 +158,7 @@ impl Transfers {
             end_idle_loans(&self.files, &self.loans, &volume)?;
         }
         let begun = volume.partition.streams().begin_over(tree, head);
-        volume.block_delegations(Time::ZERO);
+        volume.allow_delegations();
         Ok(begun?)
     }
 
@@ -303,6 +303,7 @@ impl Transfers {
             ));
         }
         let naming = self.files.volumes().begin_naming();
+        let shown = shown_by(self.files.volumes(), replaces)?;
         if let FinishAs::View(new) = &finish
             && new.id != replaces
         {
@@ -313,6 +314,10 @@ impl Transfers {
             _ => partition.streams().finish_incoming(tree, &finish)?,
         };
         drop(naming);
+        debug_assert!(
+            shown <= Some(volume.epoch()),
+            "VO-5: {replaces:?} would show an older epoch"
+        );
         if let Some(replaced) = replaces {
             self.files.volumes().forget(replaced);
         }

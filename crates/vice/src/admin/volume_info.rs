@@ -17,6 +17,14 @@ pub(super) fn new_number(volumes: &Volumes, cell: &CellLink) -> Result<VolumeId,
     }
 }
 
+/// The epoch that a volume shows.
+///
+/// # Errors
+/// `NoVolume`.
+pub(super) fn shown_by(volumes: &Volumes, id: Option<VolumeId>) -> Result<Option<u64>, Fault> {
+    id.map(|id| Ok(volumes.any_volume(id)?.store.epoch())).transpose()
+}
+
 /// A volume and its group, the volume first.
 ///
 /// # Errors

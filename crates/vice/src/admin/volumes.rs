@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use store::{NewClone, NewFork, NewRoot, VolumeFields, VolumeQuota};
 use types::{
-    Answer, Fault, Name, PartitionNo, Time, VolumeCall, VolumeChange, VolumeId, VolumeKind,
-    VolumeState, is_volume_name,
+    Answer, Fault, Name, PartitionNo, VolumeCall, VolumeChange, VolumeId, VolumeKind, VolumeState,
+    is_volume_name,
 };
 
 use super::freeze::{Freezing, end_freeze};
 use super::transfer::Transfers;
-use super::volume_info::{examine, info, new_number};
+use super::volume_info::{examine, info, new_number, shown_by};
 use crate::call::{CallContext, CallOutcome};
 use crate::calls::end_idle_loans;
 use crate::cell::CellLink;
@@ -157,6 +157,7 @@ impl VolumeAdmin {
         if replaces != Some(id) {
             self.files.volumes().need_free_number(id)?;
         }
+        let shown = shown_by(self.files.volumes(), replaces)?;
         let (id, name, now) = (Some(id), name.clone(), ask.wall);
         let cloned = match kind {
             VolumeKind::ReadWrite => {
@@ -168,8 +169,9 @@ impl VolumeAdmin {
                 .clone_volume(of, &NewClone { id, name, kind, now, replaces }),
         };
         drop(naming);
-        volume.block_delegations(Time::ZERO);
+        volume.allow_delegations();
         let clone = cloned?;
+        debug_assert!(shown <= Some(clone.epoch()), "VO-5: {id:?} would show an older epoch");
         let answer = Answer::Volumes { volumes: vec![info(volume.no, clone.info())], end: true };
         let Some(replaced) = replaces else { return Ok(CallOutcome::Answer(answer)) };
         self.files.volumes().forget(replaced);
@@ -205,7 +207,7 @@ impl VolumeAdmin {
         };
         let offline = change.state.map(|state| state == VolumeState::Offline);
         let quota = (wanted != known).then_some(wanted);
-        let goes_off = offline == Some(true) && !volume.is_offline();
+        let goes_off = offline == Some(true) && !volume.store.is_offline();
         if goes_off || quota.is_some() {
             // Sessions with delegations rely on room, and on a volume that is online.
             self.files.bring_in(ask, &volume)?;
@@ -215,8 +217,8 @@ impl VolumeAdmin {
             VolumeFields { quota, offline, arriving: None },
             ask.wall,
         )?;
-        volume.set_offline(offline.unwrap_or(volume.is_offline()));
-        volume.block_delegations(Time::ZERO);
+        volume.follow_header();
+        volume.allow_delegations();
         if goes_off {
             Ok(self.files.coherence().break_volume(ask, id, Answer::Done))
         } else {

@@ -16,9 +16,7 @@ pub(crate) fn get_acl(
     ask: &mut CallContext<'_>,
     fid: Fid,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    let _seen = files.read_lock(fid);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _seen) = files.look_at(ask, fid)?;
     if !volume.lists.decide() {
         return Err(Fault::Unsupported);
     }
@@ -90,7 +88,7 @@ fn set_model(
     let mut change = put_list(ask, volume, vnode, list)?;
     change.change_model(by_list);
     let outcome = files.commit(ask, change, Answer::Done);
-    volume.block_delegations(types::Time::ZERO);
+    volume.allow_delegations();
     outcome
 }
 
@@ -99,9 +97,7 @@ pub(crate) fn tell_rights(
     ask: &mut CallContext<'_>,
     fid: Fid,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    let _seen = files.read_lock(fid);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _seen) = files.look_at(ask, fid)?;
     let vnode = volume.vnode(fid)?;
     // Before the rights are read, so that a change of them causes a break.
     files.promise(ask, &volume, &[Fid::rights(fid.volume)])?;

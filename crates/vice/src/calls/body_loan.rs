@@ -69,6 +69,10 @@ pub(crate) fn lend_body(
         }
         return Err(fault);
     }
+    debug_assert!(
+        how == Lending::Read || volume.store.loans().has(fid.vnode),
+        "PT-2: a kernel writes into {fid}, which is not on loan"
+    );
     let reader = volume.store.reader(fid.vnode)?.ok_or(Fault::Stale)?;
     let body = reader.open_body()?.ok_or(Fault::Unsupported)?;
     Ok(CallOutcome::Body(Answer::Body { status: volume.status_of(reader.vnode()) }, body))
@@ -102,10 +106,7 @@ pub(crate) fn settle_body(
     fid: Fid,
     back: bool,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    volume.need_writable()?;
-    let held = files.write_lock(&[fid]);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, held) = files.change(ask, fid)?;
     let mut vnode = volume.vnode(fid)?;
     need_file(&vnode)?;
     if !loans.has(fid, ask.origin.session) {
@@ -203,5 +204,10 @@ fn tend_one(
 /// Ends the loan if no session has the body; whether it is over.
 fn end_loan(files: &Files, loans: &Loans, volume: &ViceVolume, fid: Fid) -> Result<bool, Fault> {
     let free = !loans.is_loaned(fid) && files.coherence().leases().may_change();
-    Ok(free && volume.store.loans().end(fid.vnode)?)
+    let over = free && volume.store.loans().end(fid.vnode)?;
+    debug_assert!(
+        !over || !volume.store.loans().has(fid.vnode),
+        "PT-2: the loan of {fid} is not over"
+    );
+    Ok(over)
 }

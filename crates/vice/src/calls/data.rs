@@ -133,10 +133,7 @@ pub(crate) fn write(
     stable: bool,
     kill: bool,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    volume.need_writable()?;
-    let _held = files.write_lock(&[fid]);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _held) = files.change(ask, fid)?;
     let mut vnode = volume.vnode(fid)?;
     need_file(&vnode)?;
     files.need_data(ask, &volume, &vnode, Right::WriteData)?;
@@ -180,10 +177,7 @@ pub(crate) fn allocate(
     length: u64,
     mode: AllocateMode,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    volume.need_writable()?;
-    let _held = files.write_lock(&[fid]);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _held) = files.change(ask, fid)?;
     let mut vnode = volume.vnode(fid)?;
     need_file(&vnode)?;
     files.need_data(ask, &volume, &vnode, Right::WriteData)?;
@@ -209,6 +203,11 @@ pub(crate) fn allocate(
 }
 
 fn written(files: &Files, vnode: &Vnode, count: u32, offset: u64, previous_version: u64) -> Answer {
+    debug_assert!(
+        count == 0 || vnode.status.data_version > previous_version,
+        "CB-6: a write leaves the data version of {} as it was",
+        vnode.status.fid
+    );
     let verifier = files.boot_verifier();
     Answer::Written { count, offset, status: vnode.status, previous_version, verifier }
 }

@@ -37,9 +37,7 @@ pub(crate) fn get_status(
     ask: &mut CallContext<'_>,
     fid: Fid,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    let _seen = files.read_lock(fid);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _seen) = files.look_at(ask, fid)?;
     let vnode = volume.vnode(fid)?;
     access::need(ask.asker(), &volume, &vnode, Right::See)?;
     files.promise(ask, &volume, &[fid])?;
@@ -51,9 +49,7 @@ pub(crate) fn read_link(
     ask: &mut CallContext<'_>,
     fid: Fid,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    let _seen = files.read_lock(fid);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _seen) = files.look_at(ask, fid)?;
     let vnode = volume.vnode(fid)?;
     access::need(ask.asker(), &volume, &vnode, Right::See)?;
     files.promise(ask, &volume, &[fid])?;
@@ -74,9 +70,7 @@ pub(crate) fn lookup(
     dir: Fid,
     name: &Name,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(dir.volume)?;
-    let _seen = files.read_lock(dir);
-    files.need_back(ask, &volume, &[dir])?;
+    let (volume, _seen) = files.look_at(ask, dir)?;
     let parent = volume.directory(dir)?;
     access::need(ask.asker(), &volume, &parent, Right::Search)?;
     files.promise(ask, &volume, &[dir])?;
@@ -95,9 +89,7 @@ pub(crate) fn read_dir(
     bytes_max: u32,
     plus: bool,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(dir.volume)?;
-    let _seen = files.read_lock(dir);
-    files.need_back(ask, &volume, &[dir])?;
+    let (volume, _seen) = files.look_at(ask, dir)?;
     let vnode = volume.directory(dir)?;
     access::need(ask.asker(), &volume, &vnode, Right::List)?;
     let judged = plus || !ask.caller.who.level.is_trusted();

@@ -74,9 +74,7 @@ fn check_lock(
     range: ByteRange,
     right: impl Fn(&ViceVolume) -> Right,
 ) -> Result<(), Fault> {
-    let volume = files.volume(fid.volume)?;
-    let _seen = files.read_lock(fid);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _seen) = files.look_at(ask, fid)?;
     files.need_data(ask, &volume, &volume.vnode(fid)?, right(&volume))?;
     if range.start > range.end {
         return Err(Fault::Invalid);

@@ -17,17 +17,13 @@ pub(crate) fn make(
     files: &Files,
     given: &GivenSlots,
     ask: &mut CallContext<'_>,
-    dir: Fid,
-    name: &Name,
+    (dir, name): (Fid, &Name),
     kind: &NewKind,
     mode: u16,
     how: CreateHow,
 ) -> Result<CallOutcome, Fault> {
     kind.check_target()?;
-    let volume = files.volume(dir.volume)?;
-    volume.need_writable()?;
-    let _held = files.write_lock(&[dir]);
-    files.need_back(ask, &volume, &[dir])?;
+    let (volume, _held) = files.change(ask, dir)?;
     let mut parent = volume.directory(dir)?;
     access::need(ask.asker(), &volume, &parent, Right::Search)?;
     let mut change = Change::new(&volume);
@@ -73,10 +69,7 @@ pub(crate) fn make_unnamed(
     dir: Fid,
     mode: u16,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(dir.volume)?;
-    volume.need_writable()?;
-    let _held = files.write_lock(&[dir]);
-    files.need_back(ask, &volume, &[dir])?;
+    let (volume, _held) = files.change(ask, dir)?;
     let parent = volume.directory(dir)?;
     access::need_room(ask.asker(), &volume, &parent)?;
     files.promise(ask, &volume, &[dir])?;

@@ -24,10 +24,7 @@ pub(crate) fn set_status(
     fid: Fid,
     wanted: &StatusChange,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    volume.need_writable()?;
-    let _held = files.write_lock(&[fid]);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _held) = files.change(ask, fid)?;
     let mut vnode = volume.vnode(fid)?;
     if is_nothing(wanted) {
         access::need(ask.asker(), &volume, &vnode, Right::See)?;

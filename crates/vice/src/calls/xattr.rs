@@ -31,9 +31,7 @@ pub(crate) fn xattr_get(
     fid: Fid,
     name: &[u8],
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    let _seen = files.read_lock(fid);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _seen) = files.look_at(ask, fid)?;
     let vnode = volume.vnode(fid)?;
     let (right, shown) = match space(name)? {
         Space::User if !carries_user(&vnode.status) => (Right::See, false),
@@ -56,10 +54,7 @@ pub(crate) fn xattr_set(
     value: &[u8],
     mode: XattrMode,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    volume.need_writable()?;
-    let _held = files.write_lock(&[fid]);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _held) = files.change(ask, fid)?;
     let mut vnode = volume.vnode(fid)?;
     need_change(ask.asker(), &volume, &vnode, name)?;
     files.promise(ask, &volume, &[fid])?;
@@ -92,9 +87,7 @@ pub(crate) fn xattr_list(
     ask: &mut CallContext<'_>,
     fid: Fid,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    let _seen = files.read_lock(fid);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _seen) = files.look_at(ask, fid)?;
     let vnode = volume.vnode(fid)?;
     access::need(ask.asker(), &volume, &vnode, Right::See)?;
     files.promise(ask, &volume, &[fid])?;
@@ -112,10 +105,7 @@ pub(crate) fn xattr_remove(
     fid: Fid,
     name: &[u8],
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
-    volume.need_writable()?;
-    let _held = files.write_lock(&[fid]);
-    files.need_back(ask, &volume, &[fid])?;
+    let (volume, _held) = files.change(ask, fid)?;
     let mut vnode = volume.vnode(fid)?;
     need_change(ask.asker(), &volume, &vnode, name)?;
     files.promise(ask, &volume, &[fid])?;

@@ -1,7 +1,7 @@
 //! The cell as this server knows it: the database ([`CellLink`]), callers' principals
 //! ([`Identities`]), and the rules of fences and administrators ([`Rules`]).
 //!
-//! Imports nothing of this crate but `effect`. Other layers ask here for what depends on the
+//! Imports nothing of this crate. Other layers ask here for what depends on the
 //! database; this layer knows no volumes, files or sessions.
 
 mod identities;

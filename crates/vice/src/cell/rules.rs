@@ -76,7 +76,7 @@ pub(crate) struct InFlightGuard<'a> {
 impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         let before = self.count.fetch_sub(1, SeqCst);
-        debug_assert!(before > 0, "AC-11: a call that is not in flight ended");
+        debug_assert!(before > 0, "AC-2: a call that is not in flight ended");
         if before == 1 && self.flights.any_waiting.load(SeqCst) {
             // A thread that waits has checked the count under the lock, or sees it after.
             drop(self.flights.waiting.lock());

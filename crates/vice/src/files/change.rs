@@ -100,9 +100,23 @@ impl<'v> Change<'v> {
     }
 
     fn put(&mut self, vnode: &Vnode, reason: BreakReason, name: Option<Name>) {
+        debug_assert!(
+            self.is_not_older(vnode),
+            "CB-6: {} gets an earlier data version",
+            vnode.status.fid
+        );
         self.update.put_vnode(vnode);
         self.promise(vnode.status.fid);
         self.breaks.push(BreakItem { fid: vnode.status.fid, reason, name });
+    }
+
+    /// Whether the vnode's data version is none from before its last change.
+    fn is_not_older(&self, vnode: &Vnode) -> bool {
+        let known = self.volume.store.vnode(vnode.no()).ok().flatten();
+        known.is_none_or(|known| {
+            known.status.fid != vnode.status.fid
+                || known.status.data_version <= vnode.status.data_version
+        })
     }
 
     /// Records that the vnode lost its last name. `hold`: the caller has it open.
@@ -150,6 +164,7 @@ impl Files {
         mut change: Change<'_>,
         answer: Answer,
     ) -> Result<CallOutcome, Fault> {
+        debug_assert!(ask.waits.is_empty(), "DE-2: a call that waits makes a change");
         self.adopt(ask, change.made);
         self.promise(ask, change.volume, &change.promised)?;
         let removed = self.place_removed(ask, &mut change)?;
@@ -194,6 +209,10 @@ impl Files {
         volume: &ViceVolume,
         fids: &[Fid],
     ) -> Result<(), Fault> {
+        debug_assert!(
+            fids.iter().all(|fid| fid.volume == volume.store.id()),
+            "DE-1: the access model of another volume is noted for {fids:?}"
+        );
         ask.models = volume.lists.models();
         let mut leases = self.coherence.leases();
         ask.rights_changes = leases.promises().rights_changes();
@@ -287,6 +306,7 @@ impl Files {
     ) -> Result<Option<Removed>, Fault> {
         let Some((vnode, hold)) = change.removed.take() else { return Ok(None) };
         let fid = vnode.status.fid;
+        assert_eq!(vnode.status.links, 0, "HO-1: {fid} is removed, and has names");
         let session = ask.origin.session;
         let mut leases = self.coherence.leases();
         if hold {
@@ -319,6 +339,10 @@ impl Files {
         if !committed && hold {
             self.coherence.leases().unhold(ask.origin.session, fid);
         } else if committed && !orphan {
+            debug_assert!(
+                !self.coherence.leases().promises().is_known_elsewhere(fid, ask.origin.session),
+                "HO-1: {fid} is gone, and another session may have it open"
+            );
             self.coherence.leases().forget_file(ask.now, fid, &mut ask.events);
         }
         (committed && orphan).then_some(fid)

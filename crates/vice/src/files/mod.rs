@@ -60,6 +60,38 @@ impl Files {
         self.volumes.volume(id)
     }
 
+    /// Begins a call that looks at one file: excludes its changes, and recalls what covers it.
+    ///
+    /// # Errors
+    /// As [`Files::volume`] and [`Files::need_back`].
+    pub fn look_at(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+    ) -> Result<(Arc<ViceVolume>, RwLockReadGuard<'_, ()>), Fault> {
+        let volume = self.volume(fid.volume)?;
+        let seen = self.stripes.read(fid);
+        self.need_back(ask, &volume, &[fid])?;
+        Ok((volume, seen))
+    }
+
+    /// Begins a call that changes one file: excludes all other calls on it, and recalls what covers
+    /// it.
+    ///
+    /// # Errors
+    /// As [`Files::volume`] and [`Files::need_back`]; `ReadOnly`.
+    pub fn change(
+        &self,
+        ask: &mut CallContext<'_>,
+        fid: Fid,
+    ) -> Result<(Arc<ViceVolume>, StripeGuards<'_>), Fault> {
+        let volume = self.volume(fid.volume)?;
+        volume.need_writable()?;
+        let held = self.stripes.write(&[fid]);
+        self.need_back(ask, &volume, &[fid])?;
+        Ok((volume, held))
+    }
+
     /// Excludes changes of the vnode.
     pub fn read_lock(&self, fid: Fid) -> RwLockReadGuard<'_, ()> {
         self.stripes.read(fid)

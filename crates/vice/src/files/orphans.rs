@@ -75,10 +75,12 @@ impl Files {
         if self.coherence.may_be_held(fid) || self.volumes.moves().takes_claims(fid.volume) {
             return Ok(());
         }
+        debug_assert!(self.coherence.leases().may_change(), "HO-1: {fid} goes, and may be claimed");
         let mut update = Update::new();
         volume.store.drop_vnode(&vnode, &mut update)?;
         update.remove_orphan(vnode.no());
         volume.store.commit(update)?;
+        debug_assert!(!self.coherence.may_be_held(fid), "HO-1: {fid} is gone, and was held");
         self.coherence.leases().forget_file(now, fid, events);
         Ok(())
     }

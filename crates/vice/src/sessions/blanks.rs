@@ -23,7 +23,7 @@ impl Blanks {
     /// # Errors
     /// Errors of the partitions.
     pub fn open(
-        partitions: Partitions,
+        partitions: &Partitions,
         is_session: impl Fn(SessionId) -> bool,
     ) -> Result<Blanks, StoreError> {
         let blanks = Blanks { partitions: partitions.clone(), sessions: Mutex::default() };

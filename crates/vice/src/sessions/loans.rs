@@ -63,7 +63,8 @@ impl Loans {
     pub fn note_breaks(&self, fid: Fid, send: impl FnOnce() -> Option<BreakTicket>) {
         let mut tables = self.tables.lock();
         if let Some(ticket) = send() {
-            tables.breaking.insert(fid, ticket);
+            let before = tables.breaking.insert(fid, ticket);
+            debug_assert!(before < Some(ticket), "CB-1: {fid} waits for an earlier break again");
         }
     }
 

@@ -42,10 +42,13 @@ impl ModeRights {
     }
 }
 
+/// The notes of one session.
+type Notes = BTreeMap<Fid, SmallVec<[ModeRights; 1]>>;
+
 /// See the head of the file.
 #[derive(Default)]
 pub(crate) struct OpenRights {
-    sessions: Mutex<BTreeMap<SessionId, BTreeMap<Fid, SmallVec<[ModeRights; 1]>>>>,
+    sessions: Mutex<BTreeMap<SessionId, Notes>>,
 }
 
 impl OpenRights {

@@ -234,6 +234,10 @@ impl Registry {
         client: ClientId,
         incarnation: u64,
     ) -> Result<(), StoreError> {
+        debug_assert!(
+            !self.is_outdated(client, incarnation).unwrap_or(false),
+            "EO-2: an earlier incarnation of {client:?} is recorded"
+        );
         let home = self.partitions.home();
         home.sessions().put_incarnation(client, incarnation)?;
         home.sessions().put_session(&SessionRecord {

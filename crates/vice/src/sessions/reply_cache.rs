@@ -62,8 +62,9 @@ impl SlotTable {
     }
 
     pub fn add_session(&mut self, session: SessionId) {
-        self.sessions.entry(session).or_default();
-        self.actors.entry(session).or_default();
+        let before = self.sessions.insert(session, HashMap::new());
+        assert!(before.is_none(), "EO-1: {session:?} would lose its replies");
+        self.actors.insert(session, Vec::new());
     }
 
     pub fn has_session(&self, session: SessionId) -> bool {
@@ -73,7 +74,9 @@ impl SlotTable {
     /// Adds a reply record of an earlier server instance.
     pub fn add_record(&mut self, origin: ReplyAddress, reply: Bytes) {
         let slots = self.sessions.entry(origin.session).or_default();
-        slots.insert(origin.slot, Slot { request: origin.request, last: Last::Recorded(reply) });
+        let slot = Slot { request: origin.request, last: Last::Recorded(reply) };
+        let before = slots.insert(origin.slot, slot);
+        assert!(before.is_none(), "EO-1: two records of the slot of {origin:?}");
     }
 
     pub fn remove_session(&mut self, session: SessionId) {

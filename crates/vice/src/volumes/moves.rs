@@ -74,7 +74,7 @@ impl Moves {
         let mut table = self.table.lock();
         // Before the doubt is removed: otherwise the freeze could time out in between, and the
         // volume would stay away for ever, without a question to the database.
-        volume.set_away(false);
+        volume.come_back();
         self.end(&mut table, volume.store.id())
     }
 
@@ -97,7 +97,7 @@ impl Moves {
         let mut table = self.table.lock();
         let is_in_doubt = volume.store.is_held() && !table.frozen.contains_key(&id);
         if volume.store.is_arriving() || is_in_doubt {
-            volume.set_away(true);
+            volume.go_away();
             table.doubts.entry(id).or_insert((Time::ZERO, Time::NEVER));
         }
     }
@@ -127,7 +127,7 @@ impl Moves {
         table.doubts.insert(id, (now, now));
         self.ended.fetch_add(1, Ordering::SeqCst);
         if let Some(volume) = volume {
-            volume.set_away(true);
+            volume.go_away();
         }
         true
     }

@@ -104,6 +104,11 @@ impl Partitions {
         let mut best: Option<(PartitionNo, Arc<store::Volume>)> = None;
         for (no, partition) in self.numbered() {
             let Some(volume) = partition.volumes().volume(id)? else { continue };
+            debug_assert!(
+                volume.standing() != IncomingState::Serves
+                    || best.as_ref().is_none_or(|(_, known)| known.standing() != volume.standing()),
+                "VO-6: two partitions serve {id:?}"
+            );
             if best.as_ref().is_none_or(|(_, known)| volume.standing() < known.standing()) {
                 best = Some((no, volume));
             }

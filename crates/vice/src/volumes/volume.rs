@@ -1,13 +1,24 @@
 //! A volume as the service uses it: its store, its access model, and the locks that span vnodes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use store::{Partition, StoreError, Update, Vnode};
 use types::{Fault, Fid, Kind, Name, PartitionNo, Status, Time};
 
 use super::VolumeAcls;
+
+/// Whether a volume's calls are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Service {
+    Online,
+    /// An administrator took it offline, as its header says.
+    Offline,
+    /// Another server may have it, or it has not arrived (VO-6), whatever its header says.
+    Away,
+}
 
 /// A volume in use.
 pub(crate) struct ViceVolume {
@@ -24,10 +35,10 @@ pub(crate) struct ViceVolume {
     /// Held from the check of the usage to the commit, by every call that grows a volume with a
     /// quota. Makes the quota exact.
     pub growth: Mutex<()>,
-    /// An administrator took it offline.
-    offline: AtomicBool,
-    /// Its owner is in doubt, or it has not arrived: it serves no client.
-    away: AtomicBool,
+    /// See [`Service`].
+    service: AtomicU8,
+    /// Held while that changes.
+    changing: Mutex<()>,
     /// Until then it gives no delegation: it is to be sealed, taken offline or removed, and all
     /// delegations must come back.
     delegations_barred_until: Mutex<Time>,
@@ -35,6 +46,11 @@ pub(crate) struct ViceVolume {
 
 /// Room under the quota, until it is dropped after the commit.
 pub(crate) type QuotaReservation<'a> = Option<MutexGuard<'a, ()>>;
+
+/// The state of a volume that is not away.
+fn by_header(store: &store::Volume) -> Service {
+    if store.is_offline() { Service::Offline } else { Service::Online }
+}
 
 impl ViceVolume {
     /// # Errors
@@ -44,7 +60,7 @@ impl ViceVolume {
         no: PartitionNo,
         partition: Partition,
     ) -> Result<Self, StoreError> {
-        let offline = store.is_offline();
+        let service = AtomicU8::new(by_header(&store) as u8);
         let lists = VolumeAcls::of(&store)?;
         Ok(ViceVolume {
             store,
@@ -53,8 +69,8 @@ impl ViceVolume {
             lists,
             moves: Mutex::default(),
             growth: Mutex::default(),
-            offline: AtomicBool::new(offline),
-            away: AtomicBool::new(false),
+            service,
+            changing: Mutex::default(),
             delegations_barred_until: Mutex::default(),
         })
     }
@@ -76,34 +92,63 @@ impl ViceVolume {
         self.partition.has_descriptors() && !self.store.is_encrypted()
     }
 
-    /// Whether an administrator took it offline.
-    pub fn is_offline(&self) -> bool {
-        self.offline.load(Ordering::Relaxed)
-    }
-
     /// Whether it serves no client because another server may have it.
     pub fn is_away(&self) -> bool {
-        self.away.load(Ordering::Relaxed)
+        self.service() == Service::Away
     }
 
     /// Whether its calls are executed.
     pub fn serves(&self) -> bool {
-        !self.is_away() && !self.is_offline()
+        self.service() == Service::Online
     }
 
-    /// Sets whether another server may have it.
-    pub fn set_away(&self, away: bool) {
-        self.away.store(away, Ordering::Relaxed);
+    /// Checks that its calls are executed.
+    ///
+    /// # Errors
+    /// `NoVolume` if it is away, `Offline`.
+    pub fn need_service(&self) -> Result<(), Fault> {
+        match self.service() {
+            Service::Online => Ok(()),
+            Service::Offline => Err(Fault::Offline),
+            Service::Away => Err(Fault::NoVolume),
+        }
     }
 
-    /// Takes it offline, or online again.
-    pub fn set_offline(&self, offline: bool) {
-        self.offline.store(offline, Ordering::Relaxed);
+    fn service(&self) -> Service {
+        let states = [Service::Online, Service::Offline, Service::Away];
+        let found = self.service.load(Ordering::Relaxed);
+        states.into_iter().find(|state| *state as u8 == found).unwrap_or(Service::Away)
+    }
+
+    /// Another server may have it from now on.
+    pub fn go_away(&self) {
+        let _one_at_a_time = self.changing.lock();
+        self.service.store(Service::Away as u8, Ordering::Relaxed);
+    }
+
+    /// It is here: it serves again, unless an administrator took it offline.
+    pub fn come_back(&self) {
+        let _one_at_a_time = self.changing.lock();
+        assert!(!self.store.is_arriving(), "VO-6: an arriving volume serves");
+        self.service.store(by_header(&self.store) as u8, Ordering::Relaxed);
+    }
+
+    /// An administrator took it offline, or online again, in its header.
+    pub fn follow_header(&self) {
+        let _one_at_a_time = self.changing.lock();
+        if self.service() != Service::Away {
+            self.service.store(by_header(&self.store) as u8, Ordering::Relaxed);
+        }
     }
 
     /// Bars delegations until then.
     pub fn block_delegations(&self, until: Time) {
         *self.delegations_barred_until.lock() = until;
+    }
+
+    /// Delegations are given again.
+    pub fn allow_delegations(&self) {
+        *self.delegations_barred_until.lock() = Time::ZERO;
     }
 
     /// Checks that delegations are not barred.

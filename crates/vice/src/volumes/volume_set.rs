@@ -40,11 +40,8 @@ impl Volumes {
     /// `NoVolume`, `Offline`.
     pub fn volume(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
         let volume = self.any_volume(id)?;
-        match (volume.is_away(), volume.is_offline()) {
-            (false, false) => Ok(volume),
-            (true, _) => Err(Fault::NoVolume),
-            (false, true) => Err(Fault::Offline),
-        }
+        volume.need_service()?;
+        Ok(volume)
     }
 
     /// A volume, even if it is offline.
@@ -59,6 +56,7 @@ impl Volumes {
             let (no, store) = self.partitions.volume(id)?.ok_or(Fault::NoVolume)?;
             let partition = self.partitions.get(no)?.clone();
             let volume = self.in_use.insert(id, ViceVolume::new(store, no, partition)?);
+            assert_eq!(volume.store.id(), id, "VO-2: a volume has another number than its own");
             self.moves.note_loaded(&volume);
             if !volume.store.is_gone() {
                 return Ok(volume);
@@ -92,6 +90,7 @@ impl Volumes {
     /// # Errors
     /// `Exists`.
     pub fn need_free_number(&self, id: VolumeId) -> Result<(), Fault> {
+        debug_assert!(self.naming.is_locked(), "VO-2: one volume at a time gets a number");
         if self.partitions.volume(id)?.is_some() { Err(Fault::Exists) } else { Ok(()) }
     }
 
