@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::base::config::VenusConfig;
+use super::VenusConfig;
 
 type Job = Box<dyn FnOnce() + Send>;
 
