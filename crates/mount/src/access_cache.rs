@@ -82,7 +82,7 @@ impl Task<'_> {
             status.device = 0;
         }
         if !status.by_list {
-            return self.venus().localized(status);
+            return self.venus().identity().localized(status);
         }
         if status.kind.has_target() {
             return status;
@@ -90,7 +90,7 @@ impl Task<'_> {
         let is_directory = status.kind == Kind::Directory;
         let set_ids = if is_directory { 0 } else { status.mode & 0o6000 };
         if let Some((dir, stamp)) = found.filter(|_| !is_directory && status.links == 1) {
-            self.venus().ruled_by(&status, dir, stamp);
+            self.venus().access().ruled_by(&status, dir, stamp);
         }
         if !self.on.agreement.is_shared() {
             let uid = self.request().caller.uid;
@@ -117,9 +117,9 @@ impl Task<'_> {
         }
         let request = self.request();
         let status = self.venus().getattr(&request, fid)?.status;
-        let lets = || self.venus().lets(request.caller, &status, wanted);
+        let lets = || self.venus().identity().lets(request.caller, &status, wanted);
         // Ids may be outdated, so before a refusal they are looked up again.
-        if lets() || self.venus().learn_ids(&request)? && lets() {
+        if lets() || self.venus().access().learn_ids(&request)? && lets() {
             Ok(())
         } else {
             Err(RequestRefusal(Errno::ACCESS))
@@ -130,11 +130,11 @@ impl Task<'_> {
     fn rights_of(&self, uid: u32, fid: Fid) -> Option<Rights> {
         let request = self.request();
         if uid == request.caller.uid {
-            return self.venus().rights(&request, fid).ok().map(|(rights, _)| rights);
+            return self.venus().access().rights(&request, fid).ok().map(|(rights, _)| rights);
         }
         let caller: Caller = somebody(uid);
         let request = RequestContext { caller: &caller, cancel: request.cancel, groups: None };
-        self.venus().rights(&request, fid).ok().map(|(rights, _)| rights)
+        self.venus().access().rights(&request, fid).ok().map(|(rights, _)| rights)
     }
 
     /// Answers with the ACL of a file or directory; an ACL that was not asked for (of a volume with
@@ -150,9 +150,9 @@ impl Task<'_> {
             let asker = if request.caller.uid == 0 {
                 None
             } else {
-                Some(self.venus().rights(&request, fid)?.0)
+                Some(self.venus().access().rights(&request, fid)?.0)
             };
-            let mut known = self.venus().known_rights(fid);
+            let mut known = self.venus().access().known_rights(fid);
             known.retain(|(uid, _)| *uid != request.caller.uid && *uid != status.uid);
             known.truncate(USERS_MAX);
             known.extend(

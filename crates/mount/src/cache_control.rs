@@ -55,8 +55,8 @@ fn parse_rank(text: &[u8]) -> Option<CacheOrder> {
 impl Task<'_> {
     pub(crate) fn carry_out(&self, fid: Fid, order: &CacheOrder) -> Result<(), RequestRefusal> {
         match order {
-            CacheOrder::Flush => self.venus().refresh(&self.request(), fid)?,
-            CacheOrder::FlushVolume => self.venus().refresh_volume(&self.request(), fid.volume)?,
+            CacheOrder::Flush => self.venus().control().refresh(&self.request(), fid)?,
+            CacheOrder::FlushVolume => self.venus().control().refresh_volume(&self.request(), fid.volume)?,
             CacheOrder::FlushMount(name) => {
                 let point = self.mount_point_named(fid, name)?;
                 let number = self.on.nodes.number(point);

@@ -80,7 +80,7 @@ impl Task<'_> {
     }
 
     pub(crate) fn fsyncdir(&self) -> Result<(), RequestRefusal> {
-        self.venus().fsyncdir(&self.request(), self.fid()?)?;
+        self.venus().dirs().fsyncdir(&self.request(), self.fid()?)?;
         self.done();
         Ok(())
     }
@@ -156,7 +156,7 @@ impl Task<'_> {
             self.on.notifier.end_names();
         }
         let mut page =
-            self.venus().readdir(&self.request(), under_way.handle, cookie, bytes_max, plus)?;
+            self.venus().dirs().readdir(&self.request(), under_way.handle, cookie, bytes_max, plus)?;
         for status in page.entries.iter_mut().filter_map(|entry| entry.status.as_mut()) {
             *status = self.permitted(*status, Some((dir, page.stamp)));
         }
@@ -175,7 +175,7 @@ impl Task<'_> {
             Some(last) => self.on.listings.advance(reader, last.cookie),
             None if page.end && offset >= OFFSET_OF_FIRST => {
                 let handle = self.on.listings.end(reader);
-                handle.into_iter().for_each(|handle| self.venus().releasedir(handle));
+                handle.into_iter().for_each(|handle| self.venus().dirs().releasedir(handle));
             }
             None => {}
         }
@@ -199,13 +199,13 @@ impl Task<'_> {
         first: bool,
     ) -> Result<listings::Listing, RequestRefusal> {
         let seen = self.on.notifier.breaks();
-        let handle = self.venus().opendir(&self.request(), dir)?;
+        let handle = self.venus().dirs().opendir(&self.request(), dir)?;
         let listing = {
             let (since, serial) = (first.then_some(seen), self.on.listings.serial());
             listings::Listing { handle, since, seen, serial, last: 0 }
         };
         let gone = self.on.listings.begin(reader, listing);
-        gone.into_iter().for_each(|handle| self.venus().releasedir(handle));
+        gone.into_iter().for_each(|handle| self.venus().dirs().releasedir(handle));
         Ok(listing)
     }
 

@@ -121,7 +121,7 @@ impl Task<'_> {
     pub(crate) fn getlk(&self, of: &abi::LkIn) -> Result<(), RequestRefusal> {
         let mode = lock_mode(of)?.ok_or(Errno::INVAL)?;
         let owner = LockOwner(of.owner);
-        let conflict = self.venus().getlk(
+        let conflict = self.venus().locks().getlk(
             &self.request(),
             OpenHandle(of.fh),
             owner,
@@ -149,7 +149,7 @@ impl Task<'_> {
                 if family == LockFamily::Posix {
                     self.on.locks.note(self.fid()?, owner, handle);
                 }
-                self.venus().setlk(
+                self.venus().locks().setlk(
                     &self.request(),
                     handle,
                     owner,
@@ -161,7 +161,7 @@ impl Task<'_> {
                 )?;
             }
             None => {
-                self.venus().unlock(&self.request(), handle, owner, family, range)?;
+                self.venus().locks().unlock(&self.request(), handle, owner, family, range)?;
                 if family == LockFamily::Posix && range == ByteRange::ALL {
                     self.on.locks.dropped(self.fid()?, owner);
                 }
@@ -176,7 +176,7 @@ impl Task<'_> {
         for owner in self.on.locks.release(fid, handle) {
             let range = ByteRange::ALL;
             if let Err(error) =
-                self.venus().unlock(&self.request(), handle, owner, LockFamily::Posix, range)
+                self.venus().locks().unlock(&self.request(), handle, owner, LockFamily::Posix, range)
             {
                 tracing::warn!(%error, %fid, "cannot end a closed file's locks at the server");
             }

@@ -117,7 +117,7 @@ impl Task<'_> {
             volumes.send_written(&self.request())?;
         }
         let call = AuthCall::SetPassword { name: name.clone(), old, new: new.clone(), keep_tokens };
-        self.venus().auth(&self.request(), call)?;
+        self.venus().access().auth(&self.request(), call)?;
         if stays {
             let signer = Arc::new(Signer::random().1);
             let call = AuthCall::Password { name, password: new, client: signer.public() };
@@ -160,7 +160,7 @@ impl Task<'_> {
             return Err(RequestRefusal(Errno::PROTO));
         }
         // Without an answer mode bits treat the user as *nobody*; the server checks anyway.
-        if let Err(error) = self.venus().learn_ids(&self.request()) {
+        if let Err(error) = self.venus().access().learn_ids(&self.request()) {
             tracing::warn!(%error, "cannot look up the new user: mode bits treat it as unknown");
         }
         volumes.forget_rights();
@@ -170,12 +170,12 @@ impl Task<'_> {
     /// The answer to a login. A token that has expired would prevent it, and is forgotten.
     fn shown(&self, call: AuthCall) -> Result<Answer, RequestRefusal> {
         let request = self.request();
-        let answer = match self.venus().auth(&request, call.clone()) {
+        let answer = match self.venus().access().auth(&request, call.clone()) {
             Err(Error::Fault(Fault::TokenExpired | Fault::TokenRefused)) => {
                 if let Some(tokens) = self.on.volumes.tokens() {
                     tokens.remove(request.caller.uid);
                 }
-                self.venus().auth(&request, call)
+                self.venus().access().auth(&request, call)
             }
             answer => answer,
         };
@@ -208,7 +208,7 @@ impl Task<'_> {
             return Err(RequestRefusal(Errno::PROTO));
         }
         // Without an answer mode bits treat the user as *nobody*; the server checks anyway.
-        if let Err(error) = self.venus().learn_ids(&self.request()) {
+        if let Err(error) = self.venus().access().learn_ids(&self.request()) {
             tracing::warn!(%error, "cannot look up the new user: mode bits treat it as unknown");
         }
         volumes.forget_rights();

@@ -210,7 +210,7 @@ impl Task<'_> {
 
     fn make(&self, name: &[u8], kind: NewKind, mode: u32) -> Result<(), RequestRefusal> {
         let dir = self.fid()?;
-        let entry = self.venus().make(
+        let entry = self.venus().changes().make(
             &self.request(),
             dir,
             &self.name(name)?,
@@ -236,19 +236,19 @@ impl Task<'_> {
 
     pub(crate) fn link(&self, oldnodeid: u64, name: &[u8]) -> Result<(), RequestRefusal> {
         let (fid, dir) = (self.fid_beside(oldnodeid)?, self.fid()?);
-        let entry = self.venus().link(&self.request(), fid, dir, &self.name(name)?)?;
+        let entry = self.venus().changes().link(&self.request(), fid, dir, &self.name(name)?)?;
         self.entry(name, &entry, None);
         Ok(())
     }
 
     pub(crate) fn unlink(&self, name: &[u8]) -> Result<(), RequestRefusal> {
-        self.venus().unlink(&self.request(), self.fid()?, &self.name(name)?)?;
+        self.venus().changes().unlink(&self.request(), self.fid()?, &self.name(name)?)?;
         self.done();
         Ok(())
     }
 
     pub(crate) fn rmdir(&self, name: &[u8]) -> Result<(), RequestRefusal> {
-        self.venus().rmdir(&self.request(), self.fid()?, &self.name(name)?)?;
+        self.venus().changes().rmdir(&self.request(), self.fid()?, &self.name(name)?)?;
         self.done();
         Ok(())
     }
@@ -268,7 +268,7 @@ impl Task<'_> {
         };
         let (from_dir, to_dir): (_, _) = (self.fid()?, self.fid_beside(newdir)?);
         let (from, to): (Name, Name) = (self.name(from)?, self.name(to)?);
-        self.venus().rename(&self.request(), (from_dir, &from), (to_dir, &to), mode)?;
+        self.venus().changes().rename(&self.request(), (from_dir, &from), (to_dir, &to), mode)?;
         self.done();
         Ok(())
     }

@@ -80,7 +80,7 @@ impl Task<'_> {
 
     pub(crate) fn setattr(&self, of: &abi::SetattrIn) -> Result<(), RequestRefusal> {
         let mut change = change(of);
-        change.uid = change.uid.map(|uid| self.venus().cells_number(uid));
+        change.uid = change.uid.map(|uid| self.venus().identity().cells_number(uid));
         let found = self.venus().setattr(&self.request(), self.fid()?, change)?;
         let status = self.permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
@@ -94,7 +94,7 @@ impl Task<'_> {
     }
 
     pub(crate) fn statfs(&self) -> Result<(), RequestRefusal> {
-        let volume = self.venus().statfs(&self.request(), self.fid()?)?;
+        let volume = self.venus().control().statfs(&self.request(), self.fid()?)?;
         let _ = self.value(&statfs_out(&volume));
         Ok(())
     }

@@ -127,21 +127,21 @@ impl Task<'_> {
             Virtual::Fid => fid.to_string().into(),
             Virtual::Volume => fid.volume.0.to_string().into(),
             Virtual::About => self
-                .with_all_sites(&self.on.volumes, &venus.about(&request, fid)?)
+                .with_all_sites(&self.on.volumes, &venus.control().about(&request, fid)?)
                 .to_string()
                 .into(),
             Virtual::Cell => self.cell()?.into(),
             Virtual::Servers(check) => self.servers(check).to_string().into(),
-            Virtual::Acl => venus.acl(&request, fid)?.1.to_string().into(),
-            Virtual::AclOf => venus.acl(&request, fid)?.0.to_string().into(),
-            Virtual::Rights => venus.rights(&request, fid)?.0.to_string().into(),
-            Virtual::Who(who) => venus.who(&request, &who)?.ok_or(Errno::NODATA)?.into(),
+            Virtual::Acl => venus.access().acl(&request, fid)?.1.to_string().into(),
+            Virtual::AclOf => venus.access().acl(&request, fid)?.0.to_string().into(),
+            Virtual::Rights => venus.access().rights(&request, fid)?.0.to_string().into(),
+            Virtual::Who(who) => venus.access().who(&request, &who)?.ok_or(Errno::NODATA)?.into(),
             Virtual::Quota => {
-                let volume = venus.about(&request, fid)?.volume;
+                let volume = venus.control().about(&request, fid)?.volume;
                 format!("{} {}", volume.quota_bytes, volume.quota_files).into()
             }
             Virtual::Cache => {
-                let (used, most) = venus.disk_cache().unzip();
+                let (used, most) = venus.control().disk_cache().unzip();
                 json!({ "used_bytes": used, "bytes_max": most }).to_string().into()
             }
             Virtual::Waits => json!(observe::waits()).to_string().into(),
@@ -222,7 +222,7 @@ impl Task<'_> {
 
     /// The name is no secret, so it needs no user's token, which may have expired.
     pub(crate) fn cell(&self) -> Result<String, RequestRefusal> {
-        let report = self.venus().report(&RequestContext::of(&Caller::ROOT))?;
+        let report = self.venus().control().report(&RequestContext::of(&Caller::ROOT))?;
         let report: Value = serde_json::from_str(&report).map_err(|_| Errno::PROTO)?;
         let name = report["server"]["cell"].as_str().filter(|name| !name.is_empty());
         Ok(name.ok_or(Errno::NODATA)?.to_owned())
@@ -233,19 +233,19 @@ impl Task<'_> {
         match wanted {
             Virtual::Mount(name) => {
                 let kind = NewKind::MountPoint(Bytes::copy_from_slice(value));
-                let made = self.venus().make(&request, fid, &name, kind, 0)?;
+                let made = self.venus().changes().make(&request, fid, &name, kind, 0)?;
                 self.venus().forget(made.status.fid, 1);
                 self.on.notifier.name_changed(fid, &name);
             }
             Virtual::Move(from) => {
                 let (dir, to) = self.destination(value)?;
-                self.venus().rename(&request, (fid, &from), (dir, &to), RenameMode::MountPoint)?;
+                self.venus().changes().rename(&request, (fid, &from), (dir, &to), RenameMode::MountPoint)?;
                 self.on.notifier.name_changed(fid, &from);
                 self.on.notifier.name_changed(dir, &to);
             }
-            Virtual::Acl => self.venus().set_acl(&request, fid, Some(&list(value)?), None)?,
+            Virtual::Acl => self.venus().access().set_acl(&request, fid, Some(&list(value)?), None)?,
             Virtual::AclInstead(seen) => {
-                match self.venus().set_acl(&request, fid, Some(&list(value)?), Some(seen)) {
+                match self.venus().access().set_acl(&request, fid, Some(&list(value)?), Some(seen)) {
                     // The kernel turns EAGAIN into EOPNOTSUPP.
                     Err(Error::Fault(Fault::Conflict)) => {
                         return Err(RequestRefusal(Errno::CANCELED));
@@ -255,7 +255,7 @@ impl Task<'_> {
             }
             Virtual::Quota => {
                 let (bytes, files) = limits(value).ok_or(Errno::INVAL)?;
-                self.venus().set_quota(&request, fid, bytes, files)?;
+                self.venus().control().set_quota(&request, fid, bytes, files)?;
             }
             _ => return Err(RequestRefusal(Errno::PERM)),
         }
@@ -283,13 +283,13 @@ impl Task<'_> {
         let name = match wanted {
             Virtual::Mount(name) => name,
             Virtual::Acl => {
-                self.venus().set_acl(&self.request(), dir, None, None)?;
+                self.venus().access().set_acl(&self.request(), dir, None, None)?;
                 self.done();
                 return Ok(());
             }
             _ => return Err(RequestRefusal(Errno::PERM)),
         };
-        self.venus().remove_mount_point(&self.request(), dir, &name)?;
+        self.venus().changes().remove_mount_point(&self.request(), dir, &name)?;
         self.on.notifier.name_changed(dir, &name);
         self.done();
         Ok(())

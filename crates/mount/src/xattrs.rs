@@ -57,7 +57,7 @@ impl Task<'_> {
             XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(RequestRefusal(Errno::INVAL)),
         };
-        self.venus().setxattr(
+        self.venus().xattrs().setxattr(
             &self.request(),
             self.fid()?,
             name,
@@ -81,12 +81,12 @@ impl Task<'_> {
             return self.sized(size, &value);
         }
         check_name(name)?;
-        let value = self.venus().getxattr(&self.request(), self.fid()?, name)?;
+        let value = self.venus().xattrs().getxattr(&self.request(), self.fid()?, name)?;
         self.sized(size, &value)
     }
 
     pub(crate) fn listxattr(&self, size: u32) -> Result<(), RequestRefusal> {
-        let names = self.venus().listxattr(&self.request(), self.fid()?)?;
+        let names = self.venus().xattrs().listxattr(&self.request(), self.fid()?)?;
         let mut list = Vec::new();
         for name in names {
             list.extend_from_slice(&name);
@@ -100,7 +100,7 @@ impl Task<'_> {
             return self.remove_virtual(wanted?);
         }
         check_name(name)?;
-        self.venus().removexattr(&self.request(), self.fid()?, name)?;
+        self.venus().xattrs().removexattr(&self.request(), self.fid()?, name)?;
         self.done();
         Ok(())
     }

@@ -55,10 +55,15 @@ fn main() {
     let administrator = RequestContext::of(&Caller::ROOT);
     let mut list = Acl::new();
     assert!(list.set(PrincipalId::ANYBODY, Rights::READ.with(Rights::LOOKUP), false));
-    venus.set_acl(&administrator, root, Some(&list), None).unwrap();
+    venus.access().set_acl(&administrator, root, Some(&list), None).unwrap();
     let make = |number: usize| {
         let name = Name::new(format!("d{number}").as_bytes()).unwrap();
-        venus.make(&administrator, root, &name, NewKind::Directory, 0o755).unwrap().status.fid
+        venus
+            .changes()
+            .make(&administrator, root, &name, NewKind::Directory, 0o755)
+            .unwrap()
+            .status
+            .fid
     };
     let fids: Vec<Fid> = (0..dirs).map(make).collect();
     let caller = |uid: usize| Caller {
@@ -71,7 +76,7 @@ fn main() {
 
     let ask = |number: usize| {
         let request = RequestContext::of(&callers[number / dirs % users]);
-        black_box(venus.rights(&request, fids[number % dirs]).unwrap());
+        black_box(venus.access().rights(&request, fids[number % dirs]).unwrap());
     };
     let report = |text: &str, count: usize, begun: Instant| {
         println!("{text}: {:.0} ns each", begun.elapsed().as_nanos() as f64 / count as f64);

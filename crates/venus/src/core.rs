@@ -5,35 +5,17 @@ use std::sync::{Arc, Weak};
 
 use client::Remote;
 
-use crate::base::config::VenusConfig;
-use crate::base::pool::Workers;
-use crate::cache::cache::Cache;
-use crate::cache::siblings::Siblings;
-use crate::data::mount_shared::MountShared;
-use crate::delegation::changes::Changes;
-use crate::delegation::delegations::Delegations;
-use crate::delegation::rights::RightsCache;
-use crate::names::identity::Identity;
-use crate::names::names::Names;
-use crate::ops::handles::Handles;
-use crate::passthrough::blanks::Blanks;
-use crate::passthrough::cache_bodies::CacheBodies;
-use crate::passthrough::loans::Loans;
-use crate::passthrough::passthrough::Passthrough;
-use crate::passthrough::preallocated::Preallocated;
-use crate::prefetch::directories::Directories;
-use crate::prefetch::read_ahead::ReadAhead;
-use crate::reading::reader::Reader;
-use crate::session::ground::Ground;
-use crate::session::server::Server;
-use crate::volumes::snapshots::Snapshots;
-use crate::writeback::calls::Calls;
-use crate::writeback::flusher::Flusher;
-use crate::writeback::free_space::Space;
-use crate::writeback::journal::Journal;
-use crate::writeback::sender::Sender;
-use crate::writeback::unstable::Unstable;
-use crate::writeback::writeback::Writeback;
+use crate::base::{VenusConfig, Workers};
+use crate::cache::{Cache, Siblings};
+use crate::calls::{Calls, Flusher, Journal, Sender, Space, Unstable};
+use crate::data::MountShared;
+use crate::delegation::{AccessRights, Changes, Delegations};
+use crate::names::{Identity, Names};
+use crate::ops::{FileLocks, Handles, OpenDirs, VolumeControl, Xattrs};
+use crate::passthrough::{Blanks, CacheBodies, Loans, Passthrough, Preallocated};
+use crate::reading::{Directories, ReadAhead, Reader, Snapshots};
+use crate::session::{Ground, Server};
+use crate::writeback::Writeback;
 
 /// See the head of the file.
 pub(crate) struct Core {
@@ -42,19 +24,21 @@ pub(crate) struct Core {
     /// the client grants them itself.
     pub own_locks: bool,
     pub identity: Arc<Identity>,
-    pub space: Arc<Space>,
     pub siblings: Arc<Siblings>,
     pub journal: Arc<Journal>,
-    pub handles: Handles,
+    pub handles: Arc<Handles>,
+    pub xattrs: Xattrs,
+    pub control: VolumeControl,
+    pub locks: FileLocks,
+    pub dirs: OpenDirs,
     pub cache: Arc<Cache>,
     pub unstable: Arc<Unstable>,
     pub flusher: Arc<Flusher>,
     pub calls: Arc<Calls>,
     pub sender: Arc<Sender>,
     pub directories: Arc<Directories>,
-    pub rights: Arc<RightsCache>,
+    pub rights: Arc<AccessRights>,
     pub blanks: Arc<Blanks>,
-    pub delegations: Arc<Delegations>,
     pub preallocated: Arc<Preallocated>,
     pub cache_bodies: Arc<CacheBodies>,
     pub passthrough: Arc<Passthrough>,
@@ -90,6 +74,7 @@ impl Core {
         let identity = Arc::new(Identity::new(ground.config.tokens.clone()));
         let space = Arc::<Space>::default();
         let siblings = Arc::new(Siblings::new(&common.siblings));
+        let handles = Arc::<Handles>::default();
         let cache = Arc::new(Cache::new(&ground, &siblings, common));
         let unstable = Arc::new(Unstable::new(&ground, common));
         let flusher = Arc::new(Flusher::new(&ground, &cache, &unstable, &journal, &identity));
@@ -98,7 +83,7 @@ impl Core {
         let read_ahead = Arc::new(ReadAhead::new(&ground, &cache, &unstable, &calls));
         let directories =
             Arc::new(Directories::new(&ground, &cache, &siblings, &unstable, &journal, &calls));
-        let rights = Arc::new(RightsCache::new(&ground, &calls));
+        let rights = Arc::new(AccessRights::new(&ground, &identity, &calls));
         let blanks = Arc::new(Blanks::new(&ground, &cache));
         let delegations =
             Arc::new(Delegations::new(&ground, &flusher, &calls, &directories, &rights, &blanks));
@@ -138,16 +123,38 @@ impl Core {
             &directories,
         ));
         let snapshots = Arc::new(Snapshots::new(&ground, &calls, own_locks));
-        let changes =
-            Arc::new(Changes::new(&ground, &cache, &flusher, &calls, &delegations, &preallocated));
+        let changes = Arc::new(Changes::new(
+            &ground,
+            &writeback,
+            &cache,
+            &flusher,
+            &calls,
+            &delegations,
+            &preallocated,
+        ));
+        let xattrs = Xattrs::new(&ground, &calls, &writeback);
+        let control =
+            VolumeControl::new(&ground, &siblings, &cache, &flusher, &calls, &space, &writeback);
+        let locks = FileLocks::new(&handles, &calls, &writeback, own_locks);
+        let dirs = OpenDirs::new(
+            &handles,
+            &unstable,
+            &flusher,
+            &calls,
+            &directories,
+            &delegations,
+            &snapshots,
+        );
         let duties: Weak<Writeback> = Arc::downgrade(&writeback);
         ground.chores.set_duties(duties);
-        let handles = Handles::default();
         Ok(Core {
+            xattrs,
+            control,
+            locks,
+            dirs,
             ground,
             own_locks,
             identity,
-            space,
             siblings,
             journal,
             handles,
@@ -159,7 +166,6 @@ impl Core {
             directories,
             rights,
             blanks,
-            delegations,
             preallocated,
             cache_bodies,
             passthrough,

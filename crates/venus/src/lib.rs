@@ -1,32 +1,49 @@
 //! The cache manager: a file system in fids which answers from its cache while the server's
 //! promises hold.
 //!
-//! The walk of a request: `mount` calls an operation of [`Venus`] (`lookup`, `change`, `listing`,
-//! `open`, `read`, `write`, `locks`). The operation reads `node_tables` (statuses and names under
-//! promises) or `file_data` (a file's bytes). One call fetches a missing value; its answer is
-//! entered if no break overtook it (CB-3). `events` receives the breaks. The client answers changes
-//! that a delegation covers itself (`delegation`, `local_answers`) and sends them later (`journal`,
-//! `flush`).
+//! The layers, bottom up; each imports only those below it, and its `mod.rs` has its model:
+//!
+//! | folder | has |
+//! |---|---|
+//! | `base` | configuration, requests, results, limits, threads, the port to the kernel |
+//! | `data` | one file's bytes on this machine; the disk cache |
+//! | `names` | statuses, names, rights and delegations under promises |
+//! | `session` | the server and its instances; the janitor's list |
+//! | `cache` | bytes that were read or fetched ahead |
+//! | `calls` | calls, the journal before them, what the server may lose |
+//! | `reading` | reads, read-ahead, listings, prefetch |
+//! | `passthrough` | bodies that the kernel has |
+//! | `writeback` | sending and committing |
+//! | `delegation` | changes of names, answered here or sent; rights |
+//! | `ops`, `core` | the operations of [`Venus`], breaks, the janitor |
+//! | `volumes` | the volumes of a mount |
+//!
+//! The walk of a request: `mount` calls an operation of [`Venus`] (`ops`). It reads `names` or
+//! `data`. One call fetches a missing value; its answer is entered if no break overtook it (CB-3).
+//! `ops/events.rs` receives the breaks. The client answers changes that a delegation covers itself
+//! (`delegation/changes.rs`, `names/local_answers.rs`) and sends them later (`calls/journal.rs`,
+//! `calls/flusher.rs`).
 //!
 //! # Locks
 //! They are taken in this order. None is held over a call to the server or to [`KernelPort`], or
 //! over a wait for another thread's call:
 //!
-//! 1. `opens`, `dirs`, one handle's `sequence` (each alone); one file's `choice`, which alone is
-//!    held over calls (`passthrough.rs`)
-//! 2. one pinned body (`cache_body.rs`), then one file's `data`
-//! 3. `tables`
-//! 4. `gate`; one directory handle's `progress` or `early`
-//! 5. a file's `scratch`, the `blanks`, the journal, `cuts`, `chores`, a [`budget`](crate::budget)
-//!    pot, `space`, the disk cache's index (leaves)
+//! 1. `Handles`, one handle's `sequence` (each alone); one file's `choice`, which alone is held over
+//!    calls (`passthrough/passthrough.rs`)
+//! 2. one pinned body (`data/cache_body.rs`), then one file's `data`
+//! 3. the tables of `Names`
+//! 4. the gate of `Names`; one directory handle's `progress` or `early`
+//! 5. a file's `scratch`, `Blanks`, the journal and the `Flusher`'s cuts, `Chores`, a pot
+//!    (`base/budget.rs`), `Space`, the disk cache's index (leaves)
 //!
-//! So a break, which takes `tables`, `gate` and `data` in turn, never waits for a call in flight.
+//! So a break, which takes the tables, the gate and `data` in turn, never waits for a call in flight.
 
 // A library reports through `tracing` and its results; it does not print.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod base;
 mod cache;
+mod calls;
 mod core;
 mod data;
 mod delegation;
@@ -35,22 +52,17 @@ pub mod fuzzing;
 mod names;
 mod ops;
 mod passthrough;
-mod prefetch;
 mod reading;
 mod session;
 mod volumes;
 mod writeback;
 
-pub use base::config::VenusConfig;
-pub use base::error::Error;
-pub use base::kernel_port::{Backing, KernelPort, NoKernel};
-pub use base::request::RequestContext;
-pub use base::result::{
-    Attributes, DirHandle, DirListing, EntryReply, ListEntry, LookupReply, OpenHandle, OpenMode,
-    OpenReply, PassthroughState, Stamp, Wrote,
+pub use base::{
+    Attributes, Backing, DirHandle, DirListing, EntryReply, Error, KernelPort, ListEntry,
+    LookupReply, NoKernel, OpenHandle, OpenMode, OpenReply, PassthroughState, RequestContext,
+    Stamp, VenusConfig, Wrote,
 };
-pub use ops::rights::somebody;
-pub use ops::venus::Venus;
-pub use volumes::dynroot::{DYNROOT, Dynroot, KnownCells};
-pub use volumes::volume_summary::VolumeSummary;
-pub use volumes::volumes::{CellOpener, Neighbours, Volumes};
+pub use delegation::{AccessRights, Changes, somebody};
+pub use names::Identity;
+pub use ops::{FileLocks, OpenDirs, Venus, VolumeControl, VolumeSummary, Xattrs};
+pub use volumes::{CellOpener, DYNROOT, Dynroot, KnownCells, Neighbours, Volumes};

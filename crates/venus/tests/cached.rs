@@ -418,7 +418,7 @@ fn a_removed_file_keeps_its_body_as_long_as_it_is_open() {
     let machine = Machine::new(&server, 2);
     let (handle, kernel) = machine.open_passed("gone");
     let other = maker.open("gone", RW);
-    maker.venus.unlink(&me(), server.root, &common::name("gone")).unwrap();
+    maker.venus.changes().unlink(&me(), server.root, &common::name("gone")).unwrap();
     assert!(whole(&kernel) == bytes);
     maker.write(other, 77, b"after its end");
     bytes[77..90].copy_from_slice(b"after its end");

@@ -117,9 +117,10 @@ fn a_listed_directory_knows_present_and_absent_names() {
     );
     let (_, handle) = client.create("mine");
     client.close(handle);
-    client.venus.unlink(&me(), client.root, &name("file-7")).unwrap();
+    client.venus.changes().unlink(&me(), client.root, &name("file-7")).unwrap();
     client
         .venus
+        .changes()
         .rename(
             &me(),
             (client.root, &name("file-8")),
@@ -143,7 +144,11 @@ fn a_directory_that_we_made_is_complete() {
     // With a delegation even the files would cost nothing.
     let plain = venus::VenusConfig { delegations: false, ..venus::VenusConfig::default() };
     let client = server.client_with(1, true, plain);
-    let dir = client.venus.make(&me(), client.root, &name("d"), NewKind::Directory, 0o755).unwrap();
+    let dir = client
+        .venus
+        .changes()
+        .make(&me(), client.root, &name("d"), NewKind::Directory, 0o755)
+        .unwrap();
     client.wire.take();
     for i in 0..10 {
         let file = name(&format!("f{i}"));
@@ -165,12 +170,18 @@ fn links_and_attributes_are_asked_for_once() {
     let server = TestServer::in_memory();
     let client = server.client(1);
     let link = NewKind::Symlink(b"there".as_slice().into());
-    let link = client.venus.make(&me(), client.root, &name("l"), link, 0o777).unwrap().status.fid;
+    let link = client
+        .venus
+        .changes()
+        .make(&me(), client.root, &name("l"), link, 0o777)
+        .unwrap()
+        .status
+        .fid;
     let (fid, handle) = client.create("f");
     client.wire.take();
     for _ in 0..3 {
         assert_eq!(&client.venus.readlink(&me(), link).unwrap()[..], b"there");
-        assert!(client.venus.getxattr(&me(), fid, b"user.none").is_err());
+        assert!(client.venus.xattrs().getxattr(&me(), fid, b"user.none").is_err());
     }
     assert_eq!(
         client.wire.take(),
@@ -181,10 +192,10 @@ fn links_and_attributes_are_asked_for_once() {
     other.find("f").unwrap();
     other.wire.take();
     for _ in 0..3 {
-        assert!(other.venus.getxattr(&me(), fid, b"user.none").is_err());
+        assert!(other.venus.xattrs().getxattr(&me(), fid, b"user.none").is_err());
     }
     assert_eq!(other.wire.take(), calls([("other", 1)]), "what is not there is remembered");
-    let set = client.venus.setxattr(
+    let set = client.venus.xattrs().setxattr(
         &me(),
         fid,
         b"user.none",
@@ -192,8 +203,8 @@ fn links_and_attributes_are_asked_for_once() {
         types::XattrMode::Either,
     );
     set.unwrap();
-    assert_eq!(&client.venus.getxattr(&me(), fid, b"user.none").unwrap()[..], b"v");
-    assert_eq!(&other.venus.getxattr(&me(), fid, b"user.none").unwrap()[..], b"v");
+    assert_eq!(&client.venus.xattrs().getxattr(&me(), fid, b"user.none").unwrap()[..], b"v");
+    assert_eq!(&other.venus.xattrs().getxattr(&me(), fid, b"user.none").unwrap()[..], b"v");
     client.close(handle);
 }
 
@@ -216,7 +227,7 @@ fn lookups_in_a_row_list_the_rest_ahead() {
         (asked.get("Lookup").copied().unwrap_or(0), asked.get("ReadDir").copied().unwrap_or(0));
     assert!(lookups < count / 4 && (1..=10).contains(&pages), "{asked:?}");
     assert!(client.find("nothing").is_none());
-    maker.venus.unlink(&me(), maker.root, &name("file-7")).unwrap();
+    maker.venus.changes().unlink(&me(), maker.root, &name("file-7")).unwrap();
     assert!(client.find("file-7").is_none() && client.find("file-8").is_some());
 }
 
@@ -230,8 +241,8 @@ fn one_page_read(server: &TestServer) -> (common::Client, venus::DirHandle, u64)
     }
     maker.venus.shutdown().unwrap();
     let client = server.client(2);
-    let handle = client.venus.opendir(&me(), client.root).unwrap();
-    let page = client.venus.readdir(&me(), handle, 0, PAGE, true).unwrap();
+    let handle = client.venus.dirs().opendir(&me(), client.root).unwrap();
+    let page = client.venus.dirs().readdir(&me(), handle, 0, PAGE, true).unwrap();
     assert!(!page.end && page.entries.len() > 10);
     while client.wire.count("ReadDir") < 2 {
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -248,7 +259,7 @@ fn the_next_page_of_a_listing_is_fetched_while_one_is_taken() {
     let (client, handle, mut cookie) = one_page_read(&server);
     let mut pages = 1;
     loop {
-        let page = client.venus.readdir(&me(), handle, cookie, PAGE, true).unwrap();
+        let page = client.venus.dirs().readdir(&me(), handle, cookie, PAGE, true).unwrap();
         assert!(page.entries.iter().all(|entry| entry.status.is_some() && entry.cacheable));
         pages += 1;
         cookie = page.entries.last().unwrap().cookie;
@@ -271,10 +282,10 @@ fn a_directory_too_large_for_the_cache_is_listed_ahead() {
     maker.venus.shutdown().unwrap();
     let config = venus::VenusConfig { memory_bytes_max: 48 << 10, ..venus::VenusConfig::default() };
     let client = server.client_with(2, true, config);
-    let handle = client.venus.opendir(&me(), client.root).unwrap();
+    let handle = client.venus.dirs().opendir(&me(), client.root).unwrap();
     let (mut pages, mut cookie) = (0, 0);
     loop {
-        let page = client.venus.readdir(&me(), handle, cookie, PAGE, true).unwrap();
+        let page = client.venus.dirs().readdir(&me(), handle, cookie, PAGE, true).unwrap();
         assert!(page.entries.iter().all(|entry| entry.status.is_some() && entry.cacheable));
         pages += 1;
         if page.end {
@@ -300,18 +311,18 @@ fn cb1_a_page_fetched_before_a_change_is_not_shown_after_it() {
         let server = TestServer::in_memory();
         let (client, handle, cookie) = one_page_read(&server);
         // As the listing would be without the change.
-        let reader = client.venus.opendir(&me(), client.root).unwrap();
-        let next = client.venus.readdir(&me(), reader, cookie, PAGE, true).unwrap();
+        let reader = client.venus.dirs().opendir(&me(), client.root).unwrap();
+        let next = client.venus.dirs().readdir(&me(), reader, cookie, PAGE, true).unwrap();
         let (gone, grown) = (&next.entries[3], &next.entries[5]);
         let changer = server.client(3);
         let by = if own { &client } else { &changer };
-        by.venus.unlink(&me(), client.root, &gone.name).unwrap();
+        by.venus.changes().unlink(&me(), client.root, &gone.name).unwrap();
         let change = types::StatusChange { mode: Some(0o600), ..Default::default() };
         by.venus.setattr(&me(), grown.fid, change).unwrap();
         if !own {
             changer.venus.shutdown().unwrap();
         }
-        let shown = client.venus.readdir(&me(), handle, cookie, PAGE, true).unwrap();
+        let shown = client.venus.dirs().readdir(&me(), handle, cookie, PAGE, true).unwrap();
         assert!(shown.entries.iter().all(|entry| entry.name != gone.name), "own change: {own}");
         let shown = shown.entries.iter().find(|entry| entry.name == grown.name).unwrap();
         assert_eq!(shown.status.map_or(0o600, |status| status.mode), 0o600, "own change: {own}");

@@ -22,7 +22,7 @@ use venus::{Error, OpenHandle, RequestContext};
 const MINE: LockOwner = LockOwner(11);
 
 fn lock(client: &Client, handle: OpenHandle, wait: bool) -> Result<(), Error> {
-    client.venus.setlk(
+    client.venus.locks().setlk(
         &me(),
         handle,
         MINE,
@@ -35,7 +35,7 @@ fn lock(client: &Client, handle: OpenHandle, wait: bool) -> Result<(), Error> {
 }
 
 fn unlock(client: &Client, handle: OpenHandle) {
-    client.venus.unlock(&me(), handle, MINE, LockFamily::Posix, ByteRange::ALL).unwrap();
+    client.venus.locks().unlock(&me(), handle, MINE, LockFamily::Posix, ByteRange::ALL).unwrap();
 }
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
@@ -78,7 +78,10 @@ fn cb1_a_new_name_ends_the_cached_absence() {
     assert!(b.kernel.0.lock().contains(&Notified::Directory(b.root)));
     assert_eq!(b.find("f").unwrap().status.fid, fid);
     a.close(handle);
-    a.venus.rename(&me(), (a.root, &name("f")), (a.root, &name("g")), RenameMode::Replace).unwrap();
+    a.venus
+        .changes()
+        .rename(&me(), (a.root, &name("f")), (a.root, &name("g")), RenameMode::Replace)
+        .unwrap();
     assert!(b.find("f").is_none());
     assert_eq!(b.find("g").unwrap().status.fid, fid);
 }
@@ -182,7 +185,7 @@ fn ho1_a_removed_file_stays_while_open_on_another_machine() {
     a.write(handle, 0, b"still here");
     a.close(handle);
     let open = b.open("f", RW);
-    a.venus.unlink(&me(), a.root, &name("f")).unwrap();
+    a.venus.changes().unlink(&me(), a.root, &name("f")).unwrap();
     assert!(b.find("f").is_none());
     assert_eq!(&b.read(open, 0, 100)[..], b"still here");
     b.write(open, 0, b"STILL");
@@ -211,7 +214,7 @@ fn ho1_an_open_file_without_promise_outlives_its_name() {
     let theirs = b.open("f", RW);
     b.write(theirs, 0, b"other");
     b.close(theirs);
-    b.venus.unlink(&me(), b.root, &name("f")).unwrap();
+    b.venus.changes().unlink(&me(), b.root, &name("f")).unwrap();
     assert_eq!(&a.read(handle, 0, 16)[..], b"other");
     a.close(handle);
 }
@@ -229,10 +232,11 @@ fn a_file_that_is_open_here_survives_our_own_unlink_and_rename() {
             let (from, to) = (name("other"), name("f"));
             client
                 .venus
+                .changes()
                 .rename(&me(), (client.root, &from), (client.root, &to), RenameMode::Replace)
                 .unwrap();
         } else {
-            client.venus.unlink(&me(), client.root, &name("f")).unwrap();
+            client.venus.changes().unlink(&me(), client.root, &name("f")).unwrap();
         }
         assert_eq!(&client.read(handle, 0, 10)[..], b"kept");
         client.venus.flush(&me(), handle, None).unwrap();
@@ -250,7 +254,7 @@ fn an_unnamed_file_is_held_until_it_is_closed() {
     let (entry, opened) = client.venus.make_unnamed(&me(), client.root, 0o600, RW).unwrap();
     client.write(opened.handle, 0, b"tmp");
     client.venus.flush(&me(), opened.handle, None).unwrap();
-    client.venus.link(&me(), entry.status.fid, client.root, &name("named")).unwrap();
+    client.venus.changes().link(&me(), entry.status.fid, client.root, &name("named")).unwrap();
     client.close(opened.handle);
     eventually("let go", || client.wire.count("Unhold") == 1);
     assert_eq!(&client.content("named")[..], b"tmp");
@@ -266,6 +270,7 @@ fn a_lock_waits_is_cancelled_and_goes_with_its_client() {
     assert_eq!(lock(&b, second, false), Err(Error::Fault(Fault::Locked)));
     let test = b
         .venus
+        .locks()
         .getlk(&me(), second, MINE, LockFamily::Posix, ByteRange::ALL, LockMode::Shared)
         .unwrap();
     assert_eq!(test.unwrap().mode, LockMode::Exclusive);
@@ -273,7 +278,7 @@ fn a_lock_waits_is_cancelled_and_goes_with_its_client() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             let request = RequestContext { cancel: Some(&cancel), ..me() };
-            b.venus.setlk(
+            b.venus.locks().setlk(
                 &request,
                 second,
                 MINE,
@@ -381,13 +386,13 @@ fn cb1_random_operations_of_two_clients_match_a_model() {
                     }
                 }
                 2 => {
-                    let gone = client.venus.unlink(&me(), client.root, &name(&path));
+                    let gone = client.venus.changes().unlink(&me(), client.root, &name(&path));
                     assert_eq!(gone.is_ok(), files.remove(&path).is_some(), "{what}");
                 }
                 3 => {
                     let to = format!("f{}", random.random_range(0..5));
                     let (from_name, to_name) = (name(&path), name(&to));
-                    let moved = client.venus.rename(
+                    let moved = client.venus.changes().rename(
                         &me(),
                         (client.root, &from_name),
                         (client.root, &to_name),
@@ -448,8 +453,13 @@ fn cb1_random_operations_of_two_clients_match_a_model() {
 fn directories_on_both_sides_stay_in_step() {
     let server = TestServer::in_memory();
     let (a, b) = (server.client(1), server.client(2));
-    let dir =
-        a.venus.make(&me(), a.root, &name("d"), NewKind::Directory, 0o755).unwrap().status.fid;
+    let dir = a
+        .venus
+        .changes()
+        .make(&me(), a.root, &name("d"), NewKind::Directory, 0o755)
+        .unwrap()
+        .status
+        .fid;
     for i in 0..50u32 {
         let (maker, looker) = if i % 2 == 0 { (&a, &b) } else { (&b, &a) };
         let file = name(&format!("f{i}"));

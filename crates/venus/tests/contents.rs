@@ -51,9 +51,9 @@ fn read(client: &Client, fid: Fid, at: usize, length: usize) -> Bytes {
 /// Reads all files from front to back, again and again.
 fn go_through(client: &Client, root: Fid, fids: &[Fid], over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
-        let listing = client.venus.opendir(&me(), root).unwrap();
-        client.venus.readdir(&me(), listing, 0, 64 << 10, true).unwrap();
-        client.venus.releasedir(listing);
+        let listing = client.venus.dirs().opendir(&me(), root).unwrap();
+        client.venus.dirs().readdir(&me(), listing, 0, 64 << 10, true).unwrap();
+        client.venus.dirs().releasedir(listing);
         for fid in fids {
             let handle = client.venus.open(&me(), *fid, RO).unwrap().handle;
             let mut at = 0;

@@ -42,7 +42,13 @@ fn plain() -> VenusConfig {
 }
 
 fn make_dir(client: &Client, dir: Fid, text: &str) -> Fid {
-    client.venus.make(&me(), dir, &name(text), NewKind::Directory, 0o755).unwrap().status.fid
+    client
+        .venus
+        .changes()
+        .make(&me(), dir, &name(text), NewKind::Directory, 0o755)
+        .unwrap()
+        .status
+        .fid
 }
 
 fn put(client: &Client, dir: Fid, text: &str, data: &[u8]) -> Fid {
@@ -87,11 +93,11 @@ fn a_tree_is_made_changed_and_removed_without_a_word() {
             assert_eq!(content_of(&client, fid), b"some text");
         }
         let (f0, f9) = (name("f0"), name("f9"));
-        client.venus.rename(&me(), (dir, &f0), (dir, &f9), RenameMode::Replace).unwrap();
-        client.venus.unlink(&me(), dir, &f9).unwrap();
+        client.venus.changes().rename(&me(), (dir, &f0), (dir, &f9), RenameMode::Replace).unwrap();
+        client.venus.changes().unlink(&me(), dir, &f9).unwrap();
     }
     assert_eq!(client.wire.take(), [].into(), "no call was made");
-    client.venus.fsyncdir(&me(), first).unwrap();
+    client.venus.dirs().fsyncdir(&me(), first).unwrap();
     let other = server.client_with(2, true, plain());
     assert_eq!(other.list(first, true).len(), 20);
     let dir = find_in(&other, first, "d7").unwrap();
@@ -134,7 +140,12 @@ impl vice::Principals for Known {
 /// A test server whose volume has access lists.
 fn listed() -> TestServer {
     let server = TestServer::with_principals(Arc::new(Known));
-    server.client(1000).venus.set_acl(&me(), server.root, Some(&only(10, "rlidwk")), None).unwrap();
+    server
+        .client(1000)
+        .venus
+        .access()
+        .set_acl(&me(), server.root, Some(&only(10, "rlidwk")), None)
+        .unwrap();
     server
 }
 
@@ -216,7 +227,13 @@ fn where_lists_decide_a_tree_is_made_without_a_word() {
     };
     let request = RequestContext::of(&ten);
     let make = |dir, text: &str| {
-        client.venus.make(&request, dir, &name(text), NewKind::Directory, 0o755).unwrap().status.fid
+        client
+            .venus
+            .changes()
+            .make(&request, dir, &name(text), NewKind::Directory, 0o755)
+            .unwrap()
+            .status
+            .fid
     };
     let top = make(client.root, "top");
     let first = make(top, "first");
@@ -234,18 +251,22 @@ fn where_lists_decide_a_tree_is_made_without_a_word() {
             let change = StatusChange { mode: Some(0o600), ..StatusChange::default() };
             client.venus.setattr(&request, entry.status.fid, change).unwrap();
             assert_eq!(
-                client.venus.rights(&request, entry.status.fid).unwrap().0.to_string(),
+                client.venus.access().rights(&request, entry.status.fid).unwrap().0.to_string(),
                 "rlidwka"
             );
         }
         let (f0, f9) = (name("f0"), name("f9"));
-        client.venus.rename(&request, (dir, &f0), (dir, &f9), RenameMode::Replace).unwrap();
-        client.venus.unlink(&request, dir, &f9).unwrap();
+        client
+            .venus
+            .changes()
+            .rename(&request, (dir, &f0), (dir, &f9), RenameMode::Replace)
+            .unwrap();
+        client.venus.changes().unlink(&request, dir, &f9).unwrap();
     }
     assert_eq!(client.wire.take(), [].into(), "no call was made");
     // The server refuses a user without the right; it has the new list by then.
     let eleven = Caller { uid: 11, ..ten.clone() };
-    let refused = client.venus.make(
+    let refused = client.venus.changes().make(
         &RequestContext::of(&eleven),
         first,
         &name("no"),
@@ -260,8 +281,9 @@ fn where_lists_decide_a_tree_is_made_without_a_word() {
     // The client learns of a lost right before the right ends, and earlier answered changes are
     // sent first.
     let last = make(first, "last");
-    other.venus.set_acl(&me(), first, Some(&only(10, "rl")), None).unwrap();
-    let refused = client.venus.make(&request, first, &name("more"), NewKind::Directory, 0o755);
+    other.venus.access().set_acl(&me(), first, Some(&only(10, "rl")), None).unwrap();
+    let refused =
+        client.venus.changes().make(&request, first, &name("more"), NewKind::Directory, 0o755);
     assert_eq!(refused.err(), Some(Error::Fault(Fault::AccessDenied)));
     assert_eq!(find_in(&other, first, "last"), Some(last));
     assert_eq!(client.venus.differences(), 0);
@@ -328,7 +350,7 @@ fn unsent_changes_lost_with_the_lease_are_reported() {
     let client = server.client_with(1, true, eager());
     let top = make_dir(&client, client.root, "top");
     put(&client, top, "stable", b"x");
-    client.venus.fsyncdir(&me(), top).unwrap();
+    client.venus.dirs().fsyncdir(&me(), top).unwrap();
     let (_, opened) = client.venus.create(&me(), top, &name("lost"), 0o644, true, RW).unwrap();
     client.write(opened.handle, 0, b"lost");
     client.venus.flush(&me(), opened.handle, None).unwrap();

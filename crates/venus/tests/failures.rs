@@ -94,7 +94,7 @@ fn an_exceeded_quota_is_reported_at_close_or_at_the_write() {
     errors.extend(client.venus.flush(&me(), handle, None).err());
     assert!(!errors.is_empty());
     assert!(errors.iter().all(|error| *error == Error::Fault(Fault::QuotaExceeded)), "{errors:?}");
-    let volume = client.venus.statfs(&me(), client.root).unwrap();
+    let volume = client.venus.control().statfs(&me(), client.root).unwrap();
     assert!(volume.used_bytes <= 3 << 20);
 }
 
@@ -229,6 +229,7 @@ fn a_lost_lease_voids_the_cache_and_the_locks() {
     let owner = LockOwner(5);
     client
         .venus
+        .locks()
         .setlk(
             &me(),
             handle,
@@ -309,11 +310,12 @@ fn after_a_restart_locks_and_holds_are_claimed() {
         let client = server.client(1);
         let (fid, handle) = client.create("f");
         let (gone, unlinked) = client.create("gone");
-        client.venus.unlink(&me(), client.root, &name("gone")).unwrap();
+        client.venus.changes().unlink(&me(), client.root, &name("gone")).unwrap();
         let range = ByteRange { start: 3, end: 9 };
         let owner = LockOwner(5);
         client
             .venus
+            .locks()
             .setlk(&me(), handle, owner, 77, LockFamily::Posix, range, LockMode::Exclusive, false)
             .unwrap();
         let events = client.wire.events.lock().clone().unwrap();
@@ -346,7 +348,7 @@ fn shutdown_sends_everything_and_lets_go() {
     let (_, handle) = client.create("f");
     client.write(handle, 0, b"last words");
     client.create("gone");
-    client.venus.unlink(&me(), client.root, &name("gone")).unwrap();
+    client.venus.changes().unlink(&me(), client.root, &name("gone")).unwrap();
     client.venus.shutdown().unwrap();
     assert_eq!(
         (
@@ -410,6 +412,7 @@ fn groups_are_looked_up_only_when_they_decide() {
     let client = server.client(1);
     let dir = client
         .venus
+        .changes()
         .make(&me(), client.root, &name("d"), types::NewKind::Directory, 0o770)
         .unwrap()
         .status

@@ -31,16 +31,16 @@ fn is_there(client: &Client, dir: Fid, name: &Name) -> bool {
 
 /// All names, page by page.
 fn list(client: &Client, dir: Fid, plus: bool) {
-    let handle = client.venus.opendir(&me(), dir).unwrap();
+    let handle = client.venus.dirs().opendir(&me(), dir).unwrap();
     let mut cookie = 0;
     loop {
-        let listing = client.venus.readdir(&me(), handle, cookie, 16 << 10, plus).unwrap();
+        let listing = client.venus.dirs().readdir(&me(), handle, cookie, 16 << 10, plus).unwrap();
         cookie = listing.entries.last().map_or(cookie, |entry| entry.cookie);
         if listing.end {
             break;
         }
     }
-    client.venus.releasedir(handle);
+    client.venus.dirs().releasedir(handle);
 }
 
 #[test]
@@ -50,12 +50,13 @@ fn others_renames_are_seen_beside_listings_and_lookups() {
         let (client, other) = (server.remote_client(1), server.remote_client(2));
         let dir = other
             .venus
+            .changes()
             .make(&me(), server.root, &name("dir"), NewKind::Directory, 0o755)
             .unwrap()
             .status
             .fid;
         for number in 0..FILES {
-            other.venus.make(&me(), dir, &file(number), NewKind::File, 0o644).unwrap();
+            other.venus.changes().make(&me(), dir, &file(number), NewKind::File, 0o644).unwrap();
         }
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -81,6 +82,7 @@ fn others_renames_are_seen_beside_listings_and_lookups() {
                 let rename = |from, to| {
                     other
                         .venus
+                        .changes()
                         .rename(&me(), (dir, from), (dir, to), RenameMode::NoReplace)
                         .unwrap();
                 };

@@ -189,7 +189,7 @@ impl Application<'_> {
             0..4 => {
                 let name = self.any_name();
                 let mode = if self.random.random_bool(0.5) { 0o644 } else { 0o600 };
-                let made = self.venus.make(&me(), self.dir, &name, NewKind::File, mode);
+                let made = self.venus.changes().make(&me(), self.dir, &name, NewKind::File, mode);
                 if made != Err(types::Fault::Exists.into()) {
                     let fid = made?.status.fid;
                     self.belief.names.insert(name, fid);
@@ -198,7 +198,7 @@ impl Application<'_> {
             }
             4..6 => {
                 let Some((name, fid)) = self.any_file() else { return Ok(()) };
-                self.venus.unlink(&me(), self.dir, &name)?;
+                self.venus.changes().unlink(&me(), self.dir, &name)?;
                 self.belief.names.remove(&name);
                 self.belief.files.remove(&fid);
             }
@@ -206,7 +206,7 @@ impl Application<'_> {
                 let (Some((from, fid)), to) = (self.any_file(), self.any_name()) else {
                     return Ok(());
                 };
-                self.venus.rename(
+                self.venus.changes().rename(
                     &me(),
                     (self.dir, &from),
                     (self.dir, &to),
@@ -268,7 +268,7 @@ impl Application<'_> {
                 self.compare(&[fid], false);
             }
             18 => {
-                self.venus.fsyncdir(&me(), self.dir)?;
+                self.venus.dirs().fsyncdir(&me(), self.dir)?;
                 self.compare(&[], true);
             }
             _ => {
@@ -371,8 +371,13 @@ fn live(machine: &Mutex<dyn Host>, root: Fid, at: &Path, seed: u64, kind: Kind) 
     let dirty_age = Duration::from_millis(5);
     let config = VenusConfig { delegations, dirty_age, cache_dir, ..VenusConfig::default() };
     let venus = Venus::new(Arc::new(Far(session)), config).unwrap();
-    let dir = venus.make(&me(), root, &name("top"), NewKind::Directory, 0o755).unwrap().status.fid;
-    venus.fsyncdir(&me(), root).unwrap();
+    let dir = venus
+        .changes()
+        .make(&me(), root, &name("top"), NewKind::Directory, 0o755)
+        .unwrap()
+        .status
+        .fid;
+    venus.dirs().fsyncdir(&me(), root).unwrap();
     let over = AtomicBool::new(false);
     let mut application = Application {
         venus: &venus,
@@ -518,7 +523,12 @@ fn what_was_lost_in_half_is_read_anew() {
         let delegations = seed % 4 > 1;
         let config = VenusConfig { cache_dir, delegations, ..VenusConfig::default() };
         let venus = Venus::new(Arc::new(Far(connect(dir.path()))), config).unwrap();
-        let fid = venus.make(&me(), root, &name("file"), NewKind::File, 0o644).unwrap().status.fid;
+        let fid = venus
+            .changes()
+            .make(&me(), root, &name("file"), NewKind::File, 0o644)
+            .unwrap()
+            .status
+            .fid;
         let handle = venus.open(&me(), fid, RW).unwrap().handle;
         venus.write(&me(), handle, 0, Bytes::from(vec![b'1'; 100_000]), false).unwrap();
         venus.fsync(&me(), handle).unwrap();

@@ -68,22 +68,28 @@ fn du5_lost_names_are_reported_and_a_crash_loses_none() {
     let server = Server::start(&config).unwrap();
     let venus = Venus::new(Arc::new(Far(connect(&socket))), VenusConfig::default()).unwrap();
     let root = venus.root(&me(), &name("root")).unwrap().status.fid;
-    let make =
-        |text| venus.make(&me(), root, &name(text), NewKind::Directory, 0o755).unwrap().status.fid;
+    let make = |text| {
+        venus
+            .changes()
+            .make(&me(), root, &name(text), NewKind::Directory, 0o755)
+            .unwrap()
+            .status
+            .fid
+    };
     let top = make("top");
     drop(server);
     let server = Server::start(&config).unwrap();
-    assert_eq!(venus.fsyncdir(&me(), root), Ok(()), "the process");
-    venus.make(&me(), top, &name("later"), NewKind::Directory, 0o755).unwrap();
+    assert_eq!(venus.dirs().fsyncdir(&me(), root), Ok(()), "the process");
+    venus.changes().make(&me(), top, &name("later"), NewKind::Directory, 0o755).unwrap();
     venus.send_written(&me()).unwrap();
     drop(server);
     // As after another boot of the machine: the store cannot know what reached the disk.
     fs::write(dir.path().join("vicepa/sync-failed"), "").unwrap();
     let _server = Server::start(&config).unwrap();
-    assert_eq!(venus.fsyncdir(&me(), top), Err(Error::Lost), "the machine");
-    assert_eq!(venus.fsyncdir(&me(), top), Ok(()));
+    assert_eq!(venus.dirs().fsyncdir(&me(), top), Err(Error::Lost), "the machine");
+    assert_eq!(venus.dirs().fsyncdir(&me(), top), Ok(()));
     make("after");
-    assert_eq!(venus.fsyncdir(&me(), root), Ok(()));
+    assert_eq!(venus.dirs().fsyncdir(&me(), root), Ok(()));
     venus.shutdown().unwrap_err();
 }
 
@@ -95,7 +101,7 @@ fn a_server_that_comes_back_learns_all_that_was_answered() {
     let (with, without) = (venus(&socket, true), venus(&socket, false));
     let root = with.root(&me(), &name("root")).unwrap().status.fid;
     let tops = ["with", "without"].map(|text| {
-        with.make(&me(), root, &name(text), NewKind::Directory, 0o755).unwrap().status.fid
+        with.changes().make(&me(), root, &name(text), NewKind::Directory, 0o755).unwrap().status.fid
     });
     let done = AtomicBool::new(false);
     // The same history with and without delegations; at each step the server may be down.

@@ -40,8 +40,8 @@ fn look(client: &Client, caller: &Caller, file: &str) -> (Fid, Rights) {
     else {
         panic!("{file} is not there")
     };
-    client.venus.ruled_by(&entry.status, client.root, entry.stamp);
-    (entry.status.fid, client.venus.rights(&request, entry.status.fid).unwrap().0)
+    client.venus.access().ruled_by(&entry.status, client.root, entry.stamp);
+    (entry.status.fid, client.venus.access().rights(&request, entry.status.fid).unwrap().0)
 }
 
 #[test]
@@ -55,6 +55,7 @@ fn a_walk_asks_once_for_the_directory_and_once_for_each_list() {
     let root = Caller::ROOT;
     maker
         .venus
+        .access()
         .set_acl(&RequestContext::of(&root), server.root, Some(&list(&[(1, "rl"), (2, "l")])), None)
         .unwrap();
 
@@ -72,6 +73,7 @@ fn a_walk_asks_once_for_the_directory_and_once_for_each_list() {
     let (seven, _) = look(&client, &caller(1001), "f7");
     maker
         .venus
+        .access()
         .set_acl(&RequestContext::of(&root), seven, Some(&list(&[(2, "rw")])), None)
         .unwrap();
     let mut wanted = vec!["rl"; 30];
@@ -83,7 +85,7 @@ fn a_walk_asks_once_for_the_directory_and_once_for_each_list() {
     assert_eq!(walk(1002), wanted);
     assert_eq!(walk(1002), wanted);
     assert_eq!(client.wire.take().get("Rights"), Some(&2));
-    maker.venus.set_acl(&RequestContext::of(&root), seven, None, None).unwrap();
+    maker.venus.access().set_acl(&RequestContext::of(&root), seven, None, None).unwrap();
     assert_eq!(walk(1002), vec!["l"; 30]);
     assert_eq!(client.wire.take().get("Rights"), Some(&1));
 }
@@ -94,17 +96,22 @@ fn a_list_change_that_did_not_see_the_last_one_is_refused() {
     let client = server.client(1);
     let root = Caller::ROOT;
     let request = RequestContext::of(&root);
-    client.venus.set_acl(&request, server.root, Some(&list(&[(1, "rl")])), None).unwrap();
+    client.venus.access().set_acl(&request, server.root, Some(&list(&[(1, "rl")])), None).unwrap();
     // Eight threads at once, each of which adds one entry.
     std::thread::scope(|scope| {
         for number in 10..18 {
             let (client, request) = (&client, &request);
             scope.spawn(move || {
                 loop {
-                    let (_, mut seen) = client.venus.acl(request, client.root).unwrap();
+                    let (_, mut seen) = client.venus.access().acl(request, client.root).unwrap();
                     let sum = seen.sum();
                     assert!(seen.set(PrincipalId(number), Rights::READ, false));
-                    match client.venus.set_acl(request, client.root, Some(&seen), Some(sum)) {
+                    match client.venus.access().set_acl(
+                        request,
+                        client.root,
+                        Some(&seen),
+                        Some(sum),
+                    ) {
                         Ok(()) => break,
                         Err(venus::Error::Fault(Fault::Conflict)) => {}
                         Err(other) => panic!("{other}"),
@@ -115,6 +122,7 @@ fn a_list_change_that_did_not_see_the_last_one_is_refused() {
     });
     let all: Vec<i32> = client
         .venus
+        .access()
         .acl(&request, server.root)
         .unwrap()
         .1

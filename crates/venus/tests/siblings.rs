@@ -74,8 +74,11 @@ fn a_walk_through_directories_finds_the_first_files_too() {
     let path = |d: usize, i: usize| (name(&format!("dir-{d}")), name(&format!("file-{i}")));
     for d in 0..4 {
         let (dir, _) = path(d, 0);
-        let made =
-            maker.venus.make(&me(), maker.root, &dir, types::NewKind::Directory, 0o755).unwrap();
+        let made = maker
+            .venus
+            .changes()
+            .make(&me(), maker.root, &dir, types::NewKind::Directory, 0o755)
+            .unwrap();
         for i in 0..20 {
             let file = path(d, i).1;
             let (_, opened) =
@@ -432,7 +435,13 @@ fn server_of_a_tree(files: usize) -> (TestServer, Client) {
     let maker = server.client(1);
     let directory = |above: Fid, number: usize| {
         let name = name(&format!("dir-{number}"));
-        maker.venus.make(&me(), above, &name, types::NewKind::Directory, 0o755).unwrap().status.fid
+        maker
+            .venus
+            .changes()
+            .make(&me(), above, &name, types::NewKind::Directory, 0o755)
+            .unwrap()
+            .status
+            .fid
     };
     for d in 0..4 {
         let above = directory(maker.root, d);
@@ -518,7 +527,7 @@ fn a_directory_that_was_listed_ahead_is_shown_as_it_is() {
         std::thread::sleep(Duration::from_millis(5));
         number += 1;
         let name = name(&format!("new-{number}"));
-        maker.venus.make(&me(), dir, &name, types::NewKind::Directory, 0o755).unwrap();
+        maker.venus.changes().make(&me(), dir, &name, types::NewKind::Directory, 0o755).unwrap();
         let listed = client.list(dir, true);
         assert!(listed.iter().any(|entry| entry.name == name), "{number}");
     });
@@ -540,9 +549,9 @@ fn a_page_listed_ahead_is_not_shown_to_another_caller() {
     let other = venus::RequestContext::of(&other);
     walk(&client, client.root, true, &mut |dir| {
         std::thread::sleep(Duration::from_millis(5));
-        let handle = client.venus.opendir(&other, dir).unwrap();
-        let refused = client.venus.readdir(&other, handle, 0, 4096, true);
+        let handle = client.venus.dirs().opendir(&other, dir).unwrap();
+        let refused = client.venus.dirs().readdir(&other, handle, 0, 4096, true);
         assert!(refused.is_err(), "{refused:?}");
-        client.venus.releasedir(handle);
+        client.venus.dirs().releasedir(handle);
     });
 }

@@ -22,8 +22,11 @@ fn far(server: &TestServer, delegations: bool) -> Client {
         VenusConfig { delegations, dirty_age, ..VenusConfig::default() },
     );
     client.wire.life.store(1, Ordering::SeqCst);
-    let made =
-        client.venus.make(&me(), client.root, &name("top"), NewKind::Directory, 0o755).unwrap();
+    let made = client
+        .venus
+        .changes()
+        .make(&me(), client.root, &name("top"), NewKind::Directory, 0o755)
+        .unwrap();
     client.root = made.status.fid;
     make(&client, "first");
     assert_eq!(sync_names(&client), Ok(()));
@@ -36,7 +39,8 @@ fn lose(client: &Client) {
 }
 
 fn make(client: &Client, text: &str) -> Fid {
-    let made = client.venus.make(&me(), client.root, &name(text), NewKind::File, 0o644).unwrap();
+    let made =
+        client.venus.changes().make(&me(), client.root, &name(text), NewKind::File, 0o644).unwrap();
     // Delegated changes are acknowledged later.
     client.venus.send_written(&me()).unwrap();
     made.status.fid
@@ -48,7 +52,7 @@ fn set(client: &Client, fid: Fid, change: StatusChange) {
 }
 
 fn sync_names(client: &Client) -> Result<(), Error> {
-    client.venus.fsyncdir(&me(), client.root)
+    client.venus.dirs().fsyncdir(&me(), client.root)
 }
 
 fn sync(client: &Client, handle: OpenHandle) -> Result<(), Error> {
@@ -73,6 +77,7 @@ fn du5_lost_names_are_reported_for_their_directory() {
         let (from, to) = (name("stable"), name("renamed"));
         client
             .venus
+            .changes()
             .rename(&me(), (client.root, &from), (client.root, &to), RenameMode::Replace)
             .unwrap();
         client.venus.send_written(&me()).unwrap();
@@ -113,8 +118,9 @@ fn du5_lost_status_is_reported_to_handles_or_the_first_opener() {
 fn du5_a_lost_list_is_reported() {
     let server = TestServer::in_memory();
     let client = far(&server, false);
-    let set =
-        |fid, rights| client.venus.set_acl(&me(), fid, Some(&only(10, rights)), None).unwrap();
+    let set = |fid, rights| {
+        client.venus.access().set_acl(&me(), fid, Some(&only(10, rights)), None).unwrap()
+    };
     set(server.root, "rlidwk");
     set(client.root, "rl");
     assert_eq!(sync_names(&client), Ok(()));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::base::config::VenusConfig;
+use super::VenusConfig;
 
 /// Gets `true` when it runs, `false` when the pool ends without running it.
 type Job = Box<dyn FnOnce(bool) + Send>;

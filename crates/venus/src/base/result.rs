@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use types::{Fid, Kind, Name, Status};
 
-use crate::base::kernel_port::Backing;
+use super::Backing;
 
 /// The state under which an answer was taken: see [`crate::Venus::answering`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

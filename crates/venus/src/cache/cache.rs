@@ -9,16 +9,12 @@ use bytes::Bytes;
 use client::Cancel;
 use types::{Fid, Status};
 
-use crate::base::budget::Share;
-use crate::cache::admission::Admission;
-use crate::cache::siblings::Siblings;
-use crate::data::disk_cache::{DiskCache, Edition, Taken};
-use crate::data::extents::Chunk;
-use crate::data::file_data::{Data, FileBytes};
-use crate::data::mount_shared::MountShared;
-use crate::data::read_cache::{Ahead, BLOCK, Block};
-use crate::session::ground::Ground;
-use crate::writeback::landed::Landed;
+use super::{Admission, Siblings};
+use crate::base::Share;
+use crate::data::{
+    Ahead, BLOCK, Block, Chunk, Data, DiskCache, Edition, FileBytes, Landed, MountShared, Taken,
+};
+use crate::session::Ground;
 
 /// Most bytes that wait for the disk cache.
 const FILLING_BYTES_MAX: usize = 32 << 20;
@@ -104,7 +100,7 @@ impl Cache {
 
     /// The next open of this file, whose blocks are all verified now, is passed: the kernel's own
     /// pages of it are of no more use. To drop them at the open would delay it (50 ms for 256 MiB).
-    pub fn drop_pages(&self, fid: Fid) {
+    fn drop_pages(&self, fid: Fid) {
         let status = self.ground.names.lock().nodes.get(&fid).and_then(|node| node.status);
         if self.ground.server.is_local()
             && status.is_some_and(|status| status.size >= READ_MIN)
@@ -148,7 +144,7 @@ impl Cache {
         missing.is_some_and(|missing| missing.is_empty())
     }
 
-    pub fn drop_ahead(&self, bytes: usize) {
+    fn drop_ahead(&self, bytes: usize) {
         self.ahead.change(bytes, 0);
     }
 

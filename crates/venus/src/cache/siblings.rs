@@ -16,10 +16,9 @@ use client::Cancel;
 use parking_lot::{Condvar, Mutex};
 use types::{Fid, Kind, Status};
 
-use crate::base::budget::{Pot, Share};
-use crate::base::request::POLL_INTERVAL;
-use crate::cache::access_pattern::{FetchAhead, ListedDirs, Named};
-use crate::names::names::Names;
+use super::{FetchAhead, ListedDirs, Named};
+use crate::base::{POLL_INTERVAL, Pot, Share};
+use crate::names::Names;
 
 /// After so many waits the file is asked for on its own: the chain may wait for another of its
 /// files.

@@ -15,10 +15,8 @@ use client::{BreakAck, Cancel};
 use parking_lot::{Condvar, Mutex};
 use types::Fault;
 
-use crate::base::error::Error;
-use crate::base::request::POLL_INTERVAL;
-use crate::data::cache_body_sync::Body;
-use crate::data::disk_cache::Taken;
+use super::{Body, Taken};
+use crate::base::{Error, POLL_INTERVAL};
 
 pub(crate) struct CacheBody {
     pub body: Mutex<Body>,

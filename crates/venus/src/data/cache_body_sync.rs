@@ -19,9 +19,7 @@ use std::{fs, io};
 
 use bytes::Bytes;
 
-use crate::data::block_sums::{SUMMED, block_sum};
-use crate::data::body_stamp::BodyStamp;
-use crate::data::disk_cache::PIECE;
+use super::{BodyStamp, PIECE, SUMMED, block_sum};
 
 /// A page of memory.
 const PAGE: u64 = 4096;

@@ -31,7 +31,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use types::{Fid, Status, VolumeId};
 
-use crate::data::block_sums::{SUMMED, block_sum};
+use super::{SUMMED, block_sum};
 
 /// The unit that is valid or not as a whole.
 pub(crate) const PIECE: u64 = 64 << 10;

@@ -19,16 +19,10 @@ use client::Cancel;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{ByteRange, Caller, Fid, LockFamily, LockMode, LockOwner};
 
-use crate::base::budget::Share;
-use crate::base::error::Error;
-use crate::base::request::POLL_INTERVAL;
-use crate::base::result::OpenHandle;
-use crate::data::cache_body::CacheBody;
-use crate::data::extents::{Chunk, Extents};
-use crate::data::passed_file::{Choice, PassedFile};
-use crate::data::read_cache::ReadCache;
-use crate::data::scratch_body::ScratchBody;
-use crate::data::unstable_writes::UnstableWrites;
+use super::{
+    CacheBody, Choice, Chunk, Extents, PassedFile, ReadCache, ScratchBody, UnstableWrites,
+};
+use crate::base::{Error, OpenHandle, POLL_INTERVAL, Share};
 
 pub(crate) struct FileBytes {
     pub fid: Fid,

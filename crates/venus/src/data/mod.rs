@@ -1,18 +1,40 @@
-//! One file's bytes on this machine. Imports `base` alone.
+//! One file's bytes on this machine, and the disk cache.
+//!
+//! Model: records that a lock of their file guards (`FileBytes`), or that have a lock of their own
+//! (`DiskCache`, `CacheBody`). They make no calls and know no promises. Imports `base`.
 
-pub(crate) mod block_sums;
-pub(crate) mod body_stamp;
-pub(crate) mod cache_body;
-pub(crate) mod cache_body_sync;
+mod block_sums;
+mod body_stamp;
+mod cache_body;
+mod cache_body_sync;
 pub(crate) mod disk_cache;
-pub(crate) mod extents;
-pub(crate) mod file_data;
-pub(crate) mod mount_shared;
-pub(crate) mod open_file;
-pub(crate) mod pace;
-pub(crate) mod passed_file;
-pub(crate) mod read_cache;
-pub(crate) mod scratch_body;
-pub(crate) mod sequence;
-pub(crate) mod unstable_writes;
-pub(crate) mod verified_blocks;
+mod extents;
+mod file_data;
+mod landed;
+mod mount_shared;
+mod open_file;
+mod pace;
+mod passed_file;
+mod read_cache;
+mod scratch_body;
+mod sequence;
+mod unstable_writes;
+mod verified_blocks;
+
+pub(crate) use self::block_sums::{SUMMED, agree, block_sum, matches_sum, read_at};
+pub(crate) use self::body_stamp::BodyStamp;
+pub(crate) use self::cache_body::CacheBody;
+pub(crate) use self::cache_body_sync::Body;
+pub(crate) use self::disk_cache::{DiskCache, Edition, PIECE, Taken};
+pub(crate) use self::extents::{CHUNK, Chunk, Extents, overlay};
+pub(crate) use self::file_data::{Data, End, FileBytes, Granted};
+pub(crate) use self::landed::Landed;
+pub(crate) use self::mount_shared::MountShared;
+pub(crate) use self::open_file::Open;
+pub(crate) use self::pace::Pace;
+pub(crate) use self::passed_file::{Blank, Choice, PassedFile};
+pub(crate) use self::read_cache::{Ahead, BLOCK, Block, DirectBody, GROUP, ReadCache};
+pub(crate) use self::scratch_body::{ScratchBody, set_length};
+pub(crate) use self::sequence::Sequence;
+pub(crate) use self::unstable_writes::{Cut, UnstableWrites};
+pub(crate) use self::verified_blocks::VerifiedBlocks;

@@ -4,9 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::base::budget::Pot;
-use crate::base::config::VenusConfig;
-use crate::data::disk_cache::DiskCache;
+use super::DiskCache;
+use crate::base::{Pot, VenusConfig};
 
 #[derive(Default)]
 pub(crate) struct MountShared {

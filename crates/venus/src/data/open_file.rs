@@ -6,11 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use types::Caller;
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::base::result::OpenMode;
-use crate::data::file_data::{End, FileBytes};
-use crate::data::sequence::Sequence;
+use super::{End, FileBytes, Sequence};
+use crate::base::{Error, OpenMode, RequestContext};
 
 pub(crate) struct Open {
     pub file: Arc<FileBytes>,

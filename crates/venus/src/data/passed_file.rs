@@ -4,9 +4,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::base::kernel_port::Backing;
-use crate::data::body_stamp::BodyStamp;
-use crate::data::cache_body::CacheBody;
+use super::{BodyStamp, CacheBody};
+use crate::base::Backing;
 
 /// A body that the kernel has.
 #[derive(Clone)]

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::data::block_sums::SUMMED;
-use crate::data::verified_blocks::VerifiedBlocks;
+use super::{SUMMED, VerifiedBlocks};
 
 /// The unit of read-ahead, aligned: as much as the kernel asks for in one request, so that each
 /// read of a stream is one block.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::data::body_stamp::BodyStamp;
+use super::BodyStamp;
 
 /// A file's record of its blank. A leaf among the locks.
 pub(crate) struct ScratchBody {

@@ -1,7 +1,6 @@
 //! How one handle reads, and how far ahead of it the client has asked.
 
-use crate::data::pace::Pace;
-use crate::data::read_cache::BLOCK;
+use super::{BLOCK, Pace};
 
 const WINDOW_MIN: u64 = BLOCK;
 

@@ -3,7 +3,7 @@
 
 use types::BootVerifier;
 
-use crate::data::extents::{Chunk, Extents};
+use super::{Chunk, Extents};
 
 #[derive(Default)]
 pub(crate) struct UnstableWrites {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::data::block_sums::SUMMED;
+use super::SUMMED;
 
 /// Most steps that wait; more than writes are ever under way at once.
 const STEPS_MAX: usize = 64;

@@ -8,23 +8,23 @@
 use std::sync::Arc;
 
 use lease::CallStart;
-use types::{Answer, Call, Fault, Fid, Kind, Name, RemoveWhat, Status};
+use types::{
+    Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, Status,
+};
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::base::result::EntryReply;
-use crate::cache::cache::Cache;
-use crate::delegation::delegations::Delegations;
-use crate::names::names::Victim;
-use crate::names::node_tables::Tables;
-use crate::passthrough::preallocated::Preallocated;
-use crate::session::ground::Ground;
-use crate::writeback::calls::Calls;
-use crate::writeback::flusher::Flusher;
+use super::Delegations;
+use crate::base::{EntryReply, Error, RequestContext};
+use crate::cache::Cache;
+use crate::calls::{Calls, Flusher};
+use crate::names::{DirNames, Tables, Victim};
+use crate::passthrough::Preallocated;
+use crate::session::Ground;
+use crate::writeback::Writeback;
 
 /// Changes of directories.
-pub(crate) struct Changes {
+pub struct Changes {
     ground: Ground,
+    writeback: Arc<Writeback>,
     cache: Arc<Cache>,
     flusher: Arc<Flusher>,
     calls: Arc<Calls>,
@@ -33,8 +33,9 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    pub fn new(
+    pub(crate) fn new(
         ground: &Ground,
+        writeback: &Arc<Writeback>,
         cache: &Arc<Cache>,
         flusher: &Arc<Flusher>,
         calls: &Arc<Calls>,
@@ -43,6 +44,7 @@ impl Changes {
     ) -> Self {
         Changes {
             ground: ground.clone(),
+            writeback: Arc::clone(writeback),
             cache: Arc::clone(cache),
             flusher: Arc::clone(flusher),
             calls: Arc::clone(calls),
@@ -53,7 +55,7 @@ impl Changes {
 
     /// Runs a change of these directories, which distinguishes it from other clients' changes;
     /// `take` enters the answer.
-    pub fn change<R>(
+    pub(crate) fn change<R>(
         &self,
         request: &RequestContext<'_>,
         dirs: &[Fid],
@@ -79,7 +81,7 @@ impl Changes {
         dirs.iter().for_each(|dir| tables.change_ends(*dir));
         let result = answer.and_then(|answer| take(&mut tables, snapshot, answer));
         match &result {
-            Ok(_) => dirs.iter().for_each(|dir| tables.own_change(*dir, removes)),
+            Ok(_) => dirs.iter().for_each(|dir| tables.nodes.own_change(*dir, removes)),
             Err(error) if unsure(error) || contradicts(error) => {
                 dirs.iter().for_each(|dir| tables.unsure(*dir));
             }
@@ -89,7 +91,7 @@ impl Changes {
     }
 
     /// The file that was made, and whether it existed already.
-    pub fn made(
+    pub(crate) fn made(
         &self,
         request: &RequestContext<'_>,
         dir: Fid,
@@ -104,7 +106,7 @@ impl Changes {
             if !existed && status.kind == Kind::Directory {
                 tables.made_directory(snapshot, &status);
                 // The maker of a directory is likely to fill it.
-                tables.own_change(status.fid, false);
+                tables.nodes.own_change(status.fid, false);
             }
             let (shown, cacheable) = tables.put(snapshot, status);
             tables.nodes.node(status.fid).bare |= new && !existed && cacheable;
@@ -115,7 +117,7 @@ impl Changes {
     }
 
     /// A file lost a name; if it was the last one it is gone, or held.
-    pub fn lost_name(&self, tables: &mut Tables, status: &Status, hold: bool) {
+    fn lost_name(&self, tables: &mut Tables, status: &Status, hold: bool) {
         if status.links > 0 || status.kind == Kind::Directory {
             return;
         }
@@ -131,7 +133,7 @@ impl Changes {
         }
     }
 
-    pub fn remove(
+    pub(crate) fn remove(
         &self,
         request: &RequestContext<'_>,
         dir: Fid,
@@ -161,6 +163,151 @@ impl Changes {
         self.ground.names.unmark(&victim);
         self.flusher.drop_cuts();
         removed
+    }
+
+    /// Makes a file, directory, link or node; refused if the name exists.
+    ///
+    /// # Errors
+    /// The service's refusal.
+    pub fn make(
+        &self,
+        request: &RequestContext<'_>,
+        dir: Fid,
+        name: &Name,
+        kind: NewKind,
+        mode: u16,
+    ) -> Result<EntryReply, Error> {
+        let call = Call::Make { dir, name: name.clone(), kind, mode, how: CreateHow::Guarded };
+        self.made(request, dir, name, call).map(|(entry, _)| entry)
+    }
+
+    /// Adds a name for `fid`.
+    ///
+    /// # Errors
+    /// The service's refusal.
+    pub fn link(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+        dir: Fid,
+        name: &Name,
+    ) -> Result<EntryReply, Error> {
+        if let Some(file) = self.ground.names.file_of(fid) {
+            self.writeback.send_all(&file, request.cancel)?;
+        }
+        let call = Call::Link { fid, dir, name: name.clone() };
+        self.made(request, dir, name, call).map(|(entry, _)| entry)
+    }
+
+    /// Removes a name of something other than a directory.
+    ///
+    /// # Errors
+    /// The service's refusal.
+    pub fn unlink(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
+        self.remove(request, dir, name, RemoveWhat::File)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// The service's refusal.
+    pub fn rmdir(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
+        self.remove(request, dir, name, RemoveWhat::Directory)
+    }
+
+    /// Removes a mount point; the volume that it names stays.
+    ///
+    /// # Errors
+    /// The service's refusal; `Invalid` if it is none.
+    pub fn remove_mount_point(
+        &self,
+        request: &RequestContext<'_>,
+        dir: Fid,
+        name: &Name,
+    ) -> Result<(), Error> {
+        self.remove(request, dir, name, RemoveWhat::MountPoint)
+    }
+
+    /// Moves a name, after the file's writes have been sent: an application that replaces a file by
+    /// a rename must not lose both.
+    ///
+    /// # Errors
+    /// The service's refusal.
+    pub fn rename(
+        &self,
+        request: &RequestContext<'_>,
+        from: (Fid, &Name),
+        to: (Fid, &Name),
+        mode: RenameMode,
+    ) -> Result<(), Error> {
+        let (moved, there) = {
+            let tables = self.ground.names.lock();
+            (tables.resolve(from.0, from.1), tables.resolve(to.0, to.1))
+        };
+        if let Some(file) = moved.and_then(|fid| self.ground.names.file_of(fid)) {
+            self.writeback.send_all(&file, request.cancel)?;
+        }
+        let victim = match mode {
+            RenameMode::Replace => self.ground.names.mark_replaced(to.0, to.1),
+            RenameMode::NoReplace | RenameMode::Exchange | RenameMode::MountPoint => {
+                Victim { hold: false, marked: None }
+            }
+        };
+        let hold = victim.hold;
+        let call = Call::Rename {
+            from_dir: from.0,
+            from: from.1.clone(),
+            to_dir: to.0,
+            to: to.1.clone(),
+            mode,
+            hold,
+        };
+        let dirs = if from.0 == to.0 { vec![from.0] } else { vec![from.0, to.0] };
+        let renamed = self.change(request, &dirs, call, |tables, snapshot, answer| {
+            let Answer::Renamed { status, other, from_dir, to_dir } = answer else {
+                return Err(Error::Protocol);
+            };
+            tables.put(snapshot, status);
+            if let Some(other) = other {
+                tables.put(snapshot, other);
+                if mode == RenameMode::Replace && other.fid != status.fid {
+                    self.lost_name(tables, &other, hold);
+                }
+            }
+            // A rename onto another name of the same file does nothing, and its answer does not
+            // show that.
+            let nothing = match (moved, there) {
+                _ if status.links < 2 || status.kind == Kind::Directory || other.is_some() => {
+                    Some(false)
+                }
+                (Some(moved), Some(there)) => Some(moved == there),
+                _ => None,
+            };
+            match nothing {
+                Some(false) => {}
+                Some(true) => return Ok(()),
+                None => {
+                    dirs.iter().for_each(|dir| tables.unsure(*dir));
+                    return Ok(());
+                }
+            }
+            let left = |names: &mut DirNames| match (mode, other) {
+                (RenameMode::Exchange, Some(other)) => names.insert(from.1, other.fid),
+                _ => names.insert_absent(from.1),
+            };
+            if from.0 == to.0 {
+                tables.changed(snapshot, &to_dir, |names| {
+                    left(names);
+                    names.insert(to.1, status.fid);
+                });
+            } else {
+                tables.changed(snapshot, &from_dir, left);
+                tables.changed(snapshot, &to_dir, |names| names.insert(to.1, status.fid));
+            }
+            Ok(())
+        });
+        self.ground.names.unmark(&victim);
+        renamed
     }
 }
 

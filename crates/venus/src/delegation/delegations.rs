@@ -11,15 +11,13 @@ use std::sync::Arc;
 
 use types::{Answer, Call, Fid};
 
-use crate::base::request::RequestContext;
-use crate::delegation::rights::RightsCache;
-use crate::names::delegation::{Asked, Listed};
-use crate::names::delegations::{Answered, Missing};
-use crate::passthrough::blanks::Blanks;
-use crate::prefetch::directories::Directories;
-use crate::session::ground::Ground;
-use crate::writeback::calls::Calls;
-use crate::writeback::flusher::Flusher;
+use super::AccessRights;
+use crate::base::RequestContext;
+use crate::calls::{Calls, Flusher};
+use crate::names::{Answered, Asked, Listed, Missing};
+use crate::passthrough::Blanks;
+use crate::reading::Directories;
+use crate::session::Ground;
 
 /// Preconditions that may be missing for an answer here: the delegation, slots, a page of the
 /// listing, the caller's rights.
@@ -31,7 +29,7 @@ pub(crate) struct Delegations {
     flusher: Arc<Flusher>,
     calls: Arc<Calls>,
     directories: Arc<Directories>,
-    rights: Arc<RightsCache>,
+    rights: Arc<AccessRights>,
     blanks: Arc<Blanks>,
 }
 
@@ -41,7 +39,7 @@ impl Delegations {
         flusher: &Arc<Flusher>,
         calls: &Arc<Calls>,
         directories: &Arc<Directories>,
-        rights: &Arc<RightsCache>,
+        rights: &Arc<AccessRights>,
         blanks: &Arc<Blanks>,
     ) -> Self {
         Delegations {
@@ -109,19 +107,19 @@ impl Delegations {
     /// Lists the next page of a delegated directory, to learn which children are sole. Returns
     /// whether there was one.
     fn list_sole(&self, request: &RequestContext<'_>, dir: Fid) -> bool {
-        let from = self.ground.names.lock().listed_sole(dir);
+        let from = self.ground.names.lock().nodes.listed_sole(dir);
         let to = match self.directories.list_page(request, dir, from.cookie) {
             Ok((cookie, end)) => Listed { cookie, end },
             Err(_) => Listed { end: true, ..from },
         };
-        self.ground.names.lock().set_listed_sole(dir, from, to);
+        self.ground.names.lock().nodes.set_listed_sole(dir, from, to);
         true
     }
 
     /// Called before a directory is listed from its beginning. If an application is removing a
     /// tree, the server then reports of each entry whether it is sole.
     pub fn ask_before_listing(&self, request: &RequestContext<'_>, dir: Fid) {
-        if self.ground.config.delegations && self.ground.names.lock().is_removal_likely(dir) {
+        if self.ground.config.delegations && self.ground.names.lock().nodes.is_removal_likely(dir) {
             self.ask(request, dir);
         }
     }

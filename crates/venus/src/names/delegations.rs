@@ -7,11 +7,8 @@ use lease::CallStart;
 use parking_lot::MutexGuard;
 use types::{Answer, Call, Fid, Name, Status, Timestamp, VnodeSlots};
 
-use crate::data::file_data::FileBytes;
-use crate::names::delegation::{Asked, Generation, Listed};
-use crate::names::dir_names::CachedName;
-use crate::names::local_answers::{Local, LocalAnswers, LocalCaller};
-use crate::names::node_tables::Tables;
+use super::{Asked, CachedName, Local, LocalAnswers, LocalCaller, Tables};
+use crate::data::FileBytes;
 
 /// What is missing for an answer here.
 pub(crate) enum Missing {
@@ -22,27 +19,6 @@ pub(crate) enum Missing {
 }
 
 impl Tables {
-    /// The server executed an own change in `dir`.
-    pub fn own_change(&mut self, dir: Fid, removes: bool) {
-        let delegation = self.nodes.node(dir).delegation.get_or_insert_default();
-        delegation.note_own_change(removes);
-    }
-
-    pub fn hold_delegation(&mut self, dir: Fid) -> Generation {
-        self.generations += 1;
-        let generation = self.generations;
-        let node = self.nodes.node(dir);
-        node.sole = None;
-        node.delegation.get_or_insert_default().become_held(generation);
-        generation
-    }
-
-    /// The server recalls it. Returns whether it is to be returned now: otherwise that is under
-    /// way, or happens when it arrives.
-    pub fn recall(&mut self, dir: Fid) -> bool {
-        self.nodes.node(dir).delegation.get_or_insert_default().recall()
-    }
-
     /// All delegations end; returns those to be given back, in case the server still has them on
     /// record.
     pub fn end_delegations(&mut self) -> Vec<Fid> {
@@ -183,7 +159,7 @@ impl Tables {
         let delegation = self.nodes.node(dir).delegation.get_or_insert_default();
         let asked = delegation.asked(granted.is_some(), promised, pause);
         if asked == Asked::Held {
-            self.hold_delegation(dir);
+            self.nodes.hold_delegation(dir);
         }
         asked
     }
@@ -199,44 +175,6 @@ impl Tables {
     /// more slots.
     pub fn wants_slots(&self, made: Fid) -> bool {
         self.slots.left(made.volume) < SLOTS_FEW && self.nodes.delegation(made).is_some()
-    }
-
-    /// How far `dir` was listed under its delegation.
-    pub fn listed_sole(&self, dir: Fid) -> Listed {
-        let delegation = self.nodes.whole(&dir).and_then(|node| node.delegation.as_ref());
-        delegation.map_or(Listed::default(), |delegation| delegation.listed)
-    }
-
-    /// A page behind `from` was listed, unless another thread was quicker.
-    pub fn set_listed_sole(&mut self, dir: Fid, from: Listed, to: Listed) {
-        if self.listed_sole(dir).cookie == from.cookie
-            && let Some(delegation) = self.nodes.node(dir).delegation.as_mut()
-        {
-            delegation.listed = to;
-        }
-    }
-
-    /// Whether to ask for a directory before it is listed: the last change of its parent removed a
-    /// name, so an application is removing a tree.
-    pub fn is_removal_likely(&self, dir: Fid) -> bool {
-        let removes = || {
-            let above = self.nodes.whole(&dir)?.sole?.0;
-            let removes = self.nodes.whole(&above)?.delegation.as_ref()?.removes;
-            let delegation = self.nodes.whole(&dir)?.delegation.as_ref();
-            let may = delegation.is_none_or(|delegation| delegation.may_ask());
-            Some(removes && may && self.nodes.covers(dir))
-        };
-        removes() == Some(true)
-    }
-
-    /// The delegations of these directories were returned.
-    pub fn returned(&mut self, dirs: &[Fid], pause: Duration) {
-        for dir in dirs {
-            let node = self.nodes.whole_mut(dir);
-            if let Some(delegation) = node.and_then(|node| node.delegation.as_mut()) {
-                delegation.come_home(pause);
-            }
-        }
     }
 }
 

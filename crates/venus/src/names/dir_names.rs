@@ -142,7 +142,7 @@ impl DirNames {
     }
 
     #[cfg(test)]
-    pub fn is_complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.complete
     }
 

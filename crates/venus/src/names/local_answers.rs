@@ -25,10 +25,7 @@ use types::{
     Status, StatusChange, Timestamp, limits,
 };
 
-use crate::names::dir_names::CachedName;
-use crate::names::known_rights::KnownRights;
-use crate::names::nodes::Nodes;
-use crate::names::slots::Slots;
+use super::{CachedName, KnownRights, Nodes, Slots};
 
 /// Access lists give no ownership to a caller without proof of identity, which has this number.
 /// Source: docs/spec/access.md.

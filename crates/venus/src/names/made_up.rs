@@ -22,3 +22,27 @@ pub(crate) fn snapshots_dir(volume: VolumeId) -> Fid {
 pub(crate) fn snapshot_point(volume: VolumeId, snapshot: VolumeId) -> Fid {
     Fid { volume, vnode: VnodeNo(FIRST + 2 * snapshot.0), unique: Uniquifier(snapshot.0) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_fids_differ_from_real_ones() {
+        let volume = VolumeId(0x2000_0001);
+        assert!(
+            is_made_up(snapshots_dir(volume)) && is_made_up(snapshot_point(volume, VolumeId(7)))
+        );
+        assert!(
+            !is_made_up(Fid::CURRENT)
+                && !is_made_up(Fid::root(volume))
+                && !is_made_up(Fid::rights(volume))
+        );
+        assert_ne!(snapshots_dir(volume), snapshot_point(volume, VolumeId(0)));
+        assert_eq!(
+            (SNAPSHOTS_DIR.0 % 2, snapshot_point(volume, VolumeId(9)).vnode.0 % 2),
+            (1, 0),
+            "directories are odd"
+        );
+    }
+}

@@ -15,12 +15,9 @@ use lease::{CallStart, Holder};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use types::{BreakItem, Call, Fid, Name, Status, Time};
 
-use crate::base::config::VenusConfig;
-use crate::base::error::Error;
-use crate::base::result::{Attributes, EntryReply, Stamp};
-use crate::data::file_data::FileBytes;
-use crate::data::mount_shared::MountShared;
-use crate::names::node_tables::{Cached, Tables};
+use super::{Cached, Tables};
+use crate::base::{Attributes, EntryReply, Error, Stamp, VenusConfig};
+use crate::data::{FileBytes, MountShared};
 
 /// After so many answers that a break overtook, an open goes on without a promise.
 const TRIES: usize = 16;
@@ -316,7 +313,7 @@ impl Names {
     }
 
     /// Called after each change of how long the server is trusted.
-    pub fn note_trust(&self, tables: &Tables) -> Time {
+    fn note_trust(&self, tables: &Tables) -> Time {
         let until = tables.holder.trusted_until();
         let nanos = u64::try_from(until.since_start().as_nanos()).unwrap_or(u64::MAX);
         self.trusted_until.store(nanos, Ordering::Release);

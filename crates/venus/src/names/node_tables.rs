@@ -16,15 +16,9 @@ use client::clock;
 use lease::{CallStart, Holder};
 use types::{BreakItem, DirEntry, Fault, Fid, Kind, Name, Status};
 
-use crate::base::budget::Share;
-use crate::base::config::VenusConfig;
-use crate::base::error::Error;
-use crate::data::file_data::FileBytes;
-use crate::data::mount_shared::MountShared;
-use crate::names::dir_names::{CachedName, DirNames, Wanted};
-use crate::names::known_rights::KnownRights;
-use crate::names::nodes::Nodes;
-use crate::names::slots::Slots;
+use super::{CachedName, DirNames, KnownRights, Nodes, Slots, Wanted};
+use crate::base::{Error, Share, VenusConfig};
+use crate::data::{FileBytes, MountShared};
 
 /// Smaller changes are not added to the shared count.
 const STEP: usize = 16 << 10;
@@ -54,8 +48,6 @@ pub(crate) struct Tables {
     /// Calls under way that change files which are not known here: meanwhile nothing is answered
     /// here.
     pub(super) blind: u32,
-    /// Delegations so far.
-    pub(super) generations: u64,
     landed: Arc<AtomicU64>,
     names: usize,
     /// Most bytes of nodes and names of all volumes.

@@ -9,14 +9,13 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use types::{Fid, Name, Status};
 
-use crate::data::file_data::FileBytes;
-use crate::names::compact_nodes::{NodeIndex, Plain, Plains};
-use crate::names::delegation::{Delegation, Generation};
-use crate::names::dir_names::{CachedName, DirNames};
+use super::{CachedName, Delegation, DirNames, Generation, Listed, NodeIndex, Plain, Plains};
+use crate::data::FileBytes;
 
 #[derive(Default)]
 pub(crate) struct Node {
@@ -189,6 +188,8 @@ pub(crate) struct Nodes {
     plain: Plains,
     clock: u64,
     sweep_at: usize,
+    /// Delegations so far.
+    generations: u64,
 }
 
 /// The order in which files are dropped: those that the kernel refers to last, the longest unused
@@ -432,5 +433,64 @@ impl Nodes {
         let names =
             self.whole(&dir).and_then(|node| node.names.as_ref()).filter(|names| names.valid);
         names.map_or(CachedName::Unknown, |names| names.get(name))
+    }
+
+    /// The server executed an own change in `dir`.
+    pub fn own_change(&mut self, dir: Fid, removes: bool) {
+        let delegation = self.node(dir).delegation.get_or_insert_default();
+        delegation.note_own_change(removes);
+    }
+
+    pub fn hold_delegation(&mut self, dir: Fid) -> Generation {
+        self.generations += 1;
+        let generation = self.generations;
+        let node = self.node(dir);
+        node.sole = None;
+        node.delegation.get_or_insert_default().become_held(generation);
+        generation
+    }
+
+    /// The server recalls it. Returns whether it is to be returned now: otherwise that is under
+    /// way, or happens when it arrives.
+    pub fn recall(&mut self, dir: Fid) -> bool {
+        self.node(dir).delegation.get_or_insert_default().recall()
+    }
+
+    /// How far `dir` was listed under its delegation.
+    pub fn listed_sole(&self, dir: Fid) -> Listed {
+        let delegation = self.whole(&dir).and_then(|node| node.delegation.as_ref());
+        delegation.map_or(Listed::default(), |delegation| delegation.listed)
+    }
+
+    /// A page behind `from` was listed, unless another thread was quicker.
+    pub fn set_listed_sole(&mut self, dir: Fid, from: Listed, to: Listed) {
+        if self.listed_sole(dir).cookie == from.cookie
+            && let Some(delegation) = self.node(dir).delegation.as_mut()
+        {
+            delegation.listed = to;
+        }
+    }
+
+    /// Whether to ask for a directory before it is listed: the last change of its parent removed a
+    /// name, so an application is removing a tree.
+    pub fn is_removal_likely(&self, dir: Fid) -> bool {
+        let removes = || {
+            let above = self.whole(&dir)?.sole?.0;
+            let removes = self.whole(&above)?.delegation.as_ref()?.removes;
+            let delegation = self.whole(&dir)?.delegation.as_ref();
+            let may = delegation.is_none_or(|delegation| delegation.may_ask());
+            Some(removes && may && self.covers(dir))
+        };
+        removes() == Some(true)
+    }
+
+    /// The delegations of these directories were returned.
+    pub fn returned(&mut self, dirs: &[Fid], pause: Duration) {
+        for dir in dirs {
+            let node = self.whole_mut(dir);
+            if let Some(delegation) = node.and_then(|node| node.delegation.as_mut()) {
+                delegation.come_home(pause);
+            }
+        }
     }
 }

@@ -5,32 +5,12 @@
 //! both are right, a removal that reports "not open" marks the file, and opens wait for it. The
 //! server holds an unknown victim to be safe; the client ends the hold if the file was not open.
 
-use types::{Answer, Call, CreateHow, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode};
+use types::{Answer, Call, CreateHow, Fid, Name, NewKind};
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::base::result::{EntryReply, OpenMode, OpenReply};
-use crate::names::dir_names::DirNames;
-use crate::names::names::Victim;
-use crate::ops::venus::Venus;
+use super::Venus;
+use crate::base::{EntryReply, Error, OpenMode, OpenReply, RequestContext};
 
 impl Venus {
-    /// Makes a file, directory, link or node; refused if the name exists.
-    ///
-    /// # Errors
-    /// The service's refusal.
-    pub fn make(
-        &self,
-        request: &RequestContext<'_>,
-        dir: Fid,
-        name: &Name,
-        kind: NewKind,
-        mode: u16,
-    ) -> Result<EntryReply, Error> {
-        let call = Call::Make { dir, name: name.clone(), kind, mode, how: CreateHow::Guarded };
-        self.core.changes.made(request, dir, name, call).map(|(entry, _)| entry)
-    }
-
     /// Makes a plain file, or finds it unless `exclusive`, and opens it.
     ///
     /// # Errors
@@ -87,135 +67,5 @@ impl Venus {
         let entry = core.ground.names.entry(&mut tables, shown, cacheable, false);
         drop(tables);
         Ok((entry, core.open_made(request, status.fid, open)?))
-    }
-
-    /// Adds a name for `fid`.
-    ///
-    /// # Errors
-    /// The service's refusal.
-    pub fn link(
-        &self,
-        request: &RequestContext<'_>,
-        fid: Fid,
-        dir: Fid,
-        name: &Name,
-    ) -> Result<EntryReply, Error> {
-        if let Some(file) = self.core.ground.names.file_of(fid) {
-            self.core.writeback.send_all(&file, request.cancel)?;
-        }
-        let call = Call::Link { fid, dir, name: name.clone() };
-        self.core.changes.made(request, dir, name, call).map(|(entry, _)| entry)
-    }
-
-    /// Removes a name of something other than a directory.
-    ///
-    /// # Errors
-    /// The service's refusal.
-    pub fn unlink(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
-        self.core.changes.remove(request, dir, name, RemoveWhat::File)
-    }
-
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// The service's refusal.
-    pub fn rmdir(&self, request: &RequestContext<'_>, dir: Fid, name: &Name) -> Result<(), Error> {
-        self.core.changes.remove(request, dir, name, RemoveWhat::Directory)
-    }
-
-    /// Removes a mount point; the volume that it names stays.
-    ///
-    /// # Errors
-    /// The service's refusal; `Invalid` if it is none.
-    pub fn remove_mount_point(
-        &self,
-        request: &RequestContext<'_>,
-        dir: Fid,
-        name: &Name,
-    ) -> Result<(), Error> {
-        self.core.changes.remove(request, dir, name, RemoveWhat::MountPoint)
-    }
-
-    /// Moves a name, after the file's writes have been sent: an application that replaces a file by
-    /// a rename must not lose both.
-    ///
-    /// # Errors
-    /// The service's refusal.
-    pub fn rename(
-        &self,
-        request: &RequestContext<'_>,
-        from: (Fid, &Name),
-        to: (Fid, &Name),
-        mode: RenameMode,
-    ) -> Result<(), Error> {
-        let core = &self.core;
-        let (moved, there) = {
-            let tables = core.ground.names.lock();
-            (tables.resolve(from.0, from.1), tables.resolve(to.0, to.1))
-        };
-        if let Some(file) = moved.and_then(|fid| core.ground.names.file_of(fid)) {
-            core.writeback.send_all(&file, request.cancel)?;
-        }
-        let victim = match mode {
-            RenameMode::Replace => core.ground.names.mark_replaced(to.0, to.1),
-            RenameMode::NoReplace | RenameMode::Exchange | RenameMode::MountPoint => {
-                Victim { hold: false, marked: None }
-            }
-        };
-        let hold = victim.hold;
-        let call = Call::Rename {
-            from_dir: from.0,
-            from: from.1.clone(),
-            to_dir: to.0,
-            to: to.1.clone(),
-            mode,
-            hold,
-        };
-        let dirs = if from.0 == to.0 { vec![from.0] } else { vec![from.0, to.0] };
-        let renamed = core.changes.change(request, &dirs, call, |tables, snapshot, answer| {
-            let Answer::Renamed { status, other, from_dir, to_dir } = answer else {
-                return Err(Error::Protocol);
-            };
-            tables.put(snapshot, status);
-            if let Some(other) = other {
-                tables.put(snapshot, other);
-                if mode == RenameMode::Replace && other.fid != status.fid {
-                    core.changes.lost_name(tables, &other, hold);
-                }
-            }
-            // A rename onto another name of the same file does nothing, and its answer does not
-            // show that.
-            let nothing = match (moved, there) {
-                _ if status.links < 2 || status.kind == Kind::Directory || other.is_some() => {
-                    Some(false)
-                }
-                (Some(moved), Some(there)) => Some(moved == there),
-                _ => None,
-            };
-            match nothing {
-                Some(false) => {}
-                Some(true) => return Ok(()),
-                None => {
-                    dirs.iter().for_each(|dir| tables.unsure(*dir));
-                    return Ok(());
-                }
-            }
-            let left = |names: &mut DirNames| match (mode, other) {
-                (RenameMode::Exchange, Some(other)) => names.insert(from.1, other.fid),
-                _ => names.insert_absent(from.1),
-            };
-            if from.0 == to.0 {
-                tables.changed(snapshot, &to_dir, |names| {
-                    left(names);
-                    names.insert(to.1, status.fid);
-                });
-            } else {
-                tables.changed(snapshot, &from_dir, left);
-                tables.changed(snapshot, &to_dir, |names| names.insert(to.1, status.fid));
-            }
-            Ok(())
-        });
-        core.ground.names.unmark(&victim);
-        renamed
     }
 }

@@ -1,20 +1,54 @@
 //! Opening and listing directories.
 
+use std::sync::Arc;
+
 use types::Fid;
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::base::result::{DirHandle, DirListing};
-use crate::names::made_up::is_made_up;
-use crate::ops::venus::Venus;
+use super::Handles;
+use crate::base::{DirHandle, DirListing, Error, RequestContext};
+use crate::calls::{Calls, Flusher, Unstable};
+use crate::delegation::Delegations;
+use crate::names::is_made_up;
+use crate::reading::{Directories, Snapshots};
 
-impl Venus {
+/// See the head of the file.
+pub struct OpenDirs {
+    handles: Arc<Handles>,
+    unstable: Arc<Unstable>,
+    flusher: Arc<Flusher>,
+    calls: Arc<Calls>,
+    directories: Arc<Directories>,
+    delegations: Arc<Delegations>,
+    snapshots: Arc<Snapshots>,
+}
+
+impl OpenDirs {
+    pub(crate) fn new(
+        handles: &Arc<Handles>,
+        unstable: &Arc<Unstable>,
+        flusher: &Arc<Flusher>,
+        calls: &Arc<Calls>,
+        directories: &Arc<Directories>,
+        delegations: &Arc<Delegations>,
+        snapshots: &Arc<Snapshots>,
+    ) -> Self {
+        OpenDirs {
+            handles: Arc::clone(handles),
+            unstable: Arc::clone(unstable),
+            flusher: Arc::clone(flusher),
+            calls: Arc::clone(calls),
+            directories: Arc::clone(directories),
+            delegations: Arc::clone(delegations),
+            snapshots: Arc::clone(snapshots),
+        }
+    }
+
     /// Opens a directory.
     ///
     /// # Errors
     /// The service's refusal.
     pub fn opendir(&self, _request: &RequestContext<'_>, dir: Fid) -> Result<DirHandle, Error> {
-        Ok(self.core.handles.add_dir(self.core.directories.open(dir)))
+        Ok(self.handles.add_dir(self.directories.open(dir)))
     }
 
     /// Entries behind `cookie` (0: the first), about `bytes_max` bytes of them.
@@ -29,24 +63,23 @@ impl Venus {
         bytes_max: u32,
         plus: bool,
     ) -> Result<DirListing, Error> {
-        let core = &self.core;
-        let open = core.handles.dir_of(handle)?;
+        let open = self.handles.dir_of(handle)?;
         if is_made_up(open.dir) {
-            return core.snapshots.list_snapshots(request, open.dir, cookie, plus);
+            return self.snapshots.list_snapshots(request, open.dir, cookie, plus);
         }
-        if let Some(end) = core.directories.known_end(&open, cookie) {
+        if let Some(end) = self.directories.known_end(&open, cookie) {
             return Ok(end);
         }
         if cookie == 0 {
-            core.delegations.ask_before_listing(request, open.dir);
-            core.directories.listing_begins(open.dir, bytes_max);
+            self.delegations.ask_before_listing(request, open.dir);
+            self.directories.listing_begins(open.dir, bytes_max);
         }
-        core.directories.read(request, &open, cookie, bytes_max, plus)
+        self.directories.read(request, &open, cookie, bytes_max, plus)
     }
 
     /// Closes a directory.
     pub fn releasedir(&self, handle: DirHandle) {
-        self.core.handles.remove_dir(handle);
+        self.handles.remove_dir(handle);
     }
 
     /// Makes the directory's entries stable.
@@ -54,8 +87,8 @@ impl Venus {
     /// # Errors
     /// The service's refusal.
     pub fn fsyncdir(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
-        self.core.flusher.flush_all(request.cancel)?;
-        self.core.calls.call_commit(request, fid, false)?;
-        self.core.unstable.report_loss(fid)
+        self.flusher.flush_all(request.cancel)?;
+        self.calls.call_commit(request, fid, false)?;
+        self.unstable.report_loss(fid)
     }
 }

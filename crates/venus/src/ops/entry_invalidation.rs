@@ -17,7 +17,7 @@
 
 use types::{Answer, BreakItem, BreakReason, Call, Caller, Fid, Name};
 
-use crate::base::kernel_port::KernelPort;
+use crate::base::KernelPort;
 use crate::core::Core;
 
 /// A directory whose other names stay in the kernel.

@@ -14,10 +14,10 @@ use client::{BreakAck, Events, Remote};
 use lease::Holder;
 use types::{BreakItem, BreakReason, Call, Caller, Fid, Time};
 
-use crate::base::error::Error;
+use super::SparedEntries;
+use crate::base::Error;
 use crate::core::Core;
-use crate::data::file_data::FileBytes;
-use crate::ops::entry_invalidation::SparedEntries;
+use crate::data::FileBytes;
 
 /// How long the end of all promises waits for the kernel.
 const KERNEL_WAIT_MAX: Duration = Duration::from_millis(500);

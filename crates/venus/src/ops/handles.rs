@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use types::{Caller, Fid};
 
-use crate::base::error::Error;
-use crate::base::result::{DirHandle, OpenHandle};
-use crate::data::open_file::Open;
-use crate::prefetch::open_dir::OpenDir;
+use crate::base::{DirHandle, Error, OpenHandle};
+use crate::data::Open;
+use crate::reading::OpenDir;
 
 /// See the head of the file. A number is used once.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use types::limits::HOLD_FIDS_MAX;
 use types::{Call, Caller, Fid};
 
-use crate::base::request::RequestContext;
+use crate::base::RequestContext;
 use crate::core::Core;
 
 /// Ends of holds are sent in batches this far apart.

@@ -14,14 +14,150 @@ use std::time::{Duration, Instant};
 use client::Cancel;
 use types::{Answer, ByteRange, Call, Fault, LockConflict, LockFamily, LockMode, LockOwner};
 
-use crate::base::error::Error;
-use crate::base::request::{POLL_INTERVAL, RequestContext};
-use crate::base::result::OpenHandle;
-use crate::data::file_data::{End, FileBytes, Granted};
-use crate::ops::venus::Venus;
+use super::Handles;
+use crate::base::{Error, OpenHandle, POLL_INTERVAL, RequestContext};
+use crate::calls::Calls;
+use crate::data::{End, FileBytes, Granted};
+use crate::writeback::Writeback;
 
 /// The longest time from the return of `close` to the kernel's report of it.
 const CLOSING: Duration = Duration::from_millis(50);
+
+/// See the head of the file.
+pub struct FileLocks {
+    handles: Arc<Handles>,
+    calls: Arc<Calls>,
+    writeback: Arc<Writeback>,
+    own_locks: bool,
+}
+
+impl FileLocks {
+    pub(crate) fn new(
+        handles: &Arc<Handles>,
+        calls: &Arc<Calls>,
+        writeback: &Arc<Writeback>,
+        own_locks: bool,
+    ) -> Self {
+        FileLocks {
+            handles: Arc::clone(handles),
+            calls: Arc::clone(calls),
+            writeback: Arc::clone(writeback),
+            own_locks,
+        }
+    }
+
+    /// The lock that conflicts with the wanted one, if any.
+    ///
+    /// # Errors
+    /// The service's refusal.
+    pub fn getlk(
+        &self,
+        request: &RequestContext<'_>,
+        handle: OpenHandle,
+        owner: LockOwner,
+        family: LockFamily,
+        range: ByteRange,
+        mode: LockMode,
+    ) -> Result<Option<LockConflict>, Error> {
+        let open = self.handles.open_of(handle)?;
+        let file = Arc::clone(&open.file);
+        if self.own_locks {
+            let wanted = Granted { owner, pid: 0, family, range, mode, handle, end: End::Far };
+            let found = file.data.lock().conflict(&wanted);
+            return Ok(found.map(|lock| LockConflict {
+                pid: lock.pid,
+                range: lock.range,
+                mode: lock.mode,
+            }));
+        }
+        let fid = file.fid;
+        match self
+            .calls
+            .call(&open.request(request), Call::TestLock { fid, owner, family, range, mode })?
+        {
+            Answer::LockTest(conflict) => Ok(conflict),
+            _ => Err(Error::Protocol),
+        }
+    }
+
+    /// Takes a lock; with `wait`, blocks until it is granted or the request is cancelled.
+    ///
+    /// # Errors
+    /// [`types::Fault::Locked`] without `wait`; [`types::Fault::Deadlock`]; the service's refusal.
+    #[allow(clippy::too_many_arguments)] // They are the lock.
+    pub fn setlk(
+        &self,
+        request: &RequestContext<'_>,
+        handle: OpenHandle,
+        owner: LockOwner,
+        pid: u32,
+        family: LockFamily,
+        range: ByteRange,
+        mode: LockMode,
+        wait: bool,
+    ) -> Result<(), Error> {
+        let open = self.handles.open_of(handle)?;
+        open.check_locks()?;
+        let file = Arc::clone(&open.file);
+        let lock = Granted { owner, pid, family, range, mode, handle, end: open.end_of_locks() };
+        if !wait {
+            wait_for_closing(&file, &lock, request.cancel);
+        }
+        if self.own_locks {
+            return grant(&file, lock, wait, request.cancel);
+        }
+        self.writeback.send_all(&file, request.cancel)?;
+        let call =
+            Call::Lock { fid: file.fid, owner, pid, family, range, mode, wait, reclaim: false };
+        let lost = file.data.lock().locks_lost;
+        self.calls.call(&open.request(request), call)?;
+        let mut data = file.data.lock();
+        if data.locks_lost != lost {
+            return Err(Error::LockLost);
+        }
+        data.granted(lock);
+        open.set_locked(lost);
+        Ok(())
+    }
+
+    /// Releases a lock or a part of one; bytes that were written under it are at the server before.
+    ///
+    /// # Errors
+    /// The service's refusal.
+    pub fn unlock(
+        &self,
+        request: &RequestContext<'_>,
+        handle: OpenHandle,
+        owner: LockOwner,
+        family: LockFamily,
+        range: ByteRange,
+    ) -> Result<(), Error> {
+        let open = self.handles.open_of(handle)?;
+        let file = &open.file;
+        if self.own_locks {
+            file.data.lock().ungranted(owner, family, range);
+            file.moved.notify_all();
+            return Ok(());
+        }
+        let these = |lock: &Granted| {
+            lock.owner == owner && lock.family == family && lock.range.overlaps(range)
+        };
+        file.data.lock().ends(End::Now, these);
+        // An unlock cannot be cancelled: the kernel has dropped the lock already.
+        let sent = self.writeback.send_all(file, None);
+        let call = Call::Unlock { fid: file.fid, owner, family, range };
+        let unlocked =
+            sent.and_then(|()| self.calls.call(&RequestContext { cancel: None, ..*request }, call));
+        let mut data = file.data.lock();
+        match unlocked {
+            Ok(_) => data.ungranted(owner, family, range),
+            Err(_) => data.ends(End::Far, these),
+        }
+        drop(data);
+        file.moved.notify_all();
+        unlocked.map(drop)
+    }
+}
 
 /// Waits while a lock of this client conflicts whose file may be closed already.
 fn wait_for_closing(file: &FileBytes, wanted: &Granted, cancel: Option<&Cancel>) {
@@ -68,120 +204,4 @@ fn grant(
     // A lock that became shared lets other owners in.
     file.moved.notify_all();
     Ok(())
-}
-
-impl Venus {
-    /// The lock that conflicts with the wanted one, if any.
-    ///
-    /// # Errors
-    /// The service's refusal.
-    pub fn getlk(
-        &self,
-        request: &RequestContext<'_>,
-        handle: OpenHandle,
-        owner: LockOwner,
-        family: LockFamily,
-        range: ByteRange,
-        mode: LockMode,
-    ) -> Result<Option<LockConflict>, Error> {
-        let open = self.core.handles.open_of(handle)?;
-        let file = Arc::clone(&open.file);
-        if self.core.own_locks {
-            let wanted = Granted { owner, pid: 0, family, range, mode, handle, end: End::Far };
-            let found = file.data.lock().conflict(&wanted);
-            return Ok(found.map(|lock| LockConflict {
-                pid: lock.pid,
-                range: lock.range,
-                mode: lock.mode,
-            }));
-        }
-        let fid = file.fid;
-        match self
-            .core
-            .calls
-            .call(&open.request(request), Call::TestLock { fid, owner, family, range, mode })?
-        {
-            Answer::LockTest(conflict) => Ok(conflict),
-            _ => Err(Error::Protocol),
-        }
-    }
-
-    /// Takes a lock; with `wait`, blocks until it is granted or the request is cancelled.
-    ///
-    /// # Errors
-    /// [`types::Fault::Locked`] without `wait`; [`types::Fault::Deadlock`]; the service's refusal.
-    #[allow(clippy::too_many_arguments)] // They are the lock.
-    pub fn setlk(
-        &self,
-        request: &RequestContext<'_>,
-        handle: OpenHandle,
-        owner: LockOwner,
-        pid: u32,
-        family: LockFamily,
-        range: ByteRange,
-        mode: LockMode,
-        wait: bool,
-    ) -> Result<(), Error> {
-        let open = self.core.handles.open_of(handle)?;
-        open.check_locks()?;
-        let file = Arc::clone(&open.file);
-        let lock = Granted { owner, pid, family, range, mode, handle, end: open.end_of_locks() };
-        if !wait {
-            wait_for_closing(&file, &lock, request.cancel);
-        }
-        if self.core.own_locks {
-            return grant(&file, lock, wait, request.cancel);
-        }
-        self.core.writeback.send_all(&file, request.cancel)?;
-        let call =
-            Call::Lock { fid: file.fid, owner, pid, family, range, mode, wait, reclaim: false };
-        let lost = file.data.lock().locks_lost;
-        self.core.calls.call(&open.request(request), call)?;
-        let mut data = file.data.lock();
-        if data.locks_lost != lost {
-            return Err(Error::LockLost);
-        }
-        data.granted(lock);
-        open.set_locked(lost);
-        Ok(())
-    }
-
-    /// Releases a lock or a part of one; bytes that were written under it are at the server before.
-    ///
-    /// # Errors
-    /// The service's refusal.
-    pub fn unlock(
-        &self,
-        request: &RequestContext<'_>,
-        handle: OpenHandle,
-        owner: LockOwner,
-        family: LockFamily,
-        range: ByteRange,
-    ) -> Result<(), Error> {
-        let open = self.core.handles.open_of(handle)?;
-        let file = &open.file;
-        if self.core.own_locks {
-            file.data.lock().ungranted(owner, family, range);
-            file.moved.notify_all();
-            return Ok(());
-        }
-        let these = |lock: &Granted| {
-            lock.owner == owner && lock.family == family && lock.range.overlaps(range)
-        };
-        file.data.lock().ends(End::Now, these);
-        // An unlock cannot be cancelled: the kernel has dropped the lock already.
-        let sent = self.core.writeback.send_all(file, None);
-        let call = Call::Unlock { fid: file.fid, owner, family, range };
-        let unlocked = sent.and_then(|()| {
-            self.core.calls.call(&RequestContext { cancel: None, ..*request }, call)
-        });
-        let mut data = file.data.lock();
-        match unlocked {
-            Ok(_) => data.ungranted(owner, family, range),
-            Err(_) => data.ends(End::Far, these),
-        }
-        drop(data);
-        file.moved.notify_all();
-        unlocked.map(drop)
-    }
 }

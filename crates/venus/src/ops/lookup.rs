@@ -4,25 +4,13 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use types::{Answer, Call, Fault, Fid, Name, StatusChange, VolumeStatus, XattrMode};
+use types::{Answer, Call, Fault, Fid, Name, StatusChange};
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::base::result::{Attributes, LookupReply};
+use super::Venus;
+use crate::base::{Attributes, Error, LookupReply, RequestContext};
 use crate::core::Core;
-use crate::data::unstable_writes::Cut;
-use crate::names::made_up::is_made_up;
-use crate::names::node_tables::Cached;
-use crate::ops::venus::Venus;
-
-/// Longer attribute values are not cached.
-const XATTR_KEPT_BYTES_MAX: usize = 4096;
-
-/// A write removes file capabilities without a report to the client: they are not cached.
-const CAPABILITY: &[u8] = b"security.capability";
-
-/// Attributes that are cached of one file.
-const XATTRS_KEPT_MAX: usize = 32;
+use crate::data::Cut;
+use crate::names::{Cached, is_made_up};
 
 impl Venus {
     /// The root of a volume; counts one more reference of the kernel.
@@ -216,124 +204,6 @@ impl Venus {
         };
         self.core.ground.names.lock().nodes.node(fid).target = Some(target.clone());
         Ok(target)
-    }
-
-    /// Space and files of the volume of `fid`.
-    ///
-    /// # Errors
-    /// The service's refusal.
-    pub fn statfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeStatus, Error> {
-        self.core.flusher.flush_all(request.cancel)?;
-        let Answer::Volume(volume) = self.core.calls.call(request, Call::VolumeStatus { fid })?
-        else {
-            return Err(Error::Protocol);
-        };
-        self.core.space.learn(&volume, self.core.ground.config.dirty_bytes_max as u64);
-        Ok(volume)
-    }
-
-    /// The value of an extended attribute.
-    ///
-    /// # Errors
-    /// [`Fault::NoXattr`] if there is none; the service's refusal.
-    pub fn getxattr(
-        &self,
-        request: &RequestContext<'_>,
-        fid: Fid,
-        name: &[u8],
-    ) -> Result<Bytes, Error> {
-        let core = &self.core;
-        let snapshot = {
-            let mut tables = core.ground.names.lock();
-            let known = tables.status(fid).and_then(|_| tables.nodes.get(&fid)?.xattr(name));
-            match known {
-                Some(Some(value)) => return Ok(value),
-                Some(None) => return Err(Fault::NoXattr.into()),
-                None => tables.holder.begin(),
-            }
-        };
-        let name = Bytes::copy_from_slice(name);
-        let value = match core.calls.call(request, Call::XattrGet { fid, name: name.clone() }) {
-            Ok(Answer::Xattr(value)) => Some(value),
-            Ok(_) => return Err(Error::Protocol),
-            Err(Error::Fault(Fault::NoXattr)) => None,
-            Err(error) => return Err(error),
-        };
-        let mut tables = core.ground.names.lock();
-        if tables.holder.promised(fid, snapshot) && tables.nodes.node(fid).valid {
-            let known = tables.nodes.node(fid).xattrs.get_or_insert_default();
-            let keeps = |value: &Bytes| value.len() <= XATTR_KEPT_BYTES_MAX && *name != *CAPABILITY;
-            if known.len() < XATTRS_KEPT_MAX && value.as_ref().is_none_or(keeps) {
-                known.insert(name, value.clone());
-            }
-        }
-        value.ok_or(Error::Fault(Fault::NoXattr))
-    }
-
-    /// Sets an extended attribute.
-    ///
-    /// # Errors
-    /// The service's refusal.
-    pub fn setxattr(
-        &self,
-        request: &RequestContext<'_>,
-        fid: Fid,
-        name: &[u8],
-        value: Bytes,
-        mode: XattrMode,
-    ) -> Result<(), Error> {
-        self.change_xattr(
-            request,
-            fid,
-            Call::XattrSet { fid, name: Bytes::copy_from_slice(name), value, mode },
-        )
-    }
-
-    /// The names of the extended attributes.
-    ///
-    /// # Errors
-    /// The service's refusal.
-    pub fn listxattr(&self, request: &RequestContext<'_>, fid: Fid) -> Result<Vec<Bytes>, Error> {
-        match self.core.calls.call(request, Call::XattrList { fid })? {
-            Answer::XattrNames(names) => Ok(names),
-            _ => Err(Error::Protocol),
-        }
-    }
-
-    /// Removes an extended attribute.
-    ///
-    /// # Errors
-    /// [`Fault::NoXattr`] if there is none; the service's refusal.
-    pub fn removexattr(
-        &self,
-        request: &RequestContext<'_>,
-        fid: Fid,
-        name: &[u8],
-    ) -> Result<(), Error> {
-        self.change_xattr(
-            request,
-            fid,
-            Call::XattrRemove { fid, name: Bytes::copy_from_slice(name) },
-        )
-    }
-
-    fn change_xattr(
-        &self,
-        request: &RequestContext<'_>,
-        fid: Fid,
-        call: Call,
-    ) -> Result<(), Error> {
-        // Earlier writes must not remove the capabilities that are set now.
-        if let Some(file) = self.core.ground.names.file_of(fid) {
-            self.core.writeback.send_all(&file, request.cancel)?;
-        }
-        // Before the call, so that an answer from in between is not cached; and after it, for one
-        // that was entered in between.
-        self.core.ground.names.lock().nodes.node(fid).forget_xattrs();
-        let changed = self.core.calls.status_by(request, call);
-        let mut tables = self.core.ground.names.lock();
-        tables.nodes.node(fid).forget_xattrs();
-        changed.map(drop)
     }
 }
 

@@ -1,17 +1,28 @@
-//! The operations of the file system.
+//! The operations of a file system, and the events that the server sends: what needs several
+//! components (`core.rs`). Imports all layers below.
 
-pub(crate) mod change;
-pub(crate) mod directories;
-pub(crate) mod effective_identity;
-pub(crate) mod entry_invalidation;
-pub(crate) mod events;
-pub(crate) mod handles;
-pub(crate) mod janitor;
-pub(crate) mod locks;
-pub(crate) mod lookup;
-pub(crate) mod open;
-pub(crate) mod read;
-pub(crate) mod rights;
-pub(crate) mod seek;
-pub(crate) mod venus;
-pub(crate) mod write;
+mod change;
+mod directories;
+mod entry_invalidation;
+mod events;
+mod handles;
+mod janitor;
+mod locks;
+mod lookup;
+mod open;
+mod read;
+mod seek;
+mod venus;
+mod volume_control;
+mod write;
+mod xattrs;
+
+pub use self::directories::OpenDirs;
+pub(crate) use self::entry_invalidation::SparedEntries;
+pub(crate) use self::events::EventListener;
+pub(crate) use self::handles::Handles;
+pub use self::locks::FileLocks;
+pub use self::venus::Venus;
+pub use self::volume_control::VolumeControl;
+pub use self::volume_control::VolumeSummary;
+pub use self::xattrs::Xattrs;

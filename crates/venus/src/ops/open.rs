@@ -10,13 +10,10 @@ use parking_lot::Mutex;
 use types::limits::HOLD_FIDS_MAX;
 use types::{ByteRange, Call, Fid, LockFamily, LockOwner, StatusChange};
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::base::result::{OpenHandle, OpenMode, OpenReply};
+use super::Venus;
+use crate::base::{Error, OpenHandle, OpenMode, OpenReply, RequestContext};
 use crate::core::Core;
-use crate::data::file_data::{End, FileBytes, Granted};
-use crate::data::open_file::Open;
-use crate::ops::venus::Venus;
+use crate::data::{End, FileBytes, Granted, Open};
 
 impl Venus {
     /// Opens a plain file. The kernel checks rights (`default_permissions`), by the status that it
@@ -75,7 +72,13 @@ impl Venus {
         if let Some(owner) = owner {
             let held = |lock: &Granted| lock.owner == owner && lock.family == LockFamily::Posix;
             if open.file.data.lock().locks.iter().any(held) {
-                self.unlock(request, handle, owner, LockFamily::Posix, ByteRange::ALL)?;
+                self.core.locks.unlock(
+                    request,
+                    handle,
+                    owner,
+                    LockFamily::Posix,
+                    ByteRange::ALL,
+                )?;
             }
         }
         sent.and(open.take_error())
@@ -94,7 +97,9 @@ impl Venus {
     ) -> Result<(), Error> {
         let open = self.core.handles.open_of(handle)?;
         let unlocked = match flock_owner {
-            Some(owner) => self.unlock(request, handle, owner, LockFamily::Flock, ByteRange::ALL),
+            Some(owner) => {
+                self.core.locks.unlock(request, handle, owner, LockFamily::Flock, ByteRange::ALL)
+            }
             None => Ok(()),
         };
         self.core.handles.remove(handle)?;

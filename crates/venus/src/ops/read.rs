@@ -6,11 +6,9 @@
 
 use bytes::Bytes;
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::base::result::OpenHandle;
-use crate::data::extents::CHUNK;
-use crate::ops::venus::Venus;
+use super::Venus;
+use crate::base::{Error, OpenHandle, RequestContext};
+use crate::data::CHUNK;
 
 impl Venus {
     /// Up to `length` bytes from `offset` on; fewer only at the end of the file.

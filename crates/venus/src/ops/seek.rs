@@ -3,11 +3,9 @@
 
 use types::{Answer, Call, Fault, Fid, SeekWhat, Status};
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::base::result::OpenHandle;
+use super::Venus;
+use crate::base::{Error, OpenHandle, RequestContext};
 use crate::core::Core;
-use crate::ops::venus::Venus;
 
 /// The answer for a file of this status, if the status decides it: each block except holes is
 /// charged, so a file that is charged for its whole length has no holes.

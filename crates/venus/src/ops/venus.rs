@@ -9,14 +9,12 @@ use client::{Remote, clock};
 use parking_lot::Mutex;
 use types::{Caller, Fid};
 
-use crate::base::config::VenusConfig;
-use crate::base::error::Error;
-use crate::base::kernel_port::KernelPort;
-use crate::base::request::RequestContext;
-use crate::base::result::{PassthroughState, Stamp};
+use super::{EventListener, FileLocks, OpenDirs, VolumeControl, Xattrs};
+use crate::base::{Error, KernelPort, PassthroughState, RequestContext, Stamp, VenusConfig};
 use crate::core::Core;
-use crate::data::mount_shared::MountShared;
-use crate::ops::events::EventListener;
+use crate::data::MountShared;
+use crate::delegation::{AccessRights, Changes};
+use crate::names::Identity;
 
 /// A file system in fids. Blocks the calling thread; any number of threads may call.
 pub struct Venus {
@@ -193,6 +191,41 @@ impl Venus {
         core.ground.workers.stop();
         core.cache_bodies.unpin_all();
         core.cache.rest();
+    }
+
+    /// How the cell's mode bits see this machine's users.
+    pub fn identity(&self) -> &Identity {
+        &self.core.identity
+    }
+
+    /// Rights, access lists and identities.
+    pub fn access(&self) -> &AccessRights {
+        &self.core.rights
+    }
+
+    /// Extended attributes.
+    pub fn xattrs(&self) -> &Xattrs {
+        &self.core.xattrs
+    }
+
+    /// The volume as a whole.
+    pub fn control(&self) -> &VolumeControl {
+        &self.core.control
+    }
+
+    /// Locks of files.
+    pub fn locks(&self) -> &FileLocks {
+        &self.core.locks
+    }
+
+    /// Open directories.
+    pub fn dirs(&self) -> &OpenDirs {
+        &self.core.dirs
+    }
+
+    /// Changes of directories.
+    pub fn changes(&self) -> &Changes {
+        &self.core.changes
     }
 }
 

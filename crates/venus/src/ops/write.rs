@@ -14,12 +14,9 @@
 use bytes::Bytes;
 use types::{AllocateMode, Answer, Call, Fault, limits};
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::base::result::{OpenHandle, Wrote};
-use crate::data::extents::CHUNK;
-use crate::data::unstable_writes::Cut;
-use crate::ops::venus::Venus;
+use super::Venus;
+use crate::base::{Error, OpenHandle, RequestContext, Wrote};
+use crate::data::{CHUNK, Cut};
 
 impl Venus {
     /// Writes all of `data` (at most 1 MiB), at the end of the file if the handle appends. It

@@ -25,11 +25,9 @@ use client::Reply;
 use parking_lot::Mutex;
 use types::{Answer, Call, Caller, Fid};
 
-use crate::cache::cache::Cache;
-use crate::data::file_data::FileBytes;
-use crate::data::passed_file::Blank;
-use crate::data::scratch_body::{ScratchBody, set_length};
-use crate::session::ground::Ground;
+use crate::cache::Cache;
+use crate::data::{Blank, FileBytes, ScratchBody, set_length};
+use crate::session::Ground;
 
 /// Where the last new files were all so short, and so many, the next one is expected to be short
 /// too, and written back: that costs no more, and less where a single write is the whole file.
@@ -249,7 +247,7 @@ impl Blanks {
 
 #[derive(Default)]
 pub(crate) struct BlankPool {
-    pub fresh: Vec<Blank>,
+    fresh: Vec<Blank>,
     pub files: HashMap<Fid, Arc<FileBytes>>,
     /// Files that are closed, in the order of their last closes; some may be open again, or have no
     /// blank any more.
@@ -257,11 +255,11 @@ pub(crate) struct BlankPool {
     /// Blanks that are fresh or have a file.
     pub count: usize,
     /// A call for more is under way.
-    pub asking: bool,
+    asking: bool,
     pub not_before: Option<Instant>,
     /// New files in a row that were short when their makers closed them, and the time of the last
     /// such close.
-    pub short: u32,
+    short: u32,
     pub made: Option<Instant>,
-    pub session: u64,
+    session: u64,
 }

@@ -18,23 +18,12 @@ use std::sync::atomic::Ordering;
 use client::{BreakAck, Cancel};
 use types::{Answer, Call, Caller, Fault, Status};
 
-use crate::base::error::Error;
-use crate::base::kernel_port::Backing;
-use crate::base::request::RequestContext;
-use crate::base::result::OpenMode;
-use crate::cache::cache::{Cache, SIZE_MAX, SIZE_MIN};
-use crate::data::block_sums::SUMMED;
-use crate::data::cache_body::CacheBody;
-use crate::data::disk_cache::{Edition, PIECE};
-use crate::data::extents::CHUNK;
-use crate::data::file_data::FileBytes;
-use crate::data::passed_file::PassedFile;
-use crate::prefetch::read_ahead::ReadAhead;
-use crate::session::ground::Ground;
-use crate::writeback::calls::Calls;
-use crate::writeback::flusher::Flusher;
-use crate::writeback::sender::Sender;
-use crate::writeback::unstable::Unstable;
+use crate::base::{Backing, Error, OpenMode, RequestContext};
+use crate::cache::{Cache, SIZE_MAX, SIZE_MIN};
+use crate::calls::{Calls, Flusher, Sender, Unstable};
+use crate::data::{CHUNK, CacheBody, Edition, FileBytes, PIECE, PassedFile, SUMMED};
+use crate::reading::ReadAhead;
+use crate::session::Ground;
 
 /// Missing pieces that an open fetches: at most so many, and one of so many of the whole.
 const GAPS_MAX: u64 = 64;

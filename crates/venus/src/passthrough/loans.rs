@@ -15,17 +15,12 @@ use std::time::Duration;
 use client::Cancel;
 use types::{Answer, Call, Caller, Fault, Fid, Lending, Status};
 
-use crate::base::error::Error;
-use crate::base::request::{RequestContext, as_caller};
-use crate::base::result::OpenMode;
-use crate::cache::cache::{Cache, READ_MIN};
-use crate::data::block_sums::{SUMMED, agree, read_at};
-use crate::data::body_stamp::BodyStamp;
-use crate::data::file_data::FileBytes;
-use crate::data::passed_file::PassedFile;
-use crate::passthrough::blanks::Blanks;
-use crate::session::ground::Ground;
-use crate::writeback::calls::Calls;
+use super::Blanks;
+use crate::base::{Error, OpenMode, RequestContext, as_caller};
+use crate::cache::{Cache, READ_MIN};
+use crate::calls::Calls;
+use crate::data::{BodyStamp, FileBytes, PassedFile, SUMMED, agree, read_at};
+use crate::session::Ground;
 
 /// How long the return of a loan of unknown outcome waits for opens of the file.
 const UNKNOWN_LOAN_WAIT: Duration = Duration::from_secs(5);

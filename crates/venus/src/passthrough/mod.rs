@@ -1,7 +1,14 @@
-//! Bodies that the kernel reads and writes itself.
+//! Bodies that the kernel reads and writes itself (docs/spec/passthrough.md): loans of the server's
+//! bodies, preallocated bodies of new files, bodies of the disk cache. Imports `base` to `reading`.
 
-pub(crate) mod blanks;
-pub(crate) mod cache_bodies;
-pub(crate) mod loans;
-pub(crate) mod passthrough;
-pub(crate) mod preallocated;
+mod blanks;
+mod cache_bodies;
+mod loans;
+mod passthrough;
+mod preallocated;
+
+pub(crate) use self::blanks::Blanks;
+pub(crate) use self::cache_bodies::CacheBodies;
+pub(crate) use self::loans::Loans;
+pub(crate) use self::passthrough::Passthrough;
+pub(crate) use self::preallocated::Preallocated;

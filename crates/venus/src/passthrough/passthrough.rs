@@ -9,17 +9,11 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Error;
-use crate::base::kernel_port::Backing;
-use crate::base::request::RequestContext;
-use crate::base::result::OpenMode;
-use crate::data::file_data::FileBytes;
-use crate::data::passed_file::PassedFile;
-use crate::passthrough::cache_bodies::CacheBodies;
-use crate::passthrough::loans::Loans;
-use crate::passthrough::preallocated::Preallocated;
-use crate::prefetch::directories::Directories;
-use crate::session::ground::Ground;
+use super::{CacheBodies, Loans, Preallocated};
+use crate::base::{Backing, Error, OpenMode, RequestContext};
+use crate::data::{FileBytes, PassedFile};
+use crate::reading::Directories;
+use crate::session::Ground;
 
 /// Chooses the body that a file's handles use.
 pub(crate) struct Passthrough {

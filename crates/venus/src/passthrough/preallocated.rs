@@ -22,20 +22,13 @@ use std::sync::atomic::Ordering;
 use client::{CallError, Cancel, Remote};
 use types::{Answer, Call, Caller, Fid};
 
-use crate::base::error::Error;
-use crate::base::request::{POLL_INTERVAL, RequestContext};
-use crate::base::result::OpenMode;
-use crate::cache::cache::Cache;
-use crate::data::body_stamp::BodyStamp;
-use crate::data::file_data::FileBytes;
-use crate::data::passed_file::{Blank, PassedFile};
-use crate::data::scratch_body::{ScratchBody, set_length};
-use crate::names::node_tables::Tables;
-use crate::passthrough::blanks::Blanks;
-use crate::passthrough::loans::Loans;
-use crate::session::ground::Ground;
-use crate::writeback::calls::Calls;
-use crate::writeback::free_space::Space;
+use super::{Blanks, Loans};
+use crate::base::{Error, OpenMode, POLL_INTERVAL, RequestContext};
+use crate::cache::Cache;
+use crate::calls::{Calls, Space};
+use crate::data::{Blank, BodyStamp, FileBytes, PassedFile, ScratchBody, set_length};
+use crate::names::Tables;
+use crate::session::Ground;
 
 /// New files whose bytes the kernel writes into preallocated bodies.
 pub(crate) struct Preallocated {
@@ -215,7 +208,7 @@ impl Preallocated {
     }
 
     /// A body that was adopted while the file was closed goes back. The caller holds its `choice`.
-    pub fn end_unused(&self, file: &Arc<FileBytes>) {
+    fn end_unused(&self, file: &Arc<FileBytes>) {
         let Some(passed) = file.data.lock().passed.clone() else { return };
         if passed.blank.is_some() && !file.is_lost() {
             return;
@@ -248,7 +241,7 @@ impl Preallocated {
     ///
     /// # Errors
     /// As [`Core::adopt`].
-    pub fn adopt_held(&self, file: &FileBytes, cancel: Option<&Cancel>) -> Result<(), Error> {
+    fn adopt_held(&self, file: &FileBytes, cancel: Option<&Cancel>) -> Result<(), Error> {
         let Some(number) = self.occupy(file, cancel)? else { return Ok(()) };
         let mut call = Call::AdoptBody { fid: file.fid, blank: number };
         let _away = self.ground.names.away(&mut call);

@@ -1,3 +1,14 @@
-//! .
+//! Reading, and fetching what will be read next: bytes, pages of directories, small files in them,
+//! snapshots. Imports `base` to `calls`.
 
-pub(crate) mod reader;
+mod directories;
+mod open_dir;
+mod read_ahead;
+mod reader;
+mod snapshots;
+
+pub(crate) use self::directories::Directories;
+pub(crate) use self::open_dir::{Early, EarlyDirs, OpenDir, Page, Progress};
+pub(crate) use self::read_ahead::ReadAhead;
+pub(crate) use self::reader::Reader;
+pub(crate) use self::snapshots::Snapshots;

@@ -11,20 +11,12 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use types::{Answer, Call, Status};
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::cache::cache::Cache;
-use crate::data::block_sums::{SUMMED, matches_sum, read_at};
-use crate::data::disk_cache::PIECE;
-use crate::data::extents::{CHUNK, overlay};
-use crate::data::open_file::Open;
-use crate::data::read_cache::{DirectBody, GROUP};
-use crate::prefetch::directories::Directories;
-use crate::prefetch::read_ahead::ReadAhead;
-use crate::session::ground::Ground;
-use crate::writeback::calls::Calls;
-use crate::writeback::flusher::Flusher;
-use crate::writeback::journal::Journal;
+use super::{Directories, ReadAhead};
+use crate::base::{Error, RequestContext};
+use crate::cache::Cache;
+use crate::calls::{Calls, Flusher, Journal};
+use crate::data::{CHUNK, DirectBody, GROUP, Open, PIECE, SUMMED, matches_sum, overlay, read_at};
+use crate::session::Ground;
 
 /// From this size on a body is read through its descriptor; below, one answer with the bytes is
 /// cheaper than one with it.

@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::base::config::VenusConfig;
-use crate::base::kernel_port::Kernel;
-use crate::base::pool::Workers;
-use crate::names::names::Names;
-use crate::session::server::Server;
-use crate::writeback::chores::Chores;
+use super::{Chores, Server};
+use crate::base::{Kernel, VenusConfig, Workers};
+use crate::names::Names;
 
 /// See the head of the file.
 #[derive(Clone)]

@@ -14,9 +14,8 @@ use client::{Cancel, Remote, Reply};
 use parking_lot::Mutex;
 use types::{BootVerifier, Call, Caller, Fault, Status};
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::data::disk_cache::Edition;
+use crate::base::{Error, RequestContext};
+use crate::data::Edition;
 
 pub(crate) struct Server {
     remote: Arc<dyn Remote>,

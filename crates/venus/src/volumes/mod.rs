@@ -1,7 +1,12 @@
-//! The volumes of a mount.
+//! The volumes of a mount, each with a cache manager. The top layer.
 
-pub(crate) mod dynroot;
-pub(crate) mod mountpoint;
-pub(crate) mod snapshots;
-pub(crate) mod volume_summary;
-pub(crate) mod volumes;
+mod dynroot;
+mod mountpoint;
+mod volumes;
+
+pub use self::dynroot::DYNROOT;
+pub use self::dynroot::Dynroot;
+pub use self::dynroot::KnownCells;
+pub use self::volumes::CellOpener;
+pub use self::volumes::Neighbours;
+pub use self::volumes::Volumes;

@@ -3,9 +3,8 @@
 
 use types::{Fault, Fid, MountPoint};
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::ops::venus::Venus;
+use crate::base::{Error, RequestContext};
+use crate::ops::Venus;
 
 impl Venus {
     /// The content of the mount point `fid`.

@@ -18,11 +18,9 @@ use client::{Cell, EffectiveIdentity, Remote, RemoteVolume, Reply, TokenWallet};
 use parking_lot::Mutex;
 use types::{Answer, AuthCall, Call, Caller, Fault, MountPoint, Name, RequestIdentity, VolumeId};
 
-use crate::base::config::VenusConfig;
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::data::mount_shared::MountShared;
-use crate::ops::venus::Venus;
+use crate::base::{Error, RequestContext, VenusConfig};
+use crate::data::MountShared;
+use crate::ops::Venus;
 
 /// The user number `nobody`, which has no special rights on any machine.
 const NOBODY_ID: u32 = 65534;
@@ -120,7 +118,7 @@ impl Volumes {
     pub fn forget_rights(&self) {
         let open: Vec<Arc<Venus>> =
             self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect();
-        open.iter().for_each(|venus| venus.forget_rights());
+        open.iter().for_each(|venus| venus.access().forget_rights());
     }
 
     /// Called before a local user's identity in the cell changes: sends the user's writes under the

@@ -1,12 +1,7 @@
-//! Sending changes to the server.
+//! Written bytes come to the server and become stable, whichever way: as calls, in the journal, or
+//! in a body that the kernel writes. Imports `base` to `passthrough`.
 
-pub(crate) mod calls;
-pub(crate) mod chores;
-pub(crate) mod flusher;
-pub(crate) mod free_space;
-pub(crate) mod journal;
-pub(crate) mod landed;
-pub(crate) mod sender;
-pub(crate) mod unstable;
-pub(crate) mod unstable_metadata;
-pub(crate) mod writeback;
+mod commit;
+mod writeback;
+
+pub(crate) use self::writeback::Writeback;

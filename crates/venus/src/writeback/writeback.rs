@@ -16,45 +16,28 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use client::Cancel;
-use parking_lot::MutexGuard;
 use types::limits::HOLD_FIDS_MAX;
-use types::{Answer, BootVerifier, Call, Caller, Fid};
+use types::{Answer, Call, Caller, Fid};
 
-use crate::base::error::Error;
-use crate::base::request::{POLL_INTERVAL, RequestContext};
-use crate::base::result::Wrote;
-use crate::cache::cache::Cache;
-use crate::data::extents::Chunk;
-use crate::data::file_data::FileBytes;
-use crate::data::open_file::Open;
-use crate::data::unstable_writes::{Cut, UnstableWrites};
-use crate::passthrough::cache_bodies::CacheBodies;
-use crate::passthrough::loans::Loans;
-use crate::passthrough::preallocated::Preallocated;
-use crate::session::ground::Ground;
-use crate::writeback::calls::Calls;
-use crate::writeback::chores::Duties;
-use crate::writeback::flusher::Flusher;
-use crate::writeback::free_space::Space;
-use crate::writeback::landed::Landed;
-use crate::writeback::sender::Sender;
-use crate::writeback::unstable::Unstable;
-
-/// Commits of one fsync that may find the server restarted in between.
-const TRIES: usize = 8;
+use crate::base::{Error, POLL_INTERVAL, RequestContext, Wrote};
+use crate::cache::Cache;
+use crate::calls::{Calls, Flusher, Sender, Space, Unstable};
+use crate::data::{Chunk, FileBytes, Landed, Open};
+use crate::passthrough::{CacheBodies, Loans, Preallocated};
+use crate::session::{Duties, Ground};
 
 /// Everything written here comes to the server, and is made stable, through this.
 pub(crate) struct Writeback {
-    ground: Ground,
-    cache: Arc<Cache>,
-    unstable: Arc<Unstable>,
-    flusher: Arc<Flusher>,
-    calls: Arc<Calls>,
-    space: Arc<Space>,
-    sender: Arc<Sender>,
-    loans: Arc<Loans>,
-    preallocated: Arc<Preallocated>,
-    cache_bodies: Arc<CacheBodies>,
+    pub(super) ground: Ground,
+    pub(super) cache: Arc<Cache>,
+    pub(super) unstable: Arc<Unstable>,
+    pub(super) flusher: Arc<Flusher>,
+    pub(super) calls: Arc<Calls>,
+    pub(super) space: Arc<Space>,
+    pub(super) sender: Arc<Sender>,
+    pub(super) loans: Arc<Loans>,
+    pub(super) preallocated: Arc<Preallocated>,
+    pub(super) cache_bodies: Arc<CacheBodies>,
 }
 
 impl Writeback {
@@ -117,114 +100,16 @@ impl Writeback {
     }
 
     /// Starts sending all dirty bytes.
-    pub fn hurry_all(self: &Arc<Self>) {
+    fn hurry_all(self: &Arc<Self>) {
         for file in self.ground.names.files() {
             self.flush_now(&file);
-        }
-    }
-
-    /// Makes all earlier writes stable.
-    ///
-    /// # Errors
-    /// That of the commit; [`Error::TimedOut`] if the server restarts again and again.
-    pub fn commit(&self, request: &RequestContext<'_>, file: &Arc<FileBytes>) -> Result<(), Error> {
-        let until = file.data.lock().clock;
-        for _ in 0..TRIES {
-            let turn = self.begin_commit(request, file, until)?;
-            let answer = self.calls.call_commit(request, file.fid, false);
-            let is_stable = self.unstable.answered(file, verifier_of(&answer));
-            drop(turn);
-            self.cache.drop_if_unused(file);
-            match answer {
-                Ok(Answer::Committed { .. }) if is_stable => return Ok(()),
-                Ok(Answer::Committed { .. }) => {}
-                Ok(_) => return Err(Error::Protocol),
-                Err(error) => return Err(error),
-            }
-        }
-        Err(Error::TimedOut)
-    }
-
-    /// Asks about the unstable bytes, once all that is not newer than `until` is at the server:
-    /// another commit may have found bytes lost meanwhile.
-    fn begin_commit<'a>(
-        &self,
-        request: &RequestContext<'_>,
-        file: &'a Arc<FileBytes>,
-        until: u64,
-    ) -> Result<MutexGuard<'a, ()>, Error> {
-        loop {
-            self.send_all(file, request.cancel)?;
-            self.flusher.flush_all(request.cancel)?;
-            let turn = file.turn(request.cancel)?;
-            let mut data = file.data.lock();
-            if !data.has_on_its_way(until) {
-                self.unstable.change(&mut data, UnstableWrites::ask);
-                return Ok(turn);
-            }
-        }
-    }
-
-    /// One commit for all unstable bytes, except those of files that another thread commits
-    /// already.
-    pub fn commit_all(self: &Arc<Self>, request: &RequestContext<'_>) {
-        let files: Vec<Arc<FileBytes>> = self
-            .ground
-            .names
-            .files()
-            .into_iter()
-            .filter(|file| !file.data.lock().unstable.is_empty())
-            .collect();
-        let turns: Vec<_> =
-            files.iter().filter_map(|file| Some((file, file.commits.try_lock()?))).collect();
-        turns
-            .iter()
-            .for_each(|(file, _)| self.unstable.change(&mut file.data.lock(), UnstableWrites::ask));
-        let files = turns.iter().map(|(file, _)| file.fid.volume);
-        let mut volumes: Vec<Fid> = files.chain(self.unstable.volumes()).map(Fid::root).collect();
-        volumes.sort_unstable();
-        volumes.dedup();
-        for fid in volumes {
-            let answer = self.calls.call_commit(request, fid, true);
-            for (file, _) in turns.iter().filter(|(file, _)| file.fid.volume == fid.volume) {
-                if self.unstable.answered(file, verifier_of(&answer)) {
-                    self.cache.drop_if_unused(file);
-                } else {
-                    self.sender.send_soon(file);
-                }
-            }
-        }
-    }
-
-    /// Removes the unstable bytes in a range that is about to be cut off or punched out, so that
-    /// neither they nor earlier writes there are sent again.
-    ///
-    /// # Errors
-    /// [`Error::Interrupted`] only.
-    pub fn cut_unstable(
-        &self,
-        request: &RequestContext<'_>,
-        file: &Arc<FileBytes>,
-        start: u64,
-        end: u64,
-    ) -> Result<Cut, Error> {
-        let until = file.data.lock().clock;
-        loop {
-            self.send_all(file, request.cancel)?;
-            if !file.is_landed() {
-                self.flusher.flush_all(request.cancel)?;
-            }
-            let mut data = file.data.lock();
-            if !data.has_on_its_way(until) {
-                return Ok(self.unstable.change(&mut data, |unstable| unstable.cut(start, end)));
-            }
         }
     }
 
     /// The server recalls these: from now on nothing is answered under them.
     pub fn recalled(self: &Arc<Self>, dirs: &[Fid]) {
         let mut tables = self.ground.names.lock();
-        let now: Vec<Fid> = dirs.iter().copied().filter(|dir| tables.recall(*dir)).collect();
+        let now: Vec<Fid> = dirs.iter().copied().filter(|dir| tables.nodes.recall(*dir)).collect();
         drop(tables);
         self.give_back_soon(now);
     }
@@ -262,7 +147,7 @@ impl Writeback {
             }
         }
         let pause = self.ground.config.recall_pause;
-        self.ground.names.lock().returned(dirs, pause);
+        self.ground.names.lock().nodes.returned(dirs, pause);
     }
 
     pub fn write_behind(
@@ -428,13 +313,6 @@ impl Writeback {
         }
         self.unstable.account(file, &mut data);
         (clock, breaks, full)
-    }
-}
-
-fn verifier_of(answer: &Result<Answer, Error>) -> Option<BootVerifier> {
-    match answer {
-        Ok(Answer::Committed { verifier }) => Some(*verifier),
-        Ok(_) | Err(_) => None,
     }
 }
 

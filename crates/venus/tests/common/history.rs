@@ -207,7 +207,7 @@ impl<'a> Machine<'a> {
                         && entry.status.kind != Kind::Directory
                         && entry.status.links == 1
                     {
-                        self.venus.ruled_by(&entry.status, at, entry.stamp);
+                        self.venus.access().ruled_by(&entry.status, at, entry.stamp);
                     }
                     at = entry.status.fid;
                 }
@@ -239,12 +239,12 @@ impl<'a> Machine<'a> {
         match op {
             Op::Mkdir(at) => {
                 let (dir, name) = self.parent(at)?;
-                let made = self.venus.make(&me, dir, &name, NewKind::Directory, 0o777)?;
+                let made = self.venus.changes().make(&me, dir, &name, NewKind::Directory, 0o777)?;
                 Ok(self.describe(&made.status))
             }
             Op::Symlink(at) => {
                 let (dir, name) = self.parent(at)?;
-                let made = self.venus.make(
+                let made = self.venus.changes().make(
                     &me,
                     dir,
                     &name,
@@ -255,7 +255,7 @@ impl<'a> Machine<'a> {
             }
             Op::MountPoint(at) => {
                 let (dir, name) = self.parent(at)?;
-                let made = self.venus.make(
+                let made = self.venus.changes().make(
                     &me,
                     dir,
                     &name,
@@ -266,7 +266,7 @@ impl<'a> Machine<'a> {
             }
             Op::RemoveMountPoint(at) => {
                 let (dir, name) = self.parent(at)?;
-                self.venus.remove_mount_point(&me, dir, &name).map(|()| "gone".into())
+                self.venus.changes().remove_mount_point(&me, dir, &name).map(|()| "gone".into())
             }
             Op::Put { at, bytes, exclusive, user } => {
                 let (dir, name) = self.parent(at)?;
@@ -324,19 +324,25 @@ impl<'a> Machine<'a> {
             }
             Op::Unlink { at, user } => {
                 let (dir, name) = self.parent(at)?;
-                self.venus.unlink(&by(*user), dir, &name).map(|()| "gone".into())
+                self.venus.changes().unlink(&by(*user), dir, &name).map(|()| "gone".into())
             }
             Op::Rmdir(at) => {
                 let (dir, name) = self.parent(at)?;
-                self.venus.rmdir(&me, dir, &name).map(|()| "gone".into())
+                self.venus.changes().rmdir(&me, dir, &name).map(|()| "gone".into())
             }
             Op::Rename { from, to, mode } => {
                 let ((from, old), (to, new)) = (self.parent(from)?, self.parent(to)?);
-                self.venus.rename(&me, (from, &old), (to, &new), *mode).map(|()| "moved".into())
+                self.venus
+                    .changes()
+                    .rename(&me, (from, &old), (to, &new), *mode)
+                    .map(|()| "moved".into())
             }
             Op::Link { from, to } => {
                 let (fid, (dir, name)) = (self.walk(from)?, self.parent(to)?);
-                self.venus.link(&me, fid, dir, &name).map(|entry| self.describe(&entry.status))
+                self.venus
+                    .changes()
+                    .link(&me, fid, dir, &name)
+                    .map(|entry| self.describe(&entry.status))
             }
             Op::Set { at, change, user } => {
                 let fid = self.walk(at)?;
@@ -351,10 +357,13 @@ impl<'a> Machine<'a> {
             Op::Permit { at, rights } => {
                 let list = rights.map(|rights| only(10, rights));
                 self.venus
+                    .access()
                     .set_acl(&me, self.walk(at)?, list.as_ref(), None)
                     .map(|()| "listed".into())
             }
-            Op::FsyncDir(at) => self.venus.fsyncdir(&me, self.walk(at)?).map(|()| "synced".into()),
+            Op::FsyncDir(at) => {
+                self.venus.dirs().fsyncdir(&me, self.walk(at)?).map(|()| "synced".into())
+            }
         }
     }
 
@@ -363,7 +372,7 @@ impl<'a> Machine<'a> {
         if !status.by_list {
             return Ok(true);
         }
-        let (rights, _) = self.venus.rights(&by(user), status.fid)?;
+        let (rights, _) = self.venus.access().rights(&by(user), status.fid)?;
         Ok(rights.has(Rights::WRITE) || rights.has(Rights::INSERT) && status.uid == USERS[user].uid)
     }
 
@@ -374,11 +383,11 @@ impl<'a> Machine<'a> {
 
     fn list(&self, at: &[Name]) -> Result<String, Error> {
         let dir = self.walk(at)?;
-        let handle = self.venus.opendir(&by(0), dir)?;
+        let handle = self.venus.dirs().opendir(&by(0), dir)?;
         let mut names = Vec::new();
         let mut cookie = 0;
         let end = loop {
-            match self.venus.readdir(&by(0), handle, cookie, 700, true) {
+            match self.venus.dirs().readdir(&by(0), handle, cookie, 700, true) {
                 Err(error) => break Err(error),
                 Ok(page) => {
                     names.extend(
@@ -393,7 +402,7 @@ impl<'a> Machine<'a> {
                 }
             }
         };
-        self.venus.releasedir(handle);
+        self.venus.dirs().releasedir(handle);
         names.sort();
         end.map(|()| names.join(", "))
     }
@@ -414,9 +423,10 @@ impl<'a> Machine<'a> {
         let mut left: Vec<Path> = vec![Vec::new()];
         while let Some(dir) = left.pop() {
             let fid = self.walk(&dir).expect("it was just listed");
-            let handle = self.venus.opendir(&by(0), fid).expect("a directory");
-            let page = self.venus.readdir(&by(0), handle, 0, 60000, true).expect("few entries");
-            self.venus.releasedir(handle);
+            let handle = self.venus.dirs().opendir(&by(0), fid).expect("a directory");
+            let page =
+                self.venus.dirs().readdir(&by(0), handle, 0, 60000, true).expect("few entries");
+            self.venus.dirs().releasedir(handle);
             for entry in page.entries {
                 let mut at = dir.clone();
                 at.push(entry.name);

@@ -402,18 +402,18 @@ impl Client {
 
     /// Reads a listing to its end.
     pub fn list(&self, dir: Fid, plus: bool) -> Vec<venus::ListEntry> {
-        let handle = self.venus.opendir(&me(), dir).unwrap();
+        let handle = self.venus.dirs().opendir(&me(), dir).unwrap();
         let mut all = Vec::new();
         loop {
             let cookie = all.last().map_or(0, |entry: &venus::ListEntry| entry.cookie);
-            let listing = self.venus.readdir(&me(), handle, cookie, 4096, plus).unwrap();
+            let listing = self.venus.dirs().readdir(&me(), handle, cookie, 4096, plus).unwrap();
             let end = listing.end;
             all.extend(listing.entries);
             if end {
                 break;
             }
         }
-        self.venus.releasedir(handle);
+        self.venus.dirs().releasedir(handle);
         all
     }
 }

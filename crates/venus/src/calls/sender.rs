@@ -17,17 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use client::Cancel;
 use types::{Answer, Call, Caller, Fid};
 
-use crate::base::error::Error;
-use crate::base::request::{POLL_INTERVAL, RequestContext, as_caller};
-use crate::cache::cache::Cache;
-use crate::data::extents::Chunk;
-use crate::data::file_data::FileBytes;
-use crate::session::ground::Ground;
-use crate::writeback::calls::Calls;
-use crate::writeback::flusher::Flusher;
-use crate::writeback::free_space::Space;
-use crate::writeback::landed::Landed;
-use crate::writeback::unstable::Unstable;
+use super::{Calls, Flusher, Space, Unstable};
+use crate::base::{Error, POLL_INTERVAL, RequestContext, as_caller};
+use crate::cache::Cache;
+use crate::data::{Chunk, FileBytes, Landed};
+use crate::session::Ground;
 
 /// Sends written bytes.
 pub(crate) struct Sender {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU32;
 use parking_lot::{Condvar, Mutex};
 use types::{Caller, Fid};
 
-use crate::base::result::DirListing;
+use crate::base::DirListing;
 
 /// The end of a listing, and its version: (cookie, version).
 type End = Option<(u64, u64)>;

@@ -16,8 +16,8 @@ use std::collections::{HashMap, HashSet};
 use parking_lot::Mutex;
 use types::{Answer, BootVerifier, Call, Fid, VolumeId};
 
-use crate::base::error::Error;
-use crate::writeback::journal::fids_of;
+use super::fids_of;
+use crate::base::Error;
 
 /// So many noted changes make a commit due.
 const NOTED_MAX: usize = 1 << 16;
@@ -41,10 +41,10 @@ struct Noted {
 #[derive(Default)]
 struct State {
     pub clock: u64,
-    pub noted: HashMap<Fid, Noted>,
+    noted: HashMap<Fid, Noted>,
     pub lost: HashSet<Fid>,
     /// A loss that no `syncfs` has reported.
-    pub unreported: bool,
+    unreported: bool,
 }
 
 /// The metadata that a call changes.

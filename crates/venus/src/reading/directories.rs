@@ -18,19 +18,15 @@ use client::{Cancel, Reply};
 use lease::CallStart;
 use types::{Answer, Call, Caller, DirEntry, Fid, Kind, Status};
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::base::result::{DirListing, ListEntry};
-use crate::cache::access_pattern::{FetchAhead, Named};
-use crate::cache::cache::{Cache, READ_MIN, SIZE_MIN};
-use crate::cache::siblings::{ANSWER_MAX, Siblings, is_file_up_to};
-use crate::data::block_sums::{SUMMED, agree, read_at};
-use crate::names::dir_names::Wanted;
-use crate::prefetch::open_dir::{Early, EarlyDirs, OpenDir, Page, Progress};
-use crate::session::ground::Ground;
-use crate::writeback::calls::Calls;
-use crate::writeback::journal::Journal;
-use crate::writeback::unstable::Unstable;
+use super::{Early, EarlyDirs, OpenDir, Page, Progress};
+use crate::base::{DirListing, Error, ListEntry, RequestContext};
+use crate::cache::{
+    ANSWER_MAX, Cache, FetchAhead, Named, READ_MIN, SIZE_MIN, Siblings, is_file_up_to,
+};
+use crate::calls::{Calls, Journal, Unstable};
+use crate::data::{SUMMED, agree, read_at};
+use crate::names::Wanted;
+use crate::session::Ground;
 
 /// How long a reader waits for a page that was asked for ahead before it asks on its own.
 const EARLY_WAIT_MAX: Duration = Duration::from_millis(100);
@@ -213,7 +209,7 @@ impl Directories {
 
     /// Asks for the first page of a directory before it is opened, and for that of the next
     /// directory if this one has no files to fetch.
-    pub fn list_dir_early(self: &Arc<Self>, caller: &Caller, dir: Fid) {
+    fn list_dir_early(self: &Arc<Self>, caller: &Caller, dir: Fid) {
         let bytes_max = self.early.bytes_max.load(Ordering::Relaxed);
         if bytes_max > 0
             && let Some(open) = self.early.add(dir)
@@ -328,7 +324,7 @@ impl Directories {
 
     /// A page of `dir` from one cookie to the next was listed with these entries and their
     /// statuses.
-    pub fn siblings_listed(
+    fn siblings_listed(
         self: &Arc<Self>,
         caller: &Caller,
         dir: Fid,

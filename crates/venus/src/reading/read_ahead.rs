@@ -16,15 +16,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use types::{Answer, Call, Caller, Fid, Status};
 
-use crate::base::request::{RequestContext, as_caller};
-use crate::cache::cache::Cache;
-use crate::data::disk_cache::Edition;
-use crate::data::file_data::FileBytes;
-use crate::data::open_file::Open;
-use crate::data::read_cache::BLOCK;
-use crate::session::ground::Ground;
-use crate::writeback::calls::Calls;
-use crate::writeback::unstable::Unstable;
+use crate::base::{RequestContext, as_caller};
+use crate::cache::Cache;
+use crate::calls::{Calls, Unstable};
+use crate::data::{BLOCK, Edition, FileBytes, Open};
+use crate::session::Ground;
 
 /// Blocks of one request: one thread receives them one after the other, and none has to be woken
 /// for each.

@@ -12,14 +12,10 @@
 use client::Reply;
 use types::{BootVerifier, Fid, VolumeId};
 
-use crate::base::budget::Share;
-use crate::base::error::Error;
-use crate::data::extents::Chunk;
-use crate::data::file_data::{Data, FileBytes};
-use crate::data::mount_shared::MountShared;
-use crate::data::unstable_writes::{Cut, UnstableWrites};
-use crate::session::ground::Ground;
-use crate::writeback::unstable_metadata::{MetadataSubject, Point, UnstableMetadata};
+use super::{MetadataSubject, Point, UnstableMetadata};
+use crate::base::{Error, Share};
+use crate::data::{Chunk, Cut, Data, FileBytes, MountShared, UnstableWrites};
+use crate::session::Ground;
 
 /// What the server acknowledged and may lose: bytes, and changes of names and status.
 pub(crate) struct Unstable {
@@ -78,7 +74,7 @@ impl Unstable {
     }
 
     /// The server is under this verifier now; returns whether it lost bytes of the file.
-    pub fn find_lost_bytes(&self, file: &FileBytes, now: BootVerifier) -> bool {
+    fn find_lost_bytes(&self, file: &FileBytes, now: BootVerifier) -> bool {
         let mut data = file.data.lock();
         let lost = self.change(&mut data, |unstable| unstable.lost(now));
         self.send_lost(file, &mut data, &lost);

@@ -9,7 +9,7 @@ use client::clock;
 use parking_lot::{Condvar, Mutex};
 use types::{Fid, Time};
 
-use crate::data::file_data::{Data, FileBytes};
+use crate::data::{Data, FileBytes};
 
 /// Without work the janitor checks this often.
 const IDLE: Duration = Duration::from_secs(3600);

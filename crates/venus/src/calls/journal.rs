@@ -25,9 +25,8 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::{SmallVec, smallvec};
 use types::{Answer, Call, Caller, Fid, StatusChange, Timestamp};
 
-use crate::data::extents::Chunk;
-use crate::data::file_data::FileBytes;
-use crate::names::local_answers::merged;
+use crate::data::{Chunk, FileBytes};
+use crate::names::merged;
 
 /// Calls of one chain, with room for one that asks for more slots.
 const CHAIN_MEMBERS_MAX: usize = 63;

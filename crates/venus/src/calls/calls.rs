@@ -6,15 +6,10 @@ use std::sync::Arc;
 use client::Reply;
 use types::{Answer, Call, Fault, Fid, Status};
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::base::result::Attributes;
-use crate::names::made_up::is_made_up;
-use crate::session::ground::Ground;
-use crate::writeback::flusher::Flusher;
-use crate::writeback::journal::Journal;
-use crate::writeback::unstable::Unstable;
-use crate::writeback::unstable_metadata::MetadataSubject;
+use super::{Flusher, Journal, MetadataSubject, Unstable};
+use crate::base::{Attributes, Error, RequestContext};
+use crate::names::is_made_up;
+use crate::session::Ground;
 
 /// Calls to the server, in the order that the journal requires.
 pub(crate) struct Calls {

@@ -17,22 +17,12 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use types::{Answer, Call, Caller, Fault, Fid, Kind, Timestamp};
 
-use crate::base::error::Error;
-use crate::base::request::POLL_INTERVAL;
-use crate::cache::cache::Cache;
-use crate::data::block_sums::read_at;
-use crate::data::body_stamp::BodyStamp;
-use crate::data::extents::Chunk;
-use crate::data::file_data::{Data, FileBytes};
-use crate::names::delegations::{Answered, wall};
-use crate::names::identity::Identity;
-use crate::names::local_answers::Local;
-use crate::names::node_tables::Tables;
-use crate::session::ground::Ground;
-use crate::writeback::journal::{Journal, JournalEntry, Take, fids_of};
-use crate::writeback::landed::Landed;
-use crate::writeback::unstable::Unstable;
-use crate::writeback::unstable_metadata::MetadataSubject;
+use super::{Journal, JournalEntry, MetadataSubject, Take, Unstable, fids_of};
+use crate::base::{Error, POLL_INTERVAL};
+use crate::cache::Cache;
+use crate::data::{BodyStamp, Chunk, Data, FileBytes, Landed, read_at};
+use crate::names::{Answered, Identity, Local, Tables, wall};
+use crate::session::Ground;
 
 /// Pause before a chain is sent again to a server that had no room for it.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
@@ -117,7 +107,7 @@ impl Flusher {
     }
 
     /// Called before an entry is added: waits while the journal is too long.
-    pub fn wait_for_journal(&self) {
+    fn wait_for_journal(&self) {
         while let Some(until) = self.journal.crowded() {
             // Interrupted is the only error, and this is short.
             let _ = self.flush_until(until.min(self.journal.last()), None);
@@ -337,7 +327,7 @@ impl Flusher {
         about.into_iter().for_each(|fid| tables.nodes.node(fid).pending = number);
         match (&answer, call) {
             (Answer::Made { status, .. }, _) if status.kind == Kind::Directory => {
-                tables.hold_delegation(status.fid);
+                tables.nodes.hold_delegation(status.fid);
             }
             (Answer::Made { status, dir, .. }, _) => {
                 let delegation = tables.nodes.delegation(dir.fid);
@@ -403,7 +393,7 @@ impl Flusher {
 
     /// Puts the kernel's writes into the journal. False: the body is to be adopted. The caller
     /// knows that a delegation covers the file.
-    pub fn seal_blank(&self, file: &Arc<FileBytes>, data: &mut MutexGuard<'_, Data>) -> bool {
+    fn seal_blank(&self, file: &Arc<FileBytes>, data: &mut MutexGuard<'_, Data>) -> bool {
         let Some((body, seals)) =
             file.scratch.lock().as_ref().map(|one| (Arc::clone(&one.body), one.seals))
         else {

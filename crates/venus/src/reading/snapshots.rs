@@ -13,12 +13,12 @@ use types::{
     VolumeInfo, VolumeKind, WhichVolume,
 };
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::base::result::{Attributes, DirListing, EntryReply, ListEntry, LookupReply};
-use crate::names::made_up::{snapshot_point, snapshots_dir};
-use crate::session::ground::Ground;
-use crate::writeback::calls::Calls;
+use crate::base::{
+    Attributes, DirListing, EntryReply, Error, ListEntry, LookupReply, RequestContext,
+};
+use crate::calls::Calls;
+use crate::names::{snapshot_point, snapshots_dir};
+use crate::session::Ground;
 
 /// Its name.
 const NAME: &[u8] = b".snapshots";
@@ -196,8 +196,6 @@ fn of(fid: Fid, shown: &[(Name, VolumeInfo)]) -> Option<&VolumeInfo> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::made_up::SNAPSHOTS_DIR;
-    use crate::names::made_up::is_made_up;
 
     #[test]
     fn snapshots_appear_under_their_labels() {
@@ -209,25 +207,6 @@ mod tests {
             of("home.joe", "home.joe.snapshot."),
             name("home.joe.snapshot."),
             "no name is empty"
-        );
-    }
-
-    #[test]
-    fn made_up_fids_differ_from_real_ones() {
-        let volume = VolumeId(0x2000_0001);
-        assert!(
-            is_made_up(snapshots_dir(volume)) && is_made_up(snapshot_point(volume, VolumeId(7)))
-        );
-        assert!(
-            !is_made_up(Fid::CURRENT)
-                && !is_made_up(Fid::root(volume))
-                && !is_made_up(Fid::rights(volume))
-        );
-        assert_ne!(snapshots_dir(volume), snapshot_point(volume, VolumeId(0)));
-        assert_eq!(
-            (SNAPSHOTS_DIR.0 % 2, snapshot_point(volume, VolumeId(9)).vnode.0 % 2),
-            (1, 0),
-            "directories are odd"
         );
     }
 }

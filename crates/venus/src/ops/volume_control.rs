@@ -4,16 +4,19 @@
 //! The client asks for each answer anew. Dropping a cache never loses changes: unsent writes are
 //! sent first, and state that a delegation covers stays, since only this client knows it.
 
+use std::sync::Arc;
+
 use client::Remote;
 use types::{
     Answer, Call, Caller, CellCall, Fid, PartitionInfo, ServerInfo, VolumeCall, VolumeId,
     VolumeInfo, VolumeStatus, WhichVolume,
 };
 
-use crate::base::error::Error;
-use crate::base::request::RequestContext;
-use crate::core::Core;
-use crate::ops::venus::Venus;
+use crate::base::{Error, RequestContext};
+use crate::cache::{Cache, Siblings};
+use crate::calls::{Calls, Flusher, Space};
+use crate::session::Ground;
+use crate::writeback::Writeback;
 
 /// A volume and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,14 +56,58 @@ impl VolumeSummary {
     }
 }
 
-impl Venus {
+/// Answers about a volume and its servers, limits, and dropping caches on request.
+pub struct VolumeControl {
+    ground: Ground,
+    siblings: Arc<Siblings>,
+    cache: Arc<Cache>,
+    flusher: Arc<Flusher>,
+    calls: Arc<Calls>,
+    space: Arc<Space>,
+    writeback: Arc<Writeback>,
+}
+
+impl VolumeControl {
+    pub(crate) fn new(
+        ground: &Ground,
+        siblings: &Arc<Siblings>,
+        cache: &Arc<Cache>,
+        flusher: &Arc<Flusher>,
+        calls: &Arc<Calls>,
+        space: &Arc<Space>,
+        writeback: &Arc<Writeback>,
+    ) -> Self {
+        VolumeControl {
+            ground: ground.clone(),
+            siblings: Arc::clone(siblings),
+            cache: Arc::clone(cache),
+            flusher: Arc::clone(flusher),
+            calls: Arc::clone(calls),
+            space: Arc::clone(space),
+            writeback: Arc::clone(writeback),
+        }
+    }
+
+    /// Space and files of the volume of `fid`.
+    ///
+    /// # Errors
+    /// The service's refusal.
+    pub fn statfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeStatus, Error> {
+        self.flusher.flush_all(request.cancel)?;
+        let Answer::Volume(volume) = self.calls.call(request, Call::VolumeStatus { fid })? else {
+            return Err(Error::Protocol);
+        };
+        self.space.learn(&volume, self.ground.config.dirty_bytes_max as u64);
+        Ok(volume)
+    }
+
     /// The volume of `fid`, with this client's unsent writes.
     ///
     /// # Errors
     /// The service's refusal.
     pub fn about(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeSummary, Error> {
-        self.core.flusher.flush_all(request.cancel)?;
-        VolumeSummary::of(self.core.ground.server.remote(), request, fid.volume)
+        self.flusher.flush_all(request.cancel)?;
+        VolumeSummary::of(self.ground.server.remote(), request, fid.volume)
     }
 
     /// The server's report about itself, as JSON.
@@ -68,7 +115,7 @@ impl Venus {
     /// # Errors
     /// The service's refusal.
     pub fn report(&self, request: &RequestContext<'_>) -> Result<String, Error> {
-        match self.core.calls.call(request, Call::ServerReport)? {
+        match self.calls.call(request, Call::ServerReport)? {
             Answer::Report(report) => Ok(report),
             _ => Err(Error::Protocol),
         }
@@ -85,11 +132,10 @@ impl Venus {
         bytes: u64,
         files: u64,
     ) -> Result<VolumeStatus, Error> {
-        let core = &self.core;
-        core.flusher.flush_all(request.cancel)?;
-        match core.calls.call(request, Call::SetQuota { fid, bytes, files })? {
+        self.flusher.flush_all(request.cancel)?;
+        match self.calls.call(request, Call::SetQuota { fid, bytes, files })? {
             Answer::Volume(status) => {
-                core.space.learn(&status, core.ground.config.dirty_bytes_max as u64);
+                self.space.learn(&status, self.ground.config.dirty_bytes_max as u64);
                 Ok(status)
             }
             _ => Err(Error::Protocol),
@@ -98,7 +144,7 @@ impl Venus {
 
     /// Bytes in the disk cache and its limit; `None` without a disk cache.
     pub fn disk_cache(&self) -> Option<(u64, u64)> {
-        self.core.cache.disk().map(|disk| disk.usage())
+        self.cache.disk().map(|disk| disk.usage())
     }
 
     /// Drops the cache of a file or directory, here and in the kernel.
@@ -106,14 +152,13 @@ impl Venus {
     /// # Errors
     /// Writes that could not be sent.
     pub fn refresh(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
-        let core = &self.core;
-        if let Some(file) = core.ground.names.file_of(fid) {
-            core.writeback.send_all(&file, request.cancel)?;
+        if let Some(file) = self.ground.names.file_of(fid) {
+            self.writeback.send_all(&file, request.cancel)?;
         }
-        core.flusher.flush_all(request.cancel)?;
-        core.forget_file(fid);
-        core.ground.names.advance_gate();
-        let kernel = core.ground.kernel.port();
+        self.flusher.flush_all(request.cancel)?;
+        self.forget_file(fid);
+        self.ground.names.advance_gate();
+        let kernel = self.ground.kernel.port();
         if fid.vnode.is_directory() {
             kernel.directory(fid);
         } else {
@@ -131,24 +176,21 @@ impl Venus {
         request: &RequestContext<'_>,
         volume: VolumeId,
     ) -> Result<(), Error> {
-        let core = &self.core;
-        for file in core.ground.names.files().iter().filter(|file| file.fid.volume == volume) {
-            core.writeback.send_all(file, request.cancel)?;
+        for file in self.ground.names.files().iter().filter(|file| file.fid.volume == volume) {
+            self.writeback.send_all(file, request.cancel)?;
         }
-        core.flusher.flush_all(request.cancel)?;
-        let mut fids = core.ground.names.lock().nodes.fids();
+        self.flusher.flush_all(request.cancel)?;
+        let mut fids = self.ground.names.lock().nodes.fids();
         fids.retain(|fid| fid.volume == volume);
-        fids.iter().for_each(|fid| core.forget_file(*fid));
-        if let Some(disk) = core.cache.disk() {
+        fids.iter().for_each(|fid| self.forget_file(*fid));
+        if let Some(disk) = self.cache.disk() {
             disk.remove_volume(volume);
         }
-        core.ground.names.advance_gate();
-        core.ground.kernel.port().all();
+        self.ground.names.advance_gate();
+        self.ground.kernel.port().all();
         Ok(())
     }
-}
 
-impl Core {
     /// The file's status and names are asked for again, unless a delegation covers it.
     fn forget_file(&self, fid: Fid) {
         {
