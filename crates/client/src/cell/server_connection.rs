@@ -4,9 +4,9 @@
 //! answer then go there. The session itself goes on trying, and volumes without another site wait
 //! for it.
 //!
-//! A break goes to the volumes that it names, each with its own part, and is acknowledged once:
-//! when the last of them has acknowledged its part. Renewals, losses and restarts go to all. After a
-//! restart the volumes reclaim one after the other, and the session sends one end of the reclaim.
+//! A break goes to the volumes that it names, each with its own part, and is acknowledged when all
+//! of them have acknowledged theirs. Renewals, losses and restarts go to all. After a restart the
+//! volumes reclaim one after the other, and the session sends one end of the reclaim.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! Sends calls, waits for their answers, and gives calls up that were cancelled or are too late.
 //!
-//! An interrupted question is given up at once: a server that hangs must not block killed processes.
-//! An interrupted change is waited for as long as the server is reachable, because its outcome
-//! matters: the server ends it, or answers.
+//! An interrupted question is given up at once: a server that hangs must not block killed
+//! processes. An interrupted change is waited for as long as the server is reachable, because its
+//! outcome matters: the server ends it, or answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
