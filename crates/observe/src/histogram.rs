@@ -20,7 +20,7 @@ pub struct Histogram {
     total_micros: AtomicU64,
 }
 
-/// What a histogram shows.
+/// The figures of a histogram.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WaitFigures {
     /// The name of the wait.

@@ -1,4 +1,4 @@
-//! What a process tells about its requests while it runs: spans, and histograms of waits.
+//! Signals of a running process about its requests: spans, and histograms of waits.
 //!
 //! Model. A **span** covers one request in one layer: the mount, the client, the server, the store.
 //! Spans of layers that run in one thread are nested. They are at level DEBUG of the target
@@ -63,4 +63,16 @@ macro_rules! request_span {
             $crate::tracing::Span::none()
         }
     }};
+}
+
+/// A span for a part of a request, without fields: it is in the span of the request.
+#[macro_export]
+macro_rules! part_span {
+    ($name:expr) => {
+        $crate::tracing::span!(
+            target: $crate::names::TARGET,
+            $crate::tracing::Level::DEBUG,
+            $name
+        )
+    };
 }

@@ -9,7 +9,7 @@ pub const MOUNT_REQUEST: &str = "mount_request";
 pub const CLIENT_CALL: &str = "client_call";
 /// One call that a server executes.
 pub const SERVER_CALL: &str = "server_call";
-/// One group of changes that a partition's engine writes.
+/// One batch of changes that a partition's engine writes.
 pub const STORE_WRITE: &str = "store_write";
 
 /// Each span with its meaning.
@@ -17,7 +17,7 @@ pub const SPANS: [(&str, &str); 4] = [
     (MOUNT_REQUEST, "one request of the kernel to a mount"),
     (CLIENT_CALL, "one call of a client to a server, from its submission to its answer"),
     (SERVER_CALL, "one call that a server executes"),
-    (STORE_WRITE, "one group of changes that a partition's engine writes"),
+    (STORE_WRITE, "one batch of changes that a partition's engine writes"),
 ];
 
 /// The fields of the spans of requests, each with its meaning.

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use lease::{BreakTicket, Leases, Output};
+use observe::Wait;
 use types::{
     Answer, Call, CallEffect, Caller, Fault, Fid, ReplyAddress, SessionId, Time, Timestamp,
 };
@@ -200,6 +201,7 @@ impl Runner {
         let mut events = Vec::new();
         self.dispatch.loans.ticket_done(ticket);
         let Some(pending) = self.coherence.ticket_done(ticket) else { return events };
+        observe::record(Wait::BreakAcknowledged, now.since(pending.since));
         if let Some(fid) = pending.removed {
             self.dispatch.files.drop_if_free(now, fid, &mut events);
         }

@@ -32,6 +32,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use observe::names::STORE_WRITE;
+use observe::{Wait, part_span};
 use parking_lot::{Condvar, Mutex};
 use rand::Rng;
 use rand::distr::{Distribution, StandardUniform};
@@ -196,6 +198,7 @@ impl Media {
     /// # Errors
     /// `NoSpace`, which changes nothing and passes; `Medium`, which is permanent.
     pub(crate) fn apply(&self, batch: &Batch) -> Result<u64, StoreError> {
+        let _in_span = part_span!(STORE_WRITE).entered();
         self.usable()?;
         if !self.gathers()? {
             self.room_for_the_log()?;
@@ -240,6 +243,16 @@ impl Media {
     /// Every batch applied before the call is on disk.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         let wanted = self.applied.load(Ordering::SeqCst);
+        if self.is_synced(wanted) {
+            return self.usable();
+        }
+        let began = Instant::now();
+        let synced = self.sync_to(wanted);
+        observe::record(Wait::StoreSync, began.elapsed());
+        synced
+    }
+
+    fn sync_to(&self, wanted: u64) -> Result<(), StoreError> {
         let mut leading = self.leading.lock();
         loop {
             self.usable()?;
@@ -273,7 +286,10 @@ impl Media {
         sync: impl FnOnce() -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         self.usable()?;
-        sync().inspect_err(|error| self.fail(error))
+        let began = Instant::now();
+        let synced = sync().inspect_err(|error| self.fail(error));
+        observe::record(Wait::StoreSync, began.elapsed());
+        synced
     }
 
     /// Room, without the reserve for records.

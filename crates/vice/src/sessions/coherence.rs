@@ -39,6 +39,8 @@ struct Tables {
 
 /// A change that waits for acknowledgements.
 pub(crate) struct PendingChange {
+    /// When its breaks were sent.
+    pub since: Time,
     pub origin: ReplyAddress,
     pub answer: Answer,
     /// The file that lost its last name.
@@ -67,7 +69,7 @@ impl Tables {
     fn wait_for(
         &mut self,
         ticket: Option<BreakTicket>,
-        origin: ReplyAddress,
+        (since, origin): (Time, ReplyAddress),
         answer: Answer,
         removed: Option<Fid>,
     ) -> CallOutcome {
@@ -75,7 +77,7 @@ impl Tables {
         if let Some(fid) = removed {
             *self.removing.entry(fid).or_insert(0) += 1;
         }
-        let before = self.pending.insert(ticket, PendingChange { origin, answer, removed });
+        let before = self.pending.insert(ticket, PendingChange { since, origin, answer, removed });
         assert!(before.is_none(), "CB-1: two changes wait for {ticket:?}");
         CallOutcome::Waits
     }
@@ -129,7 +131,7 @@ impl Coherence {
     ) -> CallOutcome {
         let mut tables = self.tables.lock();
         let ticket = tables.leases.break_promises(ask.now, breaks, except, &mut ask.events);
-        tables.wait_for(ticket, ask.origin, answer, removed)
+        tables.wait_for(ticket, (ask.now, ask.origin), answer, removed)
     }
 
     /// The members of groups changed, so rights changed wherever lists decide (AC-2). The answer
@@ -137,7 +139,7 @@ impl Coherence {
     pub fn break_rights(&self, ask: &mut CallContext<'_>, answer: Answer) -> CallOutcome {
         let mut tables = self.tables.lock();
         let ticket = tables.break_rights(ask.now, &mut ask.events);
-        tables.wait_for(ticket, ask.origin, answer, None)
+        tables.wait_for(ticket, (ask.now, ask.origin), answer, None)
     }
 
     /// Breaks all promises of the volume: the answer comes when they are acknowledged.
@@ -149,7 +151,7 @@ impl Coherence {
     ) -> CallOutcome {
         let mut tables = self.tables.lock();
         let ticket = tables.leases.break_volume(ask.now, volume, &mut ask.events);
-        tables.wait_for(ticket, ask.origin, answer, None)
+        tables.wait_for(ticket, (ask.now, ask.origin), answer, None)
     }
 
     /// Some session gets to know rights in the volume.
