@@ -10,6 +10,14 @@
 //! ([`types::limits::LEASE_GRACE`], which covers clocks that run apart) the server ends its
 //! session. Nothing but the lease ever ends a promise without the client's knowledge, so a promise
 //! needs no time of its own.
+//!
+//! Layers, from top to bottom:
+//!
+//! - `leases`: events that concern several of the tables
+//! - `limits`: of promises, locks and holds
+//! - `sessions`, `promises`, `delegation`, `hold`, `lock`, `grace`: the server's tables
+//! - `holder`: the client's half
+//! - `config`, `output`: settings, and effects of an event
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

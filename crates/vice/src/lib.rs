@@ -3,11 +3,21 @@
 //! A driver passes requests to [`Vice::perform`] and gets [`Effect`]s back: replies, breaks of
 //! promises, ended sessions.
 //!
-//! Layers, the lower ones first; each imports only lower ones: `base`; `cell` (the database,
-//! identities of callers, rules); `volumes`; `access` (rights on files); `sessions` (leases,
-//! requests, records); `files` (locks of vnodes, changes, quotas); `gate`, `enforcement`, `audit`
-//! (which calls a caller may make, and their reports); `calls`, `admin` (the calls); `dispatch`,
-//! `runner`, `service`.
+//! Layers, from top to bottom:
+//!
+//! - `service`: the interface of the driver
+//! - `runner`: executes a call to its end, also one that waits
+//! - `dispatch`: from a call to its function
+//! - `report`, `parts`: the report of the server; the parts that the driver provides
+//! - `admin`: administrators' calls on volumes, moves and transfers
+//! - `calls`: the other calls
+//! - `gate`, `enforcement`, `audit`: which calls a caller may make, and their reports
+//! - `files`: locks of vnodes, promises and changes, quotas
+//! - `access`: rights on files
+//! - `sessions`: leases, requests and records of sessions, and their bodies, slots and rights
+//! - `call`: one execution of a call
+//! - `cell`, `volumes`: the database, callers' identities and rules; partitions and volumes
+//! - `base`, `config`, `effect`: tools, settings, orders to the driver
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

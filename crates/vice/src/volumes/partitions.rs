@@ -116,8 +116,8 @@ impl Partitions {
         Ok(best)
     }
 
-    /// The partition where a tree is, or arrives; of two, the one that serves. What only writable
-    /// clones need of a tree does not count: its volumes may come to another partition.
+    /// The partition where a tree is, or arrives; of two, the one that serves. A rest of a tree
+    /// that only writable clones need does not count: its volumes may come to another partition.
     pub(crate) fn of_tree(&self, tree: VolumeId) -> Result<Option<PartitionNo>, Fault> {
         let mut best: Option<(IncomingState, PartitionNo)> = None;
         for (no, partition) in self.numbered() {
