@@ -1,4 +1,4 @@
-//! The cells in the dynamic root (`venus/dynroot.rs`): the mount's own, those of `cells.toml`, and
+//! The cells in the dynamic root (`venus/volumes/dynroot.rs`): the mount's own, those of `cells.toml`, and
 //! those that DNS has.
 
 use std::sync::{Arc, OnceLock, Weak};

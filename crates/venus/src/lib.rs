@@ -28,15 +28,16 @@
 //! They are taken in this order. None is held over a call to the server or to [`KernelPort`], or
 //! over a wait for another thread's call:
 //!
-//! 1. `Handles`, one handle's `sequence` (each alone); one file's `choice`, which alone is held over
-//!    calls (`passthrough/passthrough.rs`)
+//! 1. `Handles`, one handle's `sequence` (each alone); one file's `choice`, which alone is held
+//!    over calls (`passthrough/passthrough.rs`)
 //! 2. one pinned body (`data/cache_body.rs`), then one file's `data`
 //! 3. the tables of `Names`
 //! 4. the gate of `Names`; one directory handle's `progress` or `early`
 //! 5. a file's `scratch`, `Blanks`, the journal and the `Flusher`'s cuts, `Chores`, a pot
 //!    (`base/budget.rs`), `Space`, the disk cache's index (leaves)
 //!
-//! So a break, which takes the tables, the gate and `data` in turn, never waits for a call in flight.
+//! So a break, which takes the tables, the gate and `data` in turn, never waits for a call in
+//! flight.
 
 // A library reports through `tracing` and its results; it does not print.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

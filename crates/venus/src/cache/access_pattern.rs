@@ -31,7 +31,7 @@ const WINDOW_MIN: usize = 8;
 const WINDOW_MAX: usize = 256;
 
 /// Bytes of the window, but at least one file: unread bodies of two readers have room
-/// (`dir_prefetch.rs`).
+/// (`reading/directories.rs`).
 const WINDOW_BYTES: u64 = 4 << 20;
 
 /// How long a walk through a tree may take from the last file of one directory to the listing of

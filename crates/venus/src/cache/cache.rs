@@ -1,5 +1,9 @@
-//! The state that all operations share: the session, the tables, the open files, the threads. The
-//! order of the locks is at the head of `lib.rs`.
+//! Cached bytes of all files: what stays in memory and on the disk when bytes come or are written,
+//! and when a file's data goes.
+//!
+//! A file's data stays while it is open or has bytes that are not stable at the server. When it
+//! goes and all blocks of the file are verified, the next open passes the body to the kernel, whose
+//! own pages of it are then of no more use.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +32,8 @@ pub(crate) const SIZE_MIN: u64 = 128 << 10;
 /// Following longer files would take too long, and a writer elsewhere waits for that.
 pub(crate) const SIZE_MAX: u64 = 1 << 30;
 
-/// Cached bytes of files, beyond what one file has: the disk cache, limits, and what the kernel drops.
+/// Cached bytes of files, beyond what one file has: the disk cache, limits, and what the kernel
+/// drops.
 pub(crate) struct Cache {
     ground: Ground,
     siblings: Arc<Siblings>,

@@ -1,10 +1,10 @@
-//! Small files that were fetched before they were asked for (`prefetch/directories.rs`), and those
+//! Small files that were fetched before they were asked for (`reading/directories.rs`), and those
 //! that were written here past the kernel's pages: a later reader makes no call for them.
 //!
 //! A body here belongs to a data version of its file, and is used only under a valid status with
-//! this version: so a break needs no action here. Unread bodies go when there is no room. Those that
-//! were written here have a limit of their own, beyond which the oldest goes, and do not count as
-//! signs of a reader.
+//! this version: so a break needs no action here. Unread bodies go when there is no room. Those
+//! that were written here have a limit of their own, beyond which the oldest goes, and do not count
+//! as signs of a reader.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -146,8 +146,8 @@ impl Siblings {
         self.state.lock().lists.listed_ahead(dir)
     }
 
-    /// These bodies arrived or failed. They are not used if the lease was lost (`Names::life`) since they
-    /// were asked for.
+    /// These bodies arrived or failed. They are not used if the lease was lost (`Names::life`)
+    /// since they were asked for.
     pub fn arrived(&self, names: &Names, asked_in: u64, bodies: Vec<(Status, Option<Bytes>)>) {
         let mut state = self.state.lock();
         let alive = names.life() == asked_in;

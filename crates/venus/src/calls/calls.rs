@@ -1,5 +1,5 @@
-//! The state that all operations share: the session, the tables, the open files, the threads. The
-//! order of the locks is at the head of `lib.rs`.
+//! Calls to the server: each after the changes that were answered here about its files, each answer
+//! checked for another server instance, each change noted until it is stable.
 
 use std::sync::Arc;
 
@@ -43,10 +43,10 @@ impl Calls {
         self.call_with_body(request, call).map(|reply| reply.answer)
     }
 
-    /// As [`Core::call`]; returns the body's descriptor too.
+    /// As `call`; returns the body's descriptor too.
     ///
     /// # Errors
-    /// As [`Core::call`].
+    /// As `call`.
     pub fn call_with_body(
         &self,
         request: &RequestContext<'_>,

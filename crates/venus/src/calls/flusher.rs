@@ -6,6 +6,11 @@
 //! The server's answer is compared with the one that was given here (DE-5). A refusal means that an
 //! answer given here was wrong: it is reported like a failed write, and the client and the kernel
 //! forget the files concerned. A lost session loses every unsent entry.
+//!
+//! *Sealing*: written bytes of a covered file become entries of the journal, and the file's status
+//! is exact from then on. It happens where bytes are sent otherwise: when the file is closed or
+//! synced, when its status is asked for or changed, or when the bytes are old enough. The sender
+//! threads write a file with many bytes as it streams: the journal's bytes wait in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,7 +106,7 @@ impl Flusher {
     /// Sends until everything that was answered here has landed.
     ///
     /// # Errors
-    /// As [`Core::drain`].
+    /// As `drain`.
     pub fn flush_all(&self, cancel: Option<&Cancel>) -> Result<(), Error> {
         self.flush_until(self.journal.last(), cancel)
     }

@@ -1,9 +1,9 @@
 //! Calls to the server.
 //!
 //! Model: a change that was answered here goes to the server before any call about its files, so
-//! the journal is sent here (`Flusher`); what the server may lose is recorded here (`Unstable`); and
-//! each answer is checked for another server instance before its caller sees it (`Calls`). `Sender`
-//! sends one file's written bytes. Imports `base` to `cache`.
+//! the journal is sent here (`Flusher`); what the server may lose is recorded here (`Unstable`);
+//! and each answer is checked for another server instance before its caller sees it (`Calls`).
+//! `Sender` sends one file's written bytes. Imports `base` to `cache`.
 
 mod calls;
 mod flusher;

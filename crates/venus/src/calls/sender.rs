@@ -1,15 +1,9 @@
-//! Writing: bytes go into memory; the threads that wait for them or the sender threads send them to
-//! the server.
+//! Sending one file's written bytes.
 //!
 //! A waiter sends: a flush takes chunks and calls itself, beside the threads that may send already;
 //! a wake-up costs more than a small call. A full chunk starts at once on a sender thread, so a
 //! stream flows while it is written. Everything else waits for flush, fsync, an unlock, a request
-//! for the status, or its age.
-//!
-//! A *writer* never calls itself, not even when it has to wait (for room, or because the server is
-//! nearly full): the kernel holds its pages locked, a call can wait for another client's
-//! acknowledgement, and that client's call for ours, which waits for the pages. It waits for the
-//! sender threads, and stops waiting when a break of its file comes.
+//! for the status, or its age (`writeback/writeback.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! Unstable metadata: changes of names and of status that the server acknowledged and may lose.
 //!
-//! Model. The client sends lost bytes again (`unstable_writes.rs`), but not a lost change of names
+//! Model. The client sends lost bytes again (`calls/unstable.rs`), but not a lost change of names
 //! or status: other clients may have changed the same since, or built upon it. So a process that
 //! syncs receives an error if the change is lost. The client notes each acknowledged change with
 //! the boot verifier of its answer. A commit whose answer has the same verifier makes it stable;
@@ -57,7 +57,7 @@ pub(crate) struct MetadataSubject {
 }
 
 impl MetadataSubject {
-    /// `None`: the call changes nothing, or bytes alone: those stay here (`unstable_writes.rs`).
+    /// `None`: the call changes nothing, or bytes alone: those stay here (`calls/unstable.rs`).
     pub fn of(call: &Call) -> Option<MetadataSubject> {
         let subject = MetadataSubject { body: false, unnamed: None };
         match call {

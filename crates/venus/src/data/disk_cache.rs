@@ -14,9 +14,9 @@
 //! entry belongs to the server instance in which its bytes came; in another one it is used only if
 //! the file has not changed since, in anything (`Edition`).
 //!
-//! A body that the kernel has (`cache_body.rs`) is *pinned*: it is out of the index, and nothing
-//! here touches its file until it comes back. Its map stays on the disk: no piece that was changed
-//! in place matches it.
+//! A body that the kernel has (`passthrough/cache_bodies.rs`) is *pinned*: it is out of the index,
+//! and nothing here touches its file until it comes back. Its map stays on the disk: no piece that
+//! was changed in place matches it.
 //!
 //! Any error of the disk, a full one too, means only that data is not cached.
 

@@ -5,7 +5,7 @@
 //! `dirty` over the server's bytes. Under a delegation it moves `dirty` -> `sealed` -> (`unstable`
 //! ->) gone: a sealed chunk is an entry of the journal, and its effect is in the status already.
 //! Chunks in flight never overlap, so the order in which the server applies them does not matter.
-//! `unstable` has the bytes that the server acknowledged as *unstable* (`unstable_writes.rs`).
+//! `unstable` has the bytes that the server acknowledged as *unstable* (`calls/unstable.rs`).
 //!
 //! `clock` counts writes; a flush waits until everything not newer than the count at its beginning
 //! is gone, so that a busy writer does not delay it for ever.
@@ -40,7 +40,7 @@ pub(crate) struct FileBytes {
     pub scratch: Mutex<Option<ScratchBody>>,
     /// This client made the file, and writes bypassed the kernel's pages.
     pub past_pages: AtomicBool,
-    /// Number of handles, and with them the mode. See `passthrough.rs`.
+    /// Number of handles, and with them the mode. See `passthrough/passthrough.rs`.
     pub choice: Mutex<Choice>,
     pub data: Mutex<Data>,
     /// Held by the commit that asks about the unstable bytes.

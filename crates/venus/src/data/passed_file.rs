@@ -12,7 +12,7 @@ use crate::base::Backing;
 pub(crate) struct PassedFile {
     pub backing: Backing,
     pub body: Arc<OwnedFd>,
-    /// Loaned for writing, at this count of `Core::life`.
+    /// Loaned for writing, at this count of `Names::life`.
     pub loaned: Option<u64>,
     /// The server has on record that it may be mapped for writing.
     pub mappable: bool,
@@ -56,7 +56,7 @@ impl PassedFile {
         self.loaned.is_some()
     }
 
-    /// The preallocated body was adopted, at this count of `Core::life` and at the latest in this
+    /// The preallocated body was adopted, at this count of `Names::life` and at the latest in this
     /// state.
     pub fn become_loaned(&mut self, life: u64, recorded: Option<BodyStamp>) {
         self.blank = None;

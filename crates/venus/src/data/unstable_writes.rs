@@ -1,5 +1,5 @@
 //! Unstable bytes of one file: the server acknowledged them and may lose them
-//! (`writeback/unstable_writes.rs`).
+//! (`calls/unstable.rs`).
 
 use types::BootVerifier;
 

@@ -1,11 +1,6 @@
-//! Delegations: when the client asks for them, what they cover, and how they are returned
-//! (`docs/spec/delegation.md`).
-//!
-//! A directory's delegation is *at home* (with the server), *asked* for, *held*, or *recalled*:
-//! then nothing is answered here any more (DE-3), and a thread sends the journal and returns it.
-//! Each time it is held it is another *generation*. A sole child records the directory and the
-//! generation that cover it, so the end of a delegation changes nothing in the children. The client
-//! never takes more for covered than the server does.
+//! Delegations: when the client asks for them, and for what is missing under one
+//! (`docs/spec/delegation.md`; `names/delegation.rs` has their states). The client never takes more
+//! for covered than the server does.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The rights of this machine's users that are known (`ops/rights.rs`).
+//! The rights of this machine's users that are known (`delegation/rights.rs`).
 
 use std::collections::HashMap;
 

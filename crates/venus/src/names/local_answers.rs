@@ -6,8 +6,8 @@
 //! directory's delegation, the file is a sole child, its status is valid, no own call that changes
 //! it is under way at the server, and the deciding right is known: the caller's class without
 //! groups that the caller did not show or, where access lists decide, the caller's rights in the
-//! directory (`rights.rs`). In all other cases, refusals among them, there is no answer here, and
-//! the service is asked.
+//! directory (`delegation/rights.rs`). In all other cases, refusals among them, there is no answer
+//! here, and the service is asked.
 //!
 //! Times, versions and charges are exactly the service's (DE-5): they stay when it executes the
 //! change.

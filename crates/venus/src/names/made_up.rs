@@ -1,4 +1,4 @@
-//! Fids that the client makes up (`volumes/snapshots.rs`): no server has a file of these.
+//! Fids that the client makes up (`reading/snapshots.rs`): no server has a file of these.
 
 use types::{Fid, Uniquifier, VnodeNo, VolumeId};
 

@@ -1,9 +1,4 @@
-//! Changing directories: make, link, remove, rename. Each is one call, and its answer updates the
-//! cache.
-//!
-//! A removal reports whether the file is open here (`hold`), and an open makes no call. So that
-//! both are right, a removal that reports "not open" marks the file, and opens wait for it. The
-//! server holds an unknown victim to be safe; the client ends the hold if the file was not open.
+//! Making files and opening them (`delegation/changes.rs` has the other changes of directories).
 
 use types::{Answer, Call, CreateHow, Fid, Name, NewKind};
 

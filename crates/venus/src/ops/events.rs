@@ -1,6 +1,6 @@
 //! Messages of the server: broken promises, lost leases, restarts. First the client's cache is
 //! changed, then the kernel's, then the message is acknowledged: on return, or when the bodies that
-//! the kernel has are up to date (`cache_body.rs`).
+//! the kernel has are up to date (`passthrough/cache_bodies.rs`).
 //!
 //! The handlers run on a thread of the session and wait for nothing that waits for the session:
 //! other threads hold the locks used here only for moments. A writer that waits in venus holds

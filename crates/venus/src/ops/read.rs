@@ -1,8 +1,4 @@
-//! Reading: bytes written here over bytes read ahead, from the body's descriptor, from the disk
-//! cache, or from the server.
-//!
-//! A read never waits for a write or for a break, not even its own file's: the kernel holds pages
-//! locked while it reads, and a break waits for those pages.
+//! Reading through a handle (`reading/reader.rs`).
 
 use bytes::Bytes;
 

@@ -1,20 +1,5 @@
-//! Preallocated bodies: the kernel writes new files into them without a call
-//! (docs/spec/passthrough.md). The code calls them blanks.
-//!
-//! A blank is *fresh*, or a file *has* it: the kernel writes the file's bytes into it. Its bytes
-//! are *sealed* (`journal_writes.rs`) as written bytes are, so at the server the file is one like
-//! any other; or it is *adopted*, and is then a body loan like any other (`passthrough.rs`). After
-//! the last close it is *idle*: it stays with the file for readers of what was just written, until
-//! another new file needs one, a second passed, or no delegation covers the file any more. Then it
-//! is taken off, which requires that no other process has it open (PT-9).
-//!
-//! While a file has a blank a delegation covers it (PT-8): a thread that ends a delegation first
-//! withdraws the blanks that are not covered then. The end of a session ends its blanks: unsealed
-//! bytes are lost, and the file reports that for ever.
-//!
-//! Only handles that cannot read write blanks, because such a handle cannot be mapped for writing:
-//! each change of a blank shows in the file's times, and there is none after the last handle is
-//! closed.
+//! The pool of preallocated bodies (`preallocated.rs`), which the code calls blanks: fresh ones,
+//! and which files have one. A session's blanks end with it.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;

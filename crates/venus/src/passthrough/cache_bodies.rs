@@ -503,8 +503,8 @@ impl CacheBodies {
         }
     }
 
-    /// Each second, while a body needs it: sends stores, clears doubts, returns bodies that no application has
-    /// mapped any more.
+    /// Each second, while a body needs it: sends stores, clears doubts, returns bodies that no
+    /// application has mapped any more.
     pub fn tend(self: &Arc<Self>) {
         let mut again = false;
         for file in self.ground.names.files() {

@@ -1,11 +1,9 @@
-//! Passthrough: files whose bytes the kernel reads and writes itself (docs/spec/passthrough.md).
-//!
-//! The first open of a file chooses its mode and the last close ends it (PT-1); a thread that opens
-//! or closes holds the file's `choice` meanwhile, over calls to the server too. No other code takes
-//! it; breaks never do.
+//! Bodies of the server that the kernel reads, or writes under a loan.
 //!
 //! While the kernel may write, the server's records lag behind the body. A call about the file is
-//! preceded by an update of these records, where other files send their writes (`send_all`).
+//! preceded by an update of these records, where other files send their writes
+//! (`Writeback::send_all`). The last writer returns the loan, and then the server may sum the body
+//! (PT-2).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -3,9 +3,6 @@
 //! The first open of a file chooses its mode and the last close ends it (PT-1); a thread that opens
 //! or closes holds the file's `choice` meanwhile, over calls to the server too. No other code takes
 //! it; breaks never do.
-//!
-//! While the kernel may write, the server's records lag behind the body. A call about the file is
-//! preceded by an update of these records, where other files send their writes (`send_all`).
 
 use std::sync::Arc;
 

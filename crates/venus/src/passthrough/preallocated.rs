@@ -2,8 +2,8 @@
 //! (docs/spec/passthrough.md). The code calls them blanks.
 //!
 //! A blank is *fresh*, or a file *has* it: the kernel writes the file's bytes into it. Its bytes
-//! are *sealed* (`journal_writes.rs`) as written bytes are, so at the server the file is one like
-//! any other; or it is *adopted*, and is then a body loan like any other (`passthrough.rs`). After
+//! are *sealed* (`calls/flusher.rs`) as written bytes are, so at the server the file is one like
+//! any other; or it is *adopted*, and is then a body loan like any other (`loans.rs`). After
 //! the last close it is *idle*: it stays with the file for readers of what was just written, until
 //! another new file needs one, a second passed, or no delegation covers the file any more. Then it
 //! is taken off, which requires that no other process has it open (PT-9).
@@ -15,6 +15,9 @@
 //! Only handles that cannot read write blanks, because such a handle cannot be mapped for writing:
 //! each change of a blank shows in the file's times, and there is none after the last handle is
 //! closed.
+//!
+//! A call that adopts a body, or that cuts the file at the server and then the body, makes it
+//! *busy*; other threads wait for its end. So a cut is never undone by earlier bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -240,7 +243,7 @@ impl Preallocated {
     /// The same for a caller that holds the file's `choice`.
     ///
     /// # Errors
-    /// As [`Core::adopt`].
+    /// As `adopt`.
     fn adopt_held(&self, file: &FileBytes, cancel: Option<&Cancel>) -> Result<(), Error> {
         let Some(number) = self.occupy(file, cancel)? else { return Ok(()) };
         let mut call = Call::AdoptBody { fid: file.fid, blank: number };
@@ -345,7 +348,7 @@ impl Preallocated {
     }
 
     /// Before the file is cut or grown at the server. Returns whether it has a preallocated body to
-    /// be cut too: then [`Core::cut_blank`] must follow.
+    /// be cut too: then `cut_blank` must follow.
     ///
     /// # Errors
     /// [`Error::Interrupted`], and that the body is lost.

@@ -1,11 +1,17 @@
-//! Listing directories. A listing that was read from its beginning to its end under one version
-//! makes the directory complete.
+//! Listing directories, and fetching the small files in them before they are read.
 //!
-//! While a reader takes one page, the client fetches the next. It is shown only if the directory
-//! still has the version of the page, and with the statuses of that later moment: so no application
-//! can see that it was fetched before. A process that walks a tree finds the first page of the next
-//! directory in the same way (`access_pattern.rs`): the page waits for a directory that is not open
-//! yet.
+//! A listing that was read from its beginning to its end under one version makes the directory
+//! complete. While a reader takes one page, the client fetches the next. It is shown only if the
+//! directory still has the version of the page, and with the statuses of that later moment: so no
+//! application can see that it was fetched before. A process that walks a tree finds the first page
+//! of the next directory in the same way (`cache/access_pattern.rs`): the page waits for a
+//! directory that is not open yet.
+//!
+//! A process that reads the files of a directory one after the other finds the next small ones in
+//! `cache/siblings.rs`. The client fetches them whole, with chains of reads. Longer ones on the
+//! server's machine come through their descriptors, which are asked for with their sums in the same
+//! chains: then several threads here wait for the disk instead of the server's one, and the bytes
+//! pass no socket.
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;

@@ -49,7 +49,7 @@ impl ReadAhead {
         }
     }
 
-    /// After a read of `start..end`: asks for the next bytes. `waited`: see [`Core::read_blocks`].
+    /// After a read of `start..end`: asks for the next bytes. `waited`: see `read_blocks`.
     pub fn look_ahead(
         self: &Arc<Self>,
         open: &Open,

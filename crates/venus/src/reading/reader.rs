@@ -3,6 +3,10 @@
 //!
 //! A read never waits for a write or for a break, not even its own file's: the kernel holds pages
 //! locked while it reads, and a break waits for those pages.
+//!
+//! Through a body's descriptor, on the server's machine, no bytes pass through the session. The
+//! client compares each block with the server's checksum (ST-3). A block that differs is damaged,
+//! or being written just now: the client asks the server for its bytes instead.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;

@@ -3,7 +3,7 @@
 //!
 //! The client finds lost changes before an application sees the new instance's state: an
 //! application that wrote bytes goes on reading them, and other losses are reported
-//! (`writeback/unstable.rs`). So the client checks the verifier of each answer, since an answer to
+//! (`calls/unstable.rs`). So the client checks the verifier of each answer, since an answer to
 //! an earlier question may come before the session reports the restart. A reader begins again if a
 //! loss was found meanwhile. A move of the volume to another server loses nothing.
 

@@ -1,10 +1,5 @@
 //! Writing: bytes go into memory; the threads that wait for them or the sender threads send them to
-//! the server.
-//!
-//! A waiter sends: a flush takes chunks and calls itself, beside the threads that may send already;
-//! a wake-up costs more than a small call. A full chunk starts at once on a sender thread, so a
-//! stream flows while it is written. Everything else waits for flush, fsync, an unlock, a request
-//! for the status, or its age.
+//! the server (`calls/sender.rs`), seal them (`calls/flusher.rs`), or adopt the body that has them.
 //!
 //! A *writer* never calls itself, not even when it has to wait (for room, or because the server is
 //! nearly full): the kernel holds its pages locked, a call can wait for another client's
