@@ -4,6 +4,8 @@
 mod common;
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use client::{CallError, Cancel, Remote};
@@ -321,6 +323,29 @@ fn a_loan_in_a_session_that_ends_is_not_asked_for_again() {
     assert_eq!(next.call, get_status());
     server.answer(&next, Answer::Status(status(FID, 1)));
     assert!(asked.result().is_ok());
+}
+
+#[test]
+fn an_interrupted_question_is_cancelled_though_its_session_ends() {
+    let server = Arc::new(ScriptedServer::start());
+    let session = server.session();
+    let cancel = Cancel::new();
+    // Fires before the call registers: the session ends while the interrupt is under way.
+    let (ending, over) = (Arc::clone(&server), Arc::new(AtomicBool::new(false)));
+    let ended = Arc::clone(&over);
+    let _ends_sessions = cancel.on_cancel(move || {
+        ending.end_sessions();
+        while !ended.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    });
+    let asking = call_with(&session, get_status(), Some(&cancel));
+    server.next();
+    let interrupting = std::thread::spawn(move || cancel.cancel());
+    let error = asking.error();
+    over.store(true, Ordering::SeqCst);
+    interrupting.join().unwrap();
+    assert_eq!(error, CallError::Cancelled, "a question has no unknown outcome");
 }
 
 #[test]

@@ -4,8 +4,9 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use client::{CallError, Cancel, Remote};
+use client::{CallError, Cancel, Remote, Session, SessionConfig};
 use common::events::{Event, Recorder};
 use common::{
     Calling, FID, ScriptedServer, call, call_with, get_status, is_write, status, write, written,
@@ -143,6 +144,57 @@ fn lk4_a_lost_end_of_a_reclaim_does_not_end_the_next_one() {
     let asked = call(&session, get_status());
     server.answer(&server.next(), Answer::Status(status(FID, 1)));
     assert!(asked.result().is_ok());
+}
+
+#[test]
+fn lk4_a_reclaim_that_a_restart_overtook_ends_no_other() {
+    let server = ScriptedServer::start();
+    let session = server.session();
+    let recorder = Recorder::of(&*session);
+    let hold = Call::Hold { fids: vec![FID] };
+    recorder.claims.lock().extend([hold.clone(), claim()]);
+    server.restart(false);
+    let held = server.next();
+    assert_eq!(held.call, hold);
+    server.answer(&held, Answer::Done);
+    server.next_of(is_claim);
+    // The next instance knows nothing of the hold that the last one was told.
+    server.restart(false);
+    let mut told = Vec::new();
+    loop {
+        let received = server.next();
+        server.answer(&received, Answer::Done);
+        if is_done(&received.call) {
+            break;
+        }
+        told.push(received.call);
+    }
+    assert!(told.contains(&hold) && told.contains(&claim()), "{told:?} and then the end");
+    recorder.wait_restarts(2);
+    assert!(call_ends(&server, &session));
+}
+
+/// Whether calls go through.
+fn call_ends(server: &ScriptedServer, session: &Arc<client::Session>) -> bool {
+    let asked = call(session, get_status());
+    server.answer(&server.next_of(|call| *call == get_status()), Answer::Status(status(FID, 1)));
+    asked.result().is_ok()
+}
+
+#[test]
+fn a_deadline_counts_during_a_reclaim_too() {
+    let server = ScriptedServer::start();
+    let call_within = Some(Duration::from_millis(200));
+    let config = SessionConfig { call_within, ..server.config() };
+    let session = Arc::new(Session::connect(config).unwrap());
+    let recorder = Recorder::of(&*session);
+    // Each claim takes as long as one call may.
+    recorder.claims.lock().extend((0..10).map(|_| claim()));
+    server.restart(false);
+    server.next_of(is_claim);
+    let asked = call(&session, get_status());
+    assert_eq!(asked.error(), CallError::TimedOut);
+    assert_eq!(recorder.count(|event| matches!(event, Event::Restarted(_))), 0, "in time");
 }
 
 #[test]

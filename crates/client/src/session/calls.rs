@@ -14,7 +14,7 @@ use observe::names::CLIENT_CALL;
 use observe::{Wait, request_span};
 use types::{Call, Caller, Fid};
 
-use super::core::{ClientCore, ReclaimGate, SessionPhase};
+use super::core::{After, ClientCore, ReclaimGate, SessionPhase};
 use super::pending::PendingCall;
 use super::shared::{On, Shared};
 use super::unpack::Wanted;
@@ -23,6 +23,9 @@ use crate::{CallError, Cancel, Reply, clock};
 
 impl Shared {
     /// Waits while locks are reclaimed after a restart of the server.
+    ///
+    /// # Errors
+    /// `Cancelled`; `TimedOut` after the time that a call may take.
     pub fn pass_gate(self: &Arc<Self>, cancel: Option<&Cancel>) -> Result<(), CallError> {
         if self.core.lock().gate == ReclaimGate::Open {
             return Ok(());
@@ -34,12 +37,19 @@ impl Shared {
                 waker.changed.notify_all();
             })
         });
+        let until = self.deadline();
         let mut core = self.core.lock();
         while core.gate != ReclaimGate::Open {
             if cancel.is_some_and(Cancel::is_cancelled) {
                 return Err(CallError::Cancelled);
             }
-            self.changed.wait(&mut core);
+            match until {
+                None => self.changed.wait(&mut core),
+                Some(until) if self.changed.wait_until(&mut core, until).timed_out() => {
+                    return Err(CallError::TimedOut);
+                }
+                Some(_) => {}
+            }
         }
         Ok(())
     }
@@ -75,7 +85,11 @@ impl Shared {
                 Err(CallError::Lost) if until.is_some_and(|until| Instant::now() >= until) => {
                     return Err(CallError::TimedOut);
                 }
-                Err(CallError::Lost) if !cancel.is_some_and(Cancel::is_cancelled) => {}
+                // It leaves nothing behind, so its outcome is not unknown.
+                Err(CallError::Lost) if cancel.is_some_and(Cancel::is_cancelled) => {
+                    return Err(CallError::Cancelled);
+                }
+                Err(CallError::Lost) => {}
                 result => return result,
             }
         }
@@ -88,6 +102,25 @@ impl Shared {
             _span: request_span!(CLIENT_CALL, name, fid, session(), id.0).entered(),
             began: Instant::now(),
         }
+    }
+
+    /// Ends the reclaim after the restart with this number. Another restart begins another reclaim,
+    /// which this must not end (LK-4): then nothing is sent.
+    ///
+    /// # Errors
+    /// As [`crate::Remote::call`].
+    pub fn end_reclaim(self: &Arc<Self>, restart: u64) -> Result<(), CallError> {
+        let until = self.deadline();
+        let pending = Arc::new(PendingCall::default());
+        let (id, after) = {
+            let mut core = self.core.lock();
+            if core.gate != ReclaimGate::Reclaiming(restart) {
+                return Ok(());
+            }
+            submit(&mut core, &pending, &Caller::ROOT, Call::ReclaimDone, false)?
+        };
+        self.follow_up(after, On::Caller);
+        self.wait(&pending, id, false, until, &|| false).map(drop)
     }
 
     /// The deadline of a call that begins now.
@@ -108,11 +141,7 @@ impl Shared {
         let (name, fid) = (call.traits().name, call.files()[0].copied());
         let (id, after) = {
             let mut core = self.core.lock();
-            check_open(&core)?;
-            let id = enlist(&mut core, &pending);
-            let input =
-                ClientInput::Submit { id, caller: caller.clone(), call, region: None, urgent };
-            (id, core.step(clock::now(), input, None, None))
+            submit(&mut core, &pending, caller, call, urgent)?
         };
         let _watched = self.watch(name, fid, id);
         self.follow_up(after, On::Caller);
@@ -275,6 +304,20 @@ fn check_open(core: &ClientCore) -> Result<(), CallError> {
         SessionPhase::Refused(why) => Err(CallError::Refused(why.clone())),
         SessionPhase::Closed => Err(CallError::Closed),
     }
+}
+
+/// Gives the machine a call. The rest must be done without the lock.
+fn submit(
+    core: &mut ClientCore,
+    pending: &Arc<PendingCall>,
+    caller: &Caller,
+    call: Call,
+    urgent: bool,
+) -> Result<(CallId, After), CallError> {
+    check_open(core)?;
+    let id = enlist(core, pending);
+    let input = ClientInput::Submit { id, caller: caller.clone(), call, region: None, urgent };
+    Ok((id, core.step(clock::now(), input, None, None)))
 }
 
 fn enlist(core: &mut ClientCore, pending: &Arc<PendingCall>) -> CallId {

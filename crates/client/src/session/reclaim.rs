@@ -76,7 +76,7 @@ fn claim(shared: &Arc<Shared>) {
         if let Some(events) = events {
             events.on_server_restarted(&Reclaim { shared: Arc::clone(shared) });
         }
-        if let Err(error) = shared.call(&Caller::ROOT, Call::ReclaimDone, None) {
+        if let Err(error) = shared.end_reclaim(restart) {
             tracing::warn!(%error, "the server did not accept the end of the reclaim");
         }
         let mut core = shared.core.lock();

@@ -8,9 +8,7 @@ use super::credentials::CallerHandle;
 use super::queue::{ReadyCall, Unit};
 use super::session::{SessionConnection, check_credits, fail, ids};
 use super::{CallFailure, CallId, ClientOutput, ClientSession};
-use crate::codec::{
-    AnswerKind, Procedure, check_payload, decode_answer, encode_call, resolve_current,
-};
+use crate::codec::{AnswerKind, Procedure, check_payload, decode_answer};
 use crate::limits::{CHAIN_MAX, RECONNECT_FIRST};
 use crate::message::Message;
 use crate::{Features, Flags, Frame, FrameHeader, FrameKind, PeerError, WireError};
@@ -82,7 +80,7 @@ impl ClientSession {
             let Some(ready) = self.queue.pop_lock() else { break };
             self.launch(line, ready, out);
         }
-        while self.has_room_for_next() {
+        while self.queue.next_fits(self.flights.chain_max(), |count| self.flights.has_room(count)) {
             match self.queue.pop_other() {
                 Some(Unit::Single(ready)) => self.launch(line, ready, out),
                 Some(Unit::Chain(members)) => self.launch_chain(line, members, out),
@@ -111,17 +109,6 @@ impl ClientSession {
                 }
             } else {
                 return;
-            }
-        }
-    }
-
-    fn has_room_for_next(&self) -> bool {
-        match self.queue.others.front() {
-            None => false,
-            Some(Unit::Single(_)) => self.flights.has_room(1),
-            // A chain that can never fit is popped, to be refused.
-            Some(Unit::Chain(members)) => {
-                members.len() > self.flights.chain_max() || self.flights.has_room(members.len())
             }
         }
     }
@@ -169,7 +156,7 @@ impl ClientSession {
 
     pub(super) fn resend(&mut self, line: SessionConnection, out: &mut Vec<ClientOutput>) {
         for slots in self.flights.unanswered() {
-            self.settle_current(&slots);
+            self.flights.settle_current(&slots);
             self.send_unit(line, &slots, out);
             for slot in slots {
                 if let Some((flight, request)) =
@@ -178,26 +165,6 @@ impl ClientSession {
                     debug_assert!(flight.cancelled);
                     self.send(line, &Message::Cancel { slot, request }, out);
                 }
-            }
-        }
-    }
-
-    /// The rest of a chain becomes a chain of its own, which has no current file until a member
-    /// answers with one: members before that get the file that the answered ones led to.
-    fn settle_current(&mut self, slots: &[u32]) {
-        let chain = self.flights.get(slots[0]).and_then(|(flight, _)| flight.chain);
-        let Some(rest) = chain.and_then(|chain| self.flights.rest(chain)) else { return };
-        // Without such a file the member cannot run; a fid that names no file gets it refused.
-        let current = rest.current.unwrap_or_default();
-        for slot in slots {
-            let flight = self.flights.get_mut(*slot).expect("every unanswered slot has a call");
-            if resolve_current(&mut flight.ready.call, current) {
-                let encoded = encode_call(&flight.ready.call)
-                    .expect("replacing a fid by a fid breaks no limit");
-                flight.ready.message = encoded.message.into();
-            }
-            if flight.ready.expects().has_current() {
-                break;
             }
         }
     }

@@ -11,6 +11,7 @@ use types::{Answer, Fid};
 use super::queue::ReadyCall;
 use super::{CallFailure, CallId};
 use crate::PeerError;
+use crate::codec::{encode_call, resolve_current};
 use crate::limits::CHAIN_MAX;
 
 /// A call that was sent and is not answered.
@@ -176,6 +177,26 @@ impl Flights {
         singles
             .chain(self.chains.values().map(|rest| rest.slots.iter().copied().collect()))
             .collect()
+    }
+
+    /// The rest of a chain becomes a chain of its own, which has no current file until a member
+    /// answers with one: members before that get the file that the answered ones led to.
+    pub fn settle_current(&mut self, slots: &[u32]) {
+        let chain = self.get(slots[0]).and_then(|(flight, _)| flight.chain);
+        let Some(rest) = chain.and_then(|chain| self.chains.get(&chain)) else { return };
+        // Without such a file the member cannot run; a fid that names no file gets it refused.
+        let current = rest.current.unwrap_or_default();
+        for slot in slots {
+            let flight = self.get_mut(*slot).expect("every unanswered slot has a call");
+            if resolve_current(&mut flight.ready.call, current) {
+                let encoded = encode_call(&flight.ready.call)
+                    .expect("replacing a fid by a fid breaks no limit");
+                flight.ready.message = encoded.message.into();
+            }
+            if flight.ready.expects().has_current() {
+                break;
+            }
+        }
     }
 
     /// Checks that the slot may be answered now: members of a chain are answered in order.

@@ -142,6 +142,16 @@ impl Queue {
         self.others.push_back(Unit::Chain(members));
     }
 
+    /// Takes the ends of reclaims that were not sent yet.
+    pub fn take_ends_of_reclaim(&mut self) -> Vec<CallId> {
+        let is_end = |ready: &ReadyCall| matches!(ready.call, Call::ReclaimDone);
+        let ends = self.urgent.iter().filter(|ready| is_end(ready)).map(|ready| ready.id);
+        let ends: Vec<CallId> = ends.collect();
+        self.urgent.retain(|ready| !is_end(ready));
+        self.len -= ends.len();
+        ends
+    }
+
     pub fn pop_urgent(&mut self) -> Option<ReadyCall> {
         self.urgent.pop_front().inspect(|_| self.len -= 1)
     }
@@ -185,6 +195,16 @@ impl Queue {
 
     pub fn pop_lock(&mut self) -> Option<ReadyCall> {
         self.locks.pop_front().inspect(|_| self.len -= 1)
+    }
+
+    /// Is there a next other unit, and room for it?
+    pub fn next_fits(&self, chain_max: usize, has_room: impl Fn(usize) -> bool) -> bool {
+        match self.others.front() {
+            None => false,
+            Some(Unit::Single(_)) => has_room(1),
+            // A chain that can never fit is popped, to be refused.
+            Some(Unit::Chain(members)) => members.len() > chain_max || has_room(members.len()),
+        }
     }
 
     pub fn pop_other(&mut self) -> Option<Unit> {

@@ -8,7 +8,7 @@ use types::{Answer, BreakId, Call, Fault, Fid, SessionId, Time};
 
 use super::credentials::Credentials;
 use super::flight::{Flight, Flights};
-use super::keepalive::{Pulse, period};
+use super::keepalive::KeepAlive;
 use super::queue::{Queue, ReadyCall};
 use super::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ConnectionRole};
 use crate::credentials::{self, Hash};
@@ -17,12 +17,6 @@ use crate::limits::{
 };
 use crate::message::{Attach, AttachAnswer, Bind, Message, cut};
 use crate::{ChannelId, Frame, FrameKind, PeerError, Terms, WireError};
-
-/// First pause before asking again for a renewal that the server withheld, because a break is
-/// overdue or no user has called through the session yet: short after an attach, when a user is
-/// about to call, then doubled each time up to the last pause.
-const WITHHELD_FIRST: Duration = Duration::from_millis(25);
-const WITHHELD_LAST: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionConnection {
@@ -102,10 +96,7 @@ pub struct ClientSession {
     pub(super) credentials: Credentials,
     /// Breaks in progress at the driver, and the connection that carried each last.
     breaks: BTreeMap<BreakId, ChannelId>,
-    renewal: Pulse,
-    probe: Pulse,
-    /// The last pause before asking again for a withheld renewal.
-    withheld: Duration,
+    keep_alive: KeepAlive,
     pub(super) pause: Duration,
     wake_at: Time,
     closed: bool,
@@ -125,9 +116,7 @@ impl ClientSession {
             flights: Flights::new(),
             credentials,
             breaks: BTreeMap::new(),
-            renewal: Pulse::new(),
-            probe: Pulse::new(),
-            withheld: WITHHELD_LAST,
+            keep_alive: KeepAlive::new(),
             pause: RECONNECT_FIRST,
             wake_at: Time::NEVER,
             closed: false,
@@ -322,8 +311,7 @@ impl ClientSession {
         if self.closed {
             return;
         }
-        self.renewal.on_lost(now, channel);
-        self.probe.on_lost(now, channel);
+        self.keep_alive.on_lost(now, channel);
         if self.operations.is(channel) {
             self.want(now, ConnectionRole::Operations, out);
         } else if self.back.is(channel) {
@@ -336,7 +324,7 @@ impl ClientSession {
     fn drop_back(&mut self, now: Time, out: &mut Vec<ClientOutput>) {
         if let Some(back) = self.back.line() {
             self.back = ConnectionState::Off;
-            self.renewal.on_lost(now, back.channel);
+            self.keep_alive.on_lost(now, back.channel);
             out.push(ClientOutput::Close { channel: back.channel });
         }
     }
@@ -396,7 +384,7 @@ impl ClientSession {
             }
             (Some(Message::Bound), ConnectionRole::Back, ConnectionState::Joining { line, .. }) => {
                 self.back = ConnectionState::Up(line);
-                self.probe.set_due(now + self.period());
+                self.keep_alive.begin_probes(now);
                 self.pulse(now, out);
             }
             (Some(Message::Break { id, items }), _, ConnectionState::Up(_)) => {
@@ -411,8 +399,7 @@ impl ClientSession {
                 self.on_renewed(now, channel, number, renewed, out)?;
             }
             (Some(Message::Probed(number)), _, ConnectionState::Up(_)) => {
-                let sent = self.probe.answered(number, channel).ok_or(PeerError::Unasked)?;
-                self.probe.set_due(sent.at + self.period());
+                self.keep_alive.on_probed(channel, number)?;
             }
             (
                 Some(Message::Credits { credits, grant }),
@@ -474,11 +461,7 @@ impl ClientSession {
             restarted,
             boot_verifier,
         });
-        self.renewal.set_due(match attached.renewed {
-            true => sent_at + self.period(),
-            false => now + WITHHELD_FIRST,
-        });
-        self.withheld = WITHHELD_FIRST;
+        self.keep_alive.on_attached(now, attached.lease, attached.renewed.then_some(sent_at));
         if attached.renewed {
             out.push(ClientOutput::Renewed { sent_at, lease: attached.lease });
         }
@@ -494,9 +477,10 @@ impl ClientSession {
         Ok(())
     }
 
-    /// Resending the end of an earlier server instance's reclaim would end the present reclaim
-    /// before it began, and no caller needs its answer: the machine reports it done.
+    /// The end of an earlier server instance's reclaim, sent or not, would end the present reclaim
+    /// before it began (LK-4), and no caller needs its answer: the machine reports it done.
     fn drop_reclaim_done(&mut self, out: &mut Vec<ClientOutput>) {
+        let mut ended = self.queue.take_ends_of_reclaim();
         for slot in self.flights.unanswered().into_iter().flatten() {
             let ends = |flight: &Flight| {
                 flight.chain.is_none() && matches!(flight.ready.call, Call::ReclaimDone)
@@ -504,13 +488,11 @@ impl ClientSession {
             if self.flights.get(slot).is_some_and(|(flight, _)| ends(flight))
                 && let Some(flight) = self.flights.land(slot, &Ok(Answer::Done))
             {
-                out.push(ClientOutput::Done {
-                    id: flight.ready.id,
-                    result: Ok(Answer::Done),
-                    descriptor: false,
-                });
+                ended.push(flight.ready.id);
             }
         }
+        let done = |id| ClientOutput::Done { id, result: Ok(Answer::Done), descriptor: false };
+        out.extend(ended.into_iter().map(done));
     }
 
     fn on_goodbye(
@@ -574,30 +556,19 @@ impl ClientSession {
         renewed: bool,
         out: &mut Vec<ClientOutput>,
     ) -> Result<(), PeerError> {
-        let sent = self.renewal.answered(number, channel).ok_or(PeerError::Unasked)?;
-        let lease = self.known.map_or(Duration::ZERO, |known| known.lease);
+        let sent_at = self.keep_alive.on_renewed(now, channel, number, renewed)?;
         self.pause = RECONNECT_FIRST;
-        match renewed {
-            true => {
-                self.renewal.set_due(sent.at + self.period());
-                out.push(ClientOutput::Renewed { sent_at: sent.at, lease });
-            }
-            false => {
-                self.withheld = (self.withheld * 2).min(WITHHELD_LAST);
-                self.renewal.set_due(now + self.withheld);
-            }
+        if renewed {
+            let lease = self.known.map_or(Duration::ZERO, |known| known.lease);
+            out.push(ClientOutput::Renewed { sent_at, lease });
         }
         Ok(())
     }
 
     fn on_tick(&mut self, now: Time, out: &mut Vec<ClientOutput>) {
-        let silent = [
-            self.operations.overdue(now),
-            self.back.overdue(now),
-            self.renewal.overdue(now),
-            self.probe.overdue(now),
-        ];
-        for channel in silent.into_iter().flatten() {
+        let joining = [self.operations.overdue(now), self.back.overdue(now)];
+        let silent = joining.into_iter().chain(self.keep_alive.overdue(now));
+        for channel in silent.flatten() {
             self.drop_line(now, channel, out);
         }
         self.pulse(now, out);
@@ -606,13 +577,14 @@ impl ClientSession {
     /// Sends renewals and probes that are due.
     fn pulse(&mut self, now: Time, out: &mut Vec<ClientOutput>) {
         let renewing = self.back.up().or(self.operations.up()).filter(|_| self.known.is_some());
-        if let Some(line) = renewing.filter(|_| self.renewal.is_due(now)) {
-            let number = self.renewal.start(now, line.channel);
+        if let Some(line) = renewing
+            && let Some(number) = self.keep_alive.renewal_due(now, line.channel)
+        {
             self.send(line, &Message::Renew(number), out);
         }
-        let probing = self.probing().filter(|_| self.probe.is_due(now));
-        if let Some(line) = probing {
-            let number = self.probe.start(now, line.channel);
+        if let Some(line) = self.probing()
+            && let Some(number) = self.keep_alive.probe_due(now, line.channel)
+        {
             self.send(line, &Message::Probe(number), out);
         }
     }
@@ -620,10 +592,6 @@ impl ClientSession {
     /// The operations connection, if it needs probes because renewals run over the back connection.
     fn probing(&self) -> Option<SessionConnection> {
         self.back.up().and(self.operations.up())
-    }
-
-    fn period(&self) -> Duration {
-        self.known.map_or(Duration::MAX, |known| period(known.lease))
     }
 
     fn wake(&mut self, out: &mut Vec<ClientOutput>) {
@@ -635,8 +603,7 @@ impl ClientSession {
         let wake_at = [
             self.operations.wake_at(),
             self.back.wake_at(),
-            self.renewal.wake_at(can_renew),
-            self.probe.wake_at(self.probing().is_some()),
+            self.keep_alive.wake_at(can_renew, self.probing().is_some()),
         ];
         let wake_at = wake_at.into_iter().min().unwrap_or(Time::NEVER);
         if wake_at != self.wake_at {

@@ -574,6 +574,26 @@ fn the_end_of_a_reclaim_is_not_resent_to_a_new_server_instance() {
 }
 
 #[test]
+fn lk4_an_unsent_end_of_a_reclaim_ends_no_later_one() {
+    let mut rig = Rig::attached();
+    rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
+    rig.submit(1, Call::ReclaimDone);
+    rig.submit(2, Call::GetStatus { fid: FID });
+    rig.attached.server = 2;
+    rig.connect();
+    let out = rig.attach();
+    assert_eq!(asked(&out).len(), 1, "claims come first: {out:?}");
+    let done = ClientOutput::Done { id: CallId(1), result: Ok(Answer::Done), descriptor: false };
+    assert!(out.contains(&done));
+    // To the instance that it was meant for it is sent.
+    rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
+    rig.submit(3, Call::ReclaimDone);
+    rig.connect();
+    let out = rig.attach();
+    assert!(asked(&out).iter().any(|(.., call)| *call == Call::ReclaimDone), "{out:?}");
+}
+
+#[test]
 fn a_restart_with_the_same_session_is_recognised() {
     let mut rig = Rig::attached();
     rig.submit(1, append());
