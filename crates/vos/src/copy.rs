@@ -9,7 +9,7 @@ use types::{
 };
 
 use crate::create::announced;
-use crate::pulling::{PullOrder, pull};
+use crate::pulling::{PullOrder, pull, wait_idle};
 use crate::release::have;
 use crate::remove::remove_at;
 use crate::servers::partition_no;
@@ -33,7 +33,12 @@ pub fn copy(
     let copied = seal_and_fetch(job, of, from, new, (no, tree));
     match copied {
         Err(error) if error.is_refusal() => {
-            claim.forget()?;
+            // A fetch of an interrupted attempt may still make the volume; then the next attempt
+            // finds it.
+            wait_idle(job.servers, new.server, tree)?;
+            if examine(job.servers, new.server, WhichVolume::Id(tree))?.is_none() {
+                claim.forget()?;
+            }
             Err(error)
         }
         copied => {
