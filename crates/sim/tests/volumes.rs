@@ -5,7 +5,7 @@ use sim::cell::run;
 
 /// Seeds that found a fault once. The code changes their events: a fault also has a test of its own
 /// where one can be written.
-const FOUND: [u64; 19] = [
+const FOUND: [u64; 21] = [
     50_000_002_610,
     60_000_000_515,
     200_000_000_199,
@@ -25,6 +25,8 @@ const FOUND: [u64; 19] = [
     61_000_002_882,
     61_000_003_129,
     61_000_004_989,
+    63_000_005_604,
+    63_000_003_001,
 ];
 
 #[test]

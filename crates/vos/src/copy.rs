@@ -10,7 +10,7 @@ use types::{
 
 use crate::create::announced;
 use crate::own_volumes::{have, remove_at};
-use crate::pulling::{PullOrder, pull};
+use crate::pulling::{PullOrder, pull, wait_idle};
 use crate::servers::partition_no;
 use crate::{Job, NewVolume, VosError, examine};
 
@@ -32,7 +32,12 @@ pub fn copy(
     let copied = seal_and_fetch(job, of, from, new, (no, tree));
     match copied {
         Err(error) if error.is_refusal() => {
-            claim.forget()?;
+            // A fetch of an interrupted attempt may still make the volume; then the next attempt
+            // finds it.
+            wait_idle(job.servers, new.server, tree)?;
+            if examine(job.servers, new.server, WhichVolume::Id(tree))?.is_none() {
+                claim.forget()?;
+            }
             Err(error)
         }
         copied => {

@@ -1,6 +1,5 @@
 //! Servers start, do periodic work, and die.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,11 +59,7 @@ impl World {
         let World { houses, rng, database, wires, now, .. } = self;
         houses[no].start(*now, no, rng, database, wires);
         let life = self.houses[no].life;
-        let half_over = std::mem::take(&mut self.half_over);
-        let (here, others): (BTreeMap<_, _>, _) =
-            half_over.into_iter().partition(|((at, _), _)| *at == no);
-        self.half_over = others;
-        here.into_iter().for_each(|((_, tree), name)| self.note_over(no, tree, &name));
+        self.note_half_over(no);
         if std::mem::take(&mut self.powerless[no]) {
             self.look_what_is_left(no);
         }

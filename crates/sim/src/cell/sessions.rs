@@ -129,35 +129,41 @@ impl World {
         };
         vice.perform(now, wall(self.now), &Caller::ROOT, origin, call, &mut effects);
         if let Some(group) = over.and_then(|tree| self.database.group_of(tree).ok().flatten()) {
-            let (tree, name) = (group.record.read_write, group.record.name);
-            if self.muted {
-                self.half_over.insert((no, tree), name);
-            } else {
-                self.note_over(no, tree, &name);
-            }
+            self.half_over.insert((no, group.record.read_write), group.record.name);
         }
         self.deliver(no, effects);
     }
 
-    /// A restore over a volume takes effect at one moment; from then on the model must have the
-    /// restored contents. `name`: that of the volume's group when the restore was ordered.
-    pub(super) fn note_over(&mut self, no: usize, tree: VolumeId, name: &Name) {
+    /// A restore over a volume takes effect at one moment, perhaps long after its call: a server
+    /// that has just started lets calls wait. From then on the model must have the restored
+    /// contents.
+    pub(super) fn note_half_over(&mut self, no: usize) {
+        let here = self.half_over.iter().filter(|((at, _), _)| *at == no);
+        let here: Vec<_> = here.map(|((_, tree), name)| (*tree, name.clone())).collect();
+        for (tree, name) in here {
+            if self.note_over(no, tree, &name) {
+                self.half_over.remove(&(no, tree));
+            }
+        }
+    }
+
+    /// Returns whether the volume shows restored contents. `name`: that of its group when the
+    /// restore was finished.
+    fn note_over(&mut self, no: usize, tree: VolumeId, name: &Name) -> bool {
         let found = self
             .partitions(no)
             .iter()
             .find_map(|partition| partition.volumes().volume(tree).ok().flatten());
-        let Some(found) = found.and_then(|volume| shown(&volume).ok()) else { return };
+        let Some(found) = found.and_then(|volume| shown(&volume).ok()) else { return false };
         let candidates = self.coming.get(name).cloned().unwrap_or_default();
         let held = |one: &Arc<Sealed>| came(&one.tree.as_volume(name.clone(), tree), &found);
         let new = candidates.iter().rev().find_map(held);
-        if new.is_some() {
-            self.came_over.insert(tree);
-        }
-        if let Some(new) = new
-            && self.trees.get(&tree).is_some_and(|reference| image(&reference.tree) != found)
-        {
+        let Some(new) = new else { return false };
+        self.came_over.insert(tree);
+        if self.trees.get(&tree).is_some_and(|reference| image(&reference.tree) != found) {
             self.trees.insert(tree, Reference::new(new));
         }
+        true
     }
 
     /// The user gives its session there up, since the outcome of its last call is unknown.
@@ -235,6 +241,7 @@ impl World {
         if self.muted {
             return;
         }
+        self.note_half_over(no);
         let held = |world: &World, of: &VolumeId| {
             world.trees.get(of).map_or(0, |reference| reference.unsynced.len())
         };

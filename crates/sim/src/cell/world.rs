@@ -47,8 +47,8 @@ pub struct World {
     pub sealed: BTreeMap<(VolumeId, u64), Arc<Sealed>>,
     /// The contents with which volumes that are being made may begin, by name.
     pub coming: BTreeMap<Name, Vec<Arc<Sealed>>>,
-    /// Restores over volumes, by server and volume, that were finished when the server died, with
-    /// the names of the volumes' groups: each was done or not.
+    /// Restores over volumes, by server and volume, that were ordered to be finished and have not
+    /// been seen to be, with the names of the volumes' groups.
     pub(super) half_over: BTreeMap<(usize, VolumeId), Name>,
     /// Volumes that show restored contents before the restore was answered.
     pub came_over: BTreeSet<VolumeId>,
