@@ -140,17 +140,9 @@ pub fn shown(volume: &store::Volume) -> Result<VolumeImage, String> {
                     entries.insert(entry.name, (entry.target.vnode, entry.target.unique));
                 }
             }
-            kind if kind.has_target() => {
-                data = volume
-                    .reader_of(&vnode)
-                    .and_then(|reader| reader.read(0, usize::MAX))
-                    .map_err(say)?
-            }
             _ => {
-                data = volume
-                    .reader_of(&vnode)
-                    .and_then(|reader| reader.read(0, vnode.status.size as usize))
-                    .map_err(say)?
+                let reader = volume.reader_of(&vnode).map_err(say)?;
+                data = reader.read(0, usize::MAX).map_err(say)?;
             }
         }
         for (name, _) in volume.xattrs(&vnode).map_err(say)? {

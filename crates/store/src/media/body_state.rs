@@ -58,6 +58,7 @@ enum Content {
 }
 
 /// The state of a body before an update gave it a new file.
+#[derive(Clone, Copy)]
 pub(crate) struct FormerFile {
     mark: Option<Mark>,
     content: Content,

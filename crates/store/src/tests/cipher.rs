@@ -178,7 +178,7 @@ fn without_the_key_nothing_can_be_had_and_nothing_is_lost() {
         .create_volume(&Name::new(b"plain").unwrap(), &new_root())
         .unwrap();
     make_file(&plain, &name(1), |vnode, update| {
-        plain.body(vnode, update).unwrap().write(0, b"open").unwrap()
+        plain.body(vnode, update).unwrap().write(0, b"open").unwrap();
     });
     world.partition.sync_all().unwrap();
     let World { machine, partition, volume, .. } = world;

@@ -513,7 +513,7 @@ fn what_was_changed_between_two_clones_is_known() {
     sweep(partition);
     assert_eq!(changed(volume, first.epoch(), volume.epoch()).len(), 3);
     let other =
-        each_change(&volume, first.epoch() + 1, volume.epoch(), &mut |_| ControlFlow::Continue(()));
+        each_change(volume, first.epoch() + 1, volume.epoch(), &mut |_| ControlFlow::Continue(()));
     assert!(matches!(other, Err(StoreError::Misuse(_))));
 }
 

@@ -103,7 +103,7 @@ fn send(
     stop: &mut dyn FnMut(&Bytes) -> bool,
 ) -> Result<bool, StoreError> {
     while cursor != StreamCursor::END {
-        let part = crate::changes_part(&source, since, cursor, PART_BYTES_MIN)?;
+        let part = crate::changes_part(source, since, cursor, PART_BYTES_MIN)?;
         if stop(&part) {
             return Ok(false);
         }
@@ -113,7 +113,7 @@ fn send(
 }
 
 fn begin(source: &Volume, since: u64, to: &Partition) -> Result<StreamCursor, StoreError> {
-    let first = crate::changes_part(&source, since, StreamCursor::START, PART_BYTES_MIN)?;
+    let first = crate::changes_part(source, since, StreamCursor::START, PART_BYTES_MIN)?;
     to.streams().begin_over(TREE, &StreamPart::open(&first)?.head)
 }
 

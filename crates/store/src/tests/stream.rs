@@ -96,10 +96,10 @@ fn send(
     tree: VolumeId,
     stop: &mut dyn FnMut(&Bytes) -> bool,
 ) -> Result<bool, StoreError> {
-    let first = crate::packed_changes_part(&source, since, StreamCursor::START, PART_BYTES_MIN)?;
+    let first = crate::packed_changes_part(source, since, StreamCursor::START, PART_BYTES_MIN)?;
     let mut cursor = to.streams().begin_incoming(tree, &StreamPart::open(&first)?.head)?;
     while cursor != StreamCursor::END {
-        let part = crate::packed_changes_part(&source, since, cursor, PART_BYTES_MIN)?;
+        let part = crate::packed_changes_part(source, since, cursor, PART_BYTES_MIN)?;
         assert!(part.len() <= PART_BYTES_MIN, "a part has {} bytes", part.len());
         if stop(&part) {
             return Ok(false);
@@ -112,7 +112,7 @@ fn send(
 /// The epoch to start from: the copy's, if the source shows it too.
 fn common(source: &Volume, copy: &Partition, id: u64) -> u64 {
     let has = copy.volumes().volume(VolumeId(id)).unwrap().map_or(0, |volume| volume.epoch());
-    if crate::changes_part(&source, has, StreamCursor::START, PART_BYTES_MIN).is_ok() {
+    if crate::changes_part(source, has, StreamCursor::START, PART_BYTES_MIN).is_ok() {
         has
     } else {
         0
@@ -454,7 +454,7 @@ fn slots_are_not_reused_after_a_stream_in_several_steps() {
 fn a_copy_becomes_a_read_write_volume_and_goes_on() {
     let world = World::new();
     make(&world, "f", |vnode, update| {
-        world.volume.body(vnode, update).unwrap().write(0, &[1; 50_000]).unwrap()
+        world.volume.body(vnode, update).unwrap().write(0, &[1; 50_000]).unwrap();
     });
     let sealed = clone_of(&world, "sealed");
     let copy = open(&MemMachine::new());
@@ -520,7 +520,7 @@ pub(crate) fn part() -> Bytes {
     update.put_vnode(&dir);
     world.volume.commit(update).unwrap();
     make(&world, "short", |vnode, update| {
-        world.volume.body(vnode, update).unwrap().write(0, b"inline").unwrap()
+        world.volume.body(vnode, update).unwrap().write(0, b"inline").unwrap();
     });
     let mut vnode = world.volume.vnode(file.no()).unwrap().unwrap();
     let mut update = Update::new();
@@ -531,20 +531,18 @@ pub(crate) fn part() -> Bytes {
 }
 
 fn head_of(source: &Volume) -> crate::StreamHead {
-    StreamPart::open(&crate::changes_part(&source, 0, StreamCursor::START, 0).unwrap())
-        .unwrap()
-        .head
+    StreamPart::open(&crate::changes_part(source, 0, StreamCursor::START, 0).unwrap()).unwrap().head
 }
 
 #[test]
 fn what_does_not_fit_is_refused_and_leaves_everything_as_it_was() {
     let world = World::new();
     make(&world, "f", |vnode, update| {
-        world.volume.body(vnode, update).unwrap().write(0, &[1; 500_000]).unwrap()
+        world.volume.body(vnode, update).unwrap().write(0, &[1; 500_000]).unwrap();
     });
     let one = clone_of(&world, "one");
     make(&world, "g", |vnode, update| {
-        world.volume.body(vnode, update).unwrap().write(0, &[2; 500_000]).unwrap()
+        world.volume.body(vnode, update).unwrap().write(0, &[2; 500_000]).unwrap();
     });
     let two = clone_of(&world, "two");
     let tree = world.volume.id();

@@ -61,6 +61,7 @@ impl RecordWriter<'_> {
     /// Puts one record for the epoch that is being sealed, and one for the next epoch, the head.
     /// The head keeps its body file.
     pub(crate) fn put_split(&mut self, sealed: &Vnode, head: &Vnode) -> Result<()> {
+        assert_ne!(sealed.place, head.place, "VO-1: the sealed epoch has a file of its own");
         let prefix = key::of_vnode(kind::VNODE, self.view.id, head.no());
         if self.view.has_gap() {
             self.discard_covered(head.no(), Some(head.place))?;

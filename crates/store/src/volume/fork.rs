@@ -62,6 +62,10 @@ impl VolumeSet {
         let mut batch = Batch::default();
         let mut header = tree_state.header.lock();
         let (below, epoch) = self.sealed(of, &header, seal_copies, &mut batch)?;
+        assert!(
+            below.sealed.iter().any(|sealed| sealed.epoch == epoch),
+            "VO-3: the origin counts the clone as a volume that shows the epoch"
+        );
         let quota = if of.is_writable() { below.quota } else { VolumeQuota::default() };
         let id = catalog.take_number(new.id, &mut batch)?;
         catalog.take_name(&new.name, id, &mut batch)?;

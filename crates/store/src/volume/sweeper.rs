@@ -136,7 +136,7 @@ const OF_TREES: [u8; 11] = [
 
 impl Sweeper {
     pub(crate) fn new(trees: Arc<Trees>) -> Sweeper {
-        // An earlier process may have left progress.
+        // An earlier process may have left removals.
         let progress = Progress { waiting: true, held: Vec::new(), reached: None };
         Sweeper { trees, progress: Mutex::new(progress) }
     }
@@ -184,8 +184,8 @@ impl Sweeper {
     }
 
     /// Changes the header of a tree that fewer volumes show than before; `batch` is applied with
-    /// it. A tree that none shows is swept as a whole. There are no writers, and the caller holds the
-    /// catalog lock.
+    /// it. A tree that none shows is swept as a whole. There are no writers, and the caller holds
+    /// the catalog lock.
     pub(crate) fn shrink(
         &self,
         tree_state: &Arc<TreeState>,
@@ -282,6 +282,10 @@ impl Sweeper {
 
     fn sweep_tree(&self, removal: Removal, max: usize) -> Result<usize> {
         let media = self.media();
+        debug_assert!(
+            !matches!(media.engine.get(&key::volume(removal.tree)), Ok(Some(_))),
+            "VO-3: a tree that has a header is not swept as a whole"
+        );
         // A crash must not bring back records that name the files.
         media.sync()?;
         let files = media.disk.clear(removal.tree, max).map_err(failed("removal of bodies"))?;
@@ -407,6 +411,10 @@ impl Sweeper {
 fn end_restoring(tree_state: &TreeState, batch: Batch) -> Result<()> {
     let _no_writers = tree_state.writers.write();
     let mut header = tree_state.header.lock();
+    if header.stored.head != HeadState::TakenBack {
+        // The volume was removed meanwhile: the next step of the sweep finds the removal's record.
+        return Ok(());
+    }
     let mut new = TreeHeader { epoch: header.stored.floor(), ..header.stored.clone() };
     new.become_head(HeadState::Serving, "taken back and swept");
     new.hide(new.epoch);
