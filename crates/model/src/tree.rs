@@ -117,7 +117,14 @@ impl ModelTree {
         caller: &Caller,
         call: &Call,
     ) -> Result<Answer, Fault> {
-        let ask = ModelContext { session, wall, caller };
+        let answer = self.answer(ModelContext { session, wall, caller }, call);
+        if cfg!(debug_assertions) {
+            self.assert_whole();
+        }
+        answer
+    }
+
+    fn answer(&mut self, ask: ModelContext<'_>, call: &Call) -> Result<Answer, Fault> {
         match call {
             Call::Root { volume } if *volume == self.name => {
                 Ok(Answer::Status(self.node(self.root())?.status))
@@ -167,7 +174,9 @@ impl ModelTree {
             Call::Unhold { fids } => self.unhold(ask, fids),
             Call::ReclaimDone => Ok(Answer::Done),
             // A delegated change is the change, at its own time.
-            Call::Delegated { at, call, .. } => self.apply(session, *at, caller, call),
+            Call::Delegated { at, call, .. } => {
+                self.answer(ModelContext { wall: *at, ..ask }, call)
+            }
             Call::SetQuota { .. }
             | Call::SetAcl { .. }
             | Call::OpenBody { .. }
@@ -188,6 +197,42 @@ impl ModelTree {
             | Call::Pts { .. }
             | Call::Auth { .. }
             | Call::Guard { .. } => Err(Fault::Unsupported),
+        }
+    }
+
+    /// The model's own rules: a fault of the model must not pass for one of the service.
+    fn assert_whole(&self) {
+        let mut names: BTreeMap<Fid, u32> = BTreeMap::new();
+        for (fid, node) in &self.nodes {
+            let status = &node.status;
+            assert_eq!(*fid, status.fid, "a file is stored under its fid");
+            assert!(status.status_version >= status.data_version, "{fid}: data changes the status");
+            let Content::Directory(entries) = &node.content else { continue };
+            let mut subdirectories = 0;
+            for (name, child) in entries {
+                let there = self.nodes.get(child);
+                let there = there.unwrap_or_else(|| panic!("{fid}/{name:?} names no file"));
+                *names.entry(*child).or_default() += 1;
+                if there.status.kind == Kind::Directory {
+                    subdirectories += 1;
+                    assert_eq!(there.parent, *fid, "{child}: a directory knows the one above");
+                }
+            }
+            assert!(status.links != 0 || entries.is_empty(), "{fid}: a removed one is empty");
+            if status.links != 0 {
+                assert_eq!(status.links, 2 + subdirectories, "{fid}: links of a directory");
+            }
+        }
+        for (fid, node) in self.nodes.iter().filter(|(fid, _)| **fid != self.root()) {
+            let named = names.get(fid).copied().unwrap_or(0);
+            let links = node.status.links;
+            if node.status.kind == Kind::Directory {
+                assert_eq!(named, u32::from(links != 0), "{fid}: a directory has one name");
+            } else {
+                assert_eq!(named, links, "{fid}: names of a file");
+            }
+            let held = self.holds.get(fid).is_some_and(|sessions| !sessions.is_empty());
+            assert!(named > 0 || held, "HO-1: {fid} has neither names nor holders");
         }
     }
 
@@ -263,6 +308,7 @@ impl ModelTree {
     /// Returns a fid that was never used.
     pub(crate) fn new_fid(&mut self, kind: Kind) -> Fid {
         if let Some(fid) = self.given.take() {
+            assert!(!self.nodes.contains_key(&fid), "{fid} is given twice");
             return fid;
         }
         self.next += 1;
