@@ -11,7 +11,7 @@ use types::{
 };
 
 use crate::beside;
-use crate::claim::Claim;
+use crate::claim::{Claim, is_claimed_for};
 use crate::own_volumes::{have, named, remove_at, remove_left_by_force};
 use crate::pulling::{PullOrder, pull};
 use crate::sites::need_one_partition;
@@ -38,7 +38,7 @@ pub fn move_site(
             .cloned()
     };
     let operation = format!("move site {from} {to}");
-    let resumed = group.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
+    let resumed = is_claimed_for(&group.record, &operation);
     let old = is_at(&group.record, from);
     if old.is_none() && !resumed {
         return Err(VosError::Unfit(format!(

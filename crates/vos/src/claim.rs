@@ -1,7 +1,7 @@
 //! A group that one operation has claimed.
 
 use celldb::CellError;
-use types::{Busy, Revised, Revision, VolumeGroup};
+use types::{Busy, Revised, Revision, SiteKind, VolumeGroup};
 
 use crate::{Job, VosError};
 
@@ -135,6 +135,13 @@ impl<'j, 'a> Claim<'j, 'a> {
     ) -> Result<(), VosError> {
         let before = self.group.clone();
         change(&mut self.group);
+        assert_eq!(self.group.read_write, before.read_write, "VO-2: a group keeps its number");
+        let written_at = self.group.sites.iter().filter(|site| site.kind == SiteKind::ReadWrite);
+        assert!(written_at.count() <= 1, "VO-6: one site takes changes");
+        assert!(
+            self.group.backup.is_none_or(|backup| Some(backup) != self.group.read_only),
+            "VO-2: two volumes of a group have two numbers"
+        );
         if self.job.dry_run {
             return Ok(());
         }
@@ -150,6 +157,7 @@ impl<'j, 'a> Claim<'j, 'a> {
         loop {
             let error = match db.put_group(&self.group, self.revision) {
                 Ok(revision) => {
+                    assert!(revision > self.revision, "AC-12: a write has a later revision");
                     self.revision = revision;
                     return Ok(());
                 }
@@ -173,14 +181,21 @@ impl<'j, 'a> Claim<'j, 'a> {
     }
 }
 
+/// As much of a text as the record of a claim holds.
+fn cut(text: &str) -> &str {
+    let ends = (0..=text.len().min(types::limits::BUSY_BYTES_MAX)).rev();
+    let end = ends.into_iter().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+/// Whether this operation has claimed the group, or one of which the record shows the same.
+pub(crate) fn is_claimed_for(group: &VolumeGroup, operation: &str) -> bool {
+    group.busy.as_ref().is_some_and(|busy| busy.operation == cut(operation))
+}
+
 fn busy(job: &Job<'_>, operation: &str) -> Busy {
-    let cut = |text: &str| {
-        let end = (0..=text.len().min(types::limits::BUSY_BYTES_MAX))
-            .rev()
-            .find(|end| text.is_char_boundary(*end));
-        text[..end.unwrap_or(0)].to_owned()
-    };
-    Busy { operation: cut(operation), by: cut(&job.who.by), since_secs: (job.who.now_secs)() }
+    let (operation, by) = (cut(operation).to_owned(), cut(&job.who.by).to_owned());
+    Busy { operation, by, since_secs: (job.who.now_secs)() }
 }
 
 /// Checks that the group has no claim, or one of the same operation whose leader ended.
@@ -194,9 +209,35 @@ pub(crate) fn need_free(
 ) -> Result<(), VosError> {
     match &group.busy {
         None => Ok(()),
-        Some(busy) if Some(busy.operation.as_str()) == operation && (job.who.is_over)(busy) => {
+        Some(busy)
+            if Some(busy.operation.as_str()) == operation.map(cut) && (job.who.is_over)(busy) =>
+        {
             Ok(())
         }
         Some(busy) => Err(VosError::Busy { name: group.name.clone(), busy: busy.clone() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{Name, ServerId, Site, VolumeId};
+
+    use super::*;
+
+    #[test]
+    fn an_operation_with_a_long_text_finds_its_claim() {
+        let operation = format!("move to 7 {}", "\u{e4}".repeat(types::limits::BUSY_BYTES_MAX));
+        let site = Site {
+            server: ServerId(7),
+            partition: String::new(),
+            kind: SiteKind::ReadWrite,
+            epoch: 0,
+        };
+        let mut group = VolumeGroup::new(Name::new(b"v").unwrap(), VolumeId(1), site);
+        assert!(!is_claimed_for(&group, &operation));
+        let (operation_stored, by) = (cut(&operation).to_owned(), String::new());
+        group.busy = Some(Busy { operation: operation_stored, by, since_secs: 0 });
+        assert!(is_claimed_for(&group, &operation));
+        assert!(!is_claimed_for(&group, "move to 7"));
     }
 }

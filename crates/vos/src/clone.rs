@@ -7,7 +7,7 @@
 
 use types::{Answer, Name, VolumeCall, VolumeGroup, VolumeInfo, VolumeKind, WhichVolume};
 
-use crate::claim::Claim;
+use crate::claim::{Claim, is_claimed_for};
 use crate::create::{announced, made, site};
 use crate::{FoundVolume, Job, NewVolume, VosError, examine};
 
@@ -71,7 +71,7 @@ fn announced_elsewhere<'j, 'a>(
     operation: &str,
 ) -> Result<Option<Claim<'j, 'a>>, VosError> {
     let Some(seen) = job.servers.db().group_named(&new.name)? else { return Ok(None) };
-    let is_it = seen.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
+    let is_it = is_claimed_for(&seen.record, operation);
     let is_here = seen.record.read_write_site() == Some(&site(new));
     if is_it && !is_here { Claim::of(job, seen, operation).map(Some) } else { Ok(None) }
 }

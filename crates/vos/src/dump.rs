@@ -22,7 +22,7 @@ use types::{
     VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume, limits,
 };
 
-use crate::claim::Claim;
+use crate::claim::{Claim, is_claimed_for};
 use crate::create::announced;
 use crate::own_volumes::{DUMPING, named, remove_at};
 use crate::{Job, NewVolume, VosError, examine, partition_no};
@@ -251,7 +251,7 @@ pub fn restore_over(
     let (server, tree) = (site.server, group.record.read_write);
     let partition = partition_no(job.servers, server, &site.partition)?;
     let operation = format!("restore over {} {} of {}", dump.since, dump.epoch, dump.tree.0);
-    let resumed = group.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
+    let resumed = is_claimed_for(&group.record, &operation);
     let (begun, base) = incoming(job, server, tree)?;
     let same = begun.filter(|one| one.over && (one.since, one.epoch) == (dump.since, dump.epoch));
     if resumed && begun.is_none() && base == dump.epoch {

@@ -26,7 +26,7 @@ use types::{
 };
 
 use crate::beside;
-use crate::claim::Claim;
+use crate::claim::{Claim, is_claimed_for};
 use crate::find::of_kind;
 use crate::job::is_half_restored;
 use crate::own_volumes::{MOVING, have, is_left, named, remove_at};
@@ -99,7 +99,7 @@ fn move_with(
     let here = group.record.read_write_site().cloned();
     let from = here.ok_or_else(|| VosError::Unfit("it has no read-write volume".to_owned()))?;
     let operation = format!("move to {to} {partition}");
-    let resumed = group.record.busy.as_ref().is_some_and(|busy| busy.operation == operation);
+    let resumed = is_claimed_for(&group.record, &operation);
     let is_there = from.server == to && from.partition == partition;
     if is_there && !resumed {
         return Err(VosError::Unfit("it is there".to_owned()));

@@ -7,7 +7,7 @@
 
 use types::{Name, ServerId, VolumeCall, VolumeInfo, VolumeKind, WhichVolume};
 
-use crate::claim::Claim;
+use crate::claim::{Claim, is_claimed_for};
 use crate::own_volumes::{DUMPING, LAGGING, RELEASING};
 use crate::{Job, VosError, examine};
 
@@ -23,9 +23,7 @@ pub fn rename(job: &Job<'_>, from: &Name, to: &Name) -> Result<(), VosError> {
         Some(seen) => seen,
         None => db
             .group_named(to)?
-            .filter(|seen| {
-                seen.record.busy.as_ref().is_some_and(|busy| busy.operation == operation)
-            })
+            .filter(|seen| is_claimed_for(&seen.record, &operation))
             .ok_or(VosError::NoVolume)?,
     };
     let mut claim = Claim::of(job, seen, &operation)?;
