@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 
 use common::{Ground, Rig, name, remove};
 use types::{
-    Answer, Call, Caller, Finish, Pull, TaskInfo, TaskState, VolumeCall, VolumeId, VolumeInfo,
-    VolumeKind, WhichVolume,
+    Answer, Call, Caller, Fid, Finish, PartitionNo, Pull, StreamCursor, TaskInfo, TaskState,
+    VolumeCall, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 use vice::{Fetch, Unanswered, Work};
 
@@ -23,6 +23,24 @@ fn one(answer: Result<Answer, types::Fault>) -> VolumeInfo {
         Ok(Answer::Volumes { mut volumes, .. }) => volumes.remove(0),
         other => panic!("{other:?}"),
     }
+}
+
+/// Creates the volume; returns its root.
+fn create(rig: &mut Rig) -> Fid {
+    let (id, partition, owner) = (Some(TREE), None, (0, 0));
+    one(ask(
+        rig,
+        VolumeCall::Create {
+            id,
+            partition,
+            name: name("data"),
+            quota_bytes: 0,
+            quota_files: 0,
+            owner,
+            encrypt: None,
+        },
+    ));
+    rig.root_of(0, "data").unwrap()
 }
 
 fn seal(rig: &mut Rig, called: &str) {
@@ -79,20 +97,7 @@ fn is_sound(rig: &mut Rig, called: &str, files: u64) {
 #[test]
 fn vo7_changes_in_epochs_that_the_source_never_had_do_not_stay() {
     let [mut first, mut second, mut site] = [(); 3].map(|()| Rig::new(Ground::memory(), 1));
-    let (id, partition, owner) = (Some(TREE), None, (0, 0));
-    one(ask(
-        &mut first,
-        VolumeCall::Create {
-            id,
-            partition,
-            name: name("data"),
-            quota_bytes: 0,
-            quota_files: 0,
-            owner,
-            encrypt: None,
-        },
-    ));
-    let root = first.root_of(0, "data").unwrap();
+    let root = create(&mut first);
     first.file(root, "stays");
     seal(&mut first, "one");
     pull(&mut first, &mut second, "one");
@@ -115,5 +120,33 @@ fn vo7_changes_in_epochs_that_the_source_never_had_do_not_stay() {
     let site_root = site.root_of(0, "three").unwrap();
     assert_eq!(site.look(0, site_root, "passing"), Err(types::Fault::NotFound));
     is_sound(&mut site, "three", 2);
+    is_sound(&mut site, "two", 3);
+}
+
+#[test]
+fn parts_of_an_increment_without_its_start_bar_no_pull() {
+    let [mut first, mut site] = [(); 2].map(|()| Rig::new(Ground::memory(), 1));
+    let root = create(&mut first);
+    first.file(root, "stays");
+    seal(&mut first, "one");
+    pull(&mut first, &mut site, "one");
+    let file = first.file(root, "large");
+    first.call(0, &Caller::ROOT, common::write(file, Some(0), &[7; 300_000])).unwrap();
+    seal(&mut first, "two");
+    let look = |rig: &mut Rig, called: &str| {
+        one(ask(rig, VolumeCall::Examine { volume: WhichVolume::Name(name(called)) }))
+    };
+    let (shown, id) = (look(&mut site, "one"), look(&mut first, "two").id);
+    let (since, cursor, bytes_max) =
+        (shown.epoch, StreamCursor::START, store::PART_BYTES_MIN as u32);
+    let Ok(Answer::Part(part)) =
+        ask(&mut first, VolumeCall::Changes { id, since, cursor, bytes_max, packed: false })
+    else {
+        panic!()
+    };
+    let (partition, tree) = (PartitionNo(0), TREE);
+    ask(&mut site, VolumeCall::Apply { partition, tree, part, over: false }).unwrap();
+    ask(&mut site, VolumeCall::Remove { id: shown.id }).unwrap();
+    assert_eq!(pull(&mut first, &mut site, "two").since, 0);
     is_sound(&mut site, "two", 3);
 }

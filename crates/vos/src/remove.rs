@@ -1,9 +1,10 @@
 //! Removes a volume.
 //!
 //! Steps: claimed; removed at the server; forgotten by the database. A read-write volume takes its
-//! backup volume along, and the releases that the server stores for the next one, if that server is
-//! no site; read-only sites elsewhere stay, and so do snapshots. Snapshots that a stopped operation
-//! made for itself go too, because it will not be repeated; a dump that is under way then fails.
+//! backup volume along, the releases that the server stores for the next one, if that server is no
+//! site, and those that other sites fetched and do not show; read-only sites elsewhere stay, and so
+//! do snapshots. Snapshots that a stopped operation made for itself go too, because it will not be
+//! repeated; a dump that is under way then fails.
 //!
 //! An interruption before the last step leaves a record of a volume that no server has: the claim
 //! names the removed volume, and the same removal deletes the record.
@@ -13,6 +14,7 @@ use types::{Name, ServerId, SiteKind, VolumeGroup, VolumeId, VolumeInfo, VolumeK
 use crate::claim::Claim;
 use crate::find::{group_of, of_kind};
 use crate::own_volumes::{DUMPING, LEFT, have, is_stored_for_lagging, named, remove_at};
+use crate::sites::forget_releases_or_note;
 use crate::{FoundVolume, Job, VosError, examine};
 
 const READ_WRITE: &str = "remove";
@@ -130,6 +132,10 @@ fn remove_read_write(
         && let Some(left) = have(job.servers, server, &name)?
     {
         remove_at(job, server, left.id)?;
+    }
+    // No release will follow that a lagging site could show.
+    for site in claim.group.sites.iter().filter(|site| site.server != server) {
+        forget_releases_or_note(job, &claim.group, site.server);
     }
     forget_site(claim, server, SiteKind::ReadWrite)
 }

@@ -57,10 +57,8 @@ pub fn remove_site(
     }
     let is_last = group.record.sites.len() == 1;
     let claim = Claim::of(job, group, "remsite")?;
-    if claim.group.read_write_site().is_none_or(|site| site.server != server)
-        && let Err(error) = forget_releases(job, &claim.group, server)
-    {
-        job.note(format_args!("what it has of the last release stays: {error}"));
+    if claim.group.read_write_site().is_none_or(|site| site.server != server) {
+        forget_releases_or_note(job, &claim.group, server);
     }
     if is_last {
         return claim.forget().map(|()| true);
@@ -93,7 +91,14 @@ pub(crate) fn need_one_partition(
     }
 }
 
-/// Removes what a lagging site fetched for the next release, which will not include it.
+/// Removes what a lagging site fetched for a release that it will not show, if its server answers.
+pub(crate) fn forget_releases_or_note(job: &Job<'_>, group: &VolumeGroup, server: ServerId) {
+    if let Err(error) = forget_releases(job, group, server) {
+        let name = job.servers.name(server);
+        job.note(format_args!("what {name} has of the last release stays: {error}"));
+    }
+}
+
 fn forget_releases(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<(), VosError> {
     for ending in [RELEASING, LAGGING] {
         if let Some(left) = have(job.servers, server, &named(&group.name, ending)?)? {

@@ -316,6 +316,15 @@ fn a_removed_lagging_site_has_nothing_of_the_release() {
 }
 
 #[test]
+fn what_a_site_that_lags_has_of_a_release_goes_with_the_volume() {
+    let cell = Cell::new(2);
+    make_lagging(&cell, 1);
+    let found = vos::find(&cell.reach, &by_name("home"), None).unwrap();
+    lead(&cell.reach, |job| vos::remove(job, &found)).unwrap();
+    assert_eq!(cell.names(1), ["home.readonly"]);
+}
+
+#[test]
 fn what_a_site_that_lags_has_of_a_release_is_renamed_too() {
     let cell = Cell::new(2);
     make_lagging(&cell, 1);

@@ -176,7 +176,10 @@ impl World {
             // temporary one of a release for which it lagged.
             let sites = groups.get(&there.info.tree).map_or(&[][..], |group| &group.sites);
             let was_site = sites.iter().all(|site| site.server != self.houses[there.no].info.id);
-            let may_stay = was_site && name.ends_with(b".releasing");
+            // So does one that did not answer when the read-write volume was removed.
+            let is_read_only =
+                !sites.is_empty() && sites.iter().all(|site| site.kind == SiteKind::ReadOnly);
+            let may_stay = (was_site || is_read_only) && name.ends_with(b".releasing");
             if FLEETING.iter().any(|ending| name.ends_with(ending)) && !may_stay
                 || name.starts_with(b"copying.")
             {

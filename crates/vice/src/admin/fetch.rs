@@ -364,10 +364,17 @@ fn place(transfers: &Transfers, pull: &Pull, volume: &VolumeInfo) -> Result<Stag
     // A stream that starts from an epoch contains the changes since, as far as its source knows:
     // not what was made and removed in between, in epochs that the source never had. So the head
     // must equal that epoch: the newest one here, with nothing above it but parts of the very epoch
-    // that is wanted.
+    // that is wanted. Nothing can come over the parts of an increment whose start no volume shows
+    // any more: the usage of its head counts only what was changed.
     let newest = epochs.first().copied();
-    let other = |info: &IncomingInfo| info.tree == pull.tree && info.head.epoch != volume.epoch;
-    if newest.is_some() && place.partition.streams().incomings()?.iter().any(other) {
+    let bars = |info: &IncomingInfo| {
+        info.tree == pull.tree
+            && match newest {
+                Some(_) => info.head.epoch != volume.epoch,
+                None => info.head.since != 0,
+            }
+    };
+    if place.partition.streams().incomings()?.iter().any(bars) {
         place.partition.streams().abandon_incoming(pull.tree)?;
     }
     let since = newest.into_iter().filter(|epoch| *epoch < volume.epoch).collect();
