@@ -5,7 +5,7 @@ use sim::cell::run;
 
 /// Seeds that found a fault once. The code changes their events: a fault also has a test of its own
 /// where one can be written.
-const FOUND: [u64; 21] = [
+const FOUND: [u64; 23] = [
     50_000_002_610,
     60_000_000_515,
     200_000_000_199,
@@ -27,6 +27,8 @@ const FOUND: [u64; 21] = [
     61_000_004_989,
     63_000_005_604,
     63_000_003_001,
+    63_000_003_150,
+    63_000_006_304,
 ];
 
 #[test]
