@@ -8,9 +8,9 @@
 //! the same in all copies of a tree.
 //!
 //! The receiver (`incoming.rs`, `apply.rs`) applies parts to the head of a tree that no volume
-//! shows. A part gives the final state of each item, not a difference to the state here, except for blocks that
-//! are *the same as in `since`*, which come from that epoch. So a part may be applied twice, and
-//! after parts up to an epoch T1, abandoned at any point, parts up to a later T2 correct
+//! shows. A part gives the final state of each item, not a difference to the state here, except for
+//! blocks that are *the same as in `since`*, which come from that epoch. So a part may be applied
+//! twice, and after parts up to an epoch T1, abandoned at any point, parts up to a later T2 correct
 //! everything: every change up to T1 is also a change up to T2. A full stream removes whatever lies
 //! between its items. `body.rs` puts bodies together. `over.rs` handles streams over a volume in
 //! use. Imports all lower layers, down from `volume/`.

@@ -2,12 +2,12 @@
 //! (a full dump).
 //!
 //! Model. The volume is *being restored* first, in one batch: its head is sealed, the volume shows
-//! that epoch from then on and counts as one that does, takes no changes, and the dump is put together
-//! where its head was. Readers see the former state. *Finishing* is one batch too: the volume shows
-//! the new head, and records that only the old one used are swept like those of a removed snapshot.
-//! *Taking it back* is one batch and a sweep: the dump's records go, then the volume continues in
-//! the epoch that was sealed, unchanged. After a crash the volume is being restored, with a partial
-//! dump, or in one of the two final states.
+//! that epoch from then on and counts as one that does, takes no changes, and the dump is put
+//! together where its head was. Readers see the former state. *Finishing* is one batch too: the
+//! volume shows the new head, and records that only the old one used are swept like those of a
+//! removed snapshot. *Taking it back* is one batch and a sweep: the dump's records go, then the
+//! volume continues in the epoch that was sealed, unchanged. After a crash the volume is being
+//! restored, with a partial dump, or in one of the two final states.
 //!
 //! An increment fits a volume that equals its start. The *base* in the tree's header records that:
 //! a volume that came in whole is a copy of the tree and epoch that was sent, until its first
