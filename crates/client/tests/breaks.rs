@@ -5,9 +5,10 @@ mod common;
 
 use std::sync::Arc;
 
-use client::{Cell, Remote};
+use client::{BreakAck, Cell, Remote};
 use common::events::{Event, Recorder};
 use common::{FID, ScriptedServer, call, get_status, name, status};
+use parking_lot::Mutex;
 use types::{Answer, BreakId, BreakItem, BreakReason, Call, Fid, VolumeCall};
 
 fn item(fid: Fid) -> BreakItem {
@@ -188,4 +189,31 @@ fn a_break_of_several_volumes_waits_for_all_of_them() {
     held.sort_unstable();
     assert_eq!(held, [mine, yours]);
     assert!(one.stands() && two.stands());
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "CB-1")]
+fn cb1_an_acknowledgement_that_is_dropped_is_a_fault() {
+    drop(BreakAck::new(|_| ()));
+}
+
+#[test]
+fn parts_of_an_acknowledgement_send_it_once() {
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&sent);
+    let ack = BreakAck::new(move |held| log.lock().push(held));
+    let mut parts = ack.split(3);
+    let files = [2, 4, 6].map(|vnode| Fid::new(7, vnode, 1));
+    for (part, file) in parts.iter_mut().zip(files) {
+        part.hold([file]);
+    }
+    while let Some(part) = parts.pop() {
+        assert_eq!(sent.lock().len(), 0, "a part is left");
+        std::thread::spawn(move || part.acknowledge()).join().unwrap();
+    }
+    let mut held = sent.lock().remove(0);
+    held.sort_unstable();
+    assert_eq!(held, files);
+    assert_eq!(sent.lock().len(), 0);
 }

@@ -187,7 +187,7 @@ fn a_call_ends_at_its_deadline_and_is_cancelled_at_the_server() {
 #[test]
 fn a_question_in_sessions_that_all_end_has_one_deadline() {
     let server = ScriptedServer::start();
-    let call_within = Some(Duration::from_millis(300));
+    let call_within = Some(Duration::from_secs(1));
     let config = SessionConfig { call_within, ..server.config() };
     let session = Arc::new(Session::connect(config).unwrap());
     let asking = call(&session, get_status());
@@ -219,6 +219,35 @@ fn a_server_that_refuses_this_client_ends_all_calls() {
     let within = Some(Duration::from_millis(200));
     let tried = Session::connect(SessionConfig { attach_within: within, ..server.config() });
     assert!(matches!(tried.map(drop), Err(CallError::Refused(_))));
+}
+
+#[test]
+fn a_full_server_is_tried_again() {
+    let server = ScriptedServer::start();
+    server.refuse(Some(Fault::Busy));
+    let config = server.config();
+    let connecting = std::thread::spawn(move || Session::connect(config));
+    server.wait("some attempts", |state| state.attached.len() >= 3);
+    server.refuse(None);
+    let session = Arc::new(connecting.join().unwrap().unwrap());
+    let asking = call(&session, get_status());
+    server.answer(&server.next(), Answer::Status(status(FID, 1)));
+    assert!(asking.result().is_ok());
+}
+
+#[test]
+fn a_session_that_was_refused_for_good_stays_so() {
+    let server = ScriptedServer::start();
+    let session = server.session();
+    server.refuse(Some(Fault::Expired));
+    server.cut();
+    let refused = call(&session, get_status()).error();
+    assert!(matches!(refused, CallError::Refused(_)), "{refused}");
+    server.refuse(None);
+    let attempts = server.look(|state| state.attached.len());
+    assert!(matches!(call(&session, write("x")).error(), CallError::Refused(_)));
+    session.detach();
+    assert_eq!(server.look(|state| state.attached.len()), attempts, "it tries no more");
 }
 
 #[test]

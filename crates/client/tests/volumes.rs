@@ -457,6 +457,35 @@ fn an_idle_client_learns_from_a_break_that_its_volume_moved() {
 }
 
 #[test]
+fn cb1_a_break_during_the_reclaim_after_a_move_arrives() {
+    let fleet = Fleet::start();
+    let (docs, recorder) = fleet.find("docs");
+    let (ask, hold) = (Call::GetStatus { fid: FILE }, Call::Hold { fids: vec![FILE] });
+    recorder.claims.lock().extend([ask.clone(), hold.clone()]);
+    let changing = call(&docs, write());
+    let refused = fleet.a.next_of(is_write);
+    {
+        let mut truth = fleet.truth.lock();
+        truth.moved_to(B);
+        let moved = truth.has.get_mut(&A).unwrap().remove(0);
+        truth.has.get_mut(&B).unwrap().push(moved);
+    }
+    fleet.a.answer(&refused, Fault::NoVolume);
+    // The answer is under a promise of the new server, which ends before the reclaim does.
+    fleet.b.answer(&fleet.b.next_of(|call| *call == ask), Answer::Status(status(FILE, 3)));
+    let held = fleet.b.next_of(|call| *call == hold);
+    let item = BreakItem { fid: FILE, reason: BreakReason::Data, name: None };
+    let id = fleet.b.break_promises(std::slice::from_ref(&item));
+    fleet.b.wait("the acknowledgement", |state| {
+        state.acknowledged.iter().any(|(known, _)| *known == id)
+    });
+    assert!(recorder.log().contains(&Event::Break(vec![item])), "{:?}", recorder.log());
+    fleet.b.answer(&held, Answer::Done);
+    fleet.b.answer(&fleet.b.next_of(is_write), written("x", 4));
+    assert!(changing.result().is_ok());
+}
+
+#[test]
 fn an_interrupted_call_does_not_wait_for_a_move() {
     let fleet = Fleet::start();
     let (docs, _) = fleet.find("docs");

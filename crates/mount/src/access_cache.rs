@@ -24,9 +24,10 @@
 use guard::Rights;
 use rustix::io::Errno;
 use types::{Caller, Fid, Kind, Status};
-use venus::{RequestContext, Stamp, somebody};
+use venus::{RequestContext, Stamp, Venus, Volumes, somebody};
 
-use crate::dispatch::{RequestRefusal, Task};
+use crate::errno::RequestRefusal;
+use crate::replier::Replier;
 
 /// Begins the names of POSIX ACLs.
 pub(crate) const PREFIX: &[u8] = b"system.posix_acl_";
@@ -74,15 +75,26 @@ fn encode(owner: u16, mut users: Vec<(u32, u16)>) -> Vec<u8> {
     bytes
 }
 
-impl Task<'_> {
+/// What the kernel may show and allow to the caller of a request.
+pub(crate) struct KernelAccess<'a> {
+    pub venus: &'a Venus,
+    pub volumes: &'a Volumes,
+    pub request: RequestContext<'a>,
+    /// The kernel serves other users too, and checks rights itself.
+    pub shared: bool,
+    /// Whether device nodes have their numbers.
+    pub devices: bool,
+}
+
+impl KernelAccess<'_> {
     /// The status with the mode that the kernel must check. `found`: the directory, and the time of
     /// the answer.
-    pub(crate) fn permitted(&self, mut status: Status, found: Option<(Fid, Stamp)>) -> Status {
-        if !self.on.devices {
+    pub fn permitted(&self, mut status: Status, found: Option<(Fid, Stamp)>) -> Status {
+        if !self.devices {
             status.device = 0;
         }
         if !status.by_list {
-            return self.venus().identity().localized(status);
+            return self.venus.identity().localized(status);
         }
         if status.kind.has_target() {
             return status;
@@ -90,10 +102,10 @@ impl Task<'_> {
         let is_directory = status.kind == Kind::Directory;
         let set_ids = if is_directory { 0 } else { status.mode & 0o6000 };
         if let Some((dir, stamp)) = found.filter(|_| !is_directory && status.links == 1) {
-            self.venus().access().ruled_by(&status, dir, stamp);
+            self.venus.access().ruled_by(&status, dir, stamp);
         }
-        if !self.on.agreement.is_shared() {
-            let uid = self.request().caller.uid;
+        if !self.shared {
+            let uid = self.request.caller.uid;
             let all = self
                 .rights_of(uid, status.fid)
                 .map_or(0, |rights| bits(rights, &status, uid == status.uid));
@@ -110,16 +122,21 @@ impl Task<'_> {
         Status { mode: set_ids | (owner & 0o7) << 6 | group << 3, ..status }
     }
 
+    /// Whether the kernel may check by other ids than the cell.
+    pub fn is_doubted(&self) -> bool {
+        self.volumes.tokens().is_some_and(|tokens| tokens.is_doubted())
+    }
+
     /// Requires mode bits for the caller, if the kernel checks by other ids than the cell.
-    pub(crate) fn need_bits(&self, fid: Fid, wanted: u16) -> Result<(), RequestRefusal> {
-        if !self.on.volumes.tokens().is_some_and(|tokens| tokens.is_doubted()) {
+    pub fn need_bits(&self, fid: Fid, wanted: u16) -> Result<(), RequestRefusal> {
+        if !self.is_doubted() {
             return Ok(());
         }
-        let request = self.request();
-        let status = self.venus().getattr(&request, fid)?.status;
-        let lets = || self.venus().identity().lets(request.caller, &status, wanted);
+        let request = self.request;
+        let status = self.venus.getattr(&request, fid)?.status;
+        let lets = || self.venus.identity().lets(request.caller, &status, wanted);
         // Ids may be outdated, so before a refusal they are looked up again.
-        if lets() || self.venus().access().learn_ids(&request)? && lets() {
+        if lets() || self.venus.access().learn_ids(&request)? && lets() {
             Ok(())
         } else {
             Err(RequestRefusal(Errno::ACCESS))
@@ -128,21 +145,27 @@ impl Task<'_> {
 
     /// `None`: the service does not answer.
     fn rights_of(&self, uid: u32, fid: Fid) -> Option<Rights> {
-        let request = self.request();
+        let request = self.request;
         if uid == request.caller.uid {
-            return self.venus().access().rights(&request, fid).ok().map(|(rights, _)| rights);
+            return self.venus.access().rights(&request, fid).ok().map(|(rights, _)| rights);
         }
         let caller: Caller = somebody(uid);
         let request = RequestContext { caller: &caller, cancel: request.cancel, groups: None };
-        self.venus().access().rights(&request, fid).ok().map(|(rights, _)| rights)
+        self.venus.access().rights(&request, fid).ok().map(|(rights, _)| rights)
     }
 
     /// Answers with the ACL of a file or directory; an ACL that was not asked for (of a volume with
     /// mode bits) and default ones do not exist.
-    pub(crate) fn get_permits(&self, size: u32, name: &[u8]) -> Result<(), RequestRefusal> {
-        let (fid, request) = (self.fid()?, self.request());
+    pub fn get_permits(
+        &self,
+        reply: Replier<'_>,
+        fid: Fid,
+        size: u32,
+        name: &[u8],
+    ) -> Result<(), RequestRefusal> {
+        let request = self.request;
         for _ in 0..ATTEMPTS {
-            let found = self.venus().getattr(&request, fid)?;
+            let found = self.venus.getattr(&request, fid)?;
             let status = found.status;
             if name != ACCESS || !status.by_list || status.kind.has_target() {
                 return Err(RequestRefusal(Errno::NODATA));
@@ -150,9 +173,9 @@ impl Task<'_> {
             let asker = if request.caller.uid == 0 {
                 None
             } else {
-                Some(self.venus().access().rights(&request, fid)?.0)
+                Some(self.venus.access().rights(&request, fid)?.0)
             };
-            let mut known = self.venus().access().known_rights(fid);
+            let mut known = self.venus.access().known_rights(fid);
             known.retain(|(uid, _)| *uid != request.caller.uid && *uid != status.uid);
             known.truncate(USERS_MAX);
             known.extend(
@@ -165,9 +188,8 @@ impl Task<'_> {
                 .map(|(uid, rights)| (uid, bits(rights, &status, false)))
                 .collect();
             let value = encode(self.permitted(status, None).mode >> 6 & 0o7, users);
-            let sent = self
-                .venus()
-                .answering(found.stamp, |still| still.then(|| self.sized(size, &value)));
+            let sent =
+                self.venus.answering(found.stamp, |still| still.then(|| reply.sized(size, &value)));
             if let Some(sent) = sent {
                 return sent;
             }

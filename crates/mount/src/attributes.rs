@@ -5,8 +5,7 @@ use std::time::Duration;
 use types::{Kind, NewKind, Status, Timestamp};
 
 use crate::abi;
-use crate::nodes;
-use crate::submounts::HIDDEN_DIR_NODE;
+use crate::nodes::{self, HIDDEN_DIR_NODE};
 
 /// "Until invalidated", in seconds: the kernel cuts it to its own maximum.
 pub const FOREVER_SECS: u64 = i32::MAX as u64;

@@ -12,9 +12,9 @@
 //! | `sysname:LIST` | the names for `@sys` (`sysname.rs`), separated by spaces; root's |
 
 use rustix::io::Errno;
-use types::{Fid, Name, ServerId};
+use types::{Name, ServerId};
 
-use crate::dispatch::{RequestRefusal, Task};
+use crate::errno::RequestRefusal;
 
 const SYSNAME: &[u8] = b"sysname:";
 
@@ -50,41 +50,4 @@ impl CacheOrder {
 fn parse_rank(text: &[u8]) -> Option<CacheOrder> {
     let (server, number) = std::str::from_utf8(text).ok()?.split_once(':')?;
     Some(CacheOrder::Rank(server.parse().ok()?, number.parse().ok()?))
-}
-
-impl Task<'_> {
-    pub(crate) fn carry_out(&self, fid: Fid, order: &CacheOrder) -> Result<(), RequestRefusal> {
-        match order {
-            CacheOrder::Flush => self.venus().control().refresh(&self.request(), fid)?,
-            CacheOrder::FlushVolume => {
-                self.venus().control().refresh_volume(&self.request(), fid.volume)?
-            }
-            CacheOrder::FlushMount(name) => {
-                let point = self.mount_point_named(fid, name)?;
-                let number = self.on.nodes.number(point);
-                self.on.edges.as_ref().map_or(Ok(()), |edges| edges.leave(number))?;
-                if let Some(flat) = &self.on.flat {
-                    flat.leave(number);
-                    self.on.notifier.name_changed(fid, name);
-                }
-            }
-            CacheOrder::Rank(server, rank) if self.request().caller.is_root() => {
-                self.on.volumes.cell().set_rank(*server, *rank);
-            }
-            CacheOrder::Sysnames(list) if self.request().caller.is_root() => {
-                self.on.sysnames.set(list).map_err(|_| Errno::INVAL)?;
-            }
-            CacheOrder::Rank(..) | CacheOrder::Sysnames(_) => {
-                return Err(RequestRefusal(Errno::PERM));
-            }
-            CacheOrder::CheckVolumes => {
-                self.on.edges.iter().for_each(|edges| edges.leave_all());
-                if let Some(flat) = &self.on.flat {
-                    flat.leave_all();
-                    self.on.notifier.end_names();
-                }
-            }
-        }
-        Ok(())
-    }
 }

@@ -8,17 +8,19 @@ use std::io::IoSlice;
 
 use rustix::io::Errno;
 use types::{Fid, Kind, Status};
-use venus::{DirListing, KernelPort, ListEntry};
+use venus::{DirListing, KernelPort, ListEntry, RequestContext, Venus};
 use zerocopy::IntoBytes;
 
 use crate::abi::{self, flag};
+use crate::access_cache::KernelAccess;
 use crate::attributes::{self, Validity};
-use crate::dispatch::{RequestRefusal, Task};
-use crate::listings;
+use crate::errno::RequestRefusal;
+use crate::invalidation::Notifier;
+use crate::listings::{Listing, ListingKey, Listings, OFFSET_OF_FIRST};
 use crate::nodes::{self, KernelNodes};
 use crate::sysname;
+use crate::task::Task;
 
-pub(crate) const OFFSET_OF_FIRST: u64 = 2;
 const COOKIE_MAX: u64 = (1 << 62) - 1 - OFFSET_OF_FIRST;
 /// The flags that the kernel assumes for every directory once it opens them by itself.
 const CACHED: u32 = flag::FOPEN_KEEP_CACHE | flag::FOPEN_CACHE_DIR;
@@ -63,41 +65,138 @@ impl Block {
             old.copy_from_slice(&offset.to_ne_bytes());
         }
     }
+
+    /// Adds `.` and `..`, of this node and its parent.
+    fn push_dots(&mut self, offset: u64, here: u64, parent: u64) {
+        let unknown = abi::EntryOut::default();
+        if offset == 0 && self.fits(b".") {
+            self.push(&unknown, here, 1, DIRECTORY_KIND, b".");
+        }
+        if offset <= 1 && self.fits(b"..") {
+            self.push(&unknown, parent, 2, DIRECTORY_KIND, b"..");
+        }
+    }
+
+    /// Number of the first entries that fit.
+    fn fitting(&self, entries: &[ListEntry]) -> usize {
+        let mut room = self.bytes_max - self.bytes.len();
+        let fits = |entry: &&ListEntry| {
+            let bytes = entry_bytes(entry.name.as_bytes(), self.plus);
+            room.checked_sub(bytes).inspect(|left| room = *left).is_some()
+        };
+        entries.iter().take_while(fits).count()
+    }
+}
+
+/// Pages of a directory for one reader.
+struct PageReader<'a> {
+    venus: &'a Venus,
+    request: RequestContext<'a>,
+    notifier: &'a Notifier,
+    listings: &'a Listings,
+    access: KernelAccess<'a>,
+    dir: Fid,
+    reader: ListingKey,
+}
+
+impl PageReader<'_> {
+    /// A page of the listing in progress, or of a new one; and the offset after its last entry, if
+    /// this is the last page.
+    fn page(
+        &self,
+        offset: u64,
+        cookie: u64,
+        bytes_max: u32,
+        plus: bool,
+    ) -> Result<(DirListing, u64), RequestRefusal> {
+        let (dir, reader) = (self.dir, self.reader);
+        let known = if offset == 0 { None } else { self.listings.find(reader) };
+        let under_way = match known {
+            Some(listing) => listing,
+            None => self.begin(offset == 0)?,
+        };
+        if offset != 0
+            && self.listings.next_page(reader, self.notifier.breaks())
+            && self.notifier.lists_names()
+        {
+            self.notifier.end_names();
+        }
+        let mut page =
+            self.venus.dirs().readdir(&self.request, under_way.handle, cookie, bytes_max, plus)?;
+        for status in page.entries.iter_mut().filter_map(|entry| entry.status.as_mut()) {
+            *status = self.access.permitted(*status, Some((dir, page.stamp)));
+        }
+        let may_stay = page.names_cacheable && under_way.since.is_some();
+        if !may_stay {
+            self.listings.forbid_caching(reader);
+        }
+        let breaks = self.notifier.breaks();
+        let of_one_promise = may_stay
+            && under_way.since == Some(breaks)
+            && !self.listings.others_lag(reader, breaks);
+        if offset != 0 && !of_one_promise {
+            self.notifier.inode_data(dir);
+        }
+        match page.entries.last() {
+            Some(last) => self.listings.advance(reader, last.cookie),
+            None if page.end && offset >= OFFSET_OF_FIRST => {
+                let handle = self.listings.end(reader);
+                handle.into_iter().for_each(|handle| self.venus.dirs().releasedir(handle));
+            }
+            None => {}
+        }
+        Ok((page, under_way.end_offset()))
+    }
+
+    fn begin(&self, first: bool) -> Result<Listing, RequestRefusal> {
+        let seen = self.notifier.breaks();
+        let handle = self.venus.dirs().opendir(&self.request, self.dir)?;
+        let listing = {
+            let (since, serial) = (first.then_some(seen), self.listings.serial());
+            Listing { handle, since, seen, serial, last: 0 }
+        };
+        let gone = self.listings.begin(self.reader, listing);
+        gone.into_iter().for_each(|handle| self.venus.dirs().releasedir(handle));
+        Ok(listing)
+    }
 }
 
 impl Task<'_> {
     pub(crate) fn opendir(&self) -> Result<(), RequestRefusal> {
-        let doubted = self.on.volumes.tokens().is_some_and(|tokens| tokens.is_doubted());
-        if doubted {
-            self.need_bits(self.fid()?, 4)?;
-        } else if self.on.agreement.has_silent_opendir() {
+        if self.access().is_doubted() {
+            self.access().need_bits(self.fid()?, 4)?;
+        } else if self.mount.agreement.has_silent_opendir() {
             // Sent once: from now on the kernel opens and closes directories by itself, and caches
             // listings.
             return Err(RequestRefusal(Errno::NOSYS));
         }
-        let _ = self.value(&abi::OpenOut { fh: 0, open_flags: CACHED, backing_id: 0 });
-        Ok(())
-    }
-
-    pub(crate) fn fsyncdir(&self) -> Result<(), RequestRefusal> {
-        self.venus().dirs().fsyncdir(&self.request(), self.fid()?)?;
-        self.done();
+        let _ = self.reply.value(&abi::OpenOut { fh: 0, open_flags: CACHED, backing_id: 0 });
         Ok(())
     }
 
     pub(crate) fn readdir(&self, of: &abi::ReadIn, plus: bool) -> Result<(), RequestRefusal> {
         let bytes_max = (of.size as usize).min(types::limits::PAYLOAD_BYTES_MAX);
         let mut block = Block { bytes: Vec::with_capacity(bytes_max), bytes_max, plus, last: 0 };
-        let Some(cookie) = self.cookie(of.offset) else {
+        let reader = (self.header.nodeid, self.header.pid);
+        let Some(cookie) = self.on.listings.cookie(reader, of.offset) else {
             // The promise that covered it is unknown by now.
             self.on.notifier.inode_data(self.fid()?);
-            let _ = self.parts(&[]);
+            let _ = self.reply.parts(&[]);
             return Ok(());
         };
-        self.push_dots(&mut block, of.offset);
+        block.push_dots(of.offset, reader.0, self.on.nodes.parent(reader.0));
+        let pages = PageReader {
+            venus: self.venus(),
+            request: self.request(),
+            notifier: &self.on.notifier,
+            listings: &self.on.listings,
+            access: self.access(),
+            dir: self.fid()?,
+            reader,
+        };
         let (listing, end_offset) =
-            self.page(of.offset, cookie, (bytes_max - block.bytes.len()) as u32, plus)?;
-        let fitting = self.fitting(&block, &listing.entries);
+            pages.page(of.offset, cookie, (bytes_max - block.bytes.len()) as u32, plus)?;
+        let fitting = block.fitting(&listing.entries);
         let shown = &listing.entries[..fitting];
         if shown.is_empty() && block.bytes.is_empty() && !listing.entries.is_empty() {
             return Err(RequestRefusal(Errno::INVAL));
@@ -109,7 +208,11 @@ impl Task<'_> {
             );
             return Err(RequestRefusal(Errno::IO));
         }
-        let remembered = if plus { self.remember_shown(shown) } else { Vec::new() };
+        let remembered = if plus {
+            remember_shown(self.venus(), &self.on.nodes, reader.0, shown)
+        } else {
+            Vec::new()
+        };
         let sent = self.venus().answering(listing.stamp, |still| {
             let names = still && listing.names_cacheable && self.on.notifier.lists_names();
             if names && let Ok(dir) = self.fid() {
@@ -126,126 +229,25 @@ impl Task<'_> {
             if listing.end && fitting == listing.entries.len() {
                 block.end_at(end_offset);
             }
-            self.parts(&[IoSlice::new(&block.bytes)])
+            self.reply.parts(&[IoSlice::new(&block.bytes)])
         });
         if sent.is_err() {
-            remembered.into_iter().for_each(|node| self.on.forget(node, 1));
+            remembered.into_iter().for_each(|node| self.forget(node));
         }
         Ok(())
     }
+}
 
-    /// A page of the listing in progress, or of a new one; and the offset after its last entry, if
-    /// this is the last page.
-    fn page(
-        &self,
-        offset: u64,
-        cookie: u64,
-        bytes_max: u32,
-        plus: bool,
-    ) -> Result<(DirListing, u64), RequestRefusal> {
-        let (dir, reader) = (self.fid()?, (self.header.nodeid, self.header.pid));
-        let known = if offset == 0 { None } else { self.on.listings.find(reader) };
-        let under_way = match known {
-            Some(listing) => listing,
-            None => self.begin_listing(dir, reader, offset == 0)?,
-        };
-        if offset != 0
-            && self.on.listings.next_page(reader, self.on.notifier.breaks())
-            && self.on.notifier.lists_names()
-        {
-            self.on.notifier.end_names();
-        }
-        let mut page = self.venus().dirs().readdir(
-            &self.request(),
-            under_way.handle,
-            cookie,
-            bytes_max,
-            plus,
-        )?;
-        for status in page.entries.iter_mut().filter_map(|entry| entry.status.as_mut()) {
-            *status = self.permitted(*status, Some((dir, page.stamp)));
-        }
-        let may_stay = page.names_cacheable && under_way.since.is_some();
-        if !may_stay {
-            self.on.listings.forbid_caching(reader);
-        }
-        let breaks = self.on.notifier.breaks();
-        let of_one_promise = may_stay
-            && under_way.since == Some(breaks)
-            && !self.on.listings.others_lag(reader, breaks);
-        if offset != 0 && !of_one_promise {
-            self.on.notifier.inode_data(dir);
-        }
-        match page.entries.last() {
-            Some(last) => self.on.listings.advance(reader, last.cookie),
-            None if page.end && offset >= OFFSET_OF_FIRST => {
-                let handle = self.on.listings.end(reader);
-                handle.into_iter().for_each(|handle| self.venus().dirs().releasedir(handle));
-            }
-            None => {}
-        }
-        Ok((page, under_way.end_offset()))
-    }
-
-    /// The cookie where a reader continues; `None`: at the end of a listing that is forgotten, or
-    /// that was another reader's.
-    fn cookie(&self, offset: u64) -> Option<u64> {
-        let known = self.on.listings.find((self.header.nodeid, self.header.pid));
-        match known {
-            Some(listing) if offset == listing.end_offset() => Some(listing.last),
-            _ => (!listings::is_end(offset)).then(|| offset.saturating_sub(OFFSET_OF_FIRST)),
-        }
-    }
-
-    fn begin_listing(
-        &self,
-        dir: Fid,
-        reader: listings::ListingKey,
-        first: bool,
-    ) -> Result<listings::Listing, RequestRefusal> {
-        let seen = self.on.notifier.breaks();
-        let handle = self.venus().dirs().opendir(&self.request(), dir)?;
-        let listing = {
-            let (since, serial) = (first.then_some(seen), self.on.listings.serial());
-            listings::Listing { handle, since, seen, serial, last: 0 }
-        };
-        let gone = self.on.listings.begin(reader, listing);
-        gone.into_iter().for_each(|handle| self.venus().dirs().releasedir(handle));
-        Ok(listing)
-    }
-
-    fn push_dots(&self, block: &mut Block, offset: u64) {
-        let here = self.header.nodeid;
-        let unknown = abi::EntryOut::default();
-        if offset == 0 && block.fits(b".") {
-            block.push(&unknown, here, 1, DIRECTORY_KIND, b".");
-        }
-        if offset <= 1 && block.fits(b"..") {
-            block.push(&unknown, self.on.nodes.parent(here), 2, DIRECTORY_KIND, b"..");
-        }
-    }
-
-    fn fitting(&self, block: &Block, entries: &[ListEntry]) -> usize {
-        let mut room = block.bytes_max - block.bytes.len();
-        let fits = |entry: &&ListEntry| {
-            let bytes = entry_bytes(entry.name.as_bytes(), block.plus);
-            room.checked_sub(bytes).inspect(|left| room = *left).is_some()
-        };
-        entries.iter().take_while(fits).count()
-    }
-
-    /// The kernel counts one reference for every entry with a status.
-    fn remember_shown(&self, shown: &[ListEntry]) -> Vec<u64> {
-        let with_status =
-            shown.iter().filter(|entry| listed_status(&self.on.nodes, entry).is_some());
-        with_status
-            .map(|entry| {
-                self.on.nodes.remember(entry.fid, self.header.nodeid);
-                self.venus().remember(entry.fid);
-                self.on.nodes.number(entry.fid)
-            })
-            .collect()
-    }
+/// The kernel counts one reference for every entry with a status.
+fn remember_shown(venus: &Venus, nodes: &KernelNodes, dir: u64, shown: &[ListEntry]) -> Vec<u64> {
+    let with_status = shown.iter().filter(|entry| listed_status(nodes, entry).is_some());
+    with_status
+        .map(|entry| {
+            nodes.remember(entry.fid, dir);
+            venus.remember(entry.fid);
+            nodes.number(entry.fid)
+        })
+        .collect()
 }
 
 /// The status that the kernel gets; none for a mount point, which it looks up on each walk.

@@ -71,6 +71,28 @@ pub fn of_name(error: NameError) -> Errno {
     }
 }
 
+/// The errno of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestRefusal(pub Errno);
+
+impl From<Errno> for RequestRefusal {
+    fn from(errno: Errno) -> Self {
+        RequestRefusal(errno)
+    }
+}
+
+impl From<Error> for RequestRefusal {
+    fn from(error: Error) -> Self {
+        RequestRefusal(of(&error))
+    }
+}
+
+impl From<NameError> for RequestRefusal {
+    fn from(error: NameError) -> Self {
+        RequestRefusal(of_name(error))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

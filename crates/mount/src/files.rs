@@ -1,15 +1,15 @@
 //! Operations on files and their bytes.
 
-use std::io::IoSlice;
-
 use bytes::Bytes;
 use rustix::io::Errno;
 use types::{AllocateMode, Fault, Fid, LockOwner, SeekWhat};
-use venus::{OpenHandle, OpenMode, OpenReply};
+use venus::{OpenHandle, OpenMode, OpenReply, RequestContext, Venus};
 
 use crate::abi::{self, flag};
 use crate::attributes;
-use crate::dispatch::{RequestRefusal, Task};
+use crate::errno::RequestRefusal;
+use crate::locks::MountLocks;
+use crate::task::Task;
 
 /// Flags of `open`, as Linux numbers them on x86-64 and arm64.
 mod open_flag {
@@ -84,7 +84,7 @@ impl Task<'_> {
         let (fid, mode) = (self.fid()?, open_mode(of.flags));
         self.need_open(fid, of.flags)?;
         let opened = self.venus().open(&self.request(), fid, mode)?;
-        if self.value(&self.open_out(fid, &opened, !mode.write)).is_err() {
+        if self.reply.value(&self.open_out(fid, &opened, !mode.write)).is_err() {
             let _ = self.venus().release(&self.request(), opened.handle, None);
         }
         Ok(())
@@ -98,7 +98,7 @@ impl Task<'_> {
             open_flag::READ_WRITE => 6,
             _ => 4,
         };
-        self.need_bits(fid, wanted)
+        self.access().need_bits(fid, wanted)
     }
 
     /// The kernel sends this when it knows of no such name, and the creator of a file may open it,
@@ -132,76 +132,94 @@ impl Task<'_> {
         self.entry(NO_NAME, &entry, Some(&opened));
         Ok(())
     }
+}
 
-    pub(crate) fn read(&self, of: &abi::ReadIn) -> Result<(), RequestRefusal> {
-        let data = self.venus().read(&self.request(), OpenHandle(of.fh), of.offset, of.size)?;
-        let _ = self.parts(&[IoSlice::new(&data)]);
-        Ok(())
-    }
+pub(crate) fn read(
+    venus: &Venus,
+    request: &RequestContext<'_>,
+    of: &abi::ReadIn,
+) -> Result<Bytes, RequestRefusal> {
+    Ok(venus.read(request, OpenHandle(of.fh), of.offset, of.size)?)
+}
 
-    pub(crate) fn write(&self, of: &abi::WriteIn, data: Bytes) -> Result<(), RequestRefusal> {
-        let kill_privileges = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
-        let wrote = self.venus().write(
-            &self.request(),
-            OpenHandle(of.fh),
-            of.offset,
-            data,
-            kill_privileges,
-        )?;
-        // After a cached write the kernel requests a sync by itself.
-        if of.flags & open_flag::DATA_SYNC != 0 && self.venus().is_direct(OpenHandle(of.fh)) {
-            self.venus().fsync(&self.request(), OpenHandle(of.fh))?;
-        }
-        let _ = self.value(&abi::WriteOut { size: wrote.count, padding: 0 });
-        Ok(())
+pub(crate) fn write(
+    venus: &Venus,
+    request: &RequestContext<'_>,
+    of: &abi::WriteIn,
+    data: Bytes,
+) -> Result<abi::WriteOut, RequestRefusal> {
+    let kill_privileges = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
+    let wrote = venus.write(request, OpenHandle(of.fh), of.offset, data, kill_privileges)?;
+    // After a cached write the kernel requests a sync by itself.
+    if of.flags & open_flag::DATA_SYNC != 0 && venus.is_direct(OpenHandle(of.fh)) {
+        venus.fsync(request, OpenHandle(of.fh))?;
     }
+    Ok(abi::WriteOut { size: wrote.count, padding: 0 })
+}
 
-    pub(crate) fn flush(&self, of: &abi::FlushIn) -> Result<(), RequestRefusal> {
-        let owner = LockOwner(of.lock_owner);
-        let result = self.venus().flush(&self.request(), OpenHandle(of.fh), Some(owner));
-        self.on.locks.dropped(self.fid()?, owner);
-        result?;
-        self.done();
-        Ok(())
-    }
+pub(crate) fn flush(
+    venus: &Venus,
+    request: &RequestContext<'_>,
+    locks: &MountLocks,
+    fid: Result<Fid, RequestRefusal>,
+    of: &abi::FlushIn,
+) -> Result<(), RequestRefusal> {
+    let owner = LockOwner(of.lock_owner);
+    let result = venus.flush(request, OpenHandle(of.fh), Some(owner));
+    locks.dropped(fid?, owner);
+    Ok(result?)
+}
 
-    pub(crate) fn release(&self, of: &abi::ReleaseIn) -> Result<(), RequestRefusal> {
-        let handle = OpenHandle(of.fh);
-        if let Ok(fid) = self.fid() {
-            self.release_locks(fid, handle);
-        }
-        let flock_owner = (of.release_flags & flag::RELEASE_FLOCK_UNLOCK != 0)
-            .then_some(LockOwner(of.lock_owner));
-        self.venus().release(&self.request(), handle, flock_owner)?;
-        self.done();
-        Ok(())
+pub(crate) fn release(
+    venus: &Venus,
+    request: &RequestContext<'_>,
+    locks: &MountLocks,
+    fid: Result<Fid, RequestRefusal>,
+    of: &abi::ReleaseIn,
+) -> Result<(), RequestRefusal> {
+    let handle = OpenHandle(of.fh);
+    if let Ok(fid) = fid {
+        locks.end(venus, request, fid, handle);
     }
+    let flock_owner =
+        (of.release_flags & flag::RELEASE_FLOCK_UNLOCK != 0).then_some(LockOwner(of.lock_owner));
+    venus.release(request, handle, flock_owner)?;
+    Ok(())
+}
 
-    pub(crate) fn fsync(&self, of: &abi::FsyncIn) -> Result<(), RequestRefusal> {
-        self.venus().fsync(&self.request(), OpenHandle(of.fh))?;
-        self.done();
-        Ok(())
-    }
+pub(crate) fn fsync(
+    venus: &Venus,
+    request: &RequestContext<'_>,
+    of: &abi::FsyncIn,
+) -> Result<(), RequestRefusal> {
+    venus.fsync(request, OpenHandle(of.fh))?;
+    Ok(())
+}
 
-    pub(crate) fn fallocate(&self, of: &abi::FallocateIn) -> Result<(), RequestRefusal> {
-        let mode = allocate_mode(of.mode).ok_or(Errno::OPNOTSUPP)?;
-        self.venus().fallocate(&self.request(), OpenHandle(of.fh), of.offset, of.length, mode)?;
-        self.done();
-        Ok(())
-    }
+pub(crate) fn fallocate(
+    venus: &Venus,
+    request: &RequestContext<'_>,
+    of: &abi::FallocateIn,
+) -> Result<(), RequestRefusal> {
+    let mode = allocate_mode(of.mode).ok_or(Errno::OPNOTSUPP)?;
+    venus.fallocate(request, OpenHandle(of.fh), of.offset, of.length, mode)?;
+    Ok(())
+}
 
-    pub(crate) fn lseek(&self, of: &abi::LseekIn) -> Result<(), RequestRefusal> {
-        const SEEK_DATA: u32 = 3;
-        const SEEK_HOLE: u32 = 4;
-        let what = match of.whence {
-            SEEK_DATA => SeekWhat::Data,
-            SEEK_HOLE => SeekWhat::Hole,
-            _ => return Err(RequestRefusal(Errno::INVAL)),
-        };
-        let offset = self.venus().lseek(&self.request(), OpenHandle(of.fh), of.offset, what)?;
-        let _ = self.value(&abi::LseekOut { offset });
-        Ok(())
-    }
+pub(crate) fn lseek(
+    venus: &Venus,
+    request: &RequestContext<'_>,
+    of: &abi::LseekIn,
+) -> Result<abi::LseekOut, RequestRefusal> {
+    const SEEK_DATA: u32 = 3;
+    const SEEK_HOLE: u32 = 4;
+    let what = match of.whence {
+        SEEK_DATA => SeekWhat::Data,
+        SEEK_HOLE => SeekWhat::Hole,
+        _ => return Err(RequestRefusal(Errno::INVAL)),
+    };
+    let offset = venus.lseek(request, OpenHandle(of.fh), of.offset, what)?;
+    Ok(abi::LseekOut { offset })
 }
 
 #[cfg(test)]

@@ -19,9 +19,6 @@
 //! - The kernel's read-only flag is the mount's, so changes of read-only volumes are refused here.
 //! - Epochs (`invalidation.rs`) are the mount's: after a break of a directory in one volume the
 //!   names of all are looked up again.
-//!
-//! Only the first volume's dispatch holds nothing here: the others and this file's state refer to
-//! each other, until the mount's end separates them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,7 +32,6 @@ use types::{Caller, Fault, Fid, VolumeId};
 use venus::{Error, RequestContext, Venus, Volumes};
 
 use crate::channel::Channel;
-use crate::dispatch::{Dispatch, Task};
 use crate::errno;
 use crate::init::Agreement;
 use crate::interrupts::Interrupts;
@@ -43,6 +39,7 @@ use crate::invalidation::Notifier;
 use crate::nodes::{KernelNodes, Slot};
 use crate::readdir_helper::{ReaddirHelper, Root};
 use crate::submounts::MountPlan;
+use crate::volume_view::VolumeView;
 
 /// How long a second request waits for the first, which may be resolving another cell.
 const MAKING: Duration = Duration::from_secs(10);
@@ -69,7 +66,7 @@ pub struct Flat {
 
 /// A volume that is shown.
 struct Row {
-    dispatch: Arc<Dispatch>,
+    view: Arc<VolumeView>,
     /// Requests that are about to send the kernel its root.
     visitors: AtomicUsize,
 }
@@ -78,8 +75,8 @@ struct Row {
 pub struct Visit(Arc<Row>);
 
 impl Visit {
-    pub(crate) fn dispatch(&self) -> &Dispatch {
-        &self.0.dispatch
+    pub(crate) fn view(&self) -> &VolumeView {
+        &self.0.view
     }
 }
 
@@ -146,9 +143,9 @@ impl Flat {
         let _ = self.ahead.set((Arc::clone(forerunner), root));
     }
 
-    /// The dispatch of this slot, which is not the first.
-    pub(crate) fn dispatch(&self, slot: Slot) -> Option<Arc<Dispatch>> {
-        self.rows.read().get(&slot).map(|row| Arc::clone(&row.dispatch))
+    /// The volume of this slot, which is not the first.
+    pub(crate) fn view(&self, slot: Slot) -> Option<Arc<VolumeView>> {
+        self.rows.read().get(&slot).map(|row| Arc::clone(&row.view))
     }
 
     fn all(&self) -> Vec<Arc<Row>> {
@@ -156,8 +153,8 @@ impl Flat {
     }
 
     /// Every volume but the first.
-    pub(crate) fn dispatches(&self) -> Vec<Arc<Dispatch>> {
-        self.all().iter().map(|row| Arc::clone(&row.dispatch)).collect()
+    pub(crate) fn views(&self) -> Vec<Arc<VolumeView>> {
+        self.all().iter().map(|row| Arc::clone(&row.view)).collect()
     }
 
     /// Volumes that are shown below the first.
@@ -170,18 +167,23 @@ impl Flat {
         self.places.lock().of.get(&slot).is_some_and(|place| place.read_only)
     }
 
-    /// The volume that the mount point `fid` of the task's volume leads to.
+    /// The volume that the mount point `fid` of the volume `on` leads to.
     ///
     /// # Errors
     /// The reason why there is none.
-    pub(crate) fn enter(self: &Arc<Self>, task: &Task<'_>, fid: Fid) -> Result<Visit, Errno> {
-        let point = self.point(task.on.nodes.number(fid), fid);
+    pub(crate) fn enter(
+        &self,
+        request: &RequestContext<'_>,
+        on: &VolumeView,
+        fid: Fid,
+    ) -> Result<Visit, Errno> {
+        let point = self.point(on.nodes.number(fid), fid);
         let mut leads = point.leads.try_lock_for(MAKING).ok_or(Errno::AGAIN)?;
         if let Some(visit) = leads.and_then(|slot| self.visit(slot)) {
             return Ok(visit);
         }
-        let visit = self.follow(task, fid)?;
-        *leads = Some(visit.dispatch().nodes.slot());
+        let visit = self.follow(request, on, fid)?;
+        *leads = Some(visit.view().nodes.slot());
         Ok(visit)
     }
 
@@ -202,29 +204,34 @@ impl Flat {
         Some(Visit(Arc::clone(row)))
     }
 
-    fn follow(self: &Arc<Self>, task: &Task<'_>, fid: Fid) -> Result<Visit, Errno> {
-        let (request, from) = (task.request(), task.on.nodes.slot());
+    fn follow(
+        &self,
+        request: &RequestContext<'_>,
+        on: &VolumeView,
+        fid: Fid,
+    ) -> Result<Visit, Errno> {
+        let from = on.nodes.slot();
         let above = self.places.lock().of.get(&from).cloned().ok_or(Errno::STALE)?;
-        let point = task.venus().mount_point(&request, fid).map_err(|error| errno::of(&error))?;
-        let volumes = task.on.volumes.of_cell(&point).map_err(|error| errno::of(&error))?;
-        let abroad = !Arc::ptr_eq(&volumes, &task.on.volumes);
+        let point = on.venus.mount_point(request, fid).map_err(|error| errno::of(&error))?;
+        let volumes = on.volumes.of_cell(&point).map_err(|error| errno::of(&error))?;
+        let abroad = !Arc::ptr_eq(&volumes, &on.volumes);
         // As in `submounts.rs`.
         let read_only = above.read_only || abroad;
-        let to = volumes.follow(&request, &point, read_only).map_err(|error| errno::of(&error))?;
+        let to = volumes.follow(request, &point, read_only).map_err(|error| errno::of(&error))?;
         if !abroad && above.way.contains(&to.id()) {
             return Err(Errno::LOOP);
         }
         let way = if abroad { vec![to.id()] } else { [&above.way[..], &[to.id()]].concat() };
         let place =
             Place { point: Some((from, fid)), way, read_only: read_only && to.is_read_only() };
-        self.show(task, &volumes, &to, place)
+        self.show(request, &volumes, &to, place)
     }
 
     /// Shows the volume there, if it has no other place. A volume closed a moment ago may be
     /// ending.
     fn show(
-        self: &Arc<Self>,
-        task: &Task<'_>,
+        &self,
+        request: &RequestContext<'_>,
         volumes: &Arc<Volumes>,
         to: &Arc<RemoteVolume>,
         place: Place,
@@ -233,7 +240,7 @@ impl Flat {
         let end = Instant::now() + ENDING;
         loop {
             if let Some(visit) = self.visit(slot) {
-                return self.take_place(task, &visit, place).map(|()| visit);
+                return self.take_place(request, &visit, place).map(|()| visit);
             }
             if self.count() >= VOLUMES_MAX {
                 tracing::warn!("refusing to show a volume: {VOLUMES_MAX} are shown in this mount");
@@ -269,11 +276,16 @@ impl Flat {
     }
 
     /// Whether the volume has this place: it had it, or the place is free and becomes its.
-    fn take_place(&self, task: &Task<'_>, visit: &Visit, place: Place) -> Result<(), Errno> {
-        let nodes = &visit.dispatch().nodes;
+    fn take_place(
+        &self,
+        request: &RequestContext<'_>,
+        visit: &Visit,
+        place: Place,
+    ) -> Result<(), Errno> {
+        let nodes = &visit.view().nodes;
         let old = self.places.lock().of.get(&nodes.slot()).and_then(|old| old.point);
         let is_here = old == place.point;
-        if !is_here && !nodes.is_empty() && old.is_some_and(|old| self.is_there(task, old)) {
+        if !is_here && !nodes.is_empty() && old.is_some_and(|old| self.is_there(request, old)) {
             tracing::warn!(
                 volume = nodes.root().volume.0,
                 "cannot show a volume twice: it is at another mount point"
@@ -285,14 +297,14 @@ impl Flat {
     }
 
     /// Whether this is still a mount point.
-    fn is_there(&self, task: &Task<'_>, (slot, fid): (Slot, Fid)) -> bool {
-        let shown = self.dispatch(slot).map(|dispatch| Arc::clone(&dispatch.venus));
+    fn is_there(&self, request: &RequestContext<'_>, (slot, fid): (Slot, Fid)) -> bool {
+        let shown = self.view(slot).map(|view| Arc::clone(&view.venus));
         let venus = if slot == Slot::FIRST { Some(Arc::clone(&self.first)) } else { shown };
-        venus.is_some_and(|venus| venus.getattr(&task.request(), fid).is_ok())
+        venus.is_some_and(|venus| venus.getattr(request, fid).is_ok())
     }
 
     fn add(
-        self: &Arc<Self>,
+        &self,
         (slot, place): (Slot, Place),
         volumes: &Arc<Volumes>,
         to: &RemoteVolume,
@@ -307,23 +319,9 @@ impl Flat {
             notifier.list_ahead(forerunner, *root);
         }
         venus.set_invalidate(Arc::clone(&notifier) as _);
-        let dispatch = Arc::new(Dispatch {
-            venus,
-            nodes,
-            interrupts: Arc::clone(&self.interrupts),
-            notifier,
-            listings: Default::default(),
-            locks: Default::default(),
-            agreement: self.agreement,
-            volumes: Arc::clone(volumes),
-            edges: None,
-            flat: Some(Arc::clone(self)),
-            refuses_changes: to.is_read_only(),
-            sysnames: Arc::clone(&self.plan.sysnames),
-            devices: self.plan.devices,
-            used: AtomicBool::new(true),
-        });
-        let row = Arc::new(Row { dispatch, visitors: AtomicUsize::new(1) });
+        let (volumes, refuses) = (Arc::clone(volumes), to.is_read_only());
+        let view = Arc::new(VolumeView::new(venus, nodes, notifier, volumes, refuses));
+        let row = Arc::new(Row { view, visitors: AtomicUsize::new(1) });
         self.places.lock().of.insert(slot, place);
         self.rows.write().insert(slot, Arc::clone(&row));
         tracing::info!(volume = to.id().0, "volume shown below its mount point");
@@ -362,26 +360,25 @@ impl Flat {
     /// forgotten them, and asks it to forget.
     fn sweep(&self) {
         let unused: Vec<Arc<Row>> =
-            self.all().into_iter().filter(|row| !row.dispatch.was_used()).collect();
+            self.all().into_iter().filter(|row| !row.view.was_used()).collect();
         for row in &unused {
-            row.dispatch.notifier.prune();
+            row.view.notifier.prune();
         }
         for row in unused {
-            self.close(row.dispatch.nodes.slot());
+            self.close(row.view.nodes.slot());
         }
     }
 
     /// The kernel has no node of it, unless a request is just sending one.
     fn close(&self, slot: Slot) {
         let mut rows = self.rows.write();
-        let is_free = |row: &Arc<Row>| {
-            row.visitors.load(Ordering::Acquire) == 0 && row.dispatch.nodes.is_empty()
-        };
+        let is_free =
+            |row: &Arc<Row>| row.visitors.load(Ordering::Acquire) == 0 && row.view.nodes.is_empty();
         let Some(row) = rows.get(&slot).filter(|row| is_free(row)).cloned() else { return };
         rows.remove(&slot);
         drop(rows);
         self.places.lock().of.remove(&slot);
-        row.dispatch.volumes.close(row.dispatch.nodes.root().volume);
+        row.view.volumes.close(row.view.nodes.root().volume);
     }
 
     /// The mount has ended, and every request is handled.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use crate::channel::{Channel, Device};
 use crate::init::Wishes;
-use crate::mount::{KernelTransport, Served, agree};
+use crate::mount::{Served, agree};
 use crate::mounting::{self, MountError, MountTarget};
 use crate::rings;
-use crate::workers::{Handler, WorkersConfig};
+use crate::workers::{Handler, KernelTransport, WorkersConfig};
 
 /// A handler whose file system is mounted. Dropping it unmounts.
 pub struct Handled<H: Handler> {

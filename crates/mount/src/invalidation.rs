@@ -32,8 +32,8 @@ use zerocopy::IntoBytes;
 
 use crate::abi::{self, notify};
 use crate::channel::Channel;
-use crate::directories::OFFSET_OF_FIRST;
 use crate::init::Agreement;
+use crate::listings::OFFSET_OF_FIRST;
 use crate::nodes::KernelNodes;
 use crate::readdir_helper::{ListOrder, ReaddirHelper, Root};
 

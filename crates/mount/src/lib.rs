@@ -5,6 +5,9 @@
 //! (io_uring), `request` (bytes to a checked [`abi`] struct), `dispatch` (the operation of venus),
 //! one of `names`, `files`, `directories`, `status`, `locks` and `xattrs`, and returns through the
 //! channel. `invalidation` works in the other direction.
+//!
+//! `volume_view` is one volume as a mount shows it; `submounts` and `flat_tree` are the two ways to
+//! show the volumes below; `task` is a request between them; `mount` is above all of these.
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -35,18 +38,21 @@ mod names;
 mod nodes;
 pub mod null;
 pub mod readdir_helper;
+mod replier;
 pub mod request;
 mod rings;
 mod signals;
 mod status;
 mod submounts;
 mod sysname;
+mod task;
 mod virtual_xattrs;
+mod volume_view;
 mod workers;
 mod xattrs;
 
 pub use logins::renew_tokens;
-pub use mount::{KernelTransport, Mount, MountConfig};
+pub use mount::{Mount, MountConfig};
 pub use mounting::MountError;
 pub use rings::{URING_SWITCH, offers_uring};
-pub use workers::{Handler, Urgency, WorkersConfig};
+pub use workers::{Handler, KernelTransport, Urgency, WorkersConfig};

@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use venus::DirHandle;
 
+pub(crate) const OFFSET_OF_FIRST: u64 = 2;
+
 /// More than programs list at once. A reader that loses its entry continues with a new one, only
 /// without prefetched pages.
 const LISTINGS_MAX: usize = 64;
@@ -68,7 +70,7 @@ impl Listing {
 }
 
 /// Whether an offset is that after the last entry of some listing.
-pub fn is_end(offset: u64) -> bool {
+fn is_end(offset: u64) -> bool {
     offset & END != 0
 }
 
@@ -91,6 +93,15 @@ impl Listings {
     /// The listing that this reader continues.
     pub fn find(&self, reader: ListingKey) -> Option<Listing> {
         self.entries.lock().iter().find(|(key, ..)| *key == reader).map(|(_, listing, _)| *listing)
+    }
+
+    /// The cookie where a reader continues; `None`: at the end of a listing that is forgotten, or
+    /// that was another reader's.
+    pub fn cookie(&self, reader: ListingKey, offset: u64) -> Option<u64> {
+        match self.find(reader) {
+            Some(listing) if offset == listing.end_offset() => Some(listing.last),
+            _ => (!is_end(offset)).then(|| offset.saturating_sub(OFFSET_OF_FIRST)),
+        }
     }
 
     /// Adds a listing of this reader. Returns the handles that are no longer used.

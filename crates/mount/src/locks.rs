@@ -18,10 +18,10 @@ use std::collections::{HashMap, HashSet};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use types::{ByteRange, Fid, LockFamily, LockMode, LockOwner};
-use venus::OpenHandle;
+use venus::{OpenHandle, RequestContext, Venus};
 
 use crate::abi::{self, flag};
-use crate::dispatch::{RequestRefusal, Task};
+use crate::errno::RequestRefusal;
 
 /// Numbers of `fcntl`.
 const F_RDLCK: u32 = 0;
@@ -84,11 +84,58 @@ impl MountLocks {
         let mut ending = Vec::new();
         for (number, owner) in owners {
             if owner.handles.remove(&handle) && owner.handles.is_empty() {
+                debug_assert!(!owner.ending, "LK-5: an owner's locks end once");
                 owner.ending = true;
                 ending.push(*number);
             }
         }
         ending
+    }
+
+    /// Locks or unlocks a range of a file.
+    ///
+    /// # Errors
+    /// Why it cannot; that of `fid` if the file must be known.
+    pub fn set(
+        &self,
+        venus: &Venus,
+        request: &RequestContext<'_>,
+        fid: Result<Fid, RequestRefusal>,
+        of: &abi::LkIn,
+        wait: bool,
+    ) -> Result<(), RequestRefusal> {
+        let (handle, owner, family, range) =
+            (OpenHandle(of.fh), LockOwner(of.owner), family(of), range(of)?);
+        match lock_mode(of)? {
+            Some(mode) => {
+                if family == LockFamily::Posix {
+                    self.note(fid?, owner, handle);
+                }
+                venus
+                    .locks()
+                    .setlk(request, handle, owner, of.lk.pid, family, range, mode, wait)?;
+            }
+            None => {
+                venus.locks().unlock(request, handle, owner, family, range)?;
+                if family == LockFamily::Posix && range == ByteRange::ALL {
+                    self.dropped(fid?, owner);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the locks that end with the handle.
+    pub fn end(&self, venus: &Venus, request: &RequestContext<'_>, fid: Fid, handle: OpenHandle) {
+        for owner in self.release(fid, handle) {
+            let range = ByteRange::ALL;
+            if let Err(error) =
+                venus.locks().unlock(request, handle, owner, LockFamily::Posix, range)
+            {
+                tracing::warn!(%error, %fid, "cannot end a closed file's locks at the server");
+            }
+            self.dropped(fid, owner);
+        }
     }
 }
 
@@ -117,76 +164,28 @@ fn lock_mode(of: &abi::LkIn) -> Result<Option<LockMode>, RequestRefusal> {
     }
 }
 
-impl Task<'_> {
-    pub(crate) fn getlk(&self, of: &abi::LkIn) -> Result<(), RequestRefusal> {
-        let mode = lock_mode(of)?.ok_or(Errno::INVAL)?;
-        let owner = LockOwner(of.owner);
-        let conflict = self.venus().locks().getlk(
-            &self.request(),
-            OpenHandle(of.fh),
-            owner,
-            family(of),
-            range(of)?,
-            mode,
-        )?;
-        let lk = conflict.map_or(abi::FileLock { kind: F_UNLCK, ..Default::default() }, |found| {
-            abi::FileLock {
-                start: found.range.start,
-                end: found.range.end.min(OFFSET_MAX),
-                kind: if found.mode == LockMode::Shared { F_RDLCK } else { F_WRLCK },
-                pid: found.pid,
-            }
-        });
-        let _ = self.value(&abi::LkOut { lk });
-        Ok(())
-    }
-
-    pub(crate) fn setlk(&self, of: &abi::LkIn, wait: bool) -> Result<(), RequestRefusal> {
-        let (handle, owner, family, range) =
-            (OpenHandle(of.fh), LockOwner(of.owner), family(of), range(of)?);
-        match lock_mode(of)? {
-            Some(mode) => {
-                if family == LockFamily::Posix {
-                    self.on.locks.note(self.fid()?, owner, handle);
-                }
-                self.venus().locks().setlk(
-                    &self.request(),
-                    handle,
-                    owner,
-                    of.lk.pid,
-                    family,
-                    range,
-                    mode,
-                    wait,
-                )?;
-            }
-            None => {
-                self.venus().locks().unlock(&self.request(), handle, owner, family, range)?;
-                if family == LockFamily::Posix && range == ByteRange::ALL {
-                    self.on.locks.dropped(self.fid()?, owner);
-                }
-            }
+/// The lock that a request would meet.
+///
+/// # Errors
+/// Why that is not known.
+pub fn conflict(
+    venus: &Venus,
+    request: &RequestContext<'_>,
+    of: &abi::LkIn,
+) -> Result<abi::LkOut, RequestRefusal> {
+    let mode = lock_mode(of)?.ok_or(Errno::INVAL)?;
+    let owner = LockOwner(of.owner);
+    let conflict =
+        venus.locks().getlk(request, OpenHandle(of.fh), owner, family(of), range(of)?, mode)?;
+    let lk = conflict.map_or(abi::FileLock { kind: F_UNLCK, ..Default::default() }, |found| {
+        abi::FileLock {
+            start: found.range.start,
+            end: found.range.end.min(OFFSET_MAX),
+            kind: if found.mode == LockMode::Shared { F_RDLCK } else { F_WRLCK },
+            pid: found.pid,
         }
-        self.done();
-        Ok(())
-    }
-
-    /// Ends the locks that end with the handle.
-    pub(crate) fn release_locks(&self, fid: Fid, handle: OpenHandle) {
-        for owner in self.on.locks.release(fid, handle) {
-            let range = ByteRange::ALL;
-            if let Err(error) = self.venus().locks().unlock(
-                &self.request(),
-                handle,
-                owner,
-                LockFamily::Posix,
-                range,
-            ) {
-                tracing::warn!(%error, %fid, "cannot end a closed file's locks at the server");
-            }
-            self.on.locks.dropped(fid, owner);
-        }
-    }
+    });
+    Ok(abi::LkOut { lk })
 }
 
 #[cfg(test)]

@@ -23,10 +23,10 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use types::limits::KERBEROS_BYTES_MAX;
 use types::{Answer, AuthCall, Caller, Fault, RequestIdentity, Secret, Timestamp};
-use venus::{Error, RequestContext, Volumes};
+use venus::{Error, RequestContext, Venus, Volumes};
 use zeroize::Zeroize;
 
-use crate::dispatch::{RequestRefusal, Task};
+use crate::errno::RequestRefusal;
 
 /// One of these attributes.
 #[derive(Clone, Copy)]
@@ -51,10 +51,19 @@ impl PendingLogin {
     }
 }
 
-impl Task<'_> {
-    pub(crate) fn login_value(&self, wanted: PendingLogin) -> Result<Bytes, RequestRefusal> {
-        let tokens = self.on.volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
-        let uid = self.request().caller.uid;
+/// Logs users of this machine in and out.
+pub(crate) struct LoginDesk<'a> {
+    pub venus: &'a Venus,
+    pub volumes: &'a Volumes,
+    pub request: RequestContext<'a>,
+    /// The process that asks.
+    pub pid: u32,
+}
+
+impl LoginDesk<'_> {
+    pub fn value(&self, wanted: PendingLogin) -> Result<Bytes, RequestRefusal> {
+        let tokens = self.volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
+        let uid = self.request.caller.uid;
         match wanted {
             PendingLogin::Tokens => {}
             PendingLogin::Kerberos => {
@@ -77,47 +86,42 @@ impl Task<'_> {
         Ok(Value::from(shown).to_string().into())
     }
 
-    pub(crate) fn set_login(
-        &self,
-        wanted: PendingLogin,
-        value: &[u8],
-    ) -> Result<(), RequestRefusal> {
+    pub fn set(&self, wanted: PendingLogin, value: &[u8]) -> Result<(), RequestRefusal> {
         match wanted {
             PendingLogin::In => self.log_in(&mut parsed(value)?)?,
             PendingLogin::Kerberos => self.show_ticket(value)?,
             PendingLogin::Out => {
-                let tokens = self.on.volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
-                self.on.volumes.send_written(&self.request())?;
-                tokens.remove(self.request().caller.uid);
-                self.on.volumes.forget_rights();
+                let tokens = self.volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
+                self.volumes.send_written(&self.request)?;
+                tokens.remove(self.request.caller.uid);
+                self.volumes.forget_rights();
             }
             PendingLogin::Password => {
                 self.set_password(&mut parsed(value)?)?;
             }
             PendingLogin::Tokens => return Err(RequestRefusal(Errno::PERM)),
         }
-        self.done();
         Ok(())
     }
 
     /// A new password ends all tokens of its user, this mount's too. A user that changes its own
     /// gets another one at once, by the new password, and stays logged in here.
     fn set_password(&self, fields: &mut Value) -> Result<(), RequestRefusal> {
-        let volumes = &self.on.volumes;
+        let volumes = self.volumes;
         let name = text(fields, "user")?;
         let has_old = fields.get("old").is_some();
         let old = has_old.then(|| text(fields, "old")).transpose()?.map(secret);
         let new = secret(text(fields, "new")?);
         let keep_tokens = fields["keep_tokens"] == true;
-        let uid = self.request().caller.uid;
+        let uid = self.request.caller.uid;
         let held = volumes.tokens().and_then(|tokens| tokens.of(uid));
         let stays = !keep_tokens && held.is_some_and(|token| token.name == name);
         if stays {
             // Unsent writes are sent while the token is valid.
-            volumes.send_written(&self.request())?;
+            volumes.send_written(&self.request)?;
         }
         let call = AuthCall::SetPassword { name: name.clone(), old, new: new.clone(), keep_tokens };
-        self.venus().access().auth(&self.request(), call)?;
+        self.venus.access().auth(&self.request, call)?;
         if stays {
             let signer = Arc::new(Signer::random().1);
             let call = AuthCall::Password { name, password: new, client: signer.public() };
@@ -150,17 +154,17 @@ impl Task<'_> {
 
     /// Requests a token that is bound to the key `signer`, and stores it.
     fn get_token(&self, call: AuthCall, signer: Arc<Signer>) -> Result<(), RequestRefusal> {
-        let volumes = &self.on.volumes;
+        let volumes = self.volumes;
         let tokens = volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
         let Answer::Token(token) = self.shown(call)? else {
             return Err(RequestRefusal(Errno::PROTO));
         };
-        volumes.send_written(&self.request())?;
-        if !tokens.put(self.request().caller.uid, &token, signer) {
+        volumes.send_written(&self.request)?;
+        if !tokens.put(self.request.caller.uid, &token, signer) {
             return Err(RequestRefusal(Errno::PROTO));
         }
         // Without an answer mode bits treat the user as *nobody*; the server checks anyway.
-        if let Err(error) = self.venus().access().learn_ids(&self.request()) {
+        if let Err(error) = self.venus.access().learn_ids(&self.request) {
             tracing::warn!(%error, "cannot look up the new user: mode bits treat it as unknown");
         }
         volumes.forget_rights();
@@ -169,13 +173,13 @@ impl Task<'_> {
 
     /// The answer to a login. A token that has expired would prevent it, and is forgotten.
     fn shown(&self, call: AuthCall) -> Result<Answer, RequestRefusal> {
-        let request = self.request();
-        let answer = match self.venus().access().auth(&request, call.clone()) {
+        let request = &self.request;
+        let answer = match self.venus.access().auth(request, call.clone()) {
             Err(Error::Fault(Fault::TokenExpired | Fault::TokenRefused)) => {
-                if let Some(tokens) = self.on.volumes.tokens() {
+                if let Some(tokens) = self.volumes.tokens() {
                     tokens.remove(request.caller.uid);
                 }
-                self.venus().access().auth(&request, call)
+                self.venus.access().auth(request, call)
             }
             answer => answer,
         };
@@ -184,7 +188,7 @@ impl Task<'_> {
 
     /// The text of a user's program about its ticket, and the ticket.
     fn show_ticket(&self, value: &[u8]) -> Result<(), RequestRefusal> {
-        let volumes = &self.on.volumes;
+        let volumes = self.volumes;
         let tokens = volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
         let end = value.iter().position(|byte| *byte == b'\n').ok_or(Errno::INVAL)?;
         let (fields, request) = value.split_at(end);
@@ -193,22 +197,22 @@ impl Task<'_> {
         if request.len() > KERBEROS_BYTES_MAX {
             return Err(RequestRefusal(Errno::MSGSIZE));
         }
-        let caller = self.request().caller.clone();
+        let caller = self.request.caller.clone();
         let signer = tokens.expected(caller.uid).ok_or(Errno::STALE)?;
         let call = AuthCall::Kerberos { request: request.into(), client: signer.public() };
         let Answer::Ticket { token, reply } = self.shown(call)? else {
             return Err(RequestRefusal(Errno::PROTO));
         };
         let (cache, service) = (text(&mut fields, "cache")?, text(&mut fields, "service")?);
-        let (place, name_space) = (text(&mut fields, "place").ok(), name_space_of(self.header.pid));
-        volumes.send_written(&self.request())?;
+        let (place, name_space) = (text(&mut fields, "place").ok(), name_space_of(self.pid));
+        volumes.send_written(&self.request)?;
         let source =
             TicketSource { uid: caller.uid, gid: caller.gid, cache, service, place, name_space };
         if !tokens.put_from(source, &token, signer, reply) {
             return Err(RequestRefusal(Errno::PROTO));
         }
         // Without an answer mode bits treat the user as *nobody*; the server checks anyway.
-        if let Err(error) = self.venus().access().learn_ids(&self.request()) {
+        if let Err(error) = self.venus.access().learn_ids(&self.request) {
             tracing::warn!(%error, "cannot look up the new user: mode bits treat it as unknown");
         }
         volumes.forget_rights();

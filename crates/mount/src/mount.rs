@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use client::RemoteVolume;
@@ -18,15 +17,15 @@ use crate::dispatch::Dispatch;
 use crate::flat_tree::{self, Flat};
 use crate::init::{Agreement, Wishes, negotiate};
 use crate::invalidation::Notifier;
-use crate::listings::Listings;
-use crate::locks::MountLocks;
 use crate::mounting::{self, MountError, MountTarget, may_allow_others};
 use crate::nodes::{KernelNodes, ROOT_NAME, Slot};
 use crate::readdir_helper::{ReaddirHelper, Root};
 use crate::request::{KernelRequest, Operation};
 use crate::rings::{self, Rings};
-use crate::submounts::{self, Edges, MountLocation, MountPlan};
-use crate::workers::{Handler, Workers, WorkersConfig};
+use crate::submounts::{self, Edges, MountLocation, MountPlan, Submount};
+use crate::task::MountShared;
+use crate::volume_view::VolumeView;
+use crate::workers::{Handler, KernelTransport, Workers, WorkersConfig};
 
 /// Delay of forgets, and of interrupts behind them, if nothing else comes through the device: some
 /// hundred removals.
@@ -60,19 +59,26 @@ pub struct MountConfig {
 /// Longer than most pauses between two commands.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// The transport of requests from the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KernelTransport {
-    /// By io_uring if the kernel offers it, otherwise through the device.
-    #[default]
-    Auto,
-    /// Through `/dev/fuse`.
-    Device,
-    /// By io_uring; the mount fails if the kernel does not offer it.
-    Uring,
-}
-
 impl MountConfig {
+    /// The parameters that all mounts of the client share.
+    fn plan(&self, volumes: &Arc<Volumes>, forerunner: Option<Arc<ReaddirHelper>>) -> MountPlan {
+        MountPlan {
+            source: self.source.clone(),
+            allow_other: self.allow_other,
+            workers: self.workers,
+            transport: self.transport,
+            idle: self.idle,
+            forerunner,
+            sysnames: Arc::default(),
+            devices: true,
+            volumes: Arc::clone(volumes),
+            make: |plan, place, way, to, venus| {
+                let (mount, anchor) = Mount::below(plan, place, way, to, venus)?;
+                Ok((Box::new(mount), anchor))
+            },
+        }
+    }
+
     /// A configuration with threads for this machine's cores, open to other users if root mounts
     /// it, or if the administrator of this machine lets users do that.
     pub fn new(mountpoint: impl Into<PathBuf>, volume: Name, source: impl Into<String>) -> Self {
@@ -186,7 +192,7 @@ impl Mount {
         let venus = volumes.open(&volume)?;
         let made = || {
             let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
-            let plan = MountPlan { devices: false, ..MountPlan::of(config, volumes, None) };
+            let plan = MountPlan { devices: false, ..config.plan(volumes, None) };
             let (path, source) = (config.mountpoint.clone(), config.source.clone());
             let (device, attached) = mounting::detached(&MountTarget {
                 path,
@@ -201,7 +207,7 @@ impl Mount {
                 "/proc/self/fd/{}",
                 attached.as_raw_fd()
             )));
-            if let Some(flat) = &mount.dispatch.flat {
+            if let Some(flat) = &mount.dispatch.mount.flat {
                 flat_tree::sweep_periodically(flat).map_err(MountError::Threads)?;
             }
             Ok((mount, attached))
@@ -220,7 +226,7 @@ impl Mount {
         let forerunner =
             config.forerunner.as_ref().filter(|_| rustix::process::geteuid().is_root());
         let forerunner = forerunner.and_then(|command| start_helper(command)).map(Arc::new);
-        let plan = MountPlan::of(&config, volumes, forerunner.clone());
+        let plan = config.plan(volumes, forerunner.clone());
         let read_only = volume.is_read_only();
         // The kernel's read-only flag would apply to all volumes of the mount.
         let target = MountTarget {
@@ -245,10 +251,10 @@ impl Mount {
             Ok(mut mount) => {
                 mounting::raise_read_ahead(&target.path);
                 mount.lists_ahead(forerunner.as_ref(), || Root::at(&target.path));
-                if let Some(edges) = &mount.dispatch.edges {
+                if let Some(edges) = &mount.dispatch.mount.edges {
                     submounts::sweep_periodically(edges).map_err(MountError::Threads)?;
                 }
-                if let Some(flat) = &mount.dispatch.flat {
+                if let Some(flat) = &mount.dispatch.mount.flat {
                     flat_tree::sweep_periodically(flat).map_err(MountError::Threads)?;
                 }
                 (mount.mountpoint, mount.forerunner) = (Some(target.path), forerunner);
@@ -267,8 +273,8 @@ impl Mount {
     /// The directory of our own mount to attach: the root's second number if the kernel requests
     /// ACLs (`nodes.rs`).
     fn shown(&self, detached: OwnedFd) -> OwnedFd {
-        let nodes = &self.dispatch.nodes;
-        if !self.dispatch.agreement.is_shared() {
+        let nodes = &self.dispatch.first.nodes;
+        if !self.dispatch.mount.agreement.is_shared() {
             return detached;
         }
         nodes.shows_root(true);
@@ -284,7 +290,7 @@ impl Mount {
     ///
     /// # Errors
     /// See [`MountError`].
-    pub(crate) fn below(
+    fn below(
         plan: &MountPlan,
         place: MountLocation,
         (way, read_only): (Vec<VolumeId>, bool),
@@ -322,7 +328,7 @@ impl Mount {
         match root() {
             Ok(root) => {
                 self.notifier.list_ahead(forerunner, root);
-                self.dispatch.flat.iter().for_each(|flat| flat.lists_ahead(forerunner, root));
+                self.dispatch.mount.flat.iter().for_each(|flat| flat.lists_ahead(forerunner, root));
             }
             Err(error) => {
                 tracing::warn!(%error, "the readdir helper is unusable: names are looked up");
@@ -369,22 +375,11 @@ impl Mount {
             }
             Below::Shown(way) => (None, Some(Flat::new(plan, &venus, way, &notifying, agreement))),
         };
-        let dispatch = Arc::new(Dispatch {
-            venus,
-            nodes,
-            interrupts: flat.as_ref().map(|flat| Arc::clone(&flat.interrupts)).unwrap_or_default(),
-            notifier: Arc::clone(&notifier),
-            listings: Listings::default(),
-            locks: MountLocks::default(),
-            agreement,
-            volumes,
-            edges,
-            flat,
-            refuses_changes,
-            sysnames,
-            devices,
-            used: AtomicBool::new(true),
-        });
+        let interrupts = flat.as_ref().map(|flat| Arc::clone(&flat.interrupts)).unwrap_or_default();
+        let mount = MountShared { interrupts, agreement, edges, flat, sysnames, devices };
+        let notifies = Arc::clone(&notifier);
+        let first = Arc::new(VolumeView::new(venus, nodes, notifies, volumes, refuses_changes));
+        let dispatch = Arc::new(Dispatch { first, mount });
         let served = Served::start(
             Arc::clone(&dispatch),
             config,
@@ -397,40 +392,13 @@ impl Mount {
 
     /// The cache manager of its volume.
     pub fn venus(&self) -> &Arc<Venus> {
-        &self.dispatch.venus
-    }
-
-    /// The volumes of its cell.
-    pub(crate) fn volumes(&self) -> &Arc<Volumes> {
-        &self.dispatch.volumes
-    }
-
-    /// Its volume.
-    pub(crate) fn volume(&self) -> VolumeId {
-        self.dispatch.nodes.root().volume
-    }
-
-    /// Whether the mount has ended for all users.
-    pub(crate) fn is_over(&self) -> bool {
-        self.served.is_over()
-    }
-
-    /// Unmounts idle mounts below; returns whether there are any, or a request came since the last
-    /// time.
-    pub(crate) fn sweep(&self) -> bool {
-        let below = self.dispatch.edges.as_ref().is_some_and(|edges| edges.sweep());
-        self.dispatch.was_used() || below
-    }
-
-    /// Unmounts what is mounted below and not in use.
-    pub(crate) fn leave_below(&self) {
-        self.dispatch.edges.iter().for_each(|edges| edges.leave_all());
+        &self.dispatch.first.venus
     }
 
     /// Volumes that are mounted or shown below.
     pub fn volumes_below(&self) -> usize {
-        let mounted = self.dispatch.edges.as_ref().map_or(0, |edges| edges.count());
-        mounted + self.dispatch.flat.as_ref().map_or(0, |flat| flat.count())
+        let mounted = self.dispatch.mount.edges.as_ref().map_or(0, |edges| edges.count());
+        mounted + self.dispatch.mount.flat.as_ref().map_or(0, |flat| flat.count())
     }
 
     /// The transport in use: never [`KernelTransport::Auto`].
@@ -446,10 +414,10 @@ impl Mount {
     /// Waits until it is unmounted and every request is handled.
     pub fn wait(&self) {
         self.served.wait();
-        if let Some(edges) = &self.dispatch.edges {
+        if let Some(edges) = &self.dispatch.mount.edges {
             edges.wait();
         }
-        if let Some(flat) = &self.dispatch.flat {
+        if let Some(flat) = &self.dispatch.mount.flat {
             flat.end();
         }
     }
@@ -463,17 +431,39 @@ impl Mount {
         if let Some(forerunner) = &self.forerunner {
             forerunner.end();
         }
-        self.notifier.stop_listing_ahead();
-        self.dispatch
-            .flat
-            .iter()
-            .flat_map(|flat| flat.dispatches())
-            .for_each(|volume| volume.notifier.stop_listing_ahead());
+        self.dispatch.views().for_each(|volume| volume.notifier.stop_listing_ahead());
         if self.served.is_over() {
             return Ok(());
         }
         // Mounts below end with it.
         self.mountpoint.as_deref().map_or(Ok(()), mounting::unmount)
+    }
+}
+
+impl Submount for Mount {
+    fn volumes(&self) -> &Arc<Volumes> {
+        &self.dispatch.first.volumes
+    }
+
+    fn volume(&self) -> VolumeId {
+        self.dispatch.first.nodes.root().volume
+    }
+
+    fn is_over(&self) -> bool {
+        self.served.is_over()
+    }
+
+    fn sweep(&self) -> bool {
+        let below = self.dispatch.mount.edges.as_ref().is_some_and(|edges| edges.sweep());
+        self.dispatch.first.was_used() || below
+    }
+
+    fn leave_below(&self) {
+        self.dispatch.mount.edges.iter().for_each(|edges| edges.leave_all());
+    }
+
+    fn wait(&self) {
+        Mount::wait(self);
     }
 }
 

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustix::io::Errno;
 use types::{Fid, Kind, Name, NewKind, RenameMode};
-use venus::{EntryReply, LookupReply, OpenReply};
+use venus::{EntryReply, LookupReply, OpenReply, RequestContext, Venus};
 use zerocopy::IntoBytes;
 
 use crate::attributes::Validity;
-use crate::dispatch::{RequestRefusal, Task};
+use crate::errno::RequestRefusal;
 use crate::flat_tree::Flat;
-use crate::nodes::{ROOT_NAME, SHOWN_ROOT};
-use crate::submounts::{Edges, HIDDEN_DIR, HIDDEN_DIR_NODE};
+use crate::nodes::{HIDDEN_DIR, HIDDEN_DIR_NODE, ROOT_NAME, SHOWN_ROOT};
+use crate::submounts::Edges;
+use crate::sysname::Sysnames;
+use crate::task::Task;
 use crate::{abi, attributes, sysname};
 
 /// Flags of `renameat2`.
@@ -27,54 +29,50 @@ impl Task<'_> {
         let (parent, may_cache) = (self.header.nodeid, sysname::stem(name).is_none());
         let fid = entry.status.fid;
         if !self.on.nodes.has_room(fid) {
-            self.take_back(fid, opened);
-            return self.refuse(Errno::OVERFLOW);
+            take_back(self.venus(), &self.request(), fid, opened);
+            return self.reply.refuse(Errno::OVERFLOW);
         }
         let number = self.on.nodes.number(fid);
         self.on.nodes.remember(fid, parent);
         if entry.status.kind == Kind::MountPoint
-            && let Some(edges) = &self.on.edges
+            && let Some(edges) = &self.mount.edges
         {
             edges.remember(number, fid);
             // A mount point without a volume reports the error when its status is read.
             let _ = edges.enter(&self.request(), number);
         }
         let dir = self.on.nodes.fid(parent);
-        let status = self.permitted(entry.status, dir.map(|dir| (dir, entry.stamp)));
+        let status = self.access().permitted(entry.status, dir.map(|dir| (dir, entry.stamp)));
         let sent = self.venus().answering(entry.stamp, |still| {
             let out = attributes::entry(
                 number,
                 &status,
                 self.validity(
-                    still && may_cache && entry.name_cacheable && self.on.agreement.has_epochs(),
+                    still && may_cache && entry.name_cacheable && self.mount.agreement.has_epochs(),
                 ),
                 self.validity(still && entry.cacheable),
             );
             match opened {
-                None => self.value(&out),
+                None => self.reply.value(&out),
                 Some(opened) => {
                     let open = self.open_out(fid, opened, false);
-                    self.parts(&[IoSlice::new(out.as_bytes()), IoSlice::new(open.as_bytes())])
+                    self.reply.parts(&[IoSlice::new(out.as_bytes()), IoSlice::new(open.as_bytes())])
                 }
             }
         });
         if sent.is_err() {
             self.on.nodes.forget(number, 1);
-            self.take_back(fid, opened);
-        }
-    }
-
-    /// Undoes the look-up and the open, which the kernel does not get.
-    fn take_back(&self, fid: Fid, opened: Option<&OpenReply>) {
-        self.venus().forget(fid, 1);
-        if let Some(opened) = opened {
-            let _ = self.venus().release(&self.request(), opened.handle, None);
+            take_back(self.venus(), &self.request(), fid, opened);
         }
     }
 
     pub(crate) fn lookup(&self, name: &[u8]) -> Result<(), RequestRefusal> {
-        if name == HIDDEN_DIR.as_bytes() && self.sees_hidden_dir() {
-            let _ = self.value(&attributes::hidden_dir());
+        // Only this process, or one as privileged, sees it.
+        let sees_hidden_dir = self.mount.edges.is_some()
+            && self.header.uid == 0
+            && self.header.nodeid == self.on.nodes.root_number();
+        if name == HIDDEN_DIR.as_bytes() && sees_hidden_dir {
+            let _ = self.reply.value(&attributes::hidden_dir());
             return Ok(());
         }
         if name == ROOT_NAME.as_bytes()
@@ -82,18 +80,18 @@ impl Task<'_> {
             && self.on.nodes.root_number() == SHOWN_ROOT
         {
             let status = self.venus().getattr(&self.request(), self.on.nodes.root())?.status;
-            let _ = self.value(&attributes::entry(
+            let _ = self.reply.value(&attributes::entry(
                 SHOWN_ROOT,
-                &self.permitted(status, None),
+                &self.access().permitted(status, None),
                 Validity::NONE,
                 Validity::NONE,
             ));
             return Ok(());
         }
         let dir = self.fid()?;
-        self.need_bits(dir, 1)?;
-        match self.find(dir, name)? {
-            LookupReply::Entry(entry) => match &self.on.flat {
+        self.access().need_bits(dir, 1)?;
+        match find(self.venus(), &self.request(), &self.mount.sysnames, dir, name)? {
+            LookupReply::Entry(entry) => match &self.mount.flat {
                 Some(flat) if entry.status.kind == Kind::MountPoint => {
                     self.enter(flat, name, &entry);
                 }
@@ -101,12 +99,12 @@ impl Task<'_> {
             },
             LookupReply::Absent { cacheable, stamp } => {
                 let cacheable =
-                    cacheable && sysname::stem(name).is_none() && self.on.agreement.has_epochs();
+                    cacheable && sysname::stem(name).is_none() && self.mount.agreement.has_epochs();
                 self.venus().answering(stamp, |still| {
                     if still && cacheable {
-                        let _ = self.value(&attributes::no_entry(self.validity(true)));
+                        let _ = self.reply.value(&attributes::no_entry(self.validity(true)));
                     } else {
-                        self.refuse(Errno::NOENT);
+                        self.reply.refuse(Errno::NOENT);
                     }
                 });
             }
@@ -118,7 +116,7 @@ impl Task<'_> {
     /// found under this name.
     fn enter(&self, flat: &Arc<Flat>, name: &[u8], point: &EntryReply) {
         let fid = point.status.fid;
-        let visit = match flat.enter(self, fid) {
+        let visit = match flat.enter(&self.request(), self.on, fid) {
             Ok(visit) => visit,
             Err(errno) => {
                 tracing::debug!(%fid, %errno, "a mount point leads nowhere");
@@ -129,11 +127,11 @@ impl Task<'_> {
         };
         // The look-up counted a reference that the kernel does not get.
         self.venus().forget(fid, 1);
-        let below = self.in_volume(visit.dispatch());
+        let below = self.in_volume(visit.view());
         if let Err(RequestRefusal(errno)) =
             self.entry_of(&below, point, sysname::stem(name).is_none())
         {
-            self.refuse(errno);
+            self.reply.refuse(errno);
         }
     }
 
@@ -146,14 +144,14 @@ impl Task<'_> {
     ) -> Result<(), RequestRefusal> {
         let (nodes, venus) = (&below.on.nodes, below.venus());
         let found = venus.getattr(&below.request(), nodes.root())?;
-        let status = below.permitted(found.status, None);
+        let status = below.access().permitted(found.status, None);
         venus.remember(nodes.root());
         nodes.remember(nodes.root(), self.header.nodeid);
         let number = nodes.number(nodes.root());
-        let named = may_cache && point.name_cacheable && self.on.agreement.has_epochs();
+        let named = may_cache && point.name_cacheable && self.mount.agreement.has_epochs();
         let sent = self.venus().answering(point.stamp, |name_still| {
             venus.answering(found.stamp, |still| {
-                self.value(&attributes::entry(
+                self.reply.value(&attributes::entry(
                     number,
                     &status,
                     self.validity(name_still && named),
@@ -162,29 +160,9 @@ impl Task<'_> {
             })
         });
         if sent.is_err() {
-            below.on.forget(number, 1);
+            below.forget(number);
         }
         Ok(())
-    }
-
-    /// Looks a name up.
-    fn find(&self, dir: Fid, name: &[u8]) -> Result<LookupReply, RequestRefusal> {
-        for meant in sysname::stem(name).into_iter().flat_map(|stem| self.on.sysnames.meant(stem)) {
-            if let found @ LookupReply::Entry(_) =
-                self.venus().lookup(&self.request(), dir, &meant)?
-            {
-                return Ok(found);
-            }
-        }
-        Ok(self.venus().lookup(&self.request(), dir, &self.name(name)?)?)
-    }
-
-    /// Whether the directory is the root of a mount with a hidden directory, and the caller is this
-    /// process or as privileged.
-    fn sees_hidden_dir(&self) -> bool {
-        self.header.nodeid == self.on.nodes.root_number()
-            && self.header.uid == 0
-            && self.on.edges.is_some()
     }
 
     /// Looks a mount point up by its number.
@@ -200,10 +178,11 @@ impl Task<'_> {
         self.on.nodes.remember(fid, HIDDEN_DIR_NODE);
         let number = self.on.nodes.number(fid);
         if self
+            .reply
             .value(&attributes::entry(number, &found.status, Validity::NONE, Validity::NONE))
             .is_err()
         {
-            self.on.forget(number, 1);
+            self.forget(number);
         }
         Ok(())
     }
@@ -240,42 +219,67 @@ impl Task<'_> {
         self.entry(name, &entry, None);
         Ok(())
     }
+}
 
-    pub(crate) fn unlink(&self, name: &[u8]) -> Result<(), RequestRefusal> {
-        self.venus().changes().unlink(&self.request(), self.fid()?, &self.name(name)?)?;
-        self.done();
-        Ok(())
+/// Undoes the look-up and the open, which the kernel does not get.
+fn take_back(venus: &Venus, request: &RequestContext<'_>, fid: Fid, opened: Option<&OpenReply>) {
+    venus.forget(fid, 1);
+    if let Some(opened) = opened {
+        let _ = venus.release(request, opened.handle, None);
     }
+}
 
-    pub(crate) fn rmdir(&self, name: &[u8]) -> Result<(), RequestRefusal> {
-        self.venus().changes().rmdir(&self.request(), self.fid()?, &self.name(name)?)?;
-        self.done();
-        Ok(())
+/// Looks a name up, which may end with `@sys`.
+fn find(
+    venus: &Venus,
+    request: &RequestContext<'_>,
+    sysnames: &Sysnames,
+    dir: Fid,
+    name: &[u8],
+) -> Result<LookupReply, RequestRefusal> {
+    for meant in sysname::stem(name).into_iter().flat_map(|stem| sysnames.meant(stem)) {
+        if let found @ LookupReply::Entry(_) = venus.lookup(request, dir, &meant)? {
+            return Ok(found);
+        }
     }
+    Ok(venus.lookup(request, dir, &Name::new(name)?)?)
+}
 
-    pub(crate) fn rename(
-        &self,
-        newdir: u64,
-        flags: u32,
-        from: &[u8],
-        to: &[u8],
-    ) -> Result<(), RequestRefusal> {
-        let mode = match flags {
-            0 => RenameMode::Replace,
-            RENAME_NOREPLACE => RenameMode::NoReplace,
-            RENAME_EXCHANGE => RenameMode::Exchange,
-            _ => return Err(RequestRefusal(Errno::INVAL)),
-        };
-        let (from_dir, to_dir): (_, _) = (self.fid()?, self.fid_beside(newdir)?);
-        let (from, to): (Name, Name) = (self.name(from)?, self.name(to)?);
-        self.venus().changes().rename(&self.request(), (from_dir, &from), (to_dir, &to), mode)?;
-        self.done();
-        Ok(())
-    }
+pub(crate) fn unlink(
+    venus: &Venus,
+    request: &RequestContext<'_>,
+    dir: Fid,
+    name: &[u8],
+) -> Result<(), RequestRefusal> {
+    venus.changes().unlink(request, dir, &Name::new(name)?)?;
+    Ok(())
+}
 
-    pub(crate) fn readlink(&self) -> Result<(), RequestRefusal> {
-        let target = self.venus().readlink(&self.request(), self.fid()?)?;
-        let _ = self.parts(&[IoSlice::new(&target)]);
-        Ok(())
-    }
+pub(crate) fn rmdir(
+    venus: &Venus,
+    request: &RequestContext<'_>,
+    dir: Fid,
+    name: &[u8],
+) -> Result<(), RequestRefusal> {
+    venus.changes().rmdir(request, dir, &Name::new(name)?)?;
+    Ok(())
+}
+
+pub(crate) fn rename(
+    venus: &Venus,
+    request: &RequestContext<'_>,
+    flags: u32,
+    (from_dir, from): (Result<Fid, RequestRefusal>, &[u8]),
+    (to_dir, to): (Result<Fid, RequestRefusal>, &[u8]),
+) -> Result<(), RequestRefusal> {
+    let mode = match flags {
+        0 => RenameMode::Replace,
+        RENAME_NOREPLACE => RenameMode::NoReplace,
+        RENAME_EXCHANGE => RenameMode::Exchange,
+        _ => return Err(RequestRefusal(Errno::INVAL)),
+    };
+    let (from_dir, to_dir) = (from_dir?, to_dir?);
+    let (from, to) = (Name::new(from)?, Name::new(to)?);
+    venus.changes().rename(request, (from_dir, &from), (to_dir, &to), mode)?;
+    Ok(())
 }

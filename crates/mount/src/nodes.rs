@@ -38,6 +38,10 @@ pub const SHOWN_ROOT: u64 = (1 << Slot::SHIFT) - 1;
 /// The name of that directory in node 1; the table of mounts (`mountinfo`) shows it as the mounted
 /// part of the file system.
 pub const ROOT_NAME: &str = "tree";
+/// The name of the hidden directory in the root (`submounts.rs`).
+pub const HIDDEN_DIR: &str = ".rialto-porch";
+/// Its number; no vnode has it.
+pub const HIDDEN_DIR_NODE: u64 = u64::MAX - 1;
 
 /// The inode number that programs see for this node.
 pub const fn ino(number: u64) -> u64 {

@@ -20,10 +20,9 @@ use crate::abi::{self, opcode};
 use crate::attributes::FOREVER_SECS;
 use crate::channel::Requester;
 use crate::handler_mount::Handled;
-use crate::mount::KernelTransport;
 use crate::mounting::{self, MountError};
 use crate::request::{KernelRequest, Operation};
-use crate::workers::{Handler, Urgency};
+use crate::workers::{Handler, KernelTransport, Urgency};
 
 const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;

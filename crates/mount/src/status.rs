@@ -4,7 +4,8 @@ use types::{SetTime, StatusChange, Timestamp, VolumeStatus};
 
 use crate::abi::{self, fattr};
 use crate::attributes;
-use crate::dispatch::{RequestRefusal, Task};
+use crate::errno::RequestRefusal;
+use crate::task::Task;
 
 /// The unit of the reported volume size.
 const BLOCK_BYTES: u64 = 4096;
@@ -33,7 +34,7 @@ fn change(of: &abi::SetattrIn) -> StatusChange {
 
 /// The volume as its users see it: its use, and the room that its quota and the partition leave.
 /// The partition's other use is not counted.
-fn statfs_out(volume: &VolumeStatus) -> abi::StatfsOut {
+pub(crate) fn statfs_out(volume: &VolumeStatus) -> abi::StatfsOut {
     let in_quota =
         |limit: u64, used: u64| if limit == 0 { u64::MAX } else { limit.saturating_sub(used) };
     let free = volume.partition_free_bytes.min(in_quota(volume.quota_bytes, volume.used_bytes));
@@ -54,9 +55,9 @@ fn statfs_out(volume: &VolumeStatus) -> abi::StatfsOut {
 impl Task<'_> {
     pub(crate) fn getattr(&self) -> Result<(), RequestRefusal> {
         let found = self.venus().getattr(&self.request(), self.fid()?)?;
-        let status = self.permitted(found.status, None);
+        let status = self.access().permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
-            self.value(&attributes::attr_out(
+            self.reply.value(&attributes::attr_out(
                 self.header.nodeid,
                 &status,
                 self.validity(still && found.cacheable),
@@ -67,9 +68,9 @@ impl Task<'_> {
 
     pub(crate) fn statx(&self) -> Result<(), RequestRefusal> {
         let found = self.venus().getattr(&self.request(), self.fid()?)?;
-        let status = self.permitted(found.status, None);
+        let status = self.access().permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
-            self.value(&attributes::statx_out(
+            self.reply.value(&attributes::statx_out(
                 self.header.nodeid,
                 &status,
                 self.validity(still && found.cacheable),
@@ -82,26 +83,14 @@ impl Task<'_> {
         let mut change = change(of);
         change.uid = change.uid.map(|uid| self.venus().identity().cells_number(uid));
         let found = self.venus().setattr(&self.request(), self.fid()?, change)?;
-        let status = self.permitted(found.status, None);
+        let status = self.access().permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
-            self.value(&attributes::attr_out(
+            self.reply.value(&attributes::attr_out(
                 self.header.nodeid,
                 &status,
                 self.validity(still && found.cacheable),
             ))
         });
-        Ok(())
-    }
-
-    pub(crate) fn statfs(&self) -> Result<(), RequestRefusal> {
-        let volume = self.venus().control().statfs(&self.request(), self.fid()?)?;
-        let _ = self.value(&statfs_out(&volume));
-        Ok(())
-    }
-
-    pub(crate) fn syncfs(&self) -> Result<(), RequestRefusal> {
-        self.venus().syncfs(&self.request(), self.fid()?)?;
-        self.done();
         Ok(())
     }
 }

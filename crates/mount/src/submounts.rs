@@ -42,14 +42,13 @@ use types::Fault;
 use types::{Fid, MountPoint, VolumeId};
 use venus::{Error, RequestContext, Venus, Volumes};
 
-use crate::MountConfig;
 use crate::errno;
 use crate::invalidation::Notifier;
-use crate::mount::{KernelTransport, Mount};
-use crate::mounting::{self, MountNumber};
+use crate::mounting::{self, MountError, MountNumber};
+use crate::nodes::HIDDEN_DIR;
 use crate::readdir_helper::ReaddirHelper;
 use crate::sysname::Sysnames;
-use crate::workers::WorkersConfig;
+use crate::workers::{KernelTransport, WorkersConfig};
 
 /// Attaching takes microseconds unless the requester holds the directory's lock.
 const ATTACHING: Duration = Duration::from_millis(200);
@@ -60,14 +59,9 @@ const ENDING: Duration = Duration::from_secs(1);
 /// Mounts below one mount. Each has threads and a queue in the kernel.
 const EDGES_MAX: usize = 512;
 
-/// The name of the hidden directory in the root.
-pub const HIDDEN_DIR: &str = ".rialto-porch";
-/// Its number; no vnode has it.
-pub const HIDDEN_DIR_NODE: u64 = u64::MAX - 1;
-
 /// Parameters that all mounts of one client share.
 #[derive(Clone)]
-pub struct MountPlan {
+pub(crate) struct MountPlan {
     /// The source that the first mount shows.
     pub source: String,
     /// As in [`crate::MountConfig`].
@@ -86,31 +80,45 @@ pub struct MountPlan {
     pub devices: bool,
     /// The volumes that are mounted, or can be.
     pub volumes: Arc<Volumes>,
+    /// Makes mounts below.
+    pub make: MakeSubmount,
 }
 
-impl MountPlan {
-    /// Takes the parameters from a mount's configuration.
-    pub fn of(
-        config: &MountConfig,
-        volumes: &Arc<Volumes>,
-        forerunner: Option<Arc<ReaddirHelper>>,
-    ) -> MountPlan {
-        MountPlan {
-            source: config.source.clone(),
-            allow_other: config.allow_other,
-            workers: config.workers,
-            transport: config.transport,
-            idle: config.idle,
-            forerunner,
-            sysnames: Arc::default(),
-            devices: true,
-            volumes: Arc::clone(volumes),
-        }
-    }
+/// A mount below another. Dropping it unmounts.
+pub(crate) trait Submount: Send + Sync {
+    /// The volumes of its cell.
+    fn volumes(&self) -> &Arc<Volumes>;
+
+    /// Its volume.
+    fn volume(&self) -> VolumeId;
+
+    /// Whether the mount has ended for all users.
+    fn is_over(&self) -> bool;
+
+    /// Unmounts idle mounts below; returns whether there are any, or a request came since the last
+    /// time.
+    fn sweep(&self) -> bool;
+
+    /// Unmounts what is mounted below and not in use.
+    fn leave_below(&self);
+
+    /// Waits until it is unmounted and every request is handled.
+    fn wait(&self);
 }
+
+/// Makes a mount for a mount point, attached nowhere yet (`mount.rs`): a mount has mount points, so
+/// it is of a layer above. The arguments are the place, the volumes on the path with whether all of
+/// them are read-only, and the volume with its cache manager.
+pub(crate) type MakeSubmount = fn(
+    &MountPlan,
+    MountLocation,
+    (Vec<VolumeId>, bool),
+    &RemoteVolume,
+    Arc<Venus>,
+) -> Result<(Box<dyn Submount>, OwnedFd), MountError>;
 
 /// The place of a mount.
-pub enum MountLocation {
+pub(crate) enum MountLocation {
     /// The first one.
     Path(PathBuf),
     /// On this mount point of the one above.
@@ -118,7 +126,7 @@ pub enum MountLocation {
 }
 
 /// The mount points of one mount that the kernel knows.
-pub struct Edges {
+pub(crate) struct Edges {
     pub(crate) venus: Arc<Venus>,
     pub(crate) plan: MountPlan,
     place: MountLocation,
@@ -150,14 +158,14 @@ struct State {
 /// A mount that was upon a mount point.
 struct Retired {
     fid: Fid,
-    mount: Mount,
+    mount: Box<dyn Submount>,
     /// `None`: it ends with its last user.
     anchor: Option<OwnedFd>,
 }
 
 /// The mount upon a mount point.
 struct Child {
-    mount: Mount,
+    mount: Box<dyn Submount>,
     anchor: OwnedFd,
     /// The copy that was attached last; `None`: none yet.
     number: Option<MountNumber>,
@@ -385,7 +393,7 @@ impl Edges {
         anchor: &OwnedFd,
         node: u64,
         fid: Fid,
-    ) -> Result<MountNumber, mounting::MountError> {
+    ) -> Result<MountNumber, MountError> {
         let copy = mounting::copy(anchor.as_fd())?;
         let number = mounting::number_of(copy.as_fd())?;
         attach(copy, self.path()?, (node, fid));
@@ -400,30 +408,30 @@ impl Edges {
         point: &MountPoint,
         to: &RemoteVolume,
         venus: Arc<Venus>,
-    ) -> Result<Child, mounting::MountError> {
+    ) -> Result<Child, MountError> {
         let abroad = !Arc::ptr_eq(&plan.volumes, &self.plan.volumes);
         let read_only = (self.read_only || abroad) && to.is_read_only();
         let way = if abroad { vec![to.id()] } else { [&self.way[..], &[to.id()]].concat() };
         let place = MountLocation::Below(Arc::downgrade(self), node);
-        let (mount, anchor) = Mount::below(plan, place, (way, read_only), to, venus)?;
+        let (mount, anchor) = (plan.make)(plan, place, (way, read_only), to, venus)?;
         self.notifier.has_below();
         tracing::info!(%point, %fid, "volume mounted below its mount point");
         Ok(Child { mount, anchor, number: None })
     }
 
     /// The mount point itself, not what is mounted upon it.
-    fn place_of(&self, node: u64, fid: Fid) -> Result<OwnedFd, mounting::MountError> {
+    fn place_of(&self, node: u64, fid: Fid) -> Result<OwnedFd, MountError> {
         mounting::place_of(&self.path()?, node, fid.unique.0)
     }
 
     /// The present path of this mount.
-    fn path(&self) -> Result<PathBuf, mounting::MountError> {
+    fn path(&self) -> Result<PathBuf, MountError> {
         match &self.place {
             MountLocation::Path(path) => Ok(path.clone()),
             MountLocation::Below(above, node) => {
-                let above = above.upgrade().ok_or(mounting::MountError::Device(Errno::NODEV))?;
+                let above = above.upgrade().ok_or(MountError::Device(Errno::NODEV))?;
                 let fid = above.points.lock().get(node).map(|point| point.fid);
-                let fid = fid.ok_or(mounting::MountError::Device(Errno::NODEV))?;
+                let fid = fid.ok_or(MountError::Device(Errno::NODEV))?;
                 mounting::path_of(above.place_of(*node, fid)?.as_fd())
             }
         }
@@ -527,12 +535,12 @@ impl Edges {
     pub fn wait(&self) {
         self.points().into_iter().for_each(|(_, point)| self.retire(&point));
         let retired = std::mem::take(&mut *self.retired.lock());
-        let mounts: Vec<Mount> = retired.into_iter().map(|one| one.mount).collect();
-        mounts.iter().for_each(Mount::wait);
+        let mounts: Vec<Box<dyn Submount>> = retired.into_iter().map(|one| one.mount).collect();
+        mounts.iter().for_each(|mount| mount.wait());
     }
 }
 
-fn refused(error: &mounting::MountError, fid: Fid) -> Errno {
+fn refused(error: &MountError, fid: Fid) -> Errno {
     tracing::error!(%error, %fid, "cannot mount a volume");
     Errno::IO
 }

@@ -41,7 +41,9 @@ use types::{
 use venus::{Error, LookupReply, RequestContext, VolumeSummary, Volumes};
 
 use crate::cache_control::CacheOrder;
-use crate::dispatch::{RequestRefusal, Task};
+use crate::errno::RequestRefusal;
+use crate::task::MountShared;
+use crate::volume_view::VolumeView;
 
 const PREFIX: &[u8] = b"rialto.";
 /// The kernel checks no permission for these names.
@@ -120,9 +122,19 @@ fn parse(rest: &[u8]) -> Result<Virtual, RequestRefusal> {
     })
 }
 
-impl Task<'_> {
-    pub(crate) fn virtual_value(&self, wanted: Virtual) -> Result<Bytes, RequestRefusal> {
-        let (fid, request, venus) = (self.fid()?, self.request(), self.venus());
+/// The virtual attributes of one file.
+pub(crate) struct VirtualXattrs<'a> {
+    pub on: &'a VolumeView,
+    pub mount: &'a MountShared,
+    pub request: RequestContext<'a>,
+    pub fid: Fid,
+    /// Mount points lead to read-only volumes if they can.
+    pub read_only: bool,
+}
+
+impl VirtualXattrs<'_> {
+    pub fn value(&self, wanted: Virtual) -> Result<Bytes, RequestRefusal> {
+        let (fid, request, venus) = (self.fid, self.request, &self.on.venus);
         Ok(match wanted {
             Virtual::Fid => fid.to_string().into(),
             Virtual::Volume => fid.volume.0.to_string().into(),
@@ -146,7 +158,7 @@ impl Task<'_> {
             }
             Virtual::Waits => json!(observe::waits()).to_string().into(),
             Virtual::Sysnames => self
-                .on
+                .mount
                 .sysnames
                 .get()
                 .iter()
@@ -160,11 +172,8 @@ impl Task<'_> {
             }
             Virtual::Find(point) => {
                 let volumes = self.on.volumes.of_cell(&point)?;
-                let volume = volumes.follow(
-                    &request,
-                    &point,
-                    self.prefers_read_only() || point.cell.is_some(),
-                )?;
+                let volume =
+                    volumes.follow(&request, &point, self.read_only || point.cell.is_some())?;
                 self.with_all_sites(&volumes, &VolumeSummary::of(&*volume, &request, volume.id())?)
                     .to_string()
                     .into()
@@ -178,12 +187,12 @@ impl Task<'_> {
     }
 
     /// The directory's entry of this name, if that is a mount point.
-    pub(crate) fn mount_point_named(&self, dir: Fid, name: &Name) -> Result<Fid, RequestRefusal> {
-        let LookupReply::Entry(entry) = self.venus().lookup(&self.request(), dir, name)? else {
+    fn mount_point_named(&self, dir: Fid, name: &Name) -> Result<Fid, RequestRefusal> {
+        let LookupReply::Entry(entry) = self.on.venus.lookup(&self.request, dir, name)? else {
             return Err(RequestRefusal(Errno::NODATA));
         };
         // The look-up counted a reference that the kernel does not get.
-        self.venus().forget(entry.status.fid, 1);
+        self.on.venus.forget(entry.status.fid, 1);
         if entry.status.kind == Kind::MountPoint {
             Ok(entry.status.fid)
         } else {
@@ -195,7 +204,7 @@ impl Task<'_> {
     fn with_all_sites(&self, volumes: &Volumes, about: &VolumeSummary) -> Value {
         let mut value = shown(about);
         let places =
-            volumes.cell().places_of(about.volume.id, self.request().cancel).unwrap_or_default();
+            volumes.cell().places_of(about.volume.id, self.request.cancel).unwrap_or_default();
         let others = places.iter().filter(|(server, _)| server.id != about.server.id);
         if let Some(sites) = value["sites"].as_array_mut() {
             sites.extend(others.map(|(server, partition)| site(server, partition)));
@@ -204,7 +213,7 @@ impl Task<'_> {
     }
 
     fn servers(&self, check: bool) -> Value {
-        let (cell, request) = (self.on.volumes.cell(), self.request());
+        let (cell, request) = (self.on.volumes.cell(), self.request);
         let servers = if check {
             cell.check_servers(request.cancel)
         } else {
@@ -221,25 +230,25 @@ impl Task<'_> {
     }
 
     /// The name is no secret, so it needs no user's token, which may have expired.
-    pub(crate) fn cell(&self) -> Result<String, RequestRefusal> {
-        let report = self.venus().control().report(&RequestContext::of(&Caller::ROOT))?;
+    fn cell(&self) -> Result<String, RequestRefusal> {
+        let report = self.on.venus.control().report(&RequestContext::of(&Caller::ROOT))?;
         let report: Value = serde_json::from_str(&report).map_err(|_| Errno::PROTO)?;
         let name = report["server"]["cell"].as_str().filter(|name| !name.is_empty());
         Ok(name.ok_or(Errno::NODATA)?.to_owned())
     }
 
-    pub(crate) fn set_virtual(&self, wanted: Virtual, value: &[u8]) -> Result<(), RequestRefusal> {
-        let (fid, request) = (self.fid()?, self.request());
+    pub fn set(&self, wanted: Virtual, value: &[u8]) -> Result<(), RequestRefusal> {
+        let (fid, request) = (self.fid, self.request);
         match wanted {
             Virtual::Mount(name) => {
                 let kind = NewKind::MountPoint(Bytes::copy_from_slice(value));
-                let made = self.venus().changes().make(&request, fid, &name, kind, 0)?;
-                self.venus().forget(made.status.fid, 1);
+                let made = self.on.venus.changes().make(&request, fid, &name, kind, 0)?;
+                self.on.venus.forget(made.status.fid, 1);
                 self.on.notifier.name_changed(fid, &name);
             }
             Virtual::Move(from) => {
                 let (dir, to) = self.destination(value)?;
-                self.venus().changes().rename(
+                self.on.venus.changes().rename(
                     &request,
                     (fid, &from),
                     (dir, &to),
@@ -249,10 +258,10 @@ impl Task<'_> {
                 self.on.notifier.name_changed(dir, &to);
             }
             Virtual::Acl => {
-                self.venus().access().set_acl(&request, fid, Some(&list(value)?), None)?
+                self.on.venus.access().set_acl(&request, fid, Some(&list(value)?), None)?
             }
             Virtual::AclInstead(seen) => {
-                match self.venus().access().set_acl(&request, fid, Some(&list(value)?), Some(seen))
+                match self.on.venus.access().set_acl(&request, fid, Some(&list(value)?), Some(seen))
                 {
                     // The kernel turns EAGAIN into EOPNOTSUPP.
                     Err(Error::Fault(Fault::Conflict)) => {
@@ -263,11 +272,10 @@ impl Task<'_> {
             }
             Virtual::Quota => {
                 let (bytes, files) = limits(value).ok_or(Errno::INVAL)?;
-                self.venus().control().set_quota(&request, fid, bytes, files)?;
+                self.on.venus.control().set_quota(&request, fid, bytes, files)?;
             }
             _ => return Err(RequestRefusal(Errno::PERM)),
         }
-        self.done();
         Ok(())
     }
 
@@ -277,7 +285,7 @@ impl Task<'_> {
         let dir =
             std::str::from_utf8(&value[..slash]).ok().and_then(|text| text.parse::<Fid>().ok());
         let dir = dir.ok_or(Errno::INVAL)?;
-        if dir.volume != self.fid()?.volume {
+        if dir.volume != self.fid.volume {
             return Err(RequestRefusal(Errno::XDEV));
         }
         if !self.on.nodes.knows(dir) {
@@ -286,20 +294,54 @@ impl Task<'_> {
         Ok((dir, Name::new(&value[slash + 1..])?))
     }
 
-    pub(crate) fn remove_virtual(&self, wanted: Virtual) -> Result<(), RequestRefusal> {
-        let dir = self.fid()?;
+    pub fn remove(&self, wanted: Virtual) -> Result<(), RequestRefusal> {
+        let dir = self.fid;
         let name = match wanted {
             Virtual::Mount(name) => name,
             Virtual::Acl => {
-                self.venus().access().set_acl(&self.request(), dir, None, None)?;
-                self.done();
+                self.on.venus.access().set_acl(&self.request, dir, None, None)?;
                 return Ok(());
             }
             _ => return Err(RequestRefusal(Errno::PERM)),
         };
-        self.venus().changes().remove_mount_point(&self.request(), dir, &name)?;
+        self.on.venus.changes().remove_mount_point(&self.request, dir, &name)?;
         self.on.notifier.name_changed(dir, &name);
-        self.done();
+        Ok(())
+    }
+
+    /// Carries out an order (`cache_control.rs`).
+    fn carry_out(&self, fid: Fid, order: &CacheOrder) -> Result<(), RequestRefusal> {
+        match order {
+            CacheOrder::Flush => self.on.venus.control().refresh(&self.request, fid)?,
+            CacheOrder::FlushVolume => {
+                self.on.venus.control().refresh_volume(&self.request, fid.volume)?
+            }
+            CacheOrder::FlushMount(name) => {
+                let point = self.mount_point_named(fid, name)?;
+                let number = self.on.nodes.number(point);
+                self.mount.edges.as_ref().map_or(Ok(()), |edges| edges.leave(number))?;
+                if let Some(flat) = &self.mount.flat {
+                    flat.leave(number);
+                    self.on.notifier.name_changed(fid, name);
+                }
+            }
+            CacheOrder::Rank(server, rank) if self.request.caller.is_root() => {
+                self.on.volumes.cell().set_rank(*server, *rank);
+            }
+            CacheOrder::Sysnames(list) if self.request.caller.is_root() => {
+                self.mount.sysnames.set(list).map_err(|_| Errno::INVAL)?;
+            }
+            CacheOrder::Rank(..) | CacheOrder::Sysnames(_) => {
+                return Err(RequestRefusal(Errno::PERM));
+            }
+            CacheOrder::CheckVolumes => {
+                self.mount.edges.iter().for_each(|edges| edges.leave_all());
+                if let Some(flat) = &self.mount.flat {
+                    flat.leave_all();
+                    self.on.notifier.end_names();
+                }
+            }
+        }
         Ok(())
     }
 }

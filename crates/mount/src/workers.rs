@@ -56,6 +56,18 @@ pub enum Urgency {
     Waits,
 }
 
+/// The transport of requests from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KernelTransport {
+    /// By io_uring if the kernel offers it, otherwise through the device.
+    #[default]
+    Auto,
+    /// Through `/dev/fuse`.
+    Device,
+    /// By io_uring; the mount fails if the kernel does not offer it.
+    Uring,
+}
+
 /// Numbers of threads and of parked requests.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkersConfig {

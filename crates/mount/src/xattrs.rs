@@ -1,7 +1,5 @@
 //! Extended attributes.
 
-use std::io::IoSlice;
-
 use bytes::Bytes;
 use rustix::io::Errno;
 use types::XattrMode;
@@ -9,9 +7,10 @@ use types::limits::XATTR_NAME_BYTES_MAX;
 
 use crate::abi;
 use crate::access_cache;
-use crate::dispatch::{RequestRefusal, Task};
-use crate::logins::PendingLogin;
-use crate::virtual_xattrs::Virtual;
+use crate::errno::RequestRefusal;
+use crate::logins::{LoginDesk, PendingLogin};
+use crate::task::Task;
+use crate::virtual_xattrs::{Virtual, VirtualXattrs};
 
 /// Flags of `setxattr`.
 const XATTR_CREATE: u32 = 1;
@@ -38,6 +37,25 @@ fn check_name(name: &[u8]) -> Result<(), RequestRefusal> {
 }
 
 impl Task<'_> {
+    fn logins(&self) -> LoginDesk<'_> {
+        LoginDesk {
+            venus: self.venus(),
+            volumes: &self.on.volumes,
+            request: self.request(),
+            pid: self.header.pid,
+        }
+    }
+
+    fn virtuals(&self) -> Result<VirtualXattrs<'_>, RequestRefusal> {
+        Ok(VirtualXattrs {
+            on: self.on,
+            mount: self.mount,
+            request: self.request(),
+            fid: self.fid()?,
+            read_only: self.prefers_read_only(),
+        })
+    }
+
     pub(crate) fn setxattr(
         &self,
         of: &abi::SetxattrIn,
@@ -45,10 +63,14 @@ impl Task<'_> {
         value: &[u8],
     ) -> Result<(), RequestRefusal> {
         if let Some(wanted) = PendingLogin::of(name) {
-            return self.set_login(wanted, value);
+            self.logins().set(wanted, value)?;
+            self.reply.done();
+            return Ok(());
         }
         if let Some(wanted) = Virtual::of(name) {
-            return self.set_virtual(wanted?, value);
+            self.virtuals()?.set(wanted?, value)?;
+            self.reply.done();
+            return Ok(());
         }
         check_name(name)?;
         let mode = match of.flags {
@@ -64,25 +86,25 @@ impl Task<'_> {
             Bytes::copy_from_slice(value),
             mode,
         )?;
-        self.done();
+        self.reply.done();
         Ok(())
     }
 
     pub(crate) fn getxattr(&self, size: u32, name: &[u8]) -> Result<(), RequestRefusal> {
-        if self.on.agreement.is_shared() && name.starts_with(access_cache::PREFIX) {
-            return self.get_permits(size, name);
+        if self.mount.agreement.is_shared() && name.starts_with(access_cache::PREFIX) {
+            return self.access().get_permits(self.reply, self.fid()?, size, name);
         }
         if let Some(wanted) = PendingLogin::of(name) {
-            let value = self.login_value(wanted)?;
-            return self.sized(size, &value);
+            let value = self.logins().value(wanted)?;
+            return self.reply.sized(size, &value);
         }
         if let Some(wanted) = Virtual::of(name) {
-            let value = self.virtual_value(wanted?)?;
-            return self.sized(size, &value);
+            let value = self.virtuals()?.value(wanted?)?;
+            return self.reply.sized(size, &value);
         }
         check_name(name)?;
         let value = self.venus().xattrs().getxattr(&self.request(), self.fid()?, name)?;
-        self.sized(size, &value)
+        self.reply.sized(size, &value)
     }
 
     pub(crate) fn listxattr(&self, size: u32) -> Result<(), RequestRefusal> {
@@ -92,28 +114,18 @@ impl Task<'_> {
             list.extend_from_slice(&name);
             list.push(0);
         }
-        self.sized(size, &list)
+        self.reply.sized(size, &list)
     }
 
     pub(crate) fn removexattr(&self, name: &[u8]) -> Result<(), RequestRefusal> {
         if let Some(wanted) = Virtual::of(name) {
-            return self.remove_virtual(wanted?);
+            self.virtuals()?.remove(wanted?)?;
+            self.reply.done();
+            return Ok(());
         }
         check_name(name)?;
         self.venus().xattrs().removexattr(&self.request(), self.fid()?, name)?;
-        self.done();
-        Ok(())
-    }
-
-    /// With `size` 0 only the length is requested.
-    pub(crate) fn sized(&self, size: u32, value: &[u8]) -> Result<(), RequestRefusal> {
-        if size == 0 {
-            let _ = self.value(&abi::GetxattrOut { size: value.len() as u32, padding: 0 });
-        } else if value.len() > size as usize {
-            return Err(RequestRefusal(Errno::RANGE));
-        } else {
-            let _ = self.parts(&[IoSlice::new(value)]);
-        }
+        self.reply.done();
         Ok(())
     }
 }

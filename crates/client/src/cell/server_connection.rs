@@ -152,12 +152,17 @@ struct State {
 }
 
 impl EventFanout {
-    /// Adds a volume; it learns of the running lease at once.
+    /// Adds a volume. It gets breaks from now on.
     pub fn join(&self, volume: VolumeId, events: &Arc<dyn Events>) {
         let mut state = self.state.lock();
         state.volumes.retain(|(_, sink)| sink.strong_count() > 0);
         state.volumes.push((volume, Arc::downgrade(events)));
+    }
+
+    /// Reports the running lease to a volume that joined.
+    pub fn report_lease(&self, events: &dyn Events) {
         // Under the lock, so that no later renewal is reported before this one.
+        let state = self.state.lock();
         if let Some(sent_at) = state.renewed {
             events.on_renewed(sent_at);
         }
@@ -340,10 +345,12 @@ mod tests {
         sinks.on_renewed(Time::ZERO);
         let late = Arc::new(RecordingSink::default());
         sinks.join(VolumeId(8), &(Arc::clone(&late) as Arc<dyn Events>));
+        sinks.report_lease(&*late);
         assert_eq!(*late.log.lock(), *all[0].log.lock());
         sinks.on_lease_lost();
         let later = Arc::new(RecordingSink::default());
         sinks.join(VolumeId(9), &(Arc::clone(&later) as Arc<dyn Events>));
+        sinks.report_lease(&*later);
         assert!(later.log.lock().is_empty());
         assert_eq!(late.log.lock().last().unwrap(), "lost");
     }

@@ -299,6 +299,7 @@ impl RemoteVolume {
             if let Some((connection, info)) =
                 self.cell.nearest(&there, &WhichVolume::Id(self.id), least, None)
             {
+                debug_assert!(info.epoch >= least, "VO-5: no older epoch is read");
                 self.epoch.fetch_max(info.epoch, Ordering::AcqRel);
                 return Some(connection);
             }
@@ -359,6 +360,7 @@ impl RemoteVolume {
         from: &Arc<ServerConnection>,
         (to, on): (Arc<ServerConnection>, PartitionNo),
     ) {
+        debug_assert!(self.place.lock().searching, "VO-6: one thread finds the next place");
         let name = String::from_utf8_lossy(self.name.as_bytes());
         tracing::info!(volume = self.id.0, %name, "calls for a volume go to another place now");
         self.local.store(to.remote.passes_descriptors(), Ordering::Release);
@@ -377,13 +379,17 @@ impl RemoteVolume {
         }
         sink.end();
         from.sinks.leave(&(Arc::clone(&sink) as Arc<dyn Events>));
-        let next = Arc::new(VolumeEvents::new(&self.this, &sink.inner));
+        // Breaks must arrive from the first answer of the reclaim on (CB-1); the new lease counts
+        // when the reclaim is over.
+        let next = Arc::new(VolumeEvents::new(&self.this, &sink.inner, false));
+        to.sinks.join(self.id, &(Arc::clone(&next) as Arc<dyn Events>));
         {
             let mut place = self.place.lock();
             (place.connection, place.sink) = (Arc::clone(&to), Some(Arc::clone(&next)));
         }
         sink.inner.on_moved(&*to.remote);
-        to.sinks.join(self.id, &(next as Arc<dyn Events>));
+        next.begin();
+        to.sinks.report_lease(&*next);
     }
 
     /// After a break of a read-only volume: learns which epoch it shows now, before any of it is
@@ -471,6 +477,7 @@ impl RemoteVolume {
                     refused = Some(error);
                 }
                 result => {
+                    debug_assert_eq!(before + at, done, "DA-4: one result for each call");
                     link.follow(&result);
                     done = before + at + 1;
                     take(before + at, result);
@@ -582,13 +589,14 @@ impl Remote for RemoteVolume {
     }
 
     fn set_events(&self, events: Arc<dyn Events>) {
-        let sink = Arc::new(VolumeEvents::new(&self.this, &events));
+        let sink = Arc::new(VolumeEvents::new(&self.this, &events, true));
         let connection = {
             let mut place = self.place.lock();
             place.sink = Some(Arc::clone(&sink));
             Arc::clone(&place.connection)
         };
-        connection.sinks.join(self.id, &(sink as Arc<dyn Events>));
+        connection.sinks.join(self.id, &(Arc::clone(&sink) as Arc<dyn Events>));
+        connection.sinks.report_lease(&*sink);
         if self.has_copies() && self.cell.has_others() {
             self.cell.watch(&(Weak::clone(&self.this) as _));
         }
@@ -603,8 +611,8 @@ impl Remote for RemoteVolume {
     }
 }
 
-/// Receives the events of one place, as long as the volume is there: a renewal of a session that
-/// was left does not extend the next one's lease.
+/// Receives the events of one place. All but breaks count as long as the volume is there: a renewal
+/// of a session that was left does not extend the next one's lease.
 struct VolumeEvents {
     volume: Weak<RemoteVolume>,
     inner: Arc<dyn Events>,
@@ -612,12 +620,16 @@ struct VolumeEvents {
 }
 
 impl VolumeEvents {
-    fn new(volume: &Weak<RemoteVolume>, inner: &Arc<dyn Events>) -> VolumeEvents {
+    fn new(volume: &Weak<RemoteVolume>, inner: &Arc<dyn Events>, here: bool) -> VolumeEvents {
         VolumeEvents {
             volume: Weak::clone(volume),
             inner: Arc::clone(inner),
-            here: RwLock::new(true),
+            here: RwLock::new(here),
         }
+    }
+
+    fn begin(&self) {
+        *self.here.write() = true;
     }
 
     fn end(&self) {

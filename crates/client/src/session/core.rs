@@ -198,6 +198,7 @@ impl ClientCore {
                     self.notice(Notice::Renewed(sent_at), after);
                 }
                 ClientOutput::SessionLost => {
+                    debug_assert!(self.attached_once, "LK-4: what is lost was there");
                     self.notice(Notice::LeaseLost, after);
                     self.association += 1;
                     self.gate = ReclaimGate::Open;
@@ -274,6 +275,7 @@ impl ClientCore {
     }
 
     fn begin_reclaim(&mut self, after: &mut After) {
+        debug_assert!(self.phase != SessionPhase::Apart, "CB-5: the server knows who reclaims");
         self.restarts += 1;
         self.gate = ReclaimGate::Reclaiming(self.restarts);
         after.reclaim = !std::mem::replace(&mut self.reclaiming, true);

@@ -16,6 +16,8 @@ pub(crate) struct PendingCall {
 #[derive(Debug, Default)]
 struct State {
     result: Option<Result<Reply, CallError>>,
+    /// There was a result.
+    ended: bool,
     /// The thread must check again: the reader's role may be free, or the call was cancelled.
     nudged: bool,
 }
@@ -24,9 +26,8 @@ impl PendingCall {
     /// Ends the call with its result.
     pub fn finish(&self, result: Result<Reply, CallError>) {
         let mut state = self.state.lock();
-        if state.result.is_none() {
-            state.result = Some(result);
-        }
+        debug_assert!(!state.ended, "DA-4: a call ends exactly once");
+        (state.ended, state.result) = (true, Some(result));
         self.changed.notify_one();
     }
 

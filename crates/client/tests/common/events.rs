@@ -113,7 +113,10 @@ impl Events for Recorder {
         self.note(Event::Restarted(outcomes));
     }
 
-    fn on_moved(&self, _reclaim: &dyn Remote) {
+    fn on_moved(&self, reclaim: &dyn Remote) {
+        for claim in self.claims.lock().clone() {
+            let _ = reclaim.call(&Caller::ROOT, claim, None);
+        }
         self.note(Event::Moved);
     }
 }

@@ -1,0 +1,143 @@
+//! One request of the kernel in progress.
+
+use std::sync::Arc;
+
+use client::Cancel;
+use rustix::io::Errno;
+use types::{Caller, Fid, Name};
+use venus::Venus;
+
+use crate::abi;
+use crate::access_cache::KernelAccess;
+use crate::attributes::Validity;
+use crate::channel::Requester;
+use crate::errno::RequestRefusal;
+use crate::flat_tree::Flat;
+use crate::init::Agreement;
+use crate::interrupts::Interrupts;
+use crate::replier::Replier;
+use crate::submounts::Edges;
+use crate::sysname::Sysnames;
+use crate::volume_view::VolumeView;
+
+/// State that all requests of one mount share.
+pub(crate) struct MountShared {
+    /// The requests in progress.
+    pub interrupts: Arc<Interrupts>,
+    /// The kernel's abilities.
+    pub agreement: Agreement,
+    /// Volumes below, if they are mounted.
+    pub edges: Option<Arc<Edges>>,
+    /// All volumes of the mount but the first, if it shows them.
+    pub flat: Option<Arc<Flat>>,
+    /// The names for `@sys`, in all mounts of this client.
+    pub sysnames: Arc<Sysnames>,
+    /// Whether device nodes have their numbers.
+    pub devices: bool,
+}
+
+impl MountShared {
+    /// The kernel returns references to a node of the volume.
+    pub fn forget(&self, on: &VolumeView, node: u64, count: u64) {
+        if let Some(fid) = on.nodes.forget(node, count) {
+            if on.nodes.fid(node).is_none() {
+                self.edges.iter().for_each(|edges| edges.forget(node));
+                self.flat.iter().for_each(|flat| flat.forget(node));
+            }
+            on.venus.forget(fid, count);
+        }
+    }
+}
+
+/// One request in progress.
+pub(crate) struct Task<'a> {
+    /// The volume that the request is about.
+    pub on: &'a VolumeView,
+    pub mount: &'a MountShared,
+    pub header: abi::InHeader,
+    pub reply: Replier<'a>,
+    caller: Caller,
+    cancel: &'a Cancel,
+    groups: &'a (dyn Fn() -> Box<[u32]> + Sync),
+}
+
+impl<'a> Task<'a> {
+    pub fn new(
+        mount: &'a MountShared,
+        on: &'a VolumeView,
+        header: abi::InHeader,
+        requester: &'a dyn Requester,
+        (cancel, groups): (&'a Cancel, &'a (dyn Fn() -> Box<[u32]> + Sync)),
+    ) -> Self {
+        let who = types::RequestIdentity::NAMED;
+        let caller = Caller { uid: header.uid, gid: header.gid, groups: None, who };
+        Task { on, mount, header, reply: Replier::new(&header, requester), caller, cancel, groups }
+    }
+
+    pub fn venus(&self) -> &'a Venus {
+        &self.on.venus
+    }
+
+    pub fn request(&self) -> venus::RequestContext<'_> {
+        venus::RequestContext {
+            caller: &self.caller,
+            cancel: Some(self.cancel),
+            groups: Some(self.groups),
+        }
+    }
+
+    /// The file that the request is about.
+    pub fn fid(&self) -> Result<Fid, RequestRefusal> {
+        self.fid_of(self.header.nodeid)
+    }
+
+    pub fn fid_of(&self, node: u64) -> Result<Fid, RequestRefusal> {
+        self.on.nodes.fid(node).ok_or(RequestRefusal(Errno::STALE))
+    }
+
+    /// A second file of a request, which must be of the same volume.
+    pub fn fid_beside(&self, node: u64) -> Result<Fid, RequestRefusal> {
+        if self.on.nodes.has_number(node) {
+            self.fid_of(node)
+        } else {
+            Err(RequestRefusal(Errno::XDEV))
+        }
+    }
+
+    /// The same request, as one of another volume of the mount.
+    pub fn in_volume<'b>(&'b self, on: &'b VolumeView) -> Task<'b> {
+        Task { on, caller: self.caller.clone(), ..*self }
+    }
+
+    /// Whether all volumes on the way here are read-only, so that mount points prefer such.
+    pub fn prefers_read_only(&self) -> bool {
+        let flat =
+            self.mount.flat.as_ref().is_some_and(|flat| flat.is_read_only(self.on.nodes.slot()));
+        flat || self.mount.edges.as_ref().is_some_and(|edges| edges.is_read_only())
+    }
+
+    pub fn name(&self, bytes: &[u8]) -> Result<Name, RequestRefusal> {
+        Ok(Name::new(bytes)?)
+    }
+
+    /// How long the kernel may cache the present answer, if it may.
+    pub fn validity(&self, may: bool) -> Validity {
+        if may { Validity::of(self.venus().kernel_keeps_for()) } else { Validity::NONE }
+    }
+
+    /// Takes back a reference to a node of its volume that the kernel does not get.
+    pub fn forget(&self, node: u64) {
+        self.mount.forget(self.on, node, 1);
+    }
+
+    /// The rights by which the kernel decides.
+    pub fn access(&self) -> KernelAccess<'_> {
+        KernelAccess {
+            venus: self.venus(),
+            volumes: &self.on.volumes,
+            request: self.request(),
+            shared: self.mount.agreement.is_shared(),
+            devices: self.mount.devices,
+        }
+    }
+}
