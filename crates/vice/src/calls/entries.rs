@@ -145,7 +145,7 @@ fn add_status(
                     && vnode.status.size <= limits::TARGET_LISTED_BYTES_MAX as u64;
                 // A later call of this target returns the error. A target that does not fit
                 // into the message is listed with the next one.
-                entry.target = if listed { target(&volume, &vnode).ok() } else { None };
+                entry.target = if listed { target(volume, &vnode).ok() } else { None };
             }
             // The listing continues; a call on the file returns the error.
             Ok(_) | Err(StoreError::Damaged(_)) => {}

@@ -80,3 +80,26 @@ impl CellLink {
         &self.me
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use celldb::Embedded;
+    use types::ServerId;
+
+    use super::*;
+
+    #[test]
+    fn a_database_is_away_until_it_is_open() {
+        let (name, addresses, keys) = (String::new(), Vec::new(), Vec::new());
+        let me = ServerInfo { id: ServerId(1), name, addresses, keys };
+        let (access, opening) = CellAccess::opening();
+        let alone = CellLink::new(CellAccess::Alone, me.clone());
+        let link = CellLink::new(access, me);
+        assert!(alone.db().is_ok_and(|db| db.is_none()));
+        assert_eq!(link.db().map(|_| ()), Err(Fault::CellAway));
+        assert!(link.available().is_none());
+        let dir = tempfile::tempdir().unwrap();
+        opening.opened(Arc::new(Embedded::open(dir.path()).unwrap()));
+        assert!(link.db().is_ok_and(|db| db.is_some()));
+    }
+}

@@ -24,6 +24,7 @@ impl Files {
 
     /// Removes every file without names that no session holds.
     pub fn drop_orphans(&self, now: Time) -> Vec<Output> {
+        assert!(self.coherence.leases().may_change(), "HO-1: holds may yet be claimed");
         let mut events = Vec::new();
         for partition in self.volumes.partitions().iter() {
             let orphans = partition.volumes().orphans().unwrap_or_else(|error| {

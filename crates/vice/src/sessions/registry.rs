@@ -216,7 +216,13 @@ impl Registry {
         incarnation: u64,
         events: &mut Vec<Output>,
     ) -> Result<Attached, Fault> {
-        let resumed = self.coherence.leases().resume(now, session, client, incarnation, events);
+        let mut leases = self.coherence.leases();
+        let resumed = leases.resume(now, session, client, incarnation, events);
+        assert!(
+            resumed.is_err() || self.requests.has_session(session),
+            "EO-1: {session:?} goes on without its replies"
+        );
+        drop(leases);
         Ok(self.attached(session, resumed.map_err(|_| Fault::Expired)?.reclaim))
     }
 

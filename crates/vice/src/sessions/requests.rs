@@ -43,6 +43,10 @@ impl Requests {
         self.tables.lock().slots.add_session(session);
     }
 
+    pub fn has_session(&self, session: SessionId) -> bool {
+        self.tables.lock().slots.has_session(session)
+    }
+
     /// Adds a reply record of an earlier server instance.
     pub fn add_record(&self, origin: ReplyAddress, reply: Bytes) {
         self.tables.lock().slots.add_record(origin, reply);
@@ -127,5 +131,38 @@ impl Requests {
     pub fn waiting(&self) -> (usize, usize) {
         let tables = self.tables.lock();
         (tables.queue.len(), tables.parked.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{Call, Time, Timestamp};
+
+    use super::*;
+
+    fn parked(session: u64) -> Parked {
+        Parked {
+            came: (Time::ZERO, Timestamp::default()),
+            caller: Caller::ROOT,
+            origin: ReplyAddress { session: SessionId(session), slot: 0, request: 1 },
+            call: Call::ReclaimDone,
+            waits: vec![Fid::new(1, 1, 1)],
+        }
+    }
+
+    #[test]
+    fn a_call_waits_only_while_its_session_lasts() {
+        let requests = Requests::new(4, 8, 100);
+        requests.add_session(SessionId(1));
+        assert_eq!(requests.park(parked(1), false), Ok(()));
+        assert_eq!(requests.waiting(), (0, 1));
+        requests.remove_session(SessionId(1));
+        assert_eq!(requests.waiting(), (0, 0));
+        // The session ended after the call began.
+        assert_eq!(requests.park(parked(1), false), Err(Fault::Expired));
+        let Parked { came, caller, origin, call, .. } = parked(1);
+        let waiting = Waiting::Execute { wall: came.1, caller, origin, call };
+        assert_eq!(requests.wait_for_grace(waiting, false), Err(Fault::Expired));
+        assert_eq!(requests.waiting(), (0, 0));
     }
 }
