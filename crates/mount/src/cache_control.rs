@@ -56,7 +56,9 @@ impl Task<'_> {
     pub(crate) fn carry_out(&self, fid: Fid, order: &CacheOrder) -> Result<(), RequestRefusal> {
         match order {
             CacheOrder::Flush => self.venus().control().refresh(&self.request(), fid)?,
-            CacheOrder::FlushVolume => self.venus().control().refresh_volume(&self.request(), fid.volume)?,
+            CacheOrder::FlushVolume => {
+                self.venus().control().refresh_volume(&self.request(), fid.volume)?
+            }
             CacheOrder::FlushMount(name) => {
                 let point = self.mount_point_named(fid, name)?;
                 let number = self.on.nodes.number(point);

@@ -155,8 +155,13 @@ impl Task<'_> {
         {
             self.on.notifier.end_names();
         }
-        let mut page =
-            self.venus().dirs().readdir(&self.request(), under_way.handle, cookie, bytes_max, plus)?;
+        let mut page = self.venus().dirs().readdir(
+            &self.request(),
+            under_way.handle,
+            cookie,
+            bytes_max,
+            plus,
+        )?;
         for status in page.entries.iter_mut().filter_map(|entry| entry.status.as_mut()) {
             *status = self.permitted(*status, Some((dir, page.stamp)));
         }

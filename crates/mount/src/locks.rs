@@ -175,9 +175,13 @@ impl Task<'_> {
     pub(crate) fn release_locks(&self, fid: Fid, handle: OpenHandle) {
         for owner in self.on.locks.release(fid, handle) {
             let range = ByteRange::ALL;
-            if let Err(error) =
-                self.venus().locks().unlock(&self.request(), handle, owner, LockFamily::Posix, range)
-            {
+            if let Err(error) = self.venus().locks().unlock(
+                &self.request(),
+                handle,
+                owner,
+                LockFamily::Posix,
+                range,
+            ) {
                 tracing::warn!(%error, %fid, "cannot end a closed file's locks at the server");
             }
             self.on.locks.dropped(fid, owner);

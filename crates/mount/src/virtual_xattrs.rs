@@ -234,13 +234,21 @@ impl Task<'_> {
             }
             Virtual::Move(from) => {
                 let (dir, to) = self.destination(value)?;
-                self.venus().changes().rename(&request, (fid, &from), (dir, &to), RenameMode::MountPoint)?;
+                self.venus().changes().rename(
+                    &request,
+                    (fid, &from),
+                    (dir, &to),
+                    RenameMode::MountPoint,
+                )?;
                 self.on.notifier.name_changed(fid, &from);
                 self.on.notifier.name_changed(dir, &to);
             }
-            Virtual::Acl => self.venus().access().set_acl(&request, fid, Some(&list(value)?), None)?,
+            Virtual::Acl => {
+                self.venus().access().set_acl(&request, fid, Some(&list(value)?), None)?
+            }
             Virtual::AclInstead(seen) => {
-                match self.venus().access().set_acl(&request, fid, Some(&list(value)?), Some(seen)) {
+                match self.venus().access().set_acl(&request, fid, Some(&list(value)?), Some(seen))
+                {
                     // The kernel turns EAGAIN into EOPNOTSUPP.
                     Err(Error::Fault(Fault::Conflict)) => {
                         return Err(RequestRefusal(Errno::CANCELED));

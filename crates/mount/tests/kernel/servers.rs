@@ -99,7 +99,8 @@ fn a_site_that_cannot_read_what_it_has_is_left_for_another() {
         .volumes
         .venus(released.id)
         .unwrap()
-        .control().refresh_volume(&RequestContext::of(&Caller::ROOT), released.id)
+        .control()
+        .refresh_volume(&RequestContext::of(&Caller::ROOT), released.id)
         .unwrap();
     let error = read(reader.at("file-0")).unwrap_err();
     assert_eq!(Errno::from_io_error(&error), Some(Errno::BADMSG));

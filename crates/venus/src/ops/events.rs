@@ -98,7 +98,11 @@ impl Core {
                 kernel.inode_data(item.fid);
             }
         }
-        files.iter().for_each(|file| file.data.lock().breaking -= 1);
+        for file in &files {
+            let mut data = file.data.lock();
+            assert!(data.breaking > 0, "CB-1: a break that reached the kernel was under way");
+            data.breaking -= 1;
+        }
         let ack = Arc::new(ack);
         if !spared.is_empty() {
             let (core, ack) = (Arc::clone(self), Arc::clone(&ack));
