@@ -57,7 +57,7 @@ impl Task<'_> {
         match order {
             CacheOrder::Flush => self.venus().control().refresh(&self.request(), fid)?,
             CacheOrder::FlushVolume => {
-                self.venus().control().refresh_volume(&self.request(), fid.volume)?
+                self.venus().control().refresh_volume(&self.request(), fid.volume)?;
             }
             CacheOrder::FlushMount(name) => {
                 let point = self.mount_point_named(fid, name)?;

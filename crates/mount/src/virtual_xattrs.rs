@@ -244,7 +244,7 @@ impl Task<'_> {
                 self.on.notifier.name_changed(dir, &to);
             }
             Virtual::Acl => {
-                self.venus().access().set_acl(&request, fid, Some(&list(value)?), None)?
+                self.venus().access().set_acl(&request, fid, Some(&list(value)?), None)?;
             }
             Virtual::AclInstead(seen) => {
                 match self.venus().access().set_acl(&request, fid, Some(&list(value)?), Some(seen))
