@@ -1,5 +1,5 @@
-//! The cells in the dynamic root (`venus/volumes/dynroot.rs`): the mount's own, those of `cells.toml`, and
-//! those that DNS has.
+//! The cells in the dynamic root (`venus/volumes/dynroot.rs`): the mount's own, those of
+//! `cells.toml`, and those that DNS has.
 
 use std::sync::{Arc, OnceLock, Weak};
 

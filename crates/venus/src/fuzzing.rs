@@ -1,7 +1,7 @@
 //! Checks of the fuzz targets on data read back from the disk cache; plain tests run them too
 //! (feature `fuzzing`).
 
-use crate::data::disk_cache::{CacheMap, fid_of, file_name};
+use crate::data::disk_cache_map::{CacheMap, fid_of, file_name};
 
 /// A map is refused, or is the same when it is written again. The check computes the sum itself:
 /// sums only find accidents.

@@ -29,7 +29,7 @@
 //! over a wait for another thread's call:
 //!
 //! 1. `Handles`, one handle's `sequence` (each alone); one file's `choice`, which alone is held
-//!    over calls (`passthrough/passthrough.rs`)
+//!    over calls (`passthrough/backing.rs`)
 //! 2. one pinned body (`data/cache_body.rs`), then one file's `data`
 //! 3. the tables of `Names`
 //! 4. the gate of `Names`; one directory handle's `progress` or `early`

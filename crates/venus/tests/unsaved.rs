@@ -119,7 +119,7 @@ fn du5_a_lost_list_is_reported() {
     let server = TestServer::in_memory();
     let client = far(&server, false);
     let set = |fid, rights| {
-        client.venus.access().set_acl(&me(), fid, Some(&only(10, rights)), None).unwrap()
+        client.venus.access().set_acl(&me(), fid, Some(&only(10, rights)), None).unwrap();
     };
     set(server.root, "rlidwk");
     set(client.root, "rl");

@@ -3,10 +3,10 @@
 
 mod access_pattern;
 mod admission;
-mod cache;
+mod file_cache;
 mod siblings;
 
 pub(crate) use self::access_pattern::{FetchAhead, ListedDirs, Named};
 pub(crate) use self::admission::Admission;
-pub(crate) use self::cache::{Cache, READ_MIN, SIZE_MAX, SIZE_MIN};
+pub(crate) use self::file_cache::{Cache, READ_MIN, SIZE_MAX, SIZE_MIN};
 pub(crate) use self::siblings::{ANSWER_MAX, Siblings, is_file_up_to};

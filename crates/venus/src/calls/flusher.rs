@@ -329,6 +329,7 @@ impl Flusher {
             cut: false,
         };
         let number = self.journal.push(entry);
+        assert!(number > pending, "DE-4: a later change has a later number");
         about.into_iter().for_each(|fid| tables.nodes.node(fid).pending = number);
         match (&answer, call) {
             (Answer::Made { status, .. }, _) if status.kind == Kind::Directory => {

@@ -271,6 +271,11 @@ impl Journal {
     /// The chain was answered; `again` were not executed and are next.
     pub fn land(&self, again: Vec<JournalEntry>) {
         let mut state = self.state.lock();
+        assert!(state.flying, "DE-4: the chain that was answered flew");
+        debug_assert!(
+            again.is_sorted_by_key(|entry| entry.number),
+            "DE-4: what is sent again keeps its order"
+        );
         state.flying = false;
         state.bytes += again.iter().map(JournalEntry::bytes).sum::<usize>();
         for entry in again.into_iter().rev() {
@@ -289,7 +294,9 @@ impl Journal {
     }
 
     fn publish_landed(&self, state: &State) {
-        self.landed.store(state.front() - 1, Ordering::Release);
+        debug_assert!(state.queue.front().is_none_or(Option::is_some), "DE-4: no gap is in front");
+        let before = self.landed.swap(state.front() - 1, Ordering::AcqRel);
+        assert!(before < state.front(), "DE-4: what has landed stays so");
         self.moved.notify_all();
     }
 

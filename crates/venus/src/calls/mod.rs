@@ -5,7 +5,7 @@
 //! and each answer is checked for another server instance before its caller sees it (`Calls`).
 //! `Sender` sends one file's written bytes. Imports `base` to `cache`.
 
-mod calls;
+mod call;
 mod flusher;
 mod free_space;
 mod journal;
@@ -13,7 +13,7 @@ mod sender;
 mod unstable;
 mod unstable_metadata;
 
-pub(crate) use self::calls::Calls;
+pub(crate) use self::call::Calls;
 pub(crate) use self::flusher::Flusher;
 pub(crate) use self::free_space::Space;
 pub(crate) use self::journal::{Journal, JournalEntry, Take, fids_of};

@@ -3,7 +3,7 @@
 //! A waiter sends: a flush takes chunks and calls itself, beside the threads that may send already;
 //! a wake-up costs more than a small call. A full chunk starts at once on a sender thread, so a
 //! stream flows while it is written. Everything else waits for flush, fsync, an unlock, a request
-//! for the status, or its age (`writeback/writeback.rs`).
+//! for the status, or its age (`writeback/writer.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -174,6 +174,7 @@ impl Sender {
             let mut data = file.data.lock();
             let urgent = data.dirty.oldest().is_some_and(|oldest| oldest <= data.urgent);
             let Some(chunk) = data.launch(urgent) else {
+                assert!(data.workers > 0, "DU-4: a sender thread is counted until it ends");
                 data.workers -= 1;
                 self.ground.chores.age(file, &mut data);
                 drop(data);

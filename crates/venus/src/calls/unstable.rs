@@ -17,7 +17,7 @@ use crate::base::{Error, Share};
 use crate::data::{Chunk, Cut, Data, FileBytes, MountShared, UnstableWrites};
 use crate::session::Ground;
 
-/// What the server acknowledged and may lose: bytes, and changes of names and status.
+/// The changes that the server acknowledged and may lose: bytes, names, status.
 pub(crate) struct Unstable {
     ground: Ground,
     unsent: Share,

@@ -40,7 +40,7 @@ pub(crate) struct FileBytes {
     pub scratch: Mutex<Option<ScratchBody>>,
     /// This client made the file, and writes bypassed the kernel's pages.
     pub past_pages: AtomicBool,
-    /// Number of handles, and with them the mode. See `passthrough/passthrough.rs`.
+    /// Number of handles, and with them the mode. See `passthrough/backing.rs`.
     pub choice: Mutex<Choice>,
     pub data: Mutex<Data>,
     /// Held by the commit that asks about the unstable bytes.
@@ -215,6 +215,9 @@ impl FileBytes {
     }
 
     /// Waits until no other commit asks.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
     pub fn turn(&self, cancel: Option<&Cancel>) -> Result<MutexGuard<'_, ()>, Error> {
         loop {
             if let Some(turn) = self.commits.try_lock_for(POLL_INTERVAL) {
@@ -247,6 +250,10 @@ impl Data {
     /// Takes the next chunk to send into `flying`. `all`: also one that is not full.
     pub fn launch(&mut self, all: bool) -> Option<Chunk> {
         let chunk = self.dirty.take(&self.flying, !all)?;
+        debug_assert!(
+            !self.flying.iter().any(|flight| flight.overlaps(chunk.offset, chunk.end())),
+            "DU-4: chunks in flight never overlap"
+        );
         self.flying.push(chunk.clone());
         Some(chunk)
     }
@@ -257,7 +264,9 @@ impl Data {
     }
 
     pub fn land(&mut self, chunk: &Chunk) {
+        let flew = self.flying.len();
         self.flying.retain(|flight| flight.offset != chunk.offset);
+        assert!(self.flying.len() + 1 == flew, "DU-4: a chunk lands once, and it was in flight");
     }
 
     /// Puts bytes that were at the server, or in flight, below all bytes here, to be sent again.

@@ -25,6 +25,7 @@ impl UnstableWrites {
     }
 
     pub fn ask(&mut self) {
+        debug_assert!(self.asked.is_empty(), "DU-4: one commit of a file asks at a time");
         self.asked_verifier = self.verifier;
         for chunk in self.bytes.take_all() {
             self.asked.fill(&chunk);

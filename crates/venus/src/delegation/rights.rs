@@ -17,7 +17,7 @@ use crate::calls::Calls;
 use crate::names::Identity;
 use crate::session::Ground;
 
-/// Who may do what in a volume: rights, access lists, identities.
+/// Rights, access lists and identities in a volume.
 pub struct AccessRights {
     ground: Ground,
     identity: Arc<Identity>,

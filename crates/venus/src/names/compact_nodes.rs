@@ -164,6 +164,7 @@ impl Plains {
 
     /// Adds a file that is not there.
     pub fn insert(&mut self, plain: Plain) {
+        debug_assert!(self.place(plain.fid).is_none(), "CB-3: a file has one known state");
         let hash = self.hasher.hash_one(plain.fid);
         let place = self.free.pop().unwrap_or_else(|| self.grow());
         self.chunks[place as usize / CHUNK][place as usize % CHUNK] = Some(plain);

@@ -150,6 +150,10 @@ impl Delegation {
     /// It is with the server again. The client does not ask for it again for a while, twice as long
     /// each time, unless the last pause was long ago.
     pub fn come_home(&mut self, first: Duration) {
+        debug_assert!(
+            self.generation().is_none(),
+            "DE-2: nothing is answered under what is returned"
+        );
         self.state = State::Home;
         let now = Instant::now();
         let long_ago = self.not_before.is_none_or(|at| now > at + self.pause * 4);
@@ -159,7 +163,7 @@ impl Delegation {
     }
 }
 
-/// What the answer to a request for a delegation means.
+/// The meaning of the answer to a request for a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// The delegation is held from now on.

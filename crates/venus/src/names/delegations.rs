@@ -1,4 +1,4 @@
-//! What delegations cover.
+//! The tables under delegations: answering changes, asking for what is missing, recalls.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use types::{Answer, Call, Fid, Name, Status, Timestamp, VnodeSlots};
 use super::{Asked, CachedName, Local, LocalAnswers, LocalCaller, Tables};
 use crate::data::FileBytes;
 
-/// What is missing for an answer here.
+/// A precondition that is missing for an answer here.
 pub(crate) enum Missing {
     Delegation(Fid),
     Slots(Fid),
@@ -134,6 +134,7 @@ impl Tables {
             assert!(node.away > 0, "DE-5: a call that comes back had left");
             node.away -= 1;
         }
+        assert!(self.blind >= u32::from(blind), "DE-5: a call that comes back had left");
         self.blind -= u32::from(blind);
     }
 

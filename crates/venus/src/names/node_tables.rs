@@ -103,6 +103,10 @@ impl Tables {
         if !this || node.opens > 0 {
             return None;
         }
+        debug_assert!(
+            file.is_clean() && file.is_landed(),
+            "DU-4: bytes that are not at the server stay"
+        );
         let known = node.status.filter(verified);
         let learned = known.is_some_and(|status| status.data_version != node.known);
         if let Some(status) = known {
@@ -312,6 +316,7 @@ impl Tables {
     /// It was answered or refused.
     pub fn change_ends(&mut self, dir: Fid) {
         let node = self.nodes.node(dir);
+        assert!(node.changing > 0, "CB-6: a change that ends had begun");
         node.changing -= 1;
         node.changes += 1;
     }

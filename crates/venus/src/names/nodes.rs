@@ -214,6 +214,7 @@ impl Nodes {
             .entry(fid)
             .or_insert_with(|| plain.take(fid).as_ref().map(Node::from).unwrap_or_default());
         node.touched = tick;
+        debug_assert!(self.plain.get(fid).is_none(), "CB-3: a file has one known state");
         node
     }
 
@@ -400,7 +401,7 @@ impl Nodes {
     }
 }
 
-/// What delegations cover.
+/// The files that delegations cover.
 impl Nodes {
     /// The generation of `dir`'s delegation, if this client holds it.
     pub fn delegation(&self, dir: Fid) -> Option<Generation> {
@@ -428,7 +429,7 @@ impl Nodes {
         }
     }
 
-    /// What is known of a name, valid at the last break.
+    /// The file that a name means, as far as it is known and not broken.
     pub fn known(&self, dir: Fid, name: &Name) -> CachedName {
         let names =
             self.whole(&dir).and_then(|node| node.names.as_ref()).filter(|names| names.valid);

@@ -99,7 +99,11 @@ impl Core {
                 kernel.inode_data(item.fid);
             }
         }
-        files.iter().for_each(|file| file.data.lock().breaking -= 1);
+        for file in &files {
+            let mut data = file.data.lock();
+            assert!(data.breaking > 0, "CB-1: a break that reached the kernel was under way");
+            data.breaking -= 1;
+        }
         let passed: Vec<_> = files.iter().filter_map(|file| Some((file, file.pinned()?))).collect();
         let mut acks = ack.split(1 + usize::from(!spared.is_empty()) + passed.len()).into_iter();
         if !spared.is_empty() {

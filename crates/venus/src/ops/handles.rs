@@ -26,7 +26,8 @@ impl Handles {
 
     pub fn add(&self, open: Open) -> OpenHandle {
         let handle = OpenHandle(self.number());
-        self.files.lock().insert(handle, Arc::new(open));
+        let before = self.files.lock().insert(handle, Arc::new(open));
+        assert!(before.is_none(), "PT-1: a handle is one open file");
         handle
     }
 

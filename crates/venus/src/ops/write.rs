@@ -1,4 +1,4 @@
-//! Writing, syncing and reserving through a handle (`writeback/writeback.rs`).
+//! Writing, syncing and reserving through a handle (`writeback/writer.rs`).
 
 use bytes::Bytes;
 use types::{AllocateMode, Answer, Call, Fault, limits};

@@ -146,6 +146,7 @@ impl Blanks {
     pub fn lose_blank(&self, blank: &mut Blank) {
         let mut blanks = self.pool.lock();
         if blank.session == Some(blanks.session) {
+            assert!(blanks.count > 0, "PT-9: a blank that goes was counted");
             blanks.count -= 1;
         }
         blank.session = None;

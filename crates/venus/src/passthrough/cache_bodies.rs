@@ -372,6 +372,8 @@ impl CacheBodies {
                 self.ground.chores.tend_soon();
             }
             let mut following = pinned.following.lock();
+            assert!(following.running, "PT-6: one thread follows a body");
+            debug_assert!(following.ended < following.round, "PT-6: each round ends once");
             following.ended = following.round;
             following.running = following.wanted;
             pinned.followed.notify_all();

@@ -162,6 +162,9 @@ impl Loans {
     }
 
     /// One more handle of a body that is passed.
+    ///
+    /// # Errors
+    /// The service's refusal of a loan, or why no answer came.
     pub fn join_for(
         self: &Arc<Self>,
         request: &RequestContext<'_>,

@@ -76,6 +76,7 @@ impl Preallocated {
             return None;
         }
         let blank = self.fresh_blank(file.fid)?;
+        debug_assert!(!file.has_blank(), "PT-9: a file has one preallocated body");
         file.set_scratch(Some(ScratchBody::new(Arc::clone(&blank.body))));
         let passed = PassedFile::with_blank(blank.backing, Arc::clone(&blank.body), blank);
         file.data.lock().passed = Some(passed.clone());
@@ -380,6 +381,9 @@ impl Preallocated {
 
     /// One more handle of a file with a preallocated body. A handle that reads and writes could be
     /// mapped for writing: it needs a body of the server.
+    ///
+    /// # Errors
+    /// Why the body cannot become one of the server.
     pub fn join_blank(
         &self,
         request: &RequestContext<'_>,

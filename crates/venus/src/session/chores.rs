@@ -1,4 +1,4 @@
-//! What has to be done in the background: the janitor's list, and orders of lower layers to the
+//! Work for the background: the janitor's list, and orders of lower layers to the
 //! upper ones.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ const COMMIT_AGE: Duration = Duration::from_secs(5);
 /// How often pinned bodies are checked that need it.
 const TEND: Duration = Duration::from_secs(1);
 
-/// What upper layers do when a lower one finds that it is necessary.
+/// Work of upper layers that a lower one finds necessary.
 pub(crate) trait Duties: Send + Sync {
     /// Starts a sender thread for the file, unless it has enough.
     fn send_soon(&self, file: &Arc<FileBytes>);

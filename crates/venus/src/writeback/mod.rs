@@ -2,6 +2,6 @@
 //! in a body that the kernel writes. Imports `base` to `passthrough`.
 
 mod commit;
-mod writeback;
+mod writer;
 
-pub(crate) use self::writeback::Writeback;
+pub(crate) use self::writer::Writeback;

@@ -36,6 +36,7 @@ pub(crate) struct Writeback {
 }
 
 impl Writeback {
+    #[allow(clippy::too_many_arguments)] // They are the components below.
     pub fn new(
         ground: &Ground,
         cache: &Arc<Cache>,
@@ -145,6 +146,10 @@ impl Writeback {
         self.ground.names.lock().nodes.returned(dirs, pause);
     }
 
+    /// Takes bytes in, to be sent later; sends them at once where the server is nearly full.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`], or that of an earlier write.
     pub fn write_behind(
         self: &Arc<Self>,
         open: &Open,
@@ -174,6 +179,9 @@ impl Writeback {
     }
 
     /// Appends: only the server knows where the end is.
+    ///
+    /// # Errors
+    /// The service's refusal, or that of an earlier write.
     pub fn append(
         &self,
         request: &RequestContext<'_>,

@@ -52,6 +52,7 @@ impl Passthrough {
     ) -> Result<Option<Backing>, Error> {
         let mut choice = file.choice.lock();
         let passed = file.data.lock().passed.clone();
+        let before = passed.as_ref().map(|passed| passed.backing);
         let passed = match passed {
             None if choice.users > 0 => None,
             None if made && self.ground.server.is_local() => {
@@ -80,6 +81,10 @@ impl Passthrough {
         if passed.is_none() && !made && !mode.write && !choice.used {
             self.directories.fill_from_prefetch(request.caller, file.fid);
         }
+        debug_assert!(
+            choice.is_unused() || before == passed.as_ref().map(|passed| passed.backing),
+            "PT-1: while a file is open its backing file stays"
+        );
         choice.used = true;
         choice.users += 1;
         choice.writers += u32::from(mode.write);
@@ -94,8 +99,10 @@ impl Passthrough {
         mode: OpenMode,
     ) {
         let mut choice = file.choice.lock();
+        assert!(choice.users > 0, "PT-1: a handle that is closed was counted");
         choice.users -= 1;
         choice.writers -= u32::from(mode.write);
+        debug_assert!(choice.writers <= choice.users, "PT-1: each writer is a handle");
         let Some(passed) = file.data.lock().passed.clone() else { return };
         if passed.blank.is_some() && (choice.users > 0 || self.preallocated.rest_blank(file)) {
             return;

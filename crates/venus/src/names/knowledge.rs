@@ -1,4 +1,4 @@
-//! What is known of files, and what orders answers and breaks.
+//! The knowledge of files, and the order of answers and breaks.
 //!
 //! Model. [`Tables`] has the knowledge, under one lock. Beside it stands the *gate*, which counts
 //! breaks and losses: an answer is stamped under the tables' lock, and a thread that replies into
@@ -307,6 +307,10 @@ impl Names {
         mark(&mut tables.holder);
         self.note_trust(&tables);
         tables.void();
+        debug_assert!(
+            tables.nodes.each_whole().all(|(_, node)| !node.valid),
+            "CB-4: nothing is answered from what was promised before"
+        );
         self.life.fetch_add(1, Ordering::AcqRel);
         self.advance_gate();
         tables.end_delegations()
