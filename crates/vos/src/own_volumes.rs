@@ -14,7 +14,8 @@ use crate::{Job, Servers, VosError, examine};
 
 /// The ending of the name of the snapshot that a dump reads.
 pub(crate) const DUMPING: &str = ".dumping";
-/// Endings of the names of a move's snapshots: two by turns, because the next difference is read against the previous snapshot.
+/// Endings of the names of a move's snapshots: two by turns, because the next difference is read
+/// against the previous snapshot.
 pub(crate) const MOVING: [&str; 2] = [".moving", ".moving2"];
 /// Ending of the name of a release that is stored for sites that lag.
 pub(crate) const LAGGING: &str = ".lagging";
