@@ -1,5 +1,6 @@
 //! Interrupted calls. A call that leaves nothing behind is given up at once; any other is waited
 //! for as long as the server is reachable, because its outcome matters.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

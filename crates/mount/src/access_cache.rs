@@ -75,7 +75,7 @@ fn encode(owner: u16, mut users: Vec<(u32, u16)>) -> Vec<u8> {
     bytes
 }
 
-/// What the kernel may show and allow to the caller of a request.
+/// The rights and mode bits that the kernel gets for the caller of a request.
 pub(crate) struct KernelAccess<'a> {
     pub venus: &'a Venus,
     pub volumes: &'a Volumes,
@@ -128,7 +128,7 @@ impl KernelAccess<'_> {
     }
 
     /// Requires mode bits for the caller, if the kernel checks by other ids than the cell.
-    pub fn need_bits(&self, fid: Fid, wanted: u16) -> Result<(), RequestRefusal> {
+    pub(crate) fn need_bits(&self, fid: Fid, wanted: u16) -> Result<(), RequestRefusal> {
         if !self.is_doubted() {
             return Ok(());
         }
@@ -156,7 +156,7 @@ impl KernelAccess<'_> {
 
     /// Answers with the ACL of a file or directory; an ACL that was not asked for (of a volume with
     /// mode bits) and default ones do not exist.
-    pub fn get_permits(
+    pub(crate) fn get_permits(
         &self,
         reply: Replier<'_>,
         fid: Fid,

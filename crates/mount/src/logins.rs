@@ -61,7 +61,7 @@ pub(crate) struct LoginDesk<'a> {
 }
 
 impl LoginDesk<'_> {
-    pub fn value(&self, wanted: PendingLogin) -> Result<Bytes, RequestRefusal> {
+    pub(crate) fn value(&self, wanted: PendingLogin) -> Result<Bytes, RequestRefusal> {
         let tokens = self.volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
         let uid = self.request.caller.uid;
         match wanted {
@@ -86,7 +86,7 @@ impl LoginDesk<'_> {
         Ok(Value::from(shown).to_string().into())
     }
 
-    pub fn set(&self, wanted: PendingLogin, value: &[u8]) -> Result<(), RequestRefusal> {
+    pub(crate) fn set(&self, wanted: PendingLogin, value: &[u8]) -> Result<(), RequestRefusal> {
         match wanted {
             PendingLogin::In => self.log_in(&mut parsed(value)?)?,
             PendingLogin::Kerberos => self.show_ticket(value)?,

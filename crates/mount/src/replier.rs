@@ -26,11 +26,11 @@ impl<'a> Replier<'a> {
 
 impl Replier<'_> {
     /// Replies. A request may be cancelled by now, so a failed reply is no error of ours.
-    pub fn parts(&self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+    pub(crate) fn parts(&self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
         self.log(self.requester.reply(self.unique, Ok(parts)))
     }
 
-    pub fn value<T: IntoBytes + Immutable>(&self, value: &T) -> Result<(), Errno> {
+    pub(crate) fn value<T: IntoBytes + Immutable>(&self, value: &T) -> Result<(), Errno> {
         self.parts(&[IoSlice::new(value.as_bytes())])
     }
 
@@ -58,7 +58,7 @@ impl Replier<'_> {
     }
 
     /// With `size` 0 only the length is requested.
-    pub fn sized(&self, size: u32, value: &[u8]) -> Result<(), RequestRefusal> {
+    pub(crate) fn sized(&self, size: u32, value: &[u8]) -> Result<(), RequestRefusal> {
         if size == 0 {
             let _ = self.value(&abi::GetxattrOut { size: value.len() as u32, padding: 0 });
         } else if value.len() > size as usize {

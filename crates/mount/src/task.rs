@@ -87,16 +87,16 @@ impl<'a> Task<'a> {
     }
 
     /// The file that the request is about.
-    pub fn fid(&self) -> Result<Fid, RequestRefusal> {
+    pub(crate) fn fid(&self) -> Result<Fid, RequestRefusal> {
         self.fid_of(self.header.nodeid)
     }
 
-    pub fn fid_of(&self, node: u64) -> Result<Fid, RequestRefusal> {
+    pub(crate) fn fid_of(&self, node: u64) -> Result<Fid, RequestRefusal> {
         self.on.nodes.fid(node).ok_or(RequestRefusal(Errno::STALE))
     }
 
     /// A second file of a request, which must be of the same volume.
-    pub fn fid_beside(&self, node: u64) -> Result<Fid, RequestRefusal> {
+    pub(crate) fn fid_beside(&self, node: u64) -> Result<Fid, RequestRefusal> {
         if self.on.nodes.has_number(node) {
             self.fid_of(node)
         } else {
@@ -116,7 +116,7 @@ impl<'a> Task<'a> {
         flat || self.mount.edges.as_ref().is_some_and(|edges| edges.is_read_only())
     }
 
-    pub fn name(&self, bytes: &[u8]) -> Result<Name, RequestRefusal> {
+    pub(crate) fn name(&self, bytes: &[u8]) -> Result<Name, RequestRefusal> {
         Ok(Name::new(bytes)?)
     }
 

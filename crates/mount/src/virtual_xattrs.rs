@@ -133,7 +133,7 @@ pub(crate) struct VirtualXattrs<'a> {
 }
 
 impl VirtualXattrs<'_> {
-    pub fn value(&self, wanted: Virtual) -> Result<Bytes, RequestRefusal> {
+    pub(crate) fn value(&self, wanted: Virtual) -> Result<Bytes, RequestRefusal> {
         let (fid, request, venus) = (self.fid, self.request, &self.on.venus);
         Ok(match wanted {
             Virtual::Fid => fid.to_string().into(),
@@ -237,7 +237,7 @@ impl VirtualXattrs<'_> {
         Ok(name.ok_or(Errno::NODATA)?.to_owned())
     }
 
-    pub fn set(&self, wanted: Virtual, value: &[u8]) -> Result<(), RequestRefusal> {
+    pub(crate) fn set(&self, wanted: Virtual, value: &[u8]) -> Result<(), RequestRefusal> {
         let (fid, request) = (self.fid, self.request);
         match wanted {
             Virtual::Mount(name) => {
@@ -294,7 +294,7 @@ impl VirtualXattrs<'_> {
         Ok((dir, Name::new(&value[slash + 1..])?))
     }
 
-    pub fn remove(&self, wanted: Virtual) -> Result<(), RequestRefusal> {
+    pub(crate) fn remove(&self, wanted: Virtual) -> Result<(), RequestRefusal> {
         let dir = self.fid;
         let name = match wanted {
             Virtual::Mount(name) => name,

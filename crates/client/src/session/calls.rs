@@ -67,7 +67,7 @@ impl Shared {
         self.ask(caller, call, cancel, false)
     }
 
-    pub fn ask(
+    pub(crate) fn ask(
         self: &Arc<Self>,
         caller: &Caller,
         call: Call,

@@ -45,6 +45,7 @@ impl Pulse {
 
     /// Starts a message over `channel`; returns its number.
     fn start(&mut self, now: Time, channel: ChannelId) -> u64 {
+        debug_assert!(self.outstanding.is_none(), "CB-4: one message at a time is timed");
         self.sent += 1;
         self.outstanding = Some(Outstanding { number: self.sent, channel, at: now });
         self.sent
@@ -96,8 +97,8 @@ impl KeepAlive {
         KeepAlive { renewal, probe, period: Duration::MAX, withheld: WITHHELD_LAST }
     }
 
-    /// The session is attached. `renewed`: when the request was sent that renewed the lease; `None`:
-    /// the server withheld that.
+    /// The session is attached. `renewed`: when the request was sent that renewed the lease;
+    /// `None`: the server withheld that.
     pub fn on_attached(&mut self, now: Time, lease: Duration, renewed: Option<Time>) {
         self.period = KEEP_ALIVE.min(lease / 3);
         self.withheld = WITHHELD_FIRST;

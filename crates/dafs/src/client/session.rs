@@ -529,6 +529,7 @@ impl ClientSession {
     fn lose_session(&mut self, out: &mut Vec<ClientOutput>) {
         out.push(ClientOutput::SessionLost);
         let mut lost = self.flights.lose_all();
+        debug_assert_eq!(self.flights.len(), 0, "EO-1: no call goes on in another session");
         // Calls that were to follow a lost one must not run in another session.
         let behind: Vec<CallId> = lost.iter().flat_map(|id| self.queue.led(*id, false)).collect();
         lost.extend(behind);
@@ -633,6 +634,7 @@ impl ClientSession {
         fail(&lost, &CallFailure::SessionLost, out);
         let unsent = self.queue.drain();
         fail(&unsent, &CallFailure::Closed, out);
+        debug_assert_eq!(self.calls_waiting(), 0, "DA-4: every call has ended");
         out.push(ClientOutput::Closed);
     }
 }
