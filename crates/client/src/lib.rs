@@ -3,6 +3,13 @@
 //!
 //! `venus` calls [`Remote`] and implements [`Events`]. Anything that can run `vice` may be a
 //! `Remote`: a [`Session`] over sockets, or the service in the same process.
+//!
+//! Layers, from top to bottom:
+//!
+//! - `cell`: the servers of a cell, and a volume wherever it is
+//! - `session`: one session over sockets
+//! - `chain_link`, `config`, `remote`, `token_wallet`: the interfaces
+//! - `cancel`, `clock`, `effective_identity`, `identity`, `options`: small values
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

@@ -15,6 +15,15 @@
 //! Each `step` takes one input and appends its outputs. An error from `step` is the peer's fault:
 //! the driver closes the connection that the input came from (the machine has removed it already),
 //! and the session lives on.
+//!
+//! Layers, from top to bottom:
+//!
+//! - `client`, `server`, `greeting`, `fuzzing`, `fuzzing_session`, `strategies`: the machines, and
+//!   inputs for their tests
+//! - `message`: requests, replies and breaks as messages
+//! - `codec`: the layout of calls and answers
+//! - `error`, `frame`, `hello`, `wire`: frames, greetings, and the encoding of values
+//! - `credentials`, `limits`, `packed`: values
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

@@ -6,8 +6,19 @@
 //! one of `names`, `files`, `directories`, `status`, `locks` and `xattrs`, and returns through the
 //! channel. `invalidation` works in the other direction.
 //!
-//! `volume_view` is one volume as a mount shows it; `submounts` and `flat_tree` are the two ways to
-//! show the volumes below; `task` is a request between them; `mount` is above all of these.
+//! Layers, from top to bottom:
+//!
+//! - `null`, `handler_mount`, `mount`: whole mounts
+//! - `dispatch`: from a request to its operation
+//! - `xattrs`, `virtual_xattrs`, `directories`, `files`, `names`, `status`: the operations
+//! - `task`: a request in progress
+//! - `submounts`, `flat_tree`: the two ways to show the volumes below a volume
+//! - `volume_view`, `invalidation`: one volume as a mount shows it, and what the kernel forgets
+//! - `access_cache`, `readdir_helper`, `rings`, `mounting`, `replier`, `workers`, `fuzzing`: rights
+//!   that the kernel checks; transports and threads
+//! - `attributes`, `cache_control`, `channel`, `init`, `interrupts`, `locks`, `logins`, `nodes`,
+//!   `request`, `listings`, `sysname`: values, tables and the requests themselves
+//! - `abi`, `errno`, `groups`, `signals`: the kernel's interface
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

@@ -258,7 +258,7 @@ impl VirtualXattrs<'_> {
                 self.on.notifier.name_changed(dir, &to);
             }
             Virtual::Acl => {
-                self.on.venus.access().set_acl(&request, fid, Some(&list(value)?), None)?
+                self.on.venus.access().set_acl(&request, fid, Some(&list(value)?), None)?;
             }
             Virtual::AclInstead(seen) => {
                 match self.on.venus.access().set_acl(&request, fid, Some(&list(value)?), Some(seen))
@@ -314,7 +314,7 @@ impl VirtualXattrs<'_> {
         match order {
             CacheOrder::Flush => self.on.venus.control().refresh(&self.request, fid)?,
             CacheOrder::FlushVolume => {
-                self.on.venus.control().refresh_volume(&self.request, fid.volume)?
+                self.on.venus.control().refresh_volume(&self.request, fid.volume)?;
             }
             CacheOrder::FlushMount(name) => {
                 let point = self.mount_point_named(fid, name)?;

@@ -4,6 +4,17 @@
 //! with one epoll, a pool for calls that may wait for the disk, a thread that expires leases, and
 //! one that makes changes stable in the background. `context` connects their steps. [`Loopback`]
 //! runs the same service with clients in the same process, without sockets.
+//!
+//! Layers, from top to bottom:
+//!
+//! - `server`: starts and ends all of it
+//! - `worker`, `worker_connection`: threads that serve connections
+//! - `attach`, `pull`: the begin of a session; transfers from other servers
+//! - `context`, `cell`: one call through the service; the server's place in the cell
+//! - `config`, `connection_verifier`, `report`, `session_handle`: what these share
+//! - `audit`, `link`, `principal_snapshot`, `usage`: logs, connections, bounds
+//! - `limits`, `logins`, `loopback`, `own_keys`, `poll`, `pool`, `process`, `scrub`, `security`:
+//!   tools
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

@@ -515,8 +515,7 @@ impl SimServer {
                         Call::Return { fids },
                         &mut effects,
                     );
-                    let is_own = |one: &Effect| matches!(one, Effect::Reply { origin: of, .. } if *of == origin);
-                    effects.retain(|effect| !is_own(effect));
+                    effects.retain(|effect| !replies_to(effect, origin));
                     work.extend(effects.into_iter().map(Work::Effect));
                 }
                 let _ = self.step(now, to, ServerInput::Break { id, items }, work);
@@ -680,4 +679,9 @@ pub fn brief(call: &Call) -> String {
         }
         other => format!("{other:?}"),
     }
+}
+
+/// Whether the effect is the reply to this request.
+fn replies_to(effect: &Effect, origin: ReplyAddress) -> bool {
+    matches!(effect, Effect::Reply { origin: of, .. } if *of == origin)
 }

@@ -6,6 +6,18 @@
 //! them in two steps: its methods collect changes in an [`Update`] (body bytes go to their file at
 //! once), and [`Volume::commit`] applies the update as one atomic batch. The caller serialises the
 //! writers of one vnode; readers need no serialisation.
+//!
+//! Layers, from top to bottom; each folder's `mod.rs` has its model:
+//!
+//! - `fuzzing`, `scrub`: checks of a whole partition
+//! - `partition`: all of it behind one type
+//! - `stream`: epochs on their way between partitions
+//! - `volume`: volumes, their making and removal
+//! - `body`: the bytes of files
+//! - `tree`, `sessions`: trees and epochs; records of sessions
+//! - `media`: the engine, files, keys, and room
+//! - `format`: every byte on disk
+//! - `error`: failures
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]

@@ -196,11 +196,13 @@ fn crates(tree: &Tree) -> BTreeMap<&str, Vec<&SourceFile>> {
 /// one list item each, from top to bottom: the modules in code spans before the item's colon.
 fn layers(root: &str) -> BTreeMap<String, usize> {
     let comment = root.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
-    let items = comment
+    let lines = comment
         .skip_while(|line| !line.contains("Layers"))
         .skip_while(|line| !line.starts_with("- "))
-        .take_while(|line| !line.is_empty())
-        .filter_map(|line| line.strip_prefix("- "));
+        .take_while(|line| !line.is_empty());
+    // A list item may go on in the next lines.
+    let list = lines.collect::<Vec<_>>().join(" ");
+    let items = list.strip_prefix("- ").into_iter().flat_map(|list| list.split(" - "));
     let mut found = BTreeMap::new();
     for (rank, item) in items.enumerate() {
         let names = item.split(':').next().unwrap_or(item);
@@ -268,7 +270,7 @@ mod tests {
     #[test]
     fn layers_are_listed_in_the_head_comment() {
         let root = "//! A crate.\n//!\n//! Layers, from top to bottom:\n//!\n\
-            //! - `a`, `b`: the `c` of it,\n//!   and more\n//! - `d`\n//!\n//! - `e`\n";
+            //! - `a`,\n//!   `b`: the `c` of it,\n//!   and more\n//! - `d`\n//!\n//! - `e`\n";
         let expected = [("a", 0), ("b", 0), ("d", 1)].map(|(name, at)| (name.to_owned(), at));
         assert_eq!(layers(root), BTreeMap::from(expected));
     }

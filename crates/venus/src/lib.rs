@@ -1,22 +1,20 @@
 //! The cache manager: a file system in fids which answers from its cache while the server's
 //! promises hold.
 //!
-//! The layers, bottom up; each imports only those below it, and its `mod.rs` has its model:
+//! Layers, from top to bottom; each folder's `mod.rs` has its model:
 //!
-//! | folder | has |
-//! |---|---|
-//! | `base` | configuration, requests, results, limits, threads, the port to the kernel |
-//! | `data` | one file's bytes on this machine; the disk cache |
-//! | `names` | statuses, names, rights and delegations under promises |
-//! | `session` | the server and its instances; the janitor's list |
-//! | `cache` | bytes that were read or fetched ahead |
-//! | `calls` | calls, the journal before them, what the server may lose |
-//! | `reading` | reads, read-ahead, listings, prefetch |
-//! | `passthrough` | bodies that the kernel has |
-//! | `writeback` | sending and committing |
-//! | `delegation` | changes of names, answered here or sent; rights |
-//! | `ops`, `core` | the operations of [`Venus`], breaks, the janitor |
-//! | `volumes` | the volumes of a mount |
+//! - `volumes`: the volumes of a mount
+//! - `ops`, `core`: the operations of [`Venus`], breaks, the janitor
+//! - `delegation`: changes of names, answered here or sent; rights
+//! - `writeback`: sending and committing
+//! - `passthrough`: bodies that the kernel has
+//! - `reading`: reads, read-ahead, listings, prefetch
+//! - `calls`: calls, the journal before them, what the server may lose
+//! - `cache`: bytes that were read or fetched ahead
+//! - `session`: the server and its instances; the janitor's list
+//! - `names`, `fuzzing`: statuses, names, rights and delegations under promises
+//! - `data`: one file's bytes on this machine; the disk cache
+//! - `base`: configuration, requests, results, limits, threads, the port to the kernel
 //!
 //! The walk of a request: `mount` calls an operation of [`Venus`] (`ops`). It reads `names` or
 //! `data`. One call fetches a missing value; its answer is entered if no break overtook it (CB-3).
