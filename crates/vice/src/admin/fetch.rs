@@ -334,6 +334,15 @@ impl Fetch {
                 };
                 match finished {
                     Err(Fault::Busy) => return Ok(Work::Pause(PAUSE)),
+                    // What came in is no whole state, as when it was begun over the rest of a
+                    // removed volume: the next attempt begins anew, and not with these parts.
+                    Err(Fault::Invalid) if !place.beside && shown.is_none() => {
+                        let is_pulled = |info: &IncomingInfo| info.tree == tree && !info.over;
+                        if place.partition.streams().incomings()?.iter().any(is_pulled) {
+                            place.partition.streams().abandon_incoming(tree)?;
+                        }
+                        return Err(here("making the volume")(Fault::Invalid));
+                    }
                     finished => finished.map_err(here("making the volume"))?,
                 }
                 self.task.state = TaskState::Done;
