@@ -334,8 +334,8 @@ impl Fetch {
                 };
                 match finished {
                     Err(Fault::Busy) => return Ok(Work::Pause(PAUSE)),
-                    // The parts make no whole state, as when they came in over the rest of a removed
-                    // volume: the next attempt begins anew, and not with these.
+                    // The parts make no whole state, as when they came in over the rest of a
+                    // removed volume: the next attempt begins anew, and not with these.
                     Err(Fault::Invalid) if !place.beside && shown.is_none() => {
                         let is_pulled = |info: &IncomingInfo| info.tree == tree && !info.over;
                         if place.partition.streams().incomings()?.iter().any(is_pulled) {
