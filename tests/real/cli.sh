@@ -26,6 +26,21 @@ check "doctor --scrub finds nothing wrong" says "nothing is damaged" 0 within 90
     --scrub --dir "$cell"
 check "status in JSON" sh -c "'$RIALTO' status --dir '$cell' --json | python3 -c 'import json, sys; s = json.load(sys.stdin); assert s[\"server\"][\"answers\"] and s[\"mounts\"][0][\"state\"] == \"answers\"'"
 
+# Where docs/spec/signals.md says that the times of requests are.
+cat > "$WORK/waits.py" << 'END'
+import json, os, sys
+status, path, at = json.load(sys.stdin), sys.argv[1].strip(".").split("."), sys.argv[2]
+for part in path:
+    status = status[part]
+names = {wait["name"] for wait in status}
+assert "server_call" in names, names
+names = {wait["name"] for wait in json.loads(os.getxattr(at, "rialto.waits"))}
+assert {"mount_request", "client_call"} <= names, names
+END
+waits=$(grep -o '`\.report[a-z.]*`' "$(dirname "$0")/../../docs/spec/signals.md" | tr -d '`')
+check "server and mount tell the times of their requests" sh -c \
+    "'$RIALTO' status --dir '$cell' --json | python3 '$WORK/waits.py' '$waits' '$at/file'"
+
 # Over TCP nobody sees a process end: the session must say so, or its promises hold up everybody
 # else for the rest of its lease.
 port=$(sed -n 's/^listen = ".*:\(.*\)"/\1/p' "$cell/cell.toml")
