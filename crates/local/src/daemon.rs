@@ -17,6 +17,23 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
 
 use crate::failure::{Doing, Failure};
 
+/// The longest wait for the end of a process that was killed.
+const ENDING_MAX: Duration = Duration::from_secs(30);
+
+/// The flag of a thread in `/proc/PID/stat` that says that it ends (`PF_EXITING`).
+const EXITING: u64 = 4;
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Runs,
+    /// It was killed or exits. Until its last thread has ended its locks are held, and its sockets
+    /// accept connections that nothing will answer.
+    Ends,
+    /// It has ended, though its parent may not have asked for its status.
+    Over,
+}
+
 /// One process, named by its pid and its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -38,16 +55,21 @@ impl Process {
     }
 
     /// The running process that `pid_file` names; `None` if there is no such file, or its process
-    /// has ended.
+    /// has ended. The end of one that was killed and still has locks and sockets is waited for.
     ///
     /// # Errors
     /// If the pid file cannot be read.
     pub fn recorded(pid_file: &Path) -> io::Result<Option<Process>> {
-        match fs::read_to_string(pid_file) {
-            Ok(text) => Ok(parse(&text).filter(Process::is_alive)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let text = match fs::read_to_string(pid_file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Some(process) = parse(&text) else { return Ok(None) };
+        if process.life() == Life::Ends {
+            process.wait_for_end(ENDING_MAX)?;
         }
+        Ok(Some(process).filter(Process::is_alive))
     }
 
     /// Names the process for ever on this machine, in one word.
@@ -72,9 +94,16 @@ impl Process {
         fs::rename(draft, pid_file)
     }
 
-    /// Whether the process still runs. A zombie does not.
+    /// Whether any thread of the process is left. A zombie has none.
     pub fn is_alive(&self) -> bool {
-        start_ticks(self.pid) == Some(self.start_ticks)
+        self.life() != Life::Over
+    }
+
+    fn life(&self) -> Life {
+        match Stat::of(self.pid) {
+            Some(stat) if stat.start_ticks == self.start_ticks => stat.life(self.pid),
+            _ => Life::Over,
+        }
     }
 
     /// Sends `signal`; an ended process is no error.
@@ -137,12 +166,52 @@ fn parse(text: &str) -> Option<Process> {
 
 /// The start time of `pid`; `None` if it does not run.
 fn start_ticks(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command's name is in parentheses and may contain anything: the fields after the last one
-    // are regular.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
+    Stat::of(pid).filter(|stat| stat.life(pid) != Life::Over).map(|stat| stat.start_ticks)
+}
+
+/// What `/proc/PID/stat` says of the process and its first thread.
+struct Stat {
+    /// Whether the first thread has ended; others may be left.
+    is_zombie: bool,
+    flags: u64,
+    threads: u64,
+    start_ticks: u64,
+}
+
+impl Stat {
+    fn of(pid: i32) -> Option<Stat> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The command's name is in parentheses and may contain anything: the fields after the last
+        // one are regular. The state is field 3.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        let number = |field: usize| fields.get(field - 3)?.parse().ok();
+        Some(Stat {
+            is_zombie: matches!(*fields.first()?, "Z" | "X"),
+            flags: number(9)?,
+            threads: number(20)?,
+            start_ticks: number(22)?,
+        })
+    }
+
+    fn life(&self, pid: i32) -> Life {
+        match (self.is_zombie, self.threads) {
+            (true, 0 | 1) => Life::Over,
+            (true, _) => Life::Ends,
+            (false, _) if self.flags & EXITING != 0 || is_killed(pid) => Life::Ends,
+            (false, _) => Life::Runs,
+        }
+    }
+}
+
+/// Whether a `SIGKILL` of the process waits to be seen by its threads.
+fn is_killed(pid: i32) -> bool {
+    let kill = 1_u64 << (Signal::KILL.as_raw() - 1);
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")))
+        .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .any(|mask| mask & kill != 0)
 }
 
 /// The pid file of a running daemon: written at the start, removed when dropped.
@@ -288,6 +357,28 @@ mod tests {
 
         drop(PidFile::hold(&path, "the server").unwrap());
         assert!(!path.exists());
+    }
+
+    /// A killed process ends thread by thread. Here the first has ended, and another still runs.
+    #[test]
+    fn the_end_of_an_ending_process_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("server.pid");
+        let script = "import ctypes, os, threading, time\n\
+             last = lambda: (time.sleep(0.7), os._exit(0))\n\
+             threading.Thread(target=last).start()\n\
+             ctypes.CDLL(None).syscall(ctypes.c_long(60), 0)";
+        let mut child = Command::new("python3").args(["-c", script]).spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let process = Process { pid, start_ticks: start_ticks(pid).unwrap() };
+        process.record(&path).unwrap();
+        while process.life() == Life::Runs {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(process.is_alive(), "its other thread has its locks");
+        assert_eq!(Process::recorded(&path).unwrap(), None);
+        assert_eq!(process.life(), Life::Over);
+        child.wait().unwrap();
     }
 
     #[test]
