@@ -14,14 +14,16 @@ use observe::{Wait, request_span};
 use rustix::io::Errno;
 
 use crate::abi::{self, opcode};
+use crate::calling::{self, Intent};
 use crate::channel::Requester;
 use crate::errno::RequestRefusal;
 use crate::nodes::{HIDDEN_DIR_NODE, Slot};
 use crate::request::{DecodeError, KernelRequest, Operation, forgets};
+use crate::submounts::Edges;
 use crate::task::{MountShared, Task};
 use crate::volume_view::VolumeView;
 use crate::workers::{Handler, Urgency};
-use crate::{attributes, files, groups, locks, names, status};
+use crate::{attributes, files, groups, locks, names, status, xattrs};
 
 /// From this size on a write's data stays in the buffer that it came in, and is not copied: the
 /// buffer is 1 MiB, and many small writes must not hold one each.
@@ -40,6 +42,27 @@ impl Task<'_> {
         Ok(())
     }
 
+    /// A request for a mount point itself: a walk found nothing mounted upon it. Whoever looks gets
+    /// its own status. For others its volume is mounted, and the kernel repeats the walk.
+    fn run_on_mount_point(
+        &self,
+        edges: &Arc<Edges>,
+        operation: &Operation<'_>,
+    ) -> Result<(), RequestRefusal> {
+        match (operation, calling::intent_of(self.header.pid)) {
+            (Operation::Getattr(_), Intent::Look) => self.getattr(),
+            (Operation::Statx(_), Intent::Look) => self.statx(),
+            (Operation::Getxattr { name, .. }, Intent::Look) if !xattrs::is_virtual(name) => {
+                Err(RequestRefusal(Errno::NODATA))
+            }
+            (Operation::Listxattr { size }, Intent::Look) => self.reply.sized(*size, &[]),
+            _ => {
+                edges.enter(&self.request(), self.header.nodeid)?;
+                Err(RequestRefusal(Errno::STALE))
+            }
+        }
+    }
+
     fn run(&self, operation: Operation<'_>) -> Result<(), RequestRefusal> {
         if let Some(edges) = &self.mount.edges {
             match (&operation, self.header.nodeid) {
@@ -51,9 +74,8 @@ impl Task<'_> {
                     return Ok(());
                 }
                 (_, HIDDEN_DIR_NODE) => return Err(RequestRefusal(Errno::ACCESS)),
-                (_, node) if edges.has(node) => {
-                    edges.enter(&self.request(), node)?;
-                    return Err(RequestRefusal(Errno::STALE));
+                (operation, node) if edges.has(node) => {
+                    return self.run_on_mount_point(edges, operation);
                 }
                 _ => {}
             }

@@ -16,7 +16,7 @@
 //! - `volume_view`, `invalidation`: one volume as a mount shows it, and what the kernel forgets
 //! - `access_cache`, `readdir_helper`, `rings`, `mounting`, `replier`, `workers`, `fuzzing`: rights
 //!   that the kernel checks; transports and threads
-//! - `attributes`, `cache_control`, `channel`, `init`, `interrupts`, `locks`, `logins`, `nodes`,
+//! - `attributes`, `cache_control`, `calling`, `channel`, `init`, `interrupts`, `locks`, `logins`, `nodes`,
 //!   `request`, `listings`, `sysname`: values, tables and the requests themselves
 //! - `abi`, `errno`, `groups`, `signals`: the kernel's interface
 
@@ -27,6 +27,7 @@ pub mod abi;
 mod access_cache;
 mod attributes;
 mod cache_control;
+mod calling;
 pub mod channel;
 mod directories;
 mod dispatch;

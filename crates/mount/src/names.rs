@@ -10,6 +10,7 @@ use venus::{EntryReply, LookupReply, OpenReply, RequestContext, Venus};
 use zerocopy::IntoBytes;
 
 use crate::attributes::Validity;
+use crate::calling::{self, Intent};
 use crate::errno::RequestRefusal;
 use crate::flat_tree::Flat;
 use crate::nodes::{HIDDEN_DIR, HIDDEN_DIR_NODE, ROOT_NAME, SHOWN_ROOT};
@@ -38,8 +39,10 @@ impl Task<'_> {
             && let Some(edges) = &self.mount.edges
         {
             edges.remember(number, fid);
-            // A mount point without a volume reports the error when its status is read.
-            let _ = edges.enter(&self.request(), number);
+            if calling::intent_of(self.header.pid) == Intent::Enter {
+                // A mount point without a volume reports the error when it is entered.
+                let _ = edges.enter(&self.request(), number);
+            }
         }
         let dir = self.on.nodes.fid(parent);
         let status = self.access().permitted(entry.status, dir.map(|dir| (dir, entry.stamp)));

@@ -26,6 +26,11 @@ fn is_unsupported(name: &[u8]) -> bool {
     name.starts_with(b"system.") || name == LABEL
 }
 
+/// Whether it is an attribute by which this client tells of a file and its volume.
+pub(crate) fn is_virtual(name: &[u8]) -> bool {
+    PendingLogin::of(name).is_some() || Virtual::of(name).is_some()
+}
+
 fn check_name(name: &[u8]) -> Result<(), RequestRefusal> {
     if is_unsupported(name) {
         return Err(RequestRefusal(Errno::OPNOTSUPP));
