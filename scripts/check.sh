@@ -120,7 +120,8 @@ else
 fi
 # Beside the fixed seeds each run takes new ones. NEW_SEEDS repeats those of a run that failed.
 new=${NEW_SEEDS:-$((0x$(od -An -N6 -tx1 /dev/urandom | tr -d ' ')))}
-seeds_line="new seeds of the simulator begin at $new; NEW_SEEDS=$new scripts/check.sh new-sim new-vol repeats them"
+seeds_line="new seeds of the simulator begin at $new; \
+NEW_SEEDS=$new scripts/check.sh new-sim new-vol repeats them"
 echo "$seeds_line"
 
 part format cargo fmt --all --check

@@ -67,6 +67,10 @@ impl Holder {
 
     /// Whether an answer about `fid` may be cached; `snapshot` is from before its call was sent.
     pub fn promised(&self, fid: Fid, snapshot: CallStart) -> bool {
+        debug_assert!(
+            snapshot.epoch <= self.epoch && snapshot.counter <= self.counter,
+            "CB-3: {snapshot:?} is from before the call, and counts later breaks"
+        );
         snapshot.epoch == self.epoch
             && snapshot.counter >= self.floor
             && self.recent.get(&fid).is_none_or(|broken| *broken <= snapshot.counter)

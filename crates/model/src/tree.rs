@@ -236,12 +236,6 @@ impl ModelTree {
         }
     }
 
-    /// Ends the session: removes files without names that only it held.
-    pub fn end_session(&mut self, session: SessionId) {
-        let fids: Vec<Fid> = self.holds.keys().copied().collect();
-        fids.into_iter().for_each(|fid| self.release(session, fid));
-    }
-
     pub(crate) fn node(&self, fid: Fid) -> Result<&ModelNode, Fault> {
         if fid.volume != self.volume {
             return Err(Fault::NoVolume);

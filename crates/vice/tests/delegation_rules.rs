@@ -1,5 +1,5 @@
 //! Delegations, rule by rule: which sessions get one, which files it covers, which calls wait, and
-//! what ends it. Random histories are in `delegation.rs`.
+//! what ends it. Random histories are in `delegation_histories.rs`.
 
 #![allow(clippy::unwrap_used)] // tests
 

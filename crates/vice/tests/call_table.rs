@@ -1,6 +1,6 @@
 //! Every request of every service, made by every kind of caller, against a table that has one word
 //! for the callers that may make it (AC-4). Calls on files have a table of their own, with the
-//! rights of each kind of caller: `file_table.rs`.
+//! rights of each kind of caller: `file_call_table.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ const TRIED: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum May {
     Everybody,
-    /// The rights of a file: `file_table.rs` has each call.
+    /// The rights of a file: `file_call_table.rs` has each call.
     ByFile,
     /// Owner and flags of the principal: `guard/tests/against_model.rs`. Here: a caller without
     /// proof changes none.

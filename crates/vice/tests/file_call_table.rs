@@ -244,7 +244,7 @@ fn rows(model: Model, place: Place) -> Vec<(Want, Call)> {
     file_calls(place).into_iter().map(|(label, call)| (want(model, label), call)).collect()
 }
 
-/// Calls of these have tables of their own: `table.rs`.
+/// Calls of these have tables of their own: `call_table.rs`.
 fn is_elsewhere(procedure: Procedure) -> bool {
     let text = format!("{procedure:?}");
     let services = [
