@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::format::names::BlankName;
 use crate::{BodyLocation, StoreError};
 
-impl BodyEdit<'_> {
+impl BodyEdit<'_, '_> {
     /// Makes the blank with its content the body of the vnode, in place of the old one; the body is
     /// lent from then on. The caller calls [`BodyLoans::end_adoption`] after the commit.
     ///
@@ -41,7 +41,7 @@ impl BodyEdit<'_> {
             adopted.map_err(failed("new body"))
         })?;
         let name = self.name();
-        put_lent_mark(self.media(), name)?;
+        put_lent_mark(self.media(), self.update.scope(), name)?;
         if had_bytes {
             self.media().sync_disk(|| self.media().disk.sync_name(name))?;
         }

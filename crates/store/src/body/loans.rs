@@ -28,7 +28,7 @@ use crate::media::engine::Batch;
 use crate::tree::TreeState;
 use crate::{BLOCK_BYTES, BodyLocation, Vnode};
 
-impl BodyEdit<'_> {
+impl BodyEdit<'_, '_> {
     /// Lends the body: kernels may write into it and map it for writing. A body without a file is
     /// moved into one. Does nothing if the body is lent already.
     ///
@@ -45,7 +45,7 @@ impl BodyEdit<'_> {
         // Bytes that a crash left in holes must not become data.
         self.clear_all_strays(&*file)?;
         self.mark((self.vnode.status.size > 0).then_some(0))?;
-        put_lent_mark(self.media(), self.name())?;
+        put_lent_mark(self.media(), self.update.scope(), self.name())?;
         let stamp = stamp_of(&*file)?;
         let held = self.held();
         held.touch();
@@ -154,7 +154,7 @@ impl BodyLoans<'_> {
     ///
     /// # Errors
     /// As [`BodyEdit::write`].
-    pub fn settle(&self, vnode: &mut Vnode, update: &mut Update) -> Result<bool> {
+    pub fn settle(&self, vnode: &mut Vnode, update: &mut Update<'_>) -> Result<bool> {
         if !self.has(vnode.no()) {
             return Ok(false);
         }

@@ -76,7 +76,7 @@ pub(crate) fn adopt_body(
         (true, false) => return Err(Fault::NotDelegated),
         (false, _) => return Err(Fault::Stale),
     }
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     volume.store.body(&mut vnode, &mut change.update)?.adopt(blank)?;
     vnode.handed = true;
     touch_data(&mut vnode.status, ask.wall);
