@@ -41,6 +41,12 @@ impl Runner {
         out: &mut Vec<Effect>,
     ) {
         let Execution { now, wall, caller, origin, .. } = execution;
+        debug_assert!(
+            !call.changes()
+                || matches!(call, Call::Delegated { .. } | Call::AdoptBody { .. })
+                || self.coherence.leases().may_change(),
+            "CB-5: a change is executed during grace: {call:?}"
+        );
         let memory = self.lookups.begin_memory_only(call);
         let look_up_later =
             || self.lookups.look_up_later((now, wall), execution.caller, origin, call);

@@ -168,8 +168,12 @@ impl WriteCombiner {
             }
             std::thread::sleep(ROOM_WAIT_STEP);
         }
-        debug_assert!(self.order.is_locked(), "ST-1: batches are written out in their order");
         let mut pending = self.pending.write();
+        assert_eq!(
+            batch.changes().count(),
+            pending.values.len(),
+            "ST-1: a change was gathered while others were written out"
+        );
         pending.values.clear();
         pending.bytes = 0;
         self.waits.store(false, Ordering::SeqCst);
