@@ -9,7 +9,7 @@
 use types::VnodeNo;
 
 use super::edit::BodyEdit;
-use super::files::{failed, put_lent_mark};
+use super::files::{LENT, failed, put_mark};
 use super::loans::{BodyLoans, stamp_of};
 use crate::error::Result;
 use crate::format::names::BlankName;
@@ -41,7 +41,7 @@ impl BodyEdit<'_, '_> {
             adopted.map_err(failed("new body"))
         })?;
         let name = self.name();
-        put_lent_mark(self.media(), self.update.scope(), name)?;
+        put_mark(self.media(), self.update.scope(), name, &LENT)?;
         if had_bytes {
             self.media().sync_disk(|| self.media().disk.sync_name(name))?;
         }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use types::limits::FILE_BYTES_MAX;
 use types::{AllocateMode, VnodeNo};
 
-use super::files::{damaged_block, failed, open_file, put_mark, read_exactly};
+use super::files::{NOT_LENT, damaged_block, failed, open_file, put_mark, read_exactly};
 use super::update::{BodyInUpdate, NewBody, Update};
 use crate::error::Result;
 use crate::format::names::BodyName;
@@ -232,7 +232,7 @@ impl BodyEdit<'_, '_> {
         let earlier = held.gate.mark();
         let former = held.made.take().map_or_else(|| held.gate.former(), |made| made.former);
         held.made = Some(NewBody { name, former });
-        let batch = put_mark(media, scope, name)?;
+        let batch = put_mark(media, scope, name, &NOT_LENT)?;
         // Otherwise a restart would not find the file without a record.
         media.write_out()?;
         held.gate.set_mark(Mark { name, batch, size: 0 });
@@ -536,7 +536,7 @@ impl BodyEdit<'_, '_> {
         let mark = match gate.mark() {
             Some(mark) if mark.name == name => mark,
             _ => {
-                let mark = Mark { name, batch: put_mark(media, scope, name)?, size };
+                let mark = Mark { name, batch: put_mark(media, scope, name, &NOT_LENT)?, size };
                 gate.set_mark(mark);
                 mark
             }

@@ -69,24 +69,13 @@ pub(crate) fn sums_found(
     Ok(found)
 }
 
-/// Puts a file's mark into the log; returns the number of its batch.
-pub(super) fn put_mark(media: &Media, scope: Option<&CommitScope>, name: BodyName) -> Result<u64> {
-    put_marked(media, scope, name, &[])
-}
-
+/// The value of the mark of a body that is not lent.
+pub(super) const NOT_LENT: [u64; 0] = [];
 /// The value of a lent body's mark.
-const LENT: [u64; 1] = [1];
+pub(super) const LENT: [u64; 1] = [1];
 
-/// The same for a lent body.
-pub(super) fn put_lent_mark(
-    media: &Media,
-    scope: Option<&CommitScope>,
-    name: BodyName,
-) -> Result<u64> {
-    put_marked(media, scope, name, &LENT)
-}
-
-fn put_marked(
+/// Puts a file's mark with this value into the log; returns the number of its batch.
+pub(super) fn put_mark(
     media: &Media,
     scope: Option<&CommitScope>,
     name: BodyName,
@@ -125,7 +114,7 @@ pub(super) fn make_copy(
     name: BodyName,
     copy: BodyName,
 ) -> Result<Arc<dyn BodyFile>> {
-    put_mark(media, None, copy)?;
+    put_mark(media, None, copy, &NOT_LENT)?;
     // Otherwise a restart would not know that the copy has no owner.
     media.write_out()?;
     let file = media.disk.copy(name, copy).map_err(failed("copy of a body"))?;
