@@ -419,6 +419,7 @@ impl LockTable {
 
     fn account(&mut self, key: Key, session: SessionId, before: usize, after: usize) {
         let account = self.accounts.entry(session).or_default();
+        assert!(account.locks >= before, "LK-2: a lock of {session:?} would outlive it");
         account.locks = account.locks + after - before;
         self.held = self.held + after - before;
         let here = account.held.entry(key).or_default();

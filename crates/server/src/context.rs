@@ -6,8 +6,9 @@
 //! repeats this until nothing is left. No lock is held from one step to the next.
 //!
 //! Delegated changes come in chains. A worker executes all that has arrived of one; from a member
-//! on that may wait for the disk a thread of the pool does. Either gathers them
-//! ([`store::Partition::gather`]) from the first one on until it sends.
+//! on that may wait for the disk a thread of the pool does. Either opens a commit scope
+//! ([`store::Partition::gather`]) at the first one, passes it with each call, and writes it out
+//! before it sends.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +27,7 @@ use store::CommitScope;
 use types::{
     Answer, AuthCall, Call, CallBlocking, Caller, Fault, PartitionNo, ReplyAddress, SessionId,
 };
-use vice::{Effect, Vice};
+use vice::{Effect, Execution, Vice};
 
 use crate::ServerConfig;
 use crate::audit::Audit;
@@ -99,8 +100,8 @@ pub(crate) struct Agenda {
     /// than promises of such sessions: a session gets one break of a file, until it is promised
     /// that file again.
     to_nobody: Vec<(Arc<Poll>, NobodyBreak)>,
-    /// While delegated changes are executed.
-    gathering: Option<(PartitionNo, CommitScope)>,
+    /// Gathers the changes of calls, from the first delegated change on.
+    scope: Option<(PartitionNo, CommitScope)>,
     /// The thread is the pool's, so it may wait for the disk.
     may_wait: bool,
 }
@@ -117,6 +118,14 @@ impl Agenda {
         self.work.extend(outcome.work.into_iter().map(|work| (Arc::clone(handle), work)));
     }
 
+    /// Writes out what was gathered. A failure is recorded, and ends all changes (DU-3); links find
+    /// it when they write out, which they do by themselves, since other threads gather too.
+    fn end_scope(&mut self) {
+        if let Some((_, scope)) = self.scope.take() {
+            drop(scope.write_out());
+        }
+    }
+
     /// Sends what was queued.
     pub fn flush(&mut self) {
         while let Some((poll, _)) = self.to_nobody.first() {
@@ -127,8 +136,7 @@ impl Agenda {
             poll.order(|orders| orders.breaks.extend(now.into_iter().map(|(_, one)| one)));
             self.to_nobody = later;
         }
-        // Links write out by themselves, since others may have gathered, and detect a failure.
-        drop(self.gathering.take());
+        self.end_scope();
         self.flush.drain(..).for_each(|link| link.flush());
         self.close.drain(..).for_each(|link| link.close());
     }
@@ -572,13 +580,13 @@ impl ServerContext {
         }
     }
 
-    /// Begins to gather for the partition of a delegated change; one scope at a time, since a
-    /// thread has only one.
+    /// Begins to gather for the partition of a delegated change; one scope at a time, so that all
+    /// of it is written out before the changes of another partition.
     fn gather_for(&self, call: &Call, agenda: &mut Agenda) {
         let Some((no, partition)) = self.vice.partition_of_delegated(call) else { return };
-        if agenda.gathering.as_ref().is_none_or(|(of, _)| *of != no) {
-            drop(agenda.gathering.take());
-            agenda.gathering = Some((no, partition.gather()));
+        if agenda.scope.as_ref().is_none_or(|(of, _)| *of != no) {
+            agenda.end_scope();
+            agenda.scope = Some((no, partition.gather()));
         }
     }
 
@@ -607,8 +615,10 @@ impl ServerContext {
             format_args!("{}.{}", origin.slot, origin.request)
         );
         let _in_span = span.enter();
+        let scope = agenda.scope.as_ref().map(|(_, scope)| scope);
         let performed = catch_unwind(AssertUnwindSafe(|| {
-            self.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);
+            let execution = Execution::new(clock::now(), wall(), caller, origin);
+            self.vice.perform(Execution { scope, ..execution }, call, &mut effects);
         }));
         observe::record(Wait::ServerCall, began.elapsed());
         if performed.is_err() {

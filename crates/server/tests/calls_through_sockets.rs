@@ -390,10 +390,12 @@ fn calls_executed_late_are_synced_in_the_background_too() {
     let change = types::StatusChange { mode: Some(0o700), ..types::StatusChange::default() };
     let call = Call::SetStatus { fid: dir, change };
     vice.perform(
-        client::clock::now(),
-        types::Timestamp::new(5, 0),
-        &Caller::ROOT,
-        origin,
+        vice::Execution::new(
+            client::clock::now(),
+            types::Timestamp::new(5, 0),
+            &Caller::ROOT,
+            origin,
+        ),
         call,
         &mut effects,
     );

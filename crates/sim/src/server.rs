@@ -16,7 +16,7 @@ use types::{
     Answer, BreakReason, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind,
     ReplyAddress, SessionId, Status, Time, Timestamp,
 };
-use vice::{Effect, Vice, ViceConfig};
+use vice::{Effect, Execution, Vice, ViceConfig};
 
 use crate::clock::Clock;
 use crate::event::SimEvent;
@@ -142,7 +142,11 @@ impl SimServer {
             let call = Call::Make { dir: root, name, kind, mode: 0o644, how: CreateHow::Guarded };
             let mut out = Vec::new();
             let origin = ReplyAddress { session, slot: 0, request };
-            life.vice.perform(now, wall(ground.now), &Caller::ROOT, origin, call, &mut out);
+            life.vice.perform(
+                Execution::new(now, wall(ground.now), &Caller::ROOT, origin),
+                call,
+                &mut out,
+            );
             match out.pop() {
                 Some(Effect::Reply { result: Ok(Answer::Made { status, .. }), .. }) => status,
                 other => panic!("the tree cannot be planted: {other:?}"),
@@ -508,10 +512,7 @@ impl SimServer {
                     };
                     let mut effects = Vec::new();
                     up.vice.perform(
-                        now,
-                        wall(ground.now),
-                        &Caller::ROOT,
-                        origin,
+                        Execution::new(now, wall(ground.now), &Caller::ROOT, origin),
                         Call::Return { fids },
                         &mut effects,
                     );
@@ -628,7 +629,7 @@ impl SimServer {
                 vec![Effect::Reply { origin, result: Ok(Answer::Done), body: None }],
             );
         }
-        up.vice.perform(now, wall(ground.now), caller, origin, call, &mut effects);
+        up.vice.perform(Execution::new(now, wall(ground.now), caller, origin), call, &mut effects);
         self.work_off(ground, effects);
     }
 }

@@ -54,7 +54,7 @@ fn write(volume: &Volume, vnode: &mut Vnode, offset: u64, data: &[u8]) {
 fn change(
     volume: &Volume,
     vnode: &mut Vnode,
-    act: impl FnOnce(&mut Vnode, &mut Update) -> Result<(), StoreError>,
+    act: impl FnOnce(&mut Vnode, &mut Update<'_>) -> Result<(), StoreError>,
 ) {
     let mut update = Update::new();
     act(vnode, &mut update).unwrap();

@@ -19,7 +19,7 @@ use types::{
     NewPrincipal, PrincipalId, PrincipalKind, PtsCall, Realm, ReplyAddress, RequestIdentity,
     Revision, ServerId, ServerInfo, Time, Timestamp, Whom,
 };
-use vice::{CellAccess, Effect, Vice, ViceConfig, ViceParts};
+use vice::{CellAccess, Effect, Execution, Vice, ViceConfig, ViceParts};
 
 /// Number of calls of each kind.
 const TRIED: usize = 4;
@@ -320,7 +320,11 @@ impl Cell {
         let mut out = Vec::new();
         let session = self.vice.attach(now, ClientId(self.clients), 1, &mut out).unwrap().session;
         let origin = ReplyAddress { session, slot: 0, request: 1 };
-        self.vice.perform(now, Timestamp::new(1000, 0), caller, origin, call.clone(), &mut out);
+        self.vice.perform(
+            Execution::new(now, Timestamp::new(1000, 0), caller, origin),
+            call.clone(),
+            &mut out,
+        );
         let result = out.into_iter().find_map(|effect| match effect {
             Effect::Reply { origin: of, result, .. } if of == origin => Some(result),
             _ => None,

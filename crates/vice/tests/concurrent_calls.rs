@@ -17,7 +17,7 @@ use types::{
     Answer, Call, Caller, CreateHow, Fault, Fid, Kind, NewKind, RemoveWhat, RenameMode,
     ReplyAddress, SessionId, Time, Timestamp,
 };
-use vice::{Effect, Vice};
+use vice::{Effect, Execution, Vice};
 
 const ROOT: Caller = Caller::ROOT;
 const THREADS: usize = 6;
@@ -54,7 +54,11 @@ impl Crowd<'_> {
         *request += 1;
         let origin = ReplyAddress { session: self.sessions[thread], slot: 1, request: *request };
         let mut out = Vec::new();
-        self.vice.perform(Crowd::now(), Timestamp::new(5, 0), &ROOT, origin, call, &mut out);
+        self.vice.perform(
+            Execution::new(Crowd::now(), Timestamp::new(5, 0), &ROOT, origin),
+            call,
+            &mut out,
+        );
         self.deliver(out);
         let begun = Instant::now();
         loop {

@@ -21,7 +21,7 @@ use types::{
     Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, ReplyAddress, SessionId,
     Time, Timestamp, VnodeSlots,
 };
-use vice::{Effect, Vice};
+use vice::{Effect, Execution, Vice};
 
 const ROOT: Caller = Caller::ROOT;
 const THREADS: usize = 5;
@@ -101,10 +101,7 @@ impl Client<'_> {
         self.crowd.clock.fetch_add(15, Ordering::SeqCst);
         let mut out = Vec::new();
         self.crowd.vice.perform(
-            self.crowd.now(),
-            Timestamp::new(5, 0),
-            &ROOT,
-            origin,
+            Execution::new(self.crowd.now(), Timestamp::new(5, 0), &ROOT, origin),
             call,
             &mut out,
         );

@@ -54,7 +54,7 @@ impl IncomingStreams {
     /// current state; `Busy` while bodies are lent, the volume is moved, another stream comes in,
     /// or one is swept; `NoSpace`, `Medium`.
     pub fn begin_over(&self, tree: VolumeId, head: &StreamHead) -> Result<StreamCursor> {
-        self.media().room_for_records()?;
+        self.media().room_for_records(None)?;
         if let Some(incoming) = self.incoming(tree)? {
             let state = incoming.state.lock();
             if !state.over {

@@ -356,7 +356,7 @@ fn clone_of(world: &World, text: &str) -> std::sync::Arc<Volume> {
 }
 
 /// A file in the root directory, which `fill` fills.
-fn make(world: &World, text: &str, fill: impl FnOnce(&mut Vnode, &mut Update)) -> Vnode {
+fn make(world: &World, text: &str, fill: impl FnOnce(&mut Vnode, &mut Update<'_>)) -> Vnode {
     make_file(&world.volume, &name(text), fill)
 }
 
@@ -379,7 +379,7 @@ fn what_is_sent_is_what_changed() {
     let world = World::new();
     let fill = |byte: u8, blocks: u64| {
         let volume = world.volume.clone();
-        move |vnode: &mut Vnode, update: &mut Update| {
+        move |vnode: &mut Vnode, update: &mut Update<'_>| {
             volume
                 .body(vnode, update)
                 .unwrap()

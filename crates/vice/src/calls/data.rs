@@ -146,7 +146,7 @@ pub(crate) fn write(
         let at = offset.unwrap_or(vnode.status.size);
         return Ok(CallOutcome::Answer(written(files, &vnode, 0, at, previous_version)));
     }
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     volume.store.loans().settle(&mut vnode, &mut change.update)?;
     let appends = offset.is_none();
     let mut offset = offset.unwrap_or(vnode.status.size);
@@ -187,7 +187,7 @@ pub(crate) fn allocate(
     let end = check_end(offset, length)?;
     files.promise(ask, &volume, &[fid])?;
     let previous_version = vnode.status.data_version;
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     if mode != AllocateMode::PunchHole {
         let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend);
         let size = if grows { vnode.status.size.max(end) } else { vnode.status.size };

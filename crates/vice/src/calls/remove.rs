@@ -20,7 +20,7 @@ pub(crate) fn remove(
 ) -> Result<CallOutcome, Fault> {
     let volume = files.volume(dir.volume)?;
     volume.need_writable()?;
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     let (_held, found) = lock_entries(files, &mut change, [(dir, name)])?;
     let named: SmallVec<[Fid; 2]> = found.into_iter().flatten().chain([dir]).collect();
     files.need_back(ask, &volume, &named)?;
