@@ -105,9 +105,7 @@ fn hash(text: &str) -> Result<String, String> {
 }
 
 impl Audit {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let dir = Where { dir: self.dir.clone(), clear: false }.cell()?.dir().join("audit");
         match &self.verb {
             Verb::Show(show) => self.show(&dir, show),

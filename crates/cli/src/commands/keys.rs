@@ -110,9 +110,7 @@ enum KeyKind {
 }
 
 impl Keys {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.verb {
             Verb::List { json, place } => list(&place.cell()?, json)?,
             Verb::Rotate { what, place } => rotate(&place.cell()?, what)?,

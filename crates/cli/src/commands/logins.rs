@@ -77,9 +77,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         if self.kerberos {
             if self.renew {
@@ -159,9 +157,7 @@ pub struct Logout {
 }
 
 impl Logout {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         let request = tree::set(&place, "system.rialto.logout", "now");
         request.map_err(|error| Failure::new("logging out", explained(error)))?;
@@ -205,9 +201,7 @@ fn token(place: &Path) -> Result<Option<Token>, Failure> {
 }
 
 impl Tokens {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         if self.json {
             let value: Value = tree::ask_json(&place, "system.rialto.tokens", "asking for tokens")?;
@@ -263,9 +257,7 @@ pub struct Passwd {
 }
 
 impl Passwd {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         let user = &self.user;
         let mut request = json!({ "user": user, "keep_tokens": self.keep_tokens });

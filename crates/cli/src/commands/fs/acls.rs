@@ -282,9 +282,7 @@ fn print(path: &Path, list: &Acl) {
 }
 
 impl Listacl {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         no_initial(self.id, self.files)?;
         let mut first = true;
         self.paths.each(|path| {
@@ -313,9 +311,7 @@ impl Listacl {
 }
 
 impl Setacl {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         no_initial(self.id, self.files)?;
         let mut words = self.words;
         let mut dirs = self.dirs;
@@ -354,9 +350,7 @@ impl Setacl {
 }
 
 impl Copyacl {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let mut words = self.words;
         let from = match self.from {
             Some(from) => from,
@@ -393,9 +387,7 @@ fn clean(path: &Path, mut list: Acl) -> Result<Option<Acl>, Failure> {
 }
 
 impl Cleanacl {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             if !is_own(path)? {
                 // A cleaned copy would become the path's own list.
@@ -417,9 +409,7 @@ impl Cleanacl {
 }
 
 impl Getcalleraccess {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let what = || format!("asking for your rights to {}", path.display());
             let rights = tree::get(path, "system.rialto.rights")

@@ -108,25 +108,19 @@ fn done(path: &Path, json: bool) {
 }
 
 impl Flush {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         order(self.paths, json, "rialto.do:flush", "forgetting")
     }
 }
 
 impl Flushvolume {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         order(self.paths, json, "rialto.do:flushvolume", "forgetting the volume of")
     }
 }
 
 impl Flushmount {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let (dir, name) = split(path)?;
             let what = format!("dropping the cached target of {}", path.display());
@@ -144,9 +138,7 @@ impl Flushmount {
 }
 
 impl Checkvolumes {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let place = self.place.find()?;
         ask(&place, "rialto.do:checkvolumes", || {
             "dropping the cached targets of mount points".to_owned()
@@ -169,9 +161,7 @@ struct Cache {
 }
 
 impl Getcacheparms {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let place = self.place.find()?;
         let Cache { used_bytes, bytes_max } =
             ask_json(&place, "rialto.cache", "asking for the disk cache")?;

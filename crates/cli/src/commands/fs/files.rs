@@ -79,9 +79,7 @@ fn cell(path: &Path) -> Result<String, Failure> {
 }
 
 impl Whereis {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let about = about(path)?;
             if json {
@@ -97,9 +95,7 @@ impl Whereis {
 }
 
 impl Whichcell {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let cell = cell(path)?;
             if json {
@@ -113,9 +109,7 @@ impl Whichcell {
 }
 
 impl Wscell {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let cell = cell(&tree::some_place(self.path.as_deref())?)?;
         if json {
             show::json(&json!({ "cell": cell }));
@@ -127,9 +121,7 @@ impl Wscell {
 }
 
 impl Getfid {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let fid = tree::ask(path, "rialto.fid", || {
                 format!("asking for the fid of {}", path.display())

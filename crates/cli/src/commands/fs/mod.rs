@@ -118,9 +118,7 @@ impl Paths {
 }
 
 impl Fs {
-    /// # Errors
-    /// The failure of the command.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let json = self.json;
         match self.verb {
             Verb::Mkmount(verb) => verb.run(json),

@@ -163,9 +163,7 @@ impl Mkmount {
         }
     }
 
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let (path, point) = self.wanted()?;
         let (dir, name) = split(&path)?;
         let what = format!("making the mount point {}", path.display());
@@ -190,9 +188,7 @@ fn shown(point: &MountPoint) -> String {
 }
 
 impl Rmmount {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.points.each(|path| {
             let (dir, name) = split(path)?;
             let what = format!("removing the mount point {}", path.display());
@@ -209,9 +205,7 @@ impl Rmmount {
 }
 
 impl Lsmount {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.points.each(|path| {
             let (dir, name) = split(path)?;
             let (target, through) = match tree::get(&dir, &attribute(&name)) {
@@ -251,9 +245,7 @@ fn behind_link(path: &Path) -> Option<String> {
 }
 
 impl Mvmount {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let ((from_dir, from), (to_dir, to)) = (split(&self.from)?, split(&self.to)?);
         let what = || format!("moving the mount point {}", self.from.display());
         let there = tree::ask(&to_dir, "rialto.fid", what)?;

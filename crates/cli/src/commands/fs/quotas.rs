@@ -174,9 +174,7 @@ impl VolumeAbout {
 }
 
 impl FsExamine {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let about = about(path)?;
             if json {
@@ -204,9 +202,7 @@ impl FsExamine {
 }
 
 impl Quota {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         self.paths.each(|path| {
             let about = about(path)?;
             if json {
@@ -220,9 +216,7 @@ impl Quota {
 }
 
 impl Listquota {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let Listquota { paths, human } = self;
         if !json {
             println!(
@@ -247,9 +241,7 @@ impl Listquota {
 }
 
 impl Setquota {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(mut self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(mut self, json: bool) -> Result<ExitCode, Failure> {
         let sizes =
             usize::from(self.max.is_none() && (self.files.is_none() || self.words.len() > 1));
         if let Some(word) = self.words.pop_if(|_| sizes > 0) {
@@ -285,9 +277,7 @@ impl Setquota {
 }
 
 impl Diskfree {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let Diskfree { paths, human } = self;
         if !json {
             println!(

@@ -213,9 +213,7 @@ impl UsersAndGroups {
 }
 
 impl Adduser {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         client.each(self.pairs.pairs(), |(user, group)| {
             let call = PtsCall::Join { group: client.id(&group)?, member: client.id(&user)? };
             client.ask(&format!("adding {user} to {group}"), call).map(drop)
@@ -224,9 +222,7 @@ impl Adduser {
 }
 
 impl Removeuser {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         client.each(self.pairs.pairs(), |(user, group)| {
             let call = PtsCall::Leave { group: client.id(&group)?, member: client.id(&user)? };
             client.ask(&format!("removing {user} from {group}"), call).map(drop)
@@ -235,9 +231,7 @@ impl Removeuser {
 }
 
 impl Delete {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.nameorid.is_empty() { self.words } else { self.nameorid };
         client.each(names, |name| {
             client
@@ -248,9 +242,7 @@ impl Delete {
 }
 
 impl PtsRename {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (old, new) = two(self.oldname, self.newname, self.words);
         let doing = format!("renaming {old} to {new}");
         client.ask(&doing, PtsCall::Rename { id: client.id(&old)?, name: new }).map(drop)
@@ -258,9 +250,7 @@ impl PtsRename {
 }
 
 impl Chown {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (name, owner) = two(self.name, self.owner, self.words);
         let call = PtsCall::ChangeOwner { id: client.id(&name)?, owner: client.id(&owner)? };
         client.ask(&format!("giving {name} to {owner}"), call).map(drop)
@@ -278,9 +268,7 @@ fn number(typed: Option<i64>) -> Result<Option<u32>, Failure> {
 }
 
 impl PtsSetfields {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let privacy = self.access.map(|text| text.parse::<Privacy>()).transpose();
         let privacy = privacy.map_err(|error| Failure::new("reading -access", error))?;
         let now = std::time::SystemTime::now()
@@ -312,9 +300,7 @@ impl PtsSetfields {
 }
 
 impl Setmax {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let id = |typed: Option<i32>| typed.map_or(PrincipalId::NONE, PrincipalId);
         let call = PtsCall::SetMax { user: id(self.user), group: id(self.group) };
         client.ask("setting the highest numbers in use", call).map(drop)

@@ -22,17 +22,12 @@ pub struct PtsClient {
 }
 
 impl PtsClient {
-    /// # Errors
-    /// If there is no cell of that name, or its server does not answer.
-    pub fn open(options: &CellOptions<CellName>, force: bool) -> Result<PtsClient, Failure> {
+    pub(crate) fn open(options: &CellOptions<CellName>, force: bool) -> Result<PtsClient, Failure> {
         Ok(PtsClient { json: options.json, force, cell: CellClient::open(options, refused)? })
     }
 
     /// Sends a query or a change. `doing`: the action, for people.
-    ///
-    /// # Errors
-    /// The refusal with its remedy, or that the server does not answer.
-    pub fn ask(&self, doing: &str, call: PtsCall) -> Result<Answer, Failure> {
+    pub(crate) fn ask(&self, doing: &str, call: PtsCall) -> Result<Answer, Failure> {
         self.cell.ask_pts(doing, call)
     }
 
@@ -60,18 +55,12 @@ impl PtsClient {
     }
 
     /// Returns the number of a name; a number means itself.
-    ///
-    /// # Errors
-    /// If there is no such principal, or the server does not answer.
-    pub fn id(&self, name: &str) -> Result<PrincipalId, Failure> {
+    pub(crate) fn id(&self, name: &str) -> Result<PrincipalId, Failure> {
         self.cell.principal(name)
     }
 
     /// Returns the names of numbers; an unused number is its own name.
-    ///
-    /// # Errors
-    /// If the server does not answer, or refuses.
-    pub fn names(
+    pub(crate) fn names(
         &self,
         ids: impl IntoIterator<Item = PrincipalId>,
     ) -> Result<HashMap<PrincipalId, String>, Failure> {
@@ -82,10 +71,7 @@ impl PtsClient {
     }
 
     /// Returns a record, with the count of its members, or of its groups.
-    ///
-    /// # Errors
-    /// If there is no such principal, or the server does not answer.
-    pub fn examine(&self, name: &str) -> Result<(Principal, u32), Failure> {
+    pub(crate) fn examine(&self, name: &str) -> Result<(Principal, u32), Failure> {
         let doing = format!("examining {name}");
         match self.ask(&doing, PtsCall::Examine { id: self.id(name)? })? {
             Answer::Principals { mut principals, .. } => {
@@ -96,10 +82,7 @@ impl PtsClient {
     }
 
     /// Returns all of a list that the server sends in parts.
-    ///
-    /// # Errors
-    /// If the server does not answer, or refuses.
-    pub fn listed(
+    pub(crate) fn listed(
         &self,
         doing: &str,
         part: impl Fn(PrincipalId, u32) -> PtsCall,
@@ -119,10 +102,7 @@ impl PtsClient {
     }
 
     /// Returns every record.
-    ///
-    /// # Errors
-    /// If the server does not answer, or refuses.
-    pub fn entries(&self) -> Result<Vec<Principal>, Failure> {
+    pub(crate) fn entries(&self) -> Result<Vec<Principal>, Failure> {
         let doing = "listing users and groups";
         let mut all: Vec<Principal> = Vec::new();
         loop {

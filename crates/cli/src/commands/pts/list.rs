@@ -118,9 +118,7 @@ fn quota(one: &Principal) -> String {
 }
 
 impl PtsExamine {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         client.each(self.which.names(), |name| {
             let (one, count) = client.examine(&name)?;
             let names = client.names([one.owner, one.creator])?;
@@ -159,9 +157,7 @@ fn print(client: &PtsClient, heading: &str, of: &Principal, names: &BTreeMap<Pri
 }
 
 impl Membership {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (up, all) = (self.supergroups, self.expandgroups);
         client.each(self.which.names(), |name| {
             let (one, _) = client.examine(&name)?;
@@ -193,9 +189,7 @@ impl Membership {
 }
 
 impl Listowned {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         client.each(self.which.names(), |name| {
             let id = client.id(&name)?;
             let part = |after, max| PtsCall::Owned { owner: id, after, max };
@@ -227,9 +221,7 @@ impl Listowned {
 }
 
 impl Listentries {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let users = self.users || !self.groups;
         let wanted =
             |one: &Principal| if one.kind == PrincipalKind::User { users } else { self.groups };
@@ -253,9 +245,7 @@ impl Listentries {
 }
 
 impl Listmax {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let doing = "reading the highest numbers in use";
         let Answer::Names { names, .. } = client.ask(doing, PtsCall::Max)? else {
             return Err(odd(doing));

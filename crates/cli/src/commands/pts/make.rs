@@ -101,9 +101,7 @@ fn numbered(
 }
 
 impl Createuser {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.name.is_empty() { self.words } else { self.name };
         if names.len() > 1 && (self.uid.is_some() || self.gid.is_some()) {
             return Err(Failure::new("reading the command", "one uid for several users")
@@ -123,9 +121,7 @@ impl Createuser {
 }
 
 impl Creategroup {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.name.is_empty() { self.words } else { self.name };
         let owner = self.owner.map(|owner| match owner.parse::<i32>() {
             Ok(number) => WhichPrincipal::Id(PrincipalId(number)),

@@ -78,9 +78,7 @@ enum Verb {
 }
 
 impl Pts {
-    /// # Errors
-    /// The failure of the command.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let client = client::PtsClient::open(&self.options, self.force)?;
         match self.verb {
             Verb::Createuser(verb) => verb.run(&client),

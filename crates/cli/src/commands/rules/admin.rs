@@ -82,9 +82,7 @@ struct Remove {
 }
 
 impl Admin {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let verb = match self.verb {
             Verb::Add(add) => numbered::Verb::Add(add),
             Verb::List(_) => numbered::Verb::List,

@@ -99,10 +99,7 @@ fn token(text: &str) -> Result<u128, String> {
 }
 
 /// Parses a duration as people write it, into seconds.
-///
-/// # Errors
-/// A message for the argument parser.
-pub fn seconds(text: &str) -> Result<u64, String> {
+pub(crate) fn seconds(text: &str) -> Result<u64, String> {
     let bad = || "write a number and s, m, h or d, such as 90s or 1h".to_owned();
     let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(bad)?;
     let each = match unit {
@@ -117,9 +114,7 @@ pub fn seconds(text: &str) -> Result<u64, String> {
 }
 
 impl FenceCommand {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let verb = match self.verb {
             Verb::Add(add) => numbered::Verb::Add(add),
             Verb::List(_) => numbered::Verb::List,

@@ -5,8 +5,8 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Revised, VolumeGroup};
 
-use super::context::{TypedSite, VosContext, text};
-use super::create::last_word;
+use super::context::{VosContext, text};
+use super::typed::{TypedPlace, TypedVolume};
 
 const LOCK_HELP: &str = "\
 EXAMPLES
@@ -31,24 +31,16 @@ EXAMPLES
 #[derive(Args, Debug)]
 #[command(after_help = LOCK_HELP)]
 pub struct Lock {
-    /// The volume's name or number.
-    #[arg(long, value_name = "VOLUME")]
-    id: Option<String>,
-    /// VOLUME, instead of the option.
-    #[arg(value_name = "VOLUME", num_args = 0..=1)]
-    words: Vec<String>,
+    #[command(flatten)]
+    volume: TypedVolume,
 }
 
 /// Frees a volume that is locked.
 #[derive(Args, Debug)]
 #[command(after_help = UNLOCK_HELP)]
 pub struct Unlock {
-    /// The volume's name or number.
-    #[arg(long, value_name = "VOLUME")]
-    id: Option<String>,
-    /// VOLUME, instead of the option.
-    #[arg(value_name = "VOLUME", num_args = 0..=1)]
-    words: Vec<String>,
+    #[command(flatten)]
+    volume: TypedVolume,
 }
 
 /// Frees all volumes that are locked.
@@ -56,17 +48,12 @@ pub struct Unlock {
 #[command(after_help = UNLOCKVLDB_HELP)]
 pub struct Unlockvldb {
     #[command(flatten)]
-    site: TypedSite,
-    /// [SERVER] PARTITION, instead of the options.
-    #[arg(value_name = "SERVER", num_args = 0..=2)]
-    words: Vec<String>,
+    place: TypedPlace,
 }
 
 impl Lock {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let wanted = self.volume.name()?;
         let group = context.known(&wanted)?;
         let name = text(&group.record.name);
         context.lead(&format!("locking the volume {name}"), |job| vos::lock(job, group))?;
@@ -76,21 +63,17 @@ impl Lock {
 }
 
 impl Unlock {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let wanted = self.volume.name()?;
         unlock(context, context.known(&wanted)?).map(drop)
     }
 }
 
 impl Unlockvldb {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
-        super::list::place(&mut self.site, self.words);
-        let spots = context.spots(&self.site)?;
-        let everywhere = self.site.server.is_none() && self.site.partition.is_none();
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let site = self.place.site();
+        let spots = context.spots(&site)?;
+        let everywhere = site.server.is_none() && site.partition.is_none();
         let is_meant = |seen: &Revised<VolumeGroup>| {
             let here = |site: &types::Site| {
                 spots.iter().any(|spot| {

@@ -24,6 +24,7 @@ mod show;
 mod sites;
 mod snapshot;
 mod sync;
+mod typed;
 
 use std::process::ExitCode;
 
@@ -32,9 +33,9 @@ use local::failure::Failure;
 
 use super::cell_client::{CellName, CellOptions};
 
-pub use context::now_secs;
-pub use create::quota;
-pub use show::iso;
+pub(crate) use context::now_secs;
+pub(crate) use show::iso;
+pub(crate) use typed::quota;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -139,9 +140,7 @@ enum Verb {
 }
 
 impl Vos {
-    /// # Errors
-    /// The failure of the command.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let context = context::VosContext::open(&self.options)?;
         match self.verb {
             Verb::Create(create) => create.run(&context),

@@ -6,8 +6,8 @@ use local::show::bytes;
 use serde_json::{Value, json};
 use types::{Answer, IncomingTree, ServerId, TaskInfo, TaskState, VolumeCall};
 
-use super::context::{LocatedPartition, TypedSite, VosContext};
-use super::list::place;
+use super::context::{LocatedPartition, VosContext};
+use super::typed::{TypedPlace, TypedSite, place};
 
 const PARTINFO_HELP: &str = "\
 EXAMPLES
@@ -28,10 +28,7 @@ and 'rialto vos abandon' gives it up.";
 #[command(after_help = PARTINFO_HELP)]
 pub struct Partinfo {
     #[command(flatten)]
-    site: TypedSite,
-    /// [SERVER] PARTITION, instead of the options.
-    #[arg(value_name = "SERVER", num_args = 0..=2)]
-    words: Vec<String>,
+    place: TypedPlace,
 }
 
 /// Shows the volume tasks of a server.
@@ -49,11 +46,8 @@ pub struct VosStatus {
 }
 
 impl Partinfo {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
-        place(&mut self.site, self.words);
-        let spots = context.spots(&self.site)?;
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let spots = context.spots(&self.place.site())?;
         let several = spots.iter().any(|spot| spot.server != spots[0].server);
         for LocatedPartition { server, partition } in &spots {
             let server = context.server_name(*server);
@@ -102,9 +96,7 @@ fn unfinished_json(context: &VosContext, server: ServerId, one: &IncomingTree) -
 }
 
 impl VosStatus {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
         for server in context.chosen(&self.site)? {
             let name = context.server_name(server);

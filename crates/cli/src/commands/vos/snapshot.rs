@@ -5,7 +5,8 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Timestamp, VolumeCall, VolumeKind};
 
-use super::context::{LocatedVolume, TypedSite, VosContext, now_secs, text};
+use super::context::{LocatedVolume, VosContext, now_secs, text};
+use super::typed::TypedSite;
 use super::{clone, show};
 
 const AFTER_HELP: &str = "\
@@ -50,9 +51,7 @@ enum Verb {
 }
 
 impl SnapshotCommand {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
         match self.verb {
             Verb::Create { volume, name } => create(context, &volume, name),
             Verb::List { volume } => list(context, &volume),

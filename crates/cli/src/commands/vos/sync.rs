@@ -5,8 +5,8 @@ use local::failure::Failure;
 use serde_json::json;
 use vos::Mended;
 
-use super::context::{TypedSite, VosContext};
-use super::list::place;
+use super::context::VosContext;
+use super::typed::TypedPlace;
 
 const SYNCVLDB_HELP: &str = "\
 EXAMPLES
@@ -29,10 +29,7 @@ Records of servers that do not answer stay.";
 #[command(after_help = SYNCVLDB_HELP)]
 pub struct Syncvldb {
     #[command(flatten)]
-    site: TypedSite,
-    /// [SERVER] PARTITION, instead of the options.
-    #[arg(value_name = "SERVER", num_args = 0..=2)]
-    words: Vec<String>,
+    place: TypedPlace,
 }
 
 /// Checks that servers have the volumes that the database records.
@@ -40,19 +37,13 @@ pub struct Syncvldb {
 #[command(after_help = SYNCSERV_HELP)]
 pub struct Syncserv {
     #[command(flatten)]
-    site: TypedSite,
-    /// [SERVER] PARTITION, instead of the options.
-    #[arg(value_name = "SERVER", num_args = 0..=2)]
-    words: Vec<String>,
+    place: TypedPlace,
 }
 
 impl Syncvldb {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
-        place(&mut self.site, self.words);
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut all = Mended::default();
-        for spot in context.spots(&self.site)? {
+        for spot in context.spots(&self.place.site())? {
             let what = format!(
                 "entering the volumes of {} on {}",
                 context.server_name(spot.server),
@@ -71,15 +62,11 @@ impl Syncvldb {
 }
 
 impl Syncserv {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
-        place(&mut self.site, self.words);
-        let server = self.site.server.as_ref().map(|server| context.server(server)).transpose()?;
-        let partition = match &self.site.partition {
-            Some(_) => {
-                context.spots(&self.site)?.into_iter().next().map(|spot| spot.partition.name)
-            }
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let site = self.place.site();
+        let server = site.server.as_ref().map(|server| context.server(server)).transpose()?;
+        let partition = match &site.partition {
+            Some(_) => context.spots(&site)?.into_iter().next().map(|spot| spot.partition.name),
             None => None,
         };
         let sync = |job: &vos::Job<'_>| vos::sync_servers(job, server, partition.as_deref());
