@@ -14,12 +14,12 @@ use super::servers;
 use super::tree::{self, ask_json, refusal};
 use crate::commands::vos::quota;
 
-const EXAMINE_HELP: &str = "\
+pub(super) const EXAMINE_HELP: &str = "\
 EXAMPLES
     rialto fs examine
     rialto fs examine -path ~/tree/alice --json | jq .used_bytes";
 
-const QUOTA_HELP: &str = "\
+pub(super) const QUOTA_HELP: &str = "\
 EXAMPLES
     rialto fs quota ~/tree/alice";
 
@@ -40,22 +40,6 @@ const DISKFREE_HELP: &str = "\
 EXAMPLES
     rialto fs diskfree ~/tree/alice
     rialto fs df -human";
-
-/// Shows the volume that a file or directory is in.
-#[derive(Args, Debug)]
-#[command(after_help = EXAMINE_HELP, visible_aliases = ["listvol", "lv"])]
-pub struct FsExamine {
-    #[command(flatten)]
-    paths: Paths,
-}
-
-/// Shows how much of its quota a volume uses.
-#[derive(Args, Debug)]
-#[command(after_help = QUOTA_HELP)]
-pub struct Quota {
-    #[command(flatten)]
-    paths: Paths,
-}
 
 /// Shows volumes with quota and usage, in KiB.
 #[derive(Args, Debug)]
@@ -173,46 +157,38 @@ impl VolumeAbout {
     }
 }
 
-impl FsExamine {
-    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        self.paths.each(|path| {
-            let about = about(path)?;
-            if json {
-                print_json(path, &about);
-                return Ok(());
-            }
-            let fid = tree::ask(path, "rialto.fid", || format!("asking about {}", path.display()))?;
-            println!("File {} ({fid}) contained in volume {}", path.display(), about.id);
-            println!("Volume status for vid = {} named {}", about.id, about.name);
-            match about.quota_bytes {
-                0 => println!("Current disk quota is unlimited"),
-                bytes => println!("Current disk quota is {}", kib(bytes)),
-            }
-            println!("Current blocks used are {}", kib(about.used_bytes));
-            let (used, total) = about.partition();
-            println!(
-                "The partition has {} blocks available out of {}",
-                kib(total - used),
-                kib(total)
-            );
-            println!();
-            Ok(())
-        })
-    }
+pub(super) fn examine(paths: Paths, json: bool) -> Result<ExitCode, Failure> {
+    paths.each(|path| {
+        let about = about(path)?;
+        if json {
+            print_json(path, &about);
+            return Ok(());
+        }
+        let fid = tree::ask(path, "rialto.fid", || format!("asking about {}", path.display()))?;
+        println!("File {} ({fid}) contained in volume {}", path.display(), about.id);
+        println!("Volume status for vid = {} named {}", about.id, about.name);
+        match about.quota_bytes {
+            0 => println!("Current disk quota is unlimited"),
+            bytes => println!("Current disk quota is {}", kib(bytes)),
+        }
+        println!("Current blocks used are {}", kib(about.used_bytes));
+        let (used, total) = about.partition();
+        println!("The partition has {} blocks available out of {}", kib(total - used), kib(total));
+        println!();
+        Ok(())
+    })
 }
 
-impl Quota {
-    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        self.paths.each(|path| {
-            let about = about(path)?;
-            if json {
-                print_json(path, &about);
-            } else {
-                println!("{}% of quota used.", percent(about.used_bytes, about.quota_bytes));
-            }
-            Ok(())
-        })
-    }
+pub(super) fn used(paths: Paths, json: bool) -> Result<ExitCode, Failure> {
+    paths.each(|path| {
+        let about = about(path)?;
+        if json {
+            print_json(path, &about);
+        } else {
+            println!("{}% of quota used.", percent(about.used_bytes, about.quota_bytes));
+        }
+        Ok(())
+    })
 }
 
 impl Listquota {

@@ -43,8 +43,15 @@ pub struct FenceCommand {
 #[derive(Subcommand, Debug)]
 enum Verb {
     Add(Add),
-    List(List),
-    Remove(Remove),
+    /// Shows all fences.
+    #[command(after_help = "EXAMPLES\n    rialto fence list\n    rialto fence list --json")]
+    List,
+    /// Removes a fence.
+    #[command(after_help = "EXAMPLES\n    rialto fence remove 42")]
+    Remove {
+        /// Its number in the list.
+        number: u64,
+    },
 }
 
 /// Adds a fence, or changes its time.
@@ -76,19 +83,6 @@ struct Add {
     why: String,
 }
 
-/// Shows all fences.
-#[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n    rialto fence list\n    rialto fence list --json")]
-struct List {}
-
-/// Removes a fence.
-#[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n    rialto fence remove 42")]
-struct Remove {
-    /// Its number in the list.
-    number: u64,
-}
-
 fn network(text: &str) -> Result<Network, String> {
     text.parse()
         .map_err(|_| "write an address, or ADDRESS/PREFIX with zeros behind the prefix".to_owned())
@@ -117,8 +111,8 @@ impl FenceCommand {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let verb = match self.verb {
             Verb::Add(add) => numbered::Verb::Add(add),
-            Verb::List(_) => numbered::Verb::List,
-            Verb::Remove(Remove { number }) => numbered::Verb::Remove(number),
+            Verb::List => numbered::Verb::List,
+            Verb::Remove { number } => numbered::Verb::Remove(number),
         };
         numbered::run::<types::Fence, Add>(&self.options, verb)
     }

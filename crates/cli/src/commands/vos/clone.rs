@@ -21,7 +21,7 @@ until that one changes. 'vos snapshot' makes any number of them under one name. 
 partition, that begins with the current state of the other (also a read-only one) and takes
 space only for changes. Repeating an interrupted command finishes it.";
 
-const BACKUP_HELP: &str = "\
+pub(super) const BACKUP_HELP: &str = "\
 EXAMPLES
     rialto vos backup home.alice            home.alice.backup shows its state
 
@@ -51,14 +51,6 @@ pub struct Clone {
     /// Accepted for OpenAFS's sake: without -readwrite it always is.
     #[arg(long, hide = true, conflicts_with = "readwrite")]
     readonly: bool,
-}
-
-/// Makes or renews the backup volume of a volume.
-#[derive(Args, Debug)]
-#[command(after_help = BACKUP_HELP)]
-pub struct Backup {
-    #[command(flatten)]
-    volume: TypedVolume,
 }
 
 /// Makes or renews the backup volumes of many volumes.
@@ -95,11 +87,9 @@ impl Clone {
     }
 }
 
-impl Backup {
-    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = self.volume.name()?;
-        backup(context, context.known(&wanted)?)
-    }
+pub(super) fn back_up(volume: TypedVolume, context: &VosContext) -> Result<(), Failure> {
+    let wanted = volume.name()?;
+    backup(context, context.known(&wanted)?)
 }
 
 impl Backupsys {

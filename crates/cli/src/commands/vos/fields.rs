@@ -9,12 +9,12 @@ use super::context::{LocatedVolume, VosContext, text};
 use super::model::{AccessModel, set_model};
 use super::typed::{SitedVolume, quota};
 
-const ONLINE_HELP: &str = "\
+pub(super) const ONLINE_HELP: &str = "\
 EXAMPLES
     rialto vos online home.alice
     rialto vos online -server afs1 -partition a -id home.alice";
 
-const OFFLINE_HELP: &str = "\
+pub(super) const OFFLINE_HELP: &str = "\
 EXAMPLES
     rialto vos offline home.alice
 
@@ -34,22 +34,6 @@ all rights for system:administrators, and the entries of -acl; its owner may cha
 applies to everything below, except where there is a list from an earlier time. With -model
 posix mode bits give the rights again; lists below the root stay without effect.
 RIGHTS are as in 'rialto fs setacl --help'.";
-
-/// Brings a volume back online.
-#[derive(Args, Debug)]
-#[command(after_help = ONLINE_HELP)]
-pub struct Online {
-    #[command(flatten)]
-    volume: SitedVolume,
-}
-
-/// Takes a volume offline, so that no client can use it.
-#[derive(Args, Debug)]
-#[command(after_help = OFFLINE_HELP)]
-pub struct Offline {
-    #[command(flatten)]
-    volume: SitedVolume,
-}
 
 /// Changes the limits of a volume.
 #[derive(Args, Debug)]
@@ -95,18 +79,14 @@ fn change(
     Ok(())
 }
 
-impl Online {
-    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let online = VolumeChange { state: Some(VolumeState::Online), ..VolumeChange::default() };
-        change(context, self.volume, "bringing back the volume", online)
-    }
+pub(super) fn bring_online(volume: SitedVolume, context: &VosContext) -> Result<(), Failure> {
+    let online = VolumeChange { state: Some(VolumeState::Online), ..VolumeChange::default() };
+    change(context, volume, "bringing back the volume", online)
 }
 
-impl Offline {
-    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let offline = VolumeChange { state: Some(VolumeState::Offline), ..VolumeChange::default() };
-        change(context, self.volume, "taking off the volume", offline)
-    }
+pub(super) fn take_offline(volume: SitedVolume, context: &VosContext) -> Result<(), Failure> {
+    let offline = VolumeChange { state: Some(VolumeState::Offline), ..VolumeChange::default() };
+    change(context, volume, "taking off the volume", offline)
 }
 
 impl VosSetfields {

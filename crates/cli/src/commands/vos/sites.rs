@@ -1,6 +1,5 @@
 //! `vos addsite` and `vos remsite`, and the output of the database's records.
 
-use clap::Args;
 use local::failure::Failure;
 use serde_json::{Value, json};
 use types::{Site as CellSite, SiteKind, VolumeGroup};
@@ -8,14 +7,14 @@ use types::{Site as CellSite, SiteKind, VolumeGroup};
 use super::context::{VosContext, text};
 use super::typed::{SitedVolume, TypedSite};
 
-const ADDSITE_HELP: &str = "\
+pub(super) const ADDSITE_HELP: &str = "\
 EXAMPLES
     rialto vos addsite afs2 a home.alice
     rialto vos addsite -server afs2 -partition a -id home.alice
 
 The site is empty until the next 'vos release'.";
 
-const REMSITE_HELP: &str = "\
+pub(super) const REMSITE_HELP: &str = "\
 EXAMPLES
     rialto vos remsite -server afs2 -id home.alice
 
@@ -23,61 +22,41 @@ Only the record of the site is removed: 'vos remove -server afs2 -id home.alice.
 removes its volume too.";
 
 /// A site is always given.
-const WORDS: &str = "[SERVER PARTITION] VOLUME, instead of the options";
+pub(super) const WORDS: &str = "[SERVER PARTITION] VOLUME, instead of the options";
 
-/// Adds a read-only site to a volume.
-#[derive(Args, Debug)]
-#[command(after_help = ADDSITE_HELP, mut_arg("words", |arg| arg.help(WORDS)))]
-pub struct Addsite {
-    #[command(flatten)]
-    volume: SitedVolume,
+pub(super) fn add(volume: SitedVolume, context: &VosContext) -> Result<(), Failure> {
+    let (wanted, site) = volume.parts()?;
+    needed_server(&site)?;
+    let group = context.known(&wanted)?;
+    let spot = context.roomiest(&site)?;
+    let (name, server) = (text(&group.record.name), context.server_name(spot.server));
+    let what = format!("adding {server} to the sites of {name}");
+    let add = |job: &vos::Job<'_>| vos::add_site(job, group, spot.server, &spot.partition.name);
+    let added = context.lead(&what, add)?;
+    report(
+        context,
+        added,
+        &format!("Added replication site {server} {} for volume {name}", spot.partition.name),
+        || format!("{server} is a site of {name} already"),
+    );
+    Ok(())
 }
 
-/// Removes a read-only site of a volume from the record.
-#[derive(Args, Debug)]
-#[command(after_help = REMSITE_HELP, mut_arg("words", |arg| arg.help(WORDS)))]
-pub struct Remsite {
-    #[command(flatten)]
-    volume: SitedVolume,
-}
-
-impl Addsite {
-    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let (wanted, site) = self.volume.parts()?;
-        needed_server(&site)?;
-        let group = context.known(&wanted)?;
-        let spot = context.roomiest(&site)?;
-        let (name, server) = (text(&group.record.name), context.server_name(spot.server));
-        let what = format!("adding {server} to the sites of {name}");
-        let add = |job: &vos::Job<'_>| vos::add_site(job, group, spot.server, &spot.partition.name);
-        let added = context.lead(&what, add)?;
-        report(
-            context,
-            added,
-            &format!("Added replication site {server} {} for volume {name}", spot.partition.name),
-            || format!("{server} is a site of {name} already"),
-        );
-        Ok(())
-    }
-}
-
-impl Remsite {
-    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let (wanted, site) = self.volume.parts()?;
-        let server = needed_server(&site)?;
-        let group = context.known(&wanted)?;
-        let id = context.server(server)?;
-        let (name, server) = (text(&group.record.name), context.server_name(id));
-        let what = format!("taking {server} off the sites of {name}");
-        let removed = context.lead(&what, |job| vos::remove_site(job, group, id))?;
-        report(
-            context,
-            removed,
-            &format!("Removed replication site {server} for volume {name}"),
-            || format!("{server} is no read-only site of {name}"),
-        );
-        Ok(())
-    }
+pub(super) fn remove(volume: SitedVolume, context: &VosContext) -> Result<(), Failure> {
+    let (wanted, site) = volume.parts()?;
+    let server = needed_server(&site)?;
+    let group = context.known(&wanted)?;
+    let id = context.server(server)?;
+    let (name, server) = (text(&group.record.name), context.server_name(id));
+    let what = format!("taking {server} off the sites of {name}");
+    let removed = context.lead(&what, |job| vos::remove_site(job, group, id))?;
+    report(
+        context,
+        removed,
+        &format!("Removed replication site {server} for volume {name}"),
+        || format!("{server} is no read-only site of {name}"),
+    );
+    Ok(())
 }
 
 fn needed_server(site: &TypedSite) -> Result<&str, Failure> {
