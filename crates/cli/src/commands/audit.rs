@@ -122,11 +122,7 @@ impl Audit {
                 "the server writes one with its first line; 'rialto audit verify' checks the log",
             )
         })?;
-        if self.json {
-            show::json(&head);
-        } else {
-            println!("{}", head.hash);
-        }
+        show::answer(self.json, &head, format_args!("{}", head.hash));
         Ok(ExitCode::SUCCESS)
     }
 

@@ -153,6 +153,10 @@ impl CellClient {
     }
 }
 
+/// The remedy where the cell database does not answer.
+pub(crate) const CELL_AWAY: &str =
+    "check that the server that has the database runs: 'database' in cell.toml names it";
+
 /// The failure of an answer that does not belong to its call.
 pub fn odd(doing: &str) -> Failure {
     Failure::new(doing, "the server answered something else")

@@ -244,8 +244,7 @@ fn rotate(cell: &CellDir, what: KeyKind) -> Result<(), Failure> {
             cell.keys().make_next_key().doing(making)?;
             println!(
                 "made a new key: within {soon} s the server enters it in the cell's database, \
-                makes a new certificate for it, \
-                 and shows that on new connections"
+                makes a new certificate for it, and shows that on new connections"
             );
         }
     }

@@ -105,10 +105,8 @@ impl Login {
                     "name the user: 'rialto login NAME'; 'rialto pts createuser' \
                         makes one with your uid",
                 ),
-                Errno::ACCESS => failure.mend(
-                    "'rialto passwd' changes a password; an \
-                    administrator sets a new one",
-                ),
+                Errno::ACCESS => failure
+                    .mend("'rialto passwd' changes a password; an administrator sets a new one"),
                 Errno::BUSY => {
                     failure.mend("wait a little; logins from other machines are possible")
                 }

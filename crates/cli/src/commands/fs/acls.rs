@@ -392,11 +392,11 @@ pub(super) fn own_rights(paths: Paths, json: bool) -> Result<ExitCode, Failure> 
         let what = || format!("asking for your rights to {}", path.display());
         let rights = tree::get(path, "system.rialto.rights")
             .map_err(|error| refused(path, what(), error))?;
-        if json {
-            show::json(&json!({ "path": path, "rights": rights }));
-        } else {
-            println!("Callers access to {} is {rights}", path.display());
-        }
+        show::answer(
+            json,
+            &json!({ "path": path, "rights": rights }),
+            format_args!("Callers access to {} is {rights}", path.display()),
+        );
         Ok(())
     })
 }

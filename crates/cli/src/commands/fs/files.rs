@@ -83,11 +83,11 @@ pub(super) fn which_cell(paths: Paths, json: bool) -> Result<ExitCode, Failure> 
 impl Wscell {
     pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let cell = cell(&tree::some_place(self.path.as_deref())?)?;
-        if json {
-            show::json(&json!({ "cell": cell }));
-        } else {
-            println!("This workstation belongs to cell '{cell}'");
-        }
+        show::answer(
+            json,
+            &json!({ "cell": cell }),
+            format_args!("This workstation belongs to cell '{cell}'"),
+        );
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -130,6 +130,27 @@ fn print_json(path: &Path, about: &VolumeAbout) {
     show::json(&value);
 }
 
+/// A line for the volume of each path, below the titles of its columns.
+fn table(
+    paths: Paths,
+    json: bool,
+    titles: &str,
+    row: impl Fn(&VolumeAbout) -> String,
+) -> Result<ExitCode, Failure> {
+    if !json {
+        println!("{titles}");
+    }
+    paths.each(|path| {
+        let about = about(path)?;
+        if json {
+            print_json(path, &about);
+        } else {
+            println!("{}", row(&about));
+        }
+        Ok(())
+    })
+}
+
 fn kib(bytes: u64) -> u64 {
     bytes.div_ceil(1024)
 }
@@ -194,24 +215,16 @@ pub(super) fn used(paths: Paths, json: bool) -> Result<ExitCode, Failure> {
 impl Listquota {
     pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let Listquota { paths, human } = self;
-        if !json {
-            println!(
-                "{:<30} {:>12} {:>12} {:>6} {:>10}",
-                "Volume Name", "Quota", "Used", "%Used", "Partition"
-            );
-        }
-        paths.each(|path| {
-            let about = about(path)?;
-            if json {
-                print_json(path, &about);
-                return Ok(());
-            }
+        let titles = format!(
+            "{:<30} {:>12} {:>12} {:>6} {:>10}",
+            "Volume Name", "Quota", "Used", "%Used", "Partition"
+        );
+        table(paths, json, &titles, |about| {
             let (used, total) = about.partition();
             let of_quota = format!("{}%", percent(about.used_bytes, about.quota_bytes));
             let of_partition = format!("{}%", percent(used, total));
             let (limit, used) = (about.limit(human), size(about.used_bytes, human));
-            println!("{:<30} {limit:>12} {used:>12} {of_quota:>6} {of_partition:>10}", about.name);
-            Ok(())
+            format!("{:<30} {limit:>12} {used:>12} {of_quota:>6} {of_partition:>10}", about.name)
         })
     }
 }
@@ -255,27 +268,19 @@ impl Setquota {
 impl Diskfree {
     pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let Diskfree { paths, human } = self;
-        if !json {
-            println!(
-                "{:<30} {:>14} {:>14} {:>14} {:>6}",
-                "Volume Name", "total", "used", "avail", "%used"
-            );
-        }
-        paths.each(|path| {
-            let about = about(path)?;
-            if json {
-                print_json(path, &about);
-                return Ok(());
-            }
+        let titles = format!(
+            "{:<30} {:>14} {:>14} {:>14} {:>6}",
+            "Volume Name", "total", "used", "avail", "%used"
+        );
+        table(paths, json, &titles, |about| {
             let (used, total) = about.partition();
             let (all, taken, left) =
                 (size(total, human), size(used, human), size(total - used, human));
-            println!(
+            format!(
                 "{:<30} {all:>14} {taken:>14} {left:>14} {:>5}%",
                 about.name,
                 percent(used, total)
-            );
-            Ok(())
+            )
         })
     }
 }

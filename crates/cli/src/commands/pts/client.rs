@@ -8,7 +8,7 @@ use local::failure::Failure;
 use types::limits::PRINCIPALS_MAX;
 use types::{Answer, Fault, Principal, PrincipalId, PtsCall};
 
-use crate::commands::cell_client::{CellClient, CellName, CellOptions, odd};
+use crate::commands::cell_client::{CELL_AWAY, CellClient, CellName, CellOptions, odd};
 
 /// The position before the first number.
 pub const FIRST: PrincipalId = PrincipalId(i32::MIN);
@@ -122,34 +122,24 @@ impl PtsClient {
 }
 
 fn refused(doing: &str, error: &CallError) -> Failure {
-    let failure = Failure::new(doing, error);
-    match error.fault() {
-        Some(Fault::NotPermitted) => failure.mend(
-            "its owner may, and members of \
-            system:administrators",
-        ),
-        Some(Fault::NoPrincipal) => failure.mend(
-            "'pts listentries -users -groups' has all of \
-            them; a new user NAME@REALM needs the group system:authuser@REALM",
-        ),
-        Some(Fault::QuotaExceeded) => failure.mend(
-            "an administrator gives more with 'pts \
-            setfields -groupquota'",
-        ),
-        Some(Fault::Exists) => failure.mend(
-            "'pts examine' shows its owner, 'pts membership' its \
-            members",
-        ),
-        Some(Fault::Invalid) => failure.mend(
+    let mend = match error.fault() {
+        Some(Fault::NotPermitted) => "its owner may, and members of system:administrators",
+        Some(Fault::NoPrincipal) => {
+            "'pts listentries -users -groups' has all of them; a new user NAME@REALM needs the \
+                group system:authuser@REALM"
+        }
+        Some(Fault::QuotaExceeded) => {
+            "an administrator gives more with 'pts setfields -groupquota'"
+        }
+        Some(Fault::Exists) => "'pts examine' shows its owner, 'pts membership' its members",
+        Some(Fault::Invalid) => {
             "users have names without a colon, groups of users OWNER:NAME, and no name is a \
-            number; numbers of users are above 0, of groups below; \
-             the realm in NAME@REALM and system:authuser@REALM has small letters, and that group \
-             has the users of the realm alone",
-        ),
-        Some(Fault::CellAway) => failure.mend(
-            "check that the server that has the database runs: 'database' in \
-                cell.toml names it",
-        ),
-        _ => failure,
-    }
+                number; numbers of users are above 0, of groups below; the realm in NAME@REALM and \
+                system:authuser@REALM has small letters, and that group has the users of the realm \
+                alone"
+        }
+        Some(Fault::CellAway) => CELL_AWAY,
+        _ => return Failure::new(doing, error),
+    };
+    Failure::new(doing, error).mend(mend)
 }

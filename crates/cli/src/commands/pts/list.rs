@@ -205,10 +205,10 @@ pub(super) fn list_max(client: &PtsClient) -> Result<(), Failure> {
         return Err(odd(doing));
     };
     let [(user, _), (group, _)] = &names[..] else { return Err(odd(doing)) };
-    if client.json {
-        local::show::json(&json!({ "user": user.0, "group": group.0 }));
-    } else {
-        println!("Max user id is {user} and max group id is {group}.");
-    }
+    local::show::answer(
+        client.json,
+        &json!({ "user": user.0, "group": group.0 }),
+        format_args!("Max user id is {user} and max group id is {group}."),
+    );
     Ok(())
 }

@@ -79,11 +79,11 @@ fn make(client: &PtsClient, new: NewPrincipal) -> Result<Principal, Failure> {
 }
 
 fn print_made(client: &PtsClient, what: &str, one: &Principal) {
-    if client.json {
-        local::show::json(&json!({ "name": one.name, "id": one.id.0, "uid": one.uid }));
-    } else {
-        println!("{what} {} has id {}", one.name, one.id);
-    }
+    local::show::answer(
+        client.json,
+        &json!({ "name": one.name, "id": one.id.0, "uid": one.uid }),
+        format_args!("{what} {} has id {}", one.name, one.id),
+    );
 }
 
 /// Pairs names with numbers: as many numbers as names, or none.

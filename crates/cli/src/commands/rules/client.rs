@@ -9,7 +9,7 @@ use client::CallError;
 use local::failure::Failure;
 use types::{Answer, Call, Fault, GuardCall, PrincipalId, ServerId, ServerInfo};
 
-use crate::commands::cell_client::{CellClient, CellOptions, odd};
+use crate::commands::cell_client::{CELL_AWAY, CellClient, CellOptions, odd};
 
 /// How long a change may take: it waits for silent servers.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -47,11 +47,11 @@ impl RulesClient {
             return Err(odd(doing));
         };
         let names = self.server_names(&missing);
-        if self.json {
-            local::show::json(&serde_json::json!({ "number": number, "missing": names }));
-        } else {
-            println!("{number}: {done}");
-        }
+        local::show::answer(
+            self.json,
+            &serde_json::json!({ "number": number, "missing": names }),
+            format_args!("{number}: {done}"),
+        );
         confirmed(doing, &names)
     }
 
@@ -111,19 +111,15 @@ pub(crate) fn confirmed(doing: &str, missing: &[String]) -> Result<ExitCode, Fai
 }
 
 fn refused(doing: &str, error: &CallError) -> Failure {
-    let failure = Failure::new(doing, error);
-    match error.fault() {
-        Some(Fault::NotPermitted) => failure.mend("only members of system:administrators may"),
-        Some(Fault::NoPrincipal) => {
-            failure.mend("'rialto pts listentries -users -groups' has all of them")
-        }
-        Some(Fault::NotFound) => failure.mend("'list' shows the numbers of all rules"),
+    let mend = match error.fault() {
+        Some(Fault::NotPermitted) => "only members of system:administrators may",
+        Some(Fault::NoPrincipal) => "'rialto pts listentries -users -groups' has all of them",
+        Some(Fault::NotFound) => "'list' shows the numbers of all rules",
         Some(Fault::NoSpace) => {
-            failure.mend("a cell has 4096 at most: remove those that are not needed any more")
+            "a cell has 4096 at most: remove those that are not needed any more"
         }
-        Some(Fault::CellAway) => failure.mend(
-            "check that the server that has the database runs: 'database' in cell.toml names it",
-        ),
-        _ => failure,
-    }
+        Some(Fault::CellAway) => CELL_AWAY,
+        _ => return Failure::new(doing, error),
+    };
+    Failure::new(doing, error).mend(mend)
 }

@@ -78,11 +78,11 @@ impl Clone {
         let Some(made) = clone(context, &volume, &to, VolumeKind::Snapshot, false)? else {
             return Ok(());
         };
-        if context.json {
-            local::show::json(&show::volume_json(context, &made));
-        } else {
-            println!("Created clone {to} ({}) for {}", made.id.0, text(&volume.name));
-        }
+        local::show::answer(
+            context.json,
+            &show::volume_json(context, &made),
+            format_args!("Created clone {to} ({}) for {}", made.id.0, text(&volume.name)),
+        );
         Ok(())
     }
 }
@@ -136,11 +136,11 @@ fn backup(context: &VosContext, group: Revised<VolumeGroup>) -> Result<(), Failu
     let server = group.record.read_write_site().map_or(types::ServerId(0), |site| site.server);
     let what = format!("backing up the volume {name}");
     let Some(info) = context.lead(&what, |job| vos::backup(job, group))? else { return Ok(()) };
-    if context.json {
-        local::show::json(&show::volume_json(context, &LocatedVolume { server, info }));
-    } else {
-        println!("Created backup volume for {name}");
-    }
+    local::show::answer(
+        context.json,
+        &show::volume_json(context, &LocatedVolume { server, info }),
+        format_args!("Created backup volume for {name}"),
+    );
     Ok(())
 }
 
@@ -157,15 +157,15 @@ fn clone_writable(
         return Ok(());
     };
     let made = LocatedVolume { server: found.server, info };
-    if context.json {
-        local::show::json(&show::volume_json(context, &made));
-    } else {
-        println!(
+    local::show::answer(
+        context.json,
+        &show::volume_json(context, &made),
+        format_args!(
             "Created read-write clone {to} ({}) for {}",
             made.id.0,
             text(&found.volume().name)
-        );
-    }
+        ),
+    );
     Ok(())
 }
 

@@ -24,7 +24,7 @@ use vos::{Job, JobEvent, JobLeader, ServerConnections, Servers, VosError};
 
 use super::Telling;
 use super::typed::{TypedSite, which};
-use crate::commands::cell_client::{CellClient, CellName, CellOptions};
+use crate::commands::cell_client::{CELL_AWAY, CellClient, CellName, CellOptions, odd};
 use crate::security;
 
 /// Volumes in one query: about as many as fit into an answer.
@@ -441,62 +441,46 @@ fn is_over(busy: &Busy) -> bool {
     at == host() && Process::labelled(process).is_some_and(|process| !process.is_alive())
 }
 
-fn odd(what: &str) -> Failure {
-    Failure::new(what, "the server answered something else")
-        .mend("check that it has the same version")
-}
-
 pub fn refusal(what: &str, error: &VosError) -> Failure {
-    let failure = Failure::new(what, error);
-    match error {
-        VosError::NoVolume => {
-            return failure
-                .mend("'rialto vos listvol' and 'rialto vos listvldb' show which there are");
-        }
+    let mend = match error {
+        VosError::NoVolume => "'rialto vos listvol' and 'rialto vos listvldb' show which there are",
         VosError::Away { .. } => {
-            return failure.mend(
-                "check that it runs; then repeat the command, which continues the operation",
-            );
+            "check that it runs; then repeat the command, which continues the operation"
         }
         VosError::Busy { .. } => {
-            return failure
-                .mend("wait for that; if its leader has ended, 'rialto vos unlock' frees it");
+            "wait for that; if its leader has ended, 'rialto vos unlock' frees it"
         }
-        VosError::Unfit(_) | VosError::HalfRestored | VosError::Odd(_) => return failure,
-        VosError::Cell(CellError::Taken { .. }) => return failure.mend("choose another name"),
-        VosError::Cell(_) | VosError::Refused { .. } => {}
-    }
-    match error.fault() {
-        Some(Fault::NoVolume) => failure.mend("'rialto vos listvol' shows which there are"),
-        Some(Fault::Exists) => Failure::new(
-            what,
-            "a volume of this cell has that \
-            name",
-        )
-        .mend("choose another name"),
-        Some(Fault::ReadOnly) => failure.mend("name the read-write volume of its group"),
-        Some(Fault::Offline) => failure.mend("'rialto vos online' brings it back"),
-        Some(Fault::NoSpace) => failure.mend(
-            "remove something from that partition, or name \
-            another",
-        ),
-        Some(Fault::Busy) => failure.mend(
-            "somebody has files of it open for writing, or is at \
-            work on it: try again",
-        ),
-        Some(Fault::NotPermitted) => failure.mend(
-            "only the server's user and root may: run it as \
-            one of them",
-        ),
-        Some(Fault::CellAway) => failure.mend(
-            "check that the server that has the database runs: \
-            'database' in cell.toml names it",
-        ),
-        Some(Fault::Invalid) => Failure::new(what, "the server does not accept these arguments")
-            .mend(
-                "names have letters, digits, dots, hyphens and underscores, and end in .backup \
-                or .readonly only where they must",
-            ),
-        _ => failure.mend("'rialto status' and 'rialto doctor' find causes"),
-    }
+        VosError::Unfit(_) | VosError::HalfRestored | VosError::Odd(_) => {
+            return Failure::new(what, error);
+        }
+        VosError::Cell(CellError::Taken { .. }) => "choose another name",
+        VosError::Cell(_) | VosError::Refused { .. } => return fault_refusal(what, error),
+    };
+    Failure::new(what, error).mend(mend)
+}
+
+fn fault_refusal(what: &str, error: &VosError) -> Failure {
+    let mend = match error.fault() {
+        Some(Fault::NoVolume) => "'rialto vos listvol' shows which there are",
+        Some(Fault::Exists) => {
+            return Failure::new(what, "a volume of this cell has that name")
+                .mend("choose another name");
+        }
+        Some(Fault::ReadOnly) => "name the read-write volume of its group",
+        Some(Fault::Offline) => "'rialto vos online' brings it back",
+        Some(Fault::NoSpace) => "remove something from that partition, or name another",
+        Some(Fault::Busy) => {
+            "somebody has files of it open for writing, or is at work on it: try again"
+        }
+        Some(Fault::NotPermitted) => "only the server's user and root may: run it as one of them",
+        Some(Fault::CellAway) => CELL_AWAY,
+        Some(Fault::Invalid) => {
+            return Failure::new(what, "the server does not accept these arguments").mend(
+                "names have letters, digits, dots, hyphens and underscores, and end in .backup or \
+                    .readonly only where they must",
+            );
+        }
+        _ => "'rialto status' and 'rialto doctor' find causes",
+    };
+    Failure::new(what, error).mend(mend)
 }

@@ -103,11 +103,11 @@ fn finish(context: &VosContext, wanted: &str, missing: Failure) -> Result<(), Fa
     if !context.lead(&format!("removing {wanted}"), |job| vos::finish_removal(job, &volume))? {
         return Err(missing);
     }
-    if context.json {
-        local::show::json(&json!({ "removed": wanted, "finished": true }));
-    } else {
-        println!("An interrupted removal of {wanted} is now complete");
-    }
+    local::show::answer(
+        context.json,
+        &json!({ "removed": wanted, "finished": true }),
+        format_args!("An interrupted removal of {wanted} is now complete"),
+    );
     Ok(())
 }
 

@@ -66,11 +66,11 @@ fn create(context: &VosContext, wanted: &str, name: Option<String>) -> Result<()
     let Some(made) = clone::clone(context, &volume, &to, VolumeKind::Snapshot, false)? else {
         return Ok(());
     };
-    if context.json {
-        local::show::json(&show::volume_json(context, &made));
-    } else {
-        println!("Created snapshot {to} ({}) of {}", made.id.0, text(&volume.name));
-    }
+    local::show::answer(
+        context.json,
+        &show::volume_json(context, &made),
+        format_args!("Created snapshot {to} ({}) of {}", made.id.0, text(&volume.name)),
+    );
     Ok(())
 }
 
@@ -80,11 +80,11 @@ fn list(context: &VosContext, wanted: &str) -> Result<(), Failure> {
         group.iter().filter(|one| one.kind == VolumeKind::Snapshot).collect();
     snapshots.sort_by_key(|one| (one.created, one.id));
     for snapshot in snapshots {
-        if context.json {
-            local::show::json(&show::volume_json(context, snapshot));
-        } else {
-            println!("{} {}", show::line(snapshot), show::date(snapshot.created));
-        }
+        local::show::answer(
+            context.json,
+            &show::volume_json(context, snapshot),
+            format_args!("{} {}", show::line(snapshot), show::date(snapshot.created)),
+        );
     }
     Ok(())
 }

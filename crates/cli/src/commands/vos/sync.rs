@@ -58,11 +58,11 @@ fn report(
     done: &str,
     Mended { looked_at, changed, left }: Mended,
 ) -> Result<(), Failure> {
-    if context.json {
-        local::show::json(&json!({ "looked_at": looked_at, "changed": changed, "left": left }));
-    } else {
-        println!("{done}: {looked_at} looked at, {changed} changed, {left} left");
-    }
+    local::show::answer(
+        context.json,
+        &json!({ "looked_at": looked_at, "changed": changed, "left": left }),
+        format_args!("{done}: {looked_at} looked at, {changed} changed, {left} left"),
+    );
     let why = || format!("{left} of {looked_at} do not agree");
     if left == 0 {
         Ok(())
