@@ -58,6 +58,13 @@ impl PrincipalChanges<'_> {
     /// may log in. So only administrators make one, however the name came about, and the groups of all
     /// principals are looked up anew.
     fn about_realms(&self, edit: Edit) -> Result<Edit, Fault> {
+        debug_assert!(
+            edit.writes.iter().all(|write| match write {
+                Write::Join { group, .. } => !is_of_many(*group),
+                _ => true,
+            }),
+            "AC-13: no record makes a member of a group that proof alone decides"
+        );
         for write in &edit.writes {
             let (id, after) = match write {
                 Write::Put(one) => (one.id, Some(&one.name)),

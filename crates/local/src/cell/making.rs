@@ -161,6 +161,10 @@ impl CellDir {
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .and_then(|()| fs::rename(&draft, &file))
             .doing(|| format!("writing {}", file.display()))?;
+        debug_assert!(
+            fs::metadata(&file).is_ok_and(|meta| meta.permissions().mode() & 0o077 == 0),
+            "AC-5: the configuration is the server's alone"
+        );
         Ok(CellDir { dir, config })
     }
 }
