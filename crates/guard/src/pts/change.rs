@@ -29,7 +29,8 @@ pub(super) struct PrincipalChanges<'a> {
 }
 
 impl PrincipalChanges<'_> {
-    pub fn perform(&self, call: &PtsCall) -> Result<(Answer, Option<Edit>), Fault> {
+    /// The answer to a call, and what it changes.
+    pub(super) fn perform(&self, call: &PtsCall) -> Result<(Answer, Option<Edit>), Fault> {
         let done = |edit| Ok((Answer::Done, Some(self.about_realms(edit)?)));
         match call {
             PtsCall::Create { new } => {
@@ -54,9 +55,9 @@ impl PrincipalChanges<'_> {
         }
     }
 
-    /// A change of the group that stands for a realm's users changes the groups of all of them, and who
-    /// may log in. So only administrators make one, however the name came about, and the groups of all
-    /// principals are looked up anew.
+    /// A change of the group that stands for a realm's users changes the groups of all of them, and
+    /// who may log in. So only administrators make one, however the name came about, and the groups
+    /// of all principals are looked up anew.
     fn about_realms(&self, edit: Edit) -> Result<Edit, Fault> {
         debug_assert!(
             edit.writes.iter().all(|write| match write {
@@ -228,8 +229,8 @@ impl PrincipalChanges<'_> {
         Ok(Some(record))
     }
 
-    /// The group of a new user's realm, with its quota reduced by one; `None`: the user is one of this
-    /// cell.
+    /// The group of a new user's realm, with its quota reduced by one; `None`: the user is one of
+    /// this cell.
     fn charge_realm(&self, user: &str) -> Result<Option<Principal>, Fault> {
         let Some(name) = realm_group(user) else { return Ok(None) };
         let mut group = find(self.book, &WhichPrincipal::Name(name))?;
@@ -239,8 +240,8 @@ impl PrincipalChanges<'_> {
         Ok(Some(group))
     }
 
-    /// Requires that a group's name begins with its owner's, unless an administrator gives it. A group
-    /// that owns itself, or has no owner, keeps the begin of its name.
+    /// Requires that a group's name begins with its owner's, unless an administrator gives it. A
+    /// group that owns itself, or has no owner, keeps the begin of its name.
     fn need_prefix(&self, group: &Principal) -> Result<(), Fault> {
         if self.asker.is_administrator() {
             return Ok(());
@@ -324,8 +325,8 @@ impl PrincipalChanges<'_> {
         Ok(Edit { writes, changed: Changed::Principal(id) })
     }
 
-    /// Writes a record under its new name, and renames everything that it owns and whose name begins
-    /// with its old one.
+    /// Writes a record under its new name, and renames everything that it owns and whose name
+    /// begins with its old one.
     fn put_renamed(
         &self,
         record: Principal,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Bytes of a cell's name: the limit of a DNS domain.
 const CELL_NAME_BYTES_MAX: usize = 253;
 
-/// The content of `cell.toml`. What is `None` is not in it.
+/// The content of `cell.toml`. A field that is `None` is not in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellConfig {

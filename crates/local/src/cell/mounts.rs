@@ -1,4 +1,4 @@
-//! What a machine records of its mounts: pid files, facts, caches and logs.
+//! A machine's records of its mounts: pid files, facts, caches and logs.
 
 use std::fs;
 use std::io;
