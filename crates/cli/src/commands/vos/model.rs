@@ -55,19 +55,13 @@ fn status(
 }
 
 /// Returns the present model.
-///
-/// # Errors
-/// The server's refusal.
-pub fn of(context: &VosContext, volume: &LocatedVolume) -> Result<AccessModel, Failure> {
+pub(crate) fn of(context: &VosContext, volume: &LocatedVolume) -> Result<AccessModel, Failure> {
     let status = status(context, "reading the volume", volume, Fid::root(volume.id))?;
     Ok(if status.by_list { AccessModel::Acl } else { AccessModel::Posix })
 }
 
 /// Sets the model; with `--dry-run` reports the files whose access would change.
-///
-/// # Errors
-/// The server's refusal.
-pub fn set_model(
+pub(crate) fn set_model(
     context: &VosContext,
     volume: &LocatedVolume,
     model: AccessModel,
@@ -96,10 +90,7 @@ pub fn set_model(
 }
 
 /// Sets or removes the root's list, which selects the model.
-///
-/// # Errors
-/// The server's refusal.
-pub fn decide_by(
+pub(crate) fn decide_by(
     context: &VosContext,
     what: &str,
     volume: &LocatedVolume,
