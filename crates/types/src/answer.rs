@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use crate::{
-    BootVerifier, Changed, Fence, Fid, IncomingTree, Kind, LockConflict, Mandate, Name, PackedRun,
-    PartitionInfo, Principal, PrincipalId, Revised, Revision, Secret, ServerId, ServerInfo, Status,
-    StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
+    BootVerifier, Changed, DataVersion, Fence, Fid, IncomingTree, Kind, LockConflict, Mandate,
+    Name, PackedRun, PartitionInfo, Principal, PrincipalId, Revised, Revision, Secret, ServerId,
+    ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
 };
 
 /// One entry of a listing.
@@ -63,7 +63,7 @@ pub enum Answer {
         /// Status of the file that the entry names.
         status: Status,
         /// Data version of the directory that the answer belongs to.
-        dir_version: u64,
+        dir_version: DataVersion,
         /// No other session has a promise on the file.
         sole: bool,
     },
@@ -74,7 +74,7 @@ pub enum Answer {
         /// There are no more.
         end: bool,
         /// Data version of the directory that the answer belongs to.
-        dir_version: u64,
+        dir_version: DataVersion,
     },
     /// The file made (or found, with `Unchecked` or the same exclusive verifier: then `existed`).
     Made {
@@ -158,7 +158,7 @@ pub enum Answer {
         /// The file's status after the call.
         status: Status,
         /// The data version just before this write.
-        previous_version: u64,
+        previous_version: DataVersion,
         /// The boot verifier: unstable writes of another verifier are lost.
         verifier: BootVerifier,
     },
@@ -180,7 +180,7 @@ pub enum Answer {
     /// belong to.
     Sums {
         /// The data version of the body.
-        version: u64,
+        version: DataVersion,
         /// One crc32c for each block.
         sums: Vec<u32>,
     },

@@ -63,7 +63,7 @@ pub use rules::{Fence, GuardCall, Mandate, Realm, Whom};
 pub use session::{
     BootVerifier, BreakId, BreakItem, BreakReason, ClientId, ReplyAddress, SessionId,
 };
-pub use status::{Kind, Status};
+pub use status::{DataVersion, Kind, Status, StatusVersion};
 pub use time::{Time, Timestamp};
 pub use transfer::{Finish, IncomingTree, Pull, TaskInfo, TaskState};
 pub use tree_key::{KeyKeeper, TREE_KEY_BYTES, TreeKey};

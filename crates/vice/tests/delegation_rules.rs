@@ -10,8 +10,9 @@ use std::time::Duration;
 use common::{Ground, Rig, VOLUME, name, remove, write};
 use store::VolumeQuota;
 use types::{
-    Answer, BreakReason, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode,
-    LockOwner, NewKind, RemoveWhat, RenameMode, ReplyAddress, StatusChange, Timestamp, VnodeSlots,
+    Answer, BreakReason, ByteRange, Call, Caller, CreateHow, DataVersion, Fault, Fid, LockFamily,
+    LockMode, LockOwner, NewKind, RemoveWhat, RenameMode, ReplyAddress, StatusChange, Timestamp,
+    VnodeSlots,
 };
 
 const ROOT: Caller = Caller::ROOT;
@@ -220,7 +221,7 @@ fn a_reader_sees_what_came_between_his_question_and_the_return() {
     assert_eq!(rig.reply(origin), None, "DE-2");
     give_back(&mut rig, 0, &[own.dir]);
     let status = status_of(rig.reply(origin));
-    assert_eq!((status.size, status.data_version), (5, 2));
+    assert_eq!((status.size, status.data_version), (5, DataVersion(2)));
     assert_eq!(change(&mut rig, write(file, Some(0), b"late")), Err(Fault::NotDelegated));
 }
 

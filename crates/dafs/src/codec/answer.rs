@@ -7,8 +7,8 @@ use types::limits::{
 };
 use types::limits::{PAYLOAD_BYTES_MAX, TOKEN_BYTES_MAX};
 use types::{
-    Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, PackedRun, Revision, RunKey,
-    Status, VnodeSlots, VolumeId, VolumeStatus,
+    Answer, BootVerifier, ByteRange, DataVersion, DirEntry, Kind, LockConflict, PackedRun,
+    Revision, RunKey, Status, VnodeSlots, VolumeId, VolumeStatus,
 };
 
 use super::auth::{get_ticket, put_ticket};
@@ -53,7 +53,7 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
         Answer::Status(status) | Answer::Body { status } => put_status(to, status),
         Answer::Entry { status, dir_version, sole } => {
             put_status(to, status);
-            to.u64(*dir_version).bool(*sole);
+            to.u64(dir_version.0).bool(*sole);
         }
         Answer::Entries { entries, end, dir_version } => {
             put_entries(to, entries, *end, *dir_version);
@@ -102,7 +102,7 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
         }
         Answer::Written { count, offset, status, previous_version, verifier } => {
             put_status(to, status);
-            to.u64(*offset).u64(*previous_version).u64(verifier.0).u32(*count);
+            to.u64(*offset).u64(previous_version.0).u64(verifier.0).u32(*count);
         }
         Answer::Offset(number) | Answer::Blank(number) => {
             to.u64(*number);
@@ -112,7 +112,7 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
         }
         Answer::Sums { version, sums } => {
             let sums = &sums[..sums.len().min(SUMS_MAX)];
-            to.u64(*version).length32("sums", sums.len(), SUMS_MAX);
+            to.u64(version.0).length32("sums", sums.len(), SUMS_MAX);
             for sum in sums {
                 to.u32(*sum);
             }
@@ -158,8 +158,8 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
     }
 }
 
-fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: u64) {
-    to.u64(dir_version).u32(0).u8(0);
+fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: DataVersion) {
+    to.u64(dir_version.0).u32(0).u8(0);
     debug_assert_eq!(to.len(), ENTRIES_HEAD_BYTES);
     let mut put = 0;
     for entry in entries {
@@ -255,7 +255,7 @@ fn get_answer(
         AnswerKind::Status => Answer::Status(get_status(from)?),
         AnswerKind::Entry => Answer::Entry {
             status: get_status(from)?,
-            dir_version: from.u64()?,
+            dir_version: DataVersion(from.u64()?),
             sole: from.bool("sole")?,
         },
         AnswerKind::Entries => get_entries(from)?,
@@ -332,7 +332,7 @@ fn get_answer(
 }
 
 fn get_entries(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
-    let dir_version = from.u64()?;
+    let dir_version = DataVersion(from.u64()?);
     let count = from.u32()? as usize;
     let end = from.bool("end")?;
     from.check_room(count, ENTRY_BYTES + 1)?;
@@ -429,14 +429,14 @@ fn get_written(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     Ok(Answer::Written {
         status: get_status(from)?,
         offset: from.u64()?,
-        previous_version: from.u64()?,
+        previous_version: DataVersion(from.u64()?),
         verifier: BootVerifier(from.u64()?),
         count: from.u32()?,
     })
 }
 
 fn get_sums(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
-    let version = from.u64()?;
+    let version = DataVersion(from.u64()?);
     let count = from.length32("sums", SUMS_MAX)?;
     from.check_room(count, 4)?;
     let sums = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;

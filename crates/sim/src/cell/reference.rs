@@ -167,7 +167,7 @@ pub fn came(tree: &ModelTree, found: &VolumeImage) -> Option<ModelTree> {
         tree.nodes().iter().find(|(fid, _)| key(**fid) == root)?.1.status,
     );
     let mut tree = tree.clone();
-    tree.shift_versions(is.status_version.checked_sub(was.status_version)?);
+    tree.shift_versions(is.status_version.0.checked_sub(was.status_version.0)?);
     (image(&tree) == *found).then_some(tree)
 }
 

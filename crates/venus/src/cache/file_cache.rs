@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use client::Cancel;
-use types::{Fid, Status};
+use types::{DataVersion, Fid, Status};
 
 use super::{Admission, Siblings};
 use crate::base::Share;
@@ -226,9 +226,9 @@ impl Cache {
     /// changes may use these again. Written bytes stay.
     pub fn forget_data(&self, data: &mut Data) {
         data.reads.body = None;
-        data.reads.known.reset(0);
-        let freed = data.reads.meet(u64::MAX);
-        data.reads.version = 0;
+        data.reads.known.reset(DataVersion::NONE);
+        let freed = data.reads.meet(DataVersion(u64::MAX));
+        data.reads.version = DataVersion::NONE;
         self.drop_ahead(freed);
     }
 
@@ -242,7 +242,13 @@ impl Cache {
 
     /// The blocks of `from..to` that are neither here nor on their way, as far as there is room:
     /// they count as on their way from now on.
-    pub fn reserve_blocks(&self, file: &FileBytes, version: u64, from: u64, to: u64) -> Vec<u64> {
+    pub fn reserve_blocks(
+        &self,
+        file: &FileBytes,
+        version: DataVersion,
+        from: u64,
+        to: u64,
+    ) -> Vec<u64> {
         let mut data = file.data.lock();
         self.drop_ahead(data.reads.meet(version));
         let most = self.ground.config.read_cache_bytes_max;
@@ -256,7 +262,13 @@ impl Cache {
 
     /// A block that was on its way is here, in this version, or will not come (`None`): then its
     /// reader asks for it itself.
-    pub fn block_came(&self, file: &FileBytes, index: u64, version: u64, bytes: Option<&Bytes>) {
+    pub fn block_came(
+        &self,
+        file: &FileBytes,
+        index: u64,
+        version: DataVersion,
+        bytes: Option<&Bytes>,
+    ) {
         let mut data = file.data.lock();
         if matches!(data.reads.blocks.get(&index), Some(Block::Coming)) {
             data.reads.blocks.remove(&index);

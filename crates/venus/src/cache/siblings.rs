@@ -14,7 +14,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use client::Cancel;
 use parking_lot::{Condvar, Mutex};
-use types::{Fid, Kind, Status};
+use types::{DataVersion, Fid, Kind, Status};
 
 use super::{FetchAhead, ListedDirs, Named};
 use crate::base::{POLL_INTERVAL, Pot, Share};
@@ -33,7 +33,7 @@ const WRITTEN_BYTES_MAX: usize = 4 << 20;
 /// A file's bytes.
 enum Body {
     Coming,
-    Here { version: u64, data: Bytes },
+    Here { version: DataVersion, data: Bytes },
 }
 
 struct State {
@@ -68,7 +68,7 @@ impl State {
     }
 
     /// Stores the bytes of a file in this version, which were written here.
-    pub fn keep(&mut self, fid: Fid, version: u64, data: &Bytes) {
+    pub fn keep(&mut self, fid: Fid, version: DataVersion, data: &Bytes) {
         if matches!(self.bodies.get(&fid), Some(Body::Coming)) {
             return;
         }

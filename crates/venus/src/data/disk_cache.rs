@@ -29,7 +29,7 @@ use std::{fs, io};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use types::{Fid, VolumeId};
+use types::{DataVersion, Fid, VolumeId};
 
 use super::{CacheMap, Edition, PIECE, Piece, SUMMED, fid_of, file_name, map_of};
 
@@ -227,7 +227,7 @@ impl DiskCache {
         item.file.clone()
     }
 
-    fn enter(&self, fid: Fid, version: u64, stored: &[(u64, Piece)]) {
+    fn enter(&self, fid: Fid, version: DataVersion, stored: &[(u64, Piece)]) {
         let mut index = self.index.lock();
         let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version)
         else {
@@ -254,7 +254,7 @@ impl DiskCache {
     }
 
     /// These pieces were compared with their sums.
-    fn know(&self, fid: Fid, version: u64, compared: &[(u64, Piece)]) {
+    fn know(&self, fid: Fid, version: DataVersion, compared: &[(u64, Piece)]) {
         let mut index = self.index.lock();
         let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version)
         else {
@@ -387,7 +387,14 @@ impl DiskCache {
     }
 
     /// An own write took the file from the version `previous` to this edition.
-    pub fn wrote(&self, fid: Fid, offset: u64, bytes: &Bytes, previous: u64, edition: Edition) {
+    pub fn wrote(
+        &self,
+        fid: Fid,
+        offset: u64,
+        bytes: &Bytes,
+        previous: DataVersion,
+        edition: Edition,
+    ) {
         let mut index = self.index.lock();
         let Some(item) = index.items.get_mut(&fid) else { return };
         if item.edition.life == edition.life && item.edition.version >= edition.version {
@@ -409,7 +416,7 @@ impl DiskCache {
         index.bytes -= gone;
     }
 
-    fn drop_piece(&self, fid: Fid, version: u64, piece: u64) {
+    fn drop_piece(&self, fid: Fid, version: DataVersion, piece: u64) {
         let mut index = self.index.lock();
         let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version)
         else {
@@ -528,7 +535,7 @@ mod tests {
     }
 
     fn at(version: u64) -> Edition {
-        Edition { version, changed: 1000 + version, life: 1 }
+        Edition { version: DataVersion(version), changed: 1000 + version, life: 1 }
     }
 
     fn cache(dir: &Path) -> DiskCache {
@@ -644,14 +651,14 @@ mod tests {
         let size = 4 * PIECE;
         cache.store(FILE, at(1), size, 1, &data(2 * PIECE as usize, 4));
         assert_eq!(cache.bytes(), PIECE, "piece 1 alone is whole");
-        cache.wrote(FILE, 2 * PIECE, &data(1, 5), 1, at(2));
+        cache.wrote(FILE, 2 * PIECE, &data(1, 5), DataVersion(1), at(2));
         assert!(
             cache.read(FILE, at(2), size, PIECE, 2 * PIECE).is_some(),
             "the version went along"
         );
-        cache.wrote(FILE, PIECE, &data(1, 5), 2, at(3));
+        cache.wrote(FILE, PIECE, &data(1, 5), DataVersion(2), at(3));
         assert_eq!(cache.read(FILE, at(3), size, PIECE, 2 * PIECE), None);
-        cache.wrote(FILE, 0, &data(1, 5), 7, at(8));
+        cache.wrote(FILE, 0, &data(1, 5), DataVersion(7), at(8));
         assert_eq!(cache.bytes(), 0);
     }
 

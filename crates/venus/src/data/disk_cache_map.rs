@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use types::{Fid, Status};
+use types::{DataVersion, Fid, Status};
 
 use super::{SUMMED, block_sum};
 
@@ -21,7 +21,7 @@ const ROW: usize = 16;
 /// Identity of a file's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edition {
-    pub version: u64,
+    pub version: DataVersion,
     /// Time of the file's last change, by the server's clock, in nanoseconds.
     pub(super) changed: u64,
     /// Boot verifier of the server instance; 0: unknown.
@@ -37,7 +37,7 @@ impl Edition {
     }
 
     /// An edition of which only the version is known.
-    pub fn in_this_life(version: u64) -> Edition {
+    pub fn in_this_life(version: DataVersion) -> Edition {
         Edition { version, ..Edition::default() }
     }
 
@@ -107,7 +107,8 @@ impl CacheMap {
             let at = HEAD + n * ROW;
             Some((long(at)?, Piece { bytes: short(at + 8)?, sum: short(at + 12)?, blocks: None }))
         };
-        let edition = Edition { version: long(8)?, changed: long(16)?, life: long(24)? };
+        let edition =
+            Edition { version: DataVersion(long(8)?), changed: long(16)?, life: long(24)? };
         Some(CacheMap { edition, pieces: (0..rows).map(row).collect::<Option<_>>()? })
     }
 }
@@ -115,7 +116,7 @@ impl CacheMap {
 pub(crate) fn map_of(edition: Edition, pieces: &HashMap<u64, Piece>) -> Vec<u8> {
     let mut map = Vec::with_capacity(HEAD + pieces.len() * ROW + 4);
     map.extend_from_slice(MAGIC);
-    for part in [edition.version, edition.changed, edition.life] {
+    for part in [edition.version.0, edition.changed, edition.life] {
         map.extend_from_slice(&part.to_le_bytes());
     }
     map.extend_from_slice(&(pieces.len() as u64).to_le_bytes());

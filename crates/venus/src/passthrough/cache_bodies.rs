@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use client::{BreakAck, Cancel};
-use types::{Answer, Call, Caller, Fault, Status};
+use types::{Answer, Call, Caller, DataVersion, Fault, Status};
 
 use crate::base::{Backing, Error, OpenMode, RequestContext};
 use crate::cache::{Cache, SIZE_MAX, SIZE_MIN};
@@ -98,7 +98,7 @@ impl CacheBodies {
         request: &RequestContext<'_>,
         file: &Arc<FileBytes>,
         mode: OpenMode,
-    ) -> Option<(PassedFile, Arc<CacheBody>, u64)> {
+    ) -> Option<(PassedFile, Arc<CacheBody>, DataVersion)> {
         let disk = self.cache.disk()?;
         if mode.write || !file.is_clean() || !file.is_landed() || self.cache.passes().is_err() {
             return None;
@@ -229,7 +229,7 @@ impl CacheBodies {
         file: &FileBytes,
         pinned: &CacheBody,
         backing: Backing,
-        version: Option<u64>,
+        version: Option<DataVersion>,
     ) {
         self.ground.kernel.port().unpass(backing);
         let status = self.ground.names.lock().nodes.get(&file.fid).and_then(|node| node.status);
@@ -411,7 +411,7 @@ impl CacheBodies {
 
     /// Brings the server's bytes into the body, except over own writes. Returns the version, if all
     /// bytes are of one.
-    fn bring(&self, file: &FileBytes, pinned: &CacheBody) -> Result<Option<u64>, Error> {
+    fn bring(&self, file: &FileBytes, pinned: &CacheBody) -> Result<Option<DataVersion>, Error> {
         let fid = file.fid;
         let status = self.follow_call(file, Call::GetStatus { fid }, |answer| match answer {
             Answer::Status(status) => Some((status, status)),

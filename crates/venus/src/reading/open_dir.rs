@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use parking_lot::{Condvar, Mutex};
-use types::{Caller, Fid};
+use types::{Caller, DataVersion, Fid};
 
 use crate::base::DirListing;
 
 /// The end of a listing, and its version: (cookie, version).
-type End = Option<(u64, u64)>;
+type End = Option<(u64, DataVersion)>;
 
 /// How far a listing got without a gap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub cookie: u64,
-    pub version: u64,
+    pub version: DataVersion,
     /// The map of names that received all of it.
     pub map: u64,
 }
@@ -89,7 +89,7 @@ pub(crate) enum Early {
 
 pub(crate) struct Page {
     pub listing: DirListing,
-    pub version: u64,
+    pub version: DataVersion,
     /// The map that received all names of the page.
     pub entered: Option<u64>,
     pub next: u64,

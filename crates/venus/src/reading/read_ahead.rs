@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use types::{Answer, Call, Caller, Fid, Status};
+use types::{Answer, Call, Caller, DataVersion, Fid, Status};
 
 use crate::base::{RequestContext, as_caller};
 use crate::cache::Cache;
@@ -88,7 +88,7 @@ impl ReadAhead {
         self: &Arc<Self>,
         file: &FileBytes,
         caller: &Caller,
-        version: u64,
+        version: DataVersion,
         blocks: &[u64],
         fast: bool,
     ) {
@@ -126,7 +126,7 @@ impl ReadAhead {
     fn block_came(
         &self,
         file: &FileBytes,
-        (version, instance): (u64, u64),
+        (version, instance): (DataVersion, u64),
         index: u64,
         answer: Option<(Bytes, Status)>,
         fast: bool,
@@ -150,7 +150,7 @@ impl ReadAhead {
     }
 
     /// Fetches one block, and queues the next one behind the other jobs.
-    fn fetch_one_left_out(self: &Arc<Self>, caller: Caller, fid: Fid, version: u64) {
+    fn fetch_one_left_out(self: &Arc<Self>, caller: Caller, fid: Fid, version: DataVersion) {
         let Some(block) = self.cache.skipped().next(fid, version) else {
             return self.cache.drop_pages_of_whole(fid);
         };

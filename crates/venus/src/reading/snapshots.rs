@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use types::{
-    Answer, Call, Fault, Fid, Kind, Name, Status, Timestamp, VnodeNo, VolumeCall, VolumeId,
-    VolumeInfo, VolumeKind, WhichVolume,
+    Answer, Call, DataVersion, Fault, Fid, Kind, Name, Status, StatusVersion, Timestamp, VnodeNo,
+    VolumeCall, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 
 use crate::base::{
@@ -175,8 +175,8 @@ fn status(fid: Fid, kind: Kind, at: Timestamp) -> Status {
         modified: at,
         changed: at,
         created: at,
-        data_version: 1,
-        status_version: 1,
+        data_version: DataVersion::FIRST,
+        status_version: StatusVersion::FIRST,
     }
 }
 
