@@ -108,7 +108,7 @@ fn calls() -> Vec<(&'static str, Call)> {
     vec![
         ("root", Call::Root { volume: name("home") }),
         ("lookup", Call::Lookup { dir, name: name("file") }),
-        ("read-dir", Call::ReadDir { dir, cookie: 0x10, bytes_max: 65536, plus: true }),
+        ("read-dir", Call::ReadDir { dir, cookie: Cookie(0x10), bytes_max: 65536, plus: true }),
         ("make-file", make(NewKind::File, CreateHow::Exclusive(0xfeed))),
         ("make-directory", make(NewKind::Directory, CreateHow::Guarded)),
         ("make-symlink", make(NewKind::Symlink(Bytes::from_static(b"../to")), CreateHow::Guarded)),
@@ -634,7 +634,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         name: name(text),
         fid: FID,
         kind: Kind::File,
-        cookie: 17,
+        cookie: Cookie(17),
         status,
         sole: false,
         target: None,

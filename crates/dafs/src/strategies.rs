@@ -9,13 +9,13 @@ use proptest::option::of;
 use proptest::prelude::*;
 use types::{
     AllocateMode, Answer, Beside, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange,
-    Call, Caller, CellCall, Changed, ClientId, CreateHow, DataVersion, DirEntry, Fault, Fid,
-    Finish, IncomingTree, KeyPrint, Kind, Lending, LockConflict, LockFamily, LockMode, LockOwner,
-    Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat, RenameMode, Revised,
-    Revision, RunKey, SeekWhat, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind, Status,
-    StatusChange, StatusVersion, StreamCursor, TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots,
-    VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState,
-    VolumeStatus, WhichVolume, XattrMode,
+    Call, Caller, CellCall, Changed, ClientId, Cookie, CreateHow, DataVersion, DirEntry, Fault,
+    Fid, Finish, IncomingTree, KeyPrint, Kind, Lending, LockConflict, LockFamily, LockMode,
+    LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat,
+    RenameMode, Revised, Revision, RunKey, SeekWhat, ServerId, ServerInfo, SessionId, SetTime,
+    Site, SiteKind, Status, StatusChange, StatusVersion, StreamCursor, TaskInfo, TaskState,
+    Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeInfo,
+    VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
 
 use crate::credentials::TokenProof;
@@ -483,7 +483,12 @@ fn name_calls() -> impl Strategy<Value = Call> {
         name().prop_map(|volume| Call::Root { volume }),
         (fid(), name()).prop_map(|(dir, name)| Call::Lookup { dir, name }),
         (fid(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(
-            |(dir, cookie, bytes_max, plus)| Call::ReadDir { dir, cookie, bytes_max, plus }
+            |(dir, cookie, bytes_max, plus)| Call::ReadDir {
+                dir,
+                cookie: Cookie(cookie),
+                bytes_max,
+                plus
+            }
         ),
         (fid(), name(), new_kind(), any::<u16>(), create_how())
             .prop_map(|(dir, name, kind, mode, how)| Call::Make { dir, name, kind, mode, how }),
@@ -626,7 +631,7 @@ fn dir_entry() -> impl Strategy<Value = DirEntry> {
             let (status, sole, target) = details
                 .map_or((None, false, None), |(status, sole, target)| (Some(status), sole, target));
             let target = target.filter(|_| kind == Kind::Symlink).map(Bytes::from);
-            DirEntry { name, fid, kind, cookie, status, sole, target }
+            DirEntry { name, fid, kind, cookie: Cookie(cookie), status, sole, target }
         },
     )
 }

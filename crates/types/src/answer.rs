@@ -8,6 +8,17 @@ use crate::{
     ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
 };
 
+/// A place in the listing of a directory: behind the entry that came with it. The server assigns it
+/// by the entry's name, so that it stays while other entries come and go, over restarts and moves.
+/// It means nothing in another directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Cookie(pub u64);
+
+impl Cookie {
+    /// Before the first entry; no entry has it.
+    pub const START: Cookie = Cookie(0);
+}
+
 /// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
@@ -17,9 +28,8 @@ pub struct DirEntry {
     pub fid: Fid,
     /// The kind of that file.
     pub kind: Kind,
-    /// The cookie from which a listing continues after this entry. Stable while the directory
-    /// changes; never 0.
-    pub cookie: u64,
+    /// The cookie from which a listing continues after this entry.
+    pub cookie: Cookie,
     /// With `plus`: the status, promised. Absent if another session has a delegation on it.
     pub status: Option<Status>,
     /// With the status, in a directory that is delegated to the asking session: no other session

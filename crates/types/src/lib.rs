@@ -33,7 +33,7 @@ mod tree_key;
 mod volume;
 mod volume_call;
 
-pub use answer::{Answer, DirEntry, VolumeStatus};
+pub use answer::{Answer, Cookie, DirEntry, VolumeStatus};
 pub use auth::{AuthCall, Behalf, Secret};
 pub use call::{
     AllocateMode, Call, CreateHow, Lending, NewKind, RemoveWhat, RenameMode, SeekWhat, SetTime,

@@ -7,7 +7,7 @@ use types::limits::{
 };
 use types::limits::{PAYLOAD_BYTES_MAX, TOKEN_BYTES_MAX};
 use types::{
-    Answer, BootVerifier, ByteRange, DataVersion, DirEntry, Kind, LockConflict, PackedRun,
+    Answer, BootVerifier, ByteRange, Cookie, DataVersion, DirEntry, Kind, LockConflict, PackedRun,
     Revision, RunKey, Status, VnodeSlots, VolumeId, VolumeStatus,
 };
 
@@ -173,7 +173,7 @@ fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: Da
             break;
         }
         to.fid(entry.fid)
-            .u64(entry.cookie)
+            .u64(entry.cookie.0)
             .name_length(&entry.name)
             .u8(entry.kind as u8)
             .u8(entry_flags(entry))
@@ -341,7 +341,7 @@ fn get_entries(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
 }
 
 fn get_entry(from: &mut FieldReader<'_>) -> Result<DirEntry, WireError> {
-    let (fid, cookie) = (from.fid()?, from.u64()?);
+    let (fid, cookie) = (from.fid()?, Cookie(from.u64()?));
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     let kind = from.choice("kind", Kind::from_wire)?;
     let flags = from.u8()?;

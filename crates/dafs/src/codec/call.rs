@@ -7,8 +7,8 @@ use types::limits::{
     XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
 use types::{
-    ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp,
-    VolumeCall,
+    ByteRange, Call, Cookie, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange,
+    Timestamp, VolumeCall,
 };
 
 use super::auth::{get_auth_call, put_auth_call};
@@ -49,7 +49,7 @@ fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
         Call::Root { volume } => to.name_length(volume).name(volume),
         Call::Lookup { dir, name } => to.fid(*dir).name_length(name).name(name),
         Call::ReadDir { dir, cookie, bytes_max, plus } => {
-            to.fid(*dir).u64(*cookie).u32(*bytes_max).bool(*plus)
+            to.fid(*dir).u64(cookie.0).u32(*bytes_max).bool(*plus)
         }
         Call::Make { dir, name, kind, mode, how } => {
             let (verifier, how) = how_parts(*how);
@@ -206,7 +206,7 @@ fn get_call(
         Procedure::Lookup => Call::Lookup { dir: from.fid()?, name: get_name(from)? },
         Procedure::ReadDir => Call::ReadDir {
             dir: from.fid()?,
-            cookie: from.u64()?,
+            cookie: Cookie(from.u64()?),
             bytes_max: from.u32()?,
             plus: from.bool("with status")?,
         },

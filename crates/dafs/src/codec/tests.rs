@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use types::limits::MESSAGE_BYTES_MAX;
-use types::{Answer, DataVersion, DirEntry, Fid, Kind, Name};
+use types::{Answer, Cookie, DataVersion, DirEntry, Fid, Kind, Name};
 
 use super::*;
 use crate::limits::{FIDS_MAX, SUMS_MAX};
@@ -89,7 +89,7 @@ fn a_listing_is_cut_behind_the_last_entry_that_fits() {
         name: Name::new(&[b'x'; 255]).unwrap(),
         fid: Fid::new(1, number, 1),
         kind: Kind::File,
-        cookie: number,
+        cookie: Cookie(number),
         status: None,
         sole: false,
         target: None,

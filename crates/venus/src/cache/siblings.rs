@@ -14,7 +14,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use client::Cancel;
 use parking_lot::{Condvar, Mutex};
-use types::{DataVersion, Fid, Kind, Status};
+use types::{Cookie, DataVersion, Fid, Kind, Status};
 
 use super::{FetchAhead, ListedDirs, Named};
 use crate::base::{POLL_INTERVAL, Pot, Share};
@@ -176,7 +176,7 @@ impl Siblings {
     }
 
     /// A page of `dir` from one cookie to the next was listed; returns the files to be fetched.
-    pub fn listed(&self, dir: Fid, from: u64, next: u64, named: &Named) -> Vec<Fid> {
+    pub fn listed(&self, dir: Fid, from: Cookie, next: Cookie, named: &Named) -> Vec<Fid> {
         self.state.lock().lists.listed(Instant::now(), dir, from, next, named)
     }
 

@@ -15,7 +15,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashTable;
-use types::{DataVersion, Fid, Name};
+use types::{Cookie, DataVersion, Fid, Name};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedName {
@@ -47,7 +47,7 @@ const WASTE_MIN: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    pub cookie: u64,
+    pub cookie: Cookie,
     /// It was asked for, and did not come yet.
     pub is_late: bool,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Wanted {
 struct Ahead {
     misses: u32,
     pages: u32,
-    cookie: u64,
+    cookie: Cookie,
     /// The page from `cookie` on has been asked for.
     asked: bool,
 }
@@ -187,7 +187,7 @@ impl DirNames {
         let ahead = &mut self.ahead;
         ahead.misses += 1;
         let misses = if ahead.asked { AHEAD_MISSES_AGAIN } else { AHEAD_MISSES }
-            [usize::from(ahead.cookie != 0)];
+            [usize::from(ahead.cookie != Cookie::START)];
         if self.complete || ahead.misses < misses || ahead.pages >= AHEAD_PAGES_MAX && !ahead.asked
         {
             return None;
@@ -199,7 +199,7 @@ impl DirNames {
 
     /// A page from `from` on has been entered; the next one begins at `cookie`. False: it does not
     /// join what was listed.
-    pub fn listed(&mut self, from: u64, cookie: u64) -> bool {
+    pub fn listed(&mut self, from: Cookie, cookie: Cookie) -> bool {
         let joins = self.ahead.cookie == from;
         if joins {
             self.ahead.cookie = cookie;
@@ -325,18 +325,18 @@ mod tests {
     fn misses_in_a_row_list_page_after_page_ahead() {
         let mut names = DirNames::new();
         let asked = |names: &mut DirNames, times: u32| (0..times).find_map(|_| names.missed());
-        let wanted = |cookie, is_late| Some(Wanted { cookie, is_late });
+        let wanted = |cookie, is_late| Some(Wanted { cookie: Cookie(cookie), is_late });
         assert_eq!(asked(&mut names, AHEAD_MISSES[0] - 1), None);
         assert_eq!(asked(&mut names, 1), wanted(0, false));
         assert_eq!(asked(&mut names, AHEAD_MISSES[0]), None, "that page is on its way");
         assert_eq!(asked(&mut names, AHEAD_MISSES_AGAIN[0]), wanted(0, true), "or lost");
-        assert!(!names.listed(7, 9), "somewhere else");
-        assert!(names.listed(0, 5));
+        assert!(!names.listed(Cookie(7), Cookie(9)), "somewhere else");
+        assert!(names.listed(Cookie::START, Cookie(5)));
         for cookie in 5..5 + u64::from(AHEAD_PAGES_MAX) - 1 {
             assert_eq!(asked(&mut names, AHEAD_MISSES[1]), wanted(cookie, false));
             assert_eq!(asked(&mut names, AHEAD_MISSES_AGAIN[1] - 1), None);
             assert_eq!(asked(&mut names, 1), wanted(cookie, true));
-            assert!(names.listed(cookie, cookie + 1));
+            assert!(names.listed(Cookie(cookie), Cookie(cookie + 1)));
         }
         assert_eq!(asked(&mut names, 1000), None, "it is too large");
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::clock;
 use lease::{CallStart, Holder};
-use types::{BreakItem, DataVersion, DirEntry, Fault, Fid, Kind, Name, Status};
+use types::{BreakItem, Cookie, DataVersion, DirEntry, Fault, Fid, Kind, Name, Status};
 
 use super::{CachedName, DirNames, KnownRights, Nodes, Slots, Wanted};
 use crate::base::{Error, Share, VenusConfig};
@@ -282,7 +282,7 @@ impl Tables {
 
     /// A page that was listed ahead has been entered into this map by [`Tables::put_listing`].
     /// Whether everything before it was entered too.
-    pub fn listed(&mut self, dir: Fid, number: u64, from: u64, cookie: u64) -> bool {
+    pub fn listed(&mut self, dir: Fid, number: u64, from: Cookie, cookie: Cookie) -> bool {
         self.edit(dir, |names| names.number == number && names.listed(from, cookie))
     }
 
@@ -556,7 +556,7 @@ mod tests {
             name,
             fid: Fid::new(1, 2 * n, n),
             kind,
-            cookie: n,
+            cookie: Cookie(n),
             status: None,
             sole: false,
             target: None,
@@ -582,7 +582,7 @@ mod tests {
                 tables.put_listing(&before, dir, DataVersion(7), std::slice::from_ref(&second)).1;
             assert_eq!(early == late, !forgotten, "a listing sees the difference");
             assert_eq!(
-                tables.listed(dir, early.unwrap(), 0, 1),
+                tables.listed(dir, early.unwrap(), Cookie::START, Cookie(1)),
                 !forgotten,
                 "so does a listing ahead"
             );
@@ -607,12 +607,12 @@ mod tests {
         tables.on_break(&[broken(dir, BreakReason::Data)]);
         let before = tables.before(dir);
         tables.put_name(&before, dir, DataVersion(8), &name("met"), Fid::new(1, 8, 8));
-        let joined = tables.listed(dir, early, 0, 1);
+        let joined = tables.listed(dir, early, Cookie::START, Cookie(1));
         let late = tables
             .put_listing(&before, dir, DataVersion(8), std::slice::from_ref(&second))
             .1
             .unwrap();
-        if tables.listed(dir, late, 1, 2) {
+        if tables.listed(dir, late, Cookie(1), Cookie(2)) {
             tables.complete(dir, DataVersion(8), late);
         }
         assert!(

@@ -35,9 +35,9 @@ use client::{BreakAck, CallError, Cancel, Events, Remote, Reply, clock};
 use parking_lot::{Condvar, Mutex};
 use types::limits::KEEP_ALIVE;
 use types::{
-    Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, CellCall, DataVersion, DirEntry,
-    Fault, Fid, Kind, Name, PartitionInfo, Revised, Revision, ServerId, ServerInfo, Status,
-    StatusVersion, Timestamp, VolumeCall, VolumeId, VolumeInfo, VolumeKind, VolumeState,
+    Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, CellCall, Cookie, DataVersion,
+    DirEntry, Fault, Fid, Kind, Name, PartitionInfo, Revised, Revision, ServerId, ServerInfo,
+    Status, StatusVersion, Timestamp, VolumeCall, VolumeId, VolumeInfo, VolumeKind, VolumeState,
     VolumeStatus,
 };
 
@@ -231,7 +231,7 @@ impl Dynroot {
         Ok(Answer::Entry { status, dir_version: state.version, sole: false })
     }
 
-    fn list(&self, dir: Fid, cookie: u64, bytes_max: u32, plus: bool) -> Result<Answer, Fault> {
+    fn list(&self, dir: Fid, cookie: Cookie, bytes_max: u32, plus: bool) -> Result<Answer, Fault> {
         if dir != root() {
             return Err(Fault::NotDirectory);
         }
@@ -509,7 +509,7 @@ impl State {
     fn entry(&self, text: &str, shown: &Shown, plus: bool) -> Option<DirEntry> {
         let status = self.status(text, shown)?;
         let target = (plus && shown.kind == Kind::Symlink).then(|| shown.target.clone().into());
-        let cookie = self.number(text, shown)?;
+        let cookie = Cookie(self.number(text, shown)?);
         let (fid, kind) = (status.fid, shown.kind);
         Some(DirEntry {
             name: name(text)?,
