@@ -61,7 +61,7 @@ pub use pts::{
 };
 pub use rules::{Fence, GuardCall, Mandate, Realm, Whom};
 pub use session::{
-    BootVerifier, BreakId, BreakItem, BreakReason, ClientId, ReplyAddress, SessionId,
+    BootVerifier, BreakId, BreakItem, BreakReason, ClientId, ReplyAddress, SessionEpoch, SessionId,
 };
 pub use status::{DataVersion, Kind, Status, StatusVersion};
 pub use time::{Time, Timestamp};

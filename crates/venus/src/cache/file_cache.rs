@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use client::Cancel;
-use types::{DataVersion, Fid, Status};
+use types::{BootVerifier, DataVersion, Fid, Status};
 
 use super::{Admission, Siblings};
 use crate::base::Share;
@@ -186,7 +186,13 @@ impl Cache {
 
     /// Writes bytes, which were asked for in this server instance, to the disk cache, soon; not if
     /// the disk is slower than the line.
-    pub fn store(self: &Arc<Self>, status: &Status, life: u64, offset: u64, bytes: &Bytes) {
+    pub fn store(
+        self: &Arc<Self>,
+        status: &Status,
+        instance: BootVerifier,
+        offset: u64,
+        bytes: &Bytes,
+    ) {
         let length = bytes.len();
         if self.disk().is_none() || self.filling.bytes() > self.filling.limit(FILLING_BYTES_MAX) {
             return;
@@ -195,7 +201,7 @@ impl Cache {
         let (core, status, bytes) = (Arc::clone(self), *status, bytes.clone());
         self.ground.workers.fill(move || {
             if let Some(disk) = core.disk() {
-                disk.store(status.fid, Edition::of(&status, life), status.size, offset, &bytes);
+                disk.store(status.fid, Edition::of(&status, instance), status.size, offset, &bytes);
             }
             drop(bytes);
             core.filling.change(length, 0);

@@ -14,7 +14,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use client::Cancel;
 use parking_lot::{Condvar, Mutex};
-use types::{Cookie, DataVersion, Fid, Kind, Status};
+use types::{Cookie, DataVersion, Fid, Kind, SessionEpoch, Status};
 
 use super::{FetchAhead, ListedDirs, Named};
 use crate::base::{POLL_INTERVAL, Pot, Share};
@@ -146,11 +146,16 @@ impl Siblings {
         self.state.lock().lists.listed_ahead(dir)
     }
 
-    /// These bodies arrived or failed. They are not used if the lease was lost (`Names::life`)
+    /// These bodies arrived or failed. They are not used if the lease was lost (`Names::epoch`)
     /// since they were asked for.
-    pub fn arrived(&self, names: &Names, asked_in: u64, bodies: Vec<(Status, Option<Bytes>)>) {
+    pub fn arrived(
+        &self,
+        names: &Names,
+        asked_in: SessionEpoch,
+        bodies: Vec<(Status, Option<Bytes>)>,
+    ) {
         let mut state = self.state.lock();
-        let alive = names.life() == asked_in;
+        let alive = names.epoch() == asked_in;
         for (status, data) in bodies {
             if !matches!(state.bodies.get(&status.fid), Some(Body::Coming)) {
                 continue;

@@ -60,7 +60,7 @@ struct Item {
 impl Item {
     /// Whether its pieces are of this edition; takes over the rest of the edition.
     fn confirm(&mut self, edition: &Edition) -> bool {
-        if self.edition.life == edition.life && self.edition.version == edition.version {
+        if self.edition.instance == edition.instance && self.edition.version == edition.version {
             // The file's mode or names changed.
             self.edition.changed = edition.changed;
         }
@@ -355,7 +355,7 @@ impl DiskCache {
                 pieces.insert(number, Piece::of(&bytes));
             }
             // It may still be the edition of the instance in which it was taken.
-            Some(Edition { life: before.life, ..edition })
+            Some(Edition { instance: before.instance, ..edition })
         });
         let mut index = self.index.lock();
         let charged = index.taken.remove(&fid);
@@ -397,10 +397,10 @@ impl DiskCache {
     ) {
         let mut index = self.index.lock();
         let Some(item) = index.items.get_mut(&fid) else { return };
-        if item.edition.life == edition.life && item.edition.version >= edition.version {
+        if item.edition.instance == edition.instance && item.edition.version >= edition.version {
             return;
         }
-        if item.edition.life != edition.life || item.edition.version != previous {
+        if item.edition.instance != edition.instance || item.edition.version != previous {
             drop(index);
             return self.remove(fid);
         }
@@ -526,6 +526,8 @@ fn load(index: &mut Index, path: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use types::BootVerifier;
+
     use super::*;
 
     const FILE: Fid = Fid::new(7, 42, 3);
@@ -535,7 +537,11 @@ mod tests {
     }
 
     fn at(version: u64) -> Edition {
-        Edition { version: DataVersion(version), changed: 1000 + version, life: 1 }
+        Edition {
+            version: DataVersion(version),
+            changed: 1000 + version,
+            instance: BootVerifier(1),
+        }
     }
 
     fn cache(dir: &Path) -> DiskCache {
@@ -561,8 +567,10 @@ mod tests {
     #[test]
     fn cb8_another_server_instance_serves_only_unchanged_files() {
         let dir = tempfile::tempdir().unwrap();
-        let (bytes, next) =
-            (data(PIECE as usize, 1), |edition: Edition| Edition { life: 2, ..edition });
+        let (bytes, next) = (data(PIECE as usize, 1), |edition: Edition| Edition {
+            instance: BootVerifier(2),
+            ..edition
+        });
         let first = cache(dir.path());
         first.store(FILE, at(9), PIECE, 0, &bytes);
         let renamed = Edition { changed: 5000, ..at(9) };

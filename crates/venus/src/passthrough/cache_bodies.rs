@@ -150,11 +150,11 @@ impl CacheBodies {
             return None;
         }
         for (from, to) in runs(&missing, CHUNK as u64 / PIECE) {
-            let life = self.ground.server.instance();
+            let instance = self.ground.server.instance();
             let (offset, length) = (from * PIECE, ((to - from) * PIECE) as u32);
             match self.calls.call(request, Call::Read { fid: file.fid, offset, length }).ok()? {
                 Answer::Data { data, status: now, .. } => {
-                    disk.store(file.fid, Edition::of(&now, life), now.size, offset, &data);
+                    disk.store(file.fid, Edition::of(&now, instance), now.size, offset, &data);
                 }
                 _ => return None,
             }
@@ -238,7 +238,7 @@ impl CacheBodies {
             let gone = status.is_some_and(|status| status.links == 0);
             let edition = |version| match status.filter(|status| status.data_version == version) {
                 Some(status) => self.ground.server.edition(&status),
-                None => Edition::in_this_life(version),
+                None => Edition::in_this_instance(version),
             };
             let now = version.filter(|_| !gone).map(|version| (edition(version), body.size()));
             self.cache.give_back(file.fid, taken, now, &body.changed);

@@ -22,7 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::{Cancel, Reply};
 use lease::CallStart;
-use types::{Answer, Call, Caller, Cookie, DirEntry, Fid, Kind, Status};
+use types::{Answer, Call, Caller, Cookie, DirEntry, Fid, Kind, SessionEpoch, Status};
 
 use super::{Early, EarlyDirs, OpenDir, Page, Progress};
 use crate::base::{DirListing, Error, ListEntry, RequestContext};
@@ -415,7 +415,7 @@ impl Directories {
         // of their reader, which need not have the first one first.
         let mut wanted = self.siblings.begin(wanted);
         wanted.sort_unstable_by_key(|status| status.fid);
-        let life = self.ground.names.life();
+        let epoch = self.ground.names.epoch();
         let mut rest = &wanted[..];
         while !rest.is_empty() {
             let mut bytes = 0;
@@ -427,11 +427,11 @@ impl Directories {
             let (chain, others) = rest.split_at(count);
             rest = others;
             let (this, caller, chain) = (Arc::clone(self), caller.clone(), chain.to_vec());
-            self.ground.workers.read(move || this.fetch_chain(&caller, &chain, life));
+            self.ground.workers.read(move || this.fetch_chain(&caller, &chain, epoch));
         }
     }
 
-    fn fetch_chain(self: &Arc<Self>, caller: &Caller, chain: &[Status], life: u64) {
+    fn fetch_chain(self: &Arc<Self>, caller: &Caller, chain: &[Status], epoch: SessionEpoch) {
         let on_disk = |status: &Status| {
             let disk = self.cache.disk()?;
             disk.read(status.fid, self.ground.server.edition(status), status.size, 0, status.size)
@@ -468,14 +468,14 @@ impl Directories {
                 came.push((wanted, None));
             }
         }
-        self.siblings.arrived(&self.ground.names, life, came);
+        self.siblings.arrived(&self.ground.names, epoch, came);
         let bodies: Vec<(Status, Option<Summed>)> = bodies
             .into_iter()
             .map(|(wanted, body, sums)| (wanted, self.summed(snapshot, &wanted, body, sums)))
             .collect();
         for (status, body) in bodies {
             let data = body.and_then(|body| body.read(status.size));
-            self.siblings.arrived(&self.ground.names, life, vec![(status, data)]);
+            self.siblings.arrived(&self.ground.names, epoch, vec![(status, data)]);
         }
     }
 
