@@ -27,8 +27,8 @@ pub struct ReplyAddress {
 pub struct BootVerifier(pub u64);
 
 /// Counts what a client lost of a server's promises: ends of its lease, and restarts of the server.
-/// The client assigns it, in memory, and begins anew with its process. What was promised, lent or
-/// asked for in an earlier epoch is void.
+/// The client assigns it, in memory, and begins anew with its process. Promises, loans and
+/// questions of an earlier epoch are void.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionEpoch(pub u64);
 

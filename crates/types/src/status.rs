@@ -48,10 +48,10 @@ impl Kind {
 }
 
 /// Counts the changes of a file's data, or of a directory's entries. The server assigns it, or the
-/// client under a delegation (DE-5): [`FIRST`](DataVersion::FIRST) to a new file, one more with each
-/// change. It survives the server process, and moves and copies of the volume. A loss of power takes
-/// unstable versions back, and they are assigned again: versions compare within one server instance
-/// (CB-8).
+/// client under a delegation (DE-5): [`FIRST`](DataVersion::FIRST) to a new file, one more with
+/// each change. It survives the server process, and moves and copies of the volume. A loss of power
+/// takes unstable versions back, and they are assigned again: versions compare within one server
+/// instance (CB-8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DataVersion(pub u64);
 
