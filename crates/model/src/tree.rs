@@ -206,7 +206,10 @@ impl ModelTree {
         for (fid, node) in &self.nodes {
             let status = &node.status;
             assert_eq!(*fid, status.fid, "a file is stored under its fid");
-            assert!(status.status_version >= status.data_version, "{fid}: data changes the status");
+            assert!(
+                status.status_version.0 >= status.data_version.0,
+                "{fid}: data changes the status"
+            );
             let Content::Directory(entries) = &node.content else { continue };
             let mut subdirectories = 0;
             for (name, child) in entries {
@@ -294,8 +297,8 @@ impl ModelTree {
     /// Raises the versions of all files by `by`.
     pub fn shift_versions(&mut self, by: u64) {
         for node in self.nodes.values_mut() {
-            node.status.data_version += by;
-            node.status.status_version += by;
+            node.status.data_version.0 += by;
+            node.status.status_version.0 += by;
         }
     }
 
@@ -369,13 +372,13 @@ impl ModelNode {
     /// Records a change of status.
     pub(crate) fn touch_status(&mut self, wall: Timestamp) {
         self.status.changed = wall;
-        self.status.status_version += 1;
+        self.status.status_version.0 += 1;
     }
 
     /// Records a change of data or entries.
     pub(crate) fn touch_data(&mut self, wall: Timestamp) {
         self.touch_status(wall);
         self.status.modified = wall;
-        self.status.data_version += 1;
+        self.status.data_version.0 += 1;
     }
 }

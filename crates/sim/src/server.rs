@@ -13,7 +13,7 @@ use rand::Rng;
 use store::{MemMachine, NewRoot, OpenOptions, Partition, SessionRecord, VolumeQuota};
 use types::limits::LEASE;
 use types::{
-    Answer, BreakReason, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind,
+    Answer, BreakReason, Call, Caller, ClientId, Cookie, CreateHow, Fault, Fid, Name, NewKind,
     ReplyAddress, SessionId, Status, Time, Timestamp,
 };
 use vice::{Effect, Execution, Vice, ViceConfig};
@@ -656,7 +656,7 @@ fn found(partition: &Partition, tree: &SharedTree) -> DiskContent {
             found.files.insert(fid, (status, data));
         }
     }
-    if let Ok((entries, _)) = volume.read_dir(tree.dir.vnode, 0, usize::MAX) {
+    if let Ok((entries, _)) = volume.read_dir(tree.dir.vnode, Cookie::START, usize::MAX) {
         for entry in entries {
             let fid = Fid {
                 volume: tree.dir.volume,
@@ -666,7 +666,7 @@ fn found(partition: &Partition, tree: &SharedTree) -> DiskContent {
             found.names.insert(entry.name, fid);
         }
     }
-    if let Ok((entries, _)) = volume.read_dir(tree.nest.vnode, 0, usize::MAX) {
+    if let Ok((entries, _)) = volume.read_dir(tree.nest.vnode, Cookie::START, usize::MAX) {
         found.nest = entries.into_iter().map(|entry| entry.name).collect();
     }
     found

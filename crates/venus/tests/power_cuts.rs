@@ -22,7 +22,8 @@ use server::{Server, ServerConfig};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, Volume, VolumeQuota};
 use tempfile::TempDir;
 use types::{
-    Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RenameMode, StatusChange, Timestamp,
+    Answer, Call, Caller, Cookie, CreateHow, Fid, Name, NewKind, RenameMode, StatusChange,
+    Timestamp,
 };
 use venus::{Error, LookupReply, OpenHandle, Venus, VenusConfig};
 use vice::Partitions;
@@ -316,7 +317,7 @@ impl Application<'_> {
             );
         }
         if names {
-            let (entries, _) = volume.read_dir(self.dir.vnode, 0, 100).unwrap();
+            let (entries, _) = volume.read_dir(self.dir.vnode, Cookie::START, 100).unwrap();
             let found: BTreeSet<&Name> = entries.iter().map(|entry| &entry.name).collect();
             let wanted: BTreeSet<&Name> = self.belief.names.keys().collect();
             assert_eq!(found, wanted);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{Ground, Rig, config, name, remove, write};
 use types::{
-    Answer, ByteRange, Call, Caller, ClientId, CreateHow, Fault, Fid, LockFamily, LockMode,
+    Answer, ByteRange, Call, Caller, ClientId, Cookie, CreateHow, Fault, Fid, LockFamily, LockMode,
     LockOwner, NewKind, RemoveWhat, ReplyAddress,
 };
 use vice::{Effect, Execution};
@@ -20,7 +20,11 @@ fn make(dir: Fid, at: &str) -> Call {
 }
 
 fn entries(rig: &mut Rig, dir: Fid) -> usize {
-    match rig.call(0, &ROOT, Call::ReadDir { dir, cookie: 0, bytes_max: 9999, plus: false }) {
+    match rig.call(
+        0,
+        &ROOT,
+        Call::ReadDir { dir, cookie: Cookie::START, bytes_max: 9999, plus: false },
+    ) {
         Ok(Answer::Entries { entries, .. }) => entries.len(),
         other => panic!("{other:?}"),
     }

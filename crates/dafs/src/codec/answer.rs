@@ -5,7 +5,9 @@ use types::limits::{
     ACL_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TARGET_BYTES_MAX,
     TARGET_LISTED_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
-use types::{Answer, ByteRange, DirEntry, Kind, LockConflict, PackedRun, Status, VolumeStatus};
+use types::{
+    Answer, ByteRange, DataVersion, DirEntry, Kind, LockConflict, PackedRun, Status, VolumeStatus,
+};
 
 use super::auth::{TOKEN, get_ticket, put_ticket};
 use super::call::XATTR_NAME;
@@ -105,7 +107,7 @@ messages! {
         }
         Answer::Sums { version, sums } => {
             let sums = &sums[..sums.len().min(SUMS_MAX)];
-            to.u64(*version).length32("sums", sums.len(), SUMS_MAX);
+            to.u64(version.0).length32("sums", sums.len(), SUMS_MAX);
             sums.iter().for_each(|sum| Plain.put(to, sum));
         }
         Answer::Part(part) => {
@@ -131,7 +133,7 @@ messages! {
         AnswerKind::Renamed => get_renamed(from)?,
         AnswerKind::Data => get_data(from, payload)?,
         AnswerKind::Packed => get_packed(from, payload)?,
-        AnswerKind::Sums => Answer::Sums { version: from.u64()?, sums: SUMS.get(from)? },
+        AnswerKind::Sums => Answer::Sums { version: Plain.get(from)?, sums: SUMS.get(from)? },
         AnswerKind::Part
             if from.length32("bytes of a part", PAYLOAD_BYTES_MAX)? == payload.len() =>
         {
@@ -182,8 +184,8 @@ impl Layout<Option<LockConflict>> for Plain {
     }
 }
 
-fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: u64) {
-    to.u64(dir_version).u32(0).u8(0);
+fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: DataVersion) {
+    to.u64(dir_version.0).u32(0).u8(0);
     debug_assert_eq!(to.len(), ENTRIES_HEAD_BYTES);
     let mut put = 0;
     for entry in entries {
@@ -197,7 +199,7 @@ fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: u6
             break;
         }
         to.fid(entry.fid)
-            .u64(entry.cookie)
+            .u64(entry.cookie.0)
             .name_length(&entry.name)
             .u8(entry.kind as u8)
             .u8(entry_flags(entry))
@@ -245,7 +247,7 @@ pub fn decode_answer(procedure: u16, message: &[u8], payload: Bytes) -> Result<A
 }
 
 fn get_entries(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
-    let dir_version = from.u64()?;
+    let dir_version = Plain.get(from)?;
     let count = from.u32()? as usize;
     let end = from.bool("end")?;
     from.check_room(count, ENTRY_BYTES + 1)?;
@@ -254,7 +256,7 @@ fn get_entries(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
 }
 
 fn get_entry(from: &mut FieldReader<'_>) -> Result<DirEntry, WireError> {
-    let (fid, cookie) = (from.fid()?, from.u64()?);
+    let (fid, cookie) = (from.fid()?, Plain.get(from)?);
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     let kind = from.choice("kind", Kind::from_wire)?;
     let flags = from.u8()?;

@@ -12,10 +12,10 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use bytes::Bytes;
 use types::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
 use types::{
-    AllocateMode, Beside, BootVerifier, BreakReason, ByteRange, Fid, Lending, LockFamily, LockMode,
-    LockOwner, Name, PartitionNo, PrincipalId, PrincipalKind, RemoveWhat, RenameMode, Revision,
-    RunKey, Secret, SeekWhat, ServerId, SiteKind, TaskState, Timestamp, VnodeNo, VnodeSlots,
-    VolumeId, VolumeKind, WhichVolume, XattrMode,
+    AllocateMode, Beside, BootVerifier, BreakReason, ByteRange, Cookie, DataVersion, Fid, Lending,
+    LockFamily, LockMode, LockOwner, Name, PartitionNo, PrincipalId, PrincipalKind, RemoveWhat,
+    RenameMode, Revision, RunKey, Secret, SeekWhat, ServerId, SiteKind, TaskState, Timestamp,
+    VnodeNo, VnodeSlots, VolumeId, VolumeKind, WhichVolume, XattrMode,
 };
 
 use crate::WireError;
@@ -199,8 +199,8 @@ macro_rules! numbers {
 }
 
 numbers! {
-    BootVerifier: u64, LockOwner: u64, PartitionNo: u32, Revision: u64, RunKey: u128,
-    ServerId: u128, VnodeNo: u64, VolumeId: u64,
+    BootVerifier: u64, Cookie: u64, DataVersion: u64, LockOwner: u64, PartitionNo: u32,
+    Revision: u64, RunKey: u128, ServerId: u128, VnodeNo: u64, VolumeId: u64,
 }
 
 /// Enums whose discriminants are bytes on the wire, with the name that an error says.

@@ -1,7 +1,7 @@
 //! A file's status: 128 bytes at fixed offsets. Listings hold thousands of them, so it is one
 //! struct that is read in one step.
 
-use types::{Fid, Kind, Status, Timestamp};
+use types::{DataVersion, Fid, Kind, Status, StatusVersion, Timestamp};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -62,8 +62,8 @@ impl Layout<Status> for Plain {
             size: status.size.into(),
             used: status.used.into(),
             device: status.device.into(),
-            data_version: status.data_version.into(),
-            status_version: status.status_version.into(),
+            data_version: status.data_version.0.into(),
+            status_version: status.status_version.0.into(),
             accessed_secs: status.accessed.secs.into(),
             modified_secs: status.modified.secs.into(),
             changed_secs: status.changed.secs.into(),
@@ -112,8 +112,8 @@ impl Layout<Status> for Plain {
             modified: time(raw.modified_secs, raw.modified_nanos)?,
             changed: time(raw.changed_secs, raw.changed_nanos)?,
             created: time(raw.created_secs, raw.created_nanos)?,
-            data_version: raw.data_version.get(),
-            status_version: raw.status_version.get(),
+            data_version: DataVersion(raw.data_version.get()),
+            status_version: StatusVersion(raw.status_version.get()),
         })
     }
 }

@@ -160,8 +160,8 @@ impl<'a> Applying<'a> {
         let mut vnode = wanted;
         vnode.status.fid = fid;
         vnode.has_xattr = false;
-        vnode.status.data_version = vnode.status.data_version.saturating_add(self.shift);
-        vnode.status.status_version = vnode.status.status_version.saturating_add(self.shift);
+        vnode.status.data_version = vnode.status.data_version.raised(self.shift);
+        vnode.status.status_version = vnode.status.status_version.raised(self.shift);
         match old {
             None => {
                 let directory = vnode.status.kind == Kind::Directory;

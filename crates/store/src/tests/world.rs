@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 use types::{
-    AllocateMode, Fid, KeyKeeper, Kind, Name, TREE_KEY_BYTES, Timestamp, TreeKey, VnodeNo,
+    AllocateMode, Cookie, Fid, KeyKeeper, Kind, Name, TREE_KEY_BYTES, Timestamp, TreeKey, VnodeNo,
     VolumeId, VolumeKind,
 };
 
@@ -696,7 +696,7 @@ impl<M> World<M> {
 /// The state that a volume shows.
 pub(crate) fn contents(volume: &Volume) -> Model {
     let mut found = Model::default();
-    let (entries, end) = volume.read_dir(VnodeNo::ROOT, 0, 1000).unwrap();
+    let (entries, end) = volume.read_dir(VnodeNo::ROOT, Cookie::START, 1000).unwrap();
     assert!(end);
     for entry in entries {
         let no = entry.target.vnode;

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 pub use edit::VnodeEdit;
 use parking_lot::Mutex;
-use types::{Fid, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
+use types::{Cookie, Fid, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use crate::body::edit::drop_body;
 use crate::body::{BodyEdit, BodyLoans, BodyReader, Update, sync};
@@ -300,7 +300,7 @@ impl Volume {
     pub fn read_dir(
         &self,
         dir: VnodeNo,
-        cookie: u64,
+        cookie: Cookie,
         entries_max: usize,
     ) -> Result<(Vec<StoredEntry>, bool)> {
         let mut entries = Vec::new();

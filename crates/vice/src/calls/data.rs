@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use store::Vnode;
 use types::posix::touch_data;
-use types::{AllocateMode, Answer, Fault, Fid, Kind, SeekWhat, limits};
+use types::{AllocateMode, Answer, DataVersion, Fault, Fid, Kind, SeekWhat, limits};
 
 use super::status::written_by;
 use crate::access::Right;
@@ -202,7 +202,13 @@ pub(crate) fn allocate(
     files.commit(ask, change, answer)
 }
 
-fn written(files: &Files, vnode: &Vnode, count: u32, offset: u64, previous_version: u64) -> Answer {
+fn written(
+    files: &Files,
+    vnode: &Vnode,
+    count: u32,
+    offset: u64,
+    previous_version: DataVersion,
+) -> Answer {
     debug_assert!(
         count == 0 || vnode.status.data_version > previous_version,
         "CB-6: a write leaves the data version of {} as it was",

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use guard::{Acl, Rights};
 use local::failure::Failure;
 use serde_json::json;
-use types::{Answer, Call, Fid, Kind, PrincipalId, PtsCall, ServerId, Status};
+use types::{Answer, Call, Cookie, Fid, Kind, PrincipalId, PtsCall, ServerId, Status};
 
 use super::context::{LocatedVolume, VosContext, text};
 use crate::commands::fs::principals;
@@ -184,7 +184,7 @@ fn report_owners(
     let mut owners: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut dirs = vec![Fid::root(volume.id)];
     while let Some(dir) = dirs.pop() {
-        let (mut cookie, mut more) = (0, true);
+        let (mut cookie, mut more) = (Cookie::START, true);
         while more {
             let call = Call::ReadDir { dir, cookie, bytes_max: LISTING_BYTES, plus: true };
             let Answer::Entries { entries, end, .. } =
