@@ -105,7 +105,16 @@ def random_reads():
     os.close(fd)
 
 
-work = {"write": write, "make": make, "remove": remove, "read": lambda: read(big, 1 << 20), "stat": stat, "open": opens, "random": random_reads}[phase]
+works = {
+    "write": write,
+    "make": make,
+    "remove": remove,
+    "read": lambda: read(big, 1 << 20),
+    "stat": stat,
+    "open": opens,
+    "random": random_reads,
+}
+work = works[phase]
 begin = time.perf_counter_ns()
 work()
 print(time.perf_counter_ns() - begin)
@@ -134,7 +143,8 @@ asked() {
     rialto status --json --dir "$work/$1" | python3 -c '
 import json, sys
 calls = json.load(sys.stdin)["report"]["calls"]
-json.dump({name: one["count"] if isinstance(one, dict) else one for name, one in calls.items()}, sys.stdout)'
+counts = {name: one["count"] if isinstance(one, dict) else one for name, one in calls.items()}
+json.dump(counts, sys.stdout)'
 }
 
 for kind in on off; do
@@ -212,13 +222,20 @@ rows = [
     ("open", "50,000 open, read, close, warm", 50000, "files/s"),
     ("remove", "1,000 files removed", 1000, "files/s"),
 ]
-values = lambda name, kind: [json.loads(line) for line in open(os.path.join(work, f"{name}-{kind}"))]
+
+
+def values(name, kind):
+    return [json.loads(line) for line in open(os.path.join(work, f"{name}-{kind}"))]
+
+
+
 shown, table = {}, []
 for name, text, amount, unit in rows:
     on, off = (amount / statistics.median(values(name, kind)) * 1e9 for kind in ("on", "off"))
     pairs = [one_off / one_on for one_on, one_off in zip(values(name, "on"), values(name, "off"))]
     shown[name] = {"on": on, "off": off, "unit": unit, "ratio": on / off, "ratios": pairs}
-    table.append(f"| {text} | {on:,.0f} {unit} | {off:,.0f} {unit} | {on / off:.2f} | {min(pairs):.2f} to {max(pairs):.2f} |")
+    speeds = f"{on:,.0f} {unit} | {off:,.0f} {unit} | {on / off:.2f}"
+    table.append(f"| {text} | {speeds} | {min(pairs):.2f} to {max(pairs):.2f} |")
 asked = {kind: values("asked", kind) for kind in ("on", "off")}
 if wanted == "yes":
     print(json.dumps({"runs": runs, "mib": mib, "phases": shown, "asked_while_warm": asked}))
@@ -226,5 +243,6 @@ else:
     print("| | everything on | everything off | on / off | of single runs |\n|---|---|---|---|---|")
     print("\n".join(table))
     for kind, runs in asked.items():
-        print(f"\nasked of the server while all was warm, everything {kind}: {', '.join(json.dumps(run) for run in runs)}")
+        each = ", ".join(json.dumps(run) for run in runs)
+        print(f"\nasked of the server while all was warm, everything {kind}: {each}")
 PYTHON

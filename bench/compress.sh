@@ -68,7 +68,8 @@ for kind in plain zstd; do
     rialto down --dir "$work/$kind" > /dev/null
     after=$(taken "$work/$kind/vicep")
     awk -v k=$kind -v b="$bytes" -v t=$((after - before)) \
-        'BEGIN { printf "%s: %d MiB on the partition, %.2f of the corpus, ratio %.2f\n", k, t / 1048576, t / b, b / t }'
+        'BEGIN { printf "%s: %d MiB on the partition, ", k, t / 1048576
+            printf "%.2f of the corpus, ratio %.2f\n", t / b, b / t }'
     rialto server --daemon --dir "$work/$kind" > /dev/null
 done
 # Alternating, so that both see the same machine.
@@ -87,5 +88,6 @@ done
 for what in cold warm; do
     awk -v w=$what -v b="$bytes" -v p="$(median < "$work/$what-plain")" \
         -v z="$(median < "$work/$what-zstd")" \
-        'BEGIN { printf "%s reading of all: plain %.0f MB/s, zstd %.0f MB/s, %.2f of plain\n", w, b / p * 1e3, b / z * 1e3, p / z }'
+        'BEGIN { printf "%s reading of all: plain %.0f MB/s, ", w, b / p * 1e3
+            printf "zstd %.0f MB/s, %.2f of plain\n", b / z * 1e3, p / z }'
 done

@@ -39,7 +39,8 @@ import json, sys
 calls = json.load(sys.stdin)['report']['calls']
 print(sum(count for name, count in calls.items() if name not in ('server_report', 'renew')))"; }
 
-echo "| ls -lF of $count links | FUSE requests | which | calls to the server | links for each call |"
+echo "| ls -lF of $count links | FUSE requests | which |" \
+    "calls to the server | links for each call |"
 echo '| --- | ---: | --- | ---: | ---: |'
 for form in one many; do
     "$rialto" mount --daemon --dir "$work" "unix:$cell/server.sock" "$fresh" > /dev/null

@@ -64,13 +64,22 @@ for number in range(files):
 build = f"{tree}/build"
 for number in range(200):
     with open(f"{build}/part{number}.c", "w") as file:
-        file.write('#include "all.h"\n' + "".join(f"int part{number}_{at}(int x) {{ return x * {at} + part{(number + 1) % 200}_{at}(x - 1); }}\n" for at in range(30)))
+        file.write('#include "all.h"\n')
+        after = (number + 1) % 200
+        for at in range(30):
+            file.write(f"int part{number}_{at}(int x) ")
+            file.write(f"{{ return x * {at} + part{after}_{at}(x - 1); }}\n")
 with open(f"{build}/all.h", "w") as file:
-    file.write("#include <stdio.h>\n#include <string.h>\n" + "".join(f"int part{number}_{at}(int);\n" for number in range(200) for at in range(30)))
+    file.write("#include <stdio.h>\n#include <string.h>\n")
+    for number in range(200):
+        file.writelines(f"int part{number}_{at}(int);\n" for at in range(30))
 with open(f"{build}/main.c", "w") as file:
     file.write('#include "all.h"\nint main(void) { return part0_0(0) == 1; }\n')
 with open(f"{build}/Makefile", "w") as file:
-    file.write("objects := $(patsubst %.c,%.o,$(wildcard *.c))\nprogram: $(objects)\n\tcc -o $@ $^\n%.o: %.c all.h\n\tcc -c -o $@ $<\nclean:\n\trm -f program *.o\n")
+    file.write("objects := $(patsubst %.c,%.o,$(wildcard *.c))\n")
+    file.write("program: $(objects)\n\tcc -o $@ $^\n")
+    file.write("%.o: %.c all.h\n\tcc -c -o $@ $<\n")
+    file.write("clean:\n\trm -f program *.o\n")
 PY
 sync -f "$tree/files"
 sum() { (cd "$tree/files" && find . -type f -print0 | sort -z | xargs -0 cat | sha256sum); }
@@ -136,7 +145,8 @@ for move in $(seq "$moves"); do
     echo "move $started $ended"
     sleep 2
     # Behind it, a stretch of the same length in which nothing moves.
-    echo "rest $ended $(awk -v s="$started" -v e="$ended" 'BEGIN { d = e - s; print e + (d < 2 ? d : 2) }')"
+    echo "rest $ended $(awk -v s="$started" -v e="$ended" \
+        'BEGIN { d = e - s; print e + (d < 2 ? d : 2) }')"
     [ $to = two ] && to=localhost || to=two
 done > "$work/moves"
 touch "$work/stop"
@@ -145,26 +155,36 @@ wait $prober || { echo "an operation failed"; exit 1; }
 [ "$(sum)" = "$before" ] || { echo "files are not as they were"; exit 1; }
 cat "$work/builds"
 sed -n 's/.*(\([0-9]*\) ms)$/\1/p' "$work/said" | sort -n |
-    awk '{ v[NR] = $1 } END { printf "the hold, in which changes wait: median %d ms, worst %d ms, of %d\n", v[int((NR + 1) / 2)], v[NR], NR }'
+    awk '{ v[NR] = $1 }
+        END {
+            printf "the hold, in which changes wait: median %d ms, ", v[int((NR + 1) / 2)]
+            printf "worst %d ms, of %d\n", v[NR], NR
+        }'
 [ ! -e "$work/refusals" ] ||
     { echo "${refused} moves were refused and asked for again:"; sort "$work/refusals" | uniq -c; }
 python3 - "$work/moves" "$work/waits" <<'PY'
 import sys
 stretches = [line.split() for line in open(sys.argv[1])]
-waits = [(float(b), float(w), what) for b, w, what in (line.split(None, 2) for line in open(sys.argv[2]))]
+lines = (line.split(None, 2) for line in open(sys.argv[2]))
+waits = [(float(b), float(w), what) for b, w, what in lines]
 print(f"{len(waits)} operations timed, none failed")
 for kind, title in (("move", "longest wait of each move"), ("rest", "of each stretch without")):
     longest = []
     for _, start, end in (one for one in stretches if one[0] == kind):
         start, end = float(start), float(end)
-        longest.append(max(((w, what) for b, w, what in waits if b < end and b + w > start), default=(0, "")))
+        met = ((w, what) for b, w, what in waits if b < end and b + w > start)
+        longest.append(max(met, default=(0, "")))
     longest.sort()
     ms = [w * 1000 for w, _ in longest]
     at = lambda share: ms[min(len(ms) - 1, int(share * len(ms)))]
-    print(f"{title}: median {at(.5):.0f} ms, p90 {at(.9):.0f}, p99 {at(.99):.0f}, worst {ms[-1]:.0f} ({longest[-1][1].strip()}), of {len(ms)}")
-inside = [w for b, w, _ in waits if any(o[0] == "move" and b < float(o[2]) and b + w > float(o[1]) for o in stretches)]
+    print(f"{title}: median {at(.5):.0f} ms, p90 {at(.9):.0f}, p99 {at(.99):.0f}, "
+        f"worst {ms[-1]:.0f} ({longest[-1][1].strip()}), of {len(ms)}")
+moves = [(float(start), float(end)) for kind, start, end in stretches if kind == "move"]
+inside = [w for b, w, _ in waits if any(b < end and b + w > start for start, end in moves)]
 inside.sort()
-print(f"all operations while it moved: p99 {inside[int(.99 * len(inside))] * 1000:.1f} ms, p99.9 {inside[int(.999 * len(inside))] * 1000:.1f} ms, of {len(inside)}")
-lasted = sorted(float(o[2]) - float(o[1]) for o in stretches if o[0] == "move")
+at = lambda share: inside[int(share * len(inside))] * 1000
+print(f"all operations while it moved: p99 {at(.99):.1f} ms, p99.9 {at(.999):.1f} ms, "
+    f"of {len(inside)}")
+lasted = sorted(end - start for start, end in moves)
 print(f"a move took {lasted[len(lasted) // 2]:.2f} s in the median")
 PY

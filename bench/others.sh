@@ -119,19 +119,27 @@ import json, os, statistics, sys
 work, wanted = sys.argv[1], sys.argv[2]
 load = lambda who: [json.loads(line) for line in open(os.path.join(work, who))]
 owner, other = load("4711"), load("4712")
-rows = ["read 4,000 files of 4 KiB for the first time", "read them again", "stat them by their whole paths"]
+rows = [
+    "read 4,000 files of 4 KiB for the first time",
+    "read them again",
+    "stat them by their whole paths",
+]
 shown = []
 for at, text in enumerate(rows):
     times = [statistics.median(run[at][0] for run in runs) / 4000 / 1000 for runs in (owner, other)]
     asked = [run[0][at][1] for run in (owner, other)]
     pairs = [two[at][0] / one[at][0] for one, two in zip(owner, other)]
-    shown.append({"what": text, "us": times, "requests": asked, "ratio": times[1] / times[0], "ratios": pairs})
+    ratio = times[1] / times[0]
+    row = {"what": text, "us": times, "requests": asked, "ratio": ratio, "ratios": pairs}
+    shown.append(row)
 if wanted == "yes":
     print(json.dumps(shown))
 else:
-    print("| | owner | somebody else | else / owner | single runs | requests of each |\n|---|---|---|---|---|---|")
+    print("| | owner | somebody else | else / owner | single runs | requests of each |")
+    print("|---|---|---|---|---|---|")
     for row in shown:
         each = " and ".join("?" if one is None else f"{one / 4000:.2f}" for one in row["requests"])
         lo, hi = min(row["ratios"]), max(row["ratios"])
-        print(f"| {row['what']} | {row['us'][0]:.1f} us | {row['us'][1]:.1f} us | {row['ratio']:.2f} | {lo:.2f} to {hi:.2f} | {each} |")
+        times = f"{row['us'][0]:.1f} us | {row['us'][1]:.1f} us | {row['ratio']:.2f}"
+        print(f"| {row['what']} | {times} | {lo:.2f} to {hi:.2f} | {each} |")
 PYTHON

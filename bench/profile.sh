@@ -11,7 +11,8 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 fail() { echo "profile: $*" >&2; exit 1; }
-[ $# -ge 1 ] || fail "usage: bench/profile.sh SCENARIO [OPTION...]; 'rialto bench --list' shows the scenarios"
+[ $# -ge 1 ] ||
+    fail "usage: bench/profile.sh SCENARIO [OPTION...]; 'rialto bench --list' shows the scenarios"
 scenario=$1
 shift
 command -v perf >/dev/null || fail "perf is missing; install linux-perf"
@@ -29,7 +30,14 @@ data=$out/$scenario.data
 # One line a stack: the thread's name first, then frames from the outermost in, then how many
 # samples. perf prints the innermost frame first, indented, and an empty line behind each sample.
 perf script -i "$data" --no-inline -F comm,ip,sym 2>/dev/null | awk '
-    /^[^ \t]/ { thread = $0; sub(/[ \t]+$/, "", thread); sub(/[ \t]+[0-9]+$/, "", thread); gsub(/[ ;]/, "_", thread); stack = ""; next }
+    /^[^ \t]/ {
+        thread = $0
+        sub(/[ \t]+$/, "", thread)
+        sub(/[ \t]+[0-9]+$/, "", thread)
+        gsub(/[ ;]/, "_", thread)
+        stack = ""
+        next
+    }
     /^[ \t]+[0-9a-f]/ {
         frame = $0
         sub(/^[ \t]+[0-9a-f]+[ \t]+/, "", frame)
@@ -52,7 +60,9 @@ awk '
         all += samples
         frames = split(line, frame, ";")
         delete seen
-        for (i = 2; i <= frames; i++) if (!(frame[i] in seen)) { seen[frame[i]] = 1; whole[frame[i]] += samples }
+        for (i = 2; i <= frames; i++) {
+            if (!(frame[i] in seen)) { seen[frame[i]] = 1; whole[frame[i]] += samples }
+        }
         self[frame[frames]] += samples
         threads[frame[1]] += samples
     }
@@ -63,7 +73,8 @@ awk '
         close("sort -rn")
         print "\nfunction: share with what it calls, share by itself"
         for (name in whole) if (whole[name] / all >= 0.01)
-            printf "%6.1f %%  %6.1f %%  %s\n", 100 * whole[name] / all, 100 * self[name] / all, name | "sort -rn"
+            printf "%6.1f %%  %6.1f %%  %s\n", 100 * whole[name] / all, 100 * self[name] / all,
+                name | "sort -rn"
     }
 ' "$out/$scenario.folded" >"$out/$scenario.spans"
 sed -n 1,40p "$out/$scenario.spans"
@@ -72,5 +83,6 @@ if command -v inferno-flamegraph >/dev/null; then
     inferno-flamegraph --title "$scenario" <"$out/$scenario.folded" >"$out/$scenario.svg"
     echo "flame graph: $out/$scenario.svg"
 else
-    echo "no flame graph: inferno is missing ('cargo install inferno' installs it); $out/$scenario.spans has all spans"
+    echo "no flame graph: inferno is missing ('cargo install inferno' installs it);" \
+        "$out/$scenario.spans has all spans"
 fi

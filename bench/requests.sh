@@ -26,7 +26,11 @@ count() {
     sed -n "s/.*connection $connection .*(FUSE_\([A-Z0-9_]*\)).*/\1/p" $tracing/trace | sort |
         uniq -c | sort -rn |
         awk -v times="$times" -v what="$what" '
-            { each = $1 / times; sum += each; list = list sprintf("%s%s %.3g", NR > 1 ? ", " : "", $2, each) }
+            {
+                each = $1 / times
+                sum += each
+                list = list sprintf("%s%s %.3g", NR > 1 ? ", " : "", $2, each)
+            }
             END { printf "| %s | %.3g | %s |\n", what, sum, list }'
 }
 

@@ -37,7 +37,8 @@ now() { date +%s%N; }
 seconds() { awk -v t=$(($2 - $1)) 'BEGIN { printf "%.3f", t / 1e9 }'; }
 # Milliseconds: median and worst of what comes in, one a line.
 summary() {
-    sort -n | awk '{ v[NR] = $1 / 1e6 } END { printf "median %.1f ms, worst %.1f ms, of %d\n", v[int((NR + 1) / 2)], v[NR], NR }'
+    sort -n | awk '{ v[NR] = $1 / 1e6 }
+        END { printf "median %.1f ms, worst %.1f ms, of %d\n", v[int((NR + 1) / 2)], v[NR], NR }'
 }
 timed() { local start; start=$(now); "$@" > /dev/null || exit 1; echo $(($(now) - start)); }
 memory() { awk '/^VmRSS|^VmHWM/ { printf "%s %d MiB  ", $1, $2 / 1024 }' \
@@ -48,7 +49,9 @@ if [ ! -d "$cell" ]; then
     rialto server --daemon > /dev/null 2>&1 || rialto up --no-mount > /dev/null
     rialto down > /dev/null
     for one in 0 1 2; do
-        echo "partition $((one + 1)): $("$bin/examples/volumes" "$work/p$one" "$volumes" $((one * volumes + 1)) | tr '\n' ' ')"
+        from=$((one * volumes + 1))
+        made=$("$bin/examples/volumes" "$work/p$one" "$volumes" $from | tr '\n' ' ')
+        echo "partition $((one + 1)): $made"
     done
     sed -i "s|^partition = .*|partitions = [\"vicep\", \"$work/p0\", \"$work/p1\", \"$work/p2\"]|" \
         "$cell/cell.toml"
@@ -67,7 +70,11 @@ echo "vos listvol -fast, $listed lines: $(seconds "$start" "$(now)") s; memory $
 start=$(now)
 listed=$(rialto vos listvol | wc -l)
 echo "vos listvol, $listed lines: $(seconds "$start" "$(now)") s; memory $(memory)"
-echo "vos partinfo (what a command costs): $(for _ in $(seq 21); do timed rialto vos partinfo -partition /vicep; done | summary)"
+repeated() { local one; for one in $(seq "$1"); do "$2"; done | summary; }
+look() { timed rialto vos partinfo -partition /vicep; }
+remove() { timed rialto vos remove "user.$((one * step + skip))"; }
+snapshot() { timed rialto vos snapshot create large "s$(now)"; }
+echo "vos partinfo (what a command costs): $(repeated 21 look)"
 step=$((volumes / 102)) skip=$((RANDOM % step + 1))
-echo "vos remove: $(for one in $(seq 101); do timed rialto vos remove "user.$((one * step + skip))"; done | summary)"
-echo "vos snapshot of a volume with a million files: $(for one in $(seq 11); do timed rialto vos snapshot create large "s$(now)"; done | summary)"
+echo "vos remove: $(repeated 101 remove)"
+echo "vos snapshot of a volume with a million files: $(repeated 11 snapshot)"

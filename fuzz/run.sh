@@ -77,7 +77,8 @@ printf '\001\012\0\125\0' | plant tls hello
 printf '\002some content' | plant tls records
 printf 'RIALTOC3\11%b' "$(printf '\\0%.0s' {1..31})" | plant disk_cache empty-map
 printf '7.2a.3' | plant disk_cache name
-printf 'name = "some.cell"\nlisten = "127.0.0.1:7620"\npartition = "vicep"\nsocket = "server.sock"\n' | plant cell configuration
+printf '%s = "%s"\n' name some.cell listen 127.0.0.1:7620 partition vicep socket server.sock |
+    plant cell configuration
 printf '36 35 0:44 / /mnt/with\\040space rw - fuse.rialto unix:/s rw' | plant cell mountinfo
 
 echo "fuzz: building ${#targets[@]} targets"
@@ -93,7 +94,8 @@ one() { # one TARGET: a line that begins with PASS or FAIL
         -rss_limit_mb=1024 -timeout=10 -print_final_stats=1 -artifact_prefix="$artifacts/" \
         > "$log" 2>&1 || status=$?
     if [ $status -eq 0 ]; then
-        echo "PASS fuzz: $target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs in $seconds s"
+        inputs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+        echo "PASS fuzz: $target: $inputs inputs in $seconds s"
     else
         echo "FAIL fuzz: $target (the input is in $artifacts)"
         tail -n 40 "$log" | sed 's/^/     | /'

@@ -60,8 +60,8 @@ part() { # part NAME COMMAND...
     count "$1"
 }
 
-# A part that runs beside the next ones, in turn with others of its kind: for what needs one
-# processor, beside what mostly waits.
+# Parts that run beside the next ones, one after the other: most tests on mounts wait most of the
+# time, and compilers and simulators do not.
 beside=()
 part_beside() { # part_beside NAME COMMAND...
     chosen "$1" || return 0
@@ -81,6 +81,8 @@ end_beside() {
         cat "$logs/$name"
         count "$name"
     done
+    beside=()
+    rm -f "$logs/.beside"
 }
 
 # Prints the last lines of the log of each part that failed, and behind them those that name a
@@ -118,22 +120,27 @@ else
 fi
 # Beside the fixed seeds each run takes new ones. NEW_SEEDS repeats those of a run that failed.
 new=${NEW_SEEDS:-$((0x$(od -An -N6 -tx1 /dev/urandom | tr -d ' ')))}
-seeds_line="new seeds of the simulator begin at $new; NEW_SEEDS=$new scripts/check.sh new-sim new-vol repeats them"
+seeds_line="new seeds of the simulator begin at $new; \
+NEW_SEEDS=$new scripts/check.sh new-sim new-vol repeats them"
 echo "$seeds_line"
 
 part format cargo fmt --all --check
 part lint cargo clippy --workspace --all-targets --locked -- -D warnings
 part deny scripts/deny.sh
-part unit scripts/unit.sh
-part fuzz fuzz/run.sh $fuzz_seconds
 part build cargo build --release --locked -p rialto -p cli -p sim --bins --examples
-part_beside sim "$target/release/sim" --kind sessions --seeds $seeds
-part_beside volumes "$target/release/sim" --kind volumes --seeds $volume_seeds
-part_beside new-sim "$target/release/sim" --kind sessions --seeds $new..$((new + new_sessions))
-part_beside new-vol "$target/release/sim" --kind volumes --seeds $new..$((new + new_volumes))
-part_beside release "$target/release/sim" --kind release --sites 240 --seeds $release_seeds
+part_beside own tests/real/run.sh "${real[@]}" --bin "$target/release" own
+part_beside sim nice "$target/release/sim" --kind sessions --seeds $seeds
+part_beside volumes nice "$target/release/sim" --kind volumes --seeds $volume_seeds
+part_beside new-sim nice "$target/release/sim" --kind sessions \
+    --seeds $new..$((new + new_sessions))
+part_beside new-vol nice "$target/release/sim" --kind volumes --seeds $new..$((new + new_volumes))
+part_beside release nice "$target/release/sim" --kind release --sites 240 --seeds $release_seeds
 begin_beside
-part real tests/real/run.sh "${real[@]}" --bin "$target/release"
+part unit scripts/unit.sh
+end_beside
+part_beside fuzz nice fuzz/run.sh $fuzz_seconds
+begin_beside
+part real tests/real/run.sh "${real[@]}" --bin "$target/release" shared
 end_beside
 [ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- \
     --check

@@ -25,7 +25,8 @@ missing_of() {
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"
     elif command -v sudo >/dev/null; then sudo "$@"
-    else fail "these packages are missing: ${missing[*]}; install them as root with 'apt-get install ${missing[*]}'"
+    else fail "these packages are missing: ${missing[*]};" \
+        "install them as root with 'apt-get install ${missing[*]}'"
     fi
 }
 
@@ -41,7 +42,8 @@ command -v cargo >/dev/null ||
     fail "Rust is missing; install it from https://rustup.rs and run this again"
 
 if ! command -v dpkg-query >/dev/null; then
-    echo "setup: this is no Debian: make sure that the equivalents of these packages are there: ${wanted[*]}" >&2
+    echo "setup: this is no Debian: make sure that the equivalents of these packages are there:" \
+        "${wanted[*]}" >&2
     exit 0
 fi
 mapfile -t missing < <(missing_of "${wanted[@]}")
@@ -59,7 +61,8 @@ fi
 switch=/sys/module/fuse/parameters/enable_uring
 if [ -w "$switch" ] && [ "$(cat "$switch")" = N ]; then
     echo 1 > "$switch" &&
-        echo "setup: turned FUSE over io_uring on for new mounts, until this machine starts anew ('echo 0 > $switch' turns it off)" >&2
+        echo "setup: turned FUSE over io_uring on for new mounts, until this machine starts anew" \
+            "('echo 0 > $switch' turns it off)" >&2
 fi
 [ -e /dev/fuse ] || as_root modprobe fuse 2>/dev/null ||
     echo "setup: /dev/fuse is not there, so nothing can be mounted; 'rialto doctor' says more" >&2

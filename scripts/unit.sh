@@ -17,7 +17,9 @@ flaky_max=3
 
 # The tests that the program says failed, if it lived to say so.
 failures() { # failures LOG
-    awk '/^failures:$/ { names = "" } /^    [A-Za-z0-9_:]+$/ { names = names $1 "\n" } /^test result: FAILED/ { printf "%s", names }' "$1"
+    awk '/^failures:$/ { names = "" }
+        /^    [A-Za-z0-9_:]+$/ { names = names $1 "\n" }
+        /^test result: FAILED/ { printf "%s", names }' "$1"
 }
 
 # Whether all that failed passes by itself; prints what is to be said of it.
@@ -37,7 +39,10 @@ again() { # again LOG PROGRAM ARGUMENT...
     done
     for name in $names; do echo "FLAKY unit: $name (${1##*/}) failed, and passed by itself"; done |
         tee -a "$UNIT_DIR/flaky"
-    awk -v again="$count" '/^test result: FAILED/ { printf "test result: ok. %d passed; 0 failed; %d of them when run again\n", $4 + again, again }' "$log"
+    awk -v again="$count" '/^test result: FAILED/ {
+        printf "test result: ok. %d passed; 0 failed; %d of them when run again\n",
+            $4 + again, again
+    }' "$log"
 }
 
 run_one() { # run_one PROGRAM ARGUMENT...

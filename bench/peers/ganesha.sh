@@ -15,9 +15,15 @@ serve() {
     mkdir -p "$dir/export" "$dir/recovery" /run/ganesha /run/rpcbind
     chmod 777 "$dir/export"
     cat >"$dir/ganesha.conf" <<CONFIG
-NFS_CORE_PARAM { Protocols = 3, 4; Bind_addr = $address; MNT_Port = 20048; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; }
+NFS_CORE_PARAM {
+    Protocols = 3, 4; Bind_addr = $address; MNT_Port = 20048;
+    Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false;
+}
 NFSv4 { Graceless = true; RecoveryBackend = fs; RecoveryRoot = "$dir/recovery"; }
-EXPORT { Export_Id = 1; Path = $dir/export; Pseudo = /bench; Access_Type = RW; Squash = None; SecType = sys; Protocols = 3, 4; Transports = TCP; FSAL { Name = VFS; } }
+EXPORT {
+    Export_Id = 1; Path = $dir/export; Pseudo = /bench; Access_Type = RW; Squash = None;
+    SecType = sys; Protocols = 3, 4; Transports = TCP; FSAL { Name = VFS; }
+}
 LOG { Default_Log_Level = WARN; }
 CONFIG
     background server rpcbind nsenter --net=/run/netns/$network rpcbind -f -i
@@ -36,7 +42,8 @@ attach() {
             -m "$mount"
         patiently 20 answers
     else
-        fail "this kernel has no NFS client and fuse-nfs is not installed; '$name.sh transfer DIR BYTES' works without a mount"
+        fail "this kernel has no NFS client and fuse-nfs is not installed;" \
+            "'$name.sh transfer DIR BYTES' works without a mount"
     fi
 }
 mounted() { grep -q " $mount " /proc/self/mounts; }

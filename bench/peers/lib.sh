@@ -118,7 +118,8 @@ peer() {
         install) install_packages; return ;;
         check) check; return ;;
     esac
-    [ $# -eq 2 ] || fail "usage: $name.sh install|check, or $name.sh start|mount|umount|stop|pids|purge DIR"
+    [ $# -eq 2 ] ||
+        fail "usage: $name.sh install|check, or $name.sh start|mount|umount|stop|pids|purge DIR"
     dir=$2 mount=$2/mnt
     case $verb in
         start)

@@ -29,8 +29,8 @@ serve() {
     : >/etc/openafs/server/UserList
     echo $address >/var/lib/openafs/local/NetInfo
     if [ ! -e /etc/openafs/server/KeyFileExt ]; then
-        printf 'addent -password -p afs/%s@%s -k 1 -e aes256-cts-hmac-sha1-96\nfor-measuring-only\nwkt %s\nq\n' \
-            $cell $realm "$dir/keytab" | ktutil
+        printf '%s\n' "addent -password -p afs/$cell@$realm -k 1 -e aes256-cts-hmac-sha1-96" \
+            for-measuring-only "wkt $dir/keytab" q | ktutil
         asetkey add rxkad_krb5 1 18 "$dir/keytab" afs/$cell@$realm
     fi
     background server bosserver nsenter --net=/run/netns/$network bosserver -nofork

@@ -27,7 +27,8 @@ CONFIG
 
 attach() {
     background client sshfs sshfs -f -p "$(cat "$dir/port")" \
-        -o "IdentityFile=$dir/user,StrictHostKeyChecking=no,UserKnownHostsFile=/dev/null,LogLevel=ERROR" \
+        -o "IdentityFile=$dir/user,StrictHostKeyChecking=no" \
+        -o "UserKnownHostsFile=/dev/null,LogLevel=ERROR" \
         "root@127.0.0.1:$dir/export" "$mount"
     patiently 20 answers
     # The process that serves this connection keeps the files.

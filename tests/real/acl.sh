@@ -20,7 +20,11 @@ check "what lists would change is told" says "Only administrators" 0 vos setfiel
 check "for whom" says "system:administrators rlidwka" 0 vos setfields real.acl -model acl --dry-run
 check "with a first list too" says "system:anyuser rl" 0 vos setfields real.acl -model acl \
     -acl system:anyuser read --dry-run
-check "in JSON" sh -c "'$RIALTO' vos setfields real.acl -model acl -acl anonymous l --dry-run --json --dir '$CELL' | python3 -c 'import json, sys; v = json.load(sys.stdin); assert v[\"list\"][1] == {\"name\": \"anonymous\", \"rights\": \"l\"}, v'"
+check "in JSON" sh -c "'$RIALTO' vos setfields real.acl -model acl -acl anonymous l --dry-run \
+    --json --dir '$CELL' | python3 -c '
+import json, sys
+list = json.load(sys.stdin)[\"list\"]
+assert list[1] == {\"name\": \"anonymous\", \"rights\": \"l\"}, list'"
 check "not for nobody" says "no such user or group" 1 vos setfields real.acl -model acl \
     -acl nobody:there read
 check "not for half a pair" says "each with its rights" 1 vos setfields real.acl -model acl \
@@ -64,7 +68,10 @@ Normal rights:
   system:anyuser rl
 Negative rights:
   anonymous r" fs listacl "$home/open"
-check "in JSON" sh -c "'$RIALTO' fs listacl '$home/open' --json | python3 -c 'import json, sys; v = json.load(sys.stdin); assert v[\"negative\"] == [{\"name\": \"anonymous\", \"rights\": \"r\"}], v'"
+check "in JSON" sh -c "'$RIALTO' fs listacl '$home/open' --json | python3 -c '
+import json, sys
+negative = json.load(sys.stdin)[\"negative\"]
+assert negative == [{\"name\": \"anonymous\", \"rights\": \"r\"}], negative'"
 
 check "an owner administers" as 4001 "$RIALTO" fs setacl "$home/shut" system:anyuser rlidwk
 check "so others make files there" as 4002 sh -c "echo theirs > '$home/shut/note'"
@@ -189,7 +196,8 @@ if [ -e "$tracing" ]; then
     }
     check "a walk from the root asks nothing" asked
 else
-    skip "counting requests needs the kernel's tracepoints (mount -t tracefs none /sys/kernel/tracing)"
+    skip "counting requests needs the kernel's tracepoints" \
+        "(mount -t tracefs none /sys/kernel/tracing)"
 fi
 check "it is unmounted" within 60 "$RIALTO" umount --dir "$local_dir" "$home"
 check "mode bits decide again" vos setfields real.acl -model posix

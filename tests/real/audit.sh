@@ -45,7 +45,10 @@ check "a fence" shows 'an audit' --request fence
 as 4711 cat "$far/data" > /dev/null 2>&1
 check "who was stopped by it, with the name's number" shows 'fenced off' --result fenced --who 1
 check "refusals are counted" sh -c \
-    "'$RIALTO' status --json --dir '$cell' | python3 -c 'import json, sys; r = json.load(sys.stdin)[\"report\"][\"refusals\"]; assert r[\"fenced\"] > 0, r'"
+    "'$RIALTO' status --json --dir '$cell' | python3 -c '
+import json, sys
+refusals = json.load(sys.stdin)[\"report\"][\"refusals\"]
+assert refusals[\"fenced\"] > 0, refusals'"
 check "others by who they are" sh -c \
     "[ -z \"\$('$RIALTO' audit show --json --who nobody-such --dir '$cell')\" ]"
 check "all of it as a table" says "pts.Create" 0 audit show
@@ -128,8 +131,8 @@ check "m13: a server that forwards" sh -c \
     "timeout 90 '$RIALTO' down --dir '$cell' && timeout 90 '$RIALTO' up --dir '$cell' --at '$at'"
 pts createuser jill > /dev/null
 copied() { for _ in $(seq 50); do grep -q "$1" "$base/log" && return 0; sleep 0.2; done; return 1; }
-check "m13: the other log has it" copied \
-    '^<85>1 [0-9TZ:.-]* [^ ]* rialto [0-9]* audit - audit.test audit-00000003.jsonl:[0-9]* {"before":.*jill'
+line='^<85>1 [0-9TZ:.-]* [^ ]* rialto [0-9]* audit - audit.test'
+check "m13: the other log has it" copied "$line audit-00000003.jsonl:[0-9]* {\"before\":.*jill"
 check "m13: as the file has it" bash -c \
     "sed -n 's/.*audit-00000003.jsonl:[0-9]* //p' '$base/log' > '$base/sent' &&
         head -n 2 '$cell/audit/audit-00000003.jsonl' | cmp - <(head -n 2 '$base/sent')"

@@ -78,7 +78,10 @@ coreutils() {
         finish
     seen_alike coreutils src/ls src/cp src/libcoreutils.a
     if [ "$QUICK" = yes ]; then tests=$(echo tests/{mv,ln,mkdir,rmdir,touch}/*.sh)
-    else tests=$(applicable tests/{mv,ln,mkdir,rmdir,touch,rm,cp,ls,du,chmod,chown,chgrp,readlink,dd}/*.sh); fi
+    else
+        tests=$(applicable \
+            tests/{mv,ln,mkdir,rmdir,touch,rm,cp,ls,du,chmod,chown,chgrp,readlink,dd}/*.sh)
+    fi
     check "coreutils: its own tests" within 3600 make \
         -j2 check SUBDIRS=. VERBOSE=no TESTS="$(echo $tests)"
     cd / && check "coreutils: remove the tree" within 900 rm -rf "$A/build"

@@ -24,7 +24,10 @@ check "up again finds it" says "was there already" 0 within 90 "$RIALTO" up --di
 check "doctor finds nothing wrong" says "answers" 0 within 90 "$RIALTO" doctor --dir "$cell"
 check "doctor --scrub finds nothing wrong" says "nothing is damaged" 0 within 90 "$RIALTO" doctor \
     --scrub --dir "$cell"
-check "status in JSON" sh -c "'$RIALTO' status --dir '$cell' --json | python3 -c 'import json, sys; s = json.load(sys.stdin); assert s[\"server\"][\"answers\"] and s[\"mounts\"][0][\"state\"] == \"answers\"'"
+check "status in JSON" sh -c "'$RIALTO' status --dir '$cell' --json | python3 -c '
+import json, sys
+status = json.load(sys.stdin)
+assert status[\"server\"][\"answers\"] and status[\"mounts\"][0][\"state\"] == \"answers\"'"
 
 # Where docs/spec/signals.md says that the times of requests are.
 cat > "$WORK/waits.py" << 'END'
@@ -97,7 +100,14 @@ check "down" says "stopped the server" 0 within 90 "$RIALTO" down --dir "$cell"
 check "down again" says "does not run" 0 within 90 "$RIALTO" down --dir "$cell"
 
 port=$(sed -n 's/^listen = ".*:\(.*\)"/\1/p' "$cell/cell.toml")
-python3 -c "import socket, time; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(('127.0.0.1', $port)); s.listen(); print('there', flush=True); time.sleep(60)" > "$WORK/taken" & taker=$!
+python3 -c "
+import socket, time
+taken = socket.socket()
+taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+taken.bind(('127.0.0.1', $port))
+taken.listen()
+print('there', flush=True)
+time.sleep(60)" > "$WORK/taken" & taker=$!
 within 30 sh -c "until [ -s '$WORK/taken' ]; do sleep 0.1; done"
 check "a taken port: up says where to change it" says "cell.toml" 1 within 90 "$RIALTO" up \
     --dir "$cell" --at "$at"

@@ -6,7 +6,9 @@ needs_cell
 base=$WORK/fences cell=$WORK/fences/cell at=$WORK/fences/tree far=$WORK/fences/far \
     two=$WORK/fences/two
 trap 'touch "$base/logs/joe.stop" "$base/logs/jim.stop"
-    within 60 "$RIALTO" umount "$far" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$two" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
+    within 60 "$RIALTO" umount "$far" > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$two" > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1' EXIT
 mkdir -p "$far"
 as() { local uid=$1; shift; setpriv --reuid "$uid" --regid "$uid" --clear-groups "$@"; }
 fence() { within 60 "$RIALTO" fence "$@" --dir "$cell"; }
@@ -37,7 +39,7 @@ login jim "open sesame" 4712 > /dev/null
 # Each writes lines, and says whether they came to the server's disk.
 writer() { # UID FILE LOG
     as "$1" bash -c 'while [ ! -e "$2.stop" ]; do
-        if { echo line >> "$1" && sync "$1"; } 2>> "$2"; then echo ok >> "$2"; else echo failed >> "$2"; fi
+        if { echo line >> "$1" && sync "$1"; } 2>> "$2"; then echo ok; else echo failed; fi >> "$2"
         sleep 0.1
     done' writer "$2" "$3"
 }
@@ -59,12 +61,13 @@ check "the other's go on" writes jim ok
 check "nothing of his came behind the fence" [ "$(stat -c %s "$at/open/joe")" -eq "$size" ]
 check "the list shows it" says "a test" 0 fence list
 check "in JSON too" says '"in_force":true' 0 fence list --json
-check "it is taken away" eval 'fence remove "$(fence list --json | sed -n "s/.*\"number\":\([0-9]*\).*/\1/p")"'
+remove_listed() { fence remove "$(fence list --json | sed -n 's/.*"number":\([0-9]*\).*/\1/p')"; }
+check "it is taken away" remove_listed
 check "he writes again" writes joe ok
 check "a host" says "is fenced" 0 fence add --host 127.0.0.0/8
 check "both of it are cut off" eval "writes joe failed && writes jim failed"
 check "the server's own mount is not" touch "$at/open/here"
-check "and let in" eval 'fence remove "$(fence list --json | sed -n "s/.*\"number\":\([0-9]*\).*/\1/p")"'
+check "and let in" remove_listed
 check "both write again" eval "writes joe ok && writes jim ok"
 touch "$logs/joe.stop" "$logs/jim.stop"; wait $joe $jim
 check "a user fences nobody off" says "system:administrators" 1 fence add --user jim --as-uid 4711

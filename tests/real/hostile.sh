@@ -39,7 +39,8 @@ throw() {
 ulimit -n 4096
 pid=$(server_pid)
 check "a real client is recorded" within 120 bash \
-    -c "$(declare -f record within); RIALTO='$RIALTO' TOOLS='$TOOLS' WORK='$WORK' CELL='$CELL' port=$port address='$address'; record"
+    -c "$(declare -f record within); RIALTO='$RIALTO' TOOLS='$TOOLS' WORK='$WORK' CELL='$CELL'
+        port=$port address='$address'; record"
 # Once without counting, so that what is allocated once does not look like growth.
 seconds=3 check "garbage, to warm up" throw
 before=$(resident_kib)

@@ -22,7 +22,10 @@ chmod 1777 "$realm/users"
 
 # A port of this machine that nobody has.
 free_port() {
-    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+    python3 -c 'import socket
+free = socket.socket()
+free.bind(("127.0.0.1", 0))
+print(free.getsockname()[1])'
 }
 own=$(free_port) other=$(free_port)
 cat > "$realm/krb5.conf" << CONF

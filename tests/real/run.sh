@@ -8,13 +8,17 @@
 #             they say
 #   --transport  auto, uring or dev: how requests come to the mounts [default: $RIALTO_TRANSPORT,
 #             or auto]
-#   PART      cli nonroot access login sessions kerberos fences audit secrets acl sealed semantics
-#             stopped volumes servers tree git sqlite random build crash hostile full conformance;
+#   PART      cli nonroot access login sessions kerberos fences audit secrets sealed servers,
+#             which make cells of their own (own: all of these);
+#             acl semantics stopped volumes tree git sqlite random build crash hostile full
+#             conformance, which work on the two mounts (shared: all of these);
 #             default: all
 #
 # Each part prints PASS and FAIL lines; the exit code is 1 if any failed.
 . "$(dirname "$0")/../lib/real.sh"
 here=$(cd "$(dirname "$0")" && pwd)
+own=(cli nonroot access login sessions kerberos fences audit secrets sealed servers)
+shared=(acl semantics stopped volumes tree git sqlite random build crash hostile full conformance)
 QUICK=no BIN=${CARGO_TARGET_DIR:-$here/../../target}/release ON='' PART=run
 parts=()
 while [ $# -gt 0 ]; do
@@ -24,13 +28,13 @@ while [ $# -gt 0 ]; do
         --on) ON=$2; shift ;;
         --transport) export RIALTO_TRANSPORT=$2; shift ;;
         -*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 2 ;;
+        own) parts+=("${own[@]}") ;;
+        shared) parts+=("${shared[@]}") ;;
         *) parts+=("$1") ;;
     esac
     shift
 done
-[ ${#parts[@]} -gt 0 ] ||
-    parts=(cli nonroot access login sessions kerberos fences audit secrets acl sealed semantics
-        stopped volumes servers tree git sqlite random build crash hostile full conformance)
+[ ${#parts[@]} -gt 0 ] || parts=("${own[@]}" "${shared[@]}")
 
 BIN=$(cd "$BIN" && pwd) || exit 2
 RIALTO=$BIN/rialto TOOLS=$BIN/examples

@@ -25,7 +25,8 @@ check "a cell" keeps "$RIALTO" up --dir "$cell" --at "$at" --cell secrets.test \
     --listen 127.0.0.1:0 --encrypt
 address=$(sed -n 's/^listen = "\(.*\)"/\1/p' "$cell/cell.toml")
 check "a user" keeps "$RIALTO" pts createuser joe -uid 4711 --dir "$cell"
-check "with a password" eval 'printf "%s\n" "$first" | keeps "$RIALTO" passwd joe --new-only --password-stdin --path "$at"'
+check "with a password" eval 'printf "%s\n" "$first" |
+    keeps "$RIALTO" passwd joe --new-only --password-stdin --path "$at"'
 check "a machine that nobody trusts" keeps "$RIALTO" mount --daemon \
     --dir "$base/other" "$address" "$far"
 check "a wrong password" refused log_in joe "$wrong"
@@ -33,7 +34,9 @@ check "the right one" log_in joe "$first"
 check "his own files" eval 'mkdir "$at/joe" && chown 4711:4711 "$at/joe"'
 check "are written" joe sh -c "echo '$file' > '$far/joe/file' && sync -f '$far'"
 keeps joe cat "$far/joe/none" "$cell/keys/ca.key"
-check "another password" eval 'printf "%s\n%s\n" "$first" "$second" | keeps setpriv --reuid 4711 --regid 4711 --clear-groups "$RIALTO" passwd joe --password-stdin --path "$far"'
+check "another password" eval 'printf "%s\n%s\n" "$first" "$second" |
+    keeps setpriv --reuid 4711 --regid 4711 --clear-groups \
+        "$RIALTO" passwd joe --password-stdin --path "$far"'
 check "the old one is none any more" refused log_in joe "$first"
 check "the new one is" log_in joe "$second"
 keeps joe "$RIALTO" tokens --path "$far"
@@ -53,7 +56,8 @@ check "joe's token and its key, from the mount's memory" eval \
 for word in first second wrong; do secrets text "password-$word" "${!word}" >> "$list"; done
 secrets text file "$file" >> "$list"
 check "that is all of them" [ "$(cut -d' ' -f1 "$list" | paste -sd' ')" = \
-    "tokens/1.key at-rest/1.key ca.key server.key token signature client-key password-first password-second password-wrong file" ]
+    "tokens/1.key at-rest/1.key ca.key server.key token signature client-key \
+password-first password-second password-wrong file" ]
 
 check "newer keys" eval 'keeps "$RIALTO" keys rotate at-rest --dir "$cell" &&
     keeps "$RIALTO" keys rotate tokens --dir "$cell" &&
@@ -63,7 +67,8 @@ sleep 11
 # Those too; the older ones are listed already.
 check "are listed" eval 'secrets keys "$cell" | sed "s/^/new-/" >> "$list"'
 check "a fence in the middle" eval \
-    'keeps "$RIALTO" fence add --token "${numbers%%[[:space:]]*}" --dir "$cell"; keeps joe cat "$far/joe/file"; true'
+    'keeps "$RIALTO" fence add --token "${numbers%%[[:space:]]*}" --dir "$cell"
+        keeps joe cat "$far/joe/file"; true'
 for verb in "status --json" "status" "audit show --json" "fence list --json" \
     "vos examine root.cell --json" "pts examine joe --json" "doctor"; do
     # shellcheck disable=SC2086 # words

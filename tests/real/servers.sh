@@ -13,7 +13,11 @@ end() {
 }
 trap end EXIT
 vos() { within 90 "$RIALTO" vos --dir "$A" "$@"; }
-field() { python3 -c 'import json, sys; found = [json.loads(line) for line in sys.stdin]; print(eval(sys.argv[1]))' "$1"; }
+field() {
+    python3 -c 'import json, sys
+found = [json.loads(line) for line in sys.stdin]
+print(eval(sys.argv[1]))' "$1"
+}
 
 check "the first server" within 90 "$RIALTO" up --no-mount --dir "$A" --cell servers.test \
     --listen 127.0.0.1:0
@@ -36,8 +40,8 @@ check "is found by whoever is asked" says "two" 0 "$RIALTO" vos --dir "$C" exami
 check "its quota too" vos setfields home.alice -maxquota 1G
 check "a name is given once in the cell" says "there is a volume of that name" 1 "$RIALTO" vos \
     --dir "$C" create three vicep home.alice
-check "numbers are given once" test \
-    "$(vos listvol --json | field '[v["id"] for v in found]' | tr -d '[],' | tr ' ' '\n' | sort | uniq -d | wc -l)" -eq 0
+twice() { vos listvol --json | field '"\n".join(str(v["id"]) for v in found)' | sort | uniq -d; }
+check "numbers are given once" test -z "$(twice)"
 check "a backup" says "Created backup volume for home.alice" 0 vos backup home.alice
 number=$(vos examine home.alice.backup --json | field 'found[0]["id"]')
 vos backup home.alice > /dev/null
@@ -129,7 +133,8 @@ cat > "$base/writer.py" <<'PY'
 """Appends records and makes each stable, until told to stop; says what it did and what it finds."""
 import os, sys
 path, stop = sys.argv[1:]
-# Who can read what he makes writes it through the client: a volume does not leave while the kernel itself writes bodies of it.
+# A user who can read what he makes writes it through the client: a volume does not leave while the
+# kernel itself writes bodies of it.
 log = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
 count = 0
 while not os.path.exists(stop):
@@ -173,7 +178,9 @@ check "is mounted" mounted listed "$lists"
 echo text > "$lists/file"
 check "a file has its own" within 30 "$RIALTO" fs setacl "$lists/file" system:anyuser rl
 own_list() {
-    test "$("$RIALTO" fs listacl "$1/file" --json | field '[(v["own"], e["rights"]) for v in found for e in v["normal"] if e["name"] == "system:anyuser"]')" = "[(True, 'rl')]"
+    local anyuser='(v["own"], e["rights"])
+        for v in found for e in v["normal"] if e["name"] == "system:anyuser"'
+    test "$("$RIALTO" fs listacl "$1/file" --json | field "[$anyuser]")" = "[(True, 'rl')]"
 }
 check "which is shown" own_list "$lists"
 check "it is released elsewhere" sh -c \

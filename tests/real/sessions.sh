@@ -40,7 +40,8 @@ port=$(sed -n 's/^listen = ".*:\([0-9]*\)"/\1/p' "$cell/cell.toml")
 for user in joe admin; do
     uid=$([ $user = joe ] && echo 4711 || echo 4800)
     check "a user, $user" within 30 "$RIALTO" pts createuser $user -uid "$uid" --dir "$cell"
-    check "with a password" sh -c "printf 'open sesame\n' | '$RIALTO' passwd $user --new-only --password-stdin --path '$at'"
+    check "with a password" sh -c "printf 'open sesame\n' |
+        '$RIALTO' passwd $user --new-only --password-stdin --path '$at'"
     check "and a directory" sh -c "mkdir '$at/$user' &&
         echo of $user | tee '$at/$user/file' > '$at/$user/unread' &&
             chown -R $uid:$uid '$at/$user' && chmod 700 '$at/$user'"
@@ -103,14 +104,22 @@ TWO
         -c 'stat -c %t:%T "$FAR/null"'
     check "what goes on in the background keeps it" says "" 0 joe rialto pagsh --path "$far" -c '
         echo "open sesame" | rialto login admin --password-stdin --path "$FAR"
-        (while [ ! -e "$HOME/end" ]; do sleep 0.05; done; echo later > "$FAR/admin/late") > /dev/null 2>&1 &'
+        (while [ ! -e "$HOME/end" ]; do sleep 0.05; done
+            echo later > "$FAR/admin/late") > /dev/null 2>&1 &'
     check "its session alone is there" becomes 1
     touch "$home/end"
     check "and ends with it" over
     check "it wrote with its token" [ "$(cat "$at/admin/late")" = later ]
     check "what is no name of root's is not believed" says "not root" 1 with_device sh \
         -c "mount -t tmpfs none /run/rialto && chmod 777 /run/rialto &&
-            exec setpriv --reuid 4711 --regid 4711 --clear-groups sh -c '/usr/bin/python3 -c \"import socket,sys,time; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); time.sleep(20)\" \"$(socket)\" & sleep 2; $open/rialto pagsh --path $far -c true; code=\$?; kill \$!; exit \$code'"
+            exec setpriv --reuid 4711 --regid 4711 --clear-groups sh -c '/usr/bin/python3 -c \"
+import socket, sys, time
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+time.sleep(20)\" \"$(socket)\" &
+                sleep 2; $open/rialto pagsh --path $far -c true
+                code=\$?; kill \$!; exit \$code'"
 fi
 
 check "root's session" says "of joe" 0 within 60 env SHELL=/bin/sh "$RIALTO" pagsh --path "$far" \

@@ -28,12 +28,18 @@ judge() { # judge DATABASE ROWS: integrity, no lost update, no missing row
 import sqlite3, sys
 link = sqlite3.connect(sys.argv[1], timeout=120)
 assert link.execute("pragma integrity_check").fetchall() == [("ok",)]
-rows, total = link.execute("select count(*) from rows").fetchone()[0], link.execute("select value from total").fetchone()[0]
+rows = link.execute("select count(*) from rows").fetchone()[0]
+total = link.execute("select value from total").fetchone()[0]
 assert rows == total == int(sys.argv[2]), (rows, total, sys.argv[2])
 PY
 }
 
-create() { sqlite3 "$1" "pragma journal_mode=$2; create table rows (name, number, text, primary key (name, number)); create table total (value); insert into total values (0);"; }
+create() {
+    sqlite3 "$1" "pragma journal_mode=$2;
+        create table rows (name, number, text, primary key (name, number));
+        create table total (value);
+        insert into total values (0);"
+}
 
 together() { # together JOURNAL DIRECTORY...: one writer in each
     local journal=$1 number=0 pids=() pid bad=0 dir

@@ -7,7 +7,10 @@ needs_root
 top=$A/tree
 source=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$top"
-trap 'cd /; rm -f "$WORK/fs"; within 60 "$RIALTO" umount --lazy --dir "$WORK/tree-far/local" "$WORK/tree-far/at" > /dev/null 2>&1; within 60 "$RIALTO" down --lazy --dir "$WORK/tree-far/cell" > /dev/null 2>&1' EXIT
+trap 'cd /; rm -f "$WORK/fs"
+    within 60 "$RIALTO" umount --lazy --dir "$WORK/tree-far/local" "$WORK/tree-far/at" \
+        > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$WORK/tree-far/cell" > /dev/null 2>&1' EXIT
 
 vos() { within 120 "$RIALTO" vos "$@" --dir "$CELL"; }
 fs() { within 60 "$RIALTO" fs "$@"; }
@@ -47,13 +50,15 @@ check "it is moved" fs mvmount "$top/work" "$top/dir/moved"
 check "the volume is there now" grep -q text "$top/dir/moved/deep/file"
 check "and not here" refused ls "$top/work"
 check "the other mount sees it too" within 20 sh \
-    -c "until grep -q text '$B/tree/dir/moved/deep/file' 2> /dev/null; do sleep 0.1; done; ! ls '$B/tree/work' 2> /dev/null"
+    -c "until grep -q text '$B/tree/dir/moved/deep/file' 2> /dev/null; do sleep 0.1; done
+        ! ls '$B/tree/work' 2> /dev/null"
 check "it does not move into another volume" says "different volumes" 1 fs mvmount \
     "$top/dir/moved" "$top/dir/moved/deep/x"
 check "and back" fs mvmount "$top/dir/moved" "$top/work"
 check "a link named fs is the command" sh \
     -c "ln -sf '$RIALTO' '$WORK/fs' && '$WORK/fs' lsm -dir '$top/work' | grep -q tree.work"
-check "any language can" sh -c "python3 -c \"import os, sys; print(os.getxattr(sys.argv[1], 'rialto.mount:work').decode())\" '$top' | grep -qx '#tree.work'"
+check "any language can" sh -c "python3 -c \"import os, sys
+print(os.getxattr(sys.argv[1], 'rialto.mount:work').decode())\" '$top' | grep -qx '#tree.work'"
 
 # @sys.
 check "the list of @sys" says "'linux'" 0 fs sysname -path "$top"
@@ -80,10 +85,15 @@ check "and as a share" says "38% of quota used." 0 fs quota "$top/work"
 check "examine tells the volume" says "named tree.work" 0 fs examine "$top/work/large"
 check "df, as OpenAFS has it" says "tree.work" 0 fs df "$top/work"
 check "no more fits than that" sh -c \
-    "! dd if=/dev/zero of='$top/work/more' bs=1M count=40 conv=fsync 2> /dev/null; rm -f '$top/work/more'"
+    "! dd if=/dev/zero of='$top/work/more' bs=1M count=40 conv=fsync 2> /dev/null
+        rm -f '$top/work/more'"
 check "no limit any more" fs sq "$top/work" 0
 check "a limit of files" fs setquota "$top/work" -files 20
-check "holds" sh -c "! (for i in \$(seq 30); do : > '$top/work/f'\$i || exit 1; sync '$top/work/f'\$i || exit 1; done) 2> /dev/null; rm -f '$top/work/f'*"
+check "holds" sh -c "! (for i in \$(seq 30); do
+        : > '$top/work/f'\$i || exit 1
+        sync '$top/work/f'\$i || exit 1
+    done) 2> /dev/null
+    rm -f '$top/work/f'*"
 fs setquota "$top/work" -files 0
 check "only root may" says "only root may" 1 setpriv --reuid 65534 \
     --clear-groups "$RIALTO" fs setquota "$top/work" 1000
@@ -219,15 +229,19 @@ import socket, struct, sys
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 udp.bind(("127.0.0.1", 0))
 open(sys.argv[2], "w").write(str(udp.getsockname()[1]))
-def name(text): return b"".join(bytes([len(label)]) + label.encode() for label in text.split(".")) + b"\0"
+def name(text):
+    labels = (bytes([len(label)]) + label.encode() for label in text.split("."))
+    return b"".join(labels) + b"\0"
 while True:
     asked, who = udp.recvfrom(512)
     question = asked[12:]
     if question.startswith(name("_rialto._tcp.far.test")):
         target = name("afs.far.test")
-        srv = struct.pack(">HHHLHHHH", 0xC00C, 33, 1, 60, 6 + len(target), 1, 1, int(sys.argv[1])) + target
+        port = int(sys.argv[1])
+        srv = struct.pack(">HHHLHHHH", 0xC00C, 33, 1, 60, 6 + len(target), 1, 1, port) + target
         glue = target + struct.pack(">HHLH", 1, 1, 60, 4) + bytes([127, 0, 0, 1])
-        udp.sendto(asked[:2] + struct.pack(">HHHHH", 0x8180, 1, 1, 0, 1) + question + srv + glue, who)
+        head = asked[:2] + struct.pack(">HHHHH", 0x8180, 1, 1, 0, 1)
+        udp.sendto(head + question + srv + glue, who)
     else:
         udp.sendto(asked[:2] + struct.pack(">HHHHH", 0x8183, 1, 0, 0, 0) + question, who)
 END

@@ -179,7 +179,8 @@ check "it is mounted again" mount_volume real.kept.readonly "$before"
 check "it is what the other was, byte for byte" diff "$at/dumped" <(picture "$before")
 umount_volume "$before"
 check "it goes" says "deleted" 0 vos remove real.kept.readonly
-check "through a pipe" sh -c "'$RIALTO' vos dump real.home.snapshot.after --dir '$CELL' | '$RIALTO' vos restore -name real.again --dir '$CELL'"
+check "through a pipe" sh -c "'$RIALTO' vos dump real.home.snapshot.after --dir '$CELL' |
+    '$RIALTO' vos restore -name real.again --dir '$CELL'"
 check "it is mounted" mount_volume real.again "$before"
 check "what was changed since comes over it" says "Restored volume real.again" 0 vos restore \
     -name real.again -file "$at/little.dump" -overwrite incremental
@@ -261,7 +262,8 @@ check "looking first changes nothing" says "would be done" 0 vos remove real.wor
 check "so it is still there" vos examine real.work
 check "a link named vos is the command" sh \
     -c "ln -sf '$RIALTO' '$at/vos' && '$at/vos' exa -id real.work -dir '$CELL' | grep -q real.work"
-check "JSON of all" sh -c "'$RIALTO' vos listvol --json --dir '$CELL' | python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin]'"
+check "JSON of all" sh -c "'$RIALTO' vos listvol --json --dir '$CELL' |
+    python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin]'"
 
 check "the volume is removed" says "deleted" 0 vos remove real.work
 check "who has it mounted is told" refused cat "$home/later"
@@ -272,7 +274,8 @@ check "and goes" vos remove real.old
 check "its snapshot stays, and is mounted" mount_volume real.home.snapshot.after "$before"
 check "its backup went with it" says "no such volume" 1 vos examine real.work.backup
 check "whole" grep -q later "$before/later"
-check "all of them go" sh -c "for one in real.home.snapshot.after real.home.snapshot.open real.home.snapshot.closed; do '$RIALTO' vos remove \$one --dir '$CELL' || exit 1; done"
+check "all of them go" sh -c "for one in after open closed; do
+    '$RIALTO' vos remove real.home.snapshot.\$one --dir '$CELL' || exit 1; done"
 check "and nothing is left of them" sh -c "! '$RIALTO' vos listvol --json --dir '$CELL' | grep real"
 check "other volumes never noticed" sh -c \
     "echo fine > '$A/volumes-were-here' && grep -q fine '$B/volumes-were-here' &&
@@ -284,7 +287,8 @@ umount_volume "$before" > /dev/null 2>&1
 # byte for byte, and one of them is emptied.
 two=$at/two
 trap 'within 60 "$RIALTO" umount --lazy --dir "$local_dir" "$home" > /dev/null 2>&1
-    within 60 "$RIALTO" down --lazy --dir "$two" > /dev/null 2>&1; umount "$two/small" 2> /dev/null' EXIT
+    within 60 "$RIALTO" down --lazy --dir "$two" > /dev/null 2>&1
+    umount "$two/small" 2> /dev/null' EXIT
 two() { within 120 "$RIALTO" vos "$@" --dir "$two"; }
 check "a cell of its own" within 90 "$RIALTO" up --no-mount --dir "$two" --cell two.test
 check "stops" within 60 "$RIALTO" down --dir "$two"

@@ -130,36 +130,59 @@ pub struct Circumstances<'a> {
     pub ended: Option<&'a str>,
 }
 
+/// Adds prose in lines of at most 100 columns; those of a list's item are indented.
+fn paragraph(page: &mut String, prose: &str) {
+    let indent = if prose.starts_with("- ") { "  " } else { "" };
+    for line in prose.split('\n') {
+        let mut width = 0;
+        for word in line.split(' ') {
+            let length = word.chars().count();
+            if width > 0 && width + 1 + length > 100 {
+                let _ = write!(page, "\n{indent}{word}");
+                width = indent.len() + length;
+            } else {
+                let between = if width > 0 { " " } else { "" };
+                let _ = write!(page, "{between}{word}");
+                width += between.len() + length;
+            }
+        }
+        page.push('\n');
+    }
+}
+
 /// The page `bench/RESULTS.md`.
 pub fn markdown(lines: &[ScenarioRow], around: &Circumstances<'_>) -> String {
-    let mut text = format!(
-        "# Measured\n\n{}.\n{}\n\nFigures are medians. More is better, except where the \
-         unit says (less). A ratio is Rialto's figure divided by the other's; \
-         the spread is the largest of \
-         all sides, (largest - smallest) / median.\n\n",
-        around.machine.line(),
-        around.how
+    let mut text = format!("# Measured\n\n{}.\n", around.machine.line());
+    paragraph(&mut text, &format!("{}\n", around.how));
+    paragraph(
+        &mut text,
+        "Figures are medians. More is better, except where the unit says (less). A ratio is \
+         Rialto's figure divided by the other's; the spread is the largest of all sides, \
+         (largest - smallest) / median.\n",
     );
     if let Some(why) = around.ended {
-        let _ = writeln!(text, "**Not all of it:** {why}.\n");
+        paragraph(&mut text, &format!("**Not all of it:** {why}.\n"));
     }
     text.push_str(&rates(lines).markdown());
-    text.push_str(
-        "\n## What it costs\n\nRialto's mount (client) and server, for each GiB of a \
-        large file or for each operation. ",
+    text.push_str("\n## What it costs\n\n");
+    paragraph(
+        &mut text,
+        "Rialto's mount (client) and server, for each GiB of a large file or for each operation. \
+         System calls and FUSE requests were counted in a round of their own.\n",
     );
-    text.push_str("System calls and FUSE requests were counted in a round of their own.\n\n");
     text.push_str(&costs(lines).markdown());
     if let Some(why) = around.uncounted {
-        let _ = writeln!(text, "\nSystem calls and FUSE requests are not available: {why}.");
+        text.push('\n');
+        paragraph(&mut text, &format!("System calls and FUSE requests are not available: {why}."));
     }
     text.push_str("\n## Scenarios\n\n");
     for line in lines {
-        let _ = writeln!(text, "- `{}`: {}", line.scenario.name(), line.scenario.about());
+        let about = format!("- `{}`: {}", line.scenario.name(), line.scenario.about());
+        paragraph(&mut text, &about);
     }
     if !around.left_out.is_empty() {
         text.push_str("\n## Left out\n\n");
-        text.extend(around.left_out.iter().map(|what| format!("- {what}\n")));
+        around.left_out.iter().for_each(|what| paragraph(&mut text, &format!("- {what}")));
     }
     text
 }
@@ -262,6 +285,13 @@ mod tests {
             page.contains("| du-cold | s (less) |")
                 && page.contains("**Not all of it:** interrupted.")
         );
+    }
+
+    #[test]
+    fn prose_of_a_page_is_wrapped() {
+        let mut page = String::new();
+        paragraph(&mut page, &format!("- {}{}\n", "four ".repeat(19), "fives"));
+        assert_eq!(page, format!("- {}four\n  fives\n\n", "four ".repeat(18)));
     }
 
     #[test]

@@ -25,9 +25,6 @@ pub trait Access: Send + Sync {
 
     /// The current protection set of a principal who calls from `host`, with the host sets; and the
     /// revision up to which it is current, at least.
-    ///
-    /// # Errors
-    /// As `principal`.
     fn subdomain(
         &self,
         principal: PrincipalId,
@@ -42,16 +39,10 @@ pub trait Access: Send + Sync {
     fn pts(&self, asker: &PtsAsker, call: &PtsCall) -> Result<Answer, Fault>;
 
     /// The stored hash of a principal's password, where the database is.
-    ///
-    /// # Errors
-    /// As `principal`.
     fn secret(&self, who: PrincipalId) -> Result<Option<String>, CellError>;
 
     /// Replaces that hash. `ends_tokens`: the time now, in seconds since 1970, if older tokens
     /// shall end with the old password: both happen, or neither does.
-    ///
-    /// # Errors
-    /// As `principal`.
     fn set_secret(
         &self,
         who: PrincipalId,
@@ -100,15 +91,9 @@ pub trait Access: Send + Sync {
     fn latest(&self) -> Revision;
 
     /// The changes after `since` that this server knows.
-    ///
-    /// # Errors
-    /// As `principal`.
     fn news(&self, since: Revision) -> Result<News, CellError>;
 
     /// The changes after `since`, for the server `who`, which has put all until then into force.
-    ///
-    /// # Errors
-    /// As `principal`.
     fn watch(&self, who: ServerId, since: Revision, max: usize) -> Result<News, CellError>;
 
     /// Does another server have the database, so that a call may take seconds?

@@ -36,19 +36,13 @@ pub trait CellDb: Send + Sync {
     /// The group with this base name.
     ///
     /// # Errors
-    /// `Damaged`, `Medium`; so for every reading method.
+    /// `Damaged`, `Medium`; so for every method that reads.
     fn group_named(&self, name: &Name) -> Result<Option<Revised<VolumeGroup>>, CellError>;
 
     /// The group that this number belongs to, as read-write, read-only or backup volume.
-    ///
-    /// # Errors
-    /// As `group_named`.
     fn group_of(&self, number: VolumeId) -> Result<Option<Revised<VolumeGroup>>, CellError>;
 
     /// Up to `max` groups whose read-write numbers are above `after`, in their order.
-    ///
-    /// # Errors
-    /// As `group_named`.
     fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>, CellError>;
 
     /// Creates (`expected` 0) or changes the group with this read-write number; returns its new
@@ -74,9 +68,6 @@ pub trait CellDb: Send + Sync {
     fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId, CellError>;
 
     /// Every server, by its id.
-    ///
-    /// # Errors
-    /// As `group_named`.
     fn servers(&self) -> Result<Vec<Revised<ServerInfo>>, CellError>;
 
     /// Creates (`expected` 0) or changes a server.
@@ -92,9 +83,6 @@ pub trait CellDb: Send + Sync {
     fn remove_server(&self, id: ServerId, expected: Revision) -> Result<Revision, CellError>;
 
     /// The revision of the last change.
-    ///
-    /// # Errors
-    /// As `group_named`.
     fn revision(&self) -> Result<Revision, CellError>;
 
     /// The changes after `since`, the oldest first, up to `max`; a record appears once for each of

@@ -29,10 +29,7 @@ pub struct KeyUpkeep {
 
 impl KeyUpkeep {
     /// Checks from now on, until the server ends.
-    ///
-    /// # Errors
-    /// If no thread can be started.
-    pub fn start(
+    pub(crate) fn start(
         certificate: Option<(Renewal, Arc<ServerTls>)>,
         at_rest: Arc<AtRest>,
         vice: &Arc<Vice>,

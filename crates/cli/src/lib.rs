@@ -4,6 +4,9 @@
 //! command is one file below `commands/`. Code that commands share with `bench` is in crate
 //! `local`, and the crates that serve and mount files are put together here. Only the program's
 //! main, crate `rialto`, depends on this crate.
+//!
+//! A function fails with a [`Failure`](local::failure::Failure): the step, the reason and the
+//! remedy. Only errors of other kinds are documented at the function.
 
 mod cells;
 mod commands;

@@ -42,10 +42,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where standard error is a file, bounds its size: older lines are moved to one older file beside
 /// it.
-///
-/// # Errors
-/// If no thread can be started.
-pub fn bound(bytes_max: u64) -> io::Result<()> {
+pub(crate) fn bound(bytes_max: u64) -> io::Result<()> {
     let Some(path) = log_file() else { return Ok(()) };
     let watch = move || {
         loop {

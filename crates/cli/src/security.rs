@@ -23,19 +23,13 @@ use server::{OwnKeys, ServerConfig};
 use types::KeyPrint;
 
 /// Returns the options for connections to the server or cell `peer`, from the directory `dir`.
-///
-/// # Errors
-/// If the system has no TLS.
-pub fn options(dir: &Path, peer: &str, clear: bool) -> Result<ClientOptions, Failure> {
+pub(crate) fn options(dir: &Path, peer: &str, clear: bool) -> Result<ClientOptions, Failure> {
     let trust = if clear { None } else { Some(first_use(dir, peer)) };
     with_identity(trust, host_identity(dir)?)
 }
 
 /// Returns the options for connections that `trust` checks; none: in clear text.
-///
-/// # Errors
-/// If the system has no TLS.
-pub fn with(trust: Option<Trust>) -> Result<ClientOptions, Failure> {
+pub(crate) fn with(trust: Option<Trust>) -> Result<ClientOptions, Failure> {
     with_identity(trust, None)
 }
 
@@ -68,10 +62,7 @@ fn host_identity(dir: &Path) -> Result<Option<TlsIdentity>, Failure> {
 /// Returns the options for connections to servers of the cell in `dir`. A process that can read a
 /// server's own key there acts as that server, and may do everything: as with OpenAFS's
 /// `-localauth`.
-///
-/// # Errors
-/// If the system has no TLS.
-pub fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<ClientOptions, Failure> {
+pub(crate) fn as_server(dir: &Path, cell: &str, clear: bool) -> Result<ClientOptions, Failure> {
     // Other servers may show certificates of the authority in [certificate].
     let cell_dir = CellDir::find(dir)?;
     let given = cell_dir
@@ -228,10 +219,10 @@ fn successors(shown: &[CertificateDer<'_>], at: usize) -> usize {
 }
 
 /// The authority of a cell in `cells.toml`: a file of certificates, or a fingerprint.
-///
-/// # Errors
-/// A message for people.
-pub fn stated(ca: Option<&Path>, fingerprint: Option<&str>) -> Result<Option<Trust>, String> {
+pub(crate) fn stated(
+    ca: Option<&Path>,
+    fingerprint: Option<&str>,
+) -> Result<Option<Trust>, String> {
     match (ca, fingerprint) {
         (Some(_), Some(_)) => Err("give either ca or fingerprint".to_owned()),
         (Some(ca), None) => keys::authorities_in(ca)

@@ -94,10 +94,7 @@ impl MountFacts {
     }
 
     /// Publishes the facts until the returned value is dropped.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn publish(self, file: &Path) -> io::Result<MountFactsFile> {
+    pub(crate) fn publish(self, file: &Path) -> io::Result<MountFactsFile> {
         // A mount that was killed may have left the file with another mode.
         let _ = fs::remove_file(file);
         let mut written =

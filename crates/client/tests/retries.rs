@@ -11,7 +11,7 @@ use bytes::Bytes;
 use client::{CallError, Remote, Session, SessionConfig};
 use common::events::{Event, Recorder};
 use common::{DIR, FID, ScriptedServer, call, get_status, is_write, name, status, write, written};
-use types::{Answer, Call, Caller, CreateHow, Fault, Fid, NewKind};
+use types::{Answer, Call, Caller, CreateHow, DataVersion, Fault, Fid, NewKind};
 
 fn make(text: &str) -> Call {
     Call::Make {
@@ -114,7 +114,7 @@ fn many_callers_get_their_own_answers_across_lost_connections() {
             count: data.len() as u32,
             offset: 0,
             status: status(*fid, 2),
-            previous_version: 1,
+            previous_version: DataVersion::FIRST,
             verifier: types::BootVerifier(1),
         })),
         _ => None,

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use types::{
     Answer, BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId,
-    Fault, Fid, LockFamily, LockMode, LockOwner, Name, ReplyAddress, SessionId, Time,
+    DataVersion, Fault, Fid, LockFamily, LockMode, LockOwner, Name, ReplyAddress, SessionId,
+    StatusVersion, Time,
 };
 
 use crate::codec::uses_current;
@@ -140,8 +141,8 @@ fn status() -> types::Status {
         modified: time,
         changed: time,
         created: time,
-        data_version: 1,
-        status_version: 1,
+        data_version: DataVersion(1),
+        status_version: StatusVersion(1),
     }
 }
 

@@ -94,8 +94,8 @@ fn status(fid: Fid, kind: Kind) -> Status {
         modified: Timestamp { secs: -3, nanos: 999_999_999 },
         changed: Timestamp { secs: 5, nanos: 6 },
         created: Timestamp { secs: 7, nanos: 8 },
-        data_version: 9,
-        status_version: 10,
+        data_version: DataVersion(9),
+        status_version: StatusVersion(10),
     }
 }
 
@@ -108,7 +108,7 @@ fn calls() -> Vec<(&'static str, Call)> {
     vec![
         ("root", Call::Root { volume: name("home") }),
         ("lookup", Call::Lookup { dir, name: name("file") }),
-        ("read-dir", Call::ReadDir { dir, cookie: 0x10, bytes_max: 65536, plus: true }),
+        ("read-dir", Call::ReadDir { dir, cookie: Cookie(0x10), bytes_max: 65536, plus: true }),
         ("make-file", make(NewKind::File, CreateHow::Exclusive(0xfeed))),
         ("make-directory", make(NewKind::Directory, CreateHow::Guarded)),
         ("make-symlink", make(NewKind::Symlink(Bytes::from_static(b"../to")), CreateHow::Guarded)),
@@ -634,7 +634,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         name: name(text),
         fid: FID,
         kind: Kind::File,
-        cookie: 17,
+        cookie: Cookie(17),
         status,
         sole: false,
         target: None,
@@ -647,15 +647,18 @@ fn answers() -> Vec<(&'static str, Answer)> {
     vec![
         ("done", Answer::Done),
         ("status", Answer::Status(file)),
-        ("entry", Answer::Entry { status: file, dir_version: 44, sole: false }),
-        ("entry-sole", Answer::Entry { status: file, dir_version: 44, sole: true }),
-        ("entries-link", Answer::Entries { entries: vec![link], end: true, dir_version: 44 }),
+        ("entry", Answer::Entry { status: file, dir_version: DataVersion(44), sole: false }),
+        ("entry-sole", Answer::Entry { status: file, dir_version: DataVersion(44), sole: true }),
+        (
+            "entries-link",
+            Answer::Entries { entries: vec![link], end: true, dir_version: DataVersion(44) },
+        ),
         (
             "entries-sole",
             Answer::Entries {
                 entries: vec![DirEntry { sole: true, ..entry("a", Some(file)) }],
                 end: true,
-                dir_version: 44,
+                dir_version: DataVersion(44),
             },
         ),
         (
@@ -670,10 +673,13 @@ fn answers() -> Vec<(&'static str, Answer)> {
             Answer::Entries {
                 entries: vec![entry("a", None), entry("bc", Some(file))],
                 end: true,
-                dir_version: 44,
+                dir_version: DataVersion(44),
             },
         ),
-        ("entries-none", Answer::Entries { entries: Vec::new(), end: false, dir_version: 1 }),
+        (
+            "entries-none",
+            Answer::Entries { entries: Vec::new(), end: false, dir_version: DataVersion(1) },
+        ),
         ("made", Answer::Made { status: file, dir, existed: true }),
         ("removed", Answer::Removed { status: file, dir }),
         ("renamed", Answer::Renamed { status: file, other: None, from_dir: dir, to_dir: dir }),
@@ -723,7 +729,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
                 count: 4,
                 offset: 17,
                 status: file,
-                previous_version: 8,
+                previous_version: DataVersion(8),
                 verifier: BootVerifier(0xb007),
             },
         ),
@@ -731,7 +737,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("committed", Answer::Committed { verifier: BootVerifier(0xb007) }),
         ("body", Answer::Body { status: file }),
         ("blank", Answer::Blank(0x0a0b_0c0d_0e0f_1011)),
-        ("sums", Answer::Sums { version: 9, sums: vec![1, 0xffff_ffff] }),
+        ("sums", Answer::Sums { version: DataVersion(9), sums: vec![1, 0xffff_ffff] }),
         (
             "lock-conflict",
             Answer::LockTest(Some(LockConflict {

@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use types::limits::{GROUPS_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TOKEN_BYTES_MAX};
+use types::limits::{GROUPS_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
 use types::{
     BootVerifier, BreakId, BreakItem, Caller, ClientId, Fault, Fid, RequestIdentity, SessionId,
 };
 
-use crate::codec::choice::break_reason;
+use crate::codec::auth::TOKEN;
+use crate::codec::call::FIDS;
+use crate::codec::layout::{Layout, Plain, Short, get_all, layout, record};
 use crate::credentials::{Hash, TokenProof};
-use crate::limits::{
-    BREAK_HINT_BYTES_MAX, BREAK_ITEMS_MAX, DISPLAY_BYTES_MAX, FIDS_MAX, REASON_BYTES_MAX,
-};
+use crate::limits::{BREAK_HINT_BYTES_MAX, BREAK_ITEMS_MAX, DISPLAY_BYTES_MAX, REASON_BYTES_MAX};
 use crate::wire::{FieldReader, Writer, limit};
 use crate::{FaultCode, Frame, FrameHeader, FrameKind, Terms, WireError};
 
@@ -148,6 +148,11 @@ pub enum Message {
     Probed(u64),
 }
 
+const DISPLAY: Short = Short("display bytes", DISPLAY_BYTES_MAX);
+const REASON: Short = Short("reason bytes", REASON_BYTES_MAX);
+
+record!(TokenProof { token: TOKEN, proof });
+
 /// The client did not look up the supplementary groups.
 const GROUPS_UNKNOWN: u32 = u32::MAX;
 /// Bytes of an item of a break without its hint.
@@ -202,11 +207,8 @@ impl Message {
         match self {
             Message::Attach(attach) => {
                 header.session = attach.resume.unwrap_or(SessionId(0));
-                to.u128(attach.client.0)
-                    .u64(attach.incarnation)
-                    .u32(attach.pid)
-                    .length16("display bytes", attach.display.len(), DISPLAY_BYTES_MAX)
-                    .raw(attach.display.as_bytes());
+                to.u128(attach.client.0).u64(attach.incarnation).u32(attach.pid);
+                DISPLAY.put(to, &attach.display);
             }
             Message::Bind(bind) => {
                 header.session = bind.session;
@@ -218,14 +220,12 @@ impl Message {
             }
             Message::Token { handle, shown } => {
                 header.credential = *handle;
-                to.length16("token bytes", shown.token.len(), TOKEN_BYTES_MAX)
-                    .raw(&shown.token)
-                    .raw(&shown.proof);
+                Plain.put(to, shown);
             }
             Message::Cancel { slot, request } => (header.slot, header.request) = (*slot, *request),
             Message::BreakAck { id, held } => {
                 header.request = id.0;
-                to.length32("fids", held.len(), FIDS_MAX).fids(held);
+                FIDS.put(to, held);
             }
             Message::Renew(number) | Message::Probe(number) | Message::Probed(number) => {
                 header.request = *number;
@@ -252,7 +252,7 @@ impl Message {
             }
             Message::Goodbye { fault, reason } => {
                 header.fault = fault.map(FaultCode::Known);
-                to.length16("reason bytes", reason.len(), REASON_BYTES_MAX).raw(reason.as_bytes());
+                REASON.put(to, reason);
             }
         }
     }
@@ -273,14 +273,11 @@ impl Message {
                 Message::Credential { handle: header.credential, caller: get_caller(&mut from)? }
             }
             FrameKind::Token => {
-                let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
-                let shown = TokenProof { token: from.owned(length)?, proof: from.array()? };
-                Message::Token { handle: header.credential, shown }
+                Message::Token { handle: header.credential, shown: Plain.get(&mut from)? }
             }
             FrameKind::Cancel => Message::Cancel { slot: header.slot, request: header.request },
             FrameKind::BreakAck => {
-                let count = from.length32("fids", FIDS_MAX)?;
-                Message::BreakAck { id: BreakId(header.request), held: from.fids(count)? }
+                Message::BreakAck { id: BreakId(header.request), held: FIDS.get(&mut from)? }
             }
             FrameKind::Renew => Message::Renew(header.request),
             FrameKind::CreditsTaken => Message::CreditsTaken(header.request),
@@ -298,7 +295,6 @@ impl Message {
                 Message::Credits { credits: header.credits.into(), grant: header.request }
             }
             FrameKind::Goodbye => {
-                let length = from.length16("reason bytes", REASON_BYTES_MAX)?;
                 let fault = match header.fault {
                     None => None,
                     Some(FaultCode::Known(fault)) => Some(fault),
@@ -306,7 +302,7 @@ impl Message {
                         return Err(WireError::BadValue { what: "status", value: status.into() });
                     }
                 };
-                Message::Goodbye { fault, reason: from.text(length)? }
+                Message::Goodbye { fault, reason: REASON.get(&mut from)? }
             }
             FrameKind::Probed => Message::Probed(header.request),
         };
@@ -345,9 +341,8 @@ fn put_credits(to: &mut Writer, credits: u32) -> u16 {
 
 fn get_attach(header: &FrameHeader, from: &mut FieldReader<'_>) -> Result<Attach, WireError> {
     let (client, incarnation, pid) = (ClientId(from.u128()?), from.u64()?, from.u32()?);
-    let length = from.length16("display bytes", DISPLAY_BYTES_MAX)?;
     let resume = (header.session != SessionId(0)).then_some(header.session);
-    Ok(Attach { client, incarnation, resume, display: from.text(length)?, pid })
+    Ok(Attach { client, incarnation, resume, display: DISPLAY.get(from)?, pid })
 }
 
 fn put_caller(to: &mut Writer, caller: &Caller) {
@@ -357,9 +352,7 @@ fn put_caller(to: &mut Writer, caller: &Caller) {
         return;
     };
     to.length32("groups", groups.len(), GROUPS_MAX);
-    for group in groups {
-        to.u32(*group);
-    }
+    groups.iter().for_each(|group| Plain.put(to, group));
 }
 
 fn get_caller(from: &mut FieldReader<'_>) -> Result<Caller, WireError> {
@@ -368,9 +361,8 @@ fn get_caller(from: &mut FieldReader<'_>) -> Result<Caller, WireError> {
         return Ok(Caller { uid, gid, groups: None, who: RequestIdentity::NAMED });
     }
     limit("groups", count as usize, GROUPS_MAX)?;
-    from.check_room(count as usize, 4)?;
-    let groups = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
-    Ok(Caller { uid, gid, groups: Some(groups), who: RequestIdentity::NAMED })
+    let groups = get_all(from, count as usize, size_of::<u32>(), &Plain)?;
+    Ok(Caller { uid, gid, groups: Some(groups.into()), who: RequestIdentity::NAMED })
 }
 
 fn put_attached(to: &mut Writer, attached: &AttachAnswer) {
@@ -426,7 +418,7 @@ fn get_items(from: &mut FieldReader<'_>) -> Result<Vec<BreakItem>, WireError> {
 fn get_item(from: &mut FieldReader<'_>) -> Result<BreakItem, WireError> {
     let fid = from.fid()?;
     let hint_length = from.length16("hint bytes", NAME_BYTES_MAX)?;
-    let reason = from.choice("reason", break_reason)?;
+    let reason = Plain.get(from)?;
     from.padding()?;
     let name = (hint_length > 0).then(|| from.name(hint_length)).transpose()?;
     Ok(BreakItem { fid, reason, name })

@@ -9,13 +9,13 @@ use proptest::option::of;
 use proptest::prelude::*;
 use types::{
     AllocateMode, Answer, Beside, BootVerifier, BreakId, BreakItem, BreakReason, Busy, ByteRange,
-    Call, Caller, CellCall, Changed, ClientId, CreateHow, DirEntry, Fault, Fid, Finish,
-    IncomingTree, KeyPrint, Kind, Lending, LockConflict, LockFamily, LockMode, LockOwner, Name,
-    NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat, RenameMode, Revised,
-    Revision, RunKey, SeekWhat, ServerId, ServerInfo, SessionId, SetTime, Site, SiteKind, Status,
-    StatusChange, StreamCursor, TaskInfo, TaskState, Timestamp, VnodeNo, VnodeSlots, VolumeCall,
-    VolumeChange, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus,
-    WhichVolume, XattrMode,
+    Call, Caller, CellCall, Changed, ClientId, Cookie, CreateHow, DataVersion, DirEntry, Fault,
+    Fid, Finish, IncomingTree, KeyPrint, Kind, Lending, LockConflict, LockFamily, LockMode,
+    LockOwner, Name, NewKind, PartitionInfo, PartitionNo, PrincipalId, Pull, RemoveWhat,
+    RenameMode, Revised, Revision, RunKey, SeekWhat, ServerId, ServerInfo, SessionId, SetTime,
+    Site, SiteKind, Status, StatusChange, StatusVersion, StreamCursor, TaskInfo, TaskState,
+    Timestamp, VnodeNo, VnodeSlots, VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeInfo,
+    VolumeKind, VolumeState, VolumeStatus, WhichVolume, XattrMode,
 };
 
 use crate::credentials::TokenProof;
@@ -74,8 +74,8 @@ pub fn status() -> impl Strategy<Value = Status> {
         modified: times[1],
         changed: times[2],
         created: times[3],
-        data_version: wide[3],
-        status_version: wide[4],
+        data_version: DataVersion(wide[3]),
+        status_version: StatusVersion(wide[4]),
     })
 }
 
@@ -483,7 +483,12 @@ fn name_calls() -> impl Strategy<Value = Call> {
         name().prop_map(|volume| Call::Root { volume }),
         (fid(), name()).prop_map(|(dir, name)| Call::Lookup { dir, name }),
         (fid(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(
-            |(dir, cookie, bytes_max, plus)| Call::ReadDir { dir, cookie, bytes_max, plus }
+            |(dir, cookie, bytes_max, plus)| Call::ReadDir {
+                dir,
+                cookie: Cookie(cookie),
+                bytes_max,
+                plus
+            }
         ),
         (fid(), name(), new_kind(), any::<u16>(), create_how())
             .prop_map(|(dir, name, kind, mode, how)| Call::Make { dir, name, kind, mode, how }),
@@ -626,9 +631,13 @@ fn dir_entry() -> impl Strategy<Value = DirEntry> {
             let (status, sole, target) = details
                 .map_or((None, false, None), |(status, sole, target)| (Some(status), sole, target));
             let target = target.filter(|_| kind == Kind::Symlink).map(Bytes::from);
-            DirEntry { name, fid, kind, cookie, status, sole, target }
+            DirEntry { name, fid, kind, cookie: Cookie(cookie), status, sole, target }
         },
     )
+}
+
+fn version() -> impl Strategy<Value = DataVersion> {
+    any::<u64>().prop_map(DataVersion)
 }
 
 fn verifier() -> impl Strategy<Value = BootVerifier> {
@@ -649,14 +658,14 @@ pub fn answer() -> impl Strategy<Value = Answer> {
 fn status_answers() -> impl Strategy<Value = Answer> {
     prop_oneof![
         status().prop_map(Answer::Status),
-        (status(), any::<u64>(), any::<bool>())
+        (status(), version(), any::<bool>())
             .prop_map(|(status, dir_version, sole)| Answer::Entry { status, dir_version, sole }),
         (status(), any::<u64>(), any::<u32>(), any::<u128>()).prop_map(
             |(status, first, count, key)| {
                 Answer::Delegation { status, slots: VnodeSlots { first, count, key: RunKey(key) } }
             }
         ),
-        (vec(dir_entry(), 0..20), any::<bool>(), any::<u64>())
+        (vec(dir_entry(), 0..20), any::<bool>(), version())
             .prop_map(|(entries, end, dir_version)| Answer::Entries { entries, end, dir_version }),
         (status(), status(), any::<bool>()).prop_map(|(status, dir, existed)| Answer::Made {
             status,
@@ -701,7 +710,7 @@ fn data_answers() -> impl Strategy<Value = Answer> {
                     crate::packed::pack(u64::from(chunk) * types::PackedRun::CHUNK_BYTES, &data);
                 Answer::Packed { run, end, status }
             }),
-        (any::<u32>(), any::<u64>(), status(), any::<u64>(), verifier()).prop_map(
+        (any::<u32>(), any::<u64>(), status(), version(), verifier()).prop_map(
             |(count, offset, status, previous_version, verifier)| Answer::Written {
                 count,
                 offset,
@@ -712,7 +721,7 @@ fn data_answers() -> impl Strategy<Value = Answer> {
         ),
         any::<u64>().prop_map(Answer::Offset),
         verifier().prop_map(|verifier| Answer::Committed { verifier }),
-        (any::<u64>(), vec(any::<u32>(), 0..100))
+        (version(), vec(any::<u32>(), 0..100))
             .prop_map(|(version, sums)| Answer::Sums { version, sums }),
         of(conflict).prop_map(Answer::LockTest),
         ".{0,100}".prop_map(Answer::Report),

@@ -170,16 +170,6 @@ impl<'a> FieldReader<'a> {
         self.bytes(length).map(Bytes::copy_from_slice)
     }
 
-    /// UTF-8 of `length` bytes.
-    pub(crate) fn text(&mut self, length: usize) -> Result<String, WireError> {
-        std::str::from_utf8(self.bytes(length)?).map(str::to_owned).map_err(|_| WireError::BadText)
-    }
-
-    pub(crate) fn fids(&mut self, count: usize) -> Result<Vec<Fid>, WireError> {
-        self.check_room(count, Fid::WIRE_BYTES)?;
-        (0..count).map(|_| self.fid()).collect()
-    }
-
     pub(crate) fn end(self) -> Result<(), WireError> {
         match self.rest.len() {
             0 => Ok(()),
@@ -243,13 +233,6 @@ impl Writer {
 
     pub(crate) fn fid(&mut self, fid: Fid) -> &mut Self {
         self.u64(fid.volume.0).u64(fid.vnode.0).u64(fid.unique.0)
-    }
-
-    pub(crate) fn fids(&mut self, fids: &[Fid]) -> &mut Self {
-        for fid in fids {
-            self.fid(*fid);
-        }
-        self
     }
 
     pub(crate) fn timestamp(&mut self, time: Timestamp) -> &mut Self {

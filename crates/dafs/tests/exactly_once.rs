@@ -237,7 +237,7 @@ impl World {
             count: 1,
             offset: number,
             status: status(),
-            previous_version: number,
+            previous_version: DataVersion(number),
             verifier: BootVerifier(1),
         };
         self.store.records.insert(origin.slot, (origin.request, encode_answer_record(&answer)));
@@ -366,8 +366,8 @@ fn status() -> Status {
         modified: time,
         changed: time,
         created: time,
-        data_version: 1,
-        status_version: 1,
+        data_version: DataVersion(1),
+        status_version: StatusVersion(1),
     }
 }
 

@@ -39,25 +39,16 @@ pub trait Book {
     /// A principal's record.
     ///
     /// # Errors
-    /// Those of the medium, as for all.
+    /// Those of the medium, as for all methods.
     fn get(&self, id: PrincipalId) -> Result<Option<Principal>, Fault>;
 
     /// The principal with this name.
-    ///
-    /// # Errors
-    /// As `get`.
     fn named(&self, name: &str) -> Result<Option<PrincipalId>, Fault>;
 
     /// The user with this uid.
-    ///
-    /// # Errors
-    /// As `get`.
     fn with_uid(&self, uid: u32) -> Result<Option<PrincipalId>, Fault>;
 
     /// Up to `max` link targets of `of`, in the order of numbers, after `after`.
-    ///
-    /// # Errors
-    /// As `get`.
     fn linked(
         &self,
         link: GroupLink,
@@ -67,15 +58,9 @@ pub trait Book {
     ) -> Result<Vec<PrincipalId>, Fault>;
 
     /// Up to `max` principals after `after`.
-    ///
-    /// # Errors
-    /// As `get`.
     fn entries(&self, after: PrincipalId, max: usize) -> Result<Vec<Principal>, Fault>;
 
     /// The numbers assigned last.
-    ///
-    /// # Errors
-    /// As `get`.
     fn highest(&self) -> Result<Highest, Fault>;
 }
 

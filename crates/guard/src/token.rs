@@ -140,7 +140,8 @@ impl Token {
 
     fn body(&self) -> Vec<u8> {
         debug_assert!(
-            self.cell.len() <= CELL_BYTES_MAX && self.name.len() <= PRINCIPAL_NAME_BYTES_MAX
+            self.cell.len() <= CELL_BYTES_MAX && self.name.len() <= PRINCIPAL_NAME_BYTES_MAX,
+            "AC-3: a token has one form, with lengths in a byte"
         );
         let mut bytes =
             vec![VERSION, self.level as u8, self.cell.len() as u8, self.name.len() as u8];

@@ -209,10 +209,13 @@ impl Delegations {
         if delegated.recalled {
             assert!(had.recalled > 0, "DE-2: the recall of {dir} is not counted");
             had.recalled -= 1;
-            self.bar(now, dir, QUIET_AFTER_RECALL);
         }
-        if self.sessions.get(&session).is_some_and(|had| had.dirs.is_empty()) {
+        assert!(had.recalled <= had.dirs.len(), "DE-2: {session:?} cannot return all recalls");
+        if had.dirs.is_empty() {
             self.sessions.remove(&session);
+        }
+        if delegated.recalled {
+            self.bar(now, dir, QUIET_AFTER_RECALL);
         }
         true
     }

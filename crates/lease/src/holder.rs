@@ -16,7 +16,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use types::{BreakItem, Fid, Time, limits};
+use types::{BreakItem, Fid, SessionEpoch, Time, limits};
 
 /// Breaks that are remembered: far more than arrive during one call.
 pub const RECENT_MAX: usize = 4096;
@@ -24,7 +24,7 @@ pub const RECENT_MAX: usize = 4096;
 /// State of the holder before a call is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallStart {
-    epoch: u64,
+    epoch: SessionEpoch,
     counter: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct CallStart {
 #[derive(Debug)]
 pub struct Holder {
     lease: Duration,
-    epoch: u64,
+    epoch: SessionEpoch,
     counter: u64,
     floor: u64,
     recent: HashMap<Fid, u64>,
@@ -51,7 +51,7 @@ impl Holder {
     pub fn new(lease: Duration) -> Self {
         Holder {
             lease,
-            epoch: 0,
+            epoch: SessionEpoch::default(),
             counter: 0,
             floor: 0,
             recent: HashMap::new(),
@@ -67,6 +67,10 @@ impl Holder {
 
     /// Whether an answer about `fid` may be cached; `snapshot` is from before its call was sent.
     pub fn promised(&self, fid: Fid, snapshot: CallStart) -> bool {
+        debug_assert!(
+            snapshot.epoch <= self.epoch && snapshot.counter <= self.counter,
+            "CB-3: {snapshot:?} is from before the call, and counts later breaks"
+        );
         snapshot.epoch == self.epoch
             && snapshot.counter >= self.floor
             && self.recent.get(&fid).is_none_or(|broken| *broken <= snapshot.counter)
@@ -80,11 +84,6 @@ impl Holder {
     /// When trust ends without another renewal.
     pub fn trusted_until(&self) -> Time {
         self.trusted_until
-    }
-
-    /// Number of losses. Data that was cached in another epoch is void.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
     }
 
     /// Whether data cached with `snapshot` is void: the lease or the server was lost since.
@@ -140,7 +139,7 @@ impl Holder {
     }
 
     fn void(&mut self) {
-        self.epoch += 1;
+        self.epoch = self.epoch.next();
         self.floor = self.counter;
         self.recent.clear();
         self.order.clear();

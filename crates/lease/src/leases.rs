@@ -288,6 +288,10 @@ impl Leases {
         let over = self.delegations.end(now, id);
         debug_assert!(self.promises.count(id) == 0, "CB-4: {id:?} is over, and has promises");
         debug_assert!(self.holds.count(id) == 0, "HO-1: {id:?} is over, and holds files");
+        debug_assert!(
+            !over.iter().any(|dir| self.delegations.is_delegated(*dir)),
+            "DE-2: {id:?} is over, and a call would wait for it"
+        );
         if !over.is_empty() {
             out.push(Output::DelegationsOver(over));
         }

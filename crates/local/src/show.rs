@@ -13,6 +13,11 @@ pub fn json(value: &impl Serialize) {
     println!("{}", serde_json::to_string(value).expect("our reports have only string keys"));
 }
 
+/// Prints an answer: `value` for programs, or `text` for people.
+pub fn answer(json: bool, value: &impl Serialize, text: std::fmt::Arguments<'_>) {
+    if json { self::json(value) } else { println!("{text}") }
+}
+
 /// A table without lines, as wide as the terminal allows. `numbers` names the columns that are
 /// aligned to the right.
 pub fn table(header: &[&str], numbers: &[usize], rows: Vec<Vec<String>>) -> Table {

@@ -322,11 +322,6 @@ impl Ring {
         self.inside.len() - self.free.len()
     }
 
-    /// True if the kernel has an event for this ring that needs no wait. Makes no system call.
-    pub fn is_ready(&mut self) -> bool {
-        self.ring.submission().taskrun() || !self.ring.completion().is_empty()
-    }
-
     /// An event that is available already, without a system call.
     pub fn poll(&mut self) -> Option<RingEvent> {
         let completed = self.ring.completion().next()?;

@@ -1,7 +1,7 @@
 //! A file's bytes.
 
 use bytes::Bytes;
-use types::{AllocateMode, Answer, BootVerifier, Fault, Fid, Kind, SeekWhat, limits};
+use types::{AllocateMode, Answer, BootVerifier, DataVersion, Fault, Fid, Kind, SeekWhat, limits};
 
 use crate::ModelBody;
 use crate::access::RequestedAccess;
@@ -110,7 +110,7 @@ fn check_end(offset: u64, length: u64) -> Result<u64, Fault> {
     }
 }
 
-fn written(node: &ModelNode, count: u32, offset: u64, previous_version: u64) -> Answer {
+fn written(node: &ModelNode, count: u32, offset: u64, previous_version: DataVersion) -> Answer {
     let verifier = BootVerifier::default();
     Answer::Written { count, offset, status: node.status, previous_version, verifier }
 }

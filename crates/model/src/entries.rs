@@ -1,7 +1,7 @@
 //! Names of existing files: find, list, link, remove.
 
 use types::limits::TARGET_LISTED_BYTES_MAX;
-use types::{Answer, DirEntry, Fault, Fid, Kind, Name, RemoveWhat};
+use types::{Answer, Cookie, DirEntry, Fault, Fid, Kind, Name, RemoveWhat};
 
 use crate::access::{RequestedAccess, is_trusted, owns};
 use crate::tree::{Content, ModelContext, ModelTree};
@@ -27,7 +27,7 @@ impl ModelTree {
         &self,
         ask: ModelContext<'_>,
         dir: Fid,
-        cookie: u64,
+        cookie: Cookie,
         plus: bool,
     ) -> Result<Answer, Fault> {
         let node = self.directory(dir)?;
@@ -36,7 +36,7 @@ impl ModelTree {
         let plus = plus && searches;
         let shows_fids = searches || is_trusted(ask.caller);
         let mut entries = Vec::new();
-        for ((name, fid), cookie) in node.entries()?.iter().zip(1..).skip(cookie as usize) {
+        for ((name, fid), cookie) in node.entries()?.iter().zip(1..).skip(cookie.0 as usize) {
             let node = self.node(*fid)?;
             let status = node.status;
             let shown = plus.then_some(status);
@@ -50,7 +50,7 @@ impl ModelTree {
                 name: name.clone(),
                 fid: if shows_fids { *fid } else { fid.masked() },
                 kind: status.kind,
-                cookie,
+                cookie: Cookie(cookie),
                 status: shown,
                 sole: false,
                 target: target.filter(|target| target.len() <= TARGET_LISTED_BYTES_MAX),

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, Status};
+use types::{
+    Answer, CreateHow, DataVersion, Fault, Fid, Kind, Name, NewKind, Status, StatusVersion,
+};
 
 use crate::ModelBody;
 use crate::access::{GROUP_EXECUTE, SET_GID, SET_IDS, in_group};
@@ -121,8 +123,8 @@ impl ModelTree {
             modified: ask.wall,
             changed: ask.wall,
             created: ask.wall,
-            data_version: 1,
-            status_version: 1,
+            data_version: DataVersion::FIRST,
+            status_version: StatusVersion::FIRST,
         };
         let content = match new {
             NewKind::File => Content::File(ModelBody::default()),

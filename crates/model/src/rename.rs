@@ -166,8 +166,8 @@ impl ModelTree {
     /// Two entries of one directory change in one step.
     fn count_once(&mut self, dir: Fid) -> Result<(), Fault> {
         let status = &mut self.node_mut(dir)?.status;
-        status.data_version -= 1;
-        status.status_version -= 1;
+        status.data_version.0 -= 1;
+        status.status_version.0 -= 1;
         Ok(())
     }
 

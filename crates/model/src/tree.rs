@@ -206,7 +206,10 @@ impl ModelTree {
         for (fid, node) in &self.nodes {
             let status = &node.status;
             assert_eq!(*fid, status.fid, "a file is stored under its fid");
-            assert!(status.status_version >= status.data_version, "{fid}: data changes the status");
+            assert!(
+                status.status_version.0 >= status.data_version.0,
+                "{fid}: data changes the status"
+            );
             let Content::Directory(entries) = &node.content else { continue };
             let mut subdirectories = 0;
             for (name, child) in entries {
@@ -234,12 +237,6 @@ impl ModelTree {
             let held = self.holds.get(fid).is_some_and(|sessions| !sessions.is_empty());
             assert!(named > 0 || held, "HO-1: {fid} has neither names nor holders");
         }
-    }
-
-    /// Ends the session: removes files without names that only it held.
-    pub fn end_session(&mut self, session: SessionId) {
-        let fids: Vec<Fid> = self.holds.keys().copied().collect();
-        fids.into_iter().for_each(|fid| self.release(session, fid));
     }
 
     pub(crate) fn node(&self, fid: Fid) -> Result<&ModelNode, Fault> {
@@ -300,8 +297,8 @@ impl ModelTree {
     /// Raises the versions of all files by `by`.
     pub fn shift_versions(&mut self, by: u64) {
         for node in self.nodes.values_mut() {
-            node.status.data_version += by;
-            node.status.status_version += by;
+            node.status.data_version.0 += by;
+            node.status.status_version.0 += by;
         }
     }
 
@@ -375,13 +372,13 @@ impl ModelNode {
     /// Records a change of status.
     pub(crate) fn touch_status(&mut self, wall: Timestamp) {
         self.status.changed = wall;
-        self.status.status_version += 1;
+        self.status.status_version.0 += 1;
     }
 
     /// Records a change of data or entries.
     pub(crate) fn touch_data(&mut self, wall: Timestamp) {
         self.touch_status(wall);
         self.status.modified = wall;
-        self.status.data_version += 1;
+        self.status.data_version.0 += 1;
     }
 }

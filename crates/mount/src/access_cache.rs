@@ -200,6 +200,8 @@ impl KernelAccess<'_> {
 
 #[cfg(test)]
 mod tests {
+    use types::{DataVersion, StatusVersion};
+
     use super::*;
 
     fn status(kind: Kind, mode: u16) -> Status {
@@ -221,8 +223,8 @@ mod tests {
             modified: new,
             changed: new,
             created: new,
-            data_version: 1,
-            status_version: 1,
+            data_version: DataVersion::FIRST,
+            status_version: StatusVersion::FIRST,
         }
     }
 

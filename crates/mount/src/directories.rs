@@ -7,7 +7,7 @@
 use std::io::IoSlice;
 
 use rustix::io::Errno;
-use types::{Fid, Kind, Status};
+use types::{Cookie, Fid, Kind, Status};
 use venus::{DirListing, KernelPort, ListEntry, RequestContext, Venus};
 use zerocopy::IntoBytes;
 
@@ -21,7 +21,7 @@ use crate::nodes::{self, KernelNodes};
 use crate::sysname;
 use crate::task::Task;
 
-const COOKIE_MAX: u64 = (1 << 62) - 1 - OFFSET_OF_FIRST;
+const COOKIE_MAX: Cookie = Cookie((1 << 62) - 1 - OFFSET_OF_FIRST);
 /// The flags that the kernel assumes for every directory once it opens them by itself.
 const CACHED: u32 = flag::FOPEN_KEEP_CACHE | flag::FOPEN_CACHE_DIR;
 const DIRECTORY_KIND: u32 = attributes::dirent_kind(types::Kind::Directory);
@@ -105,7 +105,7 @@ impl PageReader<'_> {
     fn page(
         &self,
         offset: u64,
-        cookie: u64,
+        cookie: Cookie,
         bytes_max: u32,
         plus: bool,
     ) -> Result<(DirListing, u64), RequestRefusal> {
@@ -153,7 +153,7 @@ impl PageReader<'_> {
         let handle = self.venus.dirs().opendir(&self.request, self.dir)?;
         let listing = {
             let (since, serial) = (first.then_some(seen), self.listings.serial());
-            Listing { handle, since, seen, serial, last: 0 }
+            Listing { handle, since, seen, serial, last: Cookie::START }
         };
         let gone = self.listings.begin(self.reader, listing);
         gone.into_iter().for_each(|handle| self.venus.dirs().releasedir(handle));
@@ -203,7 +203,7 @@ impl Task<'_> {
         }
         if let Some(entry) = shown.iter().find(|entry| entry.cookie > COOKIE_MAX) {
             tracing::error!(
-                entry.cookie,
+                cookie = entry.cookie.0,
                 "a directory entry's cookie exceeds the kernel's offsets: listing fails"
             );
             return Err(RequestRefusal(Errno::IO));
@@ -270,7 +270,7 @@ fn push_entry(
     let of = listed_status(nodes, entry)
         .map(|status| attributes::entry(number, status, name_validity, status_validity));
     let kind = attributes::dirent_kind(entry.kind);
-    let offset = entry.cookie + OFFSET_OF_FIRST;
+    let offset = entry.cookie.0 + OFFSET_OF_FIRST;
     block.push(&of.unwrap_or_default(), number, offset, kind, name);
 }
 

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
-use types::{Fid, Name};
+use types::{Cookie, Fid, Name};
 use venus::{Backing, KernelPort};
 use zerocopy::IntoBytes;
 
@@ -340,14 +340,15 @@ impl KernelPort for Notifier {
         log(self.channel.close_backing(backing.0), "backing file");
     }
 
-    fn list(&self, dir: Fid, cookie: u64) -> bool {
+    fn list(&self, dir: Fid, cookie: Cookie) -> bool {
         let Some((forerunner, root)) = self.forerunner().filter(|_| self.nodes.knows(dir)) else {
             return false;
         };
         let node = self.nodes.number(dir);
         // The kernel itself set the root's generation.
         let generation = if node == abi::ROOT_ID { 0 } else { dir.unique.0 };
-        let offset = if cookie == 0 { 0 } else { cookie.saturating_add(OFFSET_OF_FIRST) };
+        let offset =
+            if cookie == Cookie::START { 0 } else { cookie.0.saturating_add(OFFSET_OF_FIRST) };
         forerunner.order(&ListOrder { root, node, generation, offset })
     }
 

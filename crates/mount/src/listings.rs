@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use types::Cookie;
 use venus::DirHandle;
 
 pub(crate) const OFFSET_OF_FIRST: u64 = 2;
@@ -56,7 +57,7 @@ pub struct Listing {
     /// Distinguishes its end from that of all others.
     pub serial: u64,
     /// Venus's cookie of the last entry that was fetched for it.
-    pub last: u64,
+    pub last: Cookie,
 }
 
 /// Set in the offset after the last entry of a listing; cookies do not have it.
@@ -97,10 +98,10 @@ impl Listings {
 
     /// The cookie where a reader continues; `None`: at the end of a listing that is forgotten, or
     /// that was another reader's.
-    pub fn cookie(&self, reader: ListingKey, offset: u64) -> Option<u64> {
+    pub fn cookie(&self, reader: ListingKey, offset: u64) -> Option<Cookie> {
         match self.find(reader) {
             Some(listing) if offset == listing.end_offset() => Some(listing.last),
-            _ => (!is_end(offset)).then(|| offset.saturating_sub(OFFSET_OF_FIRST)),
+            _ => (!is_end(offset)).then(|| Cookie(offset.saturating_sub(OFFSET_OF_FIRST))),
         }
     }
 
@@ -148,7 +149,7 @@ impl Listings {
     }
 
     /// Records that this reader gets entries up to the one with this cookie.
-    pub fn advance(&self, reader: ListingKey, last: u64) {
+    pub fn advance(&self, reader: ListingKey, last: Cookie) {
         let mut listings = self.entries.lock();
         let found = listings.iter_mut().filter(|(key, ..)| *key == reader);
         found.for_each(|(_, listing, _)| listing.last = last);
@@ -167,7 +168,13 @@ mod tests {
     use super::*;
 
     fn listing(handle: u64) -> Listing {
-        Listing { handle: DirHandle(handle), since: Some(7), seen: 7, serial: handle, last: 0 }
+        Listing {
+            handle: DirHandle(handle),
+            since: Some(7),
+            seen: 7,
+            serial: handle,
+            last: Cookie::START,
+        }
     }
 
     #[test]

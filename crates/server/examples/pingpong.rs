@@ -18,7 +18,7 @@ use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig};
 use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{
-    Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RemoveWhat, Timestamp, VnodeSlots,
+    Answer, Call, Caller, Cookie, CreateHow, Fid, Name, NewKind, RemoveWhat, Timestamp, VnodeSlots,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -239,7 +239,7 @@ fn make_files(session: &Session, dir: Fid) -> Outcome<u64> {
 
 /// Lists every entry with its status, so that all are promised; returns the number of pages.
 fn list(session: &Session, dir: Fid) -> Outcome<u64> {
-    let (mut cookie, mut pages, mut listed) = (0, 0, 0);
+    let (mut cookie, mut pages, mut listed) = (Cookie::START, 0, 0);
     loop {
         let call = Call::ReadDir { dir, cookie, bytes_max: 256 << 10, plus: true };
         let Answer::Entries { entries, end, .. } = session.call(&Caller::ROOT, call, None)?.answer

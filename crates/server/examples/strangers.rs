@@ -9,8 +9,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-#[path = "../tests/storm/mod.rs"]
-mod storm;
+#[path = "../tests/attack/mod.rs"]
+mod attack;
 
 use std::process::{Command, ExitCode};
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ const GATHER: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {
     if let Ok(dir) = std::env::var("STORM_DIR") {
-        storm::serve(std::path::Path::new(&dir));
+        attack::serve(std::path::Path::new(&dir));
         return ExitCode::SUCCESS;
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         at.and_then(|at| arguments.get(at + 1)).map_or(usual, |text| text.parse().unwrap())
     };
     let (seconds, sessions) = (number("--seconds", 60), number("--sessions", 500));
-    let served = storm::Served::start(Command::new(std::env::current_exe().unwrap()));
+    let served = attack::Served::start(Command::new(std::env::current_exe().unwrap()));
     let mut user = served.user();
     user.measure(Instant::now() + Duration::from_secs(1));
     let before = served.rss_mib();
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     let count = usize::try_from(sessions).unwrap();
     let floor = arguments.iter().any(|argument| argument == "--floor");
     let (storm, threads) =
-        if floor { storm::exchange_with_nobody(count) } else { storm::attack(&served, count) };
+        if floor { attack::exchange_with_nobody(count) } else { attack::attack(&served, count) };
     std::thread::sleep(GATHER);
     let until = Instant::now() + Duration::from_secs(seconds);
     let highest = std::thread::scope(|scope| {

@@ -347,6 +347,7 @@ impl Log {
         tracing::info!(files = old.len(), last, "old files of the audit log are removed");
         // Recorded before the removal: files that are missing without this line were removed by
         // someone else.
+        assert!(*last < self.number, "AU-1: the file that is written stays");
         let removed = AuditBody::Removed { until: *last };
         self.append(vec![removed])?;
         old.iter().try_for_each(|(_, path, ..)| std::fs::remove_file(path))
@@ -376,6 +377,7 @@ impl Log {
         };
         let mut bytes = Vec::new();
         for what in bodies {
+            assert_eq!(self.before.len(), NO_HASH.len(), "AU-1: a line has a hash before it");
             let entry = AuditLine { before: std::mem::take(&mut self.before), what };
             let line = entry.text();
             self.before = audit_hash(line.as_bytes());

@@ -188,6 +188,10 @@ impl ConnectionVerifier {
             Certified::Enrolling(key) => Some(key).filter(|_| level == AuthLevel::Enrolling),
             Certified::No | Certified::Host => None,
         };
+        debug_assert!(
+            level != AuthLevel::Server || server.is_some(),
+            "AC-10: a caller at the level of servers has a listed key"
+        );
         RequestIdentity {
             level,
             host: self.host,
@@ -269,7 +273,7 @@ impl dafs::credentials::CredentialVerifier for ConnectionVerifier {
             host: self.host,
             server: None,
         };
-        debug_assert!(who.principal != PrincipalId::NONE);
+        debug_assert!(who.principal != PrincipalId::NONE, "AC-3: a token is of a principal");
         // The service finds the ids in the posix model (`vice/cell/identities.rs`).
         Ok(Caller { uid: NOBODY_ID, gid: NOBODY_ID, groups: Some(Box::default()), who })
     }

@@ -6,8 +6,9 @@
 //! repeats this until nothing is left. No lock is held from one step to the next.
 //!
 //! Delegated changes come in chains. A worker executes all that has arrived of one; from a member
-//! on that may wait for the disk a thread of the pool does. Either gathers them
-//! ([`store::Partition::gather`]) from the first one on until it sends.
+//! on that may wait for the disk a thread of the pool does. Either opens a commit scope
+//! ([`store::Partition::gather`]) at the first one, passes it with each call, and writes it out
+//! before it sends.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +27,7 @@ use store::CommitScope;
 use types::{
     Answer, AuthCall, Call, CallBlocking, Caller, Fault, PartitionNo, ReplyAddress, SessionId,
 };
-use vice::{Effect, Vice};
+use vice::{Effect, Execution, Vice};
 
 use crate::ServerConfig;
 use crate::audit::Audit;
@@ -99,13 +100,32 @@ pub(crate) struct Agenda {
     /// than promises of such sessions: a session gets one break of a file, until it is promised
     /// that file again.
     to_nobody: Vec<(Arc<Poll>, NobodyBreak)>,
-    /// While delegated changes are executed.
-    gathering: Option<(PartitionNo, CommitScope)>,
+    /// Gathers the changes of calls, from the first delegated change on.
+    scope: Option<(PartitionNo, CommitScope)>,
     /// The thread is the pool's, so it may wait for the disk.
     may_wait: bool,
 }
 
+/// A call that a session passed up.
+struct Request {
+    origin: ReplyAddress,
+    caller: Caller,
+    call: Call,
+    chained: bool,
+}
+
+impl Request {
+    /// Is it the next read of a chain?
+    fn is_next_read(&self) -> bool {
+        self.chained && self.call.traits().blocking == CallBlocking::Body
+    }
+}
+
 impl Agenda {
+    fn refuse(&mut self, origin: ReplyAddress, fault: Fault) {
+        self.effects.push(Effect::Reply { origin, result: Err(fault), body: None });
+    }
+
     /// Adds the outcome of one step of a session.
     pub fn take(&mut self, handle: &Arc<SessionHandle>, outcome: StepOutcome) {
         for link in outcome.flush {
@@ -115,6 +135,14 @@ impl Agenda {
         }
         self.close.extend(outcome.close);
         self.work.extend(outcome.work.into_iter().map(|work| (Arc::clone(handle), work)));
+    }
+
+    /// Writes out what was gathered. A failure is recorded, and ends all changes (DU-3); links find
+    /// it when they write out, which they do by themselves, since other threads gather too.
+    fn end_scope(&mut self) {
+        if let Some((_, scope)) = self.scope.take() {
+            drop(scope.write_out());
+        }
     }
 
     /// Sends what was queued.
@@ -127,8 +155,7 @@ impl Agenda {
             poll.order(|orders| orders.breaks.extend(now.into_iter().map(|(_, one)| one)));
             self.to_nobody = later;
         }
-        // Links write out by themselves, since others may have gathered, and detect a failure.
-        drop(self.gathering.take());
+        self.end_scope();
         self.flush.drain(..).for_each(|link| link.flush());
         self.close.drain(..).for_each(|link| link.close());
     }
@@ -382,13 +409,14 @@ impl ServerContext {
                 if let Some(link) = link {
                     handle.begin(origin, link, &call);
                 }
+                let request = Request { origin, caller, call, chained };
                 if !handle.is_of_nobody() {
                     self.users_called.store(self.age_millis(), Ordering::Relaxed);
-                    self.execute(handle, origin, caller, call, chained, agenda);
-                } else if !caller.who.level.is_proved() {
-                    self.execute_for_nobody(handle, origin, caller, call, chained, agenda);
+                    self.execute(handle, request, agenda);
+                } else if !request.caller.who.level.is_proved() {
+                    self.execute_for_nobody(handle, request, agenda);
                 } else {
-                    self.execute_first_of_user(handle, origin, caller, call, chained);
+                    self.execute_first_of_user(handle, request);
                 }
             }
             ServerOutput::Cancel(origin) => self.vice.cancel(now, origin, &mut agenda.effects),
@@ -419,25 +447,21 @@ impl ServerContext {
 
     /// A user calls through a session that was one of *nobody*: it is a user's from here on, which
     /// is recorded on disk first.
-    fn execute_first_of_user(
-        self: &Arc<Self>,
-        handle: &Arc<SessionHandle>,
-        origin: ReplyAddress,
-        caller: Caller,
-        call: Call,
-        chained: bool,
-    ) {
+    fn execute_first_of_user(self: &Arc<Self>, handle: &Arc<SessionHandle>, request: Request) {
         let (context, handle) = (Arc::clone(self), Arc::clone(handle));
         self.attaching.run(move || {
-            let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-            match context.prove(&handle, &mut agenda) {
-                Ok(()) => context.execute(&handle, origin, caller, call, chained, &mut agenda),
-                Err(fault) => {
-                    agenda.effects.push(Effect::Reply { origin, result: Err(fault), body: None });
-                }
-            }
-            context.deliver_and_send(&mut agenda);
+            context.work_apart(|agenda| match context.prove(&handle, agenda) {
+                Ok(()) => context.execute(&handle, request, agenda),
+                Err(fault) => agenda.refuse(request.origin, fault),
+            });
         });
+    }
+
+    /// In a thread of a pool, which may wait: does the work, delivers its effects and sends.
+    fn work_apart(self: &Arc<Self>, work: impl FnOnce(&mut Agenda)) {
+        let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
+        work(&mut agenda);
+        self.deliver_and_send(&mut agenda);
     }
 
     fn prove(&self, handle: &Arc<SessionHandle>, agenda: &mut Agenda) -> Result<(), Fault> {
@@ -461,34 +485,27 @@ impl ServerContext {
     fn execute_for_nobody(
         self: &Arc<Self>,
         handle: &Arc<SessionHandle>,
-        origin: ReplyAddress,
-        caller: Caller,
-        call: Call,
-        chained: bool,
+        request: Request,
         agenda: &mut Agenda,
     ) {
-        if is_hashed(&call) {
-            return self.execute_hashed(handle, origin, caller, call, agenda);
+        if is_hashed(&request.call) {
+            return self.execute_hashed(handle, request, agenda);
         }
-        if !(self.vice.may_block(&call)
-            || chained && (call.traits().blocking == CallBlocking::Body))
-        {
-            return self.execute(handle, origin, caller, call, chained, agenda);
+        if !(self.vice.may_block(&request.call) || request.is_next_read()) {
+            return self.execute(handle, request, agenda);
         }
-        if call.changes() {
+        if request.call.changes() {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
-        let context = Arc::clone(self);
+        let (context, origin) = (Arc::clone(self), request.origin);
         let taken = self.nobody_calls.try_run(NOBODY_CALLS_MAX, move || {
             let began = Instant::now();
-            let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-            context.perform(origin, &caller, call, &mut agenda);
-            context.deliver_and_send(&mut agenda);
+            context.work_apart(|agenda| context.perform(request, agenda));
             context.rest_after(began);
         });
         if !taken {
             usage::count(&self.bounds.met.nobody_calls);
-            agenda.effects.push(Effect::Reply { origin, result: Err(Fault::Busy), body: None });
+            agenda.refuse(origin, Fault::Busy);
         }
     }
 
@@ -497,88 +514,84 @@ impl ServerContext {
     fn execute_hashed(
         self: &Arc<Self>,
         handle: &Arc<SessionHandle>,
-        origin: ReplyAddress,
-        caller: Caller,
-        call: Call,
+        request: Request,
         agenda: &mut Agenda,
     ) {
         // Another server asks on behalf of a caller elsewhere.
-        let elsewhere = match &call {
-            Call::Auth { behalf: Some(behalf), .. } if caller.is_root() => {
+        let elsewhere = match &request.call {
+            Call::Auth { behalf: Some(behalf), .. } if request.caller.is_root() => {
                 behalf.host.map(Host::of)
             }
             _ => None,
         };
-        let (context, host) =
-            (Arc::clone(self), elsewhere.or_else(|| self.bounds.host_of(handle.id)));
+        let (context, origin) = (Arc::clone(self), request.origin);
+        let host = elsewhere.or_else(|| self.bounds.host_of(handle.id));
         let has_room = self.bounds.begin_password(host);
         let taken = has_room
             && self.hashing.try_run(self.bounds.limits.passwords_waiting, move || {
-                let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-                context.perform(origin, &caller, call, &mut agenda);
-                context.bounds.end_password(host);
-                context.deliver_and_send(&mut agenda);
+                context.work_apart(|agenda| {
+                    context.perform(request, agenda);
+                    context.bounds.end_password(host);
+                });
             });
         if !taken {
             if has_room {
                 self.bounds.end_password(host);
             }
             usage::count(&self.bounds.met.passwords);
-            agenda.effects.push(Effect::Reply { origin, result: Err(Fault::Busy), body: None });
+            agenda.refuse(origin, Fault::Busy);
         }
     }
 
     fn execute(
         self: &Arc<Self>,
         handle: &Arc<SessionHandle>,
-        origin: ReplyAddress,
-        caller: Caller,
-        call: Call,
-        chained: bool,
+        request: Request,
         agenda: &mut Agenda,
     ) {
-        if is_hashed(&call) {
-            return self.execute_hashed(handle, origin, caller, call, agenda);
+        debug_assert!(
+            !handle.is_of_nobody() || !request.caller.who.level.is_proved(),
+            "CB-4: a user calls through a session that has a lease"
+        );
+        if is_hashed(&request.call) {
+            return self.execute_hashed(handle, request, agenda);
         }
-        if call.changes() {
+        if request.call.changes() {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
-        let may_block = self.vice.may_block(&call);
-        if agenda.may_wait && (call.traits().blocking == CallBlocking::Body) {
+        let may_block = self.vice.may_block(&request.call);
+        let blocking = request.call.traits().blocking;
+        if agenda.may_wait && blocking == CallBlocking::Body {
             // The next read of a chain: no other thread is woken for it, and finished reads are
             // sent before a long one.
             if may_block {
                 agenda.flush();
             }
-            self.perform(origin, &caller, call, agenda);
-        } else if may_block || chained && (call.traits().blocking == CallBlocking::Body) {
+            self.perform(request, agenda);
+        } else if may_block || request.is_next_read() {
             let context = Arc::clone(self);
-            let pool =
-                if matches!(call.traits().blocking, CallBlocking::Database | CallBlocking::Both) {
-                    &self.remote_calls
-                } else {
-                    &self.pool
-                };
+            let pool = match blocking {
+                CallBlocking::Database | CallBlocking::Both => &self.remote_calls,
+                _ => &self.pool,
+            };
             let queued = Instant::now();
             pool.run(move || {
                 observe::record(Wait::ServerQueue, queued.elapsed());
-                let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-                context.perform(origin, &caller, call, &mut agenda);
-                context.deliver_and_send(&mut agenda);
+                context.work_apart(|agenda| context.perform(request, agenda));
             });
         } else {
-            self.gather_for(&call, agenda);
-            self.perform(origin, &caller, call, agenda);
+            self.gather_for(&request.call, agenda);
+            self.perform(request, agenda);
         }
     }
 
-    /// Begins to gather for the partition of a delegated change; one scope at a time, since a
-    /// thread has only one.
+    /// Begins to gather for the partition of a delegated change; one scope at a time, so that all
+    /// of it is written out before the changes of another partition.
     fn gather_for(&self, call: &Call, agenda: &mut Agenda) {
         let Some((no, partition)) = self.vice.partition_of_delegated(call) else { return };
-        if agenda.gathering.as_ref().is_none_or(|(of, _)| *of != no) {
-            drop(agenda.gathering.take());
-            agenda.gathering = Some((no, partition.gather()));
+        if agenda.scope.as_ref().is_none_or(|(of, _)| *of != no) {
+            agenda.end_scope();
+            agenda.scope = Some((no, partition.gather()));
         }
     }
 
@@ -594,7 +607,8 @@ impl ServerContext {
     }
 
     /// Runs the call in this thread. A panic affects this request alone.
-    fn perform(&self, origin: ReplyAddress, caller: &Caller, call: Call, agenda: &mut Agenda) {
+    fn perform(&self, request: Request, agenda: &mut Agenda) {
+        let Request { origin, caller, call, .. } = request;
         let (for_report, proved) =
             (matches!(call, Call::ServerReport), caller.who.level.is_proved());
         let mut effects = Vec::new();
@@ -607,20 +621,31 @@ impl ServerContext {
             format_args!("{}.{}", origin.slot, origin.request)
         );
         let _in_span = span.enter();
-        let performed = catch_unwind(AssertUnwindSafe(|| {
-            self.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);
-        }));
+        let scope = agenda.scope.as_ref().map(|(_, scope)| scope);
+        let execution = Execution::new(clock::now(), wall(), &caller, origin);
+        self.guard_request(origin, &mut effects, |effects| {
+            self.vice.perform(Execution { scope, ..execution }, call, effects);
+        });
         observe::record(Wait::ServerCall, began.elapsed());
-        if performed.is_err() {
+        if for_report {
+            report::add_to(&self.report_sources(), proved, &mut effects);
+        }
+        agenda.effects.append(&mut effects);
+    }
+
+    /// Does the work of a request, which is refused if it panics.
+    fn guard_request(
+        &self,
+        origin: ReplyAddress,
+        effects: &mut Vec<Effect>,
+        work: impl FnOnce(&mut Vec<Effect>),
+    ) {
+        if catch_unwind(AssertUnwindSafe(|| work(effects))).is_err() {
             self.tally.panics.fetch_add(1, Ordering::Relaxed);
             tracing::error!(?origin, "a request panicked");
             self.end_if_broken();
             effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
         }
-        if for_report {
-            report::add_to(&self.report_sources(), proved, &mut effects);
-        }
-        agenda.effects.append(&mut effects);
     }
 }
 
@@ -651,18 +676,11 @@ impl ServerContext {
     fn look_up_later(self: &Arc<Self>, lookup: vice::Lookup) -> bool {
         let (looking, origin) = (Arc::clone(self), lookup.origin());
         self.lookups.try_run(LOOKUPS_MAX, move || {
-            let mut agenda = Agenda { may_wait: true, ..Agenda::default() };
-            let mut effects = Vec::new();
-            let looked = catch_unwind(AssertUnwindSafe(|| {
-                looking.vice.look_up(clock::now(), lookup, &mut effects);
-            }));
-            if looked.is_err() {
-                looking.tally.panics.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(?origin, "a request panicked");
-                effects.push(Effect::Reply { origin, result: Err(Fault::Medium), body: None });
-            }
-            agenda.effects.append(&mut effects);
-            looking.deliver_and_send(&mut agenda);
+            looking.work_apart(|agenda| {
+                looking.guard_request(origin, &mut agenda.effects, |effects| {
+                    looking.vice.look_up(clock::now(), lookup, effects);
+                });
+            });
         })
     }
 }

@@ -20,7 +20,7 @@ use types::{
     Answer, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, ReplyAddress, SessionId,
     Timestamp,
 };
-use vice::{Effect, Vice};
+use vice::{Effect, Execution, Vice};
 
 /// A service in this process. Dropping it ends its threads; sessions then answer
 /// [`CallError::Closed`].
@@ -334,7 +334,11 @@ impl LoopbackSession {
     ) -> Result<ReplyAddress, CallError> {
         let origin = self.state.take_slot(waiting)?;
         let mut effects = Vec::new();
-        self.server.vice.perform(clock::now(), wall(), caller, origin, call, &mut effects);
+        self.server.vice.perform(
+            Execution::new(clock::now(), wall(), caller, origin),
+            call,
+            &mut effects,
+        );
         self.server.deliver(effects);
         Ok(origin)
     }

@@ -108,6 +108,19 @@ struct Stop {
     bell: OwnedFd,
 }
 
+impl Stop {
+    /// Repeats the work at this interval until the server stops.
+    fn each(&self, interval: Duration, mut work: impl FnMut()) {
+        let mut stopping = self.stopping.lock();
+        while !*stopping {
+            self.changed.wait_for(&mut stopping, interval);
+            if !*stopping {
+                parking_lot::MutexGuard::unlocked(&mut stopping, &mut work);
+            }
+        }
+    }
+}
+
 impl Server {
     /// Opens the partitions and serves them.
     ///
@@ -193,14 +206,16 @@ impl Server {
         server.start_threads(config, &context, listeners)?;
         let fetches = matches!(config.cell, Some(CellPlace::At(_)));
         if fetches || joining.is_some() {
-            let (stop, context) = (Arc::clone(&server.stop), Arc::clone(&context));
-            server.others.push(spawn("cell", move || {
-                let mut joining = joining;
-                let mut learnt = joining.as_mut().and_then(|joining| joining.learnt.take());
-                context.keep("the thread of the cell", || {
-                    keep_in_cell(&mut joining, &mut learnt, fetches, &context, &stop);
-                });
-            })?);
+            let mut joining = joining;
+            let mut learnt = joining.as_mut().and_then(|joining| joining.learnt.take());
+            server.keep_thread(
+                "cell",
+                "the thread of the cell",
+                &context,
+                move |context, stop| {
+                    keep_in_cell(&mut joining, &mut learnt, fetches, context, stop);
+                },
+            )?;
         }
         for (_, path) in &config.partitions {
             tracing::info!(endpoints = ?server.endpoints, "serving {}", path.display());
@@ -234,33 +249,35 @@ impl Server {
         );
         let worker = worker.for_nobody(self.doors.clone());
         self.workers.push(spawn("porch", move || worker.run())?);
-        let (stop, users, tally) =
-            (Arc::clone(&self.stop), self.doors.clone(), Arc::clone(context));
+        let users = self.doors.clone();
         self.doors.push(Arc::clone(&nobody));
-        self.others.push(spawn("acceptor", move || {
-            tally.keep("the acceptor", || {
-                accept(&listeners, (&users, &nobody), &stop, &tally);
-            });
-        })?);
-        let (stop, ticking) = (Arc::clone(&self.stop), Arc::clone(context));
-        self.others.push(spawn("leases", move || {
-            ticking.keep("the thread of leases", || tick(&ticking, &stop));
-        })?);
-        let (stop, tending) = (Arc::clone(&self.stop), Arc::clone(context));
-        self.others.push(spawn("tend", move || {
-            tending.keep("the thread of lent bodies", || tend(&tending, &stop));
-        })?);
+        self.keep_thread("acceptor", "the acceptor", context, move |context, stop| {
+            accept(&listeners, (&users, &nobody), stop, context);
+        })?;
+        self.keep_thread("leases", "the thread of leases", context, tick)?;
+        self.keep_thread("tend", "the thread of lent bodies", context, tend)?;
         for partition in context.vice.partitions().iter() {
-            let (stop, syncing, partition) =
-                (Arc::clone(&self.stop), Arc::clone(context), partition.clone());
-            let sweeping = partition.clone();
-            let sync =
-                move || syncing.keep("the thread of syncs", || sync(&syncing, &partition, &stop));
-            self.others.push(spawn("sync", sync)?);
-            let (stop, removing) = (Arc::clone(&self.stop), Arc::clone(context));
-            let sweep = move || removing.keep("the thread of removals", || sweep(&sweeping, &stop));
-            self.others.push(spawn("sweep", sweep)?);
+            let (syncing, sweeping) = (partition.clone(), partition.clone());
+            self.keep_thread("sync", "the thread of syncs", context, move |context, stop| {
+                sync(context, &syncing, stop);
+            })?;
+            self.keep_thread("sweep", "the thread of removals", context, move |_, stop| {
+                sweep(&sweeping, stop);
+            })?;
         }
+        Ok(())
+    }
+
+    /// Starts a thread that begins its work anew after a panic, until the server stops.
+    fn keep_thread(
+        &mut self,
+        name: &str,
+        called: &'static str,
+        context: &Arc<ServerContext>,
+        mut run: impl FnMut(&Arc<ServerContext>, &Stop) + Send + 'static,
+    ) -> io::Result<()> {
+        let (stop, context) = (Arc::clone(&self.stop), Arc::clone(context));
+        self.others.push(spawn(name, move || context.keep(called, || run(&context, &stop)))?);
         Ok(())
     }
 
@@ -529,16 +546,9 @@ fn tick(context: &Arc<ServerContext>, stop: &Stop) {
 /// Removes unreferenced bodies. After a full disk that may take long, and the log must not wait for
 /// it.
 fn sweep(partition: &Partition, stop: &Stop) {
-    let mut stopping = stop.stopping.lock();
-    while !*stopping {
-        stop.changed.wait_for(&mut stopping, LOG_SYNC);
-        if *stopping {
-            return;
-        }
-        parking_lot::MutexGuard::unlocked(&mut stopping, || {
-            report_failure("removal of bodies", partition.sweep(SWEEP_FILES).map(drop));
-        });
-    }
+    stop.each(LOG_SYNC, || {
+        report_failure("removal of bodies", partition.sweep(SWEEP_FILES).map(drop));
+    });
 }
 
 /// Makes the changes of a partition stable in the background.
@@ -547,49 +557,35 @@ fn sync(context: &ServerContext, partition: &Partition, stop: &Stop) {
     // delegation, a hold, or the end of grace.
     let mut bodies_seen = (0, 0);
     let mut bodies_synced = Instant::now();
-    let mut stopping = stop.stopping.lock();
-    while !*stopping {
-        stop.changed.wait_for(&mut stopping, LOG_SYNC);
-        if *stopping {
-            return;
+    stop.each(LOG_SYNC, || {
+        let changes = (partition.applied(), context.changes.load(Ordering::Relaxed));
+        if !partition.is_stable() {
+            report_failure("sync of the log", partition.sync());
         }
-        parking_lot::MutexGuard::unlocked(&mut stopping, || {
-            let changes = (partition.applied(), context.changes.load(Ordering::Relaxed));
-            if !partition.is_stable() {
-                report_failure("sync of the log", partition.sync());
-            }
-            if changes != bodies_seen && bodies_synced.elapsed() >= BODY_SYNC {
-                bodies_seen = changes;
-                bodies_synced = Instant::now();
-                report_failure("sync of bodies", partition.sync_all());
-            }
-        });
-    }
+        if changes != bodies_seen && bodies_synced.elapsed() >= BODY_SYNC {
+            bodies_seen = changes;
+            bodies_synced = Instant::now();
+            report_failure("sync of bodies", partition.sync_all());
+        }
+    });
 }
 
 /// Makes writes of kernels into lent bodies visible; bodies whose loans ended are summed at the
 /// next sync.
 fn tend(context: &Arc<ServerContext>, stop: &Stop) {
     let mut forgot = None;
-    let mut stopping = stop.stopping.lock();
-    while !*stopping {
-        stop.changed.wait_for(&mut stopping, LOG_SYNC);
-        if *stopping {
-            return;
+    stop.each(LOG_SYNC, || {
+        let mut agenda = Agenda::default();
+        if context.vice.tend(clock::now(), wall(), &mut agenda.effects) {
+            context.changes.fetch_add(1, Ordering::Relaxed);
         }
-        parking_lot::MutexGuard::unlocked(&mut stopping, || {
-            let mut agenda = Agenda::default();
-            if context.vice.tend(clock::now(), wall(), &mut agenda.effects) {
-                context.changes.fetch_add(1, Ordering::Relaxed);
-            }
-            context.deliver_and_send(&mut agenda);
-            ask_about_moves(context);
-            if forgot.is_none_or(|when: Instant| when.elapsed() >= FORGET_CLIENTS) {
-                forgot = Some(Instant::now());
-                forget_clients(context);
-            }
-        });
-    }
+        context.deliver_and_send(&mut agenda);
+        ask_about_moves(context);
+        if forgot.is_none_or(|when: Instant| when.elapsed() >= FORGET_CLIENTS) {
+            forgot = Some(Instant::now());
+            forget_clients(context);
+        }
+    });
 }
 
 fn forget_clients(context: &ServerContext) {

@@ -94,7 +94,7 @@ fn de2_a_caller_waits_for_the_rest_of_the_holders_chain() {
             let seen = asking.join().unwrap();
             let seen: Vec<Status> =
                 seen.into_iter().map(|reply| status(&reply.unwrap().answer)).collect();
-            assert_eq!(seen[1].data_version, before.data_version + 2 * FILES, "DE-2");
+            assert_eq!(seen[1].data_version, before.data_version.raised(2 * FILES), "DE-2");
         });
         let file = slots.fid(dir.volume, slots.first + 40, false);
         assert_eq!(read(&other, file, 0, 100), "bytes of 40");
@@ -122,7 +122,11 @@ fn de1_after_a_crash_others_wait_for_changes_not_yet_sent() {
     cell.crash();
     cell.start();
     let seen = status(&ask(&other, Call::GetStatus { fid: dir }));
-    assert_eq!(seen.data_version, before.data_version + 8, "DE-1: reads wait for the changes");
+    assert_eq!(
+        seen.data_version,
+        before.data_version.raised(8),
+        "DE-1: reads wait for the changes"
+    );
     assert!(recorder.claimed.lock().iter().all(Result::is_ok), "{:?}", recorder.claimed.lock());
     wait_for("both restarts to be reported", || {
         *recorder.restarts.lock() == 1 && *theirs.restarts.lock() == 1

@@ -8,12 +8,12 @@
 
 use std::collections::BTreeMap;
 
-use types::{BreakItem, Fid, Name, Status};
+use types::{BreakItem, DataVersion, Fid, Name, Status, StatusVersion};
 
 /// A directory's names, as of one version.
 #[derive(Clone, Debug, Default)]
 struct Names {
-    version: u64,
+    version: DataVersion,
     found: BTreeMap<Name, Option<Fid>>,
 }
 
@@ -21,10 +21,10 @@ struct Names {
 #[derive(Debug, Default)]
 pub struct Cache {
     status: BTreeMap<Fid, Status>,
-    data: BTreeMap<Fid, (u64, Vec<u8>)>,
+    data: BTreeMap<Fid, (DataVersion, Vec<u8>)>,
     names: BTreeMap<Fid, Names>,
     /// The newest versions in any answer: of the data, of the status.
-    known: BTreeMap<Fid, (u64, u64)>,
+    known: BTreeMap<Fid, (DataVersion, StatusVersion)>,
     /// Own changes of each file: how many began, how many ended.
     own: BTreeMap<Fid, (u64, u64)>,
 }
@@ -59,12 +59,12 @@ impl Cache {
     }
 
     /// Data and its version, if they are cached.
-    pub fn data(&self, fid: Fid) -> Option<(u64, &[u8])> {
+    pub fn data(&self, fid: Fid) -> Option<(DataVersion, &[u8])> {
         self.data.get(&fid).map(|(version, data)| (*version, data.as_slice()))
     }
 
     /// The cached result for a name, with the directory's version.
-    pub fn name(&self, dir: Fid, name: &Name) -> Option<(u64, Option<Fid>)> {
+    pub fn name(&self, dir: Fid, name: &Name) -> Option<(DataVersion, Option<Fid>)> {
         let names = self.names.get(&dir)?;
         names.found.get(name).map(|found| (names.version, *found))
     }
@@ -112,7 +112,7 @@ impl Cache {
     }
 
     /// Caches a promised name.
-    pub fn put_name(&mut self, dir: Fid, version: u64, name: &Name, found: Fid) {
+    pub fn put_name(&mut self, dir: Fid, version: DataVersion, name: &Name, found: Fid) {
         let known = self.known.entry(dir).or_default();
         known.0 = known.0.max(version);
         if version < known.0 {

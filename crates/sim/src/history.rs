@@ -14,7 +14,7 @@ mod nest;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::{BootVerifier, Fid, Name, Status, Time};
+use types::{BootVerifier, DataVersion, Fid, Name, Status, StatusVersion, Time};
 
 use nest::NestHistory;
 
@@ -29,9 +29,9 @@ pub struct OpNo(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Floor {
     /// Least version of the data or of the directory entries.
-    pub data: u64,
+    pub data: DataVersion,
     /// Least version of the status.
-    pub status: u64,
+    pub status: StatusVersion,
 }
 
 impl Floor {
@@ -61,24 +61,24 @@ pub struct Done {
 
 #[derive(Clone, Copy, Debug)]
 struct Change {
-    data_version: u64,
+    data_version: DataVersion,
     verifier: BootVerifier,
     done: Time,
 }
 
 #[derive(Debug, Default)]
 struct FileRecord {
-    stable: u64,
+    stable: DataVersion,
     /// Changes of this timeline.
     changes: Vec<Change>,
     /// Which write made a version of this timeline.
-    writes: BTreeMap<u64, OpNo>,
+    writes: BTreeMap<DataVersion, OpNo>,
     /// Which writes may have produced the data of a version.
-    values: BTreeMap<u64, Vec<OpNo>>,
+    values: BTreeMap<DataVersion, Vec<OpNo>>,
     /// Versions found after losses of power that mix blocks of several unstable writes. Each loss
     /// produces a version number of its own; a client that cached one may show it until it learns
     /// of the next.
-    torn: BTreeSet<u64>,
+    torn: BTreeSet<DataVersion>,
 }
 
 /// A name that one application makes and removes, and no other one touches.
@@ -87,10 +87,10 @@ pub struct OwnName {
     /// The file, once the answer to the creation arrived.
     pub fid: Option<Fid>,
     /// The timeline and the directory's version of the creation.
-    made: Option<(u32, u64)>,
+    made: Option<(u32, DataVersion)>,
     /// The removal has begun.
     pub removing: bool,
-    removed: Option<(u32, u64)>,
+    removed: Option<(u32, DataVersion)>,
 }
 
 #[derive(Debug, Default)]
@@ -218,10 +218,9 @@ impl History {
         let twin = file.writes.insert(status.data_version, op);
         self.changed(done, status);
         match twin {
-            Some(twin) => Err((
-                "EO-1",
-                format!("{twin:?} and {op:?} both made version {}", status.data_version),
-            )),
+            Some(twin) => {
+                Err(("EO-1", format!("{twin:?} and {op:?} both made {:?}", status.data_version)))
+            }
             None => Ok(()),
         }
     }
@@ -240,7 +239,7 @@ impl History {
     }
 
     /// The file is stable up to a version.
-    pub fn stable_up_to(&mut self, fid: Fid, version: u64) {
+    pub fn stable_up_to(&mut self, fid: Fid, version: DataVersion) {
         let file = self.files.entry(fid).or_default();
         file.stable = file.stable.max(version);
     }
@@ -266,7 +265,7 @@ impl History {
             let shown = status.status_version;
             return Err((
                 "CB-1",
-                format!("{}: status {shown} shown after {floor:?}, cached {cached}", status.fid),
+                format!("{}: {shown:?} shown after {floor:?}, cached {cached}", status.fid),
             ));
         }
         Ok(())
@@ -277,14 +276,14 @@ impl History {
         &self,
         since: &Floors,
         fid: Fid,
-        version: u64,
+        version: DataVersion,
         cached: bool,
     ) -> Verdict {
         let floor = self.floor(since, fid);
         if version < floor.data {
             return Err((
                 "CB-1",
-                format!("{fid}: version {version} shown after {floor:?}, cached {cached}"),
+                format!("{fid}: {version:?} shown after {floor:?}, cached {cached}"),
             ));
         }
         Ok(())
@@ -298,7 +297,7 @@ impl History {
 
     /// Checks that the data read with a version is that of the write which made this version, or of
     /// a write with unknown outcome.
-    pub fn check_value(&self, fid: Fid, version: u64, data: &[u8]) -> Verdict {
+    pub fn check_value(&self, fid: Fid, version: DataVersion, data: &[u8]) -> Verdict {
         let Some(file) = self.files.get(&fid) else { return Ok(()) };
         let words = words(data);
         let allowed = |op: &OpNo| {
@@ -310,10 +309,7 @@ impl History {
         }
         Err((
             "CB-1",
-            format!(
-                "{fid}: version {version} shows {words:?}, made by {:?}",
-                file.values.get(&version)
-            ),
+            format!("{fid}: {version:?} shows {words:?}, made by {:?}", file.values.get(&version)),
         ))
     }
 
@@ -338,7 +334,7 @@ impl History {
     }
 
     /// The creation was answered.
-    pub fn own_made(&mut self, name: &Name, fid: Fid, dir_version: u64, timeline: u32) {
+    pub fn own_made(&mut self, name: &Name, fid: Fid, dir_version: DataVersion, timeline: u32) {
         if let Some(own) = self.own.get_mut(name).filter(|_| timeline == self.timeline) {
             (own.fid, own.made) = (Some(fid), Some((timeline, dir_version)));
         }
@@ -352,7 +348,7 @@ impl History {
     }
 
     /// The removal was answered.
-    pub fn own_removed(&mut self, name: &Name, dir_version: u64, timeline: u32) {
+    pub fn own_removed(&mut self, name: &Name, dir_version: DataVersion, timeline: u32) {
         if let Some(own) = self.own.get_mut(name).filter(|_| timeline == self.timeline) {
             own.removed = Some((timeline, dir_version));
         }
@@ -541,7 +537,7 @@ impl History {
             if status.data_version < least {
                 return Err((
                     rule,
-                    format!("{fid}: version {} found, {least} acknowledged", status.data_version),
+                    format!("{fid}: {:?} found, {least:?} acknowledged", status.data_version),
                 ));
             }
             if *fid != log && !fid.vnode.is_directory() {
@@ -559,16 +555,14 @@ impl History {
         &self,
         fid: Fid,
         record: &FileRecord,
-        least: u64,
+        least: DataVersion,
         data: &[u8],
         rule: &'static str,
     ) -> Verdict {
         let later: BTreeSet<OpNo> =
             record.values.range(least..).flat_map(|(_, ops)| ops.iter().copied()).collect();
         match words(data).iter().find(|op| !later.contains(op) && !self.in_doubt.contains(op)) {
-            Some(op) => {
-                Err((rule, format!("{fid}: data of {op:?} found, version {least} acknowledged")))
-            }
+            Some(op) => Err((rule, format!("{fid}: data of {op:?} found, {least:?} acknowledged"))),
             None => Ok(()),
         }
     }
@@ -582,8 +576,8 @@ impl History {
         let Some(dir) = self.files.keys().find(|fid| fid.vnode.is_directory()) else {
             return Ok(());
         };
-        let stable = self.files.get(dir).map_or(0, |record| record.stable);
-        let counts = |(timeline, version): (u32, u64)| {
+        let stable = self.files.get(dir).map_or(DataVersion::NONE, |record| record.stable);
+        let counts = |(timeline, version): (u32, DataVersion)| {
             timeline == self.timeline && (!power_lost || version <= stable)
         };
         for (name, own) in &self.own {

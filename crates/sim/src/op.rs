@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use rand::Rng;
 use types::{
-    ByteRange, Call, CreateHow, Fid, LockFamily, LockMode, LockOwner, Name, NewKind, RemoveWhat,
-    RenameMode, StatusChange,
+    ByteRange, Call, Cookie, CreateHow, Fid, LockFamily, LockMode, LockOwner, Name, NewKind,
+    RemoveWhat, RenameMode, StatusChange,
 };
 
 use crate::ground::Ground;
@@ -164,9 +164,12 @@ impl Op {
                 what: RemoveWhat::File,
                 hold: false,
             },
-            Op::NestList => {
-                Call::ReadDir { dir: tree.nest, cookie: 0, bytes_max: 1 << 17, plus: false }
-            }
+            Op::NestList => Call::ReadDir {
+                dir: tree.nest,
+                cookie: Cookie::START,
+                bytes_max: 1 << 17,
+                plus: false,
+            },
             Op::MakeOwn(name) => make(name, CreateHow::Guarded),
             Op::MakeShared { name, guarded } => {
                 make(name, if *guarded { CreateHow::Guarded } else { CreateHow::Unchecked })

@@ -13,10 +13,10 @@ use rand::Rng;
 use store::{MemMachine, NewRoot, OpenOptions, Partition, SessionRecord, VolumeQuota};
 use types::limits::LEASE;
 use types::{
-    Answer, BreakReason, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind,
+    Answer, BreakReason, Call, Caller, ClientId, Cookie, CreateHow, Fault, Fid, Name, NewKind,
     ReplyAddress, SessionId, Status, Time, Timestamp,
 };
-use vice::{Effect, Vice, ViceConfig};
+use vice::{Effect, Execution, Vice, ViceConfig};
 
 use crate::clock::Clock;
 use crate::event::SimEvent;
@@ -142,7 +142,11 @@ impl SimServer {
             let call = Call::Make { dir: root, name, kind, mode: 0o644, how: CreateHow::Guarded };
             let mut out = Vec::new();
             let origin = ReplyAddress { session, slot: 0, request };
-            life.vice.perform(now, wall(ground.now), &Caller::ROOT, origin, call, &mut out);
+            life.vice.perform(
+                Execution::new(now, wall(ground.now), &Caller::ROOT, origin),
+                call,
+                &mut out,
+            );
             match out.pop() {
                 Some(Effect::Reply { result: Ok(Answer::Made { status, .. }), .. }) => status,
                 other => panic!("the tree cannot be planted: {other:?}"),
@@ -508,10 +512,7 @@ impl SimServer {
                     };
                     let mut effects = Vec::new();
                     up.vice.perform(
-                        now,
-                        wall(ground.now),
-                        &Caller::ROOT,
-                        origin,
+                        Execution::new(now, wall(ground.now), &Caller::ROOT, origin),
                         Call::Return { fids },
                         &mut effects,
                     );
@@ -628,7 +629,7 @@ impl SimServer {
                 vec![Effect::Reply { origin, result: Ok(Answer::Done), body: None }],
             );
         }
-        up.vice.perform(now, wall(ground.now), caller, origin, call, &mut effects);
+        up.vice.perform(Execution::new(now, wall(ground.now), caller, origin), call, &mut effects);
         self.work_off(ground, effects);
     }
 }
@@ -655,7 +656,7 @@ fn found(partition: &Partition, tree: &SharedTree) -> DiskContent {
             found.files.insert(fid, (status, data));
         }
     }
-    if let Ok((entries, _)) = volume.read_dir(tree.dir.vnode, 0, usize::MAX) {
+    if let Ok((entries, _)) = volume.read_dir(tree.dir.vnode, Cookie::START, usize::MAX) {
         for entry in entries {
             let fid = Fid {
                 volume: tree.dir.volume,
@@ -665,7 +666,7 @@ fn found(partition: &Partition, tree: &SharedTree) -> DiskContent {
             found.names.insert(entry.name, fid);
         }
     }
-    if let Ok((entries, _)) = volume.read_dir(tree.nest.vnode, 0, usize::MAX) {
+    if let Ok((entries, _)) = volume.read_dir(tree.nest.vnode, Cookie::START, usize::MAX) {
         found.nest = entries.into_iter().map(|entry| entry.name).collect();
     }
     found

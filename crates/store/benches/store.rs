@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Update, Vnode, Volume, VolumeQuota};
-use types::{Fid, Kind, Name, ReplyAddress, SessionId, Timestamp, VnodeNo};
+use types::{Cookie, Fid, Kind, Name, ReplyAddress, SessionId, Timestamp, VnodeNo};
 
 fn file_name(number: usize) -> Name {
     Name::new(format!("file-{number:07}.txt").as_bytes()).expect("a good name")
@@ -113,7 +113,7 @@ fn main() {
     });
     let mut listed = 0;
     rate("list a directory", 1, 0, |_| {
-        let mut cookie = 0;
+        let mut cookie = Cookie::START;
         loop {
             let (page, end) = volume.read_dir(VnodeNo::ROOT, cookie, 1000).expect("listing");
             listed += page.len();

@@ -176,19 +176,19 @@ impl Partition {
         BootVerifier(self.0.media.verifier())
     }
 
-    /// Begins a commit scope: changes of this thread are combined until it ends. All readers see
-    /// them, but the death of the process loses them until they are written out. Before
-    /// [`Partition::write_out`] the caller sends nothing that depends on them out of the process.
-    /// Near the end of the disk changes are not combined.
+    /// Begins a commit scope: updates that name it ([`crate::Update::within`]) are gathered, and
+    /// written out together. All readers see them at once, but the death of the process loses them
+    /// until then. Before [`Partition::write_out`] the caller sends nothing that depends on them
+    /// out of the process. Near the end of the disk nothing is gathered.
     pub fn gather(&self) -> CommitScope {
         CommitScope::begin(&self.0.media)
     }
 
-    /// Every change that any thread combined before the call survives the death of the process.
+    /// Every change that any thread gathered before the call survives the death of the process.
     /// Costs nothing where there is none.
     ///
     /// # Errors
-    /// As [`CommitScope::end`].
+    /// As [`CommitScope::write_out`].
     pub fn write_out(&self) -> Result<WrittenOut> {
         self.0.media.write_out()
     }

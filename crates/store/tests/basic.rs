@@ -7,7 +7,8 @@ use store::{
     SessionRecord, StoreError, Update, Usage, Vnode, Volume, VolumeQuota,
 };
 use types::{
-    AllocateMode, ClientId, Fid, Kind, Name, ReplyAddress, SeekWhat, SessionId, Timestamp, VnodeNo,
+    AllocateMode, ClientId, Cookie, Fid, Kind, Name, ReplyAddress, SeekWhat, SessionId, Timestamp,
+    VnodeNo,
 };
 
 const BLOCK: u64 = store::BLOCK_BYTES;
@@ -54,7 +55,7 @@ fn write(volume: &Volume, vnode: &mut Vnode, offset: u64, data: &[u8]) {
 fn change(
     volume: &Volume,
     vnode: &mut Vnode,
-    act: impl FnOnce(&mut Vnode, &mut Update) -> Result<(), StoreError>,
+    act: impl FnOnce(&mut Vnode, &mut Update<'_>) -> Result<(), StoreError>,
 ) {
     let mut update = Update::new();
     act(vnode, &mut update).unwrap();
@@ -224,11 +225,11 @@ fn entries_are_listed_once_in_cookie_order() {
         }
         let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
         assert_eq!(dir.entries, 100);
-        let (mut cookie, mut seen) = (0, Vec::new());
+        let (mut cookie, mut seen) = (Cookie::START, Vec::new());
         loop {
             let (page, end) = volume.read_dir(VnodeNo::ROOT, cookie, 7).unwrap();
             for entry in page {
-                assert!(entry.cookie > cookie && entry.cookie < 1 << 63);
+                assert!(entry.cookie > cookie && entry.cookie < Cookie(1 << 63));
                 cookie = entry.cookie;
                 seen.push(entry.name);
             }

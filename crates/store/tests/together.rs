@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, Update, Vnode, VolumeQuota};
-use types::{Fid, Kind, Name, Timestamp, VnodeNo};
+use types::{DataVersion, Fid, Kind, Name, Timestamp, VnodeNo};
 
 #[test]
 fn readers_never_see_half_a_write() {
@@ -59,7 +59,7 @@ fn readers_never_see_half_a_write() {
                             .write(0, &vec![round as u8; length as usize])
                             .unwrap();
                     }
-                    vnode.status.data_version = round;
+                    vnode.status.data_version = DataVersion(round);
                     update.put_vnode(&vnode);
                     if round % 11 == 0 {
                         continue; // dropped
@@ -84,7 +84,7 @@ fn readers_never_see_half_a_write() {
                         assert_eq!(bytes.len() as u64, status.size);
                         // A dropped update may leave its own bytes behind, or zeros where it cut;
                         // all others are of one version.
-                        let version = status.data_version as u8;
+                        let version = status.data_version.0 as u8;
                         let dropped = version.wrapping_add(1);
                         let foreign = bytes.iter().find(|byte| {
                             ![version, dropped, 0].contains(byte) && !reader.is_suspect()

@@ -14,8 +14,8 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    Answer, Call, CreateHow, Fault, Fid, Kind, Name, NewKind, PrincipalId, RemoveWhat, Status,
-    StatusChange, Timestamp, XattrMode,
+    Answer, Call, Cookie, CreateHow, Fault, Fid, Kind, Name, NewKind, PrincipalId, RemoveWhat,
+    Status, StatusChange, Timestamp, XattrMode,
 };
 
 /// Most fids that [`StrangerCalls`] stores for later calls.
@@ -210,9 +210,12 @@ impl Places {
             };
             let content = match status.kind {
                 Kind::File => ask(Call::Read { fid, offset: 0, length: 100_000 }),
-                Kind::Directory => {
-                    ask(Call::ReadDir { dir: fid, cookie: 0, bytes_max: 9000, plus: false })
-                }
+                Kind::Directory => ask(Call::ReadDir {
+                    dir: fid,
+                    cookie: Cookie::START,
+                    bytes_max: 9000,
+                    plus: false,
+                }),
                 _ => ask(Call::ReadLink { fid }),
             };
             let (names, list) = (ask(Call::XattrList { fid }), ask(Call::GetAcl { fid }));

@@ -3,10 +3,21 @@
 use bytes::Bytes;
 
 use crate::{
-    BootVerifier, Changed, Fence, Fid, IncomingTree, Kind, LockConflict, Mandate, Name, PackedRun,
-    PartitionInfo, Principal, PrincipalId, Revised, Revision, Secret, ServerId, ServerInfo, Status,
-    StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
+    BootVerifier, Changed, DataVersion, Fence, Fid, IncomingTree, Kind, LockConflict, Mandate,
+    Name, PackedRun, PartitionInfo, Principal, PrincipalId, Revised, Revision, Secret, ServerId,
+    ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
 };
+
+/// A place in the listing of a directory: behind the entry that came with it. The server assigns it
+/// by the entry's name, so that it stays while other entries come and go, over restarts and moves.
+/// It means nothing in another directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Cookie(pub u64);
+
+impl Cookie {
+    /// Before the first entry; no entry has it.
+    pub const START: Cookie = Cookie(0);
+}
 
 /// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +28,8 @@ pub struct DirEntry {
     pub fid: Fid,
     /// The kind of that file.
     pub kind: Kind,
-    /// The cookie from which a listing continues after this entry. Stable while the directory
-    /// changes; never 0.
-    pub cookie: u64,
+    /// The cookie from which a listing continues after this entry.
+    pub cookie: Cookie,
     /// With `plus`: the status, promised. Absent if another session has a delegation on it.
     pub status: Option<Status>,
     /// With the status, in a directory that is delegated to the asking session: no other session
@@ -63,7 +73,7 @@ pub enum Answer {
         /// Status of the file that the entry names.
         status: Status,
         /// Data version of the directory that the answer belongs to.
-        dir_version: u64,
+        dir_version: DataVersion,
         /// No other session has a promise on the file.
         sole: bool,
     },
@@ -74,7 +84,7 @@ pub enum Answer {
         /// There are no more.
         end: bool,
         /// Data version of the directory that the answer belongs to.
-        dir_version: u64,
+        dir_version: DataVersion,
     },
     /// The file made (or found, with `Unchecked` or the same exclusive verifier: then `existed`).
     Made {
@@ -158,7 +168,7 @@ pub enum Answer {
         /// The file's status after the call.
         status: Status,
         /// The data version just before this write.
-        previous_version: u64,
+        previous_version: DataVersion,
         /// The boot verifier: unstable writes of another verifier are lost.
         verifier: BootVerifier,
     },
@@ -180,7 +190,7 @@ pub enum Answer {
     /// belong to.
     Sums {
         /// The data version of the body.
-        version: u64,
+        version: DataVersion,
         /// One crc32c for each block.
         sums: Vec<u32>,
     },

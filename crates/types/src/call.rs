@@ -4,8 +4,9 @@ use bytes::Bytes;
 
 use crate::limits::TARGET_BYTES_MAX;
 use crate::{
-    AuthCall, Behalf, ByteRange, CellCall, Fault, Fid, GuardCall, Kind, LockFamily, LockMode,
-    LockOwner, MountPoint, MountPointError, Name, PrincipalId, PtsCall, Timestamp, VolumeCall,
+    AuthCall, Behalf, ByteRange, CellCall, Cookie, Fault, Fid, GuardCall, Kind, LockFamily,
+    LockMode, LockOwner, MountPoint, MountPointError, Name, PrincipalId, PtsCall, Timestamp,
+    VolumeCall,
 };
 
 /// The kinds of file that `Make` makes.
@@ -213,14 +214,14 @@ pub enum Call {
         /// Name of the entry; not `.` and not `..`.
         name: Name,
     },
-    /// Entries from `cookie` on (0: the first), in cookie order, without `.` and `..`. While the
+    /// Entries from `cookie` on, in cookie order, without `.` and `..`. While the
     /// directory changes, each entry that stays is listed exactly once. `plus`: with status and
     /// promise. Answer: `Entries`.
     ReadDir {
         /// The directory.
         dir: Fid,
-        /// Where to continue: the cookie of the last entry that was received; 0: at the first.
-        cookie: u64,
+        /// Where to continue: the cookie of the last entry that was received.
+        cookie: Cookie,
         /// Limit of the answer in bytes; at least one entry is returned.
         bytes_max: u32,
         /// Each entry carries its status and a promise for it.

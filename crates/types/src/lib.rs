@@ -33,7 +33,7 @@ mod tree_key;
 mod volume;
 mod volume_call;
 
-pub use answer::{Answer, DirEntry, VolumeStatus};
+pub use answer::{Answer, Cookie, DirEntry, VolumeStatus};
 pub use auth::{AuthCall, Behalf, Secret};
 pub use call::{
     AllocateMode, Call, CreateHow, Lending, NewKind, RemoveWhat, RenameMode, SeekWhat, SetTime,
@@ -61,9 +61,9 @@ pub use pts::{
 };
 pub use rules::{Fence, GuardCall, Mandate, Realm, Whom};
 pub use session::{
-    BootVerifier, BreakId, BreakItem, BreakReason, ClientId, ReplyAddress, SessionId,
+    BootVerifier, BreakId, BreakItem, BreakReason, ClientId, ReplyAddress, SessionEpoch, SessionId,
 };
-pub use status::{Kind, Status};
+pub use status::{DataVersion, Kind, Status, StatusVersion};
 pub use time::{Time, Timestamp};
 pub use transfer::{Finish, IncomingTree, Pull, TaskInfo, TaskState};
 pub use tree_key::{KeyKeeper, TREE_KEY_BYTES, TreeKey};

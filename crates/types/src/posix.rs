@@ -6,7 +6,10 @@
 //! server then asks the client for them, and a client asks the server for the answer. The reference
 //! model (`crates/model`) does not use this module.
 
-use crate::{Caller, Fault, Fid, Kind, NewKind, RemoveWhat, Status, StatusChange, Timestamp};
+use crate::{
+    Caller, DataVersion, Fault, Fid, Kind, NewKind, RemoveWhat, Status, StatusChange,
+    StatusVersion, Timestamp,
+};
 
 /// Mode bit: read, of one class.
 pub const READ: u16 = 4;
@@ -193,22 +196,22 @@ pub fn new_status(
         modified: at,
         changed: at,
         created: at,
-        data_version: 1,
-        status_version: 1,
+        data_version: DataVersion::FIRST,
+        status_version: StatusVersion::FIRST,
     }
 }
 
 /// Notes a change of anything of the file.
 pub fn touch_status(status: &mut Status, at: Timestamp) {
     status.changed = at;
-    status.status_version += 1;
+    status.status_version = status.status_version.next();
 }
 
 /// Notes a change of its data or entries.
 pub fn touch_data(status: &mut Status, at: Timestamp) {
     touch_status(status, at);
     status.modified = at;
-    status.data_version += 1;
+    status.data_version = status.data_version.next();
 }
 
 /// Takes one of its names away; a directory has only one.

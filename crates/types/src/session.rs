@@ -21,9 +21,24 @@ pub struct ReplyAddress {
     pub request: u64,
 }
 
-/// Changes whenever *unstable* writes may have been lost. Source: NFSv3 `writeverf3`.
+/// Changes whenever *unstable* writes may have been lost. Source: NFSv3 `writeverf3`. The default
+/// is that of no server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BootVerifier(pub u64);
+
+/// Counts what a client lost of a server's promises: ends of its lease, and restarts of the server.
+/// The client assigns it, in memory, and begins anew with its process. Promises, loans and
+/// questions of an earlier epoch are void.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionEpoch(pub u64);
+
+impl SessionEpoch {
+    /// The epoch after one more loss.
+    #[must_use]
+    pub const fn next(self) -> SessionEpoch {
+        SessionEpoch(self.0 + 1)
+    }
+}
 
 /// One batch of breaks that one session must acknowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -47,6 +47,61 @@ impl Kind {
     }
 }
 
+/// Counts the changes of a file's data, or of a directory's entries. The server assigns it, or the
+/// client under a delegation (DE-5): [`FIRST`](DataVersion::FIRST) to a new file, one more with
+/// each change. It survives the server process, and moves and copies of the volume. A loss of power
+/// takes unstable versions back, and they are assigned again: versions compare within one server
+/// instance (CB-8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DataVersion(pub u64);
+
+impl DataVersion {
+    /// No file has it: nothing is known of any version.
+    pub const NONE: DataVersion = DataVersion(0);
+    /// The version of a new file.
+    pub const FIRST: DataVersion = DataVersion(1);
+
+    /// The version after one more change.
+    #[must_use]
+    pub const fn next(self) -> DataVersion {
+        DataVersion(self.0 + 1)
+    }
+
+    /// The version `by` higher, at most the highest number: above all that a client may know.
+    #[must_use]
+    pub const fn raised(self, by: u64) -> DataVersion {
+        DataVersion(self.0.saturating_add(by))
+    }
+}
+
+/// Counts the changes of a file's data or status: all that [`DataVersion`] counts and those of the
+/// status alone. Assigned, kept and lost like that one; but another count of the same file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StatusVersion(pub u64);
+
+impl StatusVersion {
+    /// The version of a new file.
+    pub const FIRST: StatusVersion = StatusVersion(1);
+
+    /// The version after one more change.
+    #[must_use]
+    pub const fn next(self) -> StatusVersion {
+        StatusVersion(self.0 + 1)
+    }
+
+    /// The version before the last change, for two changes that are sent as one.
+    #[must_use]
+    pub const fn before_last(self) -> StatusVersion {
+        StatusVersion(self.0 - 1)
+    }
+
+    /// The version `by` higher, at most the highest number: above all that a client may know.
+    #[must_use]
+    pub const fn raised(self, by: u64) -> StatusVersion {
+        StatusVersion(self.0.saturating_add(by))
+    }
+}
+
 /// The values of `stat`, and the versions that caches compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -85,7 +140,7 @@ pub struct Status {
     /// When the file was made.
     pub created: Timestamp,
     /// Advances with each change of the data, or of a directory's entries.
-    pub data_version: u64,
+    pub data_version: DataVersion,
     /// Advances with each change of the data or the status.
-    pub status_version: u64,
+    pub status_version: StatusVersion,
 }

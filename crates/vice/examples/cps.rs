@@ -17,7 +17,7 @@ use types::{
     Answer, AuthLevel, Call, Caller, ClientId, Name, NewPrincipal, PrincipalId, PrincipalKind,
     PtsCall, ReplyAddress, RequestIdentity, Time, Timestamp,
 };
-use vice::{CellAccess, Effect, Vice, ViceConfig, ViceParts};
+use vice::{CellAccess, Effect, Execution, Vice, ViceConfig, ViceParts};
 
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -93,7 +93,11 @@ fn ask(vice: &Vice, caller: &Caller, acl: &Acl) {
     let mut call = |caller: &Caller, call: Call| {
         request += 1;
         let origin = ReplyAddress { session, slot: 0, request };
-        vice.perform(Time::ZERO, Timestamp::new(2, 0), caller, origin, call, &mut out);
+        vice.perform(
+            Execution::new(Time::ZERO, Timestamp::new(2, 0), caller, origin),
+            call,
+            &mut out,
+        );
         loop {
             match out.pop() {
                 Some(Effect::Reply { result, .. }) => break result.unwrap(),

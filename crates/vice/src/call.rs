@@ -1,19 +1,49 @@
-//! One execution of a call: its origin and its effects beside the answer, and its result.
+//! One execution of a call: its circumstances, its effects beside the answer, and its result.
 
 use std::os::fd::OwnedFd;
 
 use lease::Output;
+use store::CommitScope;
 use types::{Answer, Caller, Fault, Fid, ReplyAddress, Time, Timestamp};
 
 use crate::cell::Principals;
 
-/// Origin of a call, and its effects beside the answer.
+/// The circumstances of one execution of a call.
+#[derive(Clone, Copy)]
+pub struct Execution<'a> {
+    /// The steady clock.
+    pub now: Time,
+    /// The time that files get.
+    pub wall: Timestamp,
+    /// The credential under which the call came.
+    pub caller: &'a Caller,
+    /// The address of its reply.
+    pub origin: ReplyAddress,
+    /// Gathers its changes. Consequences that come later, of this call or another, are not
+    /// gathered.
+    pub scope: Option<&'a CommitScope>,
+}
+
+impl<'a> Execution<'a> {
+    /// One whose changes are not gathered.
+    pub fn new(
+        now: Time,
+        wall: Timestamp,
+        caller: &'a Caller,
+        origin: ReplyAddress,
+    ) -> Execution<'a> {
+        Execution { now, wall, caller, origin, scope: None }
+    }
+}
+
+/// The circumstances of an execution, and its effects beside the answer.
 pub(crate) struct CallContext<'a> {
     pub now: Time,
     pub wall: Timestamp,
     pub caller: &'a Caller,
     pub principals: &'a dyn Principals,
     pub origin: ReplyAddress,
+    pub scope: Option<&'a CommitScope>,
     /// Handled once no lock is held.
     pub events: Vec<Output>,
     /// The session answered the change itself, with this slot for its new file (0: none).
@@ -32,10 +62,8 @@ pub(crate) struct CallContext<'a> {
 impl<'a> CallContext<'a> {
     /// An execution from the beginning.
     pub fn new(
-        (now, wall): (Time, Timestamp),
-        caller: &'a Caller,
+        Execution { now, wall, caller, origin, scope }: Execution<'a>,
         principals: &'a dyn Principals,
-        origin: ReplyAddress,
     ) -> CallContext<'a> {
         CallContext {
             now,
@@ -43,6 +71,7 @@ impl<'a> CallContext<'a> {
             caller,
             principals,
             origin,
+            scope,
             events: Vec::new(),
             delegated: None,
             waits: Vec::new(),

@@ -44,6 +44,7 @@ mod volumes;
 
 pub use admin::{Fetch, Tasks, TransferAgent, Unanswered, Work};
 pub use audit::AuditLog;
+pub use call::Execution;
 pub use cell::{CellAccess, CellOpening, Identities, Lookup, LookupHook, Principals};
 pub use config::ViceConfig;
 pub use effect::Effect;

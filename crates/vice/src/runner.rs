@@ -7,13 +7,11 @@ use std::sync::Arc;
 
 use lease::{BreakTicket, Leases, Output};
 use observe::Wait;
-use types::{
-    Answer, Call, CallEffect, Caller, Fault, Fid, ReplyAddress, SessionId, Time, Timestamp,
-};
+use types::{Answer, Call, CallEffect, Fault, Fid, ReplyAddress, SessionId, Time};
 
 use crate::Effect;
 use crate::audit::Audit;
-use crate::call::{CallContext, CallOutcome};
+use crate::call::{CallContext, CallOutcome, Execution};
 use crate::cell::{Identities, LookingUp, Lookup, LookupThreads, MemoryOnly, Rules};
 use crate::dispatch::Dispatch;
 use crate::gate::Gate;
@@ -35,26 +33,30 @@ pub(crate) struct Runner {
 
 impl Runner {
     /// Executes a call that may go on, and finishes it unless it waits.
-    #[allow(clippy::too_many_arguments)] // perform's, and where events go
     pub fn run(
         &self,
-        now: Time,
-        wall: Timestamp,
-        caller: &Caller,
-        origin: ReplyAddress,
+        execution: Execution<'_>,
         call: &Call,
         events_out: &mut Vec<Output>,
         out: &mut Vec<Effect>,
     ) {
-        let (asked_by, memory) = (caller, self.lookups.begin_memory_only(call));
+        let Execution { now, wall, caller, origin, .. } = execution;
+        debug_assert!(
+            !call.changes()
+                || matches!(call, Call::Delegated { .. } | Call::AdoptBody { .. })
+                || self.coherence.leases().may_change(),
+            "CB-5: a change is executed during grace: {call:?}"
+        );
+        let memory = self.lookups.begin_memory_only(call);
+        let look_up_later =
+            || self.lookups.look_up_later((now, wall), execution.caller, origin, call);
         let missed = |fault: &Fault| {
             *fault == Fault::CellAway && memory.as_ref().is_some_and(MemoryOnly::missed)
         };
         let effective = match self.identities.effective(caller) {
             Ok(effective) => effective,
             Err(fault) => {
-                if missed(&fault) && self.lookups.look_up_later((now, wall), asked_by, origin, call)
-                {
+                if missed(&fault) && look_up_later() {
                     return;
                 }
                 self.audit.saw(wall, caller, origin, call, Some(fault));
@@ -64,7 +66,7 @@ impl Runner {
         let caller = &*effective;
         let (result, body) = loop {
             let principals = self.identities.principals();
-            let mut ask = CallContext::new((now, wall), caller, principals, origin);
+            let mut ask = CallContext::new(Execution { caller, ..execution }, principals);
             let (forgotten, ended) =
                 (self.volumes.forgotten(), self.volumes.moves().freezes_ended());
             let flight = self.rules.begin_request(call);
@@ -89,9 +91,7 @@ impl Runner {
                 }
             }
             events_out.append(&mut ask.events);
-            if outcome.as_ref().is_err_and(missed)
-                && self.lookups.look_up_later((now, wall), asked_by, origin, call)
-            {
+            if outcome.as_ref().is_err_and(missed) && look_up_later() {
                 return;
             }
             if !ask.waits.is_empty() {
@@ -155,7 +155,7 @@ impl Runner {
         let go = self.requests.unpark(back);
         for Parked { came, caller, origin, call, .. } in go {
             let wall = came.1.later(now.since(came.0));
-            self.run(now, wall, &caller, origin, &call, &mut events, out);
+            self.run(Execution::new(now, wall, &caller, origin), &call, &mut events, out);
         }
         events
     }
@@ -247,7 +247,7 @@ impl Runner {
         for waiting in waiting {
             match waiting {
                 Waiting::Execute { wall, caller, origin, call } => {
-                    self.run(now, wall, &caller, origin, &call, &mut events, out);
+                    self.run(Execution::new(now, wall, &caller, origin), &call, &mut events, out);
                 }
                 Waiting::Reply { origin, answer } => {
                     out.push(Effect::Reply { origin, result: Ok(*answer), body: None });
@@ -263,7 +263,7 @@ impl Runner {
         let wall = wall.later(now.since(came));
         let mut events = Vec::new();
         let looking = LookingUp::begin();
-        self.run(now, wall, &caller, origin, &call, &mut events, out);
+        self.run(Execution::new(now, wall, &caller, origin), &call, &mut events, out);
         drop(looking);
         self.carry_out(now, events, out);
     }

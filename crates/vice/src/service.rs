@@ -18,13 +18,14 @@ use std::time::Duration;
 use lease::{EndReason, Leases, Output, RenewalOutcome};
 use store::{Partition, Rewrapped, StoreError};
 use types::{
-    Answer, BreakId, Call, CallBlocking, Caller, ClientId, Fault, Fid, KeyPrint, Name, PartitionNo,
+    Answer, BreakId, Call, CallBlocking, ClientId, Fault, Fid, KeyPrint, Name, PartitionNo,
     ReplyAddress, Revision, ServerId, ServerInfo, SessionId, Time, Timestamp, VolumeCall, VolumeId,
 };
 
 use crate::admin::{Fetch, Freezing, Transfers, VolumeAdmin, Work};
 use crate::audit::Audit;
 use crate::base::CallCounters;
+use crate::call::Execution;
 use crate::calls::body_loan;
 use crate::cell::{CellLink, Identities, Lookup, LookupThreads, Rules};
 use crate::dispatch::Dispatch;
@@ -494,16 +495,9 @@ impl Vice {
     }
 
     /// Executes a call. The reply comes as an effect, now or after acknowledgements, a lock or the
-    /// end of grace. `now` is the steady clock, `wall` the time that files get.
-    pub fn perform(
-        &self,
-        now: Time,
-        wall: Timestamp,
-        caller: &Caller,
-        origin: ReplyAddress,
-        call: Call,
-        out: &mut Vec<Effect>,
-    ) {
+    /// end of grace.
+    pub fn perform(&self, execution: Execution<'_>, call: Call, out: &mut Vec<Effect>) {
+        let Execution { now, wall, caller, origin, .. } = execution;
         self.runner.dispatch.counters.count(&call);
         let begun = self.registry.requests().begin(origin, caller);
         let leases = self.coherence.leases();
@@ -512,7 +506,7 @@ impl Vice {
             Begin::Execute if is_permitted => {
                 drop(leases);
                 let mut events = Vec::new();
-                self.runner.run(now, wall, caller, origin, &call, &mut events, out);
+                self.runner.run(execution, &call, &mut events, out);
                 self.runner.carry_out(now, events, out);
             }
             Begin::Execute => {

@@ -1,5 +1,5 @@
 //! Delegations, rule by rule: which sessions get one, which files it covers, which calls wait, and
-//! what ends it. Random histories are in `delegation.rs`.
+//! what ends it. Random histories are in `delegation_histories.rs`.
 
 #![allow(clippy::unwrap_used)] // tests
 
@@ -10,8 +10,9 @@ use std::time::Duration;
 use common::{Ground, Rig, VOLUME, name, remove, write};
 use store::VolumeQuota;
 use types::{
-    Answer, BreakReason, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode,
-    LockOwner, NewKind, RemoveWhat, RenameMode, ReplyAddress, StatusChange, Timestamp, VnodeSlots,
+    Answer, BreakReason, ByteRange, Call, Caller, Cookie, CreateHow, DataVersion, Fault, Fid,
+    LockFamily, LockMode, LockOwner, NewKind, RemoveWhat, RenameMode, ReplyAddress, StatusChange,
+    Timestamp, VnodeSlots,
 };
 
 const ROOT: Caller = Caller::ROOT;
@@ -175,7 +176,11 @@ fn de1_a_call_on_covered_files_waits_and_then_sees_all_changes() {
         ("status of a file in a new directory", Call::GetStatus { fid: inner }, sub),
         ("lookup in", Call::Lookup { dir: own.dir, name: name("nothing") }, own.dir),
         ("lookup of", Call::Lookup { dir: root, name: name("dir") }, own.dir),
-        ("list", Call::ReadDir { dir: sub, cookie: 0, bytes_max: 999, plus: false }, sub),
+        (
+            "list",
+            Call::ReadDir { dir: sub, cookie: Cookie::START, bytes_max: 999, plus: false },
+            sub,
+        ),
         ("read", Call::Read { fid: file, offset: 0, length: 9 }, own.dir),
         ("write", write(file, Some(0), b"theirs"), own.dir),
         ("make", plain_make(own.dir, "new", NewKind::File), own.dir),
@@ -220,7 +225,7 @@ fn a_reader_sees_what_came_between_his_question_and_the_return() {
     assert_eq!(rig.reply(origin), None, "DE-2");
     give_back(&mut rig, 0, &[own.dir]);
     let status = status_of(rig.reply(origin));
-    assert_eq!((status.size, status.data_version), (5, 2));
+    assert_eq!((status.size, status.data_version), (5, DataVersion(2)));
     assert_eq!(change(&mut rig, write(file, Some(0), b"late")), Err(Fault::NotDelegated));
 }
 
@@ -230,7 +235,7 @@ fn a_listing_leaves_out_what_another_has_and_does_not_wait() {
     make(&mut rig, &mut own, None, "f", NewKind::File);
     let root = Fid::root(own.dir.volume);
     rig.make(1, &ROOT, root, "theirs", NewKind::File, 0o644);
-    let list = Call::ReadDir { dir: root, cookie: 0, bytes_max: 9999, plus: true };
+    let list = Call::ReadDir { dir: root, cookie: Cookie::START, bytes_max: 9999, plus: true };
     let Ok(Answer::Entries { entries, .. }) = rig.call(1, &ROOT, list) else { panic!() };
     let mut shown: Vec<_> = entries
         .iter()

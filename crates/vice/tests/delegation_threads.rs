@@ -18,10 +18,10 @@ use common::{Ground, Rig, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, ReplyAddress, SessionId,
-    Time, Timestamp, VnodeSlots,
+    Answer, BreakReason, Call, Caller, CreateHow, DataVersion, Fault, Fid, NewKind, ReplyAddress,
+    SessionId, Time, Timestamp, VnodeSlots,
 };
-use vice::{Effect, Vice};
+use vice::{Effect, Execution, Vice};
 
 const ROOT: Caller = Caller::ROOT;
 const THREADS: usize = 5;
@@ -55,7 +55,7 @@ struct Client<'a> {
     requests: u64,
     rng: SmallRng,
     /// Of each directory that it has: slots, the version, and unsent changes.
-    has: BTreeMap<Fid, (VnodeSlots, u64, Vec<Call>)>,
+    has: BTreeMap<Fid, (VnodeSlots, DataVersion, Vec<Call>)>,
     counts: Counts,
 }
 
@@ -101,10 +101,7 @@ impl Client<'_> {
         self.crowd.clock.fetch_add(15, Ordering::SeqCst);
         let mut out = Vec::new();
         self.crowd.vice.perform(
-            self.crowd.now(),
-            Timestamp::new(5, 0),
-            &ROOT,
-            origin,
+            Execution::new(self.crowd.now(), Timestamp::new(5, 0), &ROOT, origin),
             call,
             &mut out,
         );
@@ -145,10 +142,9 @@ impl Client<'_> {
     fn send(&mut self, dir: Fid) {
         let Some((_, version, journal)) = self.has.get_mut(&dir) else { return };
         let (journal, version) = (std::mem::take(journal), *version);
-        let count = journal.len() as u64;
-        for (number, call) in (1..).zip(journal) {
+        for (unsent, call) in (0..journal.len() as u64).rev().zip(journal) {
             let Ok(Answer::Made { dir: status, .. }) = self.call_now(call) else { panic!("DE-4") };
-            assert_eq!(status.data_version, version - count + number, "DE-5");
+            assert_eq!(status.data_version.raised(unsent), version, "DE-5");
         }
     }
 
@@ -173,7 +169,7 @@ impl Client<'_> {
         else {
             return match self.call(make) {
                 Ok(Answer::Made { dir: status, .. }) => {
-                    self.crowd.published[at].fetch_max(status.data_version, Ordering::SeqCst);
+                    self.crowd.published[at].fetch_max(status.data_version.0, Ordering::SeqCst);
                 }
                 other => panic!("a new name: {other:?}"),
             };
@@ -184,21 +180,21 @@ impl Client<'_> {
             call: Box::new(make),
         });
         slots.take().unwrap();
-        *version += 1;
+        *version = version.next();
         self.counts.own += 1;
-        self.crowd.published[at].fetch_max(*version, Ordering::SeqCst);
+        self.crowd.published[at].fetch_max(version.0, Ordering::SeqCst);
     }
 
     fn look(&mut self, at: usize) {
         let dir = self.crowd.dirs[at];
         self.send(dir);
-        let published = self.crowd.published[at].load(Ordering::SeqCst);
+        let published = DataVersion(self.crowd.published[at].load(Ordering::SeqCst));
         let Ok(Answer::Status(status)) = self.call(Call::GetStatus { fid: dir }) else {
             panic!("a directory")
         };
         assert!(
             status.data_version >= published,
-            "DE-2: version {} is seen, {published} was published",
+            "DE-2: {:?} is seen, {published:?} was published",
             status.data_version
         );
         self.counts.looks += 1;

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use common::{Ground, Rig, config, name, remove, write};
 use types::{
-    Answer, ByteRange, Call, Caller, ClientId, CreateHow, Fault, Fid, LockFamily, LockMode,
+    Answer, ByteRange, Call, Caller, ClientId, Cookie, CreateHow, Fault, Fid, LockFamily, LockMode,
     LockOwner, NewKind, RemoveWhat, ReplyAddress,
 };
+use vice::{Effect, Execution};
 
 const ROOT: Caller = Caller::ROOT;
 
@@ -19,7 +20,11 @@ fn make(dir: Fid, at: &str) -> Call {
 }
 
 fn entries(rig: &mut Rig, dir: Fid) -> usize {
-    match rig.call(0, &ROOT, Call::ReadDir { dir, cookie: 0, bytes_max: 9999, plus: false }) {
+    match rig.call(
+        0,
+        &ROOT,
+        Call::ReadDir { dir, cookie: Cookie::START, bytes_max: 9999, plus: false },
+    ) {
         Ok(Answer::Entries { entries, .. }) => entries.len(),
         other => panic!("{other:?}"),
     }
@@ -362,4 +367,40 @@ fn sessions_of_a_thousand_clients_come_back() {
         rig.clients.iter().all(|client| client.ended),
         "none of them said that it was done, nor anything else"
     );
+}
+
+#[test]
+fn eo1_changes_of_a_scope_and_others_come_in_their_order() {
+    let mut rig = Rig::new(Ground::memory(), 1);
+    let root = rig.root();
+    // Reserves slots, with a sync.
+    rig.file(root, "first");
+    let Ground::Memory(machine) = &rig.ground else { unreachable!() };
+    let (machine, before) = (machine.clone(), machine.unsynced_batches());
+    let below = || machine.unsynced_batches() - before;
+    let scope = rig.vice().partition().gather();
+    let gathered = |rig: &mut Rig, at: &str| {
+        let (origin, mut out) = (rig.origin(0), Vec::new());
+        let execution = Execution::new(rig.now, rig.clock(), &ROOT, origin);
+        let within = Execution { scope: Some(&scope), ..execution };
+        rig.vice().perform(within, make(root, at), &mut out);
+        assert!(matches!(out[..], [Effect::Reply { result: Ok(_), .. }]), "{out:?}");
+        rig.look(0, root, at).expect("visible at once");
+        origin
+    };
+    gathered(&mut rig, "a");
+    gathered(&mut rig, "b");
+    assert_eq!(below(), 0);
+    rig.file(root, "alone");
+    assert_eq!(below(), 2, "both together, then the one without a scope");
+    let last = gathered(&mut rig, "c");
+    assert_eq!(below(), 2);
+    scope.write_out().unwrap();
+    assert_eq!(below(), 3);
+    rig.restart();
+    rig.resume(0).unwrap();
+    rig.call_in(0, 1, &ROOT, Call::ReclaimDone).unwrap();
+    rig.perform(last, &ROOT, make(root, "c"));
+    assert!(matches!(rig.reply(last), Some(Ok(Answer::Made { existed: false, .. }))));
+    assert_eq!(entries(&mut rig, root), 5);
 }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use common::{Ground, Rig, name};
-use types::{Answer, Call, Caller, CreateHow, Fid, NewKind};
+use types::{Answer, Call, Caller, Cookie, CreateHow, Fid, NewKind};
 
 const ROOT: Caller = Caller::ROOT;
 
@@ -24,7 +24,7 @@ fn list(
     plus: bool,
     mut between: impl FnMut(&mut Rig, usize),
 ) -> Vec<types::Name> {
-    let (mut names, mut cookie, mut pages) = (Vec::new(), 0, 0);
+    let (mut names, mut cookie, mut pages) = (Vec::new(), Cookie::START, 0);
     loop {
         let call = Call::ReadDir { dir, cookie, bytes_max: u32::MAX, plus };
         let answer = rig.call(0, &ROOT, call).unwrap();
@@ -102,7 +102,7 @@ fn a_page_has_at_least_one_entry() {
     let root = rig.root();
     rig.file(root, "a name");
     rig.file(root, "another");
-    let call = Call::ReadDir { dir: root, cookie: 0, bytes_max: 0, plus: true };
+    let call = Call::ReadDir { dir: root, cookie: Cookie::START, bytes_max: 0, plus: true };
     let Ok(Answer::Entries { entries, end, .. }) = rig.call(0, &ROOT, call) else { panic!() };
     assert_eq!((entries.len(), end), (1, false));
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use common::{Ground, Rig, name, remove, write};
 use types::{
-    Answer, BreakReason, ByteRange, Call, Caller, CreateHow, Fault, Fid, LockFamily, LockMode,
-    LockOwner, NewKind, RemoveWhat, RenameMode, StatusChange,
+    Answer, BreakReason, ByteRange, Call, Caller, Cookie, CreateHow, Fault, Fid, LockFamily,
+    LockMode, LockOwner, NewKind, RemoveWhat, RenameMode, StatusChange,
 };
 
 const ROOT: Caller = Caller::ROOT;
@@ -118,13 +118,13 @@ fn what_is_answered_is_promised() {
         ("lookup of nothing", |d, _| Call::Lookup { dir: d, name: name("nothing") }, true, false),
         (
             "list",
-            |d, _| Call::ReadDir { dir: d, cookie: 0, bytes_max: 9999, plus: false },
+            |d, _| Call::ReadDir { dir: d, cookie: Cookie::START, bytes_max: 9999, plus: false },
             true,
             false,
         ),
         (
             "list with status",
-            |d, _| Call::ReadDir { dir: d, cookie: 0, bytes_max: 9999, plus: true },
+            |d, _| Call::ReadDir { dir: d, cookie: Cookie::START, bytes_max: 9999, plus: true },
             true,
             true,
         ),

@@ -203,7 +203,12 @@ impl Way<'_, '_> {
                     seen.is_some_and(|seen| seen.record.read_write_site() == Some(&self.site));
                 if there { Ok((moved, since)) } else { Err(error) }
             }
-            says => says.map(|()| (moved, since)),
+            says => {
+                says?;
+                let site = claim.group.read_write_site();
+                assert_eq!(site, Some(&self.site), "VO-6: the record names the new site alone");
+                Ok((moved, since))
+            }
         }
     }
 

@@ -160,6 +160,11 @@ fn finish(
         None => job.servers.db().take_numbers(VolumeId(0), 1)?,
     };
     let epoch = sealed.epoch;
+    debug_assert!(
+        epoch >= claim.group.released_epoch,
+        "VO-5: epoch {epoch} after {}",
+        claim.group.released_epoch
+    );
     claim.change(
         &format!("epoch {epoch} is released, and {} of {} sites have it", has.len() - 1, far.len()),
         |group| {

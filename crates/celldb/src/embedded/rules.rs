@@ -102,10 +102,12 @@ impl Embedded {
     ) -> std::result::Result<(Revision, u64), Fault> {
         let mut counters = self.counters.lock();
         let known = Arc::clone(&self.rules.read());
-        let edit = known.record.edit(counters.revision + 1, now, by, call)?;
-        let put = encoded(&edit, Revision(counters.revision + 1))?;
+        let next = Revision(counters.revision + 1);
+        let edit = known.record.edit(next.0, now, by, call)?;
+        let put = encoded(&edit, next)?;
         let revision =
             self.change(&mut counters, Changed::Rules, |_, _, batch| fill(batch, &edit, put))?;
+        assert_eq!(revision, next, "AC-12: a rule has the revision of its change");
         self.set_rules(known.record.after(&edit), revision);
         Ok((revision, edit.number))
     }

@@ -158,6 +158,10 @@ impl Embedded {
             put_past(batch, revision, keys, id, Past::Withdrawn);
             fill(revision, batch);
         })?;
+        debug_assert!(
+            keys.iter().all(|key| self.is_withdrawn(key).unwrap_or(true)),
+            "AC-10: a key that was withdrawn stays so"
+        );
         self.refresh_keys(revision);
         Ok(revision)
     }

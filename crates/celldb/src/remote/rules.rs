@@ -116,38 +116,48 @@ impl RemoteCellDb {
         }
     }
 
-    fn all_fences(&self) -> Result<Vec<Fence>, Fault> {
-        let mut all: Vec<Fence> = Vec::new();
+    /// All rules of a kind, in as many calls as it takes.
+    fn all_rules<R>(
+        &self,
+        number: fn(&R) -> u64,
+        call: fn(u64) -> GuardCall,
+        rules_of: fn(Answer) -> Option<(Vec<R>, bool)>,
+    ) -> Result<Vec<R>, Fault> {
+        let mut all: Vec<R> = Vec::new();
         loop {
-            let after = all.last().map_or(0, |fence| fence.number);
-            let Answer::Fences { fences, end } =
-                self.rules_call(GuardCall::Fences { after, max: AT_ONCE })?
-            else {
-                return Err(Fault::Invalid);
-            };
-            let empty = fences.is_empty();
-            all.extend(fences);
-            if end || empty {
+            let call = call(all.last().map_or(0, number));
+            let answer = self.call(Call::Guard { behalf: None, call: Box::new(call) })?;
+            let (rules, end) = rules_of(answer).ok_or(Fault::Invalid)?;
+            let is_last = end || rules.is_empty();
+            all.extend(rules);
+            if is_last {
                 return Ok(all);
             }
         }
     }
 
+    fn all_fences(&self) -> Result<Vec<Fence>, Fault> {
+        let call = |after| GuardCall::Fences { after, max: AT_ONCE };
+        self.all_rules(
+            |fence| fence.number,
+            call,
+            |answer| match answer {
+                Answer::Fences { fences, end } => Some((fences, end)),
+                _ => None,
+            },
+        )
+    }
+
     fn all_mandates(&self) -> Result<Vec<Mandate>, Fault> {
-        let mut all: Vec<Mandate> = Vec::new();
-        loop {
-            let after = all.last().map_or(0, |mandate| mandate.number);
-            let Answer::Mandates { mandates, end } =
-                self.rules_call(GuardCall::Mandates { after, max: AT_ONCE })?
-            else {
-                return Err(Fault::Invalid);
-            };
-            let empty = mandates.is_empty();
-            all.extend(mandates);
-            if end || empty {
-                return Ok(all);
-            }
-        }
+        let call = |after| GuardCall::Mandates { after, max: AT_ONCE };
+        self.all_rules(
+            |mandate| mandate.number,
+            call,
+            |answer| match answer {
+                Answer::Mandates { mandates, end } => Some((mandates, end)),
+                _ => None,
+            },
+        )
     }
 
     fn all_server_keys(&self) -> Result<ServerKeys, Fault> {
@@ -155,10 +165,6 @@ impl RemoteCellDb {
             Answer::Servers(servers) => Ok(ServerKeys::of(servers.iter().map(|seen| &seen.record))),
             _ => Err(Fault::Invalid),
         }
-    }
-
-    fn rules_call(&self, call: GuardCall) -> Result<Answer, Fault> {
-        self.call(Call::Guard { behalf: None, call: Box::new(call) })
     }
 }
 

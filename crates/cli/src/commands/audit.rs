@@ -105,9 +105,7 @@ fn hash(text: &str) -> Result<String, String> {
 }
 
 impl Audit {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let dir = Where { dir: self.dir.clone(), clear: false }.cell()?.dir().join("audit");
         match &self.verb {
             Verb::Show(show) => self.show(&dir, show),
@@ -124,11 +122,7 @@ impl Audit {
                 "the server writes one with its first line; 'rialto audit verify' checks the log",
             )
         })?;
-        if self.json {
-            show::json(&head);
-        } else {
-            println!("{}", head.hash);
-        }
+        show::answer(self.json, &head, format_args!("{}", head.hash));
         Ok(ExitCode::SUCCESS)
     }
 

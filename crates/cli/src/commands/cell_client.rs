@@ -69,10 +69,7 @@ pub struct CellClient {
 
 impl CellClient {
     /// Begins the session.
-    ///
-    /// # Errors
-    /// If there is no cell of that name, or its server does not answer.
-    pub fn open<N: NamesCell, M: clap::Args>(
+    pub(crate) fn open<N: NamesCell, M: clap::Args>(
         options: &CellOptions<N, M>,
         refused: Refused,
     ) -> Result<CellClient, Failure> {
@@ -80,10 +77,7 @@ impl CellClient {
     }
 
     /// Begins the session with this limit for answers.
-    ///
-    /// # Errors
-    /// If there is no cell of that name, or its server does not answer.
-    pub fn within<N: NamesCell, M: clap::Args>(
+    pub(crate) fn within<N: NamesCell, M: clap::Args>(
         options: &CellOptions<N, M>,
         refused: Refused,
         patience: Duration,
@@ -104,42 +98,27 @@ impl CellClient {
     }
 
     /// The server's record of itself.
-    ///
-    /// # Errors
-    /// If the server does not answer, or refuses.
-    pub fn me(&self) -> Result<ServerInfo, Failure> {
+    pub(crate) fn me(&self) -> Result<ServerInfo, Failure> {
         self.asking.me()
     }
 
     /// The servers of the cell.
-    ///
-    /// # Errors
-    /// If the server does not answer, or refuses.
-    pub fn servers(&self) -> Result<Vec<ServerInfo>, Failure> {
+    pub(crate) fn servers(&self) -> Result<Vec<ServerInfo>, Failure> {
         self.asking.servers()
     }
 
     /// Sends a query or a change. `doing`: the action, for people.
-    ///
-    /// # Errors
-    /// The refusal in the command's words, or that the server does not answer.
-    pub fn ask(&self, doing: &str, call: Call) -> Result<Answer, Failure> {
+    pub(crate) fn ask(&self, doing: &str, call: Call) -> Result<Answer, Failure> {
         self.asking.call_as(&self.caller, call).map_err(|error| (self.refused)(doing, &error))
     }
 
     /// Sends a call about users and groups.
-    ///
-    /// # Errors
-    /// The refusal in the command's words, or that the server does not answer.
-    pub fn ask_pts(&self, doing: &str, call: PtsCall) -> Result<Answer, Failure> {
+    pub(crate) fn ask_pts(&self, doing: &str, call: PtsCall) -> Result<Answer, Failure> {
         self.ask(doing, Call::Pts { on_behalf: None, call: Box::new(call) })
     }
 
     /// Returns the number of a user or group; a number means itself.
-    ///
-    /// # Errors
-    /// If there is no such principal, or the server does not answer.
-    pub fn principal(&self, name: &str) -> Result<PrincipalId, Failure> {
+    pub(crate) fn principal(&self, name: &str) -> Result<PrincipalId, Failure> {
         if let Ok(number) = name.parse::<i32>() {
             return Ok(PrincipalId(number));
         }
@@ -154,10 +133,10 @@ impl CellClient {
     }
 
     /// Returns the name of each number once; empty: an unused number.
-    ///
-    /// # Errors
-    /// If the server does not answer, or refuses.
-    pub fn names(&self, mut ids: Vec<PrincipalId>) -> Result<Vec<(PrincipalId, String)>, Failure> {
+    pub(crate) fn names(
+        &self,
+        mut ids: Vec<PrincipalId>,
+    ) -> Result<Vec<(PrincipalId, String)>, Failure> {
         let doing = "finding names";
         ids.sort_unstable();
         ids.dedup();
@@ -173,6 +152,10 @@ impl CellClient {
         Ok(known)
     }
 }
+
+/// The remedy where the cell database does not answer.
+pub(crate) const CELL_AWAY: &str =
+    "check that the server that has the database runs: 'database' in cell.toml names it";
 
 /// The failure of an answer that does not belong to its call.
 pub fn odd(doing: &str) -> Failure {

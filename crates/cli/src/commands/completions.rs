@@ -23,9 +23,7 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         clap_complete::generate(self.shell, &mut Cli::command(), "rialto", &mut std::io::stdout());
         Ok(ExitCode::SUCCESS)
     }

@@ -40,9 +40,7 @@ pub struct Doctor {
 }
 
 impl Doctor {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let dir = self.place.path()?;
         let cell = CellDir::find(&dir)?;
         let mut findings = examine(cell.as_ref());

@@ -47,9 +47,7 @@ pub struct Down {
 }
 
 impl Down {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let cell = self.place.cell()?;
         let records = cell.mounts();
         let points = records.recorded().doing(|| "reading the list of mounts".to_owned())?;

@@ -103,8 +103,7 @@ fn refused(what: &str, error: Errno) -> Failure {
         Errno::INVAL => (
             "the cell knows no such user",
             "'rialto pts createuser' makes one, and create = true in cell.toml all; those of \
-            another realm after \
-             'rialto pts creategroup system:authuser@REALM'",
+            another realm after 'rialto pts creategroup system:authuser@REALM'",
         ),
         Errno::DQUOT => (
             "the cell makes no more users of your realm",

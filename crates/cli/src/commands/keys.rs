@@ -110,9 +110,7 @@ enum KeyKind {
 }
 
 impl Keys {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.verb {
             Verb::List { json, place } => list(&place.cell()?, json)?,
             Verb::Rotate { what, place } => rotate(&place.cell()?, what)?,
@@ -246,8 +244,7 @@ fn rotate(cell: &CellDir, what: KeyKind) -> Result<(), Failure> {
             cell.keys().make_next_key().doing(making)?;
             println!(
                 "made a new key: within {soon} s the server enters it in the cell's database, \
-                makes a new certificate for it, \
-                 and shows that on new connections"
+                makes a new certificate for it, and shows that on new connections"
             );
         }
     }

@@ -77,9 +77,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         if self.kerberos {
             if self.renew {
@@ -107,10 +105,8 @@ impl Login {
                     "name the user: 'rialto login NAME'; 'rialto pts createuser' \
                         makes one with your uid",
                 ),
-                Errno::ACCESS => failure.mend(
-                    "'rialto passwd' changes a password; an \
-                    administrator sets a new one",
-                ),
+                Errno::ACCESS => failure
+                    .mend("'rialto passwd' changes a password; an administrator sets a new one"),
                 Errno::BUSY => {
                     failure.mend("wait a little; logins from other machines are possible")
                 }
@@ -159,9 +155,7 @@ pub struct Logout {
 }
 
 impl Logout {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         let request = tree::set(&place, "system.rialto.logout", "now");
         request.map_err(|error| Failure::new("logging out", explained(error)))?;
@@ -205,9 +199,7 @@ fn token(place: &Path) -> Result<Option<Token>, Failure> {
 }
 
 impl Tokens {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         if self.json {
             let value: Value = tree::ask_json(&place, "system.rialto.tokens", "asking for tokens")?;
@@ -263,9 +255,7 @@ pub struct Passwd {
 }
 
 impl Passwd {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let place = self.tree.place()?;
         let user = &self.user;
         let mut request = json!({ "user": user, "keep_tokens": self.keep_tokens });

@@ -22,9 +22,7 @@ pub struct Man {
 }
 
 impl Man {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.dir {
             Some(dir) => {
                 std::fs::create_dir_all(&dir).doing(|| format!("making {}", dir.display()))?;

@@ -129,10 +129,7 @@ impl Command {
     }
 
     /// Runs the command.
-    ///
-    /// # Errors
-    /// The failure of the command.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Command::Up(up) => up.run(),
             Command::Status(status) => status.run(),

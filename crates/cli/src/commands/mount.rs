@@ -116,9 +116,7 @@ pub struct MountCommand {
 }
 
 impl MountCommand {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(mut self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
         let at = self.mount_point()?;
         let dir = self.place.path()?;
         self.server = self.server()?;

@@ -68,9 +68,7 @@ pub struct Pagsh {
 }
 
 impl Pagsh {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let at = tree_of(&tree::some_place(self.path.as_deref())?)?;
         match self.inside {
             Some(number) => {

@@ -14,9 +14,7 @@ pub struct ReaddirCommand {
 }
 
 impl ReaddirCommand {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         mount::readdir_helper::run(&self.mount_point)
             .doing(|| format!("finding {}", self.mount_point.display()))?;
         Ok(ExitCode::SUCCESS)

@@ -52,9 +52,7 @@ pub struct ServerCommand {
 }
 
 impl ServerCommand {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let cell = self.place.cell()?;
         if self.daemon {
             start_server(&cell)?;

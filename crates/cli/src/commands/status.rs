@@ -54,9 +54,7 @@ struct MountState {
 }
 
 impl StatusCommand {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let cell = self.place.cell()?;
         let server = Process::recorded(&cell.server_pid_file())
             .doing(|| "reading the server's pid file".to_owned())?;

@@ -36,9 +36,7 @@ pub struct Umount {
 }
 
 impl Umount {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let at = std::path::absolute(&self.mount_point)
             .doing(|| "finding the mount point".to_owned())?;
         let at = real_path(at);

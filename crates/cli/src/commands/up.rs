@@ -110,9 +110,7 @@ pub struct Up {
 }
 
 impl Up {
-    /// # Errors
-    /// The failed step, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let dir = self.place.path()?;
         let is_new = self.join.is_none() && CellDir::find(&dir)?.is_none();
         let cell = self.cell(&dir)?;

@@ -252,8 +252,7 @@ fn is_listed(key: KeyPrint, me: ServerId, servers: &[ServerInfo]) -> Finding {
                 server.keys[0]
             ),
             "bring back the keys directory that it had; or, on another server, run 'rialto keys \
-            withdraw' for this one, \
-             and then 'rialto keys rotate certificate' here",
+            withdraw' for this one, and then 'rialto keys rotate certificate' here",
         ),
         Some(_) | None => Finding::fail(
             CHECK,
@@ -261,8 +260,7 @@ fn is_listed(key: KeyPrint, me: ServerId, servers: &[ServerInfo]) -> Finding {
                 "the cell's database does not list {key}: no other server takes this one for one \
                     of the cell"
             ),
-            "read the server's log; if the key was withdrawn, run 'rialto keys rotate \
-                certificate'",
+            "read the server's log; if the key was withdrawn, run 'rialto keys rotate certificate'",
         ),
     }
 }

@@ -106,9 +106,8 @@ fn uring(switch: io::Result<String>) -> Option<Finding> {
     } else {
         let mend = format!(
             "as root, 'echo 1 > {}' turns it on for mounts made from then on; 'options fuse \
-            enable_uring=1' in \
-             /etc/modprobe.d, or fuse.enable_uring=1 on the kernel's command line, after each \
-             start",
+            enable_uring=1' in /etc/modprobe.d, or fuse.enable_uring=1 on the kernel's command \
+            line, after each start",
             mount::URING_SWITCH
         );
         Finding::warn(CHECK, "off: requests go through /dev/fuse, which takes more wake-ups", mend)

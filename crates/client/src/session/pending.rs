@@ -44,7 +44,9 @@ impl PendingCall {
 
     /// Takes the result; it is returned once.
     pub fn take(&self) -> Option<Result<Reply, CallError>> {
-        self.state.lock().result.take()
+        let mut state = self.state.lock();
+        debug_assert!(!state.ended || state.result.is_some(), "DA-4: a result is taken once");
+        state.result.take()
     }
 
     /// Sleeps until there is a result or a nudge, at most until `until`.

@@ -64,6 +64,7 @@ fn claim(shared: &Arc<Shared>) {
     loop {
         let restart = {
             let mut core = shared.core.lock();
+            debug_assert!(core.reclaiming, "CB-5: one thread reclaims, until the gate is open");
             match core.gate {
                 ReclaimGate::Reclaiming(restart) => restart,
                 ReclaimGate::Open => {

@@ -5,7 +5,9 @@ use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use client::{CallError, Cancel, Remote, Reply};
-use types::{Answer, BootVerifier, Call, Caller, Fid, Kind, Status, Timestamp};
+use types::{
+    Answer, BootVerifier, Call, Caller, DataVersion, Fid, Kind, Status, StatusVersion, Timestamp,
+};
 
 /// A call in a thread of its own.
 pub struct Calling(JoinHandle<Result<Reply, CallError>>);
@@ -71,8 +73,8 @@ pub fn status(fid: Fid, data_version: u64) -> Status {
         modified: never,
         changed: never,
         created: never,
-        data_version,
-        status_version: 1,
+        data_version: DataVersion(data_version),
+        status_version: StatusVersion::FIRST,
     }
 }
 
@@ -97,7 +99,7 @@ pub fn written(text: &str, data_version: u64) -> Answer {
         count: text.len() as u32,
         offset: 0,
         status: status(FID, data_version),
-        previous_version: data_version - 1,
+        previous_version: DataVersion(data_version - 1),
         verifier: BootVerifier(1),
     }
 }

@@ -221,7 +221,8 @@ impl Flights {
                 .chains
                 .get_mut(&number)
                 .expect("a chain is stored until its last member is answered");
-            rest.slots.pop_front();
+            let first = rest.slots.pop_front();
+            debug_assert_eq!(first, Some(index), "DE-4: a chain is answered in its order");
             match result {
                 Ok(answer) => rest.current = answer.current().or(rest.current),
                 Err(_) => rest.failed = true,
@@ -247,8 +248,12 @@ impl Flights {
     pub fn check(&self) {
         debug_assert_eq!(
             self.flying,
-            self.slots.iter().filter(|slot| slot.flight.is_some()).count()
+            self.slots.iter().filter(|slot| slot.flight.is_some()).count(),
+            "DA-4: each call in a slot ends once"
         );
-        debug_assert!(self.chains.values().all(|rest| !rest.slots.is_empty()));
+        debug_assert!(
+            self.chains.values().all(|rest| !rest.slots.is_empty()),
+            "DA-4: a chain ends with its last member"
+        );
     }
 }

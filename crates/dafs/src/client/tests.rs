@@ -4,7 +4,8 @@ use bytes::Bytes;
 use types::limits::{KEEP_ALIVE, LEASE};
 use types::{
     Answer, BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId,
-    Fault, Fid, Kind, LockFamily, LockMode, LockOwner, SessionId, Status, Time, Timestamp,
+    DataVersion, Fault, Fid, Kind, LockFamily, LockMode, LockOwner, SessionId, Status,
+    StatusVersion, Time, Timestamp,
 };
 
 use super::*;
@@ -215,8 +216,8 @@ fn status(fid: Fid) -> Status {
         modified: time,
         changed: time,
         created: time,
-        data_version: 1,
-        status_version: 1,
+        data_version: DataVersion(1),
+        status_version: StatusVersion(1),
     }
 }
 
@@ -225,7 +226,7 @@ fn written(count: u32) -> Answer {
         count,
         offset: 0,
         status: status(FID),
-        previous_version: 1,
+        previous_version: DataVersion(1),
         verifier: BootVerifier(1),
     }
 }
@@ -488,7 +489,7 @@ fn a_reconnect_resends_the_rest_of_a_chain_with_its_file() {
         count: 4,
         offset: 0,
         status: status(made),
-        previous_version: 1,
+        previous_version: DataVersion(1),
         verifier: BootVerifier(1),
     };
     rig.reply(0, 1, Ok(answer));

@@ -1,28 +1,29 @@
-//! Messages of answers. Layouts as in `call.rs`: fixed part first, variable parts after it.
+//! Messages of answers, written as those in `call.rs`.
 
 use bytes::Bytes;
 use types::limits::{
-    ACL_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX, TARGET_LISTED_BYTES_MAX,
-    XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
+    ACL_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TARGET_BYTES_MAX,
+    TARGET_LISTED_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
-use types::limits::{PAYLOAD_BYTES_MAX, TOKEN_BYTES_MAX};
 use types::{
-    Answer, BootVerifier, ByteRange, DirEntry, Kind, LockConflict, PackedRun, Revision, RunKey,
-    Status, VnodeSlots, VolumeId, VolumeStatus,
+    Answer, ByteRange, DataVersion, DirEntry, Kind, LockConflict, PackedRun, Status, VolumeStatus,
 };
 
-use super::auth::{get_ticket, put_ticket};
+use super::auth::{TOKEN, get_ticket, put_ticket};
+use super::call::XATTR_NAME;
 use super::cell::{get_changes, get_groups, get_servers, put_changes, put_groups, put_servers};
-use super::choice::lock_mode;
+use super::layout::{
+    Flag, Layout, Long, LongList, Plain, Short, layout, lock_mode, messages, record,
+};
 use super::pts::{
     get_names, get_principals, get_subdomain, put_names, put_principals, put_subdomain,
 };
 use super::rules::{
     get_enforced, get_fences, get_mandates, put_enforced, put_fences, put_mandates,
 };
-use super::status::{STATUS_BYTES, get_status, put_status};
-use super::transfer::{get_cursor, get_incoming, get_tasks, put_cursor, put_incoming, put_tasks};
-use super::volume::{get_partitions, get_volumes, put_partitions, put_volumes};
+use super::status::STATUS_BYTES;
+use super::transfer::{get_incoming, get_tasks, put_incoming, put_tasks};
+use super::volume::{PARTITIONS, get_volumes, put_volumes};
 use super::{AnswerKind, EncodedAnswer};
 use crate::WireError;
 use crate::limits::SUMS_MAX;
@@ -34,6 +35,12 @@ pub const ENTRY_BYTES: usize = 36;
 pub const ENTRIES_HEAD_BYTES: usize = 13;
 /// Bytes of a report: a message less its head.
 const REPORT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 4;
+
+/// The names of extended attributes, each of two bytes or more.
+const XATTR_NAMES: LongList<Short> =
+    LongList("attribute names", MESSAGE_BYTES_MAX / 2, 2, XATTR_NAME);
+/// Checksums of blocks.
+const SUMS: LongList<Plain> = LongList("sums", SUMS_MAX, size_of::<u32>(), Plain);
 
 /// The bytes of an answer. A listing or a run of checksums that does not fit is cut after the last
 /// element that does.
@@ -47,100 +54,71 @@ pub fn encode_answer(answer: &Answer) -> Result<EncodedAnswer, WireError> {
     Ok(EncodedAnswer { procedure: AnswerKind::of(answer) as u16, message: to.end()?, payload })
 }
 
-fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
-    match answer {
-        Answer::Done => {}
-        Answer::Status(status) | Answer::Body { status } => put_status(to, status),
-        Answer::Entry { status, dir_version, sole } => {
-            put_status(to, status);
-            to.u64(*dir_version).bool(*sole);
-        }
+messages! {
+    Answer by AnswerKind:
+    fn put_answer(to, payload: &mut Bytes);
+    fn get_answer(from, number, payload: Bytes);
+    {
+        Done => Done {}
+        Entry => Entry { status, dir_version, sole: Flag("sole") }
+        Made => Made { status, dir, existed: Flag("existed") }
+        Removed => Removed { status, dir }
+        Acl => Acl { of, list: Long("access list bytes", ACL_BYTES_MAX) }
+        Rights => Rights { of, rights }
+        Written => Written { status, offset, previous_version, verifier, count }
+        Committed => Committed { verifier }
+        Body => Body { status }
+        Delegation => Delegation { status, slots }
+    }
+    (
+        Status => Status;
+        Target => Target: Short("target bytes", TARGET_BYTES_MAX);
+        Xattr => Xattr: Long("attribute value bytes", XATTR_VALUE_BYTES_MAX);
+        XattrNames => XattrNames: XATTR_NAMES;
+        Volume => Volume;
+        Offset => Offset;
+        Blank => Blank;
+        LockTest => LockTest;
+        Partitions => Partitions: PARTITIONS;
+        Cursor => Cursor;
+        Revision => Revision;
+        Number => Number;
+        Token => Token: TOKEN;
+        Report => Report: Long("report bytes", REPORT_BYTES_MAX);
+    )
+    put {
         Answer::Entries { entries, end, dir_version } => {
             put_entries(to, entries, *end, *dir_version);
         }
-        Answer::Made { status, dir, existed } => {
-            put_status(to, status);
-            put_status(to, dir);
-            to.bool(*existed);
-        }
-        Answer::Removed { status, dir } => {
-            put_status(to, status);
-            put_status(to, dir);
-        }
         Answer::Renamed { status, other, from_dir, to_dir } => {
-            for status in [status, from_dir, to_dir] {
-                put_status(to, status);
-            }
+            [status, from_dir, to_dir].into_iter().for_each(|status| Plain.put(to, status));
             to.bool(other.is_some());
-            if let Some(other) = other {
-                put_status(to, other);
-            }
+            other.iter().for_each(|other| Plain.put(to, other));
         }
-        Answer::Target(target) => {
-            to.length16("target bytes", target.len(), TARGET_BYTES_MAX).raw(target);
-        }
-        Answer::Xattr(value) => {
-            to.length32("attribute value bytes", value.len(), XATTR_VALUE_BYTES_MAX).raw(value);
-        }
-        Answer::XattrNames(names) => put_xattr_names(to, names),
-        Answer::Acl { of, list } => {
-            to.fid(*of).length32("access list bytes", list.len(), ACL_BYTES_MAX).raw(list);
-        }
-        Answer::Rights { of, rights } => {
-            to.fid(*of).u32(*rights);
-        }
-        Answer::Volume(volume) => put_volume(to, volume),
         Answer::Data { data, end, status } => {
             *payload = data.clone();
-            put_status(to, status);
+            Plain.put(to, status);
             to.length32("bytes read", data.len(), PAYLOAD_BYTES_MAX).bool(*end);
         }
         Answer::Packed { run, end, status } => {
             *payload = run.bytes.clone();
-            put_status(to, status);
+            Plain.put(to, status);
             put_packed(to, run, *end);
-        }
-        Answer::Written { count, offset, status, previous_version, verifier } => {
-            put_status(to, status);
-            to.u64(*offset).u64(*previous_version).u64(verifier.0).u32(*count);
-        }
-        Answer::Offset(number) | Answer::Blank(number) => {
-            to.u64(*number);
-        }
-        Answer::Committed { verifier } => {
-            to.u64(verifier.0);
         }
         Answer::Sums { version, sums } => {
             let sums = &sums[..sums.len().min(SUMS_MAX)];
-            to.u64(*version).length32("sums", sums.len(), SUMS_MAX);
-            for sum in sums {
-                to.u32(*sum);
-            }
+            to.u64(version.0).length32("sums", sums.len(), SUMS_MAX);
+            sums.iter().for_each(|sum| Plain.put(to, sum));
         }
-        Answer::Delegation { status, slots } => {
-            put_status(to, status);
-            to.u64(slots.first).u32(slots.count).u128(slots.key.0);
-        }
-        Answer::LockTest(conflict) => put_conflict(to, conflict.as_ref()),
-        Answer::Volumes { volumes, end } => put_volumes(to, volumes, *end),
-        Answer::Partitions(partitions) => put_partitions(to, partitions),
         Answer::Part(part) => {
             *payload = part.clone();
             to.length32("bytes of a part", part.len(), PAYLOAD_BYTES_MAX);
         }
-        Answer::Cursor(cursor) => {
-            put_cursor(to, *cursor);
-        }
+        Answer::Volumes { volumes, end } => put_volumes(to, volumes, *end),
         Answer::Tasks(tasks) => put_tasks(to, tasks),
         Answer::Incoming { trees, base } => put_incoming(to, trees, *base),
         Answer::Groups { groups, end } => put_groups(to, groups, *end),
         Answer::Servers(servers) => put_servers(to, servers),
-        Answer::Revision(revision) => {
-            to.u64(revision.0);
-        }
-        Answer::Number(number) => {
-            to.u64(number.0);
-        }
         Answer::Changes { at, changes } => put_changes(to, *at, changes.as_ref()),
         Answer::Principals { principals, end } => put_principals(to, principals, *end),
         Answer::Names { names, end } => put_names(to, names, *end),
@@ -148,18 +126,66 @@ fn put_answer(to: &mut Writer, answer: &Answer, payload: &mut Bytes) {
         Answer::Fences { fences, end } => put_fences(to, fences, *end),
         Answer::Mandates { mandates, end } => put_mandates(to, mandates, *end),
         Answer::Enforced { number, missing } => put_enforced(to, *number, missing),
-        Answer::Token(token) => {
-            to.length16("token bytes", token.reveal().len(), TOKEN_BYTES_MAX).raw(token.reveal());
-        }
         Answer::Ticket { token, reply } => put_ticket(to, token.reveal(), reply),
-        Answer::Report(text) => {
-            to.length32("report bytes", text.len(), REPORT_BYTES_MAX).raw(text.as_bytes());
+    }
+    get {
+        AnswerKind::Entries => get_entries(from)?,
+        AnswerKind::Renamed => get_renamed(from)?,
+        AnswerKind::Data => get_data(from, payload)?,
+        AnswerKind::Packed => get_packed(from, payload)?,
+        AnswerKind::Sums => Answer::Sums { version: Plain.get(from)?, sums: SUMS.get(from)? },
+        AnswerKind::Part
+            if from.length32("bytes of a part", PAYLOAD_BYTES_MAX)? == payload.len() =>
+        {
+            Answer::Part(payload)
+        }
+        AnswerKind::Part => return Err(WireError::BadPayload),
+        AnswerKind::Volumes => get_volumes(from)?,
+        AnswerKind::Tasks => get_tasks(from)?,
+        AnswerKind::Incoming => get_incoming(from)?,
+        AnswerKind::Groups => get_groups(from)?,
+        AnswerKind::Servers => get_servers(from)?,
+        AnswerKind::Changes => get_changes(from)?,
+        AnswerKind::Principals => get_principals(from)?,
+        AnswerKind::Names => get_names(from)?,
+        AnswerKind::Subdomain => get_subdomain(from)?,
+        AnswerKind::Fences => get_fences(from)?,
+        AnswerKind::Mandates => get_mandates(from)?,
+        AnswerKind::Enforced => get_enforced(from)?,
+        AnswerKind::Ticket => get_ticket(from)?,
+    }
+}
+
+record!(VolumeStatus {
+    quota_bytes,
+    quota_files,
+    used_bytes,
+    used_files,
+    partition_bytes,
+    partition_free_bytes,
+});
+
+impl Layout<Option<LockConflict>> for Plain {
+    fn put(&self, to: &mut Writer, conflict: &Option<LockConflict>) {
+        let none = (ByteRange { start: 0, end: 0 }, 0, 0);
+        let (range, mode, pid) =
+            conflict.as_ref().map_or(none, |held| (held.range, held.mode as u8, held.pid));
+        self.put(to, &range);
+        to.u32(pid).u8(mode);
+    }
+
+    fn get(&self, from: &mut FieldReader<'_>) -> Result<Option<LockConflict>, WireError> {
+        let (range, pid, mode): (ByteRange, _, _) = (self.get(from)?, from.u32()?, from.u8()?);
+        match (mode, lock_mode(mode)) {
+            (0, _) if range.start == 0 && range.end == 0 && pid == 0 => Ok(None),
+            (_, Some(mode)) => Ok(Some(LockConflict { range, mode, pid })),
+            _ => Err(WireError::BadValue { what: "lock mode", value: mode.into() }),
         }
     }
 }
 
-fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: u64) {
-    to.u64(dir_version).u32(0).u8(0);
+fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: DataVersion) {
+    to.u64(dir_version.0).u32(0).u8(0);
     debug_assert_eq!(to.len(), ENTRIES_HEAD_BYTES);
     let mut put = 0;
     for entry in entries {
@@ -173,14 +199,12 @@ fn put_entries(to: &mut Writer, entries: &[DirEntry], end: bool, dir_version: u6
             break;
         }
         to.fid(entry.fid)
-            .u64(entry.cookie)
+            .u64(entry.cookie.0)
             .name_length(&entry.name)
             .u8(entry.kind as u8)
             .u8(entry_flags(entry))
             .raw(name);
-        if let Some(status) = &entry.status {
-            put_status(to, status);
-        }
+        entry.status.iter().for_each(|status| Plain.put(to, status));
         if let Some(target) = target {
             to.length16("target bytes", target.len(), TARGET_LISTED_BYTES_MAX).raw(target);
         }
@@ -204,29 +228,6 @@ fn listed_target(entry: &DirEntry) -> Option<&Bytes> {
     entry.target.as_ref().filter(|_| entry.status.is_some() && entry.kind == Kind::Symlink)
 }
 
-fn put_xattr_names(to: &mut Writer, names: &[Bytes]) {
-    to.length32("attribute names", names.len(), MESSAGE_BYTES_MAX / 2);
-    for name in names {
-        to.length16("attribute name bytes", name.len(), XATTR_NAME_BYTES_MAX).raw(name);
-    }
-}
-
-fn put_volume(to: &mut Writer, volume: &VolumeStatus) {
-    to.u64(volume.quota_bytes)
-        .u64(volume.quota_files)
-        .u64(volume.used_bytes)
-        .u64(volume.used_files)
-        .u64(volume.partition_bytes)
-        .u64(volume.partition_free_bytes);
-}
-
-fn put_conflict(to: &mut Writer, conflict: Option<&LockConflict>) {
-    let (range, mode, pid) = conflict.map_or((ByteRange { start: 0, end: 0 }, 0, 0), |conflict| {
-        (conflict.range, conflict.mode as u8, conflict.pid)
-    });
-    to.u64(range.start).u64(range.end).u32(pid).u8(mode);
-}
-
 /// Decodes an answer.
 ///
 /// # Errors
@@ -245,94 +246,8 @@ pub fn decode_answer(procedure: u16, message: &[u8], payload: Bytes) -> Result<A
     from.end().map(|()| answer)
 }
 
-fn get_answer(
-    from: &mut FieldReader<'_>,
-    kind: AnswerKind,
-    payload: Bytes,
-) -> Result<Answer, WireError> {
-    Ok(match kind {
-        AnswerKind::Done => Answer::Done,
-        AnswerKind::Status => Answer::Status(get_status(from)?),
-        AnswerKind::Entry => Answer::Entry {
-            status: get_status(from)?,
-            dir_version: from.u64()?,
-            sole: from.bool("sole")?,
-        },
-        AnswerKind::Entries => get_entries(from)?,
-        AnswerKind::Made => Answer::Made {
-            status: get_status(from)?,
-            dir: get_status(from)?,
-            existed: from.bool("existed")?,
-        },
-        AnswerKind::Removed => {
-            Answer::Removed { status: get_status(from)?, dir: get_status(from)? }
-        }
-        AnswerKind::Renamed => get_renamed(from)?,
-        AnswerKind::Target => {
-            let length = from.length16("target bytes", TARGET_BYTES_MAX)?;
-            Answer::Target(from.owned(length)?)
-        }
-        AnswerKind::Xattr => {
-            let length = from.length32("attribute value bytes", XATTR_VALUE_BYTES_MAX)?;
-            Answer::Xattr(from.owned(length)?)
-        }
-        AnswerKind::XattrNames => get_xattr_names(from)?,
-        AnswerKind::Acl => {
-            let (of, length) = (from.fid()?, from.length32("access list bytes", ACL_BYTES_MAX)?);
-            Answer::Acl { of, list: from.owned(length)? }
-        }
-        AnswerKind::Rights => Answer::Rights { of: from.fid()?, rights: from.u32()? },
-        AnswerKind::Volume => Answer::Volume(get_volume(from)?),
-        AnswerKind::Data => get_data(from, payload)?,
-        AnswerKind::Packed => get_packed(from, payload)?,
-        AnswerKind::Written => get_written(from)?,
-        AnswerKind::Offset => Answer::Offset(from.u64()?),
-        AnswerKind::Blank => Answer::Blank(from.u64()?),
-        AnswerKind::Committed => Answer::Committed { verifier: BootVerifier(from.u64()?) },
-        AnswerKind::Body => Answer::Body { status: get_status(from)? },
-        AnswerKind::Sums => get_sums(from)?,
-        AnswerKind::Delegation => {
-            let status = get_status(from)?;
-            let (first, count, key) = (from.u64()?, from.u32()?, RunKey(from.u128()?));
-            Answer::Delegation { status, slots: VnodeSlots { first, count, key } }
-        }
-        AnswerKind::LockTest => Answer::LockTest(get_conflict(from)?),
-        AnswerKind::Volumes => get_volumes(from)?,
-        AnswerKind::Partitions => get_partitions(from)?,
-        AnswerKind::Part
-            if from.length32("bytes of a part", PAYLOAD_BYTES_MAX)? == payload.len() =>
-        {
-            Answer::Part(payload)
-        }
-        AnswerKind::Part => return Err(WireError::BadPayload),
-        AnswerKind::Cursor => Answer::Cursor(get_cursor(from)?),
-        AnswerKind::Tasks => get_tasks(from)?,
-        AnswerKind::Incoming => get_incoming(from)?,
-        AnswerKind::Groups => get_groups(from)?,
-        AnswerKind::Servers => get_servers(from)?,
-        AnswerKind::Revision => Answer::Revision(Revision(from.u64()?)),
-        AnswerKind::Number => Answer::Number(VolumeId(from.u64()?)),
-        AnswerKind::Changes => get_changes(from)?,
-        AnswerKind::Principals => get_principals(from)?,
-        AnswerKind::Names => get_names(from)?,
-        AnswerKind::Subdomain => get_subdomain(from)?,
-        AnswerKind::Fences => get_fences(from)?,
-        AnswerKind::Mandates => get_mandates(from)?,
-        AnswerKind::Enforced => get_enforced(from)?,
-        AnswerKind::Token => {
-            let length = from.length16("token bytes", TOKEN_BYTES_MAX)?;
-            Answer::Token(from.bytes(length)?.to_vec().into())
-        }
-        AnswerKind::Ticket => get_ticket(from)?,
-        AnswerKind::Report => {
-            let length = from.length32("report bytes", REPORT_BYTES_MAX)?;
-            Answer::Report(from.text(length)?)
-        }
-    })
-}
-
 fn get_entries(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
-    let dir_version = from.u64()?;
+    let dir_version = Plain.get(from)?;
     let count = from.u32()? as usize;
     let end = from.bool("end")?;
     from.check_room(count, ENTRY_BYTES + 1)?;
@@ -341,7 +256,7 @@ fn get_entries(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
 }
 
 fn get_entry(from: &mut FieldReader<'_>) -> Result<DirEntry, WireError> {
-    let (fid, cookie) = (from.fid()?, from.u64()?);
+    let (fid, cookie) = (from.fid()?, Plain.get(from)?);
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
     let kind = from.choice("kind", Kind::from_wire)?;
     let flags = from.u8()?;
@@ -352,7 +267,7 @@ fn get_entry(from: &mut FieldReader<'_>) -> Result<DirEntry, WireError> {
         return Err(WireError::BadValue { what: "flags of an entry", value: flags.into() });
     }
     let name = from.name(length)?;
-    let status = with_status.then(|| get_status(from)).transpose()?;
+    let status = with_status.then(|| Plain.get(from)).transpose()?;
     let target = with_target.then(|| get_listed_target(from)).transpose()?;
     Ok(DirEntry { name, fid, kind, cookie, status, sole, target })
 }
@@ -364,34 +279,13 @@ fn get_listed_target(from: &mut FieldReader<'_>) -> Result<Bytes, WireError> {
 }
 
 fn get_renamed(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
-    let (status, from_dir, to_dir) = (get_status(from)?, get_status(from)?, get_status(from)?);
-    let other: Option<Status> = from.bool("other")?.then(|| get_status(from)).transpose()?;
+    let (status, from_dir, to_dir) = (Plain.get(from)?, Plain.get(from)?, Plain.get(from)?);
+    let other: Option<Status> = from.bool("other")?.then(|| Plain.get(from)).transpose()?;
     Ok(Answer::Renamed { status, other, from_dir, to_dir })
 }
 
-fn get_xattr_names(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
-    let count = from.u32()? as usize;
-    from.check_room(count, 2)?;
-    let name = |_| {
-        let length = from.length16("attribute name bytes", XATTR_NAME_BYTES_MAX)?;
-        from.owned(length)
-    };
-    (0..count).map(name).collect::<Result<_, _>>().map(Answer::XattrNames)
-}
-
-fn get_volume(from: &mut FieldReader<'_>) -> Result<VolumeStatus, WireError> {
-    Ok(VolumeStatus {
-        quota_bytes: from.u64()?,
-        quota_files: from.u64()?,
-        used_bytes: from.u64()?,
-        used_files: from.u64()?,
-        partition_bytes: from.u64()?,
-        partition_free_bytes: from.u64()?,
-    })
-}
-
 fn get_data(from: &mut FieldReader<'_>, data: Bytes) -> Result<Answer, WireError> {
-    let status = get_status(from)?;
+    let status = Plain.get(from)?;
     if from.length32("bytes read", PAYLOAD_BYTES_MAX)? != data.len() {
         return Err(WireError::BadPayload);
     }
@@ -410,7 +304,7 @@ fn put_packed(to: &mut Writer, run: &PackedRun, end: bool) {
 
 /// The numbers of frames and checksums follow from the unpacked length.
 fn get_packed(from: &mut FieldReader<'_>, bytes: Bytes) -> Result<Answer, WireError> {
-    let (status, offset) = (get_status(from)?, from.u64()?);
+    let (status, offset) = (Plain.get(from)?, from.u64()?);
     let length = from.length32("bytes of a packed run", PackedRun::BYTES_MAX)? as u32;
     if from.length32("bytes read", PAYLOAD_BYTES_MAX)? != bytes.len() {
         return Err(WireError::BadPayload);
@@ -423,34 +317,6 @@ fn get_packed(from: &mut FieldReader<'_>, bytes: Bytes) -> Result<Answer, WireEr
     let run = PackedRun { offset, length, frames, sums, bytes };
     let wrong = WireError::BadValue { what: "packed run at", value: offset };
     if run.is_whole() { Ok(Answer::Packed { run, end, status }) } else { Err(wrong) }
-}
-
-fn get_written(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
-    Ok(Answer::Written {
-        status: get_status(from)?,
-        offset: from.u64()?,
-        previous_version: from.u64()?,
-        verifier: BootVerifier(from.u64()?),
-        count: from.u32()?,
-    })
-}
-
-fn get_sums(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
-    let version = from.u64()?;
-    let count = from.length32("sums", SUMS_MAX)?;
-    from.check_room(count, 4)?;
-    let sums = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
-    Ok(Answer::Sums { version, sums })
-}
-
-fn get_conflict(from: &mut FieldReader<'_>) -> Result<Option<LockConflict>, WireError> {
-    let range = ByteRange { start: from.u64()?, end: from.u64()? };
-    let (pid, mode) = (from.u32()?, from.u8()?);
-    match (mode, lock_mode(mode)) {
-        (0, _) if range.start == 0 && range.end == 0 && pid == 0 => Ok(None),
-        (_, Some(mode)) => Ok(Some(LockConflict { range, mode, pid })),
-        _ => Err(WireError::BadValue { what: "lock mode", value: mode.into() }),
-    }
 }
 
 /// The record of an answer that the store saves for exactly-once: one run of bytes, the kind first.

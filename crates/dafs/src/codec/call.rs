@@ -1,29 +1,42 @@
-//! Messages of calls. Each layout is written and read field by field in the same order: fixed part
-//! first, with the lengths of the variable parts, then the variable parts.
+//! Messages of calls: a row for each whose fields follow each other. The others have their fixed
+//! part first, with the lengths of the variable parts, then the variable parts.
 
 use bytes::Bytes;
 use types::limits::{
     ACL_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, TARGET_BYTES_MAX,
     XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
-use types::{
-    ByteRange, Call, CreateHow, Fid, Kind, LockOwner, NewKind, SetTime, StatusChange, Timestamp,
-    VolumeCall,
-};
+use types::{Call, CreateHow, Fid, Kind, NewKind, SetTime, StatusChange, Timestamp, VolumeCall};
 
 use super::auth::{get_auth_call, put_auth_call};
 use super::cell::{get_cell_call, put_cell_call};
-use super::choice::{
-    allocate_mode, lending, lock_family, lock_mode, remove_what, rename_mode, seek_what, xattr_mode,
-};
-use super::pts::{get_pts_call, put_pts_call};
-use super::rules::{get_guard_call, put_guard_call};
-use super::transfer::get_apply;
+use super::layout::{Flag, Layout, LongList, Plain, Short, layout, messages};
+use super::pts::{MaybePrincipal, get_pts_call, put_pts_call};
+use super::rules::{OnBehalf, get_guard_call, put_guard_call};
 use super::volume::{get_volume_call, put_volume_call};
 use super::{EncodedCall, Procedure};
 use crate::WireError;
 use crate::limits::FIDS_MAX;
 use crate::wire::{FieldReader, Writer, limit};
+
+/// The name of an extended attribute.
+pub(super) const XATTR_NAME: Short = Short("attribute name bytes", XATTR_NAME_BYTES_MAX);
+/// A list of files.
+pub(crate) const FIDS: LongList<Plain> = LongList("fids", FIDS_MAX, Fid::WIRE_BYTES, Plain);
+const ON_BEHALF: MaybePrincipal = MaybePrincipal("on behalf of");
+
+/// The bytes to read: fewer than a payload has.
+struct ReadLength;
+
+impl Layout<u32> for ReadLength {
+    fn put(&self, to: &mut Writer, value: &u32) {
+        to.length32("bytes to read", *value as usize, PAYLOAD_BYTES_MAX);
+    }
+
+    fn get(&self, from: &mut FieldReader<'_>) -> Result<u32, WireError> {
+        Ok(from.length32("bytes to read", PAYLOAD_BYTES_MAX)? as u32)
+    }
+}
 
 /// The bytes of a call.
 ///
@@ -42,132 +55,6 @@ pub fn encode_call(call: &Call) -> Result<EncodedCall, WireError> {
     };
     put_call(&mut to, inner, &mut payload);
     Ok(EncodedCall { procedure: call.procedure() as u16 | flag, message: to.end()?, payload })
-}
-
-fn put_call(to: &mut Writer, call: &Call, payload: &mut Bytes) {
-    match call {
-        Call::Root { volume } => to.name_length(volume).name(volume),
-        Call::Lookup { dir, name } => to.fid(*dir).name_length(name).name(name),
-        Call::ReadDir { dir, cookie, bytes_max, plus } => {
-            to.fid(*dir).u64(*cookie).u32(*bytes_max).bool(*plus)
-        }
-        Call::Make { dir, name, kind, mode, how } => {
-            let (verifier, how) = how_parts(*how);
-            let (kind, device, target) = kind_parts(kind);
-            to.fid(*dir)
-                .u64(verifier)
-                .u64(device)
-                .name_length(name)
-                .length16("target bytes", target.len(), TARGET_BYTES_MAX)
-                .u16(*mode)
-                .u8(kind as u8)
-                .u8(how)
-                .name(name)
-                .raw(target)
-        }
-        Call::MakeUnnamed { dir, mode } => to.fid(*dir).u16(*mode),
-        Call::Link { fid, dir, name } => to.fid(*fid).fid(*dir).name_length(name).name(name),
-        Call::Remove { dir, name, what, hold } => {
-            to.fid(*dir).name_length(name).u8(*what as u8).bool(*hold).name(name)
-        }
-        Call::Rename { from_dir, from, to_dir, to: target, mode, hold } => to
-            .fid(*from_dir)
-            .fid(*to_dir)
-            .name_length(from)
-            .name_length(target)
-            .u8(*mode as u8)
-            .bool(*hold)
-            .name(from)
-            .name(target),
-        Call::ReadLink { fid }
-        | Call::GetStatus { fid }
-        | Call::XattrList { fid }
-        | Call::VolumeStatus { fid }
-        | Call::GetAcl { fid }
-        | Call::Rights { fid }
-        | Call::Commit { fid }
-        | Call::CommitVolume { fid }
-        | Call::OpenBody { fid }
-        | Call::LendBlank { fid }
-        | Call::Delegate { fid } => to.fid(*fid),
-        Call::LendBody { fid, how } => to.fid(*fid).u8(*how as u8),
-        Call::SettleBody { fid, back } => to.fid(*fid).bool(*back),
-        Call::AdoptBody { fid, blank } => to.fid(*fid).u64(*blank),
-        Call::SetStatus { fid, change } => put_change(to.fid(*fid), change),
-        Call::XattrGet { fid, name } | Call::XattrRemove { fid, name } => to
-            .fid(*fid)
-            .length16("attribute name bytes", name.len(), XATTR_NAME_BYTES_MAX)
-            .raw(name),
-        Call::XattrSet { fid, name, value, mode } => to
-            .fid(*fid)
-            .length32("attribute value bytes", value.len(), XATTR_VALUE_BYTES_MAX)
-            .length16("attribute name bytes", name.len(), XATTR_NAME_BYTES_MAX)
-            .u8(*mode as u8)
-            .raw(name)
-            .raw(value),
-        Call::SetAcl { fid, list, instead_of } => {
-            let bytes = list.as_deref().unwrap_or_default();
-            let instead = u8::from(instead_of.is_some()) * set_acl::INSTEAD;
-            let flags = u8::from(list.is_some()) * set_acl::GIVEN + instead;
-            to.fid(*fid)
-                .u8(flags)
-                .length32("access list bytes", bytes.len(), ACL_BYTES_MAX)
-                .raw(bytes);
-            to.raw(instead_of.as_ref().map_or(&[], |sum| &sum[..]))
-        }
-        Call::SetQuota { fid, bytes, files } => to.fid(*fid).u64(*bytes).u64(*files),
-        Call::Read { fid, offset, length } | Call::ReadPacked { fid, offset, length } => {
-            to.fid(*fid).u64(*offset).length32("bytes to read", *length as usize, PAYLOAD_BYTES_MAX)
-        }
-        Call::Write { fid, offset, data, stable, kill_privileges } => {
-            *payload = data.clone();
-            to.fid(*fid)
-                .u64(offset.unwrap_or(0))
-                .length32("bytes to write", data.len(), PAYLOAD_BYTES_MAX)
-                .bool(offset.is_none())
-                .bool(*stable)
-                .bool(*kill_privileges)
-        }
-        Call::Allocate { fid, offset, length, mode } => {
-            to.fid(*fid).u64(*offset).u64(*length).u8(*mode as u8)
-        }
-        Call::Seek { fid, offset, what } => to.fid(*fid).u64(*offset).u8(*what as u8),
-        Call::ReadSums { fid, first, count } => to.fid(*fid).u64(*first).u32(*count),
-        Call::Lock { fid, owner, pid, family, range, mode, wait, reclaim } => {
-            put_range(to.fid(*fid), *owner, *range)
-                .u32(*pid)
-                .u8(*family as u8)
-                .u8(*mode as u8)
-                .bool(*wait)
-                .bool(*reclaim)
-        }
-        Call::Unlock { fid, owner, family, range } => {
-            put_range(to.fid(*fid), *owner, *range).u8(*family as u8)
-        }
-        Call::TestLock { fid, owner, family, range, mode } => {
-            put_range(to.fid(*fid), *owner, *range).u8(*family as u8).u8(*mode as u8)
-        }
-        Call::Hold { fids } | Call::Unhold { fids } | Call::Return { fids } => {
-            to.length32("fids", fids.len(), FIDS_MAX).fids(fids)
-        }
-        Call::ReclaimDone | Call::ServerReport => to,
-        Call::Scrub { start } => to.bool(*start),
-        Call::Volume(call) => {
-            if let VolumeCall::Apply { part, .. } = call {
-                *payload = part.clone();
-            }
-            put_volume_call(to, call)
-        }
-        Call::Cell(call) => put_cell_call(to, call),
-        Call::Pts { on_behalf, call } => put_pts_call(to, *on_behalf, call),
-        Call::Auth { behalf, call } => {
-            put_auth_call(to, *behalf, call);
-            to
-        }
-        Call::Guard { behalf, call } => put_guard_call(to, *behalf, call),
-        // Decoding refuses it too: there is no number for a delegated call inside another.
-        Call::Delegated { .. } => to.require(false, "delegated call", 0),
-    };
 }
 
 /// Decodes a call.
@@ -196,88 +83,139 @@ pub fn decode_call(procedure: u16, message: &[u8], payload: Bytes) -> Result<Cal
     }
 }
 
-fn get_call(
-    from: &mut FieldReader<'_>,
-    procedure: Procedure,
-    payload: Bytes,
-) -> Result<Call, WireError> {
-    Ok(match procedure {
-        Procedure::Root => Call::Root { volume: get_name(from)? },
-        Procedure::Lookup => Call::Lookup { dir: from.fid()?, name: get_name(from)? },
-        Procedure::ReadDir => Call::ReadDir {
-            dir: from.fid()?,
-            cookie: from.u64()?,
-            bytes_max: from.u32()?,
-            plus: from.bool("with status")?,
-        },
+messages! {
+    Call by Procedure:
+    fn put_call(to, payload: &mut Bytes);
+    fn get_call(from, number, payload: Bytes);
+    {
+        Root => Root { volume }
+        Lookup => Lookup { dir, name }
+        ReadDir => ReadDir { dir, cookie, bytes_max, plus: Flag("with status") }
+        MakeUnnamed => MakeUnnamed { dir, mode }
+        Link => Link { fid, dir, name }
+        ReadLink => ReadLink { fid }
+        GetStatus => GetStatus { fid }
+        SetStatus => SetStatus { fid, change }
+        XattrGet => XattrGet { fid, name: XATTR_NAME }
+        XattrList => XattrList { fid }
+        XattrRemove => XattrRemove { fid, name: XATTR_NAME }
+        VolumeStatus => VolumeStatus { fid }
+        GetAcl => GetAcl { fid }
+        Rights => Rights { fid }
+        SetQuota => SetQuota { fid, bytes, files }
+        Read => Read { fid, offset, length: ReadLength }
+        ReadPacked => ReadPacked { fid, offset, length: ReadLength }
+        Allocate => Allocate { fid, offset, length, mode }
+        Seek => Seek { fid, offset, what }
+        Commit => Commit { fid }
+        CommitVolume => CommitVolume { fid }
+        OpenBody => OpenBody { fid }
+        LendBody => LendBody { fid, how }
+        SettleBody => SettleBody { fid, back: Flag("back") }
+        LendBlank => LendBlank { fid }
+        AdoptBody => AdoptBody { fid, blank }
+        ReadSums => ReadSums { fid, first, count }
+        Lock => Lock {
+            fid, owner, range, pid, family, mode, wait: Flag("wait"), reclaim: Flag("reclaim"),
+        }
+        Unlock => Unlock { fid, owner, range, family }
+        TestLock => TestLock { fid, owner, range, family, mode }
+        Hold => Hold { fids: FIDS }
+        Unhold => Unhold { fids: FIDS }
+        ReclaimDone => ReclaimDone {}
+        ServerReport => ServerReport {}
+        Delegate => Delegate { fid }
+        Return => Return { fids: FIDS }
+        Scrub => Scrub { start: Flag("start") }
+    }
+    ()
+    put {
+        Call::Make { dir, name, kind, mode, how } => {
+            let (verifier, how) = how_parts(*how);
+            let (kind, device, target) = kind_parts(kind);
+            to.fid(*dir)
+                .u64(verifier)
+                .u64(device)
+                .name_length(name)
+                .length16("target bytes", target.len(), TARGET_BYTES_MAX)
+                .u16(*mode)
+                .u8(kind as u8)
+                .u8(how)
+                .name(name)
+                .raw(target);
+        }
+        Call::Remove { dir, name, what, hold } => {
+            to.fid(*dir).name_length(name).u8(*what as u8).bool(*hold).name(name);
+        }
+        Call::Rename { from_dir, from, to_dir, to: target, mode, hold } => {
+            to.fid(*from_dir)
+                .fid(*to_dir)
+                .name_length(from)
+                .name_length(target)
+                .u8(*mode as u8)
+                .bool(*hold)
+                .name(from)
+                .name(target);
+        }
+        Call::XattrSet { fid, name, value, mode } => {
+            to.fid(*fid)
+                .length32("attribute value bytes", value.len(), XATTR_VALUE_BYTES_MAX)
+                .length16("attribute name bytes", name.len(), XATTR_NAME_BYTES_MAX)
+                .u8(*mode as u8)
+                .raw(name)
+                .raw(value);
+        }
+        Call::SetAcl { fid, list, instead_of } => {
+            let bytes = list.as_deref().unwrap_or_default();
+            let instead = u8::from(instead_of.is_some()) * set_acl::INSTEAD;
+            let flags = u8::from(list.is_some()) * set_acl::GIVEN + instead;
+            to.fid(*fid)
+                .u8(flags)
+                .length32("access list bytes", bytes.len(), ACL_BYTES_MAX)
+                .raw(bytes)
+                .raw(instead_of.as_ref().map_or(&[], |sum| &sum[..]));
+        }
+        Call::Write { fid, offset, data, stable, kill_privileges } => {
+            *payload = data.clone();
+            to.fid(*fid)
+                .u64(offset.unwrap_or(0))
+                .length32("bytes to write", data.len(), PAYLOAD_BYTES_MAX)
+                .bool(offset.is_none())
+                .bool(*stable)
+                .bool(*kill_privileges);
+        }
+        Call::Volume(call) => {
+            if let VolumeCall::Apply { part, .. } = call {
+                *payload = part.clone();
+            }
+            put_volume_call(to, call);
+        }
+        Call::Cell(call) => put_cell_call(to, call),
+        Call::Pts { on_behalf, call } => {
+            ON_BEHALF.put(to, on_behalf);
+            put_pts_call(to, call);
+        }
+        Call::Auth { behalf, call } => {
+            to.bool(behalf.is_some());
+            behalf.iter().for_each(|behalf| Plain.put(to, behalf));
+            put_auth_call(to, call);
+        }
+        Call::Guard { behalf, call } => {
+            OnBehalf.put(to, behalf);
+            put_guard_call(to, call);
+        }
+        // Decoding refuses it too: there is no number for a delegated call inside another.
+        Call::Delegated { .. } => {
+            to.require(false, "delegated call", 0);
+        }
+    }
+    get {
         Procedure::Make => get_make(from)?,
-        Procedure::MakeUnnamed => Call::MakeUnnamed { dir: from.fid()?, mode: from.u16()? },
-        Procedure::Link => Call::Link { fid: from.fid()?, dir: from.fid()?, name: get_name(from)? },
         Procedure::Remove => get_remove(from)?,
         Procedure::Rename => get_rename(from)?,
-        Procedure::ReadLink => Call::ReadLink { fid: from.fid()? },
-        Procedure::GetStatus => Call::GetStatus { fid: from.fid()? },
-        Procedure::SetStatus => Call::SetStatus { fid: from.fid()?, change: get_change(from)? },
-        Procedure::XattrGet => Call::XattrGet { fid: from.fid()?, name: get_xattr_name(from)? },
         Procedure::XattrSet => get_xattr_set(from)?,
-        Procedure::XattrList => Call::XattrList { fid: from.fid()? },
-        Procedure::XattrRemove => {
-            Call::XattrRemove { fid: from.fid()?, name: get_xattr_name(from)? }
-        }
-        Procedure::VolumeStatus => Call::VolumeStatus { fid: from.fid()? },
-        Procedure::GetAcl => Call::GetAcl { fid: from.fid()? },
         Procedure::SetAcl => get_set_acl(from)?,
-        Procedure::Rights => Call::Rights { fid: from.fid()? },
-        Procedure::SetQuota => {
-            Call::SetQuota { fid: from.fid()?, bytes: from.u64()?, files: from.u64()? }
-        }
-        Procedure::Read => {
-            get_read(from, |fid, offset, length| Call::Read { fid, offset, length })?
-        }
-        Procedure::ReadPacked => {
-            get_read(from, |fid, offset, length| Call::ReadPacked { fid, offset, length })?
-        }
         Procedure::Write => get_write(from, payload)?,
-        Procedure::Allocate => Call::Allocate {
-            fid: from.fid()?,
-            offset: from.u64()?,
-            length: from.u64()?,
-            mode: from.choice("allocate mode", allocate_mode)?,
-        },
-        Procedure::Seek => Call::Seek {
-            fid: from.fid()?,
-            offset: from.u64()?,
-            what: from.choice("seek what", seek_what)?,
-        },
-        Procedure::Commit => Call::Commit { fid: from.fid()? },
-        Procedure::CommitVolume => Call::CommitVolume { fid: from.fid()? },
-        Procedure::OpenBody => Call::OpenBody { fid: from.fid()? },
-        Procedure::LendBody => {
-            Call::LendBody { fid: from.fid()?, how: from.choice("lending", lending)? }
-        }
-        Procedure::SettleBody => Call::SettleBody { fid: from.fid()?, back: from.bool("back")? },
-        Procedure::LendBlank => Call::LendBlank { fid: from.fid()? },
-        Procedure::AdoptBody => Call::AdoptBody { fid: from.fid()?, blank: from.u64()? },
-        Procedure::ReadSums => {
-            Call::ReadSums { fid: from.fid()?, first: from.u64()?, count: from.u32()? }
-        }
-        Procedure::Lock => get_lock(from)?,
-        Procedure::Unlock => {
-            let (fid, (owner, range)) = (from.fid()?, get_range(from)?);
-            Call::Unlock { fid, owner, family: from.choice("lock family", lock_family)?, range }
-        }
-        Procedure::TestLock => {
-            let (fid, (owner, range)) = (from.fid()?, get_range(from)?);
-            let family = from.choice("lock family", lock_family)?;
-            Call::TestLock { fid, owner, family, range, mode: from.choice("lock mode", lock_mode)? }
-        }
-        Procedure::Hold => Call::Hold { fids: get_fids(from)? },
-        Procedure::Unhold => Call::Unhold { fids: get_fids(from)? },
-        Procedure::ReclaimDone => Call::ReclaimDone,
-        Procedure::ServerReport => Call::ServerReport,
-        Procedure::Delegate => Call::Delegate { fid: from.fid()? },
-        Procedure::Return => Call::Return { fids: get_fids(from)? },
-        Procedure::Scrub => Call::Scrub { start: from.bool("start")? },
         Procedure::VolumeCreate
         | Procedure::VolumeRemove
         | Procedure::VolumeRename
@@ -293,8 +231,8 @@ fn get_call(
         | Procedure::VolumeHold
         | Procedure::VolumeServe
         | Procedure::VolumeBeside
-        | Procedure::VolumeIncoming => Call::Volume(get_volume_call(from, procedure)?),
-        Procedure::VolumeApply => Call::Volume(get_apply(from, payload)?),
+        | Procedure::VolumeApply
+        | Procedure::VolumeIncoming => Call::Volume(get_volume_call(from, number, payload)?),
         Procedure::CellGroup
         | Procedure::CellGroups
         | Procedure::CellPutGroup
@@ -307,7 +245,7 @@ fn get_call(
         | Procedure::CellMe
         | Procedure::CellPrincipal
         | Procedure::CellSubdomain
-        | Procedure::CellWatch => Call::Cell(get_cell_call(from, procedure)?),
+        | Procedure::CellWatch => Call::Cell(get_cell_call(from, number)?),
         Procedure::PtsNames
         | Procedure::PtsNumbers
         | Procedure::PtsExamine
@@ -322,35 +260,29 @@ fn get_call(
         | Procedure::PtsOwned
         | Procedure::PtsEntries
         | Procedure::PtsMax
-        | Procedure::PtsSetMax => get_pts_call(from, procedure)?,
+        | Procedure::PtsSetMax => {
+            let on_behalf = ON_BEHALF.get(from)?;
+            Call::Pts { on_behalf, call: Box::new(get_pts_call(from, number)?) }
+        }
         Procedure::AuthPassword
         | Procedure::AuthAttest
         | Procedure::AuthKerberos
         | Procedure::AuthRenew
-        | Procedure::AuthSetPassword => get_auth_call(from, procedure)?,
+        | Procedure::AuthSetPassword => {
+            let behalf = from.bool("on behalf of")?.then(|| Plain.get(from)).transpose()?;
+            Call::Auth { behalf, call: Box::new(get_auth_call(from, number)?) }
+        }
         Procedure::GuardFences
         | Procedure::GuardAddFence
         | Procedure::GuardRemoveFence
         | Procedure::GuardMandates
         | Procedure::GuardAddMandate
         | Procedure::GuardRemoveMandate
-        | Procedure::GuardWithdrawKeys => get_guard_call(from, procedure)?,
-    })
-}
-
-fn get_name(from: &mut FieldReader<'_>) -> Result<types::Name, WireError> {
-    let length = from.length16("name bytes", NAME_BYTES_MAX)?;
-    from.name(length)
-}
-
-fn get_xattr_name(from: &mut FieldReader<'_>) -> Result<Bytes, WireError> {
-    let length = from.length16("attribute name bytes", XATTR_NAME_BYTES_MAX)?;
-    from.owned(length)
-}
-
-fn get_fids(from: &mut FieldReader<'_>) -> Result<Vec<Fid>, WireError> {
-    let count = from.length32("fids", FIDS_MAX)?;
-    from.fids(count)
+        | Procedure::GuardWithdrawKeys => {
+            let behalf = OnBehalf.get(from)?;
+            Call::Guard { behalf, call: Box::new(get_guard_call(from, number)?) }
+        }
+    }
 }
 
 fn how_parts(how: CreateHow) -> (u64, u8) {
@@ -412,7 +344,7 @@ fn get_make(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
 fn get_remove(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     let dir = from.fid()?;
     let length = from.length16("name bytes", NAME_BYTES_MAX)?;
-    let (what, hold) = (from.choice("what to remove", remove_what)?, from.bool("hold")?);
+    let (what, hold) = (Plain.get(from)?, from.bool("hold")?);
     Ok(Call::Remove { dir, name: from.name(length)?, what, hold })
 }
 
@@ -420,7 +352,7 @@ fn get_rename(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     let (from_dir, to_dir) = (from.fid()?, from.fid()?);
     let from_length = from.length16("name bytes", NAME_BYTES_MAX)?;
     let to_length = from.length16("name bytes", NAME_BYTES_MAX)?;
-    let mode = from.choice("rename mode", rename_mode)?;
+    let mode = Plain.get(from)?;
     let hold = from.bool("hold")?;
     Ok(Call::Rename {
         from_dir,
@@ -436,7 +368,7 @@ fn get_xattr_set(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     let fid = from.fid()?;
     let value_length = from.length32("attribute value bytes", XATTR_VALUE_BYTES_MAX)?;
     let name_length = from.length16("attribute name bytes", XATTR_NAME_BYTES_MAX)?;
-    let mode = from.choice("attribute mode", xattr_mode)?;
+    let mode = Plain.get(from)?;
     Ok(Call::XattrSet {
         fid,
         name: from.owned(name_length)?,
@@ -464,28 +396,6 @@ fn get_write(from: &mut FieldReader<'_>, data: Bytes) -> Result<Call, WireError>
     })
 }
 
-fn put_range(to: &mut Writer, owner: LockOwner, range: ByteRange) -> &mut Writer {
-    to.u64(owner.0).u64(range.start).u64(range.end)
-}
-
-fn get_range(from: &mut FieldReader<'_>) -> Result<(LockOwner, ByteRange), WireError> {
-    Ok((LockOwner(from.u64()?), ByteRange { start: from.u64()?, end: from.u64()? }))
-}
-
-fn get_lock(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
-    let (fid, (owner, range)) = (from.fid()?, get_range(from)?);
-    Ok(Call::Lock {
-        fid,
-        owner,
-        pid: from.u32()?,
-        family: from.choice("lock family", lock_family)?,
-        range,
-        mode: from.choice("lock mode", lock_mode)?,
-        wait: from.bool("wait")?,
-        reclaim: from.bool("reclaim")?,
-    })
-}
-
 /// Bits of a [`StatusChange`] on the wire: the fields that are present, and the three options.
 mod change {
     pub const MODE: u16 = 1 << 0;
@@ -510,56 +420,58 @@ fn time_parts(time: Option<SetTime>, given: u16, now: u16) -> (u16, Timestamp) {
     }
 }
 
-fn put_change<'a>(to: &'a mut Writer, what: &StatusChange) -> &'a mut Writer {
-    let (accessed_bit, accessed) =
-        time_parts(what.accessed, change::ACCESSED, change::ACCESSED_NOW);
-    let (modified_bit, modified) =
-        time_parts(what.modified, change::MODIFIED, change::MODIFIED_NOW);
-    let bit = |set: bool, bit: u16| if set { bit } else { 0 };
-    let bits = accessed_bit
-        | modified_bit
-        | bit(what.mode.is_some(), change::MODE)
-        | bit(what.uid.is_some(), change::UID)
-        | bit(what.gid.is_some(), change::GID)
-        | bit(what.size.is_some(), change::SIZE)
-        | bit(what.kill_privileges, change::KILL_PRIVILEGES)
-        | bit(what.through_handle, change::THROUGH_HANDLE)
-        | bit(what.hold, change::HOLD);
-    to.u64(what.size.unwrap_or(0))
-        .timestamp(accessed)
-        .timestamp(modified)
-        .u32(what.uid.unwrap_or(0))
-        .u32(what.gid.unwrap_or(0))
-        .u16(what.mode.unwrap_or(0))
-        .u16(bits)
-}
-
-fn get_change(from: &mut FieldReader<'_>) -> Result<StatusChange, WireError> {
-    let (size, accessed, modified) = (from.u64()?, from.timestamp()?, from.timestamp()?);
-    let (uid, gid, mode, bits) = (from.u32()?, from.u32()?, from.u16()?, from.u16()?);
-    let both = |one: u16, other: u16| bits & one != 0 && bits & other != 0;
-    if bits & !change::ALL != 0
-        || both(change::ACCESSED, change::ACCESSED_NOW)
-        || both(change::MODIFIED, change::MODIFIED_NOW)
-    {
-        return Err(WireError::BadValue { what: "fields to change", value: bits.into() });
+impl Layout<StatusChange> for Plain {
+    fn put(&self, to: &mut Writer, what: &StatusChange) {
+        let (accessed_bit, accessed) =
+            time_parts(what.accessed, change::ACCESSED, change::ACCESSED_NOW);
+        let (modified_bit, modified) =
+            time_parts(what.modified, change::MODIFIED, change::MODIFIED_NOW);
+        let bit = |set: bool, bit: u16| if set { bit } else { 0 };
+        let bits = accessed_bit
+            | modified_bit
+            | bit(what.mode.is_some(), change::MODE)
+            | bit(what.uid.is_some(), change::UID)
+            | bit(what.gid.is_some(), change::GID)
+            | bit(what.size.is_some(), change::SIZE)
+            | bit(what.kill_privileges, change::KILL_PRIVILEGES)
+            | bit(what.through_handle, change::THROUGH_HANDLE)
+            | bit(what.hold, change::HOLD);
+        to.u64(what.size.unwrap_or(0))
+            .timestamp(accessed)
+            .timestamp(modified)
+            .u32(what.uid.unwrap_or(0))
+            .u32(what.gid.unwrap_or(0))
+            .u16(what.mode.unwrap_or(0))
+            .u16(bits);
     }
-    let has = |bit: u16| bits & bit != 0;
-    Ok(StatusChange {
-        mode: field(has(change::MODE), mode)?,
-        uid: field(has(change::UID), uid)?,
-        gid: field(has(change::GID), gid)?,
-        size: field(has(change::SIZE), size)?,
-        accessed: field(has(change::ACCESSED), accessed)?
-            .map(SetTime::To)
-            .or(has(change::ACCESSED_NOW).then_some(SetTime::Now)),
-        modified: field(has(change::MODIFIED), modified)?
-            .map(SetTime::To)
-            .or(has(change::MODIFIED_NOW).then_some(SetTime::Now)),
-        kill_privileges: has(change::KILL_PRIVILEGES),
-        through_handle: has(change::THROUGH_HANDLE),
-        hold: has(change::HOLD),
-    })
+
+    fn get(&self, from: &mut FieldReader<'_>) -> Result<StatusChange, WireError> {
+        let (size, accessed, modified) = (from.u64()?, from.timestamp()?, from.timestamp()?);
+        let (uid, gid, mode, bits) = (from.u32()?, from.u32()?, from.u16()?, from.u16()?);
+        let both = |one: u16, other: u16| bits & one != 0 && bits & other != 0;
+        if bits & !change::ALL != 0
+            || both(change::ACCESSED, change::ACCESSED_NOW)
+            || both(change::MODIFIED, change::MODIFIED_NOW)
+        {
+            return Err(WireError::BadValue { what: "fields to change", value: bits.into() });
+        }
+        let has = |bit: u16| bits & bit != 0;
+        Ok(StatusChange {
+            mode: field(has(change::MODE), mode)?,
+            uid: field(has(change::UID), uid)?,
+            gid: field(has(change::GID), gid)?,
+            size: field(has(change::SIZE), size)?,
+            accessed: field(has(change::ACCESSED), accessed)?
+                .map(SetTime::To)
+                .or(has(change::ACCESSED_NOW).then_some(SetTime::Now)),
+            modified: field(has(change::MODIFIED), modified)?
+                .map(SetTime::To)
+                .or(has(change::MODIFIED_NOW).then_some(SetTime::Now)),
+            kill_privileges: has(change::KILL_PRIVILEGES),
+            through_handle: has(change::THROUGH_HANDLE),
+            hold: has(change::HOLD),
+        })
+    }
 }
 
 /// A field that is present, or one that is absent and then must be zero: each call has one form on
@@ -591,14 +503,6 @@ fn get_set_acl(from: &mut FieldReader<'_>) -> Result<Call, WireError> {
     let list = from.owned(length)?;
     let instead_of = if flags & set_acl::INSTEAD != 0 { Some(from.array::<32>()?) } else { None };
     Ok(Call::SetAcl { fid, list: given.then_some(list), instead_of })
-}
-
-fn get_read(
-    from: &mut FieldReader<'_>,
-    call: impl FnOnce(Fid, u64, u32) -> Call,
-) -> Result<Call, WireError> {
-    let (fid, offset) = (from.fid()?, from.u64()?);
-    Ok(call(fid, offset, from.length32("bytes to read", PAYLOAD_BYTES_MAX)? as u32))
 }
 
 /// Replaces [`Fid::CURRENT`] in the call by `current`. Returns true if the call named it.

@@ -6,14 +6,12 @@ use types::limits::{
 };
 use types::{
     Answer, Busy, CellCall, Changed, KeyPrint, PrincipalId, Revised, Revision, ServerId,
-    ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
+    ServerInfo, Site, VolumeGroup, VolumeId,
 };
 
 use super::Procedure;
-use super::fields::{fitting, get_addresses, get_text, put_addresses, put_text};
-use super::fields::{get_which, put_which};
-use super::pts::{
-    get_subdomain_call, get_which_principal, put_subdomain_call, put_which_principal,
+use super::layout::{
+    Layout, Plain, Short, fitting, get_all, get_page, layout, messages, put_page, record,
 };
 use crate::WireError;
 use crate::wire::{FieldReader, Writer};
@@ -24,6 +22,8 @@ const GROUP_BYTES: usize = 46;
 const SITE_BYTES: usize = 27;
 /// Bytes of a server without name, addresses and keys.
 const SERVER_BYTES: usize = 30;
+const PARTITION: Short = Short("bytes of a partition's name", PARTITION_NAME_BYTES_MAX);
+const SERVER: Short = Short("bytes of a server's name", SERVER_NAME_BYTES_MAX);
 /// Bytes of a change.
 const CHANGE_BYTES: usize = 25;
 
@@ -33,192 +33,137 @@ const CHANGED_PRINCIPAL: u8 = 3;
 const CHANGED_PRINCIPALS: u8 = 4;
 const CHANGED_RULES: u8 = 5;
 
-pub(super) fn put_cell_call<'w>(to: &'w mut Writer, call: &CellCall) -> &'w mut Writer {
-    match call {
-        CellCall::Group { volume } => put_which(to, volume),
-        CellCall::Groups { after, max } => to.u64(after.0).u32(*max),
-        CellCall::PutGroup { group, expected } => {
-            put_group(to, &Revised { record: &**group, revision: *expected })
-        }
-        CellCall::RemoveGroup { read_write, expected } => to.u64(read_write.0).u64(expected.0),
-        CellCall::TakeNumbers { above, count } => to.u64(above.0).u32(*count),
-        CellCall::Servers | CellCall::Me => to,
-        CellCall::PutServer { server, expected } => {
-            put_server(to, &Revised { record: server, revision: *expected })
-        }
-        CellCall::RemoveServer { id, expected } => to.u128(id.0).u64(expected.0),
-        CellCall::Changes { since, max } => to.u64(since.0).u32(*max),
-        CellCall::Principal { which } => put_which_principal(to, which),
-        CellCall::Subdomain { principal, host } => put_subdomain_call(to, *principal, *host),
-        CellCall::Watch { server, since, max } => to.u128(server.0).u64(since.0).u32(*max),
+messages! {
+    CellCall by Procedure:
+    fn put_cell_call(to);
+    fn get_cell_call(from, number);
+    {
+        CellGroup => Group { volume }
+        CellGroups => Groups { after, max }
+        CellRemoveGroup => RemoveGroup { read_write, expected }
+        CellTakeNumbers => TakeNumbers { above, count }
+        CellServers => Servers {}
+        CellRemoveServer => RemoveServer { id, expected }
+        CellChanges => Changes { since, max }
+        CellMe => Me {}
+        CellPrincipal => Principal { which }
+        CellSubdomain => Subdomain { principal, host }
+        CellWatch => Watch { server, since, max }
     }
-}
-
-pub(super) fn get_cell_call(
-    from: &mut FieldReader<'_>,
-    procedure: Procedure,
-) -> Result<CellCall, WireError> {
-    Ok(match procedure {
-        Procedure::CellGroup => CellCall::Group { volume: get_which(from)? },
-        Procedure::CellGroups => {
-            CellCall::Groups { after: VolumeId(from.u64()?), max: from.u32()? }
-        }
+    ()
+    put {
+        CellCall::PutGroup { group, expected } => put_group(to, group, *expected),
+        CellCall::PutServer { server, expected } => put_server(to, server, *expected),
+    }
+    get {
         Procedure::CellPutGroup => {
-            let Revised { record, revision } = get_group(from)?;
+            let Revised { record, revision } = Plain.get(from)?;
             CellCall::PutGroup { group: Box::new(record), expected: revision }
         }
-        Procedure::CellRemoveGroup => CellCall::RemoveGroup {
-            read_write: VolumeId(from.u64()?),
-            expected: Revision(from.u64()?),
-        },
-        Procedure::CellTakeNumbers => {
-            CellCall::TakeNumbers { above: VolumeId(from.u64()?), count: from.u32()? }
-        }
-        Procedure::CellServers => CellCall::Servers,
         Procedure::CellPutServer => {
-            let Revised { record: server, revision: expected } = get_server(from)?;
+            let Revised { record: server, revision: expected } = Plain.get(from)?;
             CellCall::PutServer { server, expected }
         }
-        Procedure::CellRemoveServer => {
-            CellCall::RemoveServer { id: ServerId(from.u128()?), expected: Revision(from.u64()?) }
-        }
-        Procedure::CellChanges => {
-            CellCall::Changes { since: Revision(from.u64()?), max: from.u32()? }
-        }
-        Procedure::CellMe => CellCall::Me,
-        Procedure::CellPrincipal => CellCall::Principal { which: get_which_principal(from)? },
-        Procedure::CellSubdomain => get_subdomain_call(from)?,
-        Procedure::CellWatch => CellCall::Watch {
-            server: ServerId(from.u128()?),
-            since: Revision(from.u64()?),
-            max: from.u32()?,
-        },
         other => {
             return Err(WireError::BadValue { what: "procedure of the cell", value: other as u64 });
         }
-    })
+    }
 }
 
-/// Omits groups that do not fit, and then clears `end`.
+record!(Site { server, epoch, kind, partition: PARTITION });
+record!(Busy {
+    since_secs,
+    operation: Short("bytes of an operation", BUSY_BYTES_MAX),
+    by: Short("bytes of who is at work", BUSY_BYTES_MAX),
+});
+
 pub(super) fn put_groups(to: &mut Writer, groups: &[Revised<VolumeGroup>], end: bool) {
-    let fit = fitting(groups, |seen| {
+    let bytes_of = |seen: &Revised<VolumeGroup>| {
         let sites: usize =
             seen.record.sites.iter().map(|site| SITE_BYTES + site.partition.len()).sum();
         let busy =
             seen.record.busy.as_ref().map_or(0, |busy| busy.operation.len() + busy.by.len() + 12);
         GROUP_BYTES + seen.record.name.as_bytes().len() + sites + busy
-    });
-    to.u32(fit as u32).bool(end && fit == groups.len());
-    for Revised { record, revision } in &groups[..fit] {
-        put_group(to, &Revised { record, revision: *revision });
-    }
+    };
+    put_page(to, groups, end, bytes_of, &Plain);
 }
 
 pub(super) fn get_groups(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
-    let (count, end) = (from.u32()? as usize, from.bool("end")?);
-    from.check_room(count, GROUP_BYTES)?;
-    let groups = (0..count).map(|_| get_group(from)).collect::<Result<_, _>>()?;
-    Ok(Answer::Groups { groups, end })
+    get_page(from, GROUP_BYTES, &Plain).map(|(groups, end)| Answer::Groups { groups, end })
 }
 
-fn put_group<'w>(to: &'w mut Writer, seen: &Revised<&VolumeGroup>) -> &'w mut Writer {
-    let group = seen.record;
-    let number = |number: Option<VolumeId>| number.map_or(0, |number| number.0);
-    to.require(
-        group.read_only != Some(VolumeId(0)) && group.backup != Some(VolumeId(0)),
-        "number of a volume",
-        0,
-    )
-    .u64(seen.revision.0)
-    .u64(group.read_write.0)
-    .u64(number(group.read_only))
-    .u64(number(group.backup))
-    .u64(group.released_epoch)
-    .name_length(&group.name)
-    .length16("sites", group.sites.len(), SITES_MAX)
-    .u16(group.busy.is_some().into())
-    .name(&group.name);
-    for site in &group.sites {
-        to.u128(site.server.0).u64(site.epoch).u8(site.kind as u8);
-        put_text(to, "bytes of a partition's name", &site.partition, PARTITION_NAME_BYTES_MAX);
+fn put_group(to: &mut Writer, group: &VolumeGroup, revision: Revision) {
+    let is_named = group.read_only != Some(VolumeId(0)) && group.backup != Some(VolumeId(0));
+    to.require(is_named, "number of a volume", 0).u64(revision.0).u64(group.read_write.0);
+    Plain.put(to, &group.read_only);
+    Plain.put(to, &group.backup);
+    to.u64(group.released_epoch)
+        .name_length(&group.name)
+        .length16("sites", group.sites.len(), SITES_MAX)
+        .u16(group.busy.is_some().into())
+        .name(&group.name);
+    group.sites.iter().for_each(|site| Plain.put(to, site));
+    group.busy.iter().for_each(|busy| Plain.put(to, busy));
+}
+
+impl Layout<Revised<VolumeGroup>> for Plain {
+    fn put(&self, to: &mut Writer, seen: &Revised<VolumeGroup>) {
+        put_group(to, &seen.record, seen.revision);
     }
-    if let Some(busy) = &group.busy {
-        to.raw(&busy.since_secs.to_le_bytes());
-        put_text(to, "bytes of an operation", &busy.operation, BUSY_BYTES_MAX);
-        put_text(to, "bytes of who is at work", &busy.by, BUSY_BYTES_MAX);
+
+    fn get(&self, from: &mut FieldReader<'_>) -> Result<Revised<VolumeGroup>, WireError> {
+        let (revision, read_write) = (self.get(from)?, self.get(from)?);
+        let (read_only, backup, released_epoch) = (self.get(from)?, self.get(from)?, from.u64()?);
+        let length = from.length16("name bytes", NAME_BYTES_MAX)?;
+        let sites = from.length16("sites", SITES_MAX)?;
+        let is_busy = match from.u16()? {
+            0 => false,
+            1 => true,
+            value => return Err(WireError::BadValue { what: "busy", value: value.into() }),
+        };
+        let name = from.name(length)?;
+        let sites = get_all(from, sites, SITE_BYTES, self)?;
+        let busy = is_busy.then(|| self.get(from)).transpose()?;
+        let record =
+            VolumeGroup { name, read_write, read_only, backup, sites, released_epoch, busy };
+        Ok(Revised { record, revision })
     }
-    to
-}
-
-fn get_group(from: &mut FieldReader<'_>) -> Result<Revised<VolumeGroup>, WireError> {
-    let (revision, read_write) = (Revision(from.u64()?), VolumeId(from.u64()?));
-    let (read_only, backup) = (from.u64()?, from.u64()?);
-    let number = |number| (number != 0).then_some(VolumeId(number));
-    let released_epoch = from.u64()?;
-    let length = from.length16("name bytes", NAME_BYTES_MAX)?;
-    let sites = from.length16("sites", SITES_MAX)?;
-    let is_busy = match from.u16()? {
-        0 => false,
-        1 => true,
-        value => return Err(WireError::BadValue { what: "busy", value: value.into() }),
-    };
-    let name = from.name(length)?;
-    from.check_room(sites, SITE_BYTES)?;
-    let sites = (0..sites).map(|_| get_site(from)).collect::<Result<_, _>>()?;
-    let busy = if is_busy { Some(get_busy(from)?) } else { None };
-    let (read_only, backup) = (number(read_only), number(backup));
-    Ok(Revised {
-        record: VolumeGroup { name, read_write, read_only, backup, sites, released_epoch, busy },
-        revision,
-    })
-}
-
-fn get_site(from: &mut FieldReader<'_>) -> Result<Site, WireError> {
-    let (server, epoch) = (ServerId(from.u128()?), from.u64()?);
-    let kind = from.choice("kind of site", SiteKind::from_wire)?;
-    let partition = get_text(from, "bytes of a partition's name", PARTITION_NAME_BYTES_MAX)?;
-    Ok(Site { server, partition, kind, epoch })
-}
-
-fn get_busy(from: &mut FieldReader<'_>) -> Result<Busy, WireError> {
-    let since_secs = i64::from_le_bytes(from.array()?);
-    let operation = get_text(from, "bytes of an operation", BUSY_BYTES_MAX)?;
-    let by = get_text(from, "bytes of who is at work", BUSY_BYTES_MAX)?;
-    Ok(Busy { operation, by, since_secs })
 }
 
 /// All servers of a cell fit: there are [`types::limits::SERVERS_MAX`] at most.
 pub(super) fn put_servers(to: &mut Writer, servers: &[Revised<ServerInfo>]) {
     to.u32(servers.len() as u32);
-    for Revised { record, revision } in servers {
-        put_server(to, &Revised { record, revision: *revision });
-    }
+    servers.iter().for_each(|server| Plain.put(to, server));
 }
 
 pub(super) fn get_servers(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
     let count = from.u32()? as usize;
-    from.check_room(count, SERVER_BYTES)?;
-    (0..count).map(|_| get_server(from)).collect::<Result<_, _>>().map(Answer::Servers)
+    get_all(from, count, SERVER_BYTES, &Plain).map(Answer::Servers)
 }
 
-fn put_server<'w>(to: &'w mut Writer, seen: &Revised<&ServerInfo>) -> &'w mut Writer {
-    let server = seen.record;
-    to.u64(seen.revision.0).u128(server.id.0);
+fn put_server(to: &mut Writer, server: &ServerInfo, revision: Revision) {
+    to.u64(revision.0).u128(server.id.0);
     to.length16("addresses", server.addresses.len(), ADDRESSES_MAX);
     to.length16("keys of a server", server.keys.len(), SERVER_KEYS_MAX);
-    put_text(to, "bytes of a server's name", &server.name, SERVER_NAME_BYTES_MAX);
-    put_addresses(to, &server.addresses);
-    server.keys.iter().fold(to, |to, key| to.raw(&key.0))
+    SERVER.put(to, &server.name);
+    server.addresses.iter().for_each(|address| Plain.put(to, address));
+    server.keys.iter().for_each(|key| Plain.put(to, &key.0));
 }
 
-fn get_server(from: &mut FieldReader<'_>) -> Result<Revised<ServerInfo>, WireError> {
-    let (revision, id) = (Revision(from.u64()?), ServerId(from.u128()?));
-    let count = from.length16("addresses", ADDRESSES_MAX)?;
-    let keys = from.length16("keys of a server", SERVER_KEYS_MAX)?;
-    let name = get_text(from, "bytes of a server's name", SERVER_NAME_BYTES_MAX)?;
-    let addresses = get_addresses(from, count)?;
-    let keys = (0..keys).map(|_| from.array().map(KeyPrint)).collect::<Result<_, _>>()?;
-    Ok(Revised { record: ServerInfo { id, name, addresses, keys }, revision })
+impl Layout<Revised<ServerInfo>> for Plain {
+    fn put(&self, to: &mut Writer, seen: &Revised<ServerInfo>) {
+        put_server(to, &seen.record, seen.revision);
+    }
+
+    fn get(&self, from: &mut FieldReader<'_>) -> Result<Revised<ServerInfo>, WireError> {
+        let (revision, id) = (self.get(from)?, self.get(from)?);
+        let count = from.length16("addresses", ADDRESSES_MAX)?;
+        let keys = from.length16("keys of a server", SERVER_KEYS_MAX)?;
+        let name = SERVER.get(from)?;
+        let addresses = get_all(from, count, 0, self)?;
+        let keys = (0..keys).map(|_| from.array().map(KeyPrint)).collect::<Result<_, _>>()?;
+        Ok(Revised { record: ServerInfo { id, name, addresses, keys }, revision })
+    }
 }
 
 /// Omits changes that do not fit: the caller's next request begins there.
@@ -271,6 +216,8 @@ pub(super) fn get_changes(from: &mut FieldReader<'_>) -> Result<Answer, WireErro
 mod tests {
     use std::net::SocketAddr;
 
+    use types::SiteKind;
+
     use super::*;
 
     #[test]
@@ -285,10 +232,10 @@ mod tests {
             keys: vec![KeyPrint([7; 32])],
         };
         let mut writer = Writer::new();
-        put_server(&mut writer, &Revised { record: &server, revision: Revision(3) });
+        put_server(&mut writer, &server, Revision(3));
         let bytes = writer.end().unwrap();
         assert_eq!(
-            get_server(&mut FieldReader::new(&bytes)).unwrap(),
+            Layout::<Revised<ServerInfo>>::get(&Plain, &mut FieldReader::new(&bytes)).unwrap(),
             Revised { record: server, revision: Revision(3) }
         );
     }

@@ -5,11 +5,10 @@
 //! golden vectors and fuzzers check.
 
 mod answer;
-mod auth;
-mod call;
+pub(crate) mod auth;
+pub(crate) mod call;
 mod cell;
-pub(crate) mod choice;
-mod fields;
+pub(crate) mod layout;
 mod pts;
 mod rules;
 mod status;

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use types::limits::MESSAGE_BYTES_MAX;
-use types::{Answer, DirEntry, Fid, Kind, Name};
+use types::{Answer, Cookie, DataVersion, DirEntry, Fid, Kind, Name};
 
 use super::*;
 use crate::limits::{FIDS_MAX, SUMS_MAX};
@@ -89,17 +89,24 @@ fn a_listing_is_cut_behind_the_last_entry_that_fits() {
         name: Name::new(&[b'x'; 255]).unwrap(),
         fid: Fid::new(1, number, 1),
         kind: Kind::File,
-        cookie: number,
+        cookie: Cookie(number),
         status: None,
         sole: false,
         target: None,
     };
     let entries: Vec<_> = (1..2000).map(entry).collect();
-    let encoded =
-        encode_answer(&Answer::Entries { entries: entries.clone(), end: true, dir_version: 3 })
-            .unwrap();
+    let encoded = encode_answer(&Answer::Entries {
+        entries: entries.clone(),
+        end: true,
+        dir_version: DataVersion(3),
+    })
+    .unwrap();
     let fit = (MESSAGE_BYTES_MAX - ENTRIES_HEAD_BYTES) / (ENTRY_BYTES + 255);
-    let cut = Answer::Entries { entries: entries[..fit].to_vec(), end: false, dir_version: 3 };
+    let cut = Answer::Entries {
+        entries: entries[..fit].to_vec(),
+        end: false,
+        dir_version: DataVersion(3),
+    };
     assert_eq!(decode_answer(encoded.procedure, &encoded.message, Bytes::new()), Ok(cut));
 }
 
@@ -131,8 +138,10 @@ fn volumes_that_do_not_fit_are_cut_off() {
 
 #[test]
 fn more_sums_than_fit_are_left_out() {
-    let encoded = encode_answer(&Answer::Sums { version: 1, sums: vec![9; SUMS_MAX + 1] }).unwrap();
-    let short = Answer::Sums { version: 1, sums: vec![9; SUMS_MAX] };
+    let encoded =
+        encode_answer(&Answer::Sums { version: DataVersion(1), sums: vec![9; SUMS_MAX + 1] })
+            .unwrap();
+    let short = Answer::Sums { version: DataVersion(1), sums: vec![9; SUMS_MAX] };
     assert_eq!(decode_answer(encoded.procedure, &encoded.message, Bytes::new()), Ok(short));
 }
 

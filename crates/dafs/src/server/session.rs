@@ -39,7 +39,6 @@ pub struct ServerSession {
     /// Number of the last grant.
     grant: u64,
     enforced: u32,
-    wanted: u32,
     chains: BTreeMap<ChainNo, Chain>,
     chains_begun: u64,
     /// The chain whose members still arrive.
@@ -69,7 +68,6 @@ impl ServerSession {
             granted: count,
             grant: 0,
             enforced: count,
-            wanted: 0,
             chains: BTreeMap::new(),
             chains_begun: 0,
             receiving: None,
@@ -100,11 +98,6 @@ impl ServerSession {
     /// True if the session was ended or detached: it accepts no more inputs.
     pub fn is_over(&self) -> bool {
         self.over
-    }
-
-    /// Credits that the client asked for in its last request.
-    pub fn credits_wanted(&self) -> u32 {
-        self.wanted
     }
 
     /// Takes one event. (The session has no timers; `now` serves traces.)
@@ -381,7 +374,6 @@ impl ServerSession {
         out: &mut Vec<ServerOutput>,
     ) -> Result<(), PeerError> {
         let header = frame.header;
-        self.wanted = header.credits.into();
         let chain = self.position(header.flags)?;
         let member = self.check_request(line, frame, chain.is_some())?;
         let slot = &mut self.slots[header.slot as usize];
@@ -507,6 +499,11 @@ impl ServerSession {
 
     fn run(&mut self, member: Member, resolved: Option<Fid>, out: &mut Vec<ServerOutput>) {
         let slot = &mut self.slots[member.slot as usize];
+        assert!(
+            slot.progress != SlotProgress::Running,
+            "DA-2: the request of slot {} is in progress, and is passed up again",
+            member.slot
+        );
         slot.progress = SlotProgress::Running;
         slot.done = SlotReply::Executed { resolved };
         let request = slot.last.expect("an accepted request has set its slot's number");

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use types::{
-    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, Fault, Fid, Kind,
-    ReplyAddress, SessionId, Status, Time, Timestamp,
+    Answer, BootVerifier, BreakId, BreakItem, BreakReason, Call, Caller, DataVersion, Fault, Fid,
+    Kind, ReplyAddress, SessionId, Status, StatusVersion, Time, Timestamp,
 };
 
 use super::*;
@@ -156,8 +156,8 @@ fn status_of(fid: Fid) -> Answer {
         modified: time,
         changed: time,
         created: time,
-        data_version: 1,
-        status_version: 1,
+        data_version: DataVersion(1),
+        status_version: StatusVersion(1),
     })
 }
 

@@ -83,6 +83,7 @@ impl Leases {
         } else {
             self.delegations.adopt(dir, fid);
         }
+        debug_assert!(!self.promises.is_known_elsewhere(fid, session), "DE-1: {fid} is shared");
         if self.delegations.len() + self.delegations.children() > self.config.delegated_max {
             let all = self.delegations.of_session(session);
             self.recall(now, &all, out);

@@ -128,6 +128,7 @@ impl Holdings {
         else {
             return false;
         };
+        assert!(holding.breaking < id, "CB-1: the break of {fid} is older than the last one");
         holding.seq = 0;
         holding.breaking = id;
         self.count -= 1;

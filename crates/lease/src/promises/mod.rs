@@ -194,8 +194,7 @@ impl Promises {
     /// Withdraws a promise that was not sent to the session.
     pub fn withdraw(&mut self, session: SessionId, fid: Fid) {
         if self.files.withdraw(fid, session) {
-            self.promisee(session).count -= 1;
-            self.compact(session);
+            self.lost_one(session);
         }
     }
 
@@ -255,7 +254,8 @@ impl Promises {
                     let batch = batch.or_insert_with(|| (self.breaks.next_break(), Vec::new()));
                     let name = item.name.clone().filter(|_| self.files.shows_names(holding));
                     batch.1.push(BreakItem { name, ..item.clone() });
-                    self.files.begin_break(item.fid, holding.session, batch.0);
+                    let begun = self.files.begin_break(item.fid, holding.session, batch.0);
+                    assert!(begun, "CB-1: a break names {} twice", item.fid);
                     batch.0
                 };
                 unacknowledged.insert((holding.session, id));
@@ -284,10 +284,17 @@ impl Promises {
     pub(crate) fn forget_file(&mut self, fid: Fid) {
         for holding in self.files.forget_all(fid) {
             if holding.seq != 0 {
-                self.promisee(holding.session).count -= 1;
-                self.compact(holding.session);
+                self.lost_one(holding.session);
             }
         }
+    }
+
+    /// The session has one promise less.
+    fn lost_one(&mut self, session: SessionId) {
+        let known = self.promisee(session);
+        assert!(known.count > 0, "CB-1: a promise of {session:?} was not counted");
+        known.count -= 1;
+        self.compact(session);
     }
 
     fn promisee(&mut self, session: SessionId) -> &mut Promisee {

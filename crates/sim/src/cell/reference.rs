@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::{Content, ModelTree};
 use types::{
-    Answer, Call, Caller, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo,
-    VolumeId,
+    Answer, Call, Caller, Cookie, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier,
+    VnodeNo, VolumeId,
 };
 
 /// All visible contents of a volume, without its number and without the store's private fields.
@@ -136,7 +136,7 @@ pub fn shown(volume: &store::Volume) -> Result<VolumeImage, String> {
         let (mut data, mut entries, mut xattrs) = (Bytes::new(), BTreeMap::new(), BTreeMap::new());
         match vnode.status.kind {
             Kind::Directory => {
-                for entry in volume.read_dir(no, 0, usize::MAX).map_err(say)?.0 {
+                for entry in volume.read_dir(no, Cookie::START, usize::MAX).map_err(say)?.0 {
                     entries.insert(entry.name, (entry.target.vnode, entry.target.unique));
                 }
             }
@@ -167,7 +167,7 @@ pub fn came(tree: &ModelTree, found: &VolumeImage) -> Option<ModelTree> {
         tree.nodes().iter().find(|(fid, _)| key(**fid) == root)?.1.status,
     );
     let mut tree = tree.clone();
-    tree.shift_versions(is.status_version.checked_sub(was.status_version)?);
+    tree.shift_versions(is.status_version.0.checked_sub(was.status_version.0)?);
     (image(&tree) == *found).then_some(tree)
 }
 

@@ -8,7 +8,7 @@ use types::{
     Answer, Call, Caller, ClientId, Fault, Finish, Name, ReplyAddress, SessionId, Time, VolumeCall,
     VolumeId, VolumeInfo, VolumeKind,
 };
-use vice::Effect;
+use vice::{Effect, Execution};
 
 use super::reference::{Reference, Sealed, came, difference, image, shown};
 use super::world::World;
@@ -80,10 +80,7 @@ impl World {
                 seat.request += 1;
                 let origin = ReplyAddress { session, slot: 1, request: seat.request };
                 vice.perform(
-                    now,
-                    wall(self.now),
-                    &Caller::ROOT,
-                    origin,
+                    Execution::new(now, wall(self.now), &Caller::ROOT, origin),
                     Call::ReclaimDone,
                     &mut effects,
                 );
@@ -127,7 +124,11 @@ impl World {
             }
             _ => None,
         };
-        vice.perform(now, wall(self.now), &Caller::ROOT, origin, call, &mut effects);
+        vice.perform(
+            Execution::new(now, wall(self.now), &Caller::ROOT, origin),
+            call,
+            &mut effects,
+        );
         if let Some(group) = over.and_then(|tree| self.database.group_of(tree).ok().flatten()) {
             self.half_over.insert((no, group.record.read_write), group.record.name);
         }

@@ -138,9 +138,7 @@ impl Client {
         let verdict = match op {
             Op::Read(fid) => {
                 let Some((version, data)) = up.cache.data(*fid) else { return false };
-                ground.note(|| {
-                    format!("client {}: {fid} version {version} from the cache", self.index)
-                });
+                ground.note(|| format!("client {}: {fid} {version:?} from the cache", self.index));
                 let fresh = ground.history.check_data_version(&floors, *fid, version, true);
                 fresh.and_then(|()| ground.history.check_value(*fid, version, data))
             }
@@ -148,7 +146,7 @@ impl Client {
                 let Some(status) = up.cache.status(*fid) else { return false };
                 ground.note(|| {
                     format!(
-                        "client {}: {fid} status {} from the cache",
+                        "client {}: {fid} {:?} from the cache",
                         self.index, status.status_version
                     )
                 });
@@ -157,7 +155,10 @@ impl Client {
             Op::Lookup(name) => {
                 let Some((version, found)) = up.cache.name(tree.dir, name) else { return false };
                 ground.note(|| {
-                    format!("client {}: {name:?} {found:?} at {version} from the cache", self.index)
+                    format!(
+                        "client {}: {name:?} {found:?} at {version:?} from the cache",
+                        self.index
+                    )
                 });
                 let timeline = ground.history.timeline();
                 match found {

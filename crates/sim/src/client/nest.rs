@@ -12,8 +12,8 @@ use dafs::{CallFailure, CallId, ClientInput};
 use lease::CallStart;
 use rand::Rng;
 use types::{
-    Answer, BootVerifier, Call, Caller, CreateHow, Fault, Fid, Name, NewKind, RemoveWhat, Status,
-    VnodeSlots,
+    Answer, BootVerifier, Call, Caller, CreateHow, DataVersion, Fault, Fid, Name, NewKind,
+    RemoveWhat, Status, VnodeSlots,
 };
 
 use super::{Client, Doing, Thread};
@@ -45,7 +45,7 @@ struct Entry {
     at: usize,
     call: Call,
     /// The directory's data version after the change.
-    version: u64,
+    version: DataVersion,
     /// The server instance known at that time: the version may count changes that an earlier
     /// instance lost.
     under: BootVerifier,
@@ -56,7 +56,7 @@ struct Entry {
 pub(super) struct Nest {
     phase: Phase,
     slots: VnodeSlots,
-    version: u64,
+    version: DataVersion,
     /// Names that it has made itself under the present delegation.
     names: Vec<Name>,
     journal: VecDeque<Entry>,
@@ -70,7 +70,7 @@ impl Nest {
         Nest {
             phase: Phase::None,
             slots: VnodeSlots::default(),
-            version: 0,
+            version: DataVersion::NONE,
             names: Vec::new(),
             journal: VecDeque::new(),
             flying: VecDeque::new(),
@@ -112,14 +112,14 @@ impl Client {
         let (client, life) = (self.index, self.life);
         let Some(up) = self.up.as_mut() else { return };
         let (nest, under) = (&mut up.nest, up.verifier);
-        nest.version += 1;
+        nest.version = nest.version.next();
         let removes = !nest.names.is_empty() && ground.one_in(3);
         let (slot, call) = if removes {
             let name = nest.names.swap_remove(ground.rng.random_range(0..nest.names.len()));
             (0, Call::Remove { dir, name, what: RemoveWhat::File, hold: false })
         } else {
             let slot = nest.slots.take().expect("eight are left at least");
-            let name = Name::new(format!("nest-{client}-{life}-{}", nest.version).as_bytes())
+            let name = Name::new(format!("nest-{client}-{life}-{}", nest.version.0).as_bytes())
                 .expect("a name");
             let name = unique(ground, &name);
             nest.names.push(name.clone());
@@ -277,8 +277,7 @@ impl Client {
             (Ok(_), Some(Status { data_version, .. })) => {
                 ground.history.nest.sure(entry.at);
                 if data_version != entry.version && same {
-                    let what =
-                        format!("client {}: {entry:?} is version {data_version}", self.index);
+                    let what = format!("client {}: {entry:?} is {data_version:?}", self.index);
                     ground.violate("DE-5", what);
                 }
             }

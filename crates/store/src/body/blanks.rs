@@ -9,13 +9,13 @@
 use types::VnodeNo;
 
 use super::edit::BodyEdit;
-use super::files::{failed, put_lent_mark};
+use super::files::{LENT, failed, put_mark};
 use super::loans::{BodyLoans, stamp_of};
 use crate::error::Result;
 use crate::format::names::BlankName;
 use crate::{BodyLocation, StoreError};
 
-impl BodyEdit<'_> {
+impl BodyEdit<'_, '_> {
     /// Makes the blank with its content the body of the vnode, in place of the old one; the body is
     /// lent from then on. The caller calls [`BodyLoans::end_adoption`] after the commit.
     ///
@@ -41,7 +41,7 @@ impl BodyEdit<'_> {
             adopted.map_err(failed("new body"))
         })?;
         let name = self.name();
-        put_lent_mark(self.media(), name)?;
+        put_mark(self.media(), self.update.scope(), name, &LENT)?;
         if had_bytes {
             self.media().sync_disk(|| self.media().disk.sync_name(name))?;
         }

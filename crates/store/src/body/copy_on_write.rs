@@ -32,7 +32,7 @@ use crate::media::engine::{Batch, Engine, prefix_end};
 use crate::tree::{EpochView, RecordWriter};
 use crate::{BLOCK_BYTES, BodyLocation, StoreError, Vnode};
 
-impl BodyEdit<'_> {
+impl BodyEdit<'_, '_> {
     /// Ensures that only the head uses the body's file. The vnode is in a file.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl BodyEdit<'_> {
         let mut records = RecordWriter::new(&self.tree, &mut batch);
         records.put_vnode(&stored)?;
         records.note_change(no);
-        media.apply(&batch)?;
+        media.apply_in(self.update.scope(), &batch)?;
         media.wake_packer();
         media.sync()?;
         self.vnode.generations = stored.generations;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use types::limits::FILE_BYTES_MAX;
 use types::{AllocateMode, VnodeNo};
 
-use super::files::{damaged_block, failed, open_file, put_mark, read_exactly};
+use super::files::{NOT_LENT, damaged_block, failed, open_file, put_mark, read_exactly};
 use super::update::{BodyInUpdate, NewBody, Update};
 use crate::error::Result;
 use crate::format::names::BodyName;
@@ -39,21 +39,21 @@ use crate::{BLOCK_BYTES, BodyLocation, INLINE_BYTES_MAX, StoreError, Vnode};
 const RESERVE_BYTES_MAX: u64 = 1 << 40;
 
 /// The body of a vnode, and the update that changes it. The caller puts the vnode.
-pub struct BodyEdit<'a> {
+pub struct BodyEdit<'a, 's> {
     tree_state: &'a TreeState,
     /// The head, which stays while the update writes.
     pub(super) tree: Arc<EpochView>,
     pub(super) vnode: &'a mut Vnode,
-    pub(super) update: &'a mut Update,
+    pub(super) update: &'a mut Update<'s>,
 }
 
-impl BodyEdit<'_> {
+impl BodyEdit<'_, '_> {
     /// The caller has checked that the head takes changes.
-    pub(crate) fn new<'a>(
+    pub(crate) fn new<'a, 's>(
         tree_state: &'a TreeState,
         vnode: &'a mut Vnode,
-        update: &'a mut Update,
-    ) -> BodyEdit<'a> {
+        update: &'a mut Update<'s>,
+    ) -> BodyEdit<'a, 's> {
         // Before the tree is read: this prevents a seal.
         update.enter(tree_state);
         BodyEdit { tree_state, tree: tree_state.head(), vnode, update }
@@ -227,12 +227,12 @@ impl BodyEdit<'_> {
         let generation = self.vnode.generations + 1;
         let place = BodyLocation::File { epoch: self.tree.epoch, generation, packed: false };
         let name = BodyName::at(self.tree.id, self.vnode.no(), place).expect("place is a file");
-        let media = &*self.tree_state.media;
+        let (media, scope) = (&*self.tree_state.media, self.update.scope());
         let held = self.update.hold(self.tree_state, self.vnode.no());
         let earlier = held.gate.mark();
         let former = held.made.take().map_or_else(|| held.gate.former(), |made| made.former);
         held.made = Some(NewBody { name, former });
-        let batch = put_mark(media, name)?;
+        let batch = put_mark(media, scope, name, &NOT_LENT)?;
         // Otherwise a restart would not find the file without a record.
         media.write_out()?;
         held.gate.set_mark(Mark { name, batch, size: 0 });
@@ -531,12 +531,12 @@ impl BodyEdit<'_> {
     /// Rule 2: the mark is in the log, and on disk if existing bytes from `overwrites` on change.
     pub(super) fn mark(&mut self, overwrites: Option<u64>) -> Result<()> {
         let (name, size) = (self.name(), self.vnode.status.size);
-        let media = &*self.tree_state.media;
+        let (media, scope) = (&*self.tree_state.media, self.update.scope());
         let gate = &mut self.held().gate;
         let mark = match gate.mark() {
             Some(mark) if mark.name == name => mark,
             _ => {
-                let mark = Mark { name, batch: put_mark(media, name)?, size };
+                let mark = Mark { name, batch: put_mark(media, scope, name, &NOT_LENT)?, size };
                 gate.set_mark(mark);
                 mark
             }
@@ -561,7 +561,7 @@ pub(crate) fn drop_body(
     tree_state: &TreeState,
     tree: &EpochView,
     vnode: &Vnode,
-    update: &mut Update,
+    update: &mut Update<'_>,
 ) {
     let no = vnode.no();
     let has_backup = update.hold(tree_state, no).gate.has_backup();
@@ -604,7 +604,7 @@ impl Groups {
             [(block % GROUP_BLOCKS) as usize] = sum;
     }
 
-    fn put(self, no: VnodeNo, update: &mut Update) {
+    fn put(self, no: VnodeNo, update: &mut Update<'_>) {
         for (group, sums) in (self.first..).zip(self.groups) {
             update.set_sums(no, group, sums);
         }

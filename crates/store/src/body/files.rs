@@ -8,10 +8,10 @@ use crate::format::key::{self, kind};
 use crate::format::names::BodyName;
 use crate::format::record::{self, GROUP_BLOCKS, Sums};
 use crate::format::sums::{self, BLOCK};
-use crate::media::Media;
 use crate::media::body_state::BodyState;
 use crate::media::disk::BodyFile;
 use crate::media::engine::{Batch, Engine, prefix_end};
+use crate::media::{CommitScope, Media};
 use crate::tree::EpochView;
 use crate::{BLOCK_BYTES, StoreError, Vnode};
 
@@ -69,24 +69,22 @@ pub(crate) fn sums_found(
     Ok(found)
 }
 
-/// Puts a file's mark into the log; returns the number of its batch.
-pub(super) fn put_mark(media: &Media, name: BodyName) -> Result<u64> {
-    put_marked(media, name, &[])
-}
-
+/// The value of the mark of a body that is not lent.
+pub(super) const NOT_LENT: [u64; 0] = [];
 /// The value of a lent body's mark.
-const LENT: [u64; 1] = [1];
+pub(super) const LENT: [u64; 1] = [1];
 
-/// The same for a lent body.
-pub(super) fn put_lent_mark(media: &Media, name: BodyName) -> Result<u64> {
-    put_marked(media, name, &LENT)
-}
-
-fn put_marked(media: &Media, name: BodyName, value: &[u64]) -> Result<u64> {
+/// Puts a file's mark with this value into the log; returns the number of its batch.
+pub(super) fn put_mark(
+    media: &Media,
+    scope: Option<&CommitScope>,
+    name: BodyName,
+    value: &[u64],
+) -> Result<u64> {
     let key = name.unstable_key();
     let mut batch = Batch::default();
     batch.put(&key, &record::encode_numbers(&key, value));
-    media.apply(&batch)
+    media.apply_in(scope, &batch)
 }
 
 /// Whether the body's mark records a loan.
@@ -116,7 +114,7 @@ pub(super) fn make_copy(
     name: BodyName,
     copy: BodyName,
 ) -> Result<Arc<dyn BodyFile>> {
-    put_mark(media, copy)?;
+    put_mark(media, None, copy, &NOT_LENT)?;
     // Otherwise a restart would not know that the copy has no owner.
     media.write_out()?;
     let file = media.disk.copy(name, copy).map_err(failed("copy of a body"))?;

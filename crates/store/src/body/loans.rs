@@ -18,17 +18,16 @@
 use types::VnodeNo;
 
 use super::edit::BodyEdit;
-use super::files::{failed, put_lent_mark};
+use super::files::{LENT, NOT_LENT, failed, put_mark};
 use super::update::Update;
 use crate::error::Result;
-use crate::format::record::{self, GROUP_BLOCKS};
+use crate::format::record::GROUP_BLOCKS;
 use crate::format::sums;
 use crate::media::disk::{BodyFile, Stamp};
-use crate::media::engine::Batch;
 use crate::tree::TreeState;
 use crate::{BLOCK_BYTES, BodyLocation, Vnode};
 
-impl BodyEdit<'_> {
+impl BodyEdit<'_, '_> {
     /// Lends the body: kernels may write into it and map it for writing. A body without a file is
     /// moved into one. Does nothing if the body is lent already.
     ///
@@ -45,7 +44,7 @@ impl BodyEdit<'_> {
         // Bytes that a crash left in holes must not become data.
         self.clear_all_strays(&*file)?;
         self.mark((self.vnode.status.size > 0).then_some(0))?;
-        put_lent_mark(self.media(), self.name())?;
+        put_mark(self.media(), self.update.scope(), self.name(), &LENT)?;
         let stamp = stamp_of(&*file)?;
         let held = self.held();
         held.touch();
@@ -154,7 +153,7 @@ impl BodyLoans<'_> {
     ///
     /// # Errors
     /// As [`BodyEdit::write`].
-    pub fn settle(&self, vnode: &mut Vnode, update: &mut Update) -> Result<bool> {
+    pub fn settle(&self, vnode: &mut Vnode, update: &mut Update<'_>) -> Result<bool> {
         if !self.has(vnode.no()) {
             return Ok(false);
         }
@@ -187,10 +186,7 @@ impl BodyLoans<'_> {
             if written || !settled {
                 return Ok(false);
             }
-            let key = name.unstable_key();
-            let mut batch = Batch::default();
-            batch.put(&key, &record::encode_numbers(&key, &[]));
-            media.apply(&batch)?;
+            put_mark(media, None, name, &NOT_LENT)?;
         }
         gate.end_loan(name.is_some(), "given back");
         Ok(true)

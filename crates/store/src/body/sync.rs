@@ -237,8 +237,8 @@ fn renew_versions(tree_state: &TreeState, mut vnode: Vnode) -> Result<()> {
         // its move.
         return Ok(());
     }
-    vnode.status.data_version += LOST_VERSIONS;
-    vnode.status.status_version += LOST_VERSIONS;
+    vnode.status.data_version = vnode.status.data_version.raised(LOST_VERSIONS);
+    vnode.status.status_version = vnode.status.status_version.raised(LOST_VERSIONS);
     let mut update = Update::new();
     update.put_vnode(&vnode);
     update.commit(tree_state)

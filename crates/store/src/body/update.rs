@@ -20,18 +20,20 @@ use crate::format::key::{self, kind};
 use crate::format::names::BodyName;
 use crate::format::record::{self, BucketEntry, GROUP_BLOCKS, Sums, count};
 use crate::format::vnode::{Vnode, initial_used};
-use crate::media::Media;
 use crate::media::body_state::FormerFile;
 use crate::media::disk::Stamp;
 use crate::media::engine::{Batch, prefix_end};
 use crate::media::gates::WriteGate;
+use crate::media::{CommitScope, Media};
 use crate::tree::state::WriteGuard;
 use crate::tree::writer::put_garbage;
 use crate::tree::{EpochView, RecordWriter, TreeState};
 
 /// Collects the changes of one operation.
 #[derive(Default)]
-pub struct Update {
+pub struct Update<'s> {
+    /// Gathers its batches.
+    scope: Option<&'s CommitScope>,
     /// `None`: removed.
     vnodes: Vec<(VnodeNo, Option<Vnode>)>,
     buckets: Vec<((VnodeNo, u64), Vec<BucketEntry>)>,
@@ -127,10 +129,19 @@ impl Drop for BodyInUpdate {
 /// slower if there are many.
 const CUT_ONE_BY_ONE_MAX: usize = 64;
 
-impl Update {
-    /// An update without changes.
-    pub fn new() -> Update {
+impl<'s> Update<'s> {
+    /// An update without changes, whose batches are not gathered.
+    pub fn new() -> Update<'s> {
         Update::default()
+    }
+
+    /// An update without changes. A scope of the volume's partition gathers its batches.
+    pub fn within(scope: Option<&'s CommitScope>) -> Update<'s> {
+        Update { scope, ..Update::default() }
+    }
+
+    pub(super) fn scope(&self) -> Option<&'s CommitScope> {
+        self.scope
     }
 
     /// Adds a new vnode: counts one file more. `put_vnode` of the same vnode may follow.
@@ -397,7 +408,7 @@ impl Update {
         }
         // A nearly full partition refuses more files or bytes.
         if self.files_delta > 0 || self.bytes_delta > 0 {
-            media.room_for_records()?;
+            media.room_for_records(self.scope)?;
         }
         let mut batch = Batch::default();
         let tree = tree_state.head();
@@ -420,7 +431,7 @@ impl Update {
         if self.quota.is_some() || ends_base {
             tree_state.change_fields(self.quota, ends_base, batch)?;
         } else if !batch.is_empty() {
-            media.apply(&batch)?;
+            media.apply_in(self.scope, &batch)?;
         }
         tree_state.add_used(delta);
         if !self.garbage.is_empty() || tree.has_gap() {

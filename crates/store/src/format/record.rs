@@ -7,7 +7,8 @@
 
 use bytes::Bytes;
 use types::{
-    ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId,
+    ClientId, DataVersion, Fid, Kind, Name, SessionId, Status, StatusVersion, Timestamp,
+    Uniquifier, VnodeNo, VolumeId,
 };
 
 use crate::error::Result;
@@ -231,8 +232,8 @@ pub(crate) fn encode_vnode(key: &[u8], vnode: &Vnode) -> Vec<u8> {
     for time in [status.accessed, status.modified, status.changed, status.created] {
         out.time(time);
     }
-    out.u64(status.data_version);
-    out.u64(status.status_version);
+    out.u64(status.data_version.0);
+    out.u64(status.status_version.0);
     out.u64(vnode.exclusive);
     out.u64(vnode.parent.0);
     out.u64(vnode.entries);
@@ -295,8 +296,8 @@ fn vnode_fields(
         modified: fields.time()?,
         changed: fields.time()?,
         created: fields.time()?,
-        data_version: fields.u64()?,
-        status_version: fields.u64()?,
+        data_version: DataVersion(fields.u64()?),
+        status_version: StatusVersion(fields.u64()?),
     };
     let exclusive = fields.u64()?;
     let parent = VnodeNo(fields.u64()?);

@@ -1,6 +1,6 @@
 //! A vnode in the store: its status, and fields that only servers see.
 
-use types::{Fid, Kind, Status, Timestamp, VnodeNo, posix};
+use types::{Cookie, Fid, Kind, Status, Timestamp, VnodeNo, posix};
 
 /// The location of a body's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,6 +123,6 @@ pub struct StoredEntry {
     pub name: types::Name,
     /// The vnode that it names.
     pub target: EntryTarget,
-    /// The position of the entry in listings. Constant while the entry exists; never 0.
-    pub cookie: u64,
+    /// The position of the entry in listings. Constant while the entry exists.
+    pub cookie: Cookie,
 }

@@ -279,6 +279,11 @@ impl BodyState {
 
     /// The log has the file's mark.
     pub(crate) fn set_mark(&mut self, mark: Mark) {
+        debug_assert!(
+            self.mark.is_none_or(|known| known.name != mark.name),
+            "DU-1: the mark of {:?} would forget which bytes were there first",
+            mark.name
+        );
         self.mark = Some(mark);
     }
 

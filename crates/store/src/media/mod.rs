@@ -42,7 +42,7 @@ use types::KeyKeeper;
 
 use self::cipher::Ciphers;
 use self::disk::{Ciphered, Disk};
-use self::engine::{Batch, Engine, GatherScope, WriteCombiner, prefix_end};
+use self::engine::{Batch, Engine, WriteCombiner, prefix_end};
 use self::free_space::{Space, SpaceLevel, reserve_bytes};
 use self::gates::Gates;
 use crate::StoreError;
@@ -193,17 +193,33 @@ impl Media {
         }
     }
 
-    /// Applies a batch; [`Media::is_synced`] reports for the returned number whether it is stable.
+    /// Applies a batch without a scope, as [`Media::apply_in`].
+    ///
+    /// # Errors
+    /// As [`Media::apply_in`].
+    pub(crate) fn apply(&self, batch: &Batch) -> Result<u64, StoreError> {
+        self.apply_in(None, batch)
+    }
+
+    /// Applies a batch of the scope; [`Media::is_synced`] reports for the returned number whether
+    /// it is stable.
     ///
     /// # Errors
     /// `NoSpace`, which changes nothing and passes; `Medium`, which is permanent.
-    pub(crate) fn apply(&self, batch: &Batch) -> Result<u64, StoreError> {
+    pub(crate) fn apply_in(
+        &self,
+        scope: Option<&CommitScope>,
+        batch: &Batch,
+    ) -> Result<u64, StoreError> {
         let _in_span = part_span!(STORE_WRITE).entered();
         self.usable()?;
-        if !self.gathers()? {
+        let applied = if self.gathers(scope)? {
+            self.engine.gather(batch)
+        } else {
             self.room_for_the_log()?;
-        }
-        match self.engine.apply(batch) {
+            self.engine.apply(batch)
+        };
+        match applied {
             // The engine found no room for its tables. It tries again by itself, and takes no
             // batches until then.
             Err(StoreError::NoSpace) => return Err(StoreError::NoSpace),
@@ -212,7 +228,7 @@ impl Media {
         Ok(self.applied.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
-    /// Every batch applied before the call survives the death of the process, combined ones too.
+    /// Every batch applied before the call survives the death of the process, gathered ones too.
     ///
     /// # Errors
     /// `NoSpace`, `Medium`; from then on every change is refused (DU-3), because readers saw
@@ -222,13 +238,18 @@ impl Media {
         Ok(WrittenOut(()))
     }
 
-    /// Whether batches of this thread are combined: it has a commit scope, and the disk has much
-    /// room.
-    fn gathers(&self) -> Result<bool, StoreError> {
-        self.engine.gathers(|| {
-            let space = self.disk.space().map_err(|e| StoreError::from_io("statvfs", &e))?;
-            Ok(space.free_bytes >= reserve_bytes(space.total_bytes) + FAR_BYTES)
-        })
+    /// Whether batches of the scope are gathered: it is one of this partition, and the disk had
+    /// much room when the scope was asked first.
+    fn gathers(&self, scope: Option<&CommitScope>) -> Result<bool, StoreError> {
+        let Some(scope) = scope.filter(|scope| std::ptr::eq(&*scope.media, self)) else {
+            return Ok(false);
+        };
+        if let Some(gathers) = scope.gathers.get() {
+            return Ok(*gathers);
+        }
+        let space = self.disk.space().map_err(|e| StoreError::from_io("statvfs", &e))?;
+        let has_room = space.free_bytes >= reserve_bytes(space.total_bytes) + FAR_BYTES;
+        Ok(*scope.gathers.get_or_init(|| has_room))
     }
 
     /// The number of the last batch that was applied.
@@ -309,8 +330,8 @@ impl Media {
     }
 
     /// Whether records may grow: removals still find room when this refuses.
-    pub(crate) fn room_for_records(&self) -> Result<(), StoreError> {
-        if self.gathers()? { Ok(()) } else { self.room_below(SpaceLevel::NoRecords) }
+    pub(crate) fn room_for_records(&self, scope: Option<&CommitScope>) -> Result<(), StoreError> {
+        if self.gathers(scope)? { Ok(()) } else { self.room_below(SpaceLevel::NoRecords) }
     }
 
     /// Whether the log may take a batch at all.
@@ -352,7 +373,7 @@ impl Media {
     }
 }
 
-/// The proof that every change that any thread combined before survives the death of the process.
+/// The proof that every change that any thread gathered before survives the death of the process.
 /// A sender demands it before anything leaves the process (DU-2).
 #[derive(Debug)]
 pub struct WrittenOut(());
@@ -369,16 +390,19 @@ impl WrittenOut {
     }
 }
 
-/// A commit scope: combines the changes of this thread, see [`crate::Partition::gather`]. Ends when
-/// dropped at the latest.
+/// A commit scope: the changes of updates that name it are gathered, see
+/// [`crate::Partition::gather`].
+#[must_use = "its changes survive the death of the process once it is written out"]
 pub struct CommitScope {
     media: Arc<Media>,
-    scope: Option<GatherScope>,
+    /// Whether there is so much room that its batches are gathered; the first one decides.
+    gathers: OnceLock<bool>,
+    has_ended: bool,
 }
 
 impl CommitScope {
     pub(crate) fn begin(media: &Arc<Media>) -> CommitScope {
-        CommitScope { media: Arc::clone(media), scope: Some(media.engine.scope()) }
+        CommitScope { media: Arc::clone(media), gathers: OnceLock::new(), has_ended: false }
     }
 
     /// Ends the scope: its changes survive the death of the process from now on.
@@ -386,16 +410,17 @@ impl CommitScope {
     /// # Errors
     /// `NoSpace`, `Medium`: the caller must not report any change of the scope, and the partition
     /// takes no more changes (DU-3).
-    pub fn end(mut self) -> Result<WrittenOut, StoreError> {
-        self.scope = None;
+    pub fn write_out(mut self) -> Result<WrittenOut, StoreError> {
+        self.has_ended = true;
         self.media.write_out()
     }
 }
 
 impl Drop for CommitScope {
     fn drop(&mut self) {
-        if self.scope.take().is_some() {
-            // The media records and logs the failure.
+        if !self.has_ended {
+            debug_assert!(std::thread::panicking(), "DU-2: a commit scope ends by writing out");
+            // Senders write out by themselves; this only bounds the time until then.
             let _ = self.media.write_out();
         }
     }
@@ -448,12 +473,58 @@ mod tests {
         }
     }
 
+    fn media_of(machine: &MemMachine, engine: impl Engine + 'static) -> Arc<Media> {
+        let (disk, random) = (Box::new(MemDisk(machine.0.clone())), StdRng::seed_from_u64(1));
+        Media::new(Box::new(engine), disk, 4, false, None, random)
+    }
+
+    fn put(key: &[u8]) -> Batch {
+        let mut batch = Batch::default();
+        batch.put(key, b"1");
+        batch
+    }
+
+    #[test]
+    fn st1_batches_with_and_without_a_scope_keep_their_order() {
+        let (machine, other) = (MemMachine::new(), MemMachine::new());
+        let below = MemEngine(machine.0.clone());
+        let media = media_of(&machine, MemEngine(machine.0.clone()));
+        let there = || [b"a", b"b", b"c"].map(|key| below.get(key).unwrap().is_some());
+        let scope = CommitScope::begin(&media);
+        let elsewhere = CommitScope::begin(&media_of(&other, MemEngine(other.0.clone())));
+        media.apply_in(Some(&scope), &put(b"a")).unwrap();
+        assert_eq!(there(), [false, false, false], "it is gathered");
+        assert!(media.engine.get(b"a").unwrap().is_some(), "and visible");
+        media.apply(&put(b"b")).unwrap();
+        assert_eq!(there(), [true, true, false], "the same thread, without the scope");
+        media.apply_in(Some(&scope), &put(b"c")).unwrap();
+        assert_eq!(there(), [true, true, false]);
+        media.apply_in(Some(&elsewhere), &put(b"d")).unwrap();
+        assert_eq!(there(), [true, true, true], "a scope of another partition is none here");
+        assert!(below.get(b"d").unwrap().is_some());
+        scope.write_out().and(elsewhere.write_out()).unwrap();
+    }
+
+    #[test]
+    fn a_scope_in_which_nothing_may_be_gathered_writes_through() {
+        let machine = MemMachine::new();
+        let below = MemEngine(machine.0.clone());
+        let media = media_of(&machine, MemEngine(machine.0.clone()));
+        machine.set_capacity(FAR_BYTES);
+        let scope = CommitScope::begin(&media);
+        media.apply_in(Some(&scope), &put(b"a")).unwrap();
+        assert!(below.get(b"a").unwrap().is_some());
+        machine.set_capacity(1 << 40);
+        media.apply_in(Some(&scope), &put(b"b")).unwrap();
+        assert!(below.get(b"b").unwrap().is_some(), "decided once a scope");
+        scope.write_out().unwrap();
+    }
+
     #[test]
     fn an_engine_without_room_is_waited_for_once() {
         let (machine, asked) = (MemMachine::new(), Arc::new(AtomicUsize::new(0)));
         let engine = Tidying(MemEngine(machine.0.clone()), Arc::clone(&asked));
-        let (disk, random) = (Box::new(MemDisk(machine.0.clone())), StdRng::seed_from_u64(1));
-        let media = Media::new(Box::new(engine), disk, 4, false, None, random);
+        let media = media_of(&machine, engine);
         let (volume, vnode) = (types::VolumeId(1), types::VnodeNo(2));
         let name = crate::format::names::BodyName {
             volume,
@@ -464,8 +535,7 @@ mod tests {
         };
         let body = media.disk.create(name).unwrap();
         body.write_at(0, &[1; 1 << 16]).unwrap();
-        let mut batch = Batch::default();
-        batch.put(b"a", b"1");
+        let batch = put(b"a");
         let state = || {
             let refused = media.apply(&batch).is_err();
             (refused, asked.swap(0, Ordering::Relaxed))

@@ -14,20 +14,22 @@ use crate::body::Update;
 use crate::error::Result;
 use crate::format::record::BucketEntry;
 use crate::format::vnode::{Vnode, initial_used};
+use crate::media::CommitScope;
 use crate::volume::Volume;
 
 /// The number of buckets that one batch applies.
 const BUCKETS_AT_ONCE: usize = 64;
 
 /// The vnode of the current items, and the update that they form.
-struct Current {
+struct Current<'a> {
     vnode: Vnode,
-    update: Update,
+    update: Update<'a>,
 }
 
 /// Applies a part to the head that `volume` writes. The mode of the body in whose middle it ends
-/// follows each item.
+/// follows each item. The scope gathers its updates.
 pub(super) fn apply(
+    scope: &CommitScope,
     volume: &Volume,
     since: u64,
     under: Option<&Under>,
@@ -39,7 +41,7 @@ pub(super) fn apply(
     let over = under.is_some();
     let building = Building { volume, before: before.as_ref(), mode: *mode, over };
     let shift = under.map_or(0, |under| under.shift);
-    let mut applying = Applying { building, shift, current: None, next: part.from.vnode };
+    let mut applying = Applying { scope, building, shift, current: None, next: part.from.vnode };
     if part.from.stage != stage::VNODE {
         applying.resume(part.from.vnode)?;
     }
@@ -56,15 +58,16 @@ pub(super) fn apply(
 }
 
 struct Applying<'a> {
+    scope: &'a CommitScope,
     building: Building<'a>,
     /// How much higher versions are here than at the source.
     shift: u64,
-    current: Option<Current>,
+    current: Option<Current<'a>>,
     /// Vnodes below this number match the stream.
     next: VnodeNo,
 }
 
-impl Applying<'_> {
+impl<'a> Applying<'a> {
     /// Loads the vnode in whose middle the part begins.
     fn resume(&mut self, no: VnodeNo) -> Result<()> {
         let vnode = self
@@ -72,7 +75,7 @@ impl Applying<'_> {
             .volume
             .vnode(no)?
             .ok_or(StoreError::NoStream("a part is missing before this one"))?;
-        self.current = Some(Current { vnode, update: Update::new() });
+        self.current = Some(Current { vnode, update: Update::within(Some(self.scope)) });
         self.next = VnodeNo(no.0 + 1);
         Ok(())
     }
@@ -128,7 +131,7 @@ impl Applying<'_> {
         }
     }
 
-    fn current(&mut self) -> Result<&mut Current> {
+    fn current(&mut self) -> Result<&mut Current<'a>> {
         self.current.as_mut().ok_or(NO_VNODE)
     }
 
@@ -153,12 +156,12 @@ impl Applying<'_> {
             generations = other.generations;
             self.remove(no)?;
         }
-        let mut update = Update::new();
+        let mut update = Update::within(Some(self.scope));
         let mut vnode = wanted;
         vnode.status.fid = fid;
         vnode.has_xattr = false;
-        vnode.status.data_version = vnode.status.data_version.saturating_add(self.shift);
-        vnode.status.status_version = vnode.status.status_version.saturating_add(self.shift);
+        vnode.status.data_version = vnode.status.data_version.raised(self.shift);
+        vnode.status.status_version = vnode.status.status_version.raised(self.shift);
         match old {
             None => {
                 let directory = vnode.status.kind == Kind::Directory;
@@ -193,7 +196,7 @@ impl Applying<'_> {
         let volume = self.building.volume;
         let Some(vnode) = volume.vnode(no)? else { return Ok(()) };
         self.clear_buckets(no, (0, u64::MAX), &BTreeSet::new())?;
-        let mut update = Update::new();
+        let mut update = Update::within(Some(self.scope));
         volume.drop_vnode(&vnode, &mut update)?;
         if vnode.status.links == 0 {
             update.remove_orphan(no);
@@ -233,7 +236,7 @@ impl Applying<'_> {
             let stay = buckets.iter().map(|(hash, _)| *hash).collect();
             self.clear_buckets(no, range, &stay)?;
         }
-        let mut update = Update::new();
+        let mut update = Update::within(Some(self.scope));
         buckets.into_iter().for_each(|(hash, bucket)| update.set_bucket(no, hash, bucket));
         volume.commit(update)
     }
@@ -257,7 +260,7 @@ impl Applying<'_> {
             ControlFlow::Continue(())
         })?;
         for hashes in gone.chunks(BUCKETS_AT_ONCE) {
-            let mut update = Update::new();
+            let mut update = Update::within(Some(self.scope));
             hashes.iter().for_each(|hash| update.set_bucket(dir, *hash, Vec::new()));
             volume.commit(update)?;
         }

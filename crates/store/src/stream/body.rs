@@ -53,7 +53,7 @@ impl Building<'_> {
         vnode: &mut Vnode,
         form: BodyForm<'_>,
         size: u64,
-        update: &mut Update,
+        update: &mut Update<'_>,
     ) -> Result<Mode> {
         let volume = self.volume;
         match form {
@@ -83,14 +83,14 @@ impl Building<'_> {
     }
 
     /// Leaves the vnode without a body. A file that is shown under another record stays.
-    fn empty(&self, vnode: &mut Vnode, update: &mut Update) -> Result<()> {
+    fn empty(&self, vnode: &mut Vnode, update: &mut Update<'_>) -> Result<()> {
         // Clients that have that file open continue with it; the server makes the volume's clients
         // ask again.
         vnode.handed = false;
         self.volume.body(vnode, update)?.truncate(0)
     }
 
-    fn make_file(&self, vnode: &mut Vnode, size: u64, update: &mut Update) -> Result<()> {
+    fn make_file(&self, vnode: &mut Vnode, size: u64, update: &mut Update<'_>) -> Result<()> {
         let mut body = self.volume.body(vnode, update)?;
         body.make_file()?;
         if size > 0 { body.truncate(size) } else { Ok(()) }
@@ -98,7 +98,12 @@ impl Building<'_> {
 
     /// Before the first block that differs: gives the body, which is the same up to this block, a
     /// file of its own if the volume shows the current one.
-    fn leave_shown(&mut self, vnode: &mut Vnode, first: u64, update: &mut Update) -> Result<()> {
+    fn leave_shown(
+        &mut self,
+        vnode: &mut Vnode,
+        first: u64,
+        update: &mut Update<'_>,
+    ) -> Result<()> {
         if !self.over || self.mode == Mode::Rebuild || !self.shares_file(vnode)? {
             return Ok(());
         }
@@ -126,7 +131,7 @@ impl Building<'_> {
         run: Run,
         first: u64,
         count: u64,
-        update: &mut Update,
+        update: &mut Update<'_>,
     ) -> Result<()> {
         need_file(vnode)?;
         if run == Run::Same && self.over && self.mode == Mode::Unknown && self.shares_file(vnode)? {
@@ -152,7 +157,7 @@ impl Building<'_> {
         vnode: &mut Vnode,
         first: u64,
         data: &[u8],
-        update: &mut Update,
+        update: &mut Update<'_>,
     ) -> Result<()> {
         need_file(vnode)?;
         let inside =
@@ -171,7 +176,7 @@ impl Building<'_> {
         vnode: &mut Vnode,
         first: u64,
         frame: &[u8],
-        update: &mut Update,
+        update: &mut Update<'_>,
     ) -> Result<()> {
         let left = first.checked_mul(BLOCK_BYTES).and_then(|at| vnode.status.size.checked_sub(at));
         let length = left.unwrap_or(0).min(CHUNK_BYTES) as usize;
@@ -182,12 +187,24 @@ impl Building<'_> {
         self.data(vnode, first, &bytes, update)
     }
 
-    fn punch(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {
+    fn punch(
+        &self,
+        vnode: &mut Vnode,
+        first: u64,
+        count: u64,
+        update: &mut Update<'_>,
+    ) -> Result<()> {
         let Some(range) = bytes_of(first, count) else { return Ok(()) };
         self.volume.body(vnode, update)?.allocate_range(range.0, range.1, AllocateMode::PunchHole)
     }
 
-    fn zeros(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {
+    fn zeros(
+        &self,
+        vnode: &mut Vnode,
+        first: u64,
+        count: u64,
+        update: &mut Update<'_>,
+    ) -> Result<()> {
         let Some((mut at, mut left)) = bytes_of(first, count) else { return Ok(()) };
         while left > 0 {
             let step = left.min(ZEROS_AT_ONCE);
@@ -200,7 +217,13 @@ impl Building<'_> {
 
     /// Copies blocks from `since`. The update holds the gate of the vnode, so that the file of
     /// `since` does not change meanwhile.
-    fn copy(&self, vnode: &mut Vnode, first: u64, count: u64, update: &mut Update) -> Result<()> {
+    fn copy(
+        &self,
+        vnode: &mut Vnode,
+        first: u64,
+        count: u64,
+        update: &mut Update<'_>,
+    ) -> Result<()> {
         self.volume.body(vnode, update)?.hold();
         let fits = || StoreError::NoStream("its start differs from the epoch on this partition");
         let before = self.before.ok_or_else(fits)?;
@@ -247,7 +270,7 @@ impl Building<'_> {
         old: &Vnode,
         (file, sum): (&Arc<dyn BodyFile>, u32),
         block: u64,
-        update: &mut Update,
+        update: &mut Update<'_>,
     ) -> Result<()> {
         let at = block * BLOCK_BYTES;
         let there = old.status.size.saturating_sub(at).min(BLOCK_BYTES) as usize;

@@ -6,7 +6,10 @@
 //! continues there. Numbers are little-endian.
 
 use bytes::Bytes;
-use types::{Fid, Kind, Name, Status, StreamCursor, Uniquifier, VnodeNo, VolumeId};
+use types::{
+    DataVersion, Fid, Kind, Name, Status, StatusVersion, StreamCursor, Uniquifier, VnodeNo,
+    VolumeId,
+};
 
 #[cfg(any(test, feature = "fuzzing"))]
 use crate::format::record;
@@ -384,8 +387,8 @@ fn put_vnode(out: &mut Out, vnode: &Vnode, form: BodyForm<'_>) {
     for time in [status.accessed, status.modified, status.changed, status.created] {
         out.time(time);
     }
-    out.u64(status.data_version);
-    out.u64(status.status_version);
+    out.u64(status.data_version.0);
+    out.u64(status.status_version.0);
     out.u64(vnode.exclusive);
     out.u64(vnode.parent.0);
     out.u64(vnode.entries);
@@ -413,8 +416,8 @@ fn get_vnode<'a>(from: &mut In<'a>) -> Option<(Vnode, BodyForm<'a>)> {
         modified: from.time()?,
         changed: from.time()?,
         created: from.time()?,
-        data_version: from.u64()?,
-        status_version: from.u64()?,
+        data_version: DataVersion(from.u64()?),
+        status_version: StatusVersion(from.u64()?),
     };
     let (exclusive, parent, entries) = (from.u64()?, VnodeNo(from.u64()?), from.u64()?);
     let has_xattr = flags & HAS_XATTR != 0;

@@ -102,7 +102,7 @@ impl IncomingStreams {
     /// the tree here is no copy of the source's tree, lacks the epoch to start from, or is newer;
     /// `Busy` while an earlier one is swept; `NoSpace`, `Medium`.
     pub fn begin_incoming(&self, tree: VolumeId, head: &StreamHead) -> Result<StreamCursor> {
-        self.media().room_for_records()?;
+        self.media().room_for_records(None)?;
         if let Some(incoming) = self.incoming(tree)? {
             let mut state = incoming.state.lock();
             if !state.over {
@@ -243,13 +243,13 @@ impl IncomingStreams {
         if part.from > state.cursor {
             return Err(StoreError::NoStream("a part is missing before this one"));
         }
-        let gathering = CommitScope::begin(self.media());
+        let scope = CommitScope::begin(self.media());
         let State { under, mode, .. } = &mut *state;
         let since = under.as_ref().map_or(part.head.since, |under| under.since);
-        let applied = apply(&incoming.volume, since, under.as_ref(), mode, &part);
-        let ended = gathering.end();
+        let applied = apply(&scope, &incoming.volume, since, under.as_ref(), mode, &part);
+        let written = scope.write_out();
         applied?;
-        ended?;
+        written?;
         state.cursor = part.to;
         let size = part.bytes() as u64;
         state.bytes += size;

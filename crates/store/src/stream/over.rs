@@ -54,7 +54,7 @@ impl IncomingStreams {
     /// current state; `Busy` while bodies are lent, the volume is moved, another stream comes in,
     /// or one is swept; `NoSpace`, `Medium`.
     pub fn begin_over(&self, tree: VolumeId, head: &StreamHead) -> Result<StreamCursor> {
-        self.media().room_for_records()?;
+        self.media().room_for_records(None)?;
         if let Some(incoming) = self.incoming(tree)? {
             let state = incoming.state.lock();
             if !state.over {
@@ -190,6 +190,6 @@ fn under(volume: &Volume, stored: &TreeHeader, head: &StreamHead) -> Result<Unde
     }
     let root =
         volume.vnode(VnodeNo::ROOT)?.ok_or_else(|| StoreError::Damaged("the root".to_owned()))?;
-    let highest = root.status.data_version.max(root.status.status_version);
+    let highest = root.status.data_version.0.max(root.status.status_version.0);
     Ok(Under { since: 0, shift: (highest / SHIFT + 1).saturating_mul(SHIFT), orphans })
 }

@@ -46,22 +46,26 @@ impl Past {
     }
 
     /// Runs these in one scope, with a death of the process, and a loss of power, after each.
-    fn gathered(&mut self, ops: &[Op]) -> Result<(), TestCaseError> {
+    fn gathered(&mut self, all: &[Op]) -> Result<(), TestCaseError> {
         // A loss of power may have left files without a record.
         let strays = self.world.scrub_all();
-        let gathering = self.world.partition.gather();
-        for op in ops.iter().filter(|op| !matches!(op, Op::Kill | Op::PowerLoss(_) | Op::Turn(_))) {
+        self.world.scope = Some(self.world.partition.gather());
+        let mut ops =
+            all.iter().filter(|op| !matches!(op, Op::Kill | Op::PowerLoss(_) | Op::Turn(_)));
+        let done: Result<(), TestCaseError> = ops.try_for_each(|op| {
             self.act(op)?;
             self.check_after(self.world.machine.power_loss(13))?;
             self.check_killed(&strays)?;
             self.adopt_abandoned(op);
-        }
-        gathering.end().unwrap();
+            Ok(())
+        });
+        self.world.end_scope();
+        done?;
         // All reported changes are there, even if the process dies.
         let world = self.world.on(self.world.machine.killed());
-        prop_assert_eq!(world.found(), self.world.model.clone(), "after {:?}", ops);
+        prop_assert_eq!(world.found(), self.world.model.clone(), "after {:?}", all);
         prop_assert_eq!(world.scrub(), []);
-        prop_assert_eq!(self.world.found(), self.world.model.clone(), "after {:?}", ops);
+        prop_assert_eq!(self.world.found(), self.world.model.clone(), "after {:?}", all);
         Ok(())
     }
 

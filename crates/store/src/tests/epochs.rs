@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use types::{Fid, Kind, Timestamp, VnodeNo, VolumeId};
+use types::{Cookie, Fid, Kind, Timestamp, VnodeNo, VolumeId};
 
 use super::world::{World, name};
 use crate::format::header::{SealedEpoch, TreeHeader};
@@ -80,7 +80,7 @@ fn the_current_epoch_shows_older_records_until_it_has_its_own() {
     assert_eq!(volume.xattrs(&changed).unwrap().len(), 1);
     assert!(volume.vnode(VnodeNo(112)).unwrap().is_none());
     assert!(volume.lookup(VnodeNo::ROOT, name(6).as_bytes()).unwrap().is_none());
-    let (entries, end) = volume.read_dir(VnodeNo::ROOT, 0, 1000).unwrap();
+    let (entries, end) = volume.read_dir(VnodeNo::ROOT, Cookie::START, 1000).unwrap();
     assert_eq!((entries.len(), end), (40, true));
 
     // Epoch 1 is unchanged.
@@ -91,7 +91,7 @@ fn the_current_epoch_shows_older_records_until_it_has_its_own() {
         VnodeNo(112)
     );
     assert!(old.lookup(VnodeNo::ROOT, name(50).as_bytes()).unwrap().is_none());
-    let (entries, _) = old.read_dir(VnodeNo::ROOT, 0, 1000).unwrap();
+    let (entries, _) = old.read_dir(VnodeNo::ROOT, Cookie::START, 1000).unwrap();
     assert_eq!(entries.len(), 40);
     assert!(entries.iter().all(|entry| entry.name != name(50)));
     let before = old.vnode(VnodeNo(110)).unwrap().unwrap();

@@ -40,7 +40,7 @@ fn snapshot(partition: &Partition, of: &Volume, called: &str) -> Arc<Volume> {
 }
 
 fn create(volume: &Volume, number: u8, length: u64) -> VnodeNo {
-    let fill = |vnode: &mut Vnode, update: &mut Update| {
+    let fill = |vnode: &mut Vnode, update: &mut Update<'_>| {
         volume.body(vnode, update).unwrap().write(0, &vec![number; length as usize]).unwrap();
     };
     make_file(volume, &name(number), fill).no()

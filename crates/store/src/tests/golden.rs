@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use types::{
-    ClientId, Fid, Kind, Name, SessionId, Status, Timestamp, Uniquifier, VnodeNo, VolumeId,
-    VolumeKind,
+    ClientId, DataVersion, Fid, Kind, Name, SessionId, Status, StatusVersion, Timestamp,
+    Uniquifier, VnodeNo, VolumeId, VolumeKind,
 };
 
 use crate::format::header::{Base, ForkOrigin, HeadState, SealedEpoch, TreeHeader, ViewHeader};
@@ -43,8 +43,8 @@ fn vnode() -> Vnode {
         modified: time(2),
         changed: time(3),
         created: time(4),
-        data_version: 5,
-        status_version: 6,
+        data_version: DataVersion(5),
+        status_version: StatusVersion(6),
     };
     Vnode {
         status,

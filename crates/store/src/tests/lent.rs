@@ -13,7 +13,7 @@ use crate::{
 /// A world with one stable file of these bytes.
 fn with_file(bytes: &[u8]) -> (World, VnodeNo) {
     let world = World::new();
-    let fill = |vnode: &mut Vnode, update: &mut Update| {
+    let fill = |vnode: &mut Vnode, update: &mut Update<'_>| {
         world.volume.body(vnode, update).unwrap().write(0, bytes).unwrap();
     };
     let no = make_file(&world.volume, &name(0), fill).no();
@@ -28,9 +28,9 @@ fn vnode(world: &World, no: VnodeNo) -> Vnode {
 fn change(
     world: &World,
     no: VnodeNo,
-    act: impl FnOnce(&mut Vnode, &mut Update) -> Result<(), StoreError>,
+    act: impl FnOnce(&mut Vnode, &mut Update<'_>) -> Result<(), StoreError>,
 ) -> Vnode {
-    let (mut vnode, mut update) = (vnode(world, no), Update::new());
+    let (mut vnode, mut update) = (vnode(world, no), Update::within(world.scope.as_ref()));
     act(&mut vnode, &mut update).unwrap();
     update.put_vnode(&vnode);
     world.volume.commit(update).unwrap();
@@ -308,14 +308,14 @@ fn an_adopted_blank_is_the_body_and_is_written_on() {
 
 #[test]
 fn an_adoption_in_a_scope_outlives_the_process_before_the_blank() {
-    let (world, no) = with_file(&[9; 1000]);
+    let (mut world, no) = with_file(&[9; 1000]);
     let blank = blank(&world, &[4; 70_000]);
-    let gathering = world.partition.gather();
+    world.scope = Some(world.partition.gather());
     adopt(&world, no, blank);
     let mut later = World::new();
     later.reopen(world.machine.killed());
     assert_eq!(read(&later, no), [4; 70_000]);
-    gathering.end().unwrap();
+    world.end_scope();
     end_clean(&world, no);
 }
 

@@ -63,8 +63,8 @@ fn step() -> impl Strategy<Value = Step> {
 /// The versions at the source.
 fn unshifted((mut vnodes, usage): Whole) -> Whole {
     for seen in vnodes.values_mut() {
-        seen.status.data_version %= SHIFT;
-        seen.status.status_version %= SHIFT;
+        seen.status.data_version.0 %= SHIFT;
+        seen.status.status_version.0 %= SHIFT;
     }
     (vnodes, usage)
 }

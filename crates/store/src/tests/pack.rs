@@ -35,7 +35,7 @@ fn text(length: usize, seed: u64) -> Vec<u8> {
 }
 
 fn create(world: &World, number: u8, bytes: &[u8]) -> VnodeNo {
-    let fill = |vnode: &mut Vnode, update: &mut Update| {
+    let fill = |vnode: &mut Vnode, update: &mut Update<'_>| {
         world.volume.body(vnode, update).unwrap().write(0, bytes).unwrap();
     };
     make_file(&world.volume, &name(number), fill).no()

@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use types::{Fid, Kind, Name, Status, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind};
+use types::{
+    Cookie, Fid, Kind, Name, Status, StreamCursor, Timestamp, VnodeNo, VolumeId, VolumeKind,
+};
 
 use super::world::{Op, World, make_file, new_root, op, options};
 use crate::format::key::kind;
@@ -45,7 +47,7 @@ pub(crate) fn whole(volume: &Volume) -> Whole {
             status: Status { fid: Fid { volume: VolumeId(0), ..vnode.status.fid }, ..vnode.status },
             parent: vnode.parent,
             exclusive: vnode.exclusive,
-            entries: volume.read_dir(no, 0, 1000).unwrap().0,
+            entries: volume.read_dir(no, Cookie::START, 1000).unwrap().0,
             xattrs: volume.xattrs(&vnode).unwrap().into_iter().map(xattr).collect(),
             bytes: Bytes::new(),
             blocks: Vec::new(),
@@ -356,7 +358,7 @@ fn clone_of(world: &World, text: &str) -> std::sync::Arc<Volume> {
 }
 
 /// A file in the root directory, which `fill` fills.
-fn make(world: &World, text: &str, fill: impl FnOnce(&mut Vnode, &mut Update)) -> Vnode {
+fn make(world: &World, text: &str, fill: impl FnOnce(&mut Vnode, &mut Update<'_>)) -> Vnode {
     make_file(&world.volume, &name(text), fill)
 }
 
@@ -379,7 +381,7 @@ fn what_is_sent_is_what_changed() {
     let world = World::new();
     let fill = |byte: u8, blocks: u64| {
         let volume = world.volume.clone();
-        move |vnode: &mut Vnode, update: &mut Update| {
+        move |vnode: &mut Vnode, update: &mut Update<'_>| {
             volume
                 .body(vnode, update)
                 .unwrap()

@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 use types::{
-    AllocateMode, Fid, KeyKeeper, Kind, Name, TREE_KEY_BYTES, Timestamp, TreeKey, VnodeNo,
+    AllocateMode, Cookie, Fid, KeyKeeper, Kind, Name, TREE_KEY_BYTES, Timestamp, TreeKey, VnodeNo,
     VolumeId, VolumeKind,
 };
 
 use crate::{
-    BLOCK_BYTES, MemMachine, NewClone, NewFork, NewRoot, OpenOptions, Partition, ScrubFinding,
-    Update, Vnode, Volume, VolumeQuota,
+    BLOCK_BYTES, CommitScope, MemMachine, NewClone, NewFork, NewRoot, OpenOptions, Partition,
+    ScrubFinding, Update, Vnode, Volume, VolumeQuota,
 };
 
 /// The offset of an operation on a body: mostly within a few blocks, sometimes around the end of
@@ -278,13 +278,15 @@ pub(crate) struct World<M = MemMachine> {
     pub(crate) model: Model,
     /// The number of the current volume.
     pub(crate) turn: u8,
+    /// Gathers the operations on files, if it is open.
+    pub(crate) scope: Option<CommitScope>,
 }
 
 /// A file in the root directory, which `fill` fills.
 pub(crate) fn make_file(
     volume: &Volume,
     name: &Name,
-    fill: impl FnOnce(&mut Vnode, &mut Update),
+    fill: impl FnOnce(&mut Vnode, &mut Update<'_>),
 ) -> Vnode {
     let mut update = Update::new();
     let mut dir = volume.vnode(VnodeNo::ROOT).unwrap().unwrap();
@@ -388,7 +390,7 @@ impl World {
         } else {
             partition.volumes().create_volume(&name, &new_root()).unwrap()
         };
-        World { machine, partition, volume, model: Model::default(), turn: 0 }
+        World { machine, partition, volume, model: Model::default(), turn: 0, scope: None }
     }
 
     /// The same world on another machine, with the same current volume.
@@ -415,13 +417,19 @@ impl World<()> {
     /// The current volume in an open partition; the model is read from it.
     pub(crate) fn of(partition: Partition, turn: u8) -> World<()> {
         let volume = partition.volumes().volume_named(turn_name(turn).as_bytes()).unwrap().unwrap();
-        let mut world = World { machine: (), partition, volume, model: Model::default(), turn };
+        let mut world =
+            World { machine: (), partition, volume, model: Model::default(), turn, scope: None };
         world.model = world.found();
         world
     }
 }
 
 impl<M> World<M> {
+    /// Ends the scope, if there is one.
+    pub(crate) fn end_scope(&mut self) {
+        self.scope.take().map(|scope| scope.write_out().unwrap());
+    }
+
     fn vnode(&self, no: VnodeNo) -> Vnode {
         self.volume.vnode(no).unwrap().unwrap()
     }
@@ -510,7 +518,7 @@ impl<M> World<M> {
     pub(crate) fn apply_store(&mut self, op: &Op, earlier: &Model, made: VnodeNo) {
         let volume = self.volume.clone();
         let file_of = |file: u8| earlier.names.get(name(file).as_bytes()).map(|no| self.vnode(*no));
-        let mut update = Update::new();
+        let mut update = Update::within(self.scope.as_ref());
         match *op {
             Op::Create(file) => {
                 if file_of(file).is_none() {
@@ -688,7 +696,7 @@ impl<M> World<M> {
 /// The state that a volume shows.
 pub(crate) fn contents(volume: &Volume) -> Model {
     let mut found = Model::default();
-    let (entries, end) = volume.read_dir(VnodeNo::ROOT, 0, 1000).unwrap();
+    let (entries, end) = volume.read_dir(VnodeNo::ROOT, Cookie::START, 1000).unwrap();
     assert!(end);
     for entry in entries {
         let no = entry.target.vnode;

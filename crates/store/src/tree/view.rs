@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use siphasher::sip::SipHasher13;
-use types::{VnodeNo, VolumeId};
+use types::{Cookie, VnodeNo, VolumeId};
 
 use crate::error::Result;
 use crate::format::header::FIRST_EPOCH;
@@ -262,7 +262,7 @@ impl EpochView {
     pub(crate) fn each_entry(
         &self,
         dir: VnodeNo,
-        cookie: u64,
+        Cookie(cookie): Cookie,
         visit: &mut dyn FnMut(StoredEntry) -> ControlFlow<()>,
     ) -> Result<()> {
         self.each_bucket(dir, cookie & !0xf, &mut |hash, bucket| {
@@ -328,7 +328,7 @@ impl EpochView {
 /// An entry of a bucket, with its cookie.
 pub(crate) fn entry(hash: u64, found: BucketEntry) -> StoredEntry {
     StoredEntry {
-        cookie: (hash | u64::from(found.index)) + 1,
+        cookie: Cookie((hash | u64::from(found.index)) + 1),
         name: found.name,
         target: found.target,
     }

@@ -61,7 +61,7 @@ impl VolumeSet {
     /// bodies; stable when it returns.
     pub(crate) fn sealing(&self, of: VolumeId, act: &Sealing<'_>) -> Result<Arc<Volume>> {
         let media = &self.trees().media;
-        media.room_for_records()?;
+        media.room_for_records(None)?;
         let of = self.existing(of)?;
         if of.is_writable() {
             settle_tree(&of.tree_state)?;

@@ -13,18 +13,18 @@ use crate::tree::view::entry;
 use crate::{EntryTarget, StoreError, StoredEntry, Vnode};
 
 /// A vnode whose entries or attributes change, and the update. The caller puts the vnode.
-pub struct VnodeEdit<'a> {
+pub struct VnodeEdit<'a, 's> {
     tree: Arc<EpochView>,
     vnode: &'a mut Vnode,
-    update: &'a mut Update,
+    update: &'a mut Update<'s>,
 }
 
-impl VnodeEdit<'_> {
-    pub(super) fn new<'a>(
+impl VnodeEdit<'_, '_> {
+    pub(super) fn new<'a, 's>(
         tree: Arc<EpochView>,
         vnode: &'a mut Vnode,
-        update: &'a mut Update,
-    ) -> VnodeEdit<'a> {
+        update: &'a mut Update<'s>,
+    ) -> VnodeEdit<'a, 's> {
         VnodeEdit { tree, vnode, update }
     }
 

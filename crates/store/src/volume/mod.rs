@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 pub use edit::VnodeEdit;
 use parking_lot::Mutex;
-use types::{Fid, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
+use types::{Cookie, Fid, Name, Timestamp, VnodeNo, VolumeId, VolumeKind};
 
 use crate::body::edit::drop_body;
 use crate::body::{BodyEdit, BodyLoans, BodyReader, Update, sync};
@@ -279,7 +279,7 @@ impl Volume {
         &self,
         dir: VnodeNo,
         name: &[u8],
-        update: &mut Update,
+        update: &mut Update<'_>,
     ) -> Result<Option<StoredEntry>> {
         let hash = self.tree().hash(name);
         let bucket = self.tree().bucket(dir, hash)?;
@@ -300,7 +300,7 @@ impl Volume {
     pub fn read_dir(
         &self,
         dir: VnodeNo,
-        cookie: u64,
+        cookie: Cookie,
         entries_max: usize,
     ) -> Result<(Vec<StoredEntry>, bool)> {
         let mut entries = Vec::new();
@@ -361,7 +361,11 @@ impl Volume {
     }
 
     /// The entries and attributes of a vnode, to be changed with the update.
-    pub fn edit<'a>(&self, vnode: &'a mut Vnode, update: &'a mut Update) -> VnodeEdit<'a> {
+    pub fn edit<'a, 's>(
+        &self,
+        vnode: &'a mut Vnode,
+        update: &'a mut Update<'s>,
+    ) -> VnodeEdit<'a, 's> {
         VnodeEdit::new(self.tree(), vnode, update)
     }
 
@@ -370,7 +374,7 @@ impl Volume {
     ///
     /// # Errors
     /// As every reading method.
-    pub fn drop_vnode(&self, vnode: &Vnode, update: &mut Update) -> Result<()> {
+    pub fn drop_vnode(&self, vnode: &Vnode, update: &mut Update<'_>) -> Result<()> {
         drop_body(&self.tree_state, &self.tree(), vnode, update);
         for (name, _) in self.xattrs(vnode)? {
             update.set_xattr(vnode.no(), &name, None);
@@ -380,13 +384,13 @@ impl Volume {
     }
 
     /// Applies `update` as one batch: visible now, safe from the death of the process (see
-    /// [`crate::Partition::gather`] for when), stable after the next sync.
+    /// [`Update::within`] for when), stable after the next sync.
     ///
     /// # Errors
     /// `NoSpace` if the update adds files or bytes and the partition is nearly full; `Medium` after
     /// a failed sync; `ReadOnly`; `NoVolume` if the volume was removed; `Misuse` if a body was
     /// changed without a put of its vnode. After an error nothing has changed.
-    pub fn commit(&self, mut update: Update) -> Result<()> {
+    pub fn commit(&self, mut update: Update<'_>) -> Result<()> {
         update.enter(&self.tree_state);
         self.writable()?;
         update.commit(&self.tree_state)
@@ -396,11 +400,11 @@ impl Volume {
     ///
     /// # Errors
     /// `ReadOnly`, `Busy`, `NoVolume`, `Medium` if the volume takes no changes.
-    pub fn body<'a>(
+    pub fn body<'a, 's>(
         &'a self,
         vnode: &'a mut Vnode,
-        update: &'a mut Update,
-    ) -> Result<BodyEdit<'a>> {
+        update: &'a mut Update<'s>,
+    ) -> Result<BodyEdit<'a, 's>> {
         self.writable()?;
         Ok(BodyEdit::new(&self.tree_state, vnode, update))
     }

@@ -142,7 +142,7 @@ impl VolumeSet {
     ) -> Result<Arc<Volume>> {
         let media = &self.trees.media;
         let cipher = if encrypt { Some(media.ciphers.make()?) } else { None };
-        media.room_for_records()?;
+        media.room_for_records(None)?;
         let catalog = self.trees.catalog();
         let mut batch = Batch::default();
         let id = catalog.take_number(id, &mut batch)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use types::{Fid, Name};
+use types::{Cookie, Fid, Name};
 
 /// The kernel's number of a backing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,7 +65,7 @@ pub trait KernelPort: Send + Sync {
 
     /// Has the kernel list a page of a directory from this cookie on, soon, so that it knows the
     /// names. Returns whether it will; it asks through [`crate::Venus::readdir`] then.
-    fn list(&self, _dir: Fid, _cookie: u64) -> bool {
+    fn list(&self, _dir: Fid, _cookie: Cookie) -> bool {
         false
     }
 

@@ -1,7 +1,7 @@
 //! The results of operations.
 
 use bytes::Bytes;
-use types::{Fid, Kind, Name, Status};
+use types::{Cookie, Fid, Kind, Name, Status};
 
 use super::Backing;
 
@@ -104,7 +104,7 @@ pub struct ListEntry {
     /// The file's kind.
     pub kind: Kind,
     /// The listing goes on behind this entry with this cookie.
-    pub cookie: u64,
+    pub cookie: Cookie,
     /// With `plus`: the status. It counts no reference: a caller that gives it to the kernel calls
     /// [`crate::Venus::remember`].
     pub status: Option<Status>,

@@ -17,7 +17,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use types::Fid;
+use types::{Cookie, Fid};
 
 /// Files read in order before the next ones are fetched.
 const STEPS: u32 = 2;
@@ -69,7 +69,7 @@ struct Track {
 struct List {
     number: u64,
     dir: Fid,
-    next: u64,
+    next: Cookie,
     /// In the order of the listing.
     files: Vec<Fid>,
     /// Their lengths at the listing.
@@ -130,15 +130,15 @@ impl ListedDirs {
         &mut self,
         now: Instant,
         dir: Fid,
-        cookie: u64,
-        next: u64,
+        cookie: Cookie,
+        next: Cookie,
         named: &Named,
     ) -> Vec<Fid> {
         let Named { files, dirs } = named;
         let joins = |list: &List| {
             list.dir == dir && list.next == cookie && list.files.len() < LIST_FILES_MAX
         };
-        let at = self.lists.iter().rposition(|list| cookie != 0 && joins(list));
+        let at = self.lists.iter().rposition(|list| cookie != Cookie::START && joins(list));
         let begins = at.is_none();
         let at = at.unwrap_or_else(|| self.begin(dir, cookie));
         let list = &mut self.lists[at];
@@ -164,8 +164,8 @@ impl ListedDirs {
         ahead
     }
 
-    fn begin(&mut self, dir: Fid, cookie: u64) -> usize {
-        if cookie == 0 {
+    fn begin(&mut self, dir: Fid, cookie: Cookie) -> usize {
+        if cookie == Cookie::START {
             let old: Vec<u64> =
                 self.lists.iter().filter(|list| list.dir == dir).map(|list| list.number).collect();
             old.into_iter().for_each(|number| self.drop_list(number));
@@ -407,8 +407,15 @@ mod tests {
         let listed = mixed(0..1000);
         for order in [listed.clone(), files(0..1000)] {
             let (mut lists, now) = (ListedDirs::default(), Instant::now());
-            assert_eq!(lists.listed(now, DIR, 0, 7, &named(&listed[..500])), []);
-            assert_eq!(lists.listed(now, DIR, 7, 9, &named(&listed[500..])), [], "joined");
+            assert_eq!(
+                lists.listed(now, DIR, Cookie::START, Cookie(7), &named(&listed[..500])),
+                []
+            );
+            assert_eq!(
+                lists.listed(now, DIR, Cookie(7), Cookie(9), &named(&listed[500..])),
+                [],
+                "joined"
+            );
             let (mut fetched, mut ahead_max) = (Vec::new(), 0);
             for (n, fid) in order.iter().enumerate() {
                 fetched.extend(lists.step(now, *fid).files);
@@ -427,10 +434,10 @@ mod tests {
     fn a_late_page_does_not_disturb_a_reader_in_creation_order() {
         let (mut lists, now) = (ListedDirs::default(), Instant::now());
         let listed = mixed(0..200);
-        lists.listed(now, DIR, 0, 7, &named(&listed[..100]));
+        lists.listed(now, DIR, Cookie::START, Cookie(7), &named(&listed[..100]));
         let here = |known: &[Fid], n: u64| known.contains(&file(n));
         (0..100).filter(|n| here(&listed[..100], *n)).for_each(|n| drop(lists.step(now, file(n))));
-        lists.listed(now, DIR, 7, 9, &named(&listed[100..]));
+        lists.listed(now, DIR, Cookie(7), Cookie(9), &named(&listed[100..]));
         let fetched: Vec<Fid> = (100..110).flat_map(|n| lists.step(now, file(n)).files).collect();
         assert!(!fetched.is_empty() && fetched.iter().all(|fid| *fid > file(100)), "{fetched:?}");
     }
@@ -438,7 +445,7 @@ mod tests {
     #[test]
     fn random_reads_fetch_nothing() {
         let (mut lists, now) = (ListedDirs::default(), Instant::now());
-        lists.listed(now, DIR, 0, 7, &named(&files(0..1000)));
+        lists.listed(now, DIR, Cookie::START, Cookie(7), &named(&files(0..1000)));
         for n in [500, 3, 900, 100, 700, 40] {
             assert_eq!(lists.step(now, file(n)), FetchAhead::default(), "{n}");
         }
@@ -448,22 +455,34 @@ mod tests {
     #[test]
     fn a_walk_goes_on_in_the_next_directory_and_in_one_only() {
         let (mut lists, now) = (ListedDirs::default(), Instant::now());
-        lists.listed(now, DIR, 0, 7, &named(&files(0..30)));
+        lists.listed(now, DIR, Cookie::START, Cookie(7), &named(&files(0..30)));
         (0..30).for_each(|n| drop(lists.step(now, file(n))));
         assert_eq!(
-            lists.listed(now, OTHER, 0, 7, &named(&files(100..140))),
+            lists.listed(now, OTHER, Cookie::START, Cookie(7), &named(&files(100..140))),
             files(100..140),
             "all: the window had grown"
         );
         assert_eq!(
-            lists.listed(now, Fid::new(1, 5, 1), 0, 7, &named(&files(200..240))),
+            lists.listed(
+                now,
+                Fid::new(1, 5, 1),
+                Cookie::START,
+                Cookie(7),
+                &named(&files(200..240))
+            ),
             [],
             "no step since"
         );
         lists.step(now, file(100));
         let later = now + MOMENT;
         assert_eq!(
-            lists.listed(later, Fid::new(1, 7, 1), 0, 7, &named(&files(300..340))),
+            lists.listed(
+                later,
+                Fid::new(1, 7, 1),
+                Cookie::START,
+                Cookie(7),
+                &named(&files(300..340))
+            ),
             [],
             "that is long ago"
         );
@@ -476,13 +495,13 @@ mod tests {
             lists.listed(
                 now,
                 Fid::new(1, 2 * n + 1, 1),
-                0,
-                7,
+                Cookie::START,
+                Cookie(7),
                 &named(&files(n * 1000..n * 1000 + 1000)),
             );
         }
         assert!(lists.places.len() <= FILES_MAX && lists.lists.len() <= LISTS_MAX);
-        lists.listed(now, Fid::new(1, 199, 1), 0, 7, &named(&files(0..10)));
+        lists.listed(now, Fid::new(1, 199, 1), Cookie::START, Cookie(7), &named(&files(0..10)));
         let held: usize = lists.lists.iter().map(|list| list.files.len()).sum();
         assert_eq!(
             lists.places.len(),

@@ -18,13 +18,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use parking_lot::Mutex;
-use types::Fid;
+use types::{DataVersion, Fid};
 
 /// Most files on record; a further one replaces one of them.
 const FILES_MAX: usize = 256;
 
 struct Left {
-    version: u64,
+    version: DataVersion,
     blocks: BTreeSet<u64>,
     /// A thread fetches them.
     caught_up: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Admission {
 
 impl Admission {
     /// Whether this block may be left out: only once.
-    pub fn leave(&self, fid: Fid, version: u64, block: u64) -> bool {
+    pub fn leave(&self, fid: Fid, version: DataVersion, block: u64) -> bool {
         let mut files = self.files.lock();
         if files.len() >= FILES_MAX && !files.contains_key(&fid) {
             let some = files.keys().next().copied();
@@ -54,7 +54,7 @@ impl Admission {
     }
 
     /// Whether the caller is to fetch the blocks left out of the file, which is open again.
-    pub fn begin(&self, fid: Fid, version: u64) -> bool {
+    pub fn begin(&self, fid: Fid, version: DataVersion) -> bool {
         let mut files = self.files.lock();
         let Some(left) = files.get_mut(&fid).filter(|left| left.version == version) else {
             return false;
@@ -63,7 +63,7 @@ impl Admission {
     }
 
     /// The next block to fetch; behind the last one the record is dropped.
-    pub fn next(&self, fid: Fid, version: u64) -> Option<u64> {
+    pub fn next(&self, fid: Fid, version: DataVersion) -> Option<u64> {
         let mut files = self.files.lock();
         let left = files.get_mut(&fid).filter(|left| left.version == version)?;
         let next = left.blocks.pop_first();
@@ -78,29 +78,32 @@ impl Admission {
 mod tests {
     use super::*;
 
+    const V1: DataVersion = DataVersion(1);
+    const V2: DataVersion = DataVersion(2);
+
     const FILE: Fid = Fid::new(7, 42, 3);
 
     #[test]
     fn a_block_is_left_out_once_and_of_its_version() {
         let left = Admission::default();
-        assert!(left.leave(FILE, 1, 5));
-        assert!(left.leave(FILE, 1, 6));
-        assert!(!left.leave(FILE, 1, 5), "it came by again");
-        assert!(!left.begin(FILE, 2));
-        assert!(left.begin(FILE, 1));
-        assert!(!left.begin(FILE, 1), "one catches up");
-        assert_eq!((left.next(FILE, 1), left.next(FILE, 1)), (Some(6), None));
-        assert!(!left.begin(FILE, 1), "all is done");
-        assert!(left.leave(FILE, 1, 9));
-        assert!(left.leave(FILE, 2, 9), "of another version");
-        assert_eq!(left.next(FILE, 1), None);
+        assert!(left.leave(FILE, V1, 5));
+        assert!(left.leave(FILE, V1, 6));
+        assert!(!left.leave(FILE, V1, 5), "it came by again");
+        assert!(!left.begin(FILE, V2));
+        assert!(left.begin(FILE, V1));
+        assert!(!left.begin(FILE, V1), "one catches up");
+        assert_eq!((left.next(FILE, V1), left.next(FILE, V1)), (Some(6), None));
+        assert!(!left.begin(FILE, V1), "all is done");
+        assert!(left.leave(FILE, V1, 9));
+        assert!(left.leave(FILE, V2, 9), "of another version");
+        assert_eq!(left.next(FILE, V1), None);
     }
 
     #[test]
     fn no_more_files_are_remembered_than_there_is_room_for() {
         let left = Admission::default();
         for vnode in 0..2 * FILES_MAX as u64 {
-            assert!(left.leave(Fid::new(7, 2 * vnode, 1), 1, 0));
+            assert!(left.leave(Fid::new(7, 2 * vnode, 1), V1, 0));
         }
         assert_eq!(left.files.lock().len(), FILES_MAX);
     }

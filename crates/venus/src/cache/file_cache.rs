@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use client::Cancel;
-use types::{Fid, Status};
+use types::{BootVerifier, DataVersion, Fid, Status};
 
 use super::{Admission, Siblings};
 use crate::base::Share;
@@ -186,7 +186,13 @@ impl Cache {
 
     /// Writes bytes, which were asked for in this server instance, to the disk cache, soon; not if
     /// the disk is slower than the line.
-    pub fn store(self: &Arc<Self>, status: &Status, life: u64, offset: u64, bytes: &Bytes) {
+    pub fn store(
+        self: &Arc<Self>,
+        status: &Status,
+        instance: BootVerifier,
+        offset: u64,
+        bytes: &Bytes,
+    ) {
         let length = bytes.len();
         if self.disk().is_none() || self.filling.bytes() > self.filling.limit(FILLING_BYTES_MAX) {
             return;
@@ -195,7 +201,7 @@ impl Cache {
         let (core, status, bytes) = (Arc::clone(self), *status, bytes.clone());
         self.ground.workers.fill(move || {
             if let Some(disk) = core.disk() {
-                disk.store(status.fid, Edition::of(&status, life), status.size, offset, &bytes);
+                disk.store(status.fid, Edition::of(&status, instance), status.size, offset, &bytes);
             }
             drop(bytes);
             core.filling.change(length, 0);
@@ -226,9 +232,9 @@ impl Cache {
     /// changes may use these again. Written bytes stay.
     pub fn forget_data(&self, data: &mut Data) {
         data.reads.body = None;
-        data.reads.known.reset(0);
-        let freed = data.reads.meet(u64::MAX);
-        data.reads.version = 0;
+        data.reads.known.reset(DataVersion::NONE);
+        let freed = data.reads.meet(DataVersion(u64::MAX));
+        data.reads.version = DataVersion::NONE;
         self.drop_ahead(freed);
     }
 
@@ -242,7 +248,13 @@ impl Cache {
 
     /// The blocks of `from..to` that are neither here nor on their way, as far as there is room:
     /// they count as on their way from now on.
-    pub fn reserve_blocks(&self, file: &FileBytes, version: u64, from: u64, to: u64) -> Vec<u64> {
+    pub fn reserve_blocks(
+        &self,
+        file: &FileBytes,
+        version: DataVersion,
+        from: u64,
+        to: u64,
+    ) -> Vec<u64> {
         let mut data = file.data.lock();
         self.drop_ahead(data.reads.meet(version));
         let most = self.ground.config.read_cache_bytes_max;
@@ -256,7 +268,13 @@ impl Cache {
 
     /// A block that was on its way is here, in this version, or will not come (`None`): then its
     /// reader asks for it itself.
-    pub fn block_came(&self, file: &FileBytes, index: u64, version: u64, bytes: Option<&Bytes>) {
+    pub fn block_came(
+        &self,
+        file: &FileBytes,
+        index: u64,
+        version: DataVersion,
+        bytes: Option<&Bytes>,
+    ) {
         let mut data = file.data.lock();
         if matches!(data.reads.blocks.get(&index), Some(Block::Coming)) {
             data.reads.blocks.remove(&index);

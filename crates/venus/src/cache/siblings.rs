@@ -14,7 +14,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use client::Cancel;
 use parking_lot::{Condvar, Mutex};
-use types::{Fid, Kind, Status};
+use types::{Cookie, DataVersion, Fid, Kind, SessionEpoch, Status};
 
 use super::{FetchAhead, ListedDirs, Named};
 use crate::base::{POLL_INTERVAL, Pot, Share};
@@ -33,7 +33,7 @@ const WRITTEN_BYTES_MAX: usize = 4 << 20;
 /// A file's bytes.
 enum Body {
     Coming,
-    Here { version: u64, data: Bytes },
+    Here { version: DataVersion, data: Bytes },
 }
 
 struct State {
@@ -68,7 +68,7 @@ impl State {
     }
 
     /// Stores the bytes of a file in this version, which were written here.
-    pub fn keep(&mut self, fid: Fid, version: u64, data: &Bytes) {
+    pub fn keep(&mut self, fid: Fid, version: DataVersion, data: &Bytes) {
         if matches!(self.bodies.get(&fid), Some(Body::Coming)) {
             return;
         }
@@ -146,11 +146,16 @@ impl Siblings {
         self.state.lock().lists.listed_ahead(dir)
     }
 
-    /// These bodies arrived or failed. They are not used if the lease was lost (`Names::life`)
+    /// These bodies arrived or failed. They are not used if the lease was lost (`Names::epoch`)
     /// since they were asked for.
-    pub fn arrived(&self, names: &Names, asked_in: u64, bodies: Vec<(Status, Option<Bytes>)>) {
+    pub fn arrived(
+        &self,
+        names: &Names,
+        asked_in: SessionEpoch,
+        bodies: Vec<(Status, Option<Bytes>)>,
+    ) {
         let mut state = self.state.lock();
-        let alive = names.life() == asked_in;
+        let alive = names.epoch() == asked_in;
         for (status, data) in bodies {
             if !matches!(state.bodies.get(&status.fid), Some(Body::Coming)) {
                 continue;
@@ -176,7 +181,7 @@ impl Siblings {
     }
 
     /// A page of `dir` from one cookie to the next was listed; returns the files to be fetched.
-    pub fn listed(&self, dir: Fid, from: u64, next: u64, named: &Named) -> Vec<Fid> {
+    pub fn listed(&self, dir: Fid, from: Cookie, next: Cookie, named: &Named) -> Vec<Fid> {
         self.state.lock().lists.listed(Instant::now(), dir, from, next, named)
     }
 

@@ -208,7 +208,7 @@ impl Journal {
         *first = one;
         back.at = at;
         let mut status = *after;
-        status.status_version -= 1;
+        status.status_version = status.status_version.before_last();
         back.expected = Answer::Status(status);
         Some((back.number, Answer::Status(status)))
     }
@@ -361,7 +361,7 @@ impl Journal {
 
 #[cfg(test)]
 mod tests {
-    use types::{CreateHow, Kind, Name, NewKind, RenameMode, Status};
+    use types::{CreateHow, DataVersion, Kind, Name, NewKind, RenameMode, Status, StatusVersion};
 
     use super::*;
 
@@ -386,8 +386,8 @@ mod tests {
             modified: time,
             changed: time,
             created: time,
-            data_version: 1,
-            status_version: 1,
+            data_version: DataVersion::FIRST,
+            status_version: StatusVersion::FIRST,
         }
     }
 

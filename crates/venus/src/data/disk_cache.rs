@@ -29,7 +29,7 @@ use std::{fs, io};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use types::{Fid, VolumeId};
+use types::{DataVersion, Fid, VolumeId};
 
 use super::{CacheMap, Edition, PIECE, Piece, SUMMED, fid_of, file_name, map_of};
 
@@ -60,7 +60,7 @@ struct Item {
 impl Item {
     /// Whether its pieces are of this edition; takes over the rest of the edition.
     fn confirm(&mut self, edition: &Edition) -> bool {
-        if self.edition.life == edition.life && self.edition.version == edition.version {
+        if self.edition.instance == edition.instance && self.edition.version == edition.version {
             // The file's mode or names changed.
             self.edition.changed = edition.changed;
         }
@@ -227,7 +227,7 @@ impl DiskCache {
         item.file.clone()
     }
 
-    fn enter(&self, fid: Fid, version: u64, stored: &[(u64, Piece)]) {
+    fn enter(&self, fid: Fid, version: DataVersion, stored: &[(u64, Piece)]) {
         let mut index = self.index.lock();
         let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version)
         else {
@@ -254,7 +254,7 @@ impl DiskCache {
     }
 
     /// These pieces were compared with their sums.
-    fn know(&self, fid: Fid, version: u64, compared: &[(u64, Piece)]) {
+    fn know(&self, fid: Fid, version: DataVersion, compared: &[(u64, Piece)]) {
         let mut index = self.index.lock();
         let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version)
         else {
@@ -355,7 +355,7 @@ impl DiskCache {
                 pieces.insert(number, Piece::of(&bytes));
             }
             // It may still be the edition of the instance in which it was taken.
-            Some(Edition { life: before.life, ..edition })
+            Some(Edition { instance: before.instance, ..edition })
         });
         let mut index = self.index.lock();
         let charged = index.taken.remove(&fid);
@@ -387,13 +387,20 @@ impl DiskCache {
     }
 
     /// An own write took the file from the version `previous` to this edition.
-    pub fn wrote(&self, fid: Fid, offset: u64, bytes: &Bytes, previous: u64, edition: Edition) {
+    pub fn wrote(
+        &self,
+        fid: Fid,
+        offset: u64,
+        bytes: &Bytes,
+        previous: DataVersion,
+        edition: Edition,
+    ) {
         let mut index = self.index.lock();
         let Some(item) = index.items.get_mut(&fid) else { return };
-        if item.edition.life == edition.life && item.edition.version >= edition.version {
+        if item.edition.instance == edition.instance && item.edition.version >= edition.version {
             return;
         }
-        if item.edition.life != edition.life || item.edition.version != previous {
+        if item.edition.instance != edition.instance || item.edition.version != previous {
             drop(index);
             return self.remove(fid);
         }
@@ -409,7 +416,7 @@ impl DiskCache {
         index.bytes -= gone;
     }
 
-    fn drop_piece(&self, fid: Fid, version: u64, piece: u64) {
+    fn drop_piece(&self, fid: Fid, version: DataVersion, piece: u64) {
         let mut index = self.index.lock();
         let Some(item) = index.items.get_mut(&fid).filter(|item| item.edition.version == version)
         else {
@@ -519,6 +526,8 @@ fn load(index: &mut Index, path: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use types::BootVerifier;
+
     use super::*;
 
     const FILE: Fid = Fid::new(7, 42, 3);
@@ -528,7 +537,11 @@ mod tests {
     }
 
     fn at(version: u64) -> Edition {
-        Edition { version, changed: 1000 + version, life: 1 }
+        Edition {
+            version: DataVersion(version),
+            changed: 1000 + version,
+            instance: BootVerifier(1),
+        }
     }
 
     fn cache(dir: &Path) -> DiskCache {
@@ -554,8 +567,10 @@ mod tests {
     #[test]
     fn cb8_another_server_instance_serves_only_unchanged_files() {
         let dir = tempfile::tempdir().unwrap();
-        let (bytes, next) =
-            (data(PIECE as usize, 1), |edition: Edition| Edition { life: 2, ..edition });
+        let (bytes, next) = (data(PIECE as usize, 1), |edition: Edition| Edition {
+            instance: BootVerifier(2),
+            ..edition
+        });
         let first = cache(dir.path());
         first.store(FILE, at(9), PIECE, 0, &bytes);
         let renamed = Edition { changed: 5000, ..at(9) };
@@ -644,14 +659,14 @@ mod tests {
         let size = 4 * PIECE;
         cache.store(FILE, at(1), size, 1, &data(2 * PIECE as usize, 4));
         assert_eq!(cache.bytes(), PIECE, "piece 1 alone is whole");
-        cache.wrote(FILE, 2 * PIECE, &data(1, 5), 1, at(2));
+        cache.wrote(FILE, 2 * PIECE, &data(1, 5), DataVersion(1), at(2));
         assert!(
             cache.read(FILE, at(2), size, PIECE, 2 * PIECE).is_some(),
             "the version went along"
         );
-        cache.wrote(FILE, PIECE, &data(1, 5), 2, at(3));
+        cache.wrote(FILE, PIECE, &data(1, 5), DataVersion(2), at(3));
         assert_eq!(cache.read(FILE, at(3), size, PIECE, 2 * PIECE), None);
-        cache.wrote(FILE, 0, &data(1, 5), 7, at(8));
+        cache.wrote(FILE, 0, &data(1, 5), DataVersion(7), at(8));
         assert_eq!(cache.bytes(), 0);
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use types::{Fid, Status};
+use types::{BootVerifier, DataVersion, Fid, Status};
 
 use super::{SUMMED, block_sum};
 
@@ -21,28 +21,29 @@ const ROW: usize = 16;
 /// Identity of a file's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edition {
-    pub version: u64,
+    pub version: DataVersion,
     /// Time of the file's last change, by the server's clock, in nanoseconds.
     pub(super) changed: u64,
-    /// Boot verifier of the server instance; 0: unknown.
-    pub(super) life: u64,
+    /// The server instance; the default: unknown.
+    pub(super) instance: BootVerifier,
 }
 
 impl Edition {
     /// The edition of this status, which came in that server instance.
-    pub fn of(status: &Status, life: u64) -> Edition {
+    pub fn of(status: &Status, instance: BootVerifier) -> Edition {
         let changed = status.changed.secs.cast_unsigned().wrapping_mul(1_000_000_000)
             + u64::from(status.changed.nanos);
-        Edition { version: status.data_version, changed, life }
+        Edition { version: status.data_version, changed, instance }
     }
 
     /// An edition of which only the version is known.
-    pub fn in_this_life(version: u64) -> Edition {
+    pub fn in_this_instance(version: DataVersion) -> Edition {
         Edition { version, ..Edition::default() }
     }
 
     pub fn is(&self, other: &Edition) -> bool {
-        self.version == other.version && (self.life == other.life || self.changed == other.changed)
+        self.version == other.version
+            && (self.instance == other.instance || self.changed == other.changed)
     }
 }
 
@@ -107,7 +108,11 @@ impl CacheMap {
             let at = HEAD + n * ROW;
             Some((long(at)?, Piece { bytes: short(at + 8)?, sum: short(at + 12)?, blocks: None }))
         };
-        let edition = Edition { version: long(8)?, changed: long(16)?, life: long(24)? };
+        let edition = Edition {
+            version: DataVersion(long(8)?),
+            changed: long(16)?,
+            instance: BootVerifier(long(24)?),
+        };
         Some(CacheMap { edition, pieces: (0..rows).map(row).collect::<Option<_>>()? })
     }
 }
@@ -115,7 +120,7 @@ impl CacheMap {
 pub(crate) fn map_of(edition: Edition, pieces: &HashMap<u64, Piece>) -> Vec<u8> {
     let mut map = Vec::with_capacity(HEAD + pieces.len() * ROW + 4);
     map.extend_from_slice(MAGIC);
-    for part in [edition.version, edition.changed, edition.life] {
+    for part in [edition.version.0, edition.changed, edition.instance.0] {
         map.extend_from_slice(&part.to_le_bytes());
     }
     map.extend_from_slice(&(pieces.len() as u64).to_le_bytes());

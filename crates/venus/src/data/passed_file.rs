@@ -4,6 +4,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use types::SessionEpoch;
+
 use super::{BodyStamp, CacheBody};
 use crate::base::Backing;
 
@@ -12,8 +14,8 @@ use crate::base::Backing;
 pub(crate) struct PassedFile {
     pub backing: Backing,
     pub body: Arc<OwnedFd>,
-    /// Loaned for writing, at this count of `Names::life`.
-    pub loaned: Option<u64>,
+    /// Loaned for writing, at this `Names::epoch`.
+    pub loaned: Option<SessionEpoch>,
     /// The server has on record that it may be mapped for writing.
     pub mappable: bool,
     /// The state up to which the server's records were last brought.
@@ -56,11 +58,11 @@ impl PassedFile {
         self.loaned.is_some()
     }
 
-    /// The preallocated body was adopted, at this count of `Names::life` and at the latest in this
+    /// The preallocated body was adopted, at this `Names::epoch` and at the latest in this
     /// state.
-    pub fn become_loaned(&mut self, life: u64, recorded: Option<BodyStamp>) {
+    pub fn become_loaned(&mut self, epoch: SessionEpoch, recorded: Option<BodyStamp>) {
         self.blank = None;
-        self.loaned = Some(life);
+        self.loaned = Some(epoch);
         self.recorded = recorded;
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use types::DataVersion;
 
 use super::{SUMMED, VerifiedBlocks};
 
@@ -37,13 +38,13 @@ pub(crate) enum Block {
 
 pub(crate) struct DirectBody {
     pub fd: Arc<OwnedFd>,
-    pub version: u64,
+    pub version: DataVersion,
     pub sums: HashMap<u64, Arc<[u32]>>,
 }
 
 #[derive(Default)]
 pub(crate) struct ReadCache {
-    pub version: u64,
+    pub version: DataVersion,
     /// The shortest time from a request for blocks to its first one.
     delay: Option<Duration>,
     pub blocks: HashMap<u64, Block>,
@@ -75,7 +76,7 @@ impl ReadCache {
     }
 
     /// The file has `version` now; blocks of an older one go. Returns the bytes freed.
-    pub fn meet(&mut self, version: u64) -> usize {
+    pub fn meet(&mut self, version: DataVersion) -> usize {
         if version <= self.version {
             return 0;
         }
@@ -84,7 +85,13 @@ impl ReadCache {
     }
 
     /// An own write was applied. Returns the bytes freed.
-    pub fn wrote(&mut self, start: u64, end: u64, previous: u64, version: u64) -> usize {
+    pub fn wrote(
+        &mut self,
+        start: u64,
+        end: u64,
+        previous: DataVersion,
+        version: DataVersion,
+    ) -> usize {
         self.body =
             self.body.take().filter(|body| body.version == previous || body.version >= version);
         if let Some(body) = self.body.as_mut().filter(|body| body.version == previous) {
@@ -169,7 +176,7 @@ mod tests {
 
     fn reads() -> ReadCache {
         ReadCache {
-            version: 5,
+            version: DataVersion(5),
             blocks: HashMap::from([(0, here(0)), (1, here(1)), (2, Block::Coming)]),
             ..ReadCache::default()
         }
@@ -208,17 +215,24 @@ mod tests {
     #[test]
     fn only_an_own_write_preserves_the_other_blocks() {
         let mut ours = reads();
-        assert_eq!(ours.wrote(BLOCK, BLOCK + 1, 5, 6), BLOCK as usize);
+        assert_eq!(ours.wrote(BLOCK, BLOCK + 1, DataVersion(5), DataVersion(6)), BLOCK as usize);
         assert_eq!(
             (ours.version, ours.blocks.len()),
-            (6, 1),
+            (DataVersion(6), 1),
             "block 0 stays, what was coming does not"
         );
         let mut strange = reads();
-        assert_eq!(strange.wrote(BLOCK, BLOCK + 1, 6, 7), 2 * BLOCK as usize);
-        assert_eq!((strange.version, strange.blocks.len()), (7, 0));
+        assert_eq!(
+            strange.wrote(BLOCK, BLOCK + 1, DataVersion(6), DataVersion(7)),
+            2 * BLOCK as usize
+        );
+        assert_eq!((strange.version, strange.blocks.len()), (DataVersion(7), 0));
         let mut late = reads();
-        assert_eq!(late.wrote(0, 1, 3, 4), 0, "its effect is in the blocks already");
+        assert_eq!(
+            late.wrote(0, 1, DataVersion(3), DataVersion(4)),
+            0,
+            "its effect is in the blocks already"
+        );
         assert_eq!(late.blocks.len(), 3);
     }
 }

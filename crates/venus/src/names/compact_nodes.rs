@@ -4,15 +4,15 @@
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
-use types::{Fid, Kind, Status, Timestamp};
+use types::{DataVersion, Fid, Kind, Status, StatusVersion, Timestamp};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plain {
     fid: Fid,
     size: u64,
     used: u64,
-    data_version: u64,
-    status_version: u64,
+    data_version: DataVersion,
+    status_version: StatusVersion,
     /// Accessed, modified, changed, created.
     secs: [i64; 4],
     nanos: [u32; 4],
@@ -91,7 +91,7 @@ impl Plain {
         }
     }
 
-    pub fn data_version(&self) -> u64 {
+    pub fn data_version(&self) -> DataVersion {
         self.data_version
     }
 

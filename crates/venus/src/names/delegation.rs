@@ -7,6 +7,8 @@
 
 use std::time::{Duration, Instant};
 
+use types::Cookie;
+
 pub(crate) type Generation = u64;
 
 /// Own changes in a row after which the client asks for a directory at the next one.
@@ -43,7 +45,7 @@ pub(crate) struct Delegation {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Listed {
-    pub cookie: u64,
+    pub cookie: Cookie,
     pub end: bool,
 }
 

@@ -15,7 +15,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashTable;
-use types::{Fid, Name};
+use types::{Cookie, DataVersion, Fid, Name};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedName {
@@ -47,7 +47,7 @@ const WASTE_MIN: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    pub cookie: u64,
+    pub cookie: Cookie,
     /// It was asked for, and did not come yet.
     pub is_late: bool,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Wanted {
 struct Ahead {
     misses: u32,
     pages: u32,
-    cookie: u64,
+    cookie: Cookie,
     /// The page from `cookie` on has been asked for.
     asked: bool,
 }
@@ -68,7 +68,7 @@ pub(crate) struct DirNames {
     /// another number, and lacks the names entered under this one. 0: names were left out, so it
     /// never becomes complete.
     pub number: u64,
-    pub version: u64,
+    pub version: DataVersion,
     pub valid: bool,
     complete: bool,
     ahead: Ahead,
@@ -118,7 +118,7 @@ impl DirNames {
     }
 
     /// A directory that was just made: it is known to be empty.
-    pub fn empty(version: u64, valid: bool) -> Self {
+    pub fn empty(version: DataVersion, valid: bool) -> Self {
         DirNames { version, valid, complete: true, ..DirNames::new() }
     }
 
@@ -148,7 +148,7 @@ impl DirNames {
 
     /// The server answered under this version of the directory, with a promise or without. True:
     /// its answer may be entered. An answer older than the map changes nothing.
-    pub fn meet(&mut self, version: u64, promised: bool) -> bool {
+    pub fn meet(&mut self, version: DataVersion, promised: bool) -> bool {
         if version < self.version {
             return false;
         }
@@ -162,8 +162,8 @@ impl DirNames {
 
     /// One own change led to `version`. True: `edit` may enter its effect, and the other names are
     /// still valid.
-    pub fn advance(&mut self, version: u64, promised: bool) -> bool {
-        if version == self.version + 1 {
+    pub fn advance(&mut self, version: DataVersion, promised: bool) -> bool {
+        if version == self.version.next() {
             self.version = version;
             self.valid = promised;
             return true;
@@ -172,7 +172,7 @@ impl DirNames {
     }
 
     /// Forgets the names; the directory has `version` now.
-    fn restart(&mut self, version: u64) {
+    fn restart(&mut self, version: DataVersion) {
         self.letters = Letters::default();
         self.table = HashTable::new();
         self.complete = false;
@@ -187,7 +187,7 @@ impl DirNames {
         let ahead = &mut self.ahead;
         ahead.misses += 1;
         let misses = if ahead.asked { AHEAD_MISSES_AGAIN } else { AHEAD_MISSES }
-            [usize::from(ahead.cookie != 0)];
+            [usize::from(ahead.cookie != Cookie::START)];
         if self.complete || ahead.misses < misses || ahead.pages >= AHEAD_PAGES_MAX && !ahead.asked
         {
             return None;
@@ -199,7 +199,7 @@ impl DirNames {
 
     /// A page from `from` on has been entered; the next one begins at `cookie`. False: it does not
     /// join what was listed.
-    pub fn listed(&mut self, from: u64, cookie: u64) -> bool {
+    pub fn listed(&mut self, from: Cookie, cookie: Cookie) -> bool {
         let joins = self.ahead.cookie == from;
         if joins {
             self.ahead.cookie = cookie;
@@ -288,31 +288,31 @@ mod tests {
     #[test]
     fn only_an_own_change_preserves_the_other_names() {
         let file = Fid::new(1, 2, 3);
-        let mut names = DirNames::empty(7, true);
-        assert!(names.advance(8, true));
+        let mut names = DirNames::empty(DataVersion(7), true);
+        assert!(names.advance(DataVersion(8), true));
         names.insert(&name("a"), file);
         assert_eq!(names.get(&name("a")), CachedName::File(file));
         assert_eq!(names.get(&name("b")), CachedName::Absent, "still complete");
-        assert!(names.advance(10, true), "9 was not ours");
+        assert!(names.advance(DataVersion(10), true), "9 was not ours");
         assert_eq!(names.get(&name("a")), CachedName::Unknown);
-        assert!(!names.meet(9, true), "an old answer enters nothing");
-        assert_eq!(names.version, 10);
+        assert!(!names.meet(DataVersion(9), true), "an old answer enters nothing");
+        assert_eq!(names.version, DataVersion(10));
     }
 
     #[test]
     fn the_same_version_under_a_new_promise_is_good_again() {
-        let mut names = DirNames::empty(7, true);
+        let mut names = DirNames::empty(DataVersion(7), true);
         names.valid = false;
-        assert!(names.meet(7, true));
+        assert!(names.meet(DataVersion(7), true));
         assert!(names.valid && names.is_complete());
-        assert!(!names.meet(8, false), "without a promise nothing is entered");
+        assert!(!names.meet(DataVersion(8), false), "without a promise nothing is entered");
         assert!(!names.valid);
     }
 
     #[test]
     fn completion_drops_absent_names() {
         let mut names = DirNames::new();
-        names.meet(1, true);
+        names.meet(DataVersion(1), true);
         names.insert_absent(&name("x"));
         names.insert(&name("y"), Fid::new(1, 4, 4));
         assert_eq!(names.table.len(), 2);
@@ -325,25 +325,25 @@ mod tests {
     fn misses_in_a_row_list_page_after_page_ahead() {
         let mut names = DirNames::new();
         let asked = |names: &mut DirNames, times: u32| (0..times).find_map(|_| names.missed());
-        let wanted = |cookie, is_late| Some(Wanted { cookie, is_late });
+        let wanted = |cookie, is_late| Some(Wanted { cookie: Cookie(cookie), is_late });
         assert_eq!(asked(&mut names, AHEAD_MISSES[0] - 1), None);
         assert_eq!(asked(&mut names, 1), wanted(0, false));
         assert_eq!(asked(&mut names, AHEAD_MISSES[0]), None, "that page is on its way");
         assert_eq!(asked(&mut names, AHEAD_MISSES_AGAIN[0]), wanted(0, true), "or lost");
-        assert!(!names.listed(7, 9), "somewhere else");
-        assert!(names.listed(0, 5));
+        assert!(!names.listed(Cookie(7), Cookie(9)), "somewhere else");
+        assert!(names.listed(Cookie::START, Cookie(5)));
         for cookie in 5..5 + u64::from(AHEAD_PAGES_MAX) - 1 {
             assert_eq!(asked(&mut names, AHEAD_MISSES[1]), wanted(cookie, false));
             assert_eq!(asked(&mut names, AHEAD_MISSES_AGAIN[1] - 1), None);
             assert_eq!(asked(&mut names, 1), wanted(cookie, true));
-            assert!(names.listed(cookie, cookie + 1));
+            assert!(names.listed(Cookie(cookie), Cookie(cookie + 1)));
         }
         assert_eq!(asked(&mut names, 1000), None, "it is too large");
     }
 
     #[test]
     fn names_that_come_and_go_leave_no_letters_behind() {
-        let mut names = DirNames::empty(1, true);
+        let mut names = DirNames::empty(DataVersion(1), true);
         let lasting: Vec<Name> = (0..100).map(|n| name(&format!("lasting-{n}"))).collect();
         for (n, lasting) in (1..).zip(&lasting) {
             names.insert(lasting, Fid::new(1, 2 * n, n));

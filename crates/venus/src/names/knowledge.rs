@@ -3,7 +3,7 @@
 //! Model. [`Tables`] has the knowledge, under one lock. Beside it stands the *gate*, which counts
 //! breaks and losses: an answer is stamped under the tables' lock, and a thread that replies into
 //! the kernel holds the gate for reading and compares. So the kernel never caches what a break
-//! ended. `life` counts the events that end body loans and everything that was asked for before:
+//! ended. `epoch` counts the events that end body loans and everything that was asked for before:
 //! lost leases and restarts of the server.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use client::clock;
 use lease::{CallStart, Holder};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
-use types::{BreakItem, Call, Fid, Name, Status, Time};
+use types::{BreakItem, Call, Fid, Name, SessionEpoch, Status, Time};
 
 use super::{Cached, Tables};
 use crate::base::{Attributes, EntryReply, Error, Stamp, VenusConfig};
@@ -27,7 +27,8 @@ pub(crate) struct Names {
     /// Signalled when a removal was answered: opens wait for it.
     removed: Condvar,
     gate: RwLock<u64>,
-    life: AtomicU64,
+    /// A [`SessionEpoch`].
+    epoch: AtomicU64,
     /// When trust ends without a renewal, in nanoseconds of [`client::clock`]: for replies into the
     /// kernel, which must not take the tables' lock.
     trusted_until: AtomicU64,
@@ -52,7 +53,7 @@ impl Names {
             tables: Mutex::new(Tables::new(config, common, landed)),
             removed: Condvar::new(),
             gate: RwLock::new(0),
-            life: AtomicU64::new(1),
+            epoch: AtomicU64::new(1),
             trusted_until: AtomicU64::new(0),
         }
     }
@@ -92,8 +93,8 @@ impl Names {
         drop(self.gate.write());
     }
 
-    pub fn life(&self) -> u64 {
-        self.life.load(Ordering::Acquire)
+    pub fn epoch(&self) -> SessionEpoch {
+        SessionEpoch(self.epoch.load(Ordering::Acquire))
     }
 
     /// How long the server is trusted without a renewal.
@@ -311,7 +312,7 @@ impl Names {
             tables.nodes.each_whole().all(|(_, node)| !node.valid),
             "CB-4: nothing is answered from what was promised before"
         );
-        self.life.fetch_add(1, Ordering::AcqRel);
+        self.epoch.fetch_add(1, Ordering::AcqRel);
         self.advance_gate();
         tables.end_delegations()
     }

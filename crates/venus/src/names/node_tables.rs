@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::clock;
 use lease::{CallStart, Holder};
-use types::{BreakItem, DirEntry, Fault, Fid, Kind, Name, Status};
+use types::{BreakItem, Cookie, DataVersion, DirEntry, Fault, Fid, Kind, Name, Status};
 
 use super::{CachedName, DirNames, KnownRights, Nodes, Slots, Wanted};
 use crate::base::{Error, Share, VenusConfig};
@@ -202,7 +202,7 @@ impl Tables {
         &mut self,
         before: &Before,
         dir: Fid,
-        dir_version: u64,
+        dir_version: DataVersion,
         name: &Name,
         fid: Fid,
     ) -> bool {
@@ -249,7 +249,7 @@ impl Tables {
         &mut self,
         before: &Before,
         dir: Fid,
-        dir_version: u64,
+        dir_version: DataVersion,
         entries: &[DirEntry],
     ) -> (bool, Option<u64>) {
         if entries.iter().any(|entry| entry.fid.is_masked()) {
@@ -269,7 +269,7 @@ impl Tables {
     }
 
     /// Whether `dir` is known to be in this version now.
-    pub fn is_current(&self, dir: Fid, dir_version: u64) -> bool {
+    pub fn is_current(&self, dir: Fid, dir_version: DataVersion) -> bool {
         let names = self.nodes.whole(&dir).and_then(|node| node.names.as_ref());
         names.is_some_and(|names| names.valid && names.version == dir_version) && self.trusted()
     }
@@ -282,12 +282,12 @@ impl Tables {
 
     /// A page that was listed ahead has been entered into this map by [`Tables::put_listing`].
     /// Whether everything before it was entered too.
-    pub fn listed(&mut self, dir: Fid, number: u64, from: u64, cookie: u64) -> bool {
+    pub fn listed(&mut self, dir: Fid, number: u64, from: Cookie, cookie: Cookie) -> bool {
         self.edit(dir, |names| names.number == number && names.listed(from, cookie))
     }
 
     /// All of `dir` under `dir_version` has been entered into this map by [`Tables::put_listing`].
-    pub fn complete(&mut self, dir: Fid, dir_version: u64, number: u64) {
+    pub fn complete(&mut self, dir: Fid, dir_version: DataVersion, number: u64) {
         self.edit(dir, |names| {
             if names.version == dir_version && names.number == number && number != 0 {
                 names.set_complete();
@@ -404,7 +404,7 @@ fn room(share: &Share, bytes: usize, most: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use types::{BreakReason, Timestamp};
+    use types::{BreakReason, StatusVersion, Timestamp};
 
     use super::*;
 
@@ -425,8 +425,8 @@ mod tests {
             modified: Timestamp::default(),
             changed: Timestamp::default(),
             created: Timestamp::default(),
-            data_version: version,
-            status_version: version,
+            data_version: DataVersion(version),
+            status_version: StatusVersion(version),
         }
     }
 
@@ -518,14 +518,14 @@ mod tests {
         let (dir, file) = (Fid::new(1, 1, 1), Fid::new(1, 2, 1));
         let before = tables.before(dir);
         tables.put(before.snapshot, status(2, 1));
-        tables.put_name(&before, dir, 5, &name("x"), file);
+        tables.put_name(&before, dir, DataVersion(5), &name("x"), file);
         tables.on_break(&[broken(dir, BreakReason::Status)]);
         assert_eq!(tables.resolve(dir, &name("x")), None);
         let before = tables.before(dir);
-        tables.put_name(&before, dir, 5, &name("y"), file);
+        tables.put_name(&before, dir, DataVersion(5), &name("y"), file);
         assert_eq!(tables.resolve(dir, &name("x")), Some(file));
         let before = tables.before(dir);
-        tables.put_name(&before, dir, 6, &name("z"), file);
+        tables.put_name(&before, dir, DataVersion(6), &name("z"), file);
         assert_eq!(tables.resolve(dir, &name("x")), None);
     }
 
@@ -540,7 +540,7 @@ mod tests {
             if n <= 20 {
                 tables.nodes.refer(fid);
             }
-            tables.put_name(&before, dir, 7, &name(&n.to_string()), fid);
+            tables.put_name(&before, dir, DataVersion(7), &name(&n.to_string()), fid);
             let (nodes, names) = (tables.nodes.bytes(), tables.names);
             assert!(nodes <= 41_000 && names <= 40_000, "{nodes} bytes of nodes, {names} of names");
         }
@@ -556,7 +556,7 @@ mod tests {
             name,
             fid: Fid::new(1, 2 * n, n),
             kind,
-            cookie: n,
+            cookie: Cookie(n),
             status: None,
             sole: false,
             target: None,
@@ -570,21 +570,23 @@ mod tests {
         for forgotten in [false, true] {
             let mut tables = tables(1 << 20);
             let before = tables.before(dir);
-            let early = tables.put_listing(&before, dir, 7, std::slice::from_ref(&first)).1;
+            let early =
+                tables.put_listing(&before, dir, DataVersion(7), std::slice::from_ref(&first)).1;
             if forgotten {
                 tables.holder.on_server_restarted();
                 tables.void();
                 tables.holder.on_renewed(clock::now());
             }
             let before = tables.before(dir);
-            let late = tables.put_listing(&before, dir, 7, std::slice::from_ref(&second)).1;
+            let late =
+                tables.put_listing(&before, dir, DataVersion(7), std::slice::from_ref(&second)).1;
             assert_eq!(early == late, !forgotten, "a listing sees the difference");
             assert_eq!(
-                tables.listed(dir, early.unwrap(), 0, 1),
+                tables.listed(dir, early.unwrap(), Cookie::START, Cookie(1)),
                 !forgotten,
                 "so does a listing ahead"
             );
-            tables.complete(dir, 7, early.unwrap());
+            tables.complete(dir, DataVersion(7), early.unwrap());
             let known = matches!(tables.lookup(dir, &name("other")), Cached::Absent);
             assert_eq!(known, !forgotten, "that there is no other name");
         }
@@ -596,16 +598,22 @@ mod tests {
         let (first, second) = (listed(1), listed(2));
         let mut tables = tables(1 << 20);
         let before = tables.before(dir);
-        let early = tables.put_listing(&before, dir, 7, std::slice::from_ref(&first)).1.unwrap();
+        let early = tables
+            .put_listing(&before, dir, DataVersion(7), std::slice::from_ref(&first))
+            .1
+            .unwrap();
         // Before the reader that listed it reports its position, another client changes the
         // directory, and a lookup meets that.
         tables.on_break(&[broken(dir, BreakReason::Data)]);
         let before = tables.before(dir);
-        tables.put_name(&before, dir, 8, &name("met"), Fid::new(1, 8, 8));
-        let joined = tables.listed(dir, early, 0, 1);
-        let late = tables.put_listing(&before, dir, 8, std::slice::from_ref(&second)).1.unwrap();
-        if tables.listed(dir, late, 1, 2) {
-            tables.complete(dir, 8, late);
+        tables.put_name(&before, dir, DataVersion(8), &name("met"), Fid::new(1, 8, 8));
+        let joined = tables.listed(dir, early, Cookie::START, Cookie(1));
+        let late = tables
+            .put_listing(&before, dir, DataVersion(8), std::slice::from_ref(&second))
+            .1
+            .unwrap();
+        if tables.listed(dir, late, Cookie(1), Cookie(2)) {
+            tables.complete(dir, DataVersion(8), late);
         }
         assert!(
             !joined && matches!(tables.lookup(dir, &first.name), Cached::Unknown),
@@ -621,7 +629,7 @@ mod tests {
         for first in (1..=FILES).step_by(500) {
             let before = tables.before(dir);
             let page: Vec<DirEntry> = (first..first + 500).map(listed).collect();
-            assert!(tables.put_listing(&before, dir, 7, &page).1.is_some());
+            assert!(tables.put_listing(&before, dir, DataVersion(7), &page).1.is_some());
             for entry in page {
                 tables.put(
                     before.snapshot,
@@ -643,13 +651,17 @@ mod tests {
         for n in 1..=5000u64 {
             tables.put(snapshot, status(2 * n, 3));
             let node = tables.nodes.node(fid(n));
-            (node.lookups, node.known, node.bare, node.opens) = (7, 3, true, u32::from(n == 9));
+            (node.lookups, node.known, node.bare, node.opens) =
+                (7, DataVersion(3), true, u32::from(n == 9));
         }
         tables.nodes.sweep(0);
         let whole: Vec<Fid> = tables.nodes.each_whole().map(|(fid, _)| *fid).collect();
         assert_eq!(whole, [fid(9)], "the open one");
         let node = tables.nodes.get(&fid(10)).unwrap();
-        assert_eq!((node.lookups, node.known, node.bare, node.valid), (7, 3, true, true));
+        assert_eq!(
+            (node.lookups, node.known, node.bare, node.valid),
+            (7, DataVersion(3), true, true)
+        );
         assert_eq!(node.status, Some(status(20, 3)));
         drop(node);
         assert_eq!(
@@ -658,7 +670,11 @@ mod tests {
             "an older answer changes nothing"
         );
         assert_eq!(tables.put(snapshot, status(20, 4)), (status(20, 4), true));
-        assert_eq!(tables.nodes.get(&fid(10)).unwrap().known, 0, "nothing of this version");
+        assert_eq!(
+            tables.nodes.get(&fid(10)).unwrap().known,
+            DataVersion::NONE,
+            "nothing of this version"
+        );
     }
 
     #[test]

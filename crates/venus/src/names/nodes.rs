@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use types::{Fid, Name, Status};
+use types::{DataVersion, Fid, Name, Status};
 
 use super::{CachedName, Delegation, DirNames, Generation, Listed, NodeIndex, Plain, Plains};
 use crate::data::FileBytes;
@@ -21,8 +21,8 @@ use crate::data::FileBytes;
 pub(crate) struct Node {
     pub status: Option<Status>,
     pub valid: bool,
-    /// The data version whose blocks are all known to be good (`verified_blocks.rs`); 0: none.
-    pub known: u64,
+    /// The data version whose blocks are all known to be good (`verified_blocks.rs`).
+    pub known: DataVersion,
     pub lookups: u64,
     pub opens: u32,
     /// The server has a hold for this session although the last name is gone.
@@ -148,7 +148,7 @@ impl From<&Plain> for Node {
         Node {
             status: Some(plain.status()),
             valid: plain.valid,
-            known: if plain.is_known { plain.data_version() } else { 0 },
+            known: if plain.is_known { plain.data_version() } else { DataVersion::NONE },
             lookups: plain.lookups.into(),
             bare: plain.bare,
             touched: plain.touched,
@@ -306,7 +306,7 @@ impl Nodes {
         for node in self.whole.values_mut() {
             node.void();
             node.status = None;
-            node.known = 0;
+            node.known = DataVersion::NONE;
             node.names = None;
         }
     }

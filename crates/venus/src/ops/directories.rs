@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use types::Fid;
+use types::{Cookie, Fid};
 
 use super::Handles;
 use crate::base::{DirHandle, DirListing, Error, RequestContext};
@@ -59,7 +59,7 @@ impl OpenDirs {
         &self,
         request: &RequestContext<'_>,
         handle: DirHandle,
-        cookie: u64,
+        cookie: Cookie,
         bytes_max: u32,
         plus: bool,
     ) -> Result<DirListing, Error> {
@@ -70,7 +70,7 @@ impl OpenDirs {
         if let Some(end) = self.directories.known_end(&open, cookie) {
             return Ok(end);
         }
-        if cookie == 0 {
+        if cookie == Cookie::START {
             self.delegations.ask_before_listing(request, open.dir);
             self.directories.listing_begins(open.dir, bytes_max);
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use client::{BreakAck, Cancel};
-use types::{Answer, Call, Caller, Fault, Status};
+use types::{Answer, Call, Caller, DataVersion, Fault, Status};
 
 use crate::base::{Backing, Error, OpenMode, RequestContext};
 use crate::cache::{Cache, SIZE_MAX, SIZE_MIN};
@@ -98,7 +98,7 @@ impl CacheBodies {
         request: &RequestContext<'_>,
         file: &Arc<FileBytes>,
         mode: OpenMode,
-    ) -> Option<(PassedFile, Arc<CacheBody>, u64)> {
+    ) -> Option<(PassedFile, Arc<CacheBody>, DataVersion)> {
         let disk = self.cache.disk()?;
         if mode.write || !file.is_clean() || !file.is_landed() || self.cache.passes().is_err() {
             return None;
@@ -150,11 +150,11 @@ impl CacheBodies {
             return None;
         }
         for (from, to) in runs(&missing, CHUNK as u64 / PIECE) {
-            let life = self.ground.server.instance();
+            let instance = self.ground.server.instance();
             let (offset, length) = (from * PIECE, ((to - from) * PIECE) as u32);
             match self.calls.call(request, Call::Read { fid: file.fid, offset, length }).ok()? {
                 Answer::Data { data, status: now, .. } => {
-                    disk.store(file.fid, Edition::of(&now, life), now.size, offset, &data);
+                    disk.store(file.fid, Edition::of(&now, instance), now.size, offset, &data);
                 }
                 _ => return None,
             }
@@ -229,7 +229,7 @@ impl CacheBodies {
         file: &FileBytes,
         pinned: &CacheBody,
         backing: Backing,
-        version: Option<u64>,
+        version: Option<DataVersion>,
     ) {
         self.ground.kernel.port().unpass(backing);
         let status = self.ground.names.lock().nodes.get(&file.fid).and_then(|node| node.status);
@@ -238,7 +238,7 @@ impl CacheBodies {
             let gone = status.is_some_and(|status| status.links == 0);
             let edition = |version| match status.filter(|status| status.data_version == version) {
                 Some(status) => self.ground.server.edition(&status),
-                None => Edition::in_this_life(version),
+                None => Edition::in_this_instance(version),
             };
             let now = version.filter(|_| !gone).map(|version| (edition(version), body.size()));
             self.cache.give_back(file.fid, taken, now, &body.changed);
@@ -411,7 +411,7 @@ impl CacheBodies {
 
     /// Brings the server's bytes into the body, except over own writes. Returns the version, if all
     /// bytes are of one.
-    fn bring(&self, file: &FileBytes, pinned: &CacheBody) -> Result<Option<u64>, Error> {
+    fn bring(&self, file: &FileBytes, pinned: &CacheBody) -> Result<Option<DataVersion>, Error> {
         let fid = file.fid;
         let status = self.follow_call(file, Call::GetStatus { fid }, |answer| match answer {
             Answer::Status(status) => Some((status, status)),

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use client::Cancel;
-use types::{Answer, Call, Caller, Fault, Fid, Lending, Status};
+use types::{Answer, Call, Caller, Fault, Fid, Lending, SessionEpoch, Status};
 
 use super::Blanks;
 use crate::base::{Error, OpenMode, RequestContext, as_caller};
@@ -74,9 +74,9 @@ impl Loans {
             return None;
         }
         let how = if mode.write { Lending::Write } else { Lending::Read };
-        let life = self.ground.names.life();
+        let epoch = self.ground.names.epoch();
         let body = self.borrow(request, file.fid, how, &status, known)?;
-        let passed = self.hand_over(file, body, mode.write.then_some(life));
+        let passed = self.hand_over(file, body, mode.write.then_some(epoch));
         if passed.is_none() && mode.write {
             self.return_body(request, file);
         }
@@ -136,7 +136,7 @@ impl Loans {
         &self,
         file: &FileBytes,
         body: OwnedFd,
-        loaned: Option<u64>,
+        loaned: Option<SessionEpoch>,
     ) -> Option<PassedFile> {
         let kernel = self.ground.kernel.port();
         let backing = kernel.pass(body.as_fd())?;
@@ -187,13 +187,13 @@ impl Loans {
         file: &FileBytes,
         passed: PassedFile,
     ) -> Result<PassedFile, Error> {
-        let life = self.ground.names.life();
+        let epoch = self.ground.names.epoch();
         let how = Lending::Join;
         self.calls
             .call(request, Call::LendBody { fid: file.fid, how })
             .inspect_err(|error| self.end_unknown_loan(file.fid, how, error))?;
         self.ground.kernel.port().inode_data(file.fid);
-        let passed = PassedFile { loaned: Some(life), mappable: true, ..passed };
+        let passed = PassedFile { loaned: Some(epoch), mappable: true, ..passed };
         if let Some(here) = &mut file.data.lock().passed {
             here.loaned = passed.loaned;
             here.mappable = true;
@@ -205,7 +205,7 @@ impl Loans {
     /// Whether the kernel may write into the body: under a lease that the server counts on too
     /// (CB-4).
     fn is_loaned(&self, passed: &PassedFile) -> bool {
-        passed.loaned == Some(self.ground.names.life()) && self.ground.names.lock().trusted()
+        passed.loaned == Some(self.ground.names.epoch()) && self.ground.names.lock().trusted()
     }
 
     /// The server may have executed a call that loans a body for writing, and no answer came: the
@@ -310,7 +310,7 @@ impl Loans {
 
     /// After the server lost its record of the loans: borrows the bodies again through `remote`.
     pub fn borrow_again(&self, remote: &dyn client::Remote) {
-        let life = self.ground.names.life();
+        let epoch = self.ground.names.epoch();
 
         for file in
             self.ground.names.files().iter().filter(|file| file.loaned.load(Ordering::Acquire))
@@ -319,7 +319,7 @@ impl Loans {
             match remote.call(&Caller::ROOT, call, None) {
                 Ok(_) => {
                     if let Some(passed) = &mut file.data.lock().passed {
-                        passed.loaned = passed.loaned.map(|_| life);
+                        passed.loaned = passed.loaned.map(|_| epoch);
                         passed.mappable = true;
                     }
                 }

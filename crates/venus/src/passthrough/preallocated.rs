@@ -308,7 +308,7 @@ impl Preallocated {
         file: &FileBytes,
         ask: impl FnOnce() -> Result<Answer, Error>,
     ) -> Result<(), Error> {
-        let life = self.ground.names.life();
+        let epoch = self.ground.names.epoch();
         let stamp = file.scratch.lock().as_ref().and_then(|scratch| BodyStamp::of(&scratch.body));
         let snapshot = self.ground.names.begin();
         let answer = ask();
@@ -319,7 +319,7 @@ impl Preallocated {
         let result = match answer {
             Ok(Answer::Status(status)) => {
                 self.blanks.lose_blank(&mut blank);
-                passed.become_loaned(life, stamp);
+                passed.become_loaned(epoch, stamp);
                 file.loaned.store(true, Ordering::Release);
                 self.blanks.drop_scratch(file);
                 self.ground.names.lock().put(snapshot, status);

@@ -22,7 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::{Cancel, Reply};
 use lease::CallStart;
-use types::{Answer, Call, Caller, DirEntry, Fid, Kind, Status};
+use types::{Answer, Call, Caller, Cookie, DirEntry, Fid, Kind, SessionEpoch, Status};
 
 use super::{Early, EarlyDirs, OpenDir, Page, Progress};
 use crate::base::{DirListing, Error, ListEntry, RequestContext};
@@ -109,7 +109,7 @@ impl Directories {
         self: &Arc<Self>,
         request: &RequestContext<'_>,
         open: &Arc<OpenDir>,
-        cookie: u64,
+        cookie: Cookie,
         bytes_max: u32,
         plus: bool,
     ) -> Result<DirListing, Error> {
@@ -123,7 +123,7 @@ impl Directories {
         *open.end.lock() = page.listing.end.then_some((page.next, page.version));
         let mut progress = open.progress.lock();
         let before = page.entered.map(|map| Progress { cookie, version: page.version, map });
-        let joins = before.is_some() && (cookie == 0 || *progress == before);
+        let joins = before.is_some() && (cookie == Cookie::START || *progress == before);
         *progress = before.filter(|_| joins).map(|before| Progress { cookie: page.next, ..before });
         let joined = *progress;
         drop(progress);
@@ -139,7 +139,7 @@ impl Directories {
         self: &Arc<Self>,
         request: &RequestContext<'_>,
         dir: Fid,
-        cookie: u64,
+        cookie: Cookie,
         bytes_max: u32,
         plus: bool,
     ) -> Result<Page, Error> {
@@ -195,7 +195,7 @@ impl Directories {
         self: &Arc<Self>,
         request: &RequestContext<'_>,
         open: &Arc<OpenDir>,
-        cookie: u64,
+        cookie: Cookie,
         bytes_max: u32,
         plus: bool,
     ) {
@@ -203,7 +203,8 @@ impl Directories {
         let (core, open, caller) = (Arc::clone(self), Arc::clone(open), request.caller.clone());
         self.ground.workers.read(move || {
             let page = core.page(&RequestContext::of(&caller), open.dir, cookie, bytes_max, plus);
-            let next = if cookie == 0 { core.siblings.listed_ahead(open.dir) } else { None };
+            let next =
+                if cookie == Cookie::START { core.siblings.listed_ahead(open.dir) } else { None };
             next.into_iter().for_each(|dir| core.list_dir_early(&caller, dir));
             let mut early = open.early.lock();
             if matches!(*early, Early::Asked(asked) if asked == cookie) {
@@ -220,7 +221,7 @@ impl Directories {
         if bytes_max > 0
             && let Some(open) = self.early.add(dir)
         {
-            self.fetch_early(&RequestContext::of(caller), &open, 0, bytes_max, true);
+            self.fetch_early(&RequestContext::of(caller), &open, Cookie::START, bytes_max, true);
         }
     }
 
@@ -229,7 +230,7 @@ impl Directories {
         &self,
         request: &RequestContext<'_>,
         open: &OpenDir,
-        cookie: u64,
+        cookie: Cookie,
         plus: bool,
     ) -> Option<Page> {
         let mut early = open.early.lock();
@@ -248,8 +249,9 @@ impl Directories {
     }
 
     /// The empty page behind the last one, if the directory did not change since.
-    pub fn known_end(&self, open: &OpenDir, cookie: u64) -> Option<DirListing> {
-        let (_, version) = open.end.lock().filter(|(end, _)| *end == cookie && cookie != 0)?;
+    pub fn known_end(&self, open: &OpenDir, cookie: Cookie) -> Option<DirListing> {
+        let (_, version) =
+            open.end.lock().filter(|(end, _)| *end == cookie && cookie != Cookie::START)?;
         let tables = self.ground.names.lock();
         let here = tables.is_current(open.dir, version);
         here.then(|| DirListing {
@@ -284,8 +286,8 @@ impl Directories {
         self: &Arc<Self>,
         request: &RequestContext<'_>,
         dir: Fid,
-        cookie: u64,
-    ) -> Result<(u64, bool), Error> {
+        cookie: Cookie,
+    ) -> Result<(Cookie, bool), Error> {
         let page = self.page(request, dir, cookie, AHEAD_BYTES, true)?;
         Ok((page.next, page.listing.end))
     }
@@ -299,7 +301,7 @@ impl Directories {
         if !is_late && self.ground.kernel.port().list(dir, cookie) {
             return;
         }
-        let bytes = if cookie == 0 { AHEAD_BYTES } else { AHEAD_MORE_BYTES };
+        let bytes = if cookie == Cookie::START { AHEAD_BYTES } else { AHEAD_MORE_BYTES };
         let Ok(page) = self.page(request, dir, cookie, bytes, true) else { return };
         let mut tables = self.ground.names.lock();
         if let Some(map) = page.entered
@@ -334,7 +336,7 @@ impl Directories {
         self: &Arc<Self>,
         caller: &Caller,
         dir: Fid,
-        (from, next): (u64, u64),
+        (from, next): (Cookie, Cookie),
         named: &Named,
     ) {
         let ahead = self.siblings.listed(dir, from, next, named);
@@ -413,7 +415,7 @@ impl Directories {
         // of their reader, which need not have the first one first.
         let mut wanted = self.siblings.begin(wanted);
         wanted.sort_unstable_by_key(|status| status.fid);
-        let life = self.ground.names.life();
+        let epoch = self.ground.names.epoch();
         let mut rest = &wanted[..];
         while !rest.is_empty() {
             let mut bytes = 0;
@@ -425,11 +427,11 @@ impl Directories {
             let (chain, others) = rest.split_at(count);
             rest = others;
             let (this, caller, chain) = (Arc::clone(self), caller.clone(), chain.to_vec());
-            self.ground.workers.read(move || this.fetch_chain(&caller, &chain, life));
+            self.ground.workers.read(move || this.fetch_chain(&caller, &chain, epoch));
         }
     }
 
-    fn fetch_chain(self: &Arc<Self>, caller: &Caller, chain: &[Status], life: u64) {
+    fn fetch_chain(self: &Arc<Self>, caller: &Caller, chain: &[Status], epoch: SessionEpoch) {
         let on_disk = |status: &Status| {
             let disk = self.cache.disk()?;
             disk.read(status.fid, self.ground.server.edition(status), status.size, 0, status.size)
@@ -466,14 +468,14 @@ impl Directories {
                 came.push((wanted, None));
             }
         }
-        self.siblings.arrived(&self.ground.names, life, came);
+        self.siblings.arrived(&self.ground.names, epoch, came);
         let bodies: Vec<(Status, Option<Summed>)> = bodies
             .into_iter()
             .map(|(wanted, body, sums)| (wanted, self.summed(snapshot, &wanted, body, sums)))
             .collect();
         for (status, body) in bodies {
             let data = body.and_then(|body| body.read(status.size));
-            self.siblings.arrived(&self.ground.names, life, vec![(status, data)]);
+            self.siblings.arrived(&self.ground.names, epoch, vec![(status, data)]);
         }
     }
 

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use parking_lot::{Condvar, Mutex};
-use types::{Caller, Fid};
+use types::{Caller, Cookie, DataVersion, Fid};
 
 use crate::base::DirListing;
 
 /// The end of a listing, and its version: (cookie, version).
-type End = Option<(u64, u64)>;
+type End = Option<(Cookie, DataVersion)>;
 
 /// How far a listing got without a gap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
-    pub cookie: u64,
-    pub version: u64,
+    pub cookie: Cookie,
+    pub version: DataVersion,
     /// The map of names that received all of it.
     pub map: u64,
 }
@@ -78,9 +78,9 @@ pub(crate) enum Early {
     #[default]
     No,
     /// The page behind this cookie has been asked for.
-    Asked(u64),
+    Asked(Cookie),
     Here {
-        cookie: u64,
+        cookie: Cookie,
         plus: bool,
         caller: Caller,
         page: Page,
@@ -89,8 +89,8 @@ pub(crate) enum Early {
 
 pub(crate) struct Page {
     pub listing: DirListing,
-    pub version: u64,
+    pub version: DataVersion,
     /// The map that received all names of the page.
     pub entered: Option<u64>,
-    pub next: u64,
+    pub next: Cookie,
 }

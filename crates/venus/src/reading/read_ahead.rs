@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use types::{Answer, Call, Caller, Fid, Status};
+use types::{Answer, BootVerifier, Call, Caller, DataVersion, Fid, Status};
 
 use crate::base::{RequestContext, as_caller};
 use crate::cache::Cache;
@@ -88,7 +88,7 @@ impl ReadAhead {
         self: &Arc<Self>,
         file: &FileBytes,
         caller: &Caller,
-        version: u64,
+        version: DataVersion,
         blocks: &[u64],
         fast: bool,
     ) {
@@ -97,11 +97,11 @@ impl ReadAhead {
         let mut calls: Vec<Call> = blocks.iter().map(read).collect();
         let request = as_caller(caller, None);
         if calls.iter_mut().try_for_each(|call| self.calls.send_related(&request, call)).is_err() {
-            return blocks
-                .iter()
-                .for_each(|index| self.block_came(file, (version, 0), *index, None, fast));
+            return blocks.iter().for_each(|index| {
+                self.block_came(file, (version, BootVerifier::default()), *index, None, fast)
+            });
         }
-        let (snapshot, place, life) =
+        let (snapshot, place, instance) =
             (self.ground.names.begin(), self.ground.server.place(), self.ground.server.instance());
         let asked = Instant::now();
         self.ground.server.remote().chain_each(caller, calls, &mut |at, result| {
@@ -117,7 +117,7 @@ impl ReadAhead {
                 _ => None,
             };
             if let Some(index) = blocks.get(at) {
-                self.block_came(file, (version, life), *index, answer, fast);
+                self.block_came(file, (version, instance), *index, answer, fast);
             }
         });
     }
@@ -126,7 +126,7 @@ impl ReadAhead {
     fn block_came(
         &self,
         file: &FileBytes,
-        (version, instance): (u64, u64),
+        (version, instance): (DataVersion, BootVerifier),
         index: u64,
         answer: Option<(Bytes, Status)>,
         fast: bool,
@@ -150,7 +150,7 @@ impl ReadAhead {
     }
 
     /// Fetches one block, and queues the next one behind the other jobs.
-    fn fetch_one_left_out(self: &Arc<Self>, caller: Caller, fid: Fid, version: u64) {
+    fn fetch_one_left_out(self: &Arc<Self>, caller: Caller, fid: Fid, version: DataVersion) {
         let Some(block) = self.cache.skipped().next(fid, version) else {
             return self.cache.drop_pages_of_whole(fid);
         };
@@ -159,14 +159,14 @@ impl ReadAhead {
             cancel: Some(self.ground.server.leaving()),
             groups: None,
         };
-        let life = self.ground.server.instance();
+        let instance = self.ground.server.instance();
         let call = Call::Read { fid, offset: block * BLOCK, length: BLOCK as u32 };
         let Ok(Answer::Data { data, status, .. }) = self.calls.call(&request, call) else { return };
         if status.data_version != version {
             return;
         }
         if let Some(disk) = self.cache.disk() {
-            disk.store(fid, Edition::of(&status, life), status.size, block * BLOCK, &data);
+            disk.store(fid, Edition::of(&status, instance), status.size, block * BLOCK, &data);
         }
         let core = Arc::clone(self);
         self.ground.workers.read(move || core.fetch_one_left_out(caller, fid, version));

@@ -191,14 +191,14 @@ impl Reader {
         offset: u64,
         length: u32,
     ) -> Result<(Bytes, Status), Error> {
-        let (snapshot, life) = (self.ground.names.begin(), self.ground.server.instance());
+        let (snapshot, instance) = (self.ground.names.begin(), self.ground.server.instance());
         match self
             .calls
             .call(&open.request(request), Call::Read { fid: open.file.fid, offset, length })?
         {
             Answer::Data { data, status, .. } => {
                 self.ground.names.lock().put(snapshot, status);
-                self.cache.store(&status, life, offset, &data);
+                self.cache.store(&status, instance, offset, &data);
                 Ok((data, status))
             }
             _ => Err(Error::Protocol),

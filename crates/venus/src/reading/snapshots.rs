@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use types::{
-    Answer, Call, Fault, Fid, Kind, Name, Status, Timestamp, VnodeNo, VolumeCall, VolumeId,
-    VolumeInfo, VolumeKind, WhichVolume,
+    Answer, Call, Cookie, DataVersion, Fault, Fid, Kind, Name, Status, StatusVersion, Timestamp,
+    VnodeNo, VolumeCall, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 
 use crate::base::{
@@ -129,7 +129,7 @@ impl Snapshots {
         &self,
         request: &RequestContext<'_>,
         dir: Fid,
-        cookie: u64,
+        cookie: Cookie,
         plus: bool,
     ) -> Result<DirListing, Error> {
         let (_, shown) = self.snapshots(request, dir.volume)?;
@@ -140,13 +140,14 @@ impl Snapshots {
                 name,
                 fid,
                 kind: Kind::MountPoint,
-                cookie: info.id.0,
+                cookie: Cookie(info.id.0),
                 status,
                 cacheable: false,
                 target: None,
             }
         };
-        let entries = shown.into_iter().filter(|(_, info)| info.id.0 > cookie).map(entry).collect();
+        let entries =
+            shown.into_iter().filter(|(_, info)| info.id.0 > cookie.0).map(entry).collect();
         Ok(DirListing {
             entries,
             end: true,
@@ -175,8 +176,8 @@ fn status(fid: Fid, kind: Kind, at: Timestamp) -> Status {
         modified: at,
         changed: at,
         created: at,
-        data_version: 1,
-        status_version: 1,
+        data_version: DataVersion::FIRST,
+        status_version: StatusVersion::FIRST,
     }
 }
 

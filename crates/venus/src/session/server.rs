@@ -84,9 +84,10 @@ impl Server {
         self.losses.load(Ordering::Acquire)
     }
 
-    /// The server instance; 0: unknown. Taken before a call whose answer is stored on the disk.
-    pub fn instance(&self) -> u64 {
-        self.instance.load(Ordering::Acquire)
+    /// The server instance; the default: unknown. Taken before a call whose answer is stored on the
+    /// disk.
+    pub fn instance(&self) -> BootVerifier {
+        BootVerifier(self.instance.load(Ordering::Acquire))
     }
 
     /// The edition of a file with this currently valid status.

@@ -35,9 +35,10 @@ use client::{BreakAck, CallError, Cancel, Events, Remote, Reply, clock};
 use parking_lot::{Condvar, Mutex};
 use types::limits::KEEP_ALIVE;
 use types::{
-    Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, CellCall, DirEntry, Fault, Fid,
-    Kind, Name, PartitionInfo, Revised, Revision, ServerId, ServerInfo, Status, Timestamp,
-    VolumeCall, VolumeId, VolumeInfo, VolumeKind, VolumeState, VolumeStatus,
+    Answer, BootVerifier, BreakItem, BreakReason, Call, Caller, CellCall, Cookie, DataVersion,
+    DirEntry, Fault, Fid, Kind, Name, PartitionInfo, Revised, Revision, ServerId, ServerInfo,
+    Status, StatusVersion, Timestamp, VolumeCall, VolumeId, VolumeInfo, VolumeKind, VolumeState,
+    VolumeStatus,
 };
 
 /// Name of the volume to be mounted.
@@ -89,7 +90,7 @@ struct Shown {
 }
 
 struct State {
-    version: u64,
+    version: DataVersion,
     changed: Timestamp,
     /// Cells that were looked up and found.
     found: BTreeSet<String>,
@@ -134,7 +135,7 @@ impl Dynroot {
     /// If its thread cannot be started.
     pub fn start(cells: Box<dyn KnownCells>) -> std::io::Result<Arc<Dynroot>> {
         let state = State {
-            version: 1,
+            version: DataVersion::FIRST,
             changed: wall(),
             found: BTreeSet::new(),
             released: HashMap::new(),
@@ -230,7 +231,7 @@ impl Dynroot {
         Ok(Answer::Entry { status, dir_version: state.version, sole: false })
     }
 
-    fn list(&self, dir: Fid, cookie: u64, bytes_max: u32, plus: bool) -> Result<Answer, Fault> {
+    fn list(&self, dir: Fid, cookie: Cookie, bytes_max: u32, plus: bool) -> Result<Answer, Fault> {
         if dir != root() {
             return Err(Fault::NotDirectory);
         }
@@ -439,7 +440,7 @@ impl State {
             let next = self.numbers.len() as u64 + 1;
             self.numbers.entry((name.clone(), one.kind)).or_insert(next);
         }
-        self.version += 1;
+        self.version = self.version.next();
         self.changed = wall();
         // A client that never received anything of a cell needs no break: a process that searches
         // for it now may be on its way through it.
@@ -484,8 +485,8 @@ impl State {
             modified: self.changed,
             changed: self.changed,
             created: self.changed,
-            data_version: 1,
-            status_version: 1,
+            data_version: DataVersion::FIRST,
+            status_version: StatusVersion::FIRST,
         }
     }
 
@@ -494,7 +495,7 @@ impl State {
         Status {
             links: 2 + points as u32,
             data_version: self.version,
-            status_version: self.version,
+            status_version: StatusVersion(self.version.0),
             ..self.any(root(), Kind::Directory)
         }
     }
@@ -508,7 +509,7 @@ impl State {
     fn entry(&self, text: &str, shown: &Shown, plus: bool) -> Option<DirEntry> {
         let status = self.status(text, shown)?;
         let target = (plus && shown.kind == Kind::Symlink).then(|| shown.target.clone().into());
-        let cookie = self.number(text, shown)?;
+        let cookie = Cookie(self.number(text, shown)?);
         let (fid, kind) = (status.fid, shown.kind);
         Some(DirEntry {
             name: name(text)?,

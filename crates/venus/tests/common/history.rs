@@ -8,7 +8,8 @@ use guard::{Acl, Rights};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use types::{
-    Caller, Fid, Kind, Name, NewKind, PrincipalId, RenameMode, SetTime, StatusChange, Timestamp,
+    Caller, Cookie, Fid, Kind, Name, NewKind, PrincipalId, RenameMode, SetTime, StatusChange,
+    Timestamp,
 };
 use venus::{Error, LookupReply, OpenHandle, OpenMode, RequestContext, Venus};
 
@@ -385,7 +386,7 @@ impl<'a> Machine<'a> {
         let dir = self.walk(at)?;
         let handle = self.venus.dirs().opendir(&by(0), dir)?;
         let mut names = Vec::new();
-        let mut cookie = 0;
+        let mut cookie = Cookie::START;
         let end = loop {
             match self.venus.dirs().readdir(&by(0), handle, cookie, 700, true) {
                 Err(error) => break Err(error),
@@ -424,8 +425,11 @@ impl<'a> Machine<'a> {
         while let Some(dir) = left.pop() {
             let fid = self.walk(&dir).expect("it was just listed");
             let handle = self.venus.dirs().opendir(&by(0), fid).expect("a directory");
-            let page =
-                self.venus.dirs().readdir(&by(0), handle, 0, 60000, true).expect("few entries");
+            let page = self
+                .venus
+                .dirs()
+                .readdir(&by(0), handle, Cookie::START, 60000, true)
+                .expect("few entries");
             self.venus.dirs().releasedir(handle);
             for entry in page.entries {
                 let mut at = dir.clone();

@@ -13,7 +13,9 @@ use client::{BreakAck, CallError, Cancel, Events, Remote, Reply, Session, clock}
 use parking_lot::Mutex;
 use server::{Loopback, LoopbackSession};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
-use types::{Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fid, Name, Time, Timestamp};
+use types::{
+    Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Cookie, Fid, Name, Time, Timestamp,
+};
 use venus::{
     EntryReply, KernelPort, LookupReply, OpenHandle, OpenMode, RequestContext, Venus, VenusConfig,
 };
@@ -405,7 +407,7 @@ impl Client {
         let handle = self.venus.dirs().opendir(&me(), dir).unwrap();
         let mut all = Vec::new();
         loop {
-            let cookie = all.last().map_or(0, |entry: &venus::ListEntry| entry.cookie);
+            let cookie = all.last().map_or(Cookie::START, |entry: &venus::ListEntry| entry.cookie);
             let listing = self.venus.dirs().readdir(&me(), handle, cookie, 4096, plus).unwrap();
             let end = listing.end;
             all.extend(listing.entries);

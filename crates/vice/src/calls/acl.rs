@@ -123,12 +123,12 @@ fn need_seen(volume: &ViceVolume, vnode: &Vnode, seen: Option<&[u8; 32]>) -> Res
 
 /// Changes one list. The caller holds the vnode's stripe.
 fn put_list<'v>(
-    ask: &CallContext<'_>,
+    ask: &CallContext<'v>,
     volume: &'v ViceVolume,
     mut vnode: Vnode,
     list: Option<Acl>,
 ) -> Result<Change<'v>, Fault> {
-    let mut change = Change::new(volume);
+    let mut change = Change::new(ask.scope, volume);
     match list {
         Some(list) => {
             volume

@@ -114,7 +114,7 @@ pub(crate) fn settle_body(
         files.need_data(ask, &volume, &vnode, Right::WriteData)?;
     }
     files.promise(ask, &volume, &[fid])?;
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     let changed = volume.store.loans().settle(&mut vnode, &mut change.update)?;
     let outcome = if changed || loans.is_breaking(fid) {
         if changed {

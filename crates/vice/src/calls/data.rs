@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use store::Vnode;
 use types::posix::touch_data;
-use types::{AllocateMode, Answer, Fault, Fid, Kind, SeekWhat, limits};
+use types::{AllocateMode, Answer, DataVersion, Fault, Fid, Kind, SeekWhat, limits};
 
 use super::status::written_by;
 use crate::access::Right;
@@ -146,7 +146,7 @@ pub(crate) fn write(
         let at = offset.unwrap_or(vnode.status.size);
         return Ok(CallOutcome::Answer(written(files, &vnode, 0, at, previous_version)));
     }
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     volume.store.loans().settle(&mut vnode, &mut change.update)?;
     let appends = offset.is_none();
     let mut offset = offset.unwrap_or(vnode.status.size);
@@ -187,7 +187,7 @@ pub(crate) fn allocate(
     let end = check_end(offset, length)?;
     files.promise(ask, &volume, &[fid])?;
     let previous_version = vnode.status.data_version;
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     if mode != AllocateMode::PunchHole {
         let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroExtend);
         let size = if grows { vnode.status.size.max(end) } else { vnode.status.size };
@@ -202,7 +202,13 @@ pub(crate) fn allocate(
     files.commit(ask, change, answer)
 }
 
-fn written(files: &Files, vnode: &Vnode, count: u32, offset: u64, previous_version: u64) -> Answer {
+fn written(
+    files: &Files,
+    vnode: &Vnode,
+    count: u32,
+    offset: u64,
+    previous_version: DataVersion,
+) -> Answer {
     debug_assert!(
         count == 0 || vnode.status.data_version > previous_version,
         "CB-6: a write leaves the data version of {} as it was",

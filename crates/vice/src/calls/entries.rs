@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use lease::Listed;
 use store::{StoreError, Vnode};
-use types::{Answer, DirEntry, Fault, Fid, Kind, Name, VnodeNo, limits};
+use types::{Answer, Cookie, DirEntry, Fault, Fid, Kind, Name, VnodeNo, limits};
 
 use crate::access::{self, Right};
 use crate::call::{CallContext, CallOutcome};
@@ -85,7 +85,7 @@ pub(crate) fn read_dir(
     files: &Files,
     ask: &mut CallContext<'_>,
     dir: Fid,
-    cookie: u64,
+    cookie: Cookie,
     bytes_max: u32,
     plus: bool,
 ) -> Result<CallOutcome, Fault> {
@@ -159,7 +159,7 @@ fn add_status(
 fn list(
     volume: &ViceVolume,
     dir: Fid,
-    cookie: u64,
+    cookie: Cookie,
     bytes_max: usize,
     bytes_each: usize,
 ) -> Result<(Vec<DirEntry>, bool), Fault> {

@@ -26,7 +26,7 @@ pub(crate) fn make(
     let (volume, _held) = files.change(ask, dir)?;
     let mut parent = volume.directory(dir)?;
     access::need(ask.asker(), &volume, &parent, Right::Search)?;
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     if let Some(fid) = volume.entry_to_change(dir, name, &mut change.update)? {
         return existing(files, ask, &volume, fid, &parent, kind, how);
     }
@@ -73,7 +73,7 @@ pub(crate) fn make_unnamed(
     let parent = volume.directory(dir)?;
     access::need_room(ask.asker(), &volume, &parent)?;
     files.promise(ask, &volume, &[dir])?;
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     let mut vnode = new_vnode(files, given, ask, &volume, &parent, &NewKind::File, mode)?;
     vnode.status.links = 0;
     add(files, ask, &volume, &mut change, &mut vnode, &NewKind::File)?;
@@ -104,7 +104,7 @@ pub(crate) fn link(
     let mut vnode = volume.vnode(fid)?;
     let mut parent = volume.directory(dir)?;
     access::need(ask.asker(), &volume, &parent, Right::Search)?;
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     if volume.entry_to_change(dir, name, &mut change.update)?.is_some() {
         return Err(Fault::Exists);
     }

@@ -76,12 +76,16 @@ pub(crate) fn adopt_body(
         (true, false) => return Err(Fault::NotDelegated),
         (false, _) => return Err(Fault::Stale),
     }
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     volume.store.body(&mut vnode, &mut change.update)?.adopt(blank)?;
     vnode.handed = true;
     touch_data(&mut vnode.status, ask.wall);
     change.put_data(&vnode);
     let outcome = files.commit(ask, change, Answer::Status(vnode.status))?;
+    debug_assert!(
+        volume.store.loans().has(fid.vnode),
+        "PT-2: a kernel writes into {fid}, which is not on loan"
+    );
     loans.add(fid, blank.session);
     blanks.remove(blank);
     if let Err(error) = volume.store.loans().end_adoption(fid.vnode, blank) {

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use store::Vnode;
 use types::posix::{touch_data, touch_status};
-use types::{Answer, Fault, Fid, Kind, Name, RemoveWhat, Status};
+use types::{Answer, DataVersion, Fault, Fid, Kind, Name, RemoveWhat, Status};
 
 use crate::access::{self, Right};
 use crate::base::StripeGuards;
@@ -20,7 +20,7 @@ pub(crate) fn remove(
 ) -> Result<CallOutcome, Fault> {
     let volume = files.volume(dir.volume)?;
     volume.need_writable()?;
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     let (_held, found) = lock_entries(files, &mut change, [(dir, name)])?;
     let named: SmallVec<[Fid; 2]> = found.into_iter().flatten().chain([dir]).collect();
     files.need_back(ask, &volume, &named)?;
@@ -71,7 +71,7 @@ pub(crate) fn lock_entries<'f, const N: usize>(
         Ok(found)
     };
     // Every change of an entry is one of the directory's data.
-    let versions = || -> Result<[Option<u64>; N], Fault> {
+    let versions = || -> Result<[Option<DataVersion>; N], Fault> {
         let mut versions = [None; N];
         for (version, (dir, _)) in versions.iter_mut().zip(names) {
             *version = volume.store.vnode(dir.vnode)?.map(|vnode| vnode.status.data_version);

@@ -33,7 +33,7 @@ pub(crate) fn rename(
     }
     let volume = files.volume(from.0.volume)?;
     volume.need_writable()?;
-    let (mut change, mut moves) = (Change::new(&volume), None);
+    let (mut change, mut moves) = (Change::new(ask.scope, &volume), None);
     let (_held, [moved, target]) = loop {
         let (held, found) = lock_entries(files, &mut change, [from, to])?;
         // A directory that changes its parent could come to lie in itself: one such move at a

@@ -41,7 +41,7 @@ pub(crate) fn set_status(
         // The hold may be refused, so it comes before the body is cut.
         files.coherence().leases().hold(ask.origin.session, fid)?;
     }
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     let was = ModeRights::of(&vnode.status);
     if kills_privileges(ask.caller, wanted) {
         kill_privileges(&mut vnode, &mut change)?;

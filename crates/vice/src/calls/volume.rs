@@ -36,7 +36,7 @@ pub(crate) fn set_quota(
     volume.need_writable()?;
     files.need_all_back(ask, fid.volume)?;
     let quota = VolumeQuota { bytes, files: max_files };
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     change.update.set_quota(quota);
     let answer = Answer::Volume(status_with(&volume, quota)?);
     files.commit(ask, change, answer)

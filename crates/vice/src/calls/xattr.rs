@@ -75,7 +75,7 @@ pub(crate) fn xattr_set(
     if total > limits::XATTR_TOTAL_BYTES_MAX || names > limits::XATTR_NAMES_BYTES_MAX {
         return Err(Fault::XattrTooBig);
     }
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     volume.store.edit(&mut vnode, &mut change.update).put_xattr(name, value)?;
     touch_status(&mut vnode.status, ask.wall);
     change.put_status(&vnode);
@@ -109,7 +109,7 @@ pub(crate) fn xattr_remove(
     let mut vnode = volume.vnode(fid)?;
     need_change(ask.asker(), &volume, &vnode, name)?;
     files.promise(ask, &volume, &[fid])?;
-    let mut change = Change::new(&volume);
+    let mut change = Change::new(ask.scope, &volume);
     if !volume.store.edit(&mut vnode, &mut change.update).remove_xattr(name)? {
         return Err(Fault::NoXattr);
     }

@@ -18,7 +18,7 @@
 use bytes::Bytes;
 use lease::Promised;
 use smallvec::SmallVec;
-use store::{Update, Vnode};
+use store::{CommitScope, Update, Vnode};
 use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, SessionId};
 
 use super::Files;
@@ -29,7 +29,7 @@ use crate::volumes::{QuotaReservation, ViceVolume};
 /// See the head of the file.
 pub(crate) struct Change<'v> {
     pub volume: &'v ViceVolume,
-    pub update: Update,
+    pub update: Update<'v>,
     promised: SmallVec<[Fid; 4]>,
     breaks: Vec<BreakItem>,
     removed: Option<(Vnode, bool)>,
@@ -59,10 +59,10 @@ struct Removed {
 }
 
 impl<'v> Change<'v> {
-    pub fn new(volume: &'v ViceVolume) -> Self {
+    pub fn new(scope: Option<&'v CommitScope>, volume: &'v ViceVolume) -> Self {
         Change {
             volume,
-            update: Update::new(),
+            update: Update::within(scope),
             promised: SmallVec::new(),
             breaks: Vec::new(),
             removed: None,

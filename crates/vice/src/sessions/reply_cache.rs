@@ -147,6 +147,7 @@ impl SlotTable {
     ) -> bool {
         let Some(slots) = self.sessions.get_mut(&origin.session) else { return false };
         let Some(slot) = slots.get_mut(&origin.slot) else { return false };
+        debug_assert!(origin.request <= slot.request, "EO-1: {origin:?} ends, and never began");
         if slot.request == origin.request && matches!(slot.last, Last::Running) {
             slot.last = remember.map_or(Last::Repeatable, |reply| Last::Replied(Box::new(reply)));
         }

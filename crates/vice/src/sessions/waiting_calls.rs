@@ -124,6 +124,8 @@ impl<T: Waits> CallQueue<T> {
     /// # Errors
     /// `Busy` if there is no room.
     pub fn push(&mut self, waiting: T, of_nobody: bool) -> Result<(), Fault> {
+        let origin = waiting.origin();
+        debug_assert!(!self.contains(origin), "EO-1: {origin:?} would be executed twice");
         let used = self.used.with(waiting.bytes());
         if !used.has(self.max) {
             return Err(Fault::Busy);

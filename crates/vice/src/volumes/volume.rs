@@ -223,7 +223,7 @@ impl ViceVolume {
         &self,
         dir: Fid,
         name: &Name,
-        update: &mut Update,
+        update: &mut Update<'_>,
     ) -> Result<Option<Fid>, Fault> {
         let entry = self.store.look(dir.vnode, name.as_bytes(), update)?;
         Ok(entry.map(|entry| Fid {

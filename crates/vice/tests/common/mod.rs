@@ -11,7 +11,7 @@ use types::{
     Answer, BreakId, BreakItem, Call, Caller, ClientId, CreateHow, Fault, Fid, Name, NewKind,
     RemoveWhat, ReplyAddress, SessionId, Status, Time, Timestamp,
 };
-use vice::{Effect, Principals, Vice, ViceConfig, ViceParts};
+use vice::{Effect, Execution, Principals, Vice, ViceConfig, ViceParts};
 
 /// The medium of a partition.
 pub enum Ground {
@@ -238,7 +238,7 @@ impl Rig {
         self.wall += 1;
         let wall = self.clock();
         let mut out = Vec::new();
-        self.vice().perform(self.now, wall, caller, origin, call, &mut out);
+        self.vice().perform(Execution::new(self.now, wall, caller, origin), call, &mut out);
         self.deliver(out);
     }
 

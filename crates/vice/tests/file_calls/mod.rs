@@ -5,9 +5,9 @@
 use bytes::Bytes;
 use guard::{Acl, Rights};
 use types::{
-    AllocateMode, Answer, ByteRange, Call, Caller, CreateHow, Fid, Lending, LockFamily, LockMode,
-    LockOwner, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat, SetTime, StatusChange,
-    Timestamp, XattrMode,
+    AllocateMode, Answer, ByteRange, Call, Caller, Cookie, CreateHow, Fid, Lending, LockFamily,
+    LockMode, LockOwner, NewKind, PrincipalId, RemoveWhat, RenameMode, SeekWhat, SetTime,
+    StatusChange, Timestamp, XattrMode,
 };
 
 use crate::common::{Rig, VOLUME, name};
@@ -98,7 +98,7 @@ pub fn file_calls(Place { dir, file: fid, link }: Place) -> Vec<(&'static str, C
     vec![
         ("Root", Call::Root { volume: name(VOLUME) }),
         ("Lookup", Call::Lookup { dir, name: named("file") }),
-        ("ReadDir", Call::ReadDir { dir, cookie: 0, bytes_max: 1000, plus: true }),
+        ("ReadDir", Call::ReadDir { dir, cookie: Cookie::START, bytes_max: 1000, plus: true }),
         ("Make", Call::Make { dir, name: named("new"), kind: NewKind::File, mode: 0o600, how }),
         ("Make", Call::Make { dir, name: named("d"), kind: NewKind::Directory, mode: 0o700, how }),
         ("MakeUnnamed", Call::MakeUnnamed { dir, mode: 0o600 }),

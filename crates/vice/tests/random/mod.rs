@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use guard::Cps;
 use model::{Content, ModelTree};
 use types::{
-    Answer, Call, Caller, DirEntry, Fault, Fid, Kind, PrincipalId, RequestIdentity, SeekWhat,
-    Status, StatusChange, VolumeCall, VolumeId, VolumeKind,
+    Answer, Call, Caller, Cookie, DirEntry, Fault, Fid, Kind, PrincipalId, RequestIdentity,
+    SeekWhat, Status, StatusChange, VolumeCall, VolumeId, VolumeKind,
 };
 
 pub use op::Op;
@@ -307,7 +307,7 @@ impl World {
 
     /// All of a directory, in pages with a few entries.
     fn listing(&mut self, dir: Fid, bytes_max: u32) -> Vec<DirEntry> {
-        let (mut all, mut cookie) = (Vec::new(), 0);
+        let (mut all, mut cookie) = (Vec::new(), Cookie::START);
         loop {
             let call = Call::ReadDir { dir, cookie, bytes_max, plus: true };
             let Ok(Answer::Entries { entries, end, .. }) = self.rig.call(0, &Caller::ROOT, call)

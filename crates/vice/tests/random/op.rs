@@ -5,8 +5,8 @@ use guard::{Acl, Rights};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    AllocateMode, AuthLevel, Call, Caller, CreateHow, Fid, Name, NewKind, PrincipalId, RemoveWhat,
-    RenameMode, RequestIdentity, SeekWhat, SetTime, StatusChange, Timestamp, XattrMode,
+    AllocateMode, AuthLevel, Call, Caller, Cookie, CreateHow, Fid, Name, NewKind, PrincipalId,
+    RemoveWhat, RenameMode, RequestIdentity, SeekWhat, SetTime, StatusChange, Timestamp, XattrMode,
 };
 
 /// See the head of the file.
@@ -128,9 +128,12 @@ impl Op {
                 Call::Rename { from_dir: dir, from: name, to_dir, to: other, mode, hold }
             }
             28..=29 => Call::Lookup { dir, name },
-            30..=31 => {
-                Call::ReadDir { dir, cookie: 0, bytes_max: 500, plus: value.is_multiple_of(2) }
-            }
+            30..=31 => Call::ReadDir {
+                dir,
+                cookie: Cookie::START,
+                bytes_max: 500,
+                plus: value.is_multiple_of(2),
+            },
             32 => Call::ReadLink { fid },
             33 => Call::GetStatus { fid },
             34..=39 => Call::SetStatus { fid, change: status_change(value, more, flags, second) },

@@ -10,8 +10,8 @@ use server::{CellPlace, Server, ServerConfig};
 use store::{OpenOptions, Partition, PartitionConfig};
 use tempfile::TempDir;
 use types::{
-    Answer, Busy, Call, Caller, Changed, CreateHow, Name, NewKind, Revised, Revision, ServerId,
-    ServerInfo, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
+    Answer, Busy, Call, Caller, Changed, Cookie, CreateHow, Name, NewKind, Revised, Revision,
+    ServerId, ServerInfo, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
 };
 use vos::{Job, JobEvent, JobLeader, NewVolume, ServerConnections, Servers, VosError};
 
@@ -338,7 +338,8 @@ impl Cell {
         let Ok(Answer::Status(root)) = ask(Call::Root { volume: name(volume) }) else {
             return None;
         };
-        let list = Call::ReadDir { dir: root.fid, cookie: 0, bytes_max: 100_000, plus: false };
+        let list =
+            Call::ReadDir { dir: root.fid, cookie: Cookie::START, bytes_max: 100_000, plus: false };
         let Ok(Answer::Entries { entries, .. }) = ask(list) else { return None };
         let read = |entry: types::DirEntry| match ask(Call::Read {
             fid: entry.fid,

@@ -64,13 +64,13 @@ EXAMPLES
 Without -clear entries of the target lists stay if the copied list has none for the same
 principal.";
 
-const CLEANACL_HELP: &str = "\
+pub(super) const CLEANACL_HELP: &str = "\
 EXAMPLES
     rialto fs cleanacl ~/tree/alice
 
 Removes entries whose principals were deleted.";
 
-const GETCALLERACCESS_HELP: &str = "\
+pub(super) const GETCALLERACCESS_HELP: &str = "\
 EXAMPLES
     rialto fs getcalleraccess ~/tree/alice";
 
@@ -134,22 +134,6 @@ pub struct Copyacl {
     /// FROM, then TO, instead of the options.
     #[arg(value_name = "PATH")]
     words: Vec<PathBuf>,
-}
-
-/// Removes entries of missing principals from access lists.
-#[derive(Args, Debug)]
-#[command(after_help = CLEANACL_HELP)]
-pub struct Cleanacl {
-    #[command(flatten)]
-    paths: Paths,
-}
-
-/// Shows your own rights.
-#[derive(Args, Debug)]
-#[command(after_help = GETCALLERACCESS_HELP, visible_alias = "gca")]
-pub struct Getcalleraccess {
-    #[command(flatten)]
-    paths: Paths,
 }
 
 /// Phrases the refusal of a volume without lists, or of a list that the caller may not see or
@@ -282,9 +266,7 @@ fn print(path: &Path, list: &Acl) {
 }
 
 impl Listacl {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         no_initial(self.id, self.files)?;
         let mut first = true;
         self.paths.each(|path| {
@@ -313,9 +295,7 @@ impl Listacl {
 }
 
 impl Setacl {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         no_initial(self.id, self.files)?;
         let mut words = self.words;
         let mut dirs = self.dirs;
@@ -354,9 +334,7 @@ impl Setacl {
 }
 
 impl Copyacl {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let mut words = self.words;
         let from = match self.from {
             Some(from) => from,
@@ -392,44 +370,33 @@ fn clean(path: &Path, mut list: Acl) -> Result<Option<Acl>, Failure> {
     Ok((!missing.is_empty()).then_some(list))
 }
 
-impl Cleanacl {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
-        self.paths.each(|path| {
-            if !is_own(path)? {
-                // A cleaned copy would become the path's own list.
-                println!(
-                    "Access list for {} is another directory's: clean that one.",
-                    path.display()
-                );
-                return Ok(());
-            }
-            let Some(list) = change(path, |seen| clean(path, seen))? else {
-                println!("Access list for {} is fine.", path.display());
-                return Ok(());
-            };
-            println!("Access list for {} is now", path.display());
-            print(path, &list);
-            Ok(())
-        })
-    }
+pub(super) fn clean_lists(paths: Paths) -> Result<ExitCode, Failure> {
+    paths.each(|path| {
+        if !is_own(path)? {
+            // A cleaned copy would become the path's own list.
+            println!("Access list for {} is another directory's: clean that one.", path.display());
+            return Ok(());
+        }
+        let Some(list) = change(path, |seen| clean(path, seen))? else {
+            println!("Access list for {} is fine.", path.display());
+            return Ok(());
+        };
+        println!("Access list for {} is now", path.display());
+        print(path, &list);
+        Ok(())
+    })
 }
 
-impl Getcalleraccess {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        self.paths.each(|path| {
-            let what = || format!("asking for your rights to {}", path.display());
-            let rights = tree::get(path, "system.rialto.rights")
-                .map_err(|error| refused(path, what(), error))?;
-            if json {
-                show::json(&json!({ "path": path, "rights": rights }));
-            } else {
-                println!("Callers access to {} is {rights}", path.display());
-            }
-            Ok(())
-        })
-    }
+pub(super) fn own_rights(paths: Paths, json: bool) -> Result<ExitCode, Failure> {
+    paths.each(|path| {
+        let what = || format!("asking for your rights to {}", path.display());
+        let rights = tree::get(path, "system.rialto.rights")
+            .map_err(|error| refused(path, what(), error))?;
+        show::answer(
+            json,
+            &json!({ "path": path, "rights": rights }),
+            format_args!("Callers access to {} is {rights}", path.display()),
+        );
+        Ok(())
+    })
 }

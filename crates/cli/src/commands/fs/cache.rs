@@ -14,7 +14,7 @@ use serde_json::json;
 use super::Paths;
 use super::tree::{self, ask, ask_json, split};
 
-const FLUSH_HELP: &str = "\
+pub(super) const FLUSH_HELP: &str = "\
 EXAMPLES
     rialto fs flush ~/tree/alice/letter.txt
     rialto fs flush -path ~/tree/alice
@@ -22,65 +22,25 @@ EXAMPLES
 Unsent changes go to the server first. Cached files are always up to date; this command is
 not needed for that.";
 
-const FLUSHVOLUME_HELP: &str = "\
+pub(super) const FLUSHVOLUME_HELP: &str = "\
 EXAMPLES
     rialto fs flushvolume ~/tree/alice";
 
-const FLUSHMOUNT_HELP: &str = "\
+pub(super) const FLUSHMOUNT_HELP: &str = "\
 EXAMPLES
     rialto fs flushmount ~/tree/alice";
 
-const CHECKVOLUMES_HELP: &str = "\
+pub(super) const CHECKVOLUMES_HELP: &str = "\
 EXAMPLES
     rialto fs checkvolumes";
 
-const GETCACHEPARMS_HELP: &str = "\
+pub(super) const GETCACHEPARMS_HELP: &str = "\
 EXAMPLES
     rialto fs getcacheparms";
 
-/// Drops the cached data of files or directories.
-#[derive(Args, Debug)]
-#[command(after_help = FLUSH_HELP)]
-pub struct Flush {
-    #[command(flatten)]
-    paths: Paths,
-}
-
-/// Drops the cached data of the volumes of files or directories.
-#[derive(Args, Debug)]
-#[command(after_help = FLUSHVOLUME_HELP)]
-pub struct Flushvolume {
-    #[command(flatten)]
-    paths: Paths,
-}
-
-/// Drops the cached targets of mount points.
-#[derive(Args, Debug)]
-#[command(after_help = FLUSHMOUNT_HELP)]
-pub struct Flushmount {
-    #[command(flatten)]
-    paths: Paths,
-}
-
-/// Drops the cached targets of all mount points.
-#[derive(Args, Debug)]
-#[command(after_help = CHECKVOLUMES_HELP)]
-pub struct Checkvolumes {
-    #[command(flatten)]
-    place: Place,
-}
-
-/// Shows how much of the disk cache is used.
-#[derive(Args, Debug)]
-#[command(after_help = GETCACHEPARMS_HELP)]
-pub struct Getcacheparms {
-    #[command(flatten)]
-    place: Place,
-}
-
 /// A client, given by any path in one of its mounts.
 #[derive(Args, Debug)]
-pub(super) struct Place {
+pub struct Place {
     /// A place in the tree [default: here, or else the first tree that is mounted]
     #[arg(long = "path", value_name = "PATH")]
     path: Option<PathBuf>,
@@ -107,57 +67,41 @@ fn done(path: &Path, json: bool) {
     }
 }
 
-impl Flush {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        order(self.paths, json, "rialto.do:flush", "forgetting")
-    }
+pub(super) fn flush(paths: Paths, json: bool) -> Result<ExitCode, Failure> {
+    order(paths, json, "rialto.do:flush", "forgetting")
 }
 
-impl Flushvolume {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        order(self.paths, json, "rialto.do:flushvolume", "forgetting the volume of")
-    }
+pub(super) fn flush_volume(paths: Paths, json: bool) -> Result<ExitCode, Failure> {
+    order(paths, json, "rialto.do:flushvolume", "forgetting the volume of")
 }
 
-impl Flushmount {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        self.paths.each(|path| {
-            let (dir, name) = split(path)?;
-            let what = format!("dropping the cached target of {}", path.display());
-            match tree::get(&dir, &format!("rialto.do:flushmount:{name}")) {
-                Err(Errno::NODATA) if tree::get(&dir, "rialto.fid").is_ok() => {
-                    Err(Failure::new(what, "it is no mount point")
-                        .mend("'rialto fs flush' drops files and directories"))
-                }
-                answer => answer
-                    .map(|_| done(path, json))
-                    .map_err(|error| tree::refusal(&dir, what, error)),
+pub(super) fn flush_mount(paths: Paths, json: bool) -> Result<ExitCode, Failure> {
+    paths.each(|path| {
+        let (dir, name) = split(path)?;
+        let what = format!("dropping the cached target of {}", path.display());
+        match tree::get(&dir, &format!("rialto.do:flushmount:{name}")) {
+            Err(Errno::NODATA) if tree::get(&dir, "rialto.fid").is_ok() => {
+                Err(Failure::new(what, "it is no mount point")
+                    .mend("'rialto fs flush' drops files and directories"))
             }
-        })
-    }
+            answer => {
+                answer.map(|_| done(path, json)).map_err(|error| tree::refusal(&dir, what, error))
+            }
+        }
+    })
 }
 
-impl Checkvolumes {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        let place = self.place.find()?;
-        ask(&place, "rialto.do:checkvolumes", || {
-            "dropping the cached targets of mount points".to_owned()
-        })?;
-        if json {
-            done(&place, json);
-        } else {
-            println!("All volumeID/name mappings checked.");
-        }
-        Ok(ExitCode::SUCCESS)
+pub(super) fn check_volumes(place: Place, json: bool) -> Result<ExitCode, Failure> {
+    let place = place.find()?;
+    ask(&place, "rialto.do:checkvolumes", || {
+        "dropping the cached targets of mount points".to_owned()
+    })?;
+    if json {
+        done(&place, json);
+    } else {
+        println!("All volumeID/name mappings checked.");
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The attribute `rialto.cache`.
@@ -168,24 +112,20 @@ struct Cache {
     bytes_max: Option<u64>,
 }
 
-impl Getcacheparms {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        let place = self.place.find()?;
-        let Cache { used_bytes, bytes_max } =
-            ask_json(&place, "rialto.cache", "asking for the disk cache")?;
-        match (used_bytes, bytes_max) {
-            _ if json => show::json(
-                &json!({ "path": place, "used_bytes": used_bytes, "bytes_max": bytes_max }),
-            ),
-            (Some(used), Some(most)) => println!(
-                "Rialto using {} of the cache's available {} 1K byte blocks.",
-                used.div_ceil(1024),
-                most.div_ceil(1024),
-            ),
-            _ => println!("Rialto uses no disk cache: the server is on this machine."),
+pub(super) fn cache_use(place: Place, json: bool) -> Result<ExitCode, Failure> {
+    let place = place.find()?;
+    let Cache { used_bytes, bytes_max } =
+        ask_json(&place, "rialto.cache", "asking for the disk cache")?;
+    match (used_bytes, bytes_max) {
+        _ if json => {
+            show::json(&json!({ "path": place, "used_bytes": used_bytes, "bytes_max": bytes_max }))
         }
-        Ok(ExitCode::SUCCESS)
+        (Some(used), Some(most)) => println!(
+            "Rialto using {} of the cache's available {} 1K byte blocks.",
+            used.div_ceil(1024),
+            most.div_ceil(1024),
+        ),
+        _ => println!("Rialto uses no disk cache: the server is on this machine."),
     }
+    Ok(ExitCode::SUCCESS)
 }

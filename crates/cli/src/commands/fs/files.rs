@@ -13,12 +13,12 @@ use super::Paths;
 use super::quotas::{SiteReport, about};
 use super::tree;
 
-const WHEREIS_HELP: &str = "\
+pub(super) const WHEREIS_HELP: &str = "\
 EXAMPLES
     rialto fs whereis ~/tree/alice
     rialto fs whereis ~/tree/* --json";
 
-const WHICHCELL_HELP: &str = "\
+pub(super) const WHICHCELL_HELP: &str = "\
 EXAMPLES
     rialto fs whichcell ~/tree/alice";
 
@@ -27,27 +27,11 @@ EXAMPLES
     rialto fs wscell
     rialto fs wscell -path ~/tree";
 
-const GETFID_HELP: &str = "\
+pub(super) const GETFID_HELP: &str = "\
 EXAMPLES
     rialto fs getfid ~/tree/alice/letter.txt
 
 A fid is the numbers of the volume and of the file in it, and the uniquifier.";
-
-/// Shows the servers that have a file.
-#[derive(Args, Debug)]
-#[command(after_help = WHEREIS_HELP)]
-pub struct Whereis {
-    #[command(flatten)]
-    paths: Paths,
-}
-
-/// Shows the cell that a file is in.
-#[derive(Args, Debug)]
-#[command(after_help = WHICHCELL_HELP)]
-pub struct Whichcell {
-    #[command(flatten)]
-    paths: Paths,
-}
 
 /// Shows the cell that this machine has mounted.
 #[derive(Args, Debug)]
@@ -56,14 +40,6 @@ pub struct Wscell {
     /// A place in the tree [default: here, or else the first tree that is mounted]
     #[arg(long = "path", value_name = "PATH")]
     path: Option<PathBuf>,
-}
-
-/// Shows the number by which servers know a file.
-#[derive(Args, Debug)]
-#[command(after_help = GETFID_HELP)]
-pub struct Getfid {
-    #[command(flatten)]
-    paths: Paths,
 }
 
 /// The cell of a path; a server without a name for its cell has none to report.
@@ -78,70 +54,55 @@ fn cell(path: &Path) -> Result<String, Failure> {
     }
 }
 
-impl Whereis {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        self.paths.each(|path| {
-            let about = about(path)?;
-            if json {
-                show::json(&json!({ "path": path, "volume": about.name, "sites": about.sites }));
-                return Ok(());
-            }
-            let hosts: Vec<String> = about.sites.iter().map(SiteReport::machine).collect();
-            let word = if hosts.len() == 1 { "host" } else { "hosts" };
-            println!("File {} is on {word} {}", path.display(), hosts.join(" "));
-            Ok(())
-        })
-    }
+pub(super) fn where_is(paths: Paths, json: bool) -> Result<ExitCode, Failure> {
+    paths.each(|path| {
+        let about = about(path)?;
+        if json {
+            show::json(&json!({ "path": path, "volume": about.name, "sites": about.sites }));
+            return Ok(());
+        }
+        let hosts: Vec<String> = about.sites.iter().map(SiteReport::machine).collect();
+        let word = if hosts.len() == 1 { "host" } else { "hosts" };
+        println!("File {} is on {word} {}", path.display(), hosts.join(" "));
+        Ok(())
+    })
 }
 
-impl Whichcell {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        self.paths.each(|path| {
-            let cell = cell(path)?;
-            if json {
-                show::json(&json!({ "path": path, "cell": cell }));
-            } else {
-                println!("File {} lives in cell '{cell}'", path.display());
-            }
-            Ok(())
-        })
-    }
+pub(super) fn which_cell(paths: Paths, json: bool) -> Result<ExitCode, Failure> {
+    paths.each(|path| {
+        let cell = cell(path)?;
+        if json {
+            show::json(&json!({ "path": path, "cell": cell }));
+        } else {
+            println!("File {} lives in cell '{cell}'", path.display());
+        }
+        Ok(())
+    })
 }
 
 impl Wscell {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let cell = cell(&tree::some_place(self.path.as_deref())?)?;
-        if json {
-            show::json(&json!({ "cell": cell }));
-        } else {
-            println!("This workstation belongs to cell '{cell}'");
-        }
+        show::answer(
+            json,
+            &json!({ "cell": cell }),
+            format_args!("This workstation belongs to cell '{cell}'"),
+        );
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl Getfid {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        self.paths.each(|path| {
-            let fid = tree::ask(path, "rialto.fid", || {
-                format!("asking for the fid of {}", path.display())
-            })?;
-            let cell = cell(path).ok();
-            if json {
-                show::json(&json!({ "path": path, "fid": fid, "cell": cell }));
-            } else {
-                let place = cell.map(|cell| format!(" located in cell {cell}")).unwrap_or_default();
-                println!("File {} ({fid}){place}", path.display());
-            }
-            Ok(())
-        })
-    }
+pub(super) fn fid(paths: Paths, json: bool) -> Result<ExitCode, Failure> {
+    paths.each(|path| {
+        let fid =
+            tree::ask(path, "rialto.fid", || format!("asking for the fid of {}", path.display()))?;
+        let cell = cell(path).ok();
+        if json {
+            show::json(&json!({ "path": path, "fid": fid, "cell": cell }));
+        } else {
+            let place = cell.map(|cell| format!(" located in cell {cell}")).unwrap_or_default();
+            println!("File {} ({fid}){place}", path.display());
+        }
+        Ok(())
+    })
 }

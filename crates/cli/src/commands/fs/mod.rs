@@ -57,37 +57,65 @@ pub struct Fs {
 #[derive(Subcommand, Debug)]
 enum Verb {
     Mkmount(points::Mkmount),
-    Rmmount(points::Rmmount),
-    Lsmount(points::Lsmount),
+    /// Removes mount points.
+    #[command(after_help = points::RMMOUNT_HELP, visible_alias = "removemount")]
+    Rmmount(points::Points),
+    /// Shows the volumes that mount points name.
+    #[command(after_help = points::LSMOUNT_HELP)]
+    Lsmount(points::Points),
     Mvmount(points::Mvmount),
-    Examine(quotas::FsExamine),
-    Quota(quotas::Quota),
+    /// Shows the volume that a file or directory is in.
+    #[command(after_help = quotas::EXAMINE_HELP, visible_aliases = ["listvol", "lv"])]
+    Examine(Paths),
+    /// Shows how much of its quota a volume uses.
+    #[command(after_help = quotas::QUOTA_HELP)]
+    Quota(Paths),
     Listquota(quotas::Listquota),
     Setquota(quotas::Setquota),
     Diskfree(quotas::Diskfree),
     Listacl(acls::Listacl),
     Setacl(acls::Setacl),
     Copyacl(acls::Copyacl),
-    Cleanacl(acls::Cleanacl),
-    Getcalleraccess(acls::Getcalleraccess),
-    Whereis(files::Whereis),
-    Whichcell(files::Whichcell),
+    /// Removes entries of missing principals from access lists.
+    #[command(after_help = acls::CLEANACL_HELP)]
+    Cleanacl(Paths),
+    /// Shows your own rights.
+    #[command(after_help = acls::GETCALLERACCESS_HELP, visible_alias = "gca")]
+    Getcalleraccess(Paths),
+    /// Shows the servers that have a file.
+    #[command(after_help = files::WHEREIS_HELP)]
+    Whereis(Paths),
+    /// Shows the cell that a file is in.
+    #[command(after_help = files::WHICHCELL_HELP)]
+    Whichcell(Paths),
     Wscell(files::Wscell),
-    Getfid(files::Getfid),
-    Flush(cache::Flush),
-    Flushvolume(cache::Flushvolume),
-    Flushmount(cache::Flushmount),
-    Checkvolumes(cache::Checkvolumes),
+    /// Shows the number by which servers know a file.
+    #[command(after_help = files::GETFID_HELP)]
+    Getfid(Paths),
+    /// Drops the cached data of files or directories.
+    #[command(after_help = cache::FLUSH_HELP)]
+    Flush(Paths),
+    /// Drops the cached data of the volumes of files or directories.
+    #[command(after_help = cache::FLUSHVOLUME_HELP)]
+    Flushvolume(Paths),
+    /// Drops the cached targets of mount points.
+    #[command(after_help = cache::FLUSHMOUNT_HELP)]
+    Flushmount(Paths),
+    /// Drops the cached targets of all mount points.
+    #[command(after_help = cache::CHECKVOLUMES_HELP)]
+    Checkvolumes(cache::Place),
     Checkservers(servers::Checkservers),
     Getserverprefs(servers::Getserverprefs),
     Setserverprefs(servers::Setserverprefs),
-    Getcacheparms(cache::Getcacheparms),
+    /// Shows how much of the disk cache is used.
+    #[command(after_help = cache::GETCACHEPARMS_HELP)]
+    Getcacheparms(cache::Place),
     Sysname(sysname::Sysname),
 }
 
 /// The paths of a verb.
 #[derive(Args, Debug)]
-struct Paths {
+pub struct Paths {
     /// Files or directories of the tree.
     #[arg(long = "path", value_name = "PATH", num_args = 1.., conflicts_with = "words")]
     path: Vec<std::path::PathBuf>,
@@ -118,37 +146,35 @@ impl Paths {
 }
 
 impl Fs {
-    /// # Errors
-    /// The failure of the command.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let json = self.json;
         match self.verb {
             Verb::Mkmount(verb) => verb.run(json),
-            Verb::Rmmount(verb) => verb.run(json),
-            Verb::Lsmount(verb) => verb.run(json),
+            Verb::Rmmount(points) => points::remove(points, json),
+            Verb::Lsmount(points) => points::list(points, json),
             Verb::Mvmount(verb) => verb.run(json),
-            Verb::Examine(verb) => verb.run(json),
-            Verb::Quota(verb) => verb.run(json),
+            Verb::Examine(paths) => quotas::examine(paths, json),
+            Verb::Quota(paths) => quotas::used(paths, json),
             Verb::Listquota(verb) => verb.run(json),
             Verb::Setquota(verb) => verb.run(json),
             Verb::Diskfree(verb) => verb.run(json),
             Verb::Listacl(verb) => verb.run(json),
             Verb::Setacl(verb) => verb.run(),
             Verb::Copyacl(verb) => verb.run(),
-            Verb::Cleanacl(verb) => verb.run(),
-            Verb::Getcalleraccess(verb) => verb.run(json),
-            Verb::Whereis(verb) => verb.run(json),
-            Verb::Whichcell(verb) => verb.run(json),
+            Verb::Cleanacl(paths) => acls::clean_lists(paths),
+            Verb::Getcalleraccess(paths) => acls::own_rights(paths, json),
+            Verb::Whereis(paths) => files::where_is(paths, json),
+            Verb::Whichcell(paths) => files::which_cell(paths, json),
             Verb::Wscell(verb) => verb.run(json),
-            Verb::Getfid(verb) => verb.run(json),
-            Verb::Flush(verb) => verb.run(json),
-            Verb::Flushvolume(verb) => verb.run(json),
-            Verb::Flushmount(verb) => verb.run(json),
-            Verb::Checkvolumes(verb) => verb.run(json),
+            Verb::Getfid(paths) => files::fid(paths, json),
+            Verb::Flush(paths) => cache::flush(paths, json),
+            Verb::Flushvolume(paths) => cache::flush_volume(paths, json),
+            Verb::Flushmount(paths) => cache::flush_mount(paths, json),
+            Verb::Checkvolumes(place) => cache::check_volumes(place, json),
             Verb::Checkservers(verb) => verb.run(json),
             Verb::Getserverprefs(verb) => verb.run(json),
             Verb::Setserverprefs(verb) => verb.run(json),
-            Verb::Getcacheparms(verb) => verb.run(json),
+            Verb::Getcacheparms(place) => cache::cache_use(place, json),
             Verb::Sysname(verb) => verb.run(json),
         }
     }

@@ -23,14 +23,14 @@ Below read-only volumes the mount point shows the volume's released copy, if the
 with -rw always the volume of this very name. The right to make a directory there is the
 right to make a mount point.";
 
-const RMMOUNT_HELP: &str = "\
+pub(super) const RMMOUNT_HELP: &str = "\
 EXAMPLES
     rialto fs rmmount ~/tree/alice
     rialto fs rmmount -dir ~/tree/alice ~/tree/bob
 
 The volume and its content stay. Neither rm nor rmdir removes a mount point.";
 
-const LSMOUNT_HELP: &str = "\
+pub(super) const LSMOUNT_HELP: &str = "\
 EXAMPLES
     rialto fs lsmount ~/tree/alice
     rialto fs lsmount -dir ~/tree/* --json";
@@ -66,22 +66,6 @@ pub struct Mkmount {
     words: Vec<String>,
 }
 
-/// Removes mount points.
-#[derive(Args, Debug)]
-#[command(after_help = RMMOUNT_HELP, visible_alias = "removemount")]
-pub struct Rmmount {
-    #[command(flatten)]
-    points: Points,
-}
-
-/// Shows the volumes that mount points name.
-#[derive(Args, Debug)]
-#[command(after_help = LSMOUNT_HELP)]
-pub struct Lsmount {
-    #[command(flatten)]
-    points: Points,
-}
-
 /// Moves a mount point.
 #[derive(Args, Debug)]
 #[command(after_help = MVMOUNT_HELP)]
@@ -94,7 +78,7 @@ pub struct Mvmount {
 
 /// The mount points of a verb.
 #[derive(Args, Debug)]
-struct Points {
+pub struct Points {
     /// Mount points.
     #[arg(long = "dir", value_name = "PATH", num_args = 1.., conflicts_with = "words")]
     dir: Vec<PathBuf>,
@@ -163,9 +147,7 @@ impl Mkmount {
         }
     }
 
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let (path, point) = self.wanted()?;
         let (dir, name) = split(&path)?;
         let what = format!("making the mount point {}", path.display());
@@ -189,52 +171,42 @@ fn shown(point: &MountPoint) -> String {
     point.to_string().split_off(1)
 }
 
-impl Rmmount {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        self.points.each(|path| {
-            let (dir, name) = split(path)?;
-            let what = format!("removing the mount point {}", path.display());
-            // The service refuses everything that is not a mount point.
-            let answer = tree::get(&dir, &attribute(&name))
-                .and_then(|_| tree::remove(&dir, &attribute(&name)));
-            answer.map_err(|error| refused(&dir, &name, what, error))?;
-            if json {
-                local::show::json(&json!({ "path": path }));
-            }
-            Ok(())
-        })
-    }
+pub(super) fn remove(points: Points, json: bool) -> Result<ExitCode, Failure> {
+    points.each(|path| {
+        let (dir, name) = split(path)?;
+        let what = format!("removing the mount point {}", path.display());
+        // The service refuses everything that is not a mount point.
+        let answer =
+            tree::get(&dir, &attribute(&name)).and_then(|_| tree::remove(&dir, &attribute(&name)));
+        answer.map_err(|error| refused(&dir, &name, what, error))?;
+        if json {
+            local::show::json(&json!({ "path": path }));
+        }
+        Ok(())
+    })
 }
 
-impl Lsmount {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        self.points.each(|path| {
-            let (dir, name) = split(path)?;
-            let (target, through) = match tree::get(&dir, &attribute(&name)) {
-                Ok(target) => (target, false),
-                Err(error) => {
-                    (behind_link(path).ok_or_else(|| refused_look(&dir, &name, path, error))?, true)
-                }
-            };
-            if json {
-                local::show::json(
-                    &json!({ "path": path, "target": target, "through_link": through }),
-                );
-            } else if through {
-                println!(
-                    "'{}' is a symbolic link, leading to a mount point for volume '{target}'",
-                    path.display()
-                );
-            } else {
-                println!("'{}' is a mount point for volume '{target}'", path.display());
+pub(super) fn list(points: Points, json: bool) -> Result<ExitCode, Failure> {
+    points.each(|path| {
+        let (dir, name) = split(path)?;
+        let (target, through) = match tree::get(&dir, &attribute(&name)) {
+            Ok(target) => (target, false),
+            Err(error) => {
+                (behind_link(path).ok_or_else(|| refused_look(&dir, &name, path, error))?, true)
             }
-            Ok(())
-        })
-    }
+        };
+        if json {
+            local::show::json(&json!({ "path": path, "target": target, "through_link": through }));
+        } else if through {
+            println!(
+                "'{}' is a symbolic link, leading to a mount point for volume '{target}'",
+                path.display()
+            );
+        } else {
+            println!("'{}' is a mount point for volume '{target}'", path.display());
+        }
+        Ok(())
+    })
 }
 
 fn refused_look(dir: &Path, name: &str, path: &Path, error: Errno) -> Failure {
@@ -251,9 +223,7 @@ fn behind_link(path: &Path) -> Option<String> {
 }
 
 impl Mvmount {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let ((from_dir, from), (to_dir, to)) = (split(&self.from)?, split(&self.to)?);
         let what = || format!("moving the mount point {}", self.from.display());
         let there = tree::ask(&to_dir, "rialto.fid", what)?;

@@ -49,10 +49,7 @@ pub fn name_of(place: &Path, principal: PrincipalId) -> String {
 }
 
 /// Returns the number of a user or group; a number means itself.
-///
-/// # Errors
-/// If the cell has no principal of that name.
-pub fn number_of(place: &Path, name: &str) -> Result<PrincipalId, Failure> {
+pub(crate) fn number_of(place: &Path, name: &str) -> Result<PrincipalId, Failure> {
     if let Some(number) = fixed_number(name).or_else(|| name.parse().ok().map(PrincipalId)) {
         return Ok(number);
     }
@@ -61,9 +58,6 @@ pub fn number_of(place: &Path, name: &str) -> Result<PrincipalId, Failure> {
 }
 
 /// Whether the principal exists.
-///
-/// # Errors
-/// If the cell does not answer.
-pub fn is_there(place: &Path, principal: PrincipalId) -> Result<bool, Failure> {
+pub(crate) fn is_there(place: &Path, principal: PrincipalId) -> Result<bool, Failure> {
     Ok(fixed(principal).is_some() || ask(place, &principal.to_string())?.is_some())
 }

@@ -14,12 +14,12 @@ use super::servers;
 use super::tree::{self, ask_json, refusal};
 use crate::commands::vos::quota;
 
-const EXAMINE_HELP: &str = "\
+pub(super) const EXAMINE_HELP: &str = "\
 EXAMPLES
     rialto fs examine
     rialto fs examine -path ~/tree/alice --json | jq .used_bytes";
 
-const QUOTA_HELP: &str = "\
+pub(super) const QUOTA_HELP: &str = "\
 EXAMPLES
     rialto fs quota ~/tree/alice";
 
@@ -40,22 +40,6 @@ const DISKFREE_HELP: &str = "\
 EXAMPLES
     rialto fs diskfree ~/tree/alice
     rialto fs df -human";
-
-/// Shows the volume that a file or directory is in.
-#[derive(Args, Debug)]
-#[command(after_help = EXAMINE_HELP, visible_aliases = ["listvol", "lv"])]
-pub struct FsExamine {
-    #[command(flatten)]
-    paths: Paths,
-}
-
-/// Shows how much of its quota a volume uses.
-#[derive(Args, Debug)]
-#[command(after_help = QUOTA_HELP)]
-pub struct Quota {
-    #[command(flatten)]
-    paths: Paths,
-}
 
 /// Shows volumes with quota and usage, in KiB.
 #[derive(Args, Debug)]
@@ -146,6 +130,27 @@ fn print_json(path: &Path, about: &VolumeAbout) {
     show::json(&value);
 }
 
+/// A line for the volume of each path, below the titles of its columns.
+fn table(
+    paths: Paths,
+    json: bool,
+    titles: &str,
+    row: impl Fn(&VolumeAbout) -> String,
+) -> Result<ExitCode, Failure> {
+    if !json {
+        println!("{titles}");
+    }
+    paths.each(|path| {
+        let about = about(path)?;
+        if json {
+            print_json(path, &about);
+        } else {
+            println!("{}", row(&about));
+        }
+        Ok(())
+    })
+}
+
 fn kib(bytes: u64) -> u64 {
     bytes.div_ceil(1024)
 }
@@ -173,83 +178,59 @@ impl VolumeAbout {
     }
 }
 
-impl FsExamine {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        self.paths.each(|path| {
-            let about = about(path)?;
-            if json {
-                print_json(path, &about);
-                return Ok(());
-            }
-            let fid = tree::ask(path, "rialto.fid", || format!("asking about {}", path.display()))?;
-            println!("File {} ({fid}) contained in volume {}", path.display(), about.id);
-            println!("Volume status for vid = {} named {}", about.id, about.name);
-            match about.quota_bytes {
-                0 => println!("Current disk quota is unlimited"),
-                bytes => println!("Current disk quota is {}", kib(bytes)),
-            }
-            println!("Current blocks used are {}", kib(about.used_bytes));
-            let (used, total) = about.partition();
-            println!(
-                "The partition has {} blocks available out of {}",
-                kib(total - used),
-                kib(total)
-            );
-            println!();
-            Ok(())
-        })
-    }
+pub(super) fn examine(paths: Paths, json: bool) -> Result<ExitCode, Failure> {
+    paths.each(|path| {
+        let about = about(path)?;
+        if json {
+            print_json(path, &about);
+            return Ok(());
+        }
+        let fid = tree::ask(path, "rialto.fid", || format!("asking about {}", path.display()))?;
+        println!("File {} ({fid}) contained in volume {}", path.display(), about.id);
+        println!("Volume status for vid = {} named {}", about.id, about.name);
+        match about.quota_bytes {
+            0 => println!("Current disk quota is unlimited"),
+            bytes => println!("Current disk quota is {}", kib(bytes)),
+        }
+        println!("Current blocks used are {}", kib(about.used_bytes));
+        let (used, total) = about.partition();
+        println!("The partition has {} blocks available out of {}", kib(total - used), kib(total));
+        println!();
+        Ok(())
+    })
 }
 
-impl Quota {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
-        self.paths.each(|path| {
-            let about = about(path)?;
-            if json {
-                print_json(path, &about);
-            } else {
-                println!("{}% of quota used.", percent(about.used_bytes, about.quota_bytes));
-            }
-            Ok(())
-        })
-    }
+pub(super) fn used(paths: Paths, json: bool) -> Result<ExitCode, Failure> {
+    paths.each(|path| {
+        let about = about(path)?;
+        if json {
+            print_json(path, &about);
+        } else {
+            println!("{}% of quota used.", percent(about.used_bytes, about.quota_bytes));
+        }
+        Ok(())
+    })
 }
 
 impl Listquota {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let Listquota { paths, human } = self;
-        if !json {
-            println!(
-                "{:<30} {:>12} {:>12} {:>6} {:>10}",
-                "Volume Name", "Quota", "Used", "%Used", "Partition"
-            );
-        }
-        paths.each(|path| {
-            let about = about(path)?;
-            if json {
-                print_json(path, &about);
-                return Ok(());
-            }
+        let titles = format!(
+            "{:<30} {:>12} {:>12} {:>6} {:>10}",
+            "Volume Name", "Quota", "Used", "%Used", "Partition"
+        );
+        table(paths, json, &titles, |about| {
             let (used, total) = about.partition();
             let of_quota = format!("{}%", percent(about.used_bytes, about.quota_bytes));
             let of_partition = format!("{}%", percent(used, total));
             let (limit, used) = (about.limit(human), size(about.used_bytes, human));
-            println!("{:<30} {limit:>12} {used:>12} {of_quota:>6} {of_partition:>10}", about.name);
-            Ok(())
+            format!("{:<30} {limit:>12} {used:>12} {of_quota:>6} {of_partition:>10}", about.name)
         })
     }
 }
 
 impl Setquota {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(mut self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(mut self, json: bool) -> Result<ExitCode, Failure> {
         let sizes =
             usize::from(self.max.is_none() && (self.files.is_none() || self.words.len() > 1));
         if let Some(word) = self.words.pop_if(|_| sizes > 0) {
@@ -285,31 +266,21 @@ impl Setquota {
 }
 
 impl Diskfree {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let Diskfree { paths, human } = self;
-        if !json {
-            println!(
-                "{:<30} {:>14} {:>14} {:>14} {:>6}",
-                "Volume Name", "total", "used", "avail", "%used"
-            );
-        }
-        paths.each(|path| {
-            let about = about(path)?;
-            if json {
-                print_json(path, &about);
-                return Ok(());
-            }
+        let titles = format!(
+            "{:<30} {:>14} {:>14} {:>14} {:>6}",
+            "Volume Name", "total", "used", "avail", "%used"
+        );
+        table(paths, json, &titles, |about| {
             let (used, total) = about.partition();
             let (all, taken, left) =
                 (size(total, human), size(used, human), size(total - used, human));
-            println!(
+            format!(
                 "{:<30} {all:>14} {taken:>14} {left:>14} {:>5}%",
                 about.name,
                 percent(used, total)
-            );
-            Ok(())
+            )
         })
     }
 }

@@ -117,9 +117,7 @@ impl Place {
 }
 
 impl Checkservers {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let servers = self.place.servers("rialto.servers:check")?;
         let down: Vec<String> =
             servers.iter().filter(|known| known.up != Some(true)).map(Known::machine).collect();
@@ -138,9 +136,7 @@ impl Checkservers {
 }
 
 impl Getserverprefs {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let servers = self.place.servers("rialto.servers")?;
         if json {
             show::json(&serde_json::to_value(&servers).expect("our reports have only string keys"));
@@ -154,9 +150,7 @@ impl Getserverprefs {
 }
 
 impl Setserverprefs {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let place = self.place.find()?;
         let known = self.place.servers("rialto.servers")?;
         let words = if self.servers.is_empty() { &self.words } else { &self.servers };

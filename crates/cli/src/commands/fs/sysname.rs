@@ -32,9 +32,7 @@ pub struct Sysname {
 }
 
 impl Sysname {
-    /// # Errors
-    /// The mount's refusal, with its remedy.
-    pub fn run(self, json: bool) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         let place = self.place.find()?;
         if !self.newsys.is_empty() {
             self.set(&place)?;

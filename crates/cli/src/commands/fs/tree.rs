@@ -13,10 +13,7 @@ use serde::de::DeserializeOwned;
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// Reads an attribute.
-///
-/// # Errors
-/// The mount's error, as for [`refusal`].
-pub fn get(path: &Path, name: &str) -> Result<String, Errno> {
+pub(crate) fn get(path: &Path, name: &str) -> Result<String, Errno> {
     let mut value = vec![0; VALUE_BYTES_MAX];
     let length = rustix::fs::getxattr(path, name, &mut value)?;
     value.truncate(length);
@@ -24,10 +21,11 @@ pub fn get(path: &Path, name: &str) -> Result<String, Errno> {
 }
 
 /// Reads an attribute; `what` is the action for people.
-///
-/// # Errors
-/// The mount's refusal, with its remedy.
-pub fn ask(path: &Path, name: &str, what: impl FnOnce() -> String) -> Result<String, Failure> {
+pub(crate) fn ask(
+    path: &Path,
+    name: &str,
+    what: impl FnOnce() -> String,
+) -> Result<String, Failure> {
     get(path, name).map_err(|error| refusal(path, what(), error))
 }
 
@@ -41,18 +39,12 @@ pub fn ask_json<T: DeserializeOwned>(path: &Path, name: &str, what: &str) -> Res
 }
 
 /// Sets an attribute.
-///
-/// # Errors
-/// The mount's error, as for [`refusal`].
-pub fn set(path: &Path, name: &str, value: &str) -> Result<(), Errno> {
+pub(crate) fn set(path: &Path, name: &str, value: &str) -> Result<(), Errno> {
     rustix::fs::setxattr(path, name, value.as_bytes(), XattrFlags::empty())
 }
 
 /// Removes an attribute.
-///
-/// # Errors
-/// The mount's error, as for [`refusal`].
-pub fn remove(path: &Path, name: &str) -> Result<(), Errno> {
+pub(crate) fn remove(path: &Path, name: &str) -> Result<(), Errno> {
     rustix::fs::removexattr(path, name)
 }
 
@@ -91,10 +83,7 @@ pub fn refusal(path: &Path, what: String, error: Errno) -> Failure {
 }
 
 /// Splits a path into a directory and a name in it, without following a link of that name.
-///
-/// # Errors
-/// If the directory does not exist.
-pub fn split(path: &Path) -> Result<(PathBuf, String), Failure> {
+pub(crate) fn split(path: &Path) -> Result<(PathBuf, String), Failure> {
     let what = || format!("finding {}", path.display());
     let text = path.to_string_lossy();
     let plain = !text.ends_with("/.") && path.file_name().is_some();
@@ -111,10 +100,7 @@ pub fn split(path: &Path) -> Result<(PathBuf, String), Failure> {
 
 /// A path in a mounted tree for queries about the whole client: `path` if given, else the current
 /// directory if it is in a tree, else the first mount.
-///
-/// # Errors
-/// If no tree is mounted.
-pub fn some_place(path: Option<&Path>) -> Result<PathBuf, Failure> {
+pub(crate) fn some_place(path: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(path) = path {
         return Ok(path.to_owned());
     }

@@ -5,15 +5,16 @@ use local::failure::Failure;
 use types::{PrincipalChange, PrincipalId, Privacy, PtsCall};
 
 use super::client::PtsClient;
+use super::typed::{PrincipalNames, UsersAndGroups, two};
 
-const ADDUSER_HELP: &str = "\
+pub(super) const ADDUSER_HELP: &str = "\
 EXAMPLES
     rialto pts adduser jane joe:friends
     rialto pts adduser -user jane jim -group joe:friends staff
     rialto pts adduser joe:friends staff      a group in a group
     rialto pts adduser joe system:administrators";
 
-const REMOVEUSER_HELP: &str = "\
+pub(super) const REMOVEUSER_HELP: &str = "\
 EXAMPLES
     rialto pts removeuser jane joe:friends
     rialto pts removeuser -user jane jim -group joe:friends
@@ -53,53 +54,12 @@ EXAMPLES
     rialto pts setmax -user 1000              the next user is 1001
     rialto pts setmax -group -500";
 
-/// Puts users, groups or sets of hosts into groups.
-#[derive(Args, Debug)]
-#[command(after_help = ADDUSER_HELP)]
-pub struct Adduser {
-    #[command(flatten)]
-    pairs: UsersAndGroups,
-}
-
-/// Removes users, groups or sets of hosts from groups.
-#[derive(Args, Debug)]
-#[command(after_help = REMOVEUSER_HELP)]
-pub struct Removeuser {
-    #[command(flatten)]
-    pairs: UsersAndGroups,
-}
-
-#[derive(Args, Debug)]
-struct UsersAndGroups {
-    /// The users, groups or sets of hosts.
-    #[arg(long, value_name = "NAME", num_args = 1.., requires = "group")]
-    user: Vec<String>,
-    /// The groups.
-    #[arg(long, value_name = "GROUP", num_args = 1.., requires = "user")]
-    group: Vec<String>,
-    /// NAME GROUP, instead of the options.
-    #[arg(
-        value_name = "NAME", num_args = 2, conflicts_with_all = ["user", "group"],
-        required_unless_present = "user",
-    )]
-    words: Vec<String>,
-}
-
 /// Removes users and groups.
 #[derive(Args, Debug)]
 #[command(after_help = DELETE_HELP)]
 pub struct Delete {
-    /// The users and groups.
-    #[arg(long, value_name = "NAME", num_args = 1.., allow_negative_numbers = true)]
-    nameorid: Vec<String>,
-    /// NAMES, instead of the option.
-    #[arg(
-        value_name = "NAME",
-        conflicts_with = "nameorid",
-        required_unless_present = "nameorid",
-        allow_negative_numbers = true
-    )]
-    words: Vec<String>,
+    #[command(flatten)]
+    which: PrincipalNames,
 }
 
 /// Gives a user or group another name.
@@ -140,11 +100,13 @@ pub struct Chown {
 
 /// Sets the visibility of users or groups, and other fields.
 #[derive(Args, Debug)]
-#[command(after_help = SETFIELDS_HELP)]
+#[command(
+    after_help = SETFIELDS_HELP,
+    mut_arg("words", |arg| arg.help("NAMES, instead of -nameorid")),
+)]
 pub struct PtsSetfields {
-    /// The users and groups.
-    #[arg(long, value_name = "NAME", num_args = 1.., allow_negative_numbers = true)]
-    nameorid: Vec<String>,
+    #[command(flatten)]
+    which: PrincipalNames,
     /// Five letters: S or s, O, M or m, A or a, r; - for none.
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
     access: Option<String>,
@@ -164,14 +126,6 @@ pub struct PtsSetfields {
     /// Make all tokens void that were issued until now.
     #[arg(long)]
     voidtokens: bool,
-    /// NAMES, instead of -nameorid.
-    #[arg(
-        value_name = "NAME",
-        conflicts_with = "nameorid",
-        required_unless_present = "nameorid",
-        allow_negative_numbers = true
-    )]
-    words: Vec<String>,
 }
 
 /// Sets the highest numbers in use.
@@ -191,55 +145,23 @@ pub struct Setmax {
     user: Option<i32>,
 }
 
-/// The two names, from options or words.
-fn two(first: Option<String>, second: Option<String>, words: Vec<String>) -> (String, String) {
-    let mut words = words.into_iter();
-    let mut one =
-        |option: Option<String>| option.or_else(|| words.next()).expect("the parser requires it");
-    (one(first), one(second))
+pub(super) fn add(pairs: UsersAndGroups, client: &PtsClient) -> Result<(), Failure> {
+    client.each(pairs.pairs(), |(user, group)| {
+        let call = PtsCall::Join { group: client.id(&group)?, member: client.id(&user)? };
+        client.ask(&format!("adding {user} to {group}"), call).map(drop)
+    })
 }
 
-impl UsersAndGroups {
-    /// Each user with each group.
-    fn pairs(self) -> Vec<(String, String)> {
-        if let [user, group] = &self.words[..] {
-            return vec![(user.clone(), group.clone())];
-        }
-        self.user
-            .iter()
-            .flat_map(|user| self.group.iter().map(|group| (user.clone(), group.clone())))
-            .collect()
-    }
-}
-
-impl Adduser {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
-        client.each(self.pairs.pairs(), |(user, group)| {
-            let call = PtsCall::Join { group: client.id(&group)?, member: client.id(&user)? };
-            client.ask(&format!("adding {user} to {group}"), call).map(drop)
-        })
-    }
-}
-
-impl Removeuser {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
-        client.each(self.pairs.pairs(), |(user, group)| {
-            let call = PtsCall::Leave { group: client.id(&group)?, member: client.id(&user)? };
-            client.ask(&format!("removing {user} from {group}"), call).map(drop)
-        })
-    }
+pub(super) fn remove(pairs: UsersAndGroups, client: &PtsClient) -> Result<(), Failure> {
+    client.each(pairs.pairs(), |(user, group)| {
+        let call = PtsCall::Leave { group: client.id(&group)?, member: client.id(&user)? };
+        client.ask(&format!("removing {user} from {group}"), call).map(drop)
+    })
 }
 
 impl Delete {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
-        let names = if self.nameorid.is_empty() { self.words } else { self.nameorid };
-        client.each(names, |name| {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
+        client.each(self.which.names(), |name| {
             client
                 .ask(&format!("removing {name}"), PtsCall::Delete { id: client.id(&name)? })
                 .map(drop)
@@ -248,9 +170,7 @@ impl Delete {
 }
 
 impl PtsRename {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (old, new) = two(self.oldname, self.newname, self.words);
         let doing = format!("renaming {old} to {new}");
         client.ask(&doing, PtsCall::Rename { id: client.id(&old)?, name: new }).map(drop)
@@ -258,9 +178,7 @@ impl PtsRename {
 }
 
 impl Chown {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (name, owner) = two(self.name, self.owner, self.words);
         let call = PtsCall::ChangeOwner { id: client.id(&name)?, owner: client.id(&owner)? };
         client.ask(&format!("giving {name} to {owner}"), call).map(drop)
@@ -278,9 +196,7 @@ fn number(typed: Option<i64>) -> Result<Option<u32>, Failure> {
 }
 
 impl PtsSetfields {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let privacy = self.access.map(|text| text.parse::<Privacy>()).transpose();
         let privacy = privacy.map_err(|error| Failure::new("reading -access", error))?;
         let now = std::time::SystemTime::now()
@@ -299,8 +215,7 @@ impl PtsSetfields {
             return Err(Failure::new("reading the command", "no field is given")
                 .mend("see 'pts setfields --help'"));
         }
-        let names = if self.nameorid.is_empty() { self.words } else { self.nameorid };
-        client.each(names, |name| {
+        client.each(self.which.names(), |name| {
             client
                 .ask(
                     &format!("changing {name}"),
@@ -312,9 +227,7 @@ impl PtsSetfields {
 }
 
 impl Setmax {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let id = |typed: Option<i32>| typed.map_or(PrincipalId::NONE, PrincipalId);
         let call = PtsCall::SetMax { user: id(self.user), group: id(self.group) };
         client.ask("setting the highest numbers in use", call).map(drop)

@@ -8,7 +8,7 @@ use local::failure::Failure;
 use types::limits::PRINCIPALS_MAX;
 use types::{Answer, Fault, Principal, PrincipalId, PtsCall};
 
-use crate::commands::cell_client::{CellClient, CellName, CellOptions, odd};
+use crate::commands::cell_client::{CELL_AWAY, CellClient, CellName, CellOptions, odd};
 
 /// The position before the first number.
 pub const FIRST: PrincipalId = PrincipalId(i32::MIN);
@@ -22,17 +22,12 @@ pub struct PtsClient {
 }
 
 impl PtsClient {
-    /// # Errors
-    /// If there is no cell of that name, or its server does not answer.
-    pub fn open(options: &CellOptions<CellName>, force: bool) -> Result<PtsClient, Failure> {
+    pub(crate) fn open(options: &CellOptions<CellName>, force: bool) -> Result<PtsClient, Failure> {
         Ok(PtsClient { json: options.json, force, cell: CellClient::open(options, refused)? })
     }
 
     /// Sends a query or a change. `doing`: the action, for people.
-    ///
-    /// # Errors
-    /// The refusal with its remedy, or that the server does not answer.
-    pub fn ask(&self, doing: &str, call: PtsCall) -> Result<Answer, Failure> {
+    pub(crate) fn ask(&self, doing: &str, call: PtsCall) -> Result<Answer, Failure> {
         self.cell.ask_pts(doing, call)
     }
 
@@ -60,18 +55,12 @@ impl PtsClient {
     }
 
     /// Returns the number of a name; a number means itself.
-    ///
-    /// # Errors
-    /// If there is no such principal, or the server does not answer.
-    pub fn id(&self, name: &str) -> Result<PrincipalId, Failure> {
+    pub(crate) fn id(&self, name: &str) -> Result<PrincipalId, Failure> {
         self.cell.principal(name)
     }
 
     /// Returns the names of numbers; an unused number is its own name.
-    ///
-    /// # Errors
-    /// If the server does not answer, or refuses.
-    pub fn names(
+    pub(crate) fn names(
         &self,
         ids: impl IntoIterator<Item = PrincipalId>,
     ) -> Result<HashMap<PrincipalId, String>, Failure> {
@@ -82,10 +71,7 @@ impl PtsClient {
     }
 
     /// Returns a record, with the count of its members, or of its groups.
-    ///
-    /// # Errors
-    /// If there is no such principal, or the server does not answer.
-    pub fn examine(&self, name: &str) -> Result<(Principal, u32), Failure> {
+    pub(crate) fn examine(&self, name: &str) -> Result<(Principal, u32), Failure> {
         let doing = format!("examining {name}");
         match self.ask(&doing, PtsCall::Examine { id: self.id(name)? })? {
             Answer::Principals { mut principals, .. } => {
@@ -96,10 +82,7 @@ impl PtsClient {
     }
 
     /// Returns all of a list that the server sends in parts.
-    ///
-    /// # Errors
-    /// If the server does not answer, or refuses.
-    pub fn listed(
+    pub(crate) fn listed(
         &self,
         doing: &str,
         part: impl Fn(PrincipalId, u32) -> PtsCall,
@@ -119,10 +102,7 @@ impl PtsClient {
     }
 
     /// Returns every record.
-    ///
-    /// # Errors
-    /// If the server does not answer, or refuses.
-    pub fn entries(&self) -> Result<Vec<Principal>, Failure> {
+    pub(crate) fn entries(&self) -> Result<Vec<Principal>, Failure> {
         let doing = "listing users and groups";
         let mut all: Vec<Principal> = Vec::new();
         loop {
@@ -142,34 +122,24 @@ impl PtsClient {
 }
 
 fn refused(doing: &str, error: &CallError) -> Failure {
-    let failure = Failure::new(doing, error);
-    match error.fault() {
-        Some(Fault::NotPermitted) => failure.mend(
-            "its owner may, and members of \
-            system:administrators",
-        ),
-        Some(Fault::NoPrincipal) => failure.mend(
-            "'pts listentries -users -groups' has all of \
-            them; a new user NAME@REALM needs the group system:authuser@REALM",
-        ),
-        Some(Fault::QuotaExceeded) => failure.mend(
-            "an administrator gives more with 'pts \
-            setfields -groupquota'",
-        ),
-        Some(Fault::Exists) => failure.mend(
-            "'pts examine' shows its owner, 'pts membership' its \
-            members",
-        ),
-        Some(Fault::Invalid) => failure.mend(
+    let mend = match error.fault() {
+        Some(Fault::NotPermitted) => "its owner may, and members of system:administrators",
+        Some(Fault::NoPrincipal) => {
+            "'pts listentries -users -groups' has all of them; a new user NAME@REALM needs the \
+                group system:authuser@REALM"
+        }
+        Some(Fault::QuotaExceeded) => {
+            "an administrator gives more with 'pts setfields -groupquota'"
+        }
+        Some(Fault::Exists) => "'pts examine' shows its owner, 'pts membership' its members",
+        Some(Fault::Invalid) => {
             "users have names without a colon, groups of users OWNER:NAME, and no name is a \
-            number; numbers of users are above 0, of groups below; \
-             the realm in NAME@REALM and system:authuser@REALM has small letters, and that group \
-             has the users of the realm alone",
-        ),
-        Some(Fault::CellAway) => failure.mend(
-            "check that the server that has the database runs: 'database' in \
-                cell.toml names it",
-        ),
-        _ => failure,
-    }
+                number; numbers of users are above 0, of groups below; the realm in NAME@REALM and \
+                system:authuser@REALM has small letters, and that group has the users of the realm \
+                alone"
+        }
+        Some(Fault::CellAway) => CELL_AWAY,
+        _ => return Failure::new(doing, error),
+    };
+    Failure::new(doing, error).mend(mend)
 }

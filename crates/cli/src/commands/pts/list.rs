@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use types::{Answer, Principal, PrincipalId, PrincipalKind, PtsCall};
 
 use super::client::PtsClient;
+use super::typed::PrincipalNames;
 use crate::commands::cell_client::odd;
 
-const EXAMINE_HELP: &str = "\
+pub(super) const EXAMINE_HELP: &str = "\
 EXAMPLES
     rialto pts examine joe
     rialto pts examine -nameorid joe:friends -204";
@@ -22,7 +23,7 @@ EXAMPLES
     rialto pts membership joe -expandgroups   also indirect ones
     rialto pts membership joe:friends -supergroups    the groups of the group";
 
-const LISTOWNED_HELP: &str = "\
+pub(super) const LISTOWNED_HELP: &str = "\
 EXAMPLES
     rialto pts listowned joe
     rialto pts listowned 0                    groups without an owner";
@@ -33,38 +34,22 @@ EXAMPLES
     rialto pts listentries -groups
     rialto pts listentries -users -groups --json";
 
-const LISTMAX_HELP: &str = "\
+pub(super) const LISTMAX_HELP: &str = "\
 EXAMPLES
     rialto pts listmax";
-
-/// Shows users and groups.
-#[derive(Args, Debug)]
-#[command(after_help = EXAMINE_HELP)]
-pub struct PtsExamine {
-    #[command(flatten)]
-    which: Which,
-}
 
 /// Shows the members of a group, or the groups of a user.
 #[derive(Args, Debug)]
 #[command(after_help = MEMBERSHIP_HELP)]
 pub struct Membership {
     #[command(flatten)]
-    which: Which,
+    which: PrincipalNames,
     /// Of groups: show the groups that they are members of.
     #[arg(long)]
     supergroups: bool,
     /// Show indirect members too.
     #[arg(long)]
     expandgroups: bool,
-}
-
-/// Shows the groups that a user or group owns.
-#[derive(Args, Debug)]
-#[command(after_help = LISTOWNED_HELP)]
-pub struct Listowned {
-    #[command(flatten)]
-    which: Which,
 }
 
 /// Lists all users, or groups.
@@ -79,32 +64,6 @@ pub struct Listentries {
     groups: bool,
 }
 
-/// Shows the highest numbers in use.
-#[derive(Args, Debug)]
-#[command(after_help = LISTMAX_HELP)]
-pub struct Listmax {}
-
-#[derive(Args, Debug)]
-struct Which {
-    /// The users and groups.
-    #[arg(long, value_name = "NAME", num_args = 1.., allow_negative_numbers = true)]
-    nameorid: Vec<String>,
-    /// NAMES, instead of the option.
-    #[arg(
-        value_name = "NAME",
-        conflicts_with = "nameorid",
-        required_unless_present = "nameorid",
-        allow_negative_numbers = true
-    )]
-    words: Vec<String>,
-}
-
-impl Which {
-    fn names(self) -> Vec<String> {
-        if self.nameorid.is_empty() { self.words } else { self.nameorid }
-    }
-}
-
 fn kind(one: &Principal) -> &'static str {
     match one.kind {
         PrincipalKind::User => "user",
@@ -117,34 +76,30 @@ fn quota(one: &Principal) -> String {
     if one.group_quota == u32::MAX { "unlimited".to_owned() } else { one.group_quota.to_string() }
 }
 
-impl PtsExamine {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
-        client.each(self.which.names(), |name| {
-            let (one, count) = client.examine(&name)?;
-            let names = client.names([one.owner, one.creator])?;
-            let (owner, creator) = (&names[&one.owner], &names[&one.creator]);
-            if client.json {
-                local::show::json(&json!({
-                    "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner,
-                    "creator": creator,
-                    "membership": count, "flags": one.privacy.to_string(),
-                    "group_quota": one.group_quota,
-                    "uid": one.uid, "gid": one.gid, "locked": one.locked,
-                    "tokens_after": one.tokens_after,
-                }));
-                return Ok(());
-            }
-            println!("Name: {}, id: {}, owner: {owner}, creator: {creator},", one.name, one.id);
-            let quota = quota(&one);
-            println!("  membership: {count}, flags: {}, group quota: {quota}.", one.privacy);
-            if let Some(uid) = one.uid {
-                println!("  uid: {uid}{}.", if one.locked { ", locked" } else { "" });
-            }
-            Ok(())
-        })
-    }
+pub(super) fn examine(which: PrincipalNames, client: &PtsClient) -> Result<(), Failure> {
+    client.each(which.names(), |name| {
+        let (one, count) = client.examine(&name)?;
+        let names = client.names([one.owner, one.creator])?;
+        let (owner, creator) = (&names[&one.owner], &names[&one.creator]);
+        if client.json {
+            local::show::json(&json!({
+                "name": one.name, "id": one.id.0, "kind": kind(&one), "owner": owner,
+                "creator": creator,
+                "membership": count, "flags": one.privacy.to_string(),
+                "group_quota": one.group_quota,
+                "uid": one.uid, "gid": one.gid, "locked": one.locked,
+                "tokens_after": one.tokens_after,
+            }));
+            return Ok(());
+        }
+        println!("Name: {}, id: {}, owner: {owner}, creator: {creator},", one.name, one.id);
+        let quota = quota(&one);
+        println!("  membership: {count}, flags: {}, group quota: {quota}.", one.privacy);
+        if let Some(uid) = one.uid {
+            println!("  uid: {uid}{}.", if one.locked { ", locked" } else { "" });
+        }
+        Ok(())
+    })
 }
 
 fn print(client: &PtsClient, heading: &str, of: &Principal, names: &BTreeMap<PrincipalId, String>) {
@@ -159,9 +114,7 @@ fn print(client: &PtsClient, heading: &str, of: &Principal, names: &BTreeMap<Pri
 }
 
 impl Membership {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let (up, all) = (self.supergroups, self.expandgroups);
         client.each(self.which.names(), |name| {
             let (one, _) = client.examine(&name)?;
@@ -192,44 +145,38 @@ impl Membership {
     }
 }
 
-impl Listowned {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
-        client.each(self.which.names(), |name| {
-            let id = client.id(&name)?;
-            let part = |after, max| PtsCall::Owned { owner: id, after, max };
-            let owned = client
-                .listed(&format!("listing the groups of the owner {name}"), part)?
-                .into_iter()
-                .collect();
-            if id != PrincipalId::NONE {
-                let (one, _) = client.examine(&name)?;
-                print(
-                    client,
-                    &format!("Groups owned by {} (id: {}) are:", one.name, one.id),
-                    &one,
-                    &owned,
-                );
-                return Ok(());
-            }
-            if client.json {
-                owned
-                    .iter()
-                    .for_each(|(id, name)| local::show::json(&json!({ "name": name, "id": id.0 })));
-            } else {
-                println!("Orphaned groups are:");
-                owned.values().for_each(|name| println!("  {name}"));
-            }
-            Ok(())
-        })
-    }
+pub(super) fn list_owned(which: PrincipalNames, client: &PtsClient) -> Result<(), Failure> {
+    client.each(which.names(), |name| {
+        let id = client.id(&name)?;
+        let part = |after, max| PtsCall::Owned { owner: id, after, max };
+        let owned = client
+            .listed(&format!("listing the groups of the owner {name}"), part)?
+            .into_iter()
+            .collect();
+        if id != PrincipalId::NONE {
+            let (one, _) = client.examine(&name)?;
+            print(
+                client,
+                &format!("Groups owned by {} (id: {}) are:", one.name, one.id),
+                &one,
+                &owned,
+            );
+            return Ok(());
+        }
+        if client.json {
+            owned
+                .iter()
+                .for_each(|(id, name)| local::show::json(&json!({ "name": name, "id": id.0 })));
+        } else {
+            println!("Orphaned groups are:");
+            owned.values().for_each(|name| println!("  {name}"));
+        }
+        Ok(())
+    })
 }
 
 impl Listentries {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let users = self.users || !self.groups;
         let wanted =
             |one: &Principal| if one.kind == PrincipalKind::User { users } else { self.groups };
@@ -252,20 +199,16 @@ impl Listentries {
     }
 }
 
-impl Listmax {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
-        let doing = "reading the highest numbers in use";
-        let Answer::Names { names, .. } = client.ask(doing, PtsCall::Max)? else {
-            return Err(odd(doing));
-        };
-        let [(user, _), (group, _)] = &names[..] else { return Err(odd(doing)) };
-        if client.json {
-            local::show::json(&json!({ "user": user.0, "group": group.0 }));
-        } else {
-            println!("Max user id is {user} and max group id is {group}.");
-        }
-        Ok(())
-    }
+pub(super) fn list_max(client: &PtsClient) -> Result<(), Failure> {
+    let doing = "reading the highest numbers in use";
+    let Answer::Names { names, .. } = client.ask(doing, PtsCall::Max)? else {
+        return Err(odd(doing));
+    };
+    let [(user, _), (group, _)] = &names[..] else { return Err(odd(doing)) };
+    local::show::answer(
+        client.json,
+        &json!({ "user": user.0, "group": group.0 }),
+        format_args!("Max user id is {user} and max group id is {group}."),
+    );
+    Ok(())
 }

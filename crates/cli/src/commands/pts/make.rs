@@ -79,11 +79,11 @@ fn make(client: &PtsClient, new: NewPrincipal) -> Result<Principal, Failure> {
 }
 
 fn print_made(client: &PtsClient, what: &str, one: &Principal) {
-    if client.json {
-        local::show::json(&json!({ "name": one.name, "id": one.id.0, "uid": one.uid }));
-    } else {
-        println!("{what} {} has id {}", one.name, one.id);
-    }
+    local::show::answer(
+        client.json,
+        &json!({ "name": one.name, "id": one.id.0, "uid": one.uid }),
+        format_args!("{what} {} has id {}", one.name, one.id),
+    );
 }
 
 /// Pairs names with numbers: as many numbers as names, or none.
@@ -101,9 +101,7 @@ fn numbered(
 }
 
 impl Createuser {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.name.is_empty() { self.words } else { self.name };
         if names.len() > 1 && (self.uid.is_some() || self.gid.is_some()) {
             return Err(Failure::new("reading the command", "one uid for several users")
@@ -123,9 +121,7 @@ impl Createuser {
 }
 
 impl Creategroup {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, client: &PtsClient) -> Result<(), Failure> {
+    pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
         let names = if self.name.is_empty() { self.words } else { self.name };
         let owner = self.owner.map(|owner| match owner.parse::<i32>() {
             Ok(number) => WhichPrincipal::Id(PrincipalId(number)),

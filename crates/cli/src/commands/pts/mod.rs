@@ -6,6 +6,7 @@ mod change;
 mod client;
 mod list;
 mod make;
+mod typed;
 
 use std::process::ExitCode;
 
@@ -63,40 +64,48 @@ pub struct Pts {
 enum Verb {
     Createuser(make::Createuser),
     Creategroup(make::Creategroup),
-    Adduser(change::Adduser),
-    Removeuser(change::Removeuser),
+    /// Puts users, groups or sets of hosts into groups.
+    #[command(after_help = change::ADDUSER_HELP)]
+    Adduser(typed::UsersAndGroups),
+    /// Removes users, groups or sets of hosts from groups.
+    #[command(after_help = change::REMOVEUSER_HELP)]
+    Removeuser(typed::UsersAndGroups),
     Delete(change::Delete),
     Rename(change::PtsRename),
     Chown(change::Chown),
     Setfields(change::PtsSetfields),
     Setmax(change::Setmax),
-    Examine(list::PtsExamine),
+    /// Shows users and groups.
+    #[command(after_help = list::EXAMINE_HELP)]
+    Examine(typed::PrincipalNames),
     Membership(list::Membership),
-    Listowned(list::Listowned),
+    /// Shows the groups that a user or group owns.
+    #[command(after_help = list::LISTOWNED_HELP)]
+    Listowned(typed::PrincipalNames),
     Listentries(list::Listentries),
-    Listmax(list::Listmax),
+    /// Shows the highest numbers in use.
+    #[command(after_help = list::LISTMAX_HELP)]
+    Listmax,
 }
 
 impl Pts {
-    /// # Errors
-    /// The failure of the command.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let client = client::PtsClient::open(&self.options, self.force)?;
         match self.verb {
             Verb::Createuser(verb) => verb.run(&client),
             Verb::Creategroup(verb) => verb.run(&client),
-            Verb::Adduser(verb) => verb.run(&client),
-            Verb::Removeuser(verb) => verb.run(&client),
+            Verb::Adduser(pairs) => change::add(pairs, &client),
+            Verb::Removeuser(pairs) => change::remove(pairs, &client),
             Verb::Delete(verb) => verb.run(&client),
             Verb::Rename(verb) => verb.run(&client),
             Verb::Chown(verb) => verb.run(&client),
             Verb::Setfields(verb) => verb.run(&client),
             Verb::Setmax(verb) => verb.run(&client),
-            Verb::Examine(verb) => verb.run(&client),
+            Verb::Examine(which) => list::examine(which, &client),
             Verb::Membership(verb) => verb.run(&client),
-            Verb::Listowned(verb) => verb.run(&client),
+            Verb::Listowned(which) => list::list_owned(which, &client),
             Verb::Listentries(verb) => verb.run(&client),
-            Verb::Listmax(verb) => verb.run(&client),
+            Verb::Listmax => list::list_max(&client),
         }?;
         Ok(ExitCode::SUCCESS)
     }

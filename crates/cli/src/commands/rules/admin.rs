@@ -43,8 +43,15 @@ pub struct Admin {
 #[derive(Subcommand, Debug)]
 enum Verb {
     Add(Add),
-    List(List),
-    Remove(Remove),
+    /// Lists administrators and their parts of the cell.
+    #[command(after_help = "EXAMPLES\n    rialto admin list\n    rialto admin list --json")]
+    List,
+    /// Takes the administration of a part away.
+    #[command(after_help = "EXAMPLES\n    rialto admin remove 42")]
+    Remove {
+        /// Its number in the list.
+        number: u64,
+    },
 }
 
 /// Lets a user or group administer a part of the cell.
@@ -68,27 +75,12 @@ struct Add {
     partition: Vec<String>,
 }
 
-/// Lists administrators and their parts of the cell.
-#[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n    rialto admin list\n    rialto admin list --json")]
-struct List {}
-
-/// Takes the administration of a part away.
-#[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n    rialto admin remove 42")]
-struct Remove {
-    /// Its number in the list.
-    number: u64,
-}
-
 impl Admin {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let verb = match self.verb {
             Verb::Add(add) => numbered::Verb::Add(add),
-            Verb::List(_) => numbered::Verb::List,
-            Verb::Remove(Remove { number }) => numbered::Verb::Remove(number),
+            Verb::List => numbered::Verb::List,
+            Verb::Remove { number } => numbered::Verb::Remove(number),
         };
         numbered::run::<Mandate, Add>(&self.options, verb)
     }

@@ -9,7 +9,7 @@ use client::CallError;
 use local::failure::Failure;
 use types::{Answer, Call, Fault, GuardCall, PrincipalId, ServerId, ServerInfo};
 
-use crate::commands::cell_client::{CellClient, CellOptions, odd};
+use crate::commands::cell_client::{CELL_AWAY, CellClient, CellOptions, odd};
 
 /// How long a change may take: it waits for silent servers.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -25,36 +25,33 @@ pub struct RulesClient {
 }
 
 impl RulesClient {
-    /// # Errors
-    /// If there is no cell of that name, or its server does not answer.
-    pub fn open(options: &CellOptions) -> Result<RulesClient, Failure> {
+    pub(crate) fn open(options: &CellOptions) -> Result<RulesClient, Failure> {
         let cell = CellClient::within(options, refused, TIMEOUT)?;
         let (servers, me) = (cell.servers()?, cell.me()?);
         Ok(RulesClient { json: options.json, cell, servers, me })
     }
 
     /// Sends a query or a change. `doing`: the action, for people.
-    ///
-    /// # Errors
-    /// The refusal with its remedy, or that the server does not answer.
-    pub fn ask(&self, doing: &str, call: GuardCall) -> Result<Answer, Failure> {
+    pub(crate) fn ask(&self, doing: &str, call: GuardCall) -> Result<Answer, Failure> {
         self.cell.ask(doing, Call::Guard { behalf: None, call: Box::new(call) })
     }
 
     /// Changes a rule: prints its number, and fails if a server did not confirm.
-    ///
-    /// # Errors
-    /// The refusal, or that a server did not confirm.
-    pub fn change(&self, doing: &str, done: &str, call: GuardCall) -> Result<ExitCode, Failure> {
+    pub(crate) fn change(
+        &self,
+        doing: &str,
+        done: &str,
+        call: GuardCall,
+    ) -> Result<ExitCode, Failure> {
         let Answer::Enforced { number, missing } = self.ask(doing, call)? else {
             return Err(odd(doing));
         };
         let names = self.server_names(&missing);
-        if self.json {
-            local::show::json(&serde_json::json!({ "number": number, "missing": names }));
-        } else {
-            println!("{number}: {done}");
-        }
+        local::show::answer(
+            self.json,
+            &serde_json::json!({ "number": number, "missing": names }),
+            format_args!("{number}: {done}"),
+        );
         confirmed(doing, &names)
     }
 
@@ -64,18 +61,15 @@ impl RulesClient {
     }
 
     /// Returns the number of a user or group; a number means itself.
-    ///
-    /// # Errors
-    /// If there is no such principal, or the server does not answer.
-    pub fn principal(&self, name: &str) -> Result<PrincipalId, Failure> {
+    pub(crate) fn principal(&self, name: &str) -> Result<PrincipalId, Failure> {
         self.cell.principal(name)
     }
 
     /// Returns the names of numbers; an unused number is its own name.
-    ///
-    /// # Errors
-    /// If the server does not answer, or refuses.
-    pub fn names(&self, ids: Vec<PrincipalId>) -> Result<HashMap<PrincipalId, String>, Failure> {
+    pub(crate) fn names(
+        &self,
+        ids: Vec<PrincipalId>,
+    ) -> Result<HashMap<PrincipalId, String>, Failure> {
         let named = self.cell.names(ids)?.into_iter().filter(|(_, name)| !name.is_empty());
         Ok([(PrincipalId::NONE, "the superuser".to_owned())].into_iter().chain(named).collect())
     }
@@ -88,10 +82,7 @@ impl RulesClient {
     }
 
     /// Returns the typed server: by its name, its id, or `localhost`.
-    ///
-    /// # Errors
-    /// If the cell has no such server.
-    pub fn server(&self, text: &str) -> Result<ServerId, Failure> {
+    pub(crate) fn server(&self, text: &str) -> Result<ServerId, Failure> {
         if text == "localhost" {
             return Ok(self.me.id);
         }
@@ -108,10 +99,7 @@ impl RulesClient {
 }
 
 /// Reports that a change is in force on all servers but those named.
-///
-/// # Errors
-/// If there are such servers.
-pub fn confirmed(doing: &str, missing: &[String]) -> Result<ExitCode, Failure> {
+pub(crate) fn confirmed(doing: &str, missing: &[String]) -> Result<ExitCode, Failure> {
     if missing.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
@@ -123,19 +111,15 @@ pub fn confirmed(doing: &str, missing: &[String]) -> Result<ExitCode, Failure> {
 }
 
 fn refused(doing: &str, error: &CallError) -> Failure {
-    let failure = Failure::new(doing, error);
-    match error.fault() {
-        Some(Fault::NotPermitted) => failure.mend("only members of system:administrators may"),
-        Some(Fault::NoPrincipal) => {
-            failure.mend("'rialto pts listentries -users -groups' has all of them")
-        }
-        Some(Fault::NotFound) => failure.mend("'list' shows the numbers of all rules"),
+    let mend = match error.fault() {
+        Some(Fault::NotPermitted) => "only members of system:administrators may",
+        Some(Fault::NoPrincipal) => "'rialto pts listentries -users -groups' has all of them",
+        Some(Fault::NotFound) => "'list' shows the numbers of all rules",
         Some(Fault::NoSpace) => {
-            failure.mend("a cell has 4096 at most: remove those that are not needed any more")
+            "a cell has 4096 at most: remove those that are not needed any more"
         }
-        Some(Fault::CellAway) => failure.mend(
-            "check that the server that has the database runs: 'database' in cell.toml names it",
-        ),
-        _ => failure,
-    }
+        Some(Fault::CellAway) => CELL_AWAY,
+        _ => return Failure::new(doing, error),
+    };
+    Failure::new(doing, error).mend(mend)
 }

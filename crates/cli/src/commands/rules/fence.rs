@@ -43,8 +43,15 @@ pub struct FenceCommand {
 #[derive(Subcommand, Debug)]
 enum Verb {
     Add(Add),
-    List(List),
-    Remove(Remove),
+    /// Shows all fences.
+    #[command(after_help = "EXAMPLES\n    rialto fence list\n    rialto fence list --json")]
+    List,
+    /// Removes a fence.
+    #[command(after_help = "EXAMPLES\n    rialto fence remove 42")]
+    Remove {
+        /// Its number in the list.
+        number: u64,
+    },
 }
 
 /// Adds a fence, or changes its time.
@@ -76,19 +83,6 @@ struct Add {
     why: String,
 }
 
-/// Shows all fences.
-#[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n    rialto fence list\n    rialto fence list --json")]
-struct List {}
-
-/// Removes a fence.
-#[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n    rialto fence remove 42")]
-struct Remove {
-    /// Its number in the list.
-    number: u64,
-}
-
 fn network(text: &str) -> Result<Network, String> {
     text.parse()
         .map_err(|_| "write an address, or ADDRESS/PREFIX with zeros behind the prefix".to_owned())
@@ -99,10 +93,7 @@ fn token(text: &str) -> Result<u128, String> {
 }
 
 /// Parses a duration as people write it, into seconds.
-///
-/// # Errors
-/// A message for the argument parser.
-pub fn seconds(text: &str) -> Result<u64, String> {
+pub(crate) fn seconds(text: &str) -> Result<u64, String> {
     let bad = || "write a number and s, m, h or d, such as 90s or 1h".to_owned();
     let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(bad)?;
     let each = match unit {
@@ -117,13 +108,11 @@ pub fn seconds(text: &str) -> Result<u64, String> {
 }
 
 impl FenceCommand {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let verb = match self.verb {
             Verb::Add(add) => numbered::Verb::Add(add),
-            Verb::List(_) => numbered::Verb::List,
-            Verb::Remove(Remove { number }) => numbered::Verb::Remove(number),
+            Verb::List => numbered::Verb::List,
+            Verb::Remove { number } => numbered::Verb::Remove(number),
         };
         numbered::run::<types::Fence, Add>(&self.options, verb)
     }

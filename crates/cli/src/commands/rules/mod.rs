@@ -5,6 +5,6 @@ mod client;
 mod fence;
 mod numbered;
 
-pub use admin::Admin;
-pub use client::{RulesClient, confirmed};
-pub use fence::{FenceCommand, seconds};
+pub(crate) use admin::Admin;
+pub(crate) use client::{RulesClient, confirmed};
+pub(crate) use fence::{FenceCommand, seconds};

@@ -58,10 +58,7 @@ pub trait Numbered: Sized {
 }
 
 /// Runs a verb for rules of the kind `R`.
-///
-/// # Errors
-/// The server's refusal, or that a server did not confirm.
-pub fn run<R: Numbered, A: Adds>(
+pub(crate) fn run<R: Numbered, A: Adds>(
     options: &CellOptions,
     verb: Verb<A>,
 ) -> Result<ExitCode, Failure> {

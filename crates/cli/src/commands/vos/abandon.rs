@@ -5,9 +5,8 @@ use local::failure::Failure;
 use serde_json::json;
 use types::VolumeId;
 
-use super::context::{TypedSite, VosContext};
-use super::create::last_word;
-use super::list::place;
+use super::context::VosContext;
+use super::typed::{TypedSite, last_word, place};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -39,9 +38,7 @@ pub struct Abandon {
 }
 
 impl Abandon {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let wanted = if self.all {
             place(&mut self.site, self.words);
             None

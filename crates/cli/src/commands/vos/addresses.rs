@@ -56,9 +56,7 @@ pub struct Changeaddr {
 }
 
 impl Listaddrs {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
         let only = self.host.as_ref().map(|host| context.server(host)).transpose()?;
         let chosen: Vec<_> =
             context.servers().iter().filter(|one| only.is_none_or(|only| only == one.id)).collect();
@@ -92,9 +90,7 @@ impl Listaddrs {
 }
 
 impl Changeaddr {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut words = self.words.into_iter();
         let missing =
             |what: &str| Failure::new("reading the command", format!("{what} is missing"));

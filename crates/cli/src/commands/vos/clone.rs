@@ -2,11 +2,11 @@
 
 use clap::Args;
 use local::failure::Failure;
-use types::{Revised, VolumeCall, VolumeGroup, VolumeKind, is_volume_name};
+use types::{Revised, VolumeCall, VolumeGroup, VolumeKind};
 
-use super::context::{LocatedVolume, TypedSite, VosContext, name, text};
-use super::create::last_word;
+use super::context::{LocatedVolume, VosContext, text};
 use super::show;
+use super::typed::{SitedVolume, TypedSite, TypedVolume, name, read_write_name};
 
 const CLONE_HELP: &str = "\
 EXAMPLES
@@ -21,7 +21,7 @@ until that one changes. 'vos snapshot' makes any number of them under one name. 
 partition, that begins with the current state of the other (also a read-only one) and takes
 space only for changes. Repeating an interrupted command finishes it.";
 
-const BACKUP_HELP: &str = "\
+pub(super) const BACKUP_HELP: &str = "\
 EXAMPLES
     rialto vos backup home.alice            home.alice.backup shows its state
 
@@ -41,10 +41,7 @@ After a failure the others are still backed up; the exit code is 1 then.";
 #[command(after_help = CLONE_HELP)]
 pub struct Clone {
     #[command(flatten)]
-    site: TypedSite,
-    /// The volume's name or number.
-    #[arg(long, value_name = "VOLUME")]
-    id: Option<String>,
+    volume: SitedVolume,
     /// The new volume's name [default: VOLUME.clone]
     #[arg(long, value_name = "NAME")]
     toname: Option<String>,
@@ -54,21 +51,6 @@ pub struct Clone {
     /// Accepted for OpenAFS's sake: without -readwrite it always is.
     #[arg(long, hide = true, conflicts_with = "readwrite")]
     readonly: bool,
-    /// [[SERVER] PARTITION] VOLUME, instead of the options.
-    #[arg(value_name = "VOLUME", num_args = 0..=3)]
-    words: Vec<String>,
-}
-
-/// Makes or renews the backup volume of a volume.
-#[derive(Args, Debug)]
-#[command(after_help = BACKUP_HELP)]
-pub struct Backup {
-    /// The volume's name or number.
-    #[arg(long, value_name = "VOLUME")]
-    id: Option<String>,
-    /// VOLUME, instead of the option.
-    #[arg(value_name = "VOLUME", num_args = 0..=1)]
-    words: Vec<String>,
 }
 
 /// Makes or renews the backup volumes of many volumes.
@@ -86,40 +68,32 @@ pub struct Backupsys {
 }
 
 impl Clone {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let (wanted, site) = self.volume.parts()?;
         if let (true, Some(to)) = (self.readwrite, &self.toname) {
-            return clone_writable(context, &wanted, &self.site, to);
+            return clone_writable(context, &wanted, &site, to);
         }
-        let volume = context.volume(&wanted, &self.site)?;
+        let volume = context.volume(&wanted, &site)?;
         let to = self.toname.unwrap_or_else(|| format!("{}.clone", text(&volume.name)));
         let Some(made) = clone(context, &volume, &to, VolumeKind::Snapshot, false)? else {
             return Ok(());
         };
-        if context.json {
-            local::show::json(&show::volume_json(context, &made));
-        } else {
-            println!("Created clone {to} ({}) for {}", made.id.0, text(&volume.name));
-        }
+        local::show::answer(
+            context.json,
+            &show::volume_json(context, &made),
+            format_args!("Created clone {to} ({}) for {}", made.id.0, text(&volume.name)),
+        );
         Ok(())
     }
 }
 
-impl Backup {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
-        backup(context, context.known(&wanted)?)
-    }
+pub(super) fn back_up(volume: TypedVolume, context: &VosContext) -> Result<(), Failure> {
+    let wanted = volume.name()?;
+    backup(context, context.known(&wanted)?)
 }
 
 impl Backupsys {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
         let spots = context.spots(&self.site)?;
         let is_here = |site: &types::Site| {
             spots
@@ -162,11 +136,11 @@ fn backup(context: &VosContext, group: Revised<VolumeGroup>) -> Result<(), Failu
     let server = group.record.read_write_site().map_or(types::ServerId(0), |site| site.server);
     let what = format!("backing up the volume {name}");
     let Some(info) = context.lead(&what, |job| vos::backup(job, group))? else { return Ok(()) };
-    if context.json {
-        local::show::json(&show::volume_json(context, &LocatedVolume { server, info }));
-    } else {
-        println!("Created backup volume for {name}");
-    }
+    local::show::answer(
+        context.json,
+        &show::volume_json(context, &LocatedVolume { server, info }),
+        format_args!("Created backup volume for {name}"),
+    );
     Ok(())
 }
 
@@ -177,35 +151,26 @@ fn clone_writable(
     to: &str,
 ) -> Result<(), Failure> {
     let what = format!("cloning the volume {wanted} to {to}");
-    let called = name(to)?;
-    if !is_volume_name(called.as_bytes(), VolumeKind::ReadWrite) {
-        return Err(Failure::new(what, "that cannot be a volume's name").mend(
-            "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, \
-                .readonly or .snapshot at the end",
-        ));
-    }
+    let called = read_write_name(&what, to)?;
     let found = context.found(wanted, site)?;
     let Some(info) = context.lead(&what, |job| vos::clone_writable(job, &found, &called))? else {
         return Ok(());
     };
     let made = LocatedVolume { server: found.server, info };
-    if context.json {
-        local::show::json(&show::volume_json(context, &made));
-    } else {
-        println!(
+    local::show::answer(
+        context.json,
+        &show::volume_json(context, &made),
+        format_args!(
             "Created read-write clone {to} ({}) for {}",
             made.id.0,
             text(&found.volume().name)
-        );
-    }
+        ),
+    );
     Ok(())
 }
 
 /// Seals the state of `volume` under the name `to`.
-///
-/// # Errors
-/// The refusal of the server, with its remedy.
-pub fn clone(
+pub(crate) fn clone(
     context: &VosContext,
     volume: &LocatedVolume,
     to: &str,

@@ -23,7 +23,8 @@ use types::{
 use vos::{Job, JobEvent, JobLeader, ServerConnections, Servers, VosError};
 
 use super::Telling;
-use crate::commands::cell_client::{CellClient, CellName, CellOptions};
+use super::typed::{TypedSite, which};
+use crate::commands::cell_client::{CELL_AWAY, CellClient, CellName, CellOptions, odd};
 use crate::security;
 
 /// Volumes in one query: about as many as fit into an answer.
@@ -42,17 +43,6 @@ pub struct VosContext {
     db: Arc<dyn CellDb>,
     pub reach: ServerConnections,
     partitions: RefCell<HashMap<ServerId, Vec<PartitionInfo>>>,
-}
-
-/// The server and partition as typed.
-#[derive(Clone, clap::Args, Debug, Default)]
-pub struct TypedSite {
-    /// The server: its name, address or id; may be left out.
-    #[arg(long, value_name = "MACHINE")]
-    pub server: Option<String>,
-    /// The partition, such as /vicepa or a; may be left out.
-    #[arg(long, value_name = "PARTITION")]
-    pub partition: Option<String>,
 }
 
 /// A volume, and its server.
@@ -77,9 +67,7 @@ pub struct LocatedPartition {
 }
 
 impl VosContext {
-    /// # Errors
-    /// If there is no cell of that name, or its server does not answer.
-    pub fn open(options: &CellOptions<CellName, Telling>) -> Result<VosContext, Failure> {
+    pub(crate) fn open(options: &CellOptions<CellName, Telling>) -> Result<VosContext, Failure> {
         let Telling { dry_run, verbose } = options.more;
         let json = options.json;
         let client = CellClient::open(options, |doing, error| Failure::new(doing, error))?;
@@ -139,10 +127,7 @@ impl VosContext {
     }
 
     /// The partitions of a server.
-    ///
-    /// # Errors
-    /// The server's refusal, with its remedy.
-    pub fn partitions(&self, server: ServerId) -> Result<Vec<PartitionInfo>, Failure> {
+    pub(crate) fn partitions(&self, server: ServerId) -> Result<Vec<PartitionInfo>, Failure> {
         if let Some(known) = self.partitions.borrow().get(&server) {
             return Ok(known.clone());
         }
@@ -165,26 +150,27 @@ impl VosContext {
     }
 
     /// Sends a query to a server.
-    ///
-    /// # Errors
-    /// The server's refusal, with its remedy.
-    pub fn ask(&self, what: &str, server: ServerId, call: VolumeCall) -> Result<Answer, Failure> {
+    pub(crate) fn ask(
+        &self,
+        what: &str,
+        server: ServerId,
+        call: VolumeCall,
+    ) -> Result<Answer, Failure> {
         self.reach.call(server, call).map_err(|error| refusal(what, &error))
     }
 
     /// Sends a query about the files of a server's volume.
-    ///
-    /// # Errors
-    /// The server's refusal, with its remedy.
-    pub fn ask_files(&self, what: &str, server: ServerId, call: Call) -> Result<Answer, Failure> {
+    pub(crate) fn ask_files(
+        &self,
+        what: &str,
+        server: ServerId,
+        call: Call,
+    ) -> Result<Answer, Failure> {
         self.reach.send(server, call).map_err(|error| refusal(what, &error))
     }
 
     /// Does a change, or only reports it with `--dry-run`.
-    ///
-    /// # Errors
-    /// The server's refusal, with its remedy.
-    pub fn change(
+    pub(crate) fn change(
         &self,
         what: &str,
         server: ServerId,
@@ -198,10 +184,7 @@ impl VosContext {
     }
 
     /// As [`VosContext::change`], for calls that return a volume.
-    ///
-    /// # Errors
-    /// The server's refusal, with its remedy.
-    pub fn change_one(
+    pub(crate) fn change_one(
         &self,
         what: &str,
         server: ServerId,
@@ -217,10 +200,7 @@ impl VosContext {
     }
 
     /// Leads an operation on several servers; reports its steps with `-verbose` or `--dry-run`.
-    ///
-    /// # Errors
-    /// The error that stopped it, with its remedy.
-    pub fn lead<T>(
+    pub(crate) fn lead<T>(
         &self,
         what: &str,
         act: impl FnOnce(&Job<'_>) -> Result<T, VosError>,
@@ -242,10 +222,7 @@ impl VosContext {
     }
 
     /// Returns the typed server: by its name, the first part of that, its id, or an address.
-    ///
-    /// # Errors
-    /// If the cell has no such server, or several.
-    pub fn server(&self, text: &str) -> Result<ServerId, Failure> {
+    pub(crate) fn server(&self, text: &str) -> Result<ServerId, Failure> {
         if ["localhost", "127.0.0.1", "::1", &self.cell.config.name].contains(&text) {
             return Ok(self.me.id);
         }
@@ -279,10 +256,7 @@ impl VosContext {
     }
 
     /// Returns the chosen servers: one, or all.
-    ///
-    /// # Errors
-    /// If the cell has no such server.
-    pub fn chosen(&self, site: &TypedSite) -> Result<Vec<ServerId>, Failure> {
+    pub(crate) fn chosen(&self, site: &TypedSite) -> Result<Vec<ServerId>, Failure> {
         match &site.server {
             Some(server) => Ok(vec![self.server(server)?]),
             None => Ok(self.servers.iter().map(|one| one.id).collect()),
@@ -330,10 +304,7 @@ impl VosContext {
     }
 
     /// Returns the chosen partition with the most free space.
-    ///
-    /// # Errors
-    /// As [`VosContext::spots`].
-    pub fn roomiest(&self, site: &TypedSite) -> Result<LocatedPartition, Failure> {
+    pub(crate) fn roomiest(&self, site: &TypedSite) -> Result<LocatedPartition, Failure> {
         let spots = self.spots(site)?;
         let best = spots.into_iter().max_by_key(|spot| spot.partition.free_bytes);
         best.ok_or_else(|| {
@@ -343,10 +314,11 @@ impl VosContext {
     }
 
     /// Returns a volume by name or number, followed by the others of its group at its server.
-    ///
-    /// # Errors
-    /// If there is no such volume, or not at this site.
-    pub fn group(&self, text: &str, site: &TypedSite) -> Result<Vec<LocatedVolume>, Failure> {
+    pub(crate) fn group(
+        &self,
+        text: &str,
+        site: &TypedSite,
+    ) -> Result<Vec<LocatedVolume>, Failure> {
         let found = self.found(text, site)?;
         Ok(found
             .volumes
@@ -356,10 +328,7 @@ impl VosContext {
     }
 
     /// As [`VosContext::group`], with the database's record.
-    ///
-    /// # Errors
-    /// If there is no such volume, or not at this site.
-    pub fn found(&self, text: &str, site: &TypedSite) -> Result<vos::FoundVolume, Failure> {
+    pub(crate) fn found(&self, text: &str, site: &TypedSite) -> Result<vos::FoundVolume, Failure> {
         let what = format!("finding the volume {text}");
         let at = site.server.as_ref().map(|server| self.server(server)).transpose()?;
         let found =
@@ -376,18 +345,12 @@ impl VosContext {
     }
 
     /// Returns a volume by name or number.
-    ///
-    /// # Errors
-    /// If there is no such volume, or not at this site.
-    pub fn volume(&self, text: &str, site: &TypedSite) -> Result<LocatedVolume, Failure> {
+    pub(crate) fn volume(&self, text: &str, site: &TypedSite) -> Result<LocatedVolume, Failure> {
         Ok(self.group(text, site)?.swap_remove(0))
     }
 
     /// Returns the database's record of a volume's group.
-    ///
-    /// # Errors
-    /// If it has none.
-    pub fn known(&self, text: &str) -> Result<Revised<VolumeGroup>, Failure> {
+    pub(crate) fn known(&self, text: &str) -> Result<Revised<VolumeGroup>, Failure> {
         let what = format!("finding {text} in the database");
         let asked = match which(text)? {
             WhichVolume::Id(number) => self.db.group_of(number),
@@ -406,10 +369,7 @@ impl VosContext {
     }
 
     /// Visits all groups of the database, in batches.
-    ///
-    /// # Errors
-    /// The database's error, or that of `one`.
-    pub fn each_group(
+    pub(crate) fn each_group(
         &self,
         visit: &mut dyn FnMut(Vec<Revised<VolumeGroup>>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
@@ -424,10 +384,7 @@ impl VosContext {
     }
 
     /// Visits the volumes of a partition by number, in batches.
-    ///
-    /// # Errors
-    /// The server's refusal, or the error of `one`.
-    pub fn each(
+    pub(crate) fn each(
         &self,
         spot: &LocatedPartition,
         visit: &mut dyn FnMut(Vec<VolumeInfo>) -> Result<(), Failure>,
@@ -454,29 +411,6 @@ impl VosContext {
 fn is_called(one: &PartitionInfo, text: &str) -> bool {
     let names = [text.to_owned(), format!("/{text}"), format!("/vicep{text}")];
     names.contains(&one.name) || one.no.0.to_string() == text
-}
-
-/// Parses a volume's number or name.
-///
-/// # Errors
-/// If the text cannot be a volume's name.
-pub fn which(text: &str) -> Result<WhichVolume, Failure> {
-    match text.parse() {
-        Ok(0) | Err(_) => name(text).map(WhichVolume::Name),
-        Ok(number) => Ok(WhichVolume::Id(VolumeId(number))),
-    }
-}
-
-/// Parses a volume's name.
-///
-/// # Errors
-/// If the text cannot be a volume's name.
-pub fn name(text: &str) -> Result<Name, Failure> {
-    let good = text.bytes().all(|byte| byte.is_ascii_graphic());
-    Name::new(text.as_bytes()).ok().filter(|_| good).ok_or_else(|| {
-        Failure::new(format!("the name {text:?}"), "that cannot be a volume's name")
-            .mend("use letters, digits, dots, hyphens and underscores")
-    })
 }
 
 /// The name as text; the server accepts no other names.
@@ -507,62 +441,46 @@ fn is_over(busy: &Busy) -> bool {
     at == host() && Process::labelled(process).is_some_and(|process| !process.is_alive())
 }
 
-fn odd(what: &str) -> Failure {
-    Failure::new(what, "the server answered something else")
-        .mend("check that it has the same version")
-}
-
 pub fn refusal(what: &str, error: &VosError) -> Failure {
-    let failure = Failure::new(what, error);
-    match error {
-        VosError::NoVolume => {
-            return failure
-                .mend("'rialto vos listvol' and 'rialto vos listvldb' show which there are");
-        }
+    let mend = match error {
+        VosError::NoVolume => "'rialto vos listvol' and 'rialto vos listvldb' show which there are",
         VosError::Away { .. } => {
-            return failure.mend(
-                "check that it runs; then repeat the command, which continues the operation",
-            );
+            "check that it runs; then repeat the command, which continues the operation"
         }
         VosError::Busy { .. } => {
-            return failure
-                .mend("wait for that; if its leader has ended, 'rialto vos unlock' frees it");
+            "wait for that; if its leader has ended, 'rialto vos unlock' frees it"
         }
-        VosError::Unfit(_) | VosError::HalfRestored | VosError::Odd(_) => return failure,
-        VosError::Cell(CellError::Taken { .. }) => return failure.mend("choose another name"),
-        VosError::Cell(_) | VosError::Refused { .. } => {}
-    }
-    match error.fault() {
-        Some(Fault::NoVolume) => failure.mend("'rialto vos listvol' shows which there are"),
-        Some(Fault::Exists) => Failure::new(
-            what,
-            "a volume of this cell has that \
-            name",
-        )
-        .mend("choose another name"),
-        Some(Fault::ReadOnly) => failure.mend("name the read-write volume of its group"),
-        Some(Fault::Offline) => failure.mend("'rialto vos online' brings it back"),
-        Some(Fault::NoSpace) => failure.mend(
-            "remove something from that partition, or name \
-            another",
-        ),
-        Some(Fault::Busy) => failure.mend(
-            "somebody has files of it open for writing, or is at \
-            work on it: try again",
-        ),
-        Some(Fault::NotPermitted) => failure.mend(
-            "only the server's user and root may: run it as \
-            one of them",
-        ),
-        Some(Fault::CellAway) => failure.mend(
-            "check that the server that has the database runs: \
-            'database' in cell.toml names it",
-        ),
-        Some(Fault::Invalid) => Failure::new(what, "the server does not accept these arguments")
-            .mend(
-                "names have letters, digits, dots, hyphens and underscores, and end in .backup \
-                or .readonly only where they must",
-            ),
-        _ => failure.mend("'rialto status' and 'rialto doctor' find causes"),
-    }
+        VosError::Unfit(_) | VosError::HalfRestored | VosError::Odd(_) => {
+            return Failure::new(what, error);
+        }
+        VosError::Cell(CellError::Taken { .. }) => "choose another name",
+        VosError::Cell(_) | VosError::Refused { .. } => return fault_refusal(what, error),
+    };
+    Failure::new(what, error).mend(mend)
+}
+
+fn fault_refusal(what: &str, error: &VosError) -> Failure {
+    let mend = match error.fault() {
+        Some(Fault::NoVolume) => "'rialto vos listvol' shows which there are",
+        Some(Fault::Exists) => {
+            return Failure::new(what, "a volume of this cell has that name")
+                .mend("choose another name");
+        }
+        Some(Fault::ReadOnly) => "name the read-write volume of its group",
+        Some(Fault::Offline) => "'rialto vos online' brings it back",
+        Some(Fault::NoSpace) => "remove something from that partition, or name another",
+        Some(Fault::Busy) => {
+            "somebody has files of it open for writing, or is at work on it: try again"
+        }
+        Some(Fault::NotPermitted) => "only the server's user and root may: run it as one of them",
+        Some(Fault::CellAway) => CELL_AWAY,
+        Some(Fault::Invalid) => {
+            return Failure::new(what, "the server does not accept these arguments").mend(
+                "names have letters, digits, dots, hyphens and underscores, and end in .backup or \
+                    .readonly only where they must",
+            );
+        }
+        _ => "'rialto status' and 'rialto doctor' find causes",
+    };
+    Failure::new(what, error).mend(mend)
 }

@@ -2,11 +2,11 @@
 
 use clap::Args;
 use local::failure::Failure;
-use types::{VolumeKind, is_volume_name};
 use vos::NewVolume;
 
-use super::context::{LocatedVolume, TypedSite, VosContext, name};
+use super::context::{LocatedVolume, VosContext};
 use super::show;
+use super::typed::{TypedSite, last_word, read_write_name};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -45,19 +45,10 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted =
-            super::create::last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
-        let to = name(&self.toname)?;
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
         let what = format!("copying the volume {wanted} to {}", self.toname);
-        if !is_volume_name(to.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(Failure::new(what, "that cannot be a volume's name").mend(
-                "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, \
-                    .readonly or .snapshot at the end",
-            ));
-        }
+        let to = read_write_name(&what, &self.toname)?;
         let of = context.known(&wanted)?;
         let spot =
             context.roomiest(&TypedSite { server: self.toserver, partition: self.topartition })?;

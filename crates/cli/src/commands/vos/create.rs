@@ -2,12 +2,13 @@
 
 use clap::Args;
 use local::failure::Failure;
-use types::{Fault, VolumeId, VolumeKind, is_volume_name};
+use types::{Fault, VolumeId};
 use vos::{Job, NewVolume};
 
-use super::context::{LocatedVolume, TypedSite, VosContext, name};
+use super::context::{LocatedVolume, VosContext};
 use super::model::{AccessModel, decide_by, first_list};
 use super::show;
+use super::typed::{TypedSite, last_word, quota, read_write_name};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -53,9 +54,7 @@ pub struct Create {
 }
 
 impl Create {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         if self.words.len() == 4 {
             let size = self.words.pop().unwrap_or_default();
             self.maxquota =
@@ -63,13 +62,7 @@ impl Create {
         }
         let wanted = last_word(&mut self.site, self.words, self.name, "a name")?;
         let what = format!("making the volume {wanted}");
-        let valid = name(&wanted)?;
-        if !is_volume_name(valid.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(Failure::new(what, "that cannot be a volume's name").mend(
-                "use letters, digits, dots, hyphens and underscores; not only digits, no .backup, \
-                    .readonly or .snapshot at the end",
-            ));
-        }
+        let valid = read_write_name(&what, &wanted)?;
         let spot = context.roomiest(&self.site)?;
         let new = NewVolume {
             name: valid,
@@ -108,94 +101,5 @@ impl Create {
             );
         }
         Ok(())
-    }
-}
-
-/// Assigns words without options: the last is the subject of the verb, before it come the partition
-/// and the server.
-///
-/// # Errors
-/// If there are too many words, or an option is given twice.
-pub fn last_word(
-    site: &mut TypedSite,
-    mut words: Vec<String>,
-    option: Option<String>,
-    what: &str,
-) -> Result<String, Failure> {
-    let last = match (option, words.pop()) {
-        (Some(option), None) => option,
-        (None, Some(word)) => word,
-        (Some(option), Some(word)) => {
-            words.push(word);
-            option
-        }
-        (None, None) => {
-            return Err(Failure::new("reading the command", format!("{what} is missing")));
-        }
-    };
-    if let Some(partition) = words.pop() {
-        site.partition.get_or_insert(partition);
-    }
-    if let Some(server) = words.pop() {
-        site.server.get_or_insert(server);
-    }
-    if words.is_empty() {
-        Ok(last)
-    } else {
-        Err(Failure::new("reading the command", format!("{words:?} are too many arguments"))
-            .mend("'--help' shows the order"))
-    }
-}
-
-/// Parses a quota: `20000` (KiB), `20M`, `20G` or `1T`, into bytes.
-///
-/// # Errors
-/// A message for the argument parser.
-pub fn quota(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit {
-        "" | "K" | "k" | "KiB" => 10,
-        "M" | "MiB" => 20,
-        "G" | "GiB" => 30,
-        "T" | "TiB" => 40,
-        _ => return Err("write KiB, or a number with K, M, G or T".to_owned()),
-    };
-    let number: u64 =
-        number.parse().map_err(|_| "write KiB, or a number with K, M, G or T".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quotas_are_in_kib_unless_they_say_otherwise() {
-        assert_eq!(quota("20000"), Ok(20_000 << 10));
-        assert_eq!(quota("20G"), Ok(20 << 30));
-        assert_eq!(quota("0"), Ok(0));
-        for text in ["", "G", "-1", "5 sheep", "99999999999T"] {
-            assert!(quota(text).is_err(), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn words_are_server_partition_and_what_it_is_about() {
-        let sorted = |line: &str, option: Option<&str>| {
-            let mut site = TypedSite::default();
-            let words = line.split_whitespace().map(str::to_owned).collect();
-            let last = last_word(&mut site, words, option.map(str::to_owned), "a name").ok()?;
-            Some((site.server.unwrap_or_default(), site.partition.unwrap_or_default(), last))
-        };
-        let owned = |server: &str, partition: &str, last: &str| {
-            Some((server.into(), partition.into(), last.into()))
-        };
-        assert_eq!(sorted("home", None), owned("", "", "home"));
-        assert_eq!(sorted("a home", None), owned("", "a", "home"));
-        assert_eq!(sorted("afs1 a home", None), owned("afs1", "a", "home"));
-        assert_eq!(sorted("afs1 a", Some("home")), owned("afs1", "a", "home"));
-        assert_eq!(sorted("", None), None);
-        assert_eq!(sorted("one afs1 a home", None), None);
     }
 }

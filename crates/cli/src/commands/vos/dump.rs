@@ -13,10 +13,10 @@ use store::StreamPart;
 use types::{Name, StreamCursor, Timestamp, VolumeId, VolumeInfo, VolumeKind, is_volume_name};
 use vos::{Dumped, NewVolume, Next, Sink};
 
-use super::context::{LocatedVolume, TypedSite, VosContext, name, text};
-use super::create::last_word;
+use super::context::{LocatedVolume, VosContext, text};
 use super::dumpfile::{DumpError, DumpReader, DumpWriter, Header};
 use super::show;
+use super::typed::{TypedSite, last_word, name};
 
 const AFTER_DUMP: &str = "\
 EXAMPLES
@@ -91,9 +91,7 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         if let (true, Some(file)) =
             (self.words.len() + usize::from(self.id.is_some()) == 2, self.words.last())
         {
@@ -351,9 +349,7 @@ pub struct Restore {
 }
 
 impl Restore {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         if self.words.len() == 4 {
             let file = self.words.pop().unwrap_or_default();
             self.file.get_or_insert(file.into());

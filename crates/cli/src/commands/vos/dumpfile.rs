@@ -99,19 +99,14 @@ impl<W: Write> DumpWriter<W> {
         Ok(writer)
     }
 
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn part(&mut self, part: &[u8]) -> Result<()> {
+    pub(crate) fn part(&mut self, part: &[u8]) -> Result<()> {
         self.parts += 1;
         self.bytes += part.len() as u64;
         self.frame(PART, part)
     }
 
     /// Ends the dump; returns the writer, and the count of bytes of parts.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn end(mut self) -> Result<(W, u64)> {
+    pub(crate) fn end(mut self) -> Result<(W, u64)> {
         let end = End { parts: self.parts, bytes: self.bytes };
         self.frame(END, &serde_json::to_vec(&end).map_err(std::io::Error::from)?)?;
         self.to.flush()?;

@@ -5,9 +5,9 @@ use local::failure::Failure;
 use serde_json::Value;
 use types::{VolumeGroup, VolumeKind};
 
-use super::context::{LocatedVolume, TypedSite, VosContext, text};
-use super::create::last_word;
+use super::context::{LocatedVolume, VosContext, text};
 use super::model::{self, AccessModel};
+use super::typed::{TypedSite, TypedVolume};
 use super::{show, sites};
 
 const AFTER_HELP: &str = "\
@@ -19,24 +19,16 @@ EXAMPLES
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, visible_alias = "volinfo")]
 pub struct VosExamine {
-    /// The volume's name or number.
-    #[arg(long, value_name = "VOLUME")]
-    id: Option<String>,
+    #[command(flatten)]
+    volume: TypedVolume,
     /// Accepted for OpenAFS's sake.
     #[arg(long, hide = true)]
     extended: bool,
-    /// VOLUME, instead of the option.
-    #[arg(value_name = "VOLUME", num_args = 0..=1)]
-    words: Vec<String>,
 }
 
 impl VosExamine {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let mut site = TypedSite::default();
-        let wanted = last_word(&mut site, self.words, self.id, "a volume")?;
-        let found = context.found(&wanted, &site)?;
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let found = context.found(&self.volume.name()?, &TypedSite::default())?;
         let known = found.group.map(|seen| seen.record);
         let group: Vec<LocatedVolume> = found
             .volumes

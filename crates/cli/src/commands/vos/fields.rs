@@ -5,16 +5,16 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{VolumeCall, VolumeChange, VolumeInfo, VolumeState};
 
-use super::context::{LocatedVolume, TypedSite, VosContext, text};
-use super::create::{last_word, quota};
+use super::context::{LocatedVolume, VosContext, text};
 use super::model::{AccessModel, set_model};
+use super::typed::{SitedVolume, quota};
 
-const ONLINE_HELP: &str = "\
+pub(super) const ONLINE_HELP: &str = "\
 EXAMPLES
     rialto vos online home.alice
     rialto vos online -server afs1 -partition a -id home.alice";
 
-const OFFLINE_HELP: &str = "\
+pub(super) const OFFLINE_HELP: &str = "\
 EXAMPLES
     rialto vos offline home.alice
 
@@ -35,41 +35,12 @@ applies to everything below, except where there is a list from an earlier time. 
 posix mode bits give the rights again; lists below the root stay without effect.
 RIGHTS are as in 'rialto fs setacl --help'.";
 
-/// The volume as typed.
-#[derive(Args, Debug)]
-struct Which {
-    #[command(flatten)]
-    site: TypedSite,
-    /// The volume's name or number.
-    #[arg(long, value_name = "VOLUME")]
-    id: Option<String>,
-    /// [[SERVER] PARTITION] VOLUME, instead of the options.
-    #[arg(value_name = "VOLUME", num_args = 0..=3)]
-    words: Vec<String>,
-}
-
-/// Brings a volume back online.
-#[derive(Args, Debug)]
-#[command(after_help = ONLINE_HELP)]
-pub struct Online {
-    #[command(flatten)]
-    which: Which,
-}
-
-/// Takes a volume offline, so that no client can use it.
-#[derive(Args, Debug)]
-#[command(after_help = OFFLINE_HELP)]
-pub struct Offline {
-    #[command(flatten)]
-    which: Which,
-}
-
 /// Changes the limits of a volume.
 #[derive(Args, Debug)]
 #[command(after_help = SETFIELDS_HELP)]
 pub struct VosSetfields {
     #[command(flatten)]
-    which: Which,
+    volume: SitedVolume,
     /// Limit of its size: KiB, or with a unit (20G); 0: no limit.
     #[arg(
         long, value_name = "SIZE", value_parser = quota,
@@ -87,58 +58,48 @@ pub struct VosSetfields {
     acl: Vec<String>,
 }
 
-impl Which {
-    fn change(self, context: &VosContext, what: &str, change: VolumeChange) -> Result<(), Failure> {
-        let Which { mut site, id, words } = self;
-        let wanted = last_word(&mut site, words, id, "a volume")?;
-        let LocatedVolume { server, info: VolumeInfo { id, name, .. } } =
-            context.volume(&wanted, &site)?;
-        let call = VolumeCall::SetFields { id, change };
-        let done = context.change(&format!("{what} {}", text(&name)), server, call)?.is_some();
-        if done && context.json {
-            local::show::json(&json!({
-                "id": id.0, "name": text(&name), "quota_bytes": change.quota_bytes,
-                "quota_files": change.quota_files,
-                "state": change.state.map(super::show::state),
-            }));
-        }
-        Ok(())
+fn change(
+    context: &VosContext,
+    volume: SitedVolume,
+    what: &str,
+    change: VolumeChange,
+) -> Result<(), Failure> {
+    let (wanted, site) = volume.parts()?;
+    let LocatedVolume { server, info: VolumeInfo { id, name, .. } } =
+        context.volume(&wanted, &site)?;
+    let call = VolumeCall::SetFields { id, change };
+    let done = context.change(&format!("{what} {}", text(&name)), server, call)?.is_some();
+    if done && context.json {
+        local::show::json(&json!({
+            "id": id.0, "name": text(&name), "quota_bytes": change.quota_bytes,
+            "quota_files": change.quota_files,
+            "state": change.state.map(super::show::state),
+        }));
     }
+    Ok(())
 }
 
-impl Online {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let change = VolumeChange { state: Some(VolumeState::Online), ..VolumeChange::default() };
-        self.which.change(context, "bringing back the volume", change)
-    }
+pub(super) fn bring_online(volume: SitedVolume, context: &VosContext) -> Result<(), Failure> {
+    let online = VolumeChange { state: Some(VolumeState::Online), ..VolumeChange::default() };
+    change(context, volume, "bringing back the volume", online)
 }
 
-impl Offline {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let change = VolumeChange { state: Some(VolumeState::Offline), ..VolumeChange::default() };
-        self.which.change(context, "taking off the volume", change)
-    }
+pub(super) fn take_offline(volume: SitedVolume, context: &VosContext) -> Result<(), Failure> {
+    let offline = VolumeChange { state: Some(VolumeState::Offline), ..VolumeChange::default() };
+    change(context, volume, "taking off the volume", offline)
 }
 
 impl VosSetfields {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
         if let Some(model) = self.model {
-            let Which { site, id, words } = &self.which;
-            let mut site = site.clone();
-            let wanted = last_word(&mut site, words.clone(), id.clone(), "a volume")?;
+            let (wanted, site) = self.volume.clone().parts()?;
             set_model(context, &context.volume(&wanted, &site)?, model, &self.acl)?;
             if self.maxquota.is_none() && self.maxfiles.is_none() {
                 return Ok(());
             }
         }
-        let change =
+        let limits =
             VolumeChange { quota_bytes: self.maxquota, quota_files: self.maxfiles, state: None };
-        self.which.change(context, "changing the limits of the volume", change)
+        change(context, self.volume, "changing the limits of the volume", limits)
     }
 }

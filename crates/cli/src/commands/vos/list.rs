@@ -4,8 +4,8 @@ use clap::Args;
 use local::failure::Failure;
 use types::{Revised, VolumeGroup, VolumeState};
 
-use super::context::{LocatedPartition, LocatedVolume, TypedSite, VosContext, text};
-use super::create::last_word;
+use super::context::{LocatedPartition, LocatedVolume, VosContext, text};
+use super::typed::{TypedSite, last_word, place};
 use super::{show, sites};
 
 const LISTVOL_HELP: &str = "\
@@ -69,9 +69,7 @@ pub struct Listvldb {
 }
 
 impl Listvol {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, std::mem::take(&mut self.words));
         let spots = context.spots(&self.site)?;
         show::write(|put| spots.iter().try_for_each(|spot| self.list(context, spot, put)))
@@ -145,9 +143,7 @@ impl Listvol {
 }
 
 impl Listvldb {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         let one = match (self.name.take(), std::mem::take(&mut self.words)) {
             (None, words) if words.is_empty() => None,
             (name, words) => Some(last_word(&mut self.site, words, name, "a volume")?),
@@ -204,17 +200,5 @@ impl Listvldb {
             Ok(())
         })?;
         Ok(chosen)
-    }
-}
-
-/// One word alone is a server, unless it has the form of a partition.
-pub fn place(site: &mut TypedSite, words: Vec<String>) {
-    let alone = words.len() == 1;
-    for (at, word) in words.into_iter().enumerate() {
-        if at == 1 || alone && word.starts_with('/') {
-            site.partition.get_or_insert(word);
-        } else {
-            site.server.get_or_insert(word);
-        }
     }
 }

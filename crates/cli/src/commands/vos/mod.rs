@@ -24,6 +24,7 @@ mod show;
 mod sites;
 mod snapshot;
 mod sync;
+mod typed;
 
 use std::process::ExitCode;
 
@@ -32,9 +33,9 @@ use local::failure::Failure;
 
 use super::cell_client::{CellName, CellOptions};
 
-pub use context::now_secs;
-pub use create::quota;
-pub use show::iso;
+pub(crate) use context::now_secs;
+pub(crate) use show::iso;
+pub(crate) use typed::quota;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -112,14 +113,22 @@ enum Verb {
     Examine(examine::VosExamine),
     Listvol(list::Listvol),
     Listvldb(list::Listvldb),
-    Partinfo(partitions::Partinfo),
+    /// Shows the free space on partitions.
+    #[command(after_help = partitions::PARTINFO_HELP)]
+    Partinfo(typed::TypedPlace),
     Status(partitions::VosStatus),
-    Backup(clone::Backup),
+    /// Makes or renews the backup volume of a volume.
+    #[command(after_help = clone::BACKUP_HELP)]
+    Backup(typed::TypedVolume),
     Backupsys(clone::Backupsys),
     Clone(clone::Clone),
     Snapshot(snapshot::SnapshotCommand),
-    Online(fields::Online),
-    Offline(fields::Offline),
+    /// Brings a volume back online.
+    #[command(after_help = fields::ONLINE_HELP)]
+    Online(typed::SitedVolume),
+    /// Takes a volume offline, so that no client can use it.
+    #[command(after_help = fields::OFFLINE_HELP)]
+    Offline(typed::SitedVolume),
     Setfields(fields::VosSetfields),
     Release(release::Release),
     Copy(copy::Copy),
@@ -127,21 +136,33 @@ enum Verb {
     Restore(dump::Restore),
     Move(moving::Move),
     Evacuate(moving::Evacuate),
-    Addsite(sites::Addsite),
-    Remsite(sites::Remsite),
-    Lock(locks::Lock),
-    Unlock(locks::Unlock),
-    Unlockvldb(locks::Unlockvldb),
-    Syncvldb(sync::Syncvldb),
-    Syncserv(sync::Syncserv),
+    /// Adds a read-only site to a volume.
+    #[command(after_help = sites::ADDSITE_HELP, mut_arg("words", |arg| arg.help(sites::WORDS)))]
+    Addsite(typed::SitedVolume),
+    /// Removes a read-only site of a volume from the record.
+    #[command(after_help = sites::REMSITE_HELP, mut_arg("words", |arg| arg.help(sites::WORDS)))]
+    Remsite(typed::SitedVolume),
+    /// Locks a volume against other operations.
+    #[command(after_help = locks::LOCK_HELP)]
+    Lock(typed::TypedVolume),
+    /// Frees a volume that is locked.
+    #[command(after_help = locks::UNLOCK_HELP)]
+    Unlock(typed::TypedVolume),
+    /// Frees all volumes that are locked.
+    #[command(after_help = locks::UNLOCKVLDB_HELP)]
+    Unlockvldb(typed::TypedPlace),
+    /// Enters the volumes of servers into the database.
+    #[command(after_help = sync::SYNCVLDB_HELP)]
+    Syncvldb(typed::TypedPlace),
+    /// Checks that servers have the volumes that the database records.
+    #[command(after_help = sync::SYNCSERV_HELP)]
+    Syncserv(typed::TypedPlace),
     Listaddrs(addresses::Listaddrs),
     Changeaddr(addresses::Changeaddr),
 }
 
 impl Vos {
-    /// # Errors
-    /// The failure of the command.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let context = context::VosContext::open(&self.options)?;
         match self.verb {
             Verb::Create(create) => create.run(&context),
@@ -152,14 +173,14 @@ impl Vos {
             Verb::Examine(examine) => examine.run(&context),
             Verb::Listvol(listvol) => listvol.run(&context),
             Verb::Listvldb(listvldb) => listvldb.run(&context),
-            Verb::Partinfo(partinfo) => partinfo.run(&context),
+            Verb::Partinfo(place) => partitions::free_space(place, &context),
             Verb::Status(status) => status.run(&context),
-            Verb::Backup(backup) => backup.run(&context),
+            Verb::Backup(volume) => clone::back_up(volume, &context),
             Verb::Backupsys(backupsys) => backupsys.run(&context),
             Verb::Clone(clone) => clone.run(&context),
             Verb::Snapshot(snapshot) => snapshot.run(&context),
-            Verb::Online(online) => online.run(&context),
-            Verb::Offline(offline) => offline.run(&context),
+            Verb::Online(volume) => fields::bring_online(volume, &context),
+            Verb::Offline(volume) => fields::take_offline(volume, &context),
             Verb::Setfields(setfields) => setfields.run(&context),
             Verb::Move(moving) => moving.run(&context),
             Verb::Evacuate(evacuate) => evacuate.run(&context),
@@ -167,13 +188,13 @@ impl Vos {
             Verb::Release(release) => release.run(&context),
             Verb::Dump(dump) => dump.run(&context),
             Verb::Restore(restore) => restore.run(&context),
-            Verb::Addsite(addsite) => addsite.run(&context),
-            Verb::Remsite(remsite) => remsite.run(&context),
-            Verb::Lock(lock) => lock.run(&context),
-            Verb::Unlock(unlock) => unlock.run(&context),
-            Verb::Unlockvldb(unlockvldb) => unlockvldb.run(&context),
-            Verb::Syncvldb(syncvldb) => syncvldb.run(&context),
-            Verb::Syncserv(syncserv) => syncserv.run(&context),
+            Verb::Addsite(volume) => sites::add(volume, &context),
+            Verb::Remsite(volume) => sites::remove(volume, &context),
+            Verb::Lock(volume) => locks::lock(volume, &context),
+            Verb::Unlock(volume) => locks::unlock_one(volume, &context),
+            Verb::Unlockvldb(place) => locks::unlock_all(place, &context),
+            Verb::Syncvldb(place) => sync::sync_database(place, &context),
+            Verb::Syncserv(place) => sync::sync_servers(place, &context),
             Verb::Listaddrs(listaddrs) => listaddrs.run(&context),
             Verb::Changeaddr(changeaddr) => changeaddr.run(&context),
         }?;

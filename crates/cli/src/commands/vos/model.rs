@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use guard::{Acl, Rights};
 use local::failure::Failure;
 use serde_json::json;
-use types::{Answer, Call, Fid, Kind, PrincipalId, PtsCall, ServerId, Status};
+use types::{Answer, Call, Cookie, Fid, Kind, PrincipalId, PtsCall, ServerId, Status};
 
 use super::context::{LocatedVolume, VosContext, text};
 use crate::commands::fs::principals;
@@ -55,19 +55,13 @@ fn status(
 }
 
 /// Returns the present model.
-///
-/// # Errors
-/// The server's refusal.
-pub fn of(context: &VosContext, volume: &LocatedVolume) -> Result<AccessModel, Failure> {
+pub(crate) fn of(context: &VosContext, volume: &LocatedVolume) -> Result<AccessModel, Failure> {
     let status = status(context, "reading the volume", volume, Fid::root(volume.id))?;
     Ok(if status.by_list { AccessModel::Acl } else { AccessModel::Posix })
 }
 
 /// Sets the model; with `--dry-run` reports the files whose access would change.
-///
-/// # Errors
-/// The server's refusal.
-pub fn set_model(
+pub(crate) fn set_model(
     context: &VosContext,
     volume: &LocatedVolume,
     model: AccessModel,
@@ -96,10 +90,7 @@ pub fn set_model(
 }
 
 /// Sets or removes the root's list, which selects the model.
-///
-/// # Errors
-/// The server's refusal.
-pub fn decide_by(
+pub(crate) fn decide_by(
     context: &VosContext,
     what: &str,
     volume: &LocatedVolume,
@@ -193,7 +184,7 @@ fn report_owners(
     let mut owners: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut dirs = vec![Fid::root(volume.id)];
     while let Some(dir) = dirs.pop() {
-        let (mut cookie, mut more) = (0, true);
+        let (mut cookie, mut more) = (Cookie::START, true);
         while more {
             let call = Call::ReadDir { dir, cookie, bytes_max: LISTING_BYTES, plus: true };
             let Answer::Entries { entries, end, .. } =

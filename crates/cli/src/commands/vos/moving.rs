@@ -6,8 +6,8 @@ use local::show::bytes;
 use serde_json::json;
 use types::{Revised, SiteKind, VolumeGroup, VolumeKind};
 
-use super::context::{LocatedPartition, TypedSite, VosContext, text};
-use super::create::last_word;
+use super::context::{LocatedPartition, VosContext, text};
+use super::typed::{TypedSite, TypedVolume};
 
 const MOVE_HELP: &str = "\
 EXAMPLES
@@ -40,9 +40,8 @@ volumes are removed, unless they move too (-withgroup).";
 #[derive(Args, Debug)]
 #[command(after_help = MOVE_HELP)]
 pub struct Move {
-    /// The volume's name or number.
-    #[arg(long, value_name = "VOLUME")]
-    id: Option<String>,
+    #[command(flatten)]
+    volume: TypedVolume,
     /// The present server; looked up if left out.
     #[arg(long, value_name = "MACHINE")]
     fromserver: Option<String>,
@@ -58,9 +57,6 @@ pub struct Move {
     /// Move its backup volume and its snapshots too.
     #[arg(long)]
     withgroup: bool,
-    /// VOLUME, instead of the option.
-    #[arg(value_name = "VOLUME", num_args = 0..=1)]
-    words: Vec<String>,
 }
 
 /// Moves all volumes of a server or partition away.
@@ -81,10 +77,8 @@ pub struct Evacuate {
 }
 
 impl Move {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let wanted = self.volume.name()?;
         let group = context.known(&wanted)?;
         if self.fromserver.is_some() || self.frompartition.is_some() {
             context.found(
@@ -111,9 +105,7 @@ impl Move {
 }
 
 impl Evacuate {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
         if self.site.server.is_none() {
             return Err(Failure::new("reading the command", "the server is missing")
                 .mend("name it with -server"));

@@ -6,10 +6,10 @@ use local::show::bytes;
 use serde_json::{Value, json};
 use types::{Answer, IncomingTree, ServerId, TaskInfo, TaskState, VolumeCall};
 
-use super::context::{LocatedPartition, TypedSite, VosContext};
-use super::list::place;
+use super::context::{LocatedPartition, VosContext};
+use super::typed::{TypedPlace, TypedSite, place};
 
-const PARTINFO_HELP: &str = "\
+pub(super) const PARTINFO_HELP: &str = "\
 EXAMPLES
     rialto vos partinfo
     rialto vos partinfo -partition b --json | jq .free_bytes";
@@ -22,17 +22,6 @@ EXAMPLES
 Transactions are fetches of a server from another one, for a release, a copy or a move.
 Unfinished data was received by an interrupted command: repeating that command finishes it,
 and 'rialto vos abandon' gives it up.";
-
-/// Shows the free space on partitions.
-#[derive(Args, Debug)]
-#[command(after_help = PARTINFO_HELP)]
-pub struct Partinfo {
-    #[command(flatten)]
-    site: TypedSite,
-    /// [SERVER] PARTITION, instead of the options.
-    #[arg(value_name = "SERVER", num_args = 0..=2)]
-    words: Vec<String>,
-}
 
 /// Shows the volume tasks of a server.
 #[derive(Args, Debug)]
@@ -48,33 +37,27 @@ pub struct VosStatus {
     words: Vec<String>,
 }
 
-impl Partinfo {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
-        place(&mut self.site, self.words);
-        let spots = context.spots(&self.site)?;
-        let several = spots.iter().any(|spot| spot.server != spots[0].server);
-        for LocatedPartition { server, partition } in &spots {
-            let server = context.server_name(*server);
-            let (name, free, total) =
-                (&partition.name, partition.free_bytes, partition.total_bytes);
-            if context.json {
-                local::show::json(&json!({
-                    "server": server, "partition": name, "free_bytes": free, "total_bytes": total,
-                    "compression": partition.compression,
-                }));
-            } else {
-                let (free, total) = (free / 1024, total / 1024);
-                let name = if several { format!("{server} {name}") } else { name.clone() };
-                println!("Free space on partition {name}: {free} K blocks out of total {total}");
-                if partition.compression != "none" {
-                    println!("    Snapshots and copies are compressed: {}", partition.compression);
-                }
+pub(super) fn free_space(place: TypedPlace, context: &VosContext) -> Result<(), Failure> {
+    let spots = context.spots(&place.site())?;
+    let several = spots.iter().any(|spot| spot.server != spots[0].server);
+    for LocatedPartition { server, partition } in &spots {
+        let server = context.server_name(*server);
+        let (name, free, total) = (&partition.name, partition.free_bytes, partition.total_bytes);
+        if context.json {
+            local::show::json(&json!({
+                "server": server, "partition": name, "free_bytes": free, "total_bytes": total,
+                "compression": partition.compression,
+            }));
+        } else {
+            let (free, total) = (free / 1024, total / 1024);
+            let name = if several { format!("{server} {name}") } else { name.clone() };
+            println!("Free space on partition {name}: {free} K blocks out of total {total}");
+            if partition.compression != "none" {
+                println!("    Snapshots and copies are compressed: {}", partition.compression);
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 fn state(state: TaskState) -> &'static str {
@@ -102,9 +85,7 @@ fn unfinished_json(context: &VosContext, server: ServerId, one: &IncomingTree) -
 }
 
 impl VosStatus {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(mut self, context: &VosContext) -> Result<(), Failure> {
         place(&mut self.site, self.words);
         for server in context.chosen(&self.site)? {
             let name = context.server_name(server);

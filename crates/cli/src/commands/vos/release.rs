@@ -5,8 +5,8 @@ use local::failure::Failure;
 use local::show::bytes;
 use serde_json::json;
 
-use super::context::{TypedSite, VosContext, text};
-use super::create::last_word;
+use super::context::{VosContext, text};
+use super::typed::TypedVolume;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -24,22 +24,16 @@ interrupted command finishes it.";
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Release {
-    /// The volume's name or number.
-    #[arg(long, value_name = "VOLUME")]
-    id: Option<String>,
+    #[command(flatten)]
+    volume: TypedVolume,
     /// Accepted for OpenAFS's sake: a site that lost its volume always fetches all of it.
     #[arg(short, long = "force", hide = true)]
     force: bool,
-    /// VOLUME, instead of the option.
-    #[arg(value_name = "VOLUME", num_args = 0..=1)]
-    words: Vec<String>,
 }
 
 impl Release {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let wanted = self.volume.name()?;
         let group = context.known(&wanted)?;
         let name = text(&group.record.name);
         let what = format!("releasing the volume {name}");

@@ -6,8 +6,8 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{ServerId, VolumeCall, VolumeInfo};
 
-use super::context::{TypedSite, VosContext, text, which};
-use super::create::last_word;
+use super::context::{VosContext, text};
+use super::typed::{SitedVolume, which};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -32,16 +32,10 @@ that never became a volume is given up with 'vos abandon'.";
 #[command(after_help = AFTER_HELP)]
 pub struct Remove {
     #[command(flatten)]
-    site: TypedSite,
-    /// The volume's name or number.
-    #[arg(long, value_name = "VOLUME")]
-    id: Option<String>,
+    volume: SitedVolume,
     /// Remove even the root of the cell's tree.
     #[arg(long)]
     force: bool,
-    /// [[SERVER] PARTITION] VOLUME, instead of the options.
-    #[arg(value_name = "VOLUME", num_args = 0..=3)]
-    words: Vec<String>,
 }
 
 /// Removes a volume without asking any database.
@@ -56,11 +50,9 @@ pub struct Zap {
 }
 
 impl Remove {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
-        let found = match context.found(&wanted, &self.site) {
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let (wanted, site) = self.volume.parts()?;
+        let found = match context.found(&wanted, &site) {
             Ok(found) => found,
             Err(missing) => return finish(context, &wanted, missing),
         };
@@ -75,11 +67,9 @@ impl Remove {
 }
 
 impl Zap {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let Zap { remove: Remove { mut site, id, force, words }, backup } = self;
-        let wanted = last_word(&mut site, words, id, "a volume")?;
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let Zap { remove: Remove { volume, force }, backup } = self;
+        let (wanted, site) = volume.parts()?;
         let group = context.group(&wanted, &site)?;
         let (volume, others) = group.split_first().expect("a group has a volume");
         let of_it = others.iter().filter(|other| backup && other.kind == types::VolumeKind::Backup);
@@ -113,11 +103,11 @@ fn finish(context: &VosContext, wanted: &str, missing: Failure) -> Result<(), Fa
     if !context.lead(&format!("removing {wanted}"), |job| vos::finish_removal(job, &volume))? {
         return Err(missing);
     }
-    if context.json {
-        local::show::json(&json!({ "removed": wanted, "finished": true }));
-    } else {
-        println!("An interrupted removal of {wanted} is now complete");
-    }
+    local::show::answer(
+        context.json,
+        &json!({ "removed": wanted, "finished": true }),
+        format_args!("An interrupted removal of {wanted} is now complete"),
+    );
     Ok(())
 }
 

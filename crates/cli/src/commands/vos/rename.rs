@@ -3,9 +3,10 @@
 use clap::Args;
 use local::failure::Failure;
 use serde_json::json;
-use types::{VolumeCall, VolumeKind, WhichVolume, is_volume_name};
+use types::{VolumeCall, WhichVolume};
 
-use super::context::{TypedSite, VosContext, name, text, which};
+use super::context::{VosContext, text};
+use super::typed::{TypedSite, name, read_write_name, which};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -31,9 +32,7 @@ pub struct VosRename {
 }
 
 impl VosRename {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
         let mut words = self.words.into_iter();
         let missing = || {
             Failure::new("reading the command", "a name is missing")
@@ -41,14 +40,8 @@ impl VosRename {
         };
         let old = self.oldname.or_else(|| words.next()).ok_or_else(missing)?;
         let new = self.newname.or_else(|| words.next()).ok_or_else(missing)?;
-        let (from, to) = (name(&old)?, name(&new)?);
         let what = format!("renaming the volume {old} to {new}");
-        if !is_volume_name(to.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(Failure::new(what, "that cannot be a volume's name").mend(
-                "use letters, digits, dots, hyphens and underscores; not only digits, no \
-                    .backup, .readonly or .snapshot at the end",
-            ));
-        }
+        let (from, to) = (name(&old)?, read_write_name(&what, &new)?);
         let from = match which(&old)? {
             WhichVolume::Id(_) => context.known(&old)?.record.name,
             WhichVolume::Name(_) => from,

@@ -64,10 +64,7 @@ pub fn at_rest(volume: &VolumeInfo) -> String {
 }
 
 /// Writes to the standard output, possibly a million lines; the reader may close it.
-///
-/// # Errors
-/// If the standard output cannot be written.
-pub fn write(
+pub(crate) fn write(
     put: impl FnOnce(&mut dyn FnMut(&str) -> io::Result<()>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut out = BufWriter::new(io::stdout().lock());

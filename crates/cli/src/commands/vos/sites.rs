@@ -1,104 +1,69 @@
 //! `vos addsite` and `vos remsite`, and the output of the database's records.
 
-use clap::Args;
 use local::failure::Failure;
 use serde_json::{Value, json};
 use types::{Site as CellSite, SiteKind, VolumeGroup};
 
-use super::context::{TypedSite, VosContext, text};
-use super::create::last_word;
+use super::context::{VosContext, text};
+use super::typed::{SitedVolume, TypedSite};
 
-const ADDSITE_HELP: &str = "\
+pub(super) const ADDSITE_HELP: &str = "\
 EXAMPLES
     rialto vos addsite afs2 a home.alice
     rialto vos addsite -server afs2 -partition a -id home.alice
 
 The site is empty until the next 'vos release'.";
 
-const REMSITE_HELP: &str = "\
+pub(super) const REMSITE_HELP: &str = "\
 EXAMPLES
     rialto vos remsite -server afs2 -id home.alice
 
 Only the record of the site is removed: 'vos remove -server afs2 -id home.alice.readonly'
 removes its volume too.";
 
-/// Adds a read-only site to a volume.
-#[derive(Args, Debug)]
-#[command(after_help = ADDSITE_HELP)]
-pub struct Addsite {
-    #[command(flatten)]
-    site: TypedSite,
-    /// The volume's name or number.
-    #[arg(long, value_name = "VOLUME")]
-    id: Option<String>,
-    /// [SERVER PARTITION] VOLUME, instead of the options.
-    #[arg(value_name = "VOLUME", num_args = 0..=3)]
-    words: Vec<String>,
+/// A site is always given.
+pub(super) const WORDS: &str = "[SERVER PARTITION] VOLUME, instead of the options";
+
+pub(super) fn add(volume: SitedVolume, context: &VosContext) -> Result<(), Failure> {
+    let (wanted, site) = volume.parts()?;
+    needed_server(&site)?;
+    let group = context.known(&wanted)?;
+    let spot = context.roomiest(&site)?;
+    let (name, server) = (text(&group.record.name), context.server_name(spot.server));
+    let what = format!("adding {server} to the sites of {name}");
+    let add = |job: &vos::Job<'_>| vos::add_site(job, group, spot.server, &spot.partition.name);
+    let added = context.lead(&what, add)?;
+    report(
+        context,
+        added,
+        &format!("Added replication site {server} {} for volume {name}", spot.partition.name),
+        || format!("{server} is a site of {name} already"),
+    );
+    Ok(())
 }
 
-/// Removes a read-only site of a volume from the record.
-#[derive(Args, Debug)]
-#[command(after_help = REMSITE_HELP)]
-pub struct Remsite {
-    #[command(flatten)]
-    site: TypedSite,
-    /// The volume's name or number.
-    #[arg(long, value_name = "VOLUME")]
-    id: Option<String>,
-    /// [SERVER PARTITION] VOLUME, instead of the options.
-    #[arg(value_name = "VOLUME", num_args = 0..=3)]
-    words: Vec<String>,
+pub(super) fn remove(volume: SitedVolume, context: &VosContext) -> Result<(), Failure> {
+    let (wanted, site) = volume.parts()?;
+    let server = needed_server(&site)?;
+    let group = context.known(&wanted)?;
+    let id = context.server(server)?;
+    let (name, server) = (text(&group.record.name), context.server_name(id));
+    let what = format!("taking {server} off the sites of {name}");
+    let removed = context.lead(&what, |job| vos::remove_site(job, group, id))?;
+    report(
+        context,
+        removed,
+        &format!("Removed replication site {server} for volume {name}"),
+        || format!("{server} is no read-only site of {name}"),
+    );
+    Ok(())
 }
 
-impl Addsite {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
-        need_server(&self.site)?;
-        let group = context.known(&wanted)?;
-        let spot = context.roomiest(&self.site)?;
-        let (name, server) = (text(&group.record.name), context.server_name(spot.server));
-        let what = format!("adding {server} to the sites of {name}");
-        let add = |job: &vos::Job<'_>| vos::add_site(job, group, spot.server, &spot.partition.name);
-        let added = context.lead(&what, add)?;
-        report(
-            context,
-            added,
-            &format!("Added replication site {server} {} for volume {name}", spot.partition.name),
-            || format!("{server} is a site of {name} already"),
-        );
-        Ok(())
-    }
-}
-
-impl Remsite {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = last_word(&mut self.site, self.words, self.id, "a volume")?;
-        need_server(&self.site)?;
-        let group = context.known(&wanted)?;
-        let id = context.server(self.site.server.as_deref().unwrap_or_default())?;
-        let (name, server) = (text(&group.record.name), context.server_name(id));
-        let what = format!("taking {server} off the sites of {name}");
-        let removed = context.lead(&what, |job| vos::remove_site(job, group, id))?;
-        report(
-            context,
-            removed,
-            &format!("Removed replication site {server} for volume {name}"),
-            || format!("{server} is no read-only site of {name}"),
-        );
-        Ok(())
-    }
-}
-
-fn need_server(site: &TypedSite) -> Result<(), Failure> {
-    if site.server.is_some() {
-        return Ok(());
-    }
-    Err(Failure::new("reading the command", "the server is missing")
-        .mend("name it with -server, before the volume"))
+fn needed_server(site: &TypedSite) -> Result<&str, Failure> {
+    site.server.as_deref().ok_or_else(|| {
+        Failure::new("reading the command", "the server is missing")
+            .mend("name it with -server, before the volume")
+    })
 }
 
 fn report(context: &VosContext, changed: bool, done: &str, otherwise: impl FnOnce() -> String) {

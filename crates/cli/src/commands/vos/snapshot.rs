@@ -5,7 +5,8 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Timestamp, VolumeCall, VolumeKind};
 
-use super::context::{LocatedVolume, TypedSite, VosContext, now_secs, text};
+use super::context::{LocatedVolume, VosContext, now_secs, text};
+use super::typed::TypedSite;
 use super::{clone, show};
 
 const AFTER_HELP: &str = "\
@@ -50,9 +51,7 @@ enum Verb {
 }
 
 impl SnapshotCommand {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
         match self.verb {
             Verb::Create { volume, name } => create(context, &volume, name),
             Verb::List { volume } => list(context, &volume),
@@ -67,11 +66,11 @@ fn create(context: &VosContext, wanted: &str, name: Option<String>) -> Result<()
     let Some(made) = clone::clone(context, &volume, &to, VolumeKind::Snapshot, false)? else {
         return Ok(());
     };
-    if context.json {
-        local::show::json(&show::volume_json(context, &made));
-    } else {
-        println!("Created snapshot {to} ({}) of {}", made.id.0, text(&volume.name));
-    }
+    local::show::answer(
+        context.json,
+        &show::volume_json(context, &made),
+        format_args!("Created snapshot {to} ({}) of {}", made.id.0, text(&volume.name)),
+    );
     Ok(())
 }
 
@@ -81,11 +80,11 @@ fn list(context: &VosContext, wanted: &str) -> Result<(), Failure> {
         group.iter().filter(|one| one.kind == VolumeKind::Snapshot).collect();
     snapshots.sort_by_key(|one| (one.created, one.id));
     for snapshot in snapshots {
-        if context.json {
-            local::show::json(&show::volume_json(context, snapshot));
-        } else {
-            println!("{} {}", show::line(snapshot), show::date(snapshot.created));
-        }
+        local::show::answer(
+            context.json,
+            &show::volume_json(context, snapshot),
+            format_args!("{} {}", show::line(snapshot), show::date(snapshot.created)),
+        );
     }
     Ok(())
 }

@@ -1,14 +1,13 @@
 //! `vos syncvldb` and `vos syncserv`.
 
-use clap::Args;
 use local::failure::Failure;
 use serde_json::json;
 use vos::Mended;
 
-use super::context::{TypedSite, VosContext};
-use super::list::place;
+use super::context::VosContext;
+use super::typed::TypedPlace;
 
-const SYNCVLDB_HELP: &str = "\
+pub(super) const SYNCVLDB_HELP: &str = "\
 EXAMPLES
     rialto vos syncvldb                        the volumes of all servers
     rialto vos syncvldb -server afs2 -partition a
@@ -16,7 +15,7 @@ EXAMPLES
 
 Follows the servers. Groups that are locked or in an operation are not changed.";
 
-const SYNCSERV_HELP: &str = "\
+pub(super) const SYNCSERV_HELP: &str = "\
 EXAMPLES
     rialto vos syncserv
     rialto vos syncserv afs2 a
@@ -24,68 +23,34 @@ EXAMPLES
 Follows the database. Volumes are not changed: records of missing volumes are removed.
 Records of servers that do not answer stay.";
 
-/// Enters the volumes of servers into the database.
-#[derive(Args, Debug)]
-#[command(after_help = SYNCVLDB_HELP)]
-pub struct Syncvldb {
-    #[command(flatten)]
-    site: TypedSite,
-    /// [SERVER] PARTITION, instead of the options.
-    #[arg(value_name = "SERVER", num_args = 0..=2)]
-    words: Vec<String>,
-}
-
-/// Checks that servers have the volumes that the database records.
-#[derive(Args, Debug)]
-#[command(after_help = SYNCSERV_HELP)]
-pub struct Syncserv {
-    #[command(flatten)]
-    site: TypedSite,
-    /// [SERVER] PARTITION, instead of the options.
-    #[arg(value_name = "SERVER", num_args = 0..=2)]
-    words: Vec<String>,
-}
-
-impl Syncvldb {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
-        place(&mut self.site, self.words);
-        let mut all = Mended::default();
-        for spot in context.spots(&self.site)? {
-            let what = format!(
-                "entering the volumes of {} on {}",
-                context.server_name(spot.server),
-                spot.partition.name
-            );
-            let sync = |job: &vos::Job<'_>| {
-                vos::sync_database(job, spot.server, Some(&spot.partition.name))
-            };
-            let mended = context.lead(&what, sync)?;
-            all.looked_at += mended.looked_at;
-            all.changed += mended.changed;
-            all.left += mended.left;
-        }
-        report(context, "VLDB synchronized with the servers", all)
+pub(super) fn sync_database(place: TypedPlace, context: &VosContext) -> Result<(), Failure> {
+    let mut all = Mended::default();
+    for spot in context.spots(&place.site())? {
+        let what = format!(
+            "entering the volumes of {} on {}",
+            context.server_name(spot.server),
+            spot.partition.name
+        );
+        let sync =
+            |job: &vos::Job<'_>| vos::sync_database(job, spot.server, Some(&spot.partition.name));
+        let mended = context.lead(&what, sync)?;
+        all.looked_at += mended.looked_at;
+        all.changed += mended.changed;
+        all.left += mended.left;
     }
+    report(context, "VLDB synchronized with the servers", all)
 }
 
-impl Syncserv {
-    /// # Errors
-    /// The refusal of a server, with its remedy.
-    pub fn run(mut self, context: &VosContext) -> Result<(), Failure> {
-        place(&mut self.site, self.words);
-        let server = self.site.server.as_ref().map(|server| context.server(server)).transpose()?;
-        let partition = match &self.site.partition {
-            Some(_) => {
-                context.spots(&self.site)?.into_iter().next().map(|spot| spot.partition.name)
-            }
-            None => None,
-        };
-        let sync = |job: &vos::Job<'_>| vos::sync_servers(job, server, partition.as_deref());
-        let all = context.lead("comparing the database with the servers", sync)?;
-        report(context, "Servers synchronized with the VLDB", all)
-    }
+pub(super) fn sync_servers(place: TypedPlace, context: &VosContext) -> Result<(), Failure> {
+    let site = place.site();
+    let server = site.server.as_ref().map(|server| context.server(server)).transpose()?;
+    let partition = match &site.partition {
+        Some(_) => context.spots(&site)?.into_iter().next().map(|spot| spot.partition.name),
+        None => None,
+    };
+    let sync = |job: &vos::Job<'_>| vos::sync_servers(job, server, partition.as_deref());
+    let all = context.lead("comparing the database with the servers", sync)?;
+    report(context, "Servers synchronized with the VLDB", all)
 }
 
 fn report(
@@ -93,11 +58,11 @@ fn report(
     done: &str,
     Mended { looked_at, changed, left }: Mended,
 ) -> Result<(), Failure> {
-    if context.json {
-        local::show::json(&json!({ "looked_at": looked_at, "changed": changed, "left": left }));
-    } else {
-        println!("{done}: {looked_at} looked at, {changed} changed, {left} left");
-    }
+    local::show::answer(
+        context.json,
+        &json!({ "looked_at": looked_at, "changed": changed, "left": left }),
+        format_args!("{done}: {looked_at} looked at, {changed} changed, {left} left"),
+    );
     let why = || format!("{left} of {looked_at} do not agree");
     if left == 0 {
         Ok(())

@@ -17,7 +17,7 @@ use types::{
     Answer, Call, Caller, ClientId, Fault, Pull, ReplyAddress, Revision, ServerId, TaskState, Time,
     VolumeCall,
 };
-use vice::{Effect, Fetch, Unanswered, Work};
+use vice::{Effect, Execution, Fetch, Unanswered, Work};
 
 use super::super::database::Database;
 use super::super::house::SimHouse;
@@ -195,7 +195,7 @@ impl Fleet {
             Err(fault) => return Some(Err(fault)),
         };
         let origin = ReplyAddress { session, slot: 0, request: 1 };
-        vice.perform(now, wall, &Caller::ROOT, origin, call.clone(), &mut effects);
+        vice.perform(Execution::new(now, wall, &Caller::ROOT, origin), call.clone(), &mut effects);
         let reply = effects.into_iter().find_map(|effect| match effect {
             Effect::Reply { origin: of, result, .. } if of == origin => Some(result),
             _ => None,

@@ -13,7 +13,7 @@ mod write_combiner;
 use std::ops::ControlFlow;
 
 pub(crate) use rocks::RocksEngine;
-pub(crate) use write_combiner::{GatherScope, WriteCombiner};
+pub(crate) use write_combiner::WriteCombiner;
 
 use crate::StoreError;
 use crate::format::key::Key;
@@ -34,8 +34,7 @@ pub(crate) trait Engine: Send + Sync {
     /// Visits records from `from` (included) to `end` (excluded) in key order until `visit` stops
     /// it.
     fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()>;
-    /// Applies `batch`: visible on return, and safe from the death of the process (but see
-    /// [`WriteCombiner`]).
+    /// Applies `batch`: visible on return, and safe from the death of the process.
     fn apply(&self, batch: &Batch) -> Result<()>;
     /// Brings every batch applied before the call to the disk.
     fn sync(&self) -> Result<()>;

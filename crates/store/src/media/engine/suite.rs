@@ -2,8 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use super::{Batch, Engine, GatherScope, RocksEngine, WriteCombiner};
+use super::{Batch, Engine, Result, RocksEngine, Visit, WriteCombiner};
 use crate::MemMachine;
+use crate::format::key::Key;
 use crate::media::machine::MemEngine;
 
 fn collect(engine: &dyn Engine, from: &[u8], end: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -138,14 +139,14 @@ macro_rules! engines {
         engine_suite!(rocks, super::on_disk(), $($test),+);
         engine_suite!(
             gathered_memory,
-            super::gathered((), super::MemEngine(super::MemMachine::new().0)),
+            ((), super::Gathering::before(super::MemEngine(super::MemMachine::new().0))),
             $($test),+
         );
         engine_suite!(
             gathered_rocks,
             {
                 let (dir, engine) = super::on_disk();
-                super::gathered(dir, engine)
+                (dir, super::Gathering::before(engine))
             },
             $($test),+
         );
@@ -167,12 +168,51 @@ fn on_disk() -> (tempfile::TempDir, RocksEngine) {
     (dir, engine)
 }
 
-/// An engine in which this thread has an open scope.
-fn gathered<D>(dir: D, below: impl Engine + 'static) -> ((GatherScope, D), WriteCombiner) {
-    let engine = WriteCombiner::new(Box::new(below));
-    let scope = engine.scope();
-    assert!(engine.gathers(|| Ok(true)).unwrap());
-    ((scope, dir), engine)
+/// An engine that gathers every batch.
+struct Gathering(WriteCombiner);
+
+impl Gathering {
+    fn before(below: impl Engine + 'static) -> Gathering {
+        Gathering(WriteCombiner::new(Box::new(below)))
+    }
+}
+
+impl Engine for Gathering {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.0.get(key)
+    }
+
+    fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.0.get_many(keys)
+    }
+
+    fn scan(&self, from: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        self.0.scan(from, end, visit)
+    }
+
+    fn apply(&self, batch: &Batch) -> Result<()> {
+        self.0.gather(batch)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
+    }
+
+    fn reclaim(&self) {
+        self.0.reclaim();
+    }
+
+    fn is_tidying(&self) -> bool {
+        self.0.is_tidying()
+    }
+
+    fn stats(&self) -> String {
+        self.0.stats()
+    }
 }
 
 #[test]

@@ -1,26 +1,25 @@
-//! The write combiner: batches of one thread become one, in front of the engine.
+//! The write combiner: batches of commit scopes become one, in front of the engine.
 //!
-//! Model. A thread opens a *scope*. Its batches from then on go into `pending`, by key, replacing
-//! earlier values: all readers check `pending` first. *Writing out* applies all of `pending` to the
-//! engine below in one batch and empties it. It happens at the end of a scope, when `pending` is
-//! full, and before any operation that needs its effect below: a batch of a thread without a scope
-//! (so that batches keep their order), a scan over a pending key, a sync, and a get of numbers that
-//! are being added to, whose sum is below. So the engine below always has the effect of the first n
-//! batches (ST-1), and `pending` that of the rest.
+//! Model. A batch comes with a commit scope ([`crate::CommitScope`]) or without one. Batches of a
+//! scope are *gathered*: they go into `pending`, by key, replacing earlier values; all readers
+//! check `pending` first. *Writing out* applies all of `pending` to the engine below in one batch
+//! and empties it. It happens at the end of a scope, when `pending` is full, and before any
+//! operation that needs its effect below: a batch without a scope (so that batches keep their
+//! order), a scan over a pending key, a sync, and a get of numbers that are being added to, whose
+//! sum is below. So the engine below always has the effect of the first n batches (ST-1), and
+//! `pending` that of the rest.
 //!
 //! The death of the process loses `pending`. Nothing may leave the process that depends on a
 //! batch before it is written out: senders demand a [`crate::WrittenOut`].
 //!
 //! A thread that changes `pending` holds `order` for the whole change; readers do not need it, and
-//! continue while `pending` is written. A batch of a thread without a scope goes straight below
-//! while `pending` is empty: it depends only on what its thread has read, and all of that is below.
-//! A second thread that begins to combine meanwhile changes nothing: the two are concurrent.
+//! continue while `pending` is written. A batch without a scope goes straight below while `pending`
+//! is empty: it depends only on what its thread has read or gathered, and all of that is below. A
+//! second thread that begins to gather meanwhile changes nothing: the two are concurrent.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
@@ -36,27 +35,9 @@ const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The time between two attempts during that wait.
 const ROOM_WAIT_STEP: Duration = Duration::from_millis(10);
 
-/// The state of this thread.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Scope {
-    None,
-    /// It has a scope of the engine with this number, and has changed nothing yet.
-    Open(u64),
-    /// It has a scope, and its batches are combined.
-    Gathers(u64),
-    /// It has a scope, and its batches go straight below.
-    Through(u64),
-}
-
-thread_local! {
-    static SCOPE: Cell<Scope> = const { Cell::new(Scope::None) };
-}
-
 /// The write combiner, see the head of the file.
 pub(crate) struct WriteCombiner {
     below: Box<dyn Engine>,
-    /// Distinguishes this engine from others of the process.
-    number: u64,
     /// Whether `pending` has entries.
     waits: AtomicBool,
     order: Mutex<()>,
@@ -124,59 +105,43 @@ impl Pending {
     }
 }
 
-/// A scope of this thread; ends when dropped.
-pub(crate) struct GatherScope {
-    engine: u64,
-    outer: Scope,
-    /// Not `Send`: another thread would end its own scope.
-    _of_this_thread: PhantomData<*const ()>,
-}
-
-impl Drop for GatherScope {
-    fn drop(&mut self) {
-        debug_assert!(
-            SCOPE.get().is_of(self.engine),
-            "scopes end in the reverse order of their opening"
-        );
-        SCOPE.set(self.outer);
-    }
-}
-
-impl Scope {
-    fn is_of(self, engine: u64) -> bool {
-        matches!(self, Scope::Open(of) | Scope::Gathers(of) | Scope::Through(of) if of == engine)
-    }
-}
-
 impl WriteCombiner {
     pub(crate) fn new(below: Box<dyn Engine>) -> WriteCombiner {
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         WriteCombiner {
             below,
-            number,
             waits: AtomicBool::new(false),
             order: Mutex::default(),
             pending: RwLock::default(),
         }
     }
 
-    /// Opens a scope: batches of this thread may be combined. The caller that ends it writes out.
-    pub(crate) fn scope(&self) -> GatherScope {
-        let outer = SCOPE.replace(Scope::Open(self.number));
-        GatherScope { engine: self.number, outer, _of_this_thread: PhantomData }
-    }
-
-    /// Whether batches of this thread are combined. The first call in a scope asks `may`.
-    pub(crate) fn gathers(&self, may: impl FnOnce() -> Result<bool>) -> Result<bool> {
-        if SCOPE.get() == Scope::Open(self.number) {
-            let scope = if may()? { Scope::Gathers } else { Scope::Through };
-            SCOPE.set(scope(self.number));
+    /// Applies a batch of a scope: visible at once, below when it is written out. Batches that
+    /// cannot wait in `pending` go below at once.
+    ///
+    /// # Errors
+    /// As [`Engine::apply`]; then nothing of the batch was applied.
+    pub(crate) fn gather(&self, batch: &Batch) -> Result<()> {
+        if batch.bytes.len() > PENDING_BYTES_MAX
+            || batch.changes().any(|change| matches!(change, EngineChange::DeleteRange(..)))
+        {
+            return self.apply(batch);
         }
-        Ok(SCOPE.get() == Scope::Gathers(self.number))
+        let _order = self.order.lock();
+        // Before the batch is added: if this fails, none of the batch was applied.
+        if self.pending.read().bytes + batch.bytes.len() > PENDING_BYTES_MAX {
+            self.write_out_in_order()?;
+        }
+        let mut pending = self.pending.write();
+        debug_assert!(
+            pending.bytes + batch.bytes.len() <= PENDING_BYTES_MAX,
+            "ST-1: a batch is not split between two that are written out"
+        );
+        pending.add(batch);
+        self.waits.store(true, Ordering::SeqCst);
+        Ok(())
     }
 
-    /// Writes out the batches that any thread combined before the call, so that they survive the
+    /// Writes out the batches that any thread gathered before the call, so that they survive the
     /// process.
     ///
     /// # Errors
@@ -203,8 +168,12 @@ impl WriteCombiner {
             }
             std::thread::sleep(ROOM_WAIT_STEP);
         }
-        debug_assert!(self.order.is_locked(), "ST-1: batches are written out in their order");
         let mut pending = self.pending.write();
+        assert_eq!(
+            batch.changes().count(),
+            pending.values.len(),
+            "ST-1: a change was gathered while others were written out"
+        );
         pending.values.clear();
         pending.bytes = 0;
         self.waits.store(false, Ordering::SeqCst);
@@ -241,28 +210,12 @@ impl Engine for WriteCombiner {
     }
 
     fn apply(&self, batch: &Batch) -> Result<()> {
-        let gathers = SCOPE.get() == Scope::Gathers(self.number)
-            && batch.bytes.len() <= PENDING_BYTES_MAX
-            && !batch.changes().any(|change| matches!(change, EngineChange::DeleteRange(..)));
-        if !gathers && !self.waits.load(Ordering::SeqCst) {
+        if !self.waits.load(Ordering::SeqCst) {
             return self.below.apply(batch);
         }
         let _order = self.order.lock();
-        // Before the batch is added: if this fails, none of the batch was applied.
-        if !gathers || self.pending.read().bytes + batch.bytes.len() > PENDING_BYTES_MAX {
-            self.write_out_in_order()?;
-        }
-        if !gathers {
-            return self.below.apply(batch);
-        }
-        let mut pending = self.pending.write();
-        debug_assert!(
-            pending.bytes + batch.bytes.len() <= PENDING_BYTES_MAX,
-            "ST-1: a batch is not split between two that are written out"
-        );
-        pending.add(batch);
-        self.waits.store(true, Ordering::SeqCst);
-        Ok(())
+        self.write_out_in_order()?;
+        self.below.apply(batch)
     }
 
     fn sync(&self) -> Result<()> {
@@ -332,10 +285,9 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Begin,
-        End,
+        Gather(Vec<Op>),
         Apply(Vec<Op>),
-        /// The same by a thread without a scope.
+        /// The same in another thread.
         Elsewhere(Vec<Op>),
         Scan(u8, u8),
         WriteOut,
@@ -355,9 +307,8 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         let ops = || prop::collection::vec(op(), 1..6);
         prop_oneof![
-            3 => Just(Step::Begin),
-            2 => Just(Step::End),
-            9 => ops().prop_map(Step::Apply),
+            9 => ops().prop_map(Step::Gather),
+            2 => ops().prop_map(Step::Apply),
             2 => ops().prop_map(Step::Elsewhere),
             1 => (b'a'..=b'z', b'a'..=b'z').prop_map(|(from, end)| Step::Scan(from, end)),
             1 => Just(Step::WriteOut),
@@ -399,24 +350,18 @@ mod tests {
             // The state after each batch; the engine below has one of these, not older than the
             // last that must be there.
             let mut states = vec![Map::new()];
-            let mut scope = None;
             for step in &steps {
                 let mut model = states.last().unwrap().clone();
                 let mut written = None;
                 match step {
-                    Step::Begin => {
-                        scope = scope.or_else(|| Some(engine.scope()));
-                        prop_assert!(engine.gathers(|| Ok(true)).unwrap());
-                    }
-                    Step::End => {
-                        scope = None;
-                        engine.write_out().unwrap();
-                        written = Some(());
+                    Step::Gather(ops) => {
+                        engine.gather(&batch_of(ops, &mut model)).unwrap();
+                        states.push(model);
                     }
                     Step::Apply(ops) => {
                         engine.apply(&batch_of(ops, &mut model)).unwrap();
                         states.push(model);
-                        written = scope.is_none().then_some(());
+                        written = Some(());
                     }
                     Step::Elsewhere(ops) => {
                         let batch = batch_of(ops, &mut model);
@@ -473,12 +418,9 @@ mod tests {
         std::thread::scope(|threads| {
             let gathering = threads.spawn(|| {
                 for round in 0..ROUNDS {
-                    let scope = engine.scope();
-                    assert!(engine.gathers(|| Ok(true)).unwrap());
                     for turn in 0..10 {
-                        engine.apply(&put(&[b"a", b"b"], round * 10 + turn)).unwrap();
+                        engine.gather(&put(&[b"a", b"b"], round * 10 + turn)).unwrap();
                     }
-                    drop(scope);
                     engine.write_out().unwrap();
                     assert_eq!(number(below.get(b"a").unwrap()), round * 10 + 9);
                 }
@@ -504,13 +446,11 @@ mod tests {
     #[test]
     fn a_key_put_often_is_written_once_and_large_batches_go_out() {
         let (below, engine) = on_memory();
-        let _scope = engine.scope();
-        assert!(engine.gathers(|| Ok(true)).unwrap());
         let written = || below.0.lock().log.unsynced();
         let put = |value: &[u8]| {
             let mut batch = Batch::default();
             batch.put(b"a", value);
-            engine.apply(&batch).unwrap();
+            engine.gather(&batch).unwrap();
         };
         (0..100).for_each(|value| put(&[value]));
         assert_eq!((written(), below.get(b"a").unwrap()), (0, None));
@@ -518,20 +458,6 @@ mod tests {
         assert_eq!((written(), below.get(b"a").unwrap()), (1, Some(vec![99])));
         put(&vec![8; PENDING_BYTES_MAX]);
         assert_eq!((written(), below.get(b"a").unwrap()), (3, Some(vec![8; PENDING_BYTES_MAX])));
-    }
-
-    #[test]
-    fn a_scope_in_which_nothing_may_be_gathered_writes_through() {
-        let (below, engine) = on_memory();
-        let scope = engine.scope();
-        assert!(!engine.gathers(|| Ok(false)).unwrap());
-        assert!(!engine.gathers(|| panic!("decided once a scope")).unwrap());
-        let mut batch = Batch::default();
-        batch.put(b"a", b"1");
-        engine.apply(&batch).unwrap();
-        assert_eq!(below.get(b"a").unwrap().unwrap(), b"1");
-        drop(scope);
-        assert!(!engine.gathers(|| panic!("there is no scope")).unwrap());
     }
 
     /// Refuses the next batches.
@@ -588,9 +514,7 @@ mod tests {
     fn where_there_is_no_room_for_a_moment_it_is_tried_again() {
         let (below, refusing, _machine) = refusing(vec![StoreError::NoSpace, StoreError::NoSpace]);
         let engine = WriteCombiner::new(Box::new(refusing));
-        let _scope = engine.scope();
-        assert!(engine.gathers(|| Ok(true)).unwrap());
-        engine.apply(&one(b"1")).unwrap();
+        engine.gather(&one(b"1")).unwrap();
         engine.write_out().unwrap();
         assert_eq!(below.get(b"a").unwrap().unwrap(), b"1");
     }
@@ -607,13 +531,13 @@ mod tests {
             None,
             <rand::rngs::StdRng as rand::SeedableRng>::seed_from_u64(1),
         );
-        let gathering = crate::CommitScope::begin(&media);
-        media.apply(&one(b"1")).unwrap();
+        let scope = crate::CommitScope::begin(&media);
+        media.apply_in(Some(&scope), &one(b"1")).unwrap();
         std::thread::scope(|other| {
             let refused = other.spawn(|| media.engine.apply(&one(b"2"))).join().unwrap();
             assert!(matches!(refused, Err(StoreError::Medium(_))), "it would overtake the first");
         });
-        assert!(matches!(gathering.end(), Err(StoreError::Medium(_))));
+        assert!(matches!(scope.write_out(), Err(StoreError::Medium(_))));
         assert!(matches!(media.apply(&one(b"3")), Err(StoreError::Medium(_))), "DU-3");
         assert_eq!(
             (media.engine.get(b"a").unwrap().unwrap(), below.get(b"a").unwrap()),

@@ -92,10 +92,12 @@ impl Worker {
         let mut world = self.open(turn);
         report(&format!("ready {}", world.partition.boot_verifier().0));
         std::io::stdin().read_line(&mut String::new()).unwrap();
-        let mut scope = None;
         for (number, op) in ops.iter().enumerate() {
             if self.has_scopes && rng.random_ratio(1, 4) {
-                scope = if scope.is_none() { Some(world.partition.gather()) } else { None };
+                match world.scope {
+                    Some(_) => world.end_scope(),
+                    None => world.scope = Some(world.partition.gather()),
+                }
             }
             let made = if matches!(op, Op::Create(_)) {
                 world.volume.slots().unwrap().allocate(false).unwrap().0
@@ -104,7 +106,7 @@ impl Worker {
             };
             report(&format!("begin {number} {}", made.0));
             if matches!(op, Op::Kill) {
-                scope = None;
+                world.end_scope();
                 let turn = world.turn;
                 let model = std::mem::take(&mut world.model);
                 drop(world);
@@ -119,7 +121,7 @@ impl Worker {
                 self.meanwhile(Some(op), &mut rng);
             }
         }
-        drop(scope);
+        world.end_scope();
         for _ in 0..rng.random_range(0..3) {
             self.meanwhile(ops.last(), &mut rng);
         }

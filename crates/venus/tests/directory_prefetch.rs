@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{Client, RO, RW, TestServer, me, name};
 use parking_lot::{Condvar, Mutex};
-use types::{Fid, StatusChange};
+use types::{Cookie, Fid, StatusChange};
 use venus::{KernelPort, OpenMode};
 
 const WO: OpenMode = OpenMode { read: false, write: true, append: false, truncate: false };
@@ -550,7 +550,7 @@ fn a_page_listed_ahead_is_not_shown_to_another_caller() {
     walk(&client, client.root, true, &mut |dir| {
         std::thread::sleep(Duration::from_millis(5));
         let handle = client.venus.dirs().opendir(&other, dir).unwrap();
-        let refused = client.venus.dirs().readdir(&other, handle, 0, 4096, true);
+        let refused = client.venus.dirs().readdir(&other, handle, Cookie::START, 4096, true);
         assert!(refused.is_err(), "{refused:?}");
         client.venus.dirs().releasedir(handle);
     });

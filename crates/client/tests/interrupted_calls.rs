@@ -16,8 +16,8 @@ use common::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use types::{
-    Answer, ByteRange, Call, Caller, CreateHow, Fault, Lending, LockFamily, LockMode, LockOwner,
-    NewKind, SeekWhat,
+    Answer, ByteRange, Call, Caller, Cookie, CreateHow, Fault, Lending, LockFamily, LockMode,
+    LockOwner, NewKind, SeekWhat,
 };
 
 fn lend(how: Lending) -> Call {
@@ -42,7 +42,7 @@ fn questions() -> Vec<Call> {
     vec![
         get_status(),
         Call::Lookup { dir: DIR, name: name("x") },
-        Call::ReadDir { dir: DIR, cookie: 0, bytes_max: 4096, plus: true },
+        Call::ReadDir { dir: DIR, cookie: Cookie::START, bytes_max: 4096, plus: true },
         Call::ReadLink { fid: FID },
         Call::Read { fid: FID, offset: 0, length: 4096 },
         Call::Seek { fid: FID, offset: 0, what: SeekWhat::Hole },

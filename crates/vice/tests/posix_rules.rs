@@ -7,8 +7,8 @@ mod common;
 use bytes::Bytes;
 use common::{Ground, Rig, name, remove, user, write};
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode,
-    SetTime, Status, StatusChange, Timestamp, XattrMode,
+    Answer, Call, Caller, Cookie, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat,
+    RenameMode, SetTime, Status, StatusChange, Timestamp, XattrMode,
 };
 
 /// The tree of every row; users 10, 11 and 12, groups 100 and 200.
@@ -222,7 +222,12 @@ fn entries() {
         (
             "list where one may not read",
             ten(),
-            |p| Call::ReadDir { dir: p.closed, cookie: 0, bytes_max: 1000, plus: false },
+            |p| Call::ReadDir {
+                dir: p.closed,
+                cookie: Cookie::START,
+                bytes_max: 1000,
+                plus: false,
+            },
             Refused(Fault::AccessDenied),
         ),
         (
@@ -749,7 +754,7 @@ fn each_call_moves_its_times() {
         ("remove of another", |p| remove(p.open, "theirs"), |p| p.mine, "", "mc"),
         (
             "list",
-            |p| Call::ReadDir { dir: p.open, cookie: 0, bytes_max: 9999, plus: true },
+            |p| Call::ReadDir { dir: p.open, cookie: Cookie::START, bytes_max: 9999, plus: true },
             |p| p.mine,
             "",
             "",

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use client::{CallError, Cancel, Remote};
 use common::*;
 use types::{
-    Answer, ByteRange, Call, Caller, CreateHow, Fault, Fid, Lending, LockFamily, LockMode,
+    Answer, ByteRange, Call, Caller, Cookie, CreateHow, Fault, Fid, Lending, LockFamily, LockMode,
     LockOwner, NewKind, SetTime, StatusChange, VolumeCall,
 };
 
@@ -32,9 +32,10 @@ fn answers_come_back_over_both_kinds_of_sockets() {
         assert_eq!(status(&found).fid, file);
         let missing = try_ask(&session, Call::Lookup { dir, name: name("none") });
         assert_eq!(missing, Err(CallError::Fault(Fault::NotFound)));
-        let Answer::Entries { entries, end, .. } =
-            ask(&session, Call::ReadDir { dir, cookie: 0, bytes_max: 1 << 16, plus: true })
-        else {
+        let Answer::Entries { entries, end, .. } = ask(
+            &session,
+            Call::ReadDir { dir, cookie: Cookie::START, bytes_max: 1 << 16, plus: true },
+        ) else {
             panic!("a listing");
         };
         assert_eq!((entries.len(), end), (index + 1, true));
@@ -390,10 +391,12 @@ fn calls_executed_late_are_synced_in_the_background_too() {
     let change = types::StatusChange { mode: Some(0o700), ..types::StatusChange::default() };
     let call = Call::SetStatus { fid: dir, change };
     vice.perform(
-        client::clock::now(),
-        types::Timestamp::new(5, 0),
-        &Caller::ROOT,
-        origin,
+        vice::Execution::new(
+            client::clock::now(),
+            types::Timestamp::new(5, 0),
+            &Caller::ROOT,
+            origin,
+        ),
         call,
         &mut effects,
     );

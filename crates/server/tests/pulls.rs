@@ -13,7 +13,7 @@ use client::{Endpoint, Remote, Session};
 use common::*;
 use server::{Server, ServerConfig};
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Finish, Name, NewKind, PartitionNo, Pull,
+    Answer, Call, Caller, Cookie, CreateHow, Fault, Fid, Finish, Name, NewKind, PartitionNo, Pull,
     StreamCursor, TaskInfo, TaskState, Timestamp, VolumeCall, VolumeId, VolumeInfo, VolumeKind,
     VolumeState, WhichVolume,
 };
@@ -116,8 +116,10 @@ impl Site {
     /// Names and bytes below a volume's root.
     fn files(&self, volume: &str) -> BTreeMap<Name, Vec<u8>> {
         let dir = self.root(volume);
-        let listing =
-            ask(&self.session, Call::ReadDir { dir, cookie: 0, bytes_max: 1 << 18, plus: true });
+        let listing = ask(
+            &self.session,
+            Call::ReadDir { dir, cookie: Cookie::START, bytes_max: 1 << 18, plus: true },
+        );
         let Answer::Entries { entries, end: true, .. } = listing else { panic!("{listing:?}") };
         let read = |fid: Fid, size: u64| {
             let mut bytes = Vec::new();

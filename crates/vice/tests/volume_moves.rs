@@ -15,7 +15,7 @@ use types::{
     NewKind, PartitionNo, Revision, ServerId, ServerInfo, Site, SiteKind, StreamCursor, Timestamp,
     VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
-use vice::{CellAccess, ViceParts};
+use vice::{CellAccess, Execution, ViceParts};
 
 const ROOT: Caller = Caller::ROOT;
 /// Rounds in which two threads meet by chance.
@@ -311,7 +311,7 @@ fn a_freeze_that_ends_as_it_times_out_leaves_no_lasting_doubt() {
         std::thread::scope(|scope| {
             scope.spawn(|| vice.tick(now, &mut late));
             let go = Call::Volume(VolumeCall::Hold { id: volume.id, millis: 0 });
-            vice.perform(now, wall, &ROOT, origin, go, &mut went);
+            vice.perform(Execution::new(now, wall, &ROOT, origin), go, &mut went);
         });
         rig.deliver(late);
         rig.deliver(went);

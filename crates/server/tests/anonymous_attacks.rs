@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod attack;
 mod common;
-mod storm;
 
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -21,19 +21,19 @@ use types::{Answer, Call};
 #[test]
 #[ignore = "run by other tests as a process of its own"]
 fn serve_for_another_test() {
-    storm::serve(std::path::Path::new(&std::env::var("STORM_DIR").unwrap()));
+    attack::serve(std::path::Path::new(&std::env::var("STORM_DIR").unwrap()));
 }
 
-fn served() -> storm::Served {
+fn served() -> attack::Served {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", "serve_for_another_test", "--ignored", "--nocapture"])
         .stdout(std::process::Stdio::null());
-    storm::Served::start(command)
+    attack::Served::start(command)
 }
 
 /// As [`served`], by a process that may have this many descriptors.
-fn served_with_descriptors(most: usize) -> storm::Served {
+fn served_with_descriptors(most: usize) -> attack::Served {
     let mut command = Command::new("sh");
     command
         .args(["-c", &format!("ulimit -n {most} && exec \"$0\" \"$@\"")])
@@ -41,7 +41,7 @@ fn served_with_descriptors(most: usize) -> storm::Served {
     command
         .args(["--exact", "serve_for_another_test", "--ignored", "--nocapture"])
         .stdout(std::process::Stdio::null());
-    storm::Served::start(command)
+    attack::Served::start(command)
 }
 
 /// More connections than the server's process has descriptors: some are closed, and the partition,
@@ -55,7 +55,7 @@ fn h4_connections_take_no_descriptor_that_the_store_needs() {
     for round in 0..2 {
         // All at once, before the server has accepted any.
         let from =
-            |number: usize| storm::connect_from(50 * round + number, served.address).unwrap();
+            |number: usize| attack::connect_from(50 * round + number, served.address).unwrap();
         strangers.extend((0..DESCRIPTORS).map(from));
         for _ in 0..20 {
             user.create();
@@ -84,7 +84,7 @@ fn a_user_works_on_under_attack_and_the_server_stays_small() {
     let mut user = served.user();
     user.measure(Instant::now() + Duration::from_millis(300));
     let before = served.rss_mib();
-    let (storm, threads) = storm::attack(&served, 200);
+    let (storm, threads) = attack::attack(&served, 200);
     wait_for("strangers", || storm.attached.load(Ordering::Relaxed) > 200);
     let until = Instant::now() + Duration::from_secs(4);
     let took = user.measure(until);

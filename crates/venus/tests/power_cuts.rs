@@ -4,7 +4,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
-mod driven;
+mod server_on_drive;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,7 +22,8 @@ use server::{Server, ServerConfig};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, Volume, VolumeQuota};
 use tempfile::TempDir;
 use types::{
-    Answer, Call, Caller, CreateHow, Fid, Name, NewKind, RenameMode, StatusChange, Timestamp,
+    Answer, Call, Caller, Cookie, CreateHow, Fid, Name, NewKind, RenameMode, StatusChange,
+    Timestamp,
 };
 use venus::{Error, LookupReply, OpenHandle, Venus, VenusConfig};
 use vice::Partitions;
@@ -316,7 +317,7 @@ impl Application<'_> {
             );
         }
         if names {
-            let (entries, _) = volume.read_dir(self.dir.vnode, 0, 100).unwrap();
+            let (entries, _) = volume.read_dir(self.dir.vnode, Cookie::START, 100).unwrap();
             let found: BTreeSet<&Name> = entries.iter().map(|entry| &entry.name).collect();
             let wanted: BTreeSet<&Name> = self.belief.names.keys().collect();
             assert_eq!(found, wanted);
@@ -432,7 +433,7 @@ fn du1_synced_changes_survive_a_loss_at_any_time() {
 
 #[test]
 fn server_process() {
-    driven::serve();
+    server_on_drive::serve();
 }
 
 /// The same over RocksDB and ext4, with the server in a process of its own: all that a flush of its
@@ -446,7 +447,7 @@ fn du4_syncs_hold_when_a_server_on_ext4_loses_power() {
         let (mut losses, mut seed, mut syncs) = (0, 0, (0, 0));
         while losses < cuts {
             let dir = tempfile::tempdir().unwrap();
-            let (driven, root) = driven::Driven::new(dir.path(), seed);
+            let (driven, root) = server_on_drive::Driven::new(dir.path(), seed);
             let driven = Mutex::new(driven);
             let kind = Kind { delegations: seed % 2 == 1, beside: false, steps: 100 };
             let (stable, reported) = live(&driven, root, dir.path(), seed, kind);

@@ -12,9 +12,9 @@ use common::{Ground, Rig, name, remove, user, write};
 use guard::{Acl, Cps, Rights};
 use proptest::prelude::*;
 use types::{
-    Answer, AuthLevel, ByteRange, Call, Caller, CreateHow, Fault, Fid, Kind, LockFamily, LockMode,
-    LockOwner, NewKind, PrincipalId, RenameMode, RequestIdentity, StatusChange, VolumeCall,
-    VolumeKind, XattrMode,
+    Answer, AuthLevel, ByteRange, Call, Caller, Cookie, CreateHow, Fault, Fid, Kind, LockFamily,
+    LockMode, LockOwner, NewKind, PrincipalId, RenameMode, RequestIdentity, StatusChange,
+    VolumeCall, VolumeKind, XattrMode,
 };
 use vice::Principals;
 
@@ -117,7 +117,11 @@ fn rows(scene: &Scene) -> Vec<Row> {
     vec![
         (&["l"], On::Dir, Call::Lookup { dir, name: name("file") }),
         (&["li", "ld"], On::Dir, Call::Delegate { fid: dir }),
-        (&["l"], On::Dir, Call::ReadDir { dir, cookie: 0, bytes_max: 9000, plus: true }),
+        (
+            &["l"],
+            On::Dir,
+            Call::ReadDir { dir, cookie: Cookie::START, bytes_max: 9000, plus: true },
+        ),
         (&["l"], On::File, Call::GetStatus { fid: file }),
         (&["l"], On::Dir, Call::ReadLink { fid: link }),
         (&["l"], On::File, Call::XattrList { fid: file }),

@@ -14,10 +14,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use store::VolumeQuota;
 use types::{
-    Answer, Call, Caller, CreateHow, Fault, Fid, Kind, NewKind, RemoveWhat, RenameMode,
+    Answer, Call, Caller, Cookie, CreateHow, Fault, Fid, Kind, NewKind, RemoveWhat, RenameMode,
     ReplyAddress, SessionId, Time, Timestamp,
 };
-use vice::{Effect, Vice};
+use vice::{Effect, Execution, Vice};
 
 const ROOT: Caller = Caller::ROOT;
 const THREADS: usize = 6;
@@ -54,7 +54,11 @@ impl Crowd<'_> {
         *request += 1;
         let origin = ReplyAddress { session: self.sessions[thread], slot: 1, request: *request };
         let mut out = Vec::new();
-        self.vice.perform(Crowd::now(), Timestamp::new(5, 0), &ROOT, origin, call, &mut out);
+        self.vice.perform(
+            Execution::new(Crowd::now(), Timestamp::new(5, 0), &ROOT, origin),
+            call,
+            &mut out,
+        );
         self.deliver(out);
         let begun = Instant::now();
         loop {
@@ -102,7 +106,7 @@ fn random_call(rng: &mut SmallRng, directories: &[Fid], files: &[Fid]) -> Call {
             Call::Rename { from_dir: dir, from: at(rng), to_dir, to: at(rng), mode, hold: false }
         }
         9 => common::write(fid, None, &[1; 100]),
-        10 => Call::ReadDir { dir, cookie: 0, bytes_max: 10_000, plus: true },
+        10 => Call::ReadDir { dir, cookie: Cookie::START, bytes_max: 10_000, plus: true },
         _ => Call::Lookup { dir, name: at(rng) },
     }
 }
@@ -230,7 +234,7 @@ fn check_tree(rig: &mut Rig, root: Fid) {
     let (mut todo, mut used, mut subdirectories) = (vec![root], 0, BTreeMap::<Fid, u32>::new());
     while let Some(dir) = todo.pop() {
         assert!(seen.insert(dir), "{dir} is reached twice");
-        let call = Call::ReadDir { dir, cookie: 0, bytes_max: u32::MAX, plus: true };
+        let call = Call::ReadDir { dir, cookie: Cookie::START, bytes_max: u32::MAX, plus: true };
         let Ok(Answer::Entries { entries, end: true, .. }) = rig.call(0, &ROOT, call) else {
             panic!()
         };

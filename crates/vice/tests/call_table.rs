@@ -1,6 +1,6 @@
 //! Every request of every service, made by every kind of caller, against a table that has one word
 //! for the callers that may make it (AC-4). Calls on files have a table of their own, with the
-//! rights of each kind of caller: `file_table.rs`.
+//! rights of each kind of caller: `file_call_table.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ use types::{
     NewPrincipal, PrincipalId, PrincipalKind, PtsCall, Realm, ReplyAddress, RequestIdentity,
     Revision, ServerId, ServerInfo, Time, Timestamp, Whom,
 };
-use vice::{CellAccess, Effect, Vice, ViceConfig, ViceParts};
+use vice::{CellAccess, Effect, Execution, Vice, ViceConfig, ViceParts};
 
 /// Number of calls of each kind.
 const TRIED: usize = 4;
@@ -28,7 +28,7 @@ const TRIED: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum May {
     Everybody,
-    /// The rights of a file: `file_table.rs` has each call.
+    /// The rights of a file: `file_call_table.rs` has each call.
     ByFile,
     /// Owner and flags of the principal: `guard/tests/against_model.rs`. Here: a caller without
     /// proof changes none.
@@ -320,7 +320,11 @@ impl Cell {
         let mut out = Vec::new();
         let session = self.vice.attach(now, ClientId(self.clients), 1, &mut out).unwrap().session;
         let origin = ReplyAddress { session, slot: 0, request: 1 };
-        self.vice.perform(now, Timestamp::new(1000, 0), caller, origin, call.clone(), &mut out);
+        self.vice.perform(
+            Execution::new(now, Timestamp::new(1000, 0), caller, origin),
+            call.clone(),
+            &mut out,
+        );
         let result = out.into_iter().find_map(|effect| match effect {
             Effect::Reply { origin: of, result, .. } if of == origin => Some(result),
             _ => None,

@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{RO, RW, TestServer, me, name};
-use types::{Fault, NewKind, SeekWhat};
+use types::{Cookie, Fault, NewKind, SeekWhat};
 use venus::LookupReply;
 
 fn calls<const N: usize>(expected: [(&'static str, usize); N]) -> BTreeMap<&'static str, usize> {
@@ -233,7 +233,7 @@ fn lookups_in_a_row_list_the_rest_ahead() {
 
 /// A directory of several pages, a client that has read the first of them, and the cookie of the
 /// next one.
-fn one_page_read(server: &TestServer) -> (common::Client, venus::DirHandle, u64) {
+fn one_page_read(server: &TestServer) -> (common::Client, venus::DirHandle, Cookie) {
     let maker = server.client(1);
     for i in 0..300 {
         let (_, handle) = maker.create(&format!("file-{i}"));
@@ -242,7 +242,7 @@ fn one_page_read(server: &TestServer) -> (common::Client, venus::DirHandle, u64)
     maker.venus.shutdown().unwrap();
     let client = server.client(2);
     let handle = client.venus.dirs().opendir(&me(), client.root).unwrap();
-    let page = client.venus.dirs().readdir(&me(), handle, 0, PAGE, true).unwrap();
+    let page = client.venus.dirs().readdir(&me(), handle, Cookie::START, PAGE, true).unwrap();
     assert!(!page.end && page.entries.len() > 10);
     while client.wire.count("ReadDir") < 2 {
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -283,7 +283,7 @@ fn a_directory_too_large_for_the_cache_is_listed_ahead() {
     let config = venus::VenusConfig { memory_bytes_max: 48 << 10, ..venus::VenusConfig::default() };
     let client = server.client_with(2, true, config);
     let handle = client.venus.dirs().opendir(&me(), client.root).unwrap();
-    let (mut pages, mut cookie) = (0, 0);
+    let (mut pages, mut cookie) = (0, Cookie::START);
     loop {
         let page = client.venus.dirs().readdir(&me(), handle, cookie, PAGE, true).unwrap();
         assert!(page.entries.iter().all(|entry| entry.status.is_some() && entry.cacheable));

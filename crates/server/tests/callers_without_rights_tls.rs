@@ -6,8 +6,8 @@
 //! the same fid. Then each is filled with contents, attributes, link targets and closed names of
 //! its own. The same calls go to both, one at a time, from callers who have no right to what
 //! differs. Equal answers mean that nothing of it was revealed. Clocks, free space and addresses
-//! differ between any two servers and are masked; `vice/tests/stranger.rs` compares times and
-//! breaks too, under a clock of its own.
+//! differ between any two servers and are masked; `vice/tests/callers_without_rights.rs` compares
+//! times and breaks too, under a clock of its own.
 //!
 //! `STRANGER_CALLS` is the number of calls that each server gets.
 

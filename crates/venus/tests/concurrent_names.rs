@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::{Client, Over, TestServer, me, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{Fid, Name, NewKind, RenameMode};
+use types::{Cookie, Fid, Name, NewKind, RenameMode};
 use venus::LookupReply;
 
 /// Several pages when they are listed ahead, of 64 KiB and then 256 KiB.
@@ -32,7 +32,7 @@ fn is_there(client: &Client, dir: Fid, name: &Name) -> bool {
 /// All names, page by page.
 fn list(client: &Client, dir: Fid, plus: bool) {
     let handle = client.venus.dirs().opendir(&me(), dir).unwrap();
-    let mut cookie = 0;
+    let mut cookie = Cookie::START;
     loop {
         let listing = client.venus.dirs().readdir(&me(), handle, cookie, 16 << 10, plus).unwrap();
         cookie = listing.entries.last().map_or(cookie, |entry| entry.cookie);

@@ -19,7 +19,7 @@ use dafs::Procedure;
 use file_calls::{Place, file_calls, place, set_list};
 use guard::{Cps, Rights};
 use types::{
-    Answer, AuthLevel, Call, Caller, CreateHow, Fault, Fid, KeyPrint, NewKind, PrincipalId,
+    Answer, AuthLevel, Call, Caller, Cookie, CreateHow, Fault, Fid, KeyPrint, NewKind, PrincipalId,
     RemoveWhat, RequestIdentity, StatusChange, Timestamp,
 };
 
@@ -244,7 +244,7 @@ fn rows(model: Model, place: Place) -> Vec<(Want, Call)> {
     file_calls(place).into_iter().map(|(label, call)| (want(model, label), call)).collect()
 }
 
-/// Calls of these have tables of their own: `table.rs`.
+/// Calls of these have tables of their own: `call_table.rs`.
 fn is_elsewhere(procedure: Procedure) -> bool {
     let text = format!("{procedure:?}");
     let services = [
@@ -363,7 +363,7 @@ fn ac9_a_listing_without_search_shows_no_fids() {
     let World { mut rig, open, .. } = World::new(Model::ModeBits);
     let change = StatusChange { mode: Some(0o744), ..StatusChange::default() };
     rig.call(0, &Caller::ROOT, Call::SetStatus { fid: open.dir, change }).unwrap();
-    let list = Call::ReadDir { dir: open.dir, cookie: 0, bytes_max: 9000, plus: true };
+    let list = Call::ReadDir { dir: open.dir, cookie: Cookie::START, bytes_max: 9000, plus: true };
     let Ok(Answer::Entries { entries, .. }) =
         rig.call(1, &caller(Kind::User(AuthLevel::Password)), list.clone())
     else {

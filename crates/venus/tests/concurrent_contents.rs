@@ -10,7 +10,7 @@ use bytes::Bytes;
 use common::{Client, Over, RO, RW, TestServer, me};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{Fid, StatusChange};
+use types::{Cookie, Fid, StatusChange};
 use venus::VenusConfig;
 
 /// Small files are fetched in their order in the directory, large ones ahead of their reader.
@@ -52,7 +52,7 @@ fn read(client: &Client, fid: Fid, at: usize, length: usize) -> Bytes {
 fn go_through(client: &Client, root: Fid, fids: &[Fid], over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         let listing = client.venus.dirs().opendir(&me(), root).unwrap();
-        client.venus.dirs().readdir(&me(), listing, 0, 64 << 10, true).unwrap();
+        client.venus.dirs().readdir(&me(), listing, Cookie::START, 64 << 10, true).unwrap();
         client.venus.dirs().releasedir(listing);
         for fid in fids {
             let handle = client.venus.open(&me(), *fid, RO).unwrap().handle;

@@ -15,7 +15,7 @@ use types::{
     Revision, ServerId, Site, SiteKind, Time, Timestamp, VolumeCall, VolumeChange, VolumeGroup,
     VolumeId, VolumeKind,
 };
-use vice::{CellAccess, Effect, Vice, ViceConfig, ViceParts};
+use vice::{CellAccess, Effect, Execution, Vice, ViceConfig, ViceParts};
 
 struct Cell {
     vice: Vice,
@@ -121,7 +121,11 @@ impl Cell {
         let mut out = Vec::new();
         let session = self.vice.attach(now, ClientId(self.clients), 1, &mut out).unwrap().session;
         let origin = ReplyAddress { session, slot: 0, request: 1 };
-        self.vice.perform(now, Timestamp::new(1000, 0), caller, origin, call, &mut out);
+        self.vice.perform(
+            Execution::new(now, Timestamp::new(1000, 0), caller, origin),
+            call,
+            &mut out,
+        );
         let result = out.into_iter().find_map(|effect| match effect {
             Effect::Reply { origin: of, result, .. } if of == origin => Some(result),
             _ => None,
