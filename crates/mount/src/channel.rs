@@ -42,6 +42,23 @@ pub trait Channel: Requester {
     /// The kernel's error if it is neither a request nor the end.
     fn receive(&self, into: &mut Vec<u8>) -> Result<Received, Errno>;
 
+    /// The descriptor that is readable when a request waits for [`Self::receive_now`]. From then on
+    /// [`Self::receive`] does not wait, and must not be used.
+    ///
+    /// # Errors
+    /// The kernel's refusal; `ENOSYS` if requests come without a descriptor.
+    fn begin_polling(&self) -> Result<BorrowedFd<'_>, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// As [`Self::receive`], without waiting; `None` if no request is there.
+    ///
+    /// # Errors
+    /// As [`Self::receive`].
+    fn receive_now(&self, into: &mut Vec<u8>) -> Result<Option<Received>, Errno> {
+        self.receive(into).map(Some)
+    }
+
     /// Sends the kernel a notification.
     ///
     /// # Errors
@@ -140,14 +157,26 @@ impl Requester for Device {
 impl Channel for Device {
     fn receive(&self, into: &mut Vec<u8>) -> Result<Received, Errno> {
         loop {
-            into.clear();
-            match rustix::io::read(&self.fd, rustix::buffer::spare_capacity(into)) {
-                Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::End),
-                Ok(_) => return Ok(Received::Request),
-                // The request was cancelled between the wake-up and the read, or a signal came.
-                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                Err(other) => return Err(other),
+            if let Some(received) = self.receive_now(into)? {
+                return Ok(received);
             }
+        }
+    }
+
+    fn begin_polling(&self) -> Result<BorrowedFd<'_>, Errno> {
+        let flags = rustix::fs::fcntl_getfl(&self.fd)?;
+        rustix::fs::fcntl_setfl(&self.fd, flags | OFlags::NONBLOCK)?;
+        Ok(self.fd.as_fd())
+    }
+
+    fn receive_now(&self, into: &mut Vec<u8>) -> Result<Option<Received>, Errno> {
+        into.clear();
+        match rustix::io::read(&self.fd, rustix::buffer::spare_capacity(into)) {
+            Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => Ok(Some(Received::End)),
+            Ok(_) => Ok(Some(Received::Request)),
+            // The request was cancelled between the wake-up and the read, or a signal came.
+            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => Ok(None),
+            Err(other) => Err(other),
         }
     }
 

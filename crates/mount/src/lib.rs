@@ -12,7 +12,7 @@
 //! - `dispatch`: from a request to its operation
 //! - `xattrs`, `virtual_xattrs`, `directories`, `files`, `names`, `status`: the operations
 //! - `task`: a request in progress
-//! - `submounts`, `flat_tree`: the two ways to show the volumes below a volume
+//! - `submounts`, `mounted_volumes`, `flat_tree`: the two ways to show the volumes below a volume
 //! - `volume_view`, `invalidation`: one volume as a mount shows it, and what the kernel forgets
 //! - `access_cache`, `readdir_helper`, `rings`, `mounting`, `replier`, `workers`, `fuzzing`: rights
 //!   that the kernel checks; transports and threads
@@ -45,6 +45,7 @@ mod listings;
 mod locks;
 mod logins;
 mod mount;
+mod mounted_volumes;
 mod mounting;
 mod names;
 mod nodes;

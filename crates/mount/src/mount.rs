@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::RemoteVolume;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use types::{Caller, Name, Status, VolumeId};
 use venus::{RequestContext as Asked, Venus, Volumes};
@@ -25,7 +26,7 @@ use crate::rings::{self, Rings};
 use crate::submounts::{self, Edges, MountLocation, MountPlan, Submount};
 use crate::task::MountShared;
 use crate::volume_view::VolumeView;
-use crate::workers::{Handler, KernelTransport, Workers, WorkersConfig};
+use crate::workers::{Handler, KernelTransport, Membership, Workers, WorkersConfig};
 
 /// Delay of forgets, and of interrupts behind them, if nothing else comes through the device: some
 /// hundred removals.
@@ -71,9 +72,11 @@ impl MountConfig {
             forerunner,
             sysnames: Arc::default(),
             devices: true,
+            pool: None,
             volumes: Arc::clone(volumes),
-            make: |plan, place, way, to, venus| {
-                let (mount, anchor) = Mount::below(plan, place, way, to, venus)?;
+            mounted: Arc::default(),
+            make: |plan, to, venus| {
+                let (mount, anchor) = Mount::below(plan, to, venus)?;
                 Ok((Box::new(mount), anchor))
             },
         }
@@ -103,24 +106,34 @@ pub struct Mount {
     mountpoint: Option<PathBuf>,
     /// Set in the first mount, which ends it.
     forerunner: Option<Arc<ReaddirHelper>>,
+    /// The workers of the mounts below. Set in the first mount, which ends them.
+    pool: Option<Arc<Workers>>,
     notifier: Arc<Notifier>,
     dispatch: Arc<Dispatch>,
     served: Served<Dispatch>,
 }
 
-/// How volumes below are shown; both with the volumes on the path to the first and whether all of
-/// them are read-only.
+/// How volumes below are shown.
 enum Below {
-    /// Each has its own mount.
-    Mounted(MountLocation, (Vec<VolumeId>, bool)),
-    /// They are shown in this mount.
+    /// Each has its own mount. With the volume of this one, and whether it is read-only.
+    Mounted(MountLocation, (VolumeId, bool)),
+    /// They are shown in this mount. With the volumes on the path to the first, and whether all of
+    /// them are read-only.
     Shown((Vec<VolumeId>, bool)),
 }
 
 /// The threads that serve a mount.
 pub(crate) struct Served<H> {
-    workers: Arc<Workers<H>>,
+    workers: Serving,
     rings: Option<Arc<Rings<H>>>,
+}
+
+/// The threads that receive through the device.
+enum Serving {
+    /// Those of this mount.
+    Own(Arc<Workers>),
+    /// Those of all mounts below the first.
+    Pool(Membership),
 }
 
 impl<H: Handler> Served<H> {
@@ -150,18 +163,38 @@ impl<H: Handler> Served<H> {
             rest = FORGETS_REST;
         }
         let workers = Workers::start(handler, config, rest, device).map_err(MountError::Threads)?;
-        Ok(Served { workers, rings })
+        Ok(Served { workers: Serving::Own(workers), rings })
+    }
+
+    /// Served by a pool, through the device.
+    ///
+    /// # Errors
+    /// `Threads`.
+    fn in_pool(
+        handler: Arc<H>,
+        pool: &Arc<Workers>,
+        device: &Arc<dyn Channel>,
+    ) -> Result<Self, MountError> {
+        let workers = pool.join(handler, device).map_err(MountError::Threads)?;
+        Ok(Served { workers: Serving::Pool(workers), rings: None })
     }
 
     pub(crate) fn wait(&self) {
-        self.workers.wait();
+        match &self.workers {
+            Serving::Own(workers) => workers.wait(),
+            Serving::Pool(workers) => workers.wait(),
+        }
         if let Some(rings) = &self.rings {
             rings.wait();
         }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.workers.is_over() && self.rings.as_ref().is_none_or(|rings| rings.is_over())
+        let workers_are_over = match &self.workers {
+            Serving::Own(workers) => workers.is_over(),
+            Serving::Pool(workers) => workers.is_over(),
+        };
+        workers_are_over && self.rings.as_ref().is_none_or(|rings| rings.is_over())
     }
 }
 
@@ -226,7 +259,9 @@ impl Mount {
         let forerunner =
             config.forerunner.as_ref().filter(|_| rustix::process::geteuid().is_root());
         let forerunner = forerunner.and_then(|command| start_helper(command)).map(Arc::new);
-        let plan = config.plan(volumes, forerunner.clone());
+        let pool = (!config.flat).then(|| Workers::pool(config.workers)).transpose();
+        let pool = pool.map_err(MountError::Threads)?;
+        let plan = MountPlan { pool: pool.clone(), ..config.plan(volumes, forerunner.clone()) };
         let read_only = volume.is_read_only();
         // The kernel's read-only flag would apply to all volumes of the mount.
         let target = MountTarget {
@@ -236,11 +271,10 @@ impl Mount {
             read_only: read_only && !config.flat,
         };
         let (device, detached) = mounting::begin(&target)?;
-        let way = (vec![volume.id()], read_only);
         let below = if config.flat {
-            Below::Shown(way)
+            Below::Shown((vec![volume.id()], read_only))
         } else {
-            Below::Mounted(MountLocation::Path(target.path.clone()), way)
+            Below::Mounted(MountLocation::Path(target.path.clone()), (volume.id(), read_only))
         };
         let served = Self::serve(Device::new(device), root, venus, plan, below).and_then(|mount| {
             let shown = detached.map(|detached| mount.shown(detached));
@@ -258,6 +292,7 @@ impl Mount {
                     flat_tree::sweep_periodically(flat).map_err(MountError::Threads)?;
                 }
                 (mount.mountpoint, mount.forerunner) = (Some(target.path), forerunner);
+                mount.pool = pool;
                 Ok(mount)
             }
             Err(error) => {
@@ -292,8 +327,6 @@ impl Mount {
     /// See [`MountError`].
     fn below(
         plan: &MountPlan,
-        place: MountLocation,
-        (way, read_only): (Vec<VolumeId>, bool),
         volume: &RemoteVolume,
         venus: Arc<Venus>,
     ) -> Result<(Mount, OwnedFd), MountError> {
@@ -306,14 +339,12 @@ impl Mount {
             read_only: volume.is_read_only(),
         };
         let (device, attached) = mounting::detached(&target)?;
-        let mount = Self::serve(
-            Device::new(device),
-            root,
-            venus,
-            plan.clone(),
-            Below::Mounted(place, (way, read_only)),
-        )?;
+        let place = MountLocation::Below(Mutex::default());
+        let below = Below::Mounted(place, (volume.id(), volume.is_read_only()));
+        let mount = Self::serve(Device::new(device), root, venus, plan.clone(), below)?;
         let attached = mount.shown(attached);
+        // What is mounted in it is to appear at all its places.
+        mem::propagation::share(attached.as_fd()).map_err(MountError::Device)?;
         mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
         mount.lists_ahead(plan.forerunner.as_ref(), || Root::of(attached.as_fd()));
         Ok((mount, attached))
@@ -346,7 +377,13 @@ impl Mount {
         let (config, transport, devices) = (plan.workers, plan.transport, plan.devices);
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
-        let wants_rings = transport != KernelTransport::Device && rings::available(&descriptor);
+        // Mounts below the first cost no thread, and so have no rings.
+        let pool = match &below {
+            Below::Mounted(MountLocation::Below(..), _) => plan.pool.clone(),
+            _ => None,
+        };
+        let wants_rings =
+            pool.is_none() && transport != KernelTransport::Device && rings::available(&descriptor);
         let wishes = Wishes {
             rings: wants_rings,
             shared: plan.allow_other,
@@ -380,14 +417,17 @@ impl Mount {
         let notifies = Arc::clone(&notifier);
         let first = Arc::new(VolumeView::new(venus, nodes, notifies, volumes, refuses_changes));
         let dispatch = Arc::new(Dispatch { first, mount });
-        let served = Served::start(
-            Arc::clone(&dispatch),
-            config,
-            agreement,
-            transport,
-            (&device, descriptor),
-        )?;
-        Ok(Mount { mountpoint: None, forerunner: None, notifier, dispatch, served })
+        let served = match pool {
+            Some(pool) => Served::in_pool(Arc::clone(&dispatch), &pool, &device)?,
+            None => Served::start(
+                Arc::clone(&dispatch),
+                config,
+                agreement,
+                transport,
+                (&device, descriptor),
+            )?,
+        };
+        Ok(Mount { mountpoint: None, forerunner: None, pool: None, notifier, dispatch, served })
     }
 
     /// The cache manager of its volume.
@@ -420,6 +460,7 @@ impl Mount {
         if let Some(flat) = &self.dispatch.mount.flat {
             flat.end();
         }
+        self.pool.iter().for_each(|pool| pool.stop());
     }
 
     /// Unmounts, and waits for the end if it is not in use. Otherwise it leaves its path and serves
@@ -453,13 +494,12 @@ impl Submount for Mount {
         self.served.is_over()
     }
 
-    fn sweep(&self) -> bool {
-        let below = self.dispatch.mount.edges.as_ref().is_some_and(|edges| edges.sweep());
-        self.dispatch.first.was_used() || below
+    fn was_used(&self) -> bool {
+        self.dispatch.first.was_used()
     }
 
-    fn leave_below(&self) {
-        self.dispatch.mount.edges.iter().for_each(|edges| edges.leave_all());
+    fn edges(&self) -> Option<&Arc<Edges>> {
+        self.dispatch.mount.edges.as_ref()
     }
 
     fn wait(&self) {

@@ -3,12 +3,16 @@
 //! Root mounts itself, attached nowhere at first. Other users need `fusermount3`, the set-uid
 //! helper of every FUSE system: it opens and mounts, and passes the descriptor back over a socket.
 
-use std::io::{IoSliceMut, Read};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{IoSliceMut, Read, Seek};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -164,13 +168,14 @@ fn make_detached(device: &OwnedFd, target: &MountTarget) -> Result<OwnedFd, Errn
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, how)
 }
 
-/// One more mount of the same file system, attached nowhere.
+/// One more mount of the same file system with all that is mounted in it, attached nowhere.
 ///
 /// # Errors
 /// The kernel's.
 pub fn copy(mount: BorrowedFd<'_>) -> Result<OwnedFd, MountError> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
         | OpenTreeFlags::AT_EMPTY_PATH;
     open_tree(mount, "", flags).map_err(MountError::Device)
 }
@@ -209,7 +214,7 @@ pub fn part(mount: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, MountError> {
 
 /// Identifies a mount: the kernel's number, which is reused when it is gone, and the device number
 /// of its file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MountNumber {
     number: u64,
     device: String,
@@ -229,17 +234,60 @@ pub fn number_of(mount: BorrowedFd<'_>) -> Result<MountNumber, MountError> {
     })
 }
 
-/// Whether the mount is in the tree.
-pub fn is_attached(of: &MountNumber) -> bool {
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    table.split(|byte| *byte == b'\n').any(|line| is_line_of(line, of))
+/// The kernel's table of mounts, which is read again only after a change: it may have thousands of
+/// lines, and each walk through a mount point looks at it.
+#[derive(Default)]
+pub struct MountTable(Mutex<Option<KnownTable>>);
+
+struct KnownTable {
+    file: File,
+    mounts: HashSet<MountNumber>,
 }
 
-/// `36 35 98:0 ...`: the mount, the one above, the device.
-fn is_line_of(line: &[u8], of: &MountNumber) -> bool {
-    let mut fields = line.split(|byte| *byte == b' ');
-    fields.next() == Some(of.number.to_string().as_bytes())
-        && fields.nth(1) == Some(of.device.as_bytes())
+impl MountTable {
+    const PATH: &str = "/proc/self/mountinfo";
+
+    /// Whether the mount is in the tree.
+    pub fn has(&self, mount: &MountNumber) -> bool {
+        let mut known = self.0.lock();
+        let current = known.take_if(|known| !known.is_current()).map(|known| known.file);
+        if known.is_none() {
+            match KnownTable::read(current) {
+                Ok(table) => *known = Some(table),
+                Err(error) => {
+                    tracing::error!(%error, "cannot read {}", Self::PATH);
+                    return false;
+                }
+            }
+        }
+        known.as_ref().is_some_and(|known| known.mounts.contains(mount))
+    }
+}
+
+impl KnownTable {
+    fn read(file: Option<File>) -> std::io::Result<Self> {
+        let mut file = file.map_or_else(|| File::open(MountTable::PATH), Ok)?;
+        let mut text = String::new();
+        file.rewind()?;
+        file.read_to_string(&mut text)?;
+        let mounts = text.lines().filter_map(MountNumber::of_line).collect();
+        Ok(KnownTable { file, mounts })
+    }
+
+    /// The kernel reports a change of the table once, as an error and as urgent data.
+    fn is_current(&self) -> bool {
+        let mut asked = [PollFd::new(&self.file, PollFlags::PRI)];
+        matches!(poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    }
+}
+
+impl MountNumber {
+    /// `36 35 98:0 ...`: the mount, the one above, the device.
+    fn of_line(line: &str) -> Option<Self> {
+        let mut fields = line.split(' ');
+        let number = fields.next()?.parse().ok()?;
+        Some(MountNumber { number, device: fields.nth(1)?.to_owned() })
+    }
 }
 
 /// A directory of the mount at `path`, by its node: itself, not what is mounted upon it. For the

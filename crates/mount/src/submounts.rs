@@ -2,10 +2,10 @@
 //! when a walk reaches it (`docs/spec/volumes.md`).
 //!
 //! Model. A mount point is a directory in the kernel, and nothing about it may be cached until
-//! something is mounted upon it. So each walk looks its name up (LOOKUP), and that request makes
-//! the mount: a FUSE mount with its own cache manager, which is attached to the directory before
-//! the reply. The kernel continues from the reply into the mount, and tools see its device number
-//! at their first access.
+//! something is mounted upon it. So each walk through it looks its name up (LOOKUP), and that
+//! request makes the mount: a FUSE mount with its own cache manager, which is attached to the
+//! directory before the reply. The kernel continues from the reply into the mount. Whoever only
+//! looks at a mount point gets its own status, and mounts nothing (`calling.rs`).
 //!
 //! - To attach something to a directory the kernel must have its name already, but a first look-up
 //!   makes the name only with the reply. So every mount point has a second name, which only this
@@ -17,17 +17,15 @@
 //!   not be cached either: a walk that gets there unattached requests it (GETATTR), which attaches
 //!   too, and is answered `ESTALE`, at which the kernel repeats the walk once.
 //! - The kernel detaches a mount when the name below it ends (an epoch, or the name itself), and
-//!   may forget the directory too. Its users stay in it; the next walk attaches it again. For that
-//!   every mount has an *anchor*, which is attached nowhere: a mount of the same file system, of
-//!   which copies are attached.
-//! - Two file systems of one volume in one client would each cache what is changed through the
-//!   other. So a volume has one, and one place. When its mount has ended, the cache manager sends
-//!   its changes and ends too; until then the volume is not mounted anew.
+//!   may forget the directory too. Its users stay in it; the next walk attaches it again.
+//! - A volume has one file system, and any number of places (`mounted_volumes.rs`).
 //! - A mount without requests for [`MountPlan::idle`], and not in use, is unmounted by `umount` in
 //!   a separate process: a thread of ours that walked to it could not be killed.
-//! - A volume is not mounted below itself: walks through it would have no end.
+//! - A volume is not mounted below itself, on whichever path: walks through it would have no end.
+//! - A mount point in a read-only volume prefers the read-only copy of what it leads to. Source:
+//!   AFS.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -44,20 +42,21 @@ use venus::{Error, RequestContext, Venus, Volumes};
 
 use crate::errno;
 use crate::invalidation::Notifier;
+use crate::mounted_volumes::{MountedVolume, MountedVolumes};
 use crate::mounting::{self, MountError, MountNumber};
 use crate::nodes::HIDDEN_DIR;
 use crate::readdir_helper::ReaddirHelper;
 use crate::sysname::Sysnames;
-use crate::workers::{KernelTransport, WorkersConfig};
+use crate::workers::{KernelTransport, Workers, WorkersConfig};
 
 /// Attaching takes microseconds unless the requester holds the directory's lock.
 const ATTACHING: Duration = Duration::from_millis(200);
 /// How long a second request waits for the first.
 const MAKING: Duration = Duration::from_secs(10);
+/// How long a mount stays unused until it leaves, if there are many.
+const CROWDED_IDLE: Duration = Duration::from_secs(1);
 /// How long the end of an unused mount may take.
 const ENDING: Duration = Duration::from_secs(1);
-/// Mounts below one mount. Each has threads and a queue in the kernel.
-const EDGES_MAX: usize = 512;
 
 /// Parameters that all mounts of one client share.
 #[derive(Clone)]
@@ -78,6 +77,10 @@ pub(crate) struct MountPlan {
     pub sysnames: Arc<Sysnames>,
     /// Whether device nodes have their numbers.
     pub devices: bool,
+    /// The workers of all mounts below the first.
+    pub pool: Option<Arc<Workers>>,
+    /// All mounts below the first.
+    pub mounted: Arc<MountedVolumes>,
     /// The volumes that are mounted, or can be.
     pub volumes: Arc<Volumes>,
     /// Makes mounts below.
@@ -95,34 +98,27 @@ pub(crate) trait Submount: Send + Sync {
     /// Whether the mount has ended for all users.
     fn is_over(&self) -> bool;
 
-    /// Unmounts idle mounts below; returns whether there are any, or a request came since the last
-    /// time.
-    fn sweep(&self) -> bool;
+    /// Whether a request came since the last call.
+    fn was_used(&self) -> bool;
 
-    /// Unmounts what is mounted below and not in use.
-    fn leave_below(&self);
+    /// The mount points in it, if volumes are mounted upon them.
+    fn edges(&self) -> Option<&Arc<Edges>>;
 
     /// Waits until it is unmounted and every request is handled.
     fn wait(&self);
 }
 
 /// Makes a mount for a mount point, attached nowhere yet (`mount.rs`): a mount has mount points, so
-/// it is of a layer above. The arguments are the place, the volumes on the path with whether all of
-/// them are read-only, and the volume with its cache manager.
-pub(crate) type MakeSubmount = fn(
-    &MountPlan,
-    MountLocation,
-    (Vec<VolumeId>, bool),
-    &RemoteVolume,
-    Arc<Venus>,
-) -> Result<(Box<dyn Submount>, OwnedFd), MountError>;
+/// it is of a layer above. The arguments are the volume and its cache manager.
+pub(crate) type MakeSubmount =
+    fn(&MountPlan, &RemoteVolume, Arc<Venus>) -> Result<(Box<dyn Submount>, OwnedFd), MountError>;
 
-/// The place of a mount.
+/// Where a mount is.
 pub(crate) enum MountLocation {
-    /// The first one.
+    /// The first one: at this path.
     Path(PathBuf),
-    /// On this mount point of the one above.
-    Below(Weak<Edges>, u64),
+    /// Upon mount points of others: these, or some of them.
+    Below(Mutex<Vec<(Weak<Edges>, u64)>>),
 }
 
 /// The mount points of one mount that the kernel knows.
@@ -130,16 +126,14 @@ pub(crate) struct Edges {
     pub(crate) venus: Arc<Venus>,
     pub(crate) plan: MountPlan,
     place: MountLocation,
-    /// The volumes on the path, this mount's own last.
-    way: Vec<VolumeId>,
-    /// All of them are read-only.
+    /// The volumes on all paths to this mount, its own too.
+    way: Mutex<BTreeSet<VolumeId>>,
+    /// Its volume is read-only, so that mount points prefer such.
     read_only: bool,
     notifier: Arc<Notifier>,
     /// There is at least one point.
     any: AtomicBool,
     points: Mutex<HashMap<u64, Arc<Point>>>,
-    /// Detached, and perhaps still in use.
-    retired: Mutex<Vec<Retired>>,
 }
 
 /// A mount point.
@@ -155,26 +149,11 @@ struct State {
     child: Option<Child>,
 }
 
-/// A mount that was upon a mount point.
-struct Retired {
-    fid: Fid,
-    mount: Box<dyn Submount>,
-    /// `None`: it ends with its last user.
-    anchor: Option<OwnedFd>,
-}
-
 /// The mount upon a mount point.
 struct Child {
-    mount: Box<dyn Submount>,
-    anchor: OwnedFd,
-    /// The copy that was attached last; `None`: none yet.
-    number: Option<MountNumber>,
-}
-
-impl Child {
-    fn is_there(&self) -> bool {
-        !self.mount.is_over() && self.number.as_ref().is_some_and(mounting::is_attached)
-    }
+    volume: Arc<MountedVolume>,
+    /// The copy that was attached last.
+    number: MountNumber,
 }
 
 impl Edges {
@@ -183,19 +162,18 @@ impl Edges {
         venus: &Arc<Venus>,
         plan: MountPlan,
         place: MountLocation,
-        (way, read_only): (Vec<VolumeId>, bool),
+        (volume, read_only): (VolumeId, bool),
         notifier: &Arc<Notifier>,
     ) -> Arc<Self> {
         Arc::new(Edges {
             venus: Arc::clone(venus),
             plan,
             place,
-            way,
+            way: Mutex::new(BTreeSet::from([volume])),
             read_only,
             notifier: Arc::clone(notifier),
             any: AtomicBool::new(false),
             points: Mutex::default(),
-            retired: Mutex::default(),
         })
     }
 
@@ -206,55 +184,49 @@ impl Edges {
         let point = points.entry(number).or_insert_with(new);
         if point.fid != fid {
             // The slot is reused; the kernel detached the mount with the name.
-            let gone = std::mem::replace(point, new());
-            self.retire(&gone);
+            *point = new();
         }
         self.any.store(true, Ordering::Release);
     }
 
     /// The kernel forgot it: perhaps only to look its name up again.
     pub fn forget(&self, node: u64) {
-        if self.any.load(Ordering::Acquire)
-            && let Some(point) = self.points.lock().remove(&node)
-        {
-            self.retire(&point);
+        if self.any.load(Ordering::Acquire) {
+            let point = self.points.lock().remove(&node);
+            drop(point);
         }
     }
 
-    fn retire(&self, point: &Point) {
-        if let Some(child) = point.state.lock().child.take() {
-            self.retire_child(point.fid, child);
+    /// This mount is upon one more mount point.
+    fn add_place(&self, above: &Arc<Edges>, node: u64) {
+        let MountLocation::Below(places) = &self.place else { return };
+        let mut places = places.lock();
+        places.retain(|(edges, node)| edges.upgrade().is_some_and(|edges| edges.has(*node)));
+        places.push((Arc::downgrade(above), node));
+    }
+
+    /// These volumes are above this mount, and above all mounts in it.
+    fn extend_way(&self, above: &BTreeSet<VolumeId>) {
+        let grown = {
+            let mut way = self.way.lock();
+            let before = way.len();
+            way.extend(above);
+            (way.len() > before).then(|| way.clone())
+        };
+        let Some(way) = grown else { return };
+        for volume in self.children() {
+            volume.mount.edges().iter().for_each(|edges| edges.extend_way(&way));
         }
     }
 
-    /// It may still be in use, though `umount` succeeded: in a copy that the kernel had detached.
-    fn retire_child(&self, fid: Fid, child: Child) {
-        self.retired.lock().push(Retired { fid, mount: child.mount, anchor: Some(child.anchor) });
-        self.close_ended();
+    fn children(&self) -> Vec<Arc<MountedVolume>> {
+        let child = |point: &Arc<Point>| {
+            point.state.lock().child.as_ref().map(|child| Arc::clone(&child.volume))
+        };
+        self.points().iter().filter_map(|(_, point)| child(point)).collect()
     }
 
-    /// Closes volumes whose mounts have ended.
-    fn close_ended(&self) {
-        let over: Vec<Retired> =
-            self.retired.lock().extract_if(.., |one| one.mount.is_over()).collect();
-        for one in over {
-            let (volumes, volume) = (Arc::clone(one.mount.volumes()), one.mount.volume());
-            drop(one);
-            volumes.close(volume);
-        }
-    }
-
-    /// The mount of this volume that was upon this mount point, if it can be attached again.
-    fn recall(&self, fid: Fid, volume: VolumeId) -> Option<Child> {
-        let mut retired = self.retired.lock();
-        let fits =
-            |one: &Retired| one.fid == fid && one.anchor.is_some() && one.mount.volume() == volume;
-        let at = retired.iter().position(|one| fits(one) && !one.mount.is_over())?;
-        let Retired { mount, anchor, .. } = retired.swap_remove(at);
-        anchor.map(|anchor| Child { mount, anchor, number: None })
-    }
-
-    /// Whether all volumes on the path are read-only, so that mount points prefer such.
+    /// Whether its volume is read-only, so that mount points prefer such.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -281,20 +253,16 @@ impl Edges {
                 return Err(Errno::AGAIN);
             }
         }
-        if state.child.as_ref().is_some_and(Child::is_there) {
+        if state.child.as_ref().is_some_and(|child| self.is_there(child)) {
             return Ok(());
         }
         let was = state.child.take();
         state.making = true;
         drop(state);
-        let made = match was {
-            Some(detached) if !detached.mount.is_over() => {
-                self.attach_to(detached, node, point.fid)
-            }
-            over => {
-                over.into_iter().for_each(|child| self.retire_child(point.fid, child));
-                self.make(request, node, point.fid)
-            }
+        let made = match was.filter(|was| !was.volume.mount.is_over()) {
+            // The kernel detached it while in use.
+            Some(was) => self.attach(&was.volume, node, point.fid),
+            None => self.make(request, node, point.fid),
         };
         let mut state = point.state.lock();
         state.making = false;
@@ -309,10 +277,6 @@ impl Edges {
         node: u64,
         fid: Fid,
     ) -> Result<Child, Errno> {
-        if self.count() >= EDGES_MAX {
-            tracing::warn!(%fid, "refusing to mount a volume: {EDGES_MAX} are mounted below one");
-            return Err(Errno::MFILE);
-        }
         let point = self.venus.mount_point(request, fid).map_err(|error| errno::of(&error))?;
         let volumes = self.plan.volumes.of_cell(&point).map_err(|error| errno::of(&error))?;
         let abroad = !Arc::ptr_eq(&volumes, &self.plan.volumes);
@@ -321,102 +285,90 @@ impl Edges {
             .follow(request, &point, self.read_only || abroad)
             .map_err(|error| errno::of(&error))?;
         // The numbers of another cell's volumes are unrelated; a path back finds the volumes open.
-        if !abroad && self.way.contains(&to.id()) {
+        if !abroad && self.way.lock().contains(&to.id()) {
             return Err(Errno::LOOP);
-        }
-        if let Some(detached) = self.recall(fid, to.id()) {
-            return self.attach_to(detached, node, fid);
         }
         let mut plan = self.plan.clone();
         if let Some(cell) = point.cell.as_ref().filter(|_| abroad) {
             plan.source = format!("rialto:{cell}");
             plan.volumes = volumes;
         }
-        let venus = self.open(&plan.volumes, &to, &point).map_err(|error| errno::of(&error))?;
-        let mounted = self.mount((node, fid), &plan, &point, &to, venus);
-        let mounted = mounted.map_err(|error| {
-            plan.volumes.close(to.id());
-            refused(&error, fid)
-        });
-        self.attach_to(mounted?, node, fid)
+        let volume = self.mounted(&plan, &to, (&point, fid))?;
+        if !abroad && let Some(edges) = volume.mount.edges() {
+            let way = self.way.lock().clone();
+            edges.extend_way(&way);
+        }
+        self.attach(&volume, node, fid)
     }
 
-    /// A cache manager for the volume, if no mount shows it. One unmounted a moment ago may be
-    /// ending.
-    fn open(
+    /// The volume, mounted; one that was unmounted a moment ago may be ending.
+    fn mounted(
         &self,
-        volumes: &Volumes,
+        plan: &MountPlan,
         to: &Arc<RemoteVolume>,
-        point: &MountPoint,
-    ) -> Result<Arc<Venus>, Error> {
-        let end = Instant::now() + ENDING;
-        let volume = to.id();
-        self.retired
-            .lock()
-            .iter_mut()
-            .filter(|one| one.mount.volume() == volume)
-            .for_each(|one| one.anchor = None);
+        (point, fid): (&MountPoint, Fid),
+    ) -> Result<Arc<MountedVolume>, Errno> {
+        let (mounted, volumes) = (&plan.mounted, &plan.volumes);
+        let begun = Instant::now();
         loop {
-            self.close_ended();
+            mounted.close_ended();
+            if let Some(volume) = mounted.find(volumes, to.id()) {
+                return Ok(volume);
+            }
+            if mounted.is_full() {
+                if begun.elapsed() < MAKING {
+                    std::thread::sleep(ENDING / 100);
+                    continue;
+                }
+                tracing::warn!(%point, %fid, "refusing to mount a volume: too many are in use");
+                return Err(Errno::MFILE);
+            }
             match volumes.open(to) {
-                Err(Error::Fault(Fault::Busy)) if Instant::now() < end => {
+                Ok(venus) => {
+                    let made = (plan.make)(plan, to, venus);
+                    let (mount, anchor) = made.map_err(|error| {
+                        volumes.close(to.id());
+                        refused(&error, fid)
+                    })?;
+                    self.notifier.has_below();
+                    tracing::info!(%point, %fid, "volume mounted below its mount point");
+                    return Ok(mounted.add(mount, anchor));
+                }
+                Err(Error::Fault(Fault::Busy)) if begun.elapsed() < ENDING => {
                     std::thread::sleep(ENDING / 100);
                 }
                 Err(Error::Fault(Fault::Busy)) => {
-                    tracing::warn!(%point, "the volume is at another mount point already");
-                    return Err(Fault::Busy.into());
+                    tracing::warn!(%point, "the volume is the mount's first, or still ending");
+                    return Err(Errno::BUSY);
                 }
-                opened => return opened,
+                Err(error) => return Err(errno::of(&error)),
             }
         }
     }
 
-    /// It is new, or the kernel detached it while in use.
-    fn attach_to(&self, mut child: Child, node: u64, fid: Fid) -> Result<Child, Errno> {
-        match self.attach_copy(&child.anchor, node, fid) {
-            Ok(number) => {
-                child.number = Some(number);
-                Ok(child)
-            }
+    /// Attaches one more copy of the volume to a mount point.
+    fn attach(
+        self: &Arc<Self>,
+        volume: &Arc<MountedVolume>,
+        node: u64,
+        fid: Fid,
+    ) -> Result<Child, Errno> {
+        self.notifier.has_below();
+        volume.mount.edges().iter().for_each(|edges| edges.add_place(self, node));
+        let attached = volume.copy().and_then(|copy| {
+            let copy = copy.ok_or(MountError::Device(Errno::BUSY))?;
+            let number = mounting::number_of(copy.as_fd())?;
+            attach(copy, self.path()?, (node, fid));
+            Ok(number)
+        });
+        match attached {
+            Ok(number) => Ok(Child { volume: Arc::clone(volume), number }),
             Err(error) => {
                 // The path is changing. The caller walks again, and finds it.
                 tracing::warn!(%error, %fid, "cannot attach a volume");
-                self.retire_child(fid, child);
                 Err(Errno::STALE)
             }
         }
-    }
-
-    /// Attaches a copy of the anchor; returns its number.
-    fn attach_copy(
-        &self,
-        anchor: &OwnedFd,
-        node: u64,
-        fid: Fid,
-    ) -> Result<MountNumber, MountError> {
-        let copy = mounting::copy(anchor.as_fd())?;
-        let number = mounting::number_of(copy.as_fd())?;
-        attach(copy, self.path()?, (node, fid));
-        Ok(number)
-    }
-
-    /// Mounts the volume, attached nowhere yet.
-    fn mount(
-        self: &Arc<Self>,
-        (node, fid): (u64, Fid),
-        plan: &MountPlan,
-        point: &MountPoint,
-        to: &RemoteVolume,
-        venus: Arc<Venus>,
-    ) -> Result<Child, MountError> {
-        let abroad = !Arc::ptr_eq(&plan.volumes, &self.plan.volumes);
-        let read_only = (self.read_only || abroad) && to.is_read_only();
-        let way = if abroad { vec![to.id()] } else { [&self.way[..], &[to.id()]].concat() };
-        let place = MountLocation::Below(Arc::downgrade(self), node);
-        let (mount, anchor) = (plan.make)(plan, place, (way, read_only), to, venus)?;
-        self.notifier.has_below();
-        tracing::info!(%point, %fid, "volume mounted below its mount point");
-        Ok(Child { mount, anchor, number: None })
     }
 
     /// The mount point itself, not what is mounted upon it.
@@ -428,13 +380,29 @@ impl Edges {
     fn path(&self) -> Result<PathBuf, MountError> {
         match &self.place {
             MountLocation::Path(path) => Ok(path.clone()),
-            MountLocation::Below(above, node) => {
-                let above = above.upgrade().ok_or(MountError::Device(Errno::NODEV))?;
-                let fid = above.points.lock().get(node).map(|point| point.fid);
-                let fid = fid.ok_or(MountError::Device(Errno::NODEV))?;
-                mounting::path_of(above.place_of(*node, fid)?.as_fd())
+            MountLocation::Below(places) => {
+                let places = places.lock().clone();
+                let mut paths = places.iter().rev().filter_map(|(above, node)| {
+                    let above = above.upgrade()?;
+                    let fid = above.point_of(*node, self)?;
+                    mounting::path_of(above.place_of(*node, fid).ok()?.as_fd()).ok()
+                });
+                paths.next().ok_or(MountError::Device(Errno::NODEV))
             }
         }
+    }
+
+    fn is_there(&self, child: &Child) -> bool {
+        !child.volume.mount.is_over() && self.plan.mounted.is_attached(&child.number)
+    }
+
+    /// The mount point `node`, if the mount of `edges` is upon it.
+    fn point_of(&self, node: u64, edges: &Edges) -> Option<Fid> {
+        let point = self.points.lock().get(&node).cloned()?;
+        let state = point.state.lock();
+        let child = state.child.as_ref()?;
+        let its = child.volume.mount.edges()?;
+        (std::ptr::eq(Arc::as_ptr(its), edges) && self.is_there(child)).then_some(point.fid)
     }
 
     fn points(&self) -> Vec<(u64, Arc<Point>)> {
@@ -446,39 +414,25 @@ impl Edges {
         self.points().iter().filter(|(_, point)| point.state.lock().child.is_some()).count()
     }
 
-    /// Unmounts what was not used since the last call. Returns whether anything is left.
-    pub fn sweep(&self) -> bool {
-        self.drop_unused();
-        let mut left = false;
+    /// Unmounts what is idle.
+    pub fn take_idle_away(&self) {
         for (node, point) in self.points() {
-            let idle = {
+            {
                 let mut state = point.state.lock();
                 let Some(child) = &state.child else { continue };
-                if !child.is_there() {
+                if !self.is_there(child) {
                     // It ended, was unmounted, or was detached long ago.
-                    let gone = state.child.take();
-                    drop(state);
-                    gone.into_iter().for_each(|child| self.retire_child(point.fid, child));
+                    state.child = None;
                     continue;
                 }
-                left = true;
-                !child.mount.sweep()
-            };
-            if idle && self.take_away(node, point.fid) {
-                self.retire(&point);
+                if !child.volume.is_idle() {
+                    continue;
+                }
+            }
+            if self.take_away(node, point.fid) {
+                point.state.lock().child = None;
             }
         }
-        left
-    }
-
-    /// Those that were detached and not used since the last call end with their last user.
-    fn drop_unused(&self) {
-        self.retired
-            .lock()
-            .iter_mut()
-            .filter(|one| !one.mount.sweep())
-            .for_each(|one| one.anchor = None);
-        self.close_ended();
     }
 
     /// Unmounts what is mounted upon a mount point, so that the next walk resolves it anew.
@@ -487,14 +441,15 @@ impl Edges {
     /// `BUSY` while it is in use.
     pub fn leave(&self, node: u64) -> Result<(), Errno> {
         let Some(point) = self.points.lock().get(&node).cloned() else { return Ok(()) };
-        match &point.state.lock().child {
-            Some(child) if child.is_there() => child.mount.leave_below(),
+        let volume = match &point.state.lock().child {
+            Some(child) if self.is_there(child) => Arc::clone(&child.volume),
             _ => return Ok(()),
-        }
+        };
+        volume.mount.edges().iter().for_each(|edges| edges.leave_all());
         if !self.take_away(node, point.fid) {
             return Err(Errno::BUSY);
         }
-        self.retire(&point);
+        point.state.lock().child = None;
         Ok(())
     }
 
@@ -531,12 +486,12 @@ impl Edges {
         }
     }
 
-    /// The mount has ended: waits until the last user of each below is gone.
+    /// The mount has ended. The first waits until the last user of each below is gone.
     pub fn wait(&self) {
-        self.points().into_iter().for_each(|(_, point)| self.retire(&point));
-        let retired = std::mem::take(&mut *self.retired.lock());
-        let mounts: Vec<Box<dyn Submount>> = retired.into_iter().map(|one| one.mount).collect();
-        mounts.iter().for_each(|mount| mount.wait());
+        self.points.lock().clear();
+        if matches!(self.place, MountLocation::Path(_)) {
+            self.plan.mounted.wait();
+        }
     }
 }
 
@@ -572,12 +527,17 @@ fn attach(mount: OwnedFd, path: PathBuf, (node, fid): (u64, Fid)) {
 /// # Errors
 /// If no thread can be started.
 pub fn sweep_periodically(edges: &Arc<Edges>) -> std::io::Result<()> {
-    let (edges, idle) = (Arc::downgrade(edges), edges.plan.idle);
+    let (mounted, idle) = (Arc::clone(&edges.plan.mounted), edges.plan.idle);
+    let edges = Arc::downgrade(edges);
     std::thread::Builder::new().name("mount-edges".into()).spawn(move || {
         loop {
-            std::thread::sleep(idle);
+            let crowded = mounted.wait_for_sweep(idle);
             let Some(edges) = edges.upgrade() else { return };
-            edges.sweep();
+            mounted.sweep(&edges);
+            if crowded {
+                std::thread::sleep(CROWDED_IDLE);
+                mounted.sweep(&edges);
+            }
         }
     })?;
     Ok(())

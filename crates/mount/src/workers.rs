@@ -1,11 +1,13 @@
 //! The threads that receive requests and handle them.
 //!
-//! Model. Each worker has its own channel and is in one of two states: *receiving* (waiting for the
-//! kernel) or *busy* (with a request, which may block on the server for as long as a restart
-//! takes). The rule: while the mount lives, at least one worker receives. Otherwise no thread would
-//! receive the interrupt of a blocked request, nor serve the write-back that an invalidation waits
-//! for.
+//! Model. Each worker is in one of two states: *receiving* (waiting for the kernel) or *busy* (with
+//! a request, which may block on the server for as long as a restart takes). The rule: while a
+//! mount lives, at least one worker receives. Otherwise no thread would receive the interrupt of a
+//! blocked request, nor serve the write-back that an invalidation waits for.
 //!
+//! - Workers serve one mount, each through a channel of its own ([`Workers::start`]), or any number
+//!   of mounts ([`Workers::pool`], [`Workers::join`]): then they wait for all channels at once, and
+//!   a mount costs no thread. The second way takes one more system call for each request.
 //! - A worker that received an *urgent* request (an interrupt: it never blocks) handles it and
 //!   receives again.
 //! - Forgets never block either, and nothing waits for them. The kernel wakes a worker for each
@@ -21,12 +23,15 @@
 //! - A request that waits for other applications by design (a lock) gets a thread of its own, so
 //!   that no number of waiters uses up the workers.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, epoll};
 use rustix::io::Errno;
 
 use crate::channel::{self, Channel, Received, Requester};
@@ -93,9 +98,124 @@ impl WorkersConfig {
     }
 }
 
+/// The origin of requests, and their handler.
+struct Target {
+    channel: Arc<dyn Channel>,
+    handler: Arc<dyn Handler>,
+    /// Requests that were received and are not handled yet.
+    requests: AtomicUsize,
+    ended: AtomicBool,
+}
+
+impl Target {
+    fn new(channel: Arc<dyn Channel>, handler: Arc<dyn Handler>) -> Arc<Self> {
+        let (requests, ended) = Default::default();
+        Arc::new(Target { channel, handler, requests, ended })
+    }
+
+    fn handle(&self, request: &mut Vec<u8>) {
+        self.handler.handle(request, &*self.channel);
+    }
+
+    fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Acquire) && self.requests.load(Ordering::Acquire) == 0
+    }
+}
+
+/// Where a worker receives.
+enum Inlet {
+    /// An end of one mount's queue.
+    Own(Arc<Target>),
+    /// The queues of all mounts of the pool.
+    Shared,
+}
+
+/// The mounts of a pool.
+struct Members {
+    epoll: OwnedFd,
+    /// Readable once the pool is to end.
+    stop: OwnedFd,
+    stopped: AtomicBool,
+    next: AtomicU64,
+    targets: Mutex<HashMap<u64, Arc<Target>>>,
+}
+
+/// What `epoll` reports of [`Members::stop`]; mounts have higher numbers.
+const STOP: u64 = 0;
+
+impl Members {
+    fn new() -> Result<Self, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
+        let (stopped, targets) = Default::default();
+        Ok(Members { epoll, stop, stopped, next: AtomicU64::new(STOP + 1), targets })
+    }
+
+    fn add(&self, target: &Arc<Target>) -> Result<(), Errno> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let queue = target.channel.begin_polling()?;
+        self.targets.lock().insert(number, Arc::clone(target));
+        // Exclusive: one request wakes one worker.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+        let added = epoll::add(&self.epoll, queue, epoll::EventData::new_u64(number), flags);
+        added.inspect_err(|_| drop(self.targets.lock().remove(&number)))
+    }
+
+    /// Waits for a request of any mount; `None`: the pool is to end. Calls `ended` for each mount
+    /// that has ended.
+    fn receive(&self, buffer: &mut Vec<u8>, ended: impl Fn(&Target)) -> Option<Arc<Target>> {
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: NO_EVENT }; 1];
+        while !self.stopped.load(Ordering::Acquire) {
+            match epoll::wait(&self.epoll, &mut events[..], None) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::error!(%error, "cannot wait for requests of mounts below");
+                    return None;
+                }
+            }
+            let number = events[0].data.u64();
+            // Another worker may have found its end.
+            let Some(target) = self.targets.lock().get(&number).cloned() else { continue };
+            target.requests.fetch_add(1, Ordering::AcqRel);
+            match target.channel.receive_now(buffer) {
+                Ok(Some(Received::Request)) => return Some(target),
+                Ok(None) => {}
+                Ok(Some(Received::End)) => self.remove(number, &target, &ended),
+                Err(error) => {
+                    tracing::error!(%error, "cannot receive from the kernel");
+                    if error != Errno::NOMEM {
+                        self.remove(number, &target, &ended);
+                    }
+                }
+            }
+            target.requests.fetch_sub(1, Ordering::AcqRel);
+            if target.is_over() {
+                ended(&target);
+            }
+        }
+        None
+    }
+
+    fn remove(&self, number: u64, target: &Target, ended: &impl Fn(&Target)) {
+        if self.targets.lock().remove(&number).is_some() {
+            if let Ok(queue) = target.channel.begin_polling() {
+                // Its descriptor may be closed later than the workers would wake for it.
+                let _ = epoll::delete(&self.epoll, queue);
+            }
+            target.handler.ended();
+            target.ended.store(true, Ordering::Release);
+            ended(target);
+        }
+    }
+}
+
+const NO_EVENT: epoll::EventData = epoll::EventData::new_u64(STOP);
+
 struct Parked {
     request: Vec<u8>,
-    channel: Arc<dyn Channel>,
+    target: Arc<Target>,
 }
 
 #[derive(Default)]
@@ -108,45 +228,109 @@ struct Counts {
     backlog: VecDeque<Parked>,
 }
 
-/// The workers of one mount.
-pub struct Workers<H> {
-    handler: Arc<H>,
+/// The workers of one mount, or of many.
+pub struct Workers {
     config: WorkersConfig,
     /// Pause of a worker after forgets.
     rest: Duration,
+    /// The mounts of a pool.
+    members: Option<Members>,
     counts: Mutex<Counts>,
     /// Signals room in the backlog, or an end.
     changed: Condvar,
-    /// Signals that all threads ended. Apart from `changed`: a thread waits here as long as the
-    /// mount lives, and requests must not wake it.
+    /// Signals that all threads ended, or that a mount of a pool did. Apart from `changed`: a
+    /// thread waits here as long as the mount lives, and requests must not wake it.
     over: Condvar,
 }
 
-impl<H: Handler> Workers<H> {
+/// A mount that a pool serves.
+pub struct Membership {
+    pool: Arc<Workers>,
+    target: Arc<Target>,
+}
+
+impl Membership {
+    /// Waits until the channel has ended and every request is handled.
+    pub fn wait(&self) {
+        let mut counts = self.pool.counts.lock();
+        while !self.target.is_over() {
+            self.pool.over.wait(&mut counts);
+        }
+    }
+
+    /// Whether [`Self::wait`] would return at once.
+    pub fn is_over(&self) -> bool {
+        self.target.is_over()
+    }
+}
+
+impl Workers {
     /// Starts receiving through `first` and through other ends of it. After forgets a worker
     /// receives nothing for `rest`.
     ///
     /// # Errors
     /// If not even one thread can be started.
     pub fn start(
-        handler: Arc<H>,
+        handler: Arc<dyn Handler>,
         config: WorkersConfig,
         rest: Duration,
         first: &Arc<dyn Channel>,
     ) -> std::io::Result<Arc<Self>> {
-        let workers = Arc::new(Workers {
-            handler,
-            config,
-            rest,
-            counts: Mutex::default(),
-            changed: Condvar::new(),
-            over: Condvar::new(),
-        });
-        workers.spawn(Arc::clone(first))?;
-        for _ in 1..config.receiving {
-            workers.spawn_another(&**first);
+        let workers = Self::new(config, rest, None);
+        let first = Inlet::Own(Target::new(Arc::clone(first), handler));
+        let another = workers.another(&first);
+        workers.spawn(first)?;
+        if let Ok(another) = another {
+            for _ in 1..config.receiving {
+                workers.spawn_another(&another);
+            }
         }
         Ok(workers)
+    }
+
+    /// Workers for mounts that [join](Self::join). Threads start with the first.
+    ///
+    /// # Errors
+    /// If the kernel has no descriptors.
+    pub fn pool(config: WorkersConfig) -> std::io::Result<Arc<Self>> {
+        Ok(Self::new(config, Duration::ZERO, Some(Members::new()?)))
+    }
+
+    fn new(config: WorkersConfig, rest: Duration, members: Option<Members>) -> Arc<Self> {
+        let (counts, changed, over) = Default::default();
+        Arc::new(Workers { config, rest, members, counts, changed, over })
+    }
+
+    /// Serves one more mount.
+    ///
+    /// # Errors
+    /// If there is no thread, or the kernel cannot watch the channel.
+    ///
+    /// # Panics
+    /// If these are the workers of one mount.
+    pub fn join(
+        self: &Arc<Self>,
+        handler: Arc<dyn Handler>,
+        channel: &Arc<dyn Channel>,
+    ) -> std::io::Result<Membership> {
+        let members = self.members.as_ref().expect("only a pool has members");
+        if self.counts.lock().workers == 0 {
+            self.spawn(Inlet::Shared)?;
+            for _ in 1..self.config.receiving {
+                self.spawn_another(&Inlet::Shared);
+            }
+        }
+        let target = Target::new(Arc::clone(channel), handler);
+        members.add(&target)?;
+        Ok(Membership { pool: Arc::clone(self), target })
+    }
+
+    /// Ends the threads of a pool, once they are done.
+    pub fn stop(&self) {
+        let Some(members) = &self.members else { return };
+        members.stopped.store(true, Ordering::Release);
+        // Fails only if it was written before.
+        let _ = rustix::io::write(&members.stop, &1_u64.to_ne_bytes());
     }
 
     /// Waits until the channel has ended and every request is handled.
@@ -163,15 +347,14 @@ impl<H: Handler> Workers<H> {
         counts.workers == 0 && counts.waiters == 0
     }
 
-    fn spawn(self: &Arc<Self>, channel: Arc<dyn Channel>) -> std::io::Result<()> {
+    fn spawn(self: &Arc<Self>, inlet: Inlet) -> std::io::Result<()> {
         let this = Arc::clone(self);
         {
             let mut counts = self.counts.lock();
             counts.workers += 1;
             counts.receiving += 1;
         }
-        let started =
-            thread::Builder::new().name("mount".into()).spawn(move || this.work(&channel));
+        let started = thread::Builder::new().name("mount".into()).spawn(move || this.work(&inlet));
         if started.is_err() {
             let mut counts = self.counts.lock();
             counts.workers -= 1;
@@ -180,30 +363,36 @@ impl<H: Handler> Workers<H> {
         started.map(drop)
     }
 
+    fn another(&self, like: &Inlet) -> Result<Inlet, Errno> {
+        let Inlet::Own(target) = like else { return Ok(Inlet::Shared) };
+        let channel = target.channel.another()?;
+        Ok(Inlet::Own(Target::new(channel, Arc::clone(&target.handler))))
+    }
+
     /// As [`Self::spawn`]; returns whether it worked: continuing with fewer is better than failing.
-    fn spawn_another(self: &Arc<Self>, like: &dyn Channel) -> bool {
+    fn spawn_another(self: &Arc<Self>, like: &Inlet) -> bool {
         let result =
-            like.another().map_err(std::io::Error::from).and_then(|channel| self.spawn(channel));
+            self.another(like).map_err(std::io::Error::from).and_then(|inlet| self.spawn(inlet));
         if let Err(error) = &result {
             tracing::warn!(%error, "cannot start another worker: requests may wait");
         }
         result.is_ok()
     }
 
-    fn work(self: &Arc<Self>, channel: &Arc<dyn Channel>) {
+    fn work(self: &Arc<Self>, inlet: &Inlet) {
         let mut buffer = channel::buffer();
-        while self.receive(channel, &mut buffer) {
-            match self.handler.urgency(&buffer) {
-                Urgency::Urgent => self.handler.handle(&mut buffer, &**channel),
+        while let Some(target) = self.receive(inlet, &mut buffer) {
+            match target.handler.urgency(&buffer) {
+                Urgency::Urgent => self.finish(&target, &mut buffer),
                 Urgency::Forgets => {
-                    self.handler.handle(&mut buffer, &**channel);
+                    self.finish(&target, &mut buffer);
                     if !self.rest.is_zero() {
                         thread::sleep(self.rest);
                     }
                 }
-                Urgency::Waits => self.start_waiter(std::mem::take(&mut buffer), channel),
-                Urgency::Normal if self.become_busy(channel, &mut buffer) => {
-                    self.handler.handle(&mut buffer, &**channel);
+                Urgency::Waits => self.start_waiter(std::mem::take(&mut buffer), target),
+                Urgency::Normal if self.become_busy(inlet, &target, &mut buffer) => {
+                    self.finish(&target, &mut buffer);
                     if !self.become_receiving() {
                         return;
                     }
@@ -214,11 +403,32 @@ impl<H: Handler> Workers<H> {
                 buffer = channel::buffer();
             }
         }
-        self.handler.ended();
+        if let Inlet::Own(target) = inlet {
+            target.handler.ended();
+        }
         let mut counts = self.counts.lock();
         counts.workers -= 1;
         counts.receiving -= 1;
         self.ended();
+    }
+
+    /// Handles a request that was received.
+    fn finish(&self, target: &Target, request: &mut Vec<u8>) {
+        target.handle(request);
+        self.is_handled(target);
+    }
+
+    fn is_handled(&self, target: &Target) {
+        target.requests.fetch_sub(1, Ordering::AcqRel);
+        if target.is_over() {
+            self.mount_is_over();
+        }
+    }
+
+    /// A mount of the pool has ended, and its last request is handled.
+    fn mount_is_over(&self) {
+        let _counts = self.counts.lock();
+        self.over.notify_all();
     }
 
     /// A worker or waiter ended; under the lock.
@@ -227,19 +437,33 @@ impl<H: Handler> Workers<H> {
         self.over.notify_all();
     }
 
-    fn receive(&self, channel: &Arc<dyn Channel>, buffer: &mut Vec<u8>) -> bool {
-        match channel.receive(buffer) {
+    /// Waits for a request; `None`: there will be none.
+    fn receive(&self, inlet: &Inlet, buffer: &mut Vec<u8>) -> Option<Arc<Target>> {
+        let target = match (inlet, &self.members) {
+            (Inlet::Own(target), _) => target,
+            (Inlet::Shared, members) => {
+                return members.as_ref()?.receive(buffer, |_| self.mount_is_over());
+            }
+        };
+        let is_request = match target.channel.receive(buffer) {
             Ok(Received::Request) => true,
             Ok(Received::End) => false,
             Err(error) => {
                 tracing::error!(%error, "cannot receive from the kernel");
                 error == Errno::NOMEM
             }
-        }
+        };
+        target.requests.fetch_add(usize::from(is_request), Ordering::AcqRel);
+        is_request.then(|| Arc::clone(target))
     }
 
     /// Leaves the receivers, if another one remains, and returns true; otherwise parks the request.
-    fn become_busy(self: &Arc<Self>, channel: &Arc<dyn Channel>, buffer: &mut Vec<u8>) -> bool {
+    fn become_busy(
+        self: &Arc<Self>,
+        inlet: &Inlet,
+        target: &Arc<Target>,
+        buffer: &mut Vec<u8>,
+    ) -> bool {
         let mut counts = self.counts.lock();
         let mut can_start = true;
         loop {
@@ -250,12 +474,12 @@ impl<H: Handler> Workers<H> {
             }
             if can_start && counts.workers < self.config.threads_max {
                 drop(counts);
-                can_start = self.spawn_another(&**channel);
+                can_start = self.spawn_another(inlet);
                 counts = self.counts.lock();
             } else if counts.backlog.len() < self.config.backlog_max {
                 counts.backlog.push_back(Parked {
                     request: std::mem::take(buffer),
-                    channel: Arc::clone(channel),
+                    target: Arc::clone(target),
                 });
                 return false;
             } else {
@@ -271,7 +495,7 @@ impl<H: Handler> Workers<H> {
         while let Some(mut parked) = counts.backlog.pop_front() {
             self.changed.notify_all();
             drop(counts);
-            self.handler.handle(&mut parked.request, &*parked.channel);
+            self.finish(&parked.target, &mut parked.request);
             drop(parked);
             counts = self.counts.lock();
         }
@@ -285,7 +509,7 @@ impl<H: Handler> Workers<H> {
         stays
     }
 
-    fn start_waiter(self: &Arc<Self>, mut request: Vec<u8>, channel: &Arc<dyn Channel>) {
+    fn start_waiter(self: &Arc<Self>, mut request: Vec<u8>, target: Arc<Target>) {
         let full = {
             let mut counts = self.counts.lock();
             let full = counts.waiters >= self.config.waiters_max;
@@ -293,28 +517,30 @@ impl<H: Handler> Workers<H> {
             full
         };
         if full {
-            return self.handler.refuse(&request, &**channel);
+            target.handler.refuse(&request, &*target.channel);
+            return self.is_handled(&target);
         }
         // The request is small, but its buffer is not.
         request.shrink_to_fit();
         let request = Arc::new(Mutex::new(request));
-        let (this, its_request, its_channel) =
-            (Arc::clone(self), Arc::clone(&request), Arc::clone(channel));
+        let (this, its_request, its_target) =
+            (Arc::clone(self), Arc::clone(&request), Arc::clone(&target));
         let started = thread::Builder::new()
             .name("mount-lock".into())
             .stack_size(WAITER_STACK_BYTES)
             .spawn(move || {
-                this.handler.handle(&mut its_request.lock(), &*its_channel);
-                this.waiter_ended();
+                its_target.handle(&mut its_request.lock());
+                this.waiter_ended(&its_target);
             });
         if let Err(error) = started {
             tracing::warn!(%error, "cannot start a thread for a lock request: it is refused");
-            self.handler.refuse(&request.lock(), &**channel);
-            self.waiter_ended();
+            target.handler.refuse(&request.lock(), &*target.channel);
+            self.waiter_ended(&target);
         }
     }
 
-    fn waiter_ended(&self) {
+    fn waiter_ended(&self, target: &Target) {
+        self.is_handled(target);
         let mut counts = self.counts.lock();
         counts.waiters -= 1;
         self.ended();
@@ -463,18 +689,18 @@ mod tests {
         }
     }
 
-    fn started(config: WorkersConfig) -> (Kernel, Gate, Arc<Workers<Gate>>) {
+    fn started(config: WorkersConfig) -> (Kernel, Gate, Arc<Workers>) {
         resting(config, Duration::ZERO)
     }
 
-    fn resting(config: WorkersConfig, rest: Duration) -> (Kernel, Gate, Arc<Workers<Gate>>) {
+    fn resting(config: WorkersConfig, rest: Duration) -> (Kernel, Gate, Arc<Workers>) {
         let (kernel, gate) = (Kernel::default(), Gate::default());
         let channel: Arc<dyn Channel> = Arc::new(kernel.clone());
         let workers = Workers::start(Arc::new(gate.clone()), config, rest, &channel).unwrap();
         (kernel, gate, workers)
     }
 
-    fn ends(workers: Arc<Workers<Gate>>) {
+    fn ends(workers: Arc<Workers>) {
         let waiting = thread::spawn(move || workers.wait());
         let began = Instant::now();
         while !waiting.is_finished() {

@@ -1,0 +1,149 @@
+//! The volumes that this client has mounted below mount points, each once.
+//!
+//! Model. A mounted volume is one file system of the kernel, however many mount points lead to it:
+//! two would each cache what is changed through the other. It has an *anchor*, a mount of it that is
+//! attached nowhere, and each mount point gets a copy of the anchor. The anchor and its copies are
+//! one peer group of the kernel (`mount(8)`, *shared subtree*): what is mounted inside one of them
+//! appears in all.
+//!
+//! A volume that is upon no mount point, and was not used between two sweeps, loses its anchor. Then
+//! it ends with its last user: its cache manager sends its changes and ends too, and until that is
+//! done the volume cannot be mounted anew.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use types::VolumeId;
+use venus::Volumes;
+
+use crate::mounting::{self, MountError, MountNumber, MountTable};
+use crate::submounts::{Edges, Submount};
+
+/// Mounts of one client below the first. Each has a queue and two descriptors in the kernel, and a
+/// cache manager here.
+const VOLUMES_MAX: usize = 4096;
+/// From this number on, volumes that are not in use leave before they have been idle for long.
+const VOLUMES_MANY: usize = VOLUMES_MAX / 2;
+
+/// A volume with its file system.
+pub(crate) struct MountedVolume {
+    pub mount: Box<dyn Submount>,
+    /// `None`: it ends with its last user.
+    anchor: Mutex<Option<OwnedFd>>,
+    /// Whether a request came between the last two sweeps.
+    used: AtomicBool,
+}
+
+impl MountedVolume {
+    /// A copy of its anchor, to be attached to a mount point; `None` if it ends.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn copy(&self) -> Result<Option<OwnedFd>, MountError> {
+        self.anchor.lock().as_ref().map(|anchor| mounting::copy(anchor.as_fd())).transpose()
+    }
+
+    /// Whether nothing in it was asked for between the last two sweeps, nor is mounted in it.
+    pub fn is_idle(&self) -> bool {
+        !self.used.load(Ordering::Acquire)
+            && self.mount.edges().is_none_or(|edges| edges.count() == 0)
+    }
+
+    /// Whether it can be attached once more.
+    fn can_be_attached(&self) -> bool {
+        !self.mount.is_over() && self.anchor.lock().is_some()
+    }
+}
+
+/// All of them.
+#[derive(Default)]
+pub(crate) struct MountedVolumes {
+    all: Mutex<Vec<Arc<MountedVolume>>>,
+    table: MountTable,
+    /// Signals that a sweep is wanted.
+    crowded: (Mutex<bool>, Condvar),
+}
+
+impl MountedVolumes {
+    /// The volume, if it is mounted and can be attached once more.
+    pub fn find(&self, volumes: &Arc<Volumes>, volume: VolumeId) -> Option<Arc<MountedVolume>> {
+        let all = self.all.lock();
+        let is_it = |one: &&Arc<MountedVolume>| {
+            one.mount.volume() == volume && Arc::ptr_eq(one.mount.volumes(), volumes)
+        };
+        all.iter().find(|one| is_it(one) && one.can_be_attached()).cloned()
+    }
+
+    /// Adds one that was just mounted, and is attached nowhere.
+    pub fn add(&self, mount: Box<dyn Submount>, anchor: OwnedFd) -> Arc<MountedVolume> {
+        let (anchor, used) = (Mutex::new(Some(anchor)), AtomicBool::new(true));
+        let new = Arc::new(MountedVolume { mount, anchor, used });
+        let mut all = self.all.lock();
+        all.push(Arc::clone(&new));
+        if all.len() >= VOLUMES_MANY {
+            *self.crowded.0.lock() = true;
+            self.crowded.1.notify_all();
+        }
+        new
+    }
+
+    /// Whether no more can be mounted.
+    pub fn is_full(&self) -> bool {
+        self.all.lock().len() >= VOLUMES_MAX
+    }
+
+    /// Waits until it is time for a sweep: for `idle`, or until there are many; returns whether
+    /// there are.
+    pub fn wait_for_sweep(&self, idle: Duration) -> bool {
+        let mut crowded = self.crowded.0.lock();
+        if !*crowded {
+            self.crowded.1.wait_for(&mut crowded, idle);
+        }
+        std::mem::take(&mut *crowded)
+    }
+
+    /// Whether this copy of an anchor is in the tree.
+    pub fn is_attached(&self, copy: &MountNumber) -> bool {
+        self.table.has(copy)
+    }
+
+    /// Closes volumes whose mounts have ended.
+    pub fn close_ended(&self) {
+        let over: Vec<_> = self.all.lock().extract_if(.., |one| one.mount.is_over()).collect();
+        for one in over {
+            one.mount.volumes().close(one.mount.volume());
+        }
+    }
+
+    /// Unmounts what was not used since the last call. `first` are the mount points of the first
+    /// volume.
+    pub fn sweep(&self, first: &Arc<Edges>) {
+        let all = self.all.lock().clone();
+        for one in &all {
+            one.used.store(one.mount.was_used(), Ordering::Release);
+        }
+        // Those mounted later are deeper, as a rule, and keep those above them.
+        for one in all.iter().rev() {
+            one.mount.edges().iter().for_each(|edges| edges.take_idle_away());
+        }
+        first.take_idle_away();
+        drop(all);
+        {
+            let all = self.all.lock();
+            // Nothing else knows it: it is upon no mount point.
+            let unused = all.iter().filter(|one| Arc::strong_count(one) == 1 && one.is_idle());
+            unused.for_each(|one| drop(one.anchor.lock().take()));
+        }
+        self.close_ended();
+    }
+
+    /// The first mount has ended: waits until the last user of each is gone.
+    pub fn wait(&self) {
+        let all = std::mem::take(&mut *self.all.lock());
+        all.iter().for_each(|one| drop(one.anchor.lock().take()));
+        all.iter().for_each(|one| one.mount.wait());
+    }
+}
