@@ -39,6 +39,12 @@ impl Validity {
         }
     }
 
+    /// This validity for a status of that file: each walk through a mount point must send a request
+    /// (`submounts.rs`).
+    fn of_status(self, status: &Status) -> Validity {
+        self.only_if(status.kind != Kind::MountPoint)
+    }
+
     /// This validity if `may`, otherwise none.
     pub const fn only_if(self, may: bool) -> Validity {
         if may { self } else { Validity::NONE }
@@ -124,8 +130,7 @@ pub fn entry(
     of_name: Validity,
     of_status: Validity,
 ) -> abi::EntryOut {
-    // Each walk through a mount point must send a request (`submounts.rs`).
-    let of_status = of_status.only_if(status.kind != Kind::MountPoint);
+    let of_status = of_status.of_status(status);
     abi::EntryOut {
         nodeid: number,
         generation: status.fid.unique.0,
@@ -167,6 +172,7 @@ pub fn no_entry(valid: Validity) -> abi::EntryOut {
 
 /// A status alone.
 pub fn attr_out(number: u64, status: &Status, valid: Validity) -> abi::AttrOut {
+    let valid = valid.of_status(status);
     abi::AttrOut {
         attr_valid: valid.secs,
         attr_valid_nsec: valid.nanos,
@@ -181,6 +187,7 @@ const fn statx_time(time: Timestamp) -> abi::StatxTime {
 
 /// A status with its time of birth.
 pub fn statx_out(number: u64, status: &Status, valid: Validity) -> abi::StatxOut {
+    let valid = valid.of_status(status);
     let basic = attr(number, status);
     abi::StatxOut {
         attr_valid: valid.secs,

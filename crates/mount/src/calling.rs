@@ -6,9 +6,23 @@
 //! does: `/proc/TID/syscall` has the number of its system call. A thread whose call cannot be read
 //! (another pid namespace, io_uring) goes through: a mount too many does no harm.
 //!
-//! Source: `follow_automount` in the kernel's `fs/namei.c`.
+//! A program that walks a tree (`find`, `du`, `tar`, `rm`) and is to stay in one file system compares
+//! the device number of each directory before it opens it. So its calls go through too: they name a
+//! file below an open directory, and follow no symbolic link. `ls` and file managers say that they
+//! do not want to (`AT_NO_AUTOMOUNT`).
+//!
+//! A call that looks goes through all names of its path but the last, and each request is about one
+//! name. So a mount point on its way is shown as itself too, and the next request, for a name in
+//! it, mounts its volume. The kernel then repeats the walk, once ([`RepeatedWalks`]): a second mount
+//! point on the path must be mounted at its look-up, or the call would fail.
+//!
+//! Source: `follow_automount` and `retry_estale` in the kernel's `fs/namei.c`.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use libc::c_long;
+use parking_lot::Mutex;
 
 /// What a system call wants of the last name of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +33,10 @@ pub enum Intent {
     Enter,
 }
 
-/// Calls that ask for a status or attributes, or that change the name itself.
+/// Calls that ask for a status or attributes, or that change the name itself. Those with flags are
+/// in [`flags_of`].
 const LOOKING: &[c_long] = &[
     libc::SYS_fstat,
-    libc::SYS_newfstatat,
-    libc::SYS_statx,
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_readlinkat,
@@ -54,24 +67,63 @@ const LOOKING: &[c_long] = &[
     libc::SYS_rename,
 ];
 
-/// What the thread `tid` wants, which waits for the answer of a request.
-pub fn intent_of(tid: u32) -> Intent {
-    // 0: the kernel itself, or a process of another pid namespace.
-    if tid == 0 {
-        return Intent::Enter;
+/// How long a walk may take to be repeated.
+const REPEATING: Duration = Duration::from_secs(2);
+
+/// The calls whose walk the kernel is about to repeat, in all mounts of a client, by thread.
+#[derive(Default)]
+pub struct RepeatedWalks(Mutex<HashMap<u32, (String, Instant)>>);
+
+impl RepeatedWalks {
+    /// What the thread `tid` wants, which waits for the answer of a request.
+    pub fn intent_of(&self, tid: u32) -> Intent {
+        let Some(line) = line_of(tid) else { return Intent::Enter };
+        let repeats = || self.0.lock().get(&tid).is_some_and(|(call, _)| *call == line);
+        if intent_in(&line) == Intent::Look && !repeats() { Intent::Look } else { Intent::Enter }
     }
-    std::fs::read_to_string(format!("/proc/{tid}/syscall"))
-        .map_or(Intent::Enter, |line| intent_in(&line))
+
+    /// The thread is told to repeat its walk.
+    pub fn repeat(&self, tid: u32) {
+        let Some(line) = line_of(tid) else { return };
+        let now = Instant::now();
+        let mut calls = self.0.lock();
+        calls.retain(|_, (_, at)| now.duration_since(*at) < REPEATING);
+        calls.insert(tid, (line, now));
+    }
 }
 
-/// The line begins with the number of the call, or is `running`.
+/// The system call of a thread with its arguments.
+fn line_of(tid: u32) -> Option<String> {
+    // 0: the kernel itself, or a process of another pid namespace.
+    if tid == 0 { None } else { std::fs::read_to_string(format!("/proc/{tid}/syscall")).ok() }
+}
+
+/// The line is the number of the call and its six arguments, or `running`.
 fn intent_in(line: &str) -> Intent {
-    let number = line.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
-    if number.is_some_and(|number: c_long| LOOKING.contains(&number)) {
-        Intent::Look
-    } else {
-        Intent::Enter
-    }
+    let mut words = line.split_ascii_whitespace();
+    let Some(number) = words.next().and_then(|word| word.parse().ok()) else {
+        return Intent::Enter;
+    };
+    let arguments: Vec<u64> =
+        words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
+    let looks = match flags_of(number, &arguments) {
+        Some((dir, flags)) => {
+            let walks_tree = dir != libc::AT_FDCWD && flags & libc::AT_SYMLINK_NOFOLLOW != 0;
+            flags & libc::AT_NO_AUTOMOUNT != 0 || !walks_tree
+        }
+        None => LOOKING.contains(&number),
+    };
+    if looks { Intent::Look } else { Intent::Enter }
+}
+
+/// The directory and the flags of a call that asks for a status below a directory.
+fn flags_of(number: c_long, arguments: &[u64]) -> Option<(i32, i32)> {
+    let at = match number {
+        libc::SYS_statx => 2,
+        libc::SYS_newfstatat => 3,
+        _ => return None,
+    };
+    Some((*arguments.first()? as i32, *arguments.get(at)? as i32))
 }
 
 #[cfg(test)]
@@ -81,7 +133,23 @@ mod tests {
     #[test]
     fn a_status_is_looked_at_and_a_directory_is_entered() {
         let line = |number: c_long| format!("{number} 0x3 0x7ffd 0x0 0x0 0x0 0x0 0x7ffc 0x7f12\n");
-        for looks in [libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_lgetxattr] {
+        let status = |number: c_long, dir: u32, flags: [i32; 2]| {
+            let [third, fourth] = flags;
+            format!("{number} {dir:#x} 0x7ffd {third:#x} {fourth:#x} 0x7fff 0x0 0x7ffc 0x7f12\n")
+        };
+        let (here, below) = (libc::AT_FDCWD as u32, 5);
+        let (nofollow, quiet) = (libc::AT_SYMLINK_NOFOLLOW, libc::AT_NO_AUTOMOUNT);
+        for (line, intent) in [
+            (status(libc::SYS_statx, here, [nofollow, 0]), Intent::Look),
+            (status(libc::SYS_statx, below, [nofollow | quiet, 0]), Intent::Look),
+            (status(libc::SYS_statx, below, [nofollow, 0]), Intent::Enter),
+            (status(libc::SYS_newfstatat, here, [0, nofollow]), Intent::Look),
+            (status(libc::SYS_newfstatat, below, [0, 0]), Intent::Look),
+            (status(libc::SYS_newfstatat, below, [0, nofollow]), Intent::Enter),
+        ] {
+            assert_eq!(intent_in(&line), intent, "{line}");
+        }
+        for looks in [libc::SYS_getdents64, libc::SYS_faccessat, libc::SYS_lgetxattr] {
             assert_eq!(intent_in(&line(looks)), Intent::Look, "{looks}");
         }
         for enters in [libc::SYS_openat, libc::SYS_chdir, libc::SYS_statfs, libc::SYS_mount] {
@@ -95,7 +163,7 @@ mod tests {
             assert_eq!(intent_in(line), Intent::Enter, "{line:?}");
         }
         for tid in [0, u32::MAX] {
-            assert_eq!(intent_of(tid), Intent::Enter, "{tid}");
+            assert_eq!(RepeatedWalks::default().intent_of(tid), Intent::Enter, "{tid}");
         }
     }
 }

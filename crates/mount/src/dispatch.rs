@@ -14,12 +14,11 @@ use observe::{Wait, request_span};
 use rustix::io::Errno;
 
 use crate::abi::{self, opcode};
-use crate::calling::{self, Intent};
+use crate::calling::Intent;
 use crate::channel::Requester;
 use crate::errno::RequestRefusal;
 use crate::nodes::{HIDDEN_DIR_NODE, Slot};
 use crate::request::{DecodeError, KernelRequest, Operation, forgets};
-use crate::submounts::Edges;
 use crate::task::{MountShared, Task};
 use crate::volume_view::VolumeView;
 use crate::workers::{Handler, Urgency};
@@ -43,24 +42,34 @@ impl Task<'_> {
     }
 
     /// A request for a mount point itself: a walk found nothing mounted upon it. Whoever looks gets
-    /// its own status. For others its volume is mounted, and the kernel repeats the walk.
-    fn run_on_mount_point(
-        &self,
-        edges: &Arc<Edges>,
-        operation: &Operation<'_>,
-    ) -> Result<(), RequestRefusal> {
-        match (operation, calling::intent_of(self.header.pid)) {
-            (Operation::Getattr(_), Intent::Look) => self.getattr(),
-            (Operation::Statx(_), Intent::Look) => self.statx(),
+    /// its own status. For others its volume is mounted or shown, and the kernel repeats the walk.
+    fn run_on_mount_point(&self, operation: &Operation<'_>) -> Result<(), RequestRefusal> {
+        match (operation, self.mount.walks.intent_of(self.header.pid)) {
+            (Operation::Getattr(_), Intent::Look) => return self.getattr(),
+            (Operation::Statx(_), Intent::Look) => return self.statx(),
             (Operation::Getxattr { name, .. }, Intent::Look) if !xattrs::is_virtual(name) => {
-                Err(RequestRefusal(Errno::NODATA))
+                return Err(RequestRefusal(Errno::NODATA));
             }
-            (Operation::Listxattr { size }, Intent::Look) => self.reply.sized(*size, &[]),
-            _ => {
-                edges.enter(&self.request(), self.header.nodeid)?;
-                Err(RequestRefusal(Errno::STALE))
-            }
+            (Operation::Listxattr { size }, Intent::Look) => return self.reply.sized(*size, &[]),
+            _ => {}
         }
+        if let Some(edges) = &self.mount.edges {
+            // The others come with the directory locked.
+            let waits = matches!(
+                operation,
+                Operation::Getattr(_)
+                    | Operation::Statx(_)
+                    | Operation::Opendir(_)
+                    | Operation::Getxattr { .. }
+                    | Operation::Listxattr { .. }
+            );
+            edges.enter(&self.request(), self.header.nodeid, waits)?;
+        }
+        if let Some(flat) = &self.mount.flat {
+            flat.enter(&self.request(), self.on, self.fid()?)?;
+        }
+        self.mount.walks.repeat(self.header.pid);
+        Err(RequestRefusal(Errno::STALE))
     }
 
     fn run(&self, operation: Operation<'_>) -> Result<(), RequestRefusal> {
@@ -75,16 +84,13 @@ impl Task<'_> {
                 }
                 (_, HIDDEN_DIR_NODE) => return Err(RequestRefusal(Errno::ACCESS)),
                 (operation, node) if edges.has(node) => {
-                    return self.run_on_mount_point(edges, operation);
+                    return self.run_on_mount_point(operation);
                 }
                 _ => {}
             }
         }
-        if let Some(flat) = &self.mount.flat
-            && flat.ends_at(self.header.nodeid)
-        {
-            flat.enter(&self.request(), self.on, self.fid()?)?;
-            return Err(RequestRefusal(Errno::STALE));
+        if self.mount.flat.as_ref().is_some_and(|flat| flat.is_shown_point(self.header.nodeid)) {
+            return self.run_on_mount_point(&operation);
         }
         if self.on.refuses_changes && is_change(&operation) {
             return Err(RequestRefusal(Errno::ROFS));

@@ -5,10 +5,11 @@
 //! the upper bits of all its nodes' numbers. The mount's handler is the first volume's dispatch; it
 //! passes requests of another slot to that one's, on the same channel.
 //!
-//! - Looking a mount point up answers with the root of the volume that it leads to. The kernel
-//!   caches the name as the directory above promises, the root's status as its own volume does. A
-//!   mount point without a volume is answered as itself, and nothing of it is cached: a *dead end*,
-//!   which returns the error when it is read.
+//! - A walk through a mount point gets the root of the volume that it leads to. The kernel caches
+//!   the name as the directory above promises, the root's status as its own volume does. A mount
+//!   point without a volume is answered as itself, and so is one that a caller only looks at
+//!   (`calling.rs`). The kernel caches nothing of such a *shown point*, and whoever goes through it
+//!   later gets the volume, or the error.
 //! - The target of a mount point is resolved once, and stored until its volume is closed or a
 //!   caller orders a new resolution.
 //! - A volume has one place: a directory has one place in the kernel. It is free for another when
@@ -59,9 +60,9 @@ pub struct Flat {
     ahead: OnceLock<(Arc<ReaddirHelper>, Root)>,
     rows: RwLock<HashMap<Slot, Arc<Row>>>,
     places: Mutex<Places>,
-    /// Nodes of mount points without a volume.
-    dead_ends: Mutex<HashSet<u64>>,
-    any_dead_end: AtomicBool,
+    /// Nodes of mount points that the kernel has as themselves.
+    shown_points: Mutex<HashSet<u64>>,
+    any_shown_point: AtomicBool,
 }
 
 /// A volume that is shown.
@@ -132,8 +133,8 @@ impl Flat {
             ahead: OnceLock::new(),
             rows: RwLock::default(),
             places: Mutex::new(places),
-            dead_ends: Mutex::default(),
-            any_dead_end: AtomicBool::new(false),
+            shown_points: Mutex::default(),
+            any_shown_point: AtomicBool::new(false),
         })
     }
 
@@ -185,6 +186,13 @@ impl Flat {
         let visit = self.follow(request, on, fid)?;
         *leads = Some(visit.view().nodes.slot());
         Ok(visit)
+    }
+
+    /// Whether its volume is shown.
+    pub(crate) fn was_entered(&self, on: &VolumeView, fid: Fid) -> bool {
+        let point = self.places.lock().points.get(&on.nodes.number(fid)).cloned();
+        let leads = point.filter(|point| point.fid == fid).and_then(|point| *point.leads.lock());
+        leads.is_some_and(|slot| self.rows.read().contains_key(&slot))
     }
 
     fn point(&self, node: u64, fid: Fid) -> Arc<Point> {
@@ -328,21 +336,21 @@ impl Flat {
         Ok(Visit(row))
     }
 
-    /// Records a mount point without a volume that the kernel gets.
-    pub(crate) fn is_dead_end(&self, node: u64) {
-        self.dead_ends.lock().insert(node);
-        self.any_dead_end.store(true, Ordering::Release);
+    /// Records a mount point that the kernel gets as itself.
+    pub(crate) fn shows_point(&self, node: u64) {
+        self.shown_points.lock().insert(node);
+        self.any_shown_point.store(true, Ordering::Release);
     }
 
-    /// Whether the node is a dead end.
-    pub(crate) fn ends_at(&self, node: u64) -> bool {
-        self.any_dead_end.load(Ordering::Acquire) && self.dead_ends.lock().contains(&node)
+    /// Whether the node is such a mount point.
+    pub(crate) fn is_shown_point(&self, node: u64) -> bool {
+        self.any_shown_point.load(Ordering::Acquire) && self.shown_points.lock().contains(&node)
     }
 
     /// The kernel forgot a node.
     pub(crate) fn forget(&self, node: u64) {
-        if self.any_dead_end.load(Ordering::Acquire) {
-            self.dead_ends.lock().remove(&node);
+        if self.any_shown_point.load(Ordering::Acquire) {
+            self.shown_points.lock().remove(&node);
         }
     }
 

@@ -71,6 +71,7 @@ impl MountConfig {
             idle: self.idle,
             forerunner,
             sysnames: Arc::default(),
+            walks: Arc::default(),
             devices: true,
             pool: None,
             volumes: Arc::clone(volumes),
@@ -405,6 +406,7 @@ impl Mount {
         notifier.try_passthrough();
         venus.set_invalidate(Arc::clone(&notifier) as _);
         let (volumes, sysnames) = (Arc::clone(&plan.volumes), Arc::clone(&plan.sysnames));
+        let walks = Arc::clone(&plan.walks);
         let refuses_changes = matches!(&below, Below::Shown((_, read_only)) if *read_only);
         let (edges, flat) = match below {
             Below::Mounted(place, way) => {
@@ -413,7 +415,7 @@ impl Mount {
             Below::Shown(way) => (None, Some(Flat::new(plan, &venus, way, &notifying, agreement))),
         };
         let interrupts = flat.as_ref().map(|flat| Arc::clone(&flat.interrupts)).unwrap_or_default();
-        let mount = MountShared { interrupts, agreement, edges, flat, sysnames, devices };
+        let mount = MountShared { interrupts, agreement, edges, flat, sysnames, walks, devices };
         let notifies = Arc::clone(&notifier);
         let first = Arc::new(VolumeView::new(venus, nodes, notifies, volumes, refuses_changes));
         let dispatch = Arc::new(Dispatch { first, mount });

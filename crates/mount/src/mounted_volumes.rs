@@ -2,9 +2,10 @@
 //!
 //! Model. A mounted volume is one file system of the kernel, however many mount points lead to it:
 //! two would each cache what is changed through the other. It has an *anchor*, a mount of it that is
-//! attached nowhere, and each mount point gets a copy of the anchor. The anchor and its copies are
-//! one peer group of the kernel (`mount(8)`, *shared subtree*): what is mounted inside one of them
-//! appears in all.
+//! attached nowhere. The first mount point gets a copy of the anchor, and each further one a copy
+//! of what is upon another mount point, with all that is mounted in it. All of them are one peer
+//! group of the kernel (`mount(8)`, *shared subtree*): what is mounted inside one of them appears in
+//! all. (It does not appear in the anchor: the kernel mounts nothing in what is attached nowhere.)
 //!
 //! A volume that is upon no mount point, and was not used between two sweeps, loses its anchor. Then
 //! it ends with its last user: its cache manager sends its changes and ends too, and until that is
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
 use types::VolumeId;
 use venus::Volumes;
 
@@ -38,12 +40,23 @@ pub(crate) struct MountedVolume {
 }
 
 impl MountedVolume {
-    /// A copy of its anchor, to be attached to a mount point; `None` if it ends.
+    /// A copy of it with all that is mounted in it, to be attached to a mount point.
     ///
     /// # Errors
-    /// The kernel's.
-    pub fn copy(&self) -> Result<Option<OwnedFd>, MountError> {
-        self.anchor.lock().as_ref().map(|anchor| mounting::copy(anchor.as_fd())).transpose()
+    /// `EBUSY` if it ends; the kernel's.
+    pub fn copy(&self) -> Result<OwnedFd, MountError> {
+        let from_anchor = {
+            let anchor = self.anchor.lock();
+            mounting::copy(anchor.as_ref().ok_or(MountError::Device(Errno::BUSY))?.as_fd())?
+        };
+        let path = self.mount.edges().and_then(|edges| edges.path().ok());
+        let Some(from_place) = path.and_then(|path| mounting::copy_at(&path).ok()) else {
+            return Ok(from_anchor);
+        };
+        // The path may have changed meanwhile.
+        let is_same = mounting::number_of(from_place.as_fd())?
+            .is_of_same_device(&mounting::number_of(from_anchor.as_fd())?);
+        Ok(if is_same { from_place } else { from_anchor })
     }
 
     /// Whether nothing in it was asked for between the last two sweeps, nor is mounted in it.

@@ -168,16 +168,27 @@ fn make_detached(device: &OwnedFd, target: &MountTarget) -> Result<OwnedFd, Errn
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, how)
 }
 
-/// One more mount of the same file system with all that is mounted in it, attached nowhere.
+/// One more mount of the same file system, attached nowhere.
 ///
 /// # Errors
 /// The kernel's.
 pub fn copy(mount: BorrowedFd<'_>) -> Result<OwnedFd, MountError> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_RECURSIVE
         | OpenTreeFlags::AT_EMPTY_PATH;
     open_tree(mount, "", flags).map_err(MountError::Device)
+}
+
+/// One more mount of what is mounted at `path`, with all that is mounted in it, attached nowhere.
+///
+/// # Errors
+/// The kernel's.
+pub fn copy_at(path: &Path) -> Result<OwnedFd, MountError> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(CWD, path, flags)
+        .map_err(|error| MountError::Refused { path: path.to_owned(), error })
 }
 
 /// Attaches a detached mount to a directory. Waits for the directory's lock.
@@ -282,6 +293,11 @@ impl KnownTable {
 }
 
 impl MountNumber {
+    /// Whether both are mounts of one file system.
+    pub fn is_of_same_device(&self, other: &MountNumber) -> bool {
+        self.device == other.device
+    }
+
     /// `36 35 98:0 ...`: the mount, the one above, the device.
     fn of_line(line: &str) -> Option<Self> {
         let mut fields = line.split(' ');

@@ -10,7 +10,7 @@ use venus::{EntryReply, LookupReply, OpenReply, RequestContext, Venus};
 use zerocopy::IntoBytes;
 
 use crate::attributes::Validity;
-use crate::calling::{self, Intent};
+use crate::calling::Intent;
 use crate::errno::RequestRefusal;
 use crate::flat_tree::Flat;
 use crate::nodes::{HIDDEN_DIR, HIDDEN_DIR_NODE, ROOT_NAME, SHOWN_ROOT};
@@ -35,13 +35,18 @@ impl Task<'_> {
         }
         let number = self.on.nodes.number(fid);
         self.on.nodes.remember(fid, parent);
+        let mut may_cache = may_cache;
         if entry.status.kind == Kind::MountPoint
             && let Some(edges) = &self.mount.edges
         {
             edges.remember(number, fid);
-            if calling::intent_of(self.header.pid) == Intent::Enter {
+            // Whoever goes through it later must be seen to do so.
+            may_cache &= edges.was_entered(number);
+            if edges.was_entered(number)
+                || self.mount.walks.intent_of(self.header.pid) == Intent::Enter
+            {
                 // A mount point without a volume reports the error when it is entered.
-                let _ = edges.enter(&self.request(), number);
+                let _ = edges.enter(&self.request(), number, true);
             }
         }
         let dir = self.on.nodes.fid(parent);
@@ -119,14 +124,19 @@ impl Task<'_> {
     /// found under this name.
     fn enter(&self, flat: &Arc<Flat>, name: &[u8], point: &EntryReply) {
         let fid = point.status.fid;
-        let visit = match flat.enter(&self.request(), self.on, fid) {
-            Ok(visit) => visit,
-            Err(errno) => {
-                tracing::debug!(%fid, %errno, "a mount point leads nowhere");
-                flat.is_dead_end(self.on.nodes.number(fid));
-                let uncached = EntryReply { name_cacheable: false, ..*point };
-                return self.entry(name, &uncached, None);
-            }
+        let looks = || self.mount.walks.intent_of(self.header.pid) == Intent::Look;
+        let entered = if !flat.was_entered(self.on, fid) && looks() {
+            None
+        } else {
+            let entered = flat.enter(&self.request(), self.on, fid);
+            let report =
+                |errno: &Errno| tracing::debug!(%fid, %errno, "a mount point leads nowhere");
+            entered.inspect_err(report).ok()
+        };
+        let Some(visit) = entered else {
+            flat.shows_point(self.on.nodes.number(fid));
+            let uncached = EntryReply { name_cacheable: false, ..*point };
+            return self.entry(name, &uncached, None);
         };
         // The look-up counted a reference that the kernel does not get.
         self.venus().forget(fid, 1);

@@ -14,8 +14,10 @@
 //!   from the hidden directory to where it was looked up.
 //! - Attaching takes locks that requests which wait for us may hold. So it happens in a separate
 //!   thread, and a request waits for it no longer than [`ATTACHING`]. The directory's status may
-//!   not be cached either: a walk that gets there unattached requests it (GETATTR), which attaches
-//!   too, and is answered `ESTALE`, at which the kernel repeats the walk once.
+//!   not be cached either: a walk that gets there unattached requests it (GETATTR), or looks a name
+//!   up in it, which attaches too, and is answered `ESTALE`. At this the kernel repeats the walk
+//!   once; then the look-up of the mount point waits until it is attached. (The look-up in it
+//!   cannot: it holds the lock.)
 //! - The kernel detaches a mount when the name below it ends (an epoch, or the name itself), and
 //!   may forget the directory too. Its users stay in it; the next walk attaches it again.
 //! - A volume has one file system, and any number of places (`mounted_volumes.rs`).
@@ -30,7 +32,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use client::RemoteVolume;
@@ -40,6 +42,7 @@ use types::Fault;
 use types::{Fid, MountPoint, VolumeId};
 use venus::{Error, RequestContext, Venus, Volumes};
 
+use crate::calling::RepeatedWalks;
 use crate::errno;
 use crate::invalidation::Notifier;
 use crate::mounted_volumes::{MountedVolume, MountedVolumes};
@@ -75,6 +78,8 @@ pub(crate) struct MountPlan {
     pub forerunner: Option<Arc<ReaddirHelper>>,
     /// The meaning of `@sys`.
     pub sysnames: Arc<Sysnames>,
+    /// Walks that the kernel repeats.
+    pub walks: Arc<RepeatedWalks>,
     /// Whether device nodes have their numbers.
     pub devices: bool,
     /// The workers of all mounts below the first.
@@ -152,8 +157,36 @@ struct State {
 /// The mount upon a mount point.
 struct Child {
     volume: Arc<MountedVolume>,
-    /// The copy that was attached last.
-    number: MountNumber,
+    attaching: Arc<Attaching>,
+}
+
+/// An attachment that another thread makes, or has made.
+#[derive(Default)]
+struct Attaching {
+    /// Once it is over: the copy that was attached, if it was.
+    result: Mutex<Option<Option<MountNumber>>>,
+    changed: Condvar,
+}
+
+impl Attaching {
+    fn end(&self, attached: Option<MountNumber>) {
+        *self.result.lock() = Some(attached);
+        self.changed.notify_all();
+    }
+
+    fn is_over(&self) -> bool {
+        self.result.lock().is_some()
+    }
+
+    fn copy(&self) -> Option<MountNumber> {
+        self.result.lock().clone().flatten()
+    }
+
+    /// Waits for its end, but not for ever: the thread may need a lock that our caller holds.
+    fn wait(&self) {
+        let mut result = self.result.lock();
+        self.changed.wait_while_for(&mut result, |result| result.is_none(), ATTACHING);
+    }
 }
 
 impl Edges {
@@ -241,17 +274,40 @@ impl Edges {
         self.points.lock().get(&node).map(|point| point.fid)
     }
 
-    /// Mounts the volume of this mount point, or has another request do so.
+    /// Whether its volume was mounted upon this mount point, and perhaps still is.
+    pub fn was_entered(&self, node: u64) -> bool {
+        let point = self.points.lock().get(&node).cloned();
+        point.is_some_and(|point| {
+            let state = point.state.lock();
+            state.making || state.child.is_some()
+        })
+    }
+
+    /// Mounts the volume of this mount point, or has another request do so. `waits`: until it is
+    /// attached, which a request that has the directory locked must not.
     ///
     /// # Errors
     /// The reason why it cannot be mounted.
-    pub fn enter(self: &Arc<Self>, request: &RequestContext<'_>, node: u64) -> Result<(), Errno> {
+    pub fn enter(
+        self: &Arc<Self>,
+        request: &RequestContext<'_>,
+        node: u64,
+        waits: bool,
+    ) -> Result<(), Errno> {
         let Some(point) = self.points.lock().get(&node).cloned() else { return Err(Errno::STALE) };
         let mut state = point.state.lock();
         while state.making {
             if point.changed.wait_for(&mut state, MAKING).timed_out() {
                 return Err(Errno::AGAIN);
             }
+        }
+        let attaching = state.child.as_ref().map(|child| Arc::clone(&child.attaching));
+        if let Some(attaching) = attaching.filter(|attaching| !attaching.is_over()) {
+            drop(state);
+            if waits {
+                attaching.wait();
+            }
+            return Ok(());
         }
         if state.child.as_ref().is_some_and(|child| self.is_there(child)) {
             return Ok(());
@@ -267,7 +323,11 @@ impl Edges {
         let mut state = point.state.lock();
         state.making = false;
         point.changed.notify_all();
-        state.child = Some(made?);
+        let attaching = Arc::clone(&state.child.insert(made?).attaching);
+        drop(state);
+        if waits {
+            attaching.wait();
+        }
         Ok(())
     }
 
@@ -355,14 +415,11 @@ impl Edges {
     ) -> Result<Child, Errno> {
         self.notifier.has_below();
         volume.mount.edges().iter().for_each(|edges| edges.add_place(self, node));
-        let attached = volume.copy().and_then(|copy| {
-            let copy = copy.ok_or(MountError::Device(Errno::BUSY))?;
-            let number = mounting::number_of(copy.as_fd())?;
-            attach(copy, self.path()?, (node, fid));
-            Ok(number)
-        });
-        match attached {
-            Ok(number) => Ok(Child { volume: Arc::clone(volume), number }),
+        match self.path() {
+            Ok(path) => {
+                let attaching = attach(Arc::clone(volume), path, (node, fid));
+                Ok(Child { volume: Arc::clone(volume), attaching })
+            }
             Err(error) => {
                 // The path is changing. The caller walks again, and finds it.
                 tracing::warn!(%error, %fid, "cannot attach a volume");
@@ -377,7 +434,7 @@ impl Edges {
     }
 
     /// The present path of this mount.
-    fn path(&self) -> Result<PathBuf, MountError> {
+    pub fn path(&self) -> Result<PathBuf, MountError> {
         match &self.place {
             MountLocation::Path(path) => Ok(path.clone()),
             MountLocation::Below(places) => {
@@ -393,7 +450,9 @@ impl Edges {
     }
 
     fn is_there(&self, child: &Child) -> bool {
-        !child.volume.mount.is_over() && self.plan.mounted.is_attached(&child.number)
+        let copy = child.attaching.copy();
+        !child.volume.mount.is_over()
+            && copy.is_some_and(|copy| self.plan.mounted.is_attached(&copy))
     }
 
     /// The mount point `node`, if the mount of `edges` is upon it.
@@ -500,26 +559,28 @@ fn refused(error: &MountError, fid: Fid) -> Errno {
     Errno::IO
 }
 
-/// Runs in a separate thread; see the head of the file.
-fn attach(mount: OwnedFd, path: PathBuf, (node, fid): (u64, Fid)) {
-    let (done, through) = mpsc::channel();
-    let attaching = std::thread::Builder::new().name("mount-attach".into()).spawn(move || {
+/// Attaches one more copy of the volume, in a separate thread; see the head of the file.
+fn attach(volume: Arc<MountedVolume>, path: PathBuf, (node, fid): (u64, Fid)) -> Arc<Attaching> {
+    let attaching = Arc::<Attaching>::default();
+    let its = Arc::clone(&attaching);
+    let work = move || {
+        let copy = volume.copy()?;
         let place = mounting::place_of(&path, node, fid.unique.0)
-            .or_else(|_| mounting::place_in(&path, HIDDEN_DIR, node));
-        let attached = place.and_then(|place| mounting::attach(mount.as_fd(), place.as_fd()));
-        if let Err(error) = attached {
-            tracing::warn!(%error, "cannot attach a volume to its mount point");
-        }
-        drop(mount);
-        // The receiver is gone if this took too long.
-        let _ = done.send(());
+            .or_else(|_| mounting::place_in(&path, HIDDEN_DIR, node))?;
+        mounting::attach(copy.as_fd(), place.as_fd())?;
+        mounting::number_of(copy.as_fd())
+    };
+    let started = std::thread::Builder::new().name("mount-attach".into()).spawn(move || {
+        let attached = work().inspect_err(
+            |error| tracing::warn!(%error, "cannot attach a volume to its mount point"),
+        );
+        its.end(attached.ok());
     });
-    match attaching {
-        Ok(_) => {
-            let _ = through.recv_timeout(ATTACHING);
-        }
-        Err(error) => tracing::error!(%error, "cannot start a thread to attach a volume"),
+    if let Err(error) = started {
+        tracing::error!(%error, "cannot start a thread to attach a volume");
+        attaching.end(None);
     }
+    attaching
 }
 
 /// Sweeps now and then, until the first mount has ended.

@@ -10,6 +10,7 @@ use venus::Venus;
 use crate::abi;
 use crate::access_cache::KernelAccess;
 use crate::attributes::Validity;
+use crate::calling::RepeatedWalks;
 use crate::channel::Requester;
 use crate::errno::RequestRefusal;
 use crate::flat_tree::Flat;
@@ -32,6 +33,8 @@ pub(crate) struct MountShared {
     pub flat: Option<Arc<Flat>>,
     /// The names for `@sys`, in all mounts of this client.
     pub sysnames: Arc<Sysnames>,
+    /// Walks that the kernel repeats, in all mounts of this client.
+    pub walks: Arc<RepeatedWalks>,
     /// Whether device nodes have their numbers.
     pub devices: bool,
 }

@@ -336,18 +336,20 @@ impl Remote for Far {
     }
 }
 
-/// A session whose commits are counted.
+/// A session whose calls are counted, and commits apart.
 pub struct Counted {
     session: Arc<dyn Remote>,
+    pub calls: AtomicU64,
     pub commits: AtomicU64,
 }
 
 impl Counted {
     pub fn new(session: Arc<dyn Remote>) -> Arc<Self> {
-        Arc::new(Counted { session, commits: AtomicU64::new(0) })
+        Arc::new(Counted { session, calls: AtomicU64::new(0), commits: AtomicU64::new(0) })
     }
 
     fn count(&self, call: &Call) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
         if matches!(call, Call::Commit { .. }) {
             self.commits.fetch_add(1, Ordering::SeqCst);
         }

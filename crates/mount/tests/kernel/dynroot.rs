@@ -163,7 +163,7 @@ fn cells_listed_later_are_shown_and_take_the_short_name() {
     assert_eq!(fs::read_to_string(client.at("our.test/file")).unwrap(), "ours");
     // The kernel is notified of each name separately, after the list has changed.
     let error = |at: &str| {
-        fs::metadata(client.at(at)).err().and_then(|error| rustix::io::Errno::from_io_error(&error))
+        fs::read_dir(client.at(at)).err().and_then(|error| rustix::io::Errno::from_io_error(&error))
     };
     eventually("the short name is another's too", || {
         error("our/file") == Some(rustix::io::Errno::NOENT)

@@ -5,11 +5,13 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use types::{Call, Caller, CreateHow, Fid, Name, NewKind, VolumeCall, VolumeKind};
 
-use crate::cell::{Cell, Client, eventually};
+use crate::cell::{Cell, Client, Counted, eventually};
 
 fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
@@ -122,6 +124,8 @@ fn snapshots_are_below_a_name_that_no_listing_has() {
 #[test]
 fn a_volume_is_a_file_system_of_its_own() {
     let Some((_cell, client)) = tree() else { return };
+    assert_eq!(fs::read_dir(client.at("vol")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(client.at("vol/deep")).unwrap().count(), 0);
     let (top, vol, deep) =
         (device(&client.at("")), device(&client.at("vol")), device(&client.at("vol/deep")));
     if crate::FLAT {
@@ -226,12 +230,12 @@ fn what_leads_nowhere_is_listed_and_says_so() {
     names.sort();
     assert_eq!(names, ["foreign", "nothing", "vol"]);
     for at in ["nothing", "foreign"] {
-        assert_eq!(errno(&fs::metadata(client.at(at)).unwrap_err()), Some(Errno::NODEV), "{at}");
+        assert!(fs::metadata(client.at(at)).unwrap().is_dir(), "{at}");
         assert_eq!(errno(&fs::read_dir(client.at(at)).unwrap_err()), Some(Errno::NODEV), "{at}");
     }
-    assert_eq!(errno(&fs::metadata(client.at("vol/loop")).unwrap_err()), Some(Errno::LOOP));
+    assert_eq!(errno(&fs::read_dir(client.at("vol/loop")).unwrap_err()), Some(Errno::LOOP));
     cell.add_volume("nothing");
-    assert!(fs::metadata(client.at("nothing")).unwrap().is_dir(), "it is there now");
+    assert_eq!(fs::read_dir(client.at("nothing")).unwrap().count(), 0, "it is there now");
 }
 
 #[test]
@@ -574,4 +578,148 @@ fn what_is_forgotten_is_asked_for_again_and_nothing_is_lost() {
     });
     assert_eq!(attribute(&client.at("vol"), "rialto.do:flushmount:dir"), Err(Errno::NODATA));
     assert_eq!(attribute(&client.at("vol"), "rialto.do:nonsense"), Err(Errno::NODATA));
+}
+
+/// Looks at the entries of the directory as shells and people do; returns their number.
+fn look(dir: &Path) -> usize {
+    let sh = |script: &str| {
+        let said = Command::new("sh").args(["-c", script]).current_dir(dir).output().unwrap();
+        assert!(said.status.success(), "{script}: {}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8_lossy(&said.stdout).lines().count()
+    };
+    sh("ls -lA > /dev/null && stat * > /dev/null && test -d $(ls | head -n 1)");
+    sh("python3 -c 'import os; [print(e.stat().st_ino) for e in os.scandir()]'")
+}
+
+#[test]
+fn who_looks_at_mount_points_mounts_nothing() {
+    const COUNT: usize = 300;
+    let Some(cell) = Cell::start() else { return };
+    for number in 0..COUNT {
+        // Most lead nowhere: nothing may depend on what is behind.
+        point(&cell, "root", &format!("user-{number:03}"), &format!("#user.{number}"));
+    }
+    for number in 0..3 {
+        cell.add_volume(&format!("user.{number}"));
+    }
+    let counted = Counted::new(cell.session());
+    let client = cell.mount_through(Arc::clone(&counted) as _);
+    let before = counted.calls.load(Ordering::SeqCst);
+    assert_eq!(look(&client.at("")), COUNT);
+    assert_eq!(client.volumes_below(), 0, "nobody went through one");
+    let calls = counted.calls.load(Ordering::SeqCst) - before;
+    assert!(calls <= 20, "{calls} calls to look at {COUNT} mount points");
+    for number in 0..3 {
+        fs::write(client.at(&format!("user-{number:03}/file")), "text").unwrap();
+        assert_eq!(client.volumes_below(), number + 1);
+    }
+    assert_eq!(look(&client.at("")), COUNT);
+    assert_eq!(client.volumes_below(), 3);
+}
+
+#[test]
+fn each_way_into_a_volume_that_was_only_looked_at() {
+    let Some((cell, first)) = tree() else { return };
+    fs::write(first.at("vol/file"), "text").unwrap();
+    fs::write(first.at("vol/deep/file"), "deep").unwrap();
+    let ways: [(&str, fn(&Path) -> String); 5] = [
+        ("read", |vol| fs::read_to_string(vol.join("file")).unwrap()),
+        ("list", |vol| {
+            fs::read_dir(vol).unwrap().for_each(|one| drop(one.unwrap()));
+            "text".to_owned()
+        }),
+        ("walk", |vol| {
+            assert_eq!(fs::metadata(vol.join("deep/file")).unwrap().len(), 4);
+            "text".to_owned()
+        }),
+        ("go", |vol| {
+            let said = Command::new("cat").arg("file").current_dir(vol).output().unwrap();
+            String::from_utf8(said.stdout).unwrap()
+        }),
+        ("hold", |vol| {
+            let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY;
+            let held = rustix::fs::open(vol, flags, rustix::fs::Mode::empty()).unwrap();
+            let flags = rustix::fs::OFlags::RDONLY;
+            let file = rustix::fs::openat(&held, "file", flags, rustix::fs::Mode::empty()).unwrap();
+            std::io::read_to_string(fs::File::from(file)).unwrap()
+        }),
+    ];
+    for (what, way) in ways {
+        let client = cell.mount();
+        for looked in [false, true] {
+            if looked {
+                fs::symlink_metadata(client.at("vol")).unwrap();
+            }
+            assert_eq!(way(&client.at("vol")), "text", "{what}, looked at before: {looked}");
+        }
+        drop(client);
+        let client = cell.mount();
+        fs::symlink_metadata(client.at("vol")).unwrap();
+        assert_eq!(client.volumes_below(), 0);
+        assert_eq!(way(&client.at("vol")), "text", "{what}, after a look");
+        drop(client);
+    }
+}
+
+#[test]
+fn a_volume_has_any_number_of_places_and_is_one_in_all() {
+    const PLACES: usize = 20;
+    let Some((cell, first)) = tree() else { return };
+    if crate::FLAT {
+        return; // A directory has one place in a file system, and all volumes are one there.
+    }
+    for number in 0..PLACES {
+        point(
+            &cell,
+            "root",
+            &format!("place-{number}"),
+            if number % 2 == 0 { "#work" } else { "%work" },
+        );
+    }
+    let client = cell.mount();
+    let at = |number: usize, path: &str| client.at(&format!("place-{number}/{path}"));
+    for number in 0..PLACES {
+        fs::write(at(number, &format!("file-{number}")), number.to_string()).unwrap();
+        fs::create_dir(at(number, &format!("dir-{number}"))).unwrap();
+        // What is mounted in it appears in all its places, those that come later too.
+        fs::write(at(number, "deep/shared"), number.to_string()).unwrap();
+        for other in 0..=number {
+            assert_eq!(fs::read_to_string(at(other, "deep/shared")).unwrap(), number.to_string());
+        }
+    }
+    for number in 0..PLACES {
+        assert_eq!(fs::read_dir(at(number, "")).unwrap().count(), 2 * PLACES + 1);
+        for other in 0..PLACES {
+            let text = fs::read_to_string(at(number, &format!("file-{other}"))).unwrap();
+            assert_eq!(text, other.to_string());
+        }
+    }
+    assert_eq!(device(&at(0, "dir-1")), device(&at(1, "dir-1")), "it is one file system");
+    fs::rename(at(3, "file-3"), at(3, "dir-7/moved")).unwrap();
+    assert_eq!(fs::read_to_string(at(4, "dir-7/moved")).unwrap(), "3");
+    // Another client's change is seen at each place.
+    fs::write(first.at("vol/file-5"), "changed").unwrap();
+    for number in 0..PLACES {
+        assert_eq!(fs::read_to_string(at(number, "file-5")).unwrap(), "changed");
+    }
+    drop((first, client));
+    assert!(cell.scrub().is_empty());
+}
+
+#[test]
+fn no_volume_is_below_itself_on_any_path() {
+    let Some(cell) = Cell::start() else { return };
+    for volume in ["one", "two"] {
+        cell.add_volume(volume);
+        point(&cell, "root", volume, &format!("#{volume}"));
+    }
+    point(&cell, "one", "two", "#two");
+    point(&cell, "two", "one", "#one");
+    let client = cell.mount();
+    fs::write(client.at("one/two/file"), "text").unwrap();
+    assert_eq!(errno(&fs::read_dir(client.at("one/two/one")).unwrap_err()), Some(Errno::LOOP));
+    if !crate::FLAT {
+        assert_eq!(fs::read_to_string(client.at("two/file")).unwrap(), "text");
+        assert_eq!(errno(&fs::read_dir(client.at("two/one")).unwrap_err()), Some(Errno::LOOP));
+    }
 }
