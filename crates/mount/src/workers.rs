@@ -282,6 +282,8 @@ impl<H: Handler> Workers<H> {
             counts.workers -= 1;
             self.ended();
         }
+        let Counts { workers, receiving, .. } = *counts;
+        assert!(receiving <= workers, "CB-1: no worker may receive what a break waits for");
         stays
     }
 
