@@ -23,7 +23,7 @@ const ENDING_MAX: Duration = Duration::from_secs(30);
 /// The flag of a thread in `/proc/PID/stat` that says that it ends (`PF_EXITING`).
 const EXITING: u64 = 4;
 
-/// What a process does.
+/// The stage of a process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Runs,
@@ -169,7 +169,7 @@ fn start_ticks(pid: i32) -> Option<u64> {
     Stat::of(pid).filter(|stat| stat.life(pid) != Life::Over).map(|stat| stat.start_ticks)
 }
 
-/// What `/proc/PID/stat` says of the process and its first thread.
+/// The fields of `/proc/PID/stat` about the process and its first thread.
 struct Stat {
     /// Whether the first thread has ended; others may be left.
     is_zombie: bool,

@@ -67,7 +67,11 @@ impl MountLocks {
     pub fn dropped(&self, fid: Fid, owner: LockOwner) {
         let mut files = self.files.lock();
         if let Some(owners) = files.get_mut(&fid) {
-            owners.remove(&owner);
+            let noted = owners.remove(&owner).filter(|owner| owner.ending);
+            debug_assert!(
+                noted.is_none_or(|owner| owner.handles.is_empty()),
+                "LK-5: no lock is requested while its owner's locks end"
+            );
             if owners.is_empty() {
                 files.remove(&fid);
             }

@@ -506,6 +506,8 @@ impl Workers {
             counts.workers -= 1;
             self.ended();
         }
+        let Counts { workers, receiving, .. } = *counts;
+        assert!(receiving <= workers, "CB-1: no worker may receive what a break waits for");
         stays
     }
 

@@ -110,6 +110,7 @@ fn find(
             &mut agenda.effects,
         ) {
             Ok(attached) => {
+                assert_eq!(attached.session, session, "EO-1: its own replies are repeated");
                 context.is_from(session, host, context.vice.is_stranger(session));
                 return Ok((attached, true));
             }

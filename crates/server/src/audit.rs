@@ -398,6 +398,7 @@ impl Log {
     }
 
     fn put_head(&self) -> io::Result<()> {
+        assert!(self.lines > 0, "AU-1: the head has the hash of a line of file {}", self.number);
         let head = AuditHead { file: self.number, line: self.lines, hash: self.before.clone() };
         let (new, path) = (self.dir.join("head.new"), self.dir.join(HEAD));
         let mut file =

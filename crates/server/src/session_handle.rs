@@ -81,6 +81,8 @@ impl SessionHandle {
         if matches!(input, ServerInput::Attached { .. }) {
             cell.process = process;
         }
+        let joins = cell.links.iter().all(|other| other.id != link.id);
+        assert!(joins, "DA-3: {:?} would be taken for another connection", link.id);
         cell.links.push(Arc::clone(link));
         cell.step(now, input, Some(link.id), None)
     }

@@ -116,6 +116,7 @@ impl<'j, 'a> Claim<'j, 'a> {
         what: &str,
         change: impl Fn(&mut VolumeGroup),
     ) -> Result<(), VosError> {
+        assert!(self.group.busy.is_some(), "VO-6: the site changes under a claim alone");
         self.job.step(format_args!("database: {what}"), || Ok(()))?;
         self.write_from(&mut |group| change(group), false)
     }

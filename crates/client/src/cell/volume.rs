@@ -350,6 +350,7 @@ impl RemoteVolume {
         drop(place);
         self.move_to(from, to);
         let mut place = self.place.lock();
+        debug_assert!(place.searching, "VO-6: the thread that began a search ends it");
         (place.searching, place.there) = (false, true);
         drop(place);
         self.search_ended.notify_all();

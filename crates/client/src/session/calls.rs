@@ -117,6 +117,7 @@ impl Shared {
             if core.gate != ReclaimGate::Reclaiming(restart) {
                 return Ok(());
             }
+            debug_assert!(core.reclaiming, "LK-4: the thread that reclaims ends the reclaim");
             submit(&mut core, &pending, &Caller::ROOT, Call::ReclaimDone, false)?
         };
         self.follow_up(after, On::Caller);
@@ -323,6 +324,7 @@ fn submit(
 fn enlist(core: &mut ClientCore, pending: &Arc<PendingCall>) -> CallId {
     let id = CallId(core.next_call);
     core.next_call += 1;
-    core.calls.insert(id, Arc::clone(pending));
+    let before = core.calls.insert(id, Arc::clone(pending));
+    assert!(before.is_none(), "DA-4: the answer of {id:?} would end another call");
     id
 }

@@ -249,6 +249,8 @@ impl Journal {
             return Take::Busy;
         }
         let Some(first) = state.first() else { return Take::Nothing };
+        let next = self.landed() + 1;
+        assert!(state.front() == next, "DE-4: a chain begins with the first that has not landed");
         let (caller, mut bytes, mut chain) = (first.caller.clone(), 0, Vec::new());
         while let Some(next) = state.queue.front() {
             if let Some(entry) = next {
@@ -282,6 +284,7 @@ impl Journal {
             while state.front() > entry.number + 1 {
                 state.queue.push_front(None);
             }
+            assert!(state.front() == entry.number + 1, "DE-4: an entry comes back to its place");
             state.queue.push_front(Some(entry));
         }
         self.publish_landed(&state);

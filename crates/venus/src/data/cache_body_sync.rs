@@ -198,6 +198,7 @@ impl Body {
 
     /// A following of the server begins; these ranges are ours already.
     pub fn begin(&mut self, ours: Vec<(u64, u64)>) {
+        debug_assert!(self.ours.is_none(), "PT-6: one round at a time knows which bytes are ours");
         self.ours = Some(ours);
     }
 

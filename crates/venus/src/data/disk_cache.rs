@@ -371,7 +371,8 @@ impl DiskCache {
         let (used, bytes) = (index.clock, pieces.len() as u64 * PIECE);
         index.bytes += bytes;
         let item = Item { edition, bytes, used, unwritten: pieces.len(), pieces, file: Some(file) };
-        index.items.insert(fid, item);
+        let beside = index.items.insert(fid, item);
+        assert!(beside.is_none(), "PT-7: while the kernel has a body the cache has no other");
         drop(index);
         self.evict(Some(fid));
     }

@@ -158,6 +158,13 @@ impl Extents {
                     .data
                     .slice((gap_start - chunk.offset) as usize..(gap_end - chunk.offset) as usize);
                 self.bytes += data.len();
+                debug_assert!(
+                    self.map
+                        .range(..gap_end)
+                        .next_back()
+                        .is_none_or(|(from, newer)| from + newer.piece.len() as u64 <= gap_start),
+                    "DU-4: older bytes never replace newer ones"
+                );
                 self.map
                     .insert(gap_start, Extent { first: chunk.first, piece: Piece::Whole(data) });
             }

@@ -184,6 +184,7 @@ impl Blanks {
         }
         data.passed = None;
         let scratch = self.drop_scratch(file);
+        debug_assert!(scratch.is_some(), "PT-9: a blank that is taken off was its file's body");
         drop(data);
         if scratch.is_some_and(|scratch| scratch.read_beside) {
             self.ground.kernel.port().inode_data(file.fid);

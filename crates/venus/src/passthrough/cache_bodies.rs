@@ -378,6 +378,7 @@ impl CacheBodies {
             following.running = following.wanted;
             pinned.followed.notify_all();
             if !following.running {
+                assert!(following.acks.is_empty(), "PT-6: no break waits for a thread that ends");
                 return;
             }
         }

@@ -98,7 +98,7 @@ impl ReadAhead {
         let request = as_caller(caller, None);
         if calls.iter_mut().try_for_each(|call| self.calls.send_related(&request, call)).is_err() {
             return blocks.iter().for_each(|index| {
-                self.block_came(file, (version, BootVerifier::default()), *index, None, fast)
+                self.block_came(file, (version, BootVerifier::default()), *index, None, fast);
             });
         }
         let (snapshot, place, instance) =
