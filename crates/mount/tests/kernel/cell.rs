@@ -301,7 +301,7 @@ impl Cell {
         assert_eq!(mount.transport(), transport);
         if is_below {
             let path = path.join(TOP.1);
-            std::fs::metadata(&path).unwrap();
+            drop(std::fs::read_dir(&path).unwrap());
             let venus = volumes.venus(self.root("root").volume).unwrap();
             return Client { mount, volumes, venus, path };
         }
