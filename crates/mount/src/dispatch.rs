@@ -45,8 +45,8 @@ impl Task<'_> {
     /// its own status. For others its volume is mounted or shown, and the kernel repeats the walk.
     fn run_on_mount_point(&self, operation: &Operation<'_>) -> Result<(), RequestRefusal> {
         match (operation, self.mount.walks.intent_of(self.header.pid)) {
-            (Operation::Getattr(_), Intent::Look) => return self.getattr(),
-            (Operation::Statx(_), Intent::Look) => return self.statx(),
+            (Operation::Getattr(_), Intent::Look) => return self.status(attributes::attr_out),
+            (Operation::Statx(_), Intent::Look) => return self.status(attributes::statx_out),
             (Operation::Getxattr { name, .. }, Intent::Look) if !xattrs::is_virtual(name) => {
                 return Err(RequestRefusal(Errno::NODATA));
             }
@@ -115,8 +115,8 @@ impl Task<'_> {
                 Ok(())
             }
 
-            Operation::Getattr(_) => self.getattr(),
-            Operation::Statx(_) => self.statx(),
+            Operation::Getattr(_) => self.status(attributes::attr_out),
+            Operation::Statx(_) => self.status(attributes::statx_out),
             Operation::Setattr(of) => self.setattr(&of),
             Operation::Statfs => {
                 let volume = venus.control().statfs(request, self.fid()?)?;

@@ -1,9 +1,10 @@
 //! Statuses of files, and of the volume.
 
-use types::{SetTime, StatusChange, Timestamp, VolumeStatus};
+use types::{SetTime, Status, StatusChange, Timestamp, VolumeStatus};
+use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{self, fattr};
-use crate::attributes;
+use crate::attributes::{self, Validity};
 use crate::errno::RequestRefusal;
 use crate::task::Task;
 
@@ -53,28 +54,16 @@ pub(crate) fn statfs_out(volume: &VolumeStatus) -> abi::StatfsOut {
 }
 
 impl Task<'_> {
-    pub(crate) fn getattr(&self) -> Result<(), RequestRefusal> {
+    /// Replies with the file's status in the form that `out` gives it.
+    pub(crate) fn status<T: IntoBytes + Immutable>(
+        &self,
+        out: fn(u64, &Status, Validity) -> T,
+    ) -> Result<(), RequestRefusal> {
         let found = self.venus().getattr(&self.request(), self.fid()?)?;
         let status = self.access().permitted(found.status, None);
         let _ = self.venus().answering(found.stamp, |still| {
-            self.reply.value(&attributes::attr_out(
-                self.header.nodeid,
-                &status,
-                self.validity(still && found.cacheable),
-            ))
-        });
-        Ok(())
-    }
-
-    pub(crate) fn statx(&self) -> Result<(), RequestRefusal> {
-        let found = self.venus().getattr(&self.request(), self.fid()?)?;
-        let status = self.access().permitted(found.status, None);
-        let _ = self.venus().answering(found.stamp, |still| {
-            self.reply.value(&attributes::statx_out(
-                self.header.nodeid,
-                &status,
-                self.validity(still && found.cacheable),
-            ))
+            let valid = self.validity(still && found.cacheable);
+            self.reply.value(&out(self.header.nodeid, &status, valid))
         });
         Ok(())
     }

@@ -390,7 +390,7 @@ impl Workers {
                         thread::sleep(self.rest);
                     }
                 }
-                Urgency::Waits => self.start_waiter(std::mem::take(&mut buffer), target),
+                Urgency::Waits => self.start_waiter(std::mem::take(&mut buffer), &target),
                 Urgency::Normal if self.become_busy(inlet, &target, &mut buffer) => {
                     self.finish(&target, &mut buffer);
                     if !self.become_receiving() {
@@ -511,7 +511,7 @@ impl Workers {
         stays
     }
 
-    fn start_waiter(self: &Arc<Self>, mut request: Vec<u8>, target: Arc<Target>) {
+    fn start_waiter(self: &Arc<Self>, mut request: Vec<u8>, target: &Arc<Target>) {
         let full = {
             let mut counts = self.counts.lock();
             let full = counts.waiters >= self.config.waiters_max;
@@ -520,13 +520,13 @@ impl Workers {
         };
         if full {
             target.handler.refuse(&request, &*target.channel);
-            return self.is_handled(&target);
+            return self.is_handled(target);
         }
         // The request is small, but its buffer is not.
         request.shrink_to_fit();
         let request = Arc::new(Mutex::new(request));
         let (this, its_request, its_target) =
-            (Arc::clone(self), Arc::clone(&request), Arc::clone(&target));
+            (Arc::clone(self), Arc::clone(&request), Arc::clone(target));
         let started = thread::Builder::new()
             .name("mount-lock".into())
             .stack_size(WAITER_STACK_BYTES)
@@ -537,7 +537,7 @@ impl Workers {
         if let Err(error) = started {
             tracing::warn!(%error, "cannot start a thread for a lock request: it is refused");
             target.handler.refuse(&request.lock(), &*target.channel);
-            self.waiter_ended(&target);
+            self.waiter_ended(target);
         }
     }
 

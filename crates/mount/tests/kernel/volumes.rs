@@ -622,7 +622,8 @@ fn each_way_into_a_volume_that_was_only_looked_at() {
     let Some((cell, first)) = tree() else { return };
     fs::write(first.at("vol/file"), "text").unwrap();
     fs::write(first.at("vol/deep/file"), "deep").unwrap();
-    let ways: [(&str, fn(&Path) -> String); 5] = [
+    type Way = fn(&Path) -> String;
+    let ways: [(&str, Way); 5] = [
         ("read", |vol| fs::read_to_string(vol.join("file")).unwrap()),
         ("list", |vol| {
             fs::read_dir(vol).unwrap().for_each(|one| drop(one.unwrap()));
