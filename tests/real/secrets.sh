@@ -41,12 +41,19 @@ check "the old one is none any more" refused log_in joe "$first"
 check "the new one is" log_in joe "$second"
 keeps joe "$RIALTO" tokens --path "$far"
 keeps joe "$RIALTO" tokens --json --path "$far"
-numbers=$("$RIALTO" status --json --dir "$cell" | /usr/bin/python3 -c '
+# The server names a token that a session used; a session that was lost meanwhile has used none yet.
+numbers=
+numbers_are_there() {
+    joe ls "$far/joe" > /dev/null
+    numbers=$("$RIALTO" status --json --dir "$cell" | /usr/bin/python3 -c '
 import json, sys
 for session in json.load(sys.stdin)["report"]["who"]:
     for user in session["users"]:
         if user["token"]:
             print(user["token"])')
+    [ -n "$numbers" ]
+}
+for _ in $(seq 60); do numbers_are_there && break; sleep 0.5; done
 
 list=$base/list
 mount=$(head -n 1 "$base"/other/mounts/*.pid)

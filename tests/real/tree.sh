@@ -117,6 +117,7 @@ check "and the volume is there again" test "$(sha256sum < "$B/tree/work/large")"
 # The edge, as everybody's tools see it.
 fs mkmount "$top/work/other" tree.other
 echo kept > "$top/work/other/kept"
+ls "$top/work/deep" > /dev/null
 check "each volume has a device number" test \
     "$(device "$top" ; device "$top/work"; device "$top/work/deep")" != \
     "$(device "$top"; device "$top"; device "$top")"

@@ -1,14 +1,14 @@
-//! What a caller's system call wants of a mount point: to look at it, or to go through it.
+//! The intent of a caller's system call at a mount point: to look at it, or to go through it.
 //!
-//! Model. The kernel's own automount points are mounted by whoever goes through them, and not by
-//! whoever asks for their status, so that a listing of ten thousand does not mount ten thousand
+//! Model. The kernel's own automount points are mounted by a call that goes through them, and not by
+//! one that asks for their status, so that a listing of ten thousand does not mount ten thousand
 //! file systems. A FUSE request does not tell the two apart. The thread that waits for the answer
-//! does: `/proc/TID/syscall` has the number of its system call. A thread whose call cannot be read
-//! (another pid namespace, io_uring) goes through: a mount too many does no harm.
+//! does: `/proc/TID/syscall` has its system call. A thread whose call cannot be read (another pid
+//! namespace, io_uring) goes through: a mount too many does no harm.
 //!
-//! A program that walks a tree (`find`, `du`, `tar`, `rm`) and is to stay in one file system compares
-//! the device number of each directory before it opens it. So its calls go through too: they name a
-//! file below an open directory, and follow no symbolic link. `ls` and file managers say that they
+//! A program that walks a tree (`find`, `du`, `tar`, `rm`) and is to stay in one file system
+//! compares the device number of each directory before it opens it. So its calls go through too:
+//! they name a file below an open directory, and follow no symbolic link. `ls` and file managers say that they
 //! do not want to (`AT_NO_AUTOMOUNT`).
 //!
 //! A call that looks goes through all names of its path but the last, and each request is about one
@@ -24,12 +24,12 @@ use std::time::{Duration, Instant};
 use libc::c_long;
 use parking_lot::Mutex;
 
-/// What a system call wants of the last name of its path.
+/// The part of a mount point that a system call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
-    /// Its status or attributes.
+    /// Its own status or attributes.
     Look,
-    /// What is behind it.
+    /// The volume behind it.
     Enter,
 }
 
@@ -75,7 +75,7 @@ const REPEATING: Duration = Duration::from_secs(2);
 pub struct RepeatedWalks(Mutex<HashMap<u32, (String, Instant)>>);
 
 impl RepeatedWalks {
-    /// What the thread `tid` wants, which waits for the answer of a request.
+    /// The intent of the thread `tid`, which waits for the answer of a request.
     pub fn intent_of(&self, tid: u32) -> Intent {
         let Some(line) = line_of(tid) else { return Intent::Enter };
         let repeats = || self.0.lock().get(&tid).is_some_and(|(call, _)| *call == line);

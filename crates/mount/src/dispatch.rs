@@ -41,10 +41,15 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// A request for a mount point itself: a walk found nothing mounted upon it. Whoever looks gets
-    /// its own status. For others its volume is mounted or shown, and the kernel repeats the walk.
+    /// A request for a mount point itself: a walk found nothing mounted upon it. A caller that
+    /// looks gets its own status. For others, and where the kernel has detached the volume, that is
+    /// mounted or shown, and the kernel repeats the walk.
     fn run_on_mount_point(&self, operation: &Operation<'_>) -> Result<(), RequestRefusal> {
-        match (operation, self.mount.walks.intent_of(self.header.pid)) {
+        let edges = self.mount.edges.as_ref();
+        let was_entered = edges.is_some_and(|edges| edges.was_entered(self.header.nodeid));
+        let looks = || self.mount.walks.intent_of(self.header.pid) == Intent::Look;
+        let intent = if !was_entered && looks() { Intent::Look } else { Intent::Enter };
+        match (operation, intent) {
             (Operation::Getattr(_), Intent::Look) => return self.status(attributes::attr_out),
             (Operation::Statx(_), Intent::Look) => return self.status(attributes::statx_out),
             (Operation::Getxattr { name, .. }, Intent::Look) if !xattrs::is_virtual(name) => {

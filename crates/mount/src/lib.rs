@@ -12,7 +12,8 @@
 //! - `dispatch`: from a request to its operation
 //! - `xattrs`, `virtual_xattrs`, `directories`, `files`, `names`, `status`: the operations
 //! - `task`: a request in progress
-//! - `submounts`, `mounted_volumes`, `flat_tree`: the two ways to show the volumes below a volume
+//! - `submounts`, `flat_tree`: the two ways to show the volumes below a volume
+//! - `mounted_volumes`: the volumes that are mounted below others
 //! - `volume_view`, `invalidation`: one volume as a mount shows it, and what the kernel forgets
 //! - `access_cache`, `readdir_helper`, `rings`, `mounting`, `replier`, `workers`, `fuzzing`: rights
 //!   that the kernel checks; transports and threads

@@ -18,15 +18,16 @@ use crate::dispatch::Dispatch;
 use crate::flat_tree::{self, Flat};
 use crate::init::{Agreement, Wishes, negotiate};
 use crate::invalidation::Notifier;
+use crate::mounted_volumes::{MountPoints, Submount};
 use crate::mounting::{self, MountError, MountTarget, may_allow_others};
 use crate::nodes::{KernelNodes, ROOT_NAME, Slot};
 use crate::readdir_helper::{ReaddirHelper, Root};
 use crate::request::{KernelRequest, Operation};
 use crate::rings::{self, Rings};
-use crate::submounts::{self, Edges, MountLocation, MountPlan, Submount};
+use crate::submounts::{self, Edges, MountLocation, MountPlan};
 use crate::task::MountShared;
 use crate::volume_view::VolumeView;
-use crate::workers::{Handler, KernelTransport, Membership, Workers, WorkersConfig};
+use crate::workers::{Handler, KernelTransport, PoolMember, Workers, WorkersConfig};
 
 /// Delay of forgets, and of interrupts behind them, if nothing else comes through the device: some
 /// hundred removals.
@@ -134,7 +135,7 @@ enum Serving {
     /// Those of this mount.
     Own(Arc<Workers>),
     /// Those of all mounts below the first.
-    Pool(Membership),
+    Pool(PoolMember),
 }
 
 impl<H: Handler> Served<H> {
@@ -344,7 +345,7 @@ impl Mount {
         let below = Below::Mounted(place, (volume.id(), volume.is_read_only()));
         let mount = Self::serve(Device::new(device), root, venus, plan.clone(), below)?;
         let attached = mount.shown(attached);
-        // What is mounted in it is to appear at all its places.
+        // A mount inside it is to appear at all its places.
         mem::propagation::share(attached.as_fd()).map_err(MountError::Device)?;
         mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
         mount.lists_ahead(plan.forerunner.as_ref(), || Root::of(attached.as_fd()));
@@ -483,7 +484,7 @@ impl Mount {
     }
 }
 
-impl Submount for Mount {
+impl Submount<Edges> for Mount {
     fn volumes(&self) -> &Arc<Volumes> {
         &self.dispatch.first.volumes
     }

@@ -1,17 +1,19 @@
 //! The volumes that this client has mounted below mount points, each once.
 //!
 //! Model. A mounted volume is one file system of the kernel, however many mount points lead to it:
-//! two would each cache what is changed through the other. It has an *anchor*, a mount of it that is
-//! attached nowhere. The first mount point gets a copy of the anchor, and each further one a copy
-//! of what is upon another mount point, with all that is mounted in it. All of them are one peer
-//! group of the kernel (`mount(8)`, *shared subtree*): what is mounted inside one of them appears in
-//! all. (It does not appear in the anchor: the kernel mounts nothing in what is attached nowhere.)
+//! two would each cache what is changed through the other. It has an *anchor*, a mount of it that
+//! is attached nowhere. The first mount point gets a copy of the anchor, and each further one a
+//! copy of the mount upon another mount point, with all that is mounted in it. All of them are one
+//! peer group of the kernel (`mount(8)`, *shared subtree*): a mount inside one of them appears in
+//! all. (It does not appear in the anchor: the kernel mounts nothing in a mount that is attached
+//! nowhere.)
 //!
 //! A volume that is upon no mount point, and was not used between two sweeps, loses its anchor. Then
 //! it ends with its last user: its cache manager sends its changes and ends too, and until that is
 //! done the volume cannot be mounted anew.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,7 +24,6 @@ use types::VolumeId;
 use venus::Volumes;
 
 use crate::mounting::{self, MountError, MountNumber, MountTable};
-use crate::submounts::{Edges, Submount};
 
 /// Mounts of one client below the first. Each has a queue and two descriptors in the kernel, and a
 /// cache manager here.
@@ -30,16 +31,50 @@ const VOLUMES_MAX: usize = 4096;
 /// From this number on, volumes that are not in use leave before they have been idle for long.
 const VOLUMES_MANY: usize = VOLUMES_MAX / 2;
 
+/// A mount below another, in which volumes are mounted upon the mount points `E`. Dropping it
+/// unmounts.
+pub(crate) trait Submount<E>: Send + Sync {
+    /// The volumes of its cell.
+    fn volumes(&self) -> &Arc<Volumes>;
+
+    /// Its volume.
+    fn volume(&self) -> VolumeId;
+
+    /// Whether the mount has ended for all users.
+    fn is_over(&self) -> bool;
+
+    /// Whether a request came since the last call.
+    fn was_used(&self) -> bool;
+
+    /// The mount points in it, if volumes are mounted upon them.
+    fn edges(&self) -> Option<&Arc<E>>;
+
+    /// Waits until it is unmounted and every request is handled.
+    fn wait(&self);
+}
+
+/// The mount points of one mount.
+pub(crate) trait MountPoints {
+    /// The number of volumes that are mounted upon them.
+    fn count(&self) -> usize;
+
+    /// Unmounts idle volumes.
+    fn take_idle_away(&self);
+
+    /// A present path of the mount itself, if it has one.
+    fn present_path(&self) -> Option<PathBuf>;
+}
+
 /// A volume with its file system.
-pub(crate) struct MountedVolume {
-    pub mount: Box<dyn Submount>,
+pub(crate) struct MountedVolume<E> {
+    pub mount: Box<dyn Submount<E>>,
     /// `None`: it ends with its last user.
     anchor: Mutex<Option<OwnedFd>>,
     /// Whether a request came between the last two sweeps.
     used: AtomicBool,
 }
 
-impl MountedVolume {
+impl<E: MountPoints> MountedVolume<E> {
     /// A copy of it with all that is mounted in it, to be attached to a mount point.
     ///
     /// # Errors
@@ -49,7 +84,7 @@ impl MountedVolume {
             let anchor = self.anchor.lock();
             mounting::copy(anchor.as_ref().ok_or(MountError::Device(Errno::BUSY))?.as_fd())?
         };
-        let path = self.mount.edges().and_then(|edges| edges.path().ok());
+        let path = self.mount.edges().and_then(|edges| edges.present_path());
         let Some(from_place) = path.and_then(|path| mounting::copy_at(&path).ok()) else {
             return Ok(from_anchor);
         };
@@ -72,26 +107,32 @@ impl MountedVolume {
 }
 
 /// All of them.
-#[derive(Default)]
-pub(crate) struct MountedVolumes {
-    all: Mutex<Vec<Arc<MountedVolume>>>,
+pub(crate) struct MountedVolumes<E> {
+    all: Mutex<Vec<Arc<MountedVolume<E>>>>,
     table: MountTable,
     /// Signals that a sweep is wanted.
     crowded: (Mutex<bool>, Condvar),
 }
 
-impl MountedVolumes {
+impl<E> Default for MountedVolumes<E> {
+    fn default() -> Self {
+        let (all, table, crowded) = Default::default();
+        MountedVolumes { all, table, crowded }
+    }
+}
+
+impl<E: MountPoints> MountedVolumes<E> {
     /// The volume, if it is mounted and can be attached once more.
-    pub fn find(&self, volumes: &Arc<Volumes>, volume: VolumeId) -> Option<Arc<MountedVolume>> {
+    pub fn find(&self, volumes: &Arc<Volumes>, volume: VolumeId) -> Option<Arc<MountedVolume<E>>> {
         let all = self.all.lock();
-        let is_it = |one: &&Arc<MountedVolume>| {
+        let is_it = |one: &&Arc<MountedVolume<E>>| {
             one.mount.volume() == volume && Arc::ptr_eq(one.mount.volumes(), volumes)
         };
         all.iter().find(|one| is_it(one) && one.can_be_attached()).cloned()
     }
 
     /// Adds one that was just mounted, and is attached nowhere.
-    pub fn add(&self, mount: Box<dyn Submount>, anchor: OwnedFd) -> Arc<MountedVolume> {
+    pub fn add(&self, mount: Box<dyn Submount<E>>, anchor: OwnedFd) -> Arc<MountedVolume<E>> {
         let (anchor, used) = (Mutex::new(Some(anchor)), AtomicBool::new(true));
         let new = Arc::new(MountedVolume { mount, anchor, used });
         let mut all = self.all.lock();
@@ -133,7 +174,7 @@ impl MountedVolumes {
 
     /// Unmounts what was not used since the last call. `first` are the mount points of the first
     /// volume.
-    pub fn sweep(&self, first: &Arc<Edges>) {
+    pub fn sweep(&self, first: &E) {
         let all = self.all.lock().clone();
         for one in &all {
             one.used.store(one.mount.was_used(), Ordering::Release);

@@ -40,7 +40,7 @@ impl Task<'_> {
             && let Some(edges) = &self.mount.edges
         {
             edges.remember(number, fid);
-            // Whoever goes through it later must be seen to do so.
+            // A later walk through it must send a request.
             may_cache &= edges.was_entered(number);
             if edges.was_entered(number)
                 || self.mount.walks.intent_of(self.header.pid) == Intent::Enter

@@ -4,8 +4,8 @@
 //! Model. A mount point is a directory in the kernel, and nothing about it may be cached until
 //! something is mounted upon it. So each walk through it looks its name up (LOOKUP), and that
 //! request makes the mount: a FUSE mount with its own cache manager, which is attached to the
-//! directory before the reply. The kernel continues from the reply into the mount. Whoever only
-//! looks at a mount point gets its own status, and mounts nothing (`calling.rs`).
+//! directory before the reply. The kernel continues from the reply into the mount. A caller
+//! that only looks at a mount point gets its own status, and mounts nothing (`calling.rs`).
 //!
 //! - To attach something to a directory the kernel must have its name already, but a first look-up
 //!   makes the name only with the reply. So every mount point has a second name, which only this
@@ -45,7 +45,7 @@ use venus::{Error, RequestContext, Venus, Volumes};
 use crate::calling::RepeatedWalks;
 use crate::errno;
 use crate::invalidation::Notifier;
-use crate::mounted_volumes::{MountedVolume, MountedVolumes};
+use crate::mounted_volumes::{MountPoints, MountedVolume, MountedVolumes, Submount};
 use crate::mounting::{self, MountError, MountNumber};
 use crate::nodes::HIDDEN_DIR;
 use crate::readdir_helper::ReaddirHelper;
@@ -85,38 +85,20 @@ pub(crate) struct MountPlan {
     /// The workers of all mounts below the first.
     pub pool: Option<Arc<Workers>>,
     /// All mounts below the first.
-    pub mounted: Arc<MountedVolumes>,
+    pub mounted: Arc<MountedVolumes<Edges>>,
     /// The volumes that are mounted, or can be.
     pub volumes: Arc<Volumes>,
     /// Makes mounts below.
     pub make: MakeSubmount,
 }
 
-/// A mount below another. Dropping it unmounts.
-pub(crate) trait Submount: Send + Sync {
-    /// The volumes of its cell.
-    fn volumes(&self) -> &Arc<Volumes>;
-
-    /// Its volume.
-    fn volume(&self) -> VolumeId;
-
-    /// Whether the mount has ended for all users.
-    fn is_over(&self) -> bool;
-
-    /// Whether a request came since the last call.
-    fn was_used(&self) -> bool;
-
-    /// The mount points in it, if volumes are mounted upon them.
-    fn edges(&self) -> Option<&Arc<Edges>>;
-
-    /// Waits until it is unmounted and every request is handled.
-    fn wait(&self);
-}
-
 /// Makes a mount for a mount point, attached nowhere yet (`mount.rs`): a mount has mount points, so
 /// it is of a layer above. The arguments are the volume and its cache manager.
-pub(crate) type MakeSubmount =
-    fn(&MountPlan, &RemoteVolume, Arc<Venus>) -> Result<(Box<dyn Submount>, OwnedFd), MountError>;
+pub(crate) type MakeSubmount = fn(
+    &MountPlan,
+    &RemoteVolume,
+    Arc<Venus>,
+) -> Result<(Box<dyn Submount<Edges>>, OwnedFd), MountError>;
 
 /// Where a mount is.
 pub(crate) enum MountLocation {
@@ -156,7 +138,7 @@ struct State {
 
 /// The mount upon a mount point.
 struct Child {
-    volume: Arc<MountedVolume>,
+    volume: Arc<MountedVolume<Edges>>,
     attaching: Arc<Attaching>,
 }
 
@@ -252,7 +234,7 @@ impl Edges {
         }
     }
 
-    fn children(&self) -> Vec<Arc<MountedVolume>> {
+    fn children(&self) -> Vec<Arc<MountedVolume<Edges>>> {
         let child = |point: &Arc<Point>| {
             point.state.lock().child.as_ref().map(|child| Arc::clone(&child.volume))
         };
@@ -367,7 +349,7 @@ impl Edges {
         plan: &MountPlan,
         to: &Arc<RemoteVolume>,
         (point, fid): (&MountPoint, Fid),
-    ) -> Result<Arc<MountedVolume>, Errno> {
+    ) -> Result<Arc<MountedVolume<Edges>>, Errno> {
         let (mounted, volumes) = (&plan.mounted, &plan.volumes);
         let begun = Instant::now();
         loop {
@@ -409,7 +391,7 @@ impl Edges {
     /// Attaches one more copy of the volume to a mount point.
     fn attach(
         self: &Arc<Self>,
-        volume: &Arc<MountedVolume>,
+        volume: &Arc<MountedVolume<Edges>>,
         node: u64,
         fid: Fid,
     ) -> Result<Child, Errno> {
@@ -434,7 +416,7 @@ impl Edges {
     }
 
     /// The present path of this mount.
-    pub fn path(&self) -> Result<PathBuf, MountError> {
+    fn path(&self) -> Result<PathBuf, MountError> {
         match &self.place {
             MountLocation::Path(path) => Ok(path.clone()),
             MountLocation::Below(places) => {
@@ -466,32 +448,6 @@ impl Edges {
 
     fn points(&self) -> Vec<(u64, Arc<Point>)> {
         self.points.lock().iter().map(|(node, point)| (*node, Arc::clone(point))).collect()
-    }
-
-    /// The number of volumes mounted here.
-    pub fn count(&self) -> usize {
-        self.points().iter().filter(|(_, point)| point.state.lock().child.is_some()).count()
-    }
-
-    /// Unmounts what is idle.
-    pub fn take_idle_away(&self) {
-        for (node, point) in self.points() {
-            {
-                let mut state = point.state.lock();
-                let Some(child) = &state.child else { continue };
-                if !self.is_there(child) {
-                    // It ended, was unmounted, or was detached long ago.
-                    state.child = None;
-                    continue;
-                }
-                if !child.volume.is_idle() {
-                    continue;
-                }
-            }
-            if self.take_away(node, point.fid) {
-                point.state.lock().child = None;
-            }
-        }
     }
 
     /// Unmounts what is mounted upon a mount point, so that the next walk resolves it anew.
@@ -554,13 +510,47 @@ impl Edges {
     }
 }
 
+impl MountPoints for Edges {
+    fn count(&self) -> usize {
+        self.points().iter().filter(|(_, point)| point.state.lock().child.is_some()).count()
+    }
+
+    fn take_idle_away(&self) {
+        for (node, point) in self.points() {
+            {
+                let mut state = point.state.lock();
+                let Some(child) = &state.child else { continue };
+                if !self.is_there(child) {
+                    // It ended, was unmounted, or was detached long ago.
+                    state.child = None;
+                    continue;
+                }
+                if !child.volume.is_idle() {
+                    continue;
+                }
+            }
+            if self.take_away(node, point.fid) {
+                point.state.lock().child = None;
+            }
+        }
+    }
+
+    fn present_path(&self) -> Option<PathBuf> {
+        self.path().ok()
+    }
+}
+
 fn refused(error: &MountError, fid: Fid) -> Errno {
     tracing::error!(%error, %fid, "cannot mount a volume");
     Errno::IO
 }
 
 /// Attaches one more copy of the volume, in a separate thread; see the head of the file.
-fn attach(volume: Arc<MountedVolume>, path: PathBuf, (node, fid): (u64, Fid)) -> Arc<Attaching> {
+fn attach(
+    volume: Arc<MountedVolume<Edges>>,
+    path: PathBuf,
+    (node, fid): (u64, Fid),
+) -> Arc<Attaching> {
     let attaching = Arc::<Attaching>::default();
     let its = Arc::clone(&attaching);
     let work = move || {

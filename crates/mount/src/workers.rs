@@ -140,7 +140,7 @@ struct Members {
     targets: Mutex<HashMap<u64, Arc<Target>>>,
 }
 
-/// What `epoll` reports of [`Members::stop`]; mounts have higher numbers.
+/// The number under which `epoll` reports [`Members::stop`]; mounts have higher ones.
 const STOP: u64 = 0;
 
 impl Members {
@@ -244,12 +244,12 @@ pub struct Workers {
 }
 
 /// A mount that a pool serves.
-pub struct Membership {
+pub struct PoolMember {
     pool: Arc<Workers>,
     target: Arc<Target>,
 }
 
-impl Membership {
+impl PoolMember {
     /// Waits until the channel has ended and every request is handled.
     pub fn wait(&self) {
         let mut counts = self.pool.counts.lock();
@@ -312,7 +312,7 @@ impl Workers {
         self: &Arc<Self>,
         handler: Arc<dyn Handler>,
         channel: &Arc<dyn Channel>,
-    ) -> std::io::Result<Membership> {
+    ) -> std::io::Result<PoolMember> {
         let members = self.members.as_ref().expect("only a pool has members");
         if self.counts.lock().workers == 0 {
             self.spawn(Inlet::Shared)?;
@@ -322,7 +322,7 @@ impl Workers {
         }
         let target = Target::new(Arc::clone(channel), handler);
         members.add(&target)?;
-        Ok(Membership { pool: Arc::clone(self), target })
+        Ok(PoolMember { pool: Arc::clone(self), target })
     }
 
     /// Ends the threads of a pool, once they are done.

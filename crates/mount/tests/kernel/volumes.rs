@@ -682,7 +682,7 @@ fn a_volume_has_any_number_of_places_and_is_one_in_all() {
     for number in 0..PLACES {
         fs::write(at(number, &format!("file-{number}")), number.to_string()).unwrap();
         fs::create_dir(at(number, &format!("dir-{number}"))).unwrap();
-        // What is mounted in it appears in all its places, those that come later too.
+        // A mount in it appears in all its places, those that come later too.
         fs::write(at(number, "deep/shared"), number.to_string()).unwrap();
         for other in 0..=number {
             assert_eq!(fs::read_to_string(at(other, "deep/shared")).unwrap(), number.to_string());

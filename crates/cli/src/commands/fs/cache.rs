@@ -91,7 +91,7 @@ pub(super) fn flush_mount(paths: Paths, json: bool) -> Result<ExitCode, Failure>
     })
 }
 
-pub(super) fn check_volumes(place: Place, json: bool) -> Result<ExitCode, Failure> {
+pub(super) fn check_volumes(place: &Place, json: bool) -> Result<ExitCode, Failure> {
     let place = place.find()?;
     ask(&place, "rialto.do:checkvolumes", || {
         "dropping the cached targets of mount points".to_owned()
@@ -112,13 +112,13 @@ struct Cache {
     bytes_max: Option<u64>,
 }
 
-pub(super) fn cache_use(place: Place, json: bool) -> Result<ExitCode, Failure> {
+pub(super) fn cache_use(place: &Place, json: bool) -> Result<ExitCode, Failure> {
     let place = place.find()?;
     let Cache { used_bytes, bytes_max } =
         ask_json(&place, "rialto.cache", "asking for the disk cache")?;
     match (used_bytes, bytes_max) {
         _ if json => {
-            show::json(&json!({ "path": place, "used_bytes": used_bytes, "bytes_max": bytes_max }))
+            show::json(&json!({ "path": place, "used_bytes": used_bytes, "bytes_max": bytes_max }));
         }
         (Some(used), Some(most)) => println!(
             "Rialto using {} of the cache's available {} 1K byte blocks.",

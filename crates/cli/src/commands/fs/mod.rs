@@ -170,11 +170,11 @@ impl Fs {
             Verb::Flush(paths) => cache::flush(paths, json),
             Verb::Flushvolume(paths) => cache::flush_volume(paths, json),
             Verb::Flushmount(paths) => cache::flush_mount(paths, json),
-            Verb::Checkvolumes(place) => cache::check_volumes(place, json),
+            Verb::Checkvolumes(place) => cache::check_volumes(&place, json),
             Verb::Checkservers(verb) => verb.run(json),
             Verb::Getserverprefs(verb) => verb.run(json),
             Verb::Setserverprefs(verb) => verb.run(json),
-            Verb::Getcacheparms(place) => cache::cache_use(place, json),
+            Verb::Getcacheparms(place) => cache::cache_use(&place, json),
             Verb::Sysname(verb) => verb.run(json),
         }
     }
