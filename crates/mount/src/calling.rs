@@ -1,20 +1,20 @@
 //! The intent of a caller's system call at a mount point: to look at it, or to go through it.
 //!
-//! Model. The kernel's own automount points are mounted by a call that goes through them, and not by
-//! one that asks for their status, so that a listing of ten thousand does not mount ten thousand
+//! Model. The kernel's own automount points are mounted by a call that goes through them, and not
+//! by one that asks for their status, so that a listing of ten thousand does not mount ten thousand
 //! file systems. A FUSE request does not tell the two apart. The thread that waits for the answer
 //! does: `/proc/TID/syscall` has its system call. A thread whose call cannot be read (another pid
 //! namespace, io_uring) goes through: a mount too many does no harm.
 //!
 //! A program that walks a tree (`find`, `du`, `tar`, `rm`) and is to stay in one file system
 //! compares the device number of each directory before it opens it. So its calls go through too:
-//! they name a file below an open directory, and follow no symbolic link. `ls` and file managers say that they
-//! do not want to (`AT_NO_AUTOMOUNT`).
+//! they name a file below an open directory, and follow no symbolic link. `ls` and file managers
+//! say that they do not want to (`AT_NO_AUTOMOUNT`).
 //!
 //! A call that looks goes through all names of its path but the last, and each request is about one
 //! name. So a mount point on its way is shown as itself too, and the next request, for a name in
-//! it, mounts its volume. The kernel then repeats the walk, once ([`RepeatedWalks`]): a second mount
-//! point on the path must be mounted at its look-up, or the call would fail.
+//! it, mounts its volume. The kernel then repeats the walk, once ([`RepeatedWalks`]): a second
+//! mount point on the path must be mounted at its look-up, or the call would fail.
 //!
 //! Source: `follow_automount` and `retry_estale` in the kernel's `fs/namei.c`.
 

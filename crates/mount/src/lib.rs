@@ -17,8 +17,8 @@
 //! - `volume_view`, `invalidation`: one volume as a mount shows it, and what the kernel forgets
 //! - `access_cache`, `readdir_helper`, `rings`, `mounting`, `replier`, `workers`, `fuzzing`: rights
 //!   that the kernel checks; transports and threads
-//! - `attributes`, `cache_control`, `calling`, `channel`, `init`, `interrupts`, `locks`, `logins`, `nodes`,
-//!   `request`, `listings`, `sysname`: values, tables and the requests themselves
+//! - `attributes`, `cache_control`, `calling`, `channel`, `init`, `interrupts`, `locks`, `logins`,
+//!   `nodes`, `request`, `listings`, `sysname`: values, tables and the requests themselves
 //! - `abi`, `errno`, `groups`, `signals`: the kernel's interface
 
 // Libraries report through `tracing` and their results.

@@ -8,9 +8,9 @@
 //! all. (It does not appear in the anchor: the kernel mounts nothing in a mount that is attached
 //! nowhere.)
 //!
-//! A volume that is upon no mount point, and was not used between two sweeps, loses its anchor. Then
-//! it ends with its last user: its cache manager sends its changes and ends too, and until that is
-//! done the volume cannot be mounted anew.
+//! A volume that is upon no mount point, and was not used between two sweeps, loses its anchor.
+//! Then it ends with its last user: its cache manager sends its changes and ends too, and until
+//! that is done the volume cannot be mounted anew.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
