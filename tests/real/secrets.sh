@@ -57,7 +57,7 @@ for session in json.load(sys.stdin)["report"]["who"]:
 list=$base/list
 mount=$(head -n 1 "$base"/other/mounts/*.pid)
 check "the cell's keys" eval 'secrets keys "$cell" > "$list"'
-# A session that is lost under load takes its token's key along: joe's next request brings both back.
+# A session that is lost under load takes its token along: joe's next request brings it back.
 token_in_memory() {
     local try
     for try in $(seq 20); do
