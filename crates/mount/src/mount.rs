@@ -261,7 +261,7 @@ impl Mount {
         let forerunner =
             config.forerunner.as_ref().filter(|_| rustix::process::geteuid().is_root());
         let forerunner = forerunner.and_then(|command| start_helper(command)).map(Arc::new);
-        let pool = (!config.flat).then(|| Workers::pool(config.workers)).transpose();
+        let pool = (!config.flat).then(|| Workers::pool(config.workers.for_pool())).transpose();
         let pool = pool.map_err(MountError::Threads)?;
         let plan = MountPlan { pool: pool.clone(), ..config.plan(volumes, forerunner.clone()) };
         let read_only = volume.is_read_only();

@@ -96,7 +96,16 @@ impl WorkersConfig {
             waiters_max: 4096,
         }
     }
+
+    /// The same for a pool: requests that wait for the server of one volume must not take the
+    /// threads of all others. Threads beyond the receivers exist only while requests wait.
+    pub fn for_pool(self) -> Self {
+        WorkersConfig { threads_max: self.threads_max * POOL_FACTOR, ..self }
+    }
 }
+
+/// Servers that may be away at once, each with as many waiting requests as a mount has threads.
+const POOL_FACTOR: usize = 16;
 
 /// The origin of requests, and their handler.
 struct Target {
