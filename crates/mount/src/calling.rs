@@ -4,7 +4,8 @@
 //! by one that asks for their status, so that a listing of ten thousand does not mount ten thousand
 //! file systems. A FUSE request does not tell the two apart. The thread that waits for the answer
 //! does: `/proc/TID/syscall` has its system call. A thread whose call cannot be read (another pid
-//! namespace, io_uring) goes through: a mount too many does no harm.
+//! namespace, io_uring) goes through: a mount too many does no harm. A request may be read before its
+//! thread has gone to sleep, and only then the kernel tells the call: that is waited for.
 //!
 //! A program that walks a tree (`find`, `du`, `tar`, `rm`) and is to stay in one file system
 //! compares the device number of each directory before it opens it. So its calls go through too:
@@ -70,6 +71,10 @@ const LOOKING: &[c_long] = &[
 /// How long a walk may take to be repeated.
 const REPEATING: Duration = Duration::from_secs(2);
 
+/// How long a thread with a request may take until it sleeps: on a loaded machine it waits for a
+/// processor.
+const FALLING_ASLEEP: Duration = Duration::from_millis(100);
+
 /// The calls whose walk the kernel is about to repeat, in all mounts of a client, by thread.
 #[derive(Default)]
 pub struct RepeatedWalks(Mutex<HashMap<u32, (String, Instant)>>);
@@ -95,7 +100,18 @@ impl RepeatedWalks {
 /// The system call of a thread with its arguments.
 fn line_of(tid: u32) -> Option<String> {
     // 0: the kernel itself, or a process of another pid namespace.
-    if tid == 0 { None } else { std::fs::read_to_string(format!("/proc/{tid}/syscall")).ok() }
+    if tid == 0 {
+        return None;
+    }
+    let path = format!("/proc/{tid}/syscall");
+    let began = Instant::now();
+    loop {
+        let line = std::fs::read_to_string(&path).ok()?;
+        if !line.starts_with("running") || began.elapsed() > FALLING_ASLEEP {
+            return Some(line);
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
 }
 
 /// The line is the number of the call and its six arguments, or `running`.
