@@ -62,6 +62,7 @@ token_in_memory() {
     local try
     for try in $(seq 20); do
         numbers_are_there && secrets token "$mount" $numbers >> "$list" && return 0
+        note "not found: numbers $numbers in $mount: $(joe "$RIALTO" tokens --path "$far" 2>&1)"
         sleep 0.5
     done
     return 1

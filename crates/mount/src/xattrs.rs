@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use types::XattrMode;
 use types::limits::XATTR_NAME_BYTES_MAX;
+use types::{StatusChange, XattrMode};
 
 use crate::abi;
 use crate::access_cache;
@@ -19,6 +19,9 @@ const XATTR_REPLACE: u32 = 2;
 /// A label of SELinux. A kernel with SELinux answers for it itself; otherwise `ls -l` requests the
 /// label of every entry, unless one reply says that this file system has none.
 const LABEL: &[u8] = b"security.selinux";
+
+/// What a file gives its program; a change of its data ends it.
+const CAPABILITY: &[u8] = b"security.capability";
 
 /// Whether it names something that volumes do not have: an access list (`system.`) or a label. The
 /// same for reading and setting, so that no value is stored that cannot be read.
@@ -129,7 +132,14 @@ impl Task<'_> {
             return Ok(());
         }
         check_name(name)?;
-        self.venus().xattrs().removexattr(&self.request(), self.fid()?, name)?;
+        let (request, fid) = (self.request(), self.fid()?);
+        if name == CAPABILITY && !request.caller.is_root() {
+            // The kernel lets no other user remove it: this one is about to change the data.
+            let kill = StatusChange { kill_privileges: true, ..StatusChange::default() };
+            self.venus().setattr(&request, fid, kill)?;
+        } else {
+            self.venus().xattrs().removexattr(&request, fid, name)?;
+        }
         self.reply.done();
         Ok(())
     }
@@ -146,9 +156,7 @@ mod tests {
         {
             assert_eq!(check_name(name).unwrap_err().0, Errno::OPNOTSUPP);
         }
-        for name in
-            [&b"security.capability"[..], b"user.selinux", b"security.selinux2", b"trusted.x"]
-        {
+        for name in [CAPABILITY, b"user.selinux", b"security.selinux2", b"trusted.x"] {
             assert!(check_name(name).is_ok());
         }
     }

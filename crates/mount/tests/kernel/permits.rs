@@ -49,12 +49,12 @@ fn start() -> Option<(Cell, Arc<Book>)> {
 }
 
 /// A thread that runs tasks as another user.
-struct User {
+pub struct User {
     orders: mpsc::Sender<Box<dyn FnOnce() + Send>>,
 }
 
 impl User {
-    fn of(uid: u32) -> User {
+    pub fn of(uid: u32) -> User {
         let (orders, given) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
         std::thread::spawn(move || {
             rustix::thread::set_thread_groups(&[]).unwrap();
@@ -67,7 +67,7 @@ impl User {
         User { orders }
     }
 
-    fn does<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> R {
+    pub fn does<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> R {
         let (done, result) = mpsc::channel();
         self.orders.send(Box::new(move || done.send(what()).unwrap())).unwrap();
         result.recv().unwrap()
