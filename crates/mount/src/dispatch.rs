@@ -162,7 +162,7 @@ impl Task<'_> {
             Operation::Removexattr { name } => self.removexattr(name),
 
             Operation::Getlk(of) => {
-                let _ = self.reply.value(&locks::conflict(venus, request, &of)?);
+                let _ = self.reply.value(&locks::conflict(locks, venus, request, self.fid(), &of)?);
                 Ok(())
             }
             Operation::Setlk { of, wait } => done(locks.set(venus, request, self.fid(), &of, wait)),

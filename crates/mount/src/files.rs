@@ -166,7 +166,7 @@ pub(crate) fn flush(
 ) -> Result<(), RequestRefusal> {
     let owner = LockOwner(of.lock_owner);
     let result = venus.flush(request, OpenHandle(of.fh), Some(owner));
-    locks.dropped(fid?, owner);
+    locks.unlocked(fid?, owner);
     Ok(result?)
 }
 

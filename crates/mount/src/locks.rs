@@ -11,17 +11,22 @@
 //! So each owner's handles are noted here when a byte-range lock is requested through them. A
 //! `RELEASE` ends the locks of the owners that used that handle and no other. It comes late (the
 //! kernel does not wait for it): an owner may lock anew through another handle meanwhile, so
-//! *noting* a handle and *ending* an owner's locks exclude each other.
+//! *noting* a handle and *ending* an owner's locks exclude each other. When `close` returns, the
+//! `RELEASE` is sent; a request that is sent later may be read by another worker and overtake it.
+//! So a conflict with another owner of this mount is reported only after the releases that are
+//! under way ([`MountLocks::after_releases`]).
 
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
-use types::{ByteRange, Fid, LockFamily, LockMode, LockOwner};
+use types::{ByteRange, Fault, Fid, LockFamily, LockMode, LockOwner};
 use venus::{OpenHandle, RequestContext, Venus};
 
 use crate::abi::{self, flag};
 use crate::errno::RequestRefusal;
+use crate::workers;
 
 /// Numbers of `fcntl`.
 const F_RDLCK: u32 = 0;
@@ -29,6 +34,10 @@ const F_WRLCK: u32 = 1;
 const F_UNLCK: u32 = 2;
 /// The kernel's value for "past every end of file".
 const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// How long a worker may take from the moment when it has read a `RELEASE` until it is noted here:
+/// on a loaded machine it waits for a processor.
+const OVERTAKEN: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct Owner {
@@ -41,7 +50,7 @@ struct Owner {
 #[derive(Default)]
 pub struct MountLocks {
     files: Mutex<HashMap<Fid, HashMap<LockOwner, Owner>>>,
-    ended: Condvar,
+    changed: Condvar,
 }
 
 impl MountLocks {
@@ -58,29 +67,42 @@ impl MountLocks {
             .and_then(|owners| owners.get(&owner))
             .is_some_and(|owner| owner.ending)
         {
-            self.ended.wait(&mut files);
+            self.changed.wait(&mut files);
         }
         files.entry(fid).or_default().entry(owner).or_default().handles.insert(handle);
     }
 
-    /// The owner's locks have ended.
-    pub fn dropped(&self, fid: Fid, owner: LockOwner) {
-        let mut files = self.files.lock();
-        if let Some(owners) = files.get_mut(&fid) {
-            let noted = owners.remove(&owner).filter(|owner| owner.ending);
+    /// The owner has no locks any more: it has unlocked or closed the file.
+    pub fn unlocked(&self, fid: Fid, owner: LockOwner) {
+        // A release that ends its locks now may still take away what is locked before that is over.
+        self.remove(fid, owner, |noted| !noted.ending);
+    }
+
+    /// A release has ended the owner's locks.
+    fn ended(&self, fid: Fid, owner: LockOwner) {
+        self.remove(fid, owner, |noted| {
             debug_assert!(
-                noted.is_none_or(|owner| owner.handles.is_empty()),
+                noted.ending && noted.handles.is_empty(),
                 "LK-5: no lock is requested while its owner's locks end"
             );
-            if owners.is_empty() {
-                files.remove(&fid);
-            }
+            true
+        });
+        self.changed.notify_all();
+    }
+
+    fn remove(&self, fid: Fid, owner: LockOwner, may: impl FnOnce(&Owner) -> bool) {
+        let mut files = self.files.lock();
+        let Some(owners) = files.get_mut(&fid) else { return };
+        if owners.get(&owner).is_some_and(may) {
+            owners.remove(&owner);
         }
-        self.ended.notify_all();
+        if owners.is_empty() {
+            files.remove(&fid);
+        }
     }
 
     /// The handle is released: returns the owners whose locks end with it. Until each is
-    /// [`Self::dropped`], it cannot be noted.
+    /// [`Self::ended`], it cannot be noted.
     #[must_use]
     pub fn release(&self, fid: Fid, handle: OpenHandle) -> Vec<LockOwner> {
         let mut files = self.files.lock();
@@ -94,6 +116,45 @@ impl MountLocks {
             }
         }
         ending
+    }
+
+    /// Asks for a lock or about one, and once more after the releases of other handles that are
+    /// under way if that meets a conflict.
+    fn after_releases<T>(
+        &self,
+        fid: Fid,
+        owner: LockOwner,
+        ask: impl Fn() -> T,
+        is_conflict: impl Fn(&T) -> bool,
+    ) -> T {
+        let has_others = || {
+            let files = self.files.lock();
+            files.get(&fid).is_some_and(|owners| owners.keys().any(|other| *other != owner))
+        };
+        // Before the question: what is released between the two has ended.
+        let mut may_be_stale = has_others();
+        let mut answer = ask();
+        let began = Instant::now();
+        while may_be_stale && is_conflict(&answer) {
+            // Before the question too: a release that was read is noted, or its worker runs.
+            let is_overtaken = workers::is_another_running() && began.elapsed() < OVERTAKEN;
+            let has_waited = self.wait_for_releases(fid);
+            may_be_stale = is_overtaken || has_waited;
+            std::thread::sleep(Duration::from_micros(200));
+            answer = ask();
+        }
+        answer
+    }
+
+    /// Returns when no release of a handle of the file is under way; whether one was.
+    fn wait_for_releases(&self, fid: Fid) -> bool {
+        let mut files = self.files.lock();
+        let mut has_waited = false;
+        while files.get(&fid).is_some_and(|owners| owners.values().any(|owner| owner.ending)) {
+            self.changed.wait(&mut files);
+            has_waited = true;
+        }
+        has_waited
     }
 
     /// Locks or unlocks a range of a file.
@@ -112,17 +173,24 @@ impl MountLocks {
             (OpenHandle(of.fh), LockOwner(of.owner), family(of), range(of)?);
         match lock_mode(of)? {
             Some(mode) => {
+                let lock = || {
+                    let pid = of.lk.pid;
+                    venus.locks().setlk(request, handle, owner, pid, family, range, mode, wait)
+                };
                 if family == LockFamily::Posix {
-                    self.note(fid?, owner, handle);
+                    let fid = fid?;
+                    self.note(fid, owner, handle);
+                    self.after_releases(fid, owner, lock, |locked| {
+                        matches!(locked, Err(error) if error.fault() == Some(Fault::Locked))
+                    })?;
+                } else {
+                    lock()?;
                 }
-                venus
-                    .locks()
-                    .setlk(request, handle, owner, of.lk.pid, family, range, mode, wait)?;
             }
             None => {
                 venus.locks().unlock(request, handle, owner, family, range)?;
                 if family == LockFamily::Posix && range == ByteRange::ALL {
-                    self.dropped(fid?, owner);
+                    self.unlocked(fid?, owner);
                 }
             }
         }
@@ -138,7 +206,7 @@ impl MountLocks {
             {
                 tracing::warn!(%error, %fid, "cannot end a closed file's locks at the server");
             }
-            self.dropped(fid, owner);
+            self.ended(fid, owner);
         }
     }
 }
@@ -173,14 +241,16 @@ fn lock_mode(of: &abi::LkIn) -> Result<Option<LockMode>, RequestRefusal> {
 /// # Errors
 /// Why that is not known.
 pub fn conflict(
+    locks: &MountLocks,
     venus: &Venus,
     request: &RequestContext<'_>,
+    fid: Result<Fid, RequestRefusal>,
     of: &abi::LkIn,
 ) -> Result<abi::LkOut, RequestRefusal> {
     let mode = lock_mode(of)?.ok_or(Errno::INVAL)?;
-    let owner = LockOwner(of.owner);
-    let conflict =
-        venus.locks().getlk(request, OpenHandle(of.fh), owner, family(of), range(of)?, mode)?;
+    let (handle, owner, range) = (OpenHandle(of.fh), LockOwner(of.owner), range(of)?);
+    let ask = || venus.locks().getlk(request, handle, owner, family(of), range, mode);
+    let conflict = locks.after_releases(fid?, owner, ask, |found| matches!(found, Ok(Some(_))))?;
     let lk = conflict.map_or(abi::FileLock { kind: F_UNLCK, ..Default::default() }, |found| {
         abi::FileLock {
             start: found.range.start,
@@ -206,9 +276,9 @@ mod tests {
         locks.note(FID, LockOwner(2), OpenHandle(10));
         assert!(locks.any(FID));
         assert_eq!(locks.release(FID, OpenHandle(10)), [LockOwner(2)]);
-        locks.dropped(FID, LockOwner(2));
+        locks.ended(FID, LockOwner(2));
         assert_eq!(locks.release(FID, OpenHandle(11)), [LockOwner(1)]);
-        locks.dropped(FID, LockOwner(1));
+        locks.ended(FID, LockOwner(1));
         assert!(!locks.any(FID));
         assert_eq!(locks.release(FID, OpenHandle(11)), []);
     }
@@ -217,7 +287,7 @@ mod tests {
     fn a_late_release_does_not_end_what_was_locked_after_the_flush() {
         let locks = MountLocks::default();
         locks.note(FID, LockOwner(1), OpenHandle(10));
-        locks.dropped(FID, LockOwner(1));
+        locks.unlocked(FID, LockOwner(1));
         locks.note(FID, LockOwner(1), OpenHandle(11));
         assert_eq!(locks.release(FID, OpenHandle(10)), []);
     }
@@ -230,8 +300,10 @@ mod tests {
         let other = std::sync::Arc::clone(&locks);
         let noted = std::thread::spawn(move || other.note(FID, LockOwner(1), OpenHandle(11)));
         std::thread::sleep(std::time::Duration::from_millis(50));
-        assert!(!noted.is_finished());
-        locks.dropped(FID, LockOwner(1));
+        locks.unlocked(FID, LockOwner(1));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!noted.is_finished(), "an unlock meanwhile ends no release");
+        locks.ended(FID, LockOwner(1));
         noted.join().unwrap();
         assert!(locks.any(FID));
     }

@@ -201,3 +201,21 @@ fn more_waiters_than_workers_do_not_stop_the_mount() {
         waiter.join().unwrap().unwrap();
     }
 }
+
+/// `close` of the last descriptor of an open file ends its ranges, before anybody else asks.
+#[test]
+fn an_open_files_range_has_ended_when_close_returns() {
+    let Some(cell) = Cell::start() else { return };
+    let client = cell.mount();
+    fs::write(client.at("file"), "x").unwrap();
+    let lock = |file: &File, kind| set_file_range(file.as_fd(), kind, 0, 1, false);
+    for _ in 0..500 {
+        let [first, second, third] = [(); 3].map(|()| open(&client.at("file")));
+        lock(&first, RangeLock::Exclusive).unwrap();
+        drop(first);
+        assert_eq!(test_range(second.as_fd(), RangeLock::Exclusive, 0, 1), Ok(None));
+        lock(&second, RangeLock::Shared).unwrap();
+        drop(second);
+        lock(&third, RangeLock::Exclusive).unwrap();
+    }
+}
