@@ -41,10 +41,11 @@ check "the old one is none any more" refused log_in joe "$first"
 check "the new one is" log_in joe "$second"
 keeps joe "$RIALTO" tokens --path "$far"
 keeps joe "$RIALTO" tokens --json --path "$far"
-# The server names a token that a session used; a session that was lost meanwhile has used none yet.
+# The server names the tokens that sessions used: joe's newest one is among them after a change that
+# was certainly sent, and not after a question that his client may answer.
 numbers=
 numbers_are_there() {
-    joe ls "$far/joe" > /dev/null
+    joe sh -c "date +%N > '$far/joe/used' && sync -f '$far/joe'"
     numbers=$("$RIALTO" status --json --dir "$cell" | /usr/bin/python3 -c '
 import json, sys
 for session in json.load(sys.stdin)["report"]["who"]:
@@ -62,7 +63,6 @@ token_in_memory() {
     local try
     for try in $(seq 20); do
         numbers_are_there && secrets token "$mount" $numbers >> "$list" && return 0
-        note "not found: numbers $numbers in $mount: $(joe "$RIALTO" tokens --path "$far" 2>&1)"
         sleep 0.5
     done
     return 1

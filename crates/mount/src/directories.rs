@@ -137,15 +137,19 @@ impl PageReader<'_> {
         if offset != 0 && !of_one_promise {
             self.notifier.inode_data(dir);
         }
+        let mut end_offset = under_way.end_offset();
         match page.entries.last() {
-            Some(last) => self.listings.advance(reader, last.cookie),
+            Some(last) => {
+                let end = self.listings.advance(reader, offset, last.cookie);
+                end_offset = end.unwrap_or(end_offset);
+            }
             None if page.end && offset >= OFFSET_OF_FIRST => {
                 let handle = self.listings.end(reader);
                 handle.into_iter().for_each(|handle| self.venus.dirs().releasedir(handle));
             }
             None => {}
         }
-        Ok((page, under_way.end_offset()))
+        Ok((page, end_offset))
     }
 
     fn begin(&self, first: bool) -> Result<Listing, RequestRefusal> {
@@ -153,7 +157,7 @@ impl PageReader<'_> {
         let handle = self.venus.dirs().opendir(&self.request, self.dir)?;
         let listing = {
             let (since, serial) = (first.then_some(seen), self.listings.serial());
-            Listing { handle, since, seen, serial, last: Cookie::START }
+            Listing { handle, since, seen, serial, last: Cookie::START, earlier: None }
         };
         let gone = self.listings.begin(self.reader, listing);
         gone.into_iter().for_each(|handle| self.venus.dirs().releasedir(handle));

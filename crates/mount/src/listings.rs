@@ -58,6 +58,9 @@ pub struct Listing {
     pub serial: u64,
     /// Venus's cookie of the last entry that was fetched for it.
     pub last: Cookie,
+    /// The end before: its serial, and the cookie there. The reader went on from it, and found what
+    /// had been added meanwhile.
+    pub earlier: Option<(u64, Cookie)>,
 }
 
 /// Set in the offset after the last entry of a listing; cookies do not have it.
@@ -67,6 +70,14 @@ impl Listing {
     /// The offset after the last entry.
     pub fn end_offset(&self) -> u64 {
         END | self.serial
+    }
+
+    /// The cookie at an end of this listing.
+    fn cookie_at(&self, end: u64) -> Option<Cookie> {
+        if end == self.end_offset() {
+            return Some(self.last);
+        }
+        self.earlier.filter(|(serial, _)| end == END | serial).map(|(_, cookie)| cookie)
     }
 }
 
@@ -99,10 +110,10 @@ impl Listings {
     /// The cookie where a reader continues; `None`: at the end of a listing that is forgotten, or
     /// that was another reader's.
     pub fn cookie(&self, reader: ListingKey, offset: u64) -> Option<Cookie> {
-        match self.find(reader) {
-            Some(listing) if offset == listing.end_offset() => Some(listing.last),
-            _ => (!is_end(offset)).then(|| Cookie(offset.saturating_sub(OFFSET_OF_FIRST))),
+        if is_end(offset) {
+            return self.find(reader)?.cookie_at(offset);
         }
+        Some(Cookie(offset.saturating_sub(OFFSET_OF_FIRST)))
     }
 
     /// Adds a listing of this reader. Returns the handles that are no longer used.
@@ -148,11 +159,19 @@ impl Listings {
         found.for_each(|(_, listing, _)| listing.since = None);
     }
 
-    /// Records that this reader gets entries up to the one with this cookie.
-    pub fn advance(&self, reader: ListingKey, last: Cookie) {
+    /// Records that this reader, which asked from `offset` on, gets entries up to the one with this
+    /// cookie. Returns the offset after the last one, if they are the last: no earlier entry has
+    /// it.
+    pub fn advance(&self, reader: ListingKey, offset: u64, last: Cookie) -> Option<u64> {
+        let serial = is_end(offset).then(|| self.serial());
         let mut listings = self.entries.lock();
-        let found = listings.iter_mut().filter(|(key, ..)| *key == reader);
-        found.for_each(|(_, listing, _)| listing.last = last);
+        let (_, listing, _) = listings.iter_mut().find(|(key, ..)| *key == reader)?;
+        if let Some(serial) = serial {
+            listing.earlier = Some((listing.serial, listing.last));
+            listing.serial = serial;
+        }
+        listing.last = last;
+        Some(listing.end_offset())
     }
 
     /// Removes this reader's listing. Returns the handle.
@@ -174,7 +193,25 @@ mod tests {
             seen: 7,
             serial: handle,
             last: Cookie::START,
+            earlier: None,
         }
+    }
+
+    #[test]
+    fn what_comes_after_an_end_has_an_end_of_its_own() {
+        let listings = Listings::default();
+        let reader = (1, 100);
+        listings.begin(reader, Listing { serial: listings.serial(), ..listing(1) });
+        let first = listings.advance(reader, OFFSET_OF_FIRST, Cookie(5)).unwrap();
+        assert_eq!(listings.cookie(reader, first), Some(Cookie(5)));
+        let second = listings.advance(reader, first, Cookie(8)).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(listings.cookie(reader, second), Some(Cookie(8)));
+        assert_eq!(listings.cookie(reader, first), Some(Cookie(5)), "it is sought again");
+        let third = listings.advance(reader, second, Cookie(9)).unwrap();
+        assert_eq!(listings.cookie(reader, third), Some(Cookie(9)));
+        assert_eq!(listings.cookie((1, 101), third), None, "another reader's");
+        assert_eq!(listings.advance((1, 101), 0, Cookie(9)), None);
     }
 
     #[test]
