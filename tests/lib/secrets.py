@@ -112,15 +112,22 @@ def client_key(pieces, public):
 
 def token(pid, *numbers):
     pieces = list(memory(pid))
-    # Of an earlier login only the token may be left.
-    for whole, public in {found for number in numbers for found in tokens(pieces, int(number, 16).to_bytes(16, "little"))}:
-        seed = client_key(pieces, public)
-        if seed:
-            print("token", whole.hex())
-            print("signature", whole[-64:].hex())
-            print("client-key", seed.hex())
-            return
-    sys.exit("no token of these is in that process together with its key")
+    seen = []
+    for number in numbers:
+        raw = int(number, 16).to_bytes(16, "little")
+        found = set(tokens(pieces, raw))
+        seen.append(f"{number}: {sum(piece.count(raw) for piece in pieces)} times, {len(found)} tokens")
+        # Of an earlier login only the token may be left.
+        for whole, public in found:
+            seed = client_key(pieces, public)
+            if seed:
+                print("token", whole.hex())
+                print("signature", whole[-64:].hex())
+                print("client-key", seed.hex())
+                return
+            seen[-1] += f", the public key {sum(piece.count(public) for piece in pieces)} times"
+    megabytes = sum(map(len, pieces)) >> 20
+    sys.exit(f"no token in {len(pieces)} pieces of memory, {megabytes} MiB: " + "; ".join(seen))
 
 
 def plant(path, below):

@@ -472,7 +472,8 @@ fn name_calls() -> impl Strategy<Value = Call> {
         Just(RenameMode::Replace),
         Just(RenameMode::NoReplace),
         Just(RenameMode::Exchange),
-        Just(RenameMode::MountPoint)
+        Just(RenameMode::MountPoint),
+        Just(RenameMode::Whiteout)
     ];
     let removing = prop_oneof![
         Just(RemoveWhat::File),

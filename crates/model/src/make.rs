@@ -80,7 +80,7 @@ impl ModelTree {
         Ok(Answer::Made { status: node.status, dir: self.node(dir)?.status, existed: true })
     }
 
-    fn add_node(
+    pub(crate) fn add_node(
         &mut self,
         ask: ModelContext<'_>,
         dir: Fid,

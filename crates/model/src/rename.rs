@@ -1,6 +1,6 @@
 //! Renames, and exchanges of two names.
 
-use types::{Answer, Fault, Fid, Kind, Name, RenameMode};
+use types::{Answer, Fault, Fid, Kind, Name, NewKind, RenameMode};
 
 use crate::access::RequestedAccess;
 use crate::tree::{Content, ModelContext, ModelNode, ModelTree};
@@ -31,7 +31,13 @@ impl ModelTree {
             self.exchange(ask, (from_dir, from), (to_dir, to))?;
             return self.renamed(moved, target, from_dir, to_dir);
         }
-        self.set_entry(ask, from_dir, from, None)?;
+        let stays = match mode {
+            RenameMode::Whiteout => {
+                Some(self.add_node(ask, from_dir, &NewKind::CharDevice(0), 0, None)?)
+            }
+            _ => None,
+        };
+        self.set_entry(ask, from_dir, from, stays)?;
         self.set_entry(ask, to_dir, to, Some(moved))?;
         if from_dir == to_dir {
             self.count_once(from_dir)?;
@@ -89,6 +95,9 @@ impl ModelTree {
         let source = self.node(moved)?;
         let is_directory = source.status.kind == Kind::Directory;
         self.need_delete(ask, from_dir, moved)?;
+        if mode == RenameMode::Whiteout {
+            self.need_room(ask, from_dir)?;
+        }
         match target {
             None => self.need_room(ask, to_dir)?,
             Some(target) => {
@@ -106,7 +115,7 @@ impl ModelTree {
             (RenameMode::MountPoint, true, _) | (_, false, false) => {}
             (_, true, _) | (_, _, true) => return Err(Fault::Busy),
         }
-        if let (Some(target), RenameMode::Replace) = (target, mode) {
+        if let Some(target) = target.filter(|_| mode.replaces()) {
             match (is_directory, target.status.kind == Kind::Directory) {
                 (true, false) => return Err(Fault::NotDirectory),
                 (false, true) => return Err(Fault::IsDirectory),
@@ -127,9 +136,7 @@ impl ModelTree {
             }
         }
         match target.map(|target| &target.content) {
-            Some(Content::Directory(entries))
-                if mode == RenameMode::Replace && !entries.is_empty() =>
-            {
+            Some(Content::Directory(entries)) if mode.replaces() && !entries.is_empty() => {
                 return Err(Fault::NotEmpty);
             }
             _ => {}

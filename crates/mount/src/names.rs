@@ -22,6 +22,7 @@ use crate::{abi, attributes, sysname};
 /// Flags of `renameat2`.
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
 
 impl Task<'_> {
     /// Replies with the entry of this name, and the file opened with it; the kernel counts one
@@ -289,6 +290,7 @@ pub(crate) fn rename(
         0 => RenameMode::Replace,
         RENAME_NOREPLACE => RenameMode::NoReplace,
         RENAME_EXCHANGE => RenameMode::Exchange,
+        RENAME_WHITEOUT => RenameMode::Whiteout,
         _ => return Err(RequestRefusal(Errno::INVAL)),
     };
     let (from_dir, to_dir) = (from_dir?, to_dir?);

@@ -97,6 +97,16 @@ pub enum RenameMode {
     /// A mount point moves, and nothing else may; refuse with `Exists`. All other modes refuse
     /// mount points with `Busy`.
     MountPoint = 4,
+    /// As `Replace`, and the old name is that of a whiteout from then on: a character device 0, 0,
+    /// by which an overlay marks a removed name.
+    Whiteout = 5,
+}
+
+impl RenameMode {
+    /// Whether an existing target is removed.
+    pub const fn replaces(self) -> bool {
+        matches!(self, RenameMode::Replace | RenameMode::Whiteout)
+    }
 }
 
 /// The kinds of entry that `Remove` may remove. Wire values.

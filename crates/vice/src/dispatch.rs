@@ -60,7 +60,7 @@ impl Dispatch {
                 remove::remove(files, ask, *dir, name, *what, *hold)
             }
             Call::Rename { from_dir, from, to_dir, to, mode, hold } => {
-                rename::rename(files, ask, (*from_dir, from), (*to_dir, to), *mode, *hold)
+                rename::rename(files, given, ask, (*from_dir, from), (*to_dir, to), *mode, *hold)
             }
 
             Call::GetStatus { fid } => entries::get_status(files, ask, *fid),

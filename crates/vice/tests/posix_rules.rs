@@ -392,7 +392,65 @@ fn renames() {
             |p| rename_as(p.my_dir, "inside", p.open, "my_dir", RenameMode::Exchange),
             Refused(Fault::Invalid),
         ),
+        (
+            "a whiteout stays",
+            ten(),
+            |p| rename_as(p.open, "mine", p.open, "new", RenameMode::Whiteout),
+            Done,
+        ),
+        (
+            "a whiteout and a directory that is not empty",
+            root(),
+            |p| rename_as(p.open, "their_dir", p.open, "my_dir", RenameMode::Whiteout),
+            Refused(Fault::NotEmpty),
+        ),
+        (
+            "a whiteout where one may not write",
+            ten(),
+            |p| rename_as(p.open, "mine", p.fixed, "new", RenameMode::Whiteout),
+            Refused(Fault::AccessDenied),
+        ),
     ]);
+}
+
+#[test]
+fn a_whiteout_takes_the_old_name() {
+    let mut place = Place::new();
+    let (open, my_dir) = (place.open, place.my_dir);
+    let is_whiteout =
+        |status: Status| (status.kind, status.device, status.mode) == (Kind::CharDevice, 0, 0);
+    let at = |place: &mut Place, dir: Fid, entry: &str| {
+        let call = Call::Lookup { dir, name: name(entry) };
+        match place.rig.call(0, &root(), call).unwrap() {
+            Answer::Entry { status, .. } => status,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mine = at(&mut place, open, "mine").fid;
+    place
+        .rig
+        .call(0, &ten(), rename_as(open, "mine", my_dir, "moved", RenameMode::Whiteout))
+        .unwrap();
+    assert_eq!(at(&mut place, my_dir, "moved").fid, mine);
+    assert!(is_whiteout(at(&mut place, open, "mine")));
+    // Over another file, and of a directory: its link to the parent goes with it.
+    place
+        .rig
+        .call(0, &root(), rename_as(open, "my_dir", open, "theirs", RenameMode::Whiteout))
+        .unwrap_err();
+    let links = place.rig.status(0, open).unwrap().links;
+    place
+        .rig
+        .call(0, &root(), rename_as(open, "their_dir", my_dir, "in", RenameMode::Whiteout))
+        .unwrap();
+    assert_eq!(place.rig.status(0, open).unwrap().links, links - 1);
+    place
+        .rig
+        .call(0, &root(), rename_as(my_dir, "moved", open, "theirs", RenameMode::Whiteout))
+        .unwrap();
+    for (dir, entry) in [(open, "mine"), (open, "their_dir"), (my_dir, "moved")] {
+        assert!(is_whiteout(at(&mut place, dir, entry)), "{entry}");
+    }
 }
 
 #[test]

@@ -248,7 +248,9 @@ impl Changes {
             self.writeback.send_all(&file, request.cancel)?;
         }
         let victim = match mode {
-            RenameMode::Replace => self.ground.names.mark_replaced(to.0, to.1),
+            RenameMode::Replace | RenameMode::Whiteout => {
+                self.ground.names.mark_replaced(to.0, to.1)
+            }
             RenameMode::NoReplace | RenameMode::Exchange | RenameMode::MountPoint => {
                 Victim { hold: false, marked: None }
             }
@@ -270,13 +272,15 @@ impl Changes {
             tables.put(snapshot, status);
             if let Some(other) = other {
                 tables.put(snapshot, other);
-                if mode == RenameMode::Replace && other.fid != status.fid {
+                if mode.replaces() && other.fid != status.fid {
                     self.lost_name(tables, &other, hold);
                 }
             }
             // A rename onto another name of the same file does nothing, and its answer does not
             // show that.
             let nothing = match (moved, there) {
+                // Nor does it show the whiteout.
+                _ if mode == RenameMode::Whiteout => None,
                 _ if status.links < 2 || status.kind == Kind::Directory || other.is_some() => {
                     Some(false)
                 }

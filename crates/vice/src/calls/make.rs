@@ -210,6 +210,22 @@ fn add<'v>(
     Ok(())
 }
 
+/// Makes the file that takes the place of a renamed one in an overlay's directory. The caller gives
+/// it its name.
+pub(crate) fn make_whiteout<'v>(
+    files: &Files,
+    given: &GivenSlots,
+    ask: &mut CallContext<'_>,
+    volume: &'v ViceVolume,
+    change: &mut Change<'v>,
+    parent: &Vnode,
+) -> Result<Vnode, Fault> {
+    let kind = NewKind::CharDevice(0);
+    let mut vnode = new_vnode(files, given, ask, volume, parent, &kind, 0)?;
+    add(files, ask, volume, change, &mut vnode, &kind)?;
+    Ok(vnode)
+}
+
 fn new_vnode(
     files: &Files,
     given: &GivenSlots,

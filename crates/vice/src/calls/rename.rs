@@ -2,14 +2,16 @@
 //! get the one that they expect.
 
 use smallvec::SmallVec;
-use store::Vnode;
+use store::{EntryTarget, Vnode};
 use types::posix::{touch_data, touch_status};
 use types::{Answer, Fault, Fid, Kind, Name, RenameMode, Status, limits};
 
+use super::make::make_whiteout;
 use super::remove::{counted, lock_entries, lose_name};
 use crate::access::{self, Right};
 use crate::call::{CallContext, CallOutcome};
 use crate::files::{Change, Files};
+use crate::sessions::GivenSlots;
 use crate::volumes::ViceVolume;
 
 /// The vnodes of a rename. Within one directory `to_dir` is `None`.
@@ -22,6 +24,7 @@ struct Scene {
 
 pub(crate) fn rename(
     files: &Files,
+    given: &GivenSlots,
     ask: &mut CallContext<'_>,
     from: (Fid, &Name),
     to: (Fid, &Name),
@@ -53,6 +56,10 @@ pub(crate) fn rename(
         // cover.
         return Err(Fault::NotDelegated);
     }
+    if ask.delegated.is_some() && mode == RenameMode::Whiteout {
+        // The session could not tell which file the whiteout is.
+        return Err(Fault::NotDelegated);
+    }
     let from_dir = searched(ask, &volume, from.0)?;
     let to_dir = if from.0 == to.0 { None } else { Some(searched(ask, &volume, to.0)?) };
     let moved = moved.ok_or(Fault::NotFound)?;
@@ -80,7 +87,16 @@ pub(crate) fn rename(
         // A moved file without a list of its own is now under another one.
         change.change_rights();
     }
-    let answer = scene.act(ask, &mut change, from.1, to.1, mode, hold)?;
+    let whiteout = match mode {
+        RenameMode::Whiteout => {
+            Some(make_whiteout(files, given, ask, &volume, &mut change, &scene.from_dir)?)
+        }
+        _ => None,
+    };
+    let stays =
+        scene.target.as_ref().filter(|_| mode == RenameMode::Exchange).or(whiteout.as_ref());
+    let stays = stays.map(Vnode::target);
+    let answer = scene.act(ask, &mut change, (from.1, stays), to.1, mode, hold)?;
     files.commit(ask, change, answer)
 }
 
@@ -156,6 +172,9 @@ impl Scene {
         let moves_directory = is_directory(&self.moved);
         let to_dir = self.to_dir.as_ref().unwrap_or(&self.from_dir);
         access::need_delete(asker, volume, &self.from_dir, &self.moved)?;
+        if mode == RenameMode::Whiteout {
+            access::need_room(asker, volume, &self.from_dir)?;
+        }
         match &self.target {
             None => access::need_room(asker, volume, to_dir)?,
             Some(target) => {
@@ -188,9 +207,7 @@ impl Scene {
             }
         }
         match &self.target {
-            Some(target) if mode == RenameMode::Replace && target.entries > 0 => {
-                Err(Fault::NotEmpty)
-            }
+            Some(target) if mode.replaces() && target.entries > 0 => Err(Fault::NotEmpty),
             None if moves_directory && to_dir.status.links >= limits::LINKS_MAX => {
                 Err(Fault::TooManyLinks)
             }
@@ -222,28 +239,22 @@ impl Scene {
         mut self,
         ask: &CallContext<'_>,
         change: &mut Change<'_>,
-        from: &Name,
+        (from, stays): (&Name, Option<EntryTarget>),
         to: &Name,
         mode: RenameMode,
         hold: bool,
     ) -> Result<Answer, Fault> {
         let store = &change.volume.store;
-        let exchanged = self.target.clone().filter(|_| mode == RenameMode::Exchange);
-        match &exchanged {
-            Some(other) => {
-                store
-                    .edit(&mut self.from_dir, &mut change.update)
-                    .put_entry(from, other.target())?;
-            }
-            None => {
-                store.edit(&mut self.from_dir, &mut change.update).remove_entry(from.as_bytes())?;
-            }
+        let mut names = store.edit(&mut self.from_dir, &mut change.update);
+        match stays {
+            Some(other) => names.put_entry(from, other)?,
+            None => drop(names.remove_entry(from.as_bytes())?),
         }
         let to_dir = self.to_dir.as_mut().unwrap_or(&mut self.from_dir);
         store.edit(to_dir, &mut change.update).put_entry(to, self.moved.target())?;
         self.update_moved(ask, change, mode)?;
         let other = match self.target.take() {
-            Some(mut other) if exchanged.is_some() => {
+            Some(mut other) if mode == RenameMode::Exchange => {
                 touch_status(&mut other.status, ask.wall);
                 if self.to_dir.is_some() {
                     other.parent = self.from_dir.no();
