@@ -1,5 +1,5 @@
 //! Words and tools that all layers use: configuration, requests, results, errors, memory limits,
-//! worker threads, the port to the kernel. Imports nothing of the crate.
+//! worker threads, the scheduler, the port to the kernel. Imports nothing of the crate.
 
 mod budget;
 mod config;
@@ -8,6 +8,7 @@ mod kernel_port;
 mod pool;
 mod request;
 mod result;
+mod scheduler;
 
 pub(crate) use self::budget::{Pot, Share};
 pub use self::config::VenusConfig;
@@ -31,3 +32,4 @@ pub use self::result::OpenReply;
 pub use self::result::PassthroughState;
 pub use self::result::Stamp;
 pub use self::result::Wrote;
+pub(crate) use self::scheduler::{Chore, Scheduler, Seat};

@@ -158,6 +158,7 @@ pub(crate) struct Workers {
     readers: JobPool,
     fillers: JobPool,
     followers: JobPool,
+    journal: JobPool,
 }
 
 impl Workers {
@@ -167,6 +168,7 @@ impl Workers {
             readers: JobPool::new("venus-read", config.reader_threads),
             fillers: JobPool::new("venus-fill", 1),
             followers: JobPool::new("venus-follow", FOLLOWERS),
+            journal: JobPool::new("venus-journal", 1),
         }
     }
 
@@ -196,8 +198,15 @@ impl Workers {
         self.followers.run_or_end(job);
     }
 
+    /// The job that sends the journal: no other job keeps it waiting.
+    pub fn send_journal(&self, job: impl FnOnce() + Send + 'static) {
+        self.journal.run(job);
+    }
+
     /// Waits for all jobs.
     pub fn stop(&self) {
+        // First: it leaves jobs for the others.
+        self.journal.stop();
         self.followers.stop();
         self.senders.stop();
         self.readers.stop();
