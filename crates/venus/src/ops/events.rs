@@ -165,7 +165,8 @@ impl Core {
     /// the server may be waiting for this thread (to claim its locks after the restart): so this
     /// waits for the kernel only for a while.
     fn invalidate_all(&self) {
-        let notified = self.start_to_invalidate_all().map(|done| done.recv_timeout(KERNEL_WAIT_MAX));
+        let notified =
+            self.start_to_invalidate_all().map(|done| done.recv_timeout(KERNEL_WAIT_MAX));
         if matches!(notified, Some(Err(_))) {
             tracing::warn!(
                 "a read delays the end of the kernel's cache; the rest is dropped after it"
