@@ -67,7 +67,7 @@ impl Core {
             server: Arc::new(Server::new(remote)),
             names: Arc::new(Names::new(&config, common, journal.counter())),
             kernel: Arc::default(),
-            workers: Arc::new(Workers::new(&config)),
+            workers: Arc::new(Workers::new(&config, &common.threads)),
             chores: Arc::new(Chores::new(config.dirty_age)),
             config: Arc::new(config),
         };

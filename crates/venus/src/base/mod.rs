@@ -17,7 +17,7 @@ pub use self::kernel_port::Backing;
 pub(crate) use self::kernel_port::Kernel;
 pub use self::kernel_port::KernelPort;
 pub use self::kernel_port::NoKernel;
-pub(crate) use self::pool::Workers;
+pub(crate) use self::pool::{WorkerThreads, Workers};
 pub use self::request::RequestContext;
 pub(crate) use self::request::{POLL_INTERVAL, as_caller};
 pub use self::result::Attributes;

@@ -1,11 +1,11 @@
-//! State that all volumes of one mount share: the disk cache, the scheduler, and limits of memory.
+//! State that all volumes of one mount share: the disk cache, threads, and limits of memory.
 
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use super::DiskCache;
-use crate::base::{Pot, Scheduler, VenusConfig};
+use crate::base::{Pot, Scheduler, VenusConfig, WorkerThreads};
 
 #[derive(Default)]
 pub(crate) struct MountShared {
@@ -13,6 +13,7 @@ pub(crate) struct MountShared {
     disk: OnceLock<DiskCache>,
     opening: Mutex<()>,
     pub scheduler: Arc<Scheduler>,
+    pub threads: WorkerThreads,
     pub unsent: Arc<Pot>,
     pub unstable: Arc<Pot>,
     pub ahead: Arc<Pot>,
