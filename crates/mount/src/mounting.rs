@@ -236,8 +236,8 @@ pub struct MountNumber {
 /// A mount's number is unique. Source: the kernel's `STATX_MNT_ID_UNIQUE`.
 const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// The kernel's numbers of a mount: unique ones, or before Linux 6.8 those in `mountinfo`, which are
-/// reused when the mount is gone.
+/// The kernel's numbers of a mount: unique ones, or before Linux 6.8 those in `mountinfo`, which
+/// are reused when the mount is gone.
 ///
 /// # Errors
 /// The kernel's.

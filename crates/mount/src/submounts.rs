@@ -130,7 +130,7 @@ struct Point {
 }
 
 impl Point {
-    /// What was attached then was unmounted. A walk may have attached another copy since.
+    /// The copy that was attached then is unmounted. A walk may have attached another one since.
     fn is_left(&self, attaching: &Arc<Attaching>) {
         let mut state = self.state.lock();
         state.child.take_if(|child| Arc::ptr_eq(&child.attaching, attaching));

@@ -2,15 +2,16 @@
 //!
 //! Model. Each cache manager has a *seat*: it is known here by a weak reference and by the time at
 //! which it is due next, if it is. The thread sleeps until the earliest of these times. Then it has
-//! that cache manager do what is due, which returns the next time. Meanwhile anybody may make a
-//! seat due earlier ([`Seat::due_by`]), but not later. The thread lives as long as there is a seat.
+//! that cache manager do what is due, which returns the next time. Meanwhile other threads may make
+//! a seat due earlier ([`Seat::due_by`]), but not later. The thread lives as long as there is a
+//! seat.
 //!
-//! What it runs waits for no server, no kernel and no other volume: otherwise the end of another
+//! A chore waits for no server, no kernel and no other volume: otherwise the end of another
 //! volume's lease would wait too (CB-4). Work that may wait is a job for the volume's own workers
 //! (`pool.rs`).
 //!
-//! Times are those of [`client::clock`], which go on while the machine is suspended. The kernel does
-//! not count that as waiting, so the thread checks again when the machine wakes up.
+//! Times are those of [`client::clock`], which go on while the machine is suspended. The kernel
+//! does not count that as waiting, so the thread checks again when the machine wakes up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +25,7 @@ use types::Time;
 /// A cache manager that is due again at once lets the others go first.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
-/// What a seat stands for.
+/// The work of a seat: that of one cache manager.
 pub(crate) trait Chore: Send + Sync {
     /// Does what is due now, and returns when it is due next. Must not wait; see the head of the
     /// file.
@@ -119,7 +120,7 @@ impl Scheduler {
         Ok(Seat { scheduler: Arc::clone(self), number })
     }
 
-    /// The machine has slept.
+    /// The thread looks again: the machine has slept.
     fn look_again(&self) {
         // Under the lock, so that this does not fall between the thread's look and its sleep.
         let _timetable = self.timetable.lock();
@@ -202,7 +203,7 @@ mod tests {
     struct Periodic {
         every: Option<Duration>,
         ran: Mutex<Vec<Time>>,
-        /// What happens while it runs.
+        /// Called while it runs.
         meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     }
 

@@ -117,10 +117,10 @@ struct State {
     stop: bool,
 }
 
-/// Who cares for the queue.
+/// Which part of the client cares for the queue.
 #[derive(Default, PartialEq, Eq)]
 enum Attention {
-    /// Nobody, until an entry is added.
+    /// None, until an entry is added.
     #[default]
     Asleep,
     /// The janitor looks. `last` was the youngest entry at its last look, and there was none at
@@ -130,7 +130,7 @@ enum Attention {
     Sends,
 }
 
-/// What the janitor does after a look.
+/// The janitor's next step after a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Starts the flusher.

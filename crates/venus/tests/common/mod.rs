@@ -3,6 +3,7 @@
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 pub mod history;
+pub mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
