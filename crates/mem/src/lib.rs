@@ -12,6 +12,7 @@ pub mod lease;
 pub mod length;
 pub mod lock;
 pub mod map;
+pub mod mounted;
 pub mod propagation;
 pub mod schedule;
 pub mod tun;

@@ -20,7 +20,7 @@
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -48,6 +48,8 @@ const ACCEPT_PATIENCE: Duration = Duration::from_millis(200);
 const PRUNED_MAX: usize = 512;
 /// How long a break waits for one name to end.
 const NAME_PATIENCE: Duration = Duration::from_millis(50);
+/// How long the thread that ends names stays without one.
+const ENDER_IDLE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
@@ -65,9 +67,11 @@ pub struct Notifier {
     below: AtomicBool,
     /// The mount has ended, and the kernel's caches with it.
     over: AtomicBool,
-    /// To the thread that ends single names, once it runs.
-    ending: Mutex<Option<mpsc::Sender<Ending>>>,
+    /// To the thread that ends single names, while it runs.
+    ending: Arc<NameEnder>,
 }
+
+type NameEnder = Mutex<Option<mpsc::Sender<Ending>>>;
 
 /// A name to end, and the waiting thread's channel.
 struct Ending {
@@ -120,8 +124,12 @@ impl Notifier {
             Some(sender) => sender,
             None => {
                 let (sender, endings) = mpsc::channel::<Ending>();
-                let channel = Arc::clone(&self.channel);
-                let work = move || endings.iter().for_each(|ending| end_name(&*channel, &ending));
+                let (channel, own) = (Arc::clone(&self.channel), Arc::downgrade(&self.ending));
+                let work = move || {
+                    while let Some(ending) = next_ending(&endings, &own) {
+                        end_name(&*channel, &ending);
+                    }
+                };
                 std::thread::Builder::new()
                     .name("mount-names".into())
                     .spawn(work)
@@ -252,6 +260,24 @@ impl Notifier {
 fn end_names(channel: &dyn Channel, agreement: Agreement) {
     if agreement.has_epochs() {
         log(channel.notify(notify::INC_EPOCH, &[]), "names");
+    }
+}
+
+/// `None`: none came for a while, or the mount has ended.
+fn next_ending(endings: &mpsc::Receiver<Ending>, own: &Weak<NameEnder>) -> Option<Ending> {
+    match endings.recv_timeout(ENDER_IDLE) {
+        Ok(ending) => Some(ending),
+        Err(mpsc::RecvTimeoutError::Disconnected) => None,
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            let own = own.upgrade()?;
+            let mut sender = own.lock();
+            // Under the lock: what comes from now on starts another thread.
+            let last = endings.try_recv().ok();
+            if last.is_none() {
+                *sender = None;
+            }
+            last
+        }
     }
 }
 
@@ -495,5 +521,21 @@ mod tests {
         assert_eq!(received.remove(0), (notify::INC_EPOCH, vec![]));
         received.sort();
         assert_eq!(received, [inode(1), inode(4), inode(5)]);
+    }
+
+    #[test]
+    fn the_thread_that_ends_names_is_there_while_they_end() {
+        let (kernel, _, notifier) = notifier(0, 45);
+        notifier.has_below();
+        let name = Name::new(b"x").unwrap();
+        for count in 1..=2 {
+            assert!(notifier.name(DIR, &name));
+            assert_eq!(kernel.received.lock().len(), count);
+            let began = Instant::now();
+            while notifier.ending.lock().is_some() {
+                assert!(began.elapsed() < Duration::from_secs(10), "it stays");
+                std::thread::sleep(ENDER_IDLE / 5);
+            }
+        }
     }
 }

@@ -14,8 +14,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -175,21 +175,34 @@ impl<E: MountPoints> MountedVolumes<E> {
     /// Unmounts what was not used since the last call. `first` are the mount points of the first
     /// volume.
     pub fn sweep(&self, first: &E) {
-        let all = self.all.lock().clone();
-        for one in &all {
+        // Weakly: what else is known only here goes meanwhile.
+        let all: Vec<Weak<MountedVolume<E>>> = self.all.lock().iter().map(Arc::downgrade).collect();
+        for one in all.iter().filter_map(Weak::upgrade) {
             one.used.store(one.mount.was_used(), Ordering::Release);
         }
         // Those mounted later are deeper, as a rule, and keep those above them.
-        for one in all.iter().rev() {
+        for one in all.iter().rev().filter_map(Weak::upgrade) {
             one.mount.edges().iter().for_each(|edges| edges.take_idle_away());
         }
         first.take_idle_away();
-        drop(all);
-        {
+        self.let_unused_go();
+    }
+
+    /// Has volumes end that are upon no mount point any more.
+    pub fn let_unused_go(&self) {
+        let anchors: Vec<OwnedFd> = {
             let all = self.all.lock();
             // Nothing else knows it: it is upon no mount point.
             let unused = all.iter().filter(|one| Arc::strong_count(one) == 1 && one.is_idle());
-            unused.for_each(|one| drop(one.anchor.lock().take()));
+            unused.filter_map(|one| one.anchor.lock().take()).collect()
+        };
+        // Not under the lock: if it was the last user, the kernel ends the file system now, which
+        // may wait for its server.
+        if let [_, ..] = anchors[..] {
+            let ending = std::thread::Builder::new().name("mount-anchors".into());
+            if let Err(error) = ending.spawn(move || drop(anchors)) {
+                tracing::warn!(%error, "no thread to end unused volumes: this one does");
+            }
         }
         self.close_ended();
     }

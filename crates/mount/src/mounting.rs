@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -223,30 +224,42 @@ pub fn part(mount: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, MountError> {
     copy(place.as_fd())
 }
 
-/// Identifies a mount: the kernel's number, which is reused when it is gone, and the device number
-/// of its file system.
+/// Identifies a mount: the kernel's number, and the device number of its file system.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MountNumber {
     number: u64,
+    /// The kernel gives the number once only, and can be asked for it.
+    is_unique: bool,
     device: String,
 }
 
-/// The kernel's numbers of a mount, as in `mountinfo`.
+/// A mount's number is unique. Source: the kernel's `STATX_MNT_ID_UNIQUE`.
+const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// The kernel's numbers of a mount: unique ones, or before Linux 6.8 those in `mountinfo`, which
+/// are reused when the mount is gone.
 ///
 /// # Errors
 /// The kernel's.
 pub fn number_of(mount: BorrowedFd<'_>) -> Result<MountNumber, MountError> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found =
-        rustix::fs::statx(mount, "", flags, StatxFlags::MNT_ID).map_err(MountError::Device)?;
-    Ok(MountNumber {
-        number: found.stx_mnt_id,
-        device: format!("{}:{}", found.stx_dev_major, found.stx_dev_minor),
-    })
+    static ASKS: OnceLock<bool> = OnceLock::new();
+    let numbered = |wanted| {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(mount, "", flags, wanted).map_err(MountError::Device)?;
+        Ok(MountNumber {
+            number: found.stx_mnt_id,
+            is_unique: StatxFlags::from_bits_retain(found.stx_mask).contains(UNIQUE),
+            device: format!("{}:{}", found.stx_dev_major, found.stx_dev_minor),
+        })
+    };
+    let unique = numbered(UNIQUE)?;
+    let can_ask = || unique.is_unique && mem::mounted::is_mounted(unique.number).is_ok();
+    if *ASKS.get_or_init(can_ask) { Ok(unique) } else { numbered(StatxFlags::MNT_ID) }
 }
 
-/// The kernel's table of mounts, which is read again only after a change: it may have thousands of
-/// lines, and each walk through a mount point looks at it.
+/// The kernel's table of mounts, where the kernel cannot be asked for one of them. It is read again
+/// only after a change: it may have thousands of lines, and each walk through a mount point looks
+/// at it.
 #[derive(Default)]
 pub struct MountTable(Mutex<Option<KnownTable>>);
 
@@ -260,6 +273,11 @@ impl MountTable {
 
     /// Whether the mount is in the tree.
     pub fn has(&self, mount: &MountNumber) -> bool {
+        if mount.is_unique {
+            return mem::mounted::is_mounted(mount.number)
+                .inspect_err(|error| tracing::error!(%error, "cannot ask for a mount"))
+                .unwrap_or_default();
+        }
         let mut known = self.0.lock();
         let current = known.take_if(|known| !known.is_current()).map(|known| known.file);
         if known.is_none() {
@@ -302,7 +320,7 @@ impl MountNumber {
     fn of_line(line: &str) -> Option<Self> {
         let mut fields = line.split(' ');
         let number = fields.next()?.parse().ok()?;
-        Some(MountNumber { number, device: fields.nth(1)?.to_owned() })
+        Some(MountNumber { number, is_unique: false, device: fields.nth(1)?.to_owned() })
     }
 }
 
@@ -329,6 +347,16 @@ pub fn place_in(path: &Path, dir: &str, node: u64) -> Result<OwnedFd, MountError
     let path = path.join(dir).join(node.to_string());
     rustix::fs::open(&path, flags, Mode::empty())
         .map_err(|error| MountError::Refused { path, error })
+}
+
+/// Unmounts what is mounted upon a directory that [`place_of`] opened. The kernel gets there by the
+/// descriptor: no name is looked up, so the calling thread waits for no request of its own mount.
+///
+/// # Errors
+/// `EBUSY` while it is in use, `EINVAL` if nothing is mounted there.
+pub fn unmount_upon(place: BorrowedFd<'_>) -> Result<(), Errno> {
+    let link = format!("/proc/self/fd/{}", place.as_raw_fd());
+    rustix::mount::unmount(link, UnmountFlags::empty())
 }
 
 /// Its path in the tree.

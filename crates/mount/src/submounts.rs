@@ -21,8 +21,8 @@
 //! - The kernel detaches a mount when the name below it ends (an epoch, or the name itself), and
 //!   may forget the directory too. Its users stay in it; the next walk attaches it again.
 //! - A volume has one file system, and any number of places (`mounted_volumes.rs`).
-//! - A mount without requests for [`MountPlan::idle`], and not in use, is unmounted by `umount` in
-//!   a separate process: a thread of ours that walked to it could not be killed.
+//! - A mount without requests for [`MountPlan::idle`], and not in use, is unmounted, by the
+//!   descriptor of its mount point: a thread of ours that walked to it could not be killed.
 //! - A volume is not mounted below itself, on whichever path: walks through it would have no end.
 //! - A mount point in a read-only volume prefers the read-only copy of what it leads to. Source:
 //!   AFS.
@@ -30,7 +30,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -130,6 +129,14 @@ struct Point {
     changed: Condvar,
 }
 
+impl Point {
+    /// The copy that was attached then is unmounted. A walk may have attached another one since.
+    fn is_left(&self, attaching: &Arc<Attaching>) {
+        let mut state = self.state.lock();
+        state.child.take_if(|child| Arc::ptr_eq(&child.attaching, attaching));
+    }
+}
+
 #[derive(Default)]
 struct State {
     making: bool,
@@ -204,10 +211,13 @@ impl Edges {
         self.any.store(true, Ordering::Release);
     }
 
-    /// The kernel forgot it: perhaps only to look its name up again.
-    pub fn forget(&self, node: u64) {
+    /// The kernel forgot it, and did not look its name up again meanwhile (`is_unknown`).
+    pub fn forget(&self, node: u64, is_unknown: impl FnOnce() -> bool) {
         if self.any.load(Ordering::Acquire) {
-            let point = self.points.lock().remove(&node);
+            let mut points = self.points.lock();
+            // Under the lock: a look-up counts the node first, and then its mount point.
+            let point = if is_unknown() { points.remove(&node) } else { None };
+            drop(points);
             drop(point);
         }
     }
@@ -456,15 +466,17 @@ impl Edges {
     /// `BUSY` while it is in use.
     pub fn leave(&self, node: u64) -> Result<(), Errno> {
         let Some(point) = self.points.lock().get(&node).cloned() else { return Ok(()) };
-        let volume = match &point.state.lock().child {
-            Some(child) if self.is_there(child) => Arc::clone(&child.volume),
+        let (volume, attaching) = match &point.state.lock().child {
+            Some(child) if self.is_there(child) => {
+                (Arc::clone(&child.volume), Arc::clone(&child.attaching))
+            }
             _ => return Ok(()),
         };
         volume.mount.edges().iter().for_each(|edges| edges.leave_all());
         if !self.take_away(node, point.fid) {
             return Err(Errno::BUSY);
         }
-        point.state.lock().child = None;
+        point.is_left(&attaching);
         Ok(())
     }
 
@@ -479,23 +491,14 @@ impl Edges {
 
     /// Unmounts it if it is not in use; whether it is gone.
     fn take_away(&self, node: u64, fid: Fid) -> bool {
-        let place = self.place_of(node, fid).and_then(|place| mounting::path_of(place.as_fd()));
-        let Ok(path) = place else { return false };
-        let quiet = Stdio::null;
-        let ended = Command::new("umount")
-            .args(["--internal-only", "--no-canonicalize"])
-            .arg(&path)
-            .stdin(quiet())
-            .stdout(quiet())
-            .stderr(quiet())
-            .status();
-        match ended {
-            Ok(status) => {
-                tracing::info!(path = %path.display(), %status, "unmounting an idle volume");
-                status.success()
+        let Ok(place) = self.place_of(node, fid) else { return false };
+        match mounting::unmount_upon(place.as_fd()) {
+            Ok(()) => {
+                tracing::info!(%fid, "an idle volume was unmounted");
+                true
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot run umount: idle volumes stay mounted");
+                tracing::debug!(%error, %fid, "a volume stays mounted");
                 false
             }
         }
@@ -517,9 +520,13 @@ impl MountPoints for Edges {
 
     fn take_idle_away(&self) {
         for (node, point) in self.points() {
-            {
+            let attaching = {
                 let mut state = point.state.lock();
                 let Some(child) = &state.child else { continue };
+                if !child.attaching.is_over() {
+                    // It is about to be there.
+                    continue;
+                }
                 if !self.is_there(child) {
                     // It ended, was unmounted, or was detached long ago.
                     state.child = None;
@@ -528,9 +535,12 @@ impl MountPoints for Edges {
                 if !child.volume.is_idle() {
                     continue;
                 }
-            }
+                Arc::clone(&child.attaching)
+            };
             if self.take_away(node, point.fid) {
-                point.state.lock().child = None;
+                point.is_left(&attaching);
+                // At once: others may be waiting for room.
+                self.plan.mounted.let_unused_go();
             }
         }
     }

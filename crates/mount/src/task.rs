@@ -43,8 +43,9 @@ impl MountShared {
     /// The kernel returns references to a node of the volume.
     pub fn forget(&self, on: &VolumeView, node: u64, count: u64) {
         if let Some(fid) = on.nodes.forget(node, count) {
-            if on.nodes.fid(node).is_none() {
-                self.edges.iter().for_each(|edges| edges.forget(node));
+            let is_unknown = || on.nodes.fid(node).is_none();
+            self.edges.iter().for_each(|edges| edges.forget(node, is_unknown));
+            if is_unknown() {
                 self.flat.iter().for_each(|flat| flat.forget(node));
             }
             on.venus.forget(fid, count);

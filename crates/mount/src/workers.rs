@@ -20,6 +20,8 @@
 //!   the request into the backlog instead.
 //! - A worker that is done takes from the backlog, otherwise receives, unless enough are receiving:
 //!   then it ends.
+//! - In a pool each mount has a *share* of the workers. Requests beyond it wait for their turn with
+//!   the mount, so that a mount whose server is away leaves workers to the others.
 //! - A request that waits for other applications by design (a lock) gets a thread of its own, so
 //!   that no number of waiters uses up the workers.
 
@@ -104,7 +106,8 @@ impl WorkersConfig {
     }
 }
 
-/// Servers that may be away at once, each with as many waiting requests as a mount has threads.
+/// Mounts of a pool whose servers may be away at once, each with as many waiting requests as a mount
+/// of its own has threads.
 const POOL_FACTOR: usize = 16;
 
 /// The origin of requests, and their handler.
@@ -114,12 +117,49 @@ struct Target {
     /// Requests that were received and are not handled yet.
     requests: AtomicUsize,
     ended: AtomicBool,
+    /// Of a mount in a pool. Locked after the counts.
+    turns: Mutex<Turns>,
+}
+
+/// The share of one mount.
+#[derive(Default)]
+struct Turns {
+    /// Its requests that are with a worker, or in the backlog.
+    taken: usize,
+    /// Further ones: no more than applications have threads, and the kernel sends in the background.
+    waiting: VecDeque<Vec<u8>>,
 }
 
 impl Target {
     fn new(channel: Arc<dyn Channel>, handler: Arc<dyn Handler>) -> Arc<Self> {
-        let (requests, ended) = Default::default();
-        Arc::new(Target { channel, handler, requests, ended })
+        let (requests, ended, turns) = Default::default();
+        Arc::new(Target { channel, handler, requests, ended, turns })
+    }
+
+    /// Takes a turn if fewer than `share` are taken; otherwise the request waits for one, and this
+    /// is false.
+    fn take_turn(&self, share: usize, request: &mut Vec<u8>) -> bool {
+        let mut turns = self.turns.lock();
+        let has_turn = turns.taken < share;
+        if has_turn {
+            turns.taken += 1;
+        } else {
+            let mut waits = std::mem::take(request);
+            // It is small as a rule, but its buffer is not.
+            waits.shrink_to_fit();
+            turns.waiting.push_back(waits);
+        }
+        has_turn
+    }
+
+    /// A request with a turn is handled: the turn goes to the first that waits, which is returned.
+    fn pass_turn_on(&self) -> Option<Vec<u8>> {
+        let mut turns = self.turns.lock();
+        let next = turns.waiting.pop_front();
+        if next.is_none() {
+            turns.taken = turns.taken.saturating_sub(1);
+        }
+        next
     }
 
     fn handle(&self, request: &mut Vec<u8>) {
@@ -244,6 +284,8 @@ pub struct Workers {
     rest: Duration,
     /// The mounts of a pool.
     members: Option<Members>,
+    /// The workers that one mount may have.
+    share: usize,
     counts: Mutex<Counts>,
     /// Signals room in the backlog, or an end.
     changed: Condvar,
@@ -306,8 +348,12 @@ impl Workers {
     }
 
     fn new(config: WorkersConfig, rest: Duration, members: Option<Members>) -> Arc<Self> {
+        let share = match members {
+            Some(_) => (config.threads_max / POOL_FACTOR).max(1),
+            None => usize::MAX,
+        };
         let (counts, changed, over) = Default::default();
-        Arc::new(Workers { config, rest, members, counts, changed, over })
+        Arc::new(Workers { config, rest, members, share, counts, changed, over })
     }
 
     /// Serves one more mount.
@@ -402,7 +448,7 @@ impl Workers {
                 Urgency::Waits => self.start_waiter(std::mem::take(&mut buffer), &target),
                 Urgency::Normal if self.become_busy(inlet, &target, &mut buffer) => {
                     self.finish(&target, &mut buffer);
-                    if !self.become_receiving() {
+                    if !self.become_receiving(target) {
                         return;
                     }
                 }
@@ -474,6 +520,9 @@ impl Workers {
         buffer: &mut Vec<u8>,
     ) -> bool {
         let mut counts = self.counts.lock();
+        if !target.take_turn(self.share, buffer) {
+            return false;
+        }
         let mut can_start = true;
         loop {
             if counts.receiving > 1 || counts.workers == 1 && !can_start {
@@ -497,15 +546,21 @@ impl Workers {
         }
     }
 
-    /// Handles the backlog, then joins the receivers; returns false if there are enough, and the
-    /// worker then ends.
-    fn become_receiving(&self) -> bool {
+    /// A request of `target` is handled. Handles the backlog, then joins the receivers; returns
+    /// false if there are enough, and the worker then ends.
+    fn become_receiving(&self, target: Arc<Target>) -> bool {
         let mut counts = self.counts.lock();
-        while let Some(mut parked) = counts.backlog.pop_front() {
+        let mut handled = target;
+        loop {
+            // Behind the requests of others.
+            if let Some(request) = handled.pass_turn_on() {
+                counts.backlog.push_back(Parked { request, target: handled });
+            }
+            let Some(mut parked) = counts.backlog.pop_front() else { break };
             self.changed.notify_all();
             drop(counts);
             self.finish(&parked.target, &mut parked.request);
-            drop(parked);
+            handled = parked.target;
             counts = self.counts.lock();
         }
         let stays = counts.receiving < self.config.receiving;
@@ -575,6 +630,7 @@ pub fn is_another_running() -> bool {
 #[cfg(test)]
 mod tests {
     use std::io::IoSlice;
+    use std::os::fd::{AsFd, BorrowedFd};
     use std::time::Instant;
 
     use super::*;
@@ -798,6 +854,87 @@ mod tests {
         gate.wait_for("it still works", |seen| seen.done == 11);
         kernel.end();
         ends(workers);
+    }
+
+    /// The same kernel, which is polled.
+    struct Polled(Kernel, OwnedFd);
+
+    impl Polled {
+        fn new() -> Self {
+            let flags = EventfdFlags::SEMAPHORE | EventfdFlags::NONBLOCK;
+            Polled(Kernel::default(), rustix::event::eventfd(0, flags).unwrap())
+        }
+
+        fn send(&self, request: u8, times: usize) {
+            self.0.send(request, times);
+            rustix::io::write(&self.1, &(times as u64).to_ne_bytes()).unwrap();
+        }
+
+        fn end(&self) {
+            self.0.end();
+            rustix::io::write(&self.1, &1_u64.to_ne_bytes()).unwrap();
+        }
+    }
+
+    impl Requester for Polled {
+        fn reply(&self, _: u64, _: Result<&[IoSlice<'_>], Errno>) -> Result<(), Errno> {
+            Ok(())
+        }
+    }
+
+    impl Channel for Polled {
+        fn receive(&self, into: &mut Vec<u8>) -> Result<Received, Errno> {
+            self.0.receive(into)
+        }
+
+        fn begin_polling(&self) -> Result<BorrowedFd<'_>, Errno> {
+            Ok(self.1.as_fd())
+        }
+
+        fn receive_now(&self, into: &mut Vec<u8>) -> Result<Option<Received>, Errno> {
+            match rustix::io::read(&self.1, &mut [0; 8]) {
+                Err(Errno::AGAIN) => Ok(None),
+                _ => self.receive(into).map(Some),
+            }
+        }
+
+        fn notify(&self, _: i32, _: &[IoSlice<'_>]) -> Result<(), Errno> {
+            Ok(())
+        }
+
+        fn another(&self) -> Result<Arc<dyn Channel>, Errno> {
+            Err(Errno::NOSYS)
+        }
+    }
+
+    #[test]
+    fn a_mount_whose_server_is_away_leaves_workers_to_others() {
+        let pool = Workers::pool(SMALL.for_pool()).unwrap();
+        let join = || {
+            let (kernel, gate) = (Arc::new(Polled::new()), Gate::default());
+            let channel: Arc<dyn Channel> = Arc::<Polled>::clone(&kernel);
+            let member = pool.join(Arc::new(gate.clone()), &channel).unwrap();
+            (kernel, gate, member)
+        };
+        let (stopped, running) = (join(), join());
+        stopped.0.send(BLOCKS, 200);
+        stopped.1.wait_for("its share is busy", |seen| seen.blocking == SMALL.threads_max);
+        running.1.open();
+        for round in 1..=20 {
+            running.0.send(BLOCKS, 1);
+            running.1.wait_for("another mount is served", |seen| seen.done == round);
+        }
+        stopped.0.send(URGENT, 1);
+        stopped.1.wait_for("its interrupts are heard", |seen| seen.urgent == 1);
+        assert_eq!(stopped.1.0.0.lock().blocking, SMALL.threads_max);
+        stopped.1.open();
+        stopped.1.wait_for("every request is seen through", |seen| seen.done == 200);
+        for (kernel, _, member) in [stopped, running] {
+            kernel.end();
+            member.wait();
+        }
+        pool.stop();
+        ends(pool);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::names::{Identity, Names};
 use crate::ops::{FileLocks, Handles, OpenDirs, VolumeControl, Xattrs};
 use crate::passthrough::{Blanks, CacheBodies, Loans, Passthrough, Preallocated};
 use crate::reading::{Directories, ReadAhead, Reader, Snapshots};
-use crate::session::{Ground, Server};
+use crate::session::{Chores, Ground, Server};
 use crate::writeback::Writeback;
 
 /// See the head of the file.
@@ -67,8 +67,8 @@ impl Core {
             server: Arc::new(Server::new(remote)),
             names: Arc::new(Names::new(&config, common, journal.counter())),
             kernel: Arc::default(),
-            workers: Arc::new(Workers::new(&config)),
-            chores: Arc::default(),
+            workers: Arc::new(Workers::new(&config, &common.threads)),
+            chores: Arc::new(Chores::new(config.dirty_age)),
             config: Arc::new(config),
         };
         let identity = Arc::new(Identity::new(ground.config.tokens.clone()));

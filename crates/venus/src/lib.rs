@@ -14,7 +14,8 @@
 //! - `session`: the server and its instances; the janitor's list
 //! - `names`, `fuzzing`: statuses, names, rights and delegations under promises
 //! - `data`: one file's bytes on this machine; the disk cache
-//! - `base`: configuration, requests, results, limits, threads, the port to the kernel
+//! - `base`: configuration, requests, results, limits, threads and the scheduler, the port to the
+//!   kernel
 //!
 //! The walk of a request: `mount` calls an operation of [`Venus`] (`ops`). It reads `names` or
 //! `data`. One call fetches a missing value; its answer is entered if no break overtook it (CB-3).
@@ -32,7 +33,7 @@
 //! 3. the tables of `Names`
 //! 4. the gate of `Names`; one directory handle's `progress` or `early`
 //! 5. a file's `scratch`, `Blanks`, the journal and the `Flusher`'s cuts, `Chores`, a pot
-//!    (`base/budget.rs`), `Space`, the disk cache's index (leaves)
+//!    (`base/budget.rs`), `Space`, the disk cache's index, the scheduler (leaves)
 //!
 //! So a break, which takes the tables, the gate and `data` in turn, never waits for a call in
 //! flight.

@@ -25,6 +25,7 @@ mod permits;
 mod servers;
 mod signals;
 mod standing;
+mod sweeps;
 mod sysname;
 mod transport;
 mod volumes;

@@ -1,5 +1,5 @@
 //! Words and tools that all layers use: configuration, requests, results, errors, memory limits,
-//! worker threads, the port to the kernel. Imports nothing of the crate.
+//! worker threads, the scheduler, the port to the kernel. Imports nothing of the crate.
 
 mod budget;
 mod config;
@@ -8,6 +8,7 @@ mod kernel_port;
 mod pool;
 mod request;
 mod result;
+mod scheduler;
 
 pub(crate) use self::budget::{Pot, Share};
 pub use self::config::VenusConfig;
@@ -16,7 +17,7 @@ pub use self::kernel_port::Backing;
 pub(crate) use self::kernel_port::Kernel;
 pub use self::kernel_port::KernelPort;
 pub use self::kernel_port::NoKernel;
-pub(crate) use self::pool::Workers;
+pub(crate) use self::pool::{WorkerThreads, Workers};
 pub use self::request::RequestContext;
 pub(crate) use self::request::{POLL_INTERVAL, as_caller};
 pub use self::result::Attributes;
@@ -31,3 +32,4 @@ pub use self::result::OpenReply;
 pub use self::result::PassthroughState;
 pub use self::result::Stamp;
 pub use self::result::Wrote;
+pub(crate) use self::scheduler::{Chore, Scheduler, Seat};

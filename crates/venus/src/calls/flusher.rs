@@ -1,7 +1,8 @@
 //! Sending the journal, and entering the server's answers.
 //!
 //! A thread that waits for an entry sends chains itself, unless another thread does so. The flusher
-//! sends entries that are old enough, and a long queue.
+//! sends entries that are old enough, and a long queue: a job that the janitor starts, and that
+//! ends with its work.
 //!
 //! The server's answer is compared with the one that was given here (DE-5). A refusal means that an
 //! answer given here was wrong: it is reported like a failed write, and the client and the kernel
@@ -119,13 +120,16 @@ impl Flusher {
         }
     }
 
-    /// The flusher thread.
+    /// The flusher's job, which the janitor starts.
     pub fn flush_journal(&self) {
-        while self.journal.wait_for_work(self.ground.config.dirty_age) {
-            if let Take::Chain(chain) = self.journal.take() {
-                self.send_chain(chain);
+        while self.journal.goes_on(self.ground.config.dirty_age) {
+            match self.journal.take() {
+                Take::Chain(chain) => self.send_chain(chain),
+                Take::Busy => self.journal.wait(POLL_INTERVAL),
+                Take::Nothing => {}
             }
         }
+        self.ground.chores.look_at_journal(false);
     }
 
     /// How many answers given here differ from the server's (DE-5).
@@ -328,7 +332,8 @@ impl Flusher {
             data,
             cut: false,
         };
-        let number = self.journal.push(entry);
+        let (number, looks) = self.journal.push(entry);
+        looks.into_iter().for_each(|at_once| self.ground.chores.look_at_journal(at_once));
         assert!(number > pending, "DE-4: a later change has a later number");
         about.into_iter().for_each(|fid| tables.nodes.node(fid).pending = number);
         match (&answer, call) {

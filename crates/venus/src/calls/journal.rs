@@ -13,8 +13,9 @@
 //!
 //! An entry wakes no thread. While the applications go on with their changes, sending would only
 //! take processor time from them: the *flusher* begins when nothing was added for a while, when the
-//! oldest entry is old enough, or when there are many. It checks periodically, and is woken when
-//! there are many or after a long sleep.
+//! oldest entry is old enough, or when there are many. The janitor *looks* periodically and starts
+//! it then; it is a job that ends when nothing is to be sent now. Without entries the janitor stops
+//! looking, until one is added.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,12 +52,8 @@ const _: () = assert!(
     "threads that add go on while a flush begins"
 );
 
-/// The flusher checks so many times in the age at which entries are sent; it sends when nothing was
-/// added between two checks.
-const CHECKS_IN_AGE: u32 = 16;
-
-/// After so many checks without work it sleeps until it is woken.
-const IDLE_CHECKS_MAX: u32 = 24;
+/// After so many looks without an entry the janitor must be told of the next one.
+const IDLE_LOOKS_MAX: u32 = 24;
 
 /// An empty queue keeps room for so many.
 const ENTRIES_KEPT: usize = 256;
@@ -116,9 +113,32 @@ struct State {
     flying: bool,
     /// The flusher is to send up to this number.
     wanted: u64,
-    /// The flusher sleeps until it is woken.
-    asleep: bool,
+    attention: Attention,
     stop: bool,
+}
+
+/// Which part of the client cares for the queue.
+#[derive(Default, PartialEq, Eq)]
+enum Attention {
+    /// None, until an entry is added.
+    #[default]
+    Asleep,
+    /// The janitor looks. `last` was the youngest entry at its last look, and there was none at
+    /// this many looks.
+    Looks { last: u64, idle: u32 },
+    /// The flusher sends.
+    Sends,
+}
+
+/// The janitor's next step after a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Starts the flusher.
+    Send,
+    /// Looks again after a while.
+    Again,
+    /// Nothing, until [`Journal::push`] says so.
+    Asleep,
 }
 
 impl State {
@@ -129,6 +149,15 @@ impl State {
 
     fn first(&self) -> Option<&JournalEntry> {
         self.queue.front()?.as_ref()
+    }
+
+    /// Whether the flusher is to send now: what is wanted, and everything once one entry is old.
+    fn has_to_send(&mut self, age: Duration, landed: u64) -> bool {
+        let is_old = |first: &JournalEntry| first.since.elapsed() + age / 8 >= age;
+        if self.first().is_some_and(is_old) {
+            self.wanted = self.last;
+        }
+        !self.stop && !self.queue.is_empty() && self.wanted > landed
     }
 
     /// The queued entry of this number.
@@ -143,7 +172,6 @@ pub(crate) struct Journal {
     state: Mutex<State>,
     landed: Arc<AtomicU64>,
     moved: Condvar,
-    poke: Condvar,
 }
 
 pub(crate) enum Take {
@@ -167,23 +195,27 @@ impl Journal {
         self.state.lock().last
     }
 
-    /// Adds an entry; returns its number.
-    pub fn push(&self, mut entry: JournalEntry) -> u64 {
+    /// Adds an entry; returns its number, and whether the janitor must be told: to look at once
+    /// (true), or after a while.
+    pub fn push(&self, mut entry: JournalEntry) -> (u64, Option<bool>) {
         let mut state = self.state.lock();
         state.last += 1;
         entry.number = state.last;
         state.bytes += entry.bytes();
         state.queue.push_back(Some(entry));
-        let full = state.queue.len() >= FLUSH_ENTRIES || state.bytes >= FLUSH_BYTES;
-        let begins = full && !state.flying && state.wanted <= self.landed();
-        if begins || state.asleep {
-            if begins {
-                state.wanted = state.last;
-            }
-            state.asleep = false;
-            self.poke.notify_one();
+        let is_full = state.queue.len() >= FLUSH_ENTRIES || state.bytes >= FLUSH_BYTES;
+        let begins = is_full
+            && state.attention != Attention::Sends
+            && !state.flying
+            && state.wanted <= self.landed();
+        if begins {
+            state.wanted = state.last;
         }
-        state.last
+        let wakes = state.attention == Attention::Asleep;
+        if wakes {
+            state.attention = Attention::Looks { last: state.last, idle: 0 };
+        }
+        (state.last, (begins || wakes).then_some(begins))
     }
 
     /// Merges this entry into the youngest one, if both change the status of one file for one
@@ -291,9 +323,6 @@ impl Journal {
         if state.queue.is_empty() {
             state.queue.shrink_to(ENTRIES_KEPT);
         }
-        if state.wanted > self.landed() {
-            self.poke.notify_one();
-        }
     }
 
     fn publish_landed(&self, state: &State) {
@@ -329,36 +358,38 @@ impl Journal {
         full.then(|| state.front() + (CHAIN_MEMBERS_MAX * 4) as u64)
     }
 
-    /// The flusher's sleep: until there is something to send (true) or it is to stop (false).
-    pub fn wait_for_work(&self, age: Duration) -> bool {
+    /// The janitor looks whether there is something to send.
+    pub fn look(&self, age: Duration) -> Look {
         let mut state = self.state.lock();
-        let (mut checks, mut seen) = (0, 0);
-        loop {
-            if state.stop {
-                return false;
-            }
-            let old = state.first().is_some_and(|first| first.since.elapsed() + age / 8 >= age);
-            let quiet = std::mem::replace(&mut seen, state.last) == state.last;
-            if old || quiet {
-                state.wanted = state.last;
-            }
-            if !state.flying && !state.queue.is_empty() && state.wanted > self.landed() {
-                return true;
-            }
-            checks = if state.queue.is_empty() { checks + 1 } else { 0 };
-            if checks > IDLE_CHECKS_MAX {
-                state.asleep = true;
-                self.poke.wait(&mut state);
-                checks = 0;
-            } else {
-                self.poke.wait_for(&mut state, age / CHECKS_IN_AGE);
-            }
+        let Attention::Looks { last: seen, idle } = state.attention else { return Look::Asleep };
+        if seen == state.last {
+            state.wanted = state.last;
         }
+        let idle = if state.queue.is_empty() { idle + 1 } else { 0 };
+        let (look, attention) = if state.has_to_send(age, self.landed()) {
+            (Look::Send, Attention::Sends)
+        } else if idle > IDLE_LOOKS_MAX || state.stop {
+            (Look::Asleep, Attention::Asleep)
+        } else {
+            (Look::Again, Attention::Looks { last: state.last, idle })
+        };
+        state.attention = attention;
+        look
+    }
+
+    /// Whether the flusher goes on. If not, the janitor is to look again.
+    pub fn goes_on(&self, age: Duration) -> bool {
+        let mut state = self.state.lock();
+        debug_assert!(state.attention == Attention::Sends, "DE-4: one flusher sends");
+        let goes_on = state.has_to_send(age, self.landed());
+        if !goes_on {
+            state.attention = Attention::Looks { last: state.last, idle: 0 };
+        }
+        goes_on
     }
 
     pub fn stop(&self) {
         self.state.lock().stop = true;
-        self.poke.notify_all();
     }
 }
 
@@ -423,7 +454,7 @@ mod tests {
                 data: None,
                 cut: false,
             };
-            let number = self.journal.push(entry);
+            let (number, _) = self.journal.push(entry);
             self.pending.insert(fid, number);
             number
         }

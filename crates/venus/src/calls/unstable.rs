@@ -48,10 +48,6 @@ impl Unstable {
             data.send_older(&lost);
         }
         let is_first = before == 0 && self.bytes.bytes() == 0;
-        if is_first {
-            // The janitor counts the age from now, and must not see the bytes before.
-            self.ground.chores.count_commit_age();
-        }
         data.unstable.verifier = verifier;
         data.unstable.bytes.write(chunk.offset, chunk.data.clone(), chunk.first);
         let total = self.bytes.change(before, data.unstable.bytes.bytes());
@@ -59,7 +55,8 @@ impl Unstable {
         if is_much {
             self.ground.chores.commit_soon();
         } else if is_first {
-            self.ground.chores.wake();
+            // The janitor sees the bytes by now: it would not wait for bytes that come later.
+            self.ground.chores.commit_by_age();
         }
     }
 

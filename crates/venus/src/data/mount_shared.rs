@@ -1,17 +1,19 @@
-//! State that all volumes of one mount share: the disk cache, and limits of memory.
+//! State that all volumes of one mount share: the disk cache, threads, and limits of memory.
 
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use super::DiskCache;
-use crate::base::{Pot, VenusConfig};
+use crate::base::{Pot, Scheduler, VenusConfig, WorkerThreads};
 
 #[derive(Default)]
 pub(crate) struct MountShared {
     /// Opened with the first volume whose server is on another machine.
     disk: OnceLock<DiskCache>,
     opening: Mutex<()>,
+    pub scheduler: Arc<Scheduler>,
+    pub threads: WorkerThreads,
     pub unsent: Arc<Pot>,
     pub unstable: Arc<Pot>,
     pub ahead: Arc<Pot>,

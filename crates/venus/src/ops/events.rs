@@ -7,6 +7,7 @@
 //! pages locked in the kernel, so writers of a broken file stop waiting before the kernel is
 //! notified (`breaks`).
 
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ impl Events for EventListener {
 
     fn on_renewed(&self, sent_at: Time) {
         if let Some(core) = self.0.upgrade() {
-            core.ground.chores.renew_lease(core.ground.names.on_renewed(sent_at));
+            core.ground.chores.watch_lease(core.ground.names.on_renewed(sent_at));
         }
     }
 
@@ -164,6 +165,17 @@ impl Core {
     /// the server may be waiting for this thread (to claim its locks after the restart): so this
     /// waits for the kernel only for a while.
     fn invalidate_all(&self) {
+        let notified =
+            self.start_to_invalidate_all().map(|done| done.recv_timeout(KERNEL_WAIT_MAX));
+        if matches!(notified, Some(Err(_))) {
+            tracing::warn!(
+                "a read delays the end of the kernel's cache; the rest is dropped after it"
+            );
+        }
+    }
+
+    /// The same in a separate thread, which reports its end.
+    fn start_to_invalidate_all(&self) -> Option<Receiver<()>> {
         let kernel = self.ground.kernel.port();
         let (done, wait) = std::sync::mpsc::channel();
         let notifying = std::thread::Builder::new().name("venus-void".into()).spawn(move || {
@@ -171,17 +183,23 @@ impl Core {
             // The receiver is gone if the kernel took too long.
             let _ = done.send(());
         });
-        match notifying {
-            Ok(_) => {
-                if wait.recv_timeout(KERNEL_WAIT_MAX).is_err() {
-                    tracing::warn!(
-                        "a read delays the end of the kernel's cache; the rest is dropped after it"
-                    );
-                }
-            }
-            Err(error) => {
+        notifying
+            .inspect_err(|error| {
                 tracing::error!(%error, "cannot start a thread to invalidate the kernel's cache");
-            }
+            })
+            .is_ok()
+            .then_some(wait)
+    }
+
+    /// CB-4: at the end of the lease the kernel must forget too, whether or not the session has
+    /// noticed the end. Waits neither for the server nor for the kernel.
+    pub fn check_lease(&self) {
+        let (expired, until) = self.ground.names.expire();
+        self.ground.chores.watch_lease(until);
+        if expired {
+            tracing::warn!("lease expired; cache is dropped");
+            self.void_here(|_| {});
+            self.start_to_invalidate_all();
         }
     }
 

@@ -1,70 +1,68 @@
-//! The janitor: the thread for work that no caller waits for: old dirty bytes, commits, ends of
+//! The janitor: work that no caller waits for: old dirty bytes, the journal, commits, ends of
 //! holds, the end of the lease.
 //!
-//! It makes no calls itself: while the server is away a call takes as long as that, and the end of
-//! the lease must not wait (CB-4).
+//! It runs on the thread of the client's scheduler, which all volumes share, and so waits for
+//! nothing (`base/scheduler.rs`): what may wait, for the server or for the journal, is a job of the
+//! volume's workers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use types::limits::HOLD_FIDS_MAX;
-use types::{Call, Caller, Fid};
+use types::{Call, Caller, Fid, Time};
 
-use crate::base::RequestContext;
+use crate::base::{Chore, RequestContext};
+use crate::calls::Look;
 use crate::core::Core;
 
-/// Ends of holds are sent in batches this far apart.
-const BATCH: Duration = Duration::from_millis(50);
+impl Chore for Core {
+    fn run_due(self: Arc<Self>, now: Time) -> Option<Time> {
+        let (chores, workers) = (&self.ground.chores, &self.ground.workers);
+        let due = chores.take_due(now, || self.unstable.has_bytes());
+        if due.lease {
+            self.check_lease();
+        }
+        if due.journal {
+            match self.journal.look(self.ground.config.dirty_age) {
+                Look::Send => {
+                    let flusher = Arc::clone(&self.flusher);
+                    workers.send_journal(move || flusher.flush_journal());
+                }
+                Look::Again => chores.look_at_journal(false),
+                Look::Asleep => {}
+            }
+        }
+        if !due.aged.is_empty() {
+            let core = Arc::clone(&self);
+            workers.send(move || {
+                for file in &due.aged {
+                    core.writeback.flush_now(file);
+                    core.preallocated.check_blank(file);
+                }
+            });
+        }
+        if !due.unhold.is_empty() {
+            let core = Arc::clone(&self);
+            workers.send(move || core.unhold(due.unhold));
+        }
+        if !due.hold.is_empty() {
+            // Only a new session: loans last while a session goes on, and preallocated bodies are
+            // adopted in their turn.
+            let core = Arc::clone(&self);
+            workers.send(move || core.hold_again(&due.hold));
+        }
+        if due.tend {
+            let core = Arc::clone(&self);
+            workers.follow(move || core.cache_bodies.tend());
+        }
+        if due.commit {
+            let core = Arc::clone(&self);
+            workers.send(move || core.writeback.commit_all(&RequestContext::of(&Caller::ROOT)));
+        }
+        chores.due_at()
+    }
+}
 
 impl Core {
-    pub fn run_janitor(self: &Arc<Self>) {
-        let has_unstable = || self.unstable.has_bytes();
-        while let Some(mut due) =
-            self.ground.chores.wait(self.ground.config.dirty_age, has_unstable)
-        {
-            self.check_lease();
-            for file in &due.aged {
-                self.writeback.flush_now(file);
-                self.preallocated.check_blank(file);
-            }
-            if !due.unhold.is_empty() || !due.hold.is_empty() {
-                std::thread::sleep(BATCH);
-                due.unhold.append(&mut self.ground.chores.more_unholds());
-                let core = Arc::clone(self);
-                self.ground.workers.send(move || {
-                    // Only a new session: loans last while a session goes on, and preallocated
-                    // bodies are adopted in their turn.
-                    if !due.hold.is_empty() {
-                        core.hold_again(&due.hold);
-                    }
-                    core.unhold(due.unhold);
-                });
-            }
-            if due.tend {
-                let core = Arc::clone(self);
-                self.ground.workers.follow(move || core.cache_bodies.tend());
-            }
-            if due.commit {
-                self.ground.chores.count_commit_age();
-                let core = Arc::clone(self);
-                self.ground
-                    .workers
-                    .send(move || core.writeback.commit_all(&RequestContext::of(&Caller::ROOT)));
-            }
-        }
-    }
-
-    /// CB-4: at the end of the lease the kernel must forget too, whether or not the session has
-    /// noticed the end.
-    fn check_lease(&self) {
-        let (expired, until) = self.ground.names.expire();
-        self.ground.chores.set_lease(until);
-        if expired {
-            tracing::warn!("lease expired; cache is dropped");
-            self.void(|_| {});
-        }
-    }
-
     /// Ends the holds of files that are not open again.
     pub fn unhold(&self, fids: Vec<Fid>) {
         let fids = self.ground.names.end_holds(fids);

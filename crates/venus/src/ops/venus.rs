@@ -1,12 +1,10 @@
 //! The cache manager as a whole: its start and end, and the order between replies into the kernel
 //! and breaks.
 
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use client::{Remote, clock};
-use parking_lot::Mutex;
+use client::Remote;
 use types::{Caller, Fid};
 
 use super::{EventListener, FileLocks, OpenDirs, VolumeControl, Xattrs};
@@ -19,7 +17,6 @@ use crate::names::Identity;
 /// A file system in fids. Blocks the calling thread; any number of threads may call.
 pub struct Venus {
     pub(crate) core: Arc<Core>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Drop for Venus {
@@ -46,20 +43,10 @@ impl Venus {
         own_locks: bool,
     ) -> std::io::Result<Self> {
         let core = Arc::new(Core::new(common, remote, config, own_locks)?);
-        let busy = Arc::clone(&core);
-        let janitor = std::thread::Builder::new()
-            .name("venus-janitor".into())
-            .spawn(move || busy.run_janitor())?;
-        let sending = Arc::clone(&core.flusher);
-        let flusher = std::thread::Builder::new()
-            .name("venus-journal".into())
-            .spawn(move || sending.flush_journal())?;
-        let asleep = Arc::downgrade(&core);
-        clock::when_it_jumps(Box::new(move || {
-            asleep.upgrade().is_some_and(|core| core.ground.chores.wake_after_sleep())
-        }));
+        let janitor: Weak<Core> = Arc::downgrade(&core);
+        core.ground.chores.begin(common.scheduler.seat(janitor)?);
         core.ground.server.remote().set_events(Arc::new(EventListener(Arc::downgrade(&core))));
-        Ok(Venus { core, threads: Mutex::new(vec![janitor, flusher]) })
+        Ok(Venus { core })
     }
 
     /// Sets the receiver of invalidations. Called before the first request of the kernel.
@@ -160,7 +147,7 @@ impl Venus {
         result.and(core.unstable.report_any_loss())
     }
 
-    /// [`Venus::hand_over`]; then ends all holds and background threads. Open handles are of no use
+    /// [`Venus::hand_over`]; then ends all holds and background work. Open handles are of no use
     /// afterwards. A repeated call does nothing.
     ///
     /// # Errors
@@ -178,15 +165,12 @@ impl Venus {
         result
     }
 
-    /// Ends the background threads and writes the disk cache's maps for the next start. Dropping
+    /// Ends the background work and writes the disk cache's maps for the next start. Dropping
     /// does it too; a repeated call does nothing.
     pub fn stop(&self) {
         let core = &self.core;
         core.ground.chores.stop();
         core.journal.stop();
-        for thread in self.threads.lock().drain(..) {
-            let _ = thread.join();
-        }
         core.ground.server.leaving().cancel();
         core.ground.workers.stop();
         core.cache_bodies.unpin_all();

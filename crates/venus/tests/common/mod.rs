@@ -3,6 +3,7 @@
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 pub mod history;
+pub mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,14 +78,26 @@ impl TestServer {
         quota: VolumeQuota,
         parts: ViceParts,
     ) -> Self {
-        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
-        let volume = partition.volumes().create_volume(&name("v"), &root).unwrap();
-        let root = Fid::root(volume.id());
+        let root = Self::add_volume(&partition, "v", quota);
         let config = ViceConfig::new(dafs::codec::encode_answer_record, |bytes| {
             dafs::codec::decode_answer_record(bytes).ok()
         });
         let vice = Vice::open_with(partition, config, parts, clock::now()).unwrap();
         TestServer { loopback: Loopback::new(Arc::new(vice)), root, _dir: dir }
+    }
+
+    fn add_volume(partition: &Partition, volume: &str, quota: VolumeQuota) -> Fid {
+        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now: Timestamp::new(1, 0), quota };
+        Fid::root(partition.volumes().create_volume(&name(volume), &root).unwrap().id())
+    }
+
+    /// In memory, with volumes of these names too.
+    pub fn with_volumes(names: &[String]) -> Self {
+        let partition = Partition::open_memory(&MemMachine::new(), OpenOptions::default()).unwrap();
+        for name in names {
+            Self::add_volume(&partition, name, VolumeQuota::default());
+        }
+        Self::on(partition, None, VolumeQuota::default(), ViceParts::default())
     }
 
     pub fn client(&self, number: u128) -> Client {
@@ -102,7 +115,16 @@ impl TestServer {
     }
 
     pub fn client_with(&self, number: u128, descriptors: bool, config: VenusConfig) -> Client {
-        let wire = Arc::new(Wire {
+        let wire = self.wire(number, descriptors);
+        let venus = Venus::new(wire.clone(), config).unwrap();
+        let kernel = Arc::new(Kernel::default());
+        venus.set_invalidate(kernel.clone());
+        Client { venus, wire, kernel, root: self.root }
+    }
+
+    /// A client's session.
+    pub fn wire(&self, number: u128, descriptors: bool) -> Arc<Wire> {
+        Arc::new(Wire {
             session: self.loopback.attach(ClientId(number), 1).unwrap(),
             descriptors,
             calls: Mutex::default(),
@@ -111,11 +133,7 @@ impl TestServer {
             events: Mutex::new(None),
             drops_renewals: Arc::default(),
             life: AtomicU64::new(0),
-        });
-        let venus = Venus::new(wire.clone(), config).unwrap();
-        let kernel = Arc::new(Kernel::default());
-        venus.set_invalidate(kernel.clone());
-        Client { venus, wire, kernel, root: self.root }
+        })
     }
 }
 
