@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Weak, mpsc};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use client::{
@@ -13,7 +13,7 @@ use client::{
 };
 use local::ask::endpoint;
 use local::cell::{CellDir, MountRecords, VOLUME, Where};
-use local::daemon::{self, PidFile};
+use local::daemon::{self, PidFile, Process};
 use local::failure::{Doing, Failure};
 use local::mounts::{self, Health};
 use local::show::Progress;
@@ -66,6 +66,15 @@ EXIT CODES
 /// the memory budget is one for all.
 const ARENAS: i32 = 2;
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a mount waits for the process that served the same place before.
+const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(60);
+/// How long it waits for the identity, which an ending process has until its last thread ends: less
+/// than [`MOUNT_PATIENCE`].
+const IDENTITY_PATIENCE: Duration = Duration::from_secs(20);
+/// The same in a directory that another mount may use at the same time.
+const SHARED_IDENTITY_PATIENCE: Duration = Duration::from_secs(2);
+/// How often the end of the predecessor is looked for.
+const PREDECESSOR_POLL: Duration = Duration::from_millis(10);
 
 /// Mounts a server's tree.
 #[derive(Args, Clone, Debug)]
@@ -132,7 +141,7 @@ impl MountCommand {
         }
         let records = MountRecords::of(&dir);
         records.prepare()?;
-        refuse_second(&at)?;
+        wait_for_predecessor(&records, &at)?;
         Transport::choose(self.transport)?;
         if self.daemon {
             self.spawn(&dir, &records, &at)?;
@@ -378,7 +387,12 @@ impl MountCommand {
     ) -> Result<(Session, impl Fn(Endpoint) -> SessionConfig + Send + Sync + use<>), Failure> {
         let what = || format!("reaching the server at {server}");
         let cache = self.cache(records, at)?;
-        let identity = ClientIdentity::load(&cache.join("identity")).map_err(|error| {
+        let file = cache.join("identity");
+        // The predecessor's pid file is gone before its last thread.
+        let patience =
+            if self.cache_dir.is_none() { IDENTITY_PATIENCE } else { SHARED_IDENTITY_PATIENCE };
+        let loaded = ClientIdentity::load_within(&file, patience);
+        let identity = loaded.map_err(|error| {
             Failure::new(what(), error).mend("give each mount its own --cache-dir")
         })?;
         let display = display(at);
@@ -537,6 +551,35 @@ fn provisional_name(server: &Endpoint) -> String {
 /// The client's name for servers.
 fn display(at: &Path) -> String {
     format!("{}:{}", rustix::system::uname().nodename().to_string_lossy(), at.display())
+}
+
+/// Waits for the process that served this place before: after `umount` it still hands its changes
+/// over, and has the pid file, the cache and the identity until it ends. A process that serves the
+/// place now is an error.
+fn wait_for_predecessor(records: &MountRecords, at: &Path) -> Result<(), Failure> {
+    let what = || format!("mounting on {}", at.display());
+    let pid_file = records.pid_file(at);
+    let until = Instant::now() + PREDECESSOR_PATIENCE;
+    let mut progress = None;
+    loop {
+        refuse_second(at)?;
+        let Some(process) = Process::recorded(&pid_file).doing(what)? else { return Ok(()) };
+        if Instant::now() >= until {
+            let why = format!(
+                "process {}, which served this place before, has not ended: it has changes for its \
+                 server, or users",
+                process.pid
+            );
+            return Err(Failure::new(what(), why).mend(format!(
+                "'rialto umount --force {}' ends it, and names what is lost",
+                at.display()
+            )));
+        }
+        progress.get_or_insert_with(|| {
+            Progress::start(format!("waiting for process {}, which ends", process.pid))
+        });
+        process.wait_for_end(PREDECESSOR_POLL).doing(what)?;
+    }
 }
 
 fn refuse_second(at: &Path) -> Result<(), Failure> {
