@@ -13,6 +13,7 @@ mod keys;
 mod logins;
 mod man;
 mod mount;
+mod mount_helper;
 mod pagsh;
 mod pts;
 mod readdir_helper;
@@ -94,6 +95,8 @@ pub enum Command {
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
     Man(man::Man),
+    #[command(hide = true, name = "mount.rialto")]
+    MountHelper(mount_helper::MountHelper),
     #[command(hide = true)]
     Forerunner(readdir_helper::ReaddirCommand),
 }
@@ -124,6 +127,7 @@ impl Command {
             Command::Doctor(_) => "doctor",
             Command::Completions(_) => "completions",
             Command::Man(_) => "man",
+            Command::MountHelper(_) => "mount.rialto",
             Command::Forerunner(_) => "forerunner",
         }
     }
@@ -153,6 +157,7 @@ impl Command {
             Command::Doctor(doctor) => doctor.run(),
             Command::Completions(completions) => completions.run(),
             Command::Man(man) => man.run(),
+            Command::MountHelper(helper) => helper.run(),
             Command::Forerunner(forerunner) => forerunner.run(),
         }
     }

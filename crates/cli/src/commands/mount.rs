@@ -4,10 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use client::{
     Cell, ClientIdentity, Endpoint, Reply, Session, SessionConfig, TokenWallet, dial_addresses,
 };
@@ -17,16 +17,19 @@ use local::daemon::{self, PidFile, Process};
 use local::failure::{Doing, Failure};
 use local::mounts::{self, Health};
 use local::show::Progress;
-use mount::{Mount as Mounting, MountConfig, MountError, renew_tokens};
-use parking_lot::Mutex;
+use mount::{Mount as Mounting, MountConfig, MountError, MountOptions, renew_tokens};
 use serde_json::Value;
 use types::{Answer, Call, Caller, Fault, Name, Timestamp};
 use venus::{DYNROOT, VenusConfig, Volumes};
 
 use super::kerberos;
 use crate::cells::Cells;
+use crate::control;
 use crate::dynroot;
+use crate::ending::{Ending, Sessions};
 use crate::logging;
+use crate::mount_words::MountWords;
+use crate::registry;
 use crate::security;
 use crate::sessions;
 use crate::stopping;
@@ -40,6 +43,12 @@ EXAMPLES
     rialto mount --volume home.alice.backup unix:/srv/rialto/server.sock /mnt/yesterday
 
     rialto mount --dynroot --daemon files.example.org:7620 /afs
+    rialto mount --daemon -o ro,noexec files.example.org:7620 /mnt/tree
+    rialto mount --daemon --soft 60 files.example.org:7620 /mnt/tree
+    mount -t rialto files.example.org:7620 /mnt/tree -o cache-size=20GiB,soft=60
+
+In /etc/fstab, with a cell's name where it is in cells.toml or in DNS:
+    example.org  /mnt/tree  rialto  _netdev,nofail,x-systemd.automount  0 0
 
 SERVER is unix:PATH for a server on this machine (fastest: it passes descriptors of
 files), or HOST:PORT. Mounted by root, the tree is open to all users as mode bits allow.
@@ -55,6 +64,14 @@ With --dynroot the tree begins with all cells: /afs/CELL is the root.cell of CEL
 released, /afs/.CELL its read-write volume. SERVER's cell and those of cells.toml are
 listed; others are looked up in DNS when they are named.
 
+-o takes the options of mount(8): ro, noexec, noatime, context=..., and those above without
+their dashes (volume=, cache-size=, dir=, flat, soft=, ...); nosuid and nodev always hold.
+'mount -o remount,ro' and 'remount,rw' change a mount and the volumes below it.
+
+While a server is away, programs wait for it (--hard), and can be killed. With --soft their
+calls fail with EIO or ETIMEDOUT after that time; what they wrote before is still sent when
+the server is back, but 'umount' gives it up after that time, and the log lists it.
+
 Interrupting it unmounts: everything written goes to the server first. If the server stops
 the mount waits for it and continues; unstable writes are sent again.
 
@@ -65,6 +82,10 @@ EXIT CODES
 /// malloc arenas: the requests are spread over as many processors as threads work at a time, and
 /// the memory budget is one for all.
 const ARENAS: i32 = 2;
+/// Size of the disk cache, unless it is given.
+const CACHE_SIZE: u64 = 4 << 30;
+/// Where records are if no environment says it.
+const DIR_OF_ROOT: &str = "/var/lib/rialto";
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a mount waits for the process that served the same place before.
 const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(60);
@@ -120,12 +141,108 @@ pub struct MountCommand {
     /// $RIALTO_TRANSPORT, or auto]
     #[arg(long, value_enum)]
     transport: Option<Transport>,
+    /// Options as in fstab, between commas.
+    #[arg(long, short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Programs wait for a server that is away for as long as it takes [default].
+    #[arg(long, conflicts_with = "soft")]
+    hard: bool,
+    /// Programs wait so many seconds for a server that is away; then their calls fail.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    soft: Option<u32>,
+    /// The source that the table of mounts shows, as mount(8) was given it.
+    #[arg(long, hide = true)]
+    source: Option<String>,
+    /// A cell by its name, instead of a server.
+    #[arg(long, hide = true, conflicts_with = "dynroot")]
+    cell: Option<String>,
     #[command(flatten)]
     place: Where,
 }
 
 impl MountCommand {
+    /// What mount(8) asks for.
+    pub(crate) fn for_helper(
+        source: String,
+        server: Option<Endpoint>,
+        cell: Option<String>,
+        mount_point: PathBuf,
+        options: Vec<String>,
+    ) -> Self {
+        MountCommand {
+            server,
+            mount_point,
+            volume: VOLUME.to_owned(),
+            dynroot: false,
+            flat: false,
+            daemon: true,
+            detached: false,
+            cache_size: CACHE_SIZE,
+            cache_dir: None,
+            cells: None,
+            name_server: Vec::new(),
+            transport: None,
+            options,
+            hard: false,
+            soft: None,
+            source: Some(source),
+            cell,
+            place: Where { dir: None, clear: false },
+        }
+    }
+
+    /// Takes the options that are given as words for those that are given with dashes.
+    fn take_words(&mut self) -> Result<MountWords, Failure> {
+        let words = MountWords::parse(&self.options)?;
+        let refuse = |name: &str, why: String| {
+            Failure::new(format!("reading the mount option '{name}'"), why)
+        };
+        for (name, value) in &words.own {
+            let value = value.clone().unwrap_or_default();
+            match name.as_str() {
+                "flat" => self.flat = true,
+                "dynroot" => (self.dynroot, self.cell) = (true, None),
+                "clear" => self.place.clear = true,
+                "encrypt" => self.place.clear = false,
+                "cell" => self.cell = Some(value),
+                "volume" => self.volume = value,
+                "dir" => self.place.dir = Some(value.into()),
+                "cache" | "cache-dir" => self.cache_dir = Some(value.into()),
+                "cache-size" => self.cache_size = size(&value).map_err(|why| refuse(name, why))?,
+                "cells" => self.cells = Some(value.into()),
+                "name-server" => {
+                    let server = value.parse().map_err(|_| "write ADDRESS:PORT".to_owned());
+                    self.name_server.push(server.map_err(|why| refuse(name, why))?);
+                }
+                "transport" => {
+                    let chosen = Transport::from_str(&value, false);
+                    self.transport = Some(chosen.map_err(|why| refuse(name, why))?);
+                }
+                _ => return Err(refuse(name, "there is no such option".to_owned())),
+            }
+        }
+        if self.soft.is_none() && !self.hard {
+            self.soft = words.patience.map(|patience| patience.as_secs() as u32);
+        }
+        // Without HOME, as at the start of the machine, records are where daemons have them.
+        let has_dir = self.place.dir.is_some() || self.place.path().is_ok();
+        if !has_dir && rustix::process::geteuid().is_root() {
+            self.place.dir = Some(PathBuf::from(DIR_OF_ROOT));
+        }
+        Ok(words)
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        self.soft.map(|seconds| Duration::from_secs(u64::from(seconds)))
+    }
+
     pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
+        let words = self.take_words()?;
+        if words.remount {
+            let why = "'remount' changes a mount that is there";
+            return Err(Failure::new("reading the mount options", why)
+                .mend("use 'mount -o remount,... DIR'"));
+        }
         let at = self.mount_point()?;
         let dir = self.place.path()?;
         self.server = self.server()?;
@@ -167,6 +284,14 @@ impl MountCommand {
     /// The named server, or that of this machine's cell; only a mount of the dynamic root needs
     /// none.
     fn server(&self) -> Result<Option<Endpoint>, Failure> {
+        if let Some(name) = &self.cell {
+            // The cell of this machine needs no file that lists it.
+            let here = CellDir::find(&self.place.path()?)?.filter(|cell| cell.config.name == *name);
+            return here
+                .map(|cell| endpoint(&cell.endpoint()))
+                .transpose()
+                .doing(|| format!("reading the address of {name}"));
+        }
         if self.server.is_some() || self.dynroot && CellDir::find(&self.place.path()?)?.is_none() {
             return Ok(self.server.clone());
         }
@@ -182,6 +307,11 @@ impl MountCommand {
             Some(server) if !self.dynroot => server.to_string(),
             _ => DYNROOT.to_owned(),
         }
+    }
+
+    /// The source in the table of mounts: what mount(8) was given, so that it finds the line again.
+    fn shown_source(&self) -> String {
+        self.source.clone().unwrap_or_else(|| format!("rialto:{}", self.source()))
     }
 
     fn spawn(&self, dir: &Path, records: &MountRecords, at: &Path) -> Result<(), Failure> {
@@ -212,6 +342,16 @@ impl MountCommand {
         if self.place.is_clear() {
             arguments.push("--clear".as_ref());
         }
+        let soft = self.soft.map(|seconds| format!("--soft={seconds}"));
+        arguments.extend(soft.as_ref().map(AsRef::<OsStr>::as_ref));
+        // The child reads them again, for those that the kernel applies.
+        let options: Vec<String> =
+            self.options.iter().map(|options| format!("--options={options}")).collect();
+        arguments.extend(options.iter().map(AsRef::<OsStr>::as_ref));
+        let source = self.source.as_ref().map(|source| format!("--source={source}"));
+        arguments.extend(source.as_ref().map(AsRef::<OsStr>::as_ref));
+        let cell = self.cell.as_ref().map(|cell| format!("--cell={cell}"));
+        arguments.extend(cell.as_ref().map(AsRef::<OsStr>::as_ref));
         if let Some(transport) = self.transport {
             arguments.extend(["--transport".as_ref(), transport.name().as_ref() as &OsStr]);
         }
@@ -243,12 +383,15 @@ impl MountCommand {
         let volumes = self.all_volumes(records, at)?;
         let transport = Transport::choose(self.transport)?.into();
         let forerunner = Some(forerunner(at)?);
-        let source = format!("rialto:{}", self.source());
+        let mut options = MountOptions::default();
+        MountWords::parse(&self.options)?.change(&mut options);
         let config = MountConfig {
             transport,
             forerunner,
             flat: self.flat,
-            ..MountConfig::new(at, volume, source)
+            options,
+            patience: self.patience(),
+            ..MountConfig::new(at, volume, self.shown_source())
         };
         // Before the tree is mounted: its users may request a session.
         let sessions = Arc::default();
@@ -267,25 +410,52 @@ impl MountCommand {
         );
         let file = records.facts_file(at);
         let published = facts.publish(&file).doing(|| format!("writing {}", file.display()))?;
+        let ending = Ending::new(&volumes, &sessions);
+        let entry = registry::enter(at, &self.place.path()?);
+        let control = self.serves_orders(records, at, &mounted, &ending);
         wait_for_end(&mounted)?;
         drop(door);
-        end_sessions(&sessions);
         tracing::info!(at = %at.display(), "unmounted");
-        drop(published);
-        drop(mounted);
+        drop((published, mounted));
         // Unsent changes that were acknowledged to applications go to the server before this
         // process ends. Delegations and holds end with the session, so the process does not wait
         // for a silent server that needs nothing.
-        let handed_back = volumes
-            .hand_over()
+        let handed_back = ending
+            .hand_over(self.patience())
             .doing(|| format!("sending the changes of {} to {}", at.display(), self.source()));
         // Explicitly, and not by dropping the last reference: ending threads hold some too, and the
         // process's end would drop the session without a message. A server that does not notice the
         // end of processes would then keep its promises for the rest of the lease.
-        volumes.stop();
-        volumes.detach();
+        ending.leave();
+        drop((control, entry));
         drop(pid_file);
         handed_back
+    }
+
+    /// Carries out orders of `umount` and of mount(8).
+    fn serves_orders(
+        &self,
+        records: &MountRecords,
+        at: &Path,
+        mounted: &Arc<Mounting>,
+        ending: &Arc<Ending>,
+    ) -> Option<control::ControlSocket> {
+        let pid_file = records.pid_file(at);
+        // The mount ends when it is unmounted, and not with the last order.
+        let (mounted, ending) = (Arc::downgrade(mounted), Arc::clone(ending));
+        let answer = move |order: &str| match order.split_once(' ') {
+            None if order == "unsaved" => Ok(ending.unsaved()),
+            None if order == "give-up" => Ok(ending.give_up()),
+            Some(("remount", words)) => {
+                let mounted = mounted.upgrade().ok_or("it is unmounted")?;
+                remount(&mounted, words, &ending).map(|()| Value::Bool(true))
+            }
+            _ => Err(format!("there is no order '{order}'")),
+        };
+        let listening = control::listen(pid_file.parent()?, answer);
+        listening
+            .inspect_err(|error| tracing::warn!(%error, "umount cannot tell what it waits for"))
+            .ok()
     }
 
     /// Serves sessions' trees, with token wallets of their own (`rialto pagsh`); needs root.
@@ -348,8 +518,12 @@ impl MountCommand {
             Name::new(volume.as_bytes()).doing(|| format!("mounting the volume {volume}"))?;
         let volumes = self.all_volumes(records, at)?;
         let transport = Transport::choose(self.transport)?.into();
-        let source = format!("rialto:{}", self.source());
-        let config = MountConfig { transport, flat: true, ..MountConfig::new(at, volume, source) };
+        let config = MountConfig {
+            transport,
+            flat: true,
+            patience: self.patience(),
+            ..MountConfig::new(at, volume, self.shown_source())
+        };
         let (mounted, mount) =
             Mounting::apart(&config, &volumes).map_err(|error| self.mount_failure(at, error))?;
         let mounted = Arc::new(mounted);
@@ -364,8 +538,7 @@ impl MountCommand {
             if let Err(error) = volumes.hand_over() {
                 tracing::error!(%error, "a session's changes could not be sent to the server");
             }
-            volumes.stop();
-            volumes.detach();
+            volumes.leave();
             if let Err(error) = std::fs::remove_dir_all(&dir) {
                 tracing::warn!(
                     %error,
@@ -426,8 +599,15 @@ impl MountCommand {
         let cells =
             Cells::new(self.cells.as_deref(), &self.place, &cache, self.cache_size, display(at))?;
         let cells = cells.with_name_servers(self.name_server.clone());
-        let volumes =
-            self.server.as_ref().map(|server| self.volumes(records, at, server)).transpose()?;
+        let cells = cells.giving_up(self.soft.is_some());
+        let volumes = match (&self.server, &self.cell) {
+            (Some(server), _) => Some(self.volumes(records, at, server)?),
+            (None, Some(cell)) => Some(cells.reach(cell).map_err(|error| {
+                Failure::new(format!("reaching the cell {cell}"), error)
+                    .mend("list its servers in cells.toml, or name one of them as HOST:PORT")
+            })?),
+            (None, None) => None,
+        };
         let own = volumes.as_ref().and_then(cell_of);
         volumes.iter().for_each(|volumes| maintain_tokens(volumes, at));
         let place = at.to_owned();
@@ -456,6 +636,7 @@ impl MountCommand {
             cache_dir: Some(cache.join("data")),
             cache_bytes_max: self.cache_size,
             tokens: Some(Arc::default()),
+            gives_up: self.soft.is_some(),
             ..VenusConfig::default()
         };
         let session = self.session(records, at, server, config.tokens.clone())?;
@@ -482,17 +663,20 @@ impl MountCommand {
     }
 }
 
-/// The volumes of sessions that have trees of their own.
-type Sessions = Mutex<Vec<Weak<Volumes>>>;
-
-/// Ends the sessions with the mount that serves them: unsent changes go to the server first.
-fn end_sessions(sessions: &Sessions) {
-    for volumes in sessions.lock().iter().filter_map(Weak::upgrade) {
-        if let Err(error) = volumes.hand_over() {
-            tracing::error!(%error, "a session's changes could not be sent to the server");
-        }
-        volumes.stop();
-        volumes.detach();
+/// Gives a mount other options; one that becomes read-only hands its changes over first.
+fn remount(mounted: &Mounting, words: &str, ending: &Arc<Ending>) -> Result<(), String> {
+    let words = MountWords::parse(&[words.to_owned()]).map_err(|failure| failure.to_string())?;
+    let mut options = mounted.options();
+    words.change(&mut options);
+    let becomes_read_only = options.read_only && !mounted.options().read_only;
+    mounted.remount(options).map_err(|error| match error {
+        rustix::io::Errno::BUSY => "files are open for writing".to_owned(),
+        error => error.to_string(),
+    })?;
+    if becomes_read_only {
+        ending.hand_over(None).map_err(|error| error.to_string())
+    } else {
+        Ok(())
     }
 }
 

@@ -90,6 +90,9 @@ impl Flusher {
     /// # Errors
     /// [`Error::Interrupted`] only.
     pub fn flush_until(&self, until: u64, cancel: Option<&Cancel>) -> Result<(), Error> {
+        if let Some(cancel) = cancel.filter(|_| self.ground.config.gives_up) {
+            return self.wait_until_flushed(until, cancel);
+        }
         while self.journal.landed() < until {
             if cancel.is_some_and(Cancel::is_cancelled) {
                 return Err(Error::Interrupted);
@@ -99,6 +102,22 @@ impl Flusher {
                 Take::Busy => self.journal.wait(POLL_INTERVAL),
                 Take::Nothing => return Ok(()),
             }
+        }
+        Ok(())
+    }
+
+    /// The same for a caller that may give up: a thread that sends a chain waits for its answers,
+    /// so the flusher's thread sends.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn wait_until_flushed(&self, until: u64, cancel: &Cancel) -> Result<(), Error> {
+        self.journal.want(until);
+        while self.journal.landed() < until {
+            if cancel.is_cancelled() {
+                return Err(Error::Interrupted);
+            }
+            self.journal.wait_for_landing(POLL_INTERVAL);
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ const BATCH: Duration = Duration::from_millis(50);
 
 impl Core {
     pub fn run_janitor(self: &Arc<Self>) {
-        let has_unstable = || self.unstable.has_bytes();
+        let has_unstable = || self.unstable.is_any();
         while let Some(mut due) =
             self.ground.chores.wait(self.ground.config.dirty_age, has_unstable)
         {

@@ -91,7 +91,10 @@ impl Venus {
         self.core.flusher.differences()
     }
 
-    /// Everything written in the volume of `fid` is stable afterwards.
+    /// Everything written in the volume of `fid` is stable afterwards. Makes no call if all was
+    /// stable before: the client has noted each change that the server may lose (DU-8). It notes
+    /// none for a server on this machine, into whose bodies the kernel writes, so that server is
+    /// always asked.
     ///
     /// # Errors
     /// The service's refusal, or that a file could not be sent.
@@ -108,12 +111,26 @@ impl Venus {
             core.writeback.send_all(file, request.cancel)?;
         }
         core.flusher.flush_all(request.cancel)?;
+        let must_ask = core.ground.server.is_local() || core.unstable.is_any();
         core.writeback.commit_all(request);
         for file in files.iter().filter(|file| !file.is_stable()) {
             core.writeback.commit(request, file)?;
         }
-        core.calls.call_commit(request, fid, true)?;
+        if must_ask {
+            core.calls.call_commit(request, fid, true)?;
+        }
         core.unstable.report_any_loss()
+    }
+
+    /// The files with written bytes that the server does not have yet, or may lose, with their
+    /// numbers, and how many changes of names and status it does not have.
+    pub fn unsaved(&self) -> (Vec<(Fid, u64)>, u64) {
+        let mut files: Vec<_> =
+            self.core.ground.names.files().iter().map(|file| (file.fid, file.unsaved())).collect();
+        files.retain(|(_, bytes)| *bytes > 0);
+        files.sort_unstable();
+        let noted = self.core.unstable.changed_files() as u64;
+        (files, self.core.journal.waiting() + noted)
     }
 
     /// Sends every change that was answered here. The server's refusals are reported to the
