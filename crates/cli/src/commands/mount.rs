@@ -84,7 +84,7 @@ EXIT CODES
 const ARENAS: i32 = 2;
 /// Size of the disk cache, unless it is given.
 const CACHE_SIZE: u64 = 4 << 30;
-/// Where records are if no environment says it.
+/// Where the records of mounts by mount(8) are, unless it is said.
 const DIR_OF_ROOT: &str = "/var/lib/rialto";
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a mount waits for the process that served the same place before.
@@ -224,9 +224,10 @@ impl MountCommand {
         if self.soft.is_none() && !self.hard {
             self.soft = words.patience.map(|patience| patience.as_secs() as u32);
         }
-        // Without HOME, as at the start of the machine, records are where daemons have them.
-        let has_dir = self.place.dir.is_some() || self.place.path().is_ok();
-        if !has_dir && rustix::process::geteuid().is_root() {
+        // For mount(8) the records are in one place, whoever calls it: at the start of the machine
+        // there is no HOME.
+        let has_dir = self.place.dir.is_some() || std::env::var_os("RIALTO_HOME").is_some();
+        if self.source.is_some() && !has_dir && rustix::process::geteuid().is_root() {
             self.place.dir = Some(PathBuf::from(DIR_OF_ROOT));
         }
         Ok(words)
