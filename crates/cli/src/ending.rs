@@ -1,9 +1,9 @@
 //! The end of a mount: its changes go to the servers, or are given up.
 //!
-//! Model. An unmounted mount hands over what no server has yet, and waits for servers that are away:
-//! the changes exist only here. The wait ends early when `umount --force` gives the changes up, or
-//! after the patience of a `soft` mount. Then the log lists what is lost, and the sessions with the
-//! servers are closed, at which everything that waits for them fails.
+//! Model. An unmounted mount hands over what no server has yet, and waits for servers that are
+//! away: the changes exist only here. The wait ends early when `umount --force` gives the changes
+//! up, or after the patience of a `soft` mount. Then the log lists what is lost, and the sessions
+//! with the servers are closed, at which everything that waits for them fails.
 
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub type Sessions = Mutex<Vec<Weak<Volumes>>>;
 pub struct Ending {
     volumes: Arc<Volumes>,
     sessions: Arc<Sessions>,
-    /// What was given up, if it was.
+    /// The changes that were given up, if they were.
     lost: OnceLock<Value>,
 }
 
@@ -38,7 +38,7 @@ impl Ending {
         std::iter::once(Arc::clone(&self.volumes)).chain(sessions).collect()
     }
 
-    /// What the servers do not have yet, or may lose.
+    /// The changes that servers do not have yet, or may lose.
     pub fn unsaved(&self) -> Value {
         Value::Array(self.all().iter().flat_map(|one| one.unsaved()).map(shown).collect())
     }
@@ -48,8 +48,8 @@ impl Ending {
         let lost = self.lost.get_or_init(|| {
             let unsaved = self.unsaved();
             for volume in unsaved.as_array().into_iter().flatten() {
-                tracing::error!(%volume, "changes were given up that no server has confirmed: they are \
-                    lost, unless they had reached it");
+                tracing::error!(%volume, "changes were given up that no server has confirmed: they \
+                    are lost, unless they had reached it");
             }
             unsaved
         });

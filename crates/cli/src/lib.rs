@@ -18,11 +18,13 @@ mod joining;
 mod keeping;
 mod logging;
 mod mount_words;
+mod predecessor;
 mod registry;
 mod scrubbing;
 mod security;
 mod sessions;
 mod stopping;
+mod tokens;
 mod transport;
 mod unmounting;
 

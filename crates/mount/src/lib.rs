@@ -18,7 +18,8 @@
 //! - `access_cache`, `readdir_helper`, `rings`, `mounting`, `replier`, `workers`, `fuzzing`: rights
 //!   that the kernel checks; transports and threads
 //! - `attributes`, `cache_control`, `calling`, `channel`, `init`, `interrupts`, `locks`, `logins`,
-//!   `mount_options`, `nodes`, `request`, `listings`, `sysname`: values, tables and the requests themselves
+//!   `mount_options`, `nodes`, `request`, `listings`, `sysname`: values, tables and the requests
+//!   themselves
 //! - `abi`, `errno`, `groups`, `signals`: the kernel's interface
 
 // Libraries report through `tracing` and their results.

@@ -59,7 +59,7 @@ pub struct MountConfig {
     pub flat: bool,
     /// How long an unused volume stays mounted below its mount point.
     pub idle: Duration,
-    /// What the kernel applies, in mounts below too.
+    /// Options that the kernel applies, in mounts below too.
     pub options: MountOptions,
     /// How long a program's request waits for a server that is away; `None`: for ever.
     pub patience: Option<Duration>,
@@ -269,7 +269,7 @@ impl Mount {
         venus: Arc<Venus>,
     ) -> Result<Mount, MountError> {
         let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
-        // What it shows while the server is away.
+        // So that it is known while the server is away.
         venus.control().statfs(&Asked::of(&Caller::ROOT), root.fid)?;
         // Before the mount exists, so that its first user finds the helper ready.
         let forerunner =

@@ -98,7 +98,7 @@ pub struct MountTarget {
     pub allow_other: bool,
     /// The volume is read-only: the kernel refuses changes by itself (EROFS), and shows `ro`.
     pub read_only: bool,
-    /// What the administrator of this machine asks for.
+    /// As the administrator of this machine asks for.
     pub options: MountOptions,
 }
 

@@ -83,7 +83,7 @@ pub(crate) struct MountPlan {
     pub walks: Arc<RepeatedWalks>,
     /// Whether device nodes have their numbers.
     pub devices: bool,
-    /// What the kernel applies.
+    /// Options that the kernel applies.
     pub options: LiveOptions,
     /// As in [`crate::MountConfig`].
     pub patience: Option<Duration>,

@@ -38,7 +38,7 @@ pub(crate) struct MountShared {
     pub walks: Arc<RepeatedWalks>,
     /// Whether device nodes have their numbers.
     pub devices: bool,
-    /// What the kernel applies, in all mounts of this client.
+    /// Options that the kernel applies, in all mounts of this client.
     pub options: LiveOptions,
 }
 

@@ -133,9 +133,8 @@ impl Core {
             &preallocated,
         ));
         let xattrs = Xattrs::new(&ground, &calls, &writeback);
-        let control = VolumeControl::new(
-            &ground, &journal, &siblings, &cache, &flusher, &calls, &space, &writeback,
-        );
+        let control =
+            VolumeControl::new(&ground, &siblings, &cache, &flusher, &calls, &space, &writeback);
         let locks = FileLocks::new(&handles, &calls, &writeback, own_locks);
         let dirs = OpenDirs::new(
             &handles,

@@ -31,6 +31,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use local::failure::Failure;
 
+pub(crate) use kerberos::log_in_again;
 pub use typed::typed;
 
 const AFTER_HELP: &str = "\

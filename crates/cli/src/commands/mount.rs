@@ -5,34 +5,35 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use client::{
     Cell, ClientIdentity, Endpoint, Reply, Session, SessionConfig, TokenWallet, dial_addresses,
 };
 use local::ask::endpoint;
 use local::cell::{CellDir, MountRecords, VOLUME, Where};
-use local::daemon::{self, PidFile, Process};
+use local::daemon::{self, PidFile};
 use local::failure::{Doing, Failure};
 use local::mounts::{self, Health};
 use local::show::Progress;
-use mount::{Mount as Mounting, MountConfig, MountError, MountOptions, renew_tokens};
+use mount::{Mount as Mounting, MountConfig, MountError, MountOptions};
 use serde_json::Value;
-use types::{Answer, Call, Caller, Fault, Name, Timestamp};
+use types::{Answer, Call, Caller, Fault, Name};
 use venus::{DYNROOT, VenusConfig, Volumes};
 
-use super::kerberos;
 use crate::cells::Cells;
 use crate::control;
 use crate::dynroot;
 use crate::ending::{Ending, Sessions};
 use crate::logging;
 use crate::mount_words::MountWords;
+use crate::predecessor::wait_for_predecessor;
 use crate::registry;
 use crate::security;
 use crate::sessions;
 use crate::stopping;
+use crate::tokens::maintain_tokens;
 use crate::transport::{MountFacts, Transport};
 
 const AFTER_HELP: &str = "\
@@ -82,20 +83,12 @@ EXIT CODES
 /// malloc arenas: the requests are spread over as many processors as threads work at a time, and
 /// the memory budget is one for all.
 const ARENAS: i32 = 2;
-/// Size of the disk cache, unless it is given.
-const CACHE_SIZE: u64 = 4 << 30;
-/// Where the records of mounts by mount(8) are, unless it is said.
-const DIR_OF_ROOT: &str = "/var/lib/rialto";
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a mount waits for the process that served the same place before.
-const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(60);
 /// How long it waits for the identity, which an ending process has until its last thread ends: less
 /// than [`MOUNT_PATIENCE`].
 const IDENTITY_PATIENCE: Duration = Duration::from_secs(20);
 /// The same in a directory that another mount may use at the same time.
 const SHARED_IDENTITY_PATIENCE: Duration = Duration::from_secs(2);
-/// How often the end of the predecessor is looked for.
-const PREDECESSOR_POLL: Duration = Duration::from_millis(10);
 
 /// Mounts a server's tree.
 #[derive(Args, Clone, Debug)]
@@ -103,136 +96,64 @@ const PREDECESSOR_POLL: Duration = Duration::from_millis(10);
 pub struct MountCommand {
     /// Where the server listens: unix:PATH or HOST:PORT [default: that of the cell in --dir]
     #[arg(value_parser = endpoint)]
-    server: Option<Endpoint>,
+    pub(super) server: Option<Endpoint>,
     /// An existing directory.
-    mount_point: PathBuf,
+    pub(super) mount_point: PathBuf,
     /// The volume whose root is the root of the mount.
     #[arg(long, value_name = "NAME", default_value = VOLUME)]
-    volume: String,
+    pub(super) volume: String,
     /// Mount all cells instead of one: each is a directory of the root.
     #[arg(long, conflicts_with = "volume")]
-    dynroot: bool,
+    pub(super) dynroot: bool,
     /// One mount for all volumes, instead of one for each below its mount point: for containers,
     /// and the only way without root. There is no edge between volumes for 'find -xdev', 'du -x'
     /// and the like then
     #[arg(long)]
-    flat: bool,
+    pub(super) flat: bool,
     /// Go into the background once the tree is there.
     #[arg(long)]
-    daemon: bool,
+    pub(super) daemon: bool,
     /// This process is the daemon.
     #[arg(long, hide = true)]
-    detached: bool,
+    pub(super) detached: bool,
     /// Size of the disk cache, such as 500MiB or 20GiB.
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size)]
-    cache_size: u64,
+    pub(super) cache_size: u64,
     /// Directory of the disk cache [default: one directory for each mount point, below cache/ in
     /// --dir]
     #[arg(long, value_name = "DIR")]
-    cache_dir: Option<PathBuf>,
+    pub(super) cache_dir: Option<PathBuf>,
     /// File that lists other cells' servers, for mount points that lead there [default: cells.toml
     /// in --dir, then /etc/rialto/cells.toml]
     #[arg(long, value_name = "FILE")]
-    cells: Option<PathBuf>,
+    pub(super) cells: Option<PathBuf>,
     /// Name servers for cells that no file lists [default: those of /etc/resolv.conf]
     #[arg(long, value_name = "ADDRESS:PORT")]
-    name_server: Vec<SocketAddr>,
+    pub(super) name_server: Vec<SocketAddr>,
     /// Transport of the kernel's requests; io_uring takes fewer wake-ups [default:
     /// $RIALTO_TRANSPORT, or auto]
     #[arg(long, value_enum)]
-    transport: Option<Transport>,
+    pub(super) transport: Option<Transport>,
     /// Options as in fstab, between commas.
     #[arg(long, short = 'o', value_name = "OPTIONS")]
-    options: Vec<String>,
+    pub(super) options: Vec<String>,
     /// Programs wait for a server that is away for as long as it takes [default].
     #[arg(long, conflicts_with = "soft")]
-    hard: bool,
+    pub(super) hard: bool,
     /// Programs wait so many seconds for a server that is away; then their calls fail.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    soft: Option<u32>,
+    pub(super) soft: Option<u32>,
     /// The source that the table of mounts shows, as mount(8) was given it.
     #[arg(long, hide = true)]
-    source: Option<String>,
+    pub(super) source: Option<String>,
     /// A cell by its name, instead of a server.
     #[arg(long, hide = true, conflicts_with = "dynroot")]
-    cell: Option<String>,
+    pub(super) cell: Option<String>,
     #[command(flatten)]
-    place: Where,
+    pub(super) place: Where,
 }
 
 impl MountCommand {
-    /// What mount(8) asks for.
-    pub(crate) fn for_helper(
-        source: String,
-        server: Option<Endpoint>,
-        cell: Option<String>,
-        mount_point: PathBuf,
-        options: Vec<String>,
-    ) -> Self {
-        MountCommand {
-            server,
-            mount_point,
-            volume: VOLUME.to_owned(),
-            dynroot: false,
-            flat: false,
-            daemon: true,
-            detached: false,
-            cache_size: CACHE_SIZE,
-            cache_dir: None,
-            cells: None,
-            name_server: Vec::new(),
-            transport: None,
-            options,
-            hard: false,
-            soft: None,
-            source: Some(source),
-            cell,
-            place: Where { dir: None, clear: false },
-        }
-    }
-
-    /// Takes the options that are given as words for those that are given with dashes.
-    fn take_words(&mut self) -> Result<MountWords, Failure> {
-        let words = MountWords::parse(&self.options)?;
-        let refuse = |name: &str, why: String| {
-            Failure::new(format!("reading the mount option '{name}'"), why)
-        };
-        for (name, value) in &words.own {
-            let value = value.clone().unwrap_or_default();
-            match name.as_str() {
-                "flat" => self.flat = true,
-                "dynroot" => (self.dynroot, self.cell) = (true, None),
-                "clear" => self.place.clear = true,
-                "encrypt" => self.place.clear = false,
-                "cell" => self.cell = Some(value),
-                "volume" => self.volume = value,
-                "dir" => self.place.dir = Some(value.into()),
-                "cache" | "cache-dir" => self.cache_dir = Some(value.into()),
-                "cache-size" => self.cache_size = size(&value).map_err(|why| refuse(name, why))?,
-                "cells" => self.cells = Some(value.into()),
-                "name-server" => {
-                    let server = value.parse().map_err(|_| "write ADDRESS:PORT".to_owned());
-                    self.name_server.push(server.map_err(|why| refuse(name, why))?);
-                }
-                "transport" => {
-                    let chosen = Transport::from_str(&value, false);
-                    self.transport = Some(chosen.map_err(|why| refuse(name, why))?);
-                }
-                _ => return Err(refuse(name, "there is no such option".to_owned())),
-            }
-        }
-        if self.soft.is_none() && !self.hard {
-            self.soft = words.patience.map(|patience| patience.as_secs() as u32);
-        }
-        // For mount(8) the records are in one place, whoever calls it: at the start of the machine
-        // there is no HOME.
-        let has_dir = self.place.dir.is_some() || std::env::var_os("RIALTO_HOME").is_some();
-        if self.source.is_some() && !has_dir && rustix::process::geteuid().is_root() {
-            self.place.dir = Some(PathBuf::from(DIR_OF_ROOT));
-        }
-        Ok(words)
-    }
-
     fn patience(&self) -> Option<Duration> {
         self.soft.map(|seconds| Duration::from_secs(u64::from(seconds)))
     }
@@ -684,37 +605,6 @@ fn remount(mounted: &Mounting, words: &str, ending: &Arc<Ending>) -> Result<(), 
 /// Limit of a session's disk cache: there may be many sessions.
 const SESSION_CACHE_MAX: u64 = 1 << 30;
 
-/// Interval between checks of tokens.
-const POLL_INTERVAL: Duration = Duration::from_secs(60);
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::new(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos())
-}
-
-/// Renews tokens of a cell that end soon, as long as the tree is mounted at `at`.
-fn maintain_tokens(volumes: &Arc<Volumes>, at: &Path) {
-    let Some(tokens) = volumes.tokens().cloned() else { return };
-    let (volumes, at) = (Arc::downgrade(volumes), at.to_owned());
-    let keeping = std::thread::Builder::new().name("tokens".to_owned()).spawn(move || {
-        loop {
-            tokens.wait_for_change(tokens.next_look(now(), POLL_INTERVAL));
-            let Some(volumes) = volumes.upgrade() else { return };
-            renew_tokens(&volumes, now());
-            let sources = tokens.to_get_anew(now());
-            // The login processes use the tree, and an unmount does not wait for them.
-            drop(volumes);
-            kerberos::log_in_again(&sources, &at);
-        }
-    });
-    if let Err(error) = keeping {
-        tracing::error!(
-            %error,
-            "cannot start the thread that renews tokens: they end at their time"
-        );
-    }
-}
-
 /// The server's name of its cell.
 fn cell_of(volumes: &Arc<Volumes>) -> Option<String> {
     let Ok(Reply { answer: Answer::Report(report), .. }) =
@@ -736,47 +626,6 @@ fn provisional_name(server: &Endpoint) -> String {
 /// The client's name for servers.
 fn display(at: &Path) -> String {
     format!("{}:{}", rustix::system::uname().nodename().to_string_lossy(), at.display())
-}
-
-/// Waits for the process that served this place before: after `umount` it still hands its changes
-/// over, and has the pid file, the cache and the identity until it ends. A process that serves the
-/// place now is an error.
-fn wait_for_predecessor(records: &MountRecords, at: &Path) -> Result<(), Failure> {
-    let what = || format!("mounting on {}", at.display());
-    let pid_file = records.pid_file(at);
-    let until = Instant::now() + PREDECESSOR_PATIENCE;
-    let mut progress = None;
-    loop {
-        refuse_second(at)?;
-        let Some(process) = Process::recorded(&pid_file).doing(what)? else { return Ok(()) };
-        if Instant::now() >= until {
-            let why = format!(
-                "process {}, which served this place before, has not ended: it has changes for its \
-                 server, or users",
-                process.pid
-            );
-            return Err(Failure::new(what(), why).mend(format!(
-                "'rialto umount --force {}' ends it, and names what is lost",
-                at.display()
-            )));
-        }
-        progress.get_or_insert_with(|| {
-            Progress::start(format!("waiting for process {}, which ends", process.pid))
-        });
-        process.wait_for_end(PREDECESSOR_POLL).doing(what)?;
-    }
-}
-
-fn refuse_second(at: &Path) -> Result<(), Failure> {
-    let what = || format!("mounting on {}", at.display());
-    match mounts::at(at).doing(what)? {
-        Some(mounted) if mounted.is_rialto() => {
-            let why = format!("{} is mounted there already", mounted.source);
-            Err(Failure::new(what(), why)
-                .mend(format!("run 'rialto umount {}' first", at.display())))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The command of the process that lists directories in advance.
@@ -803,7 +652,7 @@ fn wait_for_end(mounted: &Arc<Mounting>) -> Result<(), Failure> {
 }
 
 /// Parses a size such as `4096`, `500MiB` or `20GB` into bytes.
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let factor: u64 = match unit.trim() {

@@ -4,14 +4,17 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use client::Endpoint;
 use local::ask::endpoint;
+use local::cell::{VOLUME, Where};
 use local::daemon::Process;
 use local::failure::{Doing, Failure};
 use local::mounts;
 
-use super::mount::MountCommand;
+use super::mount::{MountCommand, size};
 use crate::mount_words::MountWords;
+use crate::transport::Transport;
 use crate::{control, registry};
 
 /// Mounts a tree for mount(8).
@@ -64,6 +67,85 @@ impl MountHelper {
         let is_cell = server.is_none() && !matches!(&*self.source, "none" | "rialto");
         let cell = is_cell.then(|| self.source.clone());
         MountCommand::for_helper(self.source, server, cell, self.mount_point, self.options).run()
+    }
+}
+
+/// Where the records of mounts by mount(8) are, unless it is said.
+const DIR_OF_ROOT: &str = "/var/lib/rialto";
+/// Size of the disk cache, unless it is given.
+const CACHE_SIZE: u64 = 4 << 30;
+
+impl MountCommand {
+    /// The mount that mount(8) asks for.
+    fn for_helper(
+        source: String,
+        server: Option<Endpoint>,
+        cell: Option<String>,
+        mount_point: PathBuf,
+        options: Vec<String>,
+    ) -> Self {
+        MountCommand {
+            server,
+            mount_point,
+            volume: VOLUME.to_owned(),
+            dynroot: false,
+            flat: false,
+            daemon: true,
+            detached: false,
+            cache_size: CACHE_SIZE,
+            cache_dir: None,
+            cells: None,
+            name_server: Vec::new(),
+            transport: None,
+            options,
+            hard: false,
+            soft: None,
+            source: Some(source),
+            cell,
+            place: Where { dir: None, clear: false },
+        }
+    }
+
+    /// Takes the options that are given as words for those that are given with dashes.
+    pub(super) fn take_words(&mut self) -> Result<MountWords, Failure> {
+        let words = MountWords::parse(&self.options)?;
+        let refuse = |name: &str, why: String| {
+            Failure::new(format!("reading the mount option '{name}'"), why)
+        };
+        for (name, value) in &words.own {
+            let value = value.clone().unwrap_or_default();
+            match name.as_str() {
+                "flat" => self.flat = true,
+                "dynroot" => (self.dynroot, self.cell) = (true, None),
+                "clear" => self.place.clear = true,
+                "encrypt" => self.place.clear = false,
+                "cell" => self.cell = Some(value),
+                "volume" => self.volume = value,
+                "dir" => self.place.dir = Some(value.into()),
+                "cache" | "cache-dir" => self.cache_dir = Some(value.into()),
+                "cache-size" => self.cache_size = size(&value).map_err(|why| refuse(name, why))?,
+                "cells" => self.cells = Some(value.into()),
+                "name-server" => {
+                    let server = value.parse().map_err(|_| "write ADDRESS:PORT".to_owned());
+                    self.name_server.push(server.map_err(|why| refuse(name, why))?);
+                }
+                "transport" => {
+                    let chosen = Transport::from_str(&value, false);
+                    self.transport = Some(chosen.map_err(|why| refuse(name, why))?);
+                }
+                _ => return Err(refuse(name, "there is no such option".to_owned())),
+            }
+        }
+        if self.soft.is_none() && !self.hard {
+            self.soft = words.patience.map(|patience| patience.as_secs() as u32);
+        }
+        // For mount(8) the records are in one place, whoever calls it: at the start of the machine
+        // there is no HOME.
+        let has_dir = self.place.dir.is_some() || std::env::var_os("RIALTO_HOME").is_some();
+        if self.source.is_some() && !has_dir && rustix::process::geteuid().is_root() {
+            self.place.dir = Some(PathBuf::from(DIR_OF_ROOT));
+        }
+        Ok(words)
     }
 }
 

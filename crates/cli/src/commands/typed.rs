@@ -1,6 +1,6 @@
 //! Translates the command line for the argument parser: OpenAFS writes long options with one dash,
-//! and has separate programs `vos`, `fs` and `pts`; mount(8) and umount(8) run helpers that are named
-//! for the type of the file system.
+//! and has separate programs `vos`, `fs` and `pts`; mount(8) and umount(8) run helpers that are
+//! named for the type of the file system.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

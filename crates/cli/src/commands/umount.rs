@@ -14,7 +14,7 @@ const AFTER_HELP: &str = "\
 EXAMPLES
     rialto umount /mnt/tree
     rialto umount --lazy /mnt/tree     even while processes use it
-    rialto umount --force /mnt/tree    at once, although its server is away; lists what is lost
+    rialto umount --force /mnt/tree    at once; lists what is lost if its server is away
     umount /mnt/tree                   the same as the first, by mount(8)'s rules
 
 All unsent changes go to the servers before the command returns. If a server is away it waits,
@@ -40,7 +40,7 @@ pub struct Umount {
     /// Unmount it at once, whatever uses it, and give up what its servers do not have yet.
     #[arg(long, short, conflicts_with = "lazy")]
     force: bool,
-    // What umount(8) passes on to a helper, and what has no meaning here.
+    // Options that umount(8) passes on to a helper, without a meaning here.
     #[arg(short = 'n', hide = true)]
     no_table: bool,
     #[arg(short = 'r', hide = true)]

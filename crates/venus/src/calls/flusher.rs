@@ -111,7 +111,7 @@ impl Flusher {
     ///
     /// # Errors
     /// [`Error::Interrupted`].
-    pub fn wait_until_flushed(&self, until: u64, cancel: &Cancel) -> Result<(), Error> {
+    fn wait_until_flushed(&self, until: u64, cancel: &Cancel) -> Result<(), Error> {
         self.journal.want(until);
         while self.journal.landed() < until {
             if cancel.is_cancelled() {
@@ -120,6 +120,19 @@ impl Flusher {
             self.journal.wait_for_landing(POLL_INTERVAL);
         }
         Ok(())
+    }
+
+    /// The same for everything that was answered here.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn wait_until_all_flushed(&self, cancel: &Cancel) -> Result<(), Error> {
+        self.wait_until_flushed(self.journal.last(), cancel)
+    }
+
+    /// Changes of names and status that the server has not executed, or may lose.
+    pub fn unsaved(&self) -> u64 {
+        self.journal.waiting() + self.unstable.changed_files() as u64
     }
 
     /// Sends until everything that was answered here has landed.

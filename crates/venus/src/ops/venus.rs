@@ -122,17 +122,6 @@ impl Venus {
         core.unstable.report_any_loss()
     }
 
-    /// The files with written bytes that the server does not have yet, or may lose, with their
-    /// numbers, and how many changes of names and status it does not have.
-    pub fn unsaved(&self) -> (Vec<(Fid, u64)>, u64) {
-        let mut files: Vec<_> =
-            self.core.ground.names.files().iter().map(|file| (file.fid, file.unsaved())).collect();
-        files.retain(|(_, bytes)| *bytes > 0);
-        files.sort_unstable();
-        let noted = self.core.unstable.changed_files() as u64;
-        (files, self.core.journal.waiting() + noted)
-    }
-
     /// Sends every change that was answered here. The server's refusals are reported to the
     /// applications that wrote.
     ///

@@ -16,7 +16,7 @@ use types::{
 
 use crate::base::{Error, RequestContext};
 use crate::cache::{Cache, Siblings};
-use crate::calls::{Calls, Flusher, Journal, Space};
+use crate::calls::{Calls, Flusher, Space};
 use crate::session::Ground;
 use crate::writeback::Writeback;
 
@@ -27,7 +27,7 @@ const SPACE_PATIENCE: Duration = Duration::from_millis(250);
 /// How long a silent server is not asked again for the space.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// What is known of a volume's space.
+/// A volume's space, as far as it is known.
 #[derive(Default)]
 struct KnownSpace {
     last: VolumeStatus,
@@ -76,7 +76,6 @@ impl VolumeSummary {
 /// Answers about a volume and its servers, limits, and dropping caches on request.
 pub struct VolumeControl {
     ground: Ground,
-    journal: Arc<Journal>,
     siblings: Arc<Siblings>,
     cache: Arc<Cache>,
     flusher: Arc<Flusher>,
@@ -89,7 +88,6 @@ pub struct VolumeControl {
 impl VolumeControl {
     pub(crate) fn new(
         ground: &Ground,
-        journal: &Arc<Journal>,
         siblings: &Arc<Siblings>,
         cache: &Arc<Cache>,
         flusher: &Arc<Flusher>,
@@ -99,7 +97,6 @@ impl VolumeControl {
     ) -> Self {
         VolumeControl {
             ground: ground.clone(),
-            journal: Arc::clone(journal),
             siblings: Arc::clone(siblings),
             cache: Arc::clone(cache),
             flusher: Arc::clone(flusher),
@@ -139,6 +136,16 @@ impl VolumeControl {
         }
     }
 
+    /// The files with written bytes that the server does not have yet, or may lose, with their
+    /// numbers, and how many changes of names and status there are of this kind.
+    pub fn unsaved(&self) -> (Vec<(Fid, u64)>, u64) {
+        let files = self.ground.names.files();
+        let mut files: Vec<_> = files.iter().map(|file| (file.fid, file.unsaved())).collect();
+        files.retain(|(_, bytes)| *bytes > 0);
+        files.sort_unstable();
+        (files, self.flusher.unsaved())
+    }
+
     /// Whether the server answers within this time.
     pub fn answers(&self, fid: Fid, patience: Duration) -> bool {
         let soon = Cancel::within(patience);
@@ -150,7 +157,7 @@ impl VolumeControl {
     /// Asks the server, behind the changes that were answered here.
     fn ask_space(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeStatus, Error> {
         if let Some(cancel) = request.cancel {
-            self.flusher.wait_until_flushed(self.journal.last(), cancel)?;
+            self.flusher.wait_until_all_flushed(cancel)?;
         }
         match self.calls.call(request, Call::VolumeStatus { fid })? {
             Answer::Volume(volume) => Ok(volume),

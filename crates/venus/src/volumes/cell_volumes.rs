@@ -59,7 +59,7 @@ pub struct UnsavedVolume {
 
 impl UnsavedVolume {
     fn of(volume: &RemoteVolume, venus: &Venus) -> Option<Self> {
-        let (files, changes) = venus.unsaved();
+        let (files, changes) = venus.control().unsaved();
         (!files.is_empty() || changes > 0).then(|| UnsavedVolume {
             volume: volume.name().clone(),
             server: volume.address(),
@@ -301,7 +301,7 @@ impl Volumes {
         self.all().iter().map(|venus| venus.hand_over()).fold(Ok(()), Result::and)
     }
 
-    /// What the servers do not have yet, or may lose, by volume.
+    /// The changes that servers do not have yet, or may lose, by volume.
     pub fn unsaved(&self) -> Vec<UnsavedVolume> {
         let open = self.open.lock();
         let mut all: Vec<UnsavedVolume> =
