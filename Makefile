@@ -1,12 +1,15 @@
 # Two commands for everyone: `make up` and `make down`. The rest is for those who work on Rialto.
-# CARGO_TARGET_DIR is honoured; CELL is the cell's directory; PREFIX is where `make install` puts things.
+# CARGO_TARGET_DIR is honoured; CELL is the cell's directory; PREFIX is where `make install` puts things,
+# SBIN where mount(8) looks for helpers.
 
 CELL ?= $(CURDIR)/.rialto
 PREFIX ?= /usr/local
+SBIN ?= /sbin
+HELPERS := mount.rialto mount.fuse.rialto umount.rialto umount.fuse.rialto
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 RIALTO := $(TARGET)/release/rialto
 
-.PHONY: help up down status setup build test soak bench fmt lint install
+.PHONY: help up down status setup build test soak bench fmt lint install uninstall
 
 help:
 	@echo "make up        install what is missing, build, make a cell in $(CELL), start and mount it"
@@ -15,7 +18,8 @@ help:
 	@echo "make soak      the long forms of the same tests, for hours"
 	@echo "make bench     measure against the disk and a plain pass-through; writes bench/RESULTS.md"
 	@echo "make fmt lint  format; complain"
-	@echo "make install   binary, manual pages and completions below $(PREFIX)"
+	@echo "make install   binary, manual pages and completions below $(PREFIX), mount.rialto in $(SBIN);"
+	@echo "               make uninstall takes them away"
 
 up: build
 	@$(RIALTO) up --dir "$(CELL)"
@@ -60,3 +64,17 @@ install: build
 	"$(RIALTO)" completions bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/rialto"
 	"$(RIALTO)" completions zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rialto"
 	"$(RIALTO)" completions fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rialto.fish"
+	install -d "$(DESTDIR)$(SBIN)" "$(DESTDIR)$(PREFIX)/share/doc/rialto/systemd"
+	for helper in $(HELPERS); do ln -sf "$(PREFIX)/bin/rialto" "$(DESTDIR)$(SBIN)/$$helper"; done
+	install -m 644 packaging/systemd/* "$(DESTDIR)$(PREFIX)/share/doc/rialto/systemd"
+
+uninstall:
+	for helper in $(HELPERS); do \
+	    if [ "$$(readlink "$(DESTDIR)$(SBIN)/$$helper")" = "$(PREFIX)/bin/rialto" ]; then \
+	        rm "$(DESTDIR)$(SBIN)/$$helper"; fi; done
+	rm -f "$(DESTDIR)$(PREFIX)/bin/rialto" "$(DESTDIR)$(PREFIX)"/share/man/man1/rialto.1 \
+	    "$(DESTDIR)$(PREFIX)"/share/man/man1/rialto-*.1 \
+	    "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/rialto" \
+	    "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rialto" \
+	    "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rialto.fish"
+	rm -rf "$(DESTDIR)$(PREFIX)/share/doc/rialto"

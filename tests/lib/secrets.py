@@ -65,12 +65,19 @@ def memory(pid):
             first, last = (int(number, 16) for number in span.split("-"))
             if not rights.startswith("rw") or last > 1 << 63:
                 continue
-            try:
-                image.seek(first)
-                yield image.read(last - first)
-            except OSError:
-                pass  # gone meanwhile, or of a device
+            # One read gives at most 2 GiB, and the buffers of io_uring take more.
+            while first < last:
+                size = min(last - first, PIECE)
+                try:
+                    image.seek(first)
+                    yield image.read(size)
+                except OSError:
+                    pass  # gone meanwhile, or of a device
+                first += size if first + size == last else size - OVERLAP
 
+
+# What is looked for is shorter than what two pieces have in common.
+PIECE, OVERLAP = 64 << 20, 4096
 
 HEAD = struct.Struct("<BBBBIi16sqqq32s")
 HEAD_TO_NUMBER = 12

@@ -28,6 +28,8 @@ use crate::security;
 
 /// The list for all mounts of a machine.
 const OF_MACHINE: &str = "/etc/rialto/cells.toml";
+/// How long the predecessor of this process may take to end.
+const IDENTITY_PATIENCE: Duration = Duration::from_secs(20);
 /// How long connecting to one server of a cell may take.
 const DIAL_WITHIN: Duration = Duration::from_secs(3);
 
@@ -61,6 +63,8 @@ pub struct Cells {
     cache_bytes_max: u64,
     /// The client's name for servers.
     display: String,
+    /// As in [`VenusConfig`].
+    gives_up: bool,
 }
 
 impl Cells {
@@ -81,7 +85,14 @@ impl Cells {
             None => vec![dir.join("cells.toml"), PathBuf::from(OF_MACHINE)],
         };
         let dns = CellsOfDns::new(None);
-        Ok(Cells { files, dir, clear, dns, cache: cache.to_owned(), cache_bytes_max, display })
+        let (cache, gives_up) = (cache.to_owned(), false);
+        Ok(Cells { files, dir, clear, dns, cache, cache_bytes_max, display, gives_up })
+    }
+
+    /// Programs' requests end before a server that is away has answered.
+    #[must_use]
+    pub fn giving_up(self, gives_up: bool) -> Self {
+        Cells { gives_up, ..self }
     }
 
     /// Asks these name servers instead of the machine's.
@@ -136,7 +147,9 @@ impl Cells {
         let dir = self.cache.join(format!("cell-{cell}"));
         let identity = std::fs::create_dir_all(dir.join("data")).map_err(|error| error.to_string());
         let identity = identity.and_then(|()| {
-            ClientIdentity::load(&dir.join("identity")).map_err(|error| error.to_string())
+            // The process that served this place before may be ending.
+            ClientIdentity::load_within(&dir.join("identity"), IDENTITY_PATIENCE)
+                .map_err(|error| error.to_string())
         });
         let identity = identity.map_err(Error::NoCache)?;
         let (again, display) = (identity.again(), self.display.clone());
@@ -155,6 +168,7 @@ impl Cells {
                     let venus = VenusConfig {
                         cache_dir: Some(dir.join("data")),
                         cache_bytes_max: self.cache_bytes_max,
+                        gives_up: self.gives_up,
                         tokens: Some(tokens),
                         ..VenusConfig::default()
                     };

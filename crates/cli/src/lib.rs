@@ -10,15 +10,21 @@
 
 mod cells;
 mod commands;
+mod control;
 mod doctor;
 mod dynroot;
+mod ending;
 mod joining;
 mod keeping;
 mod logging;
+mod mount_words;
+mod predecessor;
+mod registry;
 mod scrubbing;
 mod security;
 mod sessions;
 mod stopping;
+mod tokens;
 mod transport;
 mod unmounting;
 
@@ -34,7 +40,8 @@ pub fn run() -> ExitCode {
     match cli.command.run() {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("rialto {name}: {failure}");
+            let of = if name.starts_with("mount.") { "" } else { "rialto " };
+            eprintln!("{of}{name}: {failure}");
             failure.exit_code()
         }
     }

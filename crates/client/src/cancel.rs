@@ -3,10 +3,14 @@
 //! A [`Cancel`] is a flag with listeners. A thread that waits for the call first registers a
 //! listener ([`Cancel::on_cancel`]) and then reads the flag; in this order no cancellation is
 //! missed.
+//!
+//! A flag may have a deadline ([`Cancel::within`]). It counts as fired from then on, but runs no
+//! listener then: a thread that waits for the call wakes by itself at the deadline.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -15,8 +19,10 @@ type Listener = Arc<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 struct Shared {
     fired: AtomicBool,
+    abandoned: AtomicBool,
     next: AtomicU64,
     listeners: Mutex<Vec<(u64, Listener)>>,
+    deadline: Option<Instant>,
 }
 
 /// Shared by the threads that may cancel and the one that waits; clones share one flag. Fires at
@@ -30,6 +36,17 @@ impl Cancel {
         Self::default()
     }
 
+    /// A flag that counts as fired after `patience`.
+    pub fn within(patience: Duration) -> Self {
+        let deadline = Instant::now().checked_add(patience);
+        Cancel(Arc::new(Shared { deadline, ..Shared::default() }))
+    }
+
+    /// When it counts as fired by itself.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.0.deadline
+    }
+
     /// Fires: every listener runs in this thread.
     pub fn cancel(&self) {
         self.0.fired.store(true, Ordering::SeqCst);
@@ -40,9 +57,21 @@ impl Cancel {
         }
     }
 
-    /// Has it fired?
+    /// Fires, and a change that is under way is not waited for: its outcome stays unknown.
+    pub fn abandon(&self) {
+        self.0.abandoned.store(true, Ordering::SeqCst);
+        self.cancel();
+    }
+
+    /// Was it abandoned?
+    pub fn is_abandoned(&self) -> bool {
+        self.0.abandoned.load(Ordering::SeqCst)
+    }
+
+    /// Has it fired, or passed its deadline?
     pub fn is_cancelled(&self) -> bool {
         self.0.fired.load(Ordering::SeqCst)
+            || self.0.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// Runs `listener` when this fires, at once if it has, until the guard is dropped. The listener
@@ -102,5 +131,14 @@ mod tests {
         assert_eq!(runs.load(Ordering::SeqCst), 2);
         assert!(cancel.is_cancelled());
         drop((early, late));
+    }
+
+    #[test]
+    fn a_deadline_cancels_without_a_thread() {
+        let patient = Cancel::within(Duration::from_secs(3600));
+        assert!(!patient.is_cancelled());
+        assert!(Cancel::within(Duration::ZERO).is_cancelled());
+        patient.abandon();
+        assert!(patient.is_cancelled() && patient.is_abandoned());
     }
 }

@@ -8,9 +8,13 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use types::ClientId;
+
+/// How often an ending user's lock is tried: its end takes some milliseconds.
+const ENDING_POLL: Duration = Duration::from_millis(5);
 
 /// A client's identity, locked against a second user until it is dropped.
 #[derive(Debug)]
@@ -50,6 +54,16 @@ impl ClientIdentity {
     /// # Errors
     /// See [`IdentityError`].
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
+        Self::load_within(path, Duration::ZERO)
+    }
+
+    /// [`Self::load`]; waits at most `patience` for a user that is ending: a process has the lock
+    /// until its last thread has ended.
+    ///
+    /// # Errors
+    /// See [`IdentityError`].
+    pub fn load_within(path: &Path, patience: Duration) -> Result<Self, IdentityError> {
+        let until = Instant::now() + patience;
         let io = |error| IdentityError::Io { path: path.to_owned(), error };
         let mut file = OpenOptions::new()
             .read(true)
@@ -58,8 +72,11 @@ impl ClientIdentity {
             .truncate(false)
             .open(path)
             .map_err(io)?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(IdentityError::InUse(path.to_owned()));
+        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if Instant::now() >= until {
+                return Err(IdentityError::InUse(path.to_owned()));
+            }
+            std::thread::sleep(ENDING_POLL);
         }
         let mut text = String::new();
         // Text that is not UTF-8 counts as damaged, like any other foreign text.
@@ -133,8 +150,12 @@ mod tests {
         let first = ClientIdentity::load(&path).unwrap();
         assert!(matches!(ClientIdentity::load(&path), Err(IdentityError::InUse(_))));
         let (client, incarnation) = (first.client, first.incarnation);
-        drop(first);
-        let second = ClientIdentity::load(&path).unwrap();
+        let ending = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(first);
+        });
+        let second = ClientIdentity::load_within(&path, Duration::from_secs(30)).unwrap();
+        ending.join().unwrap();
         assert_eq!((second.client, second.incarnation), (client, incarnation + 1));
         assert_ne!(ClientIdentity::fleeting().client, client);
     }

@@ -152,6 +152,11 @@ pub trait Remote: Send + Sync {
     /// accepts no other server.
     fn found_at(&self, _server: ServerId, _addresses: &[SocketAddr]) {}
 
+    /// Where the server is, for people.
+    fn address(&self) -> String {
+        "its server".to_owned()
+    }
+
     /// Detaches, if there is a session: every call fails from now on.
     fn detach(&self) {}
 }

@@ -11,6 +11,9 @@ pub const FAILED: u8 = 1;
 /// Exit code of a command that found no cell, no mount or no running server to work on.
 pub const NOTHING_THERE: u8 = 3;
 
+/// Exit code of a command that could not unmount what is in use: that of umount(8).
+pub const BUSY: u8 = 32;
+
 /// A command's error. Lower case, no full stop, like every message of the project.
 #[derive(Debug)]
 pub struct Failure {
@@ -35,6 +38,12 @@ impl Failure {
     /// Marks the failure as "there is nothing to work on".
     pub fn nothing_there(mut self) -> Self {
         self.code = NOTHING_THERE;
+        self
+    }
+
+    /// Marks the failure as "it is in use", as umount(8) does.
+    pub fn busy(mut self) -> Self {
+        self.code = BUSY;
         self
     }
 

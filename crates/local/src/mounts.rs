@@ -115,6 +115,18 @@ fn unmount_volumes_below(path: &Path) -> io::Result<bool> {
     Ok(reached)
 }
 
+/// Unmounts `path` at once, whatever uses it or waits for it: its users get errors from now on.
+///
+/// # Errors
+/// The kernel's, or the message of `fusermount3` when the process is not root.
+pub fn unmount_forced(path: &Path) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        let flags = UnmountFlags::FORCE | UnmountFlags::DETACH;
+        return Ok(rustix::mount::unmount(path, flags)?);
+    }
+    unmount(path, true)
+}
+
 /// Unmounts `path`; `lazy`: detaches it even while it is in use, and it ends with its last user.
 ///
 /// # Errors
@@ -141,26 +153,71 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     Err(io::Error::other(text.trim().to_owned()))
 }
 
-/// Processes that use the mount at `path`: pid, command, and the path in use. Only those that this
-/// user may see.
-pub fn users(path: &Path) -> Vec<String> {
+/// A process that uses a mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountUser {
+    /// Its number.
+    pub pid: u32,
+    /// Its program.
+    pub command: String,
+    /// The user number that it runs with.
+    pub uid: u32,
+    /// How it uses the mount.
+    pub how: &'static str,
+    /// The directory or file that it uses.
+    pub file: PathBuf,
+}
+
+impl std::fmt::Display for MountUser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (user, file) = (user_name(self.uid), self.file.display());
+        write!(f, "{} (pid {}, user {user}) {} {file}", self.command, self.pid, self.how)
+    }
+}
+
+/// The name of a user of this machine, or the number.
+fn user_name(uid: u32) -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| uid.to_string())
+}
+
+/// Processes that use the mount at `path`: only those that this user may see.
+pub fn users(path: &Path) -> Vec<MountUser> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids =
         processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter_map(|pid| user(pid, path)).collect()
 }
 
-fn user(pid: u32, path: &Path) -> Option<String> {
+fn user(pid: u32, path: &Path) -> Option<MountUser> {
+    use std::os::unix::fs::MetadataExt;
     let process = PathBuf::from(format!("/proc/{pid}"));
-    let name = std::fs::read_to_string(process.join("comm")).unwrap_or_default();
     let inside =
         |link: &Path| std::fs::read_link(link).ok().filter(|target| target.starts_with(path));
-    if let Some(target) = inside(&process.join("cwd")) {
-        return Some(format!("{} (pid {pid}) works in {}", name.trim(), target.display()));
-    }
-    let open =
-        std::fs::read_dir(process.join("fd")).ok()?.flatten().find_map(|fd| inside(&fd.path()))?;
-    Some(format!("{} (pid {pid}) has {} open", name.trim(), open.display()))
+    let link = |name: &str, how| Some((how, inside(&process.join(name))?));
+    let open = || {
+        let mut fds = std::fs::read_dir(process.join("fd")).ok()?.flatten();
+        Some(("has open", fds.find_map(|fd| inside(&fd.path()))?))
+    };
+    // Files that are mapped without a descriptor: the last of six columns of each line.
+    let mapped = || {
+        let maps = std::fs::read_to_string(process.join("maps")).ok()?;
+        let mut files = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
+        Some(("has mapped", PathBuf::from(files.find(|file| Path::new(file).starts_with(path))?)))
+    };
+    let (how, file) = link("cwd", "works in")
+        .or_else(|| link("root", "has as its root"))
+        .or_else(|| link("exe", "runs"))
+        .or_else(open)
+        .or_else(mapped)?;
+    let command = std::fs::read_to_string(process.join("comm")).unwrap_or_default();
+    let uid = std::fs::metadata(&process).map_or(0, |process| process.uid());
+    Some(MountUser { pid, command: command.trim().to_owned(), uid, how, file })
 }
 
 /// `36 35 98:0 /root /at opts optional... - type source super-options`, with octal escapes.
@@ -213,6 +270,24 @@ mod tests {
             b"/no-text-\xff"
         );
         assert_eq!(parse(b"36 35 0:44 / /mnt rw"), None);
+    }
+
+    #[test]
+    fn the_user_of_a_directory_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap();
+        let mut child = Command::new("sleep").arg("60").current_dir(&path).spawn().unwrap();
+        let found = loop {
+            match users(&path).into_iter().find(|user| user.pid == child.id()) {
+                Some(user) if user.command == "sleep" => break user,
+                _ => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((found.how, &found.file), ("works in", &path));
+        assert_eq!(found.uid, rustix::process::geteuid().as_raw());
+        assert!(found.to_string().starts_with(&format!("sleep (pid {}, user ", found.pid)));
     }
 
     #[test]

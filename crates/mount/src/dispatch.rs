@@ -97,7 +97,8 @@ impl Task<'_> {
         if self.mount.flat.as_ref().is_some_and(|flat| flat.is_shown_point(self.header.nodeid)) {
             return self.run_on_mount_point(&operation);
         }
-        if self.on.refuses_changes && is_change(&operation) {
+        let refuses = self.on.refuses_changes || self.mount.options.is_read_only();
+        if refuses && is_change(&operation) {
             return Err(RequestRefusal(Errno::ROFS));
         }
         let (venus, request, locks) = (self.venus(), &self.request(), &self.on.locks);
@@ -202,6 +203,15 @@ fn is_change(operation: &Operation<'_>) -> bool {
     }
 }
 
+/// The error of a request that did not wait longer for a server that is away. A program that wrote
+/// must take its bytes for lost, although they are still sent if the server comes back.
+fn abandoned(code: u32) -> Errno {
+    match code {
+        opcode::WRITE | opcode::FSYNC | opcode::FLUSH => Errno::IO,
+        _ => Errno::TIMEDOUT,
+    }
+}
+
 impl Dispatch {
     /// All volumes that the mount shows.
     pub fn views(&self) -> impl Iterator<Item = Arc<VolumeView>> {
@@ -219,6 +229,7 @@ impl Dispatch {
         on.note_use();
         let waits = header.opcode == opcode::SETLKW;
         let running = self.mount.interrupts.running(header.unique, header.pid, waits);
+        self.mount.interrupts.asks(header.unique, &on.venus, on.nodes.root());
         let groups = move || groups::of_process(header.pid);
         let began = Instant::now();
         let _in_span = request_span!(
@@ -231,7 +242,8 @@ impl Dispatch {
         .entered();
         let task = Task::new(&self.mount, on, header, requester, (&running.cancel, &groups));
         if let Err(RequestRefusal(errno)) = run(&task) {
-            task.reply.refuse(errno);
+            let is_abandoned = errno == Errno::INTR && running.cancel.is_abandoned();
+            task.reply.refuse(if is_abandoned { abandoned(header.opcode) } else { errno });
         }
         // Locks wait for other programs.
         if !waits {

@@ -122,6 +122,7 @@ impl Flat {
         channel: &Arc<dyn Channel>,
         agreement: Agreement,
     ) -> Arc<Self> {
+        let interrupts = Interrupts::with_patience(plan.patience);
         let place = Place { point: None, way, read_only };
         let places = Places { of: HashMap::from([(Slot::FIRST, place)]), ..Places::default() };
         Arc::new(Flat {
@@ -129,7 +130,7 @@ impl Flat {
             first: Arc::clone(first),
             channel: Arc::clone(channel),
             agreement,
-            interrupts: Arc::default(),
+            interrupts,
             ahead: OnceLock::new(),
             rows: RwLock::default(),
             places: Mutex::new(places),

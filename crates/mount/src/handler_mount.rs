@@ -37,6 +37,7 @@ impl<H: Handler> Handled<H> {
             source: source.to_owned(),
             allow_other,
             read_only: false,
+            options: crate::MountOptions::default(),
         };
         let (device, detached) = mounting::begin(&target)?;
         if let Some(detached) = detached {

@@ -14,16 +14,27 @@
 //! to unlock: then every wait for other applications is cancelled.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use client::Cancel;
 use parking_lot::Mutex;
+use types::Fid;
+use venus::Venus;
 
 use crate::signals::{self, SignalEffect};
 
 /// More requests than this are never between their reading and their noting.
 const EARLY_MAX: usize = 1024;
+
+/// How often requests are looked at that may have waited too long.
+const PATIENCE_POLL: Duration = Duration::from_millis(50);
+
+/// How long that goes on without requests.
+const PATIENCE_IDLE: Duration = Duration::from_secs(10);
+
+/// A server that is there answers a question within this time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// The maximum delay before a request of a killed process is cancelled.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -35,6 +46,8 @@ struct State {
     ended: bool,
     /// A thread checks those that continued.
     watched: bool,
+    /// A thread looks for those that wait for a server that is away.
+    patience_watched: bool,
 }
 
 struct Running {
@@ -45,6 +58,8 @@ struct Running {
     thread: u32,
     /// When the kernel asked to cancel it.
     wanted: Option<Instant>,
+    /// In a mount with limited patience: when it began, and the server that it may wait for.
+    asks: Option<(Instant, Weak<Venus>, Fid)>,
 }
 
 impl Running {
@@ -69,14 +84,91 @@ impl Running {
 
 /// The requests under way.
 #[derive(Default)]
-pub struct Interrupts(Mutex<State>);
+pub struct Interrupts {
+    state: Mutex<State>,
+    /// How long a request waits for a server that is away; `None`: for ever.
+    patience: Option<Duration>,
+}
 
 impl Interrupts {
+    /// For a mount whose requests wait so long for a server that is away.
+    pub fn with_patience(patience: Option<Duration>) -> Arc<Self> {
+        Arc::new(Interrupts { patience, ..Interrupts::default() })
+    }
+
+    /// Request `unique` asks the server of this volume.
+    pub fn asks(self: &Arc<Self>, unique: u64, venus: &Arc<Venus>, root: Fid) {
+        if self.patience.is_none() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let Some(running) = state.running.get_mut(&unique).filter(|running| !running.waits) else {
+            return;
+        };
+        running.asks = Some((Instant::now(), Arc::downgrade(venus), root));
+        if !std::mem::replace(&mut state.patience_watched, true) {
+            let this = Arc::clone(self);
+            let watch = std::thread::Builder::new()
+                .name("mount-patience".into())
+                .spawn(move || this.watch_patience());
+            state.patience_watched = watch.is_ok();
+        }
+    }
+
+    /// Gives up requests that waited too long for a server that does not answer. Ends when there
+    /// was no request for a while.
+    fn watch_patience(&self) {
+        let patience = self.patience.unwrap_or_default();
+        let mut busy = Instant::now();
+        loop {
+            std::thread::sleep((patience / 8).clamp(PATIENCE_POLL, PATIENCE_POLL * 10));
+            let late: Vec<_> = {
+                let mut state = self.state.lock();
+                if !state.running.is_empty() {
+                    busy = Instant::now();
+                } else if busy.elapsed() > PATIENCE_IDLE {
+                    state.patience_watched = false;
+                    return;
+                }
+                let is_late = |running: &&Running| {
+                    running.asks.as_ref().is_some_and(|(since, ..)| since.elapsed() >= patience)
+                };
+                let late = state.running.values().filter(is_late);
+                late.filter(|running| !running.cancel.is_cancelled())
+                    .filter_map(|running| {
+                        let (_, venus, root) = running.asks.clone()?;
+                        Some((running.cancel.clone(), venus.upgrade()?, root))
+                    })
+                    .collect()
+            };
+            let mut silent: Vec<Fid> = Vec::new();
+            let mut answers: Vec<Fid> = Vec::new();
+            for (cancel, venus, root) in late {
+                if !silent.contains(&root) && !answers.contains(&root) {
+                    let list = if venus.control().answers(root, ANSWER_WITHIN) {
+                        &mut answers
+                    } else {
+                        tracing::warn!(
+                            volume = root.volume.0,
+                            "the server does not answer: \
+                            requests that wait for it fail (soft)"
+                        );
+                        &mut silent
+                    };
+                    list.push(root);
+                }
+                if silent.contains(&root) {
+                    cancel.abandon();
+                }
+            }
+        }
+    }
+
     /// Notes request `unique` of `thread`, which may wait for other applications if it `waits`.
     /// Dropping the guard ends that.
     pub fn running(self: &Arc<Self>, unique: u64, thread: u32, waits: bool) -> RunningGuard<'_> {
         let cancel = Cancel::new();
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if waits && state.ended {
             cancel.cancel();
         }
@@ -85,7 +177,9 @@ impl Interrupts {
             state.early.remove(at);
             Instant::now()
         });
-        state.running.insert(unique, Running { cancel: cancel.clone(), waits, thread, wanted });
+        state
+            .running
+            .insert(unique, Running { cancel: cancel.clone(), waits, thread, wanted, asks: None });
         if wanted.is_some() {
             self.look(&mut state, unique);
         }
@@ -94,7 +188,7 @@ impl Interrupts {
 
     /// The kernel asks to cancel `unique`.
     pub fn interrupt(self: &Arc<Self>, unique: u64) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if let Some(running) = state.running.get_mut(&unique) {
             running.wanted = Some(Instant::now());
             return self.look(&mut state, unique);
@@ -125,7 +219,7 @@ impl Interrupts {
     fn watch(&self) {
         loop {
             std::thread::sleep(RECHECK_INTERVAL);
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             state
                 .running
                 .values()
@@ -140,7 +234,7 @@ impl Interrupts {
 
     /// No interrupt comes any more.
     pub fn end(&self) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.ended = true;
         let waiting: Vec<_> = state
             .running
@@ -163,7 +257,7 @@ pub struct RunningGuard<'a> {
 
 impl Drop for RunningGuard<'_> {
     fn drop(&mut self) {
-        self.of.0.lock().running.remove(&self.unique);
+        self.of.state.lock().running.remove(&self.unique);
     }
 }
 
@@ -183,9 +277,9 @@ mod tests {
         interrupts.interrupt(2);
         interrupts.interrupt(4);
         assert!(!status.cancel.is_cancelled() && lock.cancel.is_cancelled());
-        assert!(interrupts.0.lock().watched);
+        assert!(interrupts.state.lock().watched);
         drop(status);
-        while interrupts.0.lock().watched {
+        while interrupts.state.lock().watched {
             std::thread::yield_now();
         }
     }
@@ -221,6 +315,6 @@ mod tests {
         for unique in 0..10_000 {
             interrupts.interrupt(unique);
         }
-        assert_eq!(interrupts.0.lock().early.len(), EARLY_MAX);
+        assert_eq!(interrupts.state.lock().early.len(), EARLY_MAX);
     }
 }

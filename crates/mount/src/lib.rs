@@ -18,7 +18,8 @@
 //! - `access_cache`, `readdir_helper`, `rings`, `mounting`, `replier`, `workers`, `fuzzing`: rights
 //!   that the kernel checks; transports and threads
 //! - `attributes`, `cache_control`, `calling`, `channel`, `init`, `interrupts`, `locks`, `logins`,
-//!   `nodes`, `request`, `listings`, `sysname`: values, tables and the requests themselves
+//!   `mount_options`, `nodes`, `request`, `listings`, `sysname`: values, tables and the requests
+//!   themselves
 //! - `abi`, `errno`, `groups`, `signals`: the kernel's interface
 
 // Libraries report through `tracing` and their results.
@@ -46,6 +47,7 @@ mod listings;
 mod locks;
 mod logins;
 mod mount;
+mod mount_options;
 mod mounted_volumes;
 mod mounting;
 mod names;
@@ -67,6 +69,7 @@ mod xattrs;
 
 pub use logins::renew_tokens;
 pub use mount::{Mount, MountConfig};
+pub use mount_options::{AccessTimes, MountOptions};
 pub use mounting::MountError;
 pub use rings::{URING_SWITCH, offers_uring};
 pub use workers::{Handler, KernelTransport, Urgency, WorkersConfig};

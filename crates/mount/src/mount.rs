@@ -9,6 +9,7 @@ use std::time::Duration;
 use client::RemoteVolume;
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use rustix::mount::MountAttrFlags;
 use types::{Caller, Name, Status, VolumeId};
 use venus::{RequestContext as Asked, Venus, Volumes};
 use zerocopy::IntoBytes;
@@ -17,7 +18,9 @@ use crate::channel::{Channel, Device, Received, buffer};
 use crate::dispatch::Dispatch;
 use crate::flat_tree::{self, Flat};
 use crate::init::{Agreement, Wishes, negotiate};
+use crate::interrupts::Interrupts;
 use crate::invalidation::Notifier;
+use crate::mount_options::{LiveOptions, MountOptions};
 use crate::mounted_volumes::{MountPoints, Submount};
 use crate::mounting::{self, MountError, MountTarget, may_allow_others};
 use crate::nodes::{KernelNodes, ROOT_NAME, Slot};
@@ -56,6 +59,10 @@ pub struct MountConfig {
     pub flat: bool,
     /// How long an unused volume stays mounted below its mount point.
     pub idle: Duration,
+    /// Options that the kernel applies, in mounts below too.
+    pub options: MountOptions,
+    /// How long a program's request waits for a server that is away; `None`: for ever.
+    pub patience: Option<Duration>,
 }
 
 /// Longer than most pauses between two commands.
@@ -74,6 +81,8 @@ impl MountConfig {
             sysnames: Arc::default(),
             walks: Arc::default(),
             devices: true,
+            options: LiveOptions::new(self.options.clone()),
+            patience: self.patience,
             pool: None,
             volumes: Arc::clone(volumes),
             mounted: Arc::default(),
@@ -98,6 +107,8 @@ impl MountConfig {
             forerunner: None,
             flat: !rustix::process::geteuid().is_root(),
             idle: IDLE,
+            options: MountOptions::default(),
+            patience: None,
         }
     }
 }
@@ -234,6 +245,7 @@ impl Mount {
                 source,
                 allow_other: true,
                 read_only: false,
+                options: plan.options.get(),
             })?;
             let below = Below::Shown((vec![volume.id()], volume.is_read_only()));
             let mount = Self::serve(Device::new(device), root, Arc::clone(&venus), plan, below)?;
@@ -257,6 +269,8 @@ impl Mount {
         venus: Arc<Venus>,
     ) -> Result<Mount, MountError> {
         let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
+        // So that it is known while the server is away.
+        venus.control().statfs(&Asked::of(&Caller::ROOT), root.fid)?;
         // Before the mount exists, so that its first user finds the helper ready.
         let forerunner =
             config.forerunner.as_ref().filter(|_| rustix::process::geteuid().is_root());
@@ -271,6 +285,7 @@ impl Mount {
             source: config.source,
             allow_other: config.allow_other,
             read_only: read_only && !config.flat,
+            options: config.options,
         };
         let (device, detached) = mounting::begin(&target)?;
         let below = if config.flat {
@@ -339,6 +354,7 @@ impl Mount {
             source: format!("{}#{name}", plan.source),
             allow_other: plan.allow_other,
             read_only: volume.is_read_only(),
+            options: plan.options.get(),
         };
         let (device, attached) = mounting::detached(&target)?;
         let place = MountLocation::Below(Mutex::default());
@@ -377,6 +393,7 @@ impl Mount {
         below: Below,
     ) -> Result<Mount, MountError> {
         let (config, transport, devices) = (plan.workers, plan.transport, plan.devices);
+        let patience = plan.patience;
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
         // Mounts below the first cost no thread, and so have no rings.
@@ -407,7 +424,7 @@ impl Mount {
         notifier.try_passthrough();
         venus.set_invalidate(Arc::clone(&notifier) as _);
         let (volumes, sysnames) = (Arc::clone(&plan.volumes), Arc::clone(&plan.sysnames));
-        let walks = Arc::clone(&plan.walks);
+        let (walks, options) = (Arc::clone(&plan.walks), plan.options.clone());
         let refuses_changes = matches!(&below, Below::Shown((_, read_only)) if *read_only);
         let (edges, flat) = match below {
             Below::Mounted(place, way) => {
@@ -415,8 +432,10 @@ impl Mount {
             }
             Below::Shown(way) => (None, Some(Flat::new(plan, &venus, way, &notifying, agreement))),
         };
-        let interrupts = flat.as_ref().map(|flat| Arc::clone(&flat.interrupts)).unwrap_or_default();
-        let mount = MountShared { interrupts, agreement, edges, flat, sysnames, walks, devices };
+        let interrupts = flat.as_ref().map(|flat| Arc::clone(&flat.interrupts));
+        let interrupts = interrupts.unwrap_or_else(|| Interrupts::with_patience(patience));
+        let mount =
+            MountShared { interrupts, agreement, edges, flat, sysnames, walks, devices, options };
         let notifies = Arc::clone(&notifier);
         let first = Arc::new(VolumeView::new(venus, nodes, notifies, volumes, refuses_changes));
         let dispatch = Arc::new(Dispatch { first, mount });
@@ -447,6 +466,44 @@ impl Mount {
     /// The transport in use: never [`KernelTransport::Auto`].
     pub fn transport(&self) -> KernelTransport {
         if self.served.rings.is_some() { KernelTransport::Uring } else { KernelTransport::Device }
+    }
+
+    /// The options that the kernel applies now.
+    pub fn options(&self) -> MountOptions {
+        self.dispatch.mount.options.get()
+    }
+
+    /// Changes the options, of all mounts below too and of those that are made later. The caller
+    /// hands pending changes over if it becomes read-only: none is accepted after that.
+    ///
+    /// # Errors
+    /// `EBUSY` if it becomes read-only while a file is open for writing: nothing is changed then.
+    /// `EPERM` if it is not root's mount; `EINVAL` for labels, which are for ever.
+    pub fn remount(&self, options: MountOptions) -> Result<(), Errno> {
+        let live = &self.dispatch.mount.options;
+        let before = live.get();
+        if options.labels != before.labels {
+            return Err(Errno::INVAL);
+        }
+        let path = self.mountpoint.as_deref().ok_or(Errno::INVAL)?;
+        if !rustix::process::geteuid().is_root() {
+            return Err(Errno::PERM);
+        }
+        // Before the kernel's own flag: mounts that are made meanwhile have the new options.
+        live.set(options.clone());
+        let wanted = options.attributes(false);
+        // Times of access are one value, which is cleared as a whole.
+        let cleared = (!wanted & changeable()) | MountAttrFlags::MOUNT_ATTR__ATIME;
+        let (on, off) = (u64::from(wanted.bits()), u64::from(cleared.bits()));
+        mem::propagation::change_all(path, on, off).inspect_err(|_| live.set(before))?;
+        if let Some(edges) = &self.dispatch.mount.edges {
+            edges.plan.mounted.for_each_anchor(|anchor| {
+                if let Err(error) = mem::propagation::change(anchor.as_fd(), on, off) {
+                    tracing::warn!(%error, "a volume keeps its options until it is mounted anew");
+                }
+            });
+        }
+        Ok(())
     }
 
     /// The path of the mount.
@@ -516,6 +573,14 @@ impl Drop for Mount {
             tracing::warn!(%error, path = ?self.mountpoint, "cannot unmount");
         }
     }
+}
+
+/// The attributes that options decide.
+fn changeable() -> MountAttrFlags {
+    MountAttrFlags::MOUNT_ATTR_RDONLY
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC
+        | MountAttrFlags::MOUNT_ATTR_NODIRATIME
+        | MountAttrFlags::MOUNT_ATTR__ATIME
 }
 
 fn start_helper(command: &[OsString]) -> Option<ReaddirHelper> {

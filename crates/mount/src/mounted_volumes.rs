@@ -159,6 +159,12 @@ impl<E: MountPoints> MountedVolumes<E> {
         std::mem::take(&mut *crowded)
     }
 
+    /// The anchors: copies of them are attached from now on.
+    pub fn for_each_anchor(&self, mut change: impl FnMut(&OwnedFd)) {
+        let all = self.all.lock().clone();
+        all.iter().for_each(|one| one.anchor.lock().iter().for_each(&mut change));
+    }
+
     /// Whether this copy of an anchor is in the tree.
     pub fn is_attached(&self, copy: &MountNumber) -> bool {
         self.table.has(copy)

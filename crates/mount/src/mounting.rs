@@ -17,9 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
-    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
-    open_tree,
+    FsMountFlags, FsOpenFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
@@ -27,6 +26,7 @@ use rustix::net::{
 };
 
 use crate::channel::Device;
+use crate::mount_options::MountOptions;
 
 /// The file system's type in `mount` and `df`, after the kernel's `fuse.`.
 const SUBTYPE: &str = "rialto";
@@ -97,8 +97,10 @@ pub struct MountTarget {
     /// Whether users other than the mounting one may use it, as mode bits allow. Without root this
     /// needs `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
-    /// The kernel refuses changes by itself (EROFS), and shows `ro`.
+    /// The volume is read-only: the kernel refuses changes by itself (EROFS), and shows `ro`.
     pub read_only: bool,
+    /// As the administrator of this machine asks for.
+    pub options: MountOptions,
 }
 
 fn is_root() -> bool {
@@ -162,11 +164,12 @@ fn make_detached(device: &OwnedFd, target: &MountTarget) -> Result<OwnedFd, Errn
     if target.read_only {
         fsconfig_set_flag(&context, "ro")?;
     }
+    for (key, value) in &target.options.labels {
+        fsconfig_set_string(&context, &**key, &**value)?;
+    }
     fsconfig_create(&context)?;
-    // A server must not be able to give set-uid programs and devices to its clients' machines.
-    let mut how = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    how.set(MountAttrFlags::MOUNT_ATTR_RDONLY, target.read_only);
-    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, how)
+    let attributes = target.options.attributes(target.read_only);
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
 /// One more mount of the same file system, attached nowhere.
@@ -382,9 +385,9 @@ fn mount_with_helper(target: &MountTarget) -> Result<OwnedFd, MountError> {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(no_socket)?;
     let source = target.source.replace('\\', "\\\\").replace(',', "\\,");
-    let access = if target.read_only { "ro" } else { "rw" };
+    let words = target.options.words(target.read_only).join(",");
     let options =
-        format!("{access},nosuid,nodev,fsname={source},subtype={SUBTYPE},{}", options(target));
+        format!("{words},nosuid,nodev,fsname={source},subtype={SUBTYPE},{}", options(target));
     let mut helper = Command::new("fusermount3")
         .args(["-o", &options, "--"])
         .arg(&target.path)

@@ -44,6 +44,7 @@ use venus::{Error, RequestContext, Venus, Volumes};
 use crate::calling::RepeatedWalks;
 use crate::errno;
 use crate::invalidation::Notifier;
+use crate::mount_options::LiveOptions;
 use crate::mounted_volumes::{MountPoints, MountedVolume, MountedVolumes, Submount};
 use crate::mounting::{self, MountError, MountNumber};
 use crate::nodes::HIDDEN_DIR;
@@ -81,6 +82,10 @@ pub(crate) struct MountPlan {
     pub walks: Arc<RepeatedWalks>,
     /// Whether device nodes have their numbers.
     pub devices: bool,
+    /// Options that the kernel applies.
+    pub options: LiveOptions,
+    /// As in [`crate::MountConfig`].
+    pub patience: Option<Duration>,
     /// The workers of all mounts below the first.
     pub pool: Option<Arc<Workers>>,
     /// All mounts below the first.

@@ -16,6 +16,7 @@ use crate::errno::RequestRefusal;
 use crate::flat_tree::Flat;
 use crate::init::Agreement;
 use crate::interrupts::Interrupts;
+use crate::mount_options::LiveOptions;
 use crate::replier::Replier;
 use crate::submounts::Edges;
 use crate::sysname::Sysnames;
@@ -37,6 +38,8 @@ pub(crate) struct MountShared {
     pub walks: Arc<RepeatedWalks>,
     /// Whether device nodes have their numbers.
     pub devices: bool,
+    /// Options that the kernel applies, in all mounts of this client.
+    pub options: LiveOptions,
 }
 
 impl MountShared {

@@ -65,4 +65,4 @@ pub use base::{
 pub use delegation::{AccessRights, Changes, somebody};
 pub use names::Identity;
 pub use ops::{FileLocks, OpenDirs, Venus, VolumeControl, VolumeSummary, Xattrs};
-pub use volumes::{CellOpener, DYNROOT, Dynroot, KnownCells, Neighbours, Volumes};
+pub use volumes::{CellOpener, DYNROOT, Dynroot, KnownCells, Neighbours, UnsavedVolume, Volumes};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use common::{RO, RW, TestServer, me, name};
 use types::{Cookie, Fault, NewKind, SeekWhat};
-use venus::LookupReply;
+use venus::{LookupReply, VenusConfig};
 
 fn calls<const N: usize>(expected: [(&'static str, usize); N]) -> BTreeMap<&'static str, usize> {
     BTreeMap::from(expected)
@@ -326,5 +326,32 @@ fn cb1_a_page_fetched_before_a_change_is_not_shown_after_it() {
         assert!(shown.entries.iter().all(|entry| entry.name != gone.name), "own change: {own}");
         let shown = shown.entries.iter().find(|entry| entry.name == grown.name).unwrap();
         assert_eq!(shown.status.map_or(0o600, |status| status.mode), 0o600, "own change: {own}");
+    }
+}
+
+/// A sync of everything asks the server only if it may lose something.
+#[test]
+fn du8_syncfs_asks_only_about_what_may_be_lost() {
+    let server = TestServer::in_memory();
+    let far = server.client_with(1, false, VenusConfig::default());
+    far.venus.syncfs(&me(), far.root).unwrap();
+    far.wire.take();
+    far.venus.syncfs(&me(), far.root).unwrap();
+    assert_eq!(far.wire.take(), calls([]), "nothing was changed");
+    let (_, handle) = far.create("file");
+    far.write(handle, 0, b"written");
+    far.venus.send_written(&me()).unwrap();
+    far.wire.take();
+    far.venus.syncfs(&me(), far.root).unwrap();
+    assert!(far.wire.take().contains_key("CommitVolume"), "the write was not stable");
+    far.venus.syncfs(&me(), far.root).unwrap();
+    assert_eq!(far.wire.take(), calls([]), "all of it is stable");
+    // The kernel writes into the bodies of a server on this machine without a call, and the client
+    // notes nothing of that: it must ask each time.
+    let near = server.client_with(2, true, VenusConfig::default());
+    for _ in 0..2 {
+        near.wire.take();
+        near.venus.syncfs(&me(), near.root).unwrap();
+        assert!(near.wire.take().contains_key("CommitVolume"));
     }
 }

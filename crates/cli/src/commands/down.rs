@@ -11,7 +11,7 @@ use local::failure::{Doing, FAILED, Failure};
 use local::show::Progress;
 use rustix::process::Signal;
 
-use crate::unmounting::{UNMOUNT_PATIENCE, UNMOUNT_PATIENCE_ALONE, UnmountOutcome, unmount};
+use crate::unmounting::{UNMOUNT_PATIENCE, UNMOUNT_PATIENCE_ALONE, UnmountOutcome, Way, unmount};
 
 /// How long the server may take to write everything to disk.
 const SERVER_STOP_PATIENCE: Duration = Duration::from_secs(60);
@@ -70,7 +70,8 @@ impl Down {
 
     /// Returns true if the mount has ended.
     fn unmount_one(&self, cell: &CellDir, at: &Path, patience: Duration) -> bool {
-        match unmount(&cell.mounts(), at, self.lazy, patience) {
+        let way = if self.lazy { Way::Lazy } else { Way::Unused };
+        match unmount(&cell.mounts(), at, way, Some(patience)) {
             Ok(UnmountOutcome::Gone) => println!("unmounted {}", at.display()),
             Ok(UnmountOutcome::WasNotThere) => {}
             Ok(UnmountOutcome::StillWorking(pid)) => {

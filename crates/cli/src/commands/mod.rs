@@ -13,6 +13,7 @@ mod keys;
 mod logins;
 mod man;
 mod mount;
+mod mount_helper;
 mod pagsh;
 mod pts;
 mod readdir_helper;
@@ -30,6 +31,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use local::failure::Failure;
 
+pub(crate) use kerberos::log_in_again;
 pub use typed::typed;
 
 const AFTER_HELP: &str = "\
@@ -94,6 +96,8 @@ pub enum Command {
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
     Man(man::Man),
+    #[command(hide = true, name = "mount.rialto")]
+    MountHelper(mount_helper::MountHelper),
     #[command(hide = true)]
     Forerunner(readdir_helper::ReaddirCommand),
 }
@@ -124,6 +128,7 @@ impl Command {
             Command::Doctor(_) => "doctor",
             Command::Completions(_) => "completions",
             Command::Man(_) => "man",
+            Command::MountHelper(_) => "mount.rialto",
             Command::Forerunner(_) => "forerunner",
         }
     }
@@ -153,6 +158,7 @@ impl Command {
             Command::Doctor(doctor) => doctor.run(),
             Command::Completions(completions) => completions.run(),
             Command::Man(man) => man.run(),
+            Command::MountHelper(helper) => helper.run(),
             Command::Forerunner(forerunner) => forerunner.run(),
         }
     }

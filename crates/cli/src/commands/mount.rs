@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Weak, mpsc};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use clap::Args;
 use client::{
@@ -17,19 +17,23 @@ use local::daemon::{self, PidFile};
 use local::failure::{Doing, Failure};
 use local::mounts::{self, Health};
 use local::show::Progress;
-use mount::{Mount as Mounting, MountConfig, MountError, renew_tokens};
-use parking_lot::Mutex;
+use mount::{Mount as Mounting, MountConfig, MountError, MountOptions};
 use serde_json::Value;
-use types::{Answer, Call, Caller, Fault, Name, Timestamp};
+use types::{Answer, Call, Caller, Fault, Name};
 use venus::{DYNROOT, VenusConfig, Volumes};
 
-use super::kerberos;
 use crate::cells::Cells;
+use crate::control;
 use crate::dynroot;
+use crate::ending::{Ending, Sessions};
 use crate::logging;
+use crate::mount_words::MountWords;
+use crate::predecessor::wait_for_predecessor;
+use crate::registry;
 use crate::security;
 use crate::sessions;
 use crate::stopping;
+use crate::tokens::maintain_tokens;
 use crate::transport::{MountFacts, Transport};
 
 const AFTER_HELP: &str = "\
@@ -40,6 +44,12 @@ EXAMPLES
     rialto mount --volume home.alice.backup unix:/srv/rialto/server.sock /mnt/yesterday
 
     rialto mount --dynroot --daemon files.example.org:7620 /afs
+    rialto mount --daemon -o ro,noexec files.example.org:7620 /mnt/tree
+    rialto mount --daemon --soft 60 files.example.org:7620 /mnt/tree
+    mount -t rialto files.example.org:7620 /mnt/tree -o cache-size=20GiB,soft=60
+
+In /etc/fstab, with a cell's name where it is in cells.toml or in DNS:
+    example.org  /mnt/tree  rialto  _netdev,nofail,x-systemd.automount  0 0
 
 SERVER is unix:PATH for a server on this machine (fastest: it passes descriptors of
 files), or HOST:PORT. Mounted by root, the tree is open to all users as mode bits allow.
@@ -55,6 +65,14 @@ With --dynroot the tree begins with all cells: /afs/CELL is the root.cell of CEL
 released, /afs/.CELL its read-write volume. SERVER's cell and those of cells.toml are
 listed; others are looked up in DNS when they are named.
 
+-o takes the options of mount(8): ro, noexec, noatime, context=..., and those above without
+their dashes (volume=, cache-size=, dir=, flat, soft=, ...); nosuid and nodev always hold.
+'mount -o remount,ro' and 'remount,rw' change a mount and the volumes below it.
+
+While a server is away, programs wait for it (--hard), and can be killed. With --soft their
+calls fail with EIO or ETIMEDOUT after that time; what they wrote before is still sent when
+the server is back, but 'umount' gives it up after that time, and the log lists it.
+
 Interrupting it unmounts: everything written goes to the server first. If the server stops
 the mount waits for it and continues; unstable writes are sent again.
 
@@ -66,6 +84,11 @@ EXIT CODES
 /// the memory budget is one for all.
 const ARENAS: i32 = 2;
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
+/// How long it waits for the identity, which an ending process has until its last thread ends: less
+/// than [`MOUNT_PATIENCE`].
+const IDENTITY_PATIENCE: Duration = Duration::from_secs(20);
+/// The same in a directory that another mount may use at the same time.
+const SHARED_IDENTITY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Mounts a server's tree.
 #[derive(Args, Clone, Debug)]
@@ -73,50 +96,75 @@ const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 pub struct MountCommand {
     /// Where the server listens: unix:PATH or HOST:PORT [default: that of the cell in --dir]
     #[arg(value_parser = endpoint)]
-    server: Option<Endpoint>,
+    pub(super) server: Option<Endpoint>,
     /// An existing directory.
-    mount_point: PathBuf,
+    pub(super) mount_point: PathBuf,
     /// The volume whose root is the root of the mount.
     #[arg(long, value_name = "NAME", default_value = VOLUME)]
-    volume: String,
+    pub(super) volume: String,
     /// Mount all cells instead of one: each is a directory of the root.
     #[arg(long, conflicts_with = "volume")]
-    dynroot: bool,
+    pub(super) dynroot: bool,
     /// One mount for all volumes, instead of one for each below its mount point: for containers,
     /// and the only way without root. There is no edge between volumes for 'find -xdev', 'du -x'
     /// and the like then
     #[arg(long)]
-    flat: bool,
+    pub(super) flat: bool,
     /// Go into the background once the tree is there.
     #[arg(long)]
-    daemon: bool,
+    pub(super) daemon: bool,
     /// This process is the daemon.
     #[arg(long, hide = true)]
-    detached: bool,
+    pub(super) detached: bool,
     /// Size of the disk cache, such as 500MiB or 20GiB.
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size)]
-    cache_size: u64,
+    pub(super) cache_size: u64,
     /// Directory of the disk cache [default: one directory for each mount point, below cache/ in
     /// --dir]
     #[arg(long, value_name = "DIR")]
-    cache_dir: Option<PathBuf>,
+    pub(super) cache_dir: Option<PathBuf>,
     /// File that lists other cells' servers, for mount points that lead there [default: cells.toml
     /// in --dir, then /etc/rialto/cells.toml]
     #[arg(long, value_name = "FILE")]
-    cells: Option<PathBuf>,
+    pub(super) cells: Option<PathBuf>,
     /// Name servers for cells that no file lists [default: those of /etc/resolv.conf]
     #[arg(long, value_name = "ADDRESS:PORT")]
-    name_server: Vec<SocketAddr>,
+    pub(super) name_server: Vec<SocketAddr>,
     /// Transport of the kernel's requests; io_uring takes fewer wake-ups [default:
     /// $RIALTO_TRANSPORT, or auto]
     #[arg(long, value_enum)]
-    transport: Option<Transport>,
+    pub(super) transport: Option<Transport>,
+    /// Options as in fstab, between commas.
+    #[arg(long, short = 'o', value_name = "OPTIONS")]
+    pub(super) options: Vec<String>,
+    /// Programs wait for a server that is away for as long as it takes [default].
+    #[arg(long, conflicts_with = "soft")]
+    pub(super) hard: bool,
+    /// Programs wait so many seconds for a server that is away; then their calls fail.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) soft: Option<u32>,
+    /// The source that the table of mounts shows, as mount(8) was given it.
+    #[arg(long, hide = true)]
+    pub(super) source: Option<String>,
+    /// A cell by its name, instead of a server.
+    #[arg(long, hide = true, conflicts_with = "dynroot")]
+    pub(super) cell: Option<String>,
     #[command(flatten)]
-    place: Where,
+    pub(super) place: Where,
 }
 
 impl MountCommand {
+    fn patience(&self) -> Option<Duration> {
+        self.soft.map(|seconds| Duration::from_secs(u64::from(seconds)))
+    }
+
     pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
+        let words = self.take_words()?;
+        if words.remount {
+            let why = "'remount' changes a mount that is there";
+            return Err(Failure::new("reading the mount options", why)
+                .mend("use 'mount -o remount,... DIR'"));
+        }
         let at = self.mount_point()?;
         let dir = self.place.path()?;
         self.server = self.server()?;
@@ -132,7 +180,7 @@ impl MountCommand {
         }
         let records = MountRecords::of(&dir);
         records.prepare()?;
-        refuse_second(&at)?;
+        wait_for_predecessor(&records, &at)?;
         Transport::choose(self.transport)?;
         if self.daemon {
             self.spawn(&dir, &records, &at)?;
@@ -158,6 +206,14 @@ impl MountCommand {
     /// The named server, or that of this machine's cell; only a mount of the dynamic root needs
     /// none.
     fn server(&self) -> Result<Option<Endpoint>, Failure> {
+        if let Some(name) = &self.cell {
+            // The cell of this machine needs no file that lists it.
+            let here = CellDir::find(&self.place.path()?)?.filter(|cell| cell.config.name == *name);
+            return here
+                .map(|cell| endpoint(&cell.endpoint()))
+                .transpose()
+                .doing(|| format!("reading the address of {name}"));
+        }
         if self.server.is_some() || self.dynroot && CellDir::find(&self.place.path()?)?.is_none() {
             return Ok(self.server.clone());
         }
@@ -173,6 +229,11 @@ impl MountCommand {
             Some(server) if !self.dynroot => server.to_string(),
             _ => DYNROOT.to_owned(),
         }
+    }
+
+    /// The source in the table of mounts: what mount(8) was given, so that it finds the line again.
+    fn shown_source(&self) -> String {
+        self.source.clone().unwrap_or_else(|| format!("rialto:{}", self.source()))
     }
 
     fn spawn(&self, dir: &Path, records: &MountRecords, at: &Path) -> Result<(), Failure> {
@@ -203,6 +264,16 @@ impl MountCommand {
         if self.place.is_clear() {
             arguments.push("--clear".as_ref());
         }
+        let soft = self.soft.map(|seconds| format!("--soft={seconds}"));
+        arguments.extend(soft.as_ref().map(AsRef::<OsStr>::as_ref));
+        // The child reads them again, for those that the kernel applies.
+        let options: Vec<String> =
+            self.options.iter().map(|options| format!("--options={options}")).collect();
+        arguments.extend(options.iter().map(AsRef::<OsStr>::as_ref));
+        let source = self.source.as_ref().map(|source| format!("--source={source}"));
+        arguments.extend(source.as_ref().map(AsRef::<OsStr>::as_ref));
+        let cell = self.cell.as_ref().map(|cell| format!("--cell={cell}"));
+        arguments.extend(cell.as_ref().map(AsRef::<OsStr>::as_ref));
         if let Some(transport) = self.transport {
             arguments.extend(["--transport".as_ref(), transport.name().as_ref() as &OsStr]);
         }
@@ -234,12 +305,15 @@ impl MountCommand {
         let volumes = self.all_volumes(records, at)?;
         let transport = Transport::choose(self.transport)?.into();
         let forerunner = Some(forerunner(at)?);
-        let source = format!("rialto:{}", self.source());
+        let mut options = MountOptions::default();
+        MountWords::parse(&self.options)?.change(&mut options);
         let config = MountConfig {
             transport,
             forerunner,
             flat: self.flat,
-            ..MountConfig::new(at, volume, source)
+            options,
+            patience: self.patience(),
+            ..MountConfig::new(at, volume, self.shown_source())
         };
         // Before the tree is mounted: its users may request a session.
         let sessions = Arc::default();
@@ -258,25 +332,52 @@ impl MountCommand {
         );
         let file = records.facts_file(at);
         let published = facts.publish(&file).doing(|| format!("writing {}", file.display()))?;
+        let ending = Ending::new(&volumes, &sessions);
+        let entry = registry::enter(at, &self.place.path()?);
+        let control = self.serves_orders(records, at, &mounted, &ending);
         wait_for_end(&mounted)?;
         drop(door);
-        end_sessions(&sessions);
         tracing::info!(at = %at.display(), "unmounted");
-        drop(published);
-        drop(mounted);
+        drop((published, mounted));
         // Unsent changes that were acknowledged to applications go to the server before this
         // process ends. Delegations and holds end with the session, so the process does not wait
         // for a silent server that needs nothing.
-        let handed_back = volumes
-            .hand_over()
+        let handed_back = ending
+            .hand_over(self.patience())
             .doing(|| format!("sending the changes of {} to {}", at.display(), self.source()));
         // Explicitly, and not by dropping the last reference: ending threads hold some too, and the
         // process's end would drop the session without a message. A server that does not notice the
         // end of processes would then keep its promises for the rest of the lease.
-        volumes.stop();
-        volumes.detach();
+        ending.leave();
+        drop((control, entry));
         drop(pid_file);
         handed_back
+    }
+
+    /// Carries out orders of `umount` and of mount(8).
+    fn serves_orders(
+        &self,
+        records: &MountRecords,
+        at: &Path,
+        mounted: &Arc<Mounting>,
+        ending: &Arc<Ending>,
+    ) -> Option<control::ControlSocket> {
+        let pid_file = records.pid_file(at);
+        // The mount ends when it is unmounted, and not with the last order.
+        let (mounted, ending) = (Arc::downgrade(mounted), Arc::clone(ending));
+        let answer = move |order: &str| match order.split_once(' ') {
+            None if order == "unsaved" => Ok(ending.unsaved()),
+            None if order == "give-up" => Ok(ending.give_up()),
+            Some(("remount", words)) => {
+                let mounted = mounted.upgrade().ok_or("it is unmounted")?;
+                remount(&mounted, words, &ending).map(|()| Value::Bool(true))
+            }
+            _ => Err(format!("there is no order '{order}'")),
+        };
+        let listening = control::listen(pid_file.parent()?, answer);
+        listening
+            .inspect_err(|error| tracing::warn!(%error, "umount cannot tell what it waits for"))
+            .ok()
     }
 
     /// Serves sessions' trees, with token wallets of their own (`rialto pagsh`); needs root.
@@ -339,8 +440,12 @@ impl MountCommand {
             Name::new(volume.as_bytes()).doing(|| format!("mounting the volume {volume}"))?;
         let volumes = self.all_volumes(records, at)?;
         let transport = Transport::choose(self.transport)?.into();
-        let source = format!("rialto:{}", self.source());
-        let config = MountConfig { transport, flat: true, ..MountConfig::new(at, volume, source) };
+        let config = MountConfig {
+            transport,
+            flat: true,
+            patience: self.patience(),
+            ..MountConfig::new(at, volume, self.shown_source())
+        };
         let (mounted, mount) =
             Mounting::apart(&config, &volumes).map_err(|error| self.mount_failure(at, error))?;
         let mounted = Arc::new(mounted);
@@ -355,8 +460,7 @@ impl MountCommand {
             if let Err(error) = volumes.hand_over() {
                 tracing::error!(%error, "a session's changes could not be sent to the server");
             }
-            volumes.stop();
-            volumes.detach();
+            volumes.leave();
             if let Err(error) = std::fs::remove_dir_all(&dir) {
                 tracing::warn!(
                     %error,
@@ -378,7 +482,12 @@ impl MountCommand {
     ) -> Result<(Session, impl Fn(Endpoint) -> SessionConfig + Send + Sync + use<>), Failure> {
         let what = || format!("reaching the server at {server}");
         let cache = self.cache(records, at)?;
-        let identity = ClientIdentity::load(&cache.join("identity")).map_err(|error| {
+        let file = cache.join("identity");
+        // The predecessor's pid file is gone before its last thread.
+        let patience =
+            if self.cache_dir.is_none() { IDENTITY_PATIENCE } else { SHARED_IDENTITY_PATIENCE };
+        let loaded = ClientIdentity::load_within(&file, patience);
+        let identity = loaded.map_err(|error| {
             Failure::new(what(), error).mend("give each mount its own --cache-dir")
         })?;
         let display = display(at);
@@ -412,8 +521,15 @@ impl MountCommand {
         let cells =
             Cells::new(self.cells.as_deref(), &self.place, &cache, self.cache_size, display(at))?;
         let cells = cells.with_name_servers(self.name_server.clone());
-        let volumes =
-            self.server.as_ref().map(|server| self.volumes(records, at, server)).transpose()?;
+        let cells = cells.giving_up(self.soft.is_some());
+        let volumes = match (&self.server, &self.cell) {
+            (Some(server), _) => Some(self.volumes(records, at, server)?),
+            (None, Some(cell)) => Some(cells.reach(cell).map_err(|error| {
+                Failure::new(format!("reaching the cell {cell}"), error)
+                    .mend("list its servers in cells.toml, or name one of them as HOST:PORT")
+            })?),
+            (None, None) => None,
+        };
         let own = volumes.as_ref().and_then(cell_of);
         volumes.iter().for_each(|volumes| maintain_tokens(volumes, at));
         let place = at.to_owned();
@@ -442,6 +558,7 @@ impl MountCommand {
             cache_dir: Some(cache.join("data")),
             cache_bytes_max: self.cache_size,
             tokens: Some(Arc::default()),
+            gives_up: self.soft.is_some(),
             ..VenusConfig::default()
         };
         let session = self.session(records, at, server, config.tokens.clone())?;
@@ -468,53 +585,25 @@ impl MountCommand {
     }
 }
 
-/// The volumes of sessions that have trees of their own.
-type Sessions = Mutex<Vec<Weak<Volumes>>>;
-
-/// Ends the sessions with the mount that serves them: unsent changes go to the server first.
-fn end_sessions(sessions: &Sessions) {
-    for volumes in sessions.lock().iter().filter_map(Weak::upgrade) {
-        if let Err(error) = volumes.hand_over() {
-            tracing::error!(%error, "a session's changes could not be sent to the server");
-        }
-        volumes.stop();
-        volumes.detach();
+/// Gives a mount other options; one that becomes read-only hands its changes over first.
+fn remount(mounted: &Mounting, words: &str, ending: &Arc<Ending>) -> Result<(), String> {
+    let words = MountWords::parse(&[words.to_owned()]).map_err(|failure| failure.to_string())?;
+    let mut options = mounted.options();
+    words.change(&mut options);
+    let becomes_read_only = options.read_only && !mounted.options().read_only;
+    mounted.remount(options).map_err(|error| match error {
+        rustix::io::Errno::BUSY => "files are open for writing".to_owned(),
+        error => error.to_string(),
+    })?;
+    if becomes_read_only {
+        ending.hand_over(None).map_err(|error| error.to_string())
+    } else {
+        Ok(())
     }
 }
 
 /// Limit of a session's disk cache: there may be many sessions.
 const SESSION_CACHE_MAX: u64 = 1 << 30;
-
-/// Interval between checks of tokens.
-const POLL_INTERVAL: Duration = Duration::from_secs(60);
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::new(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos())
-}
-
-/// Renews tokens of a cell that end soon, as long as the tree is mounted at `at`.
-fn maintain_tokens(volumes: &Arc<Volumes>, at: &Path) {
-    let Some(tokens) = volumes.tokens().cloned() else { return };
-    let (volumes, at) = (Arc::downgrade(volumes), at.to_owned());
-    let keeping = std::thread::Builder::new().name("tokens".to_owned()).spawn(move || {
-        loop {
-            tokens.wait_for_change(tokens.next_look(now(), POLL_INTERVAL));
-            let Some(volumes) = volumes.upgrade() else { return };
-            renew_tokens(&volumes, now());
-            let sources = tokens.to_get_anew(now());
-            // The login processes use the tree, and an unmount does not wait for them.
-            drop(volumes);
-            kerberos::log_in_again(&sources, &at);
-        }
-    });
-    if let Err(error) = keeping {
-        tracing::error!(
-            %error,
-            "cannot start the thread that renews tokens: they end at their time"
-        );
-    }
-}
 
 /// The server's name of its cell.
 fn cell_of(volumes: &Arc<Volumes>) -> Option<String> {
@@ -537,18 +626,6 @@ fn provisional_name(server: &Endpoint) -> String {
 /// The client's name for servers.
 fn display(at: &Path) -> String {
     format!("{}:{}", rustix::system::uname().nodename().to_string_lossy(), at.display())
-}
-
-fn refuse_second(at: &Path) -> Result<(), Failure> {
-    let what = || format!("mounting on {}", at.display());
-    match mounts::at(at).doing(what)? {
-        Some(mounted) if mounted.is_rialto() => {
-            let why = format!("{} is mounted there already", mounted.source);
-            Err(Failure::new(what(), why)
-                .mend(format!("run 'rialto umount {}' first", at.display())))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The command of the process that lists directories in advance.
@@ -575,7 +652,7 @@ fn wait_for_end(mounted: &Arc<Mounting>) -> Result<(), Failure> {
 }
 
 /// Parses a size such as `4096`, `500MiB` or `20GB` into bytes.
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let factor: u64 = match unit.trim() {

@@ -4,23 +4,29 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use local::cell::{MountRecords, Where};
+use local::cell::Where;
 use local::failure::{Doing, Failure};
 
-use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, unmount};
+use crate::registry;
+use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, Way, unmount};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto umount /mnt/tree
     rialto umount --lazy /mnt/tree     even while processes use it
+    rialto umount --force /mnt/tree    at once; lists what is lost if its server is away
+    umount /mnt/tree                   the same as the first, by mount(8)'s rules
 
-All unsent changes go to the server before the command returns. A mount whose process died
-is removed too.
+All unsent changes go to the servers before the command returns. If a server is away it waits,
+and tells for which volume and how many files. Interrupting it is safe: the mount is taken off
+already, and its process goes on in the background until the server has all of it. A mount
+whose process died is removed too.
 
 EXIT CODES
     0  it is unmounted
-    1  it is in use, or did not finish
-    3  no Rialto mount is there";
+    1  it failed; with --force: changes are lost, the message lists them
+    3  no Rialto mount is there
+    32 it is in use, as umount(8) says it; the message lists process, user and file";
 
 /// Unmounts a tree.
 #[derive(Args, Debug)]
@@ -29,8 +35,22 @@ pub struct Umount {
     /// The mount point
     mount_point: PathBuf,
     /// Detach it from the tree now, even while it is in use; it ends with its last user.
-    #[arg(long)]
+    #[arg(long, short)]
     lazy: bool,
+    /// Unmount it at once, whatever uses it, and give up what its servers do not have yet.
+    #[arg(long, short, conflicts_with = "lazy")]
+    force: bool,
+    // Options that umount(8) passes on to a helper, without a meaning here.
+    #[arg(short = 'n', hide = true)]
+    no_table: bool,
+    #[arg(short = 'r', hide = true)]
+    read_only: bool,
+    #[arg(short = 'v', hide = true)]
+    verbose: bool,
+    #[arg(short = 't', hide = true, value_name = "TYPE")]
+    kind: Option<String>,
+    #[arg(short = 'N', hide = true, value_name = "NAMESPACE")]
+    namespace: Option<String>,
     #[command(flatten)]
     place: Where,
 }
@@ -39,9 +59,16 @@ impl Umount {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let at = std::path::absolute(&self.mount_point)
             .doing(|| "finding the mount point".to_owned())?;
-        let at = real_path(at);
-        let records = MountRecords::of(&self.place.path()?);
-        match unmount(&records, &at, self.lazy, UNMOUNT_PATIENCE)? {
+        let at = registry::real_path(at);
+        let records = registry::records(&at, Some(&self.place))?;
+        let way = match (self.lazy, self.force) {
+            (true, _) => Way::Lazy,
+            (false, true) => Way::Force,
+            (false, false) => Way::Unused,
+        };
+        // The users of a lazy mount may go on for long.
+        let patience = (way == Way::Lazy).then_some(UNMOUNT_PATIENCE);
+        match unmount(&records, &at, way, patience)? {
             UnmountOutcome::Gone => Ok(ExitCode::SUCCESS),
             UnmountOutcome::WasNotThere => Err(Failure::new(
                 format!("unmounting {}", at.display()),
@@ -54,14 +81,5 @@ impl Umount {
                     .mend("it continues in the background; 'rialto doctor' checks the server"))
             }
         }
-    }
-}
-
-/// The path as the kernel shows it: links before the last component resolved. The last one may be a
-/// dead mount that does not answer.
-fn real_path(at: PathBuf) -> PathBuf {
-    match (at.parent().map(std::fs::canonicalize), at.file_name()) {
-        (Some(Ok(parent)), Some(name)) => parent.join(name),
-        _ => at,
     }
 }

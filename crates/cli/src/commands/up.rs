@@ -26,7 +26,7 @@ use serde_json::json;
 use super::welcome::{self, LocalUser};
 use crate::joining;
 use crate::transport::Transport;
-use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, unmount};
+use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, Way, unmount};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -322,7 +322,7 @@ fn ensure_mounted(
             }
             (_, Health::Stale) | (None, Health::Silent) => {
                 eprintln!("the mount at {} had died: mounting it again", at.display());
-                unmount(&cell.mounts(), at, true, UNMOUNT_PATIENCE)?;
+                unmount(&cell.mounts(), at, Way::Lazy, Some(UNMOUNT_PATIENCE))?;
             }
         }
     } else if process.is_some() {
@@ -331,7 +331,7 @@ fn ensure_mounted(
             at.display()
         );
         if let UnmountOutcome::StillWorking(pid) =
-            unmount(&cell.mounts(), at, false, UNMOUNT_PATIENCE)?
+            unmount(&cell.mounts(), at, Way::Unused, Some(UNMOUNT_PATIENCE))?
         {
             let why = format!(
                 "process {pid} of the earlier mount has not sent all changes to the server"

@@ -123,6 +123,11 @@ impl RemoteVolume {
         &self.name
     }
 
+    /// Where that server is, for people.
+    pub fn address(&self) -> String {
+        self.here().remote.address()
+    }
+
     /// Can no client change it?
     pub fn is_read_only(&self) -> bool {
         self.kind != VolumeKind::ReadWrite

@@ -37,7 +37,7 @@ impl Shared {
                 waker.changed.notify_all();
             })
         });
-        let until = self.deadline();
+        let until = self.deadline(cancel);
         let mut core = self.core.lock();
         while core.gate != ReclaimGate::Open {
             if cancel.is_some_and(Cancel::is_cancelled) {
@@ -76,7 +76,7 @@ impl Shared {
     ) -> Result<Reply, CallError> {
         // One deadline for all attempts: a server that ends every session must not block the caller
         // for ever.
-        let until = self.deadline();
+        let until = self.deadline(cancel);
         if !call.leaves_nothing() {
             return self.call_once(caller, call, cancel, urgent, until);
         }
@@ -110,7 +110,7 @@ impl Shared {
     /// # Errors
     /// As [`crate::Remote::call`].
     pub fn end_reclaim(self: &Arc<Self>, restart: u64) -> Result<(), CallError> {
-        let until = self.deadline();
+        let until = self.deadline(None);
         let pending = Arc::new(PendingCall::default());
         let (id, after) = {
             let mut core = self.core.lock();
@@ -124,9 +124,10 @@ impl Shared {
         self.wait(&pending, id, false, until, &|| false).map(drop)
     }
 
-    /// The deadline of a call that begins now.
-    fn deadline(&self) -> Option<Instant> {
-        self.config.call_within.map(|within| Instant::now() + within)
+    /// The deadline of a call that begins now: the session's, or the earlier one of `cancel`.
+    fn deadline(&self, cancel: Option<&Cancel>) -> Option<Instant> {
+        let session = self.config.call_within.map(|within| Instant::now() + within);
+        [session, cancel.and_then(Cancel::deadline)].into_iter().flatten().min()
     }
 
     fn call_once(
@@ -160,9 +161,10 @@ impl Shared {
         // With a reachable server, the server ends a cancelled change or lock. Without one the
         // caller does not wait for its return, and it never waits for the answer to a question: a
         // server that hangs must not block killed processes.
-        let give_up = || {
-            cancel.is_cancelled() && (harmless || self.core.lock().phase != SessionPhase::Attached)
+        let may_end = || {
+            harmless || cancel.is_abandoned() || self.core.lock().phase != SessionPhase::Attached
         };
+        let give_up = || cancel.is_cancelled() && may_end();
         wanted.unpack(self.wait(&pending, id, harmless, until, &give_up))
     }
 
@@ -271,7 +273,13 @@ impl Shared {
         for (at, ((pending, id), wanted)) in pending.iter().zip(ids).zip(wanted).enumerate() {
             take(
                 at,
-                wanted.unpack(self.wait(pending, id, cancel.is_some(), self.deadline(), &give_up)),
+                wanted.unpack(self.wait(
+                    pending,
+                    id,
+                    cancel.is_some(),
+                    self.deadline(cancel),
+                    &give_up,
+                )),
             );
         }
     }

@@ -241,6 +241,10 @@ impl Remote for Session {
         self.shared.places.lock().learn(server, addresses);
     }
 
+    fn address(&self) -> String {
+        self.shared.config.endpoint.to_string()
+    }
+
     fn detach(&self) {
         Session::detach(self);
     }

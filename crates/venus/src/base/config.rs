@@ -42,6 +42,8 @@ pub struct VenusConfig {
     /// The client gives bodies on this machine to the kernel (docs/spec/passthrough.md), where the
     /// kernel can take them.
     pub passthrough: bool,
+    /// Programs' requests may end before the server has answered (`soft` mounts), changes too.
+    pub gives_up: bool,
     /// Tokens of this machine's users, which sessions present; `None`: users are only named.
     pub tokens: Option<Arc<TokenWallet>>,
     /// Directory of the disk cache, which is used when the connection passes no descriptors.
@@ -72,6 +74,7 @@ impl Default for VenusConfig {
             reader_threads: 16,
             read_ahead_bytes_max: 16 << 20,
             read_cache_bytes_max: 64 << 20,
+            gives_up: false,
             tokens: None,
             passthrough: true,
             cache_dir: None,

@@ -91,6 +91,9 @@ impl Flusher {
     /// # Errors
     /// [`Error::Interrupted`] only.
     pub fn flush_until(&self, until: u64, cancel: Option<&Cancel>) -> Result<(), Error> {
+        if let Some(cancel) = cancel.filter(|_| self.ground.config.gives_up) {
+            return self.wait_until_flushed(until, cancel);
+        }
         while self.journal.landed() < until {
             if cancel.is_some_and(Cancel::is_cancelled) {
                 return Err(Error::Interrupted);
@@ -102,6 +105,36 @@ impl Flusher {
             }
         }
         Ok(())
+    }
+
+    /// The same for a caller that may give up: a thread that sends a chain waits for its answers,
+    /// so the flusher's thread sends.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    fn wait_until_flushed(&self, until: u64, cancel: &Cancel) -> Result<(), Error> {
+        self.journal.want(until);
+        self.ground.chores.look_at_journal(true);
+        while self.journal.landed() < until {
+            if cancel.is_cancelled() {
+                return Err(Error::Interrupted);
+            }
+            self.journal.wait_for_landing(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// The same for everything that was answered here.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn wait_until_all_flushed(&self, cancel: &Cancel) -> Result<(), Error> {
+        self.wait_until_flushed(self.journal.last(), cancel)
+    }
+
+    /// Changes of names and status that the server has not executed, or may lose.
+    pub fn unsaved(&self) -> u64 {
+        self.journal.waiting() + self.unstable.changed_files() as u64
     }
 
     /// Sends until everything that was answered here has landed.

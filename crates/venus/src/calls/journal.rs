@@ -351,6 +351,28 @@ impl Journal {
         }
     }
 
+    /// The flusher is to send up to this number soon; the janitor must be told to look at once.
+    pub fn want(&self, until: u64) {
+        let mut state = self.state.lock();
+        state.wanted = state.wanted.max(until.min(state.last));
+        if state.attention == Attention::Asleep {
+            state.attention = Attention::Looks { last: state.last, idle: 0 };
+        }
+    }
+
+    /// Changes that have not landed.
+    pub fn waiting(&self) -> u64 {
+        self.last() - self.landed()
+    }
+
+    /// Waits a while until something lands.
+    pub fn wait_for_landing(&self, most: Duration) {
+        let mut state = self.state.lock();
+        if !state.queue.is_empty() || state.flying {
+            self.moved.wait_for(&mut state, most);
+        }
+    }
+
     /// The number that must land before a thread adds an entry, if the journal is too long.
     pub fn crowded(&self) -> Option<u64> {
         let state = self.state.lock();

@@ -118,10 +118,13 @@ impl Unstable {
         if server.place() != place {
             return;
         }
+        let is_first = !self.is_any();
         let (lost, is_much) = self.metadata.note(verifier, &reply.answer, subject);
         self.lose(&lost);
         if is_much {
             self.ground.chores.commit_soon();
+        } else if is_first {
+            self.ground.chores.commit_by_age();
         }
     }
 
@@ -203,9 +206,14 @@ impl Unstable {
         &self.unsent
     }
 
-    /// Whether there are bytes to be committed.
-    pub fn has_bytes(&self) -> bool {
-        self.bytes.bytes() > 0
+    /// Whether there is something to be committed.
+    pub fn is_any(&self) -> bool {
+        self.bytes.bytes() > 0 || !self.metadata.is_empty()
+    }
+
+    /// The number of files with changes of names or status to be committed.
+    pub fn changed_files(&self) -> usize {
+        self.metadata.len()
     }
 
     fn find_lost(&self, now: BootVerifier) {

@@ -78,6 +78,15 @@ impl UnstableMetadata {
         Point(self.0.lock().clock)
     }
 
+    /// The number of files with noted changes.
+    pub fn len(&self) -> usize {
+        self.0.lock().noted.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     pub fn volumes(&self) -> Vec<VolumeId> {
         let mut volumes: Vec<VolumeId> = self.0.lock().noted.keys().map(|fid| fid.volume).collect();
         volumes.sort_unstable();

@@ -229,6 +229,22 @@ impl FileBytes {
         }
     }
 
+    /// The number of written bytes that exist here alone, or that the server may lose.
+    pub fn unsaved(&self) -> u64 {
+        let is_behind = self.is_behind();
+        let body =
+            self.scratch.lock().as_ref().filter(|_| is_behind).map(|it| Arc::clone(&it.body));
+        let size = |body: Arc<std::os::fd::OwnedFd>| {
+            rustix::fs::fstat(&*body).map_or(0, |stat| stat.st_size as u64)
+        };
+        let blank = body.map_or(0, size);
+        let data = self.data.lock();
+        let chunks = data.flying.iter().chain(data.sealed.iter().map(|(_, chunk)| chunk));
+        let on_their_way: usize = chunks.map(|chunk| chunk.data.len()).sum();
+        let bytes = data.dirty.bytes() + on_their_way + data.unstable.all();
+        blank + bytes as u64
+    }
+
     /// Whether all written bytes are stable.
     pub fn is_stable(&self) -> bool {
         self.is_clean() && self.data.lock().unstable.is_empty()

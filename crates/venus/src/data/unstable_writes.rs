@@ -24,6 +24,11 @@ impl UnstableWrites {
         self.bytes.is_empty() && self.asked.is_empty()
     }
 
+    /// The number of bytes.
+    pub fn all(&self) -> usize {
+        self.bytes.bytes() + self.asked.bytes()
+    }
+
     pub fn ask(&mut self) {
         debug_assert!(self.asked.is_empty(), "DU-4: one commit of a file asks at a time");
         self.asked_verifier = self.verifier;

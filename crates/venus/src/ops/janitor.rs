@@ -17,7 +17,7 @@ use crate::core::Core;
 impl Chore for Core {
     fn run_due(self: Arc<Self>, now: Time) -> Option<Time> {
         let (chores, workers) = (&self.ground.chores, &self.ground.workers);
-        let due = chores.take_due(now, || self.unstable.has_bytes());
+        let due = chores.take_due(now, || self.unstable.is_any());
         if due.lease {
             self.check_lease();
         }

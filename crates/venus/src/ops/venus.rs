@@ -78,7 +78,10 @@ impl Venus {
         self.core.flusher.differences()
     }
 
-    /// Everything written in the volume of `fid` is stable afterwards.
+    /// Everything written in the volume of `fid` is stable afterwards. Makes no call if all was
+    /// stable before: the client has noted each change that the server may lose (DU-8). It notes
+    /// none for a server on this machine, into whose bodies the kernel writes, so that server is
+    /// always asked.
     ///
     /// # Errors
     /// The service's refusal, or that a file could not be sent.
@@ -95,11 +98,14 @@ impl Venus {
             core.writeback.send_all(file, request.cancel)?;
         }
         core.flusher.flush_all(request.cancel)?;
+        let must_ask = core.ground.server.is_local() || core.unstable.is_any();
         core.writeback.commit_all(request);
         for file in files.iter().filter(|file| !file.is_stable()) {
             core.writeback.commit(request, file)?;
         }
-        core.calls.call_commit(request, fid, true)?;
+        if must_ask {
+            core.calls.call_commit(request, fid, true)?;
+        }
         core.unstable.report_any_loss()
     }
 

@@ -5,8 +5,10 @@
 //! sent first, and state that a delegation covers stays, since only this client knows it.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use client::Remote;
+use client::{Cancel, Remote};
+use parking_lot::Mutex;
 use types::{
     Answer, Call, Caller, CellCall, Fid, PartitionInfo, ServerInfo, VolumeCall, VolumeId,
     VolumeInfo, VolumeStatus, WhichVolume,
@@ -17,6 +19,21 @@ use crate::cache::{Cache, Siblings};
 use crate::calls::{Calls, Flusher, Space};
 use crate::session::Ground;
 use crate::writeback::Writeback;
+
+/// How long the space of a volume waits for its server. umount(8) asks for it, and must not wait
+/// for a server that is away.
+const SPACE_PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long a silent server is not asked again for the space.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// A volume's space, as far as it is known.
+#[derive(Default)]
+struct KnownSpace {
+    last: VolumeStatus,
+    /// The server did not answer: until then it is not asked again.
+    silent_until: Option<Instant>,
+}
 
 /// A volume and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +82,7 @@ pub struct VolumeControl {
     calls: Arc<Calls>,
     space: Arc<Space>,
     writeback: Arc<Writeback>,
+    known_space: Mutex<KnownSpace>,
 }
 
 impl VolumeControl {
@@ -85,20 +103,66 @@ impl VolumeControl {
             calls: Arc::clone(calls),
             space: Arc::clone(space),
             writeback: Arc::clone(writeback),
+            known_space: Mutex::default(),
         }
     }
 
-    /// Space and files of the volume of `fid`.
+    /// Space and files of the volume of `fid`; those known last if the server does not answer soon.
     ///
     /// # Errors
     /// The service's refusal.
     pub fn statfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeStatus, Error> {
-        self.flusher.flush_all(request.cancel)?;
-        let Answer::Volume(volume) = self.calls.call(request, Call::VolumeStatus { fid })? else {
-            return Err(Error::Protocol);
-        };
-        self.space.learn(&volume, self.ground.config.dirty_bytes_max as u64);
-        Ok(volume)
+        {
+            let known = self.known_space.lock();
+            if known.silent_until.is_some_and(|until| Instant::now() < until) {
+                return Ok(known.last);
+            }
+        }
+        let soon = Cancel::within(SPACE_PATIENCE);
+        let found = self.ask_space(&RequestContext { cancel: Some(&soon), ..*request }, fid);
+        let mut known = self.known_space.lock();
+        match found {
+            Err(Error::Interrupted | Error::TimedOut | Error::Lost) => {
+                known.silent_until = Some(Instant::now() + SILENCE);
+                Ok(known.last)
+            }
+            Ok(volume) => {
+                *known = KnownSpace { last: volume, silent_until: None };
+                drop(known);
+                self.space.learn(&volume, self.ground.config.dirty_bytes_max as u64);
+                Ok(volume)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The files with written bytes that the server does not have yet, or may lose, with their
+    /// numbers, and how many changes of names and status there are of this kind.
+    pub fn unsaved(&self) -> (Vec<(Fid, u64)>, u64) {
+        let files = self.ground.names.files();
+        let mut files: Vec<_> = files.iter().map(|file| (file.fid, file.unsaved())).collect();
+        files.retain(|(_, bytes)| *bytes > 0);
+        files.sort_unstable();
+        (files, self.flusher.unsaved())
+    }
+
+    /// Whether the server answers within this time.
+    pub fn answers(&self, fid: Fid, patience: Duration) -> bool {
+        let soon = Cancel::within(patience);
+        let request = RequestContext { cancel: Some(&soon), ..RequestContext::of(&Caller::ROOT) };
+        let asked = self.ground.server.ask(&request, Call::VolumeStatus { fid });
+        !matches!(asked, Err(Error::Interrupted | Error::TimedOut | Error::Lost))
+    }
+
+    /// Asks the server, behind the changes that were answered here.
+    fn ask_space(&self, request: &RequestContext<'_>, fid: Fid) -> Result<VolumeStatus, Error> {
+        if let Some(cancel) = request.cancel {
+            self.flusher.wait_until_all_flushed(cancel)?;
+        }
+        match self.calls.call(request, Call::VolumeStatus { fid })? {
+            Answer::Volume(volume) => Ok(volume),
+            _ => Err(Error::Protocol),
+        }
     }
 
     /// The volume of `fid`, with this client's unsent writes.

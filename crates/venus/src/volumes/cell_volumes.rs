@@ -11,12 +11,14 @@
 //! many cells does not wait for each.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use client::{Cell, EffectiveIdentity, Remote, RemoteVolume, Reply, TokenWallet};
 use parking_lot::Mutex;
-use types::{Answer, AuthCall, Call, Caller, Fault, MountPoint, Name, RequestIdentity, VolumeId};
+use types::{
+    Answer, AuthCall, Call, Caller, Fault, Fid, MountPoint, Name, RequestIdentity, VolumeId,
+};
 
 use crate::base::{Error, RequestContext, VenusConfig};
 use crate::data::MountShared;
@@ -40,6 +42,31 @@ pub struct Volumes {
     /// Whether the cell accepts this machine's statement of a caller's identity; set by a server's
     /// answer.
     counts: OnceLock<bool>,
+}
+
+/// A volume with changes that its server does not have yet, or may lose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsavedVolume {
+    /// Its name.
+    pub volume: Name,
+    /// Where its server is.
+    pub server: String,
+    /// Files with written bytes, and how many.
+    pub files: Vec<(Fid, u64)>,
+    /// Changes of names and status.
+    pub changes: u64,
+}
+
+impl UnsavedVolume {
+    fn of(volume: &RemoteVolume, venus: &Venus) -> Option<Self> {
+        let (files, changes) = venus.control().unsaved();
+        (!files.is_empty() || changes > 0).then(|| UnsavedVolume {
+            volume: volume.name().clone(),
+            server: volume.address(),
+            files,
+            changes,
+        })
+    }
 }
 
 struct Opened {
@@ -274,9 +301,39 @@ impl Volumes {
         self.all().iter().map(|venus| venus.hand_over()).fold(Ok(()), Result::and)
     }
 
+    /// The changes that servers do not have yet, or may lose, by volume.
+    pub fn unsaved(&self) -> Vec<UnsavedVolume> {
+        let open = self.open.lock();
+        let mut all: Vec<UnsavedVolume> =
+            open.values().filter_map(|one| UnsavedVolume::of(&one.volume, &one.venus)).collect();
+        drop(open);
+        let others = self.neighbours.get().map(|neighbours| neighbours.all()).unwrap_or_default();
+        all.extend(others.iter().flat_map(|other| other.unsaved()));
+        all
+    }
+
     /// [`Venus::stop`] of all.
     pub fn stop(&self) {
         self.all().iter().for_each(|venus| venus.stop());
+    }
+
+    /// [`Self::stop`] and [`Self::detach`], in this order if the servers answer. One that is silent
+    /// delays it only for a moment: what background threads still ask of it, such as the end of
+    /// holds, ends with the session.
+    pub fn leave(self: &Arc<Self>) {
+        let this = Arc::clone(self);
+        let (over, ended) = mpsc::channel::<()>();
+        let stopping = std::thread::Builder::new().name("volumes-stop".into()).spawn(move || {
+            this.stop();
+            drop(over);
+        });
+        if stopping.is_ok() {
+            let _ = ended.recv_timeout(STOP_PATIENCE);
+        }
+        self.detach();
+        if let Ok(stopping) = stopping {
+            let _ = stopping.join();
+        }
     }
 
     /// [`Venus::shutdown`] of all.
@@ -287,6 +344,9 @@ impl Volumes {
         self.all().iter().map(|venus| venus.shutdown()).fold(Ok(()), Result::and)
     }
 }
+
+/// How long background threads may take to end before the sessions do.
+const STOP_PATIENCE: Duration = Duration::from_millis(200);
 
 /// How long a cell that could not be reached is not tried again.
 const RETRY: Duration = Duration::from_secs(10);

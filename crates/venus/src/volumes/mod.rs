@@ -6,6 +6,7 @@ mod mountpoint;
 
 pub use self::cell_volumes::CellOpener;
 pub use self::cell_volumes::Neighbours;
+pub use self::cell_volumes::UnsavedVolume;
 pub use self::cell_volumes::Volumes;
 pub use self::dynroot::DYNROOT;
 pub use self::dynroot::Dynroot;
