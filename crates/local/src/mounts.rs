@@ -81,7 +81,13 @@ pub fn health(path: &Path, patience: Duration) -> Health {
     let (answer, answers) = mpsc::channel();
     let path = path.to_owned();
     // Not `stat`: the kernel answers that from its cache, even when the mount's process has ended.
-    std::thread::spawn(move || answer.send(rustix::fs::statfs(&path).map(|_| ())));
+    // Not `statfs`: the mount answers that itself while its server is away. The quota it must ask
+    // for; another file system's refusal is an answer too.
+    let ask = move || {
+        let mut value = [0_u8; 64];
+        rustix::fs::getxattr(&path, "rialto.quota", &mut value).map(|_| ())
+    };
+    std::thread::spawn(move || answer.send(ask()));
     match answers.recv_timeout(patience) {
         Ok(Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED)) => Health::Stale,
         Ok(_) => Health::Answers,

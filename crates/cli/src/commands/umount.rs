@@ -17,10 +17,10 @@ EXAMPLES
     rialto umount --force /mnt/tree    at once; lists what is lost if its server is away
     umount /mnt/tree                   the same as the first, by mount(8)'s rules
 
-All unsent changes go to the servers before the command returns. If a server is away it waits,
-and tells for which volume and how many files. Interrupting it is safe: the mount is taken off
-already, and its process goes on in the background until the server has all of it. A mount
-whose process died is removed too.
+All unsent changes go to the servers before the command returns. If a server is away it
+waits, and tells for which volume and how many files. Interrupting it is safe: the mount is
+off its place, and its process goes on in the background until the server has all of it.
+A mount whose process died is removed too.
 
 EXIT CODES
     0  it is unmounted
