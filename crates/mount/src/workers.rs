@@ -126,7 +126,8 @@ struct Target {
 struct Turns {
     /// Its requests that are with a worker, or in the backlog.
     taken: usize,
-    /// Further ones: no more than applications have threads, and the kernel sends in the background.
+    /// Further ones: no more than applications have threads, and the kernel sends in the
+    /// background.
     waiting: VecDeque<Vec<u8>>,
 }
 
