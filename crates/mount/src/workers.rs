@@ -106,8 +106,8 @@ impl WorkersConfig {
     }
 }
 
-/// Mounts of a pool whose servers may be away at once, each with as many waiting requests as a mount
-/// of its own has threads.
+/// Mounts of a pool whose servers may be away at once, each with as many waiting requests as a
+/// mount of its own has threads.
 const POOL_FACTOR: usize = 16;
 
 /// The origin of requests, and their handler.
