@@ -106,8 +106,8 @@ impl WorkersConfig {
     }
 }
 
-/// Mounts of a pool whose servers may be away at once, each with as many waiting requests as a mount
-/// of its own has threads.
+/// Mounts of a pool whose servers may be away at once, each with as many waiting requests as a
+/// mount of its own has threads.
 const POOL_FACTOR: usize = 16;
 
 /// The origin of requests, and their handler.
@@ -126,7 +126,8 @@ struct Target {
 struct Turns {
     /// Its requests that are with a worker, or in the backlog.
     taken: usize,
-    /// Further ones: no more than applications have threads, and the kernel sends in the background.
+    /// Further ones: no more than applications have threads, and the kernel sends in the
+    /// background.
     waiting: VecDeque<Vec<u8>>,
 }
 
