@@ -26,7 +26,6 @@ use venus::{OpenHandle, RequestContext, Venus};
 
 use crate::abi::{self, flag};
 use crate::errno::RequestRefusal;
-use crate::workers;
 
 /// Numbers of `fcntl`.
 const F_RDLCK: u32 = 0;
@@ -137,7 +136,7 @@ impl MountLocks {
         let began = Instant::now();
         while may_be_stale && is_conflict(&answer) {
             // Before the question too: a release that was read is noted, or its worker runs.
-            let is_overtaken = workers::is_another_running() && began.elapsed() < OVERTAKEN;
+            let is_overtaken = is_another_running() && began.elapsed() < OVERTAKEN;
             let has_waited = self.wait_for_releases(fid);
             may_be_stale = is_overtaken || has_waited;
             std::thread::sleep(Duration::from_micros(200));
@@ -260,6 +259,17 @@ pub fn conflict(
         }
     });
     Ok(abi::LkOut { lk })
+}
+
+/// Whether another worker thread runs or waits for a processor: it may have a request that no table
+/// shows yet. A thread that sleeps has none, or waits for somebody with it.
+fn is_another_running() -> bool {
+    let own = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
+    threads.flatten().filter(|thread| *thread.file_name() != *own).any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.contains(" (mount") && stat.contains(") R ")
+    })
 }
 
 #[cfg(test)]

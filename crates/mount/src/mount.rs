@@ -479,7 +479,7 @@ impl Mount {
     /// # Errors
     /// `EBUSY` if it becomes read-only while a file is open for writing: nothing is changed then.
     /// `EPERM` if it is not root's mount; `EINVAL` for labels, which are for ever.
-    pub fn remount(&self, options: MountOptions) -> Result<(), Errno> {
+    pub fn remount(&self, options: &MountOptions) -> Result<(), Errno> {
         let live = &self.dispatch.mount.options;
         let before = live.get();
         if options.labels != before.labels {

@@ -617,17 +617,6 @@ impl Workers {
 /// A lock waiter calls down through venus and the client, which have no large arrays on the stack.
 const WAITER_STACK_BYTES: usize = 512 << 10;
 
-/// Whether another worker thread runs or waits for a processor: it may have a request that no table
-/// shows yet. A thread that sleeps has none, or waits for somebody with it.
-pub fn is_another_running() -> bool {
-    let own = rustix::thread::gettid().as_raw_nonzero().to_string();
-    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
-    threads.flatten().filter(|thread| *thread.file_name() != *own).any(|thread| {
-        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        stat.contains(" (mount") && stat.contains(") R ")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::IoSlice;

@@ -591,7 +591,7 @@ fn remount(mounted: &Mounting, words: &str, ending: &Arc<Ending>) -> Result<(), 
     let mut options = mounted.options();
     words.change(&mut options);
     let becomes_read_only = options.read_only && !mounted.options().read_only;
-    mounted.remount(options).map_err(|error| match error {
+    mounted.remount(&options).map_err(|error| match error {
         rustix::io::Errno::BUSY => "files are open for writing".to_owned(),
         error => error.to_string(),
     })?;
