@@ -4,8 +4,8 @@
 //! by one that asks for their status, so that a listing of ten thousand does not mount ten thousand
 //! file systems. A FUSE request does not tell the two apart. The thread that waits for the answer
 //! does: `/proc/TID/syscall` has its system call. A thread whose call cannot be read (another pid
-//! namespace, io_uring) goes through: a mount too many does no harm. A request may be read before its
-//! thread has gone to sleep, and only then the kernel tells the call: that is waited for.
+//! namespace, io_uring) goes through: a mount too many does no harm. A request may be read before
+//! its thread has gone to sleep, and only then the kernel tells the call: that is waited for.
 //!
 //! A program that walks a tree (`find`, `du`, `tar`, `rm`) and is to stay in one file system
 //! compares the device number of each directory before it opens it. So its calls go through too:
