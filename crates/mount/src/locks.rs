@@ -262,7 +262,7 @@ pub fn conflict(
 }
 
 /// Whether another worker thread runs or waits for a processor: it may have a request that no table
-/// shows yet. A thread that sleeps has none, or waits for somebody with it.
+/// shows yet. A thread that sleeps has none, or waits with it.
 fn is_another_running() -> bool {
     let own = rustix::thread::gettid().as_raw_nonzero().to_string();
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };

@@ -20,7 +20,7 @@ const XATTR_REPLACE: u32 = 2;
 /// label of every entry, unless one reply says that this file system has none.
 const LABEL: &[u8] = b"security.selinux";
 
-/// What a file gives its program; a change of its data ends it.
+/// The privileges that a file gives to its program, until its data is changed.
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// Whether it names something that volumes do not have: an access list (`system.`) or a label. The

@@ -235,7 +235,8 @@ choices! {
     LockMode: "lock mode", lock_mode;
     PrincipalKind: "kind of principal", PrincipalKind::from_wire;
     RemoveWhat: "what to remove", one_of!(RemoveWhat: File, Directory, MountPoint);
-    RenameMode: "rename mode", one_of!(RenameMode: Replace, NoReplace, Exchange, MountPoint, Whiteout);
+    RenameMode: "rename mode",
+        one_of!(RenameMode: Replace, NoReplace, Exchange, MountPoint, Whiteout);
     SeekWhat: "seek what", one_of!(SeekWhat: Data, Hole);
     SiteKind: "kind of site", SiteKind::from_wire;
     TaskState: "state of a task", TaskState::from_wire;

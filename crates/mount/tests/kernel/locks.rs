@@ -202,7 +202,7 @@ fn more_waiters_than_workers_do_not_stop_the_mount() {
     }
 }
 
-/// `close` of the last descriptor of an open file ends its ranges, before anybody else asks.
+/// `close` of the last descriptor of an open file ends its ranges, before another process asks.
 #[test]
 fn an_open_files_range_has_ended_when_close_returns() {
     let Some(cell) = Cell::start() else { return };
