@@ -56,10 +56,16 @@ fn rename_keeps_exchanges_or_replaces() {
         (fs::read_to_string(&a).unwrap(), fs::read_to_string(&b).unwrap()),
         ("b".into(), "a".into())
     );
-    assert_eq!(rename(RenameFlags::WHITEOUT), Err(Errno::INVAL));
+    assert_eq!(rename(RenameFlags::WHITEOUT | RenameFlags::EXCHANGE), Err(Errno::INVAL));
     rename(RenameFlags::empty()).unwrap();
     assert!(!a.exists());
     assert_eq!(fs::read_to_string(&b).unwrap(), "b");
+    fs::write(&a, "c").unwrap();
+    rename(RenameFlags::WHITEOUT).unwrap();
+    let left = fs::symlink_metadata(&a).unwrap();
+    assert!(left.file_type().is_char_device() && left.rdev() == 0, "{left:?}");
+    assert_eq!(fs::read_to_string(&b).unwrap(), "c");
+    fs::remove_file(&a).unwrap();
 }
 
 #[test]

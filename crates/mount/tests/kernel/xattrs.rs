@@ -149,7 +149,8 @@ fn privileges_end_with_every_change_of_the_data_by_a_user() {
 #[test]
 fn users_take_no_capabilities_away() {
     let Some(cell) = Cell::start() else { return };
-    let path = cell.mount().at("file");
+    let client = cell.mount();
+    let path = client.at("file");
     fs::write(&path, "x").unwrap();
     chown(&path, Some(4711), Some(4711)).unwrap();
     setxattr(&path, "security.capability", &capability(), XattrFlags::empty()).unwrap();
