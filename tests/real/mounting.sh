@@ -50,7 +50,7 @@ cycle() {
     local i
     for i in $(seq 1 "$cycles"); do
         over_network || { echo "mount $i failed"; return 1; }
-        echo "$i" > "$at/mounting.cycle" && ls -lR "$at" > /dev/null
+        echo "$i" > "$at/mounting.cycle" && ls -l "$at" > /dev/null
         within 60 umount "$at" || { echo "umount $i failed"; return 1; }
     done
 }

@@ -39,19 +39,26 @@ few_threads() { # few_threads MOST
     done
 }
 mounted() { grep -c " $B/$dir/" /proc/self/mountinfo; }
-calls() {
+calls_by_name() {
     "$RIALTO" status --json --dir "$CELL" | python3 -c '
 import json, sys
 calls = json.load(sys.stdin)["report"]["calls"]
-own = ("server_report", "root", "volume_status")  # Those of this status.
-print(sum(count for name, count in calls.items() if name not in own))'
+# Those of this status.
+own = ("server_report", "root", "volume_status", "cell_me", "partitions", "volume_examine")
+for name, count in calls.items():
+    if name not in own:
+        print(name, count)'
 }
+calls() { calls_by_name | awk '{ sum += $2 } END { print sum + 0 }'; }
 
 # What the first mount answered by itself is at the server.
 quiet() {
     local end=$((SECONDS + 60)) was=-1 now
-    until now=$(calls) && [ "$now" -eq $was ]; do
-        [ $SECONDS -lt $end ] || return 1
+    until now=$(calls_by_name) && [ "$now" = "$was" ]; do
+        if [ $SECONDS -ge $end ]; then
+            diff <(echo "$was") <(echo "$now")
+            return 1
+        fi
         was=$now
         sleep 2
     done
