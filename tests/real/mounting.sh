@@ -77,12 +77,12 @@ outside cp /bin/true "$A/mounting/below/program"
 outside cp "$A/mounting/file" "$A/mounting/below/file"
 
 check "mount -t rialto" within 60 mount -t rialto "$address" "$at" -o \
-    "dir=$home,ro,noexec,noatime,_netdev,nofail,x-systemd.automount,cache-size=100MiB"
+    "dir=$home,ro,noexec,noatime,nosymfollow,_netdev,nofail,x-systemd.automount,cache-size=100MiB"
 check "shows the source that it was given" test \
     "$(findmnt --noheadings --nofsroot --output SOURCE,FSTYPE --raw "$at")" = \
     "$address fuse.rialto"
 check "reads" grep -q old "$at/mounting/below/file"
-for option in ro noexec noatime nosuid nodev; do
+for option in ro noexec noatime nosymfollow nosuid nodev; do
     check "$option" has_option "$at" $option
     check "$option in the volume below" has_option "$at/mounting/below" $option
 done

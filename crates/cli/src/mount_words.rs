@@ -10,7 +10,7 @@ use local::failure::Failure;
 use mount::{AccessTimes, MountOptions};
 
 /// Words for mount(8), systemd and other readers of fstab, and those that every mount has.
-const OF_OTHERS: [&str; 26] = [
+const OF_OTHERS: [&str; 25] = [
     "defaults",
     "auto",
     "noauto",
@@ -36,7 +36,6 @@ const OF_OTHERS: [&str; 26] = [
     "default_permissions",
     "comment",
     "remount",
-    "nosymfollow",
 ];
 
 /// The same with a value; what the table of mounts shows of a FUSE mount comes back at a remount.
@@ -143,6 +142,8 @@ fn apply(options: &mut MountOptions, word: &str) -> bool {
         }
         "nodiratime" => options.no_dir_times = true,
         "diratime" => options.no_dir_times = false,
+        "nosymfollow" => options.no_symlinks = true,
+        "symfollow" => options.no_symlinks = false,
         word => match word.split_once('=') {
             Some((name, value)) if LABELS.contains(&name) && !value.is_empty() => {
                 options.labels.retain(|(other, _)| other != name);

@@ -580,6 +580,7 @@ fn changeable() -> MountAttrFlags {
     MountAttrFlags::MOUNT_ATTR_RDONLY
         | MountAttrFlags::MOUNT_ATTR_NOEXEC
         | MountAttrFlags::MOUNT_ATTR_NODIRATIME
+        | MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW
         | MountAttrFlags::MOUNT_ATTR__ATIME
 }
 

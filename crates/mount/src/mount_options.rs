@@ -34,6 +34,8 @@ pub struct MountOptions {
     pub access_times: AccessTimes,
     /// Times of access of directories are not updated.
     pub no_dir_times: bool,
+    /// No symbolic link of it is followed.
+    pub no_symlinks: bool,
     /// Security labels by the kernel's names, such as `context`.
     pub labels: Vec<(String, String)>,
 }
@@ -45,6 +47,7 @@ impl MountOptions {
         all.set(MountAttrFlags::MOUNT_ATTR_RDONLY, self.read_only || read_only);
         all.set(MountAttrFlags::MOUNT_ATTR_NOEXEC, self.no_exec);
         all.set(MountAttrFlags::MOUNT_ATTR_NODIRATIME, self.no_dir_times);
+        all.set(MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW, self.no_symlinks);
         all | match self.access_times {
             AccessTimes::Relative => MountAttrFlags::MOUNT_ATTR_RELATIME,
             AccessTimes::Never => MountAttrFlags::MOUNT_ATTR_NOATIME,
@@ -52,12 +55,23 @@ impl MountOptions {
         }
     }
 
-    /// The options as `fusermount3` takes them; it refuses labels.
-    pub(crate) fn words(&self, read_only: bool) -> Vec<&'static str> {
-        let mut words = vec![if self.read_only || read_only { "ro" } else { "rw" }];
-        words.extend(self.no_exec.then_some("noexec"));
-        words.extend((self.access_times == AccessTimes::Never).then_some("noatime"));
-        words
+    /// All options as words for `fusermount3`, which refuses those that it does not have: labels,
+    /// `strictatime`, `nosymfollow`.
+    pub(crate) fn words(&self, read_only: bool) -> Vec<String> {
+        let times = match self.access_times {
+            AccessTimes::Relative => None,
+            AccessTimes::Never => Some("noatime"),
+            AccessTimes::Always => Some("strictatime"),
+        };
+        let words = [
+            Some(if self.read_only || read_only { "ro" } else { "rw" }),
+            self.no_exec.then_some("noexec"),
+            times,
+            self.no_dir_times.then_some("nodiratime"),
+            self.no_symlinks.then_some("nosymfollow"),
+        ];
+        let labels = self.labels.iter().map(|(name, value)| format!("{name}={value}"));
+        words.into_iter().flatten().map(str::to_owned).chain(labels).collect()
     }
 }
 
@@ -111,6 +125,19 @@ mod tests {
             refused | MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC
         ));
         assert_eq!(options.words(false), ["ro", "noexec"]);
+        let options = MountOptions {
+            access_times: AccessTimes::Always,
+            no_dir_times: true,
+            no_symlinks: true,
+            labels: vec![("context".to_owned(), "u:r:t".to_owned())],
+            ..MountOptions::default()
+        };
+        assert_eq!(
+            options.words(false),
+            ["rw", "strictatime", "nodiratime", "nosymfollow", "context=u:r:t"],
+            "fusermount3 is told of each, and none is left out"
+        );
+        assert!(options.attributes(false).contains(MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW));
     }
 
     #[test]
