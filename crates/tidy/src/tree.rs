@@ -94,8 +94,10 @@ impl Tree {
         Ok(tree)
     }
 
+    /// Files that go meanwhile, as those of tests that run beside, are not of the tree.
     fn read_dir(&mut self, root: &Path, below: &Path) -> io::Result<()> {
-        for entry in fs::read_dir(root.join(below))? {
+        let Some(entries) = still_there(fs::read_dir(root.join(below)))? else { return Ok(()) };
+        for entry in entries {
             let entry = entry?;
             let name = entry.file_name().into_string().unwrap_or_default();
             if LEFT_OUT.contains(&name.as_str()) {
@@ -107,10 +109,12 @@ impl Tree {
             if entry.file_type()?.is_dir() {
                 self.read_dir(root, &path)?;
             } else if name.ends_with(".rs") {
-                let text = fs::read_to_string(entry.path())?;
-                self.rust.push(parse(shown, text)?);
+                if let Some(text) = still_there(fs::read_to_string(entry.path()))? {
+                    self.rust.push(parse(shown, text)?);
+                }
             } else if [".md", ".sh", ".toml"].iter().any(|ending| name.ends_with(ending)) {
-                self.texts.push(TextFile { path: shown, text: fs::read_to_string(entry.path())? });
+                let text = still_there(fs::read_to_string(entry.path()))?;
+                self.texts.extend(text.map(|text| TextFile { path: shown, text }));
             }
         }
         Ok(())
@@ -139,6 +143,15 @@ impl Tree {
                 file.kind = FileKind::Test;
             }
         }
+    }
+}
+
+/// `None`: the file is not there any more.
+fn still_there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
