@@ -90,6 +90,9 @@ const IDENTITY_PATIENCE: Duration = Duration::from_secs(20);
 /// The same in a directory that another mount may use at the same time.
 const SHARED_IDENTITY_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Size of the disk cache, unless it is given.
+pub(super) const CACHE_SIZE: &str = "4GiB";
+
 /// Mounts a server's tree.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = AFTER_HELP, allow_missing_positional = true)]
@@ -117,7 +120,7 @@ pub struct MountCommand {
     #[arg(long, hide = true)]
     pub(super) detached: bool,
     /// Size of the disk cache, such as 500MiB or 20GiB.
-    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = CACHE_SIZE, value_parser = size)]
     pub(super) cache_size: u64,
     /// Directory of the disk cache [default: one directory for each mount point, below cache/ in
     /// --dir]

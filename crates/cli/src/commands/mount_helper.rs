@@ -12,7 +12,7 @@ use local::daemon::Process;
 use local::failure::{Doing, Failure};
 use local::mounts;
 
-use super::mount::{MountCommand, size};
+use super::mount::{CACHE_SIZE, MountCommand, size};
 use crate::mount_words::MountWords;
 use crate::transport::Transport;
 use crate::{control, registry};
@@ -72,8 +72,6 @@ impl MountHelper {
 
 /// Where the records of mounts by mount(8) are, unless it is said.
 const DIR_OF_ROOT: &str = "/var/lib/rialto";
-/// Size of the disk cache, unless it is given.
-const CACHE_SIZE: u64 = 4 << 30;
 
 impl MountCommand {
     /// The mount that mount(8) asks for.
@@ -92,7 +90,7 @@ impl MountCommand {
             flat: false,
             daemon: true,
             detached: false,
-            cache_size: CACHE_SIZE,
+            cache_size: size(CACHE_SIZE).expect("the default is a size"),
             cache_dir: None,
             cells: None,
             name_server: Vec::new(),
