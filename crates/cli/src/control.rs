@@ -1,5 +1,5 @@
-//! Orders to the process of a mount, after it was unmounted too: a socket for its own user, beside
-//! its pid file. One line is an order, one line of JSON is the answer.
+//! Orders to the process of a mount, after it was unmounted too: a socket for its own user and
+//! root, beside its pid file. One line is an order, one line of JSON is the answer.
 //!
 //! | order | answer |
 //! |---|---|
@@ -19,10 +19,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use serde_json::{Value, json};
 
 /// The longest order: words of a remount.
 const ORDER_BYTES_MAX: u64 = 1 << 16;
+
+/// How long one who connects may take to give an order.
+const ORDER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Listens until it is dropped.
 pub struct ControlSocket(PathBuf);
@@ -74,6 +78,13 @@ pub fn listen(
 }
 
 fn serve(asker: &UnixStream, answer: &dyn Fn(&str) -> Result<Value, String>) {
+    // The socket's mode says so too, but not yet at the moment when the socket is made.
+    if !sockopt::socket_peercred(asker).is_ok_and(|peer| may_order(peer.uid)) {
+        return;
+    }
+    if asker.set_read_timeout(Some(ORDER_PATIENCE)).is_err() {
+        return;
+    }
     let mut order = String::new();
     let mut reader = BufReader::new(io::Read::take(asker, ORDER_BYTES_MAX));
     if reader.read_line(&mut order).is_err() {
@@ -82,6 +93,10 @@ fn serve(asker: &UnixStream, answer: &dyn Fn(&str) -> Result<Value, String>) {
     let said = answer(order.trim_end()).unwrap_or_else(|error| json!({ "error": error }));
     let mut asker = asker;
     let _ = asker.write_all(format!("{said}\n").as_bytes());
+}
+
+fn may_order(uid: rustix::process::Uid) -> bool {
+    uid.is_root() || uid == rustix::process::geteuid()
 }
 
 /// Gives the process `pid`, whose pid file is in `dir`, an order; waits for the answer, at most
@@ -105,6 +120,37 @@ pub fn ask(dir: &Path, pid: i32, order: &str, patience: Option<Duration>) -> io:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Its own user and root are answered, and no other user that reaches the socket.
+    #[test]
+    fn another_user_gives_no_order() {
+        let own = rustix::process::geteuid();
+        let other = rustix::process::Uid::from_raw(own.as_raw() + 4711);
+        assert!(may_order(own) && may_order(rustix::process::Uid::ROOT) && !may_order(other));
+        if !own.is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let _listening = listen(dir.path(), |_| Ok(json!("given up"))).unwrap();
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let path = dir.path().join(name(pid));
+        let order = move || {
+            rustix::thread::set_thread_res_uid(other, other, other).unwrap();
+            let mut said = String::new();
+            let mut stream = UnixStream::connect(path)?;
+            stream.write_all(b"give-up\n")?;
+            BufReader::new(stream).read_line(&mut said)?;
+            io::Result::Ok(said)
+        };
+        let refused = std::thread::spawn(order.clone()).join().unwrap();
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        // As if the mode were not set yet.
+        let path = dir.path().join(name(pid));
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        let said = std::thread::spawn(order).join().unwrap();
+        assert!(said.as_ref().map_or(true, String::is_empty), "{said:?}");
+    }
 
     #[test]
     fn an_order_is_answered_or_refused() {
