@@ -16,12 +16,12 @@ use rustix::io::Errno;
 use crate::abi::{self, opcode};
 use crate::calling::Intent;
 use crate::channel::Requester;
+use crate::connections::{Handler, Urgency};
 use crate::errno::RequestRefusal;
 use crate::nodes::{HIDDEN_DIR_NODE, Slot};
 use crate::request::{DecodeError, KernelRequest, Operation, forgets};
 use crate::task::{MountShared, Task};
 use crate::volume_view::VolumeView;
-use crate::workers::{Handler, Urgency};
 use crate::{attributes, files, groups, locks, names, status, xattrs};
 
 /// From this size on a write's data stays in the buffer that it came in, and is not copied: the

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::channel::{Channel, Device};
+use crate::connections::Handler;
 use crate::init::Wishes;
 use crate::mount::{Served, agree};
 use crate::mounting::{self, MountError, MountTarget};
 use crate::rings;
-use crate::workers::{Handler, KernelTransport, WorkersConfig};
+use crate::workers::{KernelTransport, WorkersConfig};
 
 /// A handler whose file system is mounted. Dropping it unmounts.
 pub struct Handled<H: Handler> {

@@ -17,9 +17,9 @@
 //! - `volume_view`, `invalidation`: one volume as a mount shows it, and what the kernel forgets
 //! - `access_cache`, `readdir_helper`, `rings`, `mounting`, `replier`, `workers`, `fuzzing`: rights
 //!   that the kernel checks; transports and threads
-//! - `attributes`, `cache_control`, `calling`, `channel`, `init`, `interrupts`, `locks`, `logins`,
-//!   `mount_options`, `nodes`, `request`, `listings`, `sysname`: values, tables and the requests
-//!   themselves
+//! - `attributes`, `cache_control`, `calling`, `channel`, `connections`, `init`, `interrupts`,
+//!   `locks`, `logins`, `mount_options`, `nodes`, `request`, `listings`, `sysname`: values, tables
+//!   and the requests themselves
 //! - `abi`, `errno`, `groups`, `signals`: the kernel's interface
 
 // Libraries report through `tracing` and their results.
@@ -31,6 +31,7 @@ mod attributes;
 mod cache_control;
 mod calling;
 pub mod channel;
+mod connections;
 mod directories;
 mod dispatch;
 mod errno;
@@ -67,9 +68,10 @@ mod volume_view;
 mod workers;
 mod xattrs;
 
+pub use connections::{Handler, Urgency};
 pub use logins::renew_tokens;
 pub use mount::{Mount, MountConfig};
 pub use mount_options::{AccessTimes, MountOptions};
 pub use mounting::MountError;
 pub use rings::{URING_SWITCH, offers_uring};
-pub use workers::{Handler, KernelTransport, Urgency, WorkersConfig};
+pub use workers::{KernelTransport, WorkersConfig};

@@ -15,6 +15,7 @@ use venus::{RequestContext as Asked, Venus, Volumes};
 use zerocopy::IntoBytes;
 
 use crate::channel::{Channel, Device, Received, buffer};
+use crate::connections::Handler;
 use crate::dispatch::Dispatch;
 use crate::flat_tree::{self, Flat};
 use crate::init::{Agreement, Wishes, negotiate};
@@ -30,7 +31,7 @@ use crate::rings::{self, Rings};
 use crate::submounts::{self, Edges, MountLocation, MountPlan};
 use crate::task::MountShared;
 use crate::volume_view::VolumeView;
-use crate::workers::{Handler, KernelTransport, PoolMember, Workers, WorkersConfig};
+use crate::workers::{KernelTransport, PoolMember, Workers, WorkersConfig};
 
 /// Delay of forgets, and of interrupts behind them, if nothing else comes through the device: some
 /// hundred removals.

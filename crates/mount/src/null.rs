@@ -19,10 +19,11 @@ use zerocopy::IntoBytes;
 use crate::abi::{self, opcode};
 use crate::attributes::FOREVER_SECS;
 use crate::channel::Requester;
+use crate::connections::{Handler, Urgency};
 use crate::handler_mount::Handled;
 use crate::mounting::{self, MountError};
 use crate::request::{KernelRequest, Operation};
-use crate::workers::{Handler, KernelTransport, Urgency};
+use crate::workers::KernelTransport;
 
 const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;

@@ -44,7 +44,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{self, opcode};
 use crate::channel::Requester;
-use crate::workers::{Handler, Urgency, WorkersConfig};
+use crate::connections::{Handler, Urgency};
+use crate::workers::WorkersConfig;
 
 /// Entries of all queues together, as far as that leaves each with [`ENTRIES_MIN`] to
 /// [`ENTRIES_MAX`]. An entry costs half a kilobyte of the kernel and an address range, and no

@@ -25,43 +25,16 @@
 //! - A request that waits for other applications by design (a lock) gets a thread of its own, so
 //!   that no number of waiters uses up the workers.
 
-use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{EventfdFlags, epoll};
 use rustix::io::Errno;
 
-use crate::channel::{self, Channel, Received, Requester};
-
-/// Handles requests.
-pub trait Handler: Send + Sync + 'static {
-    /// How a request is to be run. Reads only its header.
-    fn urgency(&self, request: &[u8]) -> Urgency;
-    /// Handles it, including its reply. May take the buffer's contents; leaves any vector.
-    fn handle(&self, request: &mut Vec<u8>, requester: &dyn Requester);
-    /// No more requests come, and no reply is awaited any more. May be called more than once.
-    fn ended(&self);
-    /// Refuses a request because there is no thread for it to wait in.
-    fn refuse(&self, request: &[u8], requester: &dyn Requester);
-}
-
-/// How a request is to be run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
-    /// Never blocks.
-    Urgent,
-    /// Never blocks, and has no reply.
-    Forgets,
-    /// May wait for the server.
-    Normal,
-    /// May wait for other applications.
-    Waits,
-}
+use crate::channel::{self, Channel, Received};
+use crate::connections::{Connection, Connections, Handler, Urgency};
 
 /// The transport of requests from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,162 +83,17 @@ impl WorkersConfig {
 /// mount of its own has threads.
 const POOL_FACTOR: usize = 16;
 
-/// The origin of requests, and their handler.
-struct Target {
-    channel: Arc<dyn Channel>,
-    handler: Arc<dyn Handler>,
-    /// Requests that were received and are not handled yet.
-    requests: AtomicUsize,
-    ended: AtomicBool,
-    /// Of a mount in a pool. Locked after the counts.
-    turns: Mutex<Turns>,
-}
-
-/// The share of one mount.
-#[derive(Default)]
-struct Turns {
-    /// Its requests that are with a worker, or in the backlog.
-    taken: usize,
-    /// Further ones: no more than applications have threads, and the kernel sends in the
-    /// background.
-    waiting: VecDeque<Vec<u8>>,
-}
-
-impl Target {
-    fn new(channel: Arc<dyn Channel>, handler: Arc<dyn Handler>) -> Arc<Self> {
-        let (requests, ended, turns) = Default::default();
-        Arc::new(Target { channel, handler, requests, ended, turns })
-    }
-
-    /// Takes a turn if fewer than `share` are taken; otherwise the request waits for one, and this
-    /// is false.
-    fn take_turn(&self, share: usize, request: &mut Vec<u8>) -> bool {
-        let mut turns = self.turns.lock();
-        let has_turn = turns.taken < share;
-        if has_turn {
-            turns.taken += 1;
-        } else {
-            let mut waits = std::mem::take(request);
-            // It is small as a rule, but its buffer is not.
-            waits.shrink_to_fit();
-            turns.waiting.push_back(waits);
-        }
-        has_turn
-    }
-
-    /// A request with a turn is handled: the turn goes to the first that waits, which is returned.
-    fn pass_turn_on(&self) -> Option<Vec<u8>> {
-        let mut turns = self.turns.lock();
-        let next = turns.waiting.pop_front();
-        if next.is_none() {
-            turns.taken = turns.taken.saturating_sub(1);
-        }
-        next
-    }
-
-    fn handle(&self, request: &mut Vec<u8>) {
-        self.handler.handle(request, &*self.channel);
-    }
-
-    fn is_over(&self) -> bool {
-        self.ended.load(Ordering::Acquire) && self.requests.load(Ordering::Acquire) == 0
-    }
-}
-
 /// Where a worker receives.
 enum Inlet {
     /// An end of one mount's queue.
-    Own(Arc<Target>),
+    Own(Arc<Connection>),
     /// The queues of all mounts of the pool.
     Shared,
 }
 
-/// The mounts of a pool.
-struct Members {
-    epoll: OwnedFd,
-    /// Readable once the pool is to end.
-    stop: OwnedFd,
-    stopped: AtomicBool,
-    next: AtomicU64,
-    targets: Mutex<HashMap<u64, Arc<Target>>>,
-}
-
-/// The number under which `epoll` reports [`Members::stop`]; mounts have higher ones.
-const STOP: u64 = 0;
-
-impl Members {
-    fn new() -> Result<Self, Errno> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
-        let (stopped, targets) = Default::default();
-        Ok(Members { epoll, stop, stopped, next: AtomicU64::new(STOP + 1), targets })
-    }
-
-    fn add(&self, target: &Arc<Target>) -> Result<(), Errno> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let queue = target.channel.begin_polling()?;
-        self.targets.lock().insert(number, Arc::clone(target));
-        // Exclusive: one request wakes one worker.
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
-        let added = epoll::add(&self.epoll, queue, epoll::EventData::new_u64(number), flags);
-        added.inspect_err(|_| drop(self.targets.lock().remove(&number)))
-    }
-
-    /// Waits for a request of any mount; `None`: the pool is to end. Calls `ended` for each mount
-    /// that has ended.
-    fn receive(&self, buffer: &mut Vec<u8>, ended: impl Fn(&Target)) -> Option<Arc<Target>> {
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: NO_EVENT }; 1];
-        while !self.stopped.load(Ordering::Acquire) {
-            match epoll::wait(&self.epoll, &mut events[..], None) {
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
-                Err(error) => {
-                    tracing::error!(%error, "cannot wait for requests of mounts below");
-                    return None;
-                }
-            }
-            let number = events[0].data.u64();
-            // Another worker may have found its end.
-            let Some(target) = self.targets.lock().get(&number).cloned() else { continue };
-            target.requests.fetch_add(1, Ordering::AcqRel);
-            match target.channel.receive_now(buffer) {
-                Ok(Some(Received::Request)) => return Some(target),
-                Ok(None) => {}
-                Ok(Some(Received::End)) => self.remove(number, &target, &ended),
-                Err(error) => {
-                    tracing::error!(%error, "cannot receive from the kernel");
-                    if error != Errno::NOMEM {
-                        self.remove(number, &target, &ended);
-                    }
-                }
-            }
-            target.requests.fetch_sub(1, Ordering::AcqRel);
-            if target.is_over() {
-                ended(&target);
-            }
-        }
-        None
-    }
-
-    fn remove(&self, number: u64, target: &Target, ended: &impl Fn(&Target)) {
-        if self.targets.lock().remove(&number).is_some() {
-            if let Ok(queue) = target.channel.begin_polling() {
-                // Its descriptor may be closed later than the workers would wake for it.
-                let _ = epoll::delete(&self.epoll, queue);
-            }
-            target.handler.ended();
-            target.ended.store(true, Ordering::Release);
-            ended(target);
-        }
-    }
-}
-
-const NO_EVENT: epoll::EventData = epoll::EventData::new_u64(STOP);
-
 struct Parked {
     request: Vec<u8>,
-    target: Arc<Target>,
+    connection: Arc<Connection>,
 }
 
 #[derive(Default)]
@@ -284,7 +112,7 @@ pub struct Workers {
     /// Pause of a worker after forgets.
     rest: Duration,
     /// The mounts of a pool.
-    members: Option<Members>,
+    connections: Option<Connections>,
     /// The workers that one mount may have.
     share: usize,
     counts: Mutex<Counts>,
@@ -298,21 +126,21 @@ pub struct Workers {
 /// A mount that a pool serves.
 pub struct PoolMember {
     pool: Arc<Workers>,
-    target: Arc<Target>,
+    connection: Arc<Connection>,
 }
 
 impl PoolMember {
     /// Waits until the channel has ended and every request is handled.
     pub fn wait(&self) {
         let mut counts = self.pool.counts.lock();
-        while !self.target.is_over() {
+        while !self.connection.is_over() {
             self.pool.over.wait(&mut counts);
         }
     }
 
     /// Whether [`Self::wait`] would return at once.
     pub fn is_over(&self) -> bool {
-        self.target.is_over()
+        self.connection.is_over()
     }
 }
 
@@ -329,7 +157,7 @@ impl Workers {
         first: &Arc<dyn Channel>,
     ) -> std::io::Result<Arc<Self>> {
         let workers = Self::new(config, rest, None);
-        let first = Inlet::Own(Target::new(Arc::clone(first), handler));
+        let first = Inlet::Own(Connection::new(Arc::clone(first), handler));
         let another = workers.another(&first);
         workers.spawn(first)?;
         if let Ok(another) = another {
@@ -345,16 +173,16 @@ impl Workers {
     /// # Errors
     /// If the kernel has no descriptors.
     pub fn pool(config: WorkersConfig) -> std::io::Result<Arc<Self>> {
-        Ok(Self::new(config, Duration::ZERO, Some(Members::new()?)))
+        Ok(Self::new(config, Duration::ZERO, Some(Connections::new()?)))
     }
 
-    fn new(config: WorkersConfig, rest: Duration, members: Option<Members>) -> Arc<Self> {
-        let share = match members {
+    fn new(config: WorkersConfig, rest: Duration, connections: Option<Connections>) -> Arc<Self> {
+        let share = match connections {
             Some(_) => (config.threads_max / POOL_FACTOR).max(1),
             None => usize::MAX,
         };
         let (counts, changed, over) = Default::default();
-        Arc::new(Workers { config, rest, members, share, counts, changed, over })
+        Arc::new(Workers { config, rest, connections, share, counts, changed, over })
     }
 
     /// Serves one more mount.
@@ -369,24 +197,22 @@ impl Workers {
         handler: Arc<dyn Handler>,
         channel: &Arc<dyn Channel>,
     ) -> std::io::Result<PoolMember> {
-        let members = self.members.as_ref().expect("only a pool has members");
+        let connections = self.connections.as_ref().expect("only a pool has connections");
         if self.counts.lock().workers == 0 {
             self.spawn(Inlet::Shared)?;
             for _ in 1..self.config.receiving {
                 self.spawn_another(&Inlet::Shared);
             }
         }
-        let target = Target::new(Arc::clone(channel), handler);
-        members.add(&target)?;
-        Ok(PoolMember { pool: Arc::clone(self), target })
+        let connection = Connection::new(Arc::clone(channel), handler);
+        connections.add(&connection)?;
+        Ok(PoolMember { pool: Arc::clone(self), connection })
     }
 
     /// Ends the threads of a pool, once they are done.
     pub fn stop(&self) {
-        let Some(members) = &self.members else { return };
-        members.stopped.store(true, Ordering::Release);
-        // Fails only if it was written before.
-        let _ = rustix::io::write(&members.stop, &1_u64.to_ne_bytes());
+        let Some(connections) = &self.connections else { return };
+        connections.stop();
     }
 
     /// Waits until the channel has ended and every request is handled.
@@ -420,9 +246,9 @@ impl Workers {
     }
 
     fn another(&self, like: &Inlet) -> Result<Inlet, Errno> {
-        let Inlet::Own(target) = like else { return Ok(Inlet::Shared) };
-        let channel = target.channel.another()?;
-        Ok(Inlet::Own(Target::new(channel, Arc::clone(&target.handler))))
+        let Inlet::Own(connection) = like else { return Ok(Inlet::Shared) };
+        let channel = connection.channel.another()?;
+        Ok(Inlet::Own(Connection::new(channel, Arc::clone(&connection.handler))))
     }
 
     /// As [`Self::spawn`]; returns whether it worked: continuing with fewer is better than failing.
@@ -437,19 +263,19 @@ impl Workers {
 
     fn work(self: &Arc<Self>, inlet: &Inlet) {
         let mut buffer = channel::buffer();
-        while let Some(target) = self.receive(inlet, &mut buffer) {
-            match target.handler.urgency(&buffer) {
-                Urgency::Urgent => self.finish(&target, &mut buffer),
+        while let Some(connection) = self.receive(inlet, &mut buffer) {
+            match connection.handler.urgency(&buffer) {
+                Urgency::Urgent => self.finish(&connection, &mut buffer),
                 Urgency::Forgets => {
-                    self.finish(&target, &mut buffer);
+                    self.finish(&connection, &mut buffer);
                     if !self.rest.is_zero() {
                         thread::sleep(self.rest);
                     }
                 }
-                Urgency::Waits => self.start_waiter(std::mem::take(&mut buffer), &target),
-                Urgency::Normal if self.become_busy(inlet, &target, &mut buffer) => {
-                    self.finish(&target, &mut buffer);
-                    if !self.become_receiving(target) {
+                Urgency::Waits => self.start_waiter(std::mem::take(&mut buffer), &connection),
+                Urgency::Normal if self.become_busy(inlet, &connection, &mut buffer) => {
+                    self.finish(&connection, &mut buffer);
+                    if !self.become_receiving(connection) {
                         return;
                     }
                 }
@@ -459,8 +285,8 @@ impl Workers {
                 buffer = channel::buffer();
             }
         }
-        if let Inlet::Own(target) = inlet {
-            target.handler.ended();
+        if let Inlet::Own(connection) = inlet {
+            connection.handler.ended();
         }
         let mut counts = self.counts.lock();
         counts.workers -= 1;
@@ -469,14 +295,13 @@ impl Workers {
     }
 
     /// Handles a request that was received.
-    fn finish(&self, target: &Target, request: &mut Vec<u8>) {
-        target.handle(request);
-        self.is_handled(target);
+    fn finish(&self, connection: &Connection, request: &mut Vec<u8>) {
+        connection.handle(request);
+        self.is_handled(connection);
     }
 
-    fn is_handled(&self, target: &Target) {
-        target.requests.fetch_sub(1, Ordering::AcqRel);
-        if target.is_over() {
+    fn is_handled(&self, connection: &Connection) {
+        if connection.end() {
             self.mount_is_over();
         }
     }
@@ -494,14 +319,14 @@ impl Workers {
     }
 
     /// Waits for a request; `None`: there will be none.
-    fn receive(&self, inlet: &Inlet, buffer: &mut Vec<u8>) -> Option<Arc<Target>> {
-        let target = match (inlet, &self.members) {
-            (Inlet::Own(target), _) => target,
-            (Inlet::Shared, members) => {
-                return members.as_ref()?.receive(buffer, |_| self.mount_is_over());
+    fn receive(&self, inlet: &Inlet, buffer: &mut Vec<u8>) -> Option<Arc<Connection>> {
+        let connection = match (inlet, &self.connections) {
+            (Inlet::Own(connection), _) => connection,
+            (Inlet::Shared, connections) => {
+                return connections.as_ref()?.receive(buffer, |_| self.mount_is_over());
             }
         };
-        let is_request = match target.channel.receive(buffer) {
+        let is_request = match connection.channel.receive(buffer) {
             Ok(Received::Request) => true,
             Ok(Received::End) => false,
             Err(error) => {
@@ -509,19 +334,21 @@ impl Workers {
                 error == Errno::NOMEM
             }
         };
-        target.requests.fetch_add(usize::from(is_request), Ordering::AcqRel);
-        is_request.then(|| Arc::clone(target))
+        is_request.then(|| {
+            connection.begin();
+            Arc::clone(connection)
+        })
     }
 
     /// Leaves the receivers, if another one remains, and returns true; otherwise parks the request.
     fn become_busy(
         self: &Arc<Self>,
         inlet: &Inlet,
-        target: &Arc<Target>,
+        connection: &Arc<Connection>,
         buffer: &mut Vec<u8>,
     ) -> bool {
         let mut counts = self.counts.lock();
-        if !target.take_turn(self.share, buffer) {
+        if !connection.take_turn(self.share, buffer) {
             return false;
         }
         let mut can_start = true;
@@ -538,7 +365,7 @@ impl Workers {
             } else if counts.backlog.len() < self.config.backlog_max {
                 counts.backlog.push_back(Parked {
                     request: std::mem::take(buffer),
-                    target: Arc::clone(target),
+                    connection: Arc::clone(connection),
                 });
                 return false;
             } else {
@@ -547,21 +374,21 @@ impl Workers {
         }
     }
 
-    /// A request of `target` is handled. Handles the backlog, then joins the receivers; returns
+    /// A request of `connection` is handled. Handles the backlog, then joins the receivers; returns
     /// false if there are enough, and the worker then ends.
-    fn become_receiving(&self, target: Arc<Target>) -> bool {
+    fn become_receiving(&self, connection: Arc<Connection>) -> bool {
         let mut counts = self.counts.lock();
-        let mut handled = target;
+        let mut handled = connection;
         loop {
             // Behind the requests of others.
             if let Some(request) = handled.pass_turn_on() {
-                counts.backlog.push_back(Parked { request, target: handled });
+                counts.backlog.push_back(Parked { request, connection: handled });
             }
             let Some(mut parked) = counts.backlog.pop_front() else { break };
             self.changed.notify_all();
             drop(counts);
-            self.finish(&parked.target, &mut parked.request);
-            handled = parked.target;
+            self.finish(&parked.connection, &mut parked.request);
+            handled = parked.connection;
             counts = self.counts.lock();
         }
         let stays = counts.receiving < self.config.receiving;
@@ -576,7 +403,7 @@ impl Workers {
         stays
     }
 
-    fn start_waiter(self: &Arc<Self>, mut request: Vec<u8>, target: &Arc<Target>) {
+    fn start_waiter(self: &Arc<Self>, mut request: Vec<u8>, connection: &Arc<Connection>) {
         let full = {
             let mut counts = self.counts.lock();
             let full = counts.waiters >= self.config.waiters_max;
@@ -584,30 +411,30 @@ impl Workers {
             full
         };
         if full {
-            target.handler.refuse(&request, &*target.channel);
-            return self.is_handled(target);
+            connection.handler.refuse(&request, &*connection.channel);
+            return self.is_handled(connection);
         }
         // The request is small, but its buffer is not.
         request.shrink_to_fit();
         let request = Arc::new(Mutex::new(request));
-        let (this, its_request, its_target) =
-            (Arc::clone(self), Arc::clone(&request), Arc::clone(target));
+        let (this, its_request, its_connection) =
+            (Arc::clone(self), Arc::clone(&request), Arc::clone(connection));
         let started = thread::Builder::new()
             .name("mount-lock".into())
             .stack_size(WAITER_STACK_BYTES)
             .spawn(move || {
-                its_target.handle(&mut its_request.lock());
-                this.waiter_ended(&its_target);
+                its_connection.handle(&mut its_request.lock());
+                this.waiter_ended(&its_connection);
             });
         if let Err(error) = started {
             tracing::warn!(%error, "cannot start a thread for a lock request: it is refused");
-            target.handler.refuse(&request.lock(), &*target.channel);
-            self.waiter_ended(target);
+            connection.handler.refuse(&request.lock(), &*connection.channel);
+            self.waiter_ended(connection);
         }
     }
 
-    fn waiter_ended(&self, target: &Target) {
-        self.is_handled(target);
+    fn waiter_ended(&self, connection: &Connection) {
+        self.is_handled(connection);
         let mut counts = self.counts.lock();
         counts.waiters -= 1;
         self.ended();
@@ -620,10 +447,13 @@ const WAITER_STACK_BYTES: usize = 512 << 10;
 #[cfg(test)]
 mod tests {
     use std::io::IoSlice;
-    use std::os::fd::{AsFd, BorrowedFd};
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::time::Instant;
 
+    use rustix::event::EventfdFlags;
+
     use super::*;
+    use crate::channel::Requester;
 
     /// A kernel that sends what the test orders. A request is one byte: the kind of handling.
     /// Consecutive forgets are one request.
