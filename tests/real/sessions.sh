@@ -31,7 +31,7 @@ sessions() {
 becomes() { for _ in $(seq 300); do [ "$(sessions)" = "$1" ] &&
     return 0; sleep 0.1; done; return 1; }
 over() { becomes 0; }
-socket() { find /run/rialto -name "*$(basename "$open" | sed 's/-/*/g')*" -print -quit; }
+socket() { find /run/rialto -name "*$(basename "$open" | sed 's/-/*/g')*.sock" -print -quit; }
 mounts_here() { grep -c " $far " /proc/self/mountinfo; }
 
 check "a cell of its own" within 90 "$RIALTO" up --dir "$cell" --at "$at" --cell sessions.test \
@@ -118,7 +118,8 @@ listener = socket.socket(socket.AF_UNIX)
 listener.bind(sys.argv[1])
 listener.listen()
 time.sleep(20)\" \"$(socket)\" &
-                sleep 2; $open/rialto pagsh --path $far -c true
+                for i in \$(seq 300); do [ -S $(socket) ] && break; sleep 0.1; done
+                $open/rialto pagsh --path $far -c true
                 code=\$?; kill \$!; exit \$code'"
 fi
 

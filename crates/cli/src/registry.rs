@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use local::cell::{MountRecords, Where, file_name};
 use local::failure::Failure;
 
-const ENTRIES: &str = "/run/rialto";
+/// What root's mounts of this machine leave for others to find, until the machine stops.
+pub const RUN_DIR: &str = "/run/rialto";
 
 fn entry(at: &Path) -> PathBuf {
-    Path::new(ENTRIES).join(format!("{}.dir", file_name(at)))
+    Path::new(RUN_DIR).join(format!("{}.dir", file_name(at)))
 }
 
 /// Removes the entry when dropped.
@@ -31,7 +32,7 @@ pub fn enter(at: &Path, dir: &Path) -> Option<Entry> {
     }
     let path = entry(at);
     let draft = path.with_extension(format!("{}.new", std::process::id()));
-    let written = fs::create_dir_all(ENTRIES)
+    let written = fs::create_dir_all(RUN_DIR)
         .and_then(|()| fs::write(&draft, dir.as_os_str().as_bytes()))
         .and_then(|()| fs::rename(&draft, &path));
     match written {

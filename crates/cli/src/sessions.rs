@@ -27,7 +27,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
 };
 
-const SOCKETS: &str = "/run/rialto";
+use crate::registry::RUN_DIR;
+
 /// Limits of the sessions of one user, and of all: each has threads and a cache.
 const OF_ONE_MAX: usize = 32;
 const MAX: usize = 512;
@@ -38,7 +39,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The socket of the mount at `at`.
 fn socket(at: &Path) -> PathBuf {
-    Path::new(SOCKETS).join(format!("{}.sock", file_name(at)))
+    Path::new(RUN_DIR).join(format!("{}.sock", file_name(at)))
 }
 
 /// Serves sessions until it is dropped.
@@ -70,7 +71,7 @@ pub fn listen(
 ) -> Result<SessionListener, Failure> {
     let path = socket(at);
     let what = || format!("listening for sessions at {}", path.display());
-    fs::create_dir_all(SOCKETS).doing(what)?;
+    fs::create_dir_all(RUN_DIR).doing(what)?;
     if UnixStream::connect(&path).is_err() {
         let _ = fs::remove_file(&path);
     }
