@@ -65,6 +65,8 @@ struct Life {
     verifier: BootVerifier,
     /// Claims that are not answered: applications wait.
     claims: usize,
+    /// Reclaims that were begun.
+    reclaims: u32,
     locks: BTreeMap<usize, HeldLock>,
     open: BTreeMap<Fid, usize>,
     /// Open files for which the server has a hold.
@@ -106,13 +108,14 @@ struct HeldLock {
 #[derive(Debug)]
 enum Doing {
     App(Box<Running>),
-    ClaimLock(usize, HeldLock),
-    Claim,
+    /// In the reclaim of this number.
+    ClaimLock(usize, HeldLock, u32),
+    Claim(u32),
     Unlock(usize),
     Aside,
     NestAsked(usize, CallStart),
     NestSent,
-    NestReturned(bool),
+    NestReturned,
 }
 
 /// An operation that waits for its answer.
@@ -204,6 +207,7 @@ impl Client {
             last_call: 0,
             verifier: BootVerifier::default(),
             claims: 0,
+            reclaims: 0,
             locks: BTreeMap::new(),
             open: BTreeMap::new(),
             held: BTreeSet::new(),
@@ -476,7 +480,16 @@ impl Client {
                 if resumed && restarted {
                     self.claim(ground);
                 } else if resumed {
-                    up.locks.values_mut().for_each(|lock| lock.doubtful = false);
+                    // But one that the server has not given back since its restart is not in the
+                    // session yet, and the grace period may be over.
+                    let is_claimed = |thread: &usize| {
+                        let mut waiting = up.calls.values();
+                        waiting
+                            .any(|doing| matches!(doing, Doing::ClaimLock(of, ..) if of == thread))
+                    };
+                    for (thread, lock) in &mut up.locks {
+                        lock.doubtful &= is_claimed(thread);
+                    }
                 }
             }
             ClientOutput::SessionLost => self.on_session_lost(ground),
@@ -552,15 +565,20 @@ impl Client {
             ground.history.unlocked(self.index, thread);
         }
         up.held = up.open.keys().copied().collect();
+        up.reclaims += 1;
+        let reclaim = up.reclaims;
         let mut calls = Vec::new();
         for (thread, held) in
             up.locks.iter().filter(|_| !ground.breaks(Mutation::KeepLocksSilently))
         {
             let call = op::lock(held.fid, owner_of(*thread), held.exclusive, held.family, true);
-            calls.push((Doing::ClaimLock(*thread, *held), call));
+            calls.push((Doing::ClaimLock(*thread, *held, reclaim), call));
         }
         if !up.held.is_empty() {
-            calls.push((Doing::Claim, Call::Hold { fids: up.held.iter().copied().collect() }));
+            calls.push((
+                Doing::Claim(reclaim),
+                Call::Hold { fids: up.held.iter().copied().collect() },
+            ));
         }
         let claims = calls.len() + self.claim_nest();
         let Some(up) = self.up.as_mut() else { return };
@@ -590,6 +608,11 @@ impl Client {
                 Call::Unlock { fid, owner, family, range: ByteRange::ALL },
             );
         }
+    }
+
+    /// Whether this reclaim is the last one.
+    fn is_present(&self, reclaim: u32) -> bool {
+        self.up.as_ref().is_some_and(|up| up.reclaims == reclaim)
     }
 
     fn claimed(&mut self, ground: &mut Ground) {

@@ -214,22 +214,30 @@ impl Client {
             Doing::Aside => {}
             Doing::NestAsked(thread, snapshot) => self.nest_asked(ground, thread, snapshot, result),
             Doing::NestSent => self.nest_sent(ground, id, result),
-            Doing::NestReturned(ours) if ours => self.nest_returned(),
-            Doing::NestReturned(_) => {}
+            Doing::NestReturned => self.nest_returned(),
             Doing::Unlock(thread) => {
                 if let Some(up) = self.up.as_mut() {
                     up.threads[thread] = Thread::Idle;
                 }
                 self.think(ground, thread);
             }
-            Doing::Claim => self.claimed(ground),
-            Doing::ClaimLock(thread, held) => {
+            Doing::Claim(reclaim) if self.is_present(reclaim) => self.claimed(ground),
+            Doing::Claim(_) => {}
+            // The server has restarted again since, and the lock was claimed again.
+            Doing::ClaimLock(thread, held, reclaim) if !self.is_present(reclaim) => {
+                self.give_back(ground, thread, held);
+            }
+            Doing::ClaimLock(thread, held, _) => {
                 let refused = result.is_err();
                 let now = self.now(ground);
                 let Some(up) = self.up.as_mut() else { return };
-                if refused && up.locks.remove(&thread).is_some() {
+                let trusted = up.holder.trusted(now);
+                if !refused {
+                    // It is as good as the session again.
+                    up.locks.entry(thread).and_modify(|lock| lock.doubtful &= !trusted);
+                } else if let Some(lost) = up.locks.remove(&thread) {
                     ground.history.unlocked(self.index, thread);
-                    if up.holder.trusted(now) {
+                    if trusted && !lost.doubtful {
                         let what = format!(
                             "client {}: {held:?} is claimed, and not given back",
                             self.index

@@ -148,9 +148,12 @@ impl Client {
         let again =
             matches!(up.nest.phase, Phase::Have { recalled: false }) && up.nest.slots.count < 64;
         // An own change under way would be executed between the status in the answer and the first
-        // change under the delegation.
-        let changing =
-            |doing: &Doing| matches!(doing, Doing::App(running) if running.nest.is_some());
+        // change under the delegation: also one that was sent under a delegation that is over.
+        let changing = |doing: &Doing| match doing {
+            Doing::App(running) => running.nest.is_some(),
+            Doing::NestSent => !again,
+            _ => false,
+        };
         if (up.nest.phase != Phase::None && !again) || up.calls.values().any(changing) {
             return false;
         }
@@ -190,10 +193,7 @@ impl Client {
                         }
                     }
                     Phase::Have { .. } if good => nest.slots = slots,
-                    _ => {
-                        nest.phase = Phase::None;
-                        self.return_nest(ground, status.fid);
-                    }
+                    _ => self.return_nest(ground, status.fid),
                 }
             }
             (_, Phase::Asked { .. }) => nest.phase = Phase::None,
@@ -348,11 +348,12 @@ impl Client {
         }
     }
 
+    /// Nothing is asked for before this is answered: a return that was overtaken by a new grant
+    /// would end that.
     fn return_nest(&mut self, ground: &mut Ground, dir: Fid) {
         let Some(up) = self.up.as_mut() else { return };
-        let ours = matches!(up.nest.phase, Phase::Have { .. });
-        up.nest.phase = if ours { Phase::Returned } else { up.nest.phase };
-        self.submit(ground, Doing::NestReturned(ours), Call::Return { fids: vec![dir] });
+        up.nest.phase = Phase::Returned;
+        self.submit(ground, Doing::NestReturned, Call::Return { fids: vec![dir] });
     }
 
     pub(super) fn nest_returned(&mut self) {
