@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use local::cell::{MountRecords, Where, file_name};
 use local::failure::Failure;
 
-/// What root's mounts of this machine leave for others to find, until the machine stops.
+/// Files by which root's mounts of this machine are found, until the machine stops.
 pub const RUN_DIR: &str = "/run/rialto";
 
 fn entry(at: &Path) -> PathBuf {

@@ -2,53 +2,67 @@
 //!
 //! Clients trust the promises of the earlier server instance until they learn of the restart or
 //! their lease ends. So the server acknowledges no change, and grants no lock except to its former
-//! holder, before each known session has reported that its reclaims are done, or has ended, or a
-//! whole lease has passed.
+//! holder, before each known session has reported that its reclaims are done, or has ended. A
+//! session that is back renews its lease, and is waited for as long as that, but not for more than
+//! two whole leases: one that is never done must not keep all others waiting. Where not all sessions
+//! are known, a whole lease has to pass.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use types::{SessionId, Time};
 
 #[derive(Debug)]
 pub(crate) struct Grace {
-    until: Time,
-    /// Known sessions that have not finished. `None`: not all are known, so only time ends grace.
-    waiting: Option<HashSet<SessionId>>,
+    /// Known sessions that have not finished.
+    waiting: HashSet<SessionId>,
     /// Those of them that may have changed files under delegations: no other session may read until
     /// they have sent their journals.
     delegated: HashSet<SessionId>,
+    /// When unknown sessions are over; `None`: there are none.
+    unknown_until: Option<Time>,
+    /// When it ends at the latest.
+    until: Time,
 }
 
 impl Grace {
+    /// After a restart at `now`. `lease`: how long a session lives without a message of its client.
+    /// `complete`: there were no sessions but the known ones.
     pub fn new(
-        until: Time,
+        now: Time,
+        lease: Duration,
         known: impl Iterator<Item = SessionId>,
         delegated: HashSet<SessionId>,
         complete: bool,
     ) -> Self {
-        Grace { until, waiting: complete.then(|| known.collect()), delegated }
+        let unknown_until = (!complete).then(|| now + lease);
+        Grace { waiting: known.collect(), delegated, unknown_until, until: now + lease * 2 }
     }
 
     /// The session has finished its reclaims, or has ended. Returns whether others may now read
     /// more.
     pub fn finish(&mut self, session: SessionId) -> bool {
-        if let Some(waiting) = &mut self.waiting {
-            waiting.remove(&session);
-        }
+        self.waiting.remove(&session);
         self.delegated.remove(&session)
     }
 
     /// Whether no other session may still send changes of what the session reads. Where not all
     /// sessions are known, any unknown one may have delegations.
     pub fn may_read(&self, session: SessionId) -> bool {
-        self.waiting.is_some() && self.delegated.iter().all(|other| *other == session)
+        self.unknown_until.is_none() && self.delegated.iter().all(|other| *other == session)
+    }
+
+    /// Unknown sessions end with the time. Returns whether they did now, and others may read more.
+    pub fn end_unknown(&mut self, now: Time) -> bool {
+        self.unknown_until.take_if(|until| now >= *until).is_some()
     }
 
     pub fn is_over(&self, now: Time) -> bool {
-        now >= self.until || self.waiting.as_ref().is_some_and(HashSet::is_empty)
+        now >= self.until || self.unknown_until.is_none() && self.waiting.is_empty()
     }
 
-    pub fn until(&self) -> Time {
-        self.until
+    /// When time alone changes something.
+    pub fn wake_at(&self) -> Time {
+        self.unknown_until.unwrap_or(self.until)
     }
 }

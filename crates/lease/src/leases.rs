@@ -104,7 +104,8 @@ impl Leases {
                 .map(|known| known.session)
                 .collect();
             marked.iter().for_each(|session| sessions.mark(*session));
-            let grace = Grace::new(until, sessions.ids(), marked, left.complete);
+            let (lease, ids) = (config.give_up(), sessions.ids());
+            let grace = Grace::new(now, lease, ids, marked, left.complete);
             (!grace.is_over(now)).then_some(grace)
         });
         Leases {
@@ -252,7 +253,7 @@ impl Leases {
 
     /// When [`Leases::tick`] has something to do at the latest. May be early.
     pub fn wake_at(&self) -> Time {
-        let grace = self.grace.as_ref().map_or(Time::NEVER, Grace::until);
+        let grace = self.grace.as_ref().map_or(Time::NEVER, Grace::wake_at);
         grace.min(self.sessions.wake_at())
     }
 
@@ -331,14 +332,17 @@ impl Leases {
         if session.is_some_and(|session| grace.finish(session)) {
             out.push(Output::ReadingAgain);
         }
+        let are_all_known = grace.end_unknown(now);
         if grace.is_over(now) {
             debug_assert!(
-                now >= grace.until() || !self.sessions.any_reclaims(),
+                now >= grace.wake_at() || !self.sessions.any_reclaims(),
                 "CB-5: grace ends, and a session of the earlier instance is not back"
             );
             self.grace = None;
             out.push(Output::GraceOver);
             self.locks.undefer(out);
+        } else if are_all_known {
+            out.push(Output::ReadingAgain);
         }
     }
 

@@ -370,6 +370,55 @@ fn grace_ends_with_the_lease_of_those_who_do_not_return() {
     assert_eq!(out, [ended, Output::GraceOver]);
 }
 
+/// Its client trusts its promises and its delegations as long as the lease that it renewed.
+#[test]
+fn cb5_grace_lasts_as_long_as_the_lease_of_a_session_that_is_not_done() {
+    let mut leases = restarted(&[(1, A)], true);
+    let mut out = Vec::new();
+    leases.resume(at(10), SessionId(1), A, 1, &mut out).expect("resume");
+    out.clear();
+    leases.tick(at(16), &mut out);
+    leases.tick(at(25), &mut out);
+    assert_eq!((out.len(), leases.may_change()), (0, false), "CB-5");
+    leases.tick(at(26), &mut out);
+    assert!(matches!(out[..], [Output::SessionEnded { .. }, Output::GraceOver]), "{out:?}");
+}
+
+#[test]
+fn a_session_that_is_never_done_does_not_keep_all_others_waiting() {
+    let mut leases = restarted(&[(1, A), (2, B)], true);
+    let mut out = Vec::new();
+    for session in [1, 2] {
+        let client = if session == 1 { A } else { B };
+        leases.resume(at(1), SessionId(session), client, 1, &mut out).expect("resume");
+    }
+    leases.reclaim_done(at(1), SessionId(1), &mut out);
+    out.clear();
+    for second in 2..32 {
+        for session in [1, 2] {
+            assert_eq!(leases.renew(at(second), SessionId(session)), RenewalOutcome::Renewed);
+        }
+        leases.tick(at(second), &mut out);
+    }
+    assert_eq!(out, []);
+    assert_eq!(leases.tick(at(31), &mut out), at(32));
+    leases.tick(at(32), &mut out);
+    assert_eq!(out, [Output::GraceOver]);
+    assert!(leases.may_change() && !leases.reclaims_delegations(SessionId(2)));
+}
+
+#[test]
+fn reading_begins_when_unknown_sessions_are_over_though_a_known_one_is_not_done() {
+    let mut leases = restarted(&[(1, A)], false);
+    let mut out = Vec::new();
+    leases.resume(at(10), SessionId(1), A, 1, &mut out).expect("resume");
+    out.clear();
+    assert!(!leases.may_read(SessionId(1)));
+    leases.tick(at(16), &mut out);
+    assert_eq!(out, [Output::ReadingAgain]);
+    assert!(leases.may_read(SessionId(1)) && !leases.may_change());
+}
+
 #[test]
 fn cb5_a_restart_that_may_have_lost_sessions_waits_for_a_lease() {
     let mut leases = restarted(&[], false);
