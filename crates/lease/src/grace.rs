@@ -4,8 +4,8 @@
 //! their lease ends. So the server acknowledges no change, and grants no lock except to its former
 //! holder, before each known session has reported that its reclaims are done, or has ended. A
 //! session that is back renews its lease, and is waited for as long as that, but not for more than
-//! two whole leases: one that is never done must not keep all others waiting. Where not all sessions
-//! are known, a whole lease has to pass.
+//! two whole leases: one that is never done must not keep all others waiting. Where not all
+//! sessions are known, a whole lease has to pass.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -372,7 +372,7 @@ fn grace_ends_with_the_lease_of_those_who_do_not_return() {
 
 /// Its client trusts its promises and its delegations as long as the lease that it renewed.
 #[test]
-fn cb5_grace_lasts_as_long_as_the_lease_of_a_session_that_is_not_done() {
+fn cb5_grace_lasts_as_long_as_the_lease_of_a_late_session() {
     let mut leases = restarted(&[(1, A)], true);
     let mut out = Vec::new();
     leases.resume(at(10), SessionId(1), A, 1, &mut out).expect("resume");
@@ -385,7 +385,7 @@ fn cb5_grace_lasts_as_long_as_the_lease_of_a_session_that_is_not_done() {
 }
 
 #[test]
-fn a_session_that_is_never_done_does_not_keep_all_others_waiting() {
+fn a_session_that_is_never_done_is_not_waited_for() {
     let mut leases = restarted(&[(1, A), (2, B)], true);
     let mut out = Vec::new();
     for session in [1, 2] {
@@ -408,7 +408,7 @@ fn a_session_that_is_never_done_does_not_keep_all_others_waiting() {
 }
 
 #[test]
-fn reading_begins_when_unknown_sessions_are_over_though_a_known_one_is_not_done() {
+fn reading_begins_when_unknown_sessions_are_over() {
     let mut leases = restarted(&[(1, A)], false);
     let mut out = Vec::new();
     leases.resume(at(10), SessionId(1), A, 1, &mut out).expect("resume");
