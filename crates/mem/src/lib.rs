@@ -15,6 +15,7 @@ pub mod map;
 pub mod mounted;
 pub mod propagation;
 pub mod schedule;
+pub mod shared;
 pub mod tun;
 pub mod uring;
 pub mod writeback;
