@@ -48,15 +48,16 @@ fn in_dir<T>(dir: &Path, name: &str, run: impl FnOnce(&Path) -> io::Result<T>) -
     run(&PathBuf::from(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd())))
 }
 
-/// Listens in `dir` for orders to this process.
+/// Listens in `dir` for orders to the process `pid`: this one, or the keeper that started it.
 ///
 /// # Errors
 /// If the socket cannot be made.
 pub fn listen(
     dir: &Path,
+    pid: i32,
     answer: impl Fn(&str) -> Result<Value, String> + Send + Sync + 'static,
 ) -> io::Result<ControlSocket> {
-    let name = name(rustix::process::getpid().as_raw_nonzero().get());
+    let name = name(pid);
     let path = dir.join(&name);
     let _ = fs::remove_file(&path);
     let listener = in_dir(dir, &name, |short| UnixListener::bind(short))?;
@@ -132,8 +133,8 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let _listening = listen(dir.path(), |_| Ok(json!("given up"))).unwrap();
         let pid = i32::try_from(std::process::id()).unwrap();
+        let _listening = listen(dir.path(), pid, |_| Ok(json!("given up"))).unwrap();
         let path = dir.path().join(name(pid));
         let order = move || {
             rustix::thread::set_thread_res_uid(other, other, other).unwrap();
@@ -161,8 +162,8 @@ mod tests {
             "unsaved" => Ok(json!([1])),
             other => Err(format!("no order is {other}")),
         };
-        let listening = listen(&deep, answer).unwrap();
         let pid = i32::try_from(std::process::id()).unwrap();
+        let listening = listen(&deep, pid, answer).unwrap();
         let patience = Some(Duration::from_secs(30));
         assert_eq!(ask(&deep, pid, "unsaved", patience).unwrap(), json!([1]));
         let refusal = ask(&deep, pid, "dance", patience).unwrap_err().to_string();

@@ -15,6 +15,7 @@ mod doctor;
 mod dynroot;
 mod ending;
 mod joining;
+mod keeper;
 mod keeping;
 mod logging;
 mod mount_words;

@@ -90,7 +90,7 @@ impl MountWords {
             }
             ("hard", None) => self.patience = None,
             ("soft", Some(seconds)) => self.patience = Some(patience(seconds)?),
-            ("encrypt" | "flat" | "dynroot" | "clear", None) => self.own.push(own(None)),
+            ("encrypt" | "flat" | "keep" | "dynroot" | "clear", None) => self.own.push(own(None)),
             (
                 "cell" | "volume" | "cache" | "cache-dir" | "cache_dir" | "cache-size"
                 | "cache_size" | "dir" | "cells" | "name-server" | "name_server" | "transport",

@@ -17,7 +17,7 @@ pub struct Held {
     socket: Option<OwnedFd>,
 }
 
-/// What the daemon said.
+/// A message of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It gave a descriptor, or took one back.

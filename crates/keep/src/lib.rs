@@ -1,5 +1,5 @@
-//! Whatever a daemon leaves to its successor: records and descriptors that outlive it, even if it
-//! is killed.
+//! The legacy of a daemon: records and descriptors that outlive it, even if it is killed, for its
+//! successor.
 //!
 //! Model. A *keeper* is a small process that starts the daemon, holds what the daemon gives it, and
 //! starts a successor when the daemon ends unasked. Descriptors are held by name ([`Held`] is the
@@ -21,4 +21,4 @@ mod records;
 
 pub use held::{Event, Held};
 pub use keeper::Keeper;
-pub use records::{Keep, Key, RECORD_BYTES_MAX, Words};
+pub use records::{Keep, Key, RECORD_BYTES_MAX, Record, Words};

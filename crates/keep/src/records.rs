@@ -1,9 +1,10 @@
 //! Records in memory that outlives the process, even if it is killed.
 //!
-//! Model. A [`Keep`] is a file in memory (`memfd`) whose descriptor the keeper holds. It has *records*: bytes under a [`Key`]. A record is replaced or removed as a whole, and
-//! a successor that opens the file finds each as it was before or after, whenever the process was
-//! killed: there is no torn record, and what [`Keep::put`] returned from is there. [`Words`] are a
-//! record of words that change in place, each by itself.
+//! Model. A [`Keep`] is a file in memory (`memfd`) whose descriptor the keeper holds. It has
+//! *records*: bytes under a [`Key`]. A record is replaced or removed as a whole, and a successor
+//! that opens the file finds each as it was before or after, whenever the process was killed: there
+//! is no torn record, and what [`Keep::put`] returned from is there. [`Words`] are a record of
+//! words that change in place, each by itself.
 //!
 //! The file is a sequence of *blocks* of 2^n bytes, each with a header:
 //!
@@ -76,6 +77,29 @@ struct State {
     /// Where the next new block begins.
     end: usize,
     number: u64,
+}
+
+/// A record with an owner in the program: it is removed when that is dropped.
+#[derive(Debug)]
+pub struct Record {
+    keep: Arc<Keep>,
+    key: Key,
+}
+
+impl Record {
+    /// Replaces its bytes.
+    ///
+    /// # Errors
+    /// As [`Keep::put`].
+    pub fn set(&self, parts: &[&[u8]]) -> io::Result<()> {
+        self.keep.put(self.key, parts)
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.keep.remove(self.key);
+    }
 }
 
 /// Words of a record, which change in place. They are the successor's as they were last stored.
@@ -184,6 +208,16 @@ impl Keep {
         }
         self.publish(key, at, class, number, length);
         Ok(())
+    }
+
+    /// The record of `key`, with an owner: a new one, or that of a predecessor.
+    ///
+    /// # Errors
+    /// As [`Self::put`]: then there is none.
+    pub fn record(self: &Arc<Self>, key: Key, parts: &[&[u8]]) -> io::Result<Record> {
+        let record = Record { keep: Arc::clone(self), key };
+        record.set(parts)?;
+        Ok(record)
     }
 
     /// Removes the record of `key`, if there is one.
@@ -400,6 +434,16 @@ mod tests {
                 assert!(keep.keys(3).iter().eq(model.keys()) && keep.all(4).is_empty());
             }
         }
+    }
+
+    #[test]
+    fn a_record_goes_with_its_owner() {
+        let keep = Keep::create().unwrap();
+        let record = keep.record(key(1), &[b"one"]).unwrap();
+        record.set(&[b"other"]).unwrap();
+        assert_eq!(keep.get(key(1)).unwrap(), b"other");
+        drop(record);
+        assert_eq!(keep.get(key(1)), None);
     }
 
     #[test]

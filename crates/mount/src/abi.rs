@@ -198,11 +198,15 @@ pub mod opcode {
     }
 }
 
+/// In a request's `unique`: the kernel sends it once more, after [`notify::RESEND`].
+pub const UNIQUE_RESEND: u64 = 1 << 63;
+
 /// The kind of a notification: `OutHeader::error` with `unique` 0.
 pub mod notify {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
     pub const STORE: i32 = 4;
+    pub const RESEND: i32 = 7;
     pub const INC_EPOCH: i32 = 8;
     pub const PRUNE: i32 = 9;
 }
@@ -228,6 +232,7 @@ pub mod init {
     pub const INIT_EXT: u64 = 1 << 30;
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub const PASSTHROUGH: u64 = 1 << 37;
+    pub const HAS_RESEND: u64 = 1 << 39;
     pub const OVER_IO_URING: u64 = 1 << 41;
 }
 

@@ -102,6 +102,8 @@ pub fn buffer() -> Vec<u8> {
 /// `/dev/fuse`, attached to a mount.
 pub struct Device {
     fd: Arc<OwnedFd>,
+    /// Other ends have this descriptor too.
+    is_single: bool,
 }
 
 impl Device {
@@ -110,7 +112,13 @@ impl Device {
 
     /// Takes a descriptor that is, or is about to be, attached to a mount.
     pub fn new(fd: OwnedFd) -> Self {
-        Device { fd: Arc::new(fd) }
+        Device { fd: Arc::new(fd), is_single: false }
+    }
+
+    /// The same, whose requests all come through this descriptor: the kernel fails the requests
+    /// that were received through one that is closed.
+    pub fn single(fd: OwnedFd) -> Self {
+        Device { is_single: true, ..Device::new(fd) }
     }
 
     /// The descriptor.
@@ -195,6 +203,9 @@ impl Channel for Device {
     /// A descriptor with a queue of its own. If the device may not be opened (the helper opened the
     /// first one for us), the queue is shared, which costs some contention and nothing else.
     fn another(&self) -> Result<Arc<dyn Channel>, Errno> {
+        if self.is_single {
+            return Ok(Arc::new(Device { fd: Arc::clone(&self.fd), is_single: true }));
+        }
         let cloned = Self::open().and_then(|fresh| {
             mem::fuse::clone_device(fresh.as_fd(), self.fd.as_fd())?;
             Ok(fresh)

@@ -4,6 +4,7 @@
 //! `names`, `files`, `directories`, `locks`, `status`, `xattrs`) reply themselves, return a value
 //! that is the reply, or return a [`RequestRefusal`], which becomes the reply.
 
+use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,8 +19,10 @@ use crate::calling::Intent;
 use crate::channel::Requester;
 use crate::connections::{Handler, Urgency};
 use crate::errno::RequestRefusal;
+use crate::mounted_volumes::MountedVolume;
 use crate::nodes::{HIDDEN_DIR_NODE, Slot};
 use crate::request::{DecodeError, KernelRequest, Operation, forgets};
+use crate::submounts::Edges;
 use crate::task::{MountShared, Task};
 use crate::volume_view::VolumeView;
 use crate::{attributes, files, groups, locks, names, status, xattrs};
@@ -217,6 +220,13 @@ impl Dispatch {
     pub fn views(&self) -> impl Iterator<Item = Arc<VolumeView>> {
         let others = self.mount.flat.iter().flat_map(|flat| flat.views());
         std::iter::once(Arc::clone(&self.first)).chain(others)
+    }
+
+    /// Has the mount points that a predecessor recorded.
+    pub fn inherit(&self, mounts: &HashMap<u64, Arc<MountedVolume<Edges>>>) {
+        if let Some(edges) = &self.mount.edges {
+            edges.inherit(|node| self.first.nodes.fid(node), mounts);
+        }
     }
 
     fn run_request(

@@ -86,6 +86,11 @@ impl Agreement {
         self.flags & init::POSIX_ACL != 0
     }
 
+    /// Whether the kernel sends requests again that were received and not answered.
+    pub fn has_resend(&self) -> bool {
+        self.flags & init::HAS_RESEND != 0
+    }
+
     /// Whether the kernel waits for rings.
     pub fn has_rings(&self) -> bool {
         self.flags & init::OVER_IO_URING != 0
@@ -104,6 +109,8 @@ pub struct Wishes {
     /// those of a directory, once their status has expired: it must send a request, and waits if
     /// this process is stopped.
     pub bounded: bool,
+    /// It is kept for a successor of this process.
+    pub kept: bool,
 }
 
 /// Answers the kernel's offer. `Ok(None)`: it has a newer major version and will send `INIT` again
@@ -132,7 +139,10 @@ pub fn negotiate(
         );
         return Err(Errno::PROTO);
     }
-    let wanted = WANTED | needed | wish(wishes.rings, init::OVER_IO_URING);
+    let wanted = WANTED
+        | needed
+        | wish(wishes.rings, init::OVER_IO_URING)
+        | wish(wishes.kept, init::HAS_RESEND);
     let mut flags = offered & wanted;
     if wishes.bounded && offered & init::AUTO_INVAL_DATA != 0 {
         // One excludes the other.
@@ -156,7 +166,7 @@ pub fn negotiate(
 mod tests {
     use super::*;
 
-    const RINGS: Wishes = Wishes { rings: true, shared: false, bounded: false };
+    const RINGS: Wishes = Wishes { rings: true, shared: false, bounded: false, kept: false };
 
     #[test]
     fn accepts_the_wanted_flags_of_those_offered() {

@@ -181,6 +181,24 @@ impl Notifier {
         drop(forerunner);
     }
 
+    /// Has the kernel send again each request that a predecessor received and did not answer.
+    pub fn resend(&self) {
+        log(self.channel.notify(notify::RESEND, &[]), "requests of a predecessor");
+    }
+
+    /// Ends the attributes of every node that a predecessor recorded, and forgets those that the
+    /// kernel does not know: their look-up was not answered. To be called before any request is.
+    pub fn drop_unknown(&self) {
+        for fid in self.nodes.all() {
+            let number = self.nodes.number(fid);
+            let out = abi::NotifyInvalInode { ino: number, off: NO_PAGE, len: 0 };
+            match self.channel.notify(notify::INVAL_INODE, &[IoSlice::new(out.as_bytes())]) {
+                Err(Errno::NOENT) => drop(self.nodes.forget(number, u64::MAX)),
+                result => log(result, "inode"),
+            }
+        }
+    }
+
     /// Checks whether the kernel accepts backing files.
     pub fn try_passthrough(&self) {
         if self.agreement.has_passthrough()

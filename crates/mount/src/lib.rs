@@ -15,11 +15,11 @@
 //! - `submounts`, `flat_tree`: the two ways to show the volumes below a volume
 //! - `mounted_volumes`: the volumes that are mounted below others
 //! - `volume_view`, `invalidation`: one volume as a mount shows it, and what the kernel forgets
-//! - `access_cache`, `readdir_helper`, `rings`, `mounting`, `replier`, `workers`, `fuzzing`: rights
-//!   that the kernel checks; transports and threads
+//! - `access_cache`, `readdir_helper`, `rings`, `succession`, `mounting`, `replier`, `workers`,
+//!   `fuzzing`: rights that the kernel checks; records for a successor; transports and threads
 //! - `attributes`, `cache_control`, `calling`, `channel`, `connections`, `init`, `interrupts`,
-//!   `locks`, `logins`, `mount_options`, `nodes`, `request`, `listings`, `sysname`: values, tables
-//!   and the requests themselves
+//!   `locks`, `logins`, `mount_options`, `node_records`, `nodes`, `request`, `listings`,
+//!   `sysname`: values, tables and the requests themselves
 //! - `abi`, `errno`, `groups`, `signals`: the kernel's interface
 
 // Libraries report through `tracing` and their results.
@@ -52,6 +52,7 @@ mod mount_options;
 mod mounted_volumes;
 mod mounting;
 mod names;
+mod node_records;
 mod nodes;
 pub mod null;
 pub mod readdir_helper;
@@ -61,6 +62,7 @@ mod rings;
 mod signals;
 mod status;
 mod submounts;
+mod succession;
 mod sysname;
 mod task;
 mod virtual_xattrs;

@@ -1,5 +1,6 @@
 //! A mounted volume: from `mount(2)` to the last request.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::RemoteVolume;
+use keep::Keeper;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
@@ -22,13 +24,14 @@ use crate::init::{Agreement, Wishes, negotiate};
 use crate::interrupts::Interrupts;
 use crate::invalidation::Notifier;
 use crate::mount_options::{LiveOptions, MountOptions};
-use crate::mounted_volumes::{MountPoints, Submount};
+use crate::mounted_volumes::{MountPoints, MountedVolume, Submount};
 use crate::mounting::{self, MountError, MountTarget, may_allow_others};
-use crate::nodes::{KernelNodes, ROOT_NAME, Slot};
+use crate::nodes::{KernelNodes, ROOT_NAME, SHOWN_ROOT, Slot};
 use crate::readdir_helper::{ReaddirHelper, Root};
 use crate::request::{KernelRequest, Operation};
 use crate::rings::{self, Rings};
 use crate::submounts::{self, Edges, MountLocation, MountPlan};
+use crate::succession::{self, Anchor, Legacy, MountRecord};
 use crate::task::MountShared;
 use crate::volume_view::VolumeView;
 use crate::workers::{KernelTransport, PoolMember, Workers, WorkersConfig};
@@ -64,6 +67,8 @@ pub struct MountConfig {
     pub options: MountOptions,
     /// How long a program's request waits for a server that is away; `None`: for ever.
     pub patience: Option<Duration>,
+    /// Holds what a successor of this process needs to go on with the mount.
+    pub keeper: Option<Arc<Keeper>>,
 }
 
 /// Longer than most pauses between two commands.
@@ -85,6 +90,7 @@ impl MountConfig {
             options: LiveOptions::new(self.options.clone()),
             patience: self.patience,
             pool: None,
+            keeper: self.keeper.clone(),
             volumes: Arc::clone(volumes),
             mounted: Arc::default(),
             make: |plan, to, venus| {
@@ -110,6 +116,7 @@ impl MountConfig {
             idle: IDLE,
             options: MountOptions::default(),
             patience: None,
+            keeper: None,
         }
     }
 }
@@ -125,6 +132,8 @@ pub struct Mount {
     notifier: Arc<Notifier>,
     dispatch: Arc<Dispatch>,
     served: Served<Dispatch>,
+    /// The records for a successor.
+    legacy: Option<Legacy>,
 }
 
 /// How volumes below are shown.
@@ -134,6 +143,14 @@ enum Below {
     /// They are shown in this mount. With the volumes on the path to the first, and whether all of
     /// them are read-only.
     Shown((Vec<VolumeId>, bool)),
+}
+
+/// A mount's connection with the kernel, at the start of this process's service.
+enum Connection {
+    /// A new one: the kernel's first request is `INIT`.
+    New(Device),
+    /// That of a predecessor.
+    Left(Device, MountRecord),
 }
 
 /// The threads that serve a mount.
@@ -148,6 +165,17 @@ enum Serving {
     Own(Arc<Workers>),
     /// Those of all mounts below the first.
     Pool(PoolMember),
+}
+
+impl Connection {
+    /// A new one, which the keeper holds if there is one.
+    fn new(device: OwnedFd, legacy: Option<&Legacy>) -> Self {
+        let Some(legacy) = legacy else { return Connection::New(Device::new(device)) };
+        if let Err(error) = legacy.hold_device(device.as_fd()) {
+            tracing::warn!(%error, "the keeper does not hold a mount");
+        }
+        Connection::New(Device::single(device))
+    }
 }
 
 impl<H: Handler> Served<H> {
@@ -249,7 +277,9 @@ impl Mount {
                 options: plan.options.get(),
             })?;
             let below = Below::Shown((vec![volume.id()], volume.is_read_only()));
-            let mount = Self::serve(Device::new(device), root, Arc::clone(&venus), plan, below)?;
+            let connection = Connection::New(Device::new(device));
+            let first = (root, volume.name(), Arc::clone(&venus));
+            let mount = Self::serve(connection, first, plan, below, None, |_| {})?;
             let attached = mount.shown(attached);
             mounting::raise_read_ahead(Path::new(&format!(
                 "/proc/self/fd/{}",
@@ -288,17 +318,29 @@ impl Mount {
             read_only: read_only && !config.flat,
             options: config.options,
         };
-        let (device, detached) = mounting::begin(&target)?;
         let below = if config.flat {
             Below::Shown((vec![volume.id()], read_only))
         } else {
             Below::Mounted(MountLocation::Path(target.path.clone()), (volume.id(), read_only))
         };
-        let served = Self::serve(Device::new(device), root, venus, plan, below).and_then(|mount| {
-            let shown = detached.map(|detached| mount.shown(detached));
-            shown.map_or(Ok(()), |shown| mounting::attach_at(shown.as_fd(), &target.path))?;
-            Ok(mount)
-        });
+        let legacy = plan.keeper.as_ref().map(|keeper| Legacy::new(keeper, succession::FIRST));
+        let first = (root, volume.name(), venus);
+        let served = match legacy.as_ref().and_then(Legacy::left) {
+            Some((device, record)) => {
+                let connection = Connection::Left(Device::single(device), record);
+                Self::succeed(connection, first, &plan, below, legacy)
+            }
+            None => {
+                let (device, detached) = mounting::begin(&target)?;
+                let connection = Connection::new(device, legacy.as_ref());
+                Self::serve(connection, first, plan, below, legacy, |_| {}).and_then(|mount| {
+                    let shown = detached.map(|detached| mount.shown(detached));
+                    shown
+                        .map_or(Ok(()), |shown| mounting::attach_at(shown.as_fd(), &target.path))?;
+                    Ok(mount)
+                })
+            }
+        };
         match served {
             Ok(mut mount) => {
                 mounting::raise_read_ahead(&target.path);
@@ -331,12 +373,77 @@ impl Mount {
             return detached;
         }
         nodes.shows_root(true);
-        mounting::part(detached.as_fd(), ROOT_NAME).unwrap_or_else(|error| {
+        let shown = mounting::part(detached.as_fd(), ROOT_NAME).unwrap_or_else(|error| {
             tracing::info!(%error, "cannot mount the root's second inode: each walk of a user \
                 other than the root's owner requests its access list");
             nodes.shows_root(false);
             detached
-        })
+        });
+        if let Some(legacy) = &self.legacy
+            && let Some(record) = legacy.mount()
+        {
+            let shows_root = nodes.root_number() == SHOWN_ROOT;
+            legacy.put_mount(&MountRecord { shows_root, ..record });
+        }
+        shown
+    }
+
+    /// Goes on with the first mount of a predecessor, and with those below it.
+    fn succeed(
+        connection: Connection,
+        first: (Status, &Name, Arc<Venus>),
+        plan: &MountPlan,
+        below: Below,
+        legacy: Option<Legacy>,
+    ) -> Result<Mount, MountError> {
+        plan.pool.iter().for_each(|pool| pool.hold());
+        let left = plan.keeper.as_ref().map(Legacy::all_below).unwrap_or_default();
+        let mut mounts = HashMap::new();
+        for legacy in left {
+            let number = legacy.number();
+            match Self::succeed_below(plan, legacy.clone()) {
+                Ok(mount) => drop(mounts.insert(number, mount)),
+                Err(error) => {
+                    tracing::error!(%error, number, "a volume that was mounted is lost");
+                    legacy.end();
+                }
+            }
+        }
+        let mut notifiers = Vec::new();
+        let mount = Self::serve(connection, first, plan.clone(), below, legacy, |dispatch| {
+            // Before the first request is received.
+            dispatch.inherit(&mounts);
+            for volume in mounts.values() {
+                notifiers.push(volume.mount.inherit(&mounts));
+            }
+        })?;
+        plan.pool.iter().for_each(|pool| pool.go_on());
+        notifiers.push(Arc::clone(&mount.notifier));
+        notifiers.iter().for_each(|notifier| notifier.resend());
+        Ok(mount)
+    }
+
+    /// Goes on with a mount below the first.
+    fn succeed_below(
+        plan: &MountPlan,
+        legacy: Legacy,
+    ) -> Result<Arc<MountedVolume<Edges>>, MountError> {
+        let lost = || MountError::Device(Errno::NODEV);
+        let (device, record) = legacy.left().ok_or_else(lost)?;
+        let anchor = legacy.anchor().ok_or_else(lost)?;
+        let name = Name::new(&record.volume).map_err(|_| lost())?;
+        let volume = plan.volumes.find(&Asked::of(&Caller::ROOT), &name)?;
+        let venus = plan.volumes.open(&volume)?;
+        let made = || {
+            let root = venus.root(&Asked::of(&Caller::ROOT), &name)?.status;
+            let place = MountLocation::Below(Mutex::default());
+            let below = Below::Mounted(place, (volume.id(), volume.is_read_only()));
+            let connection = Connection::Left(Device::single(device), record);
+            let first = (root, &name, Arc::clone(&venus));
+            Self::serve(connection, first, plan.clone(), below, Some(legacy.clone()), |_| {})
+        };
+        let mount = made().inspect_err(|_| plan.volumes.close(volume.id()))?;
+        Ok(plan.mounted.add(Box::new(mount), Anchor::new(anchor, Some(legacy))))
     }
 
     /// A volume in a mount of its own, which is attached nowhere yet, for a mount point.
@@ -347,7 +454,7 @@ impl Mount {
         plan: &MountPlan,
         volume: &RemoteVolume,
         venus: Arc<Venus>,
-    ) -> Result<(Mount, OwnedFd), MountError> {
+    ) -> Result<(Mount, Anchor), MountError> {
         let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
         let name = String::from_utf8_lossy(volume.name().as_bytes());
         let target = MountTarget {
@@ -360,13 +467,17 @@ impl Mount {
         let (device, attached) = mounting::detached(&target)?;
         let place = MountLocation::Below(Mutex::default());
         let below = Below::Mounted(place, (volume.id(), volume.is_read_only()));
-        let mount = Self::serve(Device::new(device), root, venus, plan.clone(), below)?;
+        let legacy = plan.keeper.as_ref().map(Legacy::below);
+        let connection = Connection::new(device, legacy.as_ref());
+        let first = (root, volume.name(), venus);
+        let mount = Self::serve(connection, first, plan.clone(), below, legacy, |_| {})?;
         let attached = mount.shown(attached);
         // A mount inside it is to appear at all its places.
         mem::propagation::share(attached.as_fd()).map_err(MountError::Device)?;
         mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
         mount.lists_ahead(plan.forerunner.as_ref(), || Root::of(attached.as_fd()));
-        Ok((mount, attached))
+        let anchor = Anchor::new(attached, mount.legacy.clone());
+        Ok((mount, anchor))
     }
 
     fn lists_ahead(
@@ -386,15 +497,22 @@ impl Mount {
         }
     }
 
+    /// Serves the kernel's requests in a volume, `first`: the status of its root, its name, and its
+    /// cache manager. Calls `before` when all is there but the threads that receive.
     fn serve(
-        device: Device,
-        root: Status,
-        venus: Arc<Venus>,
+        connection: Connection,
+        (root, name, venus): (Status, &Name, Arc<Venus>),
         plan: MountPlan,
         below: Below,
+        legacy: Option<Legacy>,
+        before: impl FnOnce(&Dispatch),
     ) -> Result<Mount, MountError> {
         let (config, transport, devices) = (plan.workers, plan.transport, plan.devices);
         let patience = plan.patience;
+        let (device, left) = match connection {
+            Connection::New(device) => (device, None),
+            Connection::Left(device, record) => (device, Some(record)),
+        };
         let descriptor = device.descriptor();
         let device: Arc<dyn Channel> = Arc::new(device);
         // Mounts below the first cost no thread, and so have no rings.
@@ -402,34 +520,61 @@ impl Mount {
             Below::Mounted(MountLocation::Below(..), _) => plan.pool.clone(),
             _ => None,
         };
-        let wants_rings =
-            pool.is_none() && transport != KernelTransport::Device && rings::available(&descriptor);
+        // The kernel cannot give requests to a successor that it sent through rings.
+        let wants_rings = pool.is_none()
+            && legacy.is_none()
+            && transport != KernelTransport::Device
+            && rings::available(&descriptor);
         let wishes = Wishes {
             rings: wants_rings,
             shared: plan.allow_other,
             bounded: !venus.is_beside_server(),
+            kept: legacy.is_some(),
         };
-        let agreement = agree(&*device, wishes).map_err(MountError::Negotiation)?;
+        let agreement = match &left {
+            Some(record) => record.agreement,
+            None => agree(&*device, wishes).map_err(MountError::Negotiation)?,
+        };
+        let legacy = legacy.filter(|legacy| {
+            if !agreement.has_resend() {
+                tracing::warn!("the mount ends with this process: Linux 6.9 or newer is needed");
+                legacy.end();
+            }
+            agreement.has_resend()
+        });
+        let shows_root = left.as_ref().is_some_and(|record| record.shows_root);
+        if let (Some(legacy), None) = (&legacy, &left) {
+            let volume = name.as_bytes().to_vec();
+            legacy.put_mount(&MountRecord { agreement, volume, shows_root });
+        }
         tracing::info!(
             minor = agreement.minor,
             flags = format!("{:#x}", agreement.flags),
             "negotiated with the kernel"
         );
-        let nodes = Arc::new(match below {
+        let nodes = match below {
             Below::Shown(_) => KernelNodes::in_slot(root.fid, Slot::FIRST),
             Below::Mounted(..) => KernelNodes::new(root.fid),
+        };
+        let nodes = Arc::new(match &legacy {
+            Some(legacy) => nodes.recorded(legacy.nodes()),
+            None => nodes,
         });
+        nodes.shows_root(shows_root);
         let notifying = device.another().map_err(MountError::Device)?;
         let notifier =
             Arc::new(Notifier::new(Arc::clone(&notifying), Arc::clone(&nodes), agreement));
         notifier.try_passthrough();
+        if left.is_some() {
+            notifier.drop_unknown();
+        }
         venus.set_invalidate(Arc::clone(&notifier) as _);
         let (volumes, sysnames) = (Arc::clone(&plan.volumes), Arc::clone(&plan.sysnames));
         let (walks, options) = (Arc::clone(&plan.walks), plan.options.clone());
         let refuses_changes = matches!(&below, Below::Shown((_, read_only)) if *read_only);
         let (edges, flat) = match below {
             Below::Mounted(place, way) => {
-                (Some(Edges::new(&venus, plan, place, way, &notifier)), None)
+                (Some(Edges::new(&venus, plan, place, way, &notifier, legacy.clone())), None)
             }
             Below::Shown(way) => (None, Some(Flat::new(plan, &venus, way, &notifying, agreement))),
         };
@@ -440,6 +585,7 @@ impl Mount {
         let notifies = Arc::clone(&notifier);
         let first = Arc::new(VolumeView::new(venus, nodes, notifies, volumes, refuses_changes));
         let dispatch = Arc::new(Dispatch { first, mount });
+        before(&dispatch);
         let served = match pool {
             Some(pool) => Served::in_pool(Arc::clone(&dispatch), &pool, &device)?,
             None => Served::start(
@@ -450,7 +596,8 @@ impl Mount {
                 (&device, descriptor),
             )?,
         };
-        Ok(Mount { mountpoint: None, forerunner: None, pool: None, notifier, dispatch, served })
+        let (mountpoint, forerunner, pool) = (None, None, None);
+        Ok(Mount { mountpoint, forerunner, pool, notifier, dispatch, served, legacy })
     }
 
     /// The cache manager of its volume.
@@ -561,6 +708,15 @@ impl Submount<Edges> for Mount {
 
     fn edges(&self) -> Option<&Arc<Edges>> {
         self.dispatch.mount.edges.as_ref()
+    }
+
+    fn legacy(&self) -> Option<&Legacy> {
+        self.legacy.as_ref()
+    }
+
+    fn inherit(&self, mounts: &HashMap<u64, Arc<MountedVolume<Edges>>>) -> Arc<Notifier> {
+        self.dispatch.inherit(mounts);
+        Arc::clone(&self.notifier)
     }
 
     fn wait(&self) {

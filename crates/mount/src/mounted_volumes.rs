@@ -12,6 +12,7 @@
 //! Then it ends with its last user: its cache manager sends its changes and ends too, and until
 //! that is done the volume cannot be mounted anew.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +24,9 @@ use rustix::io::Errno;
 use types::VolumeId;
 use venus::Volumes;
 
+use crate::invalidation::Notifier;
 use crate::mounting::{self, MountError, MountNumber, MountTable};
+use crate::succession::{Anchor, Legacy};
 
 /// Mounts of one client below the first. Each has a queue and two descriptors in the kernel, and a
 /// cache manager here.
@@ -49,6 +52,13 @@ pub(crate) trait Submount<E>: Send + Sync {
     /// The mount points in it, if volumes are mounted upon them.
     fn edges(&self) -> Option<&Arc<E>>;
 
+    /// Its number in the records for a successor, if there are any.
+    fn legacy(&self) -> Option<&Legacy>;
+
+    /// Has the mount points that a predecessor recorded; the argument has the mounts by their
+    /// numbers. Returns what notifies its kernel.
+    fn inherit(&self, mounts: &HashMap<u64, Arc<MountedVolume<E>>>) -> Arc<Notifier>;
+
     /// Waits until it is unmounted and every request is handled.
     fn wait(&self);
 }
@@ -69,7 +79,7 @@ pub(crate) trait MountPoints {
 pub(crate) struct MountedVolume<E> {
     pub mount: Box<dyn Submount<E>>,
     /// `None`: it ends with its last user.
-    anchor: Mutex<Option<OwnedFd>>,
+    anchor: Mutex<Option<Anchor>>,
     /// Whether a request came between the last two sweeps.
     used: AtomicBool,
 }
@@ -132,7 +142,7 @@ impl<E: MountPoints> MountedVolumes<E> {
     }
 
     /// Adds one that was just mounted, and is attached nowhere.
-    pub fn add(&self, mount: Box<dyn Submount<E>>, anchor: OwnedFd) -> Arc<MountedVolume<E>> {
+    pub fn add(&self, mount: Box<dyn Submount<E>>, anchor: Anchor) -> Arc<MountedVolume<E>> {
         let (anchor, used) = (Mutex::new(Some(anchor)), AtomicBool::new(true));
         let new = Arc::new(MountedVolume { mount, anchor, used });
         let mut all = self.all.lock();
@@ -160,7 +170,7 @@ impl<E: MountPoints> MountedVolumes<E> {
     }
 
     /// The anchors: copies of them are attached from now on.
-    pub fn for_each_anchor(&self, mut change: impl FnMut(&OwnedFd)) {
+    pub fn for_each_anchor(&self, mut change: impl FnMut(&Anchor)) {
         let all = self.all.lock().clone();
         all.iter().for_each(|one| one.anchor.lock().iter().for_each(&mut change));
     }
@@ -174,6 +184,7 @@ impl<E: MountPoints> MountedVolumes<E> {
     pub fn close_ended(&self) {
         let over: Vec<_> = self.all.lock().extract_if(.., |one| one.mount.is_over()).collect();
         for one in over {
+            one.mount.legacy().into_iter().for_each(Legacy::end);
             one.mount.volumes().close(one.mount.volume());
         }
     }
@@ -196,7 +207,7 @@ impl<E: MountPoints> MountedVolumes<E> {
 
     /// Has volumes end that are upon no mount point any more.
     pub fn let_unused_go(&self) {
-        let anchors: Vec<OwnedFd> = {
+        let anchors: Vec<Anchor> = {
             let all = self.all.lock();
             // Nothing else knows it: it is upon no mount point.
             let unused = all.iter().filter(|one| Arc::strong_count(one) == 1 && one.is_idle());

@@ -314,6 +314,16 @@ impl KnownTable {
 }
 
 impl MountNumber {
+    /// The number, whether it is unique, and the device number, for a record.
+    pub fn parts(&self) -> (u64, bool, &str) {
+        (self.number, self.is_unique, &self.device)
+    }
+
+    /// The inverse of [`Self::parts`].
+    pub fn of_parts(number: u64, is_unique: bool, device: &str) -> Self {
+        MountNumber { number, is_unique, device: device.to_owned() }
+    }
+
     /// Whether both are mounts of one file system.
     pub fn is_of_same_device(&self, other: &MountNumber) -> bool {
         self.device == other.device

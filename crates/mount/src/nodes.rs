@@ -18,15 +18,17 @@
 //! drop one that the kernel may still name. So a node is two words in a row of neighbours, files or
 //! directories with consecutive numbers, as those have that were made together: walking a tree
 //! fills rows, which take half of what a map from numbers would. Data that only directories need is
-//! stored elsewhere.
+//! stored elsewhere. In a mount with a keeper the rows are records, which a successor finds.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use keep::Words;
 use parking_lot::Mutex;
 use types::{Fid, Uniquifier, VnodeNo};
 
 use crate::abi;
+use crate::node_records::{NodeRecords, ROW_WORDS};
 
 /// Each has a lock, which a request holds for some nanoseconds.
 const SHARDS: usize = 16;
@@ -64,9 +66,72 @@ fn place(number: u64) -> (u64, usize) {
     (pair / ROW as u64 * 2 + parity, pair as usize % ROW)
 }
 
+/// Words of a node in a record: its uniquifier, the kernel's references, a directory's parent.
+const NODE_WORDS: usize = 3;
+const _: () = assert!(ROW * NODE_WORDS == ROW_WORDS, "a record is one row");
+
+/// Neighbouring nodes.
+enum Row {
+    Own(Box<[Node; ROW]>),
+    /// For a successor too.
+    Kept(Box<Words>),
+}
+
+impl Row {
+    fn get(&self, at: usize) -> Node {
+        match self {
+            Row::Own(nodes) => nodes[at],
+            Row::Kept(words) => Node {
+                unique: Uniquifier(words.get(at * NODE_WORDS)),
+                lookups: words.get(at * NODE_WORDS + 1),
+            },
+        }
+    }
+
+    fn set(&mut self, at: usize, node: Node) {
+        match self {
+            Row::Own(nodes) => nodes[at] = node,
+            Row::Kept(words) => {
+                words.set(at * NODE_WORDS, node.unique.0);
+                words.set(at * NODE_WORDS + 1, node.lookups);
+            }
+        }
+    }
+
+    /// In a record a parent survives with its row.
+    fn note_parent(&self, at: usize, parent: u64) {
+        if let Row::Kept(words) = self {
+            words.set(at * NODE_WORDS + 2, parent);
+        }
+    }
+
+    fn parent(&self, at: usize) -> Option<u64> {
+        match self {
+            Row::Own(_) => None,
+            Row::Kept(words) => Some(words.get(at * NODE_WORDS + 2)),
+        }
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = (usize, Node)> {
+        let known = (0..ROW).map(|at| (at, self.get(at)));
+        known.filter(|(_, node)| node.lookups > 0)
+    }
+
+    fn end(self) {
+        if let Row::Kept(words) = self {
+            words.end();
+        }
+    }
+}
+
 /// The inverse of [`place`].
 fn number_at(row: u64, at: usize) -> u64 {
     (row / 2 * ROW as u64 + at as u64) * 2 + row % 2
+}
+
+/// The shard of a row.
+fn shard_of(row: u64) -> usize {
+    (row / 2 % SHARDS as u64) as usize
 }
 
 /// True for both numbers.
@@ -104,7 +169,7 @@ impl Slot {
 /// A part of the nodes, by rows.
 #[derive(Default)]
 struct Shard {
-    rows: HashMap<u64, Box<[Node; ROW]>>,
+    rows: HashMap<u64, Row>,
     /// Of a directory: the node in which it was last seen, for `..` in listings.
     parents: HashMap<u64, u64>,
 }
@@ -117,12 +182,14 @@ pub struct KernelNodes {
     /// `None`: all numbers of the mount are this volume's.
     slot: Option<Slot>,
     shards: [Mutex<Shard>; SHARDS],
+    /// Where rows are recorded.
+    records: Option<NodeRecords>,
 }
 
 impl Shard {
-    fn get(&self, number: u64) -> Option<&Node> {
+    fn get(&self, number: u64) -> Option<Node> {
         let (row, at) = place(number);
-        self.rows.get(&row)?.get(at).filter(|node| node.lookups > 0)
+        Some(self.rows.get(&row)?.get(at)).filter(|node| node.lookups > 0)
     }
 }
 
@@ -134,7 +201,26 @@ impl KernelNodes {
             root_number: AtomicU64::new(abi::ROOT_ID),
             slot: None,
             shards: Default::default(),
+            records: None,
         }
+    }
+
+    /// Records them from now on, and has those that a predecessor recorded.
+    pub fn recorded(mut self, records: NodeRecords) -> Self {
+        for (number, words) in records.rows() {
+            let row = Row::Kept(Box::new(words));
+            if self.slot.is_some_and(|slot| slot != Slot::of(number_at(number, 0))) {
+                continue;
+            }
+            let shard = self.shards[shard_of(number)].get_mut();
+            let parents = row.nodes().filter_map(|(at, _)| Some((at, row.parent(at)?)));
+            shard.parents.extend(
+                parents.filter(|_| number % 2 == 1).map(|(at, to)| (number_at(number, at), to)),
+            );
+            shard.rows.insert(number, row);
+        }
+        self.records = Some(records);
+        self
     }
 
     /// For one of many volumes of a mount. The roots of all but the first are ordinary nodes.
@@ -180,7 +266,12 @@ impl KernelNodes {
     }
 
     fn shard(&self, node: u64) -> &Mutex<Shard> {
-        &self.shards[(place(node).0 / 2 % SHARDS as u64) as usize]
+        &self.shards[shard_of(place(node).0)]
+    }
+
+    fn new_row(&self, number: u64) -> Row {
+        let kept = self.records.as_ref().and_then(|records| records.row(number));
+        kept.map_or_else(|| Row::Own(Box::new([NONE; ROW])), |words| Row::Kept(Box::new(words)))
     }
 
     /// The file that the kernel means.
@@ -188,7 +279,7 @@ impl KernelNodes {
         if is_root(node) {
             return Some(self.root);
         }
-        self.shard(node).lock().get(node).map(|found| self.fid_of(node, found))
+        self.shard(node).lock().get(node).map(|found| self.fid_of(node, &found))
     }
 
     /// All files that the kernel has are of one volume.
@@ -209,10 +300,11 @@ impl KernelNodes {
         }
         let mut shard = self.shard(number).lock();
         let (row, at) = place(number);
-        let node = &mut shard.rows.entry(row).or_insert_with(|| Box::new([NONE; ROW]))[at];
-        node.lookups += 1;
-        node.unique = fid.unique;
+        let nodes = shard.rows.entry(row).or_insert_with(|| self.new_row(row));
+        let lookups = nodes.get(at).lookups + 1;
+        nodes.set(at, Node { unique: fid.unique, lookups });
         if fid.vnode.is_directory() {
+            nodes.note_parent(at, parent);
             shard.parents.insert(number, parent);
         }
     }
@@ -222,11 +314,11 @@ impl KernelNodes {
         let mut shard = self.shard(node).lock();
         let (row, at) = place(node);
         let nodes = shard.rows.get_mut(&row)?;
-        let found = nodes.get_mut(at).filter(|node| node.lookups > 0)?;
+        let mut found = Some(nodes.get(at)).filter(|node| node.lookups > 0)?;
         found.lookups = found.lookups.saturating_sub(count);
-        let found = *found;
-        if nodes.iter().all(|node| node.lookups == 0) {
-            shard.rows.remove(&row);
+        nodes.set(at, found);
+        if nodes.nodes().next().is_none() {
+            shard.rows.remove(&row).into_iter().for_each(Row::end);
         }
         if found.lookups == 0 {
             shard.parents.remove(&node);
@@ -255,8 +347,8 @@ impl KernelNodes {
             if self.slot() == Slot::FIRST { vec![self.root] } else { Vec::new() };
         for shard in &self.shards {
             for (row, nodes) in &shard.lock().rows {
-                let known = nodes.iter().enumerate().filter(|(_, node)| node.lookups > 0);
-                all.extend(known.map(|(at, node)| self.fid_of(number_at(*row, at), node)));
+                let fids = nodes.nodes().map(|(at, node)| self.fid_of(number_at(*row, at), &node));
+                all.extend(fids);
             }
         }
         all
@@ -338,7 +430,7 @@ mod tests {
         // A map of this kind has eight slots for seven that it can fill, and a byte beside each;
         // the allocator adds two words to a row.
         let slots =
-            count(|shard| shard.rows.capacity()) * 8 / 7 * (size_of::<(u64, usize)>() as u64 + 1);
+            count(|shard| shard.rows.capacity()) * 8 / 7 * (size_of::<(u64, Row)>() as u64 + 1);
         let bytes =
             slots + count(|shard| shard.rows.len()) * (size_of::<[Node; ROW]>() as u64 + 16);
         assert!(bytes / NODES < 30, "{} bytes a node", bytes / NODES);

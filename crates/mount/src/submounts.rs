@@ -35,6 +35,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use client::RemoteVolume;
+use keep::Keeper;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use types::Fault;
@@ -49,6 +50,7 @@ use crate::mounted_volumes::{MountPoints, MountedVolume, MountedVolumes, Submoun
 use crate::mounting::{self, MountError, MountNumber};
 use crate::nodes::HIDDEN_DIR;
 use crate::readdir_helper::ReaddirHelper;
+use crate::succession::{Anchor, Legacy, PointRecord};
 use crate::sysname::Sysnames;
 use crate::workers::{KernelTransport, Workers, WorkersConfig};
 
@@ -88,6 +90,8 @@ pub(crate) struct MountPlan {
     pub patience: Option<Duration>,
     /// The workers of all mounts below the first.
     pub pool: Option<Arc<Workers>>,
+    /// Holds what a successor of this process needs.
+    pub keeper: Option<Arc<Keeper>>,
     /// All mounts below the first.
     pub mounted: Arc<MountedVolumes<Edges>>,
     /// The volumes that are mounted, or can be.
@@ -102,7 +106,7 @@ pub(crate) type MakeSubmount = fn(
     &MountPlan,
     &RemoteVolume,
     Arc<Venus>,
-) -> Result<(Box<dyn Submount<Edges>>, OwnedFd), MountError>;
+) -> Result<(Box<dyn Submount<Edges>>, Anchor), MountError>;
 
 /// Where a mount is.
 pub(crate) enum MountLocation {
@@ -125,6 +129,8 @@ pub(crate) struct Edges {
     /// There is at least one point.
     any: AtomicBool,
     points: Mutex<HashMap<u64, Arc<Point>>>,
+    /// The records of this mount for a successor.
+    legacy: Option<Legacy>,
 }
 
 /// A mount point.
@@ -191,6 +197,7 @@ impl Edges {
         place: MountLocation,
         (volume, read_only): (VolumeId, bool),
         notifier: &Arc<Notifier>,
+        legacy: Option<Legacy>,
     ) -> Arc<Self> {
         Arc::new(Edges {
             venus: Arc::clone(venus),
@@ -201,17 +208,57 @@ impl Edges {
             notifier: Arc::clone(notifier),
             any: AtomicBool::new(false),
             points: Mutex::default(),
+            legacy,
         })
+    }
+
+    /// Has the mount points that a predecessor recorded: `fid` finds them by their nodes, `mounts`
+    /// the volumes by the numbers of their mounts.
+    pub fn inherit(
+        self: &Arc<Self>,
+        fid: impl Fn(u64) -> Option<Fid>,
+        mounts: &HashMap<u64, Arc<MountedVolume<Edges>>>,
+    ) {
+        for (node, record) in self.legacy.iter().flat_map(Legacy::points) {
+            let Some(fid) = fid(node).filter(|fid| fid.unique.0 == record.unique) else {
+                self.legacy.iter().for_each(|legacy| legacy.remove_point(node));
+                continue;
+            };
+            let upon = record.upon.and_then(|(mount, copy)| Some((mounts.get(&mount)?, copy)));
+            let child = upon.map(|(volume, copy)| {
+                let attaching = Arc::<Attaching>::default();
+                attaching.end(Some(copy));
+                Child { volume: Arc::clone(volume), attaching }
+            });
+            let below = child.as_ref().and_then(|child| child.volume.mount.edges()).cloned();
+            let state = Mutex::new(State { making: false, child });
+            let point = Arc::new(Point { fid, state, changed: Condvar::new() });
+            self.points.lock().insert(node, point);
+            self.any.store(true, Ordering::Release);
+            if let Some(below) = below {
+                self.notifier.has_below();
+                below.add_place(self, node);
+                let way = self.way.lock().clone();
+                below.extend_way(&way);
+            }
+        }
     }
 
     /// Records a mount point that the kernel is about to get.
     pub fn remember(&self, number: u64, fid: Fid) {
         let new = || Arc::new(Point { fid, state: Mutex::default(), changed: Condvar::new() });
         let mut points = self.points.lock();
-        let point = points.entry(number).or_insert_with(new);
+        let mut is_new = false;
+        let point = points.entry(number).or_insert_with(|| {
+            is_new = true;
+            new()
+        });
         if point.fid != fid {
             // The slot is reused; the kernel detached the mount with the name.
-            *point = new();
+            (*point, is_new) = (new(), true);
+        }
+        if let Some(legacy) = self.legacy.as_ref().filter(|_| is_new) {
+            legacy.put_point(number, &PointRecord { unique: fid.unique.0, upon: None });
         }
         self.any.store(true, Ordering::Release);
     }
@@ -222,6 +269,9 @@ impl Edges {
             let mut points = self.points.lock();
             // Under the lock: a look-up counts the node first, and then its mount point.
             let point = if is_unknown() { points.remove(&node) } else { None };
+            if let Some(legacy) = self.legacy.as_ref().filter(|_| point.is_some()) {
+                legacy.remove_point(node);
+            }
             drop(points);
             drop(point);
         }
@@ -414,7 +464,7 @@ impl Edges {
         volume.mount.edges().iter().for_each(|edges| edges.add_place(self, node));
         match self.path() {
             Ok(path) => {
-                let attaching = attach(Arc::clone(volume), path, (node, fid));
+                let attaching = attach(Arc::clone(volume), path, (node, fid), self.legacy.clone());
                 Ok(Child { volume: Arc::clone(volume), attaching })
             }
             Err(error) => {
@@ -565,15 +615,21 @@ fn attach(
     volume: Arc<MountedVolume<Edges>>,
     path: PathBuf,
     (node, fid): (u64, Fid),
+    legacy: Option<Legacy>,
 ) -> Arc<Attaching> {
     let attaching = Arc::<Attaching>::default();
     let its = Arc::clone(&attaching);
-    let work = move || {
+    let work = move || -> Result<MountNumber, MountError> {
         let copy = volume.copy()?;
         let place = mounting::place_of(&path, node, fid.unique.0)
             .or_else(|_| mounting::place_in(&path, HIDDEN_DIR, node))?;
+        let number = mounting::number_of(copy.as_fd())?;
+        if let Some((legacy, below)) = legacy.zip(volume.mount.legacy()) {
+            let upon = Some((below.number(), number.clone()));
+            legacy.put_point(node, &PointRecord { unique: fid.unique.0, upon });
+        }
         mounting::attach(copy.as_fd(), place.as_fd())?;
-        mounting::number_of(copy.as_fd())
+        Ok(number)
     };
     let started = std::thread::Builder::new().name("mount-attach".into()).spawn(move || {
         let attached = work().inspect_err(

@@ -27,6 +27,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -113,6 +114,8 @@ pub struct Workers {
     rest: Duration,
     /// The mounts of a pool.
     connections: Option<Connections>,
+    /// The pool is to receive nothing yet.
+    is_held: AtomicBool,
     /// The workers that one mount may have.
     share: usize,
     counts: Mutex<Counts>,
@@ -182,7 +185,8 @@ impl Workers {
             None => usize::MAX,
         };
         let (counts, changed, over) = Default::default();
-        Arc::new(Workers { config, rest, connections, share, counts, changed, over })
+        let is_held = AtomicBool::new(false);
+        Arc::new(Workers { config, rest, connections, is_held, share, counts, changed, over })
     }
 
     /// Serves one more mount.
@@ -198,15 +202,36 @@ impl Workers {
         channel: &Arc<dyn Channel>,
     ) -> std::io::Result<PoolMember> {
         let connections = self.connections.as_ref().expect("only a pool has connections");
+        if !self.is_held.load(Ordering::Acquire) {
+            self.start_pool()?;
+        }
+        let connection = Connection::new(Arc::clone(channel), handler);
+        connections.add(&connection)?;
+        Ok(PoolMember { pool: Arc::clone(self), connection })
+    }
+
+    /// A pool that receives nothing until [`Self::go_on`], so that all its mounts are there before
+    /// the first request. To be called before the first mount joins.
+    pub fn hold(&self) {
+        self.is_held.store(true, Ordering::Release);
+    }
+
+    /// Receives for all mounts that joined.
+    pub fn go_on(self: &Arc<Self>) {
+        self.is_held.store(false, Ordering::Release);
+        if let Err(error) = self.start_pool() {
+            tracing::error!(%error, "no thread receives for the volumes below");
+        }
+    }
+
+    fn start_pool(self: &Arc<Self>) -> std::io::Result<()> {
         if self.counts.lock().workers == 0 {
             self.spawn(Inlet::Shared)?;
             for _ in 1..self.config.receiving {
                 self.spawn_another(&Inlet::Shared);
             }
         }
-        let connection = Connection::new(Arc::clone(channel), handler);
-        connections.add(&connection)?;
-        Ok(PoolMember { pool: Arc::clone(self), connection })
+        Ok(())
     }
 
     /// Ends the threads of a pool, once they are done.

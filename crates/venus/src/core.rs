@@ -8,7 +8,7 @@ use client::Remote;
 use crate::base::{VenusConfig, Workers};
 use crate::cache::{Cache, Siblings};
 use crate::calls::{Calls, Flusher, Journal, Sender, Space, Unstable};
-use crate::data::MountShared;
+use crate::data::{MountShared, VolumeLegacy};
 use crate::delegation::{AccessRights, Changes, Delegations};
 use crate::names::{Identity, Names};
 use crate::ops::{FileLocks, Handles, OpenDirs, VolumeControl, Xattrs};
@@ -23,6 +23,7 @@ pub(crate) struct Core {
     /// The volume is read-only, so locks exclude only this client's applications from each other:
     /// the client grants them itself.
     pub own_locks: bool,
+    pub legacy: Option<Arc<VolumeLegacy>>,
     pub identity: Arc<Identity>,
     pub siblings: Arc<Siblings>,
     pub journal: Arc<Journal>,
@@ -58,6 +59,7 @@ impl Core {
         remote: Arc<dyn Remote>,
         config: VenusConfig,
         own_locks: bool,
+        legacy: Option<Arc<VolumeLegacy>>,
     ) -> std::io::Result<Self> {
         if !remote.passes_descriptors() {
             common.open_disk(&config)?;
@@ -74,7 +76,7 @@ impl Core {
         let identity = Arc::new(Identity::new(ground.config.tokens.clone()));
         let space = Arc::<Space>::default();
         let siblings = Arc::new(Siblings::new(&common.siblings));
-        let handles = Arc::<Handles>::default();
+        let handles = Arc::new(Handles::new(legacy.as_ref()));
         let cache = Arc::new(Cache::new(&ground, &siblings, common));
         let unstable = Arc::new(Unstable::new(&ground, common));
         let flusher = Arc::new(Flusher::new(&ground, &cache, &unstable, &journal, &identity));
@@ -87,7 +89,7 @@ impl Core {
         let blanks = Arc::new(Blanks::new(&ground, &cache));
         let delegations =
             Arc::new(Delegations::new(&ground, &flusher, &calls, &directories, &rights, &blanks));
-        let loans = Arc::new(Loans::new(&ground, &cache, &calls, &blanks));
+        let loans = Arc::new(Loans::new(&ground, &cache, &calls, &blanks, legacy.as_ref()));
         let preallocated =
             Arc::new(Preallocated::new(&ground, &cache, &calls, &space, &blanks, &loans));
         let cache_bodies = Arc::new(CacheBodies::new(
@@ -112,6 +114,7 @@ impl Core {
             &loans,
             &preallocated,
             &cache_bodies,
+            legacy.as_ref(),
         ));
         let reader = Arc::new(Reader::new(
             &ground,
@@ -135,7 +138,7 @@ impl Core {
         let xattrs = Xattrs::new(&ground, &calls, &writeback);
         let control =
             VolumeControl::new(&ground, &siblings, &cache, &flusher, &calls, &space, &writeback);
-        let locks = FileLocks::new(&handles, &calls, &writeback, own_locks);
+        let locks = FileLocks::new(&handles, &calls, &writeback, own_locks, legacy.as_ref());
         let dirs = OpenDirs::new(
             &handles,
             &unstable,
@@ -154,6 +157,7 @@ impl Core {
             dirs,
             ground,
             own_locks,
+            legacy,
             identity,
             siblings,
             journal,

@@ -11,6 +11,7 @@ use clap::Args;
 use client::{
     Cell, ClientIdentity, Endpoint, Reply, Session, SessionConfig, TokenWallet, dial_addresses,
 };
+use keep::Keeper;
 use local::ask::endpoint;
 use local::cell::{CellDir, MountRecords, VOLUME, Where};
 use local::daemon::{self, PidFile};
@@ -26,6 +27,7 @@ use crate::cells::Cells;
 use crate::control;
 use crate::dynroot;
 use crate::ending::{Ending, Sessions};
+use crate::keeper;
 use crate::logging;
 use crate::mount_words::MountWords;
 use crate::predecessor::wait_for_predecessor;
@@ -116,6 +118,13 @@ pub struct MountCommand {
     /// Go into the background once the tree is there.
     #[arg(long)]
     pub(super) daemon: bool,
+    /// Open files and locks outlive this client's process: a keeper holds them, and starts a
+    /// successor when the process is killed.
+    #[arg(long)]
+    pub(super) keep: bool,
+    /// Replace the process of a mount with --keep by the program that is installed now.
+    #[arg(long, conflicts_with_all = ["daemon", "server"])]
+    pub(super) replace: bool,
     /// This process is the daemon.
     #[arg(long, hide = true)]
     pub(super) detached: bool,
@@ -162,11 +171,18 @@ impl MountCommand {
     }
 
     pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
+        let keeper = Keeper::of_this_process().doing(|| "reaching the keeper".to_owned())?;
+        if let Some(keeper) = keeper {
+            return self.serve_kept(&keeper);
+        }
         let words = self.take_words()?;
         if words.remount {
             let why = "'remount' changes a mount that is there";
             return Err(Failure::new("reading the mount options", why)
                 .mend("use 'mount -o remount,... DIR'"));
+        }
+        if self.replace {
+            return self.replace_daemon();
         }
         let at = self.mount_point()?;
         let dir = self.place.path()?;
@@ -187,10 +203,44 @@ impl MountCommand {
         Transport::choose(self.transport)?;
         if self.daemon {
             self.spawn(&dir, &records, &at)?;
+        } else if self.keep {
+            if self.detached {
+                daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
+            }
+            let arguments = self.arguments(&dir, &at)?;
+            return keeper::run(&arguments, &records.pid_file(&at));
         } else {
-            self.serve(&records, &at)?;
+            self.serve(&records, &at, None)?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Serves under a keeper, which waited for the place. The path of the mount is not looked at:
+    /// what is there may be the mount itself, which nothing serves yet.
+    fn serve_kept(mut self, keeper: &Arc<Keeper>) -> Result<ExitCode, Failure> {
+        self.take_words()?;
+        let records = MountRecords::of(&self.place.path()?);
+        let at = self.mount_point.clone();
+        self.server = self.server()?;
+        self.serve(&records, &at, Some(keeper))?;
+        keeper.ends();
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn replace_daemon(&self) -> Result<ExitCode, Failure> {
+        let what = || format!("replacing the process of {}", self.mount_point.display());
+        let at = std::fs::canonicalize(&self.mount_point).doing(what)?;
+        let pid_file = MountRecords::of(&self.place.path()?).pid_file(&at);
+        if !keeper::is_keeper(&pid_file) {
+            return Err(Failure::new(what(), "no keeper serves this mount")
+                .mend("only a mount that was made with --keep has one"));
+        }
+        keeper::replace(&pid_file)?;
+        match mounts::health(&at, MOUNT_PATIENCE) {
+            Health::Answers => Ok(ExitCode::SUCCESS),
+            _ => Err(Failure::new(what(), "the successor does not answer")
+                .mend("'rialto doctor' finds causes")),
+        }
     }
 
     fn mount_point(&self) -> Result<PathBuf, Failure> {
@@ -239,7 +289,8 @@ impl MountCommand {
         self.source.clone().unwrap_or_else(|| format!("rialto:{}", self.source()))
     }
 
-    fn spawn(&self, dir: &Path, records: &MountRecords, at: &Path) -> Result<(), Failure> {
+    /// The command line of a process that serves this mount.
+    fn arguments(&self, dir: &Path, at: &Path) -> Result<Vec<OsString>, Failure> {
         let server = self.server.as_ref().map(Endpoint::to_string);
         let cache_size = self.cache_size.to_string();
         let mut arguments: Vec<&OsStr> =
@@ -264,6 +315,9 @@ impl MountCommand {
         if self.flat {
             arguments.push("--flat".as_ref());
         }
+        if self.keep {
+            arguments.push("--keep".as_ref());
+        }
         if self.place.is_clear() {
             arguments.push("--clear".as_ref());
         }
@@ -282,6 +336,12 @@ impl MountCommand {
         }
         arguments.extend(server.as_ref().map(AsRef::<OsStr>::as_ref));
         arguments.push(at.as_os_str());
+        Ok(arguments.into_iter().map(OsStr::to_owned).collect())
+    }
+
+    fn spawn(&self, dir: &Path, records: &MountRecords, at: &Path) -> Result<(), Failure> {
+        let arguments = self.arguments(dir, at)?;
+        let arguments: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
         let log = records.log(at);
         let _progress = Progress::start(format!("mounting {} on {}", self.source(), at.display()));
         let mut child =
@@ -292,8 +352,13 @@ impl MountCommand {
         })
     }
 
-    fn serve(&self, records: &MountRecords, at: &Path) -> Result<(), Failure> {
-        if self.detached {
+    fn serve(
+        &self,
+        records: &MountRecords,
+        at: &Path,
+        keeper: Option<&Arc<Keeper>>,
+    ) -> Result<(), Failure> {
+        if self.detached && keeper.is_none() {
             daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
         }
         // Before any thread starts.
@@ -301,11 +366,15 @@ impl MountCommand {
         logging::start();
         logging::protect_memory();
         daemon::raise_open_files();
-        let pid_file = PidFile::hold(&records.pid_file(at), "the mount")?;
+        // A keeper has its own there.
+        let pid_file = match keeper {
+            Some(_) => None,
+            None => Some(PidFile::hold(&records.pid_file(at), "the mount")?),
+        };
         let volume = if self.dynroot { DYNROOT } else { &self.volume };
         let volume =
             Name::new(volume.as_bytes()).doing(|| format!("mounting the volume {volume}"))?;
-        let volumes = self.all_volumes(records, at)?;
+        let volumes = self.all_volumes(records, at, keeper)?;
         let transport = Transport::choose(self.transport)?.into();
         let forerunner = Some(forerunner(at)?);
         let mut options = MountOptions::default();
@@ -316,6 +385,7 @@ impl MountCommand {
             flat: self.flat,
             options,
             patience: self.patience(),
+            keeper: keeper.cloned(),
             ..MountConfig::new(at, volume, self.shown_source())
         };
         // Before the tree is mounted: its users may request a session.
@@ -337,7 +407,8 @@ impl MountCommand {
         let published = facts.publish(&file).doing(|| format!("writing {}", file.display()))?;
         let ending = Ending::new(&volumes, &sessions);
         let entry = registry::enter(at, &self.place.path()?);
-        let control = self.serves_orders(records, at, &mounted, &ending);
+        let control = self.serves_orders(records, at, &mounted, &ending, keeper.is_some());
+        keeper.iter().for_each(|keeper| keeper.serves());
         wait_for_end(&mounted)?;
         drop(door);
         tracing::info!(at = %at.display(), "unmounted");
@@ -364,7 +435,11 @@ impl MountCommand {
         at: &Path,
         mounted: &Arc<Mounting>,
         ending: &Arc<Ending>,
+        is_kept: bool,
     ) -> Option<control::ControlSocket> {
+        // Orders are for the process that the pid file names.
+        let process = is_kept.then(rustix::process::getppid).flatten();
+        let process = process.unwrap_or_else(rustix::process::getpid);
         let pid_file = records.pid_file(at);
         // The mount ends when it is unmounted, and not with the last order.
         let (mounted, ending) = (Arc::downgrade(mounted), Arc::clone(ending));
@@ -377,7 +452,7 @@ impl MountCommand {
             }
             _ => Err(format!("there is no order '{order}'")),
         };
-        let listening = control::listen(pid_file.parent()?, answer);
+        let listening = control::listen(pid_file.parent()?, process.as_raw_nonzero().get(), answer);
         listening
             .inspect_err(|error| tracing::warn!(%error, "umount cannot tell what it waits for"))
             .ok()
@@ -441,7 +516,7 @@ impl MountCommand {
         let volume = if self.dynroot { DYNROOT } else { &self.volume };
         let volume =
             Name::new(volume.as_bytes()).doing(|| format!("mounting the volume {volume}"))?;
-        let volumes = self.all_volumes(records, at)?;
+        let volumes = self.all_volumes(records, at, None)?;
         let transport = Transport::choose(self.transport)?.into();
         let config = MountConfig {
             transport,
@@ -519,14 +594,19 @@ impl MountCommand {
     }
 
     /// The mounted volumes, with connections to other cells.
-    fn all_volumes(&self, records: &MountRecords, at: &Path) -> Result<Arc<Volumes>, Failure> {
+    fn all_volumes(
+        &self,
+        records: &MountRecords,
+        at: &Path,
+        keeper: Option<&Arc<Keeper>>,
+    ) -> Result<Arc<Volumes>, Failure> {
         let cache = self.cache(records, at)?;
         let cells =
             Cells::new(self.cells.as_deref(), &self.place, &cache, self.cache_size, display(at))?;
         let cells = cells.with_name_servers(self.name_server.clone());
         let cells = cells.giving_up(self.soft.is_some());
         let volumes = match (&self.server, &self.cell) {
-            (Some(server), _) => Some(self.volumes(records, at, server)?),
+            (Some(server), _) => Some(self.volumes(records, at, server, keeper)?),
             (None, Some(cell)) => Some(cells.reach(cell).map_err(|error| {
                 Failure::new(format!("reaching the cell {cell}"), error)
                     .mend("list its servers in cells.toml, or name one of them as HOST:PORT")
@@ -555,6 +635,7 @@ impl MountCommand {
         records: &MountRecords,
         at: &Path,
         server: &Endpoint,
+        keeper: Option<&Arc<Keeper>>,
     ) -> Result<Arc<Volumes>, Failure> {
         let cache = self.cache(records, at)?;
         let config = VenusConfig {
@@ -562,6 +643,9 @@ impl MountCommand {
             cache_bytes_max: self.cache_size,
             tokens: Some(Arc::default()),
             gives_up: self.soft.is_some(),
+            keeper: keeper.cloned(),
+            // Changes of names that are answered here are not recorded for a successor.
+            delegations: keeper.is_none(),
             ..VenusConfig::default()
         };
         let session = self.session(records, at, server, config.tokens.clone())?;

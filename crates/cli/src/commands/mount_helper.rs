@@ -89,6 +89,8 @@ impl MountCommand {
             dynroot: false,
             flat: false,
             daemon: true,
+            keep: false,
+            replace: false,
             detached: false,
             cache_size: size(CACHE_SIZE).expect("the default is a size"),
             cache_dir: None,
@@ -114,6 +116,7 @@ impl MountCommand {
             let value = value.clone().unwrap_or_default();
             match name.as_str() {
                 "flat" => self.flat = true,
+                "keep" => self.keep = true,
                 "dynroot" => (self.dynroot, self.cell) = (true, None),
                 "clear" => self.place.clear = true,
                 "encrypt" => self.place.clear = false,

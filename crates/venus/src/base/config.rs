@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::TokenWallet;
+use keep::Keeper;
 use types::limits;
 
 /// Configuration of a [`crate::Venus`].
@@ -44,6 +45,9 @@ pub struct VenusConfig {
     pub passthrough: bool,
     /// Programs' requests may end before the server has answered (`soft` mounts), changes too.
     pub gives_up: bool,
+    /// Holds what a successor of this process needs to go on with open files, locks and writes.
+    /// Then the kernel has no bodies but those of the server.
+    pub keeper: Option<Arc<Keeper>>,
     /// Tokens of this machine's users, which sessions present; `None`: users are only named.
     pub tokens: Option<Arc<TokenWallet>>,
     /// Directory of the disk cache, which is used when the connection passes no descriptors.
@@ -75,6 +79,7 @@ impl Default for VenusConfig {
             read_ahead_bytes_max: 16 << 20,
             read_cache_bytes_max: 64 << 20,
             gives_up: false,
+            keeper: None,
             tokens: None,
             passthrough: true,
             cache_dir: None,

@@ -10,12 +10,14 @@
 //! `clock` counts writes; a flush waits until everything not newer than the count at its beginning
 //! is gone, so that a busy writer does not delay it for ever.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
 use client::Cancel;
+use keep::Record;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{ByteRange, Caller, Fid, LockFamily, LockMode, LockOwner};
 
@@ -101,6 +103,10 @@ pub(crate) struct Data {
     /// the client first, and waits for that.
     pub breaking: u32,
     pub locks: Vec<Granted>,
+    /// Their record for a successor.
+    pub locks_record: Option<Record>,
+    /// The records of writes for a successor, with their clocks.
+    pub written: VecDeque<(u64, Record)>,
     /// Locks of this file that were lost with their session: handles opened before are void.
     pub locks_lost: u64,
     pub reads: ReadCache,
@@ -150,6 +156,7 @@ impl FileBytes {
         if data.dirty.is_empty() {
             data.since = None;
         }
+        data.trim_written();
         self.moved.notify_all();
     }
 
@@ -306,6 +313,19 @@ impl Data {
             self.dirty.fill(&chunk);
         }
         self.urgent = self.clock;
+    }
+
+    /// Ends the records of writes that are at the server, or failed.
+    fn trim_written(&mut self) {
+        if self.written.is_empty() {
+            return;
+        }
+        let chunks = self.flying.iter().chain(self.sealed.iter().map(|(_, chunk)| chunk));
+        let oldest = chunks.map(|chunk| chunk.first).chain(self.dirty.oldest()).min();
+        let is_over = |clock: u64| oldest.is_none_or(|oldest| clock < oldest);
+        while self.written.front().is_some_and(|(clock, _)| is_over(*clock)) {
+            self.written.pop_front();
+        }
     }
 
     pub fn fail(&mut self, error: Error) {

@@ -12,6 +12,7 @@ pub(crate) mod disk_cache_map;
 mod extents;
 mod file_data;
 mod landed;
+mod legacy;
 mod mount_shared;
 mod open_file;
 mod pace;
@@ -31,6 +32,7 @@ pub(crate) use self::disk_cache_map::{CacheMap, Edition, PIECE, Piece, fid_of, f
 pub(crate) use self::extents::{CHUNK, Chunk, Extents, overlay};
 pub(crate) use self::file_data::{Data, End, FileBytes, Granted};
 pub(crate) use self::landed::Landed;
+pub(crate) use self::legacy::VolumeLegacy;
 pub(crate) use self::mount_shared::MountShared;
 pub(crate) use self::open_file::Open;
 pub(crate) use self::pace::Pace;

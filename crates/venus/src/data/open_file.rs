@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use types::Caller;
 
 use super::{End, FileBytes, Sequence};
-use crate::base::{Error, OpenMode, RequestContext};
+use crate::base::{Backing, Error, OpenMode, RequestContext};
 
 pub(crate) struct Open {
     pub file: Arc<FileBytes>,
@@ -25,6 +25,8 @@ pub(crate) struct Open {
     /// As [`OpenReply::direct`].
     pub direct: bool,
     pub made: bool,
+    /// The backing file that the kernel uses for this handle.
+    pub backing: Option<Backing>,
 }
 
 impl Open {

@@ -213,6 +213,7 @@ impl Core {
             if !data.locks.is_empty() && !self.own_locks {
                 tracing::warn!(fid = %file.fid, "lease lost; locks of the file are lost");
                 data.locks.clear();
+                data.locks_record = None;
                 data.locks_lost += 1;
             }
         }
@@ -270,6 +271,7 @@ impl Core {
                 );
                 let mut data = file.data.lock();
                 data.locks.clear();
+                data.locks_record = None;
                 data.locks_lost += 1;
                 return;
             }

@@ -8,24 +8,37 @@ use parking_lot::Mutex;
 use types::{Caller, Fid};
 
 use crate::base::{DirHandle, Error, OpenHandle};
-use crate::data::Open;
+use crate::data::{Open, VolumeLegacy};
 use crate::reading::OpenDir;
 
 /// See the head of the file. A number is used once.
-#[derive(Default)]
 pub(crate) struct Handles {
+    legacy: Option<Arc<VolumeLegacy>>,
     files: Mutex<HashMap<OpenHandle, Arc<Open>>>,
     dirs: Mutex<HashMap<DirHandle, Arc<OpenDir>>>,
     count: AtomicU64,
 }
 
 impl Handles {
+    /// None yet. They are recorded for a successor if there is a place for that.
+    pub fn new(legacy: Option<&Arc<VolumeLegacy>>) -> Self {
+        let (files, dirs) = Default::default();
+        let count = AtomicU64::new(legacy.map_or(0, |legacy| legacy.handles_begin()));
+        Handles { legacy: legacy.cloned(), files, dirs, count }
+    }
+
+    /// A handle that a predecessor gave to the kernel.
+    pub fn inherit(&self, handle: OpenHandle, open: Open) {
+        self.files.lock().insert(handle, Arc::new(open));
+    }
+
     pub fn number(&self) -> u64 {
         self.count.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub fn add(&self, open: Open) -> OpenHandle {
         let handle = OpenHandle(self.number());
+        self.legacy.iter().for_each(|legacy| legacy.put_handle(handle, &open));
         let before = self.files.lock().insert(handle, Arc::new(open));
         assert!(before.is_none(), "PT-1: a handle is one open file");
         handle
@@ -44,7 +57,9 @@ impl Handles {
     /// # Errors
     /// [`Error::BadHandle`] if it was before.
     pub fn remove(&self, handle: OpenHandle) -> Result<(), Error> {
-        self.files.lock().remove(&handle).map(drop).ok_or(Error::BadHandle)
+        let was = self.files.lock().remove(&handle);
+        self.legacy.iter().for_each(|legacy| legacy.remove_handle(handle));
+        was.map(drop).ok_or(Error::BadHandle)
     }
 
     /// Whether an open file has this property.

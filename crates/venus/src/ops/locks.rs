@@ -17,7 +17,7 @@ use types::{Answer, ByteRange, Call, Fault, LockConflict, LockFamily, LockMode, 
 use super::Handles;
 use crate::base::{Error, OpenHandle, POLL_INTERVAL, RequestContext};
 use crate::calls::Calls;
-use crate::data::{End, FileBytes, Granted};
+use crate::data::{Data, End, FileBytes, Granted, VolumeLegacy};
 use crate::writeback::Writeback;
 
 /// The longest time from the return of `close` to the kernel's report of it.
@@ -29,6 +29,7 @@ pub struct FileLocks {
     calls: Arc<Calls>,
     writeback: Arc<Writeback>,
     own_locks: bool,
+    legacy: Option<Arc<VolumeLegacy>>,
 }
 
 impl FileLocks {
@@ -37,13 +38,34 @@ impl FileLocks {
         calls: &Arc<Calls>,
         writeback: &Arc<Writeback>,
         own_locks: bool,
+        legacy: Option<&Arc<VolumeLegacy>>,
     ) -> Self {
         FileLocks {
             handles: Arc::clone(handles),
             calls: Arc::clone(calls),
             writeback: Arc::clone(writeback),
             own_locks,
+            legacy: legacy.cloned(),
         }
+    }
+
+    /// Records a file's locks for a successor, after each change.
+    fn record(&self, file: &FileBytes, data: &mut Data) {
+        if let Some(legacy) = &self.legacy {
+            legacy.put_locks(file.fid, &data.locks, &mut data.locks_record);
+        }
+    }
+
+    /// A file has these locks of a predecessor.
+    pub(crate) fn inherit(&self, file: &FileBytes, locks: Vec<Granted>) {
+        let mut data = file.data.lock();
+        for lock in &locks {
+            if let Ok(open) = self.handles.open_of(lock.handle) {
+                open.set_locked(data.locks_lost);
+            }
+        }
+        data.locks = locks;
+        self.record(file, &mut data);
     }
 
     /// The lock that conflicts with the wanted one, if any.
@@ -104,7 +126,9 @@ impl FileLocks {
             wait_for_closing(&file, &lock, request.cancel);
         }
         if self.own_locks {
-            return grant(&file, lock, wait, request.cancel);
+            grant(&file, lock, wait, request.cancel)?;
+            self.record(&file, &mut file.data.lock());
+            return Ok(());
         }
         self.writeback.send_all(&file, request.cancel)?;
         let call =
@@ -116,6 +140,7 @@ impl FileLocks {
             return Err(Error::LockLost);
         }
         data.granted(lock);
+        self.record(&file, &mut data);
         open.set_locked(lost);
         Ok(())
     }
@@ -135,7 +160,10 @@ impl FileLocks {
         let open = self.handles.open_of(handle)?;
         let file = &open.file;
         if self.own_locks {
-            file.data.lock().ungranted(owner, family, range);
+            let mut data = file.data.lock();
+            data.ungranted(owner, family, range);
+            self.record(file, &mut data);
+            drop(data);
             file.moved.notify_all();
             return Ok(());
         }
@@ -150,7 +178,10 @@ impl FileLocks {
             sent.and_then(|()| self.calls.call(&RequestContext { cancel: None, ..*request }, call));
         let mut data = file.data.lock();
         match unlocked {
-            Ok(_) => data.ungranted(owner, family, range),
+            Ok(_) => {
+                data.ungranted(owner, family, range);
+                self.record(file, &mut data);
+            }
             Err(_) => data.ends(End::Far, these),
         }
         drop(data);

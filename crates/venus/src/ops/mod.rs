@@ -6,6 +6,7 @@ mod directories;
 mod entry_invalidation;
 mod events;
 mod handles;
+mod inheritance;
 mod janitor;
 mod locks;
 mod lookup;

@@ -163,6 +163,7 @@ impl Core {
             quiet,
             direct,
             made,
+            backing,
         };
         let handle = self.handles.add(open);
         Ok(OpenReply { handle, direct, quiet, backing })

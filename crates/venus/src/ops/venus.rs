@@ -5,12 +5,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use client::Remote;
-use types::{Caller, Fid};
+use types::{Caller, Fid, VolumeId};
 
 use super::{EventListener, FileLocks, OpenDirs, VolumeControl, Xattrs};
 use crate::base::{Error, KernelPort, PassthroughState, RequestContext, Stamp, VenusConfig};
 use crate::core::Core;
-use crate::data::MountShared;
+use crate::data::{MountShared, VolumeLegacy};
 use crate::delegation::{AccessRights, Changes};
 use crate::names::Identity;
 
@@ -31,21 +31,26 @@ impl Venus {
     /// # Errors
     /// If the cache directory of the configuration cannot be used, or no thread be started.
     pub fn new(remote: Arc<dyn Remote>, config: VenusConfig) -> std::io::Result<Self> {
-        Self::beside(&Arc::default(), remote, config, false)
+        Self::beside(&Arc::default(), remote, config, false, None)
     }
 
     /// A cache manager that shares memory and disk cache with others. `own_locks`: the volume is
-    /// read-only.
+    /// read-only. With a keeper it goes on with what a predecessor left of `volume`.
     pub(crate) fn beside(
         common: &Arc<MountShared>,
         remote: Arc<dyn Remote>,
         config: VenusConfig,
         own_locks: bool,
+        volume: Option<VolumeId>,
     ) -> std::io::Result<Self> {
-        let core = Arc::new(Core::new(common, remote, config, own_locks)?);
+        let kept = config.keeper.as_ref().zip(volume);
+        let legacy = kept.map(|(keeper, volume)| VolumeLegacy::new(keeper, volume)).transpose()?;
+        let legacy = legacy.map(Arc::new);
+        let core = Arc::new(Core::new(common, remote, config, own_locks, legacy)?);
         let janitor: Weak<Core> = Arc::downgrade(&core);
         core.ground.chores.begin(common.scheduler.seat(janitor)?);
         core.ground.server.remote().set_events(Arc::new(EventListener(Arc::downgrade(&core))));
+        core.inherit();
         Ok(Venus { core })
     }
 

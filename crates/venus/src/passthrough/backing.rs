@@ -38,6 +38,22 @@ impl Passthrough {
         }
     }
 
+    /// Whether a successor goes on with what the kernel has: then that is bodies of the server.
+    fn is_kept(&self) -> bool {
+        self.ground.config.keeper.is_some()
+    }
+
+    /// A handle of a predecessor.
+    pub fn inherit(&self, file: &FileBytes, mode: OpenMode, backing: Option<Backing>) {
+        let mut choice = file.choice.lock();
+        choice.used = true;
+        choice.users += 1;
+        choice.writers += u32::from(mode.write);
+        if let Some(backing) = backing {
+            self.loans.inherit(file, backing, choice.writers > 0);
+        }
+    }
+
     /// Counts one more handle of the file, which `made` it or found it; returns the backing file
     /// that it must use, if any.
     ///
@@ -55,10 +71,11 @@ impl Passthrough {
         let before = passed.as_ref().map(|passed| passed.backing);
         let passed = match passed {
             None if choice.users > 0 => None,
-            None if made && self.ground.server.is_local() => {
+            None if made && self.ground.server.is_local() && !self.is_kept() => {
                 self.preallocated.begin_blank(file, mode)
             }
             None if self.ground.server.is_local() => self.loans.pass(request, file, mode),
+            None if self.is_kept() => None,
             None => self.cache_bodies.pin(request, file, mode)?,
             Some(PassedFile { pinned: Some(pinned), backing, .. }) => {
                 self.cache_bodies.join_pinned(request, &pinned, mode)?;

@@ -14,10 +14,10 @@ use client::Cancel;
 use types::{Answer, Call, Caller, Fault, Fid, Lending, SessionEpoch, Status};
 
 use super::Blanks;
-use crate::base::{Error, OpenMode, RequestContext, as_caller};
+use crate::base::{Backing, Error, OpenMode, RequestContext, as_caller};
 use crate::cache::{Cache, READ_MIN};
 use crate::calls::Calls;
-use crate::data::{BodyStamp, FileBytes, PassedFile, SUMMED, agree, read_at};
+use crate::data::{BodyStamp, FileBytes, PassedFile, SUMMED, VolumeLegacy, agree, read_at};
 use crate::session::Ground;
 
 /// How long the return of a loan of unknown outcome waits for opens of the file.
@@ -38,6 +38,7 @@ pub(crate) struct Loans {
     cache: Arc<Cache>,
     calls: Arc<Calls>,
     blanks: Arc<Blanks>,
+    legacy: Option<Arc<VolumeLegacy>>,
 }
 
 impl Loans {
@@ -46,12 +47,14 @@ impl Loans {
         cache: &Arc<Cache>,
         calls: &Arc<Calls>,
         blanks: &Arc<Blanks>,
+        legacy: Option<&Arc<VolumeLegacy>>,
     ) -> Self {
         Loans {
             ground: ground.clone(),
             cache: Arc::clone(cache),
             calls: Arc::clone(calls),
             blanks: Arc::clone(blanks),
+            legacy: legacy.cloned(),
         }
     }
 
@@ -81,6 +84,28 @@ impl Loans {
             self.return_body(request, file);
         }
         passed
+    }
+
+    /// The kernel has this body of a predecessor, under a loan if there are writers.
+    pub fn inherit(&self, file: &FileBytes, backing: Backing, is_written: bool) {
+        let body = self.legacy.as_ref().and_then(|legacy| legacy.body(file.fid));
+        let Some(body) = body else {
+            tracing::error!(fid = %file.fid, "the body that the kernel has is not known");
+            return;
+        };
+        let loaned = is_written.then(|| self.ground.names.epoch());
+        let passed = PassedFile {
+            backing,
+            body: Arc::new(body),
+            loaned,
+            mappable: is_written,
+            recorded: None,
+            pinned: None,
+            blank: None,
+        };
+        file.data.lock().passed = Some(passed);
+        file.loaned.store(is_written, Ordering::Release);
+        self.ground.kernel.note_given();
     }
 
     /// The server's status, while it is promised, and whether all blocks are verified.
@@ -139,6 +164,7 @@ impl Loans {
         loaned: Option<SessionEpoch>,
     ) -> Option<PassedFile> {
         let kernel = self.ground.kernel.port();
+        self.legacy.iter().for_each(|legacy| legacy.hold_body(file.fid, body.as_fd()));
         let backing = kernel.pass(body.as_fd())?;
         if loaned.is_some() {
             // Pages from before passthrough would outlive later writes that bypass them.
@@ -341,6 +367,7 @@ impl Loans {
             data.passed.take()
         };
         if let Some(passed) = passed {
+            self.legacy.iter().for_each(|legacy| legacy.release_body(file.fid));
             self.ground.kernel.port().unpass(passed.backing);
         }
     }

@@ -243,6 +243,7 @@ impl Volumes {
             Arc::clone(volume) as _,
             self.config.clone(),
             volume.is_read_only(),
+            Some(volume.id()),
         );
         let made = Arc::new(made.map_err(|error| Error::NoCache(error.to_string()))?);
         open.insert(volume.id(), Opened { volume: Arc::clone(volume), venus: Arc::clone(&made) });

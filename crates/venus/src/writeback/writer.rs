@@ -17,7 +17,7 @@ use types::{Answer, Call, Caller, Fid};
 use crate::base::{Error, POLL_INTERVAL, RequestContext, Wrote};
 use crate::cache::Cache;
 use crate::calls::{Calls, Flusher, Sender, Space, Unstable};
-use crate::data::{Chunk, FileBytes, Landed, Open};
+use crate::data::{Chunk, FileBytes, Landed, Open, VolumeLegacy};
 use crate::passthrough::{CacheBodies, Loans, Preallocated};
 use crate::session::{Duties, Ground};
 
@@ -33,6 +33,7 @@ pub(crate) struct Writeback {
     pub(super) loans: Arc<Loans>,
     pub(super) preallocated: Arc<Preallocated>,
     pub(super) cache_bodies: Arc<CacheBodies>,
+    legacy: Option<Arc<VolumeLegacy>>,
 }
 
 impl Writeback {
@@ -48,6 +49,7 @@ impl Writeback {
         loans: &Arc<Loans>,
         preallocated: &Arc<Preallocated>,
         cache_bodies: &Arc<CacheBodies>,
+        legacy: Option<&Arc<VolumeLegacy>>,
     ) -> Self {
         Writeback {
             ground: ground.clone(),
@@ -60,6 +62,7 @@ impl Writeback {
             loans: Arc::clone(loans),
             preallocated: Arc::clone(preallocated),
             cache_bodies: Arc::clone(cache_bodies),
+            legacy: legacy.cloned(),
         }
     }
 
@@ -162,10 +165,10 @@ impl Writeback {
         self.make_room(file, bytes.len(), cancel)?;
         let (clock, breaks, full) = match file.pinned() {
             // The kernel shows it to readers of the body before it is sent.
-            Some(pinned) => {
-                pinned.put(offset, &bytes.clone(), || self.take_in(open, offset, bytes, kill))?
-            }
-            None => self.take_in(open, offset, bytes, kill),
+            Some(pinned) => pinned.put(offset, &bytes.clone(), || {
+                self.take_in(file, &open.caller, offset, bytes, kill)
+            })?,
+            None => self.take_in(file, &open.caller, offset, bytes, kill),
         };
         if self.space.is_scarce() || open.quiet && !self.ground.names.lock().nodes.covers(file.fid)
         {
@@ -231,6 +234,17 @@ impl Writeback {
                 Err(error)
             }
         }
+    }
+
+    /// Writes again what a predecessor had written, and sends it soon.
+    pub fn inherit(
+        self: &Arc<Self>,
+        file: &Arc<FileBytes>,
+        caller: &Caller,
+        (offset, bytes, kill): (u64, Bytes, bool),
+    ) {
+        self.take_in(file, caller, offset, bytes, kill);
+        self.sender.hurry(file);
     }
 
     /// Waits until `length` more bytes may be written to the file.
@@ -301,15 +315,26 @@ impl Writeback {
 
     /// Adds dirty bytes. Returns the file's clock and its breaks, and whether a full chunk can be
     /// sent.
-    fn take_in(&self, open: &Open, offset: u64, bytes: Bytes, kill: bool) -> (u64, u64, bool) {
-        let file = &open.file;
+    fn take_in(
+        &self,
+        file: &Arc<FileBytes>,
+        caller: &Caller,
+        offset: u64,
+        bytes: Bytes,
+        kill: bool,
+    ) -> (u64, u64, bool) {
+        let legacy = self.legacy.as_ref();
         let mut data = file.data.lock();
         data.clock += 1;
         let (clock, breaks) = (data.clock, data.breaks);
+        // Under the lock, so that the records have the order of the writes.
+        let record =
+            legacy.and_then(|legacy| legacy.put_write(file.fid, offset, kill, caller, &bytes));
+        data.written.extend(record.map(|record| (clock, record)));
         let full = data.dirty.write(offset, bytes, clock);
         data.kill |= kill;
-        if data.writer.as_ref() != Some(&open.caller) {
-            data.writer = Some(open.caller.clone());
+        if data.writer.as_ref() != Some(caller) {
+            data.writer = Some(caller.clone());
         }
         if data.since.is_none() {
             self.ground.chores.age(file, &mut data);

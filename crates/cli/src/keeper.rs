@@ -1,0 +1,181 @@
+//! The keeper of a mount (`docs/spec/keeper.md`): starts the daemon, holds what that gives it, and
+//! starts a successor when the daemon ends unasked.
+//!
+//! It is meant to outlive everything: it has one thread, knows nothing of files and servers, and
+//! its only orders are signals. The daemon's ways to end are: with exit code 0, on purpose; with
+//! another code before it serves, a failure that the keeper passes on; in any other way, unasked.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use keep::{Event, Held};
+use local::daemon::{self, PidFile, Process};
+use local::failure::{Doing, Failure};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+
+use crate::logging;
+
+/// A daemon that served this long has done well: its successor starts at once.
+const SERVED_WELL: Duration = Duration::from_secs(5);
+/// The longest pause before a successor starts.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// The first pause, after a daemon that ended early.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+
+/// How a daemon ended.
+enum End {
+    /// On purpose, or before it served.
+    Final(ExitStatus),
+    /// Unasked, while it served, or on its way there as a successor.
+    Early,
+}
+
+/// Runs the daemon `rialto ARGUMENTS` until it ends on purpose.
+///
+/// # Errors
+/// If it cannot be started, or another process serves the same place.
+pub fn run(arguments: &[OsString], pid_file: &Path) -> Result<ExitCode, Failure> {
+    let what = || "keeping a mount".to_owned();
+    logging::start();
+    daemon::raise_open_files();
+    let pid_file = PidFile::hold(pid_file, "the mount")?;
+    // The path, not the file: an upgrade puts another file there.
+    let program = program().doing(what)?;
+    let mut signals = Signals::new().doing(what)?;
+    let mut held = Held::default();
+    let (mut serves, mut pause) = (false, Duration::ZERO);
+    loop {
+        let began = Instant::now();
+        let mut daemon = held.start(Command::new(&program).args(arguments)).doing(what)?;
+        match watch(&mut daemon, &mut held, &mut signals, &mut serves).doing(what)? {
+            End::Final(status) => {
+                drop(pid_file);
+                let code = status.code().and_then(|code| u8::try_from(code).ok());
+                return Ok(code.map_or(ExitCode::FAILURE, ExitCode::from));
+            }
+            End::Early => {}
+        }
+        pause = if began.elapsed() >= SERVED_WELL {
+            Duration::ZERO
+        } else {
+            (pause * 2).clamp(PAUSE_FIRST, PAUSE_MAX)
+        };
+        tracing::warn!(?pause, "the mount's daemon ended unasked: a successor starts");
+        std::thread::sleep(pause);
+    }
+}
+
+/// Has the daemon of a mount replaced by a successor: by the program that is now at the keeper's
+/// path.
+///
+/// # Errors
+/// If there is no keeper.
+pub fn replace(pid_file: &Path) -> Result<(), Failure> {
+    let what = || "replacing the mount's daemon".to_owned();
+    let keeper = Process::recorded(pid_file).doing(what)?;
+    let keeper = keeper.ok_or_else(|| Failure::new(what(), "no process serves this mount"))?;
+    keeper.signal(Signal::USR1).doing(what)
+}
+
+/// Whether the process that `pid_file` names is a keeper: its child is the daemon.
+pub fn is_keeper(pid_file: &Path) -> bool {
+    let Ok(Some(process)) = Process::recorded(pid_file) else { return false };
+    let children = format!("/proc/{0}/task/{0}/children", process.pid);
+    let has_child = std::fs::read_to_string(children).is_ok_and(|text| !text.trim().is_empty());
+    let line = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+    has_child && line.split(|byte| *byte == 0).any(|word| word == b"--keep")
+}
+
+fn program() -> std::io::Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    // The kernel says so of a file that was replaced.
+    let path = program.to_string_lossy();
+    Ok(path.strip_suffix(" (deleted)").map_or(program.clone(), PathBuf::from))
+}
+
+/// The order of [`replace`].
+const REPLACE: i32 = SIGUSR1;
+
+/// The signals that the keeper takes: each makes its socket readable.
+struct Signals {
+    sockets: Vec<(i32, UnixStream)>,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        let mut sockets = Vec::new();
+        for signal in [SIGTERM, SIGINT, SIGHUP, REPLACE] {
+            let (read, write) = UnixStream::pair()?;
+            read.set_nonblocking(true)?;
+            signal_hook::low_level::pipe::register(signal, write)?;
+            sockets.push((signal, read));
+        }
+        Ok(Signals { sockets })
+    }
+
+    /// A signal that came.
+    fn take(&mut self) -> Option<i32> {
+        let mut came = self.sockets.iter_mut().filter_map(|(signal, socket)| {
+            matches!(socket.read(&mut [0; 64]), Ok(1..)).then_some(*signal)
+        });
+        came.next()
+    }
+}
+
+/// Serves the daemon until it ends.
+fn watch(
+    daemon: &mut Child,
+    held: &mut Held,
+    signals: &mut Signals,
+    serves: &mut bool,
+) -> std::io::Result<End> {
+    let pid = i32::try_from(daemon.id()).ok().and_then(Pid::from_raw);
+    let process = pidfd_open(pid.ok_or(std::io::ErrorKind::NotFound)?, PidfdFlags::empty())?;
+    let mut stopping = false;
+    loop {
+        let (ends, says) = {
+            let socket = held.socket();
+            let mut polled = vec![PollFd::new(&process, PollFlags::IN)];
+            let signals = signals.sockets.iter();
+            polled.extend(signals.map(|(_, signal)| PollFd::new(signal, PollFlags::IN)));
+            let first = polled.len();
+            polled.extend(socket.as_ref().map(|socket| PollFd::new(socket, PollFlags::IN)));
+            match poll(&mut polled, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let ready = |at: usize| polled.get(at).is_some_and(|fd| !fd.revents().is_empty());
+            (ready(0), ready(first))
+        };
+        // Before its end: what it said counts.
+        if says {
+            match held.take_event() {
+                Event::Ready => *serves = true,
+                Event::Stopping => stopping = true,
+                Event::Held | Event::Gone => {}
+            }
+            continue;
+        }
+        while let Some(signal) = signals.take() {
+            let signal = match signal {
+                REPLACE if *serves => Signal::KILL,
+                REPLACE => continue,
+                SIGINT => Signal::INT,
+                _ => Signal::TERM,
+            };
+            let _ = pidfd_send_signal(process.as_fd(), signal);
+        }
+        if ends {
+            let status = daemon.wait()?;
+            let is_final = status.success() || stopping || !*serves;
+            return Ok(if is_final { End::Final(status) } else { End::Early });
+        }
+    }
+}
