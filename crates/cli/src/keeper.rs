@@ -22,8 +22,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use crate::logging;
 
-/// A daemon that served this long has done well: its successor starts at once.
-const SERVED_WELL: Duration = Duration::from_secs(5);
+/// A daemon that lived this long served: its successor starts at once.
+const SERVED: Duration = Duration::from_millis(500);
 /// The longest pause before a successor starts.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The first pause, after a daemon that ended early.
@@ -62,7 +62,7 @@ pub fn run(arguments: &[OsString], pid_file: &Path) -> Result<ExitCode, Failure>
             }
             End::Early => {}
         }
-        pause = if began.elapsed() >= SERVED_WELL {
+        pause = if began.elapsed() >= SERVED {
             Duration::ZERO
         } else {
             (pause * 2).clamp(PAUSE_FIRST, PAUSE_MAX)

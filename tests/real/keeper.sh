@@ -1,0 +1,88 @@
+#!/bin/bash
+# A mount with a keeper: its daemon is killed again and again, and the programs that have files open
+# notice nothing but a pause.
+. "$(dirname "$0")/../lib/real.sh"
+needs_cell
+needs_root
+[ "$QUICK" = no ] && kills=200 || kills=12
+dir=$WORK/keeper at=$WORK/keeper/at home=$WORK/keeper/home stop=$WORK/keeper/stop
+mkdir -p "$at" "$home"
+address=$(tcp_address)
+workers=()
+cleanup() {
+    touch "$stop"
+    [ ${#workers[@]} -eq 0 ] || kill "${workers[@]}" 2> /dev/null
+    within 60 "$RIALTO" umount --lazy --dir "$home" "$at" > /dev/null 2>&1
+}
+trap cleanup EXIT
+keeper() { head -n 1 "$home"/mounts/*.pid; }
+daemon() { cat "/proc/$(keeper)/task/$(keeper)/children" 2> /dev/null; }
+# Kills the daemon; the successor is another process, and serves.
+kill_daemon() {
+    local before; before=$(daemon)
+    [ -n "${before// /}" ] || { echo "no daemon runs"; return 1; }
+    kill -9 $before || return
+    within 30 stat "$at" > /dev/null || { echo "nothing answers"; return 1; }
+    [ "$(daemon)" != "$before" ] || { echo "the daemon is the same"; return 1; }
+}
+kill_all() {
+    local i
+    for i in $(seq "$kills"); do
+        sleep "$((RANDOM % 2)).$((RANDOM % 10))"
+        kill_daemon || { echo "at kill $i"; return 1; }
+    done
+}
+kept() { # kept NAME SERVER: mounts, and kills its daemon under work
+    local name=$1 load watcher
+    mkdir "$A/keeper"
+    check "$name: mount --keep" within 60 "$RIALTO" mount --daemon --keep --dir "$home" "$2" "$at" ||
+        return
+    rm -f "$stop"
+    python3 "$(dirname "$0")/../lib/open_files.py" "$at/keeper" "$stop" > "$dir/load" 2>&1 & load=$!
+    within 3600 "$TOOLS/witness" run "$at/keeper" "$dir/witness" --seconds $((kills + 5)) \
+        --seed "$RANDOM" > "$dir/witness.out" 2>&1 & watcher=$!
+    workers=($load $watcher)
+    for _ in $(seq 100); do [ -e "$A/keeper/lines" ] && break; sleep 0.1; done
+    sleep 1
+    timeout 3600 tail -f "$at/keeper/lines" > "$dir/tail" 2> /dev/null & workers+=($!)
+    check "$name: the daemon is killed $kills times" kill_all
+    check "$name: a lock is held all the time" fails flock --nonblock "$B/keeper/locked" true
+    check "$name: rialto mount --replace" replaces
+    touch "$stop"
+    check "$name: no call failed, and all that was written is there" ends_well $load "$dir/load"
+    check "$name: the witness saw no error" ends_well $watcher "$dir/witness.out"
+    note "$(head -n 1 "$dir/load")"
+    check "$name: nothing is lost, seen from another mount" within 300 "$TOOLS/witness" check \
+        "$B/keeper" "$dir/witness"
+    check "$name: tail -f saw each line" tail_saw_all
+    kill "${workers[@]}" 2> /dev/null
+    workers=()
+    check "$name: it unmounts, and both processes end" unmounts
+    rm -rf "$A/keeper"
+}
+fails() { ! "$@"; }
+ends_well() { within 120 tail --pid="$1" -f /dev/null; wait "$1" || { cat "$2"; return 1; }; }
+replaces() {
+    local before; before=$(daemon)
+    within 60 "$RIALTO" mount --replace --dir "$home" "$at" && [ "$(daemon)" != "$before" ]
+}
+tail_saw_all() {
+    local i
+    for i in $(seq 50); do
+        [ "$(tail -n 1 "$dir/tail")" = "$(tail -n 1 "$B/keeper/lines")" ] && break
+        sleep 0.1
+    done
+    # It began with the last lines that were there.
+    tail -n "$(wc -l < "$dir/tail")" "$B/keeper/lines" | cmp - "$dir/tail"
+}
+unmounts() {
+    local one two; one=$(keeper) two=$(daemon)
+    within 60 umount "$at" || return
+    for _ in $(seq 100); do is_over "$one" && is_over "$two" && return; sleep 0.1; done
+    echo "process $one or $two is left"
+    return 1
+}
+
+kept "server on this machine" "unix:$CELL/server.sock"
+kept "server over a network" "$address"
+finish
