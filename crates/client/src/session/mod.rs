@@ -55,6 +55,7 @@ impl Session {
             pid: std::process::id(),
             queue_max: QUEUE_MAX,
             back_channel: true,
+            keeps: false,
             wallet: config.options.wallet.clone(),
         };
         let until = config.attach_within.map(|within| Instant::now() + within);
