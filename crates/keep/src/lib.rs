@@ -23,8 +23,8 @@
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -55,6 +55,23 @@ const LENGTH_SHIFT: u32 = 32;
 /// The longest record, in bytes.
 pub const RECORD_BYTES_MAX: usize = (1 << 28) - HEADER;
 
+/// The kinds of records. Each has one owner: those below 100 are a session's (crate `client`), those
+/// from 100 on the mount's, those from 200 on the cache manager's.
+pub mod kind {
+    /// The terms of a session.
+    pub const SESSION: u64 = 1;
+    /// The words of a session's slots.
+    pub const SLOTS: u64 = 2;
+    /// A request of a session.
+    pub const REQUEST: u64 = 3;
+    /// A chain of requests of which some are answered.
+    pub const CHAIN: u64 = 4;
+    /// An answer that its caller may not have used yet.
+    pub const ANSWER: u64 = 5;
+    /// Where the server of a session is.
+    pub const SERVER: u64 = 6;
+}
+
 /// The name of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -76,6 +93,8 @@ pub struct Keep {
 #[derive(Debug, Default)]
 struct State {
     index: HashMap<Key, usize>,
+    /// The keys of all [`Words`] that there are.
+    words: HashSet<Key>,
     /// By class.
     free: Vec<Vec<usize>>,
     /// Where the next new block begins.
@@ -224,17 +243,30 @@ impl Keep {
         keys
     }
 
-    /// The `count` words of `key`: those of a predecessor, or new ones that are 0. There must be
-    /// one `Words` of a key at a time.
+    /// The `count` words of `key`: those of a predecessor, or new ones that are 0. There is one
+    /// `Words` of a key at a time, until it is dropped.
     ///
     /// # Errors
-    /// As [`Self::put`]; `InvalidData` if the record is of another length.
+    /// As [`Self::put`]; `InvalidData` if the record is of another length; `ResourceBusy` if there
+    /// is a `Words` of the key.
     pub fn words(self: &Arc<Self>, key: Key, count: usize) -> io::Result<Words> {
         let length = count * WORD;
-        let found = self.state.lock().index.get(&key).copied();
+        let found = {
+            let mut state = self.state.lock();
+            if state.words.contains(&key) {
+                return Err(io::ErrorKind::ResourceBusy.into());
+            }
+            let found = state.index.get(&key).copied();
+            if found.is_some_and(|at| self.length_at(at) != length) {
+                return Err(damaged("a record of words is of another length"));
+            }
+            state.words.insert(key);
+            found
+        };
+        // Gives the key free if there is no room.
+        let mut words = Words { keep: Arc::clone(self), key, at: 0, count };
         let at = match found {
-            Some(at) if self.length_at(at) == length => at,
-            Some(_) => return Err(damaged("a record of words is of another length")),
+            Some(at) => at,
             None => {
                 let (at, class, number) = self.block(length)?;
                 (0..count).for_each(|index| {
@@ -244,7 +276,8 @@ impl Keep {
                 at
             }
         };
-        Ok(Words { keep: Arc::clone(self), key, at: at + HEADER, count })
+        words.at = at + HEADER;
+        Ok(words)
     }
 
     /// A free block for a record, which becomes one only by [`Self::publish`].
@@ -343,6 +376,12 @@ impl Words {
     }
 }
 
+impl Drop for Words {
+    fn drop(&mut self) {
+        self.keep.state.lock().words.remove(&self.key);
+    }
+}
+
 fn key_at(memory: &SharedMemory, at: usize) -> Key {
     let word = |index: usize| memory.word(at + index * WORD).load(Ordering::Relaxed);
     Key { kind: word(2), major: word(3), minor: word(4) }
@@ -413,6 +452,11 @@ mod tests {
         let words = keep.words(key(1), 3).unwrap();
         assert_eq!((words.get(0), words.get(2)), (0, 0));
         words.set(2, 77);
+        assert_eq!(
+            keep.words(key(1), 3).unwrap_err().kind(),
+            io::ErrorKind::ResourceBusy,
+            "they are in use"
+        );
         drop(words);
         let keep = reopened(keep);
         assert!(keep.words(key(1), 4).is_err());
