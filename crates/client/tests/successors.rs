@@ -154,6 +154,7 @@ fn eo1_a_change_without_a_request_is_made_once_and_forgotten() {
     let received = [rig.server.next(), rig.server.next()];
     let session = rig.succeed(session);
     lost.into_iter().for_each(|lost| assert!(lost.result().is_err()));
+    rig.server.wait("the question's end", |state| state.cancelled.len() == 1);
     for received in &received {
         let answer = match received.call {
             Call::GetStatus { .. } => Answer::Status(status(FID, 1)),
@@ -161,7 +162,6 @@ fn eo1_a_change_without_a_request_is_made_once_and_forgotten() {
         };
         rig.server.answer(received, answer);
     }
-    rig.server.wait("the question's end", |state| state.cancelled.len() == 1);
     session.forget_orphans();
     for text in ["two", "one"] {
         let writing = call_with(&session, write(text), Some(&Cancel::of_repeated()));
@@ -243,6 +243,7 @@ fn cb1_breaks_wait_until_the_successor_is_restored() {
     let (session, _) = rig.process();
     let recorder = Recorder::of(&*session);
     *recorder.keeps.lock() = true;
+    rig.server.wait("the back connection", |state| state.bound == 1);
     let items = [BreakItem { fid: FID, reason: BreakReason::Data, name: None }];
     let first = rig.server.break_promises(&items);
     recorder.wait_breaks(1);
