@@ -6,7 +6,14 @@
 //!
 //! A flag may have a deadline ([`Cancel::within`]). It counts as fired from then on, but runs no
 //! listener then: a thread that waits for the call wakes by itself at the deadline.
+//!
+//! A flag may belong to a *request* that is made again if this process is killed: the kernel gives
+//! a mount's successor each request that it has no reply to. Answers to the request's changes are
+//! then kept for the successor until the request is over ([`Cancel::request_over`]). The successor
+//! executes the request from its beginning ([`Cancel::of_repeated`]), and a change that equals one
+//! of its predecessor gets that one's answer.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +30,15 @@ struct Shared {
     next: AtomicU64,
     listeners: Mutex<Vec<(u64, Listener)>>,
     deadline: Option<Instant>,
+    request: Option<Arc<Request>>,
+}
+
+/// The request that flags belong to.
+#[derive(Default)]
+struct Request {
+    repeated: bool,
+    /// The receipts of its answers.
+    receipts: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 /// Shared by the threads that may cancel and the one that waits; clones share one flag. Fires at
@@ -40,6 +56,51 @@ impl Cancel {
     pub fn within(patience: Duration) -> Self {
         let deadline = Instant::now().checked_add(patience);
         Cancel(Arc::new(Shared { deadline, ..Shared::default() }))
+    }
+
+    /// The flag of a request that is made again if this process is killed.
+    pub fn of_request() -> Self {
+        Self::of(Arc::default())
+    }
+
+    /// The flag of a request that a predecessor of this process had in progress.
+    pub fn of_repeated() -> Self {
+        Self::of(Arc::new(Request { repeated: true, ..Request::default() }))
+    }
+
+    fn of(request: Arc<Request>) -> Self {
+        Cancel(Arc::new(Shared { request: Some(request), ..Shared::default() }))
+    }
+
+    /// Another flag, of the same request.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        self.0.request.clone().map_or_else(Self::new, Self::of)
+    }
+
+    /// Does it belong to a request that a predecessor of this process had in progress?
+    pub fn is_repeated(&self) -> bool {
+        self.0.request.as_ref().is_some_and(|request| request.repeated)
+    }
+
+    /// The request has its reply: no successor needs the answers to its changes. It is over, too,
+    /// when all its flags are dropped.
+    pub fn request_over(&self) {
+        if let Some(request) = &self.0.request {
+            request.receipts.lock().clear();
+        }
+    }
+
+    /// Does it belong to a request that is made again?
+    pub(crate) fn is_of_request(&self) -> bool {
+        self.0.request.is_some()
+    }
+
+    /// Holds the receipt of an answer until the request is over.
+    pub(crate) fn hold(&self, receipt: impl Any + Send) {
+        if let Some(request) = &self.0.request {
+            request.receipts.lock().push(Box::new(receipt));
+        }
     }
 
     /// When it counts as fired by itself.

@@ -8,10 +8,14 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use keep::Keep;
 use rustix::fs::{FlockOperation, flock};
 use types::ClientId;
+
+use crate::kept;
 
 /// How often an ending user's lock is tried: its end takes some milliseconds.
 const ENDING_POLL: Duration = Duration::from_millis(5);
@@ -63,6 +67,31 @@ impl ClientIdentity {
     /// # Errors
     /// See [`IdentityError`].
     pub fn load_within(path: &Path, patience: Duration) -> Result<Self, IdentityError> {
+        Self::load_unless(path, patience, |_, _| false)
+    }
+
+    /// [`Self::load_within`], for the successor of a process that was killed: with the same
+    /// incarnation, if a session of it can be resumed from the keep. The file's lock ensures that
+    /// the predecessor is gone.
+    ///
+    /// # Errors
+    /// See [`IdentityError`].
+    pub fn continue_within(
+        path: &Path,
+        patience: Duration,
+        keep: &Arc<Keep>,
+    ) -> Result<Self, IdentityError> {
+        Self::load_unless(path, patience, |client, incarnation| {
+            kept::has_session(keep, client, incarnation)
+        })
+    }
+
+    /// `goes_on`: the incarnation is not over.
+    fn load_unless(
+        path: &Path,
+        patience: Duration,
+        goes_on: impl Fn(ClientId, u64) -> bool,
+    ) -> Result<Self, IdentityError> {
         let until = Instant::now() + patience;
         let io = |error| IdentityError::Io { path: path.to_owned(), error };
         let mut file = OpenOptions::new()
@@ -93,6 +122,9 @@ impl ClientIdentity {
             }
             None => return Err(IdentityError::Damaged(path.to_owned())),
         };
+        if goes_on(client, incarnation) {
+            return Ok(ClientIdentity { client, incarnation, _file: Some(file) });
+        }
         let incarnation = incarnation + 1;
         // One write of less than a block over the old one: a crash leaves the old count or the new
         // one.

@@ -10,6 +10,7 @@
 //! - `session`: one session over sockets
 //! - `chain_link`, `config`, `remote`, `token_wallet`: the interfaces
 //! - `cancel`, `clock`, `effective_identity`, `identity`, `options`: small values
+//! - `kept`: the records that a session leaves to the process that succeeds this one
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -21,6 +22,7 @@ pub mod clock;
 mod config;
 mod effective_identity;
 mod identity;
+mod kept;
 mod options;
 mod remote;
 mod session;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dafs::credentials::Wallet;
+use keep::Keep;
 
 /// Options of every session of a client.
 #[derive(Clone, Debug, Default)]
@@ -12,10 +13,13 @@ pub struct ClientOptions {
     /// The callers' tokens. `None`: callers are only named, which servers accept from trusted
     /// connections alone.
     pub wallet: Option<Arc<dyn Wallet>>,
+    /// Where each session leaves what the process that succeeds this one needs to go on with it.
+    /// `None`: sessions end with this process.
+    pub keep: Option<Arc<Keep>>,
 }
 
 impl From<fabric::ConnectionOptions> for ClientOptions {
     fn from(connection: fabric::ConnectionOptions) -> Self {
-        ClientOptions { connection, wallet: None }
+        ClientOptions { connection, ..ClientOptions::default() }
     }
 }

@@ -157,6 +157,26 @@ pub trait Remote: Send + Sync {
         "its server".to_owned()
     }
 
+    /// Is it the session of a predecessor of this process ([`crate::ClientOptions::keep`])?
+    fn is_resumed(&self) -> bool {
+        false
+    }
+
+    /// This process knows what it has in a resumed session: its files, promises, locks. Until then
+    /// all [`Events`] wait, so that the kernel forgets what a break ends before the server learns
+    /// of it, and a reclaim claims all. Restoring must come soon, for changes elsewhere wait, and
+    /// must make no changes.
+    fn restored(&self) {}
+
+    /// The answer to a request of a predecessor of this process that equals this call. Each is
+    /// taken once; waits for it. [`CallError::Lost`]: whether it was executed is unknown.
+    fn take_orphan(&self, _caller: &Caller, _call: &Call) -> Option<Result<Reply, CallError>> {
+        None
+    }
+
+    /// The takeover is over: no request of a predecessor is made again.
+    fn forget_orphans(&self) {}
+
     /// Detaches, if there is a session: every call fails from now on.
     fn detach(&self) {}
 }

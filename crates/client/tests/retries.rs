@@ -10,18 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::{CallError, Remote, Session, SessionConfig};
 use common::events::{Event, Recorder};
-use common::{DIR, FID, ScriptedServer, call, get_status, is_write, name, status, write, written};
-use types::{Answer, Call, Caller, CreateHow, DataVersion, Fault, Fid, NewKind};
-
-fn make(text: &str) -> Call {
-    Call::Make {
-        dir: DIR,
-        name: name(text),
-        kind: NewKind::File,
-        mode: 0o600,
-        how: CreateHow::Guarded,
-    }
-}
+use common::{DIR, FID, ScriptedServer, call, get_status, is_write, make, status, write, written};
+use types::{Answer, Call, Caller, DataVersion, Fault, Fid};
 
 #[test]
 fn an_answer_and_a_fault_reach_their_caller() {

@@ -176,7 +176,7 @@ pub enum FaultCode {
 
 impl FaultCode {
     /// `None`: no refusal.
-    fn from_wire(status: u16) -> Option<FaultCode> {
+    pub(crate) fn from_wire(status: u16) -> Option<FaultCode> {
         match (status, Fault::from_wire(status)) {
             (0, _) => None,
             (_, Some(fault)) => Some(FaultCode::Known(fault)),
@@ -184,7 +184,7 @@ impl FaultCode {
         }
     }
 
-    fn to_wire(self) -> u16 {
+    pub(crate) fn to_wire(self) -> u16 {
         match self {
             FaultCode::Known(fault) => fault as u16,
             FaultCode::Unknown(status) => status,

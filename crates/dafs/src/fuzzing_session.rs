@@ -356,6 +356,7 @@ pub fn client_session(script: &[u8]) {
         pid: 1,
         queue_max: 20,
         back_channel: script.below(2) == 1,
+        keeps: false,
         wallet: None,
     };
     let mut out = Vec::new();
@@ -543,6 +544,7 @@ impl ClientWorld {
                     assert!(self.waiting.remove(&id), "{id:?} is done twice");
                 }
                 ClientOutput::Closed => self.closed = true,
+                ClientOutput::Keep(_) => panic!("nothing is kept"),
                 ClientOutput::Connect { .. }
                 | ClientOutput::Break { .. }
                 | ClientOutput::Renewed { .. }

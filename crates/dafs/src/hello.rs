@@ -45,6 +45,10 @@ impl Features {
     /// them.
     pub const PACKED_READS: Features = Features(1 << 6);
 
+    /// Another process may succeed the client's and resume the session, so the session does not end
+    /// with the process.
+    pub const SUCCESSORS: Features = Features(1 << 7);
+
     /// True if this contains all of `other`.
     pub const fn has(self, other: Features) -> bool {
         self.0 & other.0 == other.0

@@ -345,7 +345,7 @@ fn get_attach(header: &FrameHeader, from: &mut FieldReader<'_>) -> Result<Attach
     Ok(Attach { client, incarnation, resume, display: DISPLAY.get(from)?, pid })
 }
 
-fn put_caller(to: &mut Writer, caller: &Caller) {
+pub(crate) fn put_caller(to: &mut Writer, caller: &Caller) {
     to.u32(caller.uid).u32(caller.gid);
     let Some(groups) = &caller.groups else {
         to.u32(GROUPS_UNKNOWN);
@@ -355,7 +355,7 @@ fn put_caller(to: &mut Writer, caller: &Caller) {
     groups.iter().for_each(|group| Plain.put(to, group));
 }
 
-fn get_caller(from: &mut FieldReader<'_>) -> Result<Caller, WireError> {
+pub(crate) fn get_caller(from: &mut FieldReader<'_>) -> Result<Caller, WireError> {
     let (uid, gid, count) = (from.u32()?, from.u32()?, from.u32()?);
     if count == GROUPS_UNKNOWN {
         return Ok(Caller { uid, gid, groups: None, who: RequestIdentity::NAMED });

@@ -170,6 +170,11 @@ impl<'a> FieldReader<'a> {
         self.bytes(length).map(Bytes::copy_from_slice)
     }
 
+    /// How many bytes are left.
+    pub(crate) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     pub(crate) fn end(self) -> Result<(), WireError> {
         match self.rest.len() {
             0 => Ok(()),

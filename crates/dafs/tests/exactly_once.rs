@@ -1,6 +1,7 @@
 //! Both machines against each other over connections that break at any frame, with a server that
 //! may restart: each change is applied exactly once, each call is answered, and a chain's members
-//! run in order.
+//! run in order. The client may be killed between any two of its outputs too, and is succeeded by a
+//! machine that knows what was kept.
 //!
 //! The simulated service is a counter for each call; its reply records are those that a store would
 //! save. Faults come from a seed.
@@ -32,8 +33,28 @@ struct Store {
     records: BTreeMap<u32, (u64, Vec<u8>)>,
 }
 
+/// Calls that were submitted together.
+#[derive(Clone)]
+struct Submitted {
+    caller: Caller,
+    first: u64,
+    calls: Vec<Call>,
+    chained: bool,
+}
+
 struct World {
     random: SmallRng,
+    back_channel: bool,
+    /// What a successor of the client has.
+    kept: Option<KeptSession>,
+    /// The client is killed after so many more outputs.
+    killed_after: Option<u32>,
+    kills: u32,
+    /// Connections of killed clients, and their frames that the server has yet to see.
+    orphaned: Vec<(ChannelId, VecDeque<Frame>)>,
+    submitted: Vec<Submitted>,
+    /// The client is killed now and then.
+    kept_kills: bool,
     now: Time,
     client: ClientSession,
     server: ServerSession,
@@ -53,18 +74,17 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let mut out = Vec::new();
-        let config = ClientConfig {
-            client: ClientId(1),
-            incarnation: 1,
-            display: "test".into(),
-            pid: 1,
-            queue_max: 10_000,
-            back_channel: seed.is_multiple_of(2),
-            wallet: None,
-        };
-        let client = ClientSession::new(Time::ZERO, config, &mut out);
+        let back_channel = seed.is_multiple_of(2);
+        let client = ClientSession::new(Time::ZERO, config(back_channel), &mut out);
         let mut world = World {
             random: SmallRng::seed_from_u64(seed),
+            back_channel,
+            kept: None,
+            killed_after: None,
+            kills: 0,
+            orphaned: Vec::new(),
+            submitted: Vec::new(),
+            kept_kills: seed % 4 < 3,
             now: Time::ZERO,
             client,
             server: ServerSession::new(setup(1, None)),
@@ -90,7 +110,11 @@ impl World {
         };
         let mut out = Vec::new();
         let result = self.client.step(self.now, input, &mut out);
+        let kills = self.kills;
         self.on_client(out);
+        if self.kills != kills {
+            return;
+        }
         if let (Err(error), Some(channel)) = (result, source) {
             assert!(matches!(error, PeerError::Goodbye { .. }), "{error}");
             self.cut(channel, true);
@@ -99,6 +123,15 @@ impl World {
 
     fn on_client(&mut self, out: Vec<ClientOutput>) {
         for output in out {
+            if let Some(left) = &mut self.killed_after {
+                if *left == 0 {
+                    self.killed_after = None;
+                    return self.succeed();
+                }
+                *left -= 1;
+            }
+            let kills = self.kills;
+            KeptSession::note(&mut self.kept, &output);
             match output {
                 ClientOutput::Connect { role, at } => self.wanted.push((role, at)),
                 ClientOutput::Send { channel, frame } => {
@@ -122,7 +155,76 @@ impl World {
                 ClientOutput::Renewed { .. }
                 | ClientOutput::Established { .. }
                 | ClientOutput::WakeAt(_) => {}
-                ClientOutput::Closed => {}
+                ClientOutput::Keep(_) | ClientOutput::Closed => {}
+            }
+            if self.kills != kills {
+                return;
+            }
+        }
+    }
+
+    fn submit(&mut self, submitted: Submitted) {
+        let Submitted { caller, first, calls, chained } = submitted;
+        let mut members = (first..).map(CallId).zip(calls);
+        if chained {
+            let members = members.collect();
+            return self.step_client(ClientInput::SubmitChain { caller, members });
+        }
+        let (id, call) = members.next().expect("one call");
+        self.step_client(ClientInput::Submit { id, caller, call, region: None, urgent: false });
+    }
+
+    /// The client is killed. Its successor goes on, and its user makes again the calls that it had
+    /// not sent.
+    fn succeed(&mut self) {
+        self.kills += 1;
+        for (channel, (_, wire)) in std::mem::take(&mut self.wires) {
+            self.orphaned.push((channel, wire.to_server));
+        }
+        self.wanted.clear();
+        let mut out = Vec::new();
+        self.client = match &self.kept {
+            None => ClientSession::new(self.now, config(self.back_channel), &mut out),
+            Some(kept) => {
+                ClientSession::succeed(self.now, config(self.back_channel), kept, &mut out)
+                    .expect("what was kept is whole")
+            }
+        };
+        self.on_client(out);
+        let sent: Vec<u64> = self
+            .kept
+            .iter()
+            .flat_map(|kept| kept.requests.iter().map(|request| request.id.0))
+            .collect();
+        for submitted in self.submitted.clone() {
+            let numbers = submitted.first..submitted.first + submitted.calls.len() as u64;
+            let lost: Vec<u64> = numbers
+                .filter(|number| !self.done.contains_key(number) && !sent.contains(number))
+                .collect();
+            if lost.len() == submitted.calls.len() {
+                self.submit(submitted);
+            } else {
+                // The end of a chain that was kept in part: a journal goes on from there.
+                for number in lost {
+                    self.done.insert(number, Err(CallFailure::Closed));
+                }
+            }
+        }
+    }
+
+    /// The server sees a frame of a client that was killed, or the end of its connection.
+    fn see_orphaned(&mut self) {
+        if self.orphaned.is_empty() {
+            return;
+        }
+        let at = self.random.random_range(0..self.orphaned.len());
+        let (channel, frames) = &mut self.orphaned[at];
+        let channel = *channel;
+        match frames.pop_front() {
+            Some(frame) => self.deliver_to_server(channel, frame),
+            None => {
+                self.orphaned.swap_remove(at);
+                self.step_server(ServerInput::Lost { channel });
             }
         }
     }
@@ -151,7 +253,11 @@ impl World {
                     wire.to_client.push_back(frame);
                 }
             }
-            ServerOutput::Close { .. } => {}
+            ServerOutput::Close { channel } => {
+                self.orphaned.retain(|(orphaned, _)| *orphaned != channel);
+                // An attach of a killed client replaced it; otherwise the client knows already.
+                self.cut(channel, false);
+            }
             ServerOutput::Execute { origin, call, .. } => self.working.push((origin, call)),
             ServerOutput::Cancel(_) | ServerOutput::Detached | ServerOutput::Overrun => {}
             ServerOutput::Acknowledged { id, .. } => self.acknowledged.push(id),
@@ -251,8 +357,10 @@ impl World {
         let recorded =
             self.store.records.iter().map(|(slot, (request, _))| (*slot, *request)).collect();
         self.server = ServerSession::new(setup(self.instance, Some(recorded)));
-        for channel in self.wires.keys().copied().collect::<Vec<_>>() {
-            self.cut(channel, false);
+        self.orphaned.clear();
+        // The new server knows none of them, nor does a successor of a client that is killed now.
+        for channel in std::mem::take(&mut self.wires).into_keys() {
+            self.step_client(ClientInput::Lost { channel });
         }
     }
 
@@ -260,6 +368,12 @@ impl World {
     fn event(&mut self, faults: bool) {
         let wires: Vec<ChannelId> = self.wires.keys().copied().collect();
         let pick = (!wires.is_empty()).then(|| wires[self.random.random_range(0..wires.len())]);
+        if faults && self.kept_kills && self.random.random_bool(0.01) {
+            self.killed_after = Some(self.random.random_range(0..6));
+        }
+        if !self.orphaned.is_empty() && self.random.random_bool(0.2) {
+            return self.see_orphaned();
+        }
         match self.random.random_range(0..100) {
             0..3 if faults => {
                 if let Some(channel) = pick {
@@ -336,6 +450,19 @@ impl World {
     }
 }
 
+fn config(back_channel: bool) -> ClientConfig {
+    ClientConfig {
+        client: ClientId(1),
+        incarnation: 1,
+        display: "test".into(),
+        pid: 1,
+        queue_max: 10_000,
+        back_channel,
+        keeps: true,
+        wallet: None,
+    }
+}
+
 fn setup(server: u64, recorded: Option<Vec<(u32, u64)>>) -> SessionSetup {
     SessionSetup {
         session: SESSION,
@@ -404,23 +531,22 @@ fn seeds() -> u64 {
 
 #[test]
 fn each_change_is_applied_exactly_once_whatever_breaks() {
+    let mut kills = 0;
     for seed in 0..seeds() {
         let mut world = World::new(seed);
         const CALLS: u64 = 120;
         for number in 0..CALLS {
             let caller = caller(&mut world.random);
-            world.step_client(ClientInput::Submit {
-                id: CallId(number),
-                caller,
-                call: write(number),
-                region: None,
-                urgent: false,
-            });
+            let calls = vec![write(number)];
+            let submitted = Submitted { caller, first: number, calls, chained: false };
+            world.submitted.push(submitted.clone());
+            world.submit(submitted);
             for _ in 0..15 {
                 world.event(true);
             }
         }
         world.settle(CALLS);
+        kills += world.kills;
         for number in 0..CALLS {
             assert_eq!(world.store.applied.get(&number), Some(&1), "seed {seed}: change {number}");
             let offset = |answer: &Answer| match answer {
@@ -433,10 +559,12 @@ fn each_change_is_applied_exactly_once_whatever_breaks() {
             );
         }
     }
+    assert!(kills > 0);
 }
 
 #[test]
 fn chains_run_in_order_and_no_applied_change_reports_aborted() {
+    let mut kills = 0;
     for seed in 0..seeds() {
         let mut world = World::new(seed);
         const CHAINS: u64 = 25;
@@ -444,15 +572,18 @@ fn chains_run_in_order_and_no_applied_change_reports_aborted() {
             let first = chain * 4;
             // The second member is refused if it runs after the third: without the records, the
             // rest of the chain would be aborted.
-            let calls = [write(first), ask_before(first + 2), write(first + 2), write(first + 3)];
-            let members = (first..).map(CallId).zip(calls).collect();
+            let calls =
+                vec![write(first), ask_before(first + 2), write(first + 2), write(first + 3)];
             let caller = caller(&mut world.random);
-            world.step_client(ClientInput::SubmitChain { caller, members });
+            let submitted = Submitted { caller, first, calls, chained: true };
+            world.submitted.push(submitted.clone());
+            world.submit(submitted);
             for _ in 0..60 {
                 world.event(true);
             }
         }
         world.settle(CHAINS * 4);
+        kills += world.kills;
         for chain in 0..CHAINS {
             let made = |number: u64| world.store.applied.get(&number).copied().unwrap_or(0);
             let result = |number: u64| &world.done[&number];
@@ -471,4 +602,5 @@ fn chains_run_in_order_and_no_applied_change_reports_aborted() {
             assert!(order.is_sorted(), "seed {seed}: chain {chain} ran out of order");
         }
     }
+    assert!(kills > 0);
 }

@@ -9,13 +9,14 @@
 //!
 //! - `keeper`, `held`: the two sides
 //! - `messages`: their messages
-//! - `records`: the records
+//! - `records`, `kind`: the records
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod held;
 mod keeper;
+pub mod kind;
 mod messages;
 mod records;
 

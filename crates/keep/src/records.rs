@@ -19,8 +19,8 @@
 //! joined: the records of a mount are of few sizes. The index of keys and the lists of free blocks
 //! are in the process's own memory, and a successor makes them from the headers.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -72,6 +72,8 @@ pub struct Keep {
 #[derive(Debug, Default)]
 struct State {
     index: HashMap<Key, usize>,
+    /// The keys of all [`Words`] that there are.
+    words: HashSet<Key>,
     /// By class.
     free: Vec<Vec<usize>>,
     /// Where the next new block begins.
@@ -253,17 +255,30 @@ impl Keep {
         keys
     }
 
-    /// The `count` words of `key`: those of a predecessor, or new ones that are 0. There must be
-    /// one `Words` of a key at a time.
+    /// The `count` words of `key`: those of a predecessor, or new ones that are 0. There is one
+    /// `Words` of a key at a time, until it is dropped.
     ///
     /// # Errors
-    /// As [`Self::put`]; `InvalidData` if the record is of another length.
+    /// As [`Self::put`]; `InvalidData` if the record is of another length; `ResourceBusy` if there
+    /// is a `Words` of the key.
     pub fn words(self: &Arc<Self>, key: Key, count: usize) -> io::Result<Words> {
         let length = count * WORD;
-        let found = self.state.lock().index.get(&key).copied();
+        let found = {
+            let mut state = self.state.lock();
+            if state.words.contains(&key) {
+                return Err(io::ErrorKind::ResourceBusy.into());
+            }
+            let found = state.index.get(&key).copied();
+            if found.is_some_and(|at| self.length_at(at) != length) {
+                return Err(damaged("a record of words is of another length"));
+            }
+            state.words.insert(key);
+            found
+        };
+        // Gives the key free if there is no room.
+        let mut words = Words { keep: Arc::clone(self), key, at: 0, count };
         let at = match found {
-            Some(at) if self.length_at(at) == length => at,
-            Some(_) => return Err(damaged("a record of words is of another length")),
+            Some(at) => at,
             None => {
                 let (at, class, number) = self.block(length)?;
                 (0..count).for_each(|index| {
@@ -273,7 +288,8 @@ impl Keep {
                 at
             }
         };
-        Ok(Words { keep: Arc::clone(self), key, at: at + HEADER, count })
+        words.at = at + HEADER;
+        Ok(words)
     }
 
     /// A free block for a record, which becomes one only by [`Self::publish`].
@@ -372,6 +388,12 @@ impl Words {
     }
 }
 
+impl Drop for Words {
+    fn drop(&mut self) {
+        self.keep.state.lock().words.remove(&self.key);
+    }
+}
+
 fn key_at(memory: &SharedMemory, at: usize) -> Key {
     let word = |index: usize| memory.word(at + index * WORD).load(Ordering::Relaxed);
     Key { kind: word(2), major: word(3), minor: word(4) }
@@ -452,6 +474,11 @@ mod tests {
         let words = keep.words(key(1), 3).unwrap();
         assert_eq!((words.get(0), words.get(2)), (0, 0));
         words.set(2, 77);
+        assert_eq!(
+            keep.words(key(1), 3).unwrap_err().kind(),
+            io::ErrorKind::ResourceBusy,
+            "they are in use"
+        );
         drop(words);
         let keep = reopened(keep);
         assert!(keep.words(key(1), 4).is_err());

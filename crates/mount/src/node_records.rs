@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use keep::kind::NODES;
 use keep::{Keep, Key, Words};
 
-/// A row of nodes; `major` is the mount's number, `minor` the row.
-const NODES: u64 = 102;
 /// Words of a row.
 pub const ROW_WORDS: usize = 24;
 

@@ -12,17 +12,13 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use keep::kind::{MOUNT, POINT};
 use keep::{Keeper, Key};
 use serde_json::{Value, json};
 
 use crate::init::Agreement;
 use crate::mounting::MountNumber;
 use crate::node_records::NodeRecords;
-
-/// A mount: what [`MountRecord`] has.
-const MOUNT: u64 = 100;
-/// A mount point that the kernel knows; `minor` is its node.
-const POINT: u64 = 101;
 
 /// The number of the client's first mount.
 pub const FIRST: u64 = 0;

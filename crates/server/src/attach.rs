@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use client::clock;
 use dafs::message::{Attach, Bind, Message};
-use dafs::{ServerInput, ServerSession, SessionSetup, Terms};
+use dafs::{Features, ServerInput, ServerSession, SessionSetup, Terms};
 use types::{Fault, SessionId};
 use vice::Attached;
 
@@ -174,6 +174,8 @@ fn join_session(
         };
         SessionHandle::new(machine, of_nobody, Arc::clone(&context.tally.panics))
     });
+    // Another process may go on with the session: it ends with its lease, not with the process.
+    let process = process.filter(|_| !terms.features.has(Features::SUCCESSORS));
     let now = clock::now();
     let renewed = context.vice.renew(now, attached.session, &mut agenda.effects);
     let input = ServerInput::Attached { channel: link.id, terms, resumed, renewed, door: verifier };

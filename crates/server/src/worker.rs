@@ -228,6 +228,7 @@ impl Worker {
         let always = Features::CHECKSUMS
             .with(Features::PAYLOAD_CHECKSUMS)
             .with(Features::DELEGATIONS)
+            .with(Features::SUCCESSORS)
             .with(packed);
         let features = if connection.passes_descriptors() {
             always.with(Features::DESCRIPTORS)

@@ -193,6 +193,7 @@ impl Client {
             pid: 1,
             queue_max: 64,
             back_channel: ground.one_in(2),
+            keeps: false,
             wallet: None,
         };
         let mut outputs = Vec::new();
@@ -497,7 +498,7 @@ impl Client {
                 ground
                     .violate("EO-2", format!("client {client} of life {life} is refused: {fault}"));
             }
-            ClientOutput::Closed => {}
+            ClientOutput::Keep(_) | ClientOutput::Closed => {}
             ClientOutput::WakeAt(at) => {
                 up.wake_at = at;
                 if at < Time::NEVER {

@@ -20,13 +20,15 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use keep::Keep;
 use parking_lot::Mutex;
-use types::{Answer, Call, CellCall, Fault, ServerId, ServerInfo};
+use types::{Answer, Call, Caller, CellCall, ClientId, Fault, ServerId, ServerInfo};
 
 use self::replica_watch::{ReplicaReader, Watch};
 use self::server_connection::{AddressBook, ServerConnection};
 pub use self::volume::RemoteVolume;
-use crate::{CallError, Cancel, Endpoint, Remote, Session, SessionConfig};
+use crate::kept::{self, KeptServer};
+use crate::{CallError, Cancel, Endpoint, Remote, Reply, Session, SessionConfig};
 
 /// How long the client does not retry a server that it could not reach.
 const RETRY: Duration = Duration::from_secs(1);
@@ -132,6 +134,76 @@ impl Cell {
     /// Detaches all sessions.
     pub fn detach(&self) {
         self.connections().iter().for_each(|connection| connection.remote.detach());
+    }
+
+    /// Resumes the sessions of a predecessor of this process with other servers than the home,
+    /// before their leases end. Returns when all are attached, or their servers did not answer in
+    /// time: then their calls wait.
+    pub fn resume_others(&self, keep: &Arc<Keep>, client: ClientId) {
+        let Some(dial) = &self.dial else { return };
+        let left = kept::unclaimed(keep, client);
+        std::thread::scope(|scope| {
+            for KeptServer { server, addresses, endpoint, .. } in left {
+                let Some(server) = server.filter(|server| !self.is_home(*server)) else { continue };
+                let Endpoint::Tcp(at) = endpoint else { continue };
+                let at: Option<SocketAddr> = at.parse().ok().filter(|at| !addresses.contains(at));
+                let addresses = at.into_iter().chain(addresses).collect();
+                let info = ServerInfo {
+                    id: server,
+                    name: server.to_string(),
+                    addresses,
+                    keys: Vec::new(),
+                };
+                scope.spawn(move || {
+                    let other = Arc::clone(self.others.lock().entry(server).or_default());
+                    let mut other = other.lock();
+                    if other.connection.is_some() {
+                        return;
+                    }
+                    match dial(&info) {
+                        Ok(remote) => drop(self.connected(&mut other, server, remote)),
+                        Err(error) => tracing::warn!(
+                            %server,
+                            %error,
+                            consequence = "locks and unanswered changes there are lost",
+                            "a session of the process before was not resumed"
+                        ),
+                    }
+                });
+            }
+        });
+    }
+
+    /// This process knows what it has in the resumed sessions ([`Remote::restored`]).
+    pub fn restored(&self) {
+        self.connections().iter().for_each(|connection| connection.remote.restored());
+    }
+
+    /// No request of a predecessor is made again ([`Remote::forget_orphans`]).
+    pub fn forget_orphans(&self) {
+        self.connections().iter().for_each(|connection| connection.remote.forget_orphans());
+    }
+
+    /// The answer of any server to a predecessor's request ([`Remote::take_orphan`]).
+    pub(crate) fn take_orphan(
+        &self,
+        caller: &Caller,
+        call: &Call,
+    ) -> Option<Result<Reply, CallError>> {
+        let all = self.connections();
+        all.iter().find_map(|connection| connection.remote.take_orphan(caller, call))
+    }
+
+    fn connected(
+        &self,
+        other: &mut Other,
+        server: ServerId,
+        remote: Arc<dyn Remote>,
+    ) -> Arc<ServerConnection> {
+        other.failed = None;
+        let connection = ServerConnection::new(remote, Weak::clone(&self.this) as _);
+        let _ = connection.server.set(server);
+        Arc::clone(other.connection.insert(connection))
     }
 
     /// The existing sessions, the home's first.
@@ -240,10 +312,7 @@ impl Cell {
             Ok(remote) => {
                 tracing::info!(%server, name = info.name, "session with another server of the \
                     cell");
-                other.failed = None;
-                let connection = ServerConnection::new(remote, Weak::clone(&self.this) as _);
-                let _ = connection.server.set(server);
-                Ok(Arc::clone(other.connection.insert(connection)))
+                Ok(self.connected(&mut other, server, remote))
             }
             Err(error) => {
                 tracing::warn!(%server, name = info.name, %error, "a server of the cell cannot be \

@@ -537,7 +537,7 @@ fn cannot_read(error: &CallError) -> bool {
 /// Runs with a [`Cancel`] that fires when either of these does.
 fn either<R>(gone: &Cancel, cancel: Option<&Cancel>, run: impl FnOnce(&Cancel) -> R) -> R {
     let Some(cancel) = cancel else { return run(gone) };
-    let both = Cancel::new();
+    let both = cancel.beside();
     let _listening = [gone, cancel].map(|one| {
         let both = both.clone();
         one.on_cancel(move || both.cancel())
@@ -614,6 +614,14 @@ impl Remote for RemoteVolume {
 
     fn stands(&self) -> bool {
         self.here().remote.stands()
+    }
+
+    fn is_resumed(&self) -> bool {
+        self.here().remote.is_resumed()
+    }
+
+    fn take_orphan(&self, caller: &Caller, call: &Call) -> Option<Result<Reply, CallError>> {
+        self.cell.take_orphan(caller, call)
     }
 }
 

@@ -138,12 +138,21 @@ impl Shared {
         urgent: bool,
         until: Option<Instant>,
     ) -> Result<Reply, CallError> {
-        let pending = Arc::new(PendingCall::default());
         let (harmless, wanted) = (call.leaves_nothing(), Wanted::of(&call));
         let (name, fid) = (call.traits().name, call.files()[0].copied());
-        let (id, after) = {
+        let (id, pending, after) = {
             let mut core = self.core.lock();
-            submit(&mut core, &pending, caller, call, urgent)?
+            let repeated = cancel.is_some_and(|cancel| !harmless && cancel.is_repeated());
+            let orphan = if repeated { core.orphans.take(caller, &call) } else { None };
+            if let Some((id, pending)) = orphan {
+                (id, pending, After::default())
+            } else {
+                let keeps = cancel.is_some_and(|cancel| !harmless && cancel.is_of_request());
+                let pending =
+                    Arc::new(if keeps { PendingCall::keeping() } else { PendingCall::default() });
+                let (id, after) = submit(&mut core, &pending, caller, call, urgent)?;
+                (id, pending, after)
+            }
         };
         let _watched = self.watch(name, fid, id);
         self.follow_up(after, On::Caller);
@@ -165,7 +174,34 @@ impl Shared {
             harmless || cancel.is_abandoned() || self.core.lock().phase != SessionPhase::Attached
         };
         let give_up = || cancel.is_cancelled() && may_end();
-        wanted.unpack(self.wait(&pending, id, harmless, until, &give_up))
+        let result = self.wait(&pending, id, harmless, until, &give_up);
+        if let Some(receipt) = pending.take_receipt() {
+            cancel.hold(receipt);
+        }
+        wanted.unpack(result)
+    }
+
+    /// The answer to a predecessor's change that equals this call, if there is one. Waits for it.
+    pub fn take_orphan(
+        self: &Arc<Self>,
+        caller: &Caller,
+        call: &Call,
+    ) -> Option<Result<Reply, CallError>> {
+        let (id, pending) = self.core.lock().orphans.take(caller, call)?;
+        Some(self.wait(&pending, id, false, self.deadline(None), &|| false))
+    }
+
+    /// No request takes a predecessor's change any more.
+    pub fn forget_orphans(self: &Arc<Self>) {
+        let forgotten = {
+            let mut core = self.core.lock();
+            let forgotten = core.orphans.forget();
+            forgotten.iter().for_each(|(id, _)| drop(core.calls.remove(id)));
+            forgotten
+        };
+        for (id, _) in forgotten.into_iter().filter(|(_, waits)| *waits) {
+            self.step(ClientInput::Cancel(id), On::Caller);
+        }
     }
 
     fn wait(
@@ -248,7 +284,13 @@ impl Shared {
         cancel: Option<&Cancel>,
         take: &mut dyn FnMut(usize, Result<Reply, CallError>),
     ) {
-        let pending: Vec<Arc<PendingCall>> = calls.iter().map(|_| Arc::default()).collect();
+        let pend = |call: &Call| match call.leaves_nothing() {
+            true => PendingCall::default(),
+            // Until `take` has returned.
+            false => PendingCall::keeping(),
+        };
+        let pending: Vec<Arc<PendingCall>> =
+            calls.iter().map(|call| Arc::new(pend(call))).collect();
         let first = calls.first().map(|call| (call.traits().name, call.files()[0].copied()));
         let wanted: Vec<Wanted>;
         let (ids, after) = {
@@ -281,6 +323,7 @@ impl Shared {
                     &give_up,
                 )),
             );
+            drop(pending.take_receipt());
         }
     }
 

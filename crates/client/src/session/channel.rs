@@ -233,6 +233,9 @@ fn hello(config: &SessionConfig, secured: bool) -> Hello {
     if local {
         features = features.with(Features::DESCRIPTORS);
     }
+    if config.options.keep.is_some() {
+        features = features.with(Features::SUCCESSORS);
+    }
     if !secured && (config.checksums || !local) {
         features = features.with(Features::CHECKSUMS).with(Features::PAYLOAD_CHECKSUMS);
     }

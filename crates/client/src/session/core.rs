@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use dafs::{
     CallFailure, CallId, ChannelId, ClientInput, ClientOutput, ClientSession, ConnectionRole,
-    PeerError,
+    PeerError, client::Keeping, client::Landing,
 };
 use types::{Answer, BootVerifier, BreakId, BreakItem, Fault, Time};
 
 use super::channel::FrameChannel;
+use super::orphans::Orphans;
 use super::pending::PendingCall;
+use crate::kept::{Answered, Legacy, Place, Receipt};
 use crate::{CallError, Reply};
 
 /// The state of the session.
@@ -72,6 +74,15 @@ pub(crate) struct ClientCore {
     pub next_channel: u64,
     /// The server's, as of the last attachment.
     pub verifier: Option<BootVerifier>,
+    /// Where the session leaves what a successor of this process needs.
+    pub place: Option<Place>,
+    /// The changes of a predecessor that no request has taken yet.
+    pub orphans: Orphans,
+    /// The session was a predecessor's, and this process does not know yet what it has in it: all
+    /// notices wait, and so does a reclaim.
+    pub is_restoring: bool,
+    /// The server restarted meanwhile.
+    reclaims_later: bool,
     /// Why the last attempt to connect failed, for error messages.
     pub last_error: Option<String>,
     outputs: Vec<ClientOutput>,
@@ -113,6 +124,10 @@ impl ClientCore {
             next_call: 1,
             next_channel: 1,
             verifier: None,
+            place: None,
+            orphans: Orphans::default(),
+            is_restoring: false,
+            reclaims_later: false,
             last_error: None,
             outputs: Vec::new(),
         }
@@ -185,10 +200,15 @@ impl ClientCore {
                     }
                 }
                 ClientOutput::Close { channel } => after.close.extend(self.forget_channel(channel)),
-                ClientOutput::Done { id, result, descriptor: with } => {
-                    if let Some(pending) = self.calls.remove(&id) {
-                        let body = if with { descriptor.take() } else { None };
-                        pending.finish(to_reply(result, body, self.verifier));
+                ClientOutput::Keep(keeping) => self.keep(&keeping),
+                ClientOutput::Done { id, result, descriptor: with, landing } => {
+                    let body = if with { descriptor.take() } else { None };
+                    let pending = self.calls.remove(&id);
+                    self.orphans.answered(id);
+                    let keeps = pending.as_ref().is_some_and(|pending| pending.keeps_answer);
+                    let receipt = self.land(id, &result, landing, keeps && body.is_none());
+                    if let Some(pending) = pending {
+                        pending.finish_with(to_reply(result, body, self.verifier), receipt);
                     }
                 }
                 ClientOutput::Break { id, items } => {
@@ -202,6 +222,10 @@ impl ClientCore {
                     self.notice(Notice::LeaseLost, after);
                     self.association += 1;
                     self.gate = ReclaimGate::Open;
+                    self.reclaims_later = false;
+                    if let Some(place) = &mut self.place {
+                        place.lost();
+                    }
                     after.changed = true;
                 }
                 ClientOutput::Established { resumed, restarted, session, boot_verifier } => {
@@ -210,18 +234,101 @@ impl ClientCore {
                     self.become_phase(SessionPhase::Attached, after);
                     self.attached_once = true;
                     self.association += u64::from(!resumed || restarted);
-                    if resumed && restarted {
+                    if resumed && restarted && self.is_restoring {
+                        self.reclaims_later = true;
+                    } else if resumed && restarted {
                         self.begin_reclaim(after);
                     }
                 }
                 ClientOutput::Refused(fault) => self.refuse(&fault, after),
-                ClientOutput::Closed => self.become_phase(SessionPhase::Closed, after),
+                ClientOutput::Closed => {
+                    if let Some(place) = self.place.take() {
+                        place.end();
+                    }
+                    self.become_phase(SessionPhase::Closed, after);
+                }
                 ClientOutput::WakeAt(time) => {
                     self.wake_at = time;
                     after.wake_at = Some(time);
                 }
             }
         }
+    }
+
+    /// Takes what a predecessor left: the machine goes on with its session.
+    pub fn inherit(&mut self, legacy: Legacy) {
+        self.next_call = legacy.last_call + 1;
+        for Answered { request, outcome, verifier } in legacy.answered {
+            let (Some(place), Ok(call)) = (&self.place, request.call()) else { continue };
+            let pending = Arc::new(PendingCall::keeping());
+            let result = to_reply(outcome.map_err(CallFailure::Fault), None, verifier);
+            pending.finish_with(result, Some(place.receipt(request.id)));
+            self.orphans.add(request.id, request.caller, call, pending);
+        }
+        let Some(kept) = legacy.session else { return };
+        (self.is_restoring, self.attached_once) = (true, true);
+        for request in kept.requests {
+            self.orphans.wait_for(request.id);
+            if let Ok(call) = request.call()
+                && !call.leaves_nothing()
+            {
+                let pending = Arc::new(PendingCall::keeping());
+                self.calls.insert(request.id, Arc::clone(&pending));
+                self.orphans.add(request.id, request.caller, call, pending);
+            }
+        }
+        tracing::info!(
+            session = kept.terms.session.0,
+            unanswered = self.orphans.len(),
+            "goes on with the session of the process before"
+        );
+    }
+
+    fn keep(&mut self, keeping: &Keeping) {
+        let Some(place) = &mut self.place else { return };
+        match keeping {
+            Keeping::Session(terms) => place.put_terms(terms),
+            Keeping::Request(request) => place.put_request(request),
+        }
+    }
+
+    /// Notes the end of a call for a successor, before any thread has the answer.
+    fn land(
+        &mut self,
+        id: CallId,
+        result: &Result<Answer, CallFailure>,
+        landing: Option<Landing>,
+        keeps_answer: bool,
+    ) -> Option<Receipt> {
+        let place = self.place.as_mut()?;
+        let Some(landing) = landing else {
+            if matches!(result, Err(CallFailure::SessionLost)) {
+                place.drop_request(id);
+            }
+            return None;
+        };
+        let outcome = match result {
+            // Without its effect it can be made again.
+            Err(CallFailure::Fault(Fault::Cancelled)) => None,
+            Err(CallFailure::Fault(fault)) => Some(Err(*fault)),
+            // The copy is made only if it is kept.
+            Ok(answer) if keeps_answer => Some(Ok(answer.clone())),
+            _ => None,
+        };
+        let outcome = outcome.filter(|_| keeps_answer);
+        place.land(id, &landing, outcome.as_ref().map(|outcome| (outcome, self.verifier)))
+    }
+
+    /// This process knows what it has in its predecessor's session.
+    pub fn restored(&mut self) -> After {
+        let mut after = After::default();
+        if std::mem::take(&mut self.is_restoring) {
+            after.notices = !self.notices.is_empty();
+            if std::mem::take(&mut self.reclaims_later) {
+                self.begin_reclaim(&mut after);
+            }
+        }
+        after
     }
 
     /// The channel of operations, if there is one.
@@ -275,7 +382,6 @@ impl ClientCore {
     }
 
     fn begin_reclaim(&mut self, after: &mut After) {
-        debug_assert!(self.phase != SessionPhase::Apart, "CB-5: the server knows who reclaims");
         self.restarts += 1;
         self.gate = ReclaimGate::Reclaiming(self.restarts);
         after.reclaim = !std::mem::replace(&mut self.reclaiming, true);

@@ -9,6 +9,7 @@
 mod calls;
 mod channel;
 mod core;
+mod orphans;
 mod pending;
 mod reader_role;
 mod reclaim;
@@ -23,11 +24,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dafs::{ClientConfig, ClientInput, ClientSession};
+use dafs::{ClientConfig, ClientInput, ClientOutput, ClientSession};
 use types::{Call, Caller, Fault, ServerId};
 
 use self::core::{ClientCore, SessionPhase};
 use self::shared::{On, Shared};
+use crate::kept::{Legacy, Place};
 use crate::{CallError, Cancel, Events, Remote, Reply, SessionConfig, clock};
 
 /// Calls that may wait for a credit. Far fewer threads call.
@@ -39,10 +41,19 @@ const DETACH_WITHIN: Duration = Duration::from_millis(500);
 pub struct Session {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// It was a predecessor's.
+    resumed: bool,
 }
 
 impl Session {
-    /// Attaches to the server.
+    /// Attaches to the server. With a keep ([`crate::ClientOptions::keep`]) that has a session of
+    /// the same incarnation with the server, it resumes that session, and sends the predecessor's
+    /// requests again that were not answered. Then:
+    ///
+    /// - It succeeds also if the server is away. The session's calls wait for it.
+    /// - All events wait until [`Remote::restored`].
+    /// - Changes of repeated requests get the predecessor's answers ([`crate::Cancel`]) until
+    ///   [`Remote::forget_orphans`].
     ///
     /// # Errors
     /// [`CallError::Refused`] with the reason: the server refuses this client, or no Rialto server
@@ -55,20 +66,43 @@ impl Session {
             pid: std::process::id(),
             queue_max: QUEUE_MAX,
             back_channel: true,
+            keeps: config.options.keep.is_some(),
             wallet: config.options.wallet.clone(),
         };
         let until = config.attach_within.map(|within| Instant::now() + within);
+        let (place, legacy) = open_place(&config).unzip();
+        let mut legacy: Legacy = legacy.unwrap_or_default();
         let mut outputs = Vec::new();
-        let machine = ClientSession::new(clock::now(), machine_config, &mut outputs);
+        let machine = succeed(&machine_config, &mut legacy, place.as_ref(), &mut outputs);
         let mut core = ClientCore::new(machine);
+        core.place = place;
+        core.inherit(legacy);
+        let (resumes, waits) = (core.is_restoring, core.orphans.any_waits());
         let after = core.begin(outputs);
         let shared = Arc::new(Shared::new(config, core, reclaim::begin));
         shared.follow_up(after, On::Own);
-        let mut session = Session { shared: Arc::clone(&shared), threads: Vec::new() };
+        let mut session =
+            Session { shared: Arc::clone(&shared), threads: Vec::new(), resumed: resumes };
         session.start("dafs-back", threads::receive_breaks)?;
         session.start("dafs-keeper", threads::keep)?;
         session.start("dafs-connect", threads::connect)?;
-        session.wait_attached(until)?;
+        if waits {
+            session.start("dafs-orphans", threads::receive_orphans)?;
+        }
+        match session.wait_attached(until) {
+            Err(CallError::TimedOut) if resumes => {
+                tracing::warn!(
+                    endpoint = %shared.config.endpoint,
+                    why = shared.why_apart(),
+                    "the server of a session to be resumed is away; its calls wait"
+                );
+            }
+            Err(CallError::TimedOut) => {
+                let (endpoint, why) = (&shared.config.endpoint, shared.why_apart());
+                return Err(CallError::Refused(format!("{endpoint} cannot be reached: {why}")));
+            }
+            attached => attached?,
+        }
         Ok(session)
     }
 
@@ -100,9 +134,7 @@ impl Session {
                 Some(until) => self.shared.changed.wait_until(&mut core, until).timed_out(),
             };
             if timed_out {
-                let endpoint = &self.shared.config.endpoint;
-                let why = core.last_error.clone().unwrap_or_else(|| "no answer".to_owned());
-                return Err(CallError::Refused(format!("{endpoint} cannot be reached: {why}")));
+                return Err(CallError::TimedOut);
             }
         }
     }
@@ -128,8 +160,14 @@ impl Session {
 
     /// Ends without a message, as a killed process does: the server must detect it.
     pub fn vanish(mut self) {
-        self.shared.close_all(&CallError::Closed);
+        self.leave();
         self.join();
+    }
+
+    /// Ends without a message, even if others refer to the session: every call fails from now on,
+    /// and a successor can resume the session.
+    pub fn leave(&self) {
+        self.shared.close_all(&CallError::Closed);
     }
 
     /// Cuts the connections, as a network does. The session goes on over new ones.
@@ -146,6 +184,45 @@ impl Session {
             }
         }
     }
+}
+
+/// The session's place in the keep, with what a predecessor left there.
+fn open_place(config: &SessionConfig) -> Option<(Place, Legacy)> {
+    let keep = config.options.keep.as_ref()?;
+    let client = (config.identity.client, config.identity.incarnation);
+    Place::open(keep, client, config.server, &config.endpoint)
+        .inspect_err(|error| {
+            tracing::warn!(
+                %error,
+                consequence = "the session ends with this process",
+                "no room for what a successor of this process needs"
+            );
+        })
+        .ok()
+}
+
+/// The machine of a predecessor's session, or a new one.
+fn succeed(
+    config: &ClientConfig,
+    legacy: &mut Legacy,
+    place: Option<&Place>,
+    outputs: &mut Vec<ClientOutput>,
+) -> ClientSession {
+    if let Some(kept) = &legacy.session {
+        match ClientSession::succeed(clock::now(), config.clone(), kept, outputs) {
+            Ok(machine) => return machine,
+            Err(error) => tracing::warn!(
+                %error,
+                consequence = "a new session begins; locks and unanswered changes of the process \
+                    before are lost",
+                "a session of the process before cannot be resumed"
+            ),
+        }
+    }
+    for request in legacy.session.take().into_iter().flat_map(|kept| kept.requests) {
+        place.iter().for_each(|place| place.drop_request(request.id));
+    }
+    ClientSession::new(clock::now(), config.clone(), outputs)
 }
 
 impl Drop for Session {
@@ -239,6 +316,26 @@ impl Remote for Session {
 
     fn found_at(&self, server: ServerId, addresses: &[SocketAddr]) {
         self.shared.places.lock().learn(server, addresses);
+        if let Some(place) = &self.shared.core.lock().place {
+            place.found_at(server, addresses);
+        }
+    }
+
+    fn is_resumed(&self) -> bool {
+        self.resumed
+    }
+
+    fn restored(&self) {
+        let after = self.shared.core.lock().restored();
+        self.shared.follow_up(after, On::Caller);
+    }
+
+    fn take_orphan(&self, caller: &Caller, call: &Call) -> Option<Result<Reply, CallError>> {
+        self.shared.take_orphan(caller, call)
+    }
+
+    fn forget_orphans(&self) {
+        self.shared.forget_orphans();
     }
 
     fn address(&self) -> String {

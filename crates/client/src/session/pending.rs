@@ -4,11 +4,14 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::kept::Receipt;
 use crate::{CallError, Reply};
 
 /// Shared by the thread that called and the one that receives the answer.
 #[derive(Debug, Default)]
 pub(crate) struct PendingCall {
+    /// A successor of this process may need the answer until the caller has used it.
+    pub keeps_answer: bool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -16,6 +19,8 @@ pub(crate) struct PendingCall {
 #[derive(Debug, Default)]
 struct State {
     result: Option<Result<Reply, CallError>>,
+    /// Of an answer that is kept.
+    receipt: Option<Receipt>,
     /// There was a result.
     ended: bool,
     /// The thread must check again: the reader's role may be free, or the call was cancelled.
@@ -23,9 +28,20 @@ struct State {
 }
 
 impl PendingCall {
+    /// A call whose answer a successor of this process may need.
+    pub fn keeping() -> Self {
+        PendingCall { keeps_answer: true, ..PendingCall::default() }
+    }
+
     /// Ends the call with its result.
     pub fn finish(&self, result: Result<Reply, CallError>) {
+        self.finish_with(result, None);
+    }
+
+    /// Ends the call with its result, which may be kept.
+    pub fn finish_with(&self, result: Result<Reply, CallError>, receipt: Option<Receipt>) {
         let mut state = self.state.lock();
+        state.receipt = receipt;
         debug_assert!(!state.ended, "DA-4: a call ends exactly once");
         (state.ended, state.result) = (true, Some(result));
         self.changed.notify_one();
@@ -47,6 +63,11 @@ impl PendingCall {
         let mut state = self.state.lock();
         debug_assert!(!state.ended || state.result.is_some(), "DA-4: a result is taken once");
         state.result.take()
+    }
+
+    /// Takes the receipt of the answer, if that is kept.
+    pub fn take_receipt(&self) -> Option<Receipt> {
+        self.state.lock().receipt.take()
     }
 
     /// Sleeps until there is a result or a nudge, at most until `until`.

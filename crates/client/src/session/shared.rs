@@ -228,7 +228,11 @@ impl Shared {
     pub fn tell(self: &Arc<Self>, on: On) {
         let _delivering = self.delivering.lock();
         loop {
-            let Some(notice) = self.core.lock().notices.pop_front() else { return };
+            let notice = {
+                let mut core = self.core.lock();
+                if core.is_restoring { None } else { core.notices.pop_front() }
+            };
+            let Some(notice) = notice else { return };
             let events = {
                 let mut sinks = self.events.lock();
                 if let Notice::Renewed(sent_at) = notice {
@@ -320,6 +324,8 @@ impl Shared {
         core.phase = SessionPhase::Closed;
         core.gate = ReclaimGate::Open;
         core.finish_all(why);
+        // Another session may have the place from now on.
+        core.place = None;
         let channels = std::mem::take(&mut core.channels);
         drop(core);
         self.keeper.lock().closing = true;
@@ -331,6 +337,11 @@ impl Shared {
         drop(self.connector.lock());
         self.connector_woken.notify_all();
         self.reader.nudge_sleepers();
+    }
+
+    /// Why there is no connection.
+    pub fn why_apart(&self) -> String {
+        self.core.lock().last_error.clone().unwrap_or_else(|| "no answer".to_owned())
     }
 
     /// Must the session's threads end?

@@ -120,6 +120,20 @@ impl Asked {
     }
 }
 
+/// Receives the answers to a predecessor's requests. No other thread may wait for an answer, and the
+/// server ends a connection that is not read.
+pub(crate) fn receive_orphans(shared: &Arc<Shared>) {
+    let none = || !shared.core.lock().orphans.any_waits();
+    while !none() && !shared.is_closing() {
+        if !shared.lead_until(Some(Instant::now() + MOMENT), &none) {
+            let mut core = shared.core.lock();
+            if core.orphans.any_waits() {
+                shared.changed.wait_for(&mut core, MOMENT);
+            }
+        }
+    }
+}
+
 /// Makes the connections that the machine asks for, one after the other.
 pub(crate) fn connect(shared: &Arc<Shared>) {
     while let Some(role) = next_order(shared) {

@@ -6,7 +6,8 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use client::{CallError, Cancel, Remote, Reply};
 use types::{
-    Answer, BootVerifier, Call, Caller, DataVersion, Fid, Kind, Status, StatusVersion, Timestamp,
+    Answer, BootVerifier, Call, Caller, CreateHow, DataVersion, Fid, Kind, NewKind, Status,
+    StatusVersion, Timestamp,
 };
 
 /// A call in a thread of its own.
@@ -80,6 +81,17 @@ pub fn status(fid: Fid, data_version: u64) -> Status {
 
 pub fn name(text: &str) -> types::Name {
     types::Name::new(text.as_bytes()).unwrap()
+}
+
+/// Makes a file; it is refused if there is one.
+pub fn make(text: &str) -> Call {
+    Call::Make {
+        dir: DIR,
+        name: name(text),
+        kind: NewKind::File,
+        mode: 0o600,
+        how: CreateHow::Guarded,
+    }
 }
 
 /// A question.

@@ -147,6 +147,11 @@ impl ServerState {
         self.executed.iter().filter(|call| is(call)).count()
     }
 
+    /// How many connections there are.
+    pub fn links_now(&self) -> usize {
+        self.links.len()
+    }
+
     fn verifier(&self) -> BootVerifier {
         BootVerifier(1000 + self.instance)
     }

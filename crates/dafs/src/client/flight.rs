@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use types::limits::SLOTS_MAX;
-use types::{Answer, Fid};
+use types::{Answer, Call, Fid, SessionId};
 
+use super::kept::{ChainLanding, KeptChain, KeptError, KeptRequest, KeptSession, Landing};
 use super::queue::ReadyCall;
 use super::{CallFailure, CallId};
 use crate::PeerError;
@@ -33,6 +34,8 @@ struct CallSlot {
 #[derive(Debug, Default)]
 pub(super) struct Rest {
     pub slots: VecDeque<u32>,
+    /// So many members are answered.
+    pub answered: u32,
     /// The file that the answered members led to.
     pub current: Option<Fid>,
     /// An answered member failed.
@@ -212,26 +215,131 @@ impl Flights {
     }
 
     /// Ends an answered call; its slot becomes free.
-    pub fn land(&mut self, index: u32, result: &Result<Answer, CallFailure>) -> Option<Flight> {
-        let flight = self.slots.get_mut(index as usize)?.flight.take()?;
+    pub fn land(
+        &mut self,
+        index: u32,
+        result: &Result<Answer, CallFailure>,
+    ) -> Option<(Flight, Landing)> {
+        let slot = self.slots.get_mut(index as usize)?;
+        let flight = slot.flight.take()?;
+        let last = slot.last;
         self.flying -= 1;
         self.locks -= usize::from(flight.ready.waits());
-        if let Some(number) = flight.chain {
+        let chain = flight.chain.map_or(ChainLanding::Single, |number| {
             let rest = self
                 .chains
                 .get_mut(&number)
                 .expect("a chain is stored until its last member is answered");
             let first = rest.slots.pop_front();
             debug_assert_eq!(first, Some(index), "DE-4: a chain is answered in its order");
+            rest.answered += 1;
             match result {
                 Ok(answer) => rest.current = answer.current().or(rest.current),
                 Err(_) => rest.failed = true,
             }
             if rest.slots.is_empty() {
                 self.chains.remove(&number);
+                return ChainLanding::Over(number);
+            }
+            let Rest { answered, current, failed, .. } = *rest;
+            ChainLanding::Goes(KeptChain { number, answered, current, failed })
+        });
+        Some((flight, Landing { slot: index, number: last, chain }))
+    }
+
+    /// The request in a slot, for a successor.
+    pub fn kept(&self, session: SessionId, slot: u32) -> Option<KeptRequest> {
+        let (flight, number) = self.get(slot)?;
+        let place = |chain: u64| {
+            let rest = self.chains.get(&chain)?;
+            let behind = rest.slots.iter().position(|other| *other == slot)?;
+            Some((chain, rest.answered + behind as u32))
+        };
+        let ready = &flight.ready;
+        Some(KeptRequest {
+            id: ready.id,
+            session,
+            slot,
+            number,
+            chain: flight.chain.and_then(place),
+            caller: ready.caller.clone(),
+            procedure: ready.number,
+            message: ready.message.clone(),
+            payload: ready.payload.clone(),
+        })
+    }
+
+    /// The requests that a predecessor left. A single one that changes nothing is cancelled: no
+    /// caller waits for it, and it may wait for something for ever.
+    ///
+    /// # Errors
+    /// [`KeptError`]: they cannot be sent again.
+    pub fn succeed(kept: &KeptSession) -> Result<Flights, KeptError> {
+        let mut flights = Flights::new();
+        if kept.landed.len() != flights.slots.len() {
+            return Err(KeptError::Contradiction("another number of slots"));
+        }
+        for (slot, landed) in flights.slots.iter_mut().zip(&kept.landed) {
+            slot.last = *landed;
+        }
+        let mut members: BTreeMap<u64, BTreeMap<u32, u32>> = BTreeMap::new();
+        for request in &kept.requests {
+            let slot = flights
+                .slots
+                .get_mut(request.slot as usize)
+                .ok_or(KeptError::Contradiction("a slot that there is not"))?;
+            if request.session != kept.terms.session
+                || slot.flight.is_some()
+                || slot.last.checked_add(1) != Some(request.number)
+            {
+                return Err(KeptError::Contradiction("a request is not its slot's next"));
+            }
+            slot.last = request.number;
+            let answered = |(number, place): (u64, u32)| {
+                kept.chains.iter().any(|chain| chain.number == number && place < chain.answered)
+            };
+            // Killed after the chain's state was stored and before the slot's number was.
+            if request.chain.is_some_and(answered) {
+                continue;
+            }
+            let (caller, call) = (request.caller.clone(), request.call()?);
+            let cancelled = request.chain.is_none() && call.leaves_nothing();
+            let ready = ReadyCall::new(request.id, caller, call, None, request.chain.is_none())?;
+            flights.flying += 1;
+            flights.locks += usize::from(ready.waits());
+            let chain = request.chain.map(|(number, _)| number);
+            slot.flight = Some(Flight { ready, chain, cancelled });
+            if let Some((number, place)) = request.chain
+                && members.entry(number).or_default().insert(place, request.slot).is_some()
+            {
+                return Err(KeptError::Contradiction("two members at one place of a chain"));
             }
         }
-        Some(flight)
+        for (number, members) in members {
+            let state = kept.chains.iter().find(|chain| chain.number == number);
+            let answered = state.map_or(0, |chain| chain.answered);
+            if !members.keys().copied().eq((answered..).take(members.len())) {
+                return Err(KeptError::Contradiction("a member of a chain is missing"));
+            }
+            let rest = Rest {
+                slots: members.into_values().collect(),
+                answered,
+                current: state.and_then(|chain| chain.current),
+                failed: state.is_some_and(|chain| chain.failed),
+            };
+            flights.chains.insert(number, rest);
+        }
+        let chains = kept.chains.iter().map(|chain| chain.number);
+        flights.chains_begun =
+            chains.chain(flights.chains.keys().copied()).max().unwrap_or_default();
+        flights.check();
+        Ok(flights)
+    }
+
+    /// Is an end of the reclaim under way?
+    pub fn end_of_reclaim(&self) -> bool {
+        let flying = self.slots.iter().filter_map(|slot| slot.flight.as_ref());
+        flying.into_iter().any(|flight| matches!(flight.ready.call, Call::ReclaimDone))
     }
 
     /// The session is lost: returns all outstanding calls; request numbers start again.

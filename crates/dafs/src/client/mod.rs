@@ -10,6 +10,8 @@
 //!   replies what it has executed already. Of a chain, the machine sends the unanswered rest: its
 //!   first member names the file that the answered ones led to. If they failed, the rest is flagged
 //!   so that the server does not execute it.
+//! - *Succession* (`kept.rs`). A machine can be made from what an earlier one, whose process is
+//!   gone, has put out to be kept. It resumes the session as after a lost connection.
 //! - *Session lost.* If the server does not know the session any more, the outcome of sent calls is
 //!   unknown.
 //! - *Keep-alive.* Renewals run over the back connection when there is one, so that the lease is
@@ -20,6 +22,7 @@ mod calls;
 mod credentials;
 mod flight;
 mod keepalive;
+mod kept;
 mod queue;
 mod session;
 #[cfg(test)]
@@ -32,6 +35,10 @@ use types::{
     Answer, BootVerifier, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, SessionId, Time,
 };
 
+pub use kept::{
+    ChainLanding, Keeping, KeptChain, KeptError, KeptRequest, KeptSession, KeptTerms, Landing,
+    decode_outcome, encode_outcome,
+};
 pub use session::ClientSession;
 
 use crate::credentials::{Hash, Wallet};
@@ -52,6 +59,8 @@ pub struct ClientConfig {
     pub queue_max: usize,
     /// Ask for a second connection, for breaks and renewals.
     pub back_channel: bool,
+    /// Put out what a successor of this process needs to resume the session.
+    pub keeps: bool,
     /// Tokens of the machine's users.
     pub wallet: Option<Arc<dyn Wallet>>,
 }
@@ -179,6 +188,8 @@ pub enum ClientOutput {
         /// Earliest time of the attempt.
         at: Time,
     },
+    /// Store this for a successor before anything else is done.
+    Keep(Keeping),
     /// Send a frame.
     Send {
         /// The connection to use.
@@ -199,6 +210,8 @@ pub enum ClientOutput {
         result: Result<Answer, CallFailure>,
         /// A descriptor came with the frame of this step.
         descriptor: bool,
+        /// Of a request that was kept, if its session goes on: what to store first.
+        landing: Option<Landing>,
     },
     /// Promises end: handle the break, then report [`ClientInput::BreakHandled`]. A break may come
     /// twice after a reconnect.

@@ -9,6 +9,7 @@ use types::{Answer, BreakId, Call, Fault, Fid, SessionId, Time};
 use super::credentials::Credentials;
 use super::flight::{Flight, Flights};
 use super::keepalive::KeepAlive;
+use super::kept::{Keeping, KeptError, KeptSession, KeptTerms};
 use super::queue::{Queue, ReadyCall};
 use super::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ConnectionRole};
 use crate::credentials::{self, Hash};
@@ -91,6 +92,9 @@ pub struct ClientSession {
     pub(super) operations: ConnectionState,
     back: ConnectionState,
     known: Option<Known>,
+    /// The server instance at which the client has its locks and holds: that of `known`, unless a
+    /// reclaim is under way.
+    reclaimed: u64,
     pub(super) queue: Queue,
     pub(super) flights: Flights,
     pub(super) credentials: Credentials,
@@ -112,6 +116,7 @@ impl ClientSession {
             operations: ConnectionState::Wanted,
             back: ConnectionState::Off,
             known: None,
+            reclaimed: 0,
             queue: Queue::default(),
             flights: Flights::new(),
             credentials,
@@ -121,6 +126,32 @@ impl ClientSession {
             wake_at: Time::NEVER,
             closed: false,
         }
+    }
+
+    /// The successor of a machine whose process is gone: goes on with its session and its requests.
+    ///
+    /// # Errors
+    /// [`KeptError`]: what was kept is damaged; the session cannot be resumed.
+    pub fn succeed(
+        now: Time,
+        config: ClientConfig,
+        kept: &KeptSession,
+        out: &mut Vec<ClientOutput>,
+    ) -> Result<ClientSession, KeptError> {
+        let flights = Flights::succeed(kept)?;
+        let KeptTerms { session, server, reclaiming } = kept.terms;
+        // The claims were answered before their end was sent. If the server is still that instance
+        // the reclaim ends with the answer; it may not be made again (LK-4).
+        let claimed = reclaiming.filter(|_| flights.end_of_reclaim());
+        let known = Known {
+            id: session,
+            server: claimed.unwrap_or(server),
+            // The attach answers the rest.
+            bind_key: 0,
+            lease: Duration::ZERO,
+        };
+        let machine = ClientSession::new(now, config, out);
+        Ok(ClientSession { known: Some(known), reclaimed: server, flights, ..machine })
     }
 
     /// Members of the longest chain that the credits allow.
@@ -450,6 +481,9 @@ impl ClientSession {
         if before.is_some() && !resumed {
             self.lose_session(out);
         }
+        if !resumed {
+            self.reclaimed = attached.server;
+        }
         self.flights.set_credits(attached.credits, attached.grant);
         if resumed {
             self.flights.require_confirmation();
@@ -468,6 +502,8 @@ impl ClientSession {
         if restarted {
             self.drop_reclaim_done(out);
         }
+        // Behind the dropped end of an earlier reclaim: a successor would take it for this one's.
+        self.keep_terms(out);
         self.resend(line, out);
         self.pump(out);
         if self.config.back_channel && matches!(self.back, ConnectionState::Off) {
@@ -477,21 +513,43 @@ impl ClientSession {
         Ok(())
     }
 
+    /// Puts the session out to be kept.
+    fn keep_terms(&self, out: &mut Vec<ClientOutput>) {
+        let Some(known) = self.known.filter(|_| self.config.keeps) else { return };
+        let reclaiming = Some(known.server).filter(|server| *server != self.reclaimed);
+        let terms = KeptTerms { session: known.id, server: self.reclaimed, reclaiming };
+        out.push(ClientOutput::Keep(Keeping::Session(terms)));
+    }
+
+    /// The server has answered the end of the reclaim.
+    pub(super) fn reclaimed(&mut self, out: &mut Vec<ClientOutput>) {
+        let server = self.known.map_or(self.reclaimed, |known| known.server);
+        if std::mem::replace(&mut self.reclaimed, server) != server {
+            self.keep_terms(out);
+        }
+    }
+
     /// The end of an earlier server instance's reclaim, sent or not, would end the present reclaim
     /// before it began (LK-4), and no caller needs its answer: the machine reports it done.
     fn drop_reclaim_done(&mut self, out: &mut Vec<ClientOutput>) {
-        let mut ended = self.queue.take_ends_of_reclaim();
+        let unsent = self.queue.take_ends_of_reclaim();
+        let mut ended: Vec<_> = unsent.into_iter().map(|id| (id, None)).collect();
         for slot in self.flights.unanswered().into_iter().flatten() {
             let ends = |flight: &Flight| {
                 flight.chain.is_none() && matches!(flight.ready.call, Call::ReclaimDone)
             };
             if self.flights.get(slot).is_some_and(|(flight, _)| ends(flight))
-                && let Some(flight) = self.flights.land(slot, &Ok(Answer::Done))
+                && let Some((flight, landing)) = self.flights.land(slot, &Ok(Answer::Done))
             {
-                ended.push(flight.ready.id);
+                ended.push((flight.ready.id, Some(landing).filter(|_| self.config.keeps)));
             }
         }
-        let done = |id| ClientOutput::Done { id, result: Ok(Answer::Done), descriptor: false };
+        let done = |(id, landing)| ClientOutput::Done {
+            id,
+            result: Ok(Answer::Done),
+            descriptor: false,
+            landing,
+        };
         out.extend(ended.into_iter().map(done));
     }
 
@@ -655,5 +713,6 @@ pub(super) fn fail(ids: &[CallId], why: &CallFailure, out: &mut Vec<ClientOutput
         id: *id,
         result: Err(*why),
         descriptor: false,
+        landing: None,
     }));
 }

@@ -39,6 +39,7 @@ impl Rig {
             pid: 9,
             queue_max: 1000,
             back_channel,
+            keeps: false,
             wallet: None,
         };
         let mut out = Vec::new();
@@ -565,7 +566,12 @@ fn the_end_of_a_reclaim_is_not_resent_to_a_new_server_instance() {
     rig.attached.server = 2;
     let out = rig.reconnect();
     assert_eq!(asked(&out).len(), 1, "claims come first");
-    let done = ClientOutput::Done { id: CallId(1), result: Ok(Answer::Done), descriptor: false };
+    let done = ClientOutput::Done {
+        id: CallId(1),
+        result: Ok(Answer::Done),
+        descriptor: false,
+        landing: None,
+    };
     let established =
         out.iter().position(|output| matches!(output, ClientOutput::Established { .. }));
     assert!(
@@ -584,7 +590,12 @@ fn lk4_an_unsent_end_of_a_reclaim_ends_no_later_one() {
     rig.connect();
     let out = rig.attach();
     assert_eq!(asked(&out).len(), 1, "claims come first: {out:?}");
-    let done = ClientOutput::Done { id: CallId(1), result: Ok(Answer::Done), descriptor: false };
+    let done = ClientOutput::Done {
+        id: CallId(1),
+        result: Ok(Answer::Done),
+        descriptor: false,
+        landing: None,
+    };
     assert!(out.contains(&done));
     // To the instance that it was meant for it is sent.
     rig.step(ClientInput::Lost { channel: rig.channel }).unwrap();
@@ -1081,6 +1092,7 @@ fn a_token_is_shown_for_each_connection_and_when_it_changes() {
         pid: 9,
         queue_max: 1000,
         back_channel: false,
+        keeps: false,
         wallet: Some(std::sync::Arc::clone(&purse) as _),
     };
     rig.machine = ClientSession::new(Time::ZERO, config, &mut Vec::new());
@@ -1108,4 +1120,211 @@ fn a_token_is_shown_for_each_connection_and_when_it_changes() {
     let again = sent(&rig.reconnect());
     let [Message::Token { handle: 1, shown: other }] = &again[..] else { panic!("{again:?}") };
     assert_eq!(&other.proof[..32], &[4; 32]);
+}
+
+// Succession.
+
+/// A machine that keeps, with what a successor of it has.
+struct KeepingRig {
+    rig: Rig,
+    kept: Option<KeptSession>,
+}
+
+fn keeping_config() -> ClientConfig {
+    ClientConfig {
+        client: ClientId(5),
+        incarnation: 2,
+        display: "test".into(),
+        pid: 9,
+        queue_max: 1000,
+        back_channel: false,
+        keeps: true,
+        wallet: None,
+    }
+}
+
+impl KeepingRig {
+    fn attached() -> KeepingRig {
+        let (mut rig, _) = Rig::new(false);
+        rig.machine = ClientSession::new(Time::ZERO, keeping_config(), &mut Vec::new());
+        rig.connect();
+        let mut keeping = KeepingRig { rig, kept: None };
+        let out = keeping.rig.attach();
+        keeping.note(&out);
+        keeping
+    }
+
+    fn note(&mut self, out: &[ClientOutput]) {
+        out.iter().for_each(|output| KeptSession::note(&mut self.kept, output));
+    }
+
+    fn submit(&mut self, id: u64, call: Call) {
+        let out = self.rig.submit(id, call);
+        let at = |is: fn(&ClientOutput) -> bool| out.iter().position(is);
+        let kept = at(|output| matches!(output, ClientOutput::Keep(_)));
+        assert!(kept < at(|output| matches!(output, ClientOutput::Send { .. })) && kept.is_some());
+        self.note(&out);
+    }
+
+    /// The process is killed, and another one attaches; returns the outputs of that.
+    fn succeed(&mut self) -> Vec<ClientOutput> {
+        let kept = self.kept.as_ref().expect("a session was kept");
+        self.rig.machine =
+            ClientSession::succeed(Time::ZERO, keeping_config(), kept, &mut Vec::new()).unwrap();
+        let attach = messages(&self.rig.connect());
+        assert!(
+            matches!(&attach[..], [(_, Message::Attach(attach))] if attach.resume == Some(SESSION))
+        );
+        let out = self.rig.attach();
+        self.note(&out);
+        out
+    }
+}
+
+fn restarted(out: &[ClientOutput]) -> bool {
+    let [restarted] = out
+        .iter()
+        .filter_map(|output| match output {
+            ClientOutput::Established { restarted, resumed: true, .. } => Some(*restarted),
+            _ => None,
+        })
+        .collect::<Vec<_>>()[..]
+    else {
+        panic!("not resumed: {out:?}")
+    };
+    restarted
+}
+
+#[test]
+fn eo1_a_successor_repeats_changes_and_cancels_questions() {
+    let mut keeping = KeepingRig::attached();
+    keeping.submit(1, append());
+    keeping.submit(2, get(FID));
+    keeping.submit(3, append());
+    let out = keeping.rig.reply(0, 1, Ok(written(4)));
+    keeping.note(&out);
+    let out = keeping.succeed();
+    let channel = keeping.rig.channel.0;
+    let expected = [(channel, 1, 1, Flags::NONE, get(FID)), (channel, 2, 1, Flags::NONE, append())];
+    assert_eq!(asked(&out), expected);
+    let cancel = Message::Cancel { slot: 1, request: 1 };
+    assert!(messages(&out).contains(&(channel, cancel)), "no caller waits for a question");
+    // The answered slot goes on with its next number.
+    let out = keeping.rig.submit(9, append());
+    assert_eq!(asked(&out), [(channel, 0, 2, Flags::NONE, append())]);
+    assert_eq!(done(&keeping.rig.reply(2, 1, Ok(written(4)))), [(3, Ok(written(4)))]);
+}
+
+#[test]
+fn eo1_a_successor_sends_the_rest_of_a_chain_with_its_file() {
+    let mut keeping = KeepingRig::attached();
+    let other = Fid::new(1, 8, 8);
+    let mut out = keeping
+        .rig
+        .submit_chain(1, vec![get(other), get(Fid::CURRENT), get(other), get(Fid::CURRENT)]);
+    out.extend(keeping.rig.reply(0, 1, Ok(Answer::Status(status(FID)))));
+    keeping.note(&out);
+    let out = keeping.succeed();
+    let channel = keeping.rig.channel.0;
+    let expected = [
+        (channel, 1, 1, Flags::CHAIN_START, get(FID)),
+        (channel, 2, 1, Flags::CHAIN_MIDDLE, get(other)),
+        (channel, 3, 1, Flags::CHAIN_END, get(Fid::CURRENT)),
+    ];
+    assert_eq!(asked(&out), expected);
+    // Once more, after a failure.
+    let out = keeping.rig.reply(1, 1, Err(Fault::Stale));
+    keeping.note(&out);
+    let out = keeping.succeed();
+    assert!(asked(&out).iter().all(|(.., flags, _)| flags.has(Flags::ABORTED)), "{out:?}");
+    for (slot, id) in [(2, 3), (3, 4)] {
+        let out = keeping.rig.reply(slot, 1, Err(Fault::ChainAborted));
+        keeping.note(&out);
+        assert_eq!(done(&out)[0].0, id);
+    }
+    let kept = keeping.kept.unwrap();
+    assert!(kept.requests.is_empty() && kept.chains.is_empty());
+}
+
+#[test]
+fn lk4_a_successor_ends_the_reclaim_or_makes_it_again() {
+    let mut keeping = KeepingRig::attached();
+    keeping.rig.attached.server = 2;
+    let out = keeping.rig.reconnect();
+    keeping.note(&out);
+    // Killed before the end of the reclaim was sent: the claims are made again.
+    assert!(restarted(&keeping.succeed()));
+    keeping.submit(1, Call::ReclaimDone);
+    // Killed after it was sent: the server executes it or did, and nothing is claimed any more.
+    let out = keeping.succeed();
+    assert!(!restarted(&out));
+    assert_eq!(asked(&out).len(), 1);
+    // ... unless the server restarts again.
+    let kept = keeping.kept.clone();
+    keeping.rig.attached.server = 3;
+    let out = keeping.succeed();
+    assert!(restarted(&out) && asked(&out).is_empty());
+    keeping.kept = kept;
+    keeping.rig.attached.server = 2;
+    keeping.succeed();
+    let out = keeping.rig.reply(0, 1, Ok(Answer::Done));
+    keeping.note(&out);
+    assert!(!restarted(&keeping.succeed()));
+}
+
+#[test]
+fn a_lost_session_leaves_nothing_to_a_successor() {
+    let mut keeping = KeepingRig::attached();
+    keeping.submit(1, append());
+    keeping.rig.attached.resumed = false;
+    keeping.rig.attached.session = SessionId(8);
+    let kept = keeping.kept.as_ref().unwrap();
+    let mut out = Vec::new();
+    keeping.rig.machine =
+        ClientSession::succeed(Time::ZERO, keeping_config(), kept, &mut out).unwrap();
+    keeping.rig.connect();
+    let out = keeping.rig.receive(&Message::Attached(keeping.rig.attached));
+    keeping.note(&out);
+    assert!(out.contains(&ClientOutput::SessionLost));
+    assert_eq!(done(&out), [(1, Err(CallFailure::SessionLost))]);
+    let kept = keeping.kept.clone().unwrap();
+    assert_eq!(kept, KeptSession::new(kept.terms));
+    assert_eq!(kept.terms.session, SessionId(8));
+    let out = keeping.rig.step(ClientInput::Detach).unwrap();
+    keeping.note(&out);
+    assert_eq!(keeping.kept, None);
+}
+
+#[test]
+fn records_that_contradict_each_other_are_refused() {
+    let mut keeping = KeepingRig::attached();
+    keeping.submit(1, append());
+    let out = keeping.rig.submit_chain(2, vec![append(), append()]);
+    keeping.note(&out);
+    let kept = keeping.kept.unwrap();
+    let refused = |change: &dyn Fn(&mut KeptSession)| {
+        let mut changed = kept.clone();
+        change(&mut changed);
+        let machine =
+            ClientSession::succeed(Time::ZERO, keeping_config(), &changed, &mut Vec::new());
+        machine.is_err()
+    };
+    assert!(!refused(&|_| {}));
+    let single = |kept: &KeptSession| kept.requests[0].clone();
+    let chained = |kept: &KeptSession| kept.requests[2].clone();
+    let changes: [&dyn Fn(&mut KeptSession); 10] = [
+        &|kept| kept.requests.push(single(kept)),
+        &|kept| kept.requests[0].number = 2,
+        &|kept| kept.requests[0].slot = 128,
+        &|kept| kept.requests[0].session = SessionId(9),
+        &|kept| kept.requests[0].procedure = 9999,
+        &|kept| kept.requests[0].message = Bytes::new(),
+        &|kept| kept.landed[0] = u64::MAX,
+        &|kept| kept.landed.truncate(9),
+        &|kept| _ = kept.requests.remove(1),
+        &|kept| kept.requests.push(KeptRequest { slot: 9, ..chained(kept) }),
+    ];
+    for (index, change) in changes.into_iter().enumerate() {
+        assert!(refused(change), "change {index}");
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use keep::kind::{HANDLE, LIFE, LOCKS, WRITE};
 use keep::{Keeper, Key, Record};
 use types::{
     ByteRange, Caller, Fid, LockFamily, LockMode, LockOwner, RequestIdentity, Uniquifier, VnodeNo,
@@ -17,15 +18,6 @@ use types::{
 
 use super::{End, Granted, Open};
 use crate::base::{Backing, OpenHandle, OpenMode};
-
-/// The count of processes that served the volume; `minor` is 0.
-const LIFE: u64 = 200;
-/// An open file; `minor` is its handle.
-const HANDLE: u64 = 201;
-/// The locks of a file; `minor` is its vnode.
-const LOCKS: u64 = 202;
-/// Bytes of one write; `minor` is a serial number.
-const WRITE: u64 = 203;
 
 /// Numbers of one process: it opens fewer files.
 const LIFE_SHIFT: u32 = 40;

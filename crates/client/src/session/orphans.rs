@@ -1,0 +1,72 @@
+//! The requests of a predecessor that have no answer, or one that their callers may not have used.
+//!
+//! The kernel makes a request again that the predecessor had in progress. The request is executed
+//! from its beginning, and where it makes a change that equals an orphan it gets the orphan's
+//! answer: otherwise a directory that the orphan made would exist already. Each orphan is taken
+//! once, the oldest of equal ones first.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use dafs::CallId;
+use types::{Call, Caller};
+
+use super::pending::PendingCall;
+
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    all: Vec<Orphan>,
+    /// All requests of the predecessor that wait for their answers, also those that change nothing.
+    unanswered: HashSet<CallId>,
+}
+
+#[derive(Debug)]
+struct Orphan {
+    id: CallId,
+    caller: Caller,
+    call: Call,
+    pending: Arc<PendingCall>,
+}
+
+impl Orphans {
+    /// Adds a request that waits for its answer.
+    pub fn wait_for(&mut self, id: CallId) {
+        self.unanswered.insert(id);
+    }
+
+    /// Adds a change that a repeated request may take.
+    pub fn add(&mut self, id: CallId, caller: Caller, call: Call, pending: Arc<PendingCall>) {
+        self.all.push(Orphan { id, caller, call, pending });
+    }
+
+    /// A call is answered.
+    pub fn answered(&mut self, id: CallId) {
+        if !self.unanswered.is_empty() {
+            self.unanswered.remove(&id);
+        }
+    }
+
+    /// Does a request wait for its answer?
+    pub fn any_waits(&self) -> bool {
+        !self.unanswered.is_empty()
+    }
+
+    /// Takes the oldest orphan that equals this call.
+    pub fn take(&mut self, caller: &Caller, call: &Call) -> Option<(CallId, Arc<PendingCall>)> {
+        let at = self.all.iter().position(|one| one.caller == *caller && one.call == *call)?;
+        let Orphan { id, pending, .. } = self.all.remove(at);
+        Some((id, pending))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Forgets all; returns their calls, and which of them wait for a lock that no caller would
+    /// give back.
+    pub fn forget(&mut self) -> Vec<(CallId, bool)> {
+        let waits = |call: &Call| matches!(call, Call::Lock { wait: true, .. });
+        self.all.drain(..).map(|one| (one.id, waits(&one.call))).collect()
+    }
+}
