@@ -4,7 +4,9 @@
 . "$(dirname "$0")/../lib/real.sh"
 needs_cell
 needs_root
-[ "$QUICK" = no ] && kills=200 || kills=12
+if [ "$QUICK" = no ]; then kills=200 parts=(git sqlite build tree random)
+else kills=12 parts=(sqlite); fi
+here=$(cd "$(dirname "$0")" && pwd)
 dir=$WORK/keeper at=$WORK/keeper/at home=$WORK/keeper/home stop=$WORK/keeper/stop
 mkdir -p "$at" "$home"
 address=$(tcp_address)
@@ -32,13 +34,25 @@ kill_all() {
         kill_daemon || { echo "at kill $i"; return 1; }
     done
 }
+# What people do, on the kept mount instead of A, while its daemon is killed every second or so.
+worked() { # worked PART
+    local killer
+    while sleep "0.$((RANDOM % 10))" && sleep 0.7; do kill_daemon || break; done \
+        > "$dir/kills" 2>&1 & killer=$!
+    workers=($killer)
+    A=$at PART=$1 bash "$here/$1.sh"
+    kill -0 $killer || { echo "the daemon has no successor:"; cat "$dir/kills"; return 1; }
+    kill $killer
+    wait $killer
+    ! grep '^FAIL' "$WORK/finished.$1" 2> /dev/null
+}
 kept() { # kept NAME SERVER: mounts, and kills its daemon under work
     local name=$1 load watcher
     mkdir "$A/keeper"
     check "$name: mount --keep" within 60 "$RIALTO" mount --daemon --keep --dir "$home" "$2" "$at" ||
         return
-    rm -f "$stop"
-    python3 "$(dirname "$0")/../lib/open_files.py" "$at/keeper" "$stop" > "$dir/load" 2>&1 & load=$!
+    rm -f "$stop" "$dir/witness"
+    python3 "$here/../lib/open_files.py" "$at/keeper" "$stop" > "$dir/load" 2>&1 & load=$!
     within 3600 "$TOOLS/witness" run "$at/keeper" "$dir/witness" --seconds $((kills + 5)) \
         --seed "$RANDOM" > "$dir/witness.out" 2>&1 & watcher=$!
     workers=($load $watcher)
@@ -46,7 +60,7 @@ kept() { # kept NAME SERVER: mounts, and kills its daemon under work
     sleep 1
     timeout 3600 tail -f "$at/keeper/lines" > "$dir/tail" 2> /dev/null & workers+=($!)
     check "$name: the daemon is killed $kills times" kill_all
-    check "$name: a lock is held all the time" fails flock --nonblock "$B/keeper/locked" true
+    check "$name: a lock is held all the time" fails lock_range "$B/keeper/locked"
     check "$name: rialto mount --replace" replaces
     touch "$stop"
     check "$name: no call failed, and all that was written is there" ends_well $load "$dir/load"
@@ -57,10 +71,17 @@ kept() { # kept NAME SERVER: mounts, and kills its daemon under work
     check "$name: tail -f saw each line" tail_saw_all
     kill "${workers[@]}" 2> /dev/null
     workers=()
+    for part in "${parts[@]}"; do
+        check "$name: $part, while the daemon is killed" worked "$part"
+    done
     check "$name: it unmounts, and both processes end" unmounts
     rm -rf "$A/keeper"
 }
 fails() { ! "$@"; }
+lock_range() { # lock_range FILE: the bytes that open_files.py has locked
+    python3 -c 'import fcntl, sys; file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 0)' "$1"
+}
 ends_well() { within 120 tail --pid="$1" -f /dev/null; wait "$1" || { cat "$2"; return 1; }; }
 replaces() {
     local before; before=$(daemon)

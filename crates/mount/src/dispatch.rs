@@ -255,6 +255,7 @@ impl Dispatch {
             let is_abandoned = errno == Errno::INTR && running.cancel.is_abandoned();
             task.reply.refuse(if is_abandoned { abandoned(header.opcode) } else { errno });
         }
+        running.cancel.request_over();
         // Locks wait for other programs.
         if !waits {
             observe::record(Wait::MountRequest, began.elapsed());

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use types::Fid;
 use venus::Venus;
 
+use crate::abi;
 use crate::signals::{self, SignalEffect};
 
 /// More requests than this are never between their reading and their noting.
@@ -167,7 +168,11 @@ impl Interrupts {
     /// Notes request `unique` of `thread`, which may wait for other applications if it `waits`.
     /// Dropping the guard ends that.
     pub fn running(self: &Arc<Self>, unique: u64, thread: u32, waits: bool) -> RunningGuard<'_> {
-        let cancel = Cancel::new();
+        let cancel = if unique & abi::UNIQUE_RESEND != 0 {
+            Cancel::of_repeated()
+        } else {
+            Cancel::of_request()
+        };
         let mut state = self.state.lock();
         if waits && state.ended {
             cancel.cancel();

@@ -40,6 +40,9 @@ use crate::workers::{KernelTransport, PoolMember, Workers, WorkersConfig};
 /// hundred removals.
 const FORGETS_REST: Duration = Duration::from_millis(5);
 
+/// So long after a takeover each request of the predecessor was received again.
+const TAKEOVER: Duration = Duration::from_secs(60);
+
 /// The volume to mount, where, and how.
 #[derive(Clone, Debug)]
 pub struct MountConfig {
@@ -409,17 +412,24 @@ impl Mount {
                 }
             }
         }
-        let mut notifiers = Vec::new();
         let mount = Self::serve(connection, first, plan.clone(), below, legacy, |dispatch| {
-            // Before the first request is received.
             dispatch.inherit(&mounts);
-            for volume in mounts.values() {
-                notifiers.push(volume.mount.inherit(&mounts));
-            }
+            let mut notifiers = vec![Arc::clone(&dispatch.first.notifier)];
+            notifiers.extend(mounts.values().map(|volume| volume.mount.inherit(&mounts)));
+            plan.volumes.cell().restored();
+            // Before the first request is received: the kernel would send that again too.
+            notifiers.iter().for_each(|notifier| notifier.resend());
         })?;
         plan.pool.iter().for_each(|pool| pool.go_on());
-        notifiers.push(Arc::clone(&mount.notifier));
-        notifiers.iter().for_each(|notifier| notifier.resend());
+        let mut caches = vec![Arc::clone(mount.venus())];
+        caches.extend(mounts.values().filter_map(|one| plan.volumes.venus(one.mount.volume())));
+        let volumes = Arc::clone(&plan.volumes);
+        let ending = std::thread::Builder::new().name("mount-takeover".into()).spawn(move || {
+            caches.iter().for_each(|venus| venus.begin_anew_unless_resumed());
+            std::thread::sleep(TAKEOVER);
+            volumes.cell().forget_orphans();
+        });
+        ending.map(drop).map_err(MountError::Threads)?;
         Ok(mount)
     }
 

@@ -11,7 +11,7 @@ use clap::Args;
 use client::{
     Cell, ClientIdentity, Endpoint, Reply, Session, SessionConfig, TokenWallet, dial_addresses,
 };
-use keep::Keeper;
+use keep::{Keep, Keeper};
 use local::ask::endpoint;
 use local::cell::{CellDir, MountRecords, VOLUME, Where};
 use local::daemon::{self, PidFile};
@@ -20,7 +20,7 @@ use local::mounts::{self, Health};
 use local::show::Progress;
 use mount::{Mount as Mounting, MountConfig, MountError, MountOptions};
 use serde_json::Value;
-use types::{Answer, Call, Caller, Fault, Name};
+use types::{Answer, Call, Caller, ClientId, Fault, Name};
 use venus::{DYNROOT, VenusConfig, Volumes};
 
 use crate::cells::Cells;
@@ -557,19 +557,27 @@ impl MountCommand {
         at: &Path,
         server: &Endpoint,
         tokens: Option<Arc<TokenWallet>>,
-    ) -> Result<(Session, impl Fn(Endpoint) -> SessionConfig + Send + Sync + use<>), Failure> {
+        keep: Option<&Arc<Keep>>,
+    ) -> Result<
+        (Session, ClientId, impl Fn(Endpoint) -> SessionConfig + Send + Sync + use<>),
+        Failure,
+    > {
         let what = || format!("reaching the server at {server}");
         let cache = self.cache(records, at)?;
         let file = cache.join("identity");
         // The predecessor's pid file is gone before its last thread.
         let patience =
             if self.cache_dir.is_none() { IDENTITY_PATIENCE } else { SHARED_IDENTITY_PATIENCE };
-        let loaded = ClientIdentity::load_within(&file, patience);
+        let loaded = match keep {
+            Some(keep) => ClientIdentity::continue_within(&file, patience, keep),
+            None => ClientIdentity::load_within(&file, patience),
+        };
         let identity = loaded.map_err(|error| {
             Failure::new(what(), error).mend("give each mount its own --cache-dir")
         })?;
         let display = display(at);
         let (again, shown) = (identity.again(), display.clone());
+        let client = identity.client;
         // A process that mounts at a server's own socket, and can read its keys, has that server's
         // rights at the others.
         let (dir, clear) = (self.place.path()?, self.place.is_clear());
@@ -578,6 +586,7 @@ impl MountCommand {
             Endpoint::Tcp(_) => security::options(&dir, &provisional_name(server), clear)?,
         };
         options.wallet = tokens.map(|tokens| tokens as _);
+        options.keep = keep.cloned();
         let with = options.clone();
         let others = move |endpoint| SessionConfig {
             display: shown.clone(),
@@ -590,7 +599,7 @@ impl MountCommand {
             Failure::new(what(), error)
                 .mend("check that it runs, with 'rialto status' or 'rialto doctor' on its machine")
         })?;
-        Ok((session, others))
+        Ok((session, client, others))
     }
 
     /// The mounted volumes, with connections to other cells.
@@ -648,8 +657,12 @@ impl MountCommand {
             delegations: keeper.is_none(),
             ..VenusConfig::default()
         };
-        let session = self.session(records, at, server, config.tokens.clone())?;
-        Ok(Volumes::new(Cell::of_servers(Arc::new(session.0), dial_addresses(session.1)), config))
+        let keep = keeper.map(|keeper| keeper.records());
+        let session = self.session(records, at, server, config.tokens.clone(), keep)?;
+        let (session, client, others) = session;
+        let cell = Cell::of_servers(Arc::new(session), dial_addresses(others));
+        keep.iter().for_each(|keep| cell.resume_others(keep, client));
+        Ok(Volumes::new(cell, config))
     }
 
     fn mount_failure(&self, at: &Path, error: MountError) -> Failure {

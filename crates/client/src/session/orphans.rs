@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use dafs::CallId;
-use types::{Call, Caller};
+use types::{Call, Caller, CreateHow};
 
 use super::pending::PendingCall;
 
@@ -18,6 +18,21 @@ pub(crate) struct Orphans {
     all: Vec<Orphan>,
     /// All requests of the predecessor that wait for their answers, also those that change nothing.
     unanswered: HashSet<CallId>,
+}
+
+/// The call without what a successor says otherwise of the same change: whether a file that loses
+/// its name is open, and the number that tells an exclusive creation from others.
+fn without_hints(call: &Call) -> Call {
+    let mut call = call.clone();
+    match &mut call {
+        Call::Remove { hold, .. } | Call::Rename { hold, .. } => *hold = false,
+        Call::SetStatus { change, .. } => change.hold = false,
+        Call::Make { how, .. } if matches!(how, CreateHow::Exclusive(_)) => {
+            *how = CreateHow::Guarded;
+        }
+        _ => {}
+    }
+    call
 }
 
 #[derive(Debug)]
@@ -51,9 +66,14 @@ impl Orphans {
         !self.unanswered.is_empty()
     }
 
-    /// Takes the oldest orphan that equals this call.
+    /// Takes the oldest orphan that equals this call of the same user. The predecessor may have
+    /// looked up groups after a first answer that asked for them, and it knew which files are open.
     pub fn take(&mut self, caller: &Caller, call: &Call) -> Option<(CallId, Arc<PendingCall>)> {
-        let at = self.all.iter().position(|one| one.caller == *caller && one.call == *call)?;
+        let same =
+            |one: &Caller| (one.uid, one.gid, one.who) == (caller.uid, caller.gid, caller.who);
+        let call = without_hints(call);
+        let is_it = |one: &Orphan| same(&one.caller) && without_hints(&one.call) == call;
+        let at = self.all.iter().position(is_it)?;
         let Orphan { id, pending, .. } = self.all.remove(at);
         Some((id, pending))
     }

@@ -2,8 +2,8 @@
 //! that the server may not have. It happens before the kernel's first request.
 //!
 //! The session is the predecessor's, so the server has the locks, holds and loans already. Of the
-//! writes the server may have any: writing the same bytes again changes nothing, because no other
-//! client's write to a place is acknowledged before ours to it is answered or lost.
+//! unsent writes the server may have some, and another client may have written there since: then
+//! ours comes later, as it may, since it was neither synced nor its file closed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -236,7 +236,8 @@ impl Writeback {
         }
     }
 
-    /// Writes again what a predecessor had written, and sends it soon.
+    /// Writes again what a predecessor had written. It is sent when it is old enough: nothing is
+    /// changed at the server before the takeover is over.
     pub fn inherit(
         self: &Arc<Self>,
         file: &Arc<FileBytes>,
@@ -244,7 +245,6 @@ impl Writeback {
         (offset, bytes, kill): (u64, Bytes, bool),
     ) {
         self.take_in(file, caller, offset, bytes, kill);
-        self.sender.hurry(file);
     }
 
     /// Waits until `length` more bytes may be written to the file.
