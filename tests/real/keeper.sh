@@ -36,15 +36,16 @@ kill_all() {
 }
 # What people do, on the kept mount instead of A, while its daemon is killed every second or so.
 worked() { # worked PART
-    local killer
+    local killer status
     while sleep "0.$((RANDOM % 10))" && sleep 0.7; do kill_daemon || break; done \
         > "$dir/kills" 2>&1 & killer=$!
     workers=($killer)
     A=$at PART=$1 bash "$here/$1.sh"
+    status=$?
     kill -0 $killer || { echo "the daemon has no successor:"; cat "$dir/kills"; return 1; }
     kill $killer
-    wait $killer
-    ! grep '^FAIL' "$WORK/finished.$1" 2> /dev/null
+    wait $killer 2> /dev/null
+    return $status
 }
 kept() { # kept NAME SERVER: mounts, and kills its daemon under work
     local name=$1 load watcher
