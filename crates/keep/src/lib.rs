@@ -55,8 +55,8 @@ const LENGTH_SHIFT: u32 = 32;
 /// The longest record, in bytes.
 pub const RECORD_BYTES_MAX: usize = (1 << 28) - HEADER;
 
-/// The kinds of records. Each has one owner: those below 100 are a session's (crate `client`), those
-/// from 100 on the mount's, those from 200 on the cache manager's.
+/// The kinds of records. Each has one owner: those below 100 are a session's (crate `client`),
+/// those from 100 on the mount's, those from 200 on the cache manager's.
 pub mod kind {
     /// The terms of a session.
     pub const SESSION: u64 = 1;

@@ -76,7 +76,7 @@ struct Life {
     wake_at: Time,
     outputs: VecDeque<ClientOutput>,
     following: bool,
-    /// What a successor of this process has of the session.
+    /// The state that a successor of this process has of the session.
     kept: Option<KeptSession>,
     /// Calls that a successor makes again if they were not sent: single ones and chains.
     submitted: Vec<Vec<(CallId, Call)>>,
@@ -310,7 +310,7 @@ impl Client {
         }
         let mut outputs = Vec::new();
         let machine = match &up.kept {
-            Some(kept) => ClientSession::succeed(now, config, kept, &mut outputs),
+            Some(kept) => kept.succeed(now, config, &mut outputs),
             None => Ok(ClientSession::new(now, config, &mut outputs)),
         };
         match machine {

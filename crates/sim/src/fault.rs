@@ -27,8 +27,8 @@ pub enum InjectedFault {
     Break(usize),
     /// All connections of the client break.
     BreakAll(usize),
-    /// A client's process is killed, and another one goes on with its session after a while. (What
-    /// it knows of files and locks is its own again: only the session's machine is made anew.)
+    /// A client's process is killed, and another one goes on with its session after a while. (Only
+    /// the session's machine is made anew: the client knows its files and locks again.)
     ClientIsSucceeded(usize),
     /// A connection of the client is begun a second time, late: hello and attach, or bind, arrive
     /// again.
