@@ -6,7 +6,7 @@
 //! | kind | `minor` | contents |
 //! |---|---|---|
 //! | `SERVER` | 0 | the client, and where the server is |
-//! | `SLOTS` | 0 | word 0: the session's number, 0 while there is none to resume; then by slot the last number that is used up |
+//! | `SLOTS` | 0 | word 0: the session, 0 if there is none; then the slots' last used numbers |
 //! | `SESSION` | 0 | the terms of the session, with its client and incarnation |
 //! | `REQUEST` | call | a request |
 //! | `CHAIN` | chain | the state of a chain of which some members are answered |
@@ -66,7 +66,7 @@ pub(crate) struct KeptServer {
     pub addresses: Vec<SocketAddr>,
 }
 
-/// What a predecessor left in a place.
+/// The state that a predecessor left in a place.
 #[derive(Debug, Default)]
 pub(crate) struct Legacy {
     /// The session, with the requests that have no answer.
@@ -429,7 +429,7 @@ fn servers(keep: &Keep) -> Vec<(u64, KeptServer)> {
         .collect()
 }
 
-/// What is left in a place.
+/// The state that is left in a place.
 fn read(
     keep: &Arc<Keep>,
     place: u64,

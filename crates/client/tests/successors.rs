@@ -60,6 +60,7 @@ impl Rig {
 
     fn kill(&mut self, session: Arc<Session>) {
         session.leave();
+        drop(session);
         self.keep = Keep::open(self.keep.file().try_clone().unwrap()).unwrap();
     }
 
@@ -291,7 +292,7 @@ fn lk4_locks_are_claimed_once_the_successor_is_restored() {
         wait: false,
         reclaim: true,
     };
-    // What restores may ask.
+    // Restoring may ask questions.
     let asking = call(&session, get_status());
     let asked = rig.server.next_of(|call| *call == get_status());
     rig.server.answer(&asked, Answer::Status(status(FID, 1)));

@@ -45,7 +45,7 @@ struct Submitted {
 struct World {
     random: SmallRng,
     back_channel: bool,
-    /// What a successor of the client has.
+    /// The state that a successor of the client has.
     kept: Option<KeptSession>,
     /// The client is killed after so many more outputs.
     killed_after: Option<u32>,
@@ -185,10 +185,9 @@ impl World {
         let mut out = Vec::new();
         self.client = match &self.kept {
             None => ClientSession::new(self.now, config(self.back_channel), &mut out),
-            Some(kept) => {
-                ClientSession::succeed(self.now, config(self.back_channel), kept, &mut out)
-                    .expect("what was kept is whole")
-            }
+            Some(kept) => kept
+                .succeed(self.now, config(self.back_channel), &mut out)
+                .expect("what was kept is whole"),
         };
         self.on_client(out);
         let sent: Vec<u64> = self

@@ -89,10 +89,15 @@ impl SharedMemory {
     /// # Panics
     /// As [`Self::word`].
     pub fn write(&self, offset: usize, from: &[u8]) {
-        for (index, bytes) in from.chunks(WORD).enumerate() {
+        let words = self.words(offset, from.len().div_ceil(WORD));
+        let (whole, rest) = from.as_chunks::<WORD>();
+        for (word, bytes) in words.iter().zip(whole) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        if let Some(last) = words.get(whole.len()) {
             let mut word = [0; WORD];
-            word[..bytes.len()].copy_from_slice(bytes);
-            self.word(offset + index * WORD).store(u64::from_le_bytes(word), Ordering::Relaxed);
+            word[..rest.len()].copy_from_slice(rest);
+            last.store(u64::from_le_bytes(word), Ordering::Relaxed);
         }
     }
 
@@ -101,9 +106,24 @@ impl SharedMemory {
     /// # Panics
     /// As [`Self::word`].
     pub fn read(&self, offset: usize, into: &mut [u8]) {
-        for (index, bytes) in into.chunks_mut(WORD).enumerate() {
-            let word = self.word(offset + index * WORD).load(Ordering::Relaxed).to_le_bytes();
+        let words = self.words(offset, into.len().div_ceil(WORD));
+        for (word, bytes) in words.iter().zip(into.chunks_mut(WORD)) {
+            let word = word.load(Ordering::Relaxed).to_le_bytes();
             bytes.copy_from_slice(&word[..bytes.len()]);
+        }
+    }
+
+    /// The `count` words from byte `offset` on: one check for all of a large copy.
+    fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        let bytes = count.checked_mul(WORD);
+        let end = bytes.and_then(|bytes| offset.checked_add(bytes));
+        let inside = end.is_some_and(|end| end <= self.bytes);
+        assert!(inside && offset.is_multiple_of(WORD), "no words at {offset} of {}", self.bytes);
+        // SAFETY: the words lie in the mapping, which lives as long as `self`, and are aligned
+        // since the mapping begins with a page. All accesses to the mapping are of atomic words.
+        unsafe {
+            let first = self.start.as_ptr().cast::<u8>().add(offset).cast::<AtomicU64>();
+            std::slice::from_raw_parts(first, count)
         }
     }
 
@@ -142,6 +162,29 @@ mod tests {
         second.clear(4096, 4096).unwrap();
         second.read(4096, &mut seen);
         assert_eq!(seen, [0; 14]);
+    }
+
+    #[test]
+    fn copies_of_any_length_stay_in_their_words() {
+        let memory = SharedMemory::create("test", 4096).unwrap();
+        let bytes: Vec<u8> = (1..=64).collect();
+        for length in 0..=bytes.len() {
+            memory.write(8, &[0xff; 80]);
+            memory.write(16, &bytes[..length]);
+            let mut seen = [0; 88];
+            memory.read(8, &mut seen);
+            let end = 8 + length.next_multiple_of(WORD);
+            assert_eq!(&seen[..8], &[0xff; 8]);
+            assert_eq!(&seen[8..8 + length], &bytes[..length]);
+            assert!(seen[8 + length..end].iter().all(|byte| *byte == 0));
+            assert!(seen[end..80].iter().all(|byte| *byte == 0xff), "{length}");
+        }
+        memory.write(4096 - 8, &[1; 8]);
+        for (offset, length) in [(4096 - 8, 9), (4096, 1), (4, 8), (usize::MAX - 7, 16)] {
+            let outside = || memory.write(offset, &vec![1; length]);
+            let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(outside));
+            assert!(refused.is_err(), "{offset} {length}");
+        }
     }
 
     #[test]

@@ -99,6 +99,15 @@ pub fn buffer() -> Vec<u8> {
     Vec::with_capacity(BUFFER_BYTES)
 }
 
+/// The same, all of whose memory is there: if a thread is killed while the kernel copies a request
+/// into memory that is not there yet, the request fails instead of being sent again.
+pub fn present_buffer() -> Vec<u8> {
+    let mut buffer = buffer();
+    buffer.resize(BUFFER_BYTES, 0);
+    buffer.clear();
+    buffer
+}
+
 /// `/dev/fuse`, attached to a mount.
 pub struct Device {
     fd: Arc<OwnedFd>,

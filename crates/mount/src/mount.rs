@@ -83,7 +83,7 @@ impl MountConfig {
         MountPlan {
             source: self.source.clone(),
             allow_other: self.allow_other,
-            workers: self.workers,
+            workers: WorkersConfig { kept: self.keeper.is_some(), ..self.workers },
             transport: self.transport,
             idle: self.idle,
             forerunner,
@@ -309,7 +309,12 @@ impl Mount {
         let forerunner =
             config.forerunner.as_ref().filter(|_| rustix::process::geteuid().is_root());
         let forerunner = forerunner.and_then(|command| start_helper(command)).map(Arc::new);
-        let pool = (!config.flat).then(|| Workers::pool(config.workers.for_pool())).transpose();
+        let pool = (!config.flat)
+            .then(|| {
+                let kept = config.keeper.is_some();
+                Workers::pool(WorkersConfig { kept, ..config.workers }.for_pool())
+            })
+            .transpose();
         let pool = pool.map_err(MountError::Threads)?;
         let plan = MountPlan { pool: pool.clone(), ..config.plan(volumes, forerunner.clone()) };
         let read_only = volume.is_read_only();

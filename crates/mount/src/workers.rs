@@ -60,6 +60,8 @@ pub struct WorkersConfig {
     pub backlog_max: usize,
     /// Threads of lock waiters.
     pub waiters_max: usize,
+    /// A successor of this process is given the requests that are not answered.
+    pub kept: bool,
 }
 
 impl WorkersConfig {
@@ -70,6 +72,7 @@ impl WorkersConfig {
             threads_max: 64,
             backlog_max: 1024,
             waiters_max: 4096,
+            kept: false,
         }
     }
 
@@ -287,7 +290,9 @@ impl Workers {
     }
 
     fn work(self: &Arc<Self>, inlet: &Inlet) {
-        let mut buffer = channel::buffer();
+        let new_buffer =
+            if self.config.kept { channel::present_buffer } else { channel::buffer };
+        let mut buffer = new_buffer();
         while let Some(connection) = self.receive(inlet, &mut buffer) {
             match connection.handler.urgency(&buffer) {
                 Urgency::Urgent => self.finish(&connection, &mut buffer),
@@ -307,7 +312,7 @@ impl Workers {
                 Urgency::Normal => {}
             }
             if buffer.capacity() < channel::BUFFER_BYTES {
-                buffer = channel::buffer();
+                buffer = new_buffer();
             }
         }
         if let Inlet::Own(connection) = inlet {
@@ -633,7 +638,7 @@ mod tests {
     }
 
     const SMALL: WorkersConfig =
-        WorkersConfig { receiving: 2, threads_max: 4, backlog_max: 5, waiters_max: 3 };
+        WorkersConfig { receiving: 2, threads_max: 4, backlog_max: 5, waiters_max: 3, kept: false };
 
     #[test]
     fn a_worker_receives_however_many_requests_block() {

@@ -4,6 +4,9 @@
 //! `cargo run --release -p server --example pingpong` starts the server as a child process, so that
 //! both have their own threads and the numbers are those of two programs. Takes about ten seconds.
 //!
+//! With KEEP in the environment the client keeps what a successor of its process needs, also the
+//! answers to its small writes.
+//!
 //! With the argument `delegated`: the cost of 10,000 new files of 4 KiB that come in chains of 64
 //! delegated changes, of a listing of them by another session, and of their removal.
 
@@ -14,7 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig};
+use client::{Cancel, ClientIdentity, Endpoint, Remote, Session, SessionConfig};
+use keep::Keep;
 use server::{Server, ServerConfig};
 use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
 use types::{
@@ -107,11 +111,26 @@ fn measure() -> Outcome<()> {
         let over = if matches!(endpoint, Endpoint::Unix(_)) { "unix" } else { "tcp" };
         let mut config = SessionConfig::new(endpoint.clone(), ClientIdentity::fleeting());
         config.options.connection.congestion = std::env::var("CONGESTION").ok();
+        if std::env::var_os("KEEP").is_some() {
+            config.options.keep = Some(Keep::create()?);
+        }
         let session = Session::connect(config)?;
         let file = prepare(&session, over)?;
         for depth in [1, 2, 16] {
             run(&served, over, "GetStatus", depth, None, |_| {
                 ask(&session, Call::GetStatus { fid: file });
+            });
+        }
+        for depth in [1, 16] {
+            let data = Bytes::from_static(&[7; 100]);
+            run(&served, over, "write 100", depth, None, |turn| {
+                let (offset, data) = (Some(turn % 1000 * 100), data.clone());
+                let (stable, kill_privileges) = (false, false);
+                let call = Call::Write { fid: file, offset, data, stable, kill_privileges };
+                let request = Cancel::of_request();
+                if let Err(error) = session.call(&Caller::ROOT, call, Some(&request)) {
+                    panic!("{error}");
+                }
             });
         }
         for depth in [1, 16] {

@@ -177,7 +177,7 @@ fn eo1_changes_in_progress_are_made_once() {
                 std::thread::spawn(move || {
                     let cancel = Cancel::of_request();
                     let result = session.call(&Caller::ROOT, call, Some(&cancel));
-                    // Whatever came: the process is killed before the kernel has it.
+                    // The process is killed before the kernel has the answer, if one came.
                     std::mem::forget(cancel);
                     result.is_ok()
                 })
@@ -286,7 +286,7 @@ fn append_for_ever(dir: &str, records: &str, file: &str, begun: &str) {
                     say(&format!("begins {thread} {number}"));
                     let call = append_call(fid, &format!("{thread}-{number}\n"));
                     session.call(&Caller::ROOT, call, Some(request)).unwrap();
-                    // What the kernel learns: from then on it does not make the request again.
+                    // The kernel learns of it, and does not make the request again from then on.
                     say(&format!("did {thread} {number}"));
                 };
                 if is_repeated {

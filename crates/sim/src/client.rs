@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use dafs::{
     CallId, ChannelId, ClientConfig, ClientInput, ClientOutput, ClientSession, ConnectionRole,
-    Features, Hello, HelloAnswer, PeerError,
+    Features, Hello, HelloAnswer, KeptSession, PeerError,
 };
 use lease::{CallStart, Holder};
+use rand::Rng;
 use types::limits::LEASE;
 use types::{
     BootVerifier, BreakId, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, Fid,
@@ -75,6 +76,12 @@ struct Life {
     wake_at: Time,
     outputs: VecDeque<ClientOutput>,
     following: bool,
+    /// The state that a successor of this process has of the session.
+    kept: Option<KeptSession>,
+    /// Calls that a successor makes again if they were not sent: single ones and chains.
+    submitted: Vec<Vec<(CallId, Call)>>,
+    /// The process is killed after so many more outputs.
+    killed_after: Option<u32>,
     nest: Nest,
 }
 
@@ -186,16 +193,7 @@ impl Client {
             return;
         }
         self.life += 1;
-        let config = ClientConfig {
-            client: self.id(),
-            incarnation: self.life,
-            display: format!("client {}", self.index),
-            pid: 1,
-            queue_max: 64,
-            back_channel: ground.one_in(2),
-            keeps: false,
-            wallet: None,
-        };
+        let config = self.config(ground);
         let mut outputs = Vec::new();
         let machine = ClientSession::new(self.now(ground), config, &mut outputs);
         let lease = if ground.breaks(Mutation::TrustTooLong) { 4 * LEASE } else { LEASE };
@@ -216,6 +214,9 @@ impl Client {
             wake_at: Time::NEVER,
             outputs: VecDeque::new(),
             following: false,
+            kept: None,
+            submitted: Vec::new(),
+            killed_after: None,
             nest: Nest::new(),
         });
         self.follow(ground, outputs);
@@ -223,6 +224,19 @@ impl Client {
             self.think(ground, thread);
         }
         self.look_later(ground);
+    }
+
+    fn config(&self, ground: &mut Ground) -> ClientConfig {
+        ClientConfig {
+            client: self.id(),
+            incarnation: self.life,
+            display: format!("client {}", self.index),
+            pid: 1,
+            queue_max: 64,
+            back_channel: ground.one_in(2),
+            keeps: true,
+            wallet: None,
+        }
     }
 
     fn look_later(&self, ground: &mut Ground) {
@@ -263,6 +277,78 @@ impl Client {
                 ground.vanish(conn, ConnectionEnd::Client);
             }
         }
+    }
+
+    /// The process is killed now, or in the middle of a later step.
+    pub fn kill(&mut self, ground: &mut Ground) {
+        match ground.rng.random_range(0..4) {
+            0 => self.succeed(ground),
+            outputs => {
+                if let Some(up) = &mut self.up {
+                    up.killed_after = Some(outputs);
+                }
+            }
+        }
+    }
+
+    /// The process is gone, and another one has what it kept.
+    fn succeed(&mut self, ground: &mut Ground) {
+        let Some(up) = self.up.as_mut() else { return };
+        up.killed_after = None;
+        up.outputs.clear();
+        up.conns.clear();
+        for conn in ground.net.of_client(self.index) {
+            ground.break_up(conn);
+            ground.vanish(conn, ConnectionEnd::Client);
+        }
+        ground.note(|| format!("client {}: killed, with {:?}", self.index, self.unfinished()));
+        let (now, config) = (self.now(ground), self.config(ground));
+        let Some(up) = self.up.as_mut() else { return };
+        if let Some(kept) = up.kept.as_mut().filter(|_| ground.breaks(Mutation::ForgetRequests)) {
+            kept.requests.clear();
+            kept.chains.clear();
+        }
+        let mut outputs = Vec::new();
+        let machine = match &up.kept {
+            Some(kept) => kept.succeed(now, config, &mut outputs),
+            None => Ok(ClientSession::new(now, config, &mut outputs)),
+        };
+        match machine {
+            Ok(machine) => up.machine = machine,
+            Err(error) => return ground.violate("EO-1", format!("not kept whole: {error}")),
+        }
+        let sent: Vec<CallId> =
+            up.kept.iter().flat_map(|kept| kept.requests.iter().map(|one| one.id)).collect();
+        let waits = |(id, _): &(CallId, Call)| up.calls.contains_key(id) && !sent.contains(id);
+        up.submitted.retain(|calls| calls.iter().any(|(id, _)| up.calls.contains_key(id)));
+        let unsent: Vec<_> =
+            up.submitted.iter().filter(|calls| calls.iter().all(waits)).cloned().collect();
+        up.wake_at = Time::NEVER;
+        self.follow(ground, outputs);
+        for calls in unsent {
+            self.put_in(ground, calls);
+        }
+    }
+
+    /// Gives a call, or a chain of calls, to the machine.
+    fn put_in(&mut self, ground: &mut Ground, calls: Vec<(CallId, Call)>) {
+        let caller = Caller::ROOT;
+        let input = match <[_; 1]>::try_from(calls) {
+            Ok([(id, call)]) => {
+                ClientInput::Submit { id, caller, call, region: None, urgent: false }
+            }
+            Err(members) => ClientInput::SubmitChain { caller, members },
+        };
+        self.feed(ground, input);
+    }
+
+    fn submit_all(&mut self, ground: &mut Ground, calls: Vec<(CallId, Call)>) {
+        if let Some(up) = self.up.as_mut() {
+            let Life { submitted, calls: waiting, .. } = up;
+            submitted.retain(|calls| calls.iter().any(|(id, _)| waiting.contains_key(id)));
+            submitted.push(calls.clone());
+        }
+        self.put_in(ground, calls);
     }
 
     /// Stalls.
@@ -443,10 +529,34 @@ impl Client {
             return;
         }
         while let Some(output) = self.up.as_mut().and_then(|up| up.outputs.pop_front()) {
+            if self.is_killed_before(&output) {
+                self.succeed(ground);
+                continue;
+            }
+            if let Some(up) = self.up.as_mut() {
+                KeptSession::note(&mut up.kept, &output);
+            }
             self.carry_out(ground, output);
         }
         if let Some(up) = self.up.as_mut() {
             up.following = false;
+        }
+    }
+
+    /// Is this the moment at which the process is killed? The members of a chain are kept together,
+    /// since nothing here goes on with a part of one.
+    fn is_killed_before(&mut self, output: &ClientOutput) -> bool {
+        let Some(up) = self.up.as_mut() else { return false };
+        if matches!(output, ClientOutput::Keep(_)) {
+            return false;
+        }
+        match &mut up.killed_after {
+            None => false,
+            Some(0) => true,
+            Some(left) => {
+                *left -= 1;
+                false
+            }
         }
     }
 
@@ -630,10 +740,7 @@ impl Client {
         let id = CallId(up.last_call);
         up.calls.insert(id, doing);
         ground.note(|| format!("client {}: call {id:?} {}", self.index, brief(&call)));
-        self.feed(
-            ground,
-            ClientInput::Submit { id, caller: Caller::ROOT, call, region: None, urgent: false },
-        );
+        self.submit_all(ground, vec![(id, call)]);
     }
 }
 

@@ -27,6 +27,9 @@ pub enum InjectedFault {
     Break(usize),
     /// All connections of the client break.
     BreakAll(usize),
+    /// A client's process is killed, and another one goes on with its session after a while. (Only
+    /// the session's machine is made anew: the client knows its files and locks again.)
+    ClientIsSucceeded(usize),
     /// A connection of the client is begun a second time, late: hello and attach, or bind, arrive
     /// again.
     SayAgain(usize),
@@ -43,7 +46,7 @@ pub fn plan(ground: &mut Ground, clients: usize, from: Time, to: Time) {
     for _ in 0..count {
         let at = from + ground.between(Duration::ZERO, to.since(from));
         let client = ground.rng.random_range(0..clients);
-        let fault = match ground.rng.random_range(0..20) {
+        let fault = match ground.rng.random_range(0..23) {
             0..4 => InjectedFault::ServerDies,
             4..6 => InjectedFault::PowerLoss,
             6 => InjectedFault::ClientDies(client),
@@ -52,6 +55,7 @@ pub fn plan(ground: &mut Ground, clients: usize, from: Time, to: Time) {
             10..13 => InjectedFault::Partition(client),
             13..16 => InjectedFault::Break(client),
             16..18 => InjectedFault::BreakAll(client),
+            18..21 => InjectedFault::ClientIsSucceeded(client),
             _ => InjectedFault::SayAgain(client),
         };
         ground.at(at, SimEvent::Fault(fault));

@@ -20,6 +20,8 @@ pub enum Mutation {
     ForgetReplies,
     /// The server answers stable writes and commits before they are on disk (DU-1).
     PretendStable,
+    /// A killed client's successor does not know which requests had no answer (EO-1).
+    ForgetRequests,
     /// A client keeps its locks over a restart of the server without claiming them (LK-1).
     KeepLocksSilently,
     /// The server forgets which removed files are open (HO-1).
@@ -37,7 +39,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All mutations.
-    pub const ALL: [Mutation; 14] = [
+    pub const ALL: [Mutation; 15] = [
         Mutation::IgnoreBreaks,
         Mutation::AckAtOnce,
         Mutation::IgnoreSnapshots,
@@ -46,6 +48,7 @@ impl Mutation {
         Mutation::NoGrace,
         Mutation::ForgetReplies,
         Mutation::PretendStable,
+        Mutation::ForgetRequests,
         Mutation::KeepLocksSilently,
         Mutation::ForgetHolds,
         Mutation::SkipRecall,

@@ -219,7 +219,10 @@ impl World {
                     ground.after(down, SimEvent::ClientUp { client });
                 }
             }
-            InjectedFault::Stall(client) => {
+            InjectedFault::Stall(client) | InjectedFault::ClientIsSucceeded(client) => {
+                if matches!(fault, InjectedFault::ClientIsSucceeded(_)) {
+                    self.clients[client].kill(ground);
+                }
                 self.clients[client].stall(ground);
                 let long = ground.between(Duration::from_millis(10), Duration::from_secs(25));
                 ground.after(long, SimEvent::StallOver { client });

@@ -209,7 +209,7 @@ fn succeed(
     outputs: &mut Vec<ClientOutput>,
 ) -> ClientSession {
     if let Some(kept) = &legacy.session {
-        match ClientSession::succeed(clock::now(), config.clone(), kept, outputs) {
+        match kept.succeed(clock::now(), config.clone(), outputs) {
             Ok(machine) => return machine,
             Err(error) => tracing::warn!(
                 %error,

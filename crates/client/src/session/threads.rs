@@ -120,8 +120,8 @@ impl Asked {
     }
 }
 
-/// Receives the answers to a predecessor's requests. No other thread may wait for an answer, and the
-/// server ends a connection that is not read.
+/// Receives the answers to a predecessor's requests. Perhaps no other thread waits for an answer,
+/// and the server ends a connection that is not read.
 pub(crate) fn receive_orphans(shared: &Arc<Shared>) {
     let none = || !shared.core.lock().orphans.any_waits();
     while !none() && !shared.is_closing() {

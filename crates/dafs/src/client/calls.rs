@@ -6,8 +6,8 @@ use types::{Answer, Call, Caller, Fault};
 
 use super::credentials::CallerHandle;
 use super::queue::{ReadyCall, Unit};
-use super::session::{SessionConnection, check_credits, fail, ids};
-use super::{CallFailure, CallId, ClientOutput, ClientSession, Keeping};
+use super::session::{Known, SessionConnection, check_credits, fail, ids};
+use super::{CallFailure, CallId, ClientOutput, ClientSession};
 use crate::codec::{AnswerKind, Procedure, check_payload, decode_answer};
 use crate::limits::{CHAIN_MAX, RECONNECT_FIRST};
 use crate::message::Message;
@@ -118,15 +118,8 @@ impl ClientSession {
             return fail(&[ready.id], &CallFailure::Unsendable(error), out);
         }
         let slot = self.flights.launch(ready, None);
-        self.keep_requests(&[slot], out);
+        self.keeper.keep_requests(self.id(), (&self.flights, &[slot]), out);
         self.send_request(line, slot, Flags::NONE, out);
-    }
-
-    /// Puts requests out to be kept, before they are sent.
-    fn keep_requests(&self, slots: &[u32], out: &mut Vec<ClientOutput>) {
-        let Some(session) = self.id().filter(|_| self.config.keeps) else { return };
-        let kept = slots.iter().filter_map(|slot| self.flights.kept(session, *slot));
-        out.extend(kept.map(|kept| ClientOutput::Keep(Keeping::Request(Box::new(kept)))));
     }
 
     fn launch_chain(
@@ -146,7 +139,7 @@ impl ClientSession {
         let chain = self.flights.begin_chain();
         let slots: Vec<u32> =
             members.into_iter().map(|ready| self.flights.launch(ready, Some(chain))).collect();
-        self.keep_requests(&slots, out);
+        self.keeper.keep_requests(self.id(), (&self.flights, &slots), out);
         self.send_unit(line, &slots, out);
     }
 
@@ -249,9 +242,12 @@ impl ClientSession {
             self.flights.land(slot, &result).expect("the slot's call was checked above");
         self.pause = RECONNECT_FIRST;
         let behind = self.queue.led(flight.ready.id, result.is_ok());
-        let landing = Some(landing).filter(|_| self.config.keeps);
-        if matches!(flight.ready.call, Call::ReclaimDone) && result.is_ok() {
-            self.reclaimed(out);
+        let landing = self.keeper.landing(landing);
+        if matches!(flight.ready.call, Call::ReclaimDone)
+            && result.is_ok()
+            && let Some(Known { id, server, .. }) = self.known
+        {
+            self.keeper.on_reclaimed(id, server, out);
         }
         out.push(ClientOutput::Done { id: flight.ready.id, result, descriptor, landing });
         fail(&behind, &CallFailure::Fault(Fault::ChainAborted), out);

@@ -1,4 +1,4 @@
-//! What a session leaves to the client process that succeeds the client's.
+//! The state that a session leaves to the process that succeeds the client's.
 //!
 //! Model. With [`ClientConfig::keeps`](super::ClientConfig::keeps) the machine puts out what a
 //! successor needs before the frame that makes it needed:
@@ -9,11 +9,11 @@
 //!   request needs no answer. Of a chain it has the state that the rest of the chain needs.
 //!
 //! A driver stores each before it carries out the next output; [`KeptSession::note`] says what
-//! follows from them. [`ClientSession::succeed`](super::ClientSession::succeed) makes a machine of
-//! it that behaves as one that lost its connections: it resumes the session and sends each
-//! unanswered request again under its slot and number, and the server answers what it executed from
-//! its replies (EO-1). All requests are kept, those too that change nothing: the server accepts a
-//! slot's next number only after it saw the last one.
+//! follows from them. [`KeptSession::succeed`] makes a machine of it that behaves as one that lost
+//! its connections: it resumes the session and sends each unanswered request again under its slot
+//! and number, and the server answers what it executed from its replies (EO-1). All requests are
+//! kept, those too that change nothing: the server accepts a slot's next number only after it saw
+//! the last one.
 
 use bytes::Bytes;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, SLOTS_MAX};
@@ -103,7 +103,7 @@ pub enum ChainLanding {
     Over(u64),
 }
 
-/// What a successor has of a session.
+/// The state that a successor has of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptSession {
     /// The session.
@@ -134,7 +134,7 @@ impl KeptSession {
         KeptSession { terms, landed, requests: Vec::new(), chains: Vec::new() }
     }
 
-    /// What is kept after an output, if `kept` was before.
+    /// Takes an output into what is kept.
     pub fn note(kept: &mut Option<KeptSession>, output: &ClientOutput) {
         match (output, &mut *kept) {
             (ClientOutput::Keep(Keeping::Session(terms)), Some(same))

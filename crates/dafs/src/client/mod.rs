@@ -22,6 +22,7 @@ mod calls;
 mod credentials;
 mod flight;
 mod keepalive;
+mod keeper;
 mod kept;
 mod queue;
 mod session;

@@ -9,7 +9,8 @@ use types::{Answer, BreakId, Call, Fault, Fid, SessionId, Time};
 use super::credentials::Credentials;
 use super::flight::{Flight, Flights};
 use super::keepalive::KeepAlive;
-use super::kept::{Keeping, KeptError, KeptSession, KeptTerms};
+use super::keeper::Keeper;
+use super::kept::{KeptError, KeptSession, KeptTerms};
 use super::queue::{Queue, ReadyCall};
 use super::{CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ConnectionRole};
 use crate::credentials::{self, Hash};
@@ -78,9 +79,9 @@ impl ConnectionState {
 
 /// The terms of the session, from the server's attach answer.
 #[derive(Clone, Copy, Debug)]
-struct Known {
-    id: SessionId,
-    server: u64,
+pub(super) struct Known {
+    pub id: SessionId,
+    pub server: u64,
     bind_key: u128,
     lease: Duration,
 }
@@ -91,10 +92,8 @@ pub struct ClientSession {
     pub(super) config: ClientConfig,
     pub(super) operations: ConnectionState,
     back: ConnectionState,
-    known: Option<Known>,
-    /// The server instance at which the client has its locks and holds: that of `known`, unless a
-    /// reclaim is under way.
-    reclaimed: u64,
+    pub(super) known: Option<Known>,
+    pub(super) keeper: Keeper,
     pub(super) queue: Queue,
     pub(super) flights: Flights,
     pub(super) credentials: Credentials,
@@ -112,11 +111,11 @@ impl ClientSession {
         out.push(ClientOutput::Connect { role: ConnectionRole::Operations, at: now });
         let credentials = Credentials::new(config.wallet.clone());
         ClientSession {
+            keeper: Keeper::new(config.keeps),
             config,
             operations: ConnectionState::Wanted,
             back: ConnectionState::Off,
             known: None,
-            reclaimed: 0,
             queue: Queue::default(),
             flights: Flights::new(),
             credentials,
@@ -126,32 +125,6 @@ impl ClientSession {
             wake_at: Time::NEVER,
             closed: false,
         }
-    }
-
-    /// The successor of a machine whose process is gone: goes on with its session and its requests.
-    ///
-    /// # Errors
-    /// [`KeptError`]: what was kept is damaged; the session cannot be resumed.
-    pub fn succeed(
-        now: Time,
-        config: ClientConfig,
-        kept: &KeptSession,
-        out: &mut Vec<ClientOutput>,
-    ) -> Result<ClientSession, KeptError> {
-        let flights = Flights::succeed(kept)?;
-        let KeptTerms { session, server, reclaiming } = kept.terms;
-        // The claims were answered before their end was sent. If the server is still that instance
-        // the reclaim ends with the answer; it may not be made again (LK-4).
-        let claimed = reclaiming.filter(|_| flights.end_of_reclaim());
-        let known = Known {
-            id: session,
-            server: claimed.unwrap_or(server),
-            // The attach answers the rest.
-            bind_key: 0,
-            lease: Duration::ZERO,
-        };
-        let machine = ClientSession::new(now, config, out);
-        Ok(ClientSession { known: Some(known), reclaimed: server, flights, ..machine })
     }
 
     /// Members of the longest chain that the credits allow.
@@ -482,7 +455,7 @@ impl ClientSession {
             self.lose_session(out);
         }
         if !resumed {
-            self.reclaimed = attached.server;
+            self.keeper.reclaimed = attached.server;
         }
         self.flights.set_credits(attached.credits, attached.grant);
         if resumed {
@@ -503,7 +476,7 @@ impl ClientSession {
             self.drop_reclaim_done(out);
         }
         // Behind the dropped end of an earlier reclaim: a successor would take it for this one's.
-        self.keep_terms(out);
+        self.keeper.keep_session(attached.session, attached.server, out);
         self.resend(line, out);
         self.pump(out);
         if self.config.back_channel && matches!(self.back, ConnectionState::Off) {
@@ -511,22 +484,6 @@ impl ClientSession {
             out.push(ClientOutput::Connect { role: ConnectionRole::Back, at: now });
         }
         Ok(())
-    }
-
-    /// Puts the session out to be kept.
-    fn keep_terms(&self, out: &mut Vec<ClientOutput>) {
-        let Some(known) = self.known.filter(|_| self.config.keeps) else { return };
-        let reclaiming = Some(known.server).filter(|server| *server != self.reclaimed);
-        let terms = KeptTerms { session: known.id, server: self.reclaimed, reclaiming };
-        out.push(ClientOutput::Keep(Keeping::Session(terms)));
-    }
-
-    /// The server has answered the end of the reclaim.
-    pub(super) fn reclaimed(&mut self, out: &mut Vec<ClientOutput>) {
-        let server = self.known.map_or(self.reclaimed, |known| known.server);
-        if std::mem::replace(&mut self.reclaimed, server) != server {
-            self.keep_terms(out);
-        }
     }
 
     /// The end of an earlier server instance's reclaim, sent or not, would end the present reclaim
@@ -541,7 +498,7 @@ impl ClientSession {
             if self.flights.get(slot).is_some_and(|(flight, _)| ends(flight))
                 && let Some((flight, landing)) = self.flights.land(slot, &Ok(Answer::Done))
             {
-                ended.push((flight.ready.id, Some(landing).filter(|_| self.config.keeps)));
+                ended.push((flight.ready.id, self.keeper.landing(landing)));
             }
         }
         let done = |(id, landing)| ClientOutput::Done {
@@ -694,6 +651,35 @@ impl ClientSession {
         fail(&unsent, &CallFailure::Closed, out);
         debug_assert_eq!(self.calls_waiting(), 0, "DA-4: every call has ended");
         out.push(ClientOutput::Closed);
+    }
+}
+
+impl KeptSession {
+    /// The successor of a machine whose process is gone: goes on with its session and its requests.
+    ///
+    /// # Errors
+    /// [`KeptError`]: what was kept is damaged; the session cannot be resumed.
+    pub fn succeed(
+        &self,
+        now: Time,
+        config: ClientConfig,
+        out: &mut Vec<ClientOutput>,
+    ) -> Result<ClientSession, KeptError> {
+        let flights = Flights::succeed(self)?;
+        let KeptTerms { session, server, reclaiming } = self.terms;
+        // The claims were answered before their end was sent. If the server is still that instance
+        // the reclaim ends with the answer; it may not be made again (LK-4).
+        let claimed = reclaiming.filter(|_| flights.end_of_reclaim());
+        let known = Known {
+            id: session,
+            server: claimed.unwrap_or(server),
+            // The attach answers the rest.
+            bind_key: 0,
+            lease: Duration::ZERO,
+        };
+        let mut machine = ClientSession::new(now, config, out);
+        machine.keeper.reclaimed = server;
+        Ok(ClientSession { known: Some(known), flights, ..machine })
     }
 }
 

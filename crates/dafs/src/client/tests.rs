@@ -1169,8 +1169,7 @@ impl KeepingRig {
     /// The process is killed, and another one attaches; returns the outputs of that.
     fn succeed(&mut self) -> Vec<ClientOutput> {
         let kept = self.kept.as_ref().expect("a session was kept");
-        self.rig.machine =
-            ClientSession::succeed(Time::ZERO, keeping_config(), kept, &mut Vec::new()).unwrap();
+        self.rig.machine = kept.succeed(Time::ZERO, keeping_config(), &mut Vec::new()).unwrap();
         let attach = messages(&self.rig.connect());
         assert!(
             matches!(&attach[..], [(_, Message::Attach(attach))] if attach.resume == Some(SESSION))
@@ -1280,8 +1279,7 @@ fn a_lost_session_leaves_nothing_to_a_successor() {
     keeping.rig.attached.session = SessionId(8);
     let kept = keeping.kept.as_ref().unwrap();
     let mut out = Vec::new();
-    keeping.rig.machine =
-        ClientSession::succeed(Time::ZERO, keeping_config(), kept, &mut out).unwrap();
+    keeping.rig.machine = kept.succeed(Time::ZERO, keeping_config(), &mut out).unwrap();
     keeping.rig.connect();
     let out = keeping.rig.receive(&Message::Attached(keeping.rig.attached));
     keeping.note(&out);
@@ -1305,8 +1303,7 @@ fn records_that_contradict_each_other_are_refused() {
     let refused = |change: &dyn Fn(&mut KeptSession)| {
         let mut changed = kept.clone();
         change(&mut changed);
-        let machine =
-            ClientSession::succeed(Time::ZERO, keeping_config(), &changed, &mut Vec::new());
+        let machine = changed.succeed(Time::ZERO, keeping_config(), &mut Vec::new());
         machine.is_err()
     };
     assert!(!refused(&|_| {}));

@@ -270,10 +270,13 @@ impl Client {
                 ground.history.tally.done += 1;
                 self.answered(ground, running, answer);
             }
-            Err(CallFailure::Fault(fault)) if fault != Fault::Expired => {
+            Err(CallFailure::Fault(fault))
+                if !matches!(fault, Fault::Expired | Fault::Cancelled) =>
+            {
                 ground.history.tally.done += 1;
                 self.refused(ground, running, fault);
             }
+            // A successor cancels its predecessor's questions.
             Err(CallFailure::Fault(_) | CallFailure::SessionLost) => {
                 ground.history.tally.unknown += 1;
                 if let Op::ReadOpen(fid) = running.op {

@@ -8,12 +8,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use dafs::{CallFailure, CallId, ClientInput};
+use dafs::{CallFailure, CallId};
 use lease::CallStart;
 use rand::Rng;
 use types::{
-    Answer, BootVerifier, Call, Caller, CreateHow, DataVersion, Fault, Fid, Name, NewKind,
-    RemoveWhat, Status, VnodeSlots,
+    Answer, BootVerifier, Call, CreateHow, DataVersion, Fault, Fid, Name, NewKind, RemoveWhat,
+    Status, VnodeSlots,
 };
 
 use super::{Client, Doing, Thread};
@@ -248,7 +248,7 @@ impl Client {
         }
         ground
             .note(|| format!("client {}: sends {} changes of the nest", self.index, members.len()));
-        self.feed(ground, ClientInput::SubmitChain { caller: Caller::ROOT, members });
+        self.submit_all(ground, members);
     }
 
     pub(super) fn nest_sent(

@@ -88,6 +88,13 @@ impl Loans {
 
     /// The kernel has this body of a predecessor, under a loan if there are writers.
     pub fn inherit(&self, file: &FileBytes, backing: Backing, is_written: bool) {
+        if let Some(passed) = &mut file.data.lock().passed {
+            // Another handle of the file came before.
+            passed.loaned = is_written.then(|| self.ground.names.epoch());
+            passed.mappable = is_written;
+            file.loaned.store(is_written, Ordering::Release);
+            return;
+        }
         let body = self.legacy.as_ref().and_then(|legacy| legacy.body(file.fid));
         let Some(body) = body else {
             tracing::error!(fid = %file.fid, "the body that the kernel has is not known");
