@@ -78,6 +78,9 @@ impl Task<'_> {
     }
 
     fn run(&self, operation: Operation<'_>) -> Result<(), RequestRefusal> {
+        if let Operation::Lookup { name: name @ (b"." | b"..") } = operation {
+            return names::lookup_by_number(self, name == b"..");
+        }
         if let Some(edges) = &self.mount.edges {
             match (&operation, self.header.nodeid) {
                 (Operation::Lookup { name }, HIDDEN_DIR_NODE) => {

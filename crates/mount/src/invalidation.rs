@@ -34,7 +34,7 @@ use crate::abi::{self, notify};
 use crate::channel::Channel;
 use crate::init::Agreement;
 use crate::listings::OFFSET_OF_FIRST;
-use crate::nodes::KernelNodes;
+use crate::nodes::{self, KernelNodes};
 use crate::readdir_helper::{ListOrder, ReaddirHelper, Root};
 
 /// How long an inode may stay unknown to the kernel after our reply. A requester takes microseconds
@@ -227,6 +227,11 @@ impl Notifier {
         self.inode_from(fid, FIRST_PAGE, Instant::now());
     }
 
+    /// Invalidates its attributes.
+    pub fn status(&self, fid: Fid) {
+        self.inode_from(fid, NO_PAGE, Instant::now());
+    }
+
     /// Invalidates its attributes, and its pages from this offset on; no pages if below 0. `began`:
     /// after our last reply about it.
     fn inode_from(&self, fid: Fid, off: i64, began: Instant) {
@@ -371,8 +376,7 @@ impl KernelPort for Notifier {
             return false;
         };
         let node = self.nodes.number(dir);
-        // The kernel itself set the root's generation.
-        let generation = if node == abi::ROOT_ID { 0 } else { dir.unique.0 };
+        let generation = nodes::generation(node, dir);
         let offset =
             if cookie == Cookie::START { 0 } else { cookie.0.saturating_add(OFFSET_OF_FIRST) };
         forerunner.order(&ListOrder { root, node, generation, offset })
