@@ -8,6 +8,7 @@ use venus::{OpenHandle, OpenMode, OpenReply, RequestContext, Venus};
 use crate::abi::{self, flag};
 use crate::attributes;
 use crate::errno::RequestRefusal;
+use crate::invalidation::Notifier;
 use crate::locks::MountLocks;
 use crate::task::Task;
 
@@ -140,6 +141,39 @@ pub(crate) fn read(
     of: &abi::ReadIn,
 ) -> Result<Bytes, RequestRefusal> {
     Ok(venus.read(request, OpenHandle(of.fh), of.offset, of.size)?)
+}
+
+/// A change of a file's bytes that drops its set-id bits. The kernel drops them at each truncation
+/// itself, and leaves them to the file system for a write and a reservation: it goes on showing the
+/// mode that it has.
+pub(crate) struct DroppingSetIds<'t> {
+    /// The file that has such bits.
+    from: Option<(&'t Notifier, Fid)>,
+}
+
+/// Called before a change of the file that drops set-id bits if it `drops` any.
+///
+/// # Errors
+/// `ESTALE`.
+pub(crate) fn dropping_set_ids<'t>(
+    task: &'t Task<'_>,
+    drops: bool,
+) -> Result<DroppingSetIds<'t>, RequestRefusal> {
+    if !drops {
+        return Ok(DroppingSetIds { from: None });
+    }
+    let fid = task.fid()?;
+    let has = task.venus().access().has_set_ids(fid);
+    Ok(DroppingSetIds { from: has.then_some((&*task.on.notifier, fid)) })
+}
+
+impl DroppingSetIds<'_> {
+    /// The change is done, and not replied yet: the kernel forgets the mode.
+    pub fn end(self) {
+        if let Some((notifier, fid)) = self.from {
+            notifier.status(fid);
+        }
+    }
 }
 
 pub(crate) fn write(
