@@ -21,6 +21,11 @@ use crate::data::{Chunk, FileBytes, Landed, Open};
 use crate::passthrough::{CacheBodies, Loans, Preallocated};
 use crate::session::{Duties, Ground};
 
+/// Every file system below a partition stores files of so many bytes (ext4 with its smallest blocks
+/// not of twice as many). Whether it stores a longer one the server alone can say, and the writer
+/// must be told: `EFBIG` belongs to the write.
+const CERTAIN_BYTES: u64 = 2 << 40;
+
 /// Everything written here comes to the server, and is made stable, through this.
 pub(crate) struct Writeback {
     pub(super) ground: Ground,
@@ -146,7 +151,8 @@ impl Writeback {
         self.ground.names.lock().nodes.returned(dirs, pause);
     }
 
-    /// Takes bytes in, to be sent later; sends them at once where the server is nearly full.
+    /// Takes bytes in, to be sent later; sends them at once where the server is nearly full, or may
+    /// be unable to store them.
     ///
     /// # Errors
     /// [`Error::Interrupted`], or that of an earlier write.
@@ -159,6 +165,7 @@ impl Writeback {
         cancel: Option<&Cancel>,
     ) -> Result<(), Error> {
         let file = &open.file;
+        let is_far = offset.saturating_add(bytes.len() as u64) > CERTAIN_BYTES;
         self.make_room(file, bytes.len(), cancel)?;
         let (clock, breaks, full) = match file.pinned() {
             // The kernel shows it to readers of the body before it is sent.
@@ -167,7 +174,9 @@ impl Writeback {
             }
             None => self.take_in(open, offset, bytes, kill),
         };
-        if self.space.is_scarce() || open.quiet && !self.ground.names.lock().nodes.covers(file.fid)
+        if is_far
+            || self.space.is_scarce()
+            || open.quiet && !self.ground.names.lock().nodes.covers(file.fid)
         {
             self.wait_until_sent(file, clock, breaks, cancel);
             return open.take_error();
