@@ -403,11 +403,24 @@ impl Flusher {
         if file.has_blank() {
             return self.seal_blank(file, &mut data);
         }
-        if !data.flying.is_empty() || data.workers > 0 || data.dirty.bytes() > DIRTY_SEALED_MAX {
+        if !data.flying.is_empty()
+            || data.tail_flying.is_some()
+            || data.workers > 0
+            || data.dirty.bytes() > DIRTY_SEALED_MAX
+        {
             return false;
         }
         let caller = data.writer.clone().unwrap_or(Caller::ROOT);
         let mut tables = self.ground.names.lock();
+        if let Some(tail) = data.tail.take() {
+            // No other client appends any more. One may have, before the delegation.
+            let size = tables.nodes.get(&file.fid).and_then(|node| node.status).map(|it| it.size);
+            if size != Some(tail.start) || data.dirty.end() > tail.start {
+                data.tail = Some(tail);
+                return false;
+            }
+            data.dirty.fill(&tail.into());
+        }
         while let Some(chunk) = data.dirty.take(&[], false) {
             let call = Call::Write {
                 fid: file.fid,

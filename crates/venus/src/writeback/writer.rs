@@ -16,8 +16,8 @@ use types::{Answer, Call, Caller, Fid};
 
 use crate::base::{Error, POLL_INTERVAL, RequestContext, Wrote};
 use crate::cache::Cache;
-use crate::calls::{Calls, Flusher, Sender, Space, Unstable};
-use crate::data::{Chunk, FileBytes, Landed, Open};
+use crate::calls::{Calls, Flusher, Sender, Space, TAIL_SENT_BYTES, Unstable};
+use crate::data::{CHUNK, Chunk, FileBytes, Landed, Open};
 use crate::passthrough::{CacheBodies, Loans, Preallocated};
 use crate::session::{Duties, Ground};
 
@@ -187,12 +187,13 @@ impl Writeback {
         Ok(())
     }
 
-    /// Appends: only the server knows where the end is.
+    /// Appends. Only the server knows where the end is: small appends gather, and are sent together
+    /// as one append.
     ///
     /// # Errors
     /// The service's refusal, or that of an earlier write.
     pub fn append(
-        &self,
+        self: &Arc<Self>,
         request: &RequestContext<'_>,
         open: &Open,
         expected: u64,
@@ -200,6 +201,9 @@ impl Writeback {
         kill_privileges: bool,
     ) -> Result<Wrote, Error> {
         let file = &open.file;
+        if self.gather_append(open, expected, bytes, kill_privileges, request.cancel)? {
+            return Ok(Wrote { count: bytes.len() as u32, offset: expected });
+        }
         self.send_all(file, request.cancel)?;
         open.take_error()?;
         let mut call = Call::Write {
@@ -240,6 +244,58 @@ impl Writeback {
                 Err(error)
             }
         }
+    }
+
+    /// Takes appended bytes in, to be sent later, if the end of the file is where the kernel
+    /// expects it, as far as this client can know. False: the append is to be sent at once.
+    ///
+    /// Other clients' appends may come first: then these bytes land behind them, and the kernel
+    /// reads the end of the file anew. Until then all processes here see them where the writer put
+    /// them, which is what POSIX demands; they are visible elsewhere as other writes are.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    fn gather_append(
+        self: &Arc<Self>,
+        open: &Open,
+        expected: u64,
+        bytes: &Bytes,
+        kill: bool,
+        cancel: Option<&Cancel>,
+    ) -> Result<bool, Error> {
+        let file = &open.file;
+        let passes = file.loaned.load(Ordering::Acquire) || file.has_blank();
+        let end = expected.saturating_add(bytes.len() as u64);
+        if passes || bytes.len() > TAIL_SENT_BYTES || end > CERTAIN_BYTES || self.space.is_scarce()
+        {
+            return Ok(false);
+        }
+        self.make_room(file, bytes.len(), cancel)?;
+        let Some((status, _)) = self.ground.names.lock().status(file.fid) else {
+            return Ok(false);
+        };
+        let mut data = file.data.lock();
+        let known_end = data.tail_end().unwrap_or(status.size);
+        let is_alone = data.dirty.is_empty() && data.flying.is_empty() && data.passed.is_none();
+        let is_others = data.tail_bytes() > 0 && data.writer.as_ref() != Some(&open.caller);
+        let length = data.tail.as_ref().map_or(0, |tail| tail.bytes.len()) + bytes.len();
+        if known_end != expected || !is_alone || is_others || length > CHUNK {
+            return Ok(false);
+        }
+        data.append(expected, bytes);
+        data.kill |= kill;
+        if data.writer.as_ref() != Some(&open.caller) {
+            data.writer = Some(open.caller.clone());
+        }
+        if data.since.is_none() {
+            self.ground.chores.age(file, &mut data);
+        }
+        self.unstable.account(file, &mut data);
+        drop(data);
+        if length >= TAIL_SENT_BYTES {
+            self.sender.send_soon(file);
+        }
+        Ok(true)
     }
 
     /// Waits until `length` more bytes may be written to the file.
