@@ -41,6 +41,7 @@ impl Task<'_> {
         let dropping = files::dropping_set_ids(self, drops)?;
         let wrote = files::write(self.venus(), &self.request(), of, data)?;
         dropping.end();
+        files::end_read_pages(self, of)?;
         let _ = self.reply.value(&wrote);
         Ok(())
     }

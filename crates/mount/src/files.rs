@@ -22,6 +22,8 @@ mod open_flag {
     pub const APPEND: u32 = 0o2000;
     /// The kernel's own: the file will be executed.
     pub const EXECUTE: u32 = 0o40;
+    /// `O_DIRECT` of this machine.
+    pub const DIRECT: u32 = libc::O_DIRECT as u32;
     /// Also a part of `O_SYNC`.
     pub const DATA_SYNC: u32 = 0o10000;
 }
@@ -174,6 +176,19 @@ impl DroppingSetIds<'_> {
             notifier.status(fid);
         }
     }
+}
+
+/// A write that bypasses the kernel's pages is done, and not replied yet: pages that were read
+/// meanwhile may have the bytes of before. The kernel itself ends them before such a write, and
+/// after it only if the program waits for it (not with `io_submit`).
+///
+/// # Errors
+/// `ESTALE`.
+pub(crate) fn end_read_pages(task: &Task<'_>, of: &abi::WriteIn) -> Result<(), RequestRefusal> {
+    if of.flags & open_flag::DIRECT != 0 && !task.venus().is_direct(OpenHandle(of.fh)) {
+        task.on.notifier.pages(task.fid()?, of.offset, of.size);
+    }
+    Ok(())
 }
 
 pub(crate) fn write(

@@ -227,6 +227,13 @@ impl Notifier {
         self.inode_from(fid, FIRST_PAGE, Instant::now());
     }
 
+    /// Invalidates its attributes, and the pages with these bytes. Waits for reads of them in
+    /// flight.
+    pub fn pages(&self, fid: Fid, offset: u64, bytes: u32) {
+        let Ok(off) = i64::try_from(offset) else { return };
+        self.inode_range(fid, (off, i64::from(bytes)), Instant::now());
+    }
+
     /// Invalidates its attributes.
     pub fn status(&self, fid: Fid) {
         self.inode_from(fid, NO_PAGE, Instant::now());
@@ -235,7 +242,12 @@ impl Notifier {
     /// Invalidates its attributes, and its pages from this offset on; no pages if below 0. `began`:
     /// after our last reply about it.
     fn inode_from(&self, fid: Fid, off: i64, began: Instant) {
-        let out = abi::NotifyInvalInode { ino: self.nodes.number(fid), off, len: 0 };
+        self.inode_range(fid, (off, 0), began);
+    }
+
+    /// Invalidates its attributes, and as many bytes from an offset on; 0: all.
+    fn inode_range(&self, fid: Fid, (off, len): (i64, i64), began: Instant) {
+        let out = abi::NotifyInvalInode { ino: self.nodes.number(fid), off, len };
         let mut pause = FIRST_PAUSE;
         while self.nodes.knows(fid) && !self.over.load(Ordering::Acquire) {
             match self.channel.notify(notify::INVAL_INODE, &[IoSlice::new(out.as_bytes())]) {
