@@ -229,7 +229,8 @@ fn a_users_write_or_reservation_drops_set_ids_for_all_to_see() {
     fs::write(&path, vec![1; 200 << 10]).unwrap();
     let user = User::of(1000);
     let (block, none) = (4096, FallocateFlags::empty());
-    let changes: [(&str, fn(&File, FallocateFlags, usize)); 4] = [
+    type Change = fn(&File, FallocateFlags, usize);
+    let changes: [(&str, Change); 4] = [
         ("write", |file, _, _| file.write_all_at(b"x", 3).unwrap()),
         ("direct", |file, _, block| file.write_all_at(&Aligned([2; 4096]).0[..block], 0).unwrap()),
         ("fallocate", |file, none, block| fallocate(file, none, 0, block as u64).unwrap()),

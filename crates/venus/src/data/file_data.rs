@@ -4,10 +4,10 @@
 //! A written byte moves `dirty` -> `flying` -> (`unstable` ->) gone. Reads lay `flying` and then
 //! `dirty` over the server's bytes. Under a delegation it moves `dirty` -> `sealed` -> (`unstable`
 //! ->) gone: a sealed chunk is an entry of the journal, and its effect is in the status already.
-//! Appended bytes gather in `tail` -> `tail_flying`, apart from the others: the server alone decides
-//! their place, so they are sent one chunk after the other, and once; until then they are shown
-//! where the client expects them.
 //! Chunks in flight never overlap, so the order in which the server applies them does not matter.
+//! Appended bytes move `tail` -> `tail_flying` -> (`unstable` ->) gone. The server alone decides
+//! their place, so they are sent one chunk after the other, and once. Until then they are shown
+//! where the client expects them.
 //! `unstable` has the bytes that the server acknowledged as *unstable* (`calls/unstable.rs`).
 //!
 //! `clock` counts writes; a flush waits until everything not newer than the count at its beginning
