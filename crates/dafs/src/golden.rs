@@ -151,6 +151,8 @@ fn calls() -> Vec<(&'static str, Call)> {
         ),
         ("read-link", Call::ReadLink { fid: file }),
         ("get-status", Call::GetStatus { fid: file }),
+        ("by-vnode", Call::ByVnode { fid: file, parent: false }),
+        ("by-vnode-parent", Call::ByVnode { fid: dir.masked(), parent: true }),
         (
             "set-status-all",
             Call::SetStatus {

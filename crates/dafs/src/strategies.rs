@@ -515,6 +515,7 @@ fn file_calls() -> impl Strategy<Value = Call> {
         prop_oneof![Just(XattrMode::Either), Just(XattrMode::Create), Just(XattrMode::Replace)];
     prop_oneof![
         fid().prop_map(|fid| Call::GetStatus { fid }),
+        (fid(), any::<bool>()).prop_map(|(fid, parent)| Call::ByVnode { fid, parent }),
         (fid(), status_change()).prop_map(|(fid, change)| Call::SetStatus { fid, change }),
         (fid(), bytes(255)).prop_map(|(fid, name)| Call::XattrGet { fid, name }),
         (fid(), bytes(255), bytes(1000), xattr)

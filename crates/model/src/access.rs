@@ -138,11 +138,12 @@ impl ModelTree {
 }
 
 /// The mode after a change by a caller without privileges.
-pub fn without_privileges(status: &Status) -> u16 {
+pub fn without_privileges(caller: &Caller, status: &Status) -> u16 {
     let mut mode = status.mode;
     if status.kind != Kind::Directory {
         mode &= !SET_UID;
-        if mode & GROUP_EXECUTE != 0 {
+        let is_member = caller.is_root() || in_group(caller, status.gid);
+        if mode & GROUP_EXECUTE != 0 || !is_member {
             mode &= !SET_GID;
         }
     }

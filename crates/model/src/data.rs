@@ -132,7 +132,7 @@ impl ModelNode {
     ) {
         debug_assert_eq!(self.status.kind, Kind::File);
         if kill || !ask.caller.is_root() {
-            self.kill_privileges();
+            self.kill_privileges(ask.caller);
         } else {
             self.drop_capabilities();
         }

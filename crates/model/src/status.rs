@@ -1,6 +1,6 @@
 //! Changes of status.
 
-use types::{Answer, Fault, Fid, Kind, SetTime, Status, StatusChange, limits};
+use types::{Answer, Caller, Fault, Fid, Kind, SetTime, Status, StatusChange, limits};
 
 use crate::access::{RequestedAccess, SET_GID, SET_IDS, in_group, owns, without_privileges};
 use crate::tree::{Content, ModelContext, ModelNode, ModelTree};
@@ -27,7 +27,7 @@ impl ModelTree {
         let gains_owner = change.uid.is_some() || change.gid.is_some();
         if gains_owner || change.kill_privileges || (change.size.is_some() && !ask.caller.is_root())
         {
-            node.kill_privileges();
+            node.kill_privileges(ask.caller);
         }
         node.status.uid = change.uid.unwrap_or(node.status.uid);
         node.status.gid = change.gid.unwrap_or(node.status.gid);
@@ -141,8 +141,8 @@ fn is_nothing(change: &StatusChange) -> bool {
 
 impl ModelNode {
     /// Removes set-id bits and file capabilities, which give the same privileges as an attribute.
-    pub(crate) fn kill_privileges(&mut self) {
-        self.status.mode = without_privileges(&self.status);
+    pub(crate) fn kill_privileges(&mut self, caller: &Caller) {
+        self.status.mode = without_privileges(caller, &self.status);
         self.drop_capabilities();
     }
 

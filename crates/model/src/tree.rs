@@ -124,6 +124,13 @@ impl ModelTree {
         answer
     }
 
+    /// The file of a number, if it has a name.
+    fn named(&self, vnode: VnodeNo) -> Result<&ModelNode, Fault> {
+        let mut nodes = self.nodes.values();
+        let found = nodes.find(|node| node.status.fid.vnode == vnode && node.status.links > 0);
+        found.ok_or(Fault::Stale)
+    }
+
     fn answer(&mut self, ask: ModelContext<'_>, call: &Call) -> Result<Answer, Fault> {
         match call {
             Call::Root { volume } if *volume == self.name => {
@@ -145,6 +152,17 @@ impl ModelTree {
             Call::GetStatus { fid } => {
                 self.need(ask, *fid, RequestedAccess::See)?;
                 Ok(Answer::Status(self.node(*fid)?.status))
+            }
+            Call::ByVnode { .. } if !self.is_administrator(ask.caller) => Err(Fault::NotPermitted),
+            Call::ByVnode { fid, parent } => {
+                let mut found = self.named(fid.vnode)?;
+                if *parent && found.status.kind != Kind::Directory {
+                    return Err(Fault::NotDirectory);
+                }
+                if *parent {
+                    found = self.named(found.parent.vnode)?;
+                }
+                Ok(Answer::Status(found.status))
             }
             Call::GetAcl { fid } => self.get_acl(ask, *fid),
             Call::SetAcl { fid, list, instead_of: None } => self.set_acl(ask, *fid, list.as_ref()),

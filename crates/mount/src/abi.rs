@@ -215,6 +215,7 @@ pub mod notify {
 pub mod init {
     pub const ASYNC_READ: u64 = 1 << 0;
     pub const POSIX_LOCKS: u64 = 1 << 1;
+    pub const EXPORT_SUPPORT: u64 = 1 << 4;
     pub const BIG_WRITES: u64 = 1 << 5;
     pub const FLOCK_LOCKS: u64 = 1 << 10;
     pub const AUTO_INVAL_DATA: u64 = 1 << 12;

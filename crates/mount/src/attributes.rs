@@ -133,7 +133,7 @@ pub fn entry(
     let of_status = of_status.of_status(status);
     abi::EntryOut {
         nodeid: number,
-        generation: status.fid.unique.0,
+        generation: nodes::generation(number, status.fid),
         entry_valid: of_name.secs,
         attr_valid: of_status.secs,
         entry_valid_nsec: of_name.nanos,

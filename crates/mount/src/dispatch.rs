@@ -14,7 +14,7 @@ use observe::names::MOUNT_REQUEST;
 use observe::{Wait, request_span};
 use rustix::io::Errno;
 
-use crate::abi::{self, opcode};
+use crate::abi::{self, flag, opcode};
 use crate::calling::Intent;
 use crate::channel::Requester;
 use crate::connections::{Handler, Urgency};
@@ -40,7 +40,12 @@ pub(crate) struct Dispatch {
 
 impl Task<'_> {
     fn write(&self, of: &abi::WriteIn, data: Bytes) -> Result<(), RequestRefusal> {
-        let _ = self.reply.value(&files::write(self.venus(), &self.request(), of, data)?);
+        let drops = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
+        let dropping = files::dropping_set_ids(self, drops)?;
+        let wrote = files::write(self.venus(), &self.request(), of, data)?;
+        dropping.end();
+        files::end_read_pages(self, of)?;
+        let _ = self.reply.value(&wrote);
         Ok(())
     }
 
@@ -81,6 +86,9 @@ impl Task<'_> {
     }
 
     fn run(&self, operation: Operation<'_>) -> Result<(), RequestRefusal> {
+        if let Operation::Lookup { name: name @ (b"." | b"..") } = operation {
+            return names::lookup_by_number(self, name == b"..");
+        }
         if let Some(edges) = &self.mount.edges {
             match (&operation, self.header.nodeid) {
                 (Operation::Lookup { name }, HIDDEN_DIR_NODE) => {
@@ -146,7 +154,14 @@ impl Task<'_> {
             Operation::Flush(of) => done(files::flush(venus, request, locks, self.fid(), &of)),
             Operation::Release(of) => done(files::release(venus, request, locks, self.fid(), &of)),
             Operation::Fsync(of) => done(files::fsync(venus, request, &of)),
-            Operation::Fallocate(of) => done(files::fallocate(venus, request, &of)),
+            Operation::Fallocate(of) => {
+                // The kernel does not say whether the caller keeps the bits: the server decides.
+                let dropping = files::dropping_set_ids(self, self.header.uid != 0)?;
+                files::fallocate(venus, request, &of)?;
+                dropping.end();
+                self.reply.done();
+                Ok(())
+            }
             Operation::Lseek(of) => {
                 let _ = self.reply.value(&files::lseek(venus, request, &of)?);
                 Ok(())

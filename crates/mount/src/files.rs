@@ -8,6 +8,7 @@ use venus::{OpenHandle, OpenMode, OpenReply, RequestContext, Venus};
 use crate::abi::{self, flag};
 use crate::attributes;
 use crate::errno::RequestRefusal;
+use crate::invalidation::Notifier;
 use crate::locks::MountLocks;
 use crate::task::Task;
 
@@ -21,6 +22,8 @@ mod open_flag {
     pub const APPEND: u32 = 0o2000;
     /// The kernel's own: the file will be executed.
     pub const EXECUTE: u32 = 0o40;
+    /// `O_DIRECT` of this machine.
+    pub const DIRECT: u32 = libc::O_DIRECT as u32;
     /// Also a part of `O_SYNC`.
     pub const DATA_SYNC: u32 = 0o10000;
 }
@@ -140,6 +143,52 @@ pub(crate) fn read(
     of: &abi::ReadIn,
 ) -> Result<Bytes, RequestRefusal> {
     Ok(venus.read(request, OpenHandle(of.fh), of.offset, of.size)?)
+}
+
+/// A change of a file's bytes that drops its set-id bits. The kernel drops them at each truncation
+/// itself, and leaves them to the file system for a write and a reservation: it goes on showing the
+/// mode that it has.
+pub(crate) struct DroppingSetIds<'t> {
+    /// The file that has such bits.
+    from: Option<(&'t Notifier, Fid)>,
+}
+
+/// Called before a change of the file that drops set-id bits if it `drops` any.
+///
+/// # Errors
+/// `ESTALE`.
+pub(crate) fn dropping_set_ids<'t>(
+    task: &'t Task<'_>,
+    drops: bool,
+) -> Result<DroppingSetIds<'t>, RequestRefusal> {
+    if !drops {
+        return Ok(DroppingSetIds { from: None });
+    }
+    let fid = task.fid()?;
+    let has = task.venus().access().has_set_ids(fid);
+    Ok(DroppingSetIds { from: has.then_some((&*task.on.notifier, fid)) })
+}
+
+impl DroppingSetIds<'_> {
+    /// The change is done, and not replied yet: the kernel forgets the mode.
+    pub fn end(self) {
+        if let Some((notifier, fid)) = self.from {
+            notifier.status(fid);
+        }
+    }
+}
+
+/// A write that bypasses the kernel's pages is done, and not replied yet: pages that were read
+/// meanwhile may have the bytes of before. The kernel itself ends them before such a write, and
+/// after it only if the program waits for it (not with `io_submit`).
+///
+/// # Errors
+/// `ESTALE`.
+pub(crate) fn end_read_pages(task: &Task<'_>, of: &abi::WriteIn) -> Result<(), RequestRefusal> {
+    if of.flags & open_flag::DIRECT != 0 && !task.venus().is_direct(OpenHandle(of.fh)) {
+        task.on.notifier.pages(task.fid()?, of.offset, of.size);
+    }
+    Ok(())
 }
 
 pub(crate) fn write(

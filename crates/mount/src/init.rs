@@ -17,6 +17,7 @@ use crate::abi::{self, init};
 const WANTED: u64 = init::ASYNC_READ
     | init::POSIX_LOCKS
     | init::FLOCK_LOCKS
+    | init::EXPORT_SUPPORT
     | init::BIG_WRITES
     | init::DO_READDIRPLUS
     | init::READDIRPLUS_AUTO

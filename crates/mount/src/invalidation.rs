@@ -34,7 +34,7 @@ use crate::abi::{self, notify};
 use crate::channel::Channel;
 use crate::init::Agreement;
 use crate::listings::OFFSET_OF_FIRST;
-use crate::nodes::KernelNodes;
+use crate::nodes::{self, KernelNodes};
 use crate::readdir_helper::{ListOrder, ReaddirHelper, Root};
 
 /// How long an inode may stay unknown to the kernel after our reply. A requester takes microseconds
@@ -245,10 +245,27 @@ impl Notifier {
         self.inode_from(fid, FIRST_PAGE, Instant::now());
     }
 
+    /// Invalidates its attributes, and the pages with these bytes. Waits for reads of them in
+    /// flight.
+    pub fn pages(&self, fid: Fid, offset: u64, bytes: u32) {
+        let Ok(off) = i64::try_from(offset) else { return };
+        self.inode_range(fid, (off, i64::from(bytes)), Instant::now());
+    }
+
+    /// Invalidates its attributes.
+    pub fn status(&self, fid: Fid) {
+        self.inode_from(fid, NO_PAGE, Instant::now());
+    }
+
     /// Invalidates its attributes, and its pages from this offset on; no pages if below 0. `began`:
     /// after our last reply about it.
     fn inode_from(&self, fid: Fid, off: i64, began: Instant) {
-        let out = abi::NotifyInvalInode { ino: self.nodes.number(fid), off, len: 0 };
+        self.inode_range(fid, (off, 0), began);
+    }
+
+    /// Invalidates its attributes, and as many bytes from an offset on; 0: all.
+    fn inode_range(&self, fid: Fid, (off, len): (i64, i64), began: Instant) {
+        let out = abi::NotifyInvalInode { ino: self.nodes.number(fid), off, len };
         let mut pause = FIRST_PAUSE;
         while self.nodes.knows(fid) && !self.over.load(Ordering::Acquire) {
             match self.channel.notify(notify::INVAL_INODE, &[IoSlice::new(out.as_bytes())]) {
@@ -389,8 +406,7 @@ impl KernelPort for Notifier {
             return false;
         };
         let node = self.nodes.number(dir);
-        // The kernel itself set the root's generation.
-        let generation = if node == abi::ROOT_ID { 0 } else { dir.unique.0 };
+        let generation = nodes::generation(node, dir);
         let offset =
             if cookie == Cookie::START { 0 } else { cookie.0.saturating_add(OFFSET_OF_FIRST) };
         forerunner.order(&ListOrder { root, node, generation, offset })

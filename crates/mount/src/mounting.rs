@@ -337,6 +337,32 @@ impl MountNumber {
     }
 }
 
+/// Threads that are in [`place_of`].
+static PLACING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// The calling thread is in [`place_of`] until this is dropped.
+struct Placing(u32);
+
+impl Placing {
+    fn begin() -> Placing {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        PLACING.lock().push(tid);
+        Placing(tid)
+    }
+}
+
+impl Drop for Placing {
+    fn drop(&mut self) {
+        PLACING.lock().retain(|tid| *tid != self.0);
+    }
+}
+
+/// Whether this thread of this process is in [`place_of`]: it takes the directory for known to the
+/// kernel, has other ways if it is not, and must not wait for its own mount.
+pub(crate) fn is_placing(tid: u32) -> bool {
+    PLACING.lock().contains(&tid)
+}
+
 /// A directory of the mount at `path`, by its node: itself, not what is mounted upon it. For the
 /// mount's root this may send a GETATTR, which the caller's walk sent a moment ago too.
 ///
@@ -344,6 +370,7 @@ impl MountNumber {
 /// The kernel's.
 pub fn place_of(path: &Path, node: u64, generation: u64) -> Result<OwnedFd, MountError> {
     let refused = |error| MountError::Refused { path: path.to_owned(), error };
+    let _placing = Placing::begin();
     // A descriptor opened with `O_PATH` is not accepted for this.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(path, flags, Mode::empty()).map_err(refused)?;

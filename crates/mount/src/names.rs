@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use types::{Fid, Kind, Name, NewKind, RenameMode};
-use venus::{EntryReply, LookupReply, OpenReply, RequestContext, Venus};
+use types::{Fault, Fid, Kind, Name, NewKind, RenameMode};
+use venus::{EntryReply, Error, LookupReply, OpenReply, RequestContext, Venus};
 use zerocopy::IntoBytes;
 
 use crate::attributes::Validity;
@@ -17,7 +17,7 @@ use crate::nodes::{HIDDEN_DIR, HIDDEN_DIR_NODE, ROOT_NAME, SHOWN_ROOT};
 use crate::submounts::Edges;
 use crate::sysname::Sysnames;
 use crate::task::Task;
-use crate::{abi, attributes, sysname};
+use crate::{abi, attributes, mounting, sysname};
 
 /// Flags of `renameat2`.
 const RENAME_NOREPLACE: u32 = 1;
@@ -233,6 +233,47 @@ impl Task<'_> {
         self.entry(name, &entry, None);
         Ok(())
     }
+}
+
+/// Finds the file that a file handle names, by its number, or the directory that has it. Only
+/// the kernel asks so (no walk looks these names up), for `open_by_handle_at` or a file server;
+/// it compares the generation with the handle's.
+pub(crate) fn lookup_by_number(task: &Task<'_>, parent: bool) -> Result<(), RequestRefusal> {
+    if mounting::is_placing(task.header.pid) {
+        return Err(Errno::STALE.into());
+    }
+    let asked = task.on.nodes.masked_fid(task.header.nodeid);
+    // The directory above a volume's root is in another volume, or outside of the mount.
+    if parent && asked.vnode == task.on.nodes.root().vnode {
+        return Err(Errno::STALE.into());
+    }
+    let found = task.venus().control().by_vnode(&task.request(), asked, parent);
+    let found = found.map_err(|error| match error {
+        // A caller without the right, or an older server, has no file of that handle.
+        Error::Fault(Fault::NotPermitted | Fault::Unsupported | Fault::NotDirectory) => {
+            RequestRefusal(Errno::STALE)
+        }
+        error => error.into(),
+    })?;
+    let fid = found.status.fid;
+    if found.status.kind == Kind::MountPoint || !task.on.nodes.has_room(fid) {
+        task.venus().forget(fid, 1);
+        return Err(Errno::STALE.into());
+    }
+    let number = task.on.nodes.number(fid);
+    task.on.nodes.refer(fid);
+    if parent {
+        task.on.nodes.set_parent(task.header.nodeid, number);
+    }
+    let status = task.access().permitted(found.status, None);
+    let sent = task.venus().answering(found.stamp, |still| {
+        let of_status = task.validity(still && found.cacheable);
+        task.reply.value(&attributes::entry(number, &status, Validity::NONE, of_status))
+    });
+    if sent.is_err() {
+        task.forget(number);
+    }
+    Ok(())
 }
 
 /// Undoes the look-up and the open, which the kernel does not get.

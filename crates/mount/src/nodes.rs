@@ -50,6 +50,14 @@ pub const fn ino(number: u64) -> u64 {
     if number == SHOWN_ROOT { abi::ROOT_ID } else { number }
 }
 
+/// The generation that tells the kernel this file from others of the number. File handles have
+/// it, so it is the same after a remount, and the volume is in it: a handle of another volume's
+/// root, or of a volume that had this slot before, does not fit. The kernel keeps 32 bits, and 0
+/// for the root that it made itself.
+pub const fn generation(number: u64, fid: Fid) -> u64 {
+    if number == abi::ROOT_ID { 0 } else { (fid.unique.0 ^ fid.volume.0) & 0xffff_ffff }
+}
+
 #[derive(Clone, Copy)]
 struct Node {
     unique: Uniquifier,
@@ -108,7 +116,7 @@ impl Row {
     fn parent(&self, at: usize) -> Option<u64> {
         match self {
             Row::Own(_) => None,
-            Row::Kept(words) => Some(words.get(at * NODE_WORDS + 2)),
+            Row::Kept(words) => Some(words.get(at * NODE_WORDS + 2)).filter(|parent| *parent > 0),
         }
     }
 
@@ -282,17 +290,42 @@ impl KernelNodes {
         self.shard(node).lock().get(node).map(|found| self.fid_of(node, &found))
     }
 
+    /// The file of this number without its uniquifier, for a number that the kernel has from a file
+    /// handle.
+    pub fn masked_fid(&self, number: u64) -> Fid {
+        let vnode = if is_root(number) { self.root.vnode } else { self.vnode_of(number) };
+        Fid { vnode, ..self.root }.masked()
+    }
+
+    fn vnode_of(&self, number: u64) -> VnodeNo {
+        VnodeNo(number ^ self.slot().base())
+    }
+
     /// All files that the kernel has are of one volume.
     fn fid_of(&self, number: u64, node: &Node) -> Fid {
-        Fid {
-            volume: self.root.volume,
-            vnode: VnodeNo(number ^ self.slot().base()),
-            unique: node.unique,
-        }
+        Fid { volume: self.root.volume, vnode: self.vnode_of(number), unique: node.unique }
     }
 
     /// Counts a reference that the kernel is about to get to `fid`, found in `parent`.
     pub fn remember(&self, fid: Fid, parent: u64) {
+        self.refer(fid);
+        if fid.vnode.is_directory() {
+            self.set_parent(self.number(fid), parent);
+        }
+    }
+
+    /// The directory was found in `parent`, if the kernel has it.
+    pub fn set_parent(&self, number: u64, parent: u64) {
+        let mut shard = self.shard(number).lock();
+        if shard.get(number).is_some() {
+            let (row, at) = place(number);
+            shard.rows.get(&row).into_iter().for_each(|nodes| nodes.note_parent(at, parent));
+            shard.parents.insert(number, parent);
+        }
+    }
+
+    /// Counts a reference that the kernel is about to get to `fid`, found by its number.
+    pub fn refer(&self, fid: Fid) {
         let number = self.number(fid);
         debug_assert_eq!(fid.volume, self.root.volume, "a mount shows one volume");
         if is_root(number) {
@@ -303,10 +336,6 @@ impl KernelNodes {
         let nodes = shard.rows.entry(row).or_insert_with(|| self.new_row(row));
         let lookups = nodes.get(at).lookups + 1;
         nodes.set(at, Node { unique: fid.unique, lookups });
-        if fid.vnode.is_directory() {
-            nodes.note_parent(at, parent);
-            shard.parents.insert(number, parent);
-        }
     }
 
     /// Subtracts `count` references. Returns the file if the kernel had it.

@@ -48,7 +48,7 @@ use crate::invalidation::Notifier;
 use crate::mount_options::LiveOptions;
 use crate::mounted_volumes::{MountPoints, MountedVolume, MountedVolumes, Submount};
 use crate::mounting::{self, MountError, MountNumber};
-use crate::nodes::HIDDEN_DIR;
+use crate::nodes::{self, HIDDEN_DIR};
 use crate::readdir_helper::ReaddirHelper;
 use crate::succession::{Anchor, Legacy, PointRecord};
 use crate::sysname::Sysnames;
@@ -477,7 +477,7 @@ impl Edges {
 
     /// The mount point itself, not what is mounted upon it.
     fn place_of(&self, node: u64, fid: Fid) -> Result<OwnedFd, MountError> {
-        mounting::place_of(&self.path()?, node, fid.unique.0)
+        mounting::place_of(&self.path()?, node, nodes::generation(node, fid))
     }
 
     /// The present path of this mount.
@@ -621,7 +621,7 @@ fn attach(
     let its = Arc::clone(&attaching);
     let work = move || -> Result<MountNumber, MountError> {
         let copy = volume.copy()?;
-        let place = mounting::place_of(&path, node, fid.unique.0)
+        let place = mounting::place_of(&path, node, nodes::generation(node, fid))
             .or_else(|_| mounting::place_in(&path, HIDDEN_DIR, node))?;
         let number = mounting::number_of(copy.as_fd())?;
         if let Some((legacy, below)) = legacy.zip(volume.mount.legacy()) {

@@ -290,8 +290,7 @@ impl Workers {
     }
 
     fn work(self: &Arc<Self>, inlet: &Inlet) {
-        let new_buffer =
-            if self.config.kept { channel::present_buffer } else { channel::buffer };
+        let new_buffer = if self.config.kept { channel::present_buffer } else { channel::buffer };
         let mut buffer = new_buffer();
         while let Some(connection) = self.receive(inlet, &mut buffer) {
             match connection.handler.urgency(&buffer) {

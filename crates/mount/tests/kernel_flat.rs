@@ -23,6 +23,8 @@ mod dynroot;
 mod fleet;
 #[path = "kernel/forerunner.rs"]
 mod forerunner;
+#[path = "kernel/handles.rs"]
+mod handles;
 #[path = "kernel/helper.rs"]
 mod helper;
 #[path = "kernel/links.rs"]

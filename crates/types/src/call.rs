@@ -305,6 +305,16 @@ pub enum Call {
         /// The file.
         fid: Fid,
     },
+    /// The file of a vnode number, for the file handles of a kernel, which name a file by its
+    /// number alone. A fid proves that its holder was let through the path, and the answer has the
+    /// file's: only the superuser and administrators, whom no path stops, may make the call.
+    /// Refused with `Stale` if no file that has a name is there. Answer: `Status`.
+    ByVnode {
+        /// Volume and vnode; the uniquifier is not looked at.
+        fid: Fid,
+        /// The directory that has this directory is meant; the root's is the root.
+        parent: bool,
+    },
     /// Answer: `Status`.
     SetStatus {
         /// The file.

@@ -212,6 +212,7 @@ calls! {
     Rights = 58,             "rights",              Rights,     Look,   Never,     File;
     VolumeBeside = 59,       "volume_beside",       Tasks,      File,   Disk,      Scopes;
     ReadPacked = 60,         "read_packed",         Packed,     Look,   Body,      File;
+    ByVnode = 61,            "by_vnode",            Status,     Look,   Never,     File;
     CellGroup = 64,          "cell_group",          Groups,     Ask,    Database,  Anybody;
     CellGroups = 65,         "cell_groups",         Groups,     Ask,    Database,  Anybody;
     CellPutGroup = 66,       "cell_put_group",      Revision,   Record, Database,  Scopes;
@@ -463,6 +464,7 @@ macro_rules! files {
             | Call::Remove { dir: fid, .. }
             | Call::ReadLink { fid }
             | Call::GetStatus { fid }
+            | Call::ByVnode { fid, .. }
             | Call::SetStatus { fid, .. }
             | Call::XattrGet { fid, .. }
             | Call::XattrSet { fid, .. }
@@ -523,6 +525,7 @@ impl Call {
             Call::Rename { .. } => Procedure::Rename,
             Call::ReadLink { .. } => Procedure::ReadLink,
             Call::GetStatus { .. } => Procedure::GetStatus,
+            Call::ByVnode { .. } => Procedure::ByVnode,
             Call::SetStatus { .. } => Procedure::SetStatus,
             Call::XattrGet { .. } => Procedure::XattrGet,
             Call::XattrSet { .. } => Procedure::XattrSet,
@@ -650,6 +653,7 @@ impl Call {
             | Call::Rename { .. }
             | Call::ReadLink { .. }
             | Call::GetStatus { .. }
+            | Call::ByVnode { .. }
             | Call::SetStatus { .. }
             | Call::XattrGet { .. }
             | Call::XattrList { .. }

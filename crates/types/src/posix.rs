@@ -133,13 +133,20 @@ pub fn kills_privileges(caller: &Caller, wanted: &StatusChange) -> bool {
 }
 
 /// The mode after a write by a caller without privileges: a program that another user wrote into
-/// does not run as its owner or, where the group may execute, as its group.
-pub fn without_privileges(status: &Status) -> u16 {
-    match status.kind {
-        Kind::Directory => status.mode,
-        _ if status.mode & GROUP_EXECUTE != 0 => status.mode & !SET_IDS,
-        _ => status.mode & !SET_UID,
+/// does not run as its owner or group. Where the group may not execute, the bit gives no privilege,
+/// and stays for the superuser and members of the group. Source: Linux
+/// `setattr_should_drop_suidgid`.
+///
+/// # Errors
+/// The bit depends on groups that the caller did not show.
+pub fn without_privileges(caller: &Caller, status: &Status) -> Result<u16, GroupsUnknown> {
+    let mode = status.mode;
+    if status.kind == Kind::Directory || mode & SET_IDS == 0 {
+        return Ok(mode);
     }
+    let keeps_group = mode & SET_GID == 0
+        || mode & GROUP_EXECUTE == 0 && (caller.is_root() || in_group(caller, status.gid)?);
+    Ok(mode & !if keeps_group { SET_UID } else { SET_IDS })
 }
 
 /// Whether the caller may make a file of this kind at all: devices are the superuser's.
@@ -234,9 +241,16 @@ mod tests {
     }
 
     #[test]
-    fn set_id_bits_go_but_a_locking_mark_stays() {
-        assert_eq!(without_privileges(&file(0o6755)), 0o755);
-        assert_eq!(without_privileges(&file(0o6745)), 0o2745);
+    fn set_id_bits_go_but_a_members_locking_mark_stays() {
+        let (member, other, root) = (who(11, 20, None), who(11, 1, Some(&[7])), Caller::ROOT);
+        for caller in [&member, &other, &root] {
+            assert_eq!(without_privileges(caller, &file(0o6755)), Ok(0o755));
+            assert_eq!(without_privileges(caller, &file(0o4745)), Ok(0o745));
+        }
+        assert_eq!(without_privileges(&member, &file(0o6745)), Ok(0o2745));
+        assert_eq!(without_privileges(&root, &file(0o6745)), Ok(0o2745));
+        assert_eq!(without_privileges(&other, &file(0o6745)), Ok(0o745));
+        assert_eq!(without_privileges(&who(11, 1, None), &file(0o6745)), Err(GroupsUnknown));
     }
 
     #[test]

@@ -15,7 +15,9 @@ use guard::Cps;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use store::VolumeQuota;
-use types::{Call, Caller, Fault, Fid, NewKind, PrincipalId, RenameMode, StatusChange};
+use types::{
+    AllocateMode, Call, Caller, Fault, Fid, NewKind, PrincipalId, RenameMode, StatusChange,
+};
 use venus::{Error, LookupReply, OpenMode, RequestContext, VenusConfig};
 
 const WO: OpenMode = OpenMode { read: false, write: true, append: false, truncate: false };
@@ -103,6 +105,32 @@ fn a_tree_is_made_changed_and_removed_without_a_word() {
     let dir = find_in(&other, first, "d7").unwrap();
     assert_eq!(other.list(dir, true).len(), 2);
     assert_eq!(content_of(&other, find_in(&other, dir, "f1").unwrap()), b"some text");
+    assert_eq!(client.venus.differences(), 0);
+}
+
+/// Blocks behind the end of a file make up for a hole in it: the charge is that of a file without
+/// holes, and another one after a write into the hole.
+#[test]
+fn de5_reserved_blocks_behind_the_end_are_no_difference() {
+    let server = TestServer::in_memory();
+    let client = server.client_with(1, true, eager());
+    let dir = make_dir(&client, client.root, "dir");
+    let made = client.venus.create(&me(), dir, &name("f"), 0o644, true, RW).unwrap();
+    let (fid, handle) = (made.0.status.fid, made.1.handle);
+    let block = 16 << 10;
+    client.write(handle, 0, &vec![1; 4 * block as usize]);
+    for (offset, mode) in [(4 * block, AllocateMode::KeepSize), (block, AllocateMode::PunchHole)] {
+        client.venus.fallocate(&me(), handle, offset, block, mode).unwrap();
+    }
+    client.venus.dirs().fsyncdir(&me(), dir).unwrap();
+    put(&client, dir, "other", b"so that the directory is delegated again");
+    let of_dense = client.venus.getattr(&me(), fid).unwrap().status;
+    assert_eq!((of_dense.size, of_dense.used), (4 * block, 4 * block));
+    client.write(handle, block, b"into the hole");
+    client.venus.getattr(&me(), fid).unwrap();
+    client.venus.fsync(&me(), handle).unwrap();
+    let status = client.venus.getattr(&me(), fid).unwrap().status;
+    assert_eq!((status.size, status.used), (4 * block, 5 * block));
     assert_eq!(client.venus.differences(), 0);
 }
 

@@ -37,6 +37,24 @@ fn refuse_writes(client: &common::Client, with: Fault) {
 }
 
 #[test]
+fn a_write_past_the_longest_file_is_refused_itself() {
+    let server = TestServer::in_memory();
+    let client = server.client(1);
+    let (fid, handle) = client.create("f");
+    client.write(handle, 0, b"data");
+    let write = |offset| client.venus.write(&me(), handle, offset, Bytes::from_static(b"x"), false);
+    // The server's disk stores files of 16 TiB.
+    assert_eq!(write((16 << 40) - 1).map(|wrote| wrote.count), Ok(1));
+    assert_eq!(write(32 << 40), Err(Error::Fault(Fault::TooBig)));
+    assert_eq!(write(i64::MAX as u64 - 1), Err(Error::Fault(Fault::TooBig)));
+    // The refused bytes are not a part of the file.
+    assert_eq!(client.venus.fsync(&me(), handle), Ok(()));
+    assert_eq!(client.venus.getattr(&me(), fid).unwrap().status.size, 16 << 40);
+    assert_eq!(client.venus.lseek(&me(), handle, 0, types::SeekWhat::Data), Ok(0));
+    assert_eq!(&client.read(handle, 0, 4)[..], b"data");
+}
+
+#[test]
 fn a_failed_background_write_is_reported_once_per_handle() {
     let server = TestServer::in_memory();
     let client = server.client(1);

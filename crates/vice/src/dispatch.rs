@@ -64,6 +64,7 @@ impl Dispatch {
             }
 
             Call::GetStatus { fid } => entries::get_status(files, ask, *fid),
+            Call::ByVnode { fid, parent } => entries::by_vnode(files, given, ask, *fid, *parent),
             Call::SetStatus { fid, change } => status::set_status(files, ask, *fid, change),
             Call::XattrGet { fid, name } => xattr::xattr_get(files, ask, *fid, name),
             Call::XattrSet { fid, name, value, mode } => {

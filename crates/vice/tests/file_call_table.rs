@@ -88,6 +88,8 @@ enum Want {
     Administer,
     /// To be the superuser.
     Rule,
+    /// To be the superuser or an administrator.
+    Lead,
     /// Not supported in this model.
     Unsupported,
 }
@@ -156,6 +158,7 @@ fn may_closed(model: Model, want: Want, kind: Kind) -> bool {
         (_, Want::Nothing | Want::Unsupported) => true,
         (_, Want::Proof) => !matches!(kind, Kind::Unknown(_) | Kind::Enrolling),
         (_, Want::Rule) => superuser,
+        (_, Want::Lead) => superuser || kind == Kind::Administrator,
         (_, Want::Own | Want::Name) => owner,
         (Model::ModeBits, Want::See) => true,
         (Model::ModeBits, Want::Data) => believed,
@@ -168,6 +171,7 @@ fn may_closed(model: Model, want: Want, kind: Kind) -> bool {
 fn may_open(want: Want, kind: Kind) -> bool {
     match want {
         Want::Own | Want::Rule => matches!(kind, Kind::Superuser(_)),
+        Want::Lead => matches!(kind, Kind::Superuser(_) | Kind::Administrator),
         Want::Proof => !matches!(kind, Kind::Unknown(_) | Kind::Enrolling),
         _ => true,
     }
@@ -220,6 +224,7 @@ fn want(model: Model, label: &str) -> Want {
         "Rights" | "GetAcl" | "SetAcl" => Want::Unsupported,
         "ReadLink" | "GetStatus" | "XattrList" | "XattrGet trusted" | "SetStatus nothing"
         | "TestLock" => Want::See,
+        "ByVnode" => Want::Lead,
         "SetStatus mode" | "SetStatus given times" => Want::Own,
         "SetStatus owner" | "XattrSet trusted" | "XattrRemove trusted" => Want::Rule,
         "SetStatus size by name" | "SetStatus times to now" => Want::Name,

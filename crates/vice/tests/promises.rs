@@ -129,6 +129,8 @@ fn what_is_answered_is_promised() {
             true,
         ),
         ("status", |_, f| Call::GetStatus { fid: f }, false, true),
+        ("by number", |_, f| Call::ByVnode { fid: f.masked(), parent: false }, false, true),
+        ("parent", |d, _| Call::ByVnode { fid: d.masked(), parent: true }, false, false),
         ("read", |_, f| Call::Read { fid: f, offset: 0, length: 1 }, false, true),
         ("write", |_, f| write(f, None, b"x"), false, true),
         ("write of nothing", |_, f| write(f, None, b""), false, true),

@@ -95,6 +95,7 @@ messages! {
         Link => Link { fid, dir, name }
         ReadLink => ReadLink { fid }
         GetStatus => GetStatus { fid }
+        ByVnode => ByVnode { fid, parent: Flag("parent") }
         SetStatus => SetStatus { fid, change }
         XattrGet => XattrGet { fid, name: XATTR_NAME }
         XattrList => XattrList { fid }

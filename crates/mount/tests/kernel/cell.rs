@@ -424,6 +424,12 @@ impl Client {
     pub fn at(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
+
+    /// The volume's cache manager.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn venus(&self) -> &Venus {
+        &self.venus
+    }
 }
 
 impl Drop for Client {

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use crate::cell::{Cell, Counted};
 use crate::helper::Helper;
+use crate::permits::User;
 
 /// Bytes without a repeated pattern.
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
@@ -216,3 +217,48 @@ fn a_running_program_cannot_be_emptied() {
     }
     assert!(fs::metadata(&path).unwrap().len() > 0);
 }
+
+/// The kernel drops set-id bits itself when a file is cut, and leaves that to us otherwise.
+#[test]
+fn a_users_write_or_reservation_drops_set_ids_for_all_to_see() {
+    use std::os::unix::fs::OpenOptionsExt;
+    let Some(cell) = Cell::start() else { return };
+    fs::set_permissions(cell.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let client = cell.mount();
+    let path = client.at("file");
+    fs::write(&path, vec![1; 200 << 10]).unwrap();
+    let user = User::of(1000);
+    let (block, none) = (4096, FallocateFlags::empty());
+    type Change = fn(&File, FallocateFlags, usize);
+    let changes: [(&str, Change); 4] = [
+        ("write", |file, _, _| file.write_all_at(b"x", 3).unwrap()),
+        ("direct", |file, _, block| file.write_all_at(&Aligned([2; 4096]).0[..block], 0).unwrap()),
+        ("fallocate", |file, none, block| fallocate(file, none, 0, block as u64).unwrap()),
+        ("punch", |file, _, block| {
+            let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(file, how, 0, block as u64).unwrap();
+        }),
+    ];
+    for (what, change) in changes {
+        let direct = if what == "direct" { libc::O_DIRECT } else { 0 };
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o6777);
+        let its = path.clone();
+        user.does(move || {
+            let file =
+                File::options().read(true).write(true).custom_flags(direct).open(its).unwrap();
+            change(&file, none, block);
+        });
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o777, "{what}");
+        // The superuser's change drops nothing.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+        let file = File::options().read(true).write(true).custom_flags(direct).open(&path).unwrap();
+        change(&file, none, block);
+        drop(file);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o6777, "{what} by root");
+    }
+}
+
+/// Memory for direct writes.
+#[repr(align(4096))]
+struct Aligned([u8; 4096]);

@@ -14,6 +14,7 @@ mod data;
 mod dynroot;
 mod fleet;
 mod forerunner;
+mod handles;
 mod helper;
 mod links;
 mod listings;

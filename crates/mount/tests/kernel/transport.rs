@@ -76,7 +76,8 @@ fn blocked_requests_are_all_seen_through_by_few_threads() {
         opened: Condvar::new(),
         waiting: AtomicUsize::new(0),
     });
-    let few = WorkersConfig { receiving: 2, threads_max: 3, backlog_max: 4, waiters_max: 2 };
+    let few =
+        WorkersConfig { receiving: 2, threads_max: 3, backlog_max: 4, waiters_max: 2, kept: false };
     let client = cell.mount_with(Arc::clone(&gate) as _, few);
     gate.set(true);
     thread::scope(|scope| {

@@ -17,6 +17,6 @@ pub(crate) use self::call::Calls;
 pub(crate) use self::flusher::Flusher;
 pub(crate) use self::free_space::Space;
 pub(crate) use self::journal::{Journal, JournalEntry, Look, Take, fids_of};
-pub(crate) use self::sender::Sender;
+pub(crate) use self::sender::{Sender, TAIL_SENT_BYTES};
 pub(crate) use self::unstable::Unstable;
 pub(crate) use self::unstable_metadata::{MetadataSubject, Point, UnstableMetadata};

@@ -4,6 +4,9 @@
 //! a wake-up costs more than a small call. A full chunk starts at once on a sender thread, so a
 //! stream flows while it is written. Everything else waits for flush, fsync, an unlock, a request
 //! for the status, or its age (`writeback/writer.rs`).
+//!
+//! Appended bytes are sent by the sender threads alone, which nothing interrupts: an append cannot
+//! be repeated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +17,11 @@ use types::{Answer, Call, Caller, Fid};
 use super::{Calls, Flusher, Space, Unstable};
 use crate::base::{Error, POLL_INTERVAL, RequestContext, as_caller};
 use crate::cache::Cache;
-use crate::data::{Chunk, FileBytes, Landed};
+use crate::data::{Chunk, FileBytes, Landed, Tail};
 use crate::session::Ground;
+
+/// So many appended bytes are sent while more are appended.
+pub(crate) const TAIL_SENT_BYTES: usize = 256 << 10;
 
 /// Sends written bytes.
 pub(crate) struct Sender {
@@ -106,6 +112,56 @@ impl Sender {
         }
     }
 
+    /// Sends appended bytes, which fly, and enters the answer.
+    fn send_tail(&self, file: &Arc<FileBytes>, chunk: &Chunk) {
+        let (caller, kill_privileges) = {
+            let mut data = file.data.lock();
+            (data.writer.clone().unwrap_or(Caller::ROOT), std::mem::take(&mut data.kill))
+        };
+        let data = chunk.data.clone();
+        let mut call =
+            Call::Write { fid: file.fid, offset: None, data, stable: false, kill_privileges };
+        let _away = self.ground.names.away(&mut call);
+        let snapshot = self.ground.names.begin();
+        let answer = self.calls.call(&as_caller(&caller, None), call);
+        let mut is_elsewhere = false;
+        let mut data = file.data.lock();
+        match answer {
+            Ok(Answer::Written { count, offset, status, previous_version, verifier })
+                if count > 0 =>
+            {
+                let landed = Landed { count, status, previous: previous_version, verifier };
+                let count = (count as usize).min(chunk.data.len());
+                data.land_tail(offset + count as u64, count);
+                let written = Chunk { offset, data: chunk.data.slice(..count), ..*chunk };
+                self.ground.names.lock().put(snapshot, status);
+                self.flusher.landed(file, &mut data, &written, &landed);
+                is_elsewhere = offset != chunk.offset;
+            }
+            other => {
+                let error = other.err().unwrap_or(Error::Protocol);
+                tracing::warn!(
+                    fid = %file.fid, bytes = chunk.data.len(), %error,
+                    "append failed; the file's open handles report the error"
+                );
+                if error.is_full() {
+                    self.space.refused();
+                }
+                data.land_tail(chunk.offset, chunk.data.len());
+                data.fail(error);
+            }
+        }
+        self.unstable.account(file, &mut data);
+        drop(data);
+        if is_elsewhere {
+            // The kernel shows the bytes, and the file's end, where they were expected.
+            self.ground.kernel.port().inode_data(file.fid);
+        }
+        if self.space.sent(chunk.data.len()) {
+            self.ask_space(file.fid);
+        }
+    }
+
     fn ask_space(&self, fid: Fid) {
         if let Ok(Answer::Volume(volume)) =
             self.calls.call(&RequestContext::of(&Caller::ROOT), Call::VolumeStatus { fid })
@@ -124,7 +180,7 @@ impl Sender {
     /// # Errors
     /// [`Error::Interrupted`] only; other failures are recorded for the handles.
     pub fn send_until(
-        &self,
+        self: &Arc<Self>,
         file: &Arc<FileBytes>,
         until: u64,
         cancel: Option<&Cancel>,
@@ -137,12 +193,18 @@ impl Sender {
             if cancel.is_some_and(Cancel::is_cancelled) {
                 return Err(Error::Interrupted);
             }
+            if data.tail.is_some() && data.workers == 0 {
+                drop(data);
+                self.hurry(file);
+                data = file.data.lock();
+            }
             match data.launch(true) {
                 Some(chunk) => {
                     drop(data);
                     self.send(file, &chunk, cancel);
                 }
                 None => {
+                    data.urgent = data.urgent.max(until);
                     file.moved.wait_for(&mut data, POLL_INTERVAL);
                 }
             }
@@ -152,7 +214,7 @@ impl Sender {
     /// Starts a sender thread for the file, unless it has enough.
     pub fn send_soon(self: &Arc<Self>, file: &Arc<FileBytes>) {
         let mut data = file.data.lock();
-        if data.workers < self.ground.config.flusher_threads && !data.dirty.is_empty() {
+        if data.workers < self.ground.config.flusher_threads && data.has_unsent() {
             data.workers += 1;
             drop(data);
             let (core, file) = (Arc::clone(self), Arc::clone(file));
@@ -172,6 +234,15 @@ impl Sender {
     fn work(self: &Arc<Self>, file: &Arc<FileBytes>) {
         loop {
             let mut data = file.data.lock();
+            let is_urgent =
+                |tail: &Tail| tail.first <= data.urgent || tail.bytes.len() >= TAIL_SENT_BYTES;
+            if data.tail.as_ref().is_some_and(is_urgent)
+                && let Some(chunk) = data.launch_tail()
+            {
+                drop(data);
+                self.send_tail(file, &chunk);
+                continue;
+            }
             let urgent = data.dirty.oldest().is_some_and(|oldest| oldest <= data.urgent);
             let Some(chunk) = data.launch(urgent) else {
                 assert!(data.workers > 0, "DU-4: a sender thread is counted until it ends");

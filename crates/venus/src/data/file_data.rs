@@ -5,6 +5,9 @@
 //! `dirty` over the server's bytes. Under a delegation it moves `dirty` -> `sealed` -> (`unstable`
 //! ->) gone: a sealed chunk is an entry of the journal, and its effect is in the status already.
 //! Chunks in flight never overlap, so the order in which the server applies them does not matter.
+//! Appended bytes move `tail` -> `tail_flying` -> (`unstable` ->) gone. The server alone decides
+//! their place, so they are sent one chunk after the other, and once. Until then they are shown
+//! where the client expects them.
 //! `unstable` has the bytes that the server acknowledged as *unstable* (`calls/unstable.rs`).
 //!
 //! `clock` counts writes; a flush waits until everything not newer than the count at its beginning
@@ -15,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use client::Cancel;
 use keep::Record;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -78,6 +81,10 @@ pub(crate) enum End {
 pub(crate) struct Data {
     pub dirty: Extents,
     pub flying: Vec<Chunk>,
+    /// Appended bytes that are not sent. Bytes that were written later wait for them.
+    pub tail: Option<Tail>,
+    /// Appended bytes in flight, at the place where they are expected.
+    pub tail_flying: Option<Chunk>,
     /// Chunks in the journal, oldest first, with the entries' numbers.
     pub sealed: Vec<(u64, Chunk)>,
     pub unstable: UnstableWrites,
@@ -114,6 +121,33 @@ pub(crate) struct Data {
     pub passed: Option<PassedFile>,
 }
 
+/// Appended bytes, in order.
+pub(crate) struct Tail {
+    /// The expected place of the first one.
+    pub start: u64,
+    pub bytes: BytesMut,
+    /// The clock of the first one.
+    pub first: u64,
+}
+
+impl Tail {
+    pub fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// The same bytes as a chunk at the expected place.
+    fn chunk(&self) -> Chunk {
+        let data = Bytes::copy_from_slice(&self.bytes);
+        Chunk { offset: self.start, data, first: self.first }
+    }
+}
+
+impl From<Tail> for Chunk {
+    fn from(Tail { start, bytes, first }: Tail) -> Chunk {
+        Chunk { offset: start, data: bytes.freeze(), first }
+    }
+}
+
 impl FileBytes {
     pub fn new(fid: Fid) -> Self {
         FileBytes {
@@ -147,13 +181,15 @@ impl FileBytes {
 
     /// Publishes the counts of `data`, after each change of `dirty`, `flying` or `sealed`.
     pub fn account(&self, data: &mut Data, share: &Share) {
-        let now =
-            data.dirty.bytes() + data.flying.iter().map(|chunk| chunk.data.len()).sum::<usize>();
+        let now = data.dirty.bytes()
+            + data.flying.iter().map(|chunk| chunk.data.len()).sum::<usize>()
+            + data.tail_bytes();
         let floor = data.flying.iter().map(Chunk::end).max().unwrap_or(0).max(data.dirty.end());
+        let floor = floor.max(data.tail_end().unwrap_or(0));
         self.floor.store(floor, Ordering::Release);
         self.sealed.store(data.sealed.len(), Ordering::Release);
         share.change(self.unsent.swap(now, Ordering::AcqRel), now);
-        if data.dirty.is_empty() {
+        if !data.has_unsent() {
             data.since = None;
         }
         data.trim_written();
@@ -168,7 +204,9 @@ impl FileBytes {
         let data = self.data.lock();
         let mut layers = Vec::new();
         let sealed = data.sealed.iter().map(|(_, chunk)| chunk);
-        for chunk in sealed.chain(&data.flying).filter(|chunk| chunk.overlaps(start, end)) {
+        let tail = data.tail.as_ref().map(Tail::chunk);
+        let on_their_way = sealed.chain(&data.flying).chain(&data.tail_flying).chain(&tail);
+        for chunk in on_their_way.filter(|chunk| chunk.overlaps(start, end)) {
             let (lo, hi) = (start.max(chunk.offset), end.min(chunk.end()));
             layers.push((
                 lo,
@@ -248,7 +286,7 @@ impl FileBytes {
         let data = self.data.lock();
         let chunks = data.flying.iter().chain(data.sealed.iter().map(|(_, chunk)| chunk));
         let on_their_way: usize = chunks.map(|chunk| chunk.data.len()).sum();
-        let bytes = data.dirty.bytes() + on_their_way + data.unstable.all();
+        let bytes = data.dirty.bytes() + data.tail_bytes() + on_their_way + data.unstable.all();
         blank + bytes as u64
     }
 
@@ -261,7 +299,8 @@ impl FileBytes {
 impl Data {
     /// Whether a byte not newer than `clock` is still unsent.
     pub fn holds(&self, clock: u64) -> bool {
-        self.flying.iter().any(|chunk| chunk.first <= clock)
+        self.flying.iter().chain(&self.tail_flying).any(|chunk| chunk.first <= clock)
+            || self.tail.as_ref().is_some_and(|tail| tail.first <= clock)
             || self.dirty.oldest().is_some_and(|oldest| oldest <= clock)
     }
 
@@ -270,8 +309,62 @@ impl Data {
         self.holds(clock) || self.sealed.iter().any(|(_, chunk)| chunk.first <= clock)
     }
 
+    /// Whether bytes wait to be sent.
+    pub fn has_unsent(&self) -> bool {
+        self.tail.is_some() || !self.dirty.is_empty()
+    }
+
+    /// Number of appended bytes that have not landed.
+    pub fn tail_bytes(&self) -> usize {
+        self.tail.as_ref().map_or(0, |tail| tail.bytes.len())
+            + self.tail_flying.as_ref().map_or(0, |chunk| chunk.data.len())
+    }
+
+    /// The expected end of the file, while appended bytes have not landed.
+    pub fn tail_end(&self) -> Option<u64> {
+        let flying = self.tail_flying.as_ref().map(Chunk::end);
+        self.tail.as_ref().map(Tail::end).or(flying)
+    }
+
+    /// Appends behind bytes that were appended before, or at `start`.
+    pub fn append(&mut self, start: u64, bytes: &[u8]) {
+        self.clock += 1;
+        let first = self.clock;
+        let new = || Tail { start, bytes: BytesMut::new(), first };
+        self.tail.get_or_insert_with(new).bytes.extend_from_slice(bytes);
+    }
+
+    /// Takes the appended bytes into flight; `None` if there are none, or others are in flight.
+    pub fn launch_tail(&mut self) -> Option<Chunk> {
+        if self.tail_flying.is_some() || !self.flying.is_empty() {
+            return None;
+        }
+        let chunk: Chunk = self.tail.take()?.into();
+        self.tail_flying = Some(chunk.clone());
+        Some(chunk)
+    }
+
+    /// The appended bytes in flight were answered. `end`: behind those that landed, and how many
+    /// of them did. The others are sent again, before those that were appended later.
+    pub fn land_tail(&mut self, end: u64, count: usize) {
+        let Some(flew) = self.tail_flying.take() else { return };
+        let rest = flew.data.slice(count..);
+        let later = self.tail.take();
+        if rest.is_empty() && later.is_none() {
+            return;
+        }
+        let first = if rest.is_empty() { self.clock } else { flew.first };
+        let first = later.as_ref().map_or(first, |later| later.first.min(first));
+        let mut bytes = BytesMut::from(&rest[..]);
+        bytes.extend(later.iter().flat_map(|later| &later.bytes[..]));
+        self.tail = Some(Tail { start: end, bytes, first });
+    }
+
     /// Takes the next chunk to send into `flying`. `all`: also one that is not full.
     pub fn launch(&mut self, all: bool) -> Option<Chunk> {
+        if self.tail.is_some() || self.tail_flying.is_some() {
+            return None;
+        }
         let chunk = self.dirty.take(&self.flying, !all)?;
         debug_assert!(
             !self.flying.iter().any(|flight| flight.overlaps(chunk.offset, chunk.end())),

@@ -30,7 +30,7 @@ pub(crate) use self::cache_body_sync::Body;
 pub(crate) use self::disk_cache::{DiskCache, Taken};
 pub(crate) use self::disk_cache_map::{CacheMap, Edition, PIECE, Piece, fid_of, file_name, map_of};
 pub(crate) use self::extents::{CHUNK, Chunk, Extents, overlay};
-pub(crate) use self::file_data::{Data, End, FileBytes, Granted};
+pub(crate) use self::file_data::{Data, End, FileBytes, Granted, Tail};
 pub(crate) use self::landed::Landed;
 pub(crate) use self::legacy::VolumeLegacy;
 pub(crate) use self::mount_shared::MountShared;

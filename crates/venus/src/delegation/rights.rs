@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use guard::{Acl, Rights};
+use types::posix::SET_IDS;
 use types::{Answer, AuthCall, Call, Caller, Fid, PrincipalId, PtsCall, Status};
 
 use crate::base::{Error, RequestContext, Stamp};
@@ -31,6 +32,13 @@ impl AccessRights {
             identity: Arc::clone(identity),
             calls: Arc::clone(calls),
         }
+    }
+
+    /// Whether the file is known to have set-id bits, which a write of most users drops.
+    pub fn has_set_ids(&self, fid: Fid) -> bool {
+        let tables = self.ground.names.lock();
+        let status = tables.nodes.get(&fid).and_then(|node| node.status);
+        status.is_some_and(|status| status.mode & SET_IDS != 0)
     }
 
     /// The caller's rights on a file or directory, and when they were valid.

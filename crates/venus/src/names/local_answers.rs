@@ -275,7 +275,7 @@ impl LocalAnswers<'_> {
             None => None,
         };
         if kills_privileges(caller, wanted) {
-            status.mode = without_privileges(&status);
+            status.mode = without_privileges(caller, &status).ok()?;
         }
         status.uid = wanted.uid.unwrap_or(status.uid);
         status.gid = wanted.gid.unwrap_or(status.gid);
@@ -319,7 +319,7 @@ impl LocalAnswers<'_> {
         status.used = dense(&status, size)?;
         status.size = size;
         if kill || !self.caller.caller.is_root() {
-            status.mode = without_privileges(&status);
+            status.mode = without_privileges(&self.caller.caller, &status).ok()?;
         }
         touch_data(&mut status, self.at);
         let verifier = BootVerifier::default();

@@ -130,7 +130,7 @@ impl Core {
         data.breaking += 1;
         data.urgent = data.clock;
         file.moved.notify_all();
-        let dirty = !data.dirty.is_empty();
+        let dirty = data.has_unsent();
         drop(data);
         self.unstable.unsent().wake_waiters();
         if dirty {

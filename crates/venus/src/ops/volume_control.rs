@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use client::{Cancel, Remote};
 use parking_lot::Mutex;
 use types::{
-    Answer, Call, Caller, CellCall, Fid, PartitionInfo, ServerInfo, VolumeCall, VolumeId,
+    Answer, Call, Caller, CellCall, Fault, Fid, PartitionInfo, ServerInfo, VolumeCall, VolumeId,
     VolumeInfo, VolumeStatus, WhichVolume,
 };
 
-use crate::base::{Error, RequestContext};
+use crate::base::{Attributes, Error, RequestContext};
 use crate::cache::{Cache, Siblings};
 use crate::calls::{Calls, Flusher, Space};
+use crate::names::is_made_up;
 use crate::session::Ground;
 use crate::writeback::Writeback;
 
@@ -105,6 +106,30 @@ impl VolumeControl {
             writeback: Arc::clone(writeback),
             known_space: Mutex::default(),
         }
+    }
+
+    /// Finds a file of the volume by its number alone, or the directory that has the directory of
+    /// that number; counts one more reference of the kernel to it.
+    ///
+    /// # Errors
+    /// `Stale` if no file that has a name is there, `NotPermitted` to all but the superuser and
+    /// administrators of the cell, whatever this client knows.
+    pub fn by_vnode(
+        &self,
+        request: &RequestContext<'_>,
+        fid: Fid,
+        parent: bool,
+    ) -> Result<Attributes, Error> {
+        if is_made_up(fid) {
+            return Err(Fault::Stale.into());
+        }
+        // The server may not know yet what was made here, nor where a directory was moved to. The
+        // journal's entries are found by whole fids, which a handle does not have.
+        self.flusher.flush_all(request.cancel)?;
+        let call = Call::ByVnode { fid: fid.masked(), parent };
+        let found = self.calls.status_by(request, call)?;
+        self.ground.names.lock().nodes.refer(found.status.fid);
+        Ok(found)
     }
 
     /// Space and files of the volume of `fid`; those known last if the server does not answer soon.

@@ -120,7 +120,7 @@ impl Chores {
 
     /// The bytes that are dirty now are to be sent when they are old enough.
     pub fn age(&self, file: &Arc<FileBytes>, data: &mut Data) {
-        if !data.dirty.is_empty() {
+        if data.has_unsent() {
             data.since = Some(Instant::now());
             self.check_later(file);
         }

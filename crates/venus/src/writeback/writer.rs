@@ -16,10 +16,15 @@ use types::{Answer, Call, Caller, Fid};
 
 use crate::base::{Error, POLL_INTERVAL, RequestContext, Wrote};
 use crate::cache::Cache;
-use crate::calls::{Calls, Flusher, Sender, Space, Unstable};
-use crate::data::{Chunk, FileBytes, Landed, Open, VolumeLegacy};
+use crate::calls::{Calls, Flusher, Sender, Space, TAIL_SENT_BYTES, Unstable};
+use crate::data::{CHUNK, Chunk, FileBytes, Landed, Open, VolumeLegacy};
 use crate::passthrough::{CacheBodies, Loans, Preallocated};
 use crate::session::{Duties, Ground};
+
+/// Every file system below a partition stores files of so many bytes (ext4 with its smallest blocks
+/// not of twice as many). Whether it stores a longer one the server alone can say, and the writer
+/// must be told: `EFBIG` belongs to the write.
+const CERTAIN_BYTES: u64 = 2 << 40;
 
 /// Everything written here comes to the server, and is made stable, through this.
 pub(crate) struct Writeback {
@@ -149,7 +154,8 @@ impl Writeback {
         self.ground.names.lock().nodes.returned(dirs, pause);
     }
 
-    /// Takes bytes in, to be sent later; sends them at once where the server is nearly full.
+    /// Takes bytes in, to be sent later; sends them at once where the server is nearly full, or may
+    /// be unable to store them.
     ///
     /// # Errors
     /// [`Error::Interrupted`], or that of an earlier write.
@@ -162,6 +168,7 @@ impl Writeback {
         cancel: Option<&Cancel>,
     ) -> Result<(), Error> {
         let file = &open.file;
+        let is_far = offset.saturating_add(bytes.len() as u64) > CERTAIN_BYTES;
         self.make_room(file, bytes.len(), cancel)?;
         let (clock, breaks, full) = match file.pinned() {
             // The kernel shows it to readers of the body before it is sent.
@@ -170,7 +177,9 @@ impl Writeback {
             })?,
             None => self.take_in(file, &open.caller, offset, bytes, kill),
         };
-        if self.space.is_scarce() || open.quiet && !self.ground.names.lock().nodes.covers(file.fid)
+        if is_far
+            || self.space.is_scarce()
+            || open.quiet && !self.ground.names.lock().nodes.covers(file.fid)
         {
             self.wait_until_sent(file, clock, breaks, cancel);
             return open.take_error();
@@ -181,12 +190,13 @@ impl Writeback {
         Ok(())
     }
 
-    /// Appends: only the server knows where the end is.
+    /// Appends. Only the server knows where the end is: small appends gather, and are sent together
+    /// as one append.
     ///
     /// # Errors
     /// The service's refusal, or that of an earlier write.
     pub fn append(
-        &self,
+        self: &Arc<Self>,
         request: &RequestContext<'_>,
         open: &Open,
         expected: u64,
@@ -194,6 +204,9 @@ impl Writeback {
         kill_privileges: bool,
     ) -> Result<Wrote, Error> {
         let file = &open.file;
+        if self.gather_append(open, expected, bytes, kill_privileges, request.cancel)? {
+            return Ok(Wrote { count: bytes.len() as u32, offset: expected });
+        }
         self.send_all(file, request.cancel)?;
         open.take_error()?;
         let mut call = Call::Write {
@@ -245,6 +258,60 @@ impl Writeback {
         (offset, bytes, kill): (u64, Bytes, bool),
     ) {
         self.take_in(file, caller, offset, bytes, kill);
+    }
+
+    /// Takes appended bytes in, to be sent later, if the end of the file is where the kernel
+    /// expects it, as far as this client can know. False: the append is to be sent at once.
+    ///
+    /// Other clients' appends may come first: then these bytes land behind them, and the kernel
+    /// reads the end of the file anew. Until then all processes here see them where the writer put
+    /// them, which is what POSIX demands; they are visible elsewhere as other writes are.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    fn gather_append(
+        self: &Arc<Self>,
+        open: &Open,
+        expected: u64,
+        bytes: &Bytes,
+        kill: bool,
+        cancel: Option<&Cancel>,
+    ) -> Result<bool, Error> {
+        let file = &open.file;
+        // The bytes wait in memory, without a record for a successor.
+        let is_kept = self.legacy.is_some();
+        let passes = file.loaned.load(Ordering::Acquire) || file.has_blank();
+        let end = expected.saturating_add(bytes.len() as u64);
+        let is_long = bytes.len() > TAIL_SENT_BYTES || end > CERTAIN_BYTES;
+        if passes || is_kept || is_long || self.space.is_scarce() {
+            return Ok(false);
+        }
+        self.make_room(file, bytes.len(), cancel)?;
+        let Some((status, _)) = self.ground.names.lock().status(file.fid) else {
+            return Ok(false);
+        };
+        let mut data = file.data.lock();
+        let known_end = data.tail_end().unwrap_or(status.size);
+        let is_alone = data.dirty.is_empty() && data.flying.is_empty() && data.passed.is_none();
+        let is_others = data.tail_bytes() > 0 && data.writer.as_ref() != Some(&open.caller);
+        let length = data.tail.as_ref().map_or(0, |tail| tail.bytes.len()) + bytes.len();
+        if known_end != expected || !is_alone || is_others || length > CHUNK {
+            return Ok(false);
+        }
+        data.append(expected, bytes);
+        data.kill |= kill;
+        if data.writer.as_ref() != Some(&open.caller) {
+            data.writer = Some(open.caller.clone());
+        }
+        if data.since.is_none() {
+            self.ground.chores.age(file, &mut data);
+        }
+        self.unstable.account(file, &mut data);
+        drop(data);
+        if length >= TAIL_SENT_BYTES {
+            self.sender.send_soon(file);
+        }
+        Ok(true)
     }
 
     /// Waits until `length` more bytes may be written to the file.

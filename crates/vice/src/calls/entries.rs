@@ -11,6 +11,7 @@ use types::{Answer, Cookie, DirEntry, Fault, Fid, Kind, Name, VnodeNo, limits};
 use crate::access::{self, Right};
 use crate::call::{CallContext, CallOutcome};
 use crate::files::Files;
+use crate::sessions::GivenSlots;
 use crate::volumes::ViceVolume;
 
 /// Bytes of an entry in a message, without its name: fid, kind, cookie and lengths. No less than in
@@ -42,6 +43,40 @@ pub(crate) fn get_status(
     access::need(ask.asker(), &volume, &vnode, Right::See)?;
     files.promise(ask, &volume, &[fid])?;
     Ok(CallOutcome::Answer(Answer::Status(vnode.status)))
+}
+
+/// The file of a number, or the directory that has the directory of a number. The caller gets a fid
+/// without a way to the file, so nothing is looked at before it is known to need none (AC-9).
+pub(crate) fn by_vnode(
+    files: &Files,
+    given: &GivenSlots,
+    ask: &mut CallContext<'_>,
+    fid: Fid,
+    parent: bool,
+) -> Result<CallOutcome, Fault> {
+    if !ask.asker().is_administrator()? {
+        return Err(Fault::NotPermitted);
+    }
+    let volume = files.volume(fid.volume)?;
+    let is_there = volume.store.vnode(fid.vnode)?.is_some();
+    if !is_there && given.are_others(ask.origin.session, fid.volume, fid.slot()) {
+        // Its maker may not have sent it yet.
+        files.need_all_back(ask, fid.volume)?;
+    }
+    let mut found = named(&volume, fid.vnode)?;
+    if parent {
+        // A move of the directory is seen whole: its record names one parent.
+        let (volume, _seen) = files.look_at(ask, found)?;
+        let above = volume.directory(found)?.parent;
+        found = named(&volume, above)?;
+    }
+    get_status(files, ask, found)
+}
+
+/// The file of this number, if it has a name.
+fn named(volume: &ViceVolume, no: VnodeNo) -> Result<Fid, Fault> {
+    let vnode = volume.store.vnode(no)?.filter(|vnode| vnode.status.links > 0);
+    Ok(vnode.ok_or(Fault::Stale)?.status.fid)
 }
 
 pub(crate) fn read_link(

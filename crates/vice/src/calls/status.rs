@@ -36,6 +36,10 @@ pub(crate) fn set_status(
         .mode
         .map(|mode| allowed_mode(ask.asker(), &volume, &vnode.status, wanted, mode))
         .transpose()?;
+    let kept_mode = match kills_privileges(ask.caller, wanted) {
+        true => without_privileges(ask.caller, &vnode.status)?,
+        false => vnode.status.mode,
+    };
     files.promise(ask, &volume, &[fid])?;
     if wanted.hold && vnode.status.kind == Kind::File {
         // The hold may be refused, so it comes before the body is cut.
@@ -44,8 +48,9 @@ pub(crate) fn set_status(
     let mut change = Change::new(ask.scope, &volume);
     let was = ModeRights::of(&vnode.status);
     if kills_privileges(ask.caller, wanted) {
-        kill_privileges(&mut vnode, &mut change)?;
+        drop_capabilities(&mut vnode, &mut change)?;
     }
+    vnode.status.mode = kept_mode;
     vnode.status.uid = wanted.uid.unwrap_or(vnode.status.uid);
     vnode.status.gid = wanted.gid.unwrap_or(vnode.status.gid);
     vnode.status.mode = mode.unwrap_or(vnode.status.mode);
@@ -179,12 +184,6 @@ fn allowed_mode(
     Ok(settable_mode(caller, wanted.gid.unwrap_or(status.gid), mode)?)
 }
 
-/// Removes set-id bits and file capabilities.
-fn kill_privileges(vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fault> {
-    vnode.status.mode = without_privileges(&vnode.status);
-    drop_capabilities(vnode, change)
-}
-
 /// A written body loses its file capabilities, and its set-id bits unless the superuser writes it
 /// and does not set `kill`.
 pub(crate) fn written_by(
@@ -194,10 +193,9 @@ pub(crate) fn written_by(
     change: &mut Change<'_>,
 ) -> Result<(), Fault> {
     if kill || !caller.is_root() {
-        kill_privileges(vnode, change)
-    } else {
-        drop_capabilities(vnode, change)
+        vnode.status.mode = without_privileges(caller, &vnode.status)?;
     }
+    drop_capabilities(vnode, change)
 }
 
 fn drop_capabilities(vnode: &mut Vnode, change: &mut Change<'_>) -> Result<(), Fault> {

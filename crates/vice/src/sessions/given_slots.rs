@@ -41,6 +41,13 @@ impl GivenSlots {
         Ok(())
     }
 
+    /// Whether another session than `session` was given this slot.
+    pub fn are_others(&self, session: SessionId, volume: VolumeId, slot: u64) -> bool {
+        let all = self.runs.lock();
+        let mut others = all.iter().filter(|((to, of), _)| *to != session && *of == volume);
+        others.any(|(_, runs)| runs.iter().any(|run| run.contains(slot)))
+    }
+
     /// Whether the session was given this slot.
     pub fn has(&self, session: SessionId, volume: VolumeId, slot: u64) -> bool {
         let all = self.runs.lock();

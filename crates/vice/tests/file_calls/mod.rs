@@ -107,6 +107,8 @@ pub fn file_calls(Place { dir, file: fid, link }: Place) -> Vec<(&'static str, C
         ("Rename", rename),
         ("ReadLink", Call::ReadLink { fid: link }),
         ("GetStatus", Call::GetStatus { fid }),
+        ("ByVnode", Call::ByVnode { fid: fid.masked(), parent: false }),
+        ("ByVnode", Call::ByVnode { fid: dir.masked(), parent: true }),
         ("SetStatus nothing", set(none)),
         ("SetStatus mode", set(StatusChange { mode: Some(0o777), ..none })),
         (

@@ -135,6 +135,7 @@ impl Op {
                 plus: value.is_multiple_of(2),
             },
             32 => Call::ReadLink { fid },
+            33 if value.is_multiple_of(3) => Call::ByVnode { fid, parent: more.is_multiple_of(2) },
             33 => Call::GetStatus { fid },
             34..=39 => Call::SetStatus { fid, change: status_change(value, more, flags, second) },
             40..=41 => Call::XattrSet {

@@ -381,7 +381,12 @@ fn data_at(file: &fs::File, from: u64) -> io::Result<Option<Range<u64>>> {
         Err(Errno::NXIO) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    Ok(Some(start..rustix::fs::seek(file, SeekFrom::Hole(start))?))
+    match rustix::fs::seek(file, SeekFrom::Hole(start)) {
+        Ok(end) => Ok(Some(start..end)),
+        // A kernel that has the body cut it in between: nothing is left from `start` on.
+        Err(Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 struct HostFile {
@@ -539,5 +544,24 @@ mod tests {
         fs::rename(dir.path().join("bodies"), dir.path().join("other")).unwrap();
         files.sync_all().unwrap();
         assert!(files.space().unwrap().total_bytes > 0);
+    }
+
+    #[test]
+    fn data_of_a_file_that_others_cut_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = fs::File::create_new(dir.path().join("body")).unwrap();
+        let end = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !end.load(std::sync::atomic::Ordering::Relaxed) {
+                    file.write_all_at(&[1; 4096], 1 << 20).unwrap();
+                    file.set_len(0).unwrap();
+                }
+            });
+            for _ in 0..20_000 {
+                data_at(&file, 0).unwrap();
+            }
+            end.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
     }
 }
