@@ -7,6 +7,7 @@ mod common;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use common::*;
 use keep::Keep;
 use rand::Rng;
 use types::{
-    Answer, ByteRange, Call, Caller, ClientId, CreateHow, Fault, Fid, LockFamily, LockMode,
-    LockOwner, NewKind, RemoveWhat,
+    Answer, ByteRange, Call, Caller, CellCall, ClientId, CreateHow, Fault, Fid, LockFamily,
+    LockMode, LockOwner, NewKind, RemoveWhat,
 };
 
 fn config(endpoint: Endpoint, keep: &Arc<Keep>) -> SessionConfig {
@@ -248,6 +249,49 @@ fn a_session_whose_lease_ended_is_lost() {
     client.session().restored();
     wait_for("the loss", || *recorder.lost.lock() == 1);
     let other = connect(cell.unix());
+    ask(&other, lock(file, 2));
+}
+
+#[test]
+fn lk2_sessions_with_other_servers_are_resumed_too() {
+    let lease = Duration::from_millis(900);
+    let short = |config: &mut server::ServerConfig| {
+        config.lease = lease;
+        config.lease_grace = Duration::from_millis(100);
+    };
+    let (home, away) = (Cell::with(short), Cell::with(short));
+    let other = connect(away.unix());
+    let Answer::Servers(found) = ask(&other, Call::Cell(CellCall::Me)) else { panic!() };
+    let id = found[0].record.id;
+    let dir = root(&other);
+    let file = make(&other, dir, "locked");
+    let Endpoint::Tcp(address) = away.tcp() else { panic!() };
+    let address: SocketAddr = address.parse().unwrap();
+    let keep = Keep::create().unwrap();
+    let sessions = [
+        Session::connect(config(home.unix(), &keep)).unwrap(),
+        Session::connect(SessionConfig { server: Some(id), ..config(away.tcp(), &keep) }).unwrap(),
+    ];
+    sessions[1].found_at(id, &[address]);
+    ask(&sessions[1], lock(file, 1));
+    sessions.into_iter().for_each(Session::vanish);
+    // The successor.
+    let keep = Keep::open(keep.file().try_clone().unwrap()).unwrap();
+    let home = Arc::new(Session::connect(config(home.unix(), &keep)).unwrap());
+    assert!(home.is_resumed());
+    let with = Arc::clone(&keep);
+    let dial = client::dial_addresses(move |endpoint| config(endpoint, &with));
+    let cell = client::Cell::of_servers(home, dial);
+    cell.resume_others(&keep, ClientId(5));
+    cell.restored();
+    std::thread::sleep(3 * lease);
+    let refused = Err(CallError::Fault(Fault::Locked));
+    assert_eq!(try_ask(&other, lock(file, 2)), refused, "the lease there is renewed");
+    // Nothing is resumed twice.
+    cell.resume_others(&keep, ClientId(5));
+    cell.forget_orphans();
+    assert_eq!(try_ask(&other, lock(file, 2)), refused);
+    cell.detach();
     ask(&other, lock(file, 2));
 }
 

@@ -908,3 +908,36 @@ fn names_of_any_bytes_and_no_others() {
         assert!(place.rig.call(0, &ten(), Call::Lookup { dir: place.open, name: at }).is_ok());
     }
 }
+
+/// A client sends writes without the writer's groups.
+#[test]
+fn a_write_without_groups_drops_a_set_group_id_bit() {
+    let mut rig = Rig::new(Ground::memory(), 1);
+    let root = rig.root();
+    let file = rig.file(root, "file");
+    let of = |uid, gid, groups: Option<Box<[u32]>>| Caller {
+        uid,
+        gid,
+        groups,
+        who: types::RequestIdentity::NAMED,
+    };
+    let rows = [
+        ("in the group", of(10, 77, None), 0o2666),
+        ("by another group", of(10, 1, Some([77].into())), 0o2666),
+        ("unknown", of(10, 1, None), 0o666),
+        ("in another group", of(10, 1, Some([78].into())), 0o666),
+        ("the superuser", Caller::ROOT, 0o2666),
+    ];
+    for (what, caller, wanted) in rows {
+        let own = StatusChange { mode: Some(0o2666), gid: Some(77), ..StatusChange::default() };
+        rig.call(0, &Caller::ROOT, Call::SetStatus { fid: file, change: own }).unwrap();
+        let (offset, length, mode) = (0, 10, types::AllocateMode::Extend);
+        for call in [write(file, Some(0), b"x"), Call::Allocate { fid: file, offset, length, mode }]
+        {
+            let Ok(Answer::Written { status, .. }) = rig.call(0, &caller, call) else {
+                panic!("{what}: refused")
+            };
+            assert_eq!(status.mode, wanted, "{what}");
+        }
+    }
+}

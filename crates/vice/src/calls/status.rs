@@ -37,7 +37,7 @@ pub(crate) fn set_status(
         .map(|mode| allowed_mode(ask.asker(), &volume, &vnode.status, wanted, mode))
         .transpose()?;
     let kept_mode = match kills_privileges(ask.caller, wanted) {
-        true => without_privileges(ask.caller, &vnode.status)?,
+        true => unprivileged_mode(ask.caller, &vnode.status),
         false => vnode.status.mode,
     };
     files.promise(ask, &volume, &[fid])?;
@@ -184,6 +184,12 @@ fn allowed_mode(
     Ok(settable_mode(caller, wanted.gid.unwrap_or(status.gid), mode)?)
 }
 
+/// The mode without privileges. A write comes without the writer's groups, and must not fail for
+/// them: if the bit depends on a group that the caller did not show, it goes.
+fn unprivileged_mode(caller: &Caller, status: &Status) -> u16 {
+    without_privileges(caller, status).unwrap_or(status.mode & !SET_IDS)
+}
+
 /// A written body loses its file capabilities, and its set-id bits unless the superuser writes it
 /// and does not set `kill`.
 pub(crate) fn written_by(
@@ -193,7 +199,7 @@ pub(crate) fn written_by(
     change: &mut Change<'_>,
 ) -> Result<(), Fault> {
     if kill || !caller.is_root() {
-        vnode.status.mode = without_privileges(caller, &vnode.status)?;
+        vnode.status.mode = unprivileged_mode(caller, &vnode.status);
     }
     drop_capabilities(vnode, change)
 }
