@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../lib/real.sh"
 needs_cell
 needs_root
-if [ "$QUICK" = no ]; then kills=200 parts=(git sqlite build tree random)
+if [ "$QUICK" = no ]; then kills=200 parts=(git sqlite build random)
 else kills=12 parts=(sqlite); fi
 here=$(cd "$(dirname "$0")" && pwd)
 dir=$WORK/keeper at=$WORK/keeper/at home=$WORK/keeper/home stop=$WORK/keeper/stop
@@ -50,8 +50,8 @@ worked() { # worked PART
 kept() { # kept NAME SERVER: mounts, and kills its daemon under work
     local name=$1 load watcher
     mkdir "$A/keeper"
-    check "$name: mount --keep" within 60 "$RIALTO" mount --daemon --keep --dir "$home" "$2" "$at" ||
-        return
+    check "$name: mount --keep" within 60 "$RIALTO" mount --daemon --keep --dir "$home" "$2" \
+        "$at" || return
     rm -f "$stop" "$dir/witness"
     python3 "$here/../lib/open_files.py" "$at/keeper" "$stop" > "$dir/load" 2>&1 & load=$!
     within 3600 "$TOOLS/witness" run "$at/keeper" "$dir/witness" --seconds $((kills + 5)) \

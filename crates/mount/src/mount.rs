@@ -426,11 +426,9 @@ impl Mount {
             notifiers.iter().for_each(|notifier| notifier.resend());
         })?;
         plan.pool.iter().for_each(|pool| pool.go_on());
-        let mut caches = vec![Arc::clone(mount.venus())];
-        caches.extend(mounts.values().filter_map(|one| plan.volumes.venus(one.mount.volume())));
         let volumes = Arc::clone(&plan.volumes);
         let ending = std::thread::Builder::new().name("mount-takeover".into()).spawn(move || {
-            caches.iter().for_each(|venus| venus.begin_anew_unless_resumed());
+            volumes.begin_anew_unless_resumed();
             std::thread::sleep(TAKEOVER);
             volumes.cell().forget_orphans();
         });

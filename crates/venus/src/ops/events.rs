@@ -203,7 +203,7 @@ impl Core {
         }
     }
 
-    pub(super) fn on_lease_lost(&self) {
+    pub fn on_lease_lost(&self) {
         tracing::warn!("lease lost; cache, locks and unsent delegated changes are dropped");
         self.flusher.lose_journal(Vec::new(), &Error::Lost);
         self.blanks.forget_blanks();

@@ -73,14 +73,6 @@ impl Venus {
         (!self.is_beside_server()).then(|| self.core.ground.names.trusted_for())
     }
 
-    /// The session of a predecessor of this process could not be resumed: promises and locks are
-    /// lost. To be called when the kernel's requests are served.
-    pub fn begin_anew_unless_resumed(&self) {
-        if !self.core.ground.server.remote().is_resumed() {
-            self.core.on_lease_lost();
-        }
-    }
-
     /// Whether the server is on this machine, as far as is known.
     pub fn is_beside_server(&self) -> bool {
         self.core.ground.server.is_local()

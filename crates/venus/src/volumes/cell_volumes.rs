@@ -277,6 +277,16 @@ impl Volumes {
         Some(Arc::clone(&self.open.lock().get(&volume)?.volume))
     }
 
+    /// After the takeover from a predecessor of this process: where its session could not be
+    /// resumed, promises and locks are lost. To be called when the kernel's requests are served.
+    pub fn begin_anew_unless_resumed(&self) {
+        let open = self.open.lock();
+        let anew = open.values().filter(|one| !one.volume.is_resumed());
+        let anew: Vec<Arc<Venus>> = anew.map(|one| Arc::clone(&one.venus)).collect();
+        drop(open);
+        anew.iter().for_each(|venus| venus.core.on_lease_lost());
+    }
+
     /// All cache managers, those of other cells too.
     fn all(&self) -> Vec<Arc<Venus>> {
         let ours = self.open.lock().values().map(|opened| Arc::clone(&opened.venus)).collect();
