@@ -292,7 +292,11 @@ impl Preallocated {
             file.data.lock().passed.as_ref().and_then(|passed| Some(passed.blank.as_ref()?.number));
         // An idle body is removed when the delegation is returned.
         let Some(blank) = number.filter(|_| !file.is_idle() && !file.is_lost()) else { return };
-        let call = Call::AdoptBody { fid: file.fid, blank };
+        let mut call = Call::AdoptBody { fid: file.fid, blank };
+        // Changes of the file that are answered here come before this one, and none meanwhile.
+        let _away = self.ground.names.away(&mut call);
+        // Interrupted is the only error, and nothing interrupts this.
+        let _ = self.calls.send_related(&RequestContext::of(&Caller::ROOT), &mut call);
         let by = || {
             remote
                 .call(&Caller::ROOT, call, None)
