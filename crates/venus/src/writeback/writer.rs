@@ -233,9 +233,10 @@ impl Writeback {
                 self.unstable.account(file, &mut data);
                 drop(data);
                 self.cache_bodies.follow_now(file, request.cancel)?;
-                // A read beside it may have brought the page at the old end into the kernel, with
-                // zeros where the bytes are now; and another client's append may have come first.
-                self.ground.kernel.port().inode_data(file.fid);
+                if offset != expected {
+                    // The kernel dropped the pages at the end that it assumed.
+                    self.ground.kernel.port().inode_data(file.fid);
+                }
                 Ok(Wrote { count, offset })
             }
             Ok(_) => Err(Error::Protocol),
