@@ -399,6 +399,8 @@ impl Edges {
         if let Some(cell) = point.cell.as_ref().filter(|_| abroad) {
             plan.source = format!("rialto:{cell}");
             plan.volumes = volumes;
+            // A successor would look the name up in this cell, and serve another volume.
+            plan.keeper = None;
         }
         let volume = self.mounted(&plan, &to, (&point, fid))?;
         if !abroad && let Some(edges) = volume.mount.edges() {
