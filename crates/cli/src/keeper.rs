@@ -53,7 +53,16 @@ pub fn run(arguments: &[OsString], pid_file: &Path) -> Result<ExitCode, Failure>
     let (mut serves, mut pause) = (false, Duration::ZERO);
     loop {
         let began = Instant::now();
-        let mut daemon = held.start(Command::new(&program).args(arguments)).doing(what)?;
+        let started = held.start(Command::new(&program).args(arguments));
+        let mut daemon = match started {
+            // The program may be away for a moment, or the machine may lack memory.
+            Err(error) if serves && !signals.is_stop() => {
+                tracing::error!(%error, program = %program.display(), "no successor starts");
+                std::thread::sleep(PAUSE_MAX);
+                continue;
+            }
+            started => started.doing(what)?,
+        };
         match watch(&mut daemon, &mut held, &mut signals, &mut serves).doing(what)? {
             End::Final(status) => {
                 drop(pid_file);
@@ -127,6 +136,15 @@ impl Signals {
         });
         came.next()
     }
+
+    /// Whether a signal came that ends the mount.
+    fn is_stop(&mut self) -> bool {
+        let mut stops = false;
+        while let Some(signal) = self.take() {
+            stops |= signal != REPLACE;
+        }
+        stops
+    }
 }
 
 /// Serves the daemon until it ends.
@@ -164,6 +182,8 @@ fn watch(
             continue;
         }
         while let Some(signal) = signals.take() {
+            // A daemon that was asked to end has no successor, however it ends.
+            stopping |= signal != REPLACE;
             let signal = match signal {
                 REPLACE if *serves => Signal::KILL,
                 REPLACE => continue,
