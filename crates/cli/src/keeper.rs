@@ -44,6 +44,8 @@ enum End {
 pub fn run(arguments: &[OsString], pid_file: &Path) -> Result<ExitCode, Failure> {
     let what = || "keeping a mount".to_owned();
     logging::start();
+    // The records have requests of users, passwords among them.
+    logging::protect_memory();
     daemon::raise_open_files();
     let pid_file = PidFile::hold(pid_file, "the mount")?;
     // The path, not the file: an upgrade puts another file there.
