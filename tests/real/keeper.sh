@@ -105,6 +105,20 @@ unmounts() {
     return 1
 }
 
+# In the foreground: the terminal's interrupt goes to the whole group.
+interrupted() {
+    local group
+    setsid "$RIALTO" mount --keep --dir "$home" "unix:$CELL/server.sock" "$at" \
+        > "$dir/foreground" 2>&1 & group=$!
+    for _ in $(seq 100); do mountpoint --quiet "$at" && break; sleep 0.1; done
+    echo written > "$at/interrupted" || return
+    kill -INT -- "-$group"
+    within 30 tail --pid="$group" -f /dev/null
+    wait "$group" || { cat "$dir/foreground"; return 1; }
+    ! mountpoint --quiet "$at" && grep -q written "$A/interrupted" && rm "$A/interrupted"
+}
+
+check "an interrupt unmounts in order" interrupted
 kept "server on this machine" "unix:$CELL/server.sock"
 kept "server over a network" "$address"
 finish

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
@@ -55,7 +56,9 @@ pub fn run(arguments: &[OsString], pid_file: &Path) -> Result<ExitCode, Failure>
     let (mut serves, mut pause) = (false, Duration::ZERO);
     loop {
         let began = Instant::now();
-        let started = held.start(Command::new(&program).args(arguments));
+        // A group of its own: the terminal's interrupt comes to the keeper, which passes it on, and
+        // a second one would end the daemon at once.
+        let started = held.start(Command::new(&program).args(arguments).process_group(0));
         let mut daemon = match started {
             // The program may be away for a moment, or the machine may lack memory.
             Err(error) if serves && !signals.is_stop() => {

@@ -55,7 +55,10 @@ pub fn of(error: &Error) -> Errno {
         Error::Interrupted => Errno::INTR,
         Error::TimedOut => Errno::TIMEDOUT,
         // The outcome is unknown, and the application must not take it for done or for refused.
-        Error::Lost | Error::Protocol | Error::LockLost => Errno::IO,
+        Error::Lost | Error::Protocol | Error::LockLost => {
+            tracing::warn!(%error, "a request fails with EIO");
+            Errno::IO
+        }
         Error::Closed(_) => Errno::NOTCONN,
         Error::NoCache(_) => Errno::IO,
         Error::BadHandle => Errno::BADF,
