@@ -5,7 +5,7 @@
 needs_cell
 needs_root
 if [ "$QUICK" = no ]; then kills=200 parts=(git sqlite build random)
-else kills=12 parts=(sqlite); fi
+else kills=6 parts=(sqlite); fi
 here=$(cd "$(dirname "$0")" && pwd)
 dir=$WORK/keeper at=$WORK/keeper/at home=$WORK/keeper/home stop=$WORK/keeper/stop
 mkdir -p "$at" "$home"
