@@ -77,9 +77,10 @@ While a server is away, programs wait for it (--hard), and can be killed. With -
 calls fail with EIO or ETIMEDOUT after that time; what they wrote before is still sent when
 the server is back, but 'umount' gives it up after that time, and the log lists it.
 
-With --keep a second process, the keeper, starts a successor when the first is killed: programs
-keep their open files and locks, and wait for a moment. It takes no delegations and no io_uring,
-so many small new files take longer. --replace has the program that is installed now succeed.
+With --keep a second process, the keeper, starts a successor when the first is killed:
+programs keep their open files and locks, and wait for a moment. It takes no delegations and
+no io_uring, so many small new files take longer. --replace has the program that is installed
+now succeed.
 
 Interrupting it unmounts: everything written goes to the server first. If the server stops
 the mount waits for it and continues; unstable writes are sent again.
