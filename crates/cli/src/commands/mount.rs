@@ -49,7 +49,7 @@ EXAMPLES
     rialto mount --daemon -o ro,noexec files.example.org:7620 /mnt/tree
     rialto mount --daemon --soft 60 files.example.org:7620 /mnt/tree
     rialto mount --daemon --keep files.example.org:7620 /mnt/tree
-    rialto mount --replace /mnt/tree                           after an upgrade of the program
+    rialto mount --replace /mnt/tree                      after an upgrade of the program
     mount -t rialto files.example.org:7620 /mnt/tree -o cache-size=20GiB,soft=60
 
 In /etc/fstab, with a cell's name where it is in cells.toml or in DNS:
