@@ -49,7 +49,7 @@ EXAMPLES
     rialto mount --daemon -o ro,noexec files.example.org:7620 /mnt/tree
     rialto mount --daemon --soft 60 files.example.org:7620 /mnt/tree
     rialto mount --daemon --keep files.example.org:7620 /mnt/tree
-    rialto mount --replace /mnt/tree                      after an upgrade of the program
+    rialto mount --replace /mnt/tree       after an upgrade of the program
     mount -t rialto files.example.org:7620 /mnt/tree -o cache-size=20GiB,soft=60
 
 In /etc/fstab, with a cell's name where it is in cells.toml or in DNS:
@@ -79,8 +79,8 @@ the server is back, but 'umount' gives it up after that time, and the log lists 
 
 With --keep a second process, the keeper, starts a successor when the first is killed:
 programs keep their open files and locks, and wait for a moment. It takes no delegations and
-no io_uring, so many small new files take longer. --replace has the program that is installed
-now succeed.
+no io_uring, so many small new files take longer. --replace has the program that is
+installed now succeed.
 
 Interrupting it unmounts: everything written goes to the server first. If the server stops
 the mount waits for it and continues; unstable writes are sent again.
