@@ -223,6 +223,9 @@ impl Task<'_> {
                 self.on.notifier.sends_page(dir);
             }
             for entry in shown {
+                if let Some(status) = &entry.status {
+                    self.on.notifier.tells_size(entry.fid, status.size);
+                }
                 push_entry(
                     &mut block,
                     &self.on.nodes,

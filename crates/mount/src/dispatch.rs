@@ -42,9 +42,8 @@ impl Task<'_> {
     fn write(&self, of: &abi::WriteIn, data: Bytes) -> Result<(), RequestRefusal> {
         let drops = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
         let dropping = files::dropping_set_ids(self, drops)?;
-        let wrote = files::write(self.venus(), &self.request(), of, data)?;
+        let wrote = files::write(self, of, data)?;
         dropping.end();
-        files::end_read_pages(self, of)?;
         let _ = self.reply.value(&wrote);
         Ok(())
     }

@@ -178,30 +178,35 @@ impl DroppingSetIds<'_> {
     }
 }
 
-/// A write that bypasses the kernel's pages is done, and not replied yet: pages that were read
-/// meanwhile may have the bytes of before. The kernel itself ends them before such a write, and
+/// A write that bypasses the kernel's pages ends those that were read meanwhile before it is
+/// replied: they may have the bytes of before. The kernel itself ends them before such a write, and
 /// after it only if the program waits for it (not with `io_submit`).
 ///
 /// # Errors
-/// `ESTALE`.
-pub(crate) fn end_read_pages(task: &Task<'_>, of: &abi::WriteIn) -> Result<(), RequestRefusal> {
-    if of.flags & open_flag::DIRECT != 0 && !task.venus().is_direct(OpenHandle(of.fh)) {
-        task.on.notifier.pages(task.fid()?, of.offset, of.size);
-    }
-    Ok(())
-}
-
+/// `ESTALE`, or venus's refusal.
 pub(crate) fn write(
-    venus: &Venus,
-    request: &RequestContext<'_>,
+    task: &Task<'_>,
     of: &abi::WriteIn,
     data: Bytes,
 ) -> Result<abi::WriteOut, RequestRefusal> {
+    let (venus, notifier, handle) = (task.venus(), &task.on.notifier, OpenHandle(of.fh));
     let kill_privileges = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
-    let wrote = venus.write(request, OpenHandle(of.fh), of.offset, data, kill_privileges)?;
+    let send = |data| venus.write(&task.request(), handle, of.offset, data, kill_privileges);
+    if !venus.is_direct(handle) {
+        let wrote = send(data)?;
+        if of.flags & open_flag::DIRECT != 0 {
+            notifier.pages(task.fid()?, of.offset, of.size);
+        }
+        return Ok(abi::WriteOut { size: wrote.count, padding: 0 });
+    }
+    let growth = notifier.grows(task.fid()?, of.offset);
+    let wrote = send(data.clone())?;
+    if let Some(last) = data[..data.len().min(wrote.count as usize)].last() {
+        growth.reached(wrote.offset + u64::from(wrote.count), *last);
+    }
     // After a cached write the kernel requests a sync by itself.
-    if of.flags & open_flag::DATA_SYNC != 0 && venus.is_direct(OpenHandle(of.fh)) {
-        venus.fsync(request, OpenHandle(of.fh))?;
+    if of.flags & open_flag::DATA_SYNC != 0 {
+        venus.fsync(&task.request(), handle)?;
     }
     Ok(abi::WriteOut { size: wrote.count, padding: 0 })
 }

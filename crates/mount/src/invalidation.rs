@@ -16,7 +16,16 @@
 //!   names.
 //! - *Pages with unwritten changes* of a mapping are written back first: that comes as `WRITE`,
 //!   through another worker.
+//!
+//! An append bypasses the kernel's pages, so the page with the former end of the file must end
+//! before the kernel learns the new size: what lies behind the former end in that page is zeros.
+//! The kernel learns a size from every reply with attributes, and after such a reply it clears
+//! the page behind that size, though later bytes may be there by then. So, while a file
+//! [`grows`](Notifier::grows), it does not take sizes from attributes (their version is outdated
+//! by a notification), and then it is told the size by `STORE`, which clears nothing. A reader that
+//! took the page before it ended, and did not run until the size was told, still sees zeros once.
 
+use std::collections::HashMap;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -69,6 +78,37 @@ pub struct Notifier {
     over: AtomicBool,
     /// To the thread that ends single names, while it runs.
     ending: Arc<NameEnder>,
+    /// The files that an append is making longer, and the sizes that the kernel knows.
+    growing: Mutex<HashMap<Fid, u64>>,
+}
+
+/// A file that an append is making longer. The kernel runs one at a time for each file.
+pub struct Growth<'n> {
+    notifier: &'n Notifier,
+    fid: Fid,
+    known_size: u64,
+}
+
+impl Growth<'_> {
+    /// The append is done, and not replied yet: the file ends at `end`, with `last`.
+    pub fn reached(self, end: u64, last: u8) {
+        let (Some(off), Ok(from)) = (end.checked_sub(1), i64::try_from(self.known_size)) else {
+            return;
+        };
+        self.notifier.inode_from(self.fid, from, Instant::now());
+        // Without a byte it would not tell the size.
+        let ino = self.notifier.nodes.number(self.fid);
+        let out = abi::NotifyStore { ino, off, size: 1, padding: 0 };
+        let parts = [IoSlice::new(out.as_bytes()), IoSlice::new(std::slice::from_ref(&last))];
+        // It may lack memory, or have forgotten the file: then it has no pages either.
+        let _ = self.notifier.channel.notify(notify::STORE, &parts);
+    }
+}
+
+impl Drop for Growth<'_> {
+    fn drop(&mut self) {
+        self.notifier.growing.lock().remove(&self.fid);
+    }
 }
 
 type NameEnder = Mutex<Option<mpsc::Sender<Ending>>>;
@@ -83,8 +123,18 @@ struct Ending {
 impl Notifier {
     /// For the mount behind `channel`.
     pub fn new(channel: Arc<dyn Channel>, nodes: Arc<KernelNodes>, agreement: Agreement) -> Self {
-        let (refused, breaks, forerunner, below, over, ending) = Default::default();
-        Notifier { channel, nodes, agreement, refused, breaks, forerunner, below, over, ending }
+        Notifier {
+            channel,
+            nodes,
+            agreement,
+            refused: AtomicBool::default(),
+            breaks: AtomicU64::default(),
+            forerunner: Mutex::default(),
+            below: AtomicBool::default(),
+            over: AtomicBool::default(),
+            ending: Arc::default(),
+            growing: Mutex::default(),
+        }
     }
 
     /// Lets the readdir helper list directories before their names are looked up, if the kernel may
@@ -250,6 +300,21 @@ impl Notifier {
     pub fn pages(&self, fid: Fid, offset: u64, bytes: u32) {
         let Ok(off) = i64::try_from(offset) else { return };
         self.inode_range(fid, (off, i64::from(bytes)), Instant::now());
+    }
+
+    /// An append begins, of which the kernel expects that it makes this size longer.
+    pub fn grows(&self, fid: Fid, known_size: u64) -> Growth<'_> {
+        self.growing.lock().insert(fid, known_size);
+        Growth { notifier: self, fid, known_size }
+    }
+
+    /// A reply with these attributes follows: of a file that grows, the kernel must not take
+    /// another size than it knows.
+    pub fn tells_size(&self, fid: Fid, size: u64) {
+        let known_size = self.growing.lock().get(&fid).copied();
+        if known_size.is_some_and(|known| known != size) {
+            self.status(fid);
+        }
     }
 
     /// Invalidates its attributes.
@@ -534,6 +599,34 @@ mod tests {
         notifier.ended();
         all.join().unwrap();
         assert!(began.elapsed() < TIMEOUT / 2);
+    }
+
+    #[test]
+    fn the_kernel_learns_the_size_of_a_growing_file_last() {
+        let (kernel, nodes, notifier) = notifier(0, 45);
+        let status = || {
+            let of = abi::NotifyInvalInode { ino: nodes.number(FILE), off: NO_PAGE, len: 0 };
+            (notify::INVAL_INODE, of.as_bytes().to_vec())
+        };
+        let growth = notifier.grows(FILE, 100);
+        notifier.tells_size(FILE, 100);
+        notifier.tells_size(DIR, 200);
+        assert_eq!(*kernel.received.lock(), []);
+        notifier.tells_size(FILE, 150);
+        assert_eq!(kernel.received.lock().drain(..).collect::<Vec<_>>(), [status()]);
+        growth.reached(150, b'x');
+        let pages = abi::NotifyInvalInode { ino: nodes.number(FILE), off: 100, len: 0 };
+        let size = abi::NotifyStore { ino: nodes.number(FILE), off: 149, size: 1, padding: 0 };
+        let received: Vec<_> = kernel.received.lock().drain(..).collect();
+        assert_eq!(
+            received,
+            [
+                (notify::INVAL_INODE, pages.as_bytes().to_vec()),
+                (notify::STORE, [size.as_bytes(), b"x"].concat()),
+            ]
+        );
+        notifier.tells_size(FILE, 150);
+        assert_eq!(*kernel.received.lock(), []);
     }
 
     #[test]

@@ -52,6 +52,7 @@ impl Task<'_> {
         }
         let dir = self.on.nodes.fid(parent);
         let status = self.access().permitted(entry.status, dir.map(|dir| (dir, entry.stamp)));
+        self.on.notifier.tells_size(fid, status.size);
         let sent = self.venus().answering(entry.stamp, |still| {
             let out = attributes::entry(
                 number,

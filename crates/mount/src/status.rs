@@ -59,8 +59,10 @@ impl Task<'_> {
         &self,
         out: fn(u64, &Status, Validity) -> T,
     ) -> Result<(), RequestRefusal> {
-        let found = self.venus().getattr(&self.request(), self.fid()?)?;
+        let fid = self.fid()?;
+        let found = self.venus().getattr(&self.request(), fid)?;
         let status = self.access().permitted(found.status, None);
+        self.on.notifier.tells_size(fid, status.size);
         let _ = self.venus().answering(found.stamp, |still| {
             let valid = self.validity(still && found.cacheable);
             self.reply.value(&out(self.header.nodeid, &status, valid))

@@ -104,6 +104,47 @@ fn a_name_that_both_make_is_one_file_and_opened_by_both() {
     }
 }
 
+/// The kernel learns the new size while it has a page with the former end of the file. A reader that
+/// does not run between its look at the page and its look at the size may see zeros once.
+#[test]
+fn zeros_do_not_stay_behind_the_former_end_of_a_log() {
+    use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let Some(cell) = Cell::start() else { return };
+    let client = cell.mount();
+    let path = client.at("log");
+    let mut log = File::options().append(true).create(true).open(&path).unwrap();
+    let ended = AtomicBool::new(false);
+    let follow = || {
+        let reading = File::open(&path).unwrap();
+        let (mut at, mut bytes) = (0, vec![0; 64 << 10]);
+        let mut zeros = |at| {
+            let count = reading.read_at(&mut bytes, at).unwrap();
+            (count as u64, bytes[..count].contains(&0))
+        };
+        while !ended.load(Ordering::Relaxed) {
+            let (mut count, first_look) = zeros(at);
+            if first_look {
+                let (seen, second_look) = zeros(at);
+                assert!(!second_look, "zeros behind {at}");
+                count = seen;
+            }
+            at += count;
+        }
+    };
+    std::thread::scope(|scope| {
+        let readers = [scope.spawn(follow), scope.spawn(follow)];
+        for number in 0..8_000 {
+            writeln!(log, "line {number:08}").unwrap();
+            std::thread::sleep(Duration::from_micros(number % 3));
+            if readers.iter().any(std::thread::ScopedJoinHandle::is_finished) {
+                break;
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+}
+
 #[test]
 fn appends_of_two_clients_all_land() {
     use std::io::Write;
