@@ -160,6 +160,13 @@ impl BodyLoans<'_> {
         BodyEdit::new(self.tree_state, vnode, update).settle()
     }
 
+    /// No session has the body any more, though processes may have it open for writing still. From
+    /// now on a change by the store is no reason to settle: clients are not told of it twice.
+    pub fn be_returned(&self, no: VnodeNo) {
+        let media = &self.tree_state.media;
+        media.gates.gate((self.tree_state.id, no)).write().be_returned();
+    }
+
     /// Ends the loan if no process has the file open for writing and the records are up to date;
     /// returns whether it ended, `true` if the body is not lent. The caller ensures that no session
     /// has the body.

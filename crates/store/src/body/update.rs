@@ -99,6 +99,9 @@ impl BodyInUpdate {
         } else if let Some(stamp) = self.settles {
             self.gate.settle_loan(stamp);
         }
+        if self.touched {
+            self.gate.settle_own_change();
+        }
     }
 }
 

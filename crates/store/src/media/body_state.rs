@@ -47,6 +47,8 @@ struct Loan {
     mapped: bool,
     /// The state of the file from which the records were last updated.
     settled: Option<Stamp>,
+    /// No session has the body any more: what changes the file is the store.
+    returned: bool,
 }
 
 /// How the bytes relate to their sums.
@@ -200,7 +202,7 @@ impl BodyState {
     pub(crate) fn become_lent(&mut self, mapped: bool, settled: Option<Stamp>, why: &'static str) {
         assert!(self.mark.is_some(), "PT-2: a restart finds each loan by its mark: {why}");
         debug_assert!(!self.is_lent(), "PT-2: a body is lent once: {why}");
-        self.become_content(Content::Lent(Loan { mapped, settled }), why);
+        self.become_content(Content::Lent(Loan { mapped, settled, returned: false }), why);
     }
 
     /// Kernels may map the lent body from now on.
@@ -209,6 +211,26 @@ impl BodyState {
             unreachable!("PT-2: only a lent body is mapped")
         };
         loan.mapped = true;
+        loan.returned = false;
+    }
+
+    /// No session has the body any more, if it is lent.
+    pub(crate) fn be_returned(&mut self) {
+        if let Content::Lent(loan) = &mut self.content {
+            loan.returned = true;
+        }
+    }
+
+    /// The store changed the file and the records. Unless a kernel may have changed it too, they
+    /// match.
+    pub(crate) fn settle_own_change(&mut self) {
+        if let Content::Lent(loan) = &mut self.content
+            && loan.returned
+            && let Some((_, file)) = &*self.file.lock()
+            && let Ok(stamp) = file.stamp()
+        {
+            loan.settled = Some(stamp);
+        }
     }
 
     /// The records of the lent body match this state of its file.

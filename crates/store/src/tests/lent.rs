@@ -184,6 +184,30 @@ fn other_changes_of_a_lent_body_lose_nothing() {
 }
 
 #[test]
+fn a_change_by_the_store_of_a_returned_body_is_settled() {
+    let (world, no) = with_file(&[1; 100_000]);
+    lend(&world, no);
+    let write = |at: u64| {
+        change(&world, no, |vnode, update| {
+            world.volume.body(vnode, update).and_then(|mut body| body.write(at, b"server"))
+        });
+    };
+    write(10);
+    assert!(settle(&world, no), "a kernel may have written too");
+    kernel(&world, no, 100, &[2; 100]);
+    world.volume.loans().be_returned(no);
+    assert!(settle(&world, no), "what a kernel wrote before");
+    write(20);
+    assert!(!settle(&world, no), "nobody else has the body");
+    write(200_000);
+    assert!(!settle(&world, no));
+    lend(&world, no);
+    write(30);
+    assert!(settle(&world, no), "a kernel has it again");
+    end_clean(&world, no);
+}
+
+#[test]
 fn a_new_life_of_the_server_finds_it_lent_and_cuts_nothing() {
     let (mut world, no) = with_file(&[1; 100_000]);
     lend(&world, no);

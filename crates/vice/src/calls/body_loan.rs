@@ -128,6 +128,9 @@ pub(crate) fn settle_body(
     };
     if back {
         loans.remove(fid, ask.origin.session);
+        if !loans.is_loaned(fid) {
+            volume.store.loans().be_returned(fid.vnode);
+        }
         end_loan(files, loans, &volume, fid)?;
     }
     drop(held);
