@@ -6,15 +6,15 @@
 //! another code before it serves, a failure that the keeper passes on; in any other way, unasked.
 
 use std::ffi::OsString;
-use std::io::Read;
-use std::os::fd::AsFd;
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use keep::{Event, Held};
+use keep::{Event, Held, Places};
 use local::daemon::{self, PidFile, Process};
 use local::failure::{Doing, Failure};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -84,6 +84,33 @@ pub fn run(arguments: &[OsString], pid_file: &Path) -> Result<ExitCode, Failure>
         tracing::warn!(?pause, "the mount's daemon ended unasked: a successor starts");
         std::thread::sleep(pause);
     }
+}
+
+/// Holds what daemons need that something else starts, and that connect to this socket, until a
+/// signal asks it to end.
+///
+/// # Errors
+/// If it cannot listen there.
+pub fn hold_for_others(socket: &Path) -> Result<(), Failure> {
+    let what = || format!("keeping mounts at {}", socket.display());
+    logging::start();
+    logging::protect_memory();
+    daemon::raise_open_files();
+    if let Some(dir) = socket.parent() {
+        std::fs::create_dir_all(dir).doing(what)?;
+    }
+    let mut places = Places::listen(socket).map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => Failure::new(what(), "a keeper listens there already"),
+        _ => Failure::new(what(), error),
+    })?;
+    let mut signals = Signals::new().doing(what)?;
+    tracing::info!(socket = %socket.display(), "listening");
+    while !signals.is_stop() {
+        let until: Vec<BorrowedFd<'_>> =
+            signals.sockets.iter().map(|(_, socket)| socket.as_fd()).collect();
+        places.serve(&until).doing(what)?;
+    }
+    Ok(())
 }
 
 /// Has the daemon of a mount replaced by a successor: by the program that is now at the keeper's

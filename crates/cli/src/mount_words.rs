@@ -92,7 +92,7 @@ impl MountWords {
             ("soft", Some(seconds)) => self.patience = Some(patience(seconds)?),
             ("encrypt" | "flat" | "keep" | "dynroot" | "clear", None) => self.own.push(own(None)),
             (
-                "cell" | "volume" | "cache" | "cache-dir" | "cache_dir" | "cache-size"
+                "cell" | "volume" | "keeper" | "cache" | "cache-dir" | "cache_dir" | "cache-size"
                 | "cache_size" | "dir" | "cells" | "name-server" | "name_server" | "transport",
                 Some(value),
             ) if !value.is_empty() => self.own.push(own(Some(value))),

@@ -43,16 +43,26 @@ impl Held {
         // Only the daemon has that end from now on.
         drop(mem::inherit::taken(number)?);
         let child = started?;
+        self.give(ours);
+        Ok(child)
+    }
+
+    /// Gives what is held to the daemon at the other end, which is the present one from now on.
+    pub(crate) fn give(&mut self, socket: OwnedFd) {
         for (name, fd) in &self.by_name {
             let message = Message::Descriptor(name.clone());
-            if send(&ours, &message, Some(fd.as_fd())).is_err() {
+            if send(&socket, &message, Some(fd.as_fd())).is_err() {
                 // It has ended already.
                 break;
             }
         }
-        let _ = send(&ours, &Message::Ready, None);
-        self.socket = Some(ours);
-        Ok(child)
+        let _ = send(&socket, &Message::Ready, None);
+        self.socket = Some(socket);
+    }
+
+    /// The descriptor of this name, if it is held.
+    pub(crate) fn named(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        self.by_name.get(name).map(AsFd::as_fd)
     }
 
     /// Readable when [`Self::take_event`] does not wait; `None` once the daemon is gone.
@@ -75,7 +85,7 @@ impl Held {
             Ok(Some((Message::Ready, _))) => Event::Ready,
             Ok(Some((Message::Stopping, _))) => Event::Stopping,
             // A daemon of another version may say more.
-            Ok(Some((Message::Descriptor(_), None))) => Event::Held,
+            Ok(Some((Message::Descriptor(_), None) | (Message::Place(_), _))) => Event::Held,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Event::Held,
             Ok(None) | Err(_) => {
                 self.socket = None;

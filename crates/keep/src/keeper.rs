@@ -3,9 +3,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
+};
 
 use crate::messages::{Message, receive, send};
 use crate::records::Keep;
@@ -35,6 +39,27 @@ impl Keeper {
         let number = number.to_str().and_then(|number| number.parse().ok());
         let number = number.ok_or(io::ErrorKind::InvalidInput)?;
         Self::behind(mem::inherit::taken(number)?).map(Some)
+    }
+
+    /// The keeper that listens at `socket` (`Places`), for the mount at `place`, an absolute path.
+    /// To be called once.
+    ///
+    /// # Errors
+    /// `ConnectionRefused`, `NotFound`: none listens there. `PermissionDenied`: it is another
+    /// user's. `AddrInUse`: it has a daemon for this place. Otherwise as `of_this_process`.
+    pub fn at(socket: &Path, place: &Path) -> io::Result<Arc<Keeper>> {
+        let place = place.to_str().ok_or(io::ErrorKind::InvalidInput)?;
+        let family = AddressFamily::UNIX;
+        let connection = socket_with(family, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        connect(&connection, &SocketAddrUnix::new(socket)?)?;
+        if !is_ours(&connection)? {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        send(&connection, &Message::Place(place.to_owned()), None)?;
+        Self::behind(connection).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::ErrorKind::AddrInUse.into(),
+            _ => error,
+        })
     }
 
     fn behind(socket: OwnedFd) -> io::Result<Arc<Keeper>> {
@@ -104,4 +129,10 @@ impl Keeper {
             tracing::warn!(%error, "the keeper has ended: this process has no successor");
         }
     }
+}
+
+/// Whether the other end belongs to the user of this process, or to root.
+pub(crate) fn is_ours(connection: &OwnedFd) -> io::Result<bool> {
+    let uid = sockopt::socket_peercred(connection)?.uid;
+    Ok(uid.is_root() || uid == rustix::process::geteuid())
 }

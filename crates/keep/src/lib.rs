@@ -7,7 +7,9 @@
 //!
 //! Layers, from top to bottom:
 //!
-//! - `keeper`, `held`: the two sides
+//! - `places`: a keeper that starts no daemons
+//! - `held`: the keeper's side
+//! - `keeper`: the daemon's side
 //! - `messages`: their messages
 //! - `records`, `kind`: the records
 
@@ -18,8 +20,10 @@ mod held;
 mod keeper;
 pub mod kind;
 mod messages;
+mod places;
 mod records;
 
 pub use held::{Event, Held};
 pub use keeper::Keeper;
+pub use places::Places;
 pub use records::{Keep, Key, RECORD_BYTES_MAX, Record, Words};

@@ -1,7 +1,7 @@
 //! The messages between a daemon and its keeper.
 //!
 //! Each is one packet of a Unix socket, of lines `NAME=value`, with at most one descriptor. The
-//! names and their meanings are those of systemd's notification protocol. Source:
+//! names and their meanings are those of systemd's notification protocol, and `PLACE`. Source:
 //! `sd_pid_notify_with_fds(3)`.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,13 +15,19 @@ use rustix::net::{
 };
 
 /// Longer than any of them.
-const BYTES_MAX: usize = 512;
+const BYTES_MAX: usize = 4200;
 /// The longest name of a descriptor. Source: `FDNAME` of systemd.
 const NAME_BYTES_MAX: usize = 255;
+
+/// The longest place. Source: `PATH_MAX` of Linux.
+const PLACE_BYTES_MAX: usize = 4096;
 
 /// A message, without its descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
+    /// The daemon serves the mount at this place: the first message to a keeper that did not start
+    /// it.
+    Place(String),
     /// The descriptor that comes along has this name: to be held, or from the predecessor.
     Descriptor(String),
     /// The descriptor of this name is no longer needed.
@@ -35,6 +41,7 @@ pub(crate) enum Message {
 impl Message {
     fn text(&self) -> String {
         match self {
+            Message::Place(place) => format!("PLACE={place}"),
             Message::Descriptor(name) => format!("FDSTORE=1\nFDNAME={name}"),
             Message::Remove(name) => format!("FDSTOREREMOVE=1\nFDNAME={name}"),
             Message::Ready => "READY=1".to_owned(),
@@ -54,7 +61,11 @@ impl Message {
             "FDSTOREREMOVE=1" => Message::Remove(name(lines.next()?)?),
             "READY=1" => Message::Ready,
             "STOPPING=1" => Message::Stopping,
-            _ => return None,
+            line => {
+                let place = line.strip_prefix("PLACE=")?;
+                let fits = place.starts_with('/') && place.len() <= PLACE_BYTES_MAX;
+                fits.then(|| Message::Place(place.to_owned()))?
+            }
         };
         lines.next().is_none().then_some(message)
     }
@@ -120,6 +131,7 @@ mod tests {
     #[test]
     fn messages_are_read_as_they_are_written() {
         for message in [
+            Message::Place("/afs".to_owned()),
             Message::Descriptor("fuse-0".to_owned()),
             Message::Remove("fuse-0".to_owned()),
             Message::Ready,
@@ -128,7 +140,16 @@ mod tests {
             assert_eq!(Message::parse(&message.text()), Some(message));
         }
         let long = format!("FDSTORE=1\nFDNAME={}", "x".repeat(NAME_BYTES_MAX + 1));
-        for text in ["", "READY=2", "FDSTORE=1", "FDSTORE=1\nFDNAME=", "READY=1\nREADY=1", &long] {
+        for text in [
+            "",
+            "PLACE=afs",
+            "PLACE=",
+            "READY=2",
+            "FDSTORE=1",
+            "FDSTORE=1\nFDNAME=",
+            "READY=1\nREADY=1",
+            &long,
+        ] {
             assert_eq!(Message::parse(text), None, "{text:?}");
         }
     }

@@ -8,6 +8,7 @@ mod completions;
 mod doctor;
 mod down;
 mod fs;
+mod keeper;
 mod kerberos;
 mod keys;
 mod logins;
@@ -80,6 +81,7 @@ pub enum Command {
     Server(server::ServerCommand),
     Mount(mount::MountCommand),
     Umount(umount::Umount),
+    Keeper(keeper::KeeperCommand),
     Vos(vos::Vos),
     Fs(fs::Fs),
     Pts(pts::Pts),
@@ -112,6 +114,7 @@ impl Command {
             Command::Down(_) => "down",
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
+            Command::Keeper(_) => "keeper",
             Command::Vos(_) => "vos",
             Command::Fs(_) => "fs",
             Command::Pts(_) => "pts",
@@ -142,6 +145,7 @@ impl Command {
             Command::Down(down) => down.run(),
             Command::Mount(mount) => mount.run(),
             Command::Umount(umount) => umount.run(),
+            Command::Keeper(keeper) => keeper.run(),
             Command::Vos(vos) => vos.run(),
             Command::Fs(fs) => fs.run(),
             Command::Pts(pts) => pts.run(),

@@ -1,6 +1,7 @@
 //! `rialto mount`: mounts a server's tree, in the foreground or as a daemon.
 
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ EXAMPLES
     rialto mount --daemon -o ro,noexec files.example.org:7620 /mnt/tree
     rialto mount --daemon --soft 60 files.example.org:7620 /mnt/tree
     rialto mount --daemon --keep files.example.org:7620 /mnt/tree
+    rialto mount --keeper /run/rialto/keeper.sock files.example.org:7620 /mnt/tree
     rialto mount --replace /mnt/tree       after an upgrade of the program
     mount -t rialto files.example.org:7620 /mnt/tree -o cache-size=20GiB,soft=60
 
@@ -127,8 +129,11 @@ pub struct MountCommand {
     pub(super) daemon: bool,
     /// Open files and locks outlive this client's process: a keeper holds them, and starts a
     /// successor when the process is killed.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "keeper")]
     pub(super) keep: bool,
+    /// The same, with the 'rialto keeper' at this socket: something else starts the successor.
+    #[arg(long, value_name = "SOCKET")]
+    pub(super) keeper: Option<PathBuf>,
     /// Replace the process of a mount with --keep by the program that is installed now.
     #[arg(long, conflicts_with_all = ["daemon", "server"])]
     pub(super) replace: bool,
@@ -191,7 +196,12 @@ impl MountCommand {
         if self.replace {
             return self.replace_daemon();
         }
-        let at = self.mount_point()?;
+        // Nothing may serve what is mounted there: a look would wait.
+        let at = match &self.keeper {
+            Some(_) => std::path::absolute(&self.mount_point)
+                .doing(|| format!("mounting on {}", self.mount_point.display()))?,
+            None => self.mount_point()?,
+        };
         let dir = self.place.path()?;
         self.server = self.server()?;
         if !self.flat && !rustix::process::geteuid().is_root() {
@@ -206,10 +216,16 @@ impl MountCommand {
         }
         let records = MountRecords::of(&dir);
         records.prepare()?;
-        wait_for_predecessor(&records, &at)?;
+        if self.keeper.is_none() {
+            wait_for_predecessor(&records, &at)?;
+        }
         Transport::choose(self.transport)?;
         if self.daemon {
             self.spawn(&dir, &records, &at)?;
+        } else if let Some(socket) = &self.keeper {
+            let keeper = self.begin_at_keeper(socket, &records, &at)?;
+            self.serve(&records, &at, Some(&keeper))?;
+            keeper.ends();
         } else if self.keep {
             if self.detached {
                 daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
@@ -220,6 +236,41 @@ impl MountCommand {
             self.serve(&records, &at, None)?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Connects to a keeper that did not start this process.
+    fn begin_at_keeper(
+        &self,
+        socket: &Path,
+        records: &MountRecords,
+        at: &Path,
+    ) -> Result<Arc<Keeper>, Failure> {
+        let what = || format!("reaching the keeper at {}", socket.display());
+        let keeper = Keeper::at(socket, at).map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                Failure::new(what(), "none listens there").mend("start 'rialto keeper'")
+            }
+            ErrorKind::AddrInUse => {
+                let why = format!("another process serves {}", at.display());
+                Failure::new(what(), why).mend("end that one first")
+            }
+            ErrorKind::PermissionDenied => Failure::new(what(), "it is another user's"),
+            _ => Failure::new(what(), error),
+        })?;
+        if !keeper.is_successor() {
+            if self.mount_point()? != at {
+                let what = format!("mounting on {}", at.display());
+                return Err(Failure::new(what, "a symbolic link is on the way")
+                    .mend("with --keeper write the path without links"));
+            }
+            wait_for_predecessor(records, at)?;
+        }
+        Ok(keeper)
+    }
+
+    /// Whether the keeper is the parent of this process.
+    fn is_child_of(&self, keeper: Option<&Arc<Keeper>>) -> bool {
+        keeper.is_some() && self.keeper.is_none()
     }
 
     /// Serves under a keeper, which waited for the place. The path of the mount is not looked at:
@@ -240,7 +291,8 @@ impl MountCommand {
         let pid_file = MountRecords::of(&self.place.path()?).pid_file(&at);
         if !keeper::is_keeper(&pid_file) {
             return Err(Failure::new(what(), "no keeper serves this mount")
-                .mend("only a mount that was made with --keep has one"));
+                .mend("only a mount that was made with --keep has one; the supervisor of one that was made \
+                    with --keeper restarts it"));
         }
         keeper::replace(&pid_file)?;
         match mounts::health(&at, MOUNT_PATIENCE) {
@@ -325,6 +377,9 @@ impl MountCommand {
         if self.keep {
             arguments.push("--keep".as_ref());
         }
+        if let Some(socket) = &self.keeper {
+            arguments.extend(["--keeper".as_ref(), socket.as_os_str()]);
+        }
         if self.place.is_clear() {
             arguments.push("--clear".as_ref());
         }
@@ -365,7 +420,7 @@ impl MountCommand {
         at: &Path,
         keeper: Option<&Arc<Keeper>>,
     ) -> Result<(), Failure> {
-        if self.detached && keeper.is_none() {
+        if self.detached && !self.is_child_of(keeper) {
             daemon::leave_terminal().doing(|| "leaving the terminal".to_owned())?;
         }
         // Before any thread starts.
@@ -374,9 +429,9 @@ impl MountCommand {
         logging::protect_memory();
         daemon::raise_open_files();
         // A keeper has its own there.
-        let pid_file = match keeper {
-            Some(_) => None,
-            None => Some(PidFile::hold(&records.pid_file(at), "the mount")?),
+        let pid_file = match self.is_child_of(keeper) {
+            true => None,
+            false => Some(PidFile::hold(&records.pid_file(at), "the mount")?),
         };
         let volume = if self.dynroot { DYNROOT } else { &self.volume };
         let volume =
@@ -414,7 +469,7 @@ impl MountCommand {
         let published = facts.publish(&file).doing(|| format!("writing {}", file.display()))?;
         let ending = Ending::new(&volumes, &sessions);
         let entry = registry::enter(at, &self.place.path()?);
-        let control = self.serves_orders(records, at, &mounted, &ending, keeper.is_some());
+        let control = self.serves_orders(records, at, &mounted, &ending, self.is_child_of(keeper));
         keeper.iter().for_each(|keeper| keeper.serves());
         wait_for_end(&mounted)?;
         drop(door);
@@ -442,10 +497,10 @@ impl MountCommand {
         at: &Path,
         mounted: &Arc<Mounting>,
         ending: &Arc<Ending>,
-        is_kept: bool,
+        keeper_is_parent: bool,
     ) -> Option<control::ControlSocket> {
         // Orders are for the process that the pid file names.
-        let process = is_kept.then(rustix::process::getppid).flatten();
+        let process = keeper_is_parent.then(rustix::process::getppid).flatten();
         let process = process.unwrap_or_else(rustix::process::getpid);
         let pid_file = records.pid_file(at);
         // The mount ends when it is unmounted, and not with the last order.

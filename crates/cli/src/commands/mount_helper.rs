@@ -90,6 +90,7 @@ impl MountCommand {
             flat: false,
             daemon: true,
             keep: false,
+            keeper: None,
             replace: false,
             detached: false,
             cache_size: size(CACHE_SIZE).expect("the default is a size"),
@@ -117,6 +118,7 @@ impl MountCommand {
             match name.as_str() {
                 "flat" => self.flat = true,
                 "keep" => self.keep = true,
+                "keeper" => self.keeper = Some(value.into()),
                 "dynroot" => (self.dynroot, self.cell) = (true, None),
                 "clear" => self.place.clear = true,
                 "encrypt" => self.place.clear = false,
