@@ -85,6 +85,22 @@ pub struct MountFacts {
     /// All volumes are shown in this one mount.
     #[serde(default)]
     pub flat: bool,
+    /// What holds the mount for a successor of its process.
+    #[serde(default)]
+    pub kept: Kept,
+}
+
+/// What holds a mount for a successor of its process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kept {
+    /// Nothing: it ends with its process.
+    #[default]
+    No,
+    /// A keeper of its own, which starts the successor.
+    OwnKeeper,
+    /// The keeper at this socket; a supervisor starts the successor.
+    KeeperAt(PathBuf),
 }
 
 impl MountFacts {
@@ -126,6 +142,7 @@ mod tests {
             transport: Transport::Uring,
             no_passthrough: Some("it is not root's".into()),
             flat: true,
+            kept: Kept::KeeperAt("/run/keeper".into()),
         };
         let published = facts.clone().publish(&file).unwrap();
         assert_eq!(MountFacts::read(&file), Some(facts));

@@ -37,7 +37,7 @@ use crate::security;
 use crate::sessions;
 use crate::stopping;
 use crate::tokens::maintain_tokens;
-use crate::transport::{MountFacts, Transport};
+use crate::transport::{Kept, MountFacts, Transport};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -457,8 +457,13 @@ impl MountCommand {
             Mounting::start(config, &volumes).map_err(|error| self.mount_failure(at, error))?,
         );
         let no_passthrough = mounted.venus().passthrough().why_not.map(str::to_owned);
-        let facts =
-            MountFacts { transport: mounted.transport().into(), no_passthrough, flat: self.flat };
+        let kept = match (&self.keeper, keeper) {
+            (Some(socket), _) => Kept::KeeperAt(socket.clone()),
+            (None, Some(_)) => Kept::OwnKeeper,
+            (None, None) => Kept::No,
+        };
+        let transport = mounted.transport().into();
+        let facts = MountFacts { transport, no_passthrough, flat: self.flat, kept };
         tracing::info!(
             source = self.source(),
             at = %at.display(),

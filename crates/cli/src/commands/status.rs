@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use types::{Name, VolumeStatus};
 
-use crate::transport::{MountFacts, Transport};
+use crate::transport::{Kept, MountFacts, Transport};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -50,6 +50,8 @@ struct MountState {
     no_passthrough: Option<String>,
     /// Whether all volumes are in this one mount.
     flat: bool,
+    /// What holds it for a successor of its process.
+    kept: Kept,
     cache_bytes: u64,
 }
 
@@ -103,7 +105,11 @@ fn mount_states(cell: &CellDir) -> Result<Vec<MountState>, Failure> {
     let state = |at: &std::path::PathBuf| {
         let process = Process::recorded(&cell.mounts().pid_file(at)).ok().flatten();
         let mounted = mounts::at(at).ok().flatten().is_some_and(|mounted| mounted.is_rialto());
+        let facts = MountFacts::read(&cell.mounts().facts_file(at));
+        let is_held = facts.as_ref().is_some_and(|facts| matches!(facts.kept, Kept::KeeperAt(_)));
         let state = match (process, mounted) {
+            // Its supervisor starts the next process.
+            (None, true) if is_held => "held",
             (None, false) => "not mounted",
             (Some(_), false) => "hands back",
             (None, true) => "stale",
@@ -114,7 +120,7 @@ fn mount_states(cell: &CellDir) -> Result<Vec<MountState>, Failure> {
             },
         };
         let cache_bytes = size_on_disk(&cell.mounts().cache(at));
-        let facts = process.and_then(|_| MountFacts::read(&cell.mounts().facts_file(at)));
+        let facts = facts.filter(|_| process.is_some() || is_held);
         MountState {
             at: at.display().to_string(),
             pid: process.map(|process| process.pid),
@@ -122,6 +128,7 @@ fn mount_states(cell: &CellDir) -> Result<Vec<MountState>, Failure> {
             transport: facts.as_ref().map(|facts| facts.transport),
             passthrough: facts.as_ref().is_some_and(|facts| facts.no_passthrough.is_none()),
             flat: facts.as_ref().is_some_and(|facts| facts.flat),
+            kept: facts.as_ref().map(|facts| facts.kept.clone()).unwrap_or_default(),
             no_passthrough: facts.and_then(|facts| facts.no_passthrough),
             cache_bytes,
         }
@@ -215,6 +222,15 @@ fn print(
         for mount in mounts {
             if let Some(why) = &mount.no_passthrough {
                 println!("no passthrough on {}: {why}", mount.at);
+            }
+            match &mount.kept {
+                Kept::No => {}
+                Kept::OwnKeeper => println!("kept on {}: its process has successors", mount.at),
+                Kept::KeeperAt(socket) => println!(
+                    "kept on {}: the keeper at {} holds it for the next process",
+                    mount.at,
+                    socket.display()
+                ),
             }
             if mount.flat {
                 println!(

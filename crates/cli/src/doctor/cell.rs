@@ -17,6 +17,7 @@ use store::{Compression, SpaceLevel};
 use types::{KeyPrint, ServerId, ServerInfo};
 
 use super::{Finding, port};
+use crate::transport::{Kept, MountFacts};
 
 /// Free share in percent below which a partition is nearly full.
 const FREE_PERCENT_MIN: u64 = 5;
@@ -297,6 +298,11 @@ fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Findi
             format!("{place}: a pid file was left over"),
             "'rialto up' or 'rialto umount' removes it",
         ),
+        (false, true) if is_held(cell, at) => Finding::warn(
+            check,
+            format!("{place}: its process has ended, and a keeper holds it: its users wait"),
+            format!("start its service again, or run 'rialto umount {place}'"),
+        ),
         (false, true) => Finding::fail(
             check,
             format!("{place}: stale, its process has ended"),
@@ -321,6 +327,12 @@ fn one_mount(check: &'static str, cell: &CellDir, at: &Path) -> io::Result<Findi
             ),
         },
     })
+}
+
+/// Whether a keeper holds the mount for the next process there.
+fn is_held(cell: &CellDir, at: &Path) -> bool {
+    let facts = MountFacts::read(&cell.mounts().facts_file(at));
+    facts.is_some_and(|facts| matches!(facts.kept, Kept::KeeperAt(_)))
 }
 
 #[cfg(test)]
