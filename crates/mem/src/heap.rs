@@ -17,3 +17,10 @@ pub fn share_arenas(count: i32) {
     #[cfg(not(target_env = "gnu"))]
     let _ = count;
 }
+
+/// Has the kernel leave a buffer's memory where it is, as far as the process may lock memory.
+/// Memory that was locked stays so until it goes back to the kernel.
+pub fn lock_buffer(buffer: &mut Vec<u8>) {
+    // SAFETY: the range is the buffer's own memory, and locking it changes none of it.
+    let _ = unsafe { rustix::mm::mlock(buffer.as_mut_ptr().cast(), buffer.capacity()) };
+}

@@ -104,6 +104,7 @@ pub fn buffer() -> Vec<u8> {
 pub fn present_buffer() -> Vec<u8> {
     let mut buffer = buffer();
     buffer.resize(BUFFER_BYTES, 0);
+    mem::heap::lock_buffer(&mut buffer);
     buffer.clear();
     buffer
 }
