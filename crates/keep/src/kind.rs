@@ -20,6 +20,8 @@ pub const MOUNT: u64 = 100;
 pub const POINT: u64 = 101;
 /// A row of nodes; `minor` is the row.
 pub const NODES: u64 = 102;
+/// A volume below the first in a mount that shows all volumes; `minor` is its slot.
+pub const SLOT: u64 = 103;
 
 /// The count of processes that served a volume; `major` is the volume, here and below.
 pub const LIFE: u64 = 200;

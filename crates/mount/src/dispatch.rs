@@ -236,11 +236,12 @@ impl Dispatch {
         std::iter::once(Arc::clone(&self.first)).chain(others)
     }
 
-    /// Has the mount points that a predecessor recorded.
+    /// Has the mount points, or the volumes below, that a predecessor recorded.
     pub fn inherit(&self, mounts: &HashMap<u64, Arc<MountedVolume<Edges>>>) {
         if let Some(edges) = &self.mount.edges {
             edges.inherit(|node| self.first.nodes.fid(node), mounts);
         }
+        self.mount.flat.iter().for_each(|flat| flat.inherit());
     }
 
     fn run_request(

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use client::RemoteVolume;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
-use types::{Caller, Fault, Fid, VolumeId};
+use types::{Caller, Fault, Fid, Name, VolumeId};
 use venus::{Error, RequestContext, Venus, Volumes};
 
 use crate::channel::Channel;
@@ -40,6 +40,7 @@ use crate::invalidation::Notifier;
 use crate::nodes::{KernelNodes, Slot};
 use crate::readdir_helper::{ReaddirHelper, Root};
 use crate::submounts::MountPlan;
+use crate::succession::{Legacy, SlotRecord};
 use crate::volume_view::VolumeView;
 
 /// How long a second request waits for the first, which may be resolving another cell.
@@ -56,6 +57,7 @@ pub struct Flat {
     channel: Arc<dyn Channel>,
     agreement: Agreement,
     pub(crate) interrupts: Arc<Interrupts>,
+    legacy: Option<Legacy>,
     /// The readdir helper of all volumes.
     ahead: OnceLock<(Arc<ReaddirHelper>, Root)>,
     rows: RwLock<HashMap<Slot, Arc<Row>>>,
@@ -90,8 +92,8 @@ impl Drop for Visit {
 #[derive(Default)]
 struct Places {
     /// Volumes that have had a slot. The entry holds its cell's volumes, so that their address
-    /// stays unique.
-    slots: Vec<(Arc<Volumes>, VolumeId)>,
+    /// stays unique. `None`: a predecessor's, of another cell.
+    slots: Vec<Option<(Arc<Volumes>, VolumeId)>>,
     of: HashMap<Slot, Place>,
     points: HashMap<u64, Arc<Point>>,
 }
@@ -121,6 +123,7 @@ impl Flat {
         (way, read_only): (Vec<VolumeId>, bool),
         channel: &Arc<dyn Channel>,
         agreement: Agreement,
+        legacy: Option<Legacy>,
     ) -> Arc<Self> {
         let interrupts = Interrupts::with_patience(plan.patience);
         let place = Place { point: None, way, read_only };
@@ -131,6 +134,7 @@ impl Flat {
             channel: Arc::clone(channel),
             agreement,
             interrupts,
+            legacy,
             ahead: OnceLock::new(),
             rows: RwLock::default(),
             places: Mutex::new(places),
@@ -249,7 +253,9 @@ impl Flat {
         let end = Instant::now() + ENDING;
         loop {
             if let Some(visit) = self.visit(slot) {
-                return self.take_place(request, &visit, place).map(|()| visit);
+                self.take_place(request, &visit, place.clone())?;
+                self.record(slot, volumes, to, &place);
+                return Ok(visit);
             }
             if self.count() >= VOLUMES_MAX {
                 tracing::warn!("refusing to show a volume: {VOLUMES_MAX} are shown in this mount");
@@ -257,6 +263,7 @@ impl Flat {
             }
             match volumes.open(to) {
                 Ok(venus) => {
+                    self.record(slot, volumes, to, &place);
                     let visit = self.add((slot, place), volumes, to, venus);
                     return visit
                         .inspect_err(|_| volumes.close(to.id()))
@@ -272,14 +279,13 @@ impl Flat {
 
     fn slot_of(&self, volumes: &Arc<Volumes>, volume: VolumeId) -> Option<Slot> {
         let mut places = self.places.lock();
-        let known = places
-            .slots
-            .iter()
-            .position(|(whose, id)| *id == volume && Arc::ptr_eq(whose, volumes));
+        let known = places.slots.iter().position(
+            |one| matches!(one, Some((whose, id)) if *id == volume && Arc::ptr_eq(whose, volumes)),
+        );
         let count = known.unwrap_or(places.slots.len());
         let slot = Slot::new(count)?;
         if known.is_none() {
-            places.slots.push((Arc::clone(volumes), volume));
+            places.slots.push(Some((Arc::clone(volumes), volume)));
         }
         Some(slot)
     }
@@ -305,6 +311,56 @@ impl Flat {
         Ok(())
     }
 
+    /// Records where a volume is about to be shown. A successor finds volumes by their names, in its
+    /// own cell.
+    fn record(&self, slot: Slot, volumes: &Arc<Volumes>, to: &RemoteVolume, place: &Place) {
+        let is_ours = Arc::ptr_eq(volumes, &self.plan.volumes);
+        if let (Some(legacy), Some((from, fid))) = (&self.legacy, place.point)
+            && is_ours
+        {
+            let record = SlotRecord {
+                volume: to.name().as_bytes().to_vec(),
+                point: (from.number(), fid),
+                way: place.way.clone(),
+                read_only: place.read_only,
+            };
+            legacy.put_slot(slot.number(), &record);
+        }
+    }
+
+    /// Shows the volumes that a predecessor showed. Called before the first request is received.
+    pub(crate) fn inherit(&self) {
+        for (number, record) in self.legacy.iter().flat_map(Legacy::slots) {
+            match self.show_again(number, &record) {
+                Ok(view) => view.notifier.drop_unknown(),
+                Err(error) => {
+                    let volume = String::from_utf8_lossy(&record.volume);
+                    tracing::error!(%error, %volume, "a volume that was shown is lost");
+                    self.legacy.iter().for_each(|legacy| legacy.remove_slot(number));
+                }
+            }
+        }
+    }
+
+    fn show_again(&self, number: u64, record: &SlotRecord) -> Result<Arc<VolumeView>, Error> {
+        let (slot, count) = Slot::numbered(number).ok_or(Error::Protocol)?;
+        let from = Slot::numbered(record.point.0).map_or(Slot::FIRST, |(slot, _)| slot);
+        let name = Name::new(&record.volume).map_err(|_| Error::Protocol)?;
+        let volumes = &self.plan.volumes;
+        let to = volumes.find(&RequestContext::of(&Caller::ROOT), &name)?;
+        let venus = volumes.open(&to)?;
+        {
+            let slots = &mut self.places.lock().slots;
+            slots.resize(slots.len().max(count + 1), None);
+            slots[count] = Some((Arc::clone(volumes), to.id()));
+        }
+        let point = Some((from, record.point.1));
+        let place = Place { point, way: record.way.clone(), read_only: record.read_only };
+        let visit = self.add((slot, place), volumes, &to, venus);
+        let visit = visit.inspect_err(|_| volumes.close(to.id()))?;
+        Ok(Arc::clone(&visit.0.view))
+    }
+
     /// Whether this is still a mount point.
     fn is_there(&self, request: &RequestContext<'_>, (slot, fid): (Slot, Fid)) -> bool {
         let shown = self.view(slot).map(|view| Arc::clone(&view.venus));
@@ -320,7 +376,12 @@ impl Flat {
         venus: Arc<Venus>,
     ) -> Result<Visit, Error> {
         let root = venus.root(&RequestContext::of(&Caller::ROOT), to.name())?.status;
-        let nodes = Arc::new(KernelNodes::in_slot(root.fid, slot));
+        let nodes = KernelNodes::in_slot(root.fid, slot);
+        let nodes = match &self.legacy {
+            Some(legacy) => nodes.recorded(legacy.nodes()),
+            None => nodes,
+        };
+        let nodes = Arc::new(nodes);
         let notifier =
             Arc::new(Notifier::new(Arc::clone(&self.channel), Arc::clone(&nodes), self.agreement));
         notifier.try_passthrough();
@@ -387,6 +448,7 @@ impl Flat {
         rows.remove(&slot);
         drop(rows);
         self.places.lock().of.remove(&slot);
+        self.legacy.iter().for_each(|legacy| legacy.remove_slot(slot.number()));
         row.view.volumes.close(row.view.nodes.root().volume);
     }
 

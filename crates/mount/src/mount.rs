@@ -589,7 +589,10 @@ impl Mount {
             Below::Mounted(place, way) => {
                 (Some(Edges::new(&venus, plan, place, way, &notifier, legacy.clone())), None)
             }
-            Below::Shown(way) => (None, Some(Flat::new(plan, &venus, way, &notifying, agreement))),
+            Below::Shown(way) => {
+                let left = legacy.clone();
+                (None, Some(Flat::new(plan, &venus, way, &notifying, agreement, left)))
+            }
         };
         let interrupts = flat.as_ref().map(|flat| Arc::clone(&flat.interrupts));
         let interrupts = interrupts.unwrap_or_else(|| Interrupts::with_patience(patience));

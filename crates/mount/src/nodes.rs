@@ -163,6 +163,17 @@ impl Slot {
         u16::try_from(count + 1).ok().filter(|slot| *slot < u16::MAX).map(Slot)
     }
 
+    /// Its number, as [`Slot::numbered`] takes it.
+    pub fn number(self) -> u64 {
+        self.0.into()
+    }
+
+    /// The slot of this number, and its count after the first; `None` if it is the first or none.
+    pub fn numbered(number: u64) -> Option<(Slot, usize)> {
+        let count = usize::try_from(number.checked_sub(1)?).ok()?;
+        Some((Slot::new(count)?, count))
+    }
+
     /// The slot of a number.
     pub fn of(number: u64) -> Slot {
         Slot((number >> Self::SHIFT) as u16)

@@ -12,9 +12,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use keep::kind::{MOUNT, POINT};
+use keep::kind::{MOUNT, POINT, SLOT};
 use keep::{Keeper, Key};
 use serde_json::{Value, json};
+use types::{Fid, VolumeId};
 
 use crate::init::Agreement;
 use crate::mounting::MountNumber;
@@ -41,6 +42,19 @@ pub struct PointRecord {
     pub unique: u64,
     /// The number of the mount that is, or was, mounted upon it, and the copy of that mount.
     pub upon: Option<(u64, MountNumber)>,
+}
+
+/// The record of a volume below the first in a mount that shows all volumes (`flat_tree.rs`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotRecord {
+    /// The volume's name.
+    pub volume: Vec<u8>,
+    /// The mount point that leads to it: its slot's number, and its fid.
+    pub point: (u64, Fid),
+    /// The volumes on the path, its own last.
+    pub way: Vec<VolumeId>,
+    /// All of them are read-only.
+    pub read_only: bool,
 }
 
 /// The legacy of one mount: where it records what a successor needs.
@@ -128,6 +142,24 @@ impl Legacy {
             .collect()
     }
 
+    /// Records the volume of a slot.
+    pub fn put_slot(&self, slot: u64, record: &SlotRecord) {
+        self.put(self.key(SLOT, slot), &record.text());
+    }
+
+    /// The slot has no volume any more.
+    pub fn remove_slot(&self, slot: u64) {
+        self.keeper.records().remove(self.key(SLOT, slot));
+    }
+
+    /// The slots of this mount that a predecessor left, by their numbers.
+    pub fn slots(&self) -> Vec<(u64, SlotRecord)> {
+        let ours = self.keeper.records().all(SLOT).into_iter();
+        ours.filter(|(key, _)| key.major == self.number)
+            .filter_map(|(key, bytes)| Some((key.minor, SlotRecord::parse(&bytes)?)))
+            .collect()
+    }
+
     /// The records of the mount's nodes.
     pub fn nodes(&self) -> NodeRecords {
         NodeRecords::of(self.keeper.records(), self.number)
@@ -143,7 +175,7 @@ impl Legacy {
     pub fn end(&self) {
         let records = self.keeper.records();
         self.nodes().end();
-        for kind in [POINT, MOUNT] {
+        for kind in [POINT, SLOT, MOUNT] {
             let keys = records.keys(kind).into_iter().filter(|key| key.major == self.number);
             keys.for_each(|key| records.remove(key));
         }
@@ -207,6 +239,33 @@ impl MountRecord {
     }
 }
 
+impl SlotRecord {
+    fn text(&self) -> String {
+        let (slot, fid) = self.point;
+        let point = [slot, fid.volume.0, fid.vnode.0, fid.unique.0];
+        let way: Vec<u64> = self.way.iter().map(|volume| volume.0).collect();
+        let (volume, read_only) = (&self.volume, self.read_only);
+        json!({ "volume": volume, "point": point, "way": way, "read_only": read_only }).to_string()
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        let numbers = |value: &Value| {
+            value.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>()
+        };
+        let [slot, volume, vnode, unique] = *numbers(&value["point"])?.as_slice() else {
+            return None;
+        };
+        let name = numbers(&value["volume"])?.into_iter().map(|byte| u8::try_from(byte).ok());
+        Some(SlotRecord {
+            volume: name.collect::<Option<Vec<u8>>>()?,
+            point: (slot, Fid::new(volume, vnode, unique)),
+            way: numbers(&value["way"])?.into_iter().map(VolumeId).collect(),
+            read_only: value["read_only"].as_bool()?,
+        })
+    }
+}
+
 impl PointRecord {
     fn text(&self) -> String {
         let upon = self.upon.as_ref().map(|(mount, copy)| {
@@ -249,6 +308,14 @@ mod tests {
             let point = PointRecord { unique: u64::MAX, upon };
             assert_eq!(PointRecord::parse(point.text().as_bytes()), Some(point));
         }
+        let slot = SlotRecord {
+            volume: b"home.\xff".to_vec(),
+            point: (0, Fid::new(1, u64::MAX, 3)),
+            way: vec![VolumeId(1), VolumeId(2)],
+            read_only: true,
+        };
+        assert_eq!(SlotRecord::parse(slot.text().as_bytes()), Some(slot));
+        assert_eq!(SlotRecord::parse(b"{}"), None);
         assert_eq!(MountRecord::parse(b"{}"), None);
         assert_eq!(PointRecord::parse(b"x"), None);
     }
