@@ -200,6 +200,9 @@ impl Task<'_> {
         };
         let (listing, end_offset) =
             pages.page(of.offset, cookie, (bytes_max - block.bytes.len()) as u32, plus)?;
+        if of.offset == 0 {
+            self.note_read(pages.dir);
+        }
         let fitting = block.fitting(&listing.entries);
         let shown = &listing.entries[..fitting];
         if shown.is_empty() && block.bytes.is_empty() && !listing.entries.is_empty() {

@@ -14,9 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::clock;
 use lease::{CallStart, Holder};
-use types::{BreakItem, Cookie, DataVersion, DirEntry, Fault, Fid, Kind, Name, Status};
+use types::{
+    BreakItem, Caller, Cookie, DataVersion, DirEntry, Fault, Fid, Kind, Name, Status, Timestamp,
+};
 
-use super::{CachedName, DirNames, KnownRights, Nodes, Slots, Wanted};
+use super::{CachedName, DirNames, KnownRights, Nodes, NotedReads, SendReads, Slots, Wanted};
 use crate::base::{Error, Share, VenusConfig};
 use crate::data::{FileBytes, MountShared};
 
@@ -45,6 +47,8 @@ pub(crate) struct Tables {
     /// The nodes that have file data.
     pub files: HashMap<Fid, Arc<FileBytes>>,
     pub slots: Slots,
+    /// Reads that the server is to record.
+    pub reads: NotedReads,
     /// Calls under way that change files which are not known here: meanwhile nothing is answered
     /// here.
     pub(super) blind: u32,
@@ -140,9 +144,18 @@ impl Tables {
         Ok(file)
     }
 
+    /// As [`super::Names::note_read`].
+    pub fn note_read(&mut self, fid: Fid, caller: &Caller, now: Timestamp) -> Option<SendReads> {
+        let status = self.nodes.get(&fid).filter(|node| node.valid)?.status?;
+        let (at, send) = self.reads.note(&status, caller, now)?;
+        self.nodes.set_accessed(fid, at);
+        Some(send)
+    }
+
     /// Enters a status from an answer; returns the status to be shown, and whether the kernel may
     /// cache it.
-    pub fn put(&mut self, snapshot: CallStart, status: Status) -> (Status, bool) {
+    pub fn put(&mut self, snapshot: CallStart, mut status: Status) -> (Status, bool) {
+        self.reads.apply(&mut status);
         let promised = self.holder.promised(status.fid, snapshot);
         let (shown, cacheable) = self.nodes.enter(status, promised);
         self.trim();
@@ -364,6 +377,7 @@ impl Tables {
     pub fn void(&mut self) {
         self.nodes.void_all();
         self.rights.clear();
+        self.reads.clear();
         self.names = 0;
     }
 
@@ -414,6 +428,7 @@ mod tests {
             kind: if vnode % 2 == 1 { types::Kind::Directory } else { types::Kind::File },
             mode: 0o644,
             by_list: false,
+            read_times: false,
             own_list: false,
             uid: 0,
             gid: 0,

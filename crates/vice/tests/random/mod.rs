@@ -16,7 +16,7 @@ use guard::Cps;
 use model::{Content, ModelTree};
 use types::{
     Answer, Call, Caller, Cookie, DirEntry, Fault, Fid, Kind, PrincipalId, RequestIdentity,
-    SeekWhat, Status, StatusChange, VolumeCall, VolumeId, VolumeKind,
+    SeekWhat, Status, StatusChange, VolumeCall, VolumeChange, VolumeId, VolumeKind,
 };
 
 pub use op::Op;
@@ -74,6 +74,9 @@ impl World {
     }
 
     fn on(mut rig: Rig) -> Self {
+        let change = VolumeChange { read_times: Some(true), ..VolumeChange::default() };
+        let fields = VolumeCall::SetFields { id: rig.root().volume, change };
+        assert_eq!(rig.call(0, &Caller::ROOT, Call::Volume(fields)), Ok(Answer::Done));
         let root = rig.root_status();
         let model = ModelTree::new(name(VOLUME), root);
         let pairs = vec![(root.fid, root.fid)];
