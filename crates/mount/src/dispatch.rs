@@ -128,7 +128,7 @@ impl Task<'_> {
             Operation::Link { oldnodeid, name } => self.link(oldnodeid, name),
             Operation::Readlink => {
                 let target = venus.readlink(request, self.fid()?)?;
-                self.note_read(self.fid()?);
+                files::note_read(self, self.fid()?);
                 let _ = self.reply.parts(&[IoSlice::new(&target)]);
                 Ok(())
             }
@@ -148,7 +148,7 @@ impl Task<'_> {
             Operation::Tmpfile(of) => self.tmpfile(&of),
             Operation::Read(of) => {
                 let data = files::read(venus, request, &of)?;
-                self.note_bytes_read(&of)?;
+                files::note_bytes_read(self, &of)?;
                 let _ = self.reply.parts(&[IoSlice::new(&data)]);
                 Ok(())
             }

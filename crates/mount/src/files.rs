@@ -10,6 +10,7 @@ use crate::attributes;
 use crate::errno::RequestRefusal;
 use crate::invalidation::Notifier;
 use crate::locks::MountLocks;
+use crate::mount_options::AccessTimes;
 use crate::task::Task;
 
 /// Flags of `open`, as Linux numbers them on x86-64 and arm64.
@@ -91,19 +92,11 @@ impl Task<'_> {
         let opened = self.venus().open(&self.request(), fid, mode)?;
         // The kernel may have all pages, or the body: then it reads without a request.
         let reads = mode.read && !mode.write && of.flags & open_flag::NO_ACCESS_TIME == 0;
-        if reads && self.note_read(fid) {
+        if reads && note_read(self, fid) {
             self.on.notifier.status(fid);
         }
         if self.reply.value(&self.open_out(fid, &opened, !mode.write)).is_err() {
             let _ = self.venus().release(&self.request(), opened.handle, None);
-        }
-        Ok(())
-    }
-
-    /// A program has read bytes through a descriptor.
-    pub(crate) fn note_bytes_read(&self, of: &abi::ReadIn) -> Result<(), RequestRefusal> {
-        if of.flags & open_flag::NO_ACCESS_TIME == 0 {
-            self.note_read(self.fid()?);
         }
         Ok(())
     }
@@ -150,6 +143,22 @@ impl Task<'_> {
         self.entry(NO_NAME, &entry, Some(&opened));
         Ok(())
     }
+}
+
+/// A program has read the file, by this request. The kernel itself forgets the access time after a
+/// request that reads. Returns whether that is another one now.
+pub(crate) fn note_read(task: &Task<'_>, fid: Fid) -> bool {
+    let times = task.mount.options.access_times(fid.vnode.is_directory());
+    let always = times == AccessTimes::Always;
+    times != AccessTimes::Never && task.venus().control().note_read(&task.request(), fid, always)
+}
+
+/// A program has read bytes through a descriptor.
+pub(crate) fn note_bytes_read(task: &Task<'_>, of: &abi::ReadIn) -> Result<(), RequestRefusal> {
+    if of.flags & open_flag::NO_ACCESS_TIME == 0 {
+        note_read(task, task.fid()?);
+    }
+    Ok(())
 }
 
 pub(crate) fn read(

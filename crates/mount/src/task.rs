@@ -16,7 +16,7 @@ use crate::errno::RequestRefusal;
 use crate::flat_tree::Flat;
 use crate::init::Agreement;
 use crate::interrupts::Interrupts;
-use crate::mount_options::{AccessTimes, LiveOptions};
+use crate::mount_options::LiveOptions;
 use crate::replier::Replier;
 use crate::submounts::Edges;
 use crate::sysname::Sysnames;
@@ -135,14 +135,6 @@ impl<'a> Task<'a> {
     /// Takes back a reference to a node of its volume that the kernel does not get.
     pub fn forget(&self, node: u64) {
         self.mount.forget(self.on, node, 1);
-    }
-
-    /// A program has read the file, by this request. The kernel itself forgets the access time after
-    /// a request that reads. Returns whether that is another one now.
-    pub fn note_read(&self, fid: Fid) -> bool {
-        let times = self.mount.options.access_times(fid.vnode.is_directory());
-        times != AccessTimes::Never
-            && self.venus().note_read(&self.request(), fid, times == AccessTimes::Always)
     }
 
     /// The rights by which the kernel decides.

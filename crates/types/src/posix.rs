@@ -233,15 +233,15 @@ pub fn lose_name(status: &mut Status, at: Timestamp) {
 /// After so long a read is recorded although the file did not change since the last one.
 const READ_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Whether a read at `now` is to be recorded, as Linux's `relatime` decides: the last one was before
-/// the last change of the file, or is a day old.
+/// Whether a read at `now` is to be recorded, as Linux's `relatime` decides: the last one was
+/// before the last change of the file, or is a day old.
 pub fn is_read_due(status: &Status, now: Timestamp) -> bool {
     let changed = status.modified.max(status.changed);
     status.accessed <= changed || status.accessed.later(READ_AGE) <= now
 }
 
-/// Whether a read at `at` is recorded, by a client that knew the access time `was`: it is later than
-/// the recorded one. A change of the status behind the read may have set the access time: then only
+/// Whether a read at `at` is recorded, by a client that knew the access time `was`: it is later
+/// than the recorded one. A change of the status behind the read may have set the access time: then only
 /// `was` shows that it did not.
 pub fn is_newer_read(status: &Status, was: Timestamp, at: Timestamp) -> bool {
     at > status.accessed && (status.accessed == was || at > status.changed)

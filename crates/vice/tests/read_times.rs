@@ -1,6 +1,8 @@
 //! Reads that clients report become access times, if the volume records reads: only forward, not
 //! into the future, and only from a caller that may read the file.
 
+#![allow(clippy::unwrap_used)] // All of it is tests.
+
 mod common;
 
 use common::{Ground, Rig, user, write};

@@ -109,11 +109,6 @@ impl Leases {
         true
     }
 
-    /// Whether another session's delegation covers the file. Recalls nothing.
-    pub fn is_covered_elsewhere(&self, session: SessionId, fid: Fid) -> bool {
-        self.delegations.cover(fid).is_some_and(|(other, _)| other != session)
-    }
-
     /// As [`Leases::promise`] and [`Leases::found`], but recalls nothing from other sessions.
     pub fn list(
         &mut self,

@@ -155,7 +155,11 @@ impl Names {
     /// A program of the caller has read the file: its status shows that from now on. Returns when
     /// to tell the server; `None`: it is not recorded.
     pub fn note_read(&self, fid: Fid, caller: &Caller) -> Option<SendReads> {
-        self.tables.lock().note_read(fid, caller, wall())
+        let tables = &mut *self.tables.lock();
+        let status = tables.nodes.get(&fid).filter(|node| node.valid)?.status?;
+        let (at, send) = tables.reads.note(&status, caller, wall())?;
+        tables.nodes.set_accessed(fid, at);
+        Some(send)
     }
 
     /// Counts one more reference of the kernel to a file that an answer made or found. `named`: the

@@ -14,11 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::clock;
 use lease::{CallStart, Holder};
-use types::{
-    BreakItem, Caller, Cookie, DataVersion, DirEntry, Fault, Fid, Kind, Name, Status, Timestamp,
-};
+use types::{BreakItem, Cookie, DataVersion, DirEntry, Fault, Fid, Kind, Name, Status};
 
-use super::{CachedName, DirNames, KnownRights, Nodes, NotedReads, SendReads, Slots, Wanted};
+use super::{CachedName, DirNames, KnownRights, Nodes, NotedReads, Slots, Wanted};
 use crate::base::{Error, Share, VenusConfig};
 use crate::data::{FileBytes, MountShared};
 
@@ -142,14 +140,6 @@ impl Tables {
         let file = Arc::clone(node.file.get_or_insert_with(|| Arc::new(FileBytes::new(fid))));
         self.files.insert(fid, Arc::clone(&file));
         Ok(file)
-    }
-
-    /// As [`super::Names::note_read`].
-    pub fn note_read(&mut self, fid: Fid, caller: &Caller, now: Timestamp) -> Option<SendReads> {
-        let status = self.nodes.get(&fid).filter(|node| node.valid)?.status?;
-        let (at, send) = self.reads.note(&status, caller, now)?;
-        self.nodes.set_accessed(fid, at);
-        Some(send)
     }
 
     /// Enters a status from an answer; returns the status to be shown, and whether the kernel may

@@ -1,7 +1,7 @@
 //! Reads that the server is still to record as access times (`relatime`).
 //!
 //! Model. A volume that records reads says so in each status. A read that is due
-//! ([`types::posix::is_read_due`]) is entered into the cached status at once, so that this machine's
+//! ([`posix::is_read_due`]) is entered into the cached status at once, so that this machine's
 //! programs see it, and noted here. The janitor sends the notes some seconds later, many in one
 //! request (`ops/reads.rs`): a read waits for no call. A status that comes from the server before
 //! that gets the noted time again. The table is bounded: reads that find it full are not recorded.

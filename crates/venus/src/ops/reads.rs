@@ -6,7 +6,7 @@ use client::CallError;
 use types::posix::{self, READ};
 use types::{Call, Caller, Fault, Fid};
 
-use super::Venus;
+use super::VolumeControl;
 use crate::base::RequestContext;
 use crate::core::Core;
 use crate::names::SendReads;
@@ -14,12 +14,12 @@ use crate::names::SendReads;
 /// Calls of one chain.
 const CHAIN: usize = 64;
 
-impl Venus {
+impl VolumeControl {
     /// A program has read the file, listed the directory or read the link. `always`: also if the
     /// last recorded read is recent (`strictatime`). Returns whether the status shows a new access
     /// time now. Makes no call.
     pub fn note_read(&self, request: &RequestContext<'_>, fid: Fid, always: bool) -> bool {
-        let ground = &self.core.ground;
+        let ground = &self.ground;
         let Some(status) = ground.names.due_read(fid, always) else { return false };
         // The server may want to know the groups later, when the process is gone.
         let lacks_groups =

@@ -72,8 +72,8 @@ pub(crate) fn set_status(
     files.commit(ask, change, Answer::Status(vnode.status))
 }
 
-/// Records that the caller read the file. Nothing but the access time changes, neither `ctime` nor a
-/// version, and no promise is made or broken. Under another session's delegation that session
+/// Records that the caller read the file. Nothing but the access time changes, neither `ctime` nor
+/// a version, and no promise is made or broken. Under another session's delegation that session
 /// answers for the status, so nothing is recorded, and nothing recalled for it.
 pub(crate) fn note_read(
     files: &Files,
@@ -85,7 +85,8 @@ pub(crate) fn note_read(
     let volume = files.volume(fid.volume)?;
     volume.need_writable()?;
     let _held = files.write_lock(&[fid]);
-    let is_covered = files.coherence().leases().is_covered_elsewhere(ask.origin.session, fid);
+    let is_covered =
+        files.coherence().leases().delegations().covers_elsewhere(ask.origin.session, fid);
     if is_covered {
         return Ok(CallOutcome::Answer(Answer::Done));
     }

@@ -78,7 +78,7 @@ impl VolumeAcls {
         self.forget();
     }
 
-    /// What every status of the volume says was changed.
+    /// Something that every status of the volume says was changed.
     pub fn note_change(&self) {
         self.models.fetch_add(1, Ordering::SeqCst);
     }
