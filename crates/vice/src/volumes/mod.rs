@@ -15,3 +15,8 @@ pub use partitions::Partitions;
 pub(crate) use volume::{QuotaReservation, READ_TIMES, ViceVolume};
 pub(crate) use volume_set::Volumes;
 pub(crate) use volumes_in_use::VolumesInUse;
+
+/// Whether an attribute is the service's own: callers neither see nor count it.
+pub(crate) fn is_hidden(name: &[u8]) -> bool {
+    [ATTRIBUTE, READ_TIMES].contains(&name)
+}

@@ -435,11 +435,10 @@ impl World {
         else {
             self.fail("not cloned")
         };
-        self.clones.push(Clone {
-            id: volumes[0].id,
-            model: self.model.clone(),
-            pairs: self.pairs.clone(),
-        });
+        let mut model = self.model.clone();
+        // It shows a sealed state.
+        model.set_read_times(false);
+        self.clones.push(Clone { id: volumes[0].id, model, pairs: self.pairs.clone() });
         if self.clones.len() > CLONES_MAX {
             let id = self.clones.remove(0).id;
             let removed = self.rig.call(0, &Caller::ROOT, Call::Volume(VolumeCall::Remove { id }));
