@@ -130,6 +130,7 @@ fn status() -> types::Status {
         kind: types::Kind::File,
         mode: 0o644,
         by_list: false,
+        read_times: false,
         own_list: false,
         uid: 0,
         gid: 0,

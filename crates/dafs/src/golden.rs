@@ -83,6 +83,7 @@ fn status(fid: Fid, kind: Kind) -> Status {
         kind,
         mode: 0o4755,
         by_list: false,
+        read_times: false,
         own_list: false,
         uid: 1000,
         gid: 100,
@@ -234,6 +235,10 @@ fn calls() -> Vec<(&'static str, Call)> {
             "allocate",
             Call::Allocate { fid: file, offset: 1, length: 2, mode: AllocateMode::PunchHole },
         ),
+        (
+            "note-read",
+            Call::NoteRead { fid: file, was: Timestamp::new(5, 6), at: Timestamp::new(7, 8) },
+        ),
         ("seek", Call::Seek { fid: file, offset: 12, what: SeekWhat::Hole }),
         ("commit", Call::Commit { fid: file }),
         ("commit-volume", Call::CommitVolume { fid: file }),
@@ -382,7 +387,22 @@ fn calls() -> Vec<(&'static str, Call)> {
                     quota_bytes: Some(1 << 20),
                     quota_files: Some(0),
                     state: Some(VolumeState::Offline),
+                    read_times: None,
                 },
+            }),
+        ),
+        (
+            "volume-set-read-times",
+            Call::Volume(VolumeCall::SetFields {
+                id: VolumeId(0x0102),
+                change: VolumeChange { read_times: Some(true), ..VolumeChange::default() },
+            }),
+        ),
+        (
+            "volume-clear-read-times",
+            Call::Volume(VolumeCall::SetFields {
+                id: VolumeId(0x0102),
+                change: VolumeChange { read_times: Some(false), ..VolumeChange::default() },
             }),
         ),
         (
@@ -692,6 +712,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("target", Answer::Target(Bytes::from_static(b"../to"))),
         ("xattr", Answer::Xattr(Bytes::from_static(b"value"))),
         ("status-by-list", Answer::Status(Status { by_list: true, ..dir })),
+        ("status-read-times", Answer::Status(Status { read_times: true, ..dir })),
         ("status-own-list", Answer::Status(Status { by_list: true, own_list: true, ..file })),
         ("acl", Answer::Acl { of: DIR, list: Bytes::from_static(b"list") }),
         ("rights", Answer::Rights { of: DIR, rights: 127 }),

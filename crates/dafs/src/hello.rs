@@ -49,6 +49,10 @@ impl Features {
     /// with the process.
     pub const SUCCESSORS: Features = Features(1 << 7);
 
+    /// A status says whether reads of the file are recorded ([`types::Status::read_times`]).
+    /// Without it such a volume looks like any other.
+    pub const READ_TIMES: Features = Features(1 << 8);
+
     /// True if this contains all of `other`.
     pub const fn has(self, other: Features) -> bool {
         self.0 & other.0 == other.0

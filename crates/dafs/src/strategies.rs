@@ -64,6 +64,7 @@ pub fn status() -> impl Strategy<Value = Status> {
         mode,
         by_list: narrow[0] % 2 == 1,
         own_list: narrow[0] % 4 == 3,
+        read_times: narrow[0] % 8 > 3,
         uid: narrow[0],
         gid: narrow[1],
         links: narrow[2],
@@ -199,9 +200,13 @@ fn volume_state() -> impl Strategy<Value = VolumeState> {
 }
 
 fn volume_calls() -> impl Strategy<Value = Call> {
-    let change = (of(any::<u64>()), of(any::<u64>()), of(volume_state())).prop_map(
-        |(quota_bytes, quota_files, state)| VolumeChange { quota_bytes, quota_files, state },
-    );
+    let change = (of(any::<u64>()), of(any::<u64>()), of(volume_state()), of(any::<bool>()))
+        .prop_map(|(quota_bytes, quota_files, state, read_times)| VolumeChange {
+            quota_bytes,
+            quota_files,
+            state,
+            read_times,
+        });
     let which =
         prop_oneof![volume_id().prop_map(WhichVolume::Id), name().prop_map(WhichVolume::Name)];
     prop_oneof![
@@ -574,6 +579,11 @@ fn data_calls() -> impl Strategy<Value = Call> {
         ),
         (fid(), any::<u64>(), any::<u64>(), allocating)
             .prop_map(|(fid, offset, length, mode)| Call::Allocate { fid, offset, length, mode }),
+        (fid(), timestamp(), timestamp()).prop_map(|(fid, was, at)| Call::NoteRead {
+            fid,
+            was,
+            at
+        }),
         (fid(), any::<u64>(), seeking).prop_map(|(fid, offset, what)| Call::Seek {
             fid,
             offset,

@@ -78,6 +78,11 @@ impl Delegations {
         Some((delegated.session, dir))
     }
 
+    /// Whether another session's delegation covers the file.
+    pub fn covers_elsewhere(&self, session: SessionId, fid: Fid) -> bool {
+        self.cover(fid).is_some_and(|(other, _)| other != session)
+    }
+
     /// Whether the session covers the file.
     pub fn covers(&self, session: SessionId, fid: Fid) -> bool {
         self.cover(fid).is_some_and(|(owner, _)| owner == session)

@@ -100,11 +100,13 @@ impl ModelTree {
         // A copy, so that later changes of the parent's list do not matter.
         let list = if decides && kind == Kind::Directory { self.ruling(dir) } else { None };
         let fid = self.new_fid(kind);
+        let read_times = self.node(dir)?.status.read_times;
         let status = Status {
             fid,
             kind,
             mode,
             by_list: decides,
+            read_times,
             own_list: false,
             uid: ask.caller.uid,
             gid,

@@ -1,6 +1,6 @@
 //! Changes of status.
 
-use types::{Answer, Caller, Fault, Fid, Kind, SetTime, Status, StatusChange, limits};
+use types::{Answer, Caller, Fault, Fid, Kind, SetTime, Status, StatusChange, Timestamp, limits};
 
 use crate::access::{RequestedAccess, SET_GID, SET_IDS, in_group, owns, without_privileges};
 use crate::tree::{Content, ModelContext, ModelNode, ModelTree};
@@ -68,6 +68,29 @@ impl ModelTree {
             }
         }
         Ok(Answer::Status(now))
+    }
+
+    /// Records a read, if the volume records reads.
+    pub(crate) fn note_read(
+        &mut self,
+        ask: ModelContext<'_>,
+        fid: Fid,
+        was: Timestamp,
+        at: Timestamp,
+    ) -> Result<Answer, Fault> {
+        let right = match self.node(fid)?.status.kind {
+            Kind::File => RequestedAccess::ReadData,
+            Kind::Directory => RequestedAccess::List,
+            _ => RequestedAccess::See,
+        };
+        self.need(ask, fid, right)?;
+        let status = &mut self.node_mut(fid)?.status;
+        let at = at.min(ask.wall);
+        let is_first = status.accessed == was || status.changed < at;
+        if status.read_times && status.accessed < at && is_first {
+            status.accessed = at;
+        }
+        Ok(Answer::Done)
     }
 
     fn need_change(

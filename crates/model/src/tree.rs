@@ -99,6 +99,11 @@ impl ModelTree {
         Fid::root(self.volume)
     }
 
+    /// Sets whether the volume records reads.
+    pub fn set_read_times(&mut self, on: bool) {
+        self.nodes.values_mut().for_each(|node| node.status.read_times = on);
+    }
+
     /// Every file by its fid.
     pub fn nodes(&self) -> &BTreeMap<Fid, ModelNode> {
         &self.nodes
@@ -168,6 +173,7 @@ impl ModelTree {
             Call::SetAcl { fid, list, instead_of: None } => self.set_acl(ask, *fid, list.as_ref()),
             Call::Rights { fid } => self.tell_rights(ask, *fid),
             Call::SetStatus { fid, change } => self.set_status(ask, *fid, change),
+            Call::NoteRead { fid, was, at } => self.note_read(ask, *fid, *was, *at),
             Call::XattrGet { fid, name } => self.xattr_get(ask, *fid, name),
             Call::XattrSet { fid, name, value, mode } => {
                 self.xattr_set(ask, *fid, name, value, *mode)

@@ -212,6 +212,7 @@ mod tests {
             kind,
             mode,
             by_list: true,
+            read_times: false,
             own_list: false,
             uid: 7,
             gid: 7,

@@ -15,6 +15,7 @@ use crate::abi::{self, flag};
 use crate::access_cache::KernelAccess;
 use crate::attributes::{self, Validity};
 use crate::errno::RequestRefusal;
+use crate::files::note_read;
 use crate::invalidation::Notifier;
 use crate::listings::{Listing, ListingKey, Listings, OFFSET_OF_FIRST};
 use crate::nodes::{self, KernelNodes};
@@ -200,6 +201,9 @@ impl Task<'_> {
         };
         let (listing, end_offset) =
             pages.page(of.offset, cookie, (bytes_max - block.bytes.len()) as u32, plus)?;
+        if of.offset == 0 {
+            note_read(self, pages.dir);
+        }
         let fitting = block.fitting(&listing.entries);
         let shown = &listing.entries[..fitting];
         if shown.is_empty() && block.bytes.is_empty() && !listing.entries.is_empty() {

@@ -127,6 +127,7 @@ impl Task<'_> {
             Operation::Link { oldnodeid, name } => self.link(oldnodeid, name),
             Operation::Readlink => {
                 let target = venus.readlink(request, self.fid()?)?;
+                files::note_read(self, self.fid()?);
                 let _ = self.reply.parts(&[IoSlice::new(&target)]);
                 Ok(())
             }
@@ -146,6 +147,7 @@ impl Task<'_> {
             Operation::Tmpfile(of) => self.tmpfile(&of),
             Operation::Read(of) => {
                 let data = files::read(venus, request, &of)?;
+                files::note_bytes_read(self, &of)?;
                 let _ = self.reply.parts(&[IoSlice::new(&data)]);
                 Ok(())
             }

@@ -10,6 +10,7 @@ use crate::attributes;
 use crate::errno::RequestRefusal;
 use crate::invalidation::Notifier;
 use crate::locks::MountLocks;
+use crate::mount_options::AccessTimes;
 use crate::task::Task;
 
 /// Flags of `open`, as Linux numbers them on x86-64 and arm64.
@@ -24,6 +25,8 @@ mod open_flag {
     pub const EXECUTE: u32 = 0o40;
     /// `O_DIRECT` of this machine.
     pub const DIRECT: u32 = libc::O_DIRECT as u32;
+    /// `O_NOATIME`: reads through the descriptor are not recorded.
+    pub const NO_ACCESS_TIME: u32 = 0o1_000_000;
     /// Also a part of `O_SYNC`.
     pub const DATA_SYNC: u32 = 0o10000;
 }
@@ -76,7 +79,7 @@ impl Task<'_> {
         // and drops them.
         open_flags |=
             if opened.backing.is_some() { flag::FOPEN_PASSTHROUGH } else { flag::FOPEN_KEEP_CACHE };
-        if (read_only || opened.quiet) && !self.on.locks.any(fid) {
+        if (read_only || opened.quiet) && !self.on.locks.any_ever(fid) {
             open_flags |= flag::FOPEN_NOFLUSH;
         }
         let backing_id = opened.backing.map_or(0, |backing| backing.0);
@@ -87,6 +90,11 @@ impl Task<'_> {
         let (fid, mode) = (self.fid()?, open_mode(of.flags));
         self.need_open(fid, of.flags)?;
         let opened = self.venus().open(&self.request(), fid, mode)?;
+        // The kernel may have all pages, or the body: then it reads without a request.
+        let reads = mode.read && !mode.write && of.flags & open_flag::NO_ACCESS_TIME == 0;
+        if reads && note_read(self, fid) {
+            self.on.notifier.status(fid);
+        }
         if self.reply.value(&self.open_out(fid, &opened, !mode.write)).is_err() {
             let _ = self.venus().release(&self.request(), opened.handle, None);
         }
@@ -135,6 +143,22 @@ impl Task<'_> {
         self.entry(NO_NAME, &entry, Some(&opened));
         Ok(())
     }
+}
+
+/// A program has read the file, by this request. The kernel itself forgets the access time after a
+/// request that reads. Returns whether that is another one now.
+pub(crate) fn note_read(task: &Task<'_>, fid: Fid) -> bool {
+    let times = task.mount.options.access_times(fid.vnode.is_directory());
+    let always = times == AccessTimes::Always;
+    times != AccessTimes::Never && task.venus().control().note_read(&task.request(), fid, always)
+}
+
+/// A program has read bytes through a descriptor.
+pub(crate) fn note_bytes_read(task: &Task<'_>, of: &abi::ReadIn) -> Result<(), RequestRefusal> {
+    if of.flags & open_flag::NO_ACCESS_TIME == 0 {
+        note_read(task, task.fid()?);
+    }
+    Ok(())
 }
 
 pub(crate) fn read(
@@ -290,6 +314,7 @@ mod tests {
         assert_eq!(open_flag::EXCLUSIVE, bits(OFlags::EXCL));
         assert_eq!(open_flag::TRUNCATE, bits(OFlags::TRUNC));
         assert_eq!(open_flag::APPEND, bits(OFlags::APPEND));
+        assert_eq!(open_flag::NO_ACCESS_TIME, bits(OFlags::NOATIME));
         assert_eq!(open_flag::DATA_SYNC & bits(OFlags::SYNC), open_flag::DATA_SYNC);
         let mode = open_mode(bits(OFlags::RDWR | OFlags::APPEND));
         assert_eq!(mode, OpenMode { read: true, write: true, append: true, truncate: false });

@@ -45,17 +45,36 @@ struct Owner {
     ending: bool,
 }
 
+/// After so many files that were locked, these are forgotten.
+const LOCKED_BEFORE_MAX: usize = 4096;
+
 /// The owners that may have byte-range locks, and their handles.
 #[derive(Default)]
 pub struct MountLocks {
     files: Mutex<HashMap<Fid, HashMap<LockOwner, Owner>>>,
+    /// Files that had byte-range locks. A file that was locked is likely to be locked again, and a
+    /// descriptor has to report its closes from its open on.
+    locked_before: Mutex<HashSet<Fid>>,
     changed: Condvar,
 }
 
 impl MountLocks {
+    /// Whether the file may have byte-range locks of this mount, or had some.
+    pub fn any_ever(&self, fid: Fid) -> bool {
+        self.any(fid) || self.locked_before.lock().contains(&fid)
+    }
+
     /// Whether the file may have byte-range locks of this mount.
-    pub fn any(&self, fid: Fid) -> bool {
+    fn any(&self, fid: Fid) -> bool {
         self.files.lock().contains_key(&fid)
+    }
+
+    fn note_file(&self, fid: Fid) {
+        let mut before = self.locked_before.lock();
+        if before.len() >= LOCKED_BEFORE_MAX && !before.contains(&fid) {
+            before.clear();
+        }
+        before.insert(fid);
     }
 
     /// Notes that a lock is about to be requested.
@@ -69,6 +88,8 @@ impl MountLocks {
             self.changed.wait(&mut files);
         }
         files.entry(fid).or_default().entry(owner).or_default().handles.insert(handle);
+        drop(files);
+        self.note_file(fid);
     }
 
     /// The owner has no locks any more: it has unlocked or closed the file.

@@ -6,7 +6,7 @@
 //! to give set-uid programs and devices to its clients' machines.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 use rustix::mount::MountAttrFlags;
@@ -84,6 +84,9 @@ struct Live {
     options: Mutex<MountOptions>,
     /// The same as in the options, for each request.
     read_only: AtomicBool,
+    /// An [`AccessTimes`], and whether those of directories are not updated.
+    access_times: AtomicU8,
+    no_dir_times: AtomicBool,
 }
 
 impl LiveOptions {
@@ -100,7 +103,19 @@ impl LiveOptions {
     pub fn set(&self, options: MountOptions) {
         let mut now = self.0.options.lock();
         self.0.read_only.store(options.read_only, Ordering::Release);
+        self.0.access_times.store(options.access_times as u8, Ordering::Release);
+        self.0.no_dir_times.store(options.no_dir_times, Ordering::Release);
         *now = options;
+    }
+
+    /// When reads of a file are recorded, or of a directory.
+    pub fn access_times(&self, directory: bool) -> AccessTimes {
+        if self.is_read_only() || directory && self.0.no_dir_times.load(Ordering::Acquire) {
+            return AccessTimes::Never;
+        }
+        let all = [AccessTimes::Relative, AccessTimes::Always];
+        let now = self.0.access_times.load(Ordering::Acquire);
+        all.into_iter().find(|times| *times as u8 == now).unwrap_or(AccessTimes::Never)
     }
 
     /// Whether changes are refused, whatever the kernel's own flags are.

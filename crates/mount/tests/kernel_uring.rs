@@ -40,6 +40,8 @@ mod names;
 mod passthrough;
 #[path = "kernel/permits.rs"]
 mod permits;
+#[path = "kernel/read_times.rs"]
+mod read_times;
 #[path = "kernel/servers.rs"]
 mod servers;
 #[path = "kernel/signals.rs"]

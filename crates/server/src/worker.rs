@@ -229,6 +229,7 @@ impl Worker {
             .with(Features::PAYLOAD_CHECKSUMS)
             .with(Features::DELEGATIONS)
             .with(Features::SUCCESSORS)
+            .with(Features::READ_TIMES)
             .with(packed);
         let features = if connection.passes_descriptors() {
             always.with(Features::DESCRIPTORS)

@@ -88,7 +88,11 @@ impl From<StoreError> for Fault {
             StoreError::Busy(_) => Fault::Busy,
             StoreError::Locked(_) => Fault::Offline,
             StoreError::Damaged(_) => Fault::Damaged,
-            StoreError::Medium(_) => Fault::Medium,
+            StoreError::Medium(why) => {
+                // The fault has no room for it.
+                tracing::error!(%why, "the partition's medium failed; the call is refused");
+                Fault::Medium
+            }
         }
     }
 }

@@ -307,6 +307,58 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// Every status in the answer.
+    pub fn statuses_mut(&mut self) -> Vec<&mut Status> {
+        match self {
+            Answer::Status(status)
+            | Answer::Entry { status, .. }
+            | Answer::Data { status, .. }
+            | Answer::Packed { status, .. }
+            | Answer::Written { status, .. }
+            | Answer::Body { status }
+            | Answer::Delegation { status, .. } => vec![status],
+            Answer::Made { status, dir, .. } | Answer::Removed { status, dir } => vec![status, dir],
+            Answer::Renamed { status, other, from_dir, to_dir } => {
+                [status, from_dir, to_dir].into_iter().chain(other).collect()
+            }
+            Answer::Entries { entries, .. } => {
+                entries.iter_mut().filter_map(|entry| entry.status.as_mut()).collect()
+            }
+            Answer::Done
+            | Answer::Target(_)
+            | Answer::Xattr(_)
+            | Answer::XattrNames(_)
+            | Answer::Acl { .. }
+            | Answer::Rights { .. }
+            | Answer::Volume(_)
+            | Answer::Offset(_)
+            | Answer::Committed { .. }
+            | Answer::Blank(_)
+            | Answer::Sums { .. }
+            | Answer::LockTest(_)
+            | Answer::Report(_)
+            | Answer::Volumes { .. }
+            | Answer::Part(_)
+            | Answer::Cursor(_)
+            | Answer::Tasks(_)
+            | Answer::Incoming { .. }
+            | Answer::Partitions(_)
+            | Answer::Groups { .. }
+            | Answer::Servers(_)
+            | Answer::Revision(_)
+            | Answer::Number(_)
+            | Answer::Changes { .. }
+            | Answer::Principals { .. }
+            | Answer::Names { .. }
+            | Answer::Subdomain { .. }
+            | Answer::Fences { .. }
+            | Answer::Mandates { .. }
+            | Answer::Enforced { .. }
+            | Answer::Token(_)
+            | Answer::Ticket { .. } => Vec::new(),
+        }
+    }
+
     /// The file that [`Fid::CURRENT`] means in the next member of a chain.
     pub fn current(&self) -> Option<Fid> {
         match self {

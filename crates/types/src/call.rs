@@ -437,6 +437,18 @@ pub enum Call {
         /// The action on the range.
         mode: AllocateMode,
     },
+    /// A program read the file (listed the directory, read the link) at `at`: its access time, if
+    /// the volume records reads. It only moves forward, and not past the server's clock: nothing is
+    /// changed if a later time is recorded, or if the status was changed behind `at` and the access
+    /// time is not `was`. The versions stay, and no promise is broken. Answer: `Done`.
+    NoteRead {
+        /// The file.
+        fid: Fid,
+        /// The access time that the client knew.
+        was: Timestamp,
+        /// When the program read.
+        at: Timestamp,
+    },
     /// Answer: `Offset`.
     Seek {
         /// The file.

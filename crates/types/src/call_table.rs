@@ -213,6 +213,7 @@ calls! {
     VolumeBeside = 59,       "volume_beside",       Tasks,      File,   Disk,      Scopes;
     ReadPacked = 60,         "read_packed",         Packed,     Look,   Body,      File;
     ByVnode = 61,            "by_vnode",            Status,     Look,   Never,     File;
+    NoteRead = 62,           "note_read",           Done,       File,   Never,     File;
     CellGroup = 64,          "cell_group",          Groups,     Ask,    Database,  Anybody;
     CellGroups = 65,         "cell_groups",         Groups,     Ask,    Database,  Anybody;
     CellPutGroup = 66,       "cell_put_group",      Revision,   Record, Database,  Scopes;
@@ -479,6 +480,7 @@ macro_rules! files {
             | Call::ReadPacked { fid, .. }
             | Call::Write { fid, .. }
             | Call::Allocate { fid, .. }
+            | Call::NoteRead { fid, .. }
             | Call::Seek { fid, .. }
             | Call::Commit { fid }
             | Call::CommitVolume { fid }
@@ -540,6 +542,7 @@ impl Call {
             Call::ReadPacked { .. } => Procedure::ReadPacked,
             Call::Write { .. } => Procedure::Write,
             Call::Allocate { .. } => Procedure::Allocate,
+            Call::NoteRead { .. } => Procedure::NoteRead,
             Call::Seek { .. } => Procedure::Seek,
             Call::Commit { .. } => Procedure::Commit,
             Call::CommitVolume { .. } => Procedure::CommitVolume,
@@ -664,6 +667,7 @@ impl Call {
             | Call::SetAcl { .. }
             | Call::Rights { .. }
             | Call::Allocate { .. }
+            | Call::NoteRead { .. }
             | Call::Seek { .. }
             | Call::Commit { .. }
             | Call::CommitVolume { .. }

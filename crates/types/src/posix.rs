@@ -6,6 +6,8 @@
 //! server then asks the client for them, and a client asks the server for the answer. The reference
 //! model (`crates/model`) does not use this module.
 
+use std::time::Duration;
+
 use crate::{
     Caller, DataVersion, Fault, Fid, Kind, NewKind, RemoveWhat, Status, StatusChange,
     StatusVersion, Timestamp,
@@ -192,6 +194,7 @@ pub fn new_status(
         kind,
         mode,
         by_list: false,
+        read_times: false,
         own_list: false,
         uid,
         gid,
@@ -225,6 +228,23 @@ pub fn touch_data(status: &mut Status, at: Timestamp) {
 pub fn lose_name(status: &mut Status, at: Timestamp) {
     status.links = if status.kind == Kind::Directory { 0 } else { status.links - 1 };
     touch_status(status, at);
+}
+
+/// After so long a read is recorded although the file did not change since the last one.
+const READ_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Whether a read at `now` is to be recorded, as Linux's `relatime` decides: the last one was
+/// before the last change of the file, or is a day old.
+pub fn is_read_due(status: &Status, now: Timestamp) -> bool {
+    let changed = status.modified.max(status.changed);
+    status.accessed <= changed || status.accessed.later(READ_AGE) <= now
+}
+
+/// Whether a read at `at` is recorded, by a client that knew the access time `was`: it is later
+/// than the recorded one. A change of the status behind the read may have set the access time: then only
+/// `was` shows that it did not.
+pub fn is_newer_read(status: &Status, was: Timestamp, at: Timestamp) -> bool {
+    at > status.accessed && (status.accessed == was || at > status.changed)
 }
 
 #[cfg(test)]

@@ -117,6 +117,9 @@ pub struct Status {
     /// This file has its own list, which decides instead of its directory's. Of plain files alone,
     /// and only if `by_list`.
     pub own_list: bool,
+    /// Reads of the volume's files are recorded ([`crate::Call::NoteRead`]). Added by the service
+    /// from the volume, like `by_list`.
+    pub read_times: bool,
     /// Owner.
     pub uid: u32,
     /// Group.

@@ -160,6 +160,8 @@ pub struct VolumeChange {
     pub quota_files: Option<u64>,
     /// `Offline` takes it offline; any other state brings it back.
     pub state: Option<VolumeState>,
+    /// Whether reads of its files are recorded as their access times.
+    pub read_times: Option<bool>,
 }
 
 /// Bytes of a volume's name: it is shown in tables, and `.readonly`, `.backup` and snapshots'

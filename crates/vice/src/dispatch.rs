@@ -66,6 +66,7 @@ impl Dispatch {
             Call::GetStatus { fid } => entries::get_status(files, ask, *fid),
             Call::ByVnode { fid, parent } => entries::by_vnode(files, given, ask, *fid, *parent),
             Call::SetStatus { fid, change } => status::set_status(files, ask, *fid, change),
+            Call::NoteRead { fid, was, at } => status::note_read(files, ask, *fid, *was, *at),
             Call::XattrGet { fid, name } => xattr::xattr_get(files, ask, *fid, name),
             Call::XattrSet { fid, name, value, mode } => {
                 xattr::xattr_set(files, ask, *fid, name, value, *mode)

@@ -145,6 +145,7 @@ fn long_histories_in_memory() {
         "Rename Ok",
         "Seek AccessDenied",
         "Seek NothingThere",
+        "NoteRead Ok",
         "Seek Ok",
         "SetStatus AccessDenied",
         "SetStatus NotPermitted",

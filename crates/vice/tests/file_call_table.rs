@@ -230,9 +230,13 @@ fn want(model: Model, label: &str) -> Want {
         "SetStatus size by name" | "SetStatus times to now" => Want::Name,
         "XattrGet user" | "XattrSet user" | "XattrRemove user" => Want::Name,
         "SetStatus size through a handle" | "SetStatus set-id bits" | "Delegate" => Want::Data,
-        "Read" | "ReadPacked" | "Seek" | "ReadSums" | "OpenBody" | "LendBody for reading" => {
-            Want::Data
-        }
+        "Read"
+        | "ReadPacked"
+        | "NoteRead"
+        | "Seek"
+        | "ReadSums"
+        | "OpenBody"
+        | "LendBody for reading" => Want::Data,
         "Write"
         | "Allocate"
         | "LendBody for writing"

@@ -263,7 +263,7 @@ fn fields_that_are_not_named_stay() {
     let made = create_on(&mut rig, 0, "home.a").unwrap();
     let change = |quota_bytes, quota_files| VolumeCall::SetFields {
         id: made.id,
-        change: VolumeChange { quota_bytes, quota_files, state: None },
+        change: VolumeChange { quota_bytes, quota_files, ..VolumeChange::default() },
     };
     assert_eq!(administer(&mut rig, change(Some(1 << 20), None)), Ok(Answer::Done));
     assert_eq!(administer(&mut rig, change(None, Some(2))), Ok(Answer::Done));

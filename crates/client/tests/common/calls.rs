@@ -63,6 +63,7 @@ pub fn status(fid: Fid, data_version: u64) -> Status {
         kind: if fid.vnode.is_directory() { Kind::Directory } else { Kind::File },
         mode: 0o644,
         by_list: false,
+        read_times: false,
         own_list: false,
         uid: 0,
         gid: 0,

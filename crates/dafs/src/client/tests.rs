@@ -206,6 +206,7 @@ fn status(fid: Fid) -> Status {
         kind: Kind::File,
         mode: 0o644,
         by_list: false,
+        read_times: false,
         own_list: false,
         uid: 0,
         gid: 0,

@@ -107,6 +107,7 @@ messages! {
         Read => Read { fid, offset, length: ReadLength }
         ReadPacked => ReadPacked { fid, offset, length: ReadLength }
         Allocate => Allocate { fid, offset, length, mode }
+        NoteRead => NoteRead { fid, was, at }
         Seek => Seek { fid, offset, what }
         Commit => Commit { fid }
         CommitVolume => CommitVolume { fid }

@@ -36,8 +36,9 @@ struct Raw {
     links: U32,
     mode: U16,
     kind: u8,
-    /// Bit 0: access lists decide access. Bit 1: the file has its own access list.
-    by_list: u8,
+    /// Bit 0: access lists decide access. Bit 1: the file has its own access list. Bit 2: reads are
+    /// recorded.
+    flags: u8,
 }
 
 const _: () = assert!(size_of::<Raw>() == STATUS_BYTES);
@@ -48,6 +49,7 @@ const MODE_MAX: u16 = 0o7777;
 const BY_LIST: u8 = 1;
 /// Set only with `BY_LIST`.
 const OWN_LIST: u8 = 2;
+const READ_TIMES: u8 = 4;
 
 impl Layout<Status> for Plain {
     fn put(&self, to: &mut Writer, status: &Status) {
@@ -77,9 +79,11 @@ impl Layout<Status> for Plain {
             links: status.links.into(),
             mode: status.mode.into(),
             kind: status.kind as u8,
-            by_list: u8::from(status.by_list) * BY_LIST + u8::from(status.own_list) * OWN_LIST,
+            flags: u8::from(status.by_list) * BY_LIST
+                + u8::from(status.own_list) * OWN_LIST
+                + u8::from(status.read_times) * READ_TIMES,
         };
-        to.require(raw.by_list != OWN_LIST, "own access list", raw.by_list.into());
+        to.require(status.by_list || !status.own_list, "own access list", raw.flags.into());
         to.raw(raw.as_bytes());
     }
 
@@ -90,8 +94,10 @@ impl Layout<Status> for Plain {
             nanos @ 0..=999_999_999 => Ok(Timestamp { secs: secs.get(), nanos }),
             nanos => Err(bad("nanoseconds", nanos.into())),
         };
-        if raw.by_list > (BY_LIST | OWN_LIST) || raw.by_list == OWN_LIST {
-            return Err(bad("access by list", raw.by_list.into()));
+        let flag = |bit: u8| raw.flags & bit != 0;
+        let known = raw.flags <= (BY_LIST | OWN_LIST | READ_TIMES);
+        if !known || (flag(OWN_LIST) && !flag(BY_LIST)) {
+            return Err(bad("flags of a status", raw.flags.into()));
         }
         if raw.mode.get() > MODE_MAX {
             return Err(bad("mode", raw.mode.get().into()));
@@ -100,8 +106,9 @@ impl Layout<Status> for Plain {
             fid: Fid::new(raw.volume.get(), raw.vnode.get(), raw.unique.get()),
             kind: Kind::from_wire(raw.kind).ok_or(bad("kind", raw.kind.into()))?,
             mode: raw.mode.get(),
-            by_list: raw.by_list & BY_LIST != 0,
-            own_list: raw.by_list & OWN_LIST != 0,
+            by_list: flag(BY_LIST),
+            own_list: flag(OWN_LIST),
+            read_times: flag(READ_TIMES),
             uid: raw.uid.get(),
             gid: raw.gid.get(),
             links: raw.links.get(),

@@ -137,13 +137,19 @@ record!(PartitionInfo {
     compression: Short("bytes of a compression's name", PARTITION_NAME_BYTES_MAX),
 });
 
+/// In `present` of a change of a volume's fields: reads are recorded from now on.
+const READ_TIMES: u8 = 4;
+/// In `present`: reads are not recorded from now on.
+const NO_READ_TIMES: u8 = 8;
+
 impl Layout<VolumeChange> for Plain {
     fn put(&self, to: &mut Writer, change: &VolumeChange) {
         to.u64(change.quota_bytes.unwrap_or(0))
             .u64(change.quota_files.unwrap_or(0))
             .u8(change.state.map_or(0, |state| state as u8))
             .u8(u8::from(change.quota_bytes.is_some())
-                | u8::from(change.quota_files.is_some()) << 1);
+                | u8::from(change.quota_files.is_some()) << 1
+                | change.read_times.map_or(0, |on| if on { READ_TIMES } else { NO_READ_TIMES }));
     }
 
     fn get(&self, from: &mut FieldReader<'_>) -> Result<VolumeChange, WireError> {
@@ -155,14 +161,20 @@ impl Layout<VolumeChange> for Plain {
             (_, Some(state)) => Some(state),
             (state, None) => return bad("state of a volume", state.into()),
         };
-        match (present, bytes, files) {
-            (4.., ..) => bad("present", present.into()),
+        let read_times = match present & !3 {
+            0 => None,
+            READ_TIMES => Some(true),
+            NO_READ_TIMES => Some(false),
+            _ => return bad("present", present.into()),
+        };
+        match (present & 3, bytes, files) {
             (0 | 2, 1.., _) => bad("quota bytes", bytes),
             (0 | 1, _, 1..) => bad("quota files", files),
             _ => Ok(VolumeChange {
                 quota_bytes: field(1, bytes),
                 quota_files: field(2, files),
                 state,
+                read_times,
             }),
         }
     }

@@ -574,6 +574,13 @@ impl ServerSession {
         let mut header = FrameHeader::new(FrameKind::Reply, self.setup.session);
         header.slot = index;
         header.request = slot.last.expect("an answered request has set its slot's number");
+        let hides = !line.terms.features.has(Features::READ_TIMES);
+        let result = result.map(|mut answer| {
+            if hides {
+                answer.statuses_mut().into_iter().for_each(|status| status.read_times = false);
+            }
+            answer
+        });
         let encoded = result
             .and_then(|answer| encode_answer(&answer).map_err(|error| unsendable(&answer, &error)));
         let frame = match encoded {

@@ -145,6 +145,7 @@ fn status_of(fid: Fid) -> Answer {
         kind: Kind::File,
         mode: 0o644,
         by_list: false,
+        read_times: false,
         own_list: false,
         uid: 0,
         gid: 0,

@@ -408,6 +408,12 @@ impl Client {
             .saturating_sub(usize::from(crate::FLAT && self.path.ends_with(TOP.1)))
     }
 
+    /// Changes the options of the mount.
+    #[allow(dead_code)] // Not for measurements.
+    pub fn remount(&self, options: &mount::MountOptions) {
+        self.mount.remount(options).unwrap();
+    }
+
     /// Number of answers of the server that differed from the client's.
     #[allow(dead_code)] // Not for measurements.
     pub fn differences(&self) -> u64 {

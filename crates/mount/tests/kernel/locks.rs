@@ -107,6 +107,19 @@ fn a_read_only_descriptors_range_ends_with_it() {
 }
 
 #[test]
+fn a_copys_close_ends_read_locks_of_a_file_locked_before() {
+    let Some(cell) = Cell::start() else { return };
+    let (here, there) = pair(&cell);
+    exclusive(&open(&here.at("file")), 0, 1).unwrap();
+    let (first, second) = (File::open(here.at("file")).unwrap(), open(&there.at("file")));
+    set_range(first.as_fd(), RangeLock::Shared, 0, 0, false).unwrap();
+    assert_eq!(exclusive(&second, 0, 1), Err(Errno::AGAIN));
+    drop(first.try_clone().unwrap());
+    exclusive(&second, 0, 1).unwrap();
+    drop(first);
+}
+
+#[test]
 fn an_open_files_range_ends_with_the_file_only() {
     let Some(cell) = Cell::start() else { return };
     let (here, there) = pair(&cell);

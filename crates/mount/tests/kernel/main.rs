@@ -23,6 +23,7 @@ mod moves;
 mod names;
 mod passthrough;
 mod permits;
+mod read_times;
 mod servers;
 mod signals;
 mod standing;

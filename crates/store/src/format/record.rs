@@ -285,6 +285,7 @@ fn vnode_fields(
         kind,
         mode: fields.u16()?,
         by_list: false,
+        read_times: false,
         own_list: false,
         uid: fields.u32()?,
         gid: fields.u32()?,

@@ -405,6 +405,7 @@ fn get_vnode<'a>(from: &mut In<'a>) -> Option<(Vnode, BodyForm<'a>)> {
         kind,
         mode: from.u16()?,
         by_list: false,
+        read_times: false,
         own_list: false,
         uid: from.u32()?,
         gid: from.u32()?,

@@ -32,6 +32,7 @@ fn vnode() -> Vnode {
         kind: Kind::File,
         mode: 0o4755,
         by_list: false,
+        read_times: false,
         own_list: false,
         uid: 0x1001,
         gid: 0x1002,

@@ -238,7 +238,7 @@ impl Flusher {
     }
 
     fn entry_landed(&self, entry: &JournalEntry, answer: &Answer) {
-        if !agrees(entry, answer) {
+        if !agrees(&entry.expected, entry.cut, answer) && !is_other_read_time(entry, answer) {
             let number = entry.number;
             let is_known = number <= self.distrusted.load(Ordering::Acquire);
             if !is_known && !is_other_charge(entry, answer) {
@@ -545,9 +545,21 @@ fn is_other_charge(entry: &JournalEntry, answer: &Answer) -> bool {
     expected.used != status.used && *expected == Status { used: expected.used, ..*status }
 }
 
-fn agrees(entry: &JournalEntry, answer: &Answer) -> bool {
-    match (&entry.expected, answer) {
-        (Answer::Removed { dir: expected, .. }, Answer::Removed { dir, .. }) if entry.cut => {
+/// Whether only access times differ, in a volume that records reads: they are recorded beside the
+/// journal, and are part of no version (`names/noted_reads.rs`).
+fn is_other_read_time(entry: &JournalEntry, answer: &Answer) -> bool {
+    let without = |answer: &Answer| {
+        let mut answer = answer.clone();
+        let statuses = answer.statuses_mut().into_iter().filter(|status| status.read_times);
+        statuses.for_each(|status| status.accessed = Timestamp::default());
+        answer
+    };
+    agrees(&without(&entry.expected), entry.cut, &without(answer))
+}
+
+fn agrees(expected: &Answer, cut: bool, answer: &Answer) -> bool {
+    match (expected, answer) {
+        (Answer::Removed { dir: expected, .. }, Answer::Removed { dir, .. }) if cut => {
             expected == dir
         }
         (

@@ -431,6 +431,7 @@ mod tests {
             kind,
             mode: 0o644,
             by_list: false,
+            read_times: false,
             own_list: false,
             uid: 0,
             gid: 0,

@@ -28,6 +28,7 @@ pub(crate) struct Plain {
     pub bare: bool,
     by_list: bool,
     own_list: bool,
+    read_times: bool,
     /// All blocks of this data version are known.
     pub is_known: bool,
 }
@@ -61,6 +62,7 @@ impl Plain {
             mode: status.mode,
             by_list: status.by_list,
             own_list: status.own_list,
+            read_times: status.read_times,
             kind: status.kind,
             valid: false,
             bare: false,
@@ -76,6 +78,7 @@ impl Plain {
             mode: self.mode,
             by_list: self.by_list,
             own_list: self.own_list,
+            read_times: self.read_times,
             uid: self.uid,
             gid: self.gid,
             links: self.links,
@@ -89,6 +92,10 @@ impl Plain {
             data_version: self.data_version,
             status_version: self.status_version,
         }
+    }
+
+    pub fn set_accessed(&mut self, at: Timestamp) {
+        (self.secs[0], self.nanos[0]) = (at.secs, at.nanos);
     }
 
     pub fn data_version(&self) -> DataVersion {

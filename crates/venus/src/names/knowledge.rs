@@ -7,15 +7,15 @@
 //! lost leases and restarts of the server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use client::clock;
 use lease::{CallStart, Holder};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
-use types::{BreakItem, Call, Fid, Name, SessionEpoch, Status, Time};
+use types::{BreakItem, Call, Caller, Fid, Name, SessionEpoch, Status, Time, posix};
 
-use super::{Cached, Tables};
+use super::{Cached, SendReads, Tables, wall};
 use crate::base::{Attributes, EntryReply, Error, Stamp, VenusConfig};
 use crate::data::{FileBytes, MountShared};
 
@@ -32,6 +32,8 @@ pub(crate) struct Names {
     /// When trust ends without a renewal, in nanoseconds of [`client::clock`]: for replies into the
     /// kernel, which must not take the tables' lock.
     trusted_until: AtomicU64,
+    /// Some file's reads are recorded: a volume without the option pays nothing for it.
+    records_reads: Arc<AtomicBool>,
 }
 
 /// A file whose name is about to go: whether the server is asked for a hold, and the mark that
@@ -49,8 +51,10 @@ impl Victim {
 impl Names {
     /// `landed`: the journal's number up to which everything is at the server.
     pub fn new(config: &VenusConfig, common: &MountShared, landed: Arc<AtomicU64>) -> Self {
+        let tables = Tables::new(config, common, landed);
         Names {
-            tables: Mutex::new(Tables::new(config, common, landed)),
+            records_reads: tables.reads.switch(),
+            tables: Mutex::new(tables),
             removed: Condvar::new(),
             gate: RwLock::new(0),
             epoch: AtomicU64::new(1),
@@ -137,6 +141,25 @@ impl Names {
         let status = tables.nodes.whole(&fid).and_then(|node| node.status);
         let empty = status.is_some_and(|status| status.size == 0);
         empty && tables.trusted() && tables.nodes.covers(fid)
+    }
+
+    /// The status of a file, a read of which is to be noted now.
+    pub fn due_read(&self, fid: Fid, always: bool) -> Option<Status> {
+        if !self.records_reads.load(Ordering::Relaxed) {
+            return None;
+        }
+        let status = self.promised_status(fid)?;
+        (status.read_times && (always || posix::is_read_due(&status, wall()))).then_some(status)
+    }
+
+    /// A program of the caller has read the file: its status shows that from now on. Returns when
+    /// to tell the server; `None`: it is not recorded.
+    pub fn note_read(&self, fid: Fid, caller: &Caller) -> Option<SendReads> {
+        let tables = &mut *self.tables.lock();
+        let status = tables.nodes.get(&fid).filter(|node| node.valid)?.status?;
+        let (at, send) = tables.reads.note(&status, caller, wall())?;
+        tables.nodes.set_accessed(fid, at);
+        Some(send)
     }
 
     /// Counts one more reference of the kernel to a file that an answer made or found. `named`: the

@@ -137,6 +137,7 @@ impl LocalAnswers<'_> {
         }
         let (slot, fid) = self.slots.take(dir.volume, kind == Kind::Directory)?;
         let mut status = new_status(fid, kind, mode, (caller.uid, gid), self.at);
+        status.read_times = parent.read_times;
         if parent.by_list {
             status.by_list = true;
             self.rights.made_in(dir, &status, self.caller.uid);

@@ -15,6 +15,7 @@ mod local_answers;
 mod made_up;
 mod node_tables;
 mod nodes;
+mod noted_reads;
 mod slots;
 
 pub(crate) use self::compact_nodes::{NodeIndex, Plain, Plains};
@@ -28,4 +29,5 @@ pub(crate) use self::local_answers::{Local, LocalAnswers, LocalCaller, merged};
 pub(crate) use self::made_up::{is_made_up, snapshot_point, snapshots_dir};
 pub(crate) use self::node_tables::{Cached, Tables};
 pub(crate) use self::nodes::Nodes;
+pub(crate) use self::noted_reads::{NotedReads, SendReads};
 pub(crate) use self::slots::Slots;

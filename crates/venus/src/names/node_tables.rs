@@ -16,7 +16,7 @@ use client::clock;
 use lease::{CallStart, Holder};
 use types::{BreakItem, Cookie, DataVersion, DirEntry, Fault, Fid, Kind, Name, Status};
 
-use super::{CachedName, DirNames, KnownRights, Nodes, Slots, Wanted};
+use super::{CachedName, DirNames, KnownRights, Nodes, NotedReads, Slots, Wanted};
 use crate::base::{Error, Share, VenusConfig};
 use crate::data::{FileBytes, MountShared};
 
@@ -45,6 +45,8 @@ pub(crate) struct Tables {
     /// The nodes that have file data.
     pub files: HashMap<Fid, Arc<FileBytes>>,
     pub slots: Slots,
+    /// Reads that the server is to record.
+    pub reads: NotedReads,
     /// Calls under way that change files which are not known here: meanwhile nothing is answered
     /// here.
     pub(super) blind: u32,
@@ -142,7 +144,8 @@ impl Tables {
 
     /// Enters a status from an answer; returns the status to be shown, and whether the kernel may
     /// cache it.
-    pub fn put(&mut self, snapshot: CallStart, status: Status) -> (Status, bool) {
+    pub fn put(&mut self, snapshot: CallStart, mut status: Status) -> (Status, bool) {
+        self.reads.apply(&mut status);
         let promised = self.holder.promised(status.fid, snapshot);
         let (shown, cacheable) = self.nodes.enter(status, promised);
         self.trim();
@@ -364,6 +367,7 @@ impl Tables {
     pub fn void(&mut self) {
         self.nodes.void_all();
         self.rights.clear();
+        self.reads.clear();
         self.names = 0;
     }
 
@@ -414,6 +418,7 @@ mod tests {
             kind: if vnode % 2 == 1 { types::Kind::Directory } else { types::Kind::File },
             mode: 0o644,
             by_list: false,
+            read_times: false,
             own_list: false,
             uid: 0,
             gid: 0,

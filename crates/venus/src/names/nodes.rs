@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use types::{DataVersion, Fid, Name, Status};
+use types::{DataVersion, Fid, Name, Status, Timestamp};
 
 use super::{CachedName, Delegation, DirNames, Generation, Listed, NodeIndex, Plain, Plains};
 use crate::data::FileBytes;
@@ -270,6 +270,16 @@ impl Nodes {
         let plain = self.plain.get_mut(fid).filter(|plain| plain.valid)?;
         plain.touched = tick;
         Some((plain.status(), true))
+    }
+
+    /// A read is to be recorded: the status shows it from now on.
+    pub fn set_accessed(&mut self, fid: Fid, at: Timestamp) {
+        if let Some(plain) = self.plain.get_mut(fid) {
+            plain.set_accessed(at);
+        } else if let Some(status) = self.whole.get_mut(&fid).and_then(|node| node.status.as_mut())
+        {
+            status.accessed = at;
+        }
     }
 
     /// The kernel has one more reference.

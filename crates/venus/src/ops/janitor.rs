@@ -54,6 +54,10 @@ impl Chore for Core {
             let core = Arc::clone(&self);
             workers.follow(move || core.cache_bodies.tend());
         }
+        if due.reads {
+            let core = Arc::clone(&self);
+            workers.send(move || core.send_reads());
+        }
         if due.commit {
             let core = Arc::clone(&self);
             workers.send(move || core.writeback.commit_all(&RequestContext::of(&Caller::ROOT)));

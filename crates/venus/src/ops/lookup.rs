@@ -159,6 +159,9 @@ impl Venus {
                 };
             }
         }
+        if change.accessed.is_some() {
+            core.ground.names.lock().reads.forget(fid);
+        }
         let call = Call::SetStatus { fid, change };
         let mut set = match core.set_here(request, &call) {
             Some(set) => Ok(set),

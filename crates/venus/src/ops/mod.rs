@@ -12,6 +12,7 @@ mod locks;
 mod lookup;
 mod open;
 mod read;
+mod reads;
 mod seek;
 mod venus;
 mod volume_control;

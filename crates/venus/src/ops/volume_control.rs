@@ -76,7 +76,7 @@ impl VolumeSummary {
 
 /// Answers about a volume and its servers, limits, and dropping caches on request.
 pub struct VolumeControl {
-    ground: Ground,
+    pub(super) ground: Ground,
     siblings: Arc<Siblings>,
     cache: Arc<Cache>,
     flusher: Arc<Flusher>,

@@ -165,6 +165,7 @@ fn status(fid: Fid, kind: Kind, at: Timestamp) -> Status {
         kind,
         mode,
         by_list: false,
+        read_times: false,
         own_list: false,
         uid: 0,
         gid: 0,

@@ -24,6 +24,9 @@ const TEND: Duration = Duration::from_secs(1);
 /// Ends of holds are sent in batches this far apart.
 const BATCH: Duration = Duration::from_millis(50);
 
+/// Reads are recorded at the server at the latest after this.
+const READS_AGE: Duration = Duration::from_secs(5);
+
 /// The journal is looked at so many times in the age at which its entries are sent.
 const LOOKS_IN_AGE: u32 = 16;
 
@@ -53,6 +56,8 @@ struct State {
     tend: Option<Time>,
     /// When the journal is to be looked at.
     journal: Option<Time>,
+    /// When noted reads are to be sent.
+    reads: Option<Time>,
 }
 
 /// See the head of the file.
@@ -73,6 +78,7 @@ pub(crate) struct Due {
     /// The lease is over, if it was not renewed meanwhile.
     pub lease: bool,
     pub journal: bool,
+    pub reads: bool,
 }
 
 impl Chores {
@@ -178,6 +184,12 @@ impl Chores {
         self.change(|state| state.journal = Some(state.journal.map_or(at, |due| due.min(at))));
     }
 
+    /// Noted reads are to be sent: at once, or some seconds later with those that follow.
+    pub fn send_reads(&self, at_once: bool) {
+        let at = clock::now() + if at_once { Duration::ZERO } else { READS_AGE };
+        self.change(|state| state.reads = Some(state.reads.map_or(at, |due| due.min(at))));
+    }
+
     /// When something is due next.
     pub fn due_at(&self) -> Option<Time> {
         self.state.lock().due_at(self.dirty_age)
@@ -194,6 +206,7 @@ impl Chores {
             tend: is_due(&mut state.tend),
             lease: is_due(&mut state.lease),
             journal: is_due(&mut state.journal),
+            reads: is_due(&mut state.reads),
             ..Due::default()
         };
         if due.commit && has_unstable() {
@@ -216,7 +229,8 @@ impl State {
     fn due_at(&self, dirty_age: Duration) -> Option<Time> {
         let at_once = (self.commit || !self.hold.is_empty()).then_some(Time::ZERO);
         let aged = self.aging.front().map(|(since, _)| *since + dirty_age);
-        let others = [self.unhold_at, self.commit_at, self.lease, self.tend, self.journal];
+        let others =
+            [self.unhold_at, self.commit_at, self.lease, self.tend, self.journal, self.reads];
         others.into_iter().chain([at_once, aged]).flatten().min()
     }
 }

@@ -474,6 +474,7 @@ impl State {
             kind,
             mode: 0o755,
             by_list: false,
+            read_times: false,
             own_list: false,
             uid: 0,
             gid: 0,

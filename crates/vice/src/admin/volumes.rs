@@ -9,9 +9,10 @@
 use std::sync::Arc;
 
 use store::{NewClone, NewFork, NewRoot, VolumeFields, VolumeQuota};
+use types::posix::touch_status;
 use types::{
-    Answer, Fault, Name, PartitionNo, VolumeCall, VolumeChange, VolumeId, VolumeKind, VolumeState,
-    is_volume_name,
+    Answer, Fault, Fid, Name, PartitionNo, VnodeNo, VolumeCall, VolumeChange, VolumeId, VolumeKind,
+    VolumeState, is_volume_name,
 };
 
 use super::freeze::{Freezing, end_freeze};
@@ -20,8 +21,9 @@ use super::volume_info::{examine, info, new_number, shown_by};
 use crate::call::{CallContext, CallOutcome};
 use crate::calls::end_idle_loans;
 use crate::cell::CellLink;
-use crate::files::Files;
+use crate::files::{Change, Files};
 use crate::sessions::Loans;
+use crate::volumes::{READ_TIMES, ViceVolume};
 
 /// Mode bits of a new volume's root.
 const ROOT_MODE: u16 = 0o755;
@@ -219,11 +221,42 @@ impl VolumeAdmin {
         )?;
         volume.follow_header();
         volume.allow_delegations();
+        if let Some(on) = change.read_times.filter(|on| *on != volume.records_reads()) {
+            return self.set_read_times(ask, &volume, on);
+        }
         if goes_off {
             Ok(self.files.coherence().break_volume(ask, id, Answer::Done))
         } else {
             Ok(CallOutcome::Answer(Answer::Done))
         }
+    }
+
+    /// Sets whether reads are recorded. Clients see it in each status, so all of them ask again.
+    fn set_read_times(
+        &self,
+        ask: &mut CallContext<'_>,
+        volume: &ViceVolume,
+        on: bool,
+    ) -> Result<CallOutcome, Fault> {
+        volume.need_writable()?;
+        self.files.bring_in(ask, volume)?;
+        let root = Fid::root(volume.store.id());
+        let _held = self.files.write_lock(&[root]);
+        let vnode = volume.store.vnode(VnodeNo::ROOT)?;
+        let mut vnode = volume.marked(vnode.ok_or(Fault::Damaged)?);
+        let mut change = Change::new(ask.scope, volume);
+        let mut edit = volume.store.edit(&mut vnode, &mut change.update);
+        if on {
+            edit.put_xattr(READ_TIMES, b"on")?;
+        } else {
+            edit.remove_xattr(READ_TIMES)?;
+        }
+        touch_status(&mut vnode.status, ask.wall);
+        change.update.put_vnode(&vnode);
+        change.change_read_times(on);
+        let outcome = self.files.commit(ask, change, Answer::Done);
+        volume.allow_delegations();
+        outcome
     }
 
     fn list_volumes(&self, on: PartitionNo, after: VolumeId, max: u32) -> Result<Answer, Fault> {

@@ -2,10 +2,10 @@
 
 use store::Vnode;
 use types::posix::{
-    SET_IDS, in_group, kills_privileges, owns, settable_mode, touch_data, touch_status,
+    self, SET_IDS, in_group, kills_privileges, owns, settable_mode, touch_data, touch_status,
     without_privileges,
 };
-use types::{Answer, Caller, Fault, Fid, Kind, SetTime, Status, StatusChange, limits};
+use types::{Answer, Caller, Fault, Fid, Kind, SetTime, Status, StatusChange, Timestamp, limits};
 
 use crate::access::{self, Right};
 use crate::call::CallerView;
@@ -70,6 +70,42 @@ pub(crate) fn set_status(
         files.note_opened(ask, fid, was, wanted.hold);
     }
     files.commit(ask, change, Answer::Status(vnode.status))
+}
+
+/// Records that the caller read the file. Nothing but the access time changes, neither `ctime` nor
+/// a version, and no promise is made or broken. Under another session's delegation that session
+/// answers for the status, so nothing is recorded, and nothing recalled for it.
+pub(crate) fn note_read(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    fid: Fid,
+    was: Timestamp,
+    at: Timestamp,
+) -> Result<CallOutcome, Fault> {
+    let volume = files.volume(fid.volume)?;
+    volume.need_writable()?;
+    let _held = files.write_lock(&[fid]);
+    let is_covered =
+        files.coherence().leases().delegations().covers_elsewhere(ask.origin.session, fid);
+    if is_covered {
+        return Ok(CallOutcome::Answer(Answer::Done));
+    }
+    files.need_back(ask, &volume, &[fid])?;
+    let mut vnode = volume.vnode(fid)?;
+    match vnode.status.kind {
+        Kind::File => files.need_data(ask, &volume, &vnode, Right::ReadData)?,
+        Kind::Directory => access::need(ask.asker(), &volume, &vnode, Right::List)?,
+        _ => access::need(ask.asker(), &volume, &vnode, Right::See)?,
+    }
+    // A client's clock may be ahead.
+    let at = at.min(ask.wall);
+    if !volume.records_reads() || !posix::is_newer_read(&vnode.status, was, at) {
+        return Ok(CallOutcome::Answer(Answer::Done));
+    }
+    vnode.status.accessed = at;
+    let mut change = Change::new(ask.scope, &volume);
+    change.update.put_vnode(&vnode);
+    files.commit(ask, change, Answer::Done)
 }
 
 /// Everything is checked before anything is changed.

@@ -11,8 +11,8 @@ use crate::access::{self, Right};
 use crate::call::CallerView;
 use crate::call::{CallContext, CallOutcome};
 use crate::files::{Change, Files};
-use crate::volumes::ATTRIBUTE;
 use crate::volumes::ViceVolume;
+use crate::volumes::is_hidden;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Space {
@@ -62,7 +62,7 @@ pub(crate) fn xattr_set(
         return Err(Fault::XattrTooBig);
     }
     let mut present = volume.store.xattrs(&vnode)?;
-    present.retain(|(name, _)| name != ATTRIBUTE);
+    present.retain(|(name, _)| !is_hidden(name));
     match (mode, present.iter().any(|(other, _)| other == name)) {
         (XattrMode::Create, true) => return Err(Fault::Exists),
         (XattrMode::Replace, false) => return Err(Fault::NoXattr),
@@ -93,7 +93,7 @@ pub(crate) fn xattr_list(
     files.promise(ask, &volume, &[fid])?;
     let mut names: Vec<Bytes> =
         volume.store.xattrs(&vnode)?.into_iter().map(|(name, _)| name).collect();
-    names.retain(|name| *name != ATTRIBUTE);
+    names.retain(|name| !is_hidden(name));
     names.retain(|name| ask.caller.is_root() || !name.starts_with(TRUSTED));
     names.sort_unstable();
     Ok(CallOutcome::Answer(Answer::XattrNames(names)))

@@ -48,6 +48,8 @@ enum Spread {
     Rights,
     /// Sessions with any promise in the volume: lists decide from now on, or do not.
     Model(bool),
+    /// The same: reads are recorded from now on, or are not.
+    ReadTimes(bool),
 }
 
 /// A file that lost its last name: it becomes an orphan, or is removed.
@@ -146,6 +148,11 @@ impl<'v> Change<'v> {
         self.spread = Spread::Model(by_list);
     }
 
+    /// Sets whether reads are recorded in the volume: all promises in it are broken.
+    pub fn change_read_times(&mut self, on: bool) {
+        self.spread = Spread::ReadTimes(on);
+    }
+
     /// The body must be stable before the reply.
     pub fn sync(&mut self, vnode: &Vnode) {
         self.sync = Some(vnode.clone());
@@ -184,6 +191,11 @@ impl Files {
             }
             Spread::Model(by_list) => {
                 change.volume.lists.set_decide(by_list);
+                return Ok(self.coherence.break_volume(ask, change.volume.store.id(), answer));
+            }
+            Spread::ReadTimes(on) => {
+                change.volume.set_records_reads(on);
+                change.volume.lists.note_change();
                 return Ok(self.coherence.break_volume(ask, change.volume.store.id(), answer));
             }
         }

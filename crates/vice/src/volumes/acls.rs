@@ -38,7 +38,7 @@ pub(crate) struct Ruling {
 pub(crate) struct VolumeAcls {
     store: Arc<store::Volume>,
     decide: AtomicBool,
-    /// Number of changes between lists and mode bits.
+    /// See [`VolumeAcls::models`].
     models: AtomicU64,
     remembered: Mutex<Remembered>,
 }
@@ -74,11 +74,17 @@ impl VolumeAcls {
     /// Sets whether lists decide.
     pub fn set_decide(&self, decide: bool) {
         self.decide.store(decide, Ordering::Relaxed);
-        self.models.fetch_add(1, Ordering::SeqCst);
+        self.note_change();
         self.forget();
     }
 
-    /// Number of changes between lists and mode bits.
+    /// Something that every status of the volume says was changed.
+    pub fn note_change(&self) {
+        self.models.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Number of changes of what every status of the volume says: whether lists decide, whether
+    /// reads are recorded.
     pub fn models(&self) -> u64 {
         self.models.load(Ordering::SeqCst)
     }

@@ -12,6 +12,11 @@ mod volumes_in_use;
 pub(crate) use acls::{ATTRIBUTE, VolumeAcls};
 pub(crate) use moves::Moves;
 pub use partitions::Partitions;
-pub(crate) use volume::{QuotaReservation, ViceVolume};
+pub(crate) use volume::{QuotaReservation, READ_TIMES, ViceVolume};
 pub(crate) use volume_set::Volumes;
 pub(crate) use volumes_in_use::VolumesInUse;
+
+/// Whether an attribute is the service's own: callers neither see nor count it.
+pub(crate) fn is_hidden(name: &[u8]) -> bool {
+    [ATTRIBUTE, READ_TIMES].contains(&name)
+}

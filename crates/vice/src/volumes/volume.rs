@@ -1,13 +1,17 @@
 //! A volume as the service uses it: its store, its access model, and the locks that span vnodes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use store::{Partition, StoreError, Update, Vnode};
-use types::{Fault, Fid, Kind, Name, PartitionNo, Status, Time};
+use types::{Fault, Fid, Kind, Name, PartitionNo, Status, Time, VnodeNo};
 
 use super::VolumeAcls;
+
+/// The attribute of a root whose volume records reads. No attribute call reaches it, so clones,
+/// moves and dumps take it along without special care.
+pub(crate) const READ_TIMES: &[u8] = b"rialto.read-times";
 
 /// Whether a volume's calls are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +33,8 @@ pub(crate) struct ViceVolume {
     pub no: PartitionNo,
     /// Its access lists, if they decide.
     pub lists: VolumeAcls,
+    /// Reads are recorded as access times: [`READ_TIMES`] says so on the root.
+    read_times: AtomicBool,
     /// Held by moves of directories between directories: no other call moves the ancestors during
     /// the search for a loop.
     pub moves: Mutex<()>,
@@ -62,11 +68,14 @@ impl ViceVolume {
     ) -> Result<Self, StoreError> {
         let service = AtomicU8::new(by_header(&store) as u8);
         let lists = VolumeAcls::of(&store)?;
+        let root = store.vnode(VnodeNo::ROOT)?;
+        let option = root.map_or(Ok(None), |root| store.xattr(&root, READ_TIMES))?;
         Ok(ViceVolume {
             store,
             partition,
             no,
             lists,
+            read_times: AtomicBool::new(option.is_some()),
             moves: Mutex::default(),
             growth: Mutex::default(),
             service,
@@ -85,6 +94,16 @@ impl ViceVolume {
         } else {
             Err(Fault::ReadOnly)
         }
+    }
+
+    /// Whether reads of its files are recorded. Those of a sealed state never are.
+    pub fn records_reads(&self) -> bool {
+        self.read_times.load(Ordering::Relaxed) && self.store.is_writable()
+    }
+
+    /// Called when [`READ_TIMES`] was set or removed.
+    pub fn set_records_reads(&self, on: bool) {
+        self.read_times.store(on, Ordering::Relaxed);
     }
 
     /// Whether its bodies may be loaned to kernels on this machine.
@@ -188,6 +207,7 @@ impl ViceVolume {
         Status {
             by_list: self.lists.decide(),
             own_list: self.lists.has_own_list(vnode),
+            read_times: self.records_reads(),
             ..vnode.status
         }
     }

@@ -139,6 +139,7 @@ pub fn file_calls(Place { dir, file: fid, link }: Place) -> Vec<(&'static str, C
         ("Rights", Call::Rights { fid }),
         ("Read", Call::Read { fid, offset: 0, length: 10 }),
         ("ReadPacked", Call::ReadPacked { fid, offset: 0, length: 10 }),
+        ("NoteRead", Call::NoteRead { fid, was: Timestamp::new(5, 0), at: Timestamp::new(6, 0) }),
         ("Seek", Call::Seek { fid, offset: 0, what: SeekWhat::Data }),
         ("ReadSums", Call::ReadSums { fid, first: 0, count: 1 }),
         ("OpenBody", Call::OpenBody { fid }),

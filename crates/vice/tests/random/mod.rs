@@ -16,7 +16,7 @@ use guard::Cps;
 use model::{Content, ModelTree};
 use types::{
     Answer, Call, Caller, Cookie, DirEntry, Fault, Fid, Kind, PrincipalId, RequestIdentity,
-    SeekWhat, Status, StatusChange, VolumeCall, VolumeId, VolumeKind,
+    SeekWhat, Status, StatusChange, VolumeCall, VolumeChange, VolumeId, VolumeKind,
 };
 
 pub use op::Op;
@@ -74,6 +74,9 @@ impl World {
     }
 
     fn on(mut rig: Rig) -> Self {
+        let change = VolumeChange { read_times: Some(true), ..VolumeChange::default() };
+        let fields = VolumeCall::SetFields { id: rig.root().volume, change };
+        assert_eq!(rig.call(0, &Caller::ROOT, Call::Volume(fields)), Ok(Answer::Done));
         let root = rig.root_status();
         let model = ModelTree::new(name(VOLUME), root);
         let pairs = vec![(root.fid, root.fid)];
@@ -432,11 +435,10 @@ impl World {
         else {
             self.fail("not cloned")
         };
-        self.clones.push(Clone {
-            id: volumes[0].id,
-            model: self.model.clone(),
-            pairs: self.pairs.clone(),
-        });
+        let mut model = self.model.clone();
+        // It shows a sealed state.
+        model.set_read_times(false);
+        self.clones.push(Clone { id: volumes[0].id, model, pairs: self.pairs.clone() });
         if self.clones.len() > CLONES_MAX {
             let id = self.clones.remove(0).id;
             let removed = self.rig.call(0, &Caller::ROOT, Call::Volume(VolumeCall::Remove { id }));

@@ -176,6 +176,14 @@ impl Op {
                 let what = if more.is_multiple_of(2) { SeekWhat::Data } else { SeekWhat::Hole };
                 Call::Seek { fid, offset: place(value, second), what }
             }
+            59 if value.is_multiple_of(2) => {
+                let time = |number: u16| match number % 3 {
+                    0 => Timestamp::new(-5, 7),
+                    1 => Timestamp::new(5, 0),
+                    _ => Timestamp::new(i64::MAX, 0),
+                };
+                Call::NoteRead { fid, was: time(more), at: time(flags) }
+            }
             59 => Call::Commit { fid },
             60 => Call::VolumeStatus { fid },
             61 => Call::Hold { fids: vec![fid] },

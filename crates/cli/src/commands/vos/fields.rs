@@ -25,6 +25,7 @@ EXAMPLES
     rialto vos setfields home.alice -maxquota 20G
     rialto vos setfields home.alice -maxfiles 100000
     rialto vos setfields -id 536870915 -maxquota 0        no limit
+    rialto vos setfields home.alice -readtimes on         stat shows when files were read
     rialto vos setfields home.alice -model acl --dry-run  whose access would change
     rialto vos setfields home.alice -model acl
     rialto vos setfields home.alice -model acl -acl alice all system:authuser read
@@ -35,7 +36,14 @@ applies to everything below, except where there is a list from an earlier time. 
 posix mode bits give the rights again; lists below the root stay without effect.
 RIGHTS are as in 'rialto fs setacl --help'.";
 
-/// Changes the limits of a volume.
+/// Whether reads are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum ReadTimes {
+    On,
+    Off,
+}
+
+/// Changes the limits and options of a volume.
 #[derive(Args, Debug)]
 #[command(after_help = SETFIELDS_HELP)]
 pub struct VosSetfields {
@@ -44,12 +52,15 @@ pub struct VosSetfields {
     /// Limit of its size: KiB, or with a unit (20G); 0: no limit.
     #[arg(
         long, value_name = "SIZE", value_parser = quota,
-        required_unless_present_any = ["maxfiles", "model"],
+        required_unless_present_any = ["maxfiles", "model", "readtimes"],
     )]
     maxquota: Option<u64>,
     /// Limit of its files; 0: no limit.
     #[arg(long, value_name = "COUNT")]
     maxfiles: Option<u64>,
+    /// Whether reads of its files are recorded as their access times, as Linux's relatime does.
+    #[arg(long, value_name = "on|off", value_parser = clap::value_parser!(ReadTimes))]
+    readtimes: Option<ReadTimes>,
     /// Access model: access lists, or mode bits.
     #[arg(long)]
     model: Option<AccessModel>,
@@ -73,7 +84,7 @@ fn change(
         local::show::json(&json!({
             "id": id.0, "name": text(&name), "quota_bytes": change.quota_bytes,
             "quota_files": change.quota_files,
-            "state": change.state.map(super::show::state),
+            "state": change.state.map(super::show::state), "read_times": change.read_times,
         }));
     }
     Ok(())
@@ -94,12 +105,17 @@ impl VosSetfields {
         if let Some(model) = self.model {
             let (wanted, site) = self.volume.clone().parts()?;
             set_model(context, &context.volume(&wanted, &site)?, model, &self.acl)?;
-            if self.maxquota.is_none() && self.maxfiles.is_none() {
+            let others = [self.maxquota.is_some(), self.maxfiles.is_some()];
+            if self.readtimes.is_none() && !others.contains(&true) {
                 return Ok(());
             }
         }
-        let limits =
-            VolumeChange { quota_bytes: self.maxquota, quota_files: self.maxfiles, state: None };
-        change(context, self.volume, "changing the limits of the volume", limits)
+        let fields = VolumeChange {
+            quota_bytes: self.maxquota,
+            quota_files: self.maxfiles,
+            state: None,
+            read_times: self.readtimes.map(|times| times == ReadTimes::On),
+        };
+        change(context, self.volume, "changing the fields of the volume", fields)
     }
 }
