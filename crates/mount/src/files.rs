@@ -198,7 +198,12 @@ pub(crate) fn write(
     data: Bytes,
 ) -> Result<abi::WriteOut, RequestRefusal> {
     let kill_privileges = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
-    let wrote = venus.write(request, OpenHandle(of.fh), of.offset, data, kill_privileges)?;
+    // The kernel writes pages of a map back through any open file, also one that appends.
+    let wrote = if of.write_flags & flag::WRITE_CACHE != 0 {
+        venus.write_pages(request, OpenHandle(of.fh), of.offset, data, kill_privileges)?
+    } else {
+        venus.write(request, OpenHandle(of.fh), of.offset, data, kill_privileges)?
+    };
     // After a cached write the kernel requests a sync by itself.
     if of.flags & open_flag::DATA_SYNC != 0 && venus.is_direct(OpenHandle(of.fh)) {
         venus.fsync(request, OpenHandle(of.fh))?;
