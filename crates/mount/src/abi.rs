@@ -253,6 +253,8 @@ pub mod fattr {
 
 /// Bits in several requests.
 pub mod flag {
+    /// `WriteIn`: the kernel writes its pages back.
+    pub const WRITE_CACHE: u32 = 1 << 0;
     /// `WriteIn`: an unprivileged write.
     pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
     /// `ReleaseIn`: `lock_owner`'s whole-file lock ends.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rustix::io::Errno;
 use types::{AllocateMode, Fault, Fid, LockOwner, SeekWhat};
-use venus::{OpenHandle, OpenMode, OpenReply, RequestContext, Venus};
+use venus::{OpenHandle, OpenMode, OpenReply, RequestContext, Venus, WriteAt};
 
 use crate::abi::{self, flag};
 use crate::attributes;
@@ -215,7 +215,14 @@ pub(crate) fn write(
 ) -> Result<abi::WriteOut, RequestRefusal> {
     let (venus, notifier, handle) = (task.venus(), &task.on.notifier, OpenHandle(of.fh));
     let kill_privileges = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
-    let send = |data| venus.write(&task.request(), handle, of.offset, data, kill_privileges);
+    let request = &task.request();
+    if of.write_flags & flag::WRITE_CACHE != 0 {
+        // The kernel writes pages of a map back through any open file, also one that appends.
+        let at = WriteAt::Exactly(of.offset);
+        let wrote = venus.write(request, handle, at, data, kill_privileges)?;
+        return Ok(abi::WriteOut { size: wrote.count, padding: 0 });
+    }
+    let send = |data| venus.write(request, handle, of.offset, data, kill_privileges);
     if !venus.is_direct(handle) {
         let wrote = send(data)?;
         if of.flags & open_flag::DIRECT != 0 {
@@ -230,7 +237,7 @@ pub(crate) fn write(
     }
     // After a cached write the kernel requests a sync by itself.
     if of.flags & open_flag::DATA_SYNC != 0 {
-        venus.fsync(&task.request(), handle)?;
+        venus.fsync(request, handle)?;
     }
     Ok(abi::WriteOut { size: wrote.count, padding: 0 })
 }

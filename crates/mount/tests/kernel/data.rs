@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, SeekFrom as Place, fallocate, seek};
 use rustix::io::Errno;
@@ -257,6 +258,31 @@ fn a_users_write_or_reservation_drops_set_ids_for_all_to_see() {
         drop(file);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o6777, "{what} by root");
     }
+}
+
+/// The kernel writes the pages back through the file that appends, at their place.
+#[test]
+fn a_map_of_a_file_open_for_appends_is_written_where_it_is() {
+    let Some(cell) = Cell::start() else { return };
+    let client = cell.mount();
+    let (path, its) = (client.at("mapped"), client.at("mapped"));
+    fs::write(&path, [1; 20_000]).unwrap();
+    let (done, is_done) = std::sync::mpsc::channel();
+    // A thread of its own: nothing can interrupt it if the pages are never written.
+    std::thread::spawn(move || {
+        let file = File::options().read(true).append(true).open(&its).unwrap();
+        let mut map = mem::map::Map::new(&file, 20_000, true).unwrap();
+        map.write(5_000, b"mapped");
+        map.flush().unwrap();
+        file.sync_all().unwrap();
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(Duration::from_secs(20)).expect("the pages are written");
+    let mut wanted = vec![1; 20_000];
+    wanted[5_000..5_006].copy_from_slice(b"mapped");
+    assert!(fs::read(&path).unwrap() == wanted, "{} bytes", fs::metadata(&path).unwrap().len());
+    let other = cell.mount();
+    assert!(fs::read(other.at("mapped")).unwrap() == wanted, "at another client");
 }
 
 /// Memory for direct writes.

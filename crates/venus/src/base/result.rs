@@ -85,6 +85,21 @@ pub struct OpenReply {
     pub backing: Option<Backing>,
 }
 
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteAt {
+    /// To this offset, or to the end of the file if the handle appends.
+    AsOpened(u64),
+    /// To this offset: a page of a map, which the kernel writes back through any handle.
+    Exactly(u64),
+}
+
+impl From<u64> for WriteAt {
+    fn from(offset: u64) -> Self {
+        WriteAt::AsOpened(offset)
+    }
+}
+
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrote {

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use types::{AllocateMode, Answer, Call, Fault, limits};
 
 use super::Venus;
-use crate::base::{Error, OpenHandle, RequestContext, Wrote};
+use crate::base::{Error, OpenHandle, RequestContext, WriteAt, Wrote};
 use crate::data::{CHUNK, Cut};
 
 impl Venus {
-    /// Writes all of `data` (at most 1 MiB), at the end of the file if the handle appends. It
-    /// reaches the server at the latest at flush, fsync, unlock, or after a second.
+    /// Writes all of `data` (at most 1 MiB). It reaches the server at the latest at flush, fsync,
+    /// unlock, or after a second.
     ///
     /// # Errors
     /// Its own, or that of an earlier background write, once for each handle.
@@ -17,20 +17,24 @@ impl Venus {
         &self,
         request: &RequestContext<'_>,
         handle: OpenHandle,
-        offset: u64,
+        at: impl Into<WriteAt>,
         data: Bytes,
         kill_privileges: bool,
     ) -> Result<Wrote, Error> {
         let open = self.core.handles.open_of(handle)?;
         open.check_locks()?;
         open.take_error()?;
+        let (offset, appends) = match at.into() {
+            WriteAt::AsOpened(offset) => (offset, open.mode.append),
+            WriteAt::Exactly(offset) => (offset, false),
+        };
         if !open.mode.write || data.len() > CHUNK {
             return Err(Fault::Invalid.into());
         }
         if offset.saturating_add(data.len() as u64) > limits::FILE_BYTES_MAX {
             return Err(Fault::TooBig.into());
         }
-        if open.mode.append {
+        if appends {
             return self.core.writeback.append(request, &open, offset, &data, kill_privileges);
         }
         let count = data.len() as u32;

@@ -6,8 +6,11 @@
 //! an open and a close (`--handover close`); either must make the change visible at the other side.
 //! `exercise contend FILE` is run by several processes at once, on one or several mounts: each
 //! takes the file's lock, checks that every block is as the last holder left it, and changes one.
+//! `exercise calls` does random calls on a tree through many places ([`calls`]).
 //!
 //! All steps derive from `--seed`: a failure prints it, the step, and the steps before.
+
+mod calls;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -32,6 +35,8 @@ enum Command {
     Random(Random),
     /// Several processes, each run of this one.
     Contend(Contend),
+    /// One process, calls of all kinds, compared with another file system.
+    Calls(calls::Calls),
 }
 
 #[derive(Parser)]
@@ -82,6 +87,7 @@ fn main() -> ExitCode {
     let done = match Command::parse() {
         Command::Random(random) => random.run(),
         Command::Contend(contend) => contend.run(),
+        Command::Calls(calls) => calls.run(),
     };
     match done {
         Ok(text) => {
