@@ -143,4 +143,30 @@ for i in 1 2 3 4 5; do
 done
 check "it moves from place to place" mv "$B/$dir.places/1/d1" "$B/$dir.places/2/d2/"
 check "which the other mount sees at a third" test -e "$A/$dir.places/3/d2/d1/f"
+
+# What removes: a mount point is refused, and tools that stay on one file system take nothing out
+# of a volume, whether it was entered before or not.
+for entered in no yes; do
+    mkdir "$B/$dir.edge"
+    check "a directory with a mount point" python3 -c 'import os, sys
+os.setxattr(sys.argv[1], "rialto.mount:point", b"%user.00000")' "$B/$dir.edge"
+    : > "$B/$dir.edge/plain"
+    [ $entered = no ] || ls "$B/$dir.edge/point/" > /dev/null
+    for command in "rmdir $B/$dir.edge/point" "unlink $B/$dir.edge/point" \
+        "mv $B/$dir.edge/point $B/$dir.edge/moved" "mv -T $B/$dir.places $B/$dir.edge/point"; do
+        check "refused, entered $entered: ${command//$B\/$dir/}" refused within 30 $command
+    done
+    mkdir -p "$WORK/empty"
+    for command in "rm -rf --one-file-system $B/$dir.edge" "find $B/$dir.edge -xdev -delete" \
+        "rsync -ax --delete $WORK/empty/ $B/$dir.edge/"; do
+        command -v "${command%% *}" > /dev/null || continue
+        : > "$B/$dir.edge/plain"
+        within 60 $command > /dev/null 2>&1
+        check "its volume is whole, entered $entered: ${command//$B\/$dir/}" test -s \
+            "$A/$dir.places/3/d2/d1/f"
+        check "and the plain file is gone" refused test -e "$B/$dir.edge/plain"
+    done
+    check "the mount point goes by its own command" "$RIALTO" fs rmmount "$B/$dir.edge/point"
+    check "and its directory" rmdir "$B/$dir.edge"
+done
 finish

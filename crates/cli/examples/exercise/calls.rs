@@ -22,8 +22,6 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use side::Side;
 
-/// Calls that a failure shows.
-const SHOWN: usize = 30;
 /// Most calls go through so many places, the first ones.
 const FREQUENT: usize = 2;
 
@@ -47,6 +45,9 @@ pub(crate) struct Calls {
     /// Calls between two comparisons of the trees.
     #[arg(long, default_value_t = 500)]
     every: u64,
+    /// Calls that a failure shows.
+    #[arg(long, default_value_t = 30)]
+    shown: usize,
 }
 
 impl Calls {
@@ -92,6 +93,7 @@ struct Sides {
     random: SmallRng,
     kinds: Kinds,
     last: VecDeque<(u64, String)>,
+    shown: usize,
 }
 
 impl Sides {
@@ -108,6 +110,7 @@ impl Sides {
             random: SmallRng::seed_from_u64(from.seed),
             kinds: Kinds::default(),
             last: VecDeque::new(),
+            shown: from.shown,
         })
     }
 
@@ -121,7 +124,7 @@ impl Sides {
         let (place, second) = (self.place(), self.place());
         let call = Call::draw(&mut self.random, &self.reference, place, second);
         self.last.push_back((number, format!("{call:?}")));
-        if self.last.len() > SHOWN {
+        if self.last.len() > self.shown {
             self.last.pop_front();
         }
         let wanted = self.reference.execute(&call);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use types::{Cookie, Fid};
+use types::{Cookie, Fault, Fid};
 
 use super::Handles;
 use crate::base::{DirHandle, DirListing, Error, RequestContext};
@@ -88,7 +88,10 @@ impl OpenDirs {
     /// The service's refusal.
     pub fn fsyncdir(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         self.flusher.flush_all(request.cancel)?;
-        self.calls.call_commit(request, fid, false)?;
-        self.unstable.report_loss(fid)
+        match self.calls.call_commit(request, fid, false) {
+            // A directory that was removed while it was open has no entries to make stable.
+            Ok(_) | Err(Error::Fault(Fault::Stale)) => self.unstable.report_loss(fid),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -209,12 +209,18 @@ impl Call {
                 let mode = draw.mode();
                 Call::ChmodOpen { slot, mode }
             }),
-            805..820 => Call::Chown {
-                at: draw.path(),
-                user: draw.one_of(&[None, Some(0), Some(1000), Some(65534)]),
-                group: draw.one_of(&[None, Some(0), Some(1000), Some(65534)]),
-                follow: draw.random.random(),
-            },
+            805..820 => {
+                // Of a change of neither the kernel does not tell a FUSE file system, which leaves
+                // set-id bits that a local one drops.
+                let (user, group) = draw.one_of(&[
+                    (Some(0), None),
+                    (None, Some(0)),
+                    (Some(1000), Some(65534)),
+                    (Some(65534), Some(1000)),
+                    (None, Some(1000)),
+                ]);
+                Call::Chown { at: draw.path(), user, group, follow: draw.random.random() }
+            }
             820..835 => Call::SetTimes {
                 at: draw.path(),
                 accessed: draw.time(),

@@ -118,10 +118,8 @@ impl Side {
         let (here, first) = (self.places[place].join(path), self.places[0].join(path));
         let stat = rustix::fs::lstat(&here)?;
         let agrees = rustix::fs::lstat(&first).is_ok_and(|first| {
-            let of = |stat: &Stat| {
-                (stat.st_dev, stat.st_ino, stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime_nsec)
-            };
-            of(&first) == of(&stat)
+            (first.st_dev, first.st_ino) == (stat.st_dev, stat.st_ino)
+                && shown(&first) == shown(&stat)
         });
         let mut text = format!("{}, agrees: {agrees}", shown(&stat));
         text += &extras(&here, &stat, with_content)?;
@@ -205,7 +203,12 @@ impl Side {
         self.open.remove(&slot);
         let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(mode))?;
         let stat = rustix::fs::fstat(&fd)?;
+        // The kernel tells nobody that a pipe is open, so that it is over with its last name.
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Fifo {
+            return Ok("a pipe".to_owned());
+        }
         let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let is_direct = is_direct && !is_dir;
         self.open.insert(slot, Opened { fd, is_dir, is_direct });
         Ok(shown(&stat))
     }
@@ -397,7 +400,10 @@ impl Side {
                     return Err(Errno::NOTDIR);
                 }
                 rustix::fs::seek(&opened.fd, SeekFrom::Start(0))?;
-                return list(&opened.fd);
+                let names = list(&opened.fd);
+                // Positions in directories are the file system's own, and a read looks at them.
+                rustix::fs::seek(&opened.fd, SeekFrom::Start(0))?;
+                return names;
             }
             _ => unreachable!("calls about names only"),
         }
@@ -413,6 +419,12 @@ impl Side {
                 rustix::fs::chmod(self.full(at)?, Mode::from_raw_mode(*mode))?;
             }
             Call::ChmodOpen { slot, mode } => {
+                let opened = self.opened(*slot)?;
+                // A directory that was removed while it was open keeps what is known of it only
+                // until its status is changed.
+                if opened.is_dir && rustix::fs::fstat(&opened.fd)?.st_nlink == 0 {
+                    return Ok("removed".to_owned());
+                }
                 rustix::fs::fchmod(&self.opened(*slot)?.fd, Mode::from_raw_mode(*mode))?;
             }
             Call::Chown { at, user, group, follow } => {
@@ -652,6 +664,8 @@ fn attribute_names(path: &Path, follow: bool) -> Result<Vec<Vec<u8>>> {
 /// A line for each entry of a tree, with all that is compared.
 pub(super) fn tree(root: &Path) -> std::result::Result<Vec<String>, String> {
     let mut lines = Vec::new();
+    // To look at a mount point is not to enter it.
+    std::fs::read_dir(root).map_err(|error| format!("{}: {error}", root.display()))?;
     walk(root, Path::new(""), &mut HashMap::new(), &mut lines)?;
     Ok(lines)
 }
