@@ -241,8 +241,8 @@ pub fn is_read_due(status: &Status, now: Timestamp) -> bool {
 }
 
 /// Whether a read at `at` is recorded, by a client that knew the access time `was`: it is later
-/// than the recorded one. A change of the status behind the read may have set the access time: then only
-/// `was` shows that it did not.
+/// than the recorded one. A change of the status behind the read may have set the access time: then
+/// only `was` shows that it did not.
 pub fn is_newer_read(status: &Status, was: Timestamp, at: Timestamp) -> bool {
     at > status.accessed && (status.accessed == was || at > status.changed)
 }
