@@ -10,9 +10,9 @@
 #             or auto]
 #   PART      cli nonroot access login sessions kerberos fences audit secrets sealed servers,
 #             which make cells of their own (own: all of these);
-#             acl semantics stopped volumes mountpoints places mounting keeper tree git sqlite random
-#             build crash hostile full conformance, which work on the two mounts (shared: all of
-#             these);
+#             acl semantics stopped volumes mountpoints places mounting keeper tree git sqlite
+#             random build crash hostile full conformance, which work on the two mounts (shared:
+#             all of these);
 #             default: all
 #
 # Each part prints PASS and FAIL lines; the exit code is 1 if any failed.

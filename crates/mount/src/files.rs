@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rustix::io::Errno;
 use types::{AllocateMode, Fault, Fid, LockOwner, SeekWhat};
-use venus::{OpenHandle, OpenMode, OpenReply, RequestContext, Venus};
+use venus::{OpenHandle, OpenMode, OpenReply, RequestContext, Venus, WriteOptions};
 
 use crate::abi::{self, flag};
 use crate::attributes;
@@ -198,12 +198,9 @@ pub(crate) fn write(
     data: Bytes,
 ) -> Result<abi::WriteOut, RequestRefusal> {
     let kill_privileges = of.write_flags & flag::WRITE_KILL_SUIDGID != 0;
-    // The kernel writes pages of a map back through any open file, also one that appends.
-    let wrote = if of.write_flags & flag::WRITE_CACHE != 0 {
-        venus.write_pages(request, OpenHandle(of.fh), of.offset, data, kill_privileges)?
-    } else {
-        venus.write(request, OpenHandle(of.fh), of.offset, data, kill_privileges)?
-    };
+    let pages = of.write_flags & flag::WRITE_CACHE != 0;
+    let how = WriteOptions { kill_privileges, pages };
+    let wrote = venus.write(request, OpenHandle(of.fh), of.offset, data, how)?;
     // After a cached write the kernel requests a sync by itself.
     if of.flags & open_flag::DATA_SYNC != 0 && venus.is_direct(OpenHandle(of.fh)) {
         venus.fsync(request, OpenHandle(of.fh))?;

@@ -60,7 +60,7 @@ mod writeback;
 pub use base::{
     Attributes, Backing, DirHandle, DirListing, EntryReply, Error, KernelPort, ListEntry,
     LookupReply, NoKernel, OpenHandle, OpenMode, OpenReply, PassthroughState, RequestContext,
-    Stamp, VenusConfig, Wrote,
+    Stamp, VenusConfig, WriteOptions, Wrote,
 };
 pub use delegation::{AccessRights, Changes, somebody};
 pub use names::Identity;

@@ -31,5 +31,5 @@ pub use self::result::OpenMode;
 pub use self::result::OpenReply;
 pub use self::result::PassthroughState;
 pub use self::result::Stamp;
-pub use self::result::Wrote;
+pub use self::result::{WriteOptions, Wrote};
 pub(crate) use self::scheduler::{Chore, Scheduler, Seat};

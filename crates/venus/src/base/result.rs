@@ -85,6 +85,22 @@ pub struct OpenReply {
     pub backing: Option<Backing>,
 }
 
+/// The kind of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// The file's set-id bits end.
+    pub kill_privileges: bool,
+    /// The bytes are pages of a map that the kernel writes back: their place is theirs.
+    pub pages: bool,
+}
+
+impl From<bool> for WriteOptions {
+    /// Bytes that a program writes.
+    fn from(kill_privileges: bool) -> Self {
+        WriteOptions { kill_privileges, pages: false }
+    }
+}
+
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrote {

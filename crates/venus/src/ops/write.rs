@@ -1,17 +1,16 @@
 //! Writing, syncing and reserving through a handle (`writeback/writer.rs`).
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use types::{AllocateMode, Answer, Call, Fault, limits};
 
 use super::Venus;
-use crate::base::{Error, OpenHandle, RequestContext, Wrote};
-use crate::data::{CHUNK, Cut, Open};
+use crate::base::{Error, OpenHandle, RequestContext, WriteOptions, Wrote};
+use crate::data::{CHUNK, Cut};
 
 impl Venus {
-    /// Writes all of `data` (at most 1 MiB), at the end of the file if the handle appends. It
-    /// reaches the server at the latest at flush, fsync, unlock, or after a second.
+    /// Writes all of `data` (at most 1 MiB), at the end of the file if the handle appends and these
+    /// are no pages of a map. It reaches the server at the latest at flush, fsync, unlock, or after
+    /// a second.
     ///
     /// # Errors
     /// Its own, or that of an earlier background write, once for each handle.
@@ -21,38 +20,9 @@ impl Venus {
         handle: OpenHandle,
         offset: u64,
         data: Bytes,
-        kill_privileges: bool,
+        how: impl Into<WriteOptions>,
     ) -> Result<Wrote, Error> {
-        let open = self.open_for_write(handle, offset, &data)?;
-        if open.mode.append {
-            return self.core.writeback.append(request, &open, offset, &data, kill_privileges);
-        }
-        self.write_at(request, &open, offset, data, kill_privileges)
-    }
-
-    /// Writes pages back that a program changed through a map: at their place, also if the open
-    /// file that the kernel does it through appends.
-    ///
-    /// # Errors
-    /// As [`Venus::write`].
-    pub fn write_pages(
-        &self,
-        request: &RequestContext<'_>,
-        handle: OpenHandle,
-        offset: u64,
-        data: Bytes,
-        kill_privileges: bool,
-    ) -> Result<Wrote, Error> {
-        let open = self.open_for_write(handle, offset, &data)?;
-        self.write_at(request, &open, offset, data, kill_privileges)
-    }
-
-    fn open_for_write(
-        &self,
-        handle: OpenHandle,
-        offset: u64,
-        data: &Bytes,
-    ) -> Result<Arc<Open>, Error> {
+        let WriteOptions { kill_privileges, pages } = how.into();
         let open = self.core.handles.open_of(handle)?;
         open.check_locks()?;
         open.take_error()?;
@@ -62,19 +32,12 @@ impl Venus {
         if offset.saturating_add(data.len() as u64) > limits::FILE_BYTES_MAX {
             return Err(Fault::TooBig.into());
         }
-        Ok(open)
-    }
-
-    fn write_at(
-        &self,
-        request: &RequestContext<'_>,
-        open: &Arc<Open>,
-        offset: u64,
-        data: Bytes,
-        kill_privileges: bool,
-    ) -> Result<Wrote, Error> {
+        // The kernel writes pages back through any open file, also one that appends.
+        if open.mode.append && !pages {
+            return self.core.writeback.append(request, &open, offset, &data, kill_privileges);
+        }
         let count = data.len() as u32;
-        self.core.writeback.write_behind(open, offset, data, kill_privileges, request.cancel)?;
+        self.core.writeback.write_behind(&open, offset, data, kill_privileges, request.cancel)?;
         Ok(Wrote { count, offset })
     }
 
