@@ -5,8 +5,14 @@
 . "$(dirname "$0")/../lib/real.sh"
 needs_cell
 needs_root
-[ "$QUICK" = yes ] && calls=20000 || calls=1000000
-seed=${SEED:-$RANDOM} places=100
+# Seeds for which a difference is known (docs/spec/mount.md, "Known differences") are for the long
+# form: the short one repeats a run without.
+if [ "$QUICK" = yes ]; then
+    calls=20000 seed=${SEED:-3}
+else
+    calls=1000000 seed=${SEED:-$RANDOM}
+fi
+places=100
 reference=$WORK/places.reference
 vos() { within 60 "$RIALTO" vos "$@" --dir "$CELL"; }
 # Lazily: what a failed run left open must not keep the places.
@@ -44,6 +50,9 @@ random_calls() {
 
 check "a volume at $places places" make_places
 check "a directory of the disk at as many" bind_places
+# A rename that is the first to enter a place may fail with EXDEV (the same page).
+check "each place is entered" sh -c "ls '$A'/places/first/p*/ '$A'/places/again/second/p*/ \
+    '$B'/places/first/p*/ '$B'/places/again/second/p*/ > /dev/null"
 check "$calls random calls, seed $seed" random_calls "$seed" "$A" "$B" "$calls"
 check "$((calls / 4)) over the network, seed $seed" random_calls "$seed" "$B" "$A" $((calls / 4))
 finish

@@ -21,7 +21,7 @@ use super::call::{At, Base, Call, LockHow, RenameHow, SetHow, Space};
 
 /// Calls between two counts of the entries.
 const COUNTED_EVERY: u64 = 64;
-/// What direct transfers are aligned to.
+/// Alignment of direct transfers.
 const ALIGNED: usize = 4096;
 
 pub(super) struct Side {
@@ -113,7 +113,7 @@ impl Side {
         below.map(Path::to_owned)
     }
 
-    /// What a place shows of a path, and whether the first place shows the same file.
+    /// The view of a path at a place, and whether the first place shows the same file.
     pub fn look(&self, place: usize, path: &Path, with_content: bool) -> Result<String> {
         let (here, first) = (self.places[place].join(path), self.places[0].join(path));
         let stat = rustix::fs::lstat(&here)?;
@@ -203,7 +203,7 @@ impl Side {
         self.open.remove(&slot);
         let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(mode))?;
         let stat = rustix::fs::fstat(&fd)?;
-        // The kernel tells nobody that a pipe is open, so that it is over with its last name.
+        // The kernel tells no file system that a pipe is open, so it is over with its last name.
         if FileType::from_raw_mode(stat.st_mode) == FileType::Fifo {
             return Ok("a pipe".to_owned());
         }
@@ -610,7 +610,7 @@ fn bytes_shown(bytes: &[u8]) -> String {
     format!("{} bytes {:08x} {:?}", bytes.len(), crc32c::crc32c(bytes), bytes.first())
 }
 
-/// What is the same on every file system.
+/// The part of a status that is the same on every file system.
 fn shown(stat: &Stat) -> String {
     let kind = FileType::from_raw_mode(stat.st_mode);
     let mut text = format!(
