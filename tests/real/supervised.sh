@@ -31,7 +31,11 @@ supervise() {
         sleep "0.$((RANDOM % 9))"
     done
 }
-serves() { local i; for i in $(seq 100); do mountpoint --quiet "$at" && return; sleep 0.1; done; false; }
+serves() {
+    local i
+    for i in $(seq 100); do mountpoint --quiet "$at" && return; sleep 0.1; done
+    false
+}
 kill_all() {
     local i before
     for i in $(seq "$kills"); do
@@ -39,14 +43,19 @@ kill_all() {
         before=$(cat "$dir/pid")
         kill -9 "$before" || return
         # A process that ends may still answer.
-        for _ in $(seq 100); do [ "$(cat "$dir/pid")" != "$before" ] && break; sleep 0.1; done
-        within 30 stat "$at/supervised" > /dev/null || { echo "none answers after kill $i"; return 1; }
+        for _ in $(seq 100); do
+            [ "$(cat "$dir/pid")" != "$before" ] && break
+            sleep 0.1
+        done
+        within 30 stat "$at/supervised" > /dev/null ||
+            { echo "none answers after kill $i"; return 1; }
     done
 }
 ends_well() { within 120 tail --pid="$1" -f /dev/null; wait "$1" || { cat "$2"; return 1; }; }
 refuses_second() {
-    ! within 30 "$RIALTO" mount --keeper "$socket" --dir "$dir/home2" "unix:$CELL/server.sock" "$at" \
-        > "$dir/second" 2>&1 && grep -q "another process serves $at" "$dir/second"
+    ! within 30 "$RIALTO" mount --keeper "$socket" --dir "$dir/home2" \
+        "unix:$CELL/server.sock" "$at" > "$dir/second" 2>&1 &&
+        grep -q "another process serves $at" "$dir/second"
 }
 says_none_listens() {
     ! within 30 "$RIALTO" mount --keeper "$dir/none" --dir "$home" "unix:$CELL/server.sock" "$at" \

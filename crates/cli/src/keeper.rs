@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use keep::{Event, Held, Places};
+use keep::{Event, Held, HeldPlaces};
 use local::daemon::{self, PidFile, Process};
 use local::failure::{Doing, Failure};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -99,7 +99,7 @@ pub fn hold_for_others(socket: &Path) -> Result<(), Failure> {
     if let Some(dir) = socket.parent() {
         std::fs::create_dir_all(dir).doing(what)?;
     }
-    let mut places = Places::listen(socket).map_err(|error| match error.kind() {
+    let mut places = HeldPlaces::listen(socket).map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => Failure::new(what(), "a keeper listens there already"),
         _ => Failure::new(what(), error),
     })?;

@@ -85,12 +85,12 @@ pub struct MountFacts {
     /// All volumes are shown in this one mount.
     #[serde(default)]
     pub flat: bool,
-    /// What holds the mount for a successor of its process.
+    /// The keeper that holds the mount for a successor of its process.
     #[serde(default)]
     pub kept: Kept,
 }
 
-/// What holds a mount for a successor of its process.
+/// The keeper that holds a mount for a successor of its process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kept {

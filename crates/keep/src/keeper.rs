@@ -41,7 +41,7 @@ impl Keeper {
         Self::behind(mem::inherit::taken(number)?).map(Some)
     }
 
-    /// The keeper that listens at `socket` (`Places`), for the mount at `place`, an absolute path.
+    /// `ConnectionRefused`, `NotFound`: none listens there. `PermissionDenied`: it is another user's.
     /// To be called once.
     ///
     /// # Errors

@@ -25,5 +25,5 @@ mod records;
 
 pub use held::{Event, Held};
 pub use keeper::Keeper;
-pub use places::Places;
+pub use places::HeldPlaces;
 pub use records::{Keep, Key, RECORD_BYTES_MAX, Record, Words};

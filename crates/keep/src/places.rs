@@ -1,8 +1,9 @@
 //! A keeper that starts no daemons: something else restarts them (systemd, Kubernetes).
 //!
-//! Daemons connect to its socket and name the place of their mount. What a daemon gives is held when
-//! its connection ends, for the next daemon of the same place, unless it ended on purpose, or never
-//! served. It is let go too when nothing serves a mount that has ended: the kernel says so.
+//! Daemons connect to its socket and name the place of their mount. The descriptors that a daemon
+//! gives are held when its connection ends, for the next daemon of the same place, unless it ended
+//! on purpose, or never served. They are let go too when nothing serves a mount that has ended: the
+//! kernel says so.
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -31,9 +32,9 @@ const DAEMON_PATIENCE: Duration = Duration::from_secs(10);
 /// The name of a mount's first descriptor.
 const FIRST_MOUNT: &str = "fuse-0";
 
-/// What is held for the mounts of one machine.
+/// The descriptors that are held for the mounts of one machine.
 #[derive(Debug)]
-pub struct Places {
+pub struct HeldPlaces {
     listener: OwnedFd,
     path: PathBuf,
     /// Connections that did not name their place yet.
@@ -50,7 +51,7 @@ struct Place {
     stopping: bool,
 }
 
-/// What a descriptor that became ready belongs to.
+/// The owner of a descriptor that became ready.
 #[derive(Clone)]
 enum Source {
     Caller,
@@ -60,12 +61,12 @@ enum Source {
     Mount(String),
 }
 
-impl Places {
+impl HeldPlaces {
     /// Listens at `path`, for processes of the same user and root's.
     ///
     /// # Errors
     /// `AddrInUse`: a keeper listens there. Otherwise the kernel's.
-    pub fn listen(path: &Path) -> io::Result<Places> {
+    pub fn listen(path: &Path) -> io::Result<HeldPlaces> {
         let family = AddressFamily::UNIX;
         let new = || socket_with(family, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let address = SocketAddrUnix::new(path)?;
@@ -81,7 +82,7 @@ impl Places {
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         listen(&listener, BACKLOG)?;
         let (strangers, places) = Default::default();
-        Ok(Places { listener, path: path.to_owned(), strangers, places })
+        Ok(HeldPlaces { listener, path: path.to_owned(), strangers, places })
     }
 
     /// Serves until one of `until` is readable.
@@ -174,7 +175,7 @@ impl Places {
     }
 }
 
-impl Drop for Places {
+impl Drop for HeldPlaces {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }

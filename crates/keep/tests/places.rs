@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use keep::{Keeper, Key, Places};
+use keep::{HeldPlaces, Keeper, Key};
 
 const COUNT: Key = Key { kind: 1, major: 0, minor: 0 };
 
@@ -23,7 +23,7 @@ struct Running {
 impl Running {
     fn start(name: &str) -> Running {
         let socket = std::env::temp_dir().join(format!("keep-{name}-{}", std::process::id()));
-        let mut places = Places::listen(&socket).unwrap();
+        let mut places = HeldPlaces::listen(&socket).unwrap();
         let (stop, stopped) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn(move || places.serve(&[stopped.as_fd()]).unwrap());
         Running { socket, stop, thread: Some(thread) }
@@ -95,7 +95,7 @@ fn a_place_has_one_daemon_at_a_time() {
     let first = running.daemon("/one").unwrap();
     assert_eq!(running.daemon("/one").unwrap_err().kind(), ErrorKind::AddrInUse);
     running.daemon("/two").unwrap();
-    assert_eq!(Places::listen(&running.socket).unwrap_err().kind(), ErrorKind::AddrInUse);
+    assert_eq!(HeldPlaces::listen(&running.socket).unwrap_err().kind(), ErrorKind::AddrInUse);
     first.serves();
     drop(first);
     assert!(running.next("/one").is_successor());
@@ -141,7 +141,7 @@ fn a_socket_that_a_killed_keeper_left_is_taken_over() {
         Keeper::at(&socket, Path::new("/one")).unwrap_err().kind(),
         ErrorKind::ConnectionRefused
     );
-    let places = Places::listen(&socket).unwrap();
+    let places = HeldPlaces::listen(&socket).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::mode(&socket.metadata().unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     drop(places);

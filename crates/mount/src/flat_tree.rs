@@ -311,8 +311,8 @@ impl Flat {
         Ok(())
     }
 
-    /// Records where a volume is about to be shown. A successor finds volumes by their names, in its
-    /// own cell.
+    /// Records where a volume is about to be shown. A successor finds volumes by their names, in
+    /// its own cell.
     fn record(&self, slot: Slot, volumes: &Arc<Volumes>, to: &RemoteVolume, place: &Place) {
         let is_ours = Arc::ptr_eq(volumes, &self.plan.volumes);
         if let (Some(legacy), Some((from, fid))) = (&self.legacy, place.point)

@@ -290,9 +290,10 @@ impl MountCommand {
         let at = std::fs::canonicalize(&self.mount_point).doing(what)?;
         let pid_file = MountRecords::of(&self.place.path()?).pid_file(&at);
         if !keeper::is_keeper(&pid_file) {
-            return Err(Failure::new(what(), "no keeper serves this mount")
-                .mend("only a mount that was made with --keep has one; the supervisor of one that was made \
-                    with --keeper restarts it"));
+            return Err(Failure::new(what(), "no keeper serves this mount").mend(
+                "only a mount that was made with --keep has one; with --keeper the supervisor \
+                    restarts the process",
+            ));
         }
         keeper::replace(&pid_file)?;
         match mounts::health(&at, MOUNT_PATIENCE) {

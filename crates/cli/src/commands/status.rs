@@ -50,7 +50,7 @@ struct MountState {
     no_passthrough: Option<String>,
     /// Whether all volumes are in this one mount.
     flat: bool,
-    /// What holds it for a successor of its process.
+    /// The keeper that holds it for a successor of its process.
     kept: Kept,
     cache_bytes: u64,
 }

@@ -104,8 +104,8 @@ fn a_name_that_both_make_is_one_file_and_opened_by_both() {
     }
 }
 
-/// The kernel learns the new size while it has a page with the former end of the file. A reader that
-/// does not run between its look at the page and its look at the size may see zeros once.
+/// The kernel learns the new size while it has a page with the former end of the file. A reader
+/// that does not run between its look at the page and its look at the size may see zeros once.
 #[test]
 fn zeros_do_not_stay_behind_the_former_end_of_a_log() {
     use std::io::Write;
