@@ -41,8 +41,8 @@ impl Keeper {
         Self::behind(mem::inherit::taken(number)?).map(Some)
     }
 
-    /// `ConnectionRefused`, `NotFound`: none listens there. `PermissionDenied`: it is another user's.
-    /// To be called once.
+    /// The keeper that listens at `socket` ([`crate::HeldPlaces`]), for the mount at `place`, an
+    /// absolute path. To be called once.
     ///
     /// # Errors
     /// `ConnectionRefused`, `NotFound`: none listens there. `PermissionDenied`: it is another
