@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 
 use common::Ground;
 use proptest::prelude::*;
-use random::{Op, World};
+use random::{Op, Reads, World};
 
 /// Calls between two clones.
 const CLONED_EVERY: usize = 60;
 
 fn run(ground: Ground, ops: &[Op]) -> BTreeMap<String, u64> {
-    run_in(World::new(ground), ops)
+    run_in(World::new(ground, Reads::Recorded), ops)
 }
 
 fn run_in(mut world: World, ops: &[Op]) -> BTreeMap<String, u64> {
@@ -58,7 +58,7 @@ proptest! {
 
     #[test]
     fn short_histories_where_lists_decide(ops in operations()) {
-        run_in(World::with_lists(Ground::memory()), &ops);
+        run_in(World::with_lists(Ground::memory(), Reads::Recorded), &ops);
     }
 }
 
@@ -67,7 +67,7 @@ fn long_histories_where_lists_decide() {
     let mut outcomes = BTreeMap::new();
     for seed in 0..7 {
         for (outcome, count) in
-            run_in(World::with_lists(Ground::memory()), &Op::sequence(seed, 5000))
+            run_in(World::with_lists(Ground::memory(), Reads::Recorded), &Op::sequence(seed, 5000))
         {
             *outcomes.entry(outcome).or_insert(0) += count;
         }

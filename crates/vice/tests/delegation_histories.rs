@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 
 use common::Ground;
 use random::delegating::Delegating;
-use random::{Op, World};
+use random::{Op, Reads, World};
 
 fn run(ground: Ground, ops: &[Op]) -> BTreeMap<&'static str, u64> {
-    run_in(World::new(ground), ops)
+    run_in(World::new(ground, Reads::NotRecorded), ops)
 }
 
 fn run_in(world: World, ops: &[Op]) -> BTreeMap<&'static str, u64> {
@@ -53,12 +53,12 @@ fn run_all(world: impl Fn() -> World, answered_least: u64) {
 
 #[test]
 fn random_histories_with_delegations_are_those_of_the_model() {
-    run_all(|| World::new(Ground::memory()), 1000);
+    run_all(|| World::new(Ground::memory(), Reads::NotRecorded), 1000);
 }
 
 #[test]
 fn random_histories_with_delegations_and_lists_equal_the_model() {
-    run_all(|| World::with_lists(Ground::memory()), 400);
+    run_all(|| World::with_lists(Ground::memory(), Reads::NotRecorded), 400);
 }
 
 #[test]

@@ -18,11 +18,11 @@ EXAMPLES
 
 'rialto mount --keep' starts a keeper of its own, which restarts the mount's process itself.
 This command is for mounts that systemd, Kubernetes or another supervisor restarts: such a
-mount is made with 'rialto mount --keeper SOCKET'. Its process may end unasked, or be replaced
-by one of another version. What the kernel needs stays here, for the next process with the same
-mount point: programs keep their open files and locks, and wait meanwhile.
+mount is made with 'rialto mount --keeper SOCKET'. Its process may end unasked, or be
+replaced by one of another version. The keeper holds open what the kernel needs for the next
+process with the same mount point: programs keep their open files and locks, and wait.
 
-One keeper serves all mounts of its user. If it ends, mounts go on until their processes end.
+One keeper serves all mounts of its user. If it ends, they go on until their processes end.
 
 EXIT CODES
     0  a signal ended it

@@ -68,13 +68,23 @@ struct Clone {
 /// Number of clones; at one more the oldest is removed.
 const CLONES_MAX: usize = 3;
 
+/// Whether the volume records reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    Recorded,
+    /// With delegations: those of a file that another session's delegation covers never are, and
+    /// the model knows no delegations.
+    NotRecorded,
+}
+
 impl World {
-    pub fn new(ground: Ground) -> Self {
-        World::on(Rig::new(ground, 2))
+    pub fn new(ground: Ground, reads: Reads) -> Self {
+        World::on(Rig::new(ground, 2), reads)
     }
 
-    fn on(mut rig: Rig) -> Self {
-        let change = VolumeChange { read_times: Some(true), ..VolumeChange::default() };
+    fn on(mut rig: Rig, reads: Reads) -> Self {
+        let read_times = Some(reads == Reads::Recorded);
+        let change = VolumeChange { read_times, ..VolumeChange::default() };
         let fields = VolumeCall::SetFields { id: rig.root().volume, change };
         assert_eq!(rig.call(0, &Caller::ROOT, Call::Volume(fields)), Ok(Answer::Done));
         let root = rig.root_status();
@@ -93,9 +103,10 @@ impl World {
     }
 
     /// A world where lists decide.
-    pub fn with_lists(ground: Ground) -> Self {
+    pub fn with_lists(ground: Ground, reads: Reads) -> Self {
         let members: Arc<Members> = Arc::default();
-        let mut world = World::on(Rig::with_principals(ground, 2, Arc::clone(&members) as _));
+        let rig = Rig::with_principals(ground, 2, Arc::clone(&members) as _);
+        let mut world = World::on(rig, reads);
         world.members = Some(members);
         op::UIDS.into_iter().for_each(|uid| world.tell_model(uid));
         let list = Some(op::everything_to_anybody());
