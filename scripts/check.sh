@@ -118,10 +118,17 @@ else
     seeds=0..10000 volume_seeds=0..300 release_seeds=0..2 fuzz_seconds=8 real=(--quick)
     new_sessions=2000 new_volumes=60
 fi
-# Beside the fixed seeds each run takes new ones. NEW_SEEDS repeats those of a run that failed.
-new=${NEW_SEEDS:-$((0x$(od -An -N6 -tx1 /dev/urandom | tr -d ' ')))}
-seeds_line="new seeds of the simulator begin at $new; \
-NEW_SEEDS=$new scripts/check.sh new-sim new-vol repeats them"
+# Beside the fixed inputs each tree gets new ones, which its hash gives: a run can be repeated, here
+# and on another machine. The long forms take others each time.
+if [ $soak = yes ]; then
+    new=$((0x$(od -An -N6 -tx1 /dev/urandom | tr -d ' ')))
+else
+    new=$((0x$(git rev-parse 'HEAD^{tree}' 2> /dev/null | cut -c 1-12 | grep . || echo 1)))
+fi
+new=${NEW_SEEDS:-$new}
+# For the property tests, the real parts and the fuzzers.
+export RIALTO_SEED=$new PROPTEST_RNG_SEED=$new
+seeds_line="new inputs begin at $new; NEW_SEEDS=$new scripts/check.sh [PART...] repeats them"
 echo "$seeds_line"
 
 part format cargo fmt --all --check

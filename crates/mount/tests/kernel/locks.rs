@@ -135,6 +135,23 @@ fn an_open_files_range_ends_with_the_file_only() {
     eventually("the closed file's range is gone", || exclusive(&second, 0, 1).is_ok());
 }
 
+/// A release of a part concerns that part only: a request that meets another part is refused, and
+/// waits for no release.
+#[test]
+fn the_rest_of_a_range_is_held_when_its_middle_is_released() {
+    let Some(cell) = Cell::start() else { return };
+    let client = cell.mount();
+    fs::write(client.at("file"), "x").unwrap();
+    let (holder, other) = (open(&client.at("file")), open(&client.at("file")));
+    let of_file =
+        |file: &File, kind, start, length| set_file_range(file.as_fd(), kind, start, length, false);
+    of_file(&holder, RangeLock::Exclusive, 0, 30).unwrap();
+    of_file(&holder, RangeLock::Unlock, 10, 10).unwrap();
+    for (start, expected) in [(0, Err(Errno::AGAIN)), (10, Ok(())), (20, Err(Errno::AGAIN))] {
+        assert_eq!(of_file(&other, RangeLock::Exclusive, start, 5), expected, "at {start}");
+    }
+}
+
 #[test]
 fn a_waiter_gets_the_lock_when_it_is_free() {
     let Some(cell) = Cell::start() else { return };

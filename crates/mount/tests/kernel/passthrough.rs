@@ -258,6 +258,40 @@ fn each_store_into_a_dirty_page_of_a_map_is_seen_elsewhere() {
     eventually("the lends are over", || cell.partition().lent().is_empty());
 }
 
+/// A short file is read through the kernel's own pages, but not while such a map has its body.
+#[test]
+fn a_map_of_a_file_that_became_short_shares_its_bytes() {
+    let Some(cell) = Cell::start() else { return };
+    let client = cell.mount();
+    let path = released(&client, "file", &pattern(2 * MIB, 11));
+    let writer = writable(&path);
+    assert_eq!(client.passed(), 1);
+    let mut map = Map::new(&writer, 2 * MIB, true).unwrap();
+    writer.set_len(8192).unwrap();
+    drop(writer);
+    eventually("the handle is released", || client.passed() == 0);
+    for round in 0..3 {
+        let reader = File::open(&path).unwrap();
+        whole(&reader);
+        map.write(100, &[200 + round]);
+        let mut byte = [0];
+        reader.read_exact_at(&mut byte, 100).unwrap();
+        assert_eq!(byte, [200 + round], "a store, read through a descriptor");
+        let writer = writable(&path);
+        writer.write_all_at(&[100 + round], 200).unwrap();
+        assert_eq!(at(&map, 200), 100 + round, "a write, read through the map");
+    }
+    drop(map);
+    eventually("the loan is over, and the file is short again", || {
+        let reader = File::open(&path).unwrap();
+        let passed = client.passed();
+        drop(reader);
+        passed == 0
+    });
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!((bytes.len(), bytes[100], bytes[200]), (8192, 202, 102));
+}
+
 #[test]
 fn cuts_holes_and_reserves_through_a_passed_handle() {
     let Some(cell) = Cell::start() else { return };

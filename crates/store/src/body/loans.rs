@@ -8,8 +8,8 @@
 //! changes the file in place.
 //!
 //! The times of the file show whether it changed. A store into a map sets them only at the page's
-//! first change since it was last written to the disk. So where maps may exist, each settling first
-//! starts that writing: every later store then changes the times.
+//! first change since it was last written to the disk. So where maps may exist, each settling takes
+//! the times and then starts that writing: every later store changes the times again.
 //!
 //! The mark records the loan, so that after a restart of the server or the machine the body is
 //! still lent and is settled before anything could cut off bytes behind the recorded end. After the
@@ -66,21 +66,23 @@ impl BodyEdit<'_, '_> {
             return Ok(false);
         }
         let file = self.open()?;
-        if self.held().gate.settled() == Some(stamp_of(&*file)?) {
+        let stamp = stamp_of(&*file)?;
+        if self.held().gate.settled() == Some(stamp) {
             return Ok(false);
         }
+        // The next settling sees what is stored into a map from here on. Times that were taken after
+        // the write-out would hide the stores that follow a first one into the same page.
+        self.held().settles = Some(stamp);
         if self.held().gate.is_mapped() {
             file.settle_maps().map_err(failed("writing of a body"))?;
         }
-        // The next settling sees what is stored into a map from here on.
-        let stamp = stamp_of(&*file)?;
-        self.held().settles = Some(stamp);
         if stamp.length < self.vnode.status.size {
             self.cut_records(stamp.length)?;
         }
         self.vnode.status.size = stamp.length;
         self.map_data(&*file)?;
-        self.held().touch();
+        // No change by the store: what a kernel changes meanwhile stays to be settled.
+        self.held().gate.count_write();
         Ok(true)
     }
 

@@ -207,6 +207,24 @@ fn a_change_by_the_store_of_a_returned_body_is_settled() {
     end_clean(&world, no);
 }
 
+/// A store during the write-out sets the times; later ones into the same page do not.
+#[test]
+fn stores_during_an_update_of_the_records_are_settled_later() {
+    for is_returned in [false, true] {
+        let (world, no) = with_file(&[1; 100_000]);
+        lend(&world, no);
+        if is_returned {
+            world.volume.loans().be_returned(no);
+        }
+        kernel(&world, no, 100, &[2; 100]);
+        world.machine.0.lock().files.stored_during_write_out = Some((150, 3));
+        assert!(settle(&world, no));
+        assert!(settle(&world, no), "the store during the write-out, returned: {is_returned}");
+        assert!(!settle(&world, no));
+        end_clean(&world, no);
+    }
+}
+
 #[test]
 fn a_new_life_of_the_server_finds_it_lent_and_cuts_nothing() {
     let (mut world, no) = with_file(&[1; 100_000]);

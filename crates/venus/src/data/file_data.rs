@@ -452,27 +452,37 @@ impl Data {
         self.locks.push(lock);
     }
 
+    /// The client begins to release the owner's locks in the range. Parts outside stay as they are.
+    pub fn releases(&mut self, owner: LockOwner, family: LockFamily, range: ByteRange) {
+        let inside = self.cut_out(owner, family, range);
+        self.locks.extend(inside.into_iter().map(|lock| Granted { end: End::Now, ..lock }));
+    }
+
     /// Removes the owner's locks in the range; parts outside stay.
     pub fn ungranted(&mut self, owner: LockOwner, family: LockFamily, range: ByteRange) {
+        self.cut_out(owner, family, range);
+    }
+
+    /// Takes the parts inside the range out of the owner's locks.
+    fn cut_out(&mut self, owner: LockOwner, family: LockFamily, range: ByteRange) -> Vec<Granted> {
         let (hit, mut rest): (Vec<Granted>, Vec<Granted>) =
             self.locks.drain(..).partition(|lock| {
                 lock.owner == owner && lock.family == family && lock.range.overlaps(range)
             });
+        let mut inside = Vec::new();
         for lock in hit {
-            if lock.range.start < range.start {
-                rest.push(Granted {
-                    range: ByteRange { start: lock.range.start, end: range.start - 1 },
-                    ..lock
-                });
+            let part = |start, end| Granted { range: ByteRange { start, end }, ..lock };
+            let (start, end) = (lock.range.start, lock.range.end);
+            if start < range.start {
+                rest.push(part(start, range.start - 1));
             }
-            if lock.range.end > range.end {
-                rest.push(Granted {
-                    range: ByteRange { start: range.end + 1, end: lock.range.end },
-                    ..lock
-                });
+            if end > range.end {
+                rest.push(part(range.end + 1, end));
             }
+            inside.push(part(start.max(range.start), end.min(range.end)));
         }
         self.locks = rest;
+        inside
     }
 }
 
@@ -499,6 +509,19 @@ mod tests {
         assert_eq!(ranges, [(0, 9), (20, 99), (200, u64::MAX)]);
         data.ungranted(LockOwner(1), LockFamily::Posix, ByteRange::ALL);
         assert_eq!(data.locks.len(), 1);
+    }
+
+    #[test]
+    fn the_sides_of_a_part_that_is_being_released_are_not() {
+        let mut data = Data::default();
+        data.granted(lock(0, 99));
+        data.releases(LockOwner(1), LockFamily::Posix, ByteRange { start: 10, end: 19 });
+        let mut parts: Vec<_> =
+            data.locks.iter().map(|lock| (lock.range.start, lock.range.end, lock.end)).collect();
+        parts.sort_unstable_by_key(|part| part.0);
+        assert_eq!(parts, [(0, 9, End::Far), (10, 19, End::Now), (20, 99, End::Far)]);
+        data.ungranted(LockOwner(1), LockFamily::Posix, ByteRange { start: 10, end: 19 });
+        assert!(data.locks.iter().all(|lock| lock.end == End::Far));
     }
 
     #[test]

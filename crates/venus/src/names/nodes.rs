@@ -23,6 +23,8 @@ pub(crate) struct Node {
     pub valid: bool,
     /// The data version whose blocks are all known to be good (`verified_blocks.rs`).
     pub known: DataVersion,
+    /// A handle that could map the body for writing was passed: the map may outlive it.
+    pub mapped: bool,
     pub lookups: u64,
     pub opens: u32,
     /// The server has a hold for this session although the last name is gone.
@@ -91,7 +93,8 @@ impl Node {
             || self.xattrs.is_some()
             || self.delegation.is_some()
             || self.sole.is_some()
-            || self.changes > 0;
+            || self.changes > 0
+            || self.mapped;
         if more || self.is_pinned(landed) {
             return None;
         }

@@ -167,10 +167,7 @@ impl FileLocks {
             file.moved.notify_all();
             return Ok(());
         }
-        let these = |lock: &Granted| {
-            lock.owner == owner && lock.family == family && lock.range.overlaps(range)
-        };
-        file.data.lock().ends(End::Now, these);
+        file.data.lock().releases(owner, family, range);
         // An unlock cannot be cancelled: the kernel has dropped the lock already.
         let sent = self.writeback.send_all(file, None);
         let call = Call::Unlock { fid: file.fid, owner, family, range };
@@ -182,7 +179,9 @@ impl FileLocks {
                 data.ungranted(owner, family, range);
                 self.record(file, &mut data);
             }
-            Err(_) => data.ends(End::Far, these),
+            Err(_) => data.ends(End::Far, |lock| {
+                lock.owner == owner && lock.family == family && lock.range.overlaps(range)
+            }),
         }
         drop(data);
         file.moved.notify_all();

@@ -74,16 +74,40 @@ impl Loans {
             || mode.write && status.size > WRITE_MAX
             || !known && status.size > CHECK_MAX
         {
-            return None;
+            // The kernel's own pages would be a second memory beside that of the map.
+            if !self.is_mapped(request, file.fid) {
+                return None;
+            }
         }
         let how = if mode.write { Lending::Write } else { Lending::Read };
         let epoch = self.ground.names.epoch();
         let body = self.borrow(request, file.fid, how, &status, known)?;
         let passed = self.hand_over(file, body, mode.write.then_some(epoch));
-        if passed.is_none() && mode.write {
-            self.return_body(request, file);
+        match passed {
+            None if mode.write => self.return_body(request, file),
+            Some(_) if mode.read && mode.write => self.note_mapped(file.fid),
+            _ => {}
         }
         passed
+    }
+
+    /// From now on an application may map the file for writing.
+    fn note_mapped(&self, fid: Fid) {
+        self.ground.names.lock().nodes.node(fid).mapped = true;
+    }
+
+    /// Whether an application may have the file mapped for writing through a handle that is closed:
+    /// then the server finds it open for writing, its loan goes on, and it has no sums.
+    fn is_mapped(&self, request: &RequestContext<'_>, fid: Fid) -> bool {
+        if !self.ground.names.lock().nodes.get(&fid).is_some_and(|node| node.mapped) {
+            return false;
+        }
+        let ask = self.calls.call(request, Call::ReadSums { fid, first: 0, count: 1 });
+        let is_lent = !matches!(ask, Ok(Answer::Sums { sums, .. }) if !sums.is_empty());
+        if !is_lent {
+            self.ground.names.lock().nodes.node(fid).mapped = false;
+        }
+        is_lent
     }
 
     /// The kernel has this body of a predecessor, under a loan if there are writers.
@@ -205,8 +229,14 @@ impl Loans {
         passed: PassedFile,
         mode: OpenMode,
     ) -> Result<PassedFile, Error> {
-        let maps = mode.read && mode.write && !passed.mappable;
-        if passed.blank.is_none() && mode.write && (maps || !self.is_loaned(&passed)) {
+        let maps = mode.read && mode.write;
+        if maps && passed.pinned.is_none() {
+            self.note_mapped(file.fid);
+        }
+        if passed.blank.is_none()
+            && mode.write
+            && (maps && !passed.mappable || !self.is_loaned(&passed))
+        {
             return self.join(request, file, passed);
         }
         Ok(passed)

@@ -38,6 +38,8 @@ pub(crate) struct MemFiles {
     /// Names that were removed since the last sync of everything, with their files.
     removed: Vec<(BodyName, u64)>,
     next: u64,
+    /// A byte that a process stores into a map, at this offset, during the next write-out of maps.
+    pub(crate) stored_during_write_out: Option<(u64, u8)>,
 }
 
 #[derive(Clone, Default)]
@@ -447,8 +449,9 @@ impl BodyFile for MemHandle {
     }
 
     fn settle_maps(&self) -> io::Result<()> {
-        // Files in memory have no maps.
-        Ok(())
+        // Files in memory have no maps but those that a test plays.
+        let store = self.machine.lock().files.stored_during_write_out.take();
+        store.map_or(Ok(()), |(offset, byte)| self.write_at(offset, &[byte]))
     }
 
     fn stamp(&self) -> io::Result<Stamp> {
