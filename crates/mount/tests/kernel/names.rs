@@ -148,3 +148,35 @@ fn supplementary_groups_count() {
     let made = fs::metadata(client.at("team/member")).unwrap();
     assert_eq!((made.uid(), made.gid()), (65534, 4321));
 }
+
+/// The server has no such file any more. The kernel's revalidation of paths relies on `ESTALE`, and a
+/// program that asks by a descriptor is to learn of its directory what it was.
+#[test]
+fn a_directory_that_was_removed_while_open_takes_no_change() {
+    let Some(cell) = Cell::start() else { return };
+    let client = cell.mount();
+    let parent = client.at("parent");
+    fs::create_dir(&parent).unwrap();
+    // The client changes names of its own directory under a delegation.
+    fs::write(parent.join("file"), "x").unwrap();
+    for is_at_server in [false, true] {
+        let path = parent.join("dir");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("file"), "x").unwrap();
+        let dir = File::open(&path).unwrap();
+        if is_at_server {
+            rustix::fs::syncfs(&dir).unwrap();
+        }
+        fs::remove_file(path.join("file")).unwrap();
+        fs::remove_dir(&path).unwrap();
+        let change = || rustix::fs::fchmod(&dir, Mode::from_raw_mode(0o700));
+        assert_eq!(change(), Err(Errno::STALE), "at the server: {is_at_server}");
+        for _ in 0..2 {
+            let status = rustix::fs::fstat(&dir).unwrap();
+            assert_eq!((status.st_nlink, status.st_mode & 0o7777), (0, 0o755));
+        }
+        assert_eq!(change(), Err(Errno::STALE), "and again");
+        rustix::fs::fsync(&dir).expect("no change was lost");
+        rustix::fs::syncfs(&dir).expect("nor one of the volume");
+    }
+}

@@ -131,6 +131,30 @@ impl Side {
         Ok(shown(&rustix::fs::fstat(&opened.fd)?))
     }
 
+    /// Whether the call changes a directory that has no name any more. A local file system takes the
+    /// change, which nobody can see but through that descriptor; a mount refuses it with `ESTALE`
+    /// (docs/spec/mount.md).
+    pub fn changes_removed_directory(&self, call: &Call) -> bool {
+        let is_removed = |stat: Stat| {
+            stat.st_nlink == 0 && FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+        };
+        match call {
+            Call::ChmodOpen { slot, .. } => self
+                .opened(*slot)
+                .and_then(|opened| rustix::fs::fstat(&opened.fd))
+                .is_ok_and(is_removed),
+            Call::Chmod { at, .. }
+            | Call::Chown { at, .. }
+            | Call::SetTimes { at, .. }
+            | Call::SetAttribute { at, .. }
+            | Call::RemoveAttribute { at, .. }
+            | Call::OpenTemporary { at, .. } => {
+                self.full(at).and_then(rustix::fs::stat).is_ok_and(is_removed)
+            }
+            _ => false,
+        }
+    }
+
     fn opened(&self, slot: usize) -> Result<&Opened> {
         self.open.get(&slot).ok_or(Errno::BADF)
     }
