@@ -238,10 +238,11 @@ impl Flusher {
     }
 
     fn entry_landed(&self, entry: &JournalEntry, answer: &Answer) {
-        if !agrees(&entry.expected, entry.cut, answer) && !is_other_read_time(entry, answer) {
+        let difference = Difference::between(&entry.expected, entry.cut, answer);
+        if difference != Difference::None {
             let number = entry.number;
             let is_known = number <= self.distrusted.load(Ordering::Acquire);
-            if !is_known && !is_other_charge(entry, answer) {
+            if !is_known && difference == Difference::Fault {
                 tracing::error!(
                     expected = ?entry.expected, ?answer, call = ?entry.call,
                     "DE-5: the server's answer differs from the one given here"
@@ -533,28 +534,43 @@ fn delegated(entry: &JournalEntry) -> Call {
     Call::Delegated { at: entry.at, slot: entry.slot, call: Box::new(entry.call.clone()) }
 }
 
-/// Whether only the charges of the file differ. The server alone knows of blocks that are reserved
-/// behind the end of a file, which make up for holes in it: both together look like a file without
-/// holes.
-fn is_other_charge(entry: &JournalEntry, answer: &Answer) -> bool {
-    let (Answer::Written { status: expected, .. }, Answer::Written { status, .. }) =
-        (&entry.expected, answer)
-    else {
-        return false;
-    };
-    expected.used != status.used && *expected == Status { used: expected.used, ..*status }
+/// The server's answer to a change, compared with the one that was given here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Difference {
+    /// None, or only in access times, in a volume that records reads: they are recorded beside the
+    /// journal, and are part of no version (`names/noted_reads.rs`).
+    None,
+    /// Only the charges of the file differ beside that. The server alone knows of blocks that are
+    /// reserved behind the end of a file, which make up for holes in it: both together look like a
+    /// file without holes.
+    Charge,
+    /// An answer that was given here was wrong (DE-5).
+    Fault,
 }
 
-/// Whether only access times differ, in a volume that records reads: they are recorded beside the
-/// journal, and are part of no version (`names/noted_reads.rs`).
-fn is_other_read_time(entry: &JournalEntry, answer: &Answer) -> bool {
-    let without = |answer: &Answer| {
-        let mut answer = answer.clone();
-        let statuses = answer.statuses_mut().into_iter().filter(|status| status.read_times);
-        statuses.for_each(|status| status.accessed = Timestamp::default());
-        answer
-    };
-    agrees(&without(&entry.expected), entry.cut, &without(answer))
+impl Difference {
+    fn between(expected: &Answer, cut: bool, answer: &Answer) -> Difference {
+        if agrees(expected, cut, answer) {
+            return Difference::None;
+        }
+        let [mut expected, answer] = [expected, answer].map(without_read_times);
+        if agrees(&expected, cut, &answer) {
+            return Difference::None;
+        }
+        if let (Answer::Written { status: ours, .. }, Answer::Written { status, .. }) =
+            (&mut expected, &answer)
+        {
+            ours.used = status.used;
+        }
+        if agrees(&expected, cut, &answer) { Difference::Charge } else { Difference::Fault }
+    }
+}
+
+fn without_read_times(answer: &Answer) -> Answer {
+    let mut answer = answer.clone();
+    let statuses = answer.statuses_mut().into_iter().filter(|status| status.read_times);
+    statuses.for_each(|status| status.accessed = Timestamp::default());
+    answer
 }
 
 fn agrees(expected: &Answer, cut: bool, answer: &Answer) -> bool {
@@ -590,5 +606,48 @@ fn describe(call: &Call) -> String {
             format!("{} bytes of {fid} at {}", data.len(), offset.unwrap_or(0))
         }
         other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::posix::new_status;
+    use types::{BootVerifier, DataVersion};
+
+    use super::*;
+
+    #[test]
+    fn charges_and_recorded_reads_may_differ_and_nothing_else() {
+        let fid = Fid::new(1, 2, 3);
+        let status = Status {
+            read_times: true,
+            ..new_status(fid, Kind::File, 0o644, (1, 2), Timestamp::default())
+        };
+        let written = |status: Status, count: u32| Answer::Written {
+            count,
+            offset: 0,
+            status,
+            previous_version: DataVersion::FIRST,
+            verifier: BootVerifier::default(),
+        };
+        let charged = Status { used: 131_072, ..status };
+        let read = Status { accessed: Timestamp::new(9, 9), ..status };
+        let both = Status { used: 131_072, ..read };
+        let size = Status { size: 7, ..both };
+        let unread = Status { read_times: false, ..read };
+        for (other, count, difference) in [
+            (status, 1, Difference::None),
+            (charged, 1, Difference::Charge),
+            (read, 1, Difference::None),
+            (both, 1, Difference::Charge),
+            (both, 2, Difference::Fault),
+            (size, 1, Difference::Fault),
+        ] {
+            let found = Difference::between(&written(status, 1), false, &written(other, count));
+            assert_eq!(found, difference, "{other:?}, {count}");
+        }
+        let plain = Status { read_times: false, ..status };
+        let found = Difference::between(&written(plain, 1), false, &written(unread, 1));
+        assert_eq!(found, Difference::Fault, "the volume records no reads");
     }
 }

@@ -238,6 +238,9 @@ impl LocalAnswers<'_> {
     fn set_here(&self, fid: Fid, wanted: &StatusChange) -> Option<Local> {
         let caller = &*self.caller.caller;
         let mut status = self.covered_status(fid)?;
+        if status.kind == Kind::Directory && status.links == 0 {
+            return None;
+        }
         if (StatusChange { through_handle: false, hold: false, ..*wanted })
             == StatusChange::default()
         {
