@@ -7,6 +7,9 @@
 # something is fuzzed everywhere. What was built lies in the target directory, inputs that reach
 # something new are kept in a cache outside the checkout and are the next run's first inputs.
 #
+# With RIALTO_SEED a run depends on no earlier one: it begins with the planted inputs alone, keeps
+# nothing, and makes its random choices from that number.
+#
 # No sanitizer: these decoders have no unsafe code (the compiler forbids it), and without one they
 # run twice as often.
 set -euo pipefail
@@ -42,7 +45,14 @@ command -v cargo-fuzz > /dev/null || fall_back "no cargo-fuzz (scripts/setup.sh 
 # Of calls and answers the head is the procedure; the length of the payload and the payload itself
 # go before the message.
 # plant TARGET NAME: from standard input
-plant() { mkdir -p "$cache/fuzz/corpus/$1" && cat > "$cache/fuzz/corpus/$1/$2"; }
+corpus=$cache/fuzz/corpus seed=
+if [ -n "${RIALTO_SEED:-}" ]; then
+    corpus=$(mktemp -d -t rialto-fuzz.XXXXXX)
+    trap 'rm -rf "$corpus"' EXIT
+    # Not 0, which stands for a random one.
+    seed=$((RIALTO_SEED % 2000000000 + 1))
+fi
+plant() { mkdir -p "$corpus/$1" && cat > "$corpus/$1/$2"; }
 golden() { # golden FAMILY TARGET
     local name head message payload hex
     while read -r name head message payload; do
@@ -88,9 +98,9 @@ programs=$built/$(rustc +nightly -vV | sed -n 's/^host: //p')/release
 one() { # one TARGET: a line that begins with PASS or FAIL
     local target=$1 artifacts=$cache/fuzz/artifacts/$1 log status=0
     log=$(mktemp)
-    mkdir -p "$artifacts" "$cache/fuzz/corpus/$target"
-    "$programs/$target" "$cache/fuzz/corpus/$target" -max_total_time="$seconds" -max_len=4096 \
-        -len_control=0 \
+    mkdir -p "$artifacts" "$corpus/$target"
+    "$programs/$target" "$corpus/$target" -max_total_time="$seconds" -max_len=4096 \
+        -len_control=0 ${seed:+-seed="$seed"} \
         -rss_limit_mb=1024 -timeout=10 -print_final_stats=1 -artifact_prefix="$artifacts/" \
         > "$log" 2>&1 || status=$?
     if [ $status -eq 0 ]; then
@@ -104,5 +114,5 @@ one() { # one TARGET: a line that begins with PASS or FAIL
     return $status
 }
 export -f one
-export cache seconds programs
+export cache corpus seconds seed programs
 printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I '{}' bash -c 'one {}'

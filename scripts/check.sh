@@ -126,8 +126,8 @@ else
     new=$((0x$(git rev-parse 'HEAD^{tree}' 2> /dev/null | cut -c 1-12 | grep . || echo 1)))
 fi
 new=${NEW_SEEDS:-$new}
-# For the property tests, the real parts and the fuzzers.
-export RIALTO_SEED=$new PROPTEST_RNG_SEED=$new
+# For the real parts, the fuzzers and the property tests.
+[ $soak = yes ] || export RIALTO_SEED=$new PROPTEST_RNG_SEED=$new
 seeds_line="new inputs begin at $new; NEW_SEEDS=$new scripts/check.sh [PART...] repeats them"
 echo "$seeds_line"
 

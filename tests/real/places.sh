@@ -1,12 +1,10 @@
 #!/bin/bash
 # One volume at a hundred places: calls of all kinds, each through one of the places, compared with
 # a directory of the disk that is bound to as many places, and looked at through another place.
-# SEED repeats a run.
+# SEED repeats a run; the short form always does the same calls.
 . "$(dirname "$0")/../lib/real.sh"
 needs_cell
 needs_root
-# Seeds for which a difference is known (docs/spec/mount.md, "Known differences") are for the long
-# form: the short one repeats a run without.
 if [ "$QUICK" = yes ]; then
     calls=20000 seed=${SEED:-3}
 else
@@ -50,7 +48,8 @@ random_calls() {
 
 check "a volume at $places places" make_places
 check "a directory of the disk at as many" bind_places
-# A rename that is the first to enter a place may fail with EXDEV (the same page).
+# A rename that is the first to enter a place may fail with EXDEV (docs/spec/mount.md, "Known
+# differences").
 check "each place is entered" sh -c "ls '$A'/places/first/p*/ '$A'/places/again/second/p*/ \
     '$B'/places/first/p*/ '$B'/places/again/second/p*/ > /dev/null"
 check "$calls random calls, seed $seed" random_calls "$seed" "$A" "$B" "$calls"
