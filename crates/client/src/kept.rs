@@ -18,6 +18,10 @@
 //! answer is stored before the number is used up, and request and answer stay until the [`Receipt`]
 //! is dropped.
 //!
+//! A request outlives its session. Without an answer its outcome is unknown then, and the record
+//! says so until the caller knows: it goes with the end of the call, or with its receipt. Without
+//! the record a successor would take the request for one that was never sent.
+//!
 //! A session without all its requests must not be resumed: its slots' next numbers would be taken
 //! for repeats of the missing ones. If the keep is full, the session is therefore no longer kept,
 //! and goes on.
@@ -73,6 +77,8 @@ pub(crate) struct Legacy {
     pub session: Option<KeptSession>,
     /// The answers that their callers may not have used.
     pub answered: Vec<Answered>,
+    /// Requests of sessions that are over, whose callers may not know that the outcome is unknown.
+    pub lost: Vec<KeptRequest>,
     /// Calls have greater numbers from now on.
     pub last_call: u64,
 }
@@ -91,13 +97,26 @@ pub(crate) struct Receipt {
     keep: Arc<Keep>,
     place: u64,
     call: u64,
+    /// The records stay.
+    left: bool,
+}
+
+impl Receipt {
+    /// Drops the receipt, and leaves the records to the next process.
+    pub fn leave(mut self) {
+        self.left = true;
+    }
 }
 
 impl Drop for Receipt {
     fn drop(&mut self) {
+        if self.left {
+            return;
+        }
         let key = |kind| Key { kind, major: self.place, minor: self.call };
-        self.keep.remove(key(kind::ANSWER));
+        // An answer without a request is none. A request without an answer may be a lost one.
         self.keep.remove(key(kind::REQUEST));
+        self.keep.remove(key(kind::ANSWER));
     }
 }
 
@@ -181,6 +200,7 @@ impl Place {
             .iter()
             .flat_map(|kept| kept.requests.iter())
             .chain(legacy.answered.iter().map(|answered| &answered.request))
+            .chain(&legacy.lost)
             .map(|request| request.id.0)
             .collect();
         for kind in [kind::REQUEST, kind::ANSWER] {
@@ -304,12 +324,13 @@ impl Place {
         }
     }
 
-    /// The receipt of an answer that is kept.
+    /// The receipt of an answer that is kept, or of a lost request.
     pub fn receipt(&self, id: CallId) -> Receipt {
-        Receipt { keep: Arc::clone(&self.keep), place: self.number, call: id.0 }
+        let (keep, place) = (Arc::clone(&self.keep), self.number);
+        Receipt { keep, place, call: id.0, left: false }
     }
 
-    /// A request has no answer, and will have none.
+    /// A request has no answer and will have none, and its caller knows.
     pub fn drop_request(&self, id: CallId) {
         self.keep.remove(key(kind::REQUEST, self.number, id.0));
     }
@@ -468,6 +489,8 @@ fn read(
         legacy.last_call = legacy.last_call.max(key.minor);
         let bytes = Bytes::from(keep.get(key).unwrap_or_default());
         let request = KeptRequest::decode(CallId(key.minor), &bytes)?;
+        let of_session =
+            legacy.session.as_ref().is_some_and(|kept| kept.terms.session == request.session);
         if let Some(kept) =
             legacy.session.as_mut().filter(|kept| kept.terms.session == request.session)
         {
@@ -489,6 +512,8 @@ fn read(
         if let Some(answer) = answer {
             let (outcome, verifier) = decode_outcome(&Bytes::from(answer))?;
             legacy.answered.push(Answered { request, outcome, verifier });
+        } else if !of_session {
+            legacy.lost.push(request);
         }
     }
     Ok(legacy)

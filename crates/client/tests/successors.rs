@@ -13,6 +13,7 @@ use common::{
     DIR, FID, ScriptedServer, call, call_with, get_status, is_write, make, status, write, written,
 };
 use keep::{Keep, kind};
+use types::limits::SLOTS_MAX;
 use types::{
     Answer, BreakItem, BreakReason, ByteRange, Call, Caller, ClientId, Fault, Fid, LockFamily,
     LockMode, LockOwner,
@@ -53,6 +54,11 @@ impl Rig {
     /// The keep is opened anew, as from its descriptor.
     fn succeed(&mut self, session: Arc<Session>) -> Arc<Session> {
         self.kill(session);
+        self.succeed_now()
+    }
+
+    /// A process that resumes the session of one that has ended.
+    fn succeed_now(&self) -> Arc<Session> {
         let (session, resumed) = self.process();
         assert!(resumed);
         session
@@ -347,6 +353,117 @@ fn a_lost_session_leaves_orphans_unknown() {
 }
 
 #[test]
+fn eo1_a_lost_change_stays_unknown_until_its_request_is_over() {
+    let mut rig = Rig::new();
+    let (session, _) = rig.process();
+    let request = Cancel::of_request();
+    let making = call_with(&session, make("new"), Some(&request));
+    rig.server.next();
+    // Executed, perhaps: no server instance knows.
+    rig.server.restart(true);
+    assert_eq!(making.error(), CallError::Lost);
+    rig.server.always(|call| (*call == make("new")).then_some(Err(Fault::Exists)));
+    // Killed before the kernel got its reply, and so is the successor.
+    std::mem::forget(request);
+    rig.kill(session);
+    let (session, _) = rig.process();
+    rig.kill(session);
+    let (session, _) = rig.process();
+    let request = Cancel::of_repeated();
+    let again = call_with(&session, make("new"), Some(&request));
+    assert_eq!(again.error(), CallError::Lost);
+    assert_eq!(rig.server.look(|state| state.count(|call| *call == make("new"))), 1);
+    request.request_over();
+    assert_eq!(rig.keep.keys(kind::REQUEST), []);
+    let again = call_with(&session, make("new"), Some(&Cancel::of_repeated()));
+    assert_eq!(again.error(), CallError::Fault(Fault::Exists), "it is taken once");
+}
+
+#[test]
+fn eo1_a_change_is_lost_before_its_caller_hears_of_it() {
+    let mut rig = Rig::new();
+    let (session, _) = rig.process();
+    let lost = [call(&session, make("new")), call(&session, get_status())];
+    let received = [rig.server.next(), rig.server.next()];
+    assert!(received.iter().any(|received| received.call == make("new")));
+    rig.kill(session);
+    lost.into_iter().for_each(|lost| assert!(lost.result().is_err()));
+    // The first thing that a process does that learns of the loss; then it is killed.
+    let slots = rig.keep.keys(kind::SLOTS)[0];
+    rig.keep.words(slots, 1 + SLOTS_MAX as usize).unwrap().set(0, 0);
+    rig.server.always(|call| (*call == make("new")).then_some(Err(Fault::Exists)));
+    let (session, resumed) = rig.process();
+    assert!(!resumed, "there is no session any more");
+    assert_eq!(rig.keep.keys(kind::REQUEST).len(), 1, "no caller waits for a question");
+    let again = call_with(&session, make("new"), Some(&Cancel::of_repeated()));
+    assert_eq!(again.error(), CallError::Lost);
+    // One that no request takes is forgotten.
+    let lost = call(&session, write("x"));
+    rig.server.next();
+    rig.kill(session);
+    assert!(lost.result().is_err());
+    rig.keep.words(slots, 1 + SLOTS_MAX as usize).unwrap().set(0, 0);
+    let (session, _) = rig.process();
+    assert_eq!(rig.keep.keys(kind::REQUEST).len(), 1);
+    session.forget_orphans();
+    assert_eq!(rig.keep.keys(kind::REQUEST), []);
+}
+
+#[test]
+fn eo1_a_change_that_was_given_up_stays_unknown_too() {
+    let mut rig = Rig::new();
+    let (session, _) = rig.process();
+    let request = Cancel::of_request();
+    let making = call_with(&session, make("new"), Some(&request));
+    rig.server.next();
+    rig.server.go_down();
+    request.abandon();
+    assert_eq!(making.error(), CallError::Lost);
+    // The session is lost after its caller went away, and before the kernel got the reply.
+    rig.server.restart(true);
+    rig.server.come_up();
+    rig.server.wait("the client is back", |state| state.attached.len() == 2);
+    rig.server.always(|call| match call {
+        Call::Make { .. } => Some(Err(Fault::Exists)),
+        Call::GetStatus { .. } => Some(Ok(Answer::Status(status(FID, 1)))),
+        _ => None,
+    });
+    call(&session, get_status()).answer();
+    std::mem::forget(request);
+    rig.kill(session);
+    let (session, _) = rig.process();
+    let again = call_with(&session, make("new"), Some(&Cancel::of_repeated()));
+    assert_eq!(again.error(), CallError::Lost);
+}
+
+#[test]
+fn a_takeover_that_fails_leaves_all_to_the_next_one() {
+    let mut rig = Rig::new();
+    let (session, _) = rig.process();
+    let lost = call(&session, make("new"));
+    let received = rig.server.next();
+    rig.kill(session);
+    assert!(lost.result().is_err());
+    for _ in 0..2 {
+        // It ends in order, before it knew what it has in the session.
+        let (session, resumed) = rig.process();
+        assert!(resumed);
+        drop(session);
+    }
+    let session = rig.succeed_now();
+    session.restored();
+    let again = call_with(&session, make("new"), Some(&Cancel::of_repeated()));
+    rig.server.answer(&received, made(FID));
+    assert_eq!(again.answer(), made(FID));
+    assert_eq!(rig.server.look(|state| state.detached), 0);
+    // From now on it ends with its process.
+    drop(session);
+    rig.server.wait("the farewell", |state| state.detached == 1);
+    let (_session, resumed) = rig.process();
+    assert!(!resumed);
+}
+
+#[test]
 fn a_successor_begins_while_the_server_is_away() {
     let mut rig = Rig::new();
     let (session, _) = rig.process();
@@ -464,6 +581,7 @@ fn eo2_the_incarnation_goes_on_only_with_a_session() {
     assert_eq!((second.client, second.incarnation), (client, incarnation));
     let session = Session::connect(config(&rig, second)).unwrap();
     assert!(session.is_resumed());
+    session.restored();
     drop(session);
     let third = patient(&rig);
     assert_eq!(third.incarnation, incarnation + 1, "it detached");

@@ -51,7 +51,7 @@ mod wire;
 
 pub use client::{
     CallFailure, CallId, ClientConfig, ClientInput, ClientOutput, ClientSession, ConnectionRole,
-    KeptSession,
+    KeptSession, KeptState,
 };
 pub use codec::{
     EncodedAnswer, EncodedCall, Procedure, decode_answer, decode_answer_record, decode_call,

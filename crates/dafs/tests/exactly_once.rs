@@ -46,7 +46,7 @@ struct World {
     random: SmallRng,
     back_channel: bool,
     /// The state that a successor of the client has.
-    kept: Option<KeptSession>,
+    kept: KeptState,
     /// The client is killed after so many more outputs.
     killed_after: Option<u32>,
     kills: u32,
@@ -79,7 +79,7 @@ impl World {
         let mut world = World {
             random: SmallRng::seed_from_u64(seed),
             back_channel,
-            kept: None,
+            kept: KeptState::default(),
             killed_after: None,
             kills: 0,
             orphaned: Vec::new(),
@@ -131,7 +131,7 @@ impl World {
                 *left -= 1;
             }
             let kills = self.kills;
-            KeptSession::note(&mut self.kept, &output);
+            self.kept.note(&output);
             match output {
                 ClientOutput::Connect { role, at } => self.wanted.push((role, at)),
                 ClientOutput::Send { channel, frame } => {
@@ -183,7 +183,7 @@ impl World {
         }
         self.wanted.clear();
         let mut out = Vec::new();
-        self.client = match &self.kept {
+        self.client = match &self.kept.session {
             None => ClientSession::new(self.now, config(self.back_channel), &mut out),
             Some(kept) => kept
                 .succeed(self.now, config(self.back_channel), &mut out)
@@ -192,6 +192,7 @@ impl World {
         self.on_client(out);
         let sent: Vec<u64> = self
             .kept
+            .session
             .iter()
             .flat_map(|kept| kept.requests.iter().map(|request| request.id.0))
             .collect();

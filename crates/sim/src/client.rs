@@ -11,9 +11,10 @@ mod nest;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use dafs::client::KeptRequest;
 use dafs::{
-    CallId, ChannelId, ClientConfig, ClientInput, ClientOutput, ClientSession, ConnectionRole,
-    Features, Hello, HelloAnswer, KeptSession, PeerError,
+    CallFailure, CallId, ChannelId, ClientConfig, ClientInput, ClientOutput, ClientSession,
+    ConnectionRole, Features, Hello, HelloAnswer, KeptState, PeerError,
 };
 use lease::{CallStart, Holder};
 use rand::Rng;
@@ -77,7 +78,7 @@ struct Life {
     outputs: VecDeque<ClientOutput>,
     following: bool,
     /// The state that a successor of this process has of the session.
-    kept: Option<KeptSession>,
+    kept: KeptState,
     /// Calls that a successor makes again if they were not sent: single ones and chains.
     submitted: Vec<Vec<(CallId, Call)>>,
     /// The process is killed after so many more outputs.
@@ -214,7 +215,7 @@ impl Client {
             wake_at: Time::NEVER,
             outputs: VecDeque::new(),
             following: false,
-            kept: None,
+            kept: KeptState::default(),
             submitted: Vec::new(),
             killed_after: None,
             nest: Nest::new(),
@@ -304,12 +305,16 @@ impl Client {
         ground.note(|| format!("client {}: killed, with {:?}", self.index, self.unfinished()));
         let (now, config) = (self.now(ground), self.config(ground));
         let Some(up) = self.up.as_mut() else { return };
-        if let Some(kept) = up.kept.as_mut().filter(|_| ground.breaks(Mutation::ForgetRequests)) {
-            kept.requests.clear();
-            kept.chains.clear();
+        if ground.breaks(Mutation::ForgetRequests) {
+            up.kept.lost.clear();
+            if let Some(kept) = &mut up.kept.session {
+                kept.requests.clear();
+                kept.chains.clear();
+            }
         }
-        let mut outputs = Vec::new();
-        let machine = match &up.kept {
+        // The callers of lost requests hear of it from this process.
+        let mut outputs = up.kept.lost.iter().map(lost).collect();
+        let machine = match &up.kept.session {
             Some(kept) => kept.succeed(now, config, &mut outputs),
             None => Ok(ClientSession::new(now, config, &mut outputs)),
         };
@@ -317,8 +322,9 @@ impl Client {
             Ok(machine) => up.machine = machine,
             Err(error) => return ground.violate("EO-1", format!("not kept whole: {error}")),
         }
-        let sent: Vec<CallId> =
-            up.kept.iter().flat_map(|kept| kept.requests.iter().map(|one| one.id)).collect();
+        let KeptState { session, lost } = &up.kept;
+        let requests = session.iter().flat_map(|kept| &kept.requests).chain(lost);
+        let sent: Vec<CallId> = requests.map(|request| request.id).collect();
         let waits = |(id, _): &(CallId, Call)| up.calls.contains_key(id) && !sent.contains(id);
         up.submitted.retain(|calls| calls.iter().any(|(id, _)| up.calls.contains_key(id)));
         let unsent: Vec<_> =
@@ -534,7 +540,7 @@ impl Client {
                 continue;
             }
             if let Some(up) = self.up.as_mut() {
-                KeptSession::note(&mut up.kept, &output);
+                up.kept.note(&output);
             }
             self.carry_out(ground, output);
         }
@@ -742,6 +748,11 @@ impl Client {
         ground.note(|| format!("client {}: call {id:?} {}", self.index, brief(&call)));
         self.submit_all(ground, vec![(id, call)]);
     }
+}
+
+fn lost(request: &KeptRequest) -> ClientOutput {
+    let result = Err(CallFailure::SessionLost);
+    ClientOutput::Done { id: request.id, result, descriptor: false, landing: None }
 }
 
 fn owner_of(thread: usize) -> LockOwner {

@@ -175,8 +175,8 @@ impl Shared {
         };
         let give_up = || cancel.is_cancelled() && may_end();
         let result = self.wait(&pending, id, harmless, until, &give_up);
-        if let Some(receipt) = pending.take_receipt() {
-            cancel.hold(receipt);
+        if pending.has_receipt_or_waits() {
+            cancel.hold(pending);
         }
         wanted.unpack(result)
     }
@@ -217,9 +217,9 @@ impl Shared {
             return result;
         }
         // No thread waits for the answer any more; the machine completes the call alone.
-        let mut core = self.core.lock();
-        core.calls.remove(&id);
-        drop(core);
+        if !pending.keeps_answer {
+            self.core.lock().calls.remove(&id);
+        }
         if let Some(result) = pending.take() {
             return result;
         }

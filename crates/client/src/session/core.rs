@@ -265,6 +265,18 @@ impl ClientCore {
             pending.finish_with(result, Some(place.receipt(request.id)));
             self.orphans.add(request.id, request.caller, call, pending);
         }
+        for request in legacy.lost {
+            let Some(place) = &self.place else { continue };
+            match request.call() {
+                Ok(call) if !call.leaves_nothing() => {
+                    let pending = Arc::new(PendingCall::keeping());
+                    let lost = to_reply(Err(CallFailure::SessionLost), None, None);
+                    pending.finish_with(lost, Some(place.receipt(request.id)));
+                    self.orphans.add(request.id, request.caller, call, pending);
+                }
+                _ => place.drop_request(request.id),
+            }
+        }
         let Some(kept) = legacy.session else { return };
         (self.is_restoring, self.attached_once) = (true, true);
         for request in kept.requests {
@@ -302,10 +314,15 @@ impl ClientCore {
     ) -> Option<Receipt> {
         let place = self.place.as_mut()?;
         let Some(landing) = landing else {
-            if matches!(result, Err(CallFailure::SessionLost)) {
-                place.drop_request(id);
-            }
-            return None;
+            return match result {
+                // A successor says so, too.
+                Err(CallFailure::SessionLost) if keeps_answer => Some(place.receipt(id)),
+                Err(CallFailure::SessionLost) => {
+                    place.drop_request(id);
+                    None
+                }
+                _ => None,
+            };
         };
         let outcome = match result {
             // Without its effect it can be made again.
@@ -329,6 +346,11 @@ impl ClientCore {
             }
         }
         after
+    }
+
+    /// Is there something of a predecessor that this process has not gone on with?
+    pub fn has_legacy(&self) -> bool {
+        self.is_restoring || self.orphans.len() > 0
     }
 
     /// The channel of operations, if there is one.

@@ -73,7 +73,7 @@ impl Session {
         let (place, legacy) = open_place(&config).unzip();
         let mut legacy: Legacy = legacy.unwrap_or_default();
         let mut outputs = Vec::new();
-        let machine = succeed(&machine_config, &mut legacy, place.as_ref(), &mut outputs);
+        let machine = succeed(&machine_config, &mut legacy, &mut outputs);
         let mut core = ClientCore::new(machine);
         core.place = place;
         core.inherit(legacy);
@@ -167,6 +167,7 @@ impl Session {
     /// Ends without a message, even if others refer to the session: every call fails from now on,
     /// and a successor can resume the session.
     pub fn leave(&self) {
+        self.shared.core.lock().orphans.leave();
         self.shared.close_all(&CallError::Closed);
     }
 
@@ -205,7 +206,6 @@ fn open_place(config: &SessionConfig) -> Option<(Place, Legacy)> {
 fn succeed(
     config: &ClientConfig,
     legacy: &mut Legacy,
-    place: Option<&Place>,
     outputs: &mut Vec<ClientOutput>,
 ) -> ClientSession {
     if let Some(kept) = &legacy.session {
@@ -219,9 +219,7 @@ fn succeed(
             ),
         }
     }
-    for request in legacy.session.take().into_iter().flat_map(|kept| kept.requests) {
-        place.iter().for_each(|place| place.drop_request(request.id));
-    }
+    legacy.lost.extend(legacy.session.take().into_iter().flat_map(|kept| kept.requests));
     ClientSession::new(clock::now(), config.clone(), outputs)
 }
 
@@ -230,7 +228,12 @@ impl Drop for Session {
         if self.threads.is_empty() {
             return;
         }
-        self.detach();
+        // The next process needs what this one found, if that could not go on with it.
+        if self.shared.core.lock().has_legacy() {
+            self.leave();
+        } else {
+            self.detach();
+        }
         self.join();
     }
 }

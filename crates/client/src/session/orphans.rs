@@ -12,6 +12,7 @@ use dafs::CallId;
 use types::{Call, Caller, CreateHow};
 
 use super::pending::PendingCall;
+use crate::kept::Receipt;
 
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
@@ -73,9 +74,16 @@ impl Orphans {
             |one: &Caller| (one.uid, one.gid, one.who) == (caller.uid, caller.gid, caller.who);
         let call = without_hints(call);
         let is_it = |one: &Orphan| same(&one.caller) && without_hints(&one.call) == call;
-        let at = self.all.iter().position(is_it)?;
+        let same = self.all.iter().enumerate().filter(|(_, one)| is_it(one));
+        let (at, _) = same.min_by_key(|(_, one)| one.id)?;
         let Orphan { id, pending, .. } = self.all.remove(at);
         Some((id, pending))
+    }
+
+    /// Leaves all to the next process.
+    pub fn leave(&mut self) {
+        let receipts = self.all.drain(..).filter_map(|one| one.pending.take_receipt());
+        receipts.for_each(Receipt::leave);
     }
 
     /// How many there are.

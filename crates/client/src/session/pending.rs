@@ -65,6 +65,12 @@ impl PendingCall {
         state.result.take()
     }
 
+    /// Does it have a receipt, or can it still get one, after its caller gave it up?
+    pub fn has_receipt_or_waits(&self) -> bool {
+        let state = self.state.lock();
+        self.keeps_answer && (state.receipt.is_some() || !state.ended)
+    }
+
     /// Takes the receipt of the answer, if that is kept.
     pub fn take_receipt(&self) -> Option<Receipt> {
         self.state.lock().receipt.take()

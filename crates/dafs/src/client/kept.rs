@@ -8,12 +8,15 @@
 //! - [`Landing`], with the end of each request: from then on the slot's number is used up and the
 //!   request needs no answer. Of a chain it has the state that the rest of the chain needs.
 //!
-//! A driver stores each before it carries out the next output; [`KeptSession::note`] says what
+//! A driver stores each before it carries out the next output; [`KeptState::note`] says what
 //! follows from them. [`KeptSession::succeed`] makes a machine of it that behaves as one that lost
 //! its connections: it resumes the session and sends each unanswered request again under its slot
 //! and number, and the server answers what it executed from its replies (EO-1). All requests are
 //! kept, those too that change nothing: the server accepts a slot's next number only after it saw
 //! the last one.
+//!
+//! A request outlives a lost session: until its caller knows that the outcome is unknown, a
+//! successor must not take it for one that was never sent.
 
 use bytes::Bytes;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, SLOTS_MAX};
@@ -116,6 +119,15 @@ pub struct KeptSession {
     pub chains: Vec<KeptChain>,
 }
 
+/// The state that a client's process leaves to a successor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptState {
+    /// The session that can be resumed.
+    pub session: Option<KeptSession>,
+    /// Requests of lost sessions, whose callers do not know yet that the outcome is unknown.
+    pub lost: Vec<KeptRequest>,
+}
+
 /// Why a kept session cannot be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeptError {
@@ -133,17 +145,20 @@ impl KeptSession {
         let landed = vec![0; SLOTS_MAX as usize];
         KeptSession { terms, landed, requests: Vec::new(), chains: Vec::new() }
     }
+}
 
+impl KeptState {
     /// Takes an output into what is kept.
-    pub fn note(kept: &mut Option<KeptSession>, output: &ClientOutput) {
-        match (output, &mut *kept) {
+    pub fn note(&mut self, output: &ClientOutput) {
+        match (output, &mut self.session) {
             (ClientOutput::Keep(Keeping::Session(terms)), Some(same))
                 if same.terms.session == terms.session =>
             {
                 same.terms = *terms;
             }
             (ClientOutput::Keep(Keeping::Session(terms)), _) => {
-                *kept = Some(KeptSession::new(*terms));
+                self.lose();
+                self.session = Some(KeptSession::new(*terms));
             }
             (ClientOutput::Keep(Keeping::Request(request)), Some(kept)) => {
                 kept.requests.push((**request).clone());
@@ -159,9 +174,16 @@ impl KeptSession {
                 kept.landed[landing.slot as usize] = landing.number;
                 kept.requests.retain(|request| request.id != *id);
             }
-            (ClientOutput::SessionLost | ClientOutput::Closed, _) => *kept = None,
+            (ClientOutput::Done { id, .. }, _) => self.lost.retain(|request| request.id != *id),
+            (ClientOutput::SessionLost, _) => self.lose(),
+            // All calls have ended.
+            (ClientOutput::Closed, _) => self.session = None,
             _ => {}
         }
+    }
+
+    fn lose(&mut self) {
+        self.lost.extend(self.session.take().into_iter().flat_map(|kept| kept.requests));
     }
 }
 

@@ -37,8 +37,8 @@ use types::{
 };
 
 pub use kept::{
-    ChainLanding, Keeping, KeptChain, KeptError, KeptRequest, KeptSession, KeptTerms, Landing,
-    decode_outcome, encode_outcome,
+    ChainLanding, Keeping, KeptChain, KeptError, KeptRequest, KeptSession, KeptState, KeptTerms,
+    Landing, decode_outcome, encode_outcome,
 };
 pub use session::ClientSession;
 

@@ -1128,7 +1128,7 @@ fn a_token_is_shown_for_each_connection_and_when_it_changes() {
 /// A machine that keeps, with what a successor of it has.
 struct KeepingRig {
     rig: Rig,
-    kept: Option<KeptSession>,
+    kept: KeptState,
 }
 
 fn keeping_config() -> ClientConfig {
@@ -1149,14 +1149,14 @@ impl KeepingRig {
         let (mut rig, _) = Rig::new(false);
         rig.machine = ClientSession::new(Time::ZERO, keeping_config(), &mut Vec::new());
         rig.connect();
-        let mut keeping = KeepingRig { rig, kept: None };
+        let mut keeping = KeepingRig { rig, kept: KeptState::default() };
         let out = keeping.rig.attach();
         keeping.note(&out);
         keeping
     }
 
     fn note(&mut self, out: &[ClientOutput]) {
-        out.iter().for_each(|output| KeptSession::note(&mut self.kept, output));
+        out.iter().for_each(|output| self.kept.note(output));
     }
 
     fn submit(&mut self, id: u64, call: Call) {
@@ -1169,7 +1169,7 @@ impl KeepingRig {
 
     /// The process is killed, and another one attaches; returns the outputs of that.
     fn succeed(&mut self) -> Vec<ClientOutput> {
-        let kept = self.kept.as_ref().expect("a session was kept");
+        let kept = self.kept.session.as_ref().expect("a session was kept");
         self.rig.machine = kept.succeed(Time::ZERO, keeping_config(), &mut Vec::new()).unwrap();
         let attach = messages(&self.rig.connect());
         assert!(
@@ -1242,7 +1242,7 @@ fn eo1_a_successor_sends_the_rest_of_a_chain_with_its_file() {
         keeping.note(&out);
         assert_eq!(done(&out)[0].0, id);
     }
-    let kept = keeping.kept.unwrap();
+    let kept = keeping.kept.session.unwrap();
     assert!(kept.requests.is_empty() && kept.chains.is_empty());
 }
 
@@ -1273,25 +1273,32 @@ fn lk4_a_successor_ends_the_reclaim_or_makes_it_again() {
 }
 
 #[test]
-fn a_lost_session_leaves_nothing_to_a_successor() {
+fn eo1_a_lost_session_leaves_what_its_callers_do_not_know() {
     let mut keeping = KeepingRig::attached();
     keeping.submit(1, append());
     keeping.rig.attached.resumed = false;
     keeping.rig.attached.session = SessionId(8);
-    let kept = keeping.kept.as_ref().unwrap();
+    let kept = keeping.kept.session.as_ref().unwrap();
     let mut out = Vec::new();
     keeping.rig.machine = kept.succeed(Time::ZERO, keeping_config(), &mut out).unwrap();
     keeping.rig.connect();
     let out = keeping.rig.receive(&Message::Attached(keeping.rig.attached));
-    keeping.note(&out);
+    let mut left = Vec::new();
+    for output in &out {
+        keeping.note(std::slice::from_ref(output));
+        left.push((keeping.kept.session.is_some(), keeping.kept.lost.len()));
+    }
     assert!(out.contains(&ClientOutput::SessionLost));
     assert_eq!(done(&out), [(1, Err(CallFailure::SessionLost))]);
-    let kept = keeping.kept.clone().unwrap();
+    // A successor knows that the change was sent until its caller knows that it is lost.
+    left.dedup();
+    assert_eq!(left, [(true, 0), (false, 1), (false, 0), (true, 0)]);
+    let kept = keeping.kept.session.clone().unwrap();
     assert_eq!(kept, KeptSession::new(kept.terms));
     assert_eq!(kept.terms.session, SessionId(8));
     let out = keeping.rig.step(ClientInput::Detach).unwrap();
     keeping.note(&out);
-    assert_eq!(keeping.kept, None);
+    assert_eq!(keeping.kept, KeptState::default());
 }
 
 #[test]
@@ -1300,7 +1307,7 @@ fn records_that_contradict_each_other_are_refused() {
     keeping.submit(1, append());
     let out = keeping.rig.submit_chain(2, vec![append(), append()]);
     keeping.note(&out);
-    let kept = keeping.kept.unwrap();
+    let kept = keeping.kept.session.unwrap();
     let refused = |change: &dyn Fn(&mut KeptSession)| {
         let mut changed = kept.clone();
         change(&mut changed);
