@@ -169,4 +169,27 @@ os.setxattr(sys.argv[1], "rialto.mount:point", b"%user.00000")' "$B/$dir.edge"
     check "the mount point goes by its own command" "$RIALTO" fs rmmount "$B/$dir.edge/point"
     check "and its directory" rmdir "$B/$dir.edge"
 done
+
+# A volume is removed and restored under its name, while it is in use.
+vos() { within 120 "$RIALTO" vos "$@" --dir "$CELL"; }
+check "a volume" vos create mountpoints.again
+check "has a mount point" "$RIALTO" fs mkmount "$A/$dir.again" mountpoints.again -rw
+check "and a file" sh -c "echo old > '$B/$dir.again/file' && sync '$B/$dir.again/file'"
+check "a dump of it" vos dump mountpoints.again -file "$WORK/again.dump"
+exec 7< "$B/$dir.again/file"
+check "it is removed" says "deleted" 0 vos remove mountpoints.again
+for tree in "$A" "$B"; do
+    check "a walk says so" says "No such device" 2 within 30 ls "$tree/$dir.again/"
+done
+check "it is restored" says "Restored volume" 0 vos restore -name mountpoints.again \
+    -file "$WORK/again.dump"
+for tree in "$A" "$B"; do
+    check "and the next walk finds it" test "$(within 30 cat "$tree/$dir.again/file")" = old
+    check "to be written" within 30 sh -c "echo $tree > '$tree/$dir.again/new'"
+done
+check "what was open is stale" grep -qE "Stale file handle|Input/output error" <(
+    within 30 cat <&7 2>&1)
+exec 7<&-
+check "the mount point goes" "$RIALTO" fs rmmount "$A/$dir.again"
+check "and the volume" vos remove mountpoints.again
 finish

@@ -17,6 +17,7 @@ use crate::flat_tree::Flat;
 use crate::init::Agreement;
 use crate::interrupts::Interrupts;
 use crate::mount_options::LiveOptions;
+use crate::nodes::Slot;
 use crate::replier::Replier;
 use crate::submounts::Edges;
 use crate::sysname::Sysnames;
@@ -53,6 +54,39 @@ impl MountShared {
             }
             on.venus.forget(fid, count);
         }
+    }
+
+    /// The error of a request in a volume, as the kernel gets it. If there is no such volume any
+    /// more, its mount points become free for the one that has its name now, and the kernel repeats
+    /// the walk.
+    pub fn unless_removed(&self, task: &Task<'_>, errno: Errno) -> Errno {
+        let on = task.on;
+        if errno != Errno::NODEV || !self.was_removed(task) {
+            return errno;
+        }
+        on.note_removed(|| {
+            tracing::warn!(
+                volume = on.nodes.root().volume.0,
+                consequence = "its open files are stale, and its mount points are resolved anew",
+                "a volume was removed while it was in use"
+            );
+            self.edges.iter().for_each(|edges| edges.give_way());
+            self.flat.iter().for_each(|flat| flat.give_way(on));
+        });
+        self.walks.repeat(task.header.pid);
+        Errno::STALE
+    }
+
+    fn was_removed(&self, task: &Task<'_>) -> bool {
+        let on = task.on;
+        // The first volume of a mount has no mount point.
+        let is_below = match (&self.edges, &self.flat) {
+            (Some(edges), _) => edges.is_below(),
+            (None, Some(_)) => on.nodes.slot() != Slot::FIRST,
+            (None, None) => false,
+        };
+        let asks = || on.volumes.is_removed(&task.request(), on.nodes.root().volume);
+        is_below && (on.is_removed() || asks())
     }
 }
 
