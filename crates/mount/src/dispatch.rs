@@ -118,8 +118,14 @@ impl Task<'_> {
             Operation::Symlink { name, target } => self.symlink(name, target),
             Operation::Mknod { of, name } => self.mknod(&of, name),
             Operation::Mkdir { of, name } => self.mkdir(&of, name),
-            Operation::Unlink { name } => done(names::unlink(venus, request, self.fid()?, name)),
-            Operation::Rmdir { name } => done(names::rmdir(venus, request, self.fid()?, name)),
+            Operation::Unlink { name } => {
+                self.mount.check_removal(&self.header, name)?;
+                done(names::unlink(venus, request, self.fid()?, name))
+            }
+            Operation::Rmdir { name } => {
+                self.mount.check_removal(&self.header, name)?;
+                done(names::rmdir(venus, request, self.fid()?, name))
+            }
             Operation::Rename { newdir, flags, from, to } => {
                 let (from, to) = ((self.fid(), from), (self.fid_beside(newdir), to));
                 done(names::rename(venus, request, flags, from, to))

@@ -52,6 +52,7 @@ use crate::mounted_volumes::{MountPoints, MountedVolume, MountedVolumes, Submoun
 use crate::mounting::{self, MountError, MountNumber};
 use crate::nodes::{self, HIDDEN_DIR};
 use crate::readdir_helper::ReaddirHelper;
+use crate::removals::Removals;
 use crate::succession::{Anchor, Legacy, PointRecord};
 use crate::sysname::Sysnames;
 use crate::workers::{KernelTransport, Workers, WorkersConfig};
@@ -84,6 +85,8 @@ pub(crate) struct MountPlan {
     pub sysnames: Arc<Sysnames>,
     /// Walks that the kernel repeats.
     pub walks: Arc<RepeatedWalks>,
+    /// Programs that remove trees.
+    pub removals: Arc<Removals>,
     /// Whether device nodes have their numbers.
     pub devices: bool,
     /// Options that the kernel applies.

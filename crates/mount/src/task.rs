@@ -1,6 +1,6 @@
 //! One request of the kernel in progress.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use client::Cancel;
 use rustix::io::Errno;
@@ -18,6 +18,7 @@ use crate::init::Agreement;
 use crate::interrupts::Interrupts;
 use crate::mount_options::LiveOptions;
 use crate::nodes::Slot;
+use crate::removals::Removals;
 use crate::replier::Replier;
 use crate::submounts::Edges;
 use crate::sysname::Sysnames;
@@ -37,6 +38,10 @@ pub(crate) struct MountShared {
     pub sysnames: Arc<Sysnames>,
     /// Walks that the kernel repeats, in all mounts of this client.
     pub walks: Arc<RepeatedWalks>,
+    /// Programs that remove trees, in all mounts of this client.
+    pub removals: Arc<Removals>,
+    /// The number of its device, if it is mounted below another.
+    pub device: OnceLock<Arc<str>>,
     /// Whether device nodes have their numbers.
     pub devices: bool,
     /// Options that the kernel applies, in all mounts of this client.
@@ -54,6 +59,13 @@ impl MountShared {
             }
             on.venus.forget(fid, count);
         }
+    }
+
+    /// Whether the caller may remove a name here, which the rights do not decide: `removals.rs`.
+    pub fn check_removal(&self, header: &abi::InHeader, name: &[u8]) -> Result<(), Errno> {
+        let Some(device) = self.device.get() else { return Ok(()) };
+        let is_held_back = self.removals.holds_back(header.pid, device, header.nodeid, name);
+        if is_held_back { Err(Errno::XDEV) } else { Ok(()) }
     }
 
     /// The error of a request in a volume, as the kernel gets it. If there is no such volume any
