@@ -169,4 +169,98 @@ os.setxattr(sys.argv[1], "rialto.mount:point", b"%user.00000")' "$B/$dir.edge"
     check "the mount point goes by its own command" "$RIALTO" fs rmmount "$B/$dir.edge/point"
     check "and its directory" rmdir "$B/$dir.edge"
 done
+
+# A plain rm empties no volume that it meets, and removes what it is given in one.
+mkdir "$B/$dir.rm" "$B/$dir.rm/sub"
+check "a directory with a mount point below" python3 -c 'import os, sys
+os.setxattr(sys.argv[1], "rialto.mount:point", b"%user.00001")' "$B/$dir.rm/sub"
+point=$B/$dir.rm/sub/point
+ln -s "$B/$dir.rm" "$WORK/link"
+filled() {
+    mkdir -p "$point/deep/er" &&
+        touch "$point/keep" "$point/deep/er/keep" "$B/$dir.rm/plain"
+}
+is_whole() { test -e "$A/$dir.rm/sub/point/keep" && test -e "$A/$dir.rm/sub/point/deep/er/keep"; }
+# A program that removes by paths, as some do.
+cat > "$WORK/by_paths.c" << 'END'
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static int failed;
+static void drop(const char *path) {
+    struct stat at;
+    if (lstat(path, &at) == 0 && S_ISDIR(at.st_mode)) {
+        DIR *dir = opendir(path);
+        struct dirent *one;
+        while (dir != NULL && (one = readdir(dir)) != NULL) {
+            char below[4096];
+            if (strcmp(one->d_name, ".") == 0 || strcmp(one->d_name, "..") == 0) continue;
+            snprintf(below, sizeof below, "%s/%s", path, one->d_name);
+            drop(below);
+        }
+        if (dir != NULL) closedir(dir);
+        if (rmdir(path) == 0) return;
+    } else if (unlink(path) == 0) return;
+    fprintf(stderr, "%s: %s\n", path, strerror(errno));
+    failed = 1;
+}
+int main(int count, char **words) {
+    for (int at = 1; at < count; at++) if (words[at][0] != '-') drop(words[at]);
+    return failed;
+}
+END
+mkdir "$WORK/by_paths"
+programs=(rm)
+if cc -o "$WORK/by_paths/rm" "$WORK/by_paths.c"; then
+    programs+=("$WORK/by_paths/rm")
+else
+    skip "no C compiler: no rm that removes by paths"
+fi
+for rm in "${programs[@]}"; do
+    for what in "$B/$dir.rm" "$point" "$WORK/link/sub"; do
+        check "files in the volume" filled
+        check "$(basename "$rm") of ${what##*/} is held back, and says why" says \
+            "Invalid cross-device link" 1 within 60 "$rm" -rf "$what"
+        check "its volume is whole" is_whole
+    done
+    check "a name in the volume is removed" within 60 "$rm" -rf "$point/deep"
+    check "and only that" sh -c "test ! -e '$point/deep' && test -e '$point/keep'"
+    check "files in it again" filled
+    check "all names in it are removed" within 60 sh -c "cd '$point' && '$rm' -rf *"
+    check "it is empty" test -z "$(ls -A "$point")"
+    check "and filled" filled
+    check "through a link too" within 60 "$rm" -f "$WORK/link/sub/point/keep"
+    check "it is gone" refused test -e "$point/keep"
+done
+check "other programs are not held back" within 60 find "$point" -mindepth 1 -delete
+check "and it is empty" test -z "$(ls -A "$point")"
+check "the mount point goes by its own command" "$RIALTO" fs rmmount "$point"
+check "and what is above it" rm -r "$B/$dir.rm"
+
+# A volume is removed and restored under its name, while it is in use.
+vos() { within 120 "$RIALTO" vos "$@" --dir "$CELL"; }
+check "a volume" vos create mountpoints.again
+check "has a mount point" "$RIALTO" fs mkmount "$A/$dir.again" mountpoints.again -rw
+check "and a file" sh -c "echo old > '$B/$dir.again/file' && sync '$B/$dir.again/file'"
+check "a dump of it" vos dump mountpoints.again -file "$WORK/again.dump"
+exec 7< "$B/$dir.again/file"
+check "it is removed" says "deleted" 0 vos remove mountpoints.again
+for tree in "$A" "$B"; do
+    check "a walk says so" says "No such device" 2 within 30 ls "$tree/$dir.again/"
+done
+check "it is restored" says "Restored volume" 0 vos restore -name mountpoints.again \
+    -file "$WORK/again.dump"
+for tree in "$A" "$B"; do
+    check "and the next walk finds it" test "$(within 30 cat "$tree/$dir.again/file")" = old
+    check "to be written" within 30 sh -c "echo $tree > '$tree/$dir.again/new'"
+done
+check "what was open is stale" grep -qE "Stale file handle|Input/output error" <(
+    within 30 cat <&7 2>&1)
+exec 7<&-
+check "the mount point goes" "$RIALTO" fs rmmount "$A/$dir.again"
+check "and the volume" vos remove mountpoints.again
 finish

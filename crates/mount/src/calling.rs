@@ -114,14 +114,29 @@ fn line_of(tid: u32) -> Option<String> {
     }
 }
 
+/// The descriptor of the directory from which the thread `tid`, which waits for the answer of a
+/// request, removes a name. `None`: it gave a whole path, or its call cannot be read.
+pub fn removes_from(tid: u32) -> Option<i32> {
+    descriptor_in(&line_of(tid)?)
+}
+
+fn descriptor_in(line: &str) -> Option<i32> {
+    let (number, arguments) = call_in(line)?;
+    let dir = *arguments.first()? as i32;
+    (number == libc::SYS_unlinkat && dir != libc::AT_FDCWD).then_some(dir)
+}
+
 /// The line is the number of the call and its six arguments, or `running`.
-fn intent_in(line: &str) -> Intent {
+fn call_in(line: &str) -> Option<(c_long, Vec<u64>)> {
     let mut words = line.split_ascii_whitespace();
-    let Some(number) = words.next().and_then(|word| word.parse().ok()) else {
-        return Intent::Enter;
-    };
-    let arguments: Vec<u64> =
+    let number = words.next()?.parse().ok()?;
+    let arguments =
         words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
+    Some((number, arguments))
+}
+
+fn intent_in(line: &str) -> Intent {
+    let Some((number, arguments)) = call_in(line) else { return Intent::Enter };
     let looks = match flags_of(number, &arguments) {
         Some((dir, flags)) => {
             let walks_tree = dir != libc::AT_FDCWD && flags & libc::AT_SYMLINK_NOFOLLOW != 0;
@@ -171,6 +186,18 @@ mod tests {
         for enters in [libc::SYS_openat, libc::SYS_chdir, libc::SYS_statfs, libc::SYS_mount] {
             assert_eq!(intent_in(&line(enters)), Intent::Enter, "{enters}");
         }
+    }
+
+    #[test]
+    fn a_removal_has_a_directory_or_a_path() {
+        let line = |number: c_long, dir: u32| format!("{number} {dir:#x} 0x7ffd 0x0 0x0 0x0 0x0\n");
+        let here = libc::AT_FDCWD as u32;
+        assert_eq!(descriptor_in(&line(libc::SYS_unlinkat, 5)), Some(5));
+        assert_eq!(descriptor_in(&line(libc::SYS_unlinkat, here)), None);
+        for other in [libc::SYS_io_uring_enter, libc::SYS_renameat2] {
+            assert_eq!(descriptor_in(&line(other, 5)), None, "{other}");
+        }
+        assert_eq!(descriptor_in("running\n"), None);
     }
 
     #[test]

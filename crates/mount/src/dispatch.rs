@@ -118,8 +118,14 @@ impl Task<'_> {
             Operation::Symlink { name, target } => self.symlink(name, target),
             Operation::Mknod { of, name } => self.mknod(&of, name),
             Operation::Mkdir { of, name } => self.mkdir(&of, name),
-            Operation::Unlink { name } => done(names::unlink(venus, request, self.fid()?, name)),
-            Operation::Rmdir { name } => done(names::rmdir(venus, request, self.fid()?, name)),
+            Operation::Unlink { name } => {
+                self.mount.check_removal(&self.header, name)?;
+                done(names::unlink(venus, request, self.fid()?, name))
+            }
+            Operation::Rmdir { name } => {
+                self.mount.check_removal(&self.header, name)?;
+                done(names::rmdir(venus, request, self.fid()?, name))
+            }
             Operation::Rename { newdir, flags, from, to } => {
                 let (from, to) = ((self.fid(), from), (self.fid_beside(newdir), to));
                 done(names::rename(venus, request, flags, from, to))
@@ -222,6 +228,11 @@ fn is_change(operation: &Operation<'_>) -> bool {
     }
 }
 
+/// Whether the request ends the use of a file, and so goes on in a volume that was removed.
+fn is_farewell(code: u32) -> bool {
+    matches!(code, opcode::FLUSH | opcode::RELEASE | opcode::RELEASEDIR | opcode::DESTROY)
+}
+
 /// The error of a request that did not wait longer for a server that is away. A program that wrote
 /// must take its bytes for lost, although they are still sent if the server comes back.
 fn abandoned(code: u32) -> Errno {
@@ -268,9 +279,16 @@ impl Dispatch {
         )
         .entered();
         let task = Task::new(&self.mount, on, header, requester, (&running.cancel, &groups));
-        if let Err(RequestRefusal(errno)) = run(&task) {
-            let is_abandoned = errno == Errno::INTR && running.cancel.is_abandoned();
-            task.reply.refuse(if is_abandoned { abandoned(header.opcode) } else { errno });
+        let result = if on.is_removed() && !is_farewell(header.opcode) {
+            Err(RequestRefusal(Errno::STALE))
+        } else {
+            run(&task)
+        };
+        if let Err(RequestRefusal(errno)) = result {
+            task.reply.refuse(match errno {
+                Errno::INTR if running.cancel.is_abandoned() => abandoned(header.opcode),
+                errno => self.mount.unless_removed(&task, errno),
+            });
         }
         running.cancel.request_over();
         // Locks wait for other programs.

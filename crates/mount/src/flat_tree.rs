@@ -17,6 +17,8 @@
 //! - A volume keeps its slot, so that the numbers of files do not change. It is closed when no
 //!   request for it came for [`MountPlan::idle`] and the kernel has forgotten all its nodes; newer
 //!   kernels can be asked to forget unused nodes.
+//! - A volume that was removed from the cell leaves at once (`MountShared::unless_removed`): its
+//!   files are stale, its slot is never used again, and its mount point is resolved anew.
 //! - The kernel's read-only flag is the mount's, so changes of read-only volumes are refused here.
 //! - Epochs (`invalidation.rs`) are the mount's: after a break of a directory in one volume the
 //!   names of all are looked up again.
@@ -450,6 +452,27 @@ impl Flat {
         self.places.lock().of.remove(&slot);
         self.legacy.iter().for_each(|legacy| legacy.remove_slot(slot.number()));
         row.view.volumes.close(row.view.nodes.root().volume);
+    }
+
+    /// The volume was removed from the cell.
+    pub(crate) fn give_way(&self, view: &VolumeView) {
+        let (slot, volume) = (view.nodes.slot(), view.nodes.root().volume);
+        self.rows.write().remove(&slot);
+        let mut places = self.places.lock();
+        places.of.remove(&slot);
+        // The kernel may still name its nodes.
+        for known in &mut places.slots {
+            if known
+                .as_ref()
+                .is_some_and(|(whose, id)| *id == volume && Arc::ptr_eq(whose, &view.volumes))
+            {
+                *known = None;
+            }
+        }
+        drop(places);
+        self.legacy.iter().for_each(|legacy| legacy.remove_slot(slot.number()));
+        view.volumes.close(volume);
+        view.notifier.end_names();
     }
 
     /// The mount has ended, and every request is handled.

@@ -18,8 +18,8 @@
 //! - `access_cache`, `readdir_helper`, `rings`, `succession`, `mounting`, `replier`, `workers`,
 //!   `fuzzing`: rights that the kernel checks; records for a successor; transports and threads
 //! - `attributes`, `cache_control`, `calling`, `channel`, `connections`, `init`, `interrupts`,
-//!   `locks`, `logins`, `mount_options`, `node_records`, `nodes`, `request`, `listings`,
-//!   `sysname`: values, tables and the requests themselves
+//!   `locks`, `logins`, `mount_options`, `node_records`, `nodes`, `removals`, `request`,
+//!   `listings`, `sysname`: values, tables and the requests themselves
 //! - `abi`, `errno`, `groups`, `signals`: the kernel's interface
 
 // Libraries report through `tracing` and their results.
@@ -56,6 +56,7 @@ mod node_records;
 mod nodes;
 pub mod null;
 pub mod readdir_helper;
+mod removals;
 mod replier;
 pub mod request;
 mod rings;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use client::RemoteVolume;
@@ -89,6 +89,7 @@ impl MountConfig {
             forerunner,
             sysnames: Arc::default(),
             walks: Arc::default(),
+            removals: Arc::default(),
             devices: true,
             options: LiveOptions::new(self.options.clone()),
             patience: self.patience,
@@ -456,6 +457,7 @@ impl Mount {
             Self::serve(connection, first, plan.clone(), below, Some(legacy.clone()), |_| {})
         };
         let mount = made().inspect_err(|_| plan.volumes.close(volume.id()))?;
+        mount.learn_device(&anchor);
         Ok(plan.mounted.add(Box::new(mount), Anchor::new(anchor, Some(legacy))))
     }
 
@@ -489,8 +491,23 @@ impl Mount {
         mem::propagation::share(attached.as_fd()).map_err(MountError::Device)?;
         mounting::raise_read_ahead(Path::new(&format!("/proc/self/fd/{}", attached.as_raw_fd())));
         mount.lists_ahead(plan.forerunner.as_ref(), || Root::of(attached.as_fd()));
+        mount.learn_device(&attached);
         let anchor = Anchor::new(attached, mount.legacy.clone());
         Ok((mount, anchor))
+    }
+
+    /// A mount below another knows its device, by which the table of mounts has its places.
+    fn learn_device(&self, mount: &OwnedFd) {
+        match mounting::number_of(mount.as_fd()) {
+            Ok(number) => {
+                // Once for each mount.
+                let _ = self.dispatch.mount.device.set(number.parts().2.into());
+            }
+            Err(error) => {
+                let consequence = "a program called rm removes what it meets in this volume";
+                tracing::warn!(%error, consequence, "the device of a mount is not known");
+            }
+        }
     }
 
     fn lists_ahead(
@@ -583,7 +600,8 @@ impl Mount {
         }
         venus.set_invalidate(Arc::clone(&notifier) as _);
         let (volumes, sysnames) = (Arc::clone(&plan.volumes), Arc::clone(&plan.sysnames));
-        let (walks, options) = (Arc::clone(&plan.walks), plan.options.clone());
+        let (walks, removals) = (Arc::clone(&plan.walks), Arc::clone(&plan.removals));
+        let (device_number, options) = (OnceLock::new(), plan.options.clone());
         let refuses_changes = matches!(&below, Below::Shown((_, read_only)) if *read_only);
         let (edges, flat) = match below {
             Below::Mounted(place, way) => {
@@ -596,8 +614,18 @@ impl Mount {
         };
         let interrupts = flat.as_ref().map(|flat| Arc::clone(&flat.interrupts));
         let interrupts = interrupts.unwrap_or_else(|| Interrupts::with_patience(patience));
-        let mount =
-            MountShared { interrupts, agreement, edges, flat, sysnames, walks, devices, options };
+        let mount = MountShared {
+            interrupts,
+            agreement,
+            edges,
+            flat,
+            sysnames,
+            walks,
+            removals,
+            device: device_number,
+            devices,
+            options,
+        };
         let notifies = Arc::clone(&notifier);
         let first = Arc::new(VolumeView::new(venus, nodes, notifies, volumes, refuses_changes));
         let dispatch = Arc::new(Dispatch { first, mount });

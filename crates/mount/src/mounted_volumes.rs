@@ -11,6 +11,9 @@
 //! A volume that is upon no mount point, and was not used between two sweeps, loses its anchor.
 //! Then it ends with its last user: its cache manager sends its changes and ends too, and until
 //! that is done the volume cannot be mounted anew.
+//!
+//! A volume that was removed from the cell loses its anchor and its cache manager at once. Its file
+//! system stays for those who are in it, and answers them that their files are stale.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -82,6 +85,8 @@ pub(crate) struct MountedVolume<E> {
     anchor: Mutex<Option<Anchor>>,
     /// Whether a request came between the last two sweeps.
     used: AtomicBool,
+    /// It was removed from the cell: a volume of its number is another one.
+    removed: AtomicBool,
 }
 
 impl<E: MountPoints> MountedVolume<E> {
@@ -143,8 +148,9 @@ impl<E: MountPoints> MountedVolumes<E> {
 
     /// Adds one that was just mounted, and is attached nowhere.
     pub fn add(&self, mount: Box<dyn Submount<E>>, anchor: Anchor) -> Arc<MountedVolume<E>> {
-        let (anchor, used) = (Mutex::new(Some(anchor)), AtomicBool::new(true));
-        let new = Arc::new(MountedVolume { mount, anchor, used });
+        let (anchor, used, removed) =
+            (Mutex::new(Some(anchor)), AtomicBool::new(true), AtomicBool::new(false));
+        let new = Arc::new(MountedVolume { mount, anchor, used, removed });
         let mut all = self.all.lock();
         all.push(Arc::clone(&new));
         if all.len() >= VOLUMES_MANY {
@@ -185,7 +191,22 @@ impl<E: MountPoints> MountedVolumes<E> {
         let over: Vec<_> = self.all.lock().extract_if(.., |one| one.mount.is_over()).collect();
         for one in over {
             one.mount.legacy().into_iter().for_each(Legacy::end);
+            if !one.removed.load(Ordering::Acquire) {
+                one.mount.volumes().close(one.mount.volume());
+            }
+        }
+    }
+
+    /// The volume with these mount points was removed from the cell.
+    pub fn removed(&self, edges: &E) {
+        let is_it = |one: &&Arc<MountedVolume<E>>| {
+            one.mount.edges().is_some_and(|its| std::ptr::eq(Arc::as_ptr(its), edges))
+        };
+        let Some(one) = self.all.lock().iter().find(is_it).cloned() else { return };
+        if !one.removed.swap(true, Ordering::AcqRel) {
+            // Its last changes cannot be sent.
             one.mount.volumes().close(one.mount.volume());
+            drop(one.anchor.lock().take());
         }
     }
 

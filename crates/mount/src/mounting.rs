@@ -395,8 +395,20 @@ pub fn place_in(path: &Path, dir: &str, node: u64) -> Result<OwnedFd, MountError
 /// # Errors
 /// `EBUSY` while it is in use, `EINVAL` if nothing is mounted there.
 pub fn unmount_upon(place: BorrowedFd<'_>) -> Result<(), Errno> {
+    unmount_upon_with(place, UnmountFlags::empty())
+}
+
+/// The same for a mount that is in use: its users stay in it.
+///
+/// # Errors
+/// `EINVAL` if nothing is mounted there.
+pub fn detach_upon(place: BorrowedFd<'_>) -> Result<(), Errno> {
+    unmount_upon_with(place, UnmountFlags::DETACH)
+}
+
+fn unmount_upon_with(place: BorrowedFd<'_>, flags: UnmountFlags) -> Result<(), Errno> {
     let link = format!("/proc/self/fd/{}", place.as_raw_fd());
-    rustix::mount::unmount(link, UnmountFlags::empty())
+    rustix::mount::unmount(link, flags)
 }
 
 /// Its path in the tree.

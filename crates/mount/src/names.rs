@@ -146,7 +146,7 @@ impl Task<'_> {
         if let Err(RequestRefusal(errno)) =
             self.entry_of(&below, point, sysname::stem(name).is_none())
         {
-            self.reply.refuse(errno);
+            self.reply.refuse(self.mount.unless_removed(&below, errno));
         }
     }
 

@@ -23,6 +23,8 @@
 //! - A volume has one file system, and any number of places (`mounted_volumes.rs`).
 //! - A mount without requests for [`MountPlan::idle`], and not in use, is unmounted, by the
 //!   descriptor of its mount point: a thread of ours that walked to it could not be killed.
+//! - A volume that was removed from the cell gives way (`MountShared::unless_removed`): it is
+//!   detached from its mount points, and the next walk finds the volume that has its name then.
 //! - A volume is not mounted below itself, on whichever path: walks through it would have no end.
 //! - A mount point in a read-only volume prefers the read-only copy of what it leads to. Source:
 //!   AFS.
@@ -50,6 +52,7 @@ use crate::mounted_volumes::{MountPoints, MountedVolume, MountedVolumes, Submoun
 use crate::mounting::{self, MountError, MountNumber};
 use crate::nodes::{self, HIDDEN_DIR};
 use crate::readdir_helper::ReaddirHelper;
+use crate::removals::Removals;
 use crate::succession::{Anchor, Legacy, PointRecord};
 use crate::sysname::Sysnames;
 use crate::workers::{KernelTransport, Workers, WorkersConfig};
@@ -82,6 +85,8 @@ pub(crate) struct MountPlan {
     pub sysnames: Arc<Sysnames>,
     /// Walks that the kernel repeats.
     pub walks: Arc<RepeatedWalks>,
+    /// Programs that remove trees.
+    pub removals: Arc<Removals>,
     /// Whether device nodes have their numbers.
     pub devices: bool,
     /// Options that the kernel applies.
@@ -480,6 +485,51 @@ impl Edges {
     /// The mount point itself, not what is mounted upon it.
     fn place_of(&self, node: u64, fid: Fid) -> Result<OwnedFd, MountError> {
         mounting::place_of(&self.path()?, node, nodes::generation(node, fid))
+    }
+
+    /// Whether this mount is upon mount points of others.
+    pub fn is_below(&self) -> bool {
+        matches!(self.place, MountLocation::Below(_))
+    }
+
+    /// The volume was removed from the cell: its mount points become free, in a separate thread, as
+    /// in [`attach`].
+    pub fn give_way(self: &Arc<Self>) {
+        let MountLocation::Below(places) = &self.place else { return };
+        let places = places.lock().clone();
+        let detaching = Arc::<Attaching>::default();
+        let (this, its) = (Arc::clone(self), Arc::clone(&detaching));
+        let started = std::thread::Builder::new().name("mount-detach".into()).spawn(move || {
+            for (above, node) in places {
+                if let Some(above) = above.upgrade() {
+                    above.detach(node, &this);
+                }
+            }
+            its.end(None);
+            this.plan.mounted.removed(&this);
+        });
+        match started {
+            Ok(_) => detaching.wait(),
+            Err(error) => tracing::error!(%error, "cannot start a thread to detach a volume"),
+        }
+    }
+
+    /// Detaches the mount of `edges` from the mount point `node`, if it is there.
+    fn detach(&self, node: u64, edges: &Edges) {
+        let Some(fid) = self.point_of(node, edges) else { return };
+        let Some(point) = self.points.lock().get(&node).cloned() else { return };
+        let attaching = point.state.lock().child.as_ref().map(|child| Arc::clone(&child.attaching));
+        let Some(attaching) = attaching else { return };
+        let place = self.place_of(node, fid).map_err(|error| error.to_string());
+        let detached = place.and_then(|place| {
+            mounting::detach_upon(place.as_fd()).map_err(|errno| errno.to_string())
+        });
+        match detached {
+            Ok(()) => point.is_left(&attaching),
+            Err(error) => {
+                tracing::error!(error, %fid, "a removed volume stays upon its mount point");
+            }
+        }
     }
 
     /// The present path of this mount.

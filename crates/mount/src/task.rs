@@ -1,6 +1,6 @@
 //! One request of the kernel in progress.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use client::Cancel;
 use rustix::io::Errno;
@@ -17,6 +17,8 @@ use crate::flat_tree::Flat;
 use crate::init::Agreement;
 use crate::interrupts::Interrupts;
 use crate::mount_options::LiveOptions;
+use crate::nodes::Slot;
+use crate::removals::Removals;
 use crate::replier::Replier;
 use crate::submounts::Edges;
 use crate::sysname::Sysnames;
@@ -36,6 +38,10 @@ pub(crate) struct MountShared {
     pub sysnames: Arc<Sysnames>,
     /// Walks that the kernel repeats, in all mounts of this client.
     pub walks: Arc<RepeatedWalks>,
+    /// Programs that remove trees, in all mounts of this client.
+    pub removals: Arc<Removals>,
+    /// The number of its device, if it is mounted below another.
+    pub device: OnceLock<Arc<str>>,
     /// Whether device nodes have their numbers.
     pub devices: bool,
     /// Options that the kernel applies, in all mounts of this client.
@@ -53,6 +59,46 @@ impl MountShared {
             }
             on.venus.forget(fid, count);
         }
+    }
+
+    /// Whether the caller may remove a name here, which the rights do not decide: `removals.rs`.
+    pub fn check_removal(&self, header: &abi::InHeader, name: &[u8]) -> Result<(), Errno> {
+        let Some(device) = self.device.get() else { return Ok(()) };
+        let is_held_back = self.removals.holds_back(header.pid, device, header.nodeid, name);
+        if is_held_back { Err(Errno::XDEV) } else { Ok(()) }
+    }
+
+    /// The error of a request in a volume, as the kernel gets it. If there is no such volume any
+    /// more, its mount points become free for the one that has its name now, and the kernel repeats
+    /// the walk.
+    pub fn unless_removed(&self, task: &Task<'_>, errno: Errno) -> Errno {
+        let on = task.on;
+        if errno != Errno::NODEV || !self.was_removed(task) {
+            return errno;
+        }
+        on.note_removed(|| {
+            tracing::warn!(
+                volume = on.nodes.root().volume.0,
+                consequence = "its open files are stale, and its mount points are resolved anew",
+                "a volume was removed while it was in use"
+            );
+            self.edges.iter().for_each(|edges| edges.give_way());
+            self.flat.iter().for_each(|flat| flat.give_way(on));
+        });
+        self.walks.repeat(task.header.pid);
+        Errno::STALE
+    }
+
+    fn was_removed(&self, task: &Task<'_>) -> bool {
+        let on = task.on;
+        // The first volume of a mount has no mount point.
+        let is_below = match (&self.edges, &self.flat) {
+            (Some(edges), _) => edges.is_below(),
+            (None, Some(_)) => on.nodes.slot() != Slot::FIRST,
+            (None, None) => false,
+        };
+        let asks = || on.volumes.is_removed(&task.request(), on.nodes.root().volume);
+        is_below && (on.is_removed() || asks())
     }
 }
 

@@ -1,7 +1,7 @@
 //! One volume as a mount shows it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 
 use venus::{Venus, Volumes};
 
@@ -28,6 +28,8 @@ pub(crate) struct VolumeView {
     pub refuses_changes: bool,
     /// A request came since [`Self::was_used`].
     used: AtomicBool,
+    /// See [`Self::is_removed`].
+    removed: Once,
 }
 
 impl VolumeView {
@@ -38,8 +40,28 @@ impl VolumeView {
         volumes: Arc<Volumes>,
         refuses_changes: bool,
     ) -> Self {
-        let (listings, locks, used) = (Listings::default(), MountLocks::default(), true.into());
-        VolumeView { venus, nodes, notifier, listings, locks, volumes, refuses_changes, used }
+        VolumeView {
+            venus,
+            nodes,
+            notifier,
+            listings: Listings::default(),
+            locks: MountLocks::default(),
+            volumes,
+            refuses_changes,
+            used: true.into(),
+            removed: Once::new(),
+        }
+    }
+
+    /// The volume was removed from the cell. The first caller has its mount points freed; others
+    /// wait for that.
+    pub fn note_removed(&self, give_way: impl FnOnce()) {
+        self.removed.call_once(give_way);
+    }
+
+    /// Whether the volume was removed: its users are told that their files are stale.
+    pub fn is_removed(&self) -> bool {
+        self.removed.is_completed()
     }
 
     /// A request came.

@@ -138,6 +138,23 @@ impl RemoteVolume {
         self.here().server.get().copied()
     }
 
+    /// Was it removed? Its server has no such volume, and the cell database has no place of it. A
+    /// volume whose partition is only missing has one.
+    pub fn is_removed(&self, cancel: Option<&Cancel>) -> bool {
+        let which = || WhichVolume::Id(self.id);
+        let examined = self.here().examine(which(), cancel);
+        if !matches!(examined, Err(CallError::Fault(Fault::NoVolume))) {
+            return false;
+        }
+        match self.cell.group(which(), cancel) {
+            Ok(group) => sites(&group, self.has_copies()).is_empty(),
+            // A cell of one server may have no database.
+            Err(error) => {
+                matches!(error, CallError::Fault(Fault::NoVolume | Fault::Unsupported))
+            }
+        }
+    }
+
     /// May several servers have it?
     fn has_copies(&self) -> bool {
         self.kind == VolumeKind::ReadOnly

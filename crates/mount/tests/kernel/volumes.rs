@@ -1,7 +1,7 @@
 //! Volumes below mount points: each a file system of its own.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
@@ -723,4 +723,48 @@ fn no_volume_is_below_itself_on_any_path() {
         assert_eq!(fs::read_to_string(client.at("two/file")).unwrap(), "text");
         assert_eq!(errno(&fs::read_dir(client.at("two/one")).unwrap_err()), Some(Errno::LOOP));
     }
+}
+
+#[test]
+fn a_removed_volume_gives_way() {
+    let Some((cell, client)) = tree() else { return };
+    fs::write(client.at("vol/file"), "old").unwrap();
+    fs::write(client.at("vol/deep/file"), "deep").unwrap();
+    fs::create_dir(client.at("vol/dir")).unwrap();
+    let mut open = fs::File::options().read(true).write(true).open(client.at("vol/file")).unwrap();
+    let dir = fs::File::open(client.at("vol/dir")).unwrap();
+    let inside = fs::File::open(client.at("vol/deep/file")).unwrap();
+    administer(&cell, VolumeCall::Remove { id: root(&cell, "work").volume });
+    for _ in 0..2 {
+        // There is none of that name now, which is what a walk says. None waits for ever.
+        assert_eq!(errno(&fs::read_dir(client.at("vol")).unwrap_err()), Some(Errno::NODEV));
+    }
+    cell.add_volume("work");
+    point(&cell, "work", "deep", "%deep");
+    assert_eq!(errno(&fs::read(client.at("vol/file")).unwrap_err()), Some(Errno::NOENT));
+    fs::write(client.at("vol/file"), "new").unwrap();
+    assert_eq!(fs::read_to_string(client.at("vol/file")).unwrap(), "new");
+    assert_eq!(fs::read_to_string(client.at("vol/deep/file")).unwrap(), "deep");
+    let of_old = |error: std::io::Error| {
+        let errno = errno(&error);
+        assert!(matches!(errno, Some(Errno::STALE | Errno::IO)), "{error}");
+    };
+    of_old(open.metadata().unwrap_err());
+    of_old(open.write_all(b"late").and_then(|()| open.sync_all()).unwrap_err());
+    of_old(dir.metadata().unwrap_err());
+    // The volume below it is another one, and there.
+    if !crate::FLAT {
+        assert_eq!(std::io::read_to_string(&inside).unwrap(), "deep");
+    }
+    drop((open, dir, inside));
+    // And again, while nothing of it is open, from another mount of the cell.
+    let other = cell.mount();
+    assert_eq!(fs::read_to_string(other.at("vol/file")).unwrap(), "new");
+    administer(&cell, VolumeCall::Remove { id: root(&cell, "work").volume });
+    cell.add_volume("work");
+    for client in [&client, &other] {
+        fs::write(client.at("vol/again"), "again").unwrap();
+        assert_eq!(fs::read_dir(client.at("vol")).unwrap().count(), 1);
+    }
+    assert!(cell.scrub().is_empty());
 }

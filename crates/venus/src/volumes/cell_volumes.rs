@@ -277,6 +277,11 @@ impl Volumes {
         Some(Arc::clone(&self.open.lock().get(&volume)?.volume))
     }
 
+    /// Whether an open volume was removed from the cell.
+    pub fn is_removed(&self, request: &RequestContext<'_>, volume: VolumeId) -> bool {
+        self.volume(volume).is_some_and(|volume| volume.is_removed(request.cancel))
+    }
+
     /// After the takeover from a predecessor of this process: where its session could not be
     /// resumed, promises and locks are lost. To be called when the kernel's requests are served.
     pub fn begin_anew_unless_resumed(&self) {
