@@ -131,6 +131,29 @@ def maps():
             time.sleep(0.001)
 
 
+def short_map():
+    """Has a file mapped that became short, by no descriptor; others open it and see the same."""
+    path = os.path.join(place, 'short')
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.write(fd, bytes(512 * BLOCK))
+    os.close(fd)
+    fd = os.open(path, os.O_RDWR)
+    with mmap.mmap(fd, 512 * BLOCK) as memory:
+        os.ftruncate(fd, 2 * BLOCK)
+        os.close(fd)
+        number = 0
+        while goes_on():
+            number += 1
+            word = number.to_bytes(8, 'little')
+            memory[100:108] = word
+            other = timed(os.open, path, os.O_RDWR)
+            assert timed(os.pread, other, 8, 100) == word, f'word {number} is another'
+            timed(os.pwrite, other, word, 200)
+            os.close(other)
+            assert memory[200:208] == word, f'word {number} is another in the map'
+            time.sleep(0.01)
+
+
 def run(work):
     try:
         work()
@@ -139,7 +162,7 @@ def run(work):
 
 
 threads = [threading.Thread(target=run, args=(work,))
-           for work in (appender, blocks, removed, names, locks, maps)]
+           for work in (appender, blocks, removed, names, locks, maps, short_map)]
 for thread in threads:
     thread.start()
 for thread in threads:

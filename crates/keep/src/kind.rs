@@ -31,3 +31,5 @@ pub const HANDLE: u64 = 201;
 pub const LOCKS: u64 = 202;
 /// Bytes of one write; `minor` is a serial number.
 pub const WRITE: u64 = 203;
+/// A file whose body an application may have mapped for writing; `minor` is its vnode.
+pub const MAPPED: u64 = 204;

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use client::{CallError, Cancel};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use types::{Answer, Call, Caller, Fault, Fid, Kind, Status, Timestamp};
+use types::{Answer, Call, Caller, Fault, Fid, Kind, Timestamp};
 
 use super::{Journal, JournalEntry, MetadataSubject, Take, Unstable, fids_of};
 use crate::base::{Error, POLL_INTERVAL};
@@ -612,7 +612,7 @@ fn describe(call: &Call) -> String {
 #[cfg(test)]
 mod tests {
     use types::posix::new_status;
-    use types::{BootVerifier, DataVersion};
+    use types::{BootVerifier, DataVersion, Status};
 
     use super::*;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use keep::kind::{HANDLE, LIFE, LOCKS, WRITE};
+use keep::kind::{HANDLE, LIFE, LOCKS, MAPPED, WRITE};
 use keep::{Keeper, Key, Record};
 use types::{
     ByteRange, Caller, Fid, LockFamily, LockMode, LockOwner, RequestIdentity, Uniquifier, VnodeNo,
@@ -218,6 +218,26 @@ impl VolumeLegacy {
     /// This write of a predecessor is recorded anew.
     pub fn forget_write(&self, serial: u64) {
         self.keeper.records().remove(self.key(WRITE, serial));
+    }
+
+    /// Records that an application may have the file's body mapped for writing.
+    pub fn put_mapped(&self, fid: Fid) {
+        let key = self.key(MAPPED, fid.vnode.0);
+        self.note(self.keeper.records().put(key, &[&bytes_of(&[fid.unique.0])]));
+    }
+
+    /// No application has the file's body mapped for writing.
+    pub fn remove_mapped(&self, fid: Fid) {
+        self.keeper.records().remove(self.key(MAPPED, fid.vnode.0));
+    }
+
+    /// The files that applications may have mapped for writing since a predecessor's time.
+    pub fn mapped(&self) -> Vec<Fid> {
+        let parse = |vnode: u64, bytes: &[u8]| {
+            let unique = Uniquifier(Parser::new(bytes).next()?);
+            Some(Fid { volume: self.volume, vnode: VnodeNo(vnode), unique })
+        };
+        self.all(MAPPED).iter().filter_map(|(vnode, bytes)| parse(*vnode, bytes)).collect()
     }
 
     fn body_name(fid: Fid) -> String {

@@ -293,13 +293,17 @@ impl Nodes {
         }
     }
 
-    /// The kernel has `count` references less.
-    pub fn forget(&mut self, fid: Fid, count: u64) {
+    /// The kernel has `count` references less. Returns whether a map of the file was possible, and
+    /// is not any more.
+    pub fn forget(&mut self, fid: Fid, count: u64) -> bool {
         if let Some(plain) = self.plain.get_mut(fid) {
             plain.lookups = u64::from(plain.lookups).saturating_sub(count) as u32;
         } else if let Some(node) = self.whole.get_mut(&fid) {
             node.lookups = node.lookups.saturating_sub(count);
+            // An application that has it mapped keeps the kernel's reference.
+            return node.lookups == 0 && std::mem::take(&mut node.mapped);
         }
+        false
     }
 
     /// The promise of `fid` is over. Returns its node if it is a whole one.

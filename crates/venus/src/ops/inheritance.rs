@@ -60,6 +60,9 @@ impl Core {
             };
             self.handles.inherit(handle, open);
         }
+        for fid in legacy.mapped() {
+            self.ground.names.lock().nodes.node(fid).mapped = true;
+        }
         for (fid, locks) in legacy.locks() {
             if let Some(file) = files.get(&fid) {
                 self.locks.inherit(file, locks);

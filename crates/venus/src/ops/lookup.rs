@@ -100,7 +100,10 @@ impl Venus {
 
     /// The kernel has `count` references to `fid` less.
     pub fn forget(&self, fid: Fid, count: u64) {
-        self.core.ground.names.lock().nodes.forget(fid, count);
+        let ends_map = self.core.ground.names.lock().nodes.forget(fid, count);
+        if ends_map && let Some(legacy) = &self.core.legacy {
+            legacy.remove_mapped(fid);
+        }
     }
 
     /// The status. For a file with unsent bytes the client sends these first and then asks, so that

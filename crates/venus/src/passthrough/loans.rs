@@ -93,7 +93,18 @@ impl Loans {
 
     /// From now on an application may map the file for writing.
     fn note_mapped(&self, fid: Fid) {
-        self.ground.names.lock().nodes.node(fid).mapped = true;
+        let mut tables = self.ground.names.lock();
+        let was_mapped = std::mem::replace(&mut tables.nodes.node(fid).mapped, true);
+        drop(tables);
+        if !was_mapped {
+            self.legacy.iter().for_each(|legacy| legacy.put_mapped(fid));
+        }
+    }
+
+    /// No application has the file mapped for writing.
+    fn note_unmapped(&self, fid: Fid) {
+        self.ground.names.lock().nodes.node(fid).mapped = false;
+        self.legacy.iter().for_each(|legacy| legacy.remove_mapped(fid));
     }
 
     /// Whether an application may have the file mapped for writing through a handle that is closed:
@@ -105,7 +116,7 @@ impl Loans {
         let ask = self.calls.call(request, Call::ReadSums { fid, first: 0, count: 1 });
         let is_lent = !matches!(ask, Ok(Answer::Sums { sums, .. }) if !sums.is_empty());
         if !is_lent {
-            self.ground.names.lock().nodes.node(fid).mapped = false;
+            self.note_unmapped(fid);
         }
         is_lent
     }
