@@ -19,6 +19,7 @@ use crate::calling::Intent;
 use crate::channel::Requester;
 use crate::connections::{Handler, Urgency};
 use crate::errno::RequestRefusal;
+use crate::interrupts::RequestUse;
 use crate::mounted_volumes::MountedVolume;
 use crate::nodes::{HIDDEN_DIR_NODE, Slot};
 use crate::request::{DecodeError, KernelRequest, Operation, forgets};
@@ -265,8 +266,8 @@ impl Dispatch {
         run: impl FnOnce(&Task<'_>) -> Result<(), RequestRefusal>,
     ) {
         on.note_use();
-        let waits = header.opcode == opcode::SETLKW;
-        let running = self.mount.interrupts.running(header.unique, header.pid, waits);
+        let of = RequestUse::of(header.opcode);
+        let running = self.mount.interrupts.running(header.unique, header.pid, of);
         self.mount.interrupts.asks(header.unique, &on.venus, on.nodes.root());
         let groups = move || groups::of_process(header.pid);
         let began = Instant::now();
@@ -292,7 +293,7 @@ impl Dispatch {
         }
         running.cancel.request_over();
         // Locks wait for other programs.
-        if !waits {
+        if of != RequestUse::Wait {
             observe::record(Wait::MountRequest, began.elapsed());
         }
     }
