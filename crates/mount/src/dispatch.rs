@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use observe::names::MOUNT_REQUEST;
@@ -23,7 +23,7 @@ use crate::interrupts::RequestUse;
 use crate::mounted_volumes::MountedVolume;
 use crate::nodes::{HIDDEN_DIR_NODE, Slot};
 use crate::request::{DecodeError, KernelRequest, Operation, forgets};
-use crate::submounts::Edges;
+use crate::submounts::{ATTACHING, Edges};
 use crate::task::{MountShared, Task};
 use crate::volume_view::VolumeView;
 use crate::{attributes, files, groups, locks, names, status, xattrs};
@@ -76,7 +76,8 @@ impl Task<'_> {
                     | Operation::Getxattr { .. }
                     | Operation::Listxattr { .. }
             );
-            edges.enter(&self.request(), self.header.nodeid, waits)?;
+            let patience = if waits { ATTACHING } else { Duration::ZERO };
+            edges.enter(&self.request(), self.header.nodeid, patience)?;
         }
         if let Some(flat) = &self.mount.flat {
             flat.enter(&self.request(), self.on, self.fid()?)?;
