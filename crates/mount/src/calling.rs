@@ -87,6 +87,12 @@ impl RepeatedWalks {
         if intent_in(&line) == Intent::Look && !repeats() { Intent::Look } else { Intent::Enter }
     }
 
+    /// Whether the thread repeats its walk: it will not do so once more.
+    pub fn is_repeated(&self, tid: u32) -> bool {
+        let told = self.0.lock().get(&tid).map(|(call, _)| call.clone());
+        told.is_some_and(|told| line_of(tid).is_some_and(|line| line == told))
+    }
+
     /// The thread is told to repeat its walk.
     pub fn repeat(&self, tid: u32) {
         let Some(line) = line_of(tid) else { return };

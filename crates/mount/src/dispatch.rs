@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use observe::names::MOUNT_REQUEST;
@@ -19,10 +19,11 @@ use crate::calling::Intent;
 use crate::channel::Requester;
 use crate::connections::{Handler, Urgency};
 use crate::errno::RequestRefusal;
+use crate::interrupts::RequestUse;
 use crate::mounted_volumes::MountedVolume;
 use crate::nodes::{HIDDEN_DIR_NODE, Slot};
 use crate::request::{DecodeError, KernelRequest, Operation, forgets};
-use crate::submounts::Edges;
+use crate::submounts::{ATTACHING, Edges};
 use crate::task::{MountShared, Task};
 use crate::volume_view::VolumeView;
 use crate::{attributes, files, groups, locks, names, status, xattrs};
@@ -75,7 +76,8 @@ impl Task<'_> {
                     | Operation::Getxattr { .. }
                     | Operation::Listxattr { .. }
             );
-            edges.enter(&self.request(), self.header.nodeid, waits)?;
+            let patience = if waits { ATTACHING } else { Duration::ZERO };
+            edges.enter(&self.request(), self.header.nodeid, patience)?;
         }
         if let Some(flat) = &self.mount.flat {
             flat.enter(&self.request(), self.on, self.fid()?)?;
@@ -265,8 +267,8 @@ impl Dispatch {
         run: impl FnOnce(&Task<'_>) -> Result<(), RequestRefusal>,
     ) {
         on.note_use();
-        let waits = header.opcode == opcode::SETLKW;
-        let running = self.mount.interrupts.running(header.unique, header.pid, waits);
+        let of = RequestUse::of(header.opcode);
+        let running = self.mount.interrupts.running(header.unique, header.pid, of);
         self.mount.interrupts.asks(header.unique, &on.venus, on.nodes.root());
         let groups = move || groups::of_process(header.pid);
         let began = Instant::now();
@@ -292,7 +294,7 @@ impl Dispatch {
         }
         running.cancel.request_over();
         // Locks wait for other programs.
-        if !waits {
+        if of != RequestUse::Wait {
             observe::record(Wait::MountRequest, began.elapsed());
         }
     }

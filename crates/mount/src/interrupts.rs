@@ -10,8 +10,10 @@
 //! [`crate::signals`] says so; as the kernel reports only a thread's first signal, a thread of ours
 //! checks those that continued again, as long as there are any.
 //!
-//! When the connection ends (a forced unmount), no more interrupts come, and no application is left
-//! to unlock: then every wait for other applications is cancelled.
+//! When the connection ends (an unmount), no more interrupts come, and no application is left to
+//! unlock or to get an answer: then every wait for other applications is cancelled, and every
+//! question. The kernel reads ahead without a program that could be killed, and such a read would
+//! have the end of the mount wait for a server that is away.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -22,7 +24,7 @@ use parking_lot::Mutex;
 use types::Fid;
 use venus::Venus;
 
-use crate::abi;
+use crate::abi::{self, opcode};
 use crate::signals::{self, SignalEffect};
 
 /// More requests than this are never between their reading and their noting.
@@ -51,10 +53,40 @@ struct State {
     patience_watched: bool,
 }
 
+/// The use that a request is of to the application that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestUse {
+    /// It waits for other applications: any signal cancels it.
+    Wait,
+    /// It asks, and changes nothing.
+    Question,
+    /// It may change something.
+    Change,
+}
+
+impl RequestUse {
+    /// By the request's code. Those that are not questions for certain may change something.
+    pub fn of(code: u32) -> Self {
+        match code {
+            opcode::SETLKW => RequestUse::Wait,
+            opcode::READ
+            | opcode::READDIR
+            | opcode::READDIRPLUS
+            | opcode::READLINK
+            | opcode::LOOKUP
+            | opcode::GETATTR
+            | opcode::STATX
+            | opcode::STATFS
+            | opcode::GETXATTR
+            | opcode::LISTXATTR => RequestUse::Question,
+            _ => RequestUse::Change,
+        }
+    }
+}
+
 struct Running {
     cancel: Cancel,
-    /// It waits for other applications.
-    waits: bool,
+    of: RequestUse,
     /// The requesting thread.
     thread: u32,
     /// When the kernel asked to cancel it.
@@ -67,7 +99,7 @@ impl Running {
     /// Cancels it, if its thread's pending signals require that.
     fn cancel_if_due(&self) {
         let since = self.wanted.map(|at| at.elapsed()).unwrap_or_default();
-        let given_up = self.waits
+        let given_up = self.of == RequestUse::Wait
             || match signals::of_thread(self.thread) {
                 SignalEffect::Die => true,
                 SignalEffect::End => since >= signals::TIMEOUT,
@@ -103,7 +135,8 @@ impl Interrupts {
             return;
         }
         let mut state = self.state.lock();
-        let Some(running) = state.running.get_mut(&unique).filter(|running| !running.waits) else {
+        let running = state.running.get_mut(&unique);
+        let Some(running) = running.filter(|running| running.of != RequestUse::Wait) else {
             return;
         };
         running.asks = Some((Instant::now(), Arc::downgrade(venus), root));
@@ -165,16 +198,15 @@ impl Interrupts {
         }
     }
 
-    /// Notes request `unique` of `thread`, which may wait for other applications if it `waits`.
-    /// Dropping the guard ends that.
-    pub fn running(self: &Arc<Self>, unique: u64, thread: u32, waits: bool) -> RunningGuard<'_> {
+    /// Notes request `unique` of `thread`. Dropping the guard ends that.
+    pub fn running(self: &Arc<Self>, unique: u64, thread: u32, of: RequestUse) -> RunningGuard<'_> {
         let cancel = if unique & abi::UNIQUE_RESEND != 0 {
             Cancel::of_repeated()
         } else {
             Cancel::of_request()
         };
         let mut state = self.state.lock();
-        if waits && state.ended {
+        if of != RequestUse::Change && state.ended {
             cancel.cancel();
         }
         let early = state.early.iter().position(|early| *early == unique);
@@ -184,7 +216,7 @@ impl Interrupts {
         });
         state
             .running
-            .insert(unique, Running { cancel: cancel.clone(), waits, thread, wanted, asks: None });
+            .insert(unique, Running { cancel: cancel.clone(), of, thread, wanted, asks: None });
         if wanted.is_some() {
             self.look(&mut state, unique);
         }
@@ -244,7 +276,7 @@ impl Interrupts {
         let waiting: Vec<_> = state
             .running
             .values()
-            .filter(|running| running.waits)
+            .filter(|running| running.of != RequestUse::Change)
             .map(|running| running.cancel.clone())
             .collect();
         drop(state);
@@ -277,8 +309,10 @@ mod tests {
     fn a_thread_with_only_a_handler_to_run_continues() {
         let interrupts = Arc::new(Interrupts::default());
         let here = std::process::id();
-        let (status, lock) =
-            (interrupts.running(2, here, false), interrupts.running(4, here, true));
+        let (status, lock) = (
+            interrupts.running(2, here, RequestUse::Change),
+            interrupts.running(4, here, RequestUse::Wait),
+        );
         interrupts.interrupt(2);
         interrupts.interrupt(4);
         assert!(!status.cancel.is_cancelled() && lock.cancel.is_cancelled());
@@ -292,26 +326,30 @@ mod tests {
     #[test]
     fn an_interrupt_finds_its_request_before_and_after_it_is_noted() {
         let interrupts = Arc::new(Interrupts::default());
-        let first = interrupts.running(2, GONE, false);
-        let second = interrupts.running(4, GONE, false);
+        let first = interrupts.running(2, GONE, RequestUse::Change);
+        let second = interrupts.running(4, GONE, RequestUse::Change);
         interrupts.interrupt(2);
         assert!(first.cancel.is_cancelled() && !second.cancel.is_cancelled());
         drop(second);
         interrupts.interrupt(6);
         assert!(
-            interrupts.running(6, GONE, false).cancel.is_cancelled(),
+            interrupts.running(6, GONE, RequestUse::Change).cancel.is_cancelled(),
             "came before its request was noted"
         );
-        assert!(!interrupts.running(8, GONE, false).cancel.is_cancelled());
+        assert!(!interrupts.running(8, GONE, RequestUse::Change).cancel.is_cancelled());
     }
 
     #[test]
-    fn the_end_cancels_only_waits_for_other_applications() {
+    fn the_end_cancels_waits_and_questions_and_no_change() {
         let interrupts = Arc::new(Interrupts::default());
-        let (lock, write) = (interrupts.running(2, GONE, true), interrupts.running(4, GONE, false));
+        let codes = [opcode::SETLKW, opcode::READ, opcode::WRITE, opcode::RELEASE, opcode::OPEN];
+        let run = |unique, code| interrupts.running(unique, GONE, RequestUse::of(code));
+        let running: Vec<_> = (1..).zip(codes).map(|(at, code)| run(2 * at, code)).collect();
         interrupts.end();
-        assert!(lock.cancel.is_cancelled() && !write.cancel.is_cancelled());
-        assert!(interrupts.running(6, GONE, true).cancel.is_cancelled(), "came when it was over");
+        let over: Vec<bool> = running.iter().map(|one| one.cancel.is_cancelled()).collect();
+        assert_eq!(over, [true, true, false, false, false]);
+        assert!(run(20, opcode::SETLKW).cancel.is_cancelled(), "came when it was over");
+        assert!(!run(22, opcode::WRITE).cancel.is_cancelled());
     }
 
     #[test]

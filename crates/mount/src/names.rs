@@ -14,7 +14,7 @@ use crate::calling::Intent;
 use crate::errno::RequestRefusal;
 use crate::flat_tree::Flat;
 use crate::nodes::{HIDDEN_DIR, HIDDEN_DIR_NODE, ROOT_NAME, SHOWN_ROOT};
-use crate::submounts::Edges;
+use crate::submounts::{ATTACHING, ATTACHING_AT_LAST, Edges};
 use crate::sysname::Sysnames;
 use crate::task::Task;
 use crate::{abi, attributes, mounting, sysname};
@@ -46,8 +46,10 @@ impl Task<'_> {
             if edges.was_entered(number)
                 || self.mount.walks.intent_of(self.header.pid) == Intent::Enter
             {
+                let is_last = self.mount.walks.is_repeated(self.header.pid);
+                let patience = if is_last { ATTACHING_AT_LAST } else { ATTACHING };
                 // A mount point without a volume reports the error when it is entered.
-                let _ = edges.enter(&self.request(), number, true);
+                let _ = edges.enter(&self.request(), number, patience);
             }
         }
         let dir = self.on.nodes.fid(parent);

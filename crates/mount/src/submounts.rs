@@ -22,7 +22,10 @@
 //!   may forget the directory too. Its users stay in it; the next walk attaches it again.
 //! - A volume has one file system, and any number of places (`mounted_volumes.rs`).
 //! - A mount without requests for [`MountPlan::idle`], and not in use, is unmounted, by the
-//!   descriptor of its mount point: a thread of ours that walked to it could not be killed.
+//!   descriptor of its mount point: a thread of ours that walked to it could not be killed. A walk
+//!   that was let through the mount point is not in the mount yet, so nothing is unmounted for
+//!   [`ARRIVING`] after that: a walk that meets the end twice would fail with `ESTALE`, since the
+//!   kernel repeats it only once.
 //! - A volume that was removed from the cell gives way (`MountShared::unless_removed`): it is
 //!   detached from its mount points, and the next walk finds the volume that has its name then.
 //! - A volume is not mounted below itself, on whichever path: walks through it would have no end.
@@ -57,12 +60,17 @@ use crate::succession::{Anchor, Legacy, PointRecord};
 use crate::sysname::Sysnames;
 use crate::workers::{KernelTransport, Workers, WorkersConfig};
 
-/// Attaching takes microseconds unless the requester holds the directory's lock.
-const ATTACHING: Duration = Duration::from_millis(200);
+/// Attaching takes microseconds, unless the requester holds the directory's lock, or the machine is
+/// so loaded that the thread does not run.
+pub(crate) const ATTACHING: Duration = Duration::from_millis(200);
+/// The same for a walk that fails if it does not find the volume attached.
+pub(crate) const ATTACHING_AT_LAST: Duration = Duration::from_secs(5);
 /// How long a second request waits for the first.
 const MAKING: Duration = Duration::from_secs(10);
 /// How long a mount stays unused until it leaves, if there are many.
 const CROWDED_IDLE: Duration = Duration::from_secs(1);
+/// How long a walk through a mount point may take until it is in the mount, or is repeated.
+const ARRIVING: Duration = Duration::from_secs(2);
 /// How long the end of an unused mount may take.
 const ENDING: Duration = Duration::from_secs(1);
 
@@ -157,6 +165,8 @@ impl Point {
 struct State {
     making: bool,
     child: Option<Child>,
+    /// When a walk was last let through.
+    entered: Option<Instant>,
 }
 
 /// The mount upon a mount point.
@@ -188,9 +198,9 @@ impl Attaching {
     }
 
     /// Waits for its end, but not for ever: the thread may need a lock that our caller holds.
-    fn wait(&self) {
+    fn wait(&self, most: Duration) {
         let mut result = self.result.lock();
-        self.changed.wait_while_for(&mut result, |result| result.is_none(), ATTACHING);
+        self.changed.wait_while_for(&mut result, |result| result.is_none(), most);
     }
 }
 
@@ -236,7 +246,7 @@ impl Edges {
                 Child { volume: Arc::clone(volume), attaching }
             });
             let below = child.as_ref().and_then(|child| child.volume.mount.edges()).cloned();
-            let state = Mutex::new(State { making: false, child });
+            let state = Mutex::new(State { child, ..State::default() });
             let point = Arc::new(Point { fid, state, changed: Condvar::new() });
             self.points.lock().insert(node, point);
             self.any.store(true, Ordering::Release);
@@ -335,8 +345,8 @@ impl Edges {
         })
     }
 
-    /// Mounts the volume of this mount point, or has another request do so. `waits`: until it is
-    /// attached, which a request that has the directory locked must not.
+    /// Mounts the volume of this mount point, or has another request do so. Waits so long until it
+    /// is attached; a request that has the directory locked must not wait.
     ///
     /// # Errors
     /// The reason why it cannot be mounted.
@@ -344,10 +354,12 @@ impl Edges {
         self: &Arc<Self>,
         request: &RequestContext<'_>,
         node: u64,
-        waits: bool,
+        patience: Duration,
     ) -> Result<(), Errno> {
         let Some(point) = self.points.lock().get(&node).cloned() else { return Err(Errno::STALE) };
         let mut state = point.state.lock();
+        // Before the sweep can look at it: it is about to be there.
+        state.entered = Some(Instant::now());
         while state.making {
             if point.changed.wait_for(&mut state, MAKING).timed_out() {
                 return Err(Errno::AGAIN);
@@ -356,9 +368,7 @@ impl Edges {
         let attaching = state.child.as_ref().map(|child| Arc::clone(&child.attaching));
         if let Some(attaching) = attaching.filter(|attaching| !attaching.is_over()) {
             drop(state);
-            if waits {
-                attaching.wait();
-            }
+            attaching.wait(patience);
             return Ok(());
         }
         if state.child.as_ref().is_some_and(|child| self.is_there(child)) {
@@ -374,12 +384,11 @@ impl Edges {
         };
         let mut state = point.state.lock();
         state.making = false;
+        state.entered = Some(Instant::now());
         point.changed.notify_all();
         let attaching = Arc::clone(&state.child.insert(made?).attaching);
         drop(state);
-        if waits {
-            attaching.wait();
-        }
+        attaching.wait(patience);
         Ok(())
     }
 
@@ -509,7 +518,7 @@ impl Edges {
             this.plan.mounted.removed(&this);
         });
         match started {
-            Ok(_) => detaching.wait(),
+            Ok(_) => detaching.wait(ATTACHING),
             Err(error) => tracing::error!(%error, "cannot start a thread to detach a volume"),
         }
     }
@@ -639,7 +648,8 @@ impl MountPoints for Edges {
                     state.child = None;
                     continue;
                 }
-                if !child.volume.is_idle() {
+                let arrives = state.entered.is_some_and(|at| at.elapsed() < ARRIVING);
+                if arrives || !child.volume.is_idle() {
                     continue;
                 }
                 Arc::clone(&child.attaching)

@@ -62,6 +62,9 @@ impl MountShared {
     }
 
     /// Whether the caller may remove a name here, which the rights do not decide: `removals.rs`.
+    ///
+    /// # Errors
+    /// `XDEV` if it may not.
     pub fn check_removal(&self, header: &abi::InHeader, name: &[u8]) -> Result<(), Errno> {
         let Some(device) = self.device.get() else { return Ok(()) };
         let is_held_back = self.removals.holds_back(header.pid, device, header.nodeid, name);

@@ -1,5 +1,7 @@
-//! Files of which only the status is known, packed: 128 bytes each, in chunks that never move,
-//! found by a table of places.
+//! Files of which only the status is known, packed: 128 bytes each, in chunks, found by a table of
+//! places. The first chunk grows as it is filled: of most volumes only some files are known, and a
+//! mount may have thousands of volumes. All others have their size from the beginning, so that a
+//! million files are never moved.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -186,7 +188,8 @@ impl Plains {
     /// A place that was never used.
     fn grow(&mut self) -> u32 {
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+            let capacity = if self.chunks.is_empty() { 0 } else { CHUNK };
+            self.chunks.push(Vec::with_capacity(capacity));
         }
         let before = (self.chunks.len() - 1) * CHUNK;
         let last = self

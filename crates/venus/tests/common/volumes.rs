@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use types::{Call, Fid, VolumeId};
+use types::{Call, Fid, Name, VolumeId};
 use venus::{OpenHandle, Venus, VenusConfig, Volumes};
 
 use super::{RW, TestServer, Wire, me, name};
@@ -27,6 +27,9 @@ pub struct ManyVolumes {
     pub volumes: Arc<Volumes>,
     /// The roots of the volumes, and their cache managers.
     pub all: Vec<(Fid, Arc<Venus>)>,
+    names: Vec<Name>,
+    /// The roots and names of those that were closed.
+    pub closed: Vec<(Fid, Name)>,
 }
 
 impl ManyVolumes {
@@ -39,7 +42,27 @@ impl ManyVolumes {
             let volume = volumes.find(&me(), &name(one)).unwrap();
             (Fid::root(volume.id()), volumes.open(&volume).unwrap())
         });
-        ManyVolumes { all: opened.collect(), _server: server, wire, volumes }
+        let all = opened.collect();
+        let names = names.iter().map(|one| name(one)).collect();
+        ManyVolumes { all, names, closed: Vec::new(), _server: server, wire, volumes }
+    }
+
+    /// Closes all of them.
+    pub fn close_all(&mut self) {
+        for ((root, venus), name) in self.all.drain(..).zip(self.names.drain(..)) {
+            self.volumes.close(root.volume);
+            drop(venus);
+            self.closed.push((root, name));
+        }
+        let all: Vec<VolumeId> = self.closed.iter().map(|(root, _)| root.volume).collect();
+        self.wait_until_closed(&all);
+    }
+
+    /// Waits until these have no cache manager.
+    pub fn wait_until_closed(&self, volumes: &[VolumeId]) {
+        wait_for("closed volumes end", || {
+            volumes.iter().all(|volume| self.volumes.venus(*volume).is_none())
+        });
     }
 
     /// Writes a new file in the volume, which stays open.
