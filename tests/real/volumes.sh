@@ -107,6 +107,13 @@ check "with all that it had" grep -q later "$home/later"
 check "it is renamed" says "Renamed volume real.home to real.work" 0 vos rename real.home real.work
 check "with its backup" says "real.work.backup" 0 vos listvol
 check "the mount goes on" grep -q later "$home/later"
+check "reads are not recorded" says "Read times  off" 0 vos examine real.work
+check "until that is asked for" vos setfields real.work -readtimes on
+check "as examine shows" says "Read times  on" 0 vos examine real.work
+check "and JSON" test "$(field real.work read_times)" = True
+check "and not longer" vos setfields real.work -readtimes off
+check "as examine shows, too" says "Read times  off" 0 vos examine real.work
+check "and JSON, too" test "$(field real.work read_times)" = False
 
 # Dumps: what goes out comes in again, byte for byte, under another name, through a pipe too; and
 # nothing else comes in.

@@ -42,20 +42,22 @@ impl Keeper {
     }
 
     /// The keeper that listens at `socket` ([`crate::HeldPlaces`]), for the mount at `place`, an
-    /// absolute path. To be called once.
+    /// absolute path without `..`. To be called once.
     ///
     /// # Errors
-    /// `ConnectionRefused`, `NotFound`: none listens there. `PermissionDenied`: it is another
-    /// user's. `AddrInUse`: it has a daemon for this place. Otherwise as `of_this_process`.
+    /// `InvalidInput`: that is no place. `ConnectionRefused`, `NotFound`: none listens there.
+    /// `PermissionDenied`: it is another user's. `AddrInUse`: it has a daemon for this place.
+    /// Otherwise as `of_this_process`.
     pub fn at(socket: &Path, place: &Path) -> io::Result<Arc<Keeper>> {
-        let place = place.to_str().ok_or(io::ErrorKind::InvalidInput)?;
+        let place = place.to_str().and_then(Message::place).ok_or(io::ErrorKind::InvalidInput)?;
         let family = AddressFamily::UNIX;
         let connection = socket_with(family, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         connect(&connection, &SocketAddrUnix::new(socket)?)?;
-        if !is_ours(&connection)? {
+        // Root's keeper would refuse this process, and this process gives root's files to no other.
+        if user_of(&connection)? != rustix::process::geteuid() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        send(&connection, &Message::Place(place.to_owned()), None)?;
+        send(&connection, &place, None)?;
         Self::behind(connection).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => io::ErrorKind::AddrInUse.into(),
             _ => error,
@@ -133,6 +135,11 @@ impl Keeper {
 
 /// Whether the other end belongs to the user of this process, or to root.
 pub(crate) fn is_ours(connection: &OwnedFd) -> io::Result<bool> {
-    let uid = sockopt::socket_peercred(connection)?.uid;
+    let uid = user_of(connection)?;
     Ok(uid.is_root() || uid == rustix::process::geteuid())
+}
+
+/// The user of the process at the other end.
+fn user_of(connection: &OwnedFd) -> io::Result<rustix::process::Uid> {
+    Ok(sockopt::socket_peercred(connection)?.uid)
 }

@@ -38,7 +38,24 @@ pub(crate) enum Message {
     Stopping,
 }
 
+/// The one name of a place in the keeper's table: without the slashes and dots of other names that
+/// the kernel takes for the same. `None`: it is none, or leads through `..` or a line's end.
+fn canonical(place: &str) -> Option<String> {
+    if !place.starts_with('/') || place.len() > PLACE_BYTES_MAX || place.contains('\n') {
+        return None;
+    }
+    let parts: Vec<&str> =
+        place.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    let is_one = !parts.is_empty() && !parts.contains(&"..");
+    is_one.then(|| format!("/{}", parts.join("/")))
+}
+
 impl Message {
+    /// The place of the mount at this path.
+    pub(crate) fn place(path: &str) -> Option<Message> {
+        canonical(path).map(Message::Place)
+    }
+
     fn text(&self) -> String {
         match self {
             Message::Place(place) => format!("PLACE={place}"),
@@ -61,11 +78,7 @@ impl Message {
             "FDSTOREREMOVE=1" => Message::Remove(name(lines.next()?)?),
             "READY=1" => Message::Ready,
             "STOPPING=1" => Message::Stopping,
-            line => {
-                let place = line.strip_prefix("PLACE=")?;
-                let fits = place.starts_with('/') && place.len() <= PLACE_BYTES_MAX;
-                fits.then(|| Message::Place(place.to_owned()))?
-            }
+            line => Message::place(line.strip_prefix("PLACE=")?)?,
         };
         lines.next().is_none().then_some(message)
     }
@@ -131,7 +144,7 @@ mod tests {
     #[test]
     fn messages_are_read_as_they_are_written() {
         for message in [
-            Message::Place("/afs".to_owned()),
+            Message::Place("/afs/cell".to_owned()),
             Message::Descriptor("fuse-0".to_owned()),
             Message::Remove("fuse-0".to_owned()),
             Message::Ready,
@@ -139,11 +152,18 @@ mod tests {
         ] {
             assert_eq!(Message::parse(&message.text()), Some(message));
         }
+        for text in ["/afs/cell", "/afs/cell/", "//afs///cell//", "/afs/./cell/."] {
+            let place = Message::Place("/afs/cell".to_owned());
+            assert_eq!(Message::parse(&format!("PLACE={text}")), Some(place), "{text:?}");
+        }
         let long = format!("FDSTORE=1\nFDNAME={}", "x".repeat(NAME_BYTES_MAX + 1));
         for text in [
             "",
             "PLACE=afs",
             "PLACE=",
+            "PLACE=/afs/../afs",
+            "PLACE=/",
+            "PLACE=/afs\nx",
             "READY=2",
             "FDSTORE=1",
             "FDSTORE=1\nFDNAME=",

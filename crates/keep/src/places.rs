@@ -62,7 +62,7 @@ enum Source {
 }
 
 impl HeldPlaces {
-    /// Listens at `path`, for processes of the same user and root's.
+    /// Listens at `path`, for processes of the same user.
     ///
     /// # Errors
     /// `AddrInUse`: a keeper listens there. Otherwise the kernel's.

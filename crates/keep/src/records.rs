@@ -135,7 +135,9 @@ impl Keep {
     pub fn open(file: OwnedFd) -> io::Result<Arc<Keep>> {
         let memory = SharedMemory::open(file)?;
         if memory.word(0).load(Ordering::Acquire) != MAGIC {
-            return Err(damaged("it is of another version"));
+            return Err(damaged(
+                "the records of the process before are of another version of this program",
+            ));
         }
         let mut state = State { end: FIRST, ..State::default() };
         let mut numbers: HashMap<Key, u64> = HashMap::new();

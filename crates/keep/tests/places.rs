@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,6 +100,68 @@ fn a_place_has_one_daemon_at_a_time() {
     first.serves();
     drop(first);
     assert!(running.next("/one").is_successor());
+}
+
+#[test]
+fn a_place_has_one_daemon_under_all_its_names() {
+    let running = Running::start("names");
+    let first = running.daemon("/one/two").unwrap();
+    for name in ["/one/two/", "//one//two", "/one/./two/."] {
+        assert_eq!(running.daemon(name).unwrap_err().kind(), ErrorKind::AddrInUse, "{name}");
+    }
+    for name in ["one", "/one/../one/two", "/", "/one\n/two"] {
+        assert_eq!(running.daemon(name).unwrap_err().kind(), ErrorKind::InvalidInput, "{name}");
+    }
+    first.hold("file", file("text").as_fd()).unwrap();
+    first.serves();
+    drop(first);
+    assert_eq!(text(&running.next("/one/two/")), "text");
+}
+
+#[test]
+fn of_many_at_once_one_has_the_place() {
+    let running = Running::start("many");
+    for round in 0..20 {
+        let place = format!("/place-{round}");
+        let all: Vec<_> = std::thread::scope(|scope| {
+            let one = || running.daemon(&place);
+            let threads: Vec<_> = (0..6).map(|_| scope.spawn(one)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let (have, refused): (Vec<_>, Vec<_>) = all.into_iter().partition(Result::is_ok);
+        assert_eq!(have.len(), 1, "{refused:?}");
+        let kinds = refused.into_iter().map(|error| error.unwrap_err().kind());
+        assert!(kinds.into_iter().all(|kind| kind == ErrorKind::AddrInUse));
+    }
+}
+
+#[test]
+fn records_of_another_version_are_refused_and_held() {
+    let running = Running::start("version");
+    let keeper = running.daemon("/one").unwrap();
+    keeper.records().put(COUNT, &[b"records"]).unwrap();
+    let records = File::from(keeper.records().file().try_clone().unwrap());
+    keeper.hold("file", file("text").as_fd()).unwrap();
+    keeper.serves();
+    drop(keeper);
+    let mut version = [0; 8];
+    records.read_exact_at(&mut version, 0).unwrap();
+    records.write_all_at(b"rlt-kp99", 0).unwrap();
+    for _ in 0..3 {
+        let error = loop {
+            match running.daemon("/one") {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+                other => break other.unwrap_err(),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        assert!(error.to_string().contains("another version"), "{error}");
+    }
+    records.write_all_at(&version, 0).unwrap();
+    let keeper = running.next("/one");
+    assert_eq!(keeper.records().get(COUNT).unwrap(), b"records");
+    assert_eq!(text(&keeper), "text");
 }
 
 #[test]

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use client::{CallError, Endpoint, Remote};
 use common::*;
-use dafs::{FaultCode, Frame, FrameHeader, FrameKind, Hello, HelloAnswer};
-use types::{Call, Caller, CreateHow, Fault, NewKind};
+use dafs::{FaultCode, Features, Frame, FrameHeader, FrameKind, Hello, HelloAnswer};
+use types::{Answer, Call, Caller, CreateHow, Fault, NewKind, VolumeCall, VolumeChange};
 
 /// How replies are changed in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,11 @@ struct Relay {
 
 impl Relay {
     fn to(server: String) -> Relay {
+        Relay::with(server, |hello| hello)
+    }
+
+    /// Each side sees the other as one that says what `older` makes of a hello.
+    fn with(server: String, older: fn(Hello) -> Hello) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (newer, connections) = (Arc::new(AtomicU8::new(0)), Arc::new(AtomicU64::new(0)));
@@ -43,7 +48,7 @@ impl Relay {
             for client in listener.incoming().map_while(Result::ok) {
                 count.fetch_add(1, Ordering::SeqCst);
                 let (server, mode) = (TcpStream::connect(&server).unwrap(), Arc::clone(&mode));
-                std::thread::spawn(move || drop(carry(client, server, &mode)));
+                std::thread::spawn(move || drop(carry(client, server, older, &mode)));
             }
         });
         Relay { address, newer, connections }
@@ -54,9 +59,15 @@ impl Relay {
     }
 }
 
-fn carry(mut client: TcpStream, mut server: TcpStream, newer: &AtomicU8) -> std::io::Result<()> {
+fn carry(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    older: fn(Hello) -> Hello,
+    newer: &AtomicU8,
+) -> std::io::Result<()> {
     let mut hello = [0; Hello::BYTES];
     client.read_exact(&mut hello)?;
+    let hello = older(Hello::parse(&hello).unwrap()).to_bytes();
     server.write_all(&hello)?;
     let mut answer = [0; HelloAnswer::BYTES];
     server.read_exact(&mut answer)?;
@@ -134,4 +145,41 @@ fn m14_a_newer_servers_answers_end_calls_alone() {
     // The client made no other connection: this is longer than its first pauses before one.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(relay.connections.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn m14_a_peer_without_read_times_sees_none() {
+    let cell = Cell::new();
+    let Endpoint::Tcp(server) = cell.tcp() else { panic!("an address") };
+    let relay = Relay::with(server, |hello| {
+        let features = (0..64)
+            .map(|bit| Features(1 << bit))
+            .filter(|one| hello.features.has(*one) && *one != Features::READ_TIMES);
+        Hello { features: features.fold(Features::NONE, Features::with), ..hello }
+    });
+    let (old, new) = (connect(Endpoint::Tcp(relay.address.clone())), connect(cell.unix()));
+    let dir = root(&new);
+    let change = VolumeChange { read_times: Some(true), ..VolumeChange::default() };
+    ask(&new, Call::Volume(VolumeCall::SetFields { id: dir.volume, change }));
+    let file = make(&new, dir, "f");
+    let at = |session: &client::Session| status(&ask(session, Call::GetStatus { fid: file }));
+    let (seen, known) = (at(&old), at(&new));
+    assert!(!seen.read_times && known.read_times);
+    // All answers leave it out, and nothing else.
+    assert_eq!(seen, types::Status { read_times: false, ..known });
+    let (cookie, bytes_max) = (types::Cookie::START, 10_000);
+    let list = Call::ReadDir { dir, cookie, bytes_max, plus: true };
+    let Answer::Entries { entries, .. } = ask(&old, list.clone()) else { panic!() };
+    assert!(entries.iter().all(|entry| entry.status.is_none_or(|status| !status.read_times)));
+    let Answer::Entries { entries, .. } = ask(&new, list) else { panic!() };
+    assert!(entries.iter().any(|entry| entry.status.is_some_and(|status| status.read_times)));
+    assert!(!status(&ask(&old, Call::Lookup { dir, name: name("f") })).read_times);
+    // A change by it keeps the option.
+    append(&old, file, "text").unwrap();
+    assert!(at(&new).read_times);
+    // A report by it is one all the same.
+    let was = at(&new).accessed;
+    let call = Call::NoteRead { fid: file, was, at: types::Timestamp::new(i64::MAX, 0) };
+    assert_eq!(ask(&old, call), Answer::Done);
+    assert!(at(&new).accessed > was);
 }

@@ -478,11 +478,15 @@ impl Client {
         }
     }
 
-    /// The timer of the session machine fires.
+    /// The timer of the session machine fires, or a lease may be over.
     pub fn tick(&mut self, ground: &mut Ground, life: u64) {
+        if life != self.life {
+            return;
+        }
+        self.watch_lease(ground);
         let now = self.now(ground);
         let due = |up: &Life| up.wake_at <= now;
-        if life == self.life && self.up.as_ref().is_some_and(due) {
+        if self.up.as_ref().is_some_and(due) {
             self.feed(ground, ClientInput::Tick);
         }
     }
@@ -650,6 +654,9 @@ impl Client {
         let until = self.clock.when(up.holder.trusted_until());
         let verdict = ground.history.trusts(self.index, until, ground.now);
         ground.judge(verdict);
+        // It notices the end by itself, also while nothing else happens to it.
+        let (client, life) = (self.index, self.life);
+        ground.at(until, SimEvent::ClientTick { client, life });
     }
 
     fn on_session_lost(&mut self, ground: &mut Ground) {

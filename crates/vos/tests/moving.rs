@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use celldb::CellError;
 use common::{Cell, Files, PARTITION, lead, lead_as, stop_everywhere};
-use types::{VolumeCall, VolumeKind};
+use types::{Status, VolumeCall, VolumeKind};
 use vos::{JobEvent, Moved, Servers, VosError};
 
 mod common;
@@ -76,6 +76,33 @@ fn a_volume_goes_with_all_that_it_holds_and_back() {
     is_at(&cell, 0, &now, "back");
     let refused = move_it(&cell, &cell.reach, 0).unwrap_err();
     assert!(matches!(refused, VosError::Unfit(_)), "{refused}");
+}
+
+#[test]
+fn times_of_access_and_their_recording_go_with_a_volume() {
+    let mut cell = Cell::new(2);
+    prepare(&mut cell);
+    let at = |cell: &Cell, number: usize| cell.status(number, "home", "one");
+    let created = at(&cell, 0);
+    let read = created.changed.later(Duration::from_nanos(1));
+    cell.record_reads(0, "home", true);
+    cell.note_read(0, "home", "one", read);
+    let before = at(&cell, 0);
+    assert_eq!(before, Status { accessed: read, read_times: true, ..created });
+    move_it(&cell, &cell.reach, 1).unwrap();
+    assert_eq!(at(&cell, 1), before);
+    let later = read.later(Duration::from_nanos(1));
+    cell.note_read(1, "home", "one", later);
+    cell.crash(1);
+    cell.start(1);
+    assert_eq!(at(&cell, 1), Status { accessed: later, ..before });
+    // Off, it is off there, too; and this server had it when it was on.
+    cell.record_reads(1, "home", false);
+    move_it(&cell, &cell.reach, 0).unwrap();
+    let off = Status { accessed: later, read_times: false, ..before };
+    assert_eq!(at(&cell, 0), off);
+    cell.note_read(0, "home", "one", later.later(Duration::from_nanos(1)));
+    assert_eq!(at(&cell, 0), off);
 }
 
 #[test]

@@ -2,10 +2,12 @@
 //! interrupted.
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use common::{Cell, Files, by_name, lead, name, stop_everywhere};
 use store::StreamPart;
-use types::{StreamCursor, VolumeCall, VolumeInfo, VolumeKind};
+use types::{Status, StreamCursor, VolumeCall, VolumeInfo, VolumeKind};
 use vos::{Dumped, Part, Servers, Sink, VosError};
 
 mod common;
@@ -90,6 +92,52 @@ fn over(cell: &Cell, servers: &dyn Servers, dump: &Dump) -> Result<(), VosError>
     let group = cell.group("twin").unwrap();
     lead(servers, |job| vos::restore_over(job, group, &dump.what, &mut || Ok(parts.next())))
         .map(drop)
+}
+
+#[test]
+fn options_and_times_of_access_are_in_dumps() {
+    let cell = Cell::new(2);
+    cell.make("home", 0);
+    cell.write(0, "home", "one", b"text");
+    let mut of_home = Vec::new();
+    let (mut dumps, mut since) = (Vec::new(), 0);
+    for (number, on) in [(1, false), (2, true), (3, true), (4, false)] {
+        cell.record_reads(0, "home", on);
+        cell.decide_by_lists(0, "home", on);
+        let changed = cell.status(0, "home", "one").changed;
+        cell.note_read(0, "home", "one", changed.later(Duration::from_nanos(number)));
+        let status = cell.status(0, "home", "one");
+        assert_eq!((status.read_times, status.by_list), (on, on));
+        of_home.push(status);
+        let called = format!("s{number}");
+        let epoch = snapshot(&cell, &called);
+        dumps.push(dump(&cell, &called, since));
+        since = epoch;
+    }
+    assert!(of_home[0].accessed < of_home[1].accessed, "reads are recorded from the second on");
+    assert!(of_home[1].accessed < of_home[2].accessed);
+    assert_eq!(of_home[2].accessed, of_home[3].accessed);
+    let mut parts = dumps[0].parts.clone().into_iter();
+    let new = cell.new_volume("twin", 1);
+    lead(&cell.reach, |job| vos::restore(job, &new, &dumps[0].what, &mut || Ok(parts.next())))
+        .unwrap();
+    let restored = |number: usize| {
+        let restored = cell.status(1, "twin", "one");
+        // Versions only rise, also for an older state.
+        let Status { fid, data_version, status_version, .. } = restored;
+        let wanted = Status { fid, data_version, status_version, ..of_home[number] };
+        assert_eq!(restored, wanted, "{number}");
+    };
+    restored(0);
+    for (number, dump) in dumps.iter().enumerate().skip(1) {
+        over(&cell, &cell.reach, dump).unwrap();
+        restored(number);
+    }
+    over(&cell, &cell.reach, &dumps[0]).unwrap();
+    restored(0);
+    over(&cell, &cell.reach, &dumps[1]).unwrap();
+    cell.note_read(1, "twin", "one", of_home[2].accessed);
+    assert_eq!(cell.status(1, "twin", "one").accessed, of_home[2].accessed, "it records reads");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -183,7 +183,8 @@ impl MountCommand {
     }
 
     pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
-        let keeper = Keeper::of_this_process().doing(|| "reaching the keeper".to_owned())?;
+        let keeper = Keeper::of_this_process()
+            .map_err(|error| unusable_legacy("reaching the keeper".to_owned(), error))?;
         if let Some(keeper) = keeper {
             return self.serve_kept(&keeper);
         }
@@ -198,8 +199,7 @@ impl MountCommand {
         }
         // Nothing may serve what is mounted there: a look would wait.
         let at = match &self.keeper {
-            Some(_) => std::path::absolute(&self.mount_point)
-                .doing(|| format!("mounting on {}", self.mount_point.display()))?,
+            Some(_) => self.named_mount_point()?,
             None => self.mount_point()?,
         };
         let dir = self.place.path()?;
@@ -255,7 +255,7 @@ impl MountCommand {
                 Failure::new(what(), why).mend("end that one first")
             }
             ErrorKind::PermissionDenied => Failure::new(what(), "it is another user's"),
-            _ => Failure::new(what(), error),
+            _ => unusable_legacy(what(), error),
         })?;
         if !keeper.is_successor() {
             if self.mount_point()? != at {
@@ -266,6 +266,18 @@ impl MountCommand {
             wait_for_predecessor(records, at)?;
         }
         Ok(keeper)
+    }
+
+    /// The mount point by its name alone, without what is no part of it: the keeper and the records
+    /// know the mount by that.
+    fn named_mount_point(&self) -> Result<PathBuf, Failure> {
+        let what = || format!("mounting on {}", self.mount_point.display());
+        let at = std::path::absolute(&self.mount_point).doing(what)?;
+        if at.components().any(|part| part == Component::ParentDir) {
+            return Err(Failure::new(what(), "'..' is on the way")
+                .mend("with --keeper write the path without '..' and links"));
+        }
+        Ok(at.components().collect())
     }
 
     /// Whether the keeper is the parent of this process.
@@ -472,7 +484,15 @@ impl MountCommand {
             "mounted"
         );
         let file = records.facts_file(at);
-        let published = facts.publish(&file).doing(|| format!("writing {}", file.display()))?;
+        // Of no use for the mount itself: a full disk must not end what others use already.
+        let published = facts.publish(&file).inspect_err(|error| {
+            tracing::warn!(
+                %error,
+                file = %file.display(),
+                consequence = "'rialto status' and 'rialto doctor' do not know how it is mounted",
+                "the facts of the mount cannot be written"
+            );
+        });
         let ending = Ending::new(&volumes, &sessions);
         let entry = registry::enter(at, &self.place.path()?);
         let control = self.serves_orders(records, at, &mounted, &ending, self.is_child_of(keeper));
@@ -751,6 +771,19 @@ impl MountCommand {
             .doing(|| format!("making {}", cache.display()))?;
         Ok(cache)
     }
+}
+
+/// The failure to go on with what a predecessor left.
+fn unusable_legacy(what: String, error: std::io::Error) -> Failure {
+    let is_legacy = error.kind() == ErrorKind::InvalidData;
+    let failure = Failure::new(what, error);
+    if !is_legacy {
+        return failure;
+    }
+    failure.mend(
+        "the mount waits: install the version of the program that served it, or unmount it, which \
+            ends what is open",
+    )
 }
 
 /// Gives a mount other options; one that becomes read-only hands its changes over first.

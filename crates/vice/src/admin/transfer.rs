@@ -265,7 +265,9 @@ impl Transfers {
                 return Ok((None, None));
             }
             Finish::Over { updated } => {
+                let known = self.files.volumes().any_volume(tree)?;
                 let volume = partition.streams().finish_over(tree, updated.unwrap_or(wall))?;
+                known.contents_replaced()?;
                 return Ok((Some(info(no, volume.info())), Some(tree)));
             }
             Finish::View { id, name, kind, replace } => {

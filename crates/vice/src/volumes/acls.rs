@@ -34,6 +34,12 @@ pub(crate) struct Ruling {
     bytes: usize,
 }
 
+/// Whether the root has a list.
+fn has_list(store: &store::Volume) -> Result<bool, StoreError> {
+    let root = store.vnode(VnodeNo::ROOT)?;
+    Ok(root.map_or(Ok(None), |root| store.xattr(&root, ATTRIBUTE))?.is_some())
+}
+
 /// A volume's lists, and their cache.
 pub(crate) struct VolumeAcls {
     store: Arc<store::Volume>,
@@ -56,11 +62,9 @@ impl VolumeAcls {
     /// # Errors
     /// Errors of the store.
     pub fn of(store: &Arc<store::Volume>) -> Result<Self, StoreError> {
-        let root = store.vnode(VnodeNo::ROOT)?;
-        let has = root.map_or(Ok(None), |root| store.xattr(&root, ATTRIBUTE))?.is_some();
         Ok(VolumeAcls {
             store: Arc::clone(store),
-            decide: AtomicBool::new(has),
+            decide: AtomicBool::new(has_list(store)?),
             models: AtomicU64::default(),
             remembered: Mutex::default(),
         })
@@ -76,6 +80,15 @@ impl VolumeAcls {
         self.decide.store(decide, Ordering::Relaxed);
         self.note_change();
         self.forget();
+    }
+
+    /// All contents of the volume are others: whether lists decide is read again.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn contents_replaced(&self) -> Result<(), StoreError> {
+        self.set_decide(has_list(&self.store)?);
+        Ok(())
     }
 
     /// Something that every status of the volume says was changed.

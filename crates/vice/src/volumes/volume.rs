@@ -106,6 +106,17 @@ impl ViceVolume {
         self.read_times.store(on, Ordering::Relaxed);
     }
 
+    /// All its contents are others: reads what is remembered of them again.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn contents_replaced(&self) -> Result<(), StoreError> {
+        let root = self.store.vnode(VnodeNo::ROOT)?;
+        let read_times = root.map_or(Ok(None), |root| self.store.xattr(&root, READ_TIMES))?;
+        self.set_records_reads(read_times.is_some());
+        self.lists.contents_replaced()
+    }
+
     /// Whether its bodies may be loaned to kernels on this machine.
     pub fn hands_out_bodies(&self) -> bool {
         self.partition.has_descriptors() && !self.store.is_encrypted()

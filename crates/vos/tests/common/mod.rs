@@ -11,7 +11,8 @@ use store::{OpenOptions, Partition, PartitionConfig};
 use tempfile::TempDir;
 use types::{
     Answer, Busy, Call, Caller, Changed, Cookie, CreateHow, Name, NewKind, Revised, Revision,
-    ServerId, ServerInfo, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
+    ServerId, ServerInfo, Status, Timestamp, VolumeCall, VolumeChange, VolumeGroup, VolumeId,
+    VolumeInfo, WhichVolume,
 };
 use vos::{Job, JobEvent, JobLeader, NewVolume, ServerConnections, Servers, VosError};
 
@@ -350,6 +351,43 @@ impl Cell {
             _ => None,
         };
         entries.into_iter().filter(|entry| entry.kind == types::Kind::File).map(read).collect()
+    }
+
+    /// The status of a file in the root of a volume, as a new session is told.
+    pub fn status(&self, number: usize, volume: &str, file: &str) -> Status {
+        let session = self.session(number);
+        let ask = |call: Call| session.call(&Caller::ROOT, call, None).unwrap().answer;
+        let Answer::Status(root) = ask(Call::Root { volume: name(volume) }) else { panic!() };
+        match ask(Call::Lookup { dir: root.fid, name: name(file) }) {
+            Answer::Entry { status, .. } => status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Has the reads of a volume recorded, or not.
+    pub fn record_reads(&self, number: usize, volume: &str, on: bool) {
+        let id = self.volumes(number).into_iter().find(|one| one.name == name(volume)).unwrap().id;
+        let change = VolumeChange { read_times: Some(on), ..VolumeChange::default() };
+        self.reach.call(self.ids[number], VolumeCall::SetFields { id, change }).unwrap();
+    }
+
+    /// Has access lists decide in a volume, with an empty one, or mode bits.
+    pub fn decide_by_lists(&self, number: usize, volume: &str, lists: bool) {
+        let session = self.session(number);
+        let ask = |call: Call| session.call(&Caller::ROOT, call, None).unwrap().answer;
+        let Answer::Status(root) = ask(Call::Root { volume: name(volume) }) else { panic!() };
+        let empty = [1_u32, 0, 0].map(u32::to_le_bytes).concat();
+        let list = lists.then(|| empty.into());
+        if root.by_list != lists {
+            ask(Call::SetAcl { fid: root.fid, list, instead_of: None });
+        }
+    }
+
+    /// Reads a file in the root of a volume at this time.
+    pub fn note_read(&self, number: usize, volume: &str, file: &str, at: Timestamp) {
+        let Status { fid, accessed: was, .. } = self.status(number, volume, file);
+        let call = Call::NoteRead { fid, was, at };
+        self.session(number).call(&Caller::ROOT, call, None).unwrap();
     }
 
     /// A volume at the first server with read-only sites at all others.

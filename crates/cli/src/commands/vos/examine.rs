@@ -39,7 +39,9 @@ impl VosExamine {
             let mut shown = show::volume_json(context, &group[0]);
             shown["group"] =
                 group[1..].iter().map(|other| show::volume_json(context, other)).collect();
-            shown["access"] = model::of(context, &group[0]).ok().map(AccessModel::word).into();
+            let root = model::root_status(context, &group[0]).ok();
+            shown["access"] = root.map(|root| AccessModel::of(&root).word()).into();
+            shown["read_times"] = root.map(|root| root.read_times).into();
             shown["database"] = known.map_or(Value::Null, |known| sites::json(context, &known));
             local::show::json(&shown);
         } else {
@@ -47,6 +49,10 @@ impl VosExamine {
         }
         Ok(())
     }
+}
+
+fn on_or_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
 }
 
 fn print(context: &VosContext, group: &[LocatedVolume], known: Option<&VolumeGroup>) {
@@ -78,10 +84,12 @@ fn print(context: &VosContext, group: &[LocatedVolume], known: Option<&VolumeGro
     if let Some(origin) = volume.origin {
         println!("    Clone of    {}", origin.0);
     }
+    let root = model::root_status(context, volume).ok();
     println!(
         "    Access      {}",
-        model::of(context, volume).map_or("unknown", AccessModel::for_people)
+        root.map_or("unknown", |root| AccessModel::of(&root).for_people())
     );
+    println!("    Read times  {}", root.map_or("unknown", |root| on_or_off(root.read_times)));
     println!("    At rest     {}", show::at_rest(volume));
     println!("    MaxQuota {:>10} K", volume.quota_bytes / 1024);
     println!("    Files    {:>10}", volume.used_files);

@@ -21,6 +21,11 @@ pub enum AccessModel {
 }
 
 impl AccessModel {
+    /// That of the volume whose root has this status.
+    pub fn of(root: &Status) -> AccessModel {
+        if root.by_list { AccessModel::Acl } else { AccessModel::Posix }
+    }
+
     /// As typed.
     pub fn word(self) -> &'static str {
         match self {
@@ -54,10 +59,14 @@ fn status(
     }
 }
 
+/// The status of the volume's root, which shows the options of the volume.
+pub(crate) fn root_status(context: &VosContext, volume: &LocatedVolume) -> Result<Status, Failure> {
+    status(context, "reading the volume", volume, Fid::root(volume.id))
+}
+
 /// Returns the present model.
 pub(crate) fn of(context: &VosContext, volume: &LocatedVolume) -> Result<AccessModel, Failure> {
-    let status = status(context, "reading the volume", volume, Fid::root(volume.id))?;
-    Ok(if status.by_list { AccessModel::Acl } else { AccessModel::Posix })
+    root_status(context, volume).map(|root| AccessModel::of(&root))
 }
 
 /// Sets the model; with `--dry-run` reports the files whose access would change.
