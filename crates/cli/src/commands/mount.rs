@@ -317,15 +317,17 @@ impl MountCommand {
 
     fn mount_point(&self) -> Result<PathBuf, Failure> {
         let what = || format!("mounting on {}", self.mount_point.display());
-        let at =
-            std::fs::canonicalize(&self.mount_point).map_err(|error| {
-                match mounts::health_now(&self.mount_point) {
-                    Health::Stale => Failure::new(what(), "a mount whose process died is there")
-                        .mend(format!("run 'rialto umount {}' first", self.mount_point.display())),
-                    _ => Failure::new(what(), error).mend("make that directory first"),
-                }
-            })?;
-        if at.is_dir() { Ok(at) } else { Err(Failure::new(what(), "it is no directory")) }
+        let found = std::fs::canonicalize(&self.mount_point);
+        // Names may be found still where nothing serves.
+        match found.and_then(|at| Ok((at.metadata()?.is_dir(), at))) {
+            Ok((true, at)) => Ok(at),
+            Ok((false, _)) => Err(Failure::new(what(), "it is no directory")),
+            Err(error) => Err(match mounts::health_now(&self.mount_point) {
+                Health::Stale => Failure::new(what(), "a mount whose process died is there")
+                    .mend(format!("run 'rialto umount {}' first", self.mount_point.display())),
+                _ => Failure::new(what(), error).mend("make that directory first"),
+            }),
+        }
     }
 
     /// The named server, or that of this machine's cell; only a mount of the dynamic root needs
