@@ -226,7 +226,7 @@ pub(crate) fn write(
     if !venus.is_direct(handle) {
         let wrote = send(data)?;
         if of.flags & open_flag::DIRECT != 0 {
-            notifier.pages(task.fid()?, of.offset, of.size);
+            notifier.written_pages(task.fid()?, of.offset, of.size);
         }
         return Ok(abi::WriteOut { size: wrote.count, padding: 0 });
     }

@@ -12,10 +12,11 @@
 //!   A kernel without epochs may not cache names in the first place. An epoch detaches mounts below
 //!   (`submounts.rs`), so in a mount with such one name is invalidated where that is enough. That
 //!   does take the directory's lock, so a separate thread does it, and this waits for it no longer
-//!   than [`NAME_PATIENCE`]; then the epoch advances after all. In such a mount listings bring no
-//!   names.
+//!   than [`PATIENCE`]; then the epoch advances after all. In such a mount listings bring no names.
 //! - *Pages with unwritten changes* of a mapping are written back first: that comes as `WRITE`,
 //!   through another worker.
+//! - *Pages of a write in progress* may be locked by that write until it is replied, if the program
+//!   turned `O_DIRECT` on meanwhile. A separate thread ends those too, with the same patience.
 //!
 //! An append bypasses the kernel's pages, so the page with the former end of the file must end
 //! before the kernel learns the new size: what lies behind the former end in that page is zeros.
@@ -55,9 +56,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const ACCEPT_PATIENCE: Duration = Duration::from_millis(200);
 /// Nodes in one request to the kernel to forget them.
 const PRUNED_MAX: usize = 512;
-/// How long a break waits for one name to end.
-const NAME_PATIENCE: Duration = Duration::from_millis(50);
-/// How long the thread that ends names stays without one.
+/// How long a request waits for the end of a name or a page that may be locked.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// How long the thread that ends names or pages stays without one.
 const ENDER_IDLE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
@@ -76,8 +77,9 @@ pub struct Notifier {
     below: AtomicBool,
     /// The mount has ended, and the kernel's caches with it.
     over: AtomicBool,
-    /// To the thread that ends single names, while it runs.
-    ending: Arc<NameEnder>,
+    /// To the threads that end what may be locked.
+    names_ender: Arc<Ender>,
+    pages_ender: Arc<Ender>,
     /// The files that an append is making longer, and the sizes that the kernel knows.
     growing: Mutex<HashMap<Fid, u64>>,
 }
@@ -111,13 +113,38 @@ impl Drop for Growth<'_> {
     }
 }
 
-type NameEnder = Mutex<Option<mpsc::Sender<Ending>>>;
+/// A thread that ends what a request may have locked, while it runs.
+type Ender = Mutex<Option<mpsc::Sender<Ending>>>;
 
-/// A name to end, and the waiting thread's channel.
+/// A notification that may wait for a lock, and the waiting thread's channel.
 struct Ending {
-    parent: u64,
-    name: Name,
+    code: i32,
+    message: Vec<u8>,
     done: mpsc::Sender<()>,
+}
+
+impl Ending {
+    fn of_name(parent: u64, name: &Name, done: mpsc::Sender<()>) -> Self {
+        let name = name.as_bytes();
+        let out = abi::NotifyInvalEntry { parent, namelen: name.len() as u32, flags: 0 };
+        let message = [out.as_bytes(), name, &[0]].concat();
+        Ending { code: notify::INVAL_ENTRY, message, done }
+    }
+
+    fn of_pages(ino: u64, (off, len): (i64, i64), done: mpsc::Sender<()>) -> Self {
+        let message = abi::NotifyInvalInode { ino, off, len }.as_bytes().to_vec();
+        Ending { code: notify::INVAL_INODE, message, done }
+    }
+
+    fn send(&self, channel: &dyn Channel) {
+        match channel.notify(self.code, &[IoSlice::new(&self.message)]) {
+            // It has no such name or inode.
+            Err(Errno::NOENT) => {}
+            result => log(result, "name or pages"),
+        }
+        // The receiver is gone if this took too long.
+        let _ = self.done.send(());
+    }
 }
 
 impl Notifier {
@@ -132,7 +159,8 @@ impl Notifier {
             forerunner: Mutex::default(),
             below: AtomicBool::default(),
             over: AtomicBool::default(),
-            ending: Arc::default(),
+            names_ender: Arc::default(),
+            pages_ender: Arc::default(),
             growing: Mutex::default(),
         }
     }
@@ -163,25 +191,26 @@ impl Notifier {
             return self.names();
         }
         let (done, _) = mpsc::channel();
-        if self.end(Ending { parent: self.nodes.number(dir), name: name.clone(), done }).is_err() {
+        let ending = Ending::of_name(self.nodes.number(dir), name, done);
+        if self.end(&self.names_ender, ending).is_err() {
             self.names();
         }
     }
 
-    fn end(&self, ending: Ending) -> Result<(), Errno> {
-        let mut thread = self.ending.lock();
+    fn end(&self, ender: &Arc<Ender>, ending: Ending) -> Result<(), Errno> {
+        let mut thread = ender.lock();
         let sender = match &*thread {
             Some(sender) => sender,
             None => {
                 let (sender, endings) = mpsc::channel::<Ending>();
-                let (channel, own) = (Arc::clone(&self.channel), Arc::downgrade(&self.ending));
+                let (channel, own) = (Arc::clone(&self.channel), Arc::downgrade(ender));
                 let work = move || {
                     while let Some(ending) = next_ending(&endings, &own) {
-                        end_name(&*channel, &ending);
+                        ending.send(&*channel);
                     }
                 };
                 std::thread::Builder::new()
-                    .name("mount-names".into())
+                    .name("mount-ender".into())
                     .spawn(work)
                     .map_err(|_| Errno::AGAIN)?;
                 thread.insert(sender)
@@ -295,11 +324,19 @@ impl Notifier {
         self.inode_from(fid, FIRST_PAGE, Instant::now());
     }
 
-    /// Invalidates its attributes, and the pages with these bytes. Waits for reads of them in
-    /// flight.
-    pub fn pages(&self, fid: Fid, offset: u64, bytes: u32) {
+    /// Invalidates its attributes, and the pages with these bytes, which a request is writing. Waits
+    /// for reads of them in flight, but not for long: the request itself may have them locked.
+    pub fn written_pages(&self, fid: Fid, offset: u64, bytes: u32) {
         let Ok(off) = i64::try_from(offset) else { return };
-        self.inode_range(fid, (off, i64::from(bytes)), Instant::now());
+        let (done, through) = mpsc::channel();
+        let range = (off, i64::from(bytes));
+        let ending = Ending::of_pages(self.nodes.number(fid), range, done);
+        match self.end(&self.pages_ender, ending) {
+            Ok(()) => drop(through.recv_timeout(PATIENCE)),
+            Err(error) => {
+                tracing::error!(%error, %fid, "cannot end pages of a file: they may be stale");
+            }
+        }
     }
 
     /// An append begins, of which the kernel expects that it makes this size longer.
@@ -325,12 +362,7 @@ impl Notifier {
     /// Invalidates its attributes, and its pages from this offset on; no pages if below 0. `began`:
     /// after our last reply about it.
     fn inode_from(&self, fid: Fid, off: i64, began: Instant) {
-        self.inode_range(fid, (off, 0), began);
-    }
-
-    /// Invalidates its attributes, and as many bytes from an offset on; 0: all.
-    fn inode_range(&self, fid: Fid, (off, len): (i64, i64), began: Instant) {
-        let out = abi::NotifyInvalInode { ino: self.nodes.number(fid), off, len };
+        let out = abi::NotifyInvalInode { ino: self.nodes.number(fid), off, len: 0 };
         let mut pause = FIRST_PAUSE;
         while self.nodes.knows(fid) && !self.over.load(Ordering::Acquire) {
             match self.channel.notify(notify::INVAL_INODE, &[IoSlice::new(out.as_bytes())]) {
@@ -364,7 +396,7 @@ fn end_names(channel: &dyn Channel, agreement: Agreement) {
 }
 
 /// `None`: none came for a while, or the mount has ended.
-fn next_ending(endings: &mpsc::Receiver<Ending>, own: &Weak<NameEnder>) -> Option<Ending> {
+fn next_ending(endings: &mpsc::Receiver<Ending>, own: &Weak<Ender>) -> Option<Ending> {
     match endings.recv_timeout(ENDER_IDLE) {
         Ok(ending) => Some(ending),
         Err(mpsc::RecvTimeoutError::Disconnected) => None,
@@ -379,21 +411,6 @@ fn next_ending(endings: &mpsc::Receiver<Ending>, own: &Weak<NameEnder>) -> Optio
             last
         }
     }
-}
-
-fn end_name(channel: &dyn Channel, ending: &Ending) {
-    let name = ending.name.as_bytes();
-    let out = abi::NotifyInvalEntry { parent: ending.parent, namelen: name.len() as u32, flags: 0 };
-    match channel.notify(
-        notify::INVAL_ENTRY,
-        &[IoSlice::new(out.as_bytes()), IoSlice::new(name), IoSlice::new(&[0])],
-    ) {
-        // It has no such name.
-        Err(Errno::NOENT) => {}
-        result => log(result, "name"),
-    }
-    // The receiver is gone if this took too long.
-    let _ = ending.done.send(());
 }
 
 fn log(result: Result<(), Errno>, what: &str) {
@@ -432,8 +449,8 @@ impl KernelPort for Notifier {
         }
         self.breaks.fetch_add(1, Ordering::AcqRel);
         let (done, through) = mpsc::channel();
-        let ending = Ending { parent: self.nodes.number(dir), name: name.clone(), done };
-        self.end(ending).is_ok() && through.recv_timeout(NAME_PATIENCE).is_ok()
+        let ending = Ending::of_name(self.nodes.number(dir), name, done);
+        self.end(&self.names_ender, ending).is_ok() && through.recv_timeout(PATIENCE).is_ok()
     }
 
     fn passes(&self) -> Result<(), &'static str> {
@@ -659,7 +676,7 @@ mod tests {
             assert!(notifier.name(DIR, &name));
             assert_eq!(kernel.received.lock().len(), count);
             let began = Instant::now();
-            while notifier.ending.lock().is_some() {
+            while notifier.names_ender.lock().is_some() {
                 assert!(began.elapsed() < Duration::from_secs(10), "it stays");
                 std::thread::sleep(ENDER_IDLE / 5);
             }

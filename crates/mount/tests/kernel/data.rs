@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, SeekFrom as Place, fallocate, seek};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom as Place, fallocate, seek};
 use rustix::io::Errno;
 
 use crate::cell::{Cell, Counted};
@@ -288,3 +288,32 @@ fn a_map_of_a_file_open_for_appends_is_written_where_it_is() {
 /// Memory for direct writes.
 #[repr(align(4096))]
 struct Aligned([u8; 4096]);
+
+/// The kernel holds a page that it has not read locked until a cached write of a part of it is
+/// replied, and tells the flags that the descriptor has by then.
+#[test]
+fn a_descriptor_that_turns_direct_while_it_writes_stops_nothing() {
+    let Some(cell) = Cell::start() else { return };
+    let client = cell.mount();
+    let path = client.at("file");
+    fs::write(&path, vec![1; 64 << 10]).unwrap();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let flags = rustix::fs::fcntl_getfl(&file).unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                for with in [OFlags::DIRECT, OFlags::empty()] {
+                    rustix::fs::fcntl_setfl(&file, flags | with).unwrap();
+                }
+            }
+        });
+        for round in 0..3000_u32 {
+            assert_eq!(file.write_at(&round.to_le_bytes(), 100).unwrap(), 4);
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    rustix::fs::fcntl_setfl(&file, flags).unwrap();
+    file.write_all_at(b"end", 100).unwrap();
+    assert_eq!(&fs::read(&path).unwrap()[100..103], b"end");
+}
