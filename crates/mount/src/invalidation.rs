@@ -324,8 +324,8 @@ impl Notifier {
         self.inode_from(fid, FIRST_PAGE, Instant::now());
     }
 
-    /// Invalidates its attributes, and the pages with these bytes, which a request is writing. Waits
-    /// for reads of them in flight, but not for long: the request itself may have them locked.
+    /// Invalidates its attributes, and the pages with these bytes, which a request is writing.
+    /// Waits for reads of them in flight, but not for long: the request may have them locked.
     pub fn written_pages(&self, fid: Fid, offset: u64, bytes: u32) {
         let Ok(off) = i64::try_from(offset) else { return };
         let (done, through) = mpsc::channel();

@@ -149,8 +149,8 @@ fn supplementary_groups_count() {
     assert_eq!((made.uid(), made.gid()), (65534, 4321));
 }
 
-/// The server has no such file any more. The kernel's revalidation of paths relies on `ESTALE`, and a
-/// program that asks by a descriptor is to learn of its directory what it was.
+/// The server has no such file any more. The kernel's revalidation of paths relies on `ESTALE`, and
+/// a program that asks by a descriptor is to learn of its directory what it was.
 #[test]
 fn a_directory_that_was_removed_while_open_takes_no_change() {
     let Some(cell) = Cell::start() else { return };

@@ -282,7 +282,7 @@ impl Client {
                 }
             }
             (Err(CallFailure::SessionLost | CallFailure::Fault(Fault::Expired)), _) => {}
-            (_, _) if !same => ground.history.nest.lost(entry.at),
+            (_, _) if !same => ground.history.nest.refused(entry.at),
             (result, _) => {
                 ground.violate(
                     "DE-4",

@@ -75,9 +75,12 @@ impl NestHistory {
         }
     }
 
-    /// The outcome of the change is unknown.
-    pub fn lost(&mut self, at: usize) {
-        self.changes[at].fate = Fate::Lost;
+    /// The server refused the change: it rests on what was lost with the power, of which the client
+    /// did not know yet. So it counts as one before that loss.
+    pub fn refused(&mut self, at: usize) {
+        let before = self.timeline.saturating_sub(1);
+        let change = &mut self.changes[at];
+        (change.fate, change.timeline) = (Fate::Lost, change.timeline.min(before));
     }
 
     /// A client has lost its unsent changes.

@@ -70,8 +70,8 @@ impl BodyEdit<'_, '_> {
         if self.held().gate.settled() == Some(stamp) {
             return Ok(false);
         }
-        // The next settling sees what is stored into a map from here on. Times that were taken after
-        // the write-out would hide the stores that follow a first one into the same page.
+        // The next settling sees what is stored into a map from here on. Times that were taken
+        // after the write-out would hide the stores that follow a first one into the same page.
         self.held().settles = Some(stamp);
         if self.held().gate.is_mapped() {
             file.settle_maps().map_err(failed("writing of a body"))?;

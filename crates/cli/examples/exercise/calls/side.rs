@@ -131,9 +131,8 @@ impl Side {
         Ok(shown(&rustix::fs::fstat(&opened.fd)?))
     }
 
-    /// Whether the call changes a directory that has no name any more. A local file system takes the
-    /// change, which nobody can see but through that descriptor; a mount refuses it with `ESTALE`
-    /// (docs/spec/mount.md).
+    /// Whether the call changes a directory that has no name any more. A local file system takes
+    /// such a change, and a mount refuses it with `ESTALE` (docs/spec/mount.md).
     pub fn changes_removed_directory(&self, call: &Call) -> bool {
         let is_removed = |stat: Stat| {
             stat.st_nlink == 0 && FileType::from_raw_mode(stat.st_mode) == FileType::Directory
