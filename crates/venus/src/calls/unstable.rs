@@ -111,6 +111,11 @@ impl Unstable {
         self.change(&mut file.data.lock(), |unstable| drop(unstable.cut(0, u64::MAX)));
     }
 
+    /// The file's body is worth nothing any more: any commit makes stable what is noted of it.
+    pub fn forget_body(&self, fid: Fid) {
+        self.metadata.forget_body(fid);
+    }
+
     /// Notes an acknowledged change, whose call was made when the volume was at this place.
     pub fn note(&self, place: u64, reply: &Reply, subject: MetadataSubject) {
         let server = &self.ground.server;

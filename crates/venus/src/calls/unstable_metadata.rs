@@ -120,6 +120,11 @@ impl UnstableMetadata {
         (lost, state.noted.len() >= NOTED_MAX && state.noted.len().is_multiple_of(NOTED_MAX))
     }
 
+    /// The file has no body any more: any commit of its volume is one of its other changes too.
+    pub fn forget_body(&self, fid: Fid) {
+        self.0.lock().noted.get_mut(&fid).into_iter().for_each(|noted| noted.body = false);
+    }
+
     /// A commit of this file or directory was answered under a verifier, or of its whole volume.
     /// Returns the files whose changes are lost.
     pub fn committed(&self, of: Fid, whole: bool, point: Point, now: BootVerifier) -> Vec<Fid> {
