@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use client::CallError;
 use common::{Client, RW, TestServer, me, name};
 use parking_lot::Mutex;
-use types::{Call, Fault, RenameMode, StatusChange};
+use types::{BootVerifier, Call, Fault, RenameMode, StatusChange};
 use venus::VenusConfig;
 
 const BYTES: &[u8] = b"to be removed";
@@ -18,13 +18,24 @@ const BYTES: &[u8] = b"to be removed";
 fn sending_client() -> (Client, TestServer) {
     let config = VenusConfig { delegations: false, ..VenusConfig::default() };
     let server = TestServer::in_memory();
-    (server.client_with(1, false, config), server)
+    let client = server.client_with(1, false, config);
+    notes_changes(&client);
+    (client, server)
+}
+
+/// The server tells in each answer which changes it may still lose.
+fn notes_changes(client: &Client) {
+    client.wire.set_after(|_, result| {
+        result.iter_mut().for_each(|reply| reply.verifier = Some(BootVerifier::default()));
+    });
 }
 
 /// One with delegations, and one without.
 fn clients() -> [(Client, TestServer); 2] {
     let server = TestServer::in_memory();
-    [(server.remote_client(1), server), sending_client()]
+    let client = server.remote_client(1);
+    notes_changes(&client);
+    [(client, server), sending_client()]
 }
 
 /// A file with bytes that the server has and may lose.
@@ -41,9 +52,9 @@ fn sync_root(client: &Client) {
 
 /// All is stable at the server: neither an unmount nor a sync asks it for anything.
 fn assert_nothing_waits(client: &Client) {
-    assert_eq!(client.venus.control().unsaved(), (Vec::new(), 0));
     client.wire.take();
     client.venus.hand_over().unwrap();
+    assert_eq!(client.venus.control().unsaved(), (Vec::new(), 0));
     client.venus.syncfs(&me(), client.root).unwrap();
     assert_eq!(client.wire.take(), Default::default());
 }
@@ -116,6 +127,24 @@ fn an_open_file_without_a_name_keeps_what_is_unsaved() {
         // Nothing can open it again: its hold ends before the janitor comes.
         assert_nothing_waits(&client);
         is_ended.recv().unwrap();
+    }
+}
+
+/// The kernel reports the last close when the program that closed the file has gone on.
+#[test]
+fn a_cut_file_that_is_closed_after_its_removal_has_nothing_unsaved() {
+    for (client, _server) in clients() {
+        let fid = written(&client, "f");
+        client.venus.syncfs(&me(), client.root).unwrap();
+        let handle = client.open("f", RW);
+        let cut = StatusChange { size: Some(0), ..StatusChange::default() };
+        client.venus.setattr(&me(), fid, cut).unwrap();
+        client.write(handle, 0, BYTES);
+        client.venus.flush(&me(), handle, None).unwrap();
+        client.venus.changes().unlink(&me(), client.root, &name("f")).unwrap();
+        sync_root(&client);
+        client.venus.release(&me(), handle, None).unwrap();
+        assert_nothing_waits(&client);
     }
 }
 

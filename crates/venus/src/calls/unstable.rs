@@ -111,9 +111,10 @@ impl Unstable {
         self.change(&mut file.data.lock(), |unstable| drop(unstable.cut(0, u64::MAX)));
     }
 
-    /// The file's body is worth nothing any more: any commit makes stable what is noted of it.
-    pub fn forget_body(&self, fid: Fid) {
-        self.metadata.forget_body(fid);
+    /// The file is over: neither its bytes nor its changes are worth anything any more.
+    pub fn forget_removed(&self, file: &FileBytes) {
+        self.forget(file);
+        self.metadata.forget(file.fid);
     }
 
     /// Notes an acknowledged change, whose call was made when the volume was at this place.

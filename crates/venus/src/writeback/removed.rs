@@ -24,8 +24,7 @@ impl Writeback {
             self.unstable.account(&file, &mut data);
         }
         drop(data);
-        self.unstable.forget(&file);
-        self.unstable.forget_body(fid);
+        self.unstable.forget_removed(&file);
         self.cache.drop_if_unused(&file);
     }
 }
