@@ -29,6 +29,22 @@ import json, sys
 status = json.load(sys.stdin)
 assert status[\"server\"][\"answers\"] and status[\"mounts\"][0][\"state\"] == \"answers\"'"
 
+# A reader that has left, as head leaves a pipe.
+cat > "$WORK/leave.py" << 'END'
+import os, subprocess, sys
+reader, writer = os.pipe()
+os.close(reader)
+done = subprocess.run(sys.argv[1:], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+print(done.returncode, done.stderr)
+sys.exit(done.stderr != "" or done.returncode not in (0, -13))
+END
+for command in "status" "status --json" "vos listvldb" "vos listvldb --json" "vos listvol" \
+    "vos listaddrs" "vos partinfo --json" "pts listentries" "audit show" "doctor"; do
+    check "$command ends quietly when its reader has left" sh -c \
+        "RIALTO_HOME='$cell' python3 '$WORK/leave.py' '$RIALTO' $command"
+done
+check "fs listquota too" python3 "$WORK/leave.py" "$RIALTO" fs listquota "$at"
+
 # Where docs/spec/signals.md says that the times of requests are.
 cat > "$WORK/waits.py" << 'END'
 import json, os, sys

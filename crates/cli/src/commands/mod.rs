@@ -136,6 +136,38 @@ impl Command {
         }
     }
 
+    /// Whether the command ends when its output has no reader any more. The others serve, or have
+    /// something to take away at their end.
+    pub(crate) fn ends_without_reader(&self) -> bool {
+        match self {
+            Command::Up(_)
+            | Command::Down(_)
+            | Command::Status(_)
+            | Command::Umount(_)
+            | Command::Vos(_)
+            | Command::Fs(_)
+            | Command::Pts(_)
+            | Command::Fence(_)
+            | Command::Admin(_)
+            | Command::Audit(_)
+            | Command::Login(_)
+            | Command::Logout(_)
+            | Command::Tokens(_)
+            | Command::Passwd(_)
+            | Command::Keys(_)
+            | Command::Doctor(_)
+            | Command::Completions(_)
+            | Command::Man(_) => true,
+            Command::Server(_)
+            | Command::Mount(_)
+            | Command::MountHelper(_)
+            | Command::Keeper(_)
+            | Command::Forerunner(_)
+            | Command::Pagsh(_)
+            | Command::Bench(_) => false,
+        }
+    }
+
     /// Runs the command.
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self {
