@@ -134,6 +134,12 @@ mv "$cell/vicep/FORMAT" "$WORK/FORMAT"
 check "a damaged partition is refused with what to do" says "FORMAT" 1 within 90 "$RIALTO" up \
     --dir "$cell" --at "$at"
 mv "$WORK/FORMAT" "$cell/vicep/FORMAT"
+mv "$cell/vicep" "$WORK/vicep"
+check "without its partition the server does not start" says "is missing" 1 within 90 "$RIALTO" \
+    up --dir "$cell" --at "$at"
+check "and makes none" test ! -e "$cell/vicep"
+check "doctor says what to do" says "mount the disk" 1 within 90 "$RIALTO" doctor --dir "$cell"
+mv "$WORK/vicep" "$cell/vicep"
 check "everything is there in the end" sh \
     -c "'$RIALTO' up --dir '$cell' --at '$at' > /dev/null && grep -q kept '$at/file'"
 check "manual pages" sh -c "'$RIALTO' man '$WORK/man' && test -s '$WORK/man/rialto-up.1'"

@@ -19,6 +19,7 @@ mod keeper;
 mod keeping;
 mod logging;
 mod mount_words;
+mod partitions;
 mod predecessor;
 mod registry;
 mod scrubbing;

@@ -17,6 +17,7 @@ use store::{Compression, SpaceLevel};
 use types::{KeyPrint, ServerId, ServerInfo};
 
 use super::{Finding, port};
+use crate::partitions;
 use crate::transport::{Kept, MountFacts};
 
 /// Free share in percent below which a partition is nearly full.
@@ -31,10 +32,13 @@ pub fn examine(cell: &CellDir) -> Vec<Finding> {
     let server = Process::recorded(&cell.server_pid_file()).ok().flatten();
     let mut findings = vec![directory(cell.dir())];
     findings.push(private(cell));
-    for path in &cell.partitions() {
+    for (path, name) in cell.partitions().iter().zip(cell.partition_names()) {
         findings.push(disk(path, cell.dir()));
         findings.extend(future_times(path));
-        findings.push(partition(path, cell.config.compress == Some(Compress::Zstd)));
+        findings.push(
+            missing(cell, path, &name)
+                .unwrap_or_else(|| partition(path, cell.config.compress == Some(Compress::Zstd))),
+        );
     }
     findings.extend(database(cell));
     findings.push(server_process(cell, server));
@@ -154,6 +158,18 @@ fn future_times(partition: &Path) -> Option<Finding> {
         format!("{} was changed in the future", ahead.0.display()),
         "check the clock: new files may look older than old ones",
     ))
+}
+
+/// A partition that was there at an earlier start of the server, and is not now.
+fn missing(cell: &CellDir, path: &Path, name: &str) -> Option<Finding> {
+    let is_missing = !path.exists() && partitions::was_made(cell, path).ok()?;
+    is_missing.then(|| {
+        Finding::fail(
+            "partition",
+            format!("{} is missing, and was there before", path.display()),
+            partitions::remedy(path, name),
+        )
+    })
 }
 
 fn partition(path: &Path, compress: bool) -> Finding {
