@@ -132,7 +132,7 @@ fn an_open_file_without_a_name_keeps_what_is_unsaved() {
 
 /// The kernel reports the last close when the program that closed the file has gone on.
 #[test]
-fn a_cut_file_that_is_closed_after_its_removal_has_nothing_unsaved() {
+fn a_cut_file_that_is_closed_late_has_nothing_unsaved() {
     for (client, _server) in clients() {
         let fid = written(&client, "f");
         client.venus.syncfs(&me(), client.root).unwrap();
