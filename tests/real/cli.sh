@@ -43,6 +43,13 @@ for command in "status" "status --json" "vos listvldb" "vos listvldb --json" "vo
     check "$command ends quietly when its reader has left" sh -c \
         "RIALTO_HOME='$cell' python3 '$WORK/leave.py' '$RIALTO' $command"
 done
+# The examples of the help are for such a cell.
+for verb in create listvol partinfo; do
+    example=$("$RIALTO" vos $verb --help | grep -e "-partition [a-z]" | grep -e "^ *rialto" |
+        sed 's/^ *rialto //; s/  .*//; s/ |.*//' | head -n 1)
+    # shellcheck disable=SC2086 # The words of a command.
+    check "as its help has it: $example" env RIALTO_HOME="$cell" "$RIALTO" $example
+done
 check "fs listquota too" python3 "$WORK/leave.py" "$RIALTO" fs listquota "$at"
 
 # Where docs/spec/signals.md says that the times of requests are.

@@ -11,7 +11,7 @@ use super::{show, sites};
 const LISTVOL_HELP: &str = "\
 EXAMPLES
     rialto vos listvol
-    rialto vos listvol -partition b -fast              only numbers
+    rialto vos listvol -partition vicep -fast          only numbers
     rialto vos listvol --json | jq -r .name            one value a line";
 
 const LISTVLDB_HELP: &str = "\
