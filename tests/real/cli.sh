@@ -29,6 +29,29 @@ import json, sys
 status = json.load(sys.stdin)
 assert status[\"server\"][\"answers\"] and status[\"mounts\"][0][\"state\"] == \"answers\"'"
 
+# A reader that has left, as head leaves a pipe.
+cat > "$WORK/leave.py" << 'END'
+import os, subprocess, sys
+reader, writer = os.pipe()
+os.close(reader)
+done = subprocess.run(sys.argv[1:], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+print(done.returncode, done.stderr)
+sys.exit(done.stderr != "" or done.returncode not in (0, -13))
+END
+for command in "status" "status --json" "vos listvldb" "vos listvldb --json" "vos listvol" \
+    "vos listaddrs" "vos partinfo --json" "pts listentries" "audit show" "doctor"; do
+    check "$command ends quietly when its reader has left" sh -c \
+        "RIALTO_HOME='$cell' python3 '$WORK/leave.py' '$RIALTO' $command"
+done
+# The examples of the help are for such a cell.
+for verb in create listvol partinfo; do
+    example=$("$RIALTO" vos $verb --help | grep -e "-partition [a-z]" | grep -e "^ *rialto" |
+        sed 's/^ *rialto //; s/  .*//; s/ |.*//' | head -n 1)
+    # shellcheck disable=SC2086 # The words of a command.
+    check "as its help has it: $example" env RIALTO_HOME="$cell" "$RIALTO" $example
+done
+check "fs listquota too" python3 "$WORK/leave.py" "$RIALTO" fs listquota "$at"
+
 # Where docs/spec/signals.md says that the times of requests are.
 cat > "$WORK/waits.py" << 'END'
 import json, os, sys
@@ -118,6 +141,12 @@ mv "$cell/vicep/FORMAT" "$WORK/FORMAT"
 check "a damaged partition is refused with what to do" says "FORMAT" 1 within 90 "$RIALTO" up \
     --dir "$cell" --at "$at"
 mv "$WORK/FORMAT" "$cell/vicep/FORMAT"
+mv "$cell/vicep" "$WORK/vicep"
+check "without its partition the server does not start" says "is missing" 1 within 90 "$RIALTO" \
+    up --dir "$cell" --at "$at"
+check "and makes none" test ! -e "$cell/vicep"
+check "doctor says what to do" says "mount the disk" 1 within 90 "$RIALTO" doctor --dir "$cell"
+mv "$WORK/vicep" "$cell/vicep"
 check "everything is there in the end" sh \
     -c "'$RIALTO' up --dir '$cell' --at '$at' > /dev/null && grep -q kept '$at/file'"
 check "manual pages" sh -c "'$RIALTO' man '$WORK/man' && test -s '$WORK/man/rialto-up.1'"

@@ -72,7 +72,8 @@ small=$WORK/small tree=$WORK/small/mnt disk=$WORK/small/disk cell=$WORK/small/di
 mkdir -p "$disk" "$tree"
 stop_small() {
     within 120 "$RIALTO" down --lazy --dir "$cell" > "$WORK/small-down.log" 2>&1
-    umount "$disk" 2>/dev/null
+    within 60 "$RIALTO" umount --lazy --dir "$small/home" "$small/at" > /dev/null 2>&1
+    umount "$disk" "$small/cache" 2>/dev/null
 }
 trap stop_small EXIT
 [ "$QUICK" = yes ] && size=64M || size=256M
@@ -141,6 +142,18 @@ PY
 # background.
 in_time() { local _; for _ in $(seq 60); do "$@" 2> /dev/null && return 0; sleep 1; done; "$@"; }
 export -f fill metadata whole in_time
+
+# The cache of a client without a cell.
+mkdir -p "$small/cache" "$small/at"
+mount -t tmpfs -o size=4m none "$small/cache"
+check "a mount with its cache on a small disk" within 60 "$RIALTO" mount --daemon \
+    --dir "$small/home" --cache-dir "$small/cache/mount" "$(tcp_address)" "$small/at"
+dd if=/dev/zero bs=64k of="$small/cache/others" 2> /dev/null
+check "doctor says that it is full" says "nothing more is cached" 0 within 60 "$RIALTO" doctor \
+    --dir "$small/home"
+check "the mount goes on" sh -c "echo there > '$small/at/cached' && grep -q there '$A/cached'"
+check "it is unmounted" within 60 "$RIALTO" umount --dir "$small/home" "$small/at"
+rm "$A/cached"
 
 check "a cell on a small disk" within 60 "$RIALTO" up --dir "$cell" --at "$tree"
 pid=$(server)

@@ -162,8 +162,10 @@ silence() {
         -eq $readers
     check "$volume: and it can be written" within 30 sh -c \
         "cd '$at/$volume' && echo new > new && sync new && rm new && sync ."
-    # Nothing is unsaved from here on.
     within 30 sync "$at/$others"
+    # Nothing is unsaved from here on: the bytes of a file that is gone are worth nothing.
+    check "$volume: a file is written and removed" within 30 sh -c "cd '$at/$volume' &&
+        echo old > gone && sync gone && echo new > gone && rm gone && sync ."
 
     # The same once more, and they are killed.
     begin_readers "$volume" second

@@ -104,6 +104,7 @@ impl BenchOrder {
             return self.help(helper);
         }
         if self.list {
+            begin_output()?;
             println!("{}", list());
             return Ok(());
         }
@@ -111,6 +112,7 @@ impl BenchOrder {
         let left = left_behind(&place).doing(|| format!("reading {}", place.display()))?;
         if self.clean {
             left.iter().try_for_each(|dir| clean(dir))?;
+            begin_output()?;
             println!("removed {} measurements", left.len());
             return Ok(());
         }
@@ -266,19 +268,32 @@ impl BenchOrder {
 
     fn report(&self, outcome: &Outcome, machine: &Machine, own_disk: bool) -> Result<(), Failure> {
         if let Some(dir) = &self.profile {
+            begin_output()?;
             println!("{}", dir.display());
             return Ok(());
         }
-        let Outcome { lines, left_out, uncounted, ended } = outcome;
-        if lines.is_empty() {
+        if outcome.lines.is_empty() {
             return Ok(());
         }
+        self.write_results(outcome, machine, own_disk)?;
+        begin_output()?;
+        let Outcome { lines, uncounted, .. } = outcome;
         if self.json {
             lines.iter().for_each(|line| show::json(&line.to_json()));
         } else {
             println!("{}\n{}", machine.line(), tables(lines, uncounted.as_deref()));
         }
+        Ok(())
+    }
+
+    fn write_results(
+        &self,
+        outcome: &Outcome,
+        machine: &Machine,
+        own_disk: bool,
+    ) -> Result<(), Failure> {
         let Some(file) = &self.results else { return Ok(()) };
+        let Outcome { lines, left_out, uncounted, ended } = outcome;
         let disk = if own_disk {
             "On a preallocated loop device without discard"
         } else {
@@ -296,6 +311,11 @@ impl BenchOrder {
         std::fs::write(file, markdown(lines, &around))
             .doing(|| format!("writing {}", file.display()))
     }
+}
+
+/// Called when nothing is left to take away: a reader that leaves ends the process.
+fn begin_output() -> Result<(), Failure> {
+    mem::pipe::end_without_reader().doing(|| "beginning the output".to_owned())
 }
 
 /// Sides that take no part in a scenario, with reasons.

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use rustix::net::{SendFlags, sockopt};
 use serde_json::{Value, json};
 
 /// The longest order: words of a remount.
@@ -106,9 +106,10 @@ fn may_order(uid: rustix::process::Uid) -> bool {
 /// # Errors
 /// If it does not listen, does not answer in time, or refuses.
 pub fn ask(dir: &Path, pid: i32, order: &str, patience: Option<Duration>) -> io::Result<Value> {
-    let mut stream = in_dir(dir, &name(pid), |short| UnixStream::connect(short))?;
+    let stream = in_dir(dir, &name(pid), |short| UnixStream::connect(short))?;
     stream.set_read_timeout(patience)?;
-    stream.write_all(format!("{order}\n").as_bytes())?;
+    // Short enough for one piece. No signal: the other side may end at any moment.
+    rustix::net::send(&stream, format!("{order}\n").as_bytes(), SendFlags::NOSIGNAL)?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     let answer: Value = serde_json::from_str(&line)?;

@@ -19,6 +19,7 @@ mod keeper;
 mod keeping;
 mod logging;
 mod mount_words;
+mod partitions;
 mod predecessor;
 mod registry;
 mod scrubbing;
@@ -33,12 +34,18 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use commands::Cli;
+use local::failure::Doing;
 
 /// Runs the command of the command line.
 pub fn run() -> ExitCode {
     let cli = Cli::parse_from(commands::typed(std::env::args_os()));
     let name = cli.command.name();
-    match cli.command.run() {
+    let ready = if cli.command.ends_without_reader() {
+        mem::pipe::end_without_reader().doing(|| "preparing for the end of a reader".to_owned())
+    } else {
+        Ok(())
+    };
+    match ready.and_then(|()| cli.command.run()) {
         Ok(code) => code,
         Err(failure) => {
             let of = if name.starts_with("mount.") { "" } else { "rialto " };

@@ -88,6 +88,9 @@ pub struct MountFacts {
     /// The keeper that holds the mount for a successor of its process.
     #[serde(default)]
     pub kept: Kept,
+    /// The directory of its disk cache.
+    #[serde(default)]
+    pub cache: Option<PathBuf>,
 }
 
 /// The keeper that holds a mount for a successor of its process.
@@ -143,6 +146,7 @@ mod tests {
             no_passthrough: Some("it is not root's".into()),
             flat: true,
             kept: Kept::KeeperAt("/run/keeper".into()),
+            cache: Some("/cache".into()),
         };
         let published = facts.clone().publish(&file).unwrap();
         assert_eq!(MountFacts::read(&file), Some(facts));

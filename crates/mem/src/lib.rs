@@ -13,6 +13,7 @@ pub mod length;
 pub mod lock;
 pub mod map;
 pub mod mounted;
+pub mod pipe;
 pub mod propagation;
 pub mod schedule;
 pub mod shared;

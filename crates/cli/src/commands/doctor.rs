@@ -17,8 +17,9 @@ EXAMPLES
     rialto doctor --scrub          read and check every record and block: takes a while
     rialto doctor --json | jq -r 'select(.level != \"ok\") | .mend'
 
-It checks /dev/fuse and fusermount3, the kernel, the clock, limits, the cell's directory
-and disk, its port and server, and its mounts. It changes nothing. Damage that
+It checks /dev/fuse and fusermount3, the kernel, the clock, limits, the disks below
+partitions, the cell's directory and the caches of mounts, the cell's port and server,
+and its mounts. It changes nothing. Damage that
 --scrub finds is not repaired, but damaged data is never served as good.
 
 EXIT CODES
@@ -43,7 +44,7 @@ impl Doctor {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let dir = self.place.path()?;
         let cell = CellDir::find(&dir)?;
-        let mut findings = examine(cell.as_ref());
+        let mut findings = examine(&dir, cell.as_ref());
         if self.scrub {
             findings.extend(scrub_findings(cell.as_ref())?);
         }

@@ -136,6 +136,38 @@ impl Command {
         }
     }
 
+    /// Whether the command ends when its output has no reader any more. The others serve, or have
+    /// something to take away at their end.
+    pub(crate) fn ends_without_reader(&self) -> bool {
+        match self {
+            Command::Up(_)
+            | Command::Down(_)
+            | Command::Status(_)
+            | Command::Umount(_)
+            | Command::Vos(_)
+            | Command::Fs(_)
+            | Command::Pts(_)
+            | Command::Fence(_)
+            | Command::Admin(_)
+            | Command::Audit(_)
+            | Command::Login(_)
+            | Command::Logout(_)
+            | Command::Tokens(_)
+            | Command::Passwd(_)
+            | Command::Keys(_)
+            | Command::Doctor(_)
+            | Command::Completions(_)
+            | Command::Man(_) => true,
+            Command::Server(_)
+            | Command::Mount(_)
+            | Command::MountHelper(_)
+            | Command::Keeper(_)
+            | Command::Forerunner(_)
+            | Command::Pagsh(_)
+            | Command::Bench(_) => false,
+        }
+    }
+
     /// Runs the command.
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self {
@@ -173,6 +205,30 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    fn examples(command: &clap::Command) -> Vec<String> {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let own = help.lines().filter(|line| line.starts_with("    rialto ")).map(str::to_owned);
+        own.chain(command.get_subcommands().flat_map(examples)).collect()
+    }
+
+    /// The cell that `rialto up` makes has the partition `vicep`.
+    #[test]
+    fn examples_name_partitions_that_new_cells_have() {
+        let all = examples(&Cli::command());
+        assert!(all.len() > 100, "{all:?}");
+        // Remarks stand behind two spaces.
+        let typed = |line: &&String| line.trim().split("  ").next().unwrap_or_default().to_owned();
+        let is_other = |word: &str| ["a", "b", "/vicepa", "vicepa"].contains(&word);
+        let about =
+            |line: &&String| ["rialto vos", "rialto admin"].iter().any(|it| line.contains(it));
+        let others: Vec<&String> = all
+            .iter()
+            .filter(about)
+            .filter(|line| typed(line).split_whitespace().any(is_other))
+            .collect();
+        assert!(others.is_empty(), "{others:#?}");
+    }
 
     #[test]
     fn commands_are_consistent_and_have_examples() {

@@ -478,7 +478,9 @@ impl MountCommand {
             (None, None) => Kept::No,
         };
         let transport = mounted.transport().into();
-        let facts = MountFacts { transport, no_passthrough, flat: self.flat, kept };
+        let cache = self.cache_place(records, at);
+        let cache = std::path::absolute(&cache).ok();
+        let facts = MountFacts { transport, no_passthrough, flat: self.flat, kept, cache };
         tracing::info!(
             source = self.source(),
             at = %at.display(),
@@ -766,9 +768,13 @@ impl MountCommand {
         }
     }
 
+    fn cache_place(&self, records: &MountRecords, at: &Path) -> PathBuf {
+        self.cache_dir.clone().unwrap_or_else(|| records.cache(at))
+    }
+
     /// The directory of this mount's cache and identity.
     fn cache(&self, records: &MountRecords, at: &Path) -> Result<PathBuf, Failure> {
-        let cache = self.cache_dir.clone().unwrap_or_else(|| records.cache(at));
+        let cache = self.cache_place(records, at);
         std::fs::create_dir_all(cache.join("data"))
             .doing(|| format!("making {}", cache.display()))?;
         Ok(cache)

@@ -1,10 +1,10 @@
 //! `rialto server`: serves a cell's partitions, in the foreground or as a daemon.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::Args;
 use local::cell::{CellDir, Compress, VOLUME, Where};
@@ -12,12 +12,13 @@ use local::daemon::{self, PidFile};
 use local::failure::{Doing, Failure};
 use local::privacy;
 use server::{CellPlace, Server as Serving, ServerConfig, StartError};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
-use types::{KeyKeeper, Name, Timestamp};
+use store::OpenOptions;
+use types::{KeyKeeper, Name};
 
 use super::up::start_server;
 use crate::keeping::KeyUpkeep;
 use crate::logging;
+use crate::partitions;
 use crate::security;
 use crate::stopping;
 
@@ -26,9 +27,11 @@ EXAMPLES
     rialto server                         until Ctrl-C
     rialto server --daemon                until 'rialto down'
     RIALTO_LOG=debug rialto server --dir /srv/rialto
+    rialto server --daemon --new-partition vicepb    its volumes are lost
 
 'rialto up --no-mount' makes a cell. Where its server listens, and which partitions it
-has, is in the cell's cell.toml; a missing partition is made.
+has, is in the cell's cell.toml. A partition that is named there for the first time is
+made. One that was there and is missing stops the start: its disk may not be mounted.
 Interrupted, the server finishes what is in progress and writes everything to disk;
 clients wait until it is back.
 
@@ -46,6 +49,9 @@ pub struct ServerCommand {
     /// Go into the background once the server answers.
     #[arg(long)]
     daemon: bool,
+    /// Make this partition anew, empty, if it is missing although it was there; may be repeated.
+    #[arg(long, value_name = "PARTITION")]
+    new_partition: Vec<String>,
     /// This process is the daemon.
     #[arg(long, hide = true)]
     detached: bool,
@@ -55,7 +61,7 @@ impl ServerCommand {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let cell = self.place.cell()?;
         if self.daemon {
-            start_server(&cell)?;
+            start_server(&cell, &self.new_partition)?;
         } else {
             self.serve(&cell)?;
         }
@@ -75,18 +81,9 @@ impl ServerCommand {
         let pid_file = PidFile::hold(&cell.server_pid_file(), "the server")?;
         privacy::repair(cell);
         let at_rest = Arc::new(cell.at_rest());
-        for (number, path) in cell.partitions().iter().enumerate() {
-            // The cell's first partition has the root of the tree.
-            let (keys, encrypt) =
-                (Some(at_rest.clone() as Arc<dyn KeyKeeper>), cell.config.encrypt);
-            let options = OpenOptions { keys, encrypt, ..OpenOptions::default() };
-            make_partition(
-                path,
-                &cell.config.name,
-                number == 0 && cell.config.database.is_none(),
-                options,
-            )?;
-        }
+        let (keys, encrypt) = (Some(at_rest.clone() as Arc<dyn KeyKeeper>), cell.config.encrypt);
+        let options = OpenOptions { keys, encrypt, ..OpenOptions::default() };
+        partitions::make(cell, &self.new_partition, &options)?;
         // Before clients can connect to the server, and request its stop.
         let (stop, stops) = mpsc::channel();
         let broken = stop.clone();
@@ -162,67 +159,4 @@ fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
     }
     config.cell = Some(place);
     config
-}
-
-/// Makes a missing partition, the `first` with the root of the tree. It is made beside its place
-/// and renamed when it is complete, so that a crash leaves none or a whole one.
-fn make_partition(
-    path: &Path,
-    server: &str,
-    first: bool,
-    options: OpenOptions,
-) -> Result<(), Failure> {
-    if path.exists() {
-        return Ok(());
-    }
-    let what = || format!("making the partition {}", path.display());
-    let draft = draft_of(path);
-    if draft.exists() {
-        std::fs::remove_dir_all(&draft).doing(what)?;
-    }
-    let partition_config = PartitionConfig { server: server.to_owned() };
-    let partition = Partition::create(&draft, &partition_config, options).doing(what)?;
-    if first {
-        let root = NewRoot {
-            mode: 0o755,
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            now: now(),
-            quota: VolumeQuota::default(),
-        };
-        let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
-        partition.volumes().create_volume(&volume, &root).doing(what)?;
-    }
-    partition.sync().doing(what)?;
-    drop(partition);
-    std::fs::rename(&draft, path).doing(what)
-}
-
-fn draft_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    PathBuf::from(name)
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_partition_is_made_whole_or_not_at_all_and_only_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("vicep");
-        std::fs::create_dir(draft_of(&path)).unwrap();
-        std::fs::write(draft_of(&path).join("half"), "left by a crash").unwrap();
-        make_partition(&path, "cell", true, OpenOptions::default()).unwrap();
-        make_partition(&path, "cell", true, OpenOptions::default()).unwrap();
-        assert!(!draft_of(&path).exists());
-        let partition = Partition::open(&path, OpenOptions::default()).unwrap();
-        assert!(partition.volumes().volume_named(VOLUME.as_bytes()).unwrap().is_some());
-    }
 }

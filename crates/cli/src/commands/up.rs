@@ -116,7 +116,7 @@ impl Up {
         let cell = self.cell(&dir)?;
         let _lock = lock(cell.dir())?;
         cell.mounts().prepare()?;
-        let started = start_server(&cell)?;
+        let started = start_server(&cell, &[])?;
         if started && cell.config.database.is_some() {
             wait_until_listed(&cell);
         }
@@ -245,8 +245,8 @@ fn lock(dir: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// Returns true if it had to be started.
-pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
+/// Returns true if it had to be started, which makes `new_partitions` anew.
+pub(super) fn start_server(cell: &CellDir, new_partitions: &[String]) -> Result<bool, Failure> {
     let pid_file = cell.server_pid_file();
     let answers = || UnixStream::connect(cell.socket()).is_ok();
     if let Some(process) =
@@ -268,8 +268,10 @@ pub(super) fn start_server(cell: &CellDir) -> Result<bool, Failure> {
     }
     let log = cell.server_log();
     let _progress = Progress::start("starting the server");
-    let arguments: [&OsStr; 4] =
-        ["server".as_ref(), "--detached".as_ref(), "--dir".as_ref(), cell.dir().as_ref()];
+    let mut arguments: Vec<&OsStr> =
+        vec!["server".as_ref(), "--detached".as_ref(), "--dir".as_ref(), cell.dir().as_ref()];
+    let anew = new_partitions.iter().flat_map(|name| ["--new-partition", name]);
+    arguments.extend(anew.map(OsStr::new));
     let mut child = daemon::spawn(&arguments, &log).doing(|| "starting the server".to_owned())?;
     daemon::wait_until(&mut child, SERVER_PATIENCE, &log, "the server", answers)?;
     Ok(true)

@@ -12,15 +12,13 @@ use local::cell::{CellDir, Compress};
 use local::daemon::Process;
 use local::mounts::{self, Health};
 use local::privacy;
-use local::show;
-use store::{Compression, SpaceLevel};
+use store::Compression;
 use types::{KeyPrint, ServerId, ServerInfo};
 
 use super::{Finding, port};
+use crate::partitions;
 use crate::transport::{Kept, MountFacts};
 
-/// Free share in percent below which a partition is nearly full.
-const FREE_PERCENT_MIN: u64 = 5;
 /// How far in the future a file's time may be before the clock is suspected.
 const FUTURE_MAX: Duration = Duration::from_secs(60);
 /// How long a mount may take to answer.
@@ -31,10 +29,12 @@ pub fn examine(cell: &CellDir) -> Vec<Finding> {
     let server = Process::recorded(&cell.server_pid_file()).ok().flatten();
     let mut findings = vec![directory(cell.dir())];
     findings.push(private(cell));
-    for path in &cell.partitions() {
-        findings.push(disk(path, cell.dir()));
+    for (path, name) in cell.partitions().iter().zip(cell.partition_names()) {
         findings.extend(future_times(path));
-        findings.push(partition(path, cell.config.compress == Some(Compress::Zstd)));
+        findings.push(
+            missing(cell, path, &name)
+                .unwrap_or_else(|| partition(path, cell.config.compress == Some(Compress::Zstd))),
+        );
     }
     findings.extend(database(cell));
     findings.push(server_process(cell, server));
@@ -97,49 +97,6 @@ fn private(cell: &CellDir) -> Finding {
     }
 }
 
-fn disk(partition: &Path, dir: &Path) -> Finding {
-    const CHECK: &str = "disk space";
-    let place = if partition.exists() { partition } else { dir };
-    let space = match rustix::fs::statvfs(place) {
-        Ok(space) => space,
-        Err(error) => {
-            return Finding::fail(
-                CHECK,
-                format!("{}: {error}", place.display()),
-                "check that disk",
-            );
-        }
-    };
-    let free = space.f_bavail * space.f_frsize;
-    let found = format!("{} free for {}", show::bytes(free), place.display());
-    // The data of one request must fit.
-    let left = free.saturating_sub(types::limits::PAYLOAD_BYTES_MAX as u64);
-    let refused = match SpaceLevel::of(space.f_blocks * space.f_frsize, left) {
-        _ if space.f_favail == 0 && space.f_files > 0 => Some("the disk has no inodes left"),
-        SpaceLevel::Nothing => Some("disk full: every change is refused"),
-        SpaceLevel::NoRecords => {
-            Some("disk full: new files and bytes are refused, removals are not")
-        }
-        SpaceLevel::NoBodies => Some("disk full: new bytes are refused, removals are not"),
-        SpaceLevel::Ample => None,
-    };
-    if let Some(refused) = refused {
-        Finding::fail(
-            CHECK,
-            format!("{found}; {refused}"),
-            "remove something from the tree or from that disk",
-        )
-    } else if space.f_bavail < space.f_blocks / 100 * FREE_PERCENT_MIN {
-        Finding::warn(
-            CHECK,
-            format!("{found}, less than {FREE_PERCENT_MIN} %"),
-            "make room on that disk soon",
-        )
-    } else {
-        Finding::ok(CHECK, found)
-    }
-}
-
 /// Files of the partition from the future: the clock was ahead, or is behind now.
 fn future_times(partition: &Path) -> Option<Finding> {
     let latest = SystemTime::now() + FUTURE_MAX;
@@ -154,6 +111,18 @@ fn future_times(partition: &Path) -> Option<Finding> {
         format!("{} was changed in the future", ahead.0.display()),
         "check the clock: new files may look older than old ones",
     ))
+}
+
+/// A partition that was there at an earlier start of the server, and is not now.
+fn missing(cell: &CellDir, path: &Path, name: &str) -> Option<Finding> {
+    let is_missing = !path.exists() && partitions::was_made(cell, path).ok()?;
+    is_missing.then(|| {
+        Finding::fail(
+            "partition",
+            format!("{} is missing, and was there before", path.display()),
+            partitions::remedy(path, name),
+        )
+    })
 }
 
 fn partition(path: &Path, compress: bool) -> Finding {

@@ -3,6 +3,9 @@
 mod cell;
 mod machine;
 mod port;
+mod space;
+
+use std::path::Path;
 
 use local::cell::CellDir;
 use serde::Serialize;
@@ -50,9 +53,11 @@ impl Finding {
     }
 }
 
-/// Runs all checks of this machine, and of `cell` if there is one.
-pub fn examine(cell: Option<&CellDir>) -> Vec<Finding> {
+/// Runs all checks of this machine, of the mounts that `dir` records, and of `cell` if there is
+/// one.
+pub fn examine(dir: &Path, cell: Option<&CellDir>) -> Vec<Finding> {
     let mut findings = machine::examine();
+    findings.extend(space::examine(dir, cell));
     if let Some(cell) = cell {
         findings.extend(cell::examine(cell));
     }

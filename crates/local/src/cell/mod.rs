@@ -8,6 +8,7 @@
 //!   keys/          its server's secret keys and certificates (crate keys)
 //!   known_cells    fingerprints of other cells' authorities, as they were first seen
 //!   vicep/         the partition, unless cell.toml names others
+//!   partitions.made  the partitions that a start of the server made or found
 //!   server.sock    where local clients connect
 //!   server.pid     the running server
 //!   mounts/        for each running mount a pid file and its facts, named after its mount point

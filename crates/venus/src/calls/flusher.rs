@@ -526,7 +526,10 @@ impl Flusher {
         }
         let written = Chunk { data: chunk.data.slice(..count), ..chunk.clone() };
         self.cache.wrote(file, data, &written, landed);
-        self.unstable.keep(data, &written, landed.verifier);
+        // Those of a file that was removed meanwhile would stay for ever.
+        if self.ground.names.over(file.fid).is_none() {
+            self.unstable.keep(data, &written, landed.verifier);
+        }
     }
 }
 

@@ -83,6 +83,8 @@ impl Sender {
                 self.ground.names.lock().put(snapshot, landed.status);
                 self.flusher.landed(file, &mut data, chunk, &landed);
             }
+            // It was removed meanwhile.
+            Err(_) if self.ground.names.over(file.fid) == Some(true) => {}
             Err(Error::Interrupted) => {
                 data.kill |= kill_privileges;
                 data.send_again(std::slice::from_ref(chunk));

@@ -111,6 +111,12 @@ impl Unstable {
         self.change(&mut file.data.lock(), |unstable| drop(unstable.cut(0, u64::MAX)));
     }
 
+    /// The file is over: neither its bytes nor its changes are worth anything any more.
+    pub fn forget_removed(&self, file: &FileBytes) {
+        self.forget(file);
+        self.metadata.forget(file.fid);
+    }
+
     /// Notes an acknowledged change, whose call was made when the volume was at this place.
     pub fn note(&self, place: u64, reply: &Reply, subject: MetadataSubject) {
         let server = &self.ground.server;

@@ -52,6 +52,8 @@ struct State {
 pub(crate) struct MetadataSubject {
     /// It also changes a body.
     body: bool,
+    /// It ends the body of a file that loses its last name by it.
+    ends: bool,
     /// The changed file, if the answer names none.
     unnamed: Option<Fid>,
 }
@@ -59,13 +61,16 @@ pub(crate) struct MetadataSubject {
 impl MetadataSubject {
     /// `None`: the call changes nothing, or bytes alone: those stay here (`calls/unstable.rs`).
     pub fn of(call: &Call) -> Option<MetadataSubject> {
-        let subject = MetadataSubject { body: false, unnamed: None };
+        let subject = MetadataSubject { body: false, ends: false, unnamed: None };
         match call {
             Call::Write { .. } => None,
             Call::SetStatus { change, .. } => {
                 Some(MetadataSubject { body: change.size.is_some(), ..subject })
             }
             Call::Allocate { .. } => Some(MetadataSubject { body: true, ..subject }),
+            Call::Remove { hold: false, .. } | Call::Rename { hold: false, .. } => {
+                Some(MetadataSubject { ends: true, ..subject })
+            }
             Call::SetAcl { fid, .. } => Some(MetadataSubject { unnamed: Some(*fid), ..subject }),
             call => call.changes().then_some(subject),
         }
@@ -111,13 +116,25 @@ impl UnstableMetadata {
         let mut state = self.0.lock();
         state.clock += 1;
         let clock = state.clock;
+        let ended = match answer {
+            Answer::Removed { status, .. } => Some(status),
+            Answer::Renamed { other, .. } => other.as_ref(),
+            _ => None,
+        };
+        let ended = ended.filter(|it| subject.ends && it.links == 0).map(|it| it.fid);
         for fid in fids_of(answer).into_iter().chain(subject.unnamed) {
             let before = state.noted.get(&fid).filter(|before| before.verifier == verifier);
             let body = subject.body || before.is_some_and(|before| before.body);
+            let body = body && ended != Some(fid);
             let before = state.noted.insert(fid, Noted { clock, verifier, body });
             lost.extend(before.filter(|before| before.verifier != verifier).map(|_| fid));
         }
         (lost, state.noted.len() >= NOTED_MAX && state.noted.len().is_multiple_of(NOTED_MAX))
+    }
+
+    /// The file is over, and its changes with it. Its removal is noted of the directory too.
+    pub fn forget(&self, fid: Fid) {
+        self.0.lock().noted.remove(&fid);
     }
 
     /// A commit of this file or directory was answered under a verifier, or of its whole volume.

@@ -421,6 +421,12 @@ impl Data {
         }
     }
 
+    /// The bytes that wait to be sent are worth nothing any more.
+    pub fn drop_unsent(&mut self) {
+        self.tail = None;
+        drop(self.dirty.take_all());
+    }
+
     pub fn fail(&mut self, error: Error) {
         if let Some(pinned) = self.passed.as_ref().and_then(|passed| passed.pinned.as_ref()) {
             // The bytes are in the body and will never be at the server.

@@ -34,6 +34,12 @@ impl ScratchBody {
         }
     }
 
+    /// The bytes written since the seal are worth nothing any more.
+    pub fn drop_unsealed(&mut self) {
+        self.sealed = BodyStamp::of(&self.body);
+        self.still = self.idle;
+    }
+
     pub fn is_behind(&mut self) -> bool {
         if self.lost || self.still {
             return false;

@@ -158,11 +158,11 @@ impl Changes {
             tables.put(snapshot, status);
             tables.changed(snapshot, &dir_status, |names| names.insert_absent(name));
             self.lost_name(tables, &status, hold);
-            Ok(())
+            Ok(status.fid)
         });
         self.ground.names.unmark(&victim);
         self.flusher.drop_cuts();
-        removed
+        removed.map(|fid| self.writeback.drop_removed(fid))
     }
 
     /// Makes a file, directory, link or node; refused if the name exists.
@@ -270,6 +270,7 @@ impl Changes {
                 return Err(Error::Protocol);
             };
             tables.put(snapshot, status);
+            let replaced = other.filter(|_| mode.replaces()).map(|other| other.fid);
             if let Some(other) = other {
                 tables.put(snapshot, other);
                 if mode.replaces() && other.fid != status.fid {
@@ -289,10 +290,10 @@ impl Changes {
             };
             match nothing {
                 Some(false) => {}
-                Some(true) => return Ok(()),
+                Some(true) => return Ok(None),
                 None => {
                     dirs.iter().for_each(|dir| tables.unsure(*dir));
-                    return Ok(());
+                    return Ok(replaced);
                 }
             }
             let left = |names: &mut DirNames| match (mode, other) {
@@ -308,10 +309,11 @@ impl Changes {
                 tables.changed(snapshot, &from_dir, left);
                 tables.changed(snapshot, &to_dir, |names| names.insert(to.1, status.fid));
             }
-            Ok(())
+            Ok(replaced)
         });
         self.ground.names.unmark(&victim);
-        renamed
+        renamed?.into_iter().for_each(|fid| self.writeback.drop_removed(fid));
+        Ok(())
     }
 }
 

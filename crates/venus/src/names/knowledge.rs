@@ -15,6 +15,7 @@ use lease::{CallStart, Holder};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use types::{BreakItem, Call, Caller, Fid, Name, SessionEpoch, Status, Time, posix};
 
+use super::nodes::Node;
 use super::{Cached, SendReads, Tables, wall};
 use crate::base::{Attributes, EntryReply, Error, Stamp, VenusConfig};
 use crate::data::{FileBytes, MountShared};
@@ -133,6 +134,34 @@ impl Names {
         let tables = self.tables.lock();
         let status = tables.nodes.whole(&fid).and_then(|node| node.status);
         status.is_some_and(|status| status.links == 0)
+    }
+
+    /// Whether the file is over: it has no name, and no application here can reach it any more
+    /// (`writeback/removed.rs`). If so, whether a delegation covers it: no other client can either.
+    pub fn over(&self, fid: Fid) -> Option<bool> {
+        let tables = self.tables.lock();
+        let node = tables.nodes.whole(&fid)?;
+        let is_over = node.has_no_name() && node.opens == 0 && !node.held;
+        is_over.then(|| tables.trusted() && tables.nodes.covers(fid))
+    }
+
+    /// Whether the file has no name and is not open here.
+    pub fn is_removed(&self, fid: Fid) -> bool {
+        let tables = self.tables.lock();
+        tables.nodes.whole(&fid).is_some_and(|node| node.has_no_name() && node.opens == 0)
+    }
+
+    /// Ends the holds of files without a name that are not open here; returns these files.
+    pub fn end_removed_holds(&self) -> Vec<Fid> {
+        let mut tables = self.tables.lock();
+        let is_removed = |node: &Node| node.held && node.opens == 0 && node.has_no_name();
+        let removed = tables.nodes.each_whole().filter(|(_, node)| is_removed(node));
+        removed
+            .map(|(fid, node)| {
+                node.held = false;
+                *fid
+            })
+            .collect()
     }
 
     /// Whether a delegation covers the file, and it has no bytes.

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use types::{DataVersion, Fid, Name, Status, Timestamp};
+use types::{DataVersion, Fid, Kind, Name, Status, Timestamp};
 
 use super::{CachedName, Delegation, DirNames, Generation, Listed, NodeIndex, Plain, Plains};
 use crate::data::FileBytes;
@@ -61,6 +61,11 @@ impl Node {
         if let Some(names) = &mut self.names {
             names.valid = false;
         }
+    }
+
+    /// Whether this is a file that has lost its last name.
+    pub fn has_no_name(&self) -> bool {
+        self.status.is_some_and(|it| it.links == 0 && it.kind != Kind::Directory)
     }
 
     pub fn forget_xattrs(&mut self) {

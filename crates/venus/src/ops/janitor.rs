@@ -70,6 +70,22 @@ impl Core {
     /// Ends the holds of files that are not open again.
     pub fn unhold(&self, fids: Vec<Fid>) {
         let fids = self.ground.names.end_holds(fids);
+        fids.iter().for_each(|fid| self.writeback.drop_removed(*fid));
+        self.report_unheld(&fids);
+    }
+
+    /// Ends the holds of files that have no name and are not open here without waiting for the
+    /// janitor, and drops their written bytes.
+    pub fn drop_all_removed(self: &Arc<Self>) {
+        let ended = self.ground.names.end_removed_holds();
+        if !ended.is_empty() {
+            ended.iter().for_each(|fid| self.writeback.drop_removed(*fid));
+            let core = Arc::clone(self);
+            self.ground.workers.send(move || core.report_unheld(&ended));
+        }
+    }
+
+    fn report_unheld(&self, fids: &[Fid]) {
         for fids in fids.chunks(HOLD_FIDS_MAX) {
             let call = Call::Unhold { fids: fids.to_vec() };
             if let Err(error) = self.calls.call(&RequestContext::of(&Caller::ROOT), call) {

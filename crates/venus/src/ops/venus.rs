@@ -92,6 +92,7 @@ impl Venus {
     /// The service's refusal, or that a file could not be sent.
     pub fn syncfs(&self, request: &RequestContext<'_>, fid: Fid) -> Result<(), Error> {
         let core = &self.core;
+        core.drop_all_removed();
         let files: Vec<_> = core
             .ground
             .names
@@ -138,6 +139,7 @@ impl Venus {
         let core = &self.core;
         let request = RequestContext::of(&Caller::ROOT);
         let mut result = Ok(());
+        core.drop_all_removed();
         let files = core.ground.names.files();
         let errors: Vec<u64> = files.iter().map(|file| file.data.lock().errors).collect();
         for file in &files {

@@ -164,7 +164,9 @@ impl VolumeControl {
     /// The files with written bytes that the server does not have yet, or may lose, with their
     /// numbers, and how many changes of names and status there are of this kind.
     pub fn unsaved(&self) -> (Vec<(Fid, u64)>, u64) {
-        let files = self.ground.names.files();
+        let mut files = self.ground.names.files();
+        // The journal may have bytes of a file before its removal.
+        files.retain(|file| !self.ground.names.is_removed(file.fid));
         let mut files: Vec<_> = files.iter().map(|file| (file.fid, file.unsaved())).collect();
         files.retain(|(_, bytes)| *bytes > 0);
         files.sort_unstable();

@@ -2,6 +2,7 @@
 //! in a body that the kernel writes. Imports `base` to `passthrough`.
 
 mod commit;
+mod removed;
 mod writer;
 
 pub(crate) use self::writer::Writeback;

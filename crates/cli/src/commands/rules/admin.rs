@@ -15,7 +15,7 @@ use crate::commands::cell_client::CellOptions;
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto admin add joe --volume 'home.*'      all volumes with such names
-    rialto admin add joe --partition one /vicepa
+    rialto admin add joe --partition one /vicep
     rialto admin add ops --server two           a group: each of its members
     rialto admin list
     rialto admin remove 42
@@ -59,7 +59,7 @@ enum Verb {
 #[command(group = clap::ArgGroup::new("what").required(true))]
 #[command(
     after_help = "EXAMPLES\n    rialto admin add joe --volume 'home.*'\n    rialto admin add ops \
-        --partition one /vicepa"
+        --partition one /vicep"
 )]
 struct Add {
     /// The user or group.

@@ -62,7 +62,7 @@ impl Listaddrs {
             context.servers().iter().filter(|one| only.is_none_or(|only| only == one.id)).collect();
         show::write(|put| {
             let mut lines = chosen.iter().map(|server| self.shown(context, server));
-            lines.try_for_each(|line| show::ignore_leaving(put(&line)))
+            lines.try_for_each(|line| put(&line))
         })
     }
 

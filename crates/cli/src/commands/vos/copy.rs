@@ -11,7 +11,7 @@ use super::typed::{TypedSite, last_word, read_write_name};
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto vos copy home.alice -toname home.alice.test
-    rialto vos copy -id home.alice -toname home.alice.test -toserver afs2 -topartition a
+    rialto vos copy -id home.alice -toname home.alice.test -toserver afs2 -topartition vicep
 
 The copy is an independent volume, with a number and a history of its own, and the current
 state of the other. Without server or partition it is made where most space is free.

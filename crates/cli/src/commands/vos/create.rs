@@ -13,7 +13,7 @@ use super::typed::{TypedSite, last_word, quota, read_write_name};
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto vos create home.alice
-    rialto vos create -name home.alice -partition b -maxquota 20G
+    rialto vos create -name home.alice -partition vicep -maxquota 20G
     vos create afs1 a home.alice 20000000
     rialto vos create home.alice -encrypt -model acl -acl alice all
 

@@ -41,7 +41,7 @@ dump of monday, then of tuesday --since monday, and so on.";
 const AFTER_RESTORE: &str = "\
 EXAMPLES
     rialto vos restore -name home.alice.old -file alice.dump
-    rialto vos restore afs2 a home.alice alice.dump
+    rialto vos restore afs2 vicep home.alice alice.dump
     zstd -d < alice.dump.zst | rialto vos restore -name home.alice
     rialto vos restore -name home.alice.old -file tuesday.dump -overwrite incremental
     rialto vos restore -name home.alice -file alice.dump -overwrite full

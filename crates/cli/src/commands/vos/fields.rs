@@ -12,7 +12,7 @@ use super::typed::{SitedVolume, quota};
 pub(super) const ONLINE_HELP: &str = "\
 EXAMPLES
     rialto vos online home.alice
-    rialto vos online -server afs1 -partition a -id home.alice";
+    rialto vos online -server afs1 -partition vicep -id home.alice";
 
 pub(super) const OFFLINE_HELP: &str = "\
 EXAMPLES

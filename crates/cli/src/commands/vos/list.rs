@@ -11,7 +11,7 @@ use super::{show, sites};
 const LISTVOL_HELP: &str = "\
 EXAMPLES
     rialto vos listvol
-    rialto vos listvol -partition b -fast              only numbers
+    rialto vos listvol -partition vicep -fast          only numbers
     rialto vos listvol --json | jq -r .name            one value a line";
 
 const LISTVLDB_HELP: &str = "\
@@ -79,7 +79,7 @@ impl Listvol {
         &self,
         context: &VosContext,
         spot: &LocatedPartition,
-        put: &mut dyn FnMut(&str) -> std::io::Result<()>,
+        put: &mut dyn FnMut(&str) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let bare = self.quiet || context.json;
         let (mut online, mut offline) = (0_u64, 0_u64);
@@ -97,7 +97,7 @@ impl Listvol {
                     .map(|info| self.shown(context, &LocatedVolume { server: spot.server, info })),
             );
             if bare {
-                return lines.drain(..).try_for_each(|line| show::ignore_leaving(put(&line)));
+                return lines.drain(..).try_for_each(|line| put(&line));
             }
             Ok(())
         })?;
@@ -114,7 +114,7 @@ impl Listvol {
             ));
             lines.push(String::new());
         }
-        lines.into_iter().try_for_each(|line| show::ignore_leaving(put(&line)))
+        lines.into_iter().try_for_each(|line| put(&line))
     }
 
     fn shown(&self, context: &VosContext, volume: &LocatedVolume) -> String {
@@ -166,10 +166,10 @@ impl Listvldb {
                     sites::lines(context, group, &mut |line| lines.push(line.to_owned()));
                     lines.push(String::new());
                 }
-                lines.iter().try_for_each(|line| show::ignore_leaving(put(line)))?;
+                lines.iter().try_for_each(|line| put(line))?;
             }
             if !self.quiet && !context.json {
-                show::ignore_leaving(put(&format!("Total entries: {}", groups.len())))?;
+                put(&format!("Total entries: {}", groups.len()))?;
             }
             Ok(())
         })

@@ -12,8 +12,8 @@ use super::typed::{TypedSite, TypedVolume};
 const MOVE_HELP: &str = "\
 EXAMPLES
     rialto vos move home.alice -toserver afs2
-    rialto vos move -id home.alice -toserver afs2 -topartition a
-    rialto vos move home.alice -toserver afs1 -topartition b  to another of its partitions
+    rialto vos move -id home.alice -toserver afs2 -topartition vicep
+    rialto vos move home.alice -toserver afs1 -topartition vicepb  to another partition
     rialto vos move home.alice -toserver afs2 -withgroup  its snapshots too
     rialto vos move home.alice -toserver afs2 -dryrun     only list the steps
 
@@ -25,7 +25,7 @@ Read-only sites of a server move along to another of its partitions.";
 const EVACUATE_HELP: &str = "\
 EXAMPLES
     rialto vos evacuate -server afs1
-    rialto vos evacuate -server afs1 -partition a -toserver afs2
+    rialto vos evacuate -server afs1 -partition vicep -toserver afs2
     rialto vos evacuate -server afs1 -withgroup
     rialto vos evacuate -server afs1 -dryrun
 

@@ -12,7 +12,7 @@ use super::typed::{TypedPlace, TypedSite, place};
 pub(super) const PARTINFO_HELP: &str = "\
 EXAMPLES
     rialto vos partinfo
-    rialto vos partinfo -partition b --json | jq .free_bytes";
+    rialto vos partinfo -partition vicep --json | jq .free_bytes";
 
 const STATUS_HELP: &str = "\
 EXAMPLES

@@ -10,7 +10,7 @@ use super::typed::TypedVolume;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
-    rialto vos addsite afs2 a home.alice       a site for it
+    rialto vos addsite afs2 vicep home.alice   a site for it
     rialto vos release home.alice
     rialto vos release home.alice -verbose     each step
     rialto vos release home.alice -dryrun      only list them

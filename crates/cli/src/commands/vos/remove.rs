@@ -12,7 +12,7 @@ use super::typed::{SitedVolume, which};
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto vos remove home.alice
-    rialto vos remove -server afs1 -partition a -id 536870915
+    rialto vos remove -server afs1 -partition vicep -id 536870915
     rialto vos remove home.alice.backup        only this volume of its group
 
 It disappears at once: programs that use it get errors. Its space is freed in the
@@ -21,7 +21,7 @@ read-only sites at other servers stay.";
 
 const ZAP_HELP: &str = "\
 EXAMPLES
-    rialto vos zap a home.alice
+    rialto vos zap vicep home.alice
     rialto vos zap -id 536870915 -backup       its backup volume too
 
 The database is neither asked nor changed: for volumes that 'vos remove' cannot remove. Data

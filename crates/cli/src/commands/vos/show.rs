@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, Write};
 
-use local::failure::Failure;
+use local::failure::{Doing, Failure};
 use serde_json::{Value, json};
 use types::{Timestamp, VolumeInfo, VolumeKind, VolumeState};
 
@@ -63,26 +63,14 @@ pub fn at_rest(volume: &VolumeInfo) -> String {
     }
 }
 
-/// Writes to the standard output, possibly a million lines; the reader may close it.
+/// Writes lines to the standard output, possibly a million.
 pub(crate) fn write(
-    put: impl FnOnce(&mut dyn FnMut(&str) -> io::Result<()>) -> Result<(), Failure>,
+    put: impl FnOnce(&mut dyn FnMut(&str) -> Result<(), Failure>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    let doing = || "writing the answer".to_owned();
     let mut out = BufWriter::new(io::stdout().lock());
-    put(&mut |text| writeln!(out, "{text}"))?;
-    ignore_leaving(out.flush())
-}
-
-/// Ignores a pipe that its reader closed.
-///
-/// # Errors
-/// If the standard output cannot be written for another reason.
-pub fn ignore_leaving(written: io::Result<()>) -> Result<(), Failure> {
-    match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new("writing the answer", error))
-        }
-        _ => Ok(()),
-    }
+    put(&mut |text| writeln!(out, "{text}").doing(doing))?;
+    out.flush().doing(doing)
 }
 
 /// A time as `Sun Nov 22 10:05:01 2026`, in UTC.

@@ -9,8 +9,8 @@ use super::typed::{SitedVolume, TypedSite};
 
 pub(super) const ADDSITE_HELP: &str = "\
 EXAMPLES
-    rialto vos addsite afs2 a home.alice
-    rialto vos addsite -server afs2 -partition a -id home.alice
+    rialto vos addsite afs2 vicep home.alice
+    rialto vos addsite -server afs2 -partition vicep -id home.alice
 
 The site is empty until the next 'vos release'.";
 

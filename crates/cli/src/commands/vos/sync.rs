@@ -10,7 +10,7 @@ use super::typed::TypedPlace;
 pub(super) const SYNCVLDB_HELP: &str = "\
 EXAMPLES
     rialto vos syncvldb                        the volumes of all servers
-    rialto vos syncvldb -server afs2 -partition a
+    rialto vos syncvldb -server afs2 -partition vicep
     rialto vos syncvldb -dryrun                only list the changes
 
 Follows the servers. Groups that are locked or in an operation are not changed.";
@@ -18,7 +18,7 @@ Follows the servers. Groups that are locked or in an operation are not changed."
 pub(super) const SYNCSERV_HELP: &str = "\
 EXAMPLES
     rialto vos syncserv
-    rialto vos syncserv afs2 a
+    rialto vos syncserv afs2 vicep
 
 Follows the database. Volumes are not changed: records of missing volumes are removed.
 Records of servers that do not answer stay.";

@@ -10,7 +10,7 @@ pub struct TypedSite {
     /// The server: its name, address or id; may be left out.
     #[arg(long, value_name = "MACHINE")]
     pub server: Option<String>,
-    /// The partition, such as /vicepa or a; may be left out.
+    /// The partition, such as vicep (as 'rialto vos partinfo' shows it); may be left out.
     #[arg(long, value_name = "PARTITION")]
     pub partition: Option<String>,
 }
