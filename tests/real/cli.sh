@@ -149,6 +149,11 @@ check "doctor says what to do" says "mount the disk" 1 within 90 "$RIALTO" docto
 mv "$WORK/vicep" "$cell/vicep"
 check "everything is there in the end" sh \
     -c "'$RIALTO' up --dir '$cell' --at '$at' > /dev/null && grep -q kept '$at/file'"
+check "fs mkmount says what is missing" says "the volume that $at/alice is to show is missing" 2 \
+    "$RIALTO" fs mkmount -dir "$at/alice"
+check "fs mkmount with options" "$RIALTO" fs mkmount -dir "$at/alice" -vol home.alice
+check "fs mkmount with words" "$RIALTO" fs mkmount "$at/alice.too" home.alice
+check "both lead to the volume" sh -c "echo hers > '$at/alice/file' && cat '$at/alice.too/file'"
 check "manual pages" sh -c "'$RIALTO' man '$WORK/man' && test -s '$WORK/man/rialto-up.1'"
 check "completions" sh -c "'$RIALTO' completions bash | bash -n"
 finish

@@ -8,6 +8,8 @@ use std::process::ExitCode;
 
 /// Exit code of a command that failed.
 pub const FAILED: u8 = 1;
+/// Exit code of a command line that cannot be executed as it is.
+pub const WRONG_USAGE: u8 = 2;
 /// Exit code of a command that found no cell, no mount or no running server to work on.
 pub const NOTHING_THERE: u8 = 3;
 
@@ -32,6 +34,12 @@ impl Failure {
     /// Adds the remedy.
     pub fn mend(mut self, mend: impl Into<String>) -> Self {
         self.mend = Some(mend.into());
+        self
+    }
+
+    /// Marks the failure as one of the command line.
+    pub fn wrong_usage(mut self) -> Self {
+        self.code = WRONG_USAGE;
         self
     }
 

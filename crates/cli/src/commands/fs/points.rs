@@ -13,6 +13,10 @@ use types::MountPoint;
 use super::Paths;
 use super::tree::{self, refusal, split};
 
+const MKMOUNT_USAGE: &str = "\
+rialto fs mkmount [OPTIONS] PATH VOLUME [CELL]
+       rialto fs mkmount [OPTIONS] --dir PATH --vol VOLUME [--cell CELL]";
+
 const MKMOUNT_HELP: &str = "\
 EXAMPLES
     rialto fs mkmount ~/tree/alice home.alice
@@ -44,13 +48,13 @@ move mount points.";
 
 /// Makes a mount point.
 #[derive(Args, Debug)]
-#[command(after_help = MKMOUNT_HELP)]
+#[command(after_help = MKMOUNT_HELP, override_usage = MKMOUNT_USAGE)]
 pub struct Mkmount {
-    /// The new path; it must not exist.
+    /// The new path in a mounted tree; it must not exist. (The cell's directory is not needed.)
     #[arg(long = "dir", value_name = "PATH")]
     dir: Option<PathBuf>,
     /// The volume that is shown there.
-    #[arg(long = "vol", value_name = "VOLUME")]
+    #[arg(long = "vol", alias = "volume", value_name = "VOLUME")]
     vol: Option<String>,
     /// The cell that has it, if it is another one.
     #[arg(long, value_name = "CELL")]
@@ -119,22 +123,30 @@ impl Mkmount {
     /// The path, and the content of the mount point.
     fn wanted(&self) -> Result<(PathBuf, MountPoint), Failure> {
         let mut words = self.words.iter();
-        let missing =
-            |what: &str| Failure::new("reading the command", format!("{what} is missing"));
+        let wrong = |why: String| {
+            let order =
+                "type 'rialto fs mkmount PATH VOLUME', or name them with -dir PATH and -vol VOLUME";
+            Failure::new("reading the command", why).mend(order).wrong_usage()
+        };
         let path = self
             .dir
             .clone()
             .or_else(|| words.next().map(PathBuf::from))
-            .ok_or_else(|| missing("a path"))?;
-        let volume =
-            self.vol.as_ref().or_else(|| words.next()).ok_or_else(|| missing("a volume"))?;
+            .ok_or_else(|| wrong("the path of the new mount point is missing".to_owned()))?;
+        let volume = self.vol.as_ref().or_else(|| words.next()).ok_or_else(|| {
+            wrong(format!("the volume that {} is to show is missing", path.display()))
+        })?;
+        if volume.contains('/') {
+            // With other commands -dir is the cell's directory.
+            let used = self.dir.as_ref().map(|dir| {
+                format!(", and -dir {} is the path of the new mount point", dir.display())
+            });
+            let used = used.unwrap_or_default();
+            return Err(wrong(format!("{volume} stands for the volume and is a path{used}")));
+        }
         let cell = self.cell.as_ref().or_else(|| words.next());
         if let Some(word) = words.next() {
-            return Err(Failure::new(
-                "reading the command",
-                format!("{word:?} is one argument too many"),
-            )
-            .mend("'--help' shows the order"));
+            return Err(wrong(format!("{word:?} is one argument too many")));
         }
         let mark = if self.rw { '%' } else { '#' };
         let cell = cell.map(|cell| format!("{cell}:")).unwrap_or_default();
@@ -242,13 +254,36 @@ impl Mvmount {
 mod tests {
     use super::*;
 
-    fn wanted(line: &str) -> Option<(String, String)> {
+    fn typed(line: &str) -> Option<Mkmount> {
         use clap::{CommandFactory, FromArgMatches};
-        let line = ["rialto", "fs", "mkmount"].into_iter().chain(line.split(' '));
+        let words = line.split(' ').filter(|word| !word.is_empty());
+        let line = ["rialto", "fs", "mkmount"].into_iter().chain(words);
         let typed = crate::commands::Cli::command().try_get_matches_from(line).ok()?;
         let typed = typed.subcommand_matches("fs")?.subcommand_matches("mkmount")?;
-        let (path, point) = Mkmount::from_arg_matches(typed).ok()?.wanted().ok()?;
+        Mkmount::from_arg_matches(typed).ok()
+    }
+
+    fn wanted(line: &str) -> Option<(String, String)> {
+        let (path, point) = typed(line)?.wanted().ok()?;
         Some((path.to_str()?.to_owned(), point.to_string()))
+    }
+
+    #[test]
+    fn the_missing_or_misplaced_part_is_named() {
+        for (line, part) in [
+            ("--vol v", "the path of the new mount point is missing"),
+            ("d", "the volume that d is to show is missing"),
+            ("--dir d", "the volume that d is to show is missing"),
+            ("v /mnt/d", "/mnt/d stands for the volume and is a path; type"),
+            // Other commands have the cell's directory there.
+            ("--dir /srv/cell /mnt/d v", "-dir /srv/cell is the path of the new mount point"),
+            ("--dir d v c x", "\"x\" is one argument too many"),
+        ] {
+            let failure = typed(line).expect(line).wanted().expect_err(line);
+            let text = failure.to_string();
+            assert!(text.contains(part) && text.contains("PATH VOLUME"), "{line}: {text}");
+            assert_eq!(failure.exit_code(), ExitCode::from(local::failure::WRONG_USAGE));
+        }
     }
 
     #[test]
@@ -257,6 +292,8 @@ mod tests {
         assert_eq!(wanted("d v"), some("d", "#v"));
         assert_eq!(wanted("--dir d --vol v --rw"), some("d", "%v"));
         assert_eq!(wanted("--vol v d"), some("d", "#v"));
+        assert_eq!(wanted("v --dir d"), some("d", "#v"));
+        assert_eq!(wanted("d --volume v --cell a.org"), some("d", "#a.org:v"));
         assert_eq!(wanted("d v a.org --rw"), some("d", "%a.org:v"));
         assert_eq!(wanted("--cell a.org d v"), some("d", "#a.org:v"));
         for bad in ["d", "--dir d", "d v c x", "d a/b", "--dir d --vol v --cell c x"] {
