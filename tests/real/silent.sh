@@ -69,6 +69,12 @@ for number in one two; do
     check "files of on.$number" within 60 python3 "$base/files.py" "$at/$number" $readers
 done
 
+# A change of a directory waits for clients that earlier parts have killed, until their leases end.
+for tree in "$A" "$B"; do
+    check "a change in $(basename "$tree")" within 60 sh -c \
+        "echo new > '$tree/silent' && rm '$tree/silent'"
+done
+
 cat > "$base/readers.py" << 'END_OF_READERS'
 """readers.py DIR COUNT GO LOG: processes that read a file each when the file GO is there:
 every other one has its file open before. Prints how many read what is in it; `LOG/opened` and
