@@ -43,7 +43,8 @@ check "nor what is not there" says "there is nothing with that name" 1 fs rmmoun
 check "nor is one made twice" says "choose another name" 1 fs mkmount "$top/work" tree.other
 check "nor outside of the tree" says "is not in Rialto's tree" 1 fs mkmount "$WORK/outside" \
     tree.work
-check "nor with a name that cannot be" says "volume's name" 1 fs mkmount "$top/bad" 'a/b'
+check "nor with a path for its volume" says "stands for the volume and is a path" 2 \
+    fs mkmount "$top/bad" 'a/b'
 echo text > "$top/work/deep/file"
 mkdir "$top/dir"
 check "it is moved" fs mvmount "$top/work" "$top/dir/moved"
