@@ -201,7 +201,10 @@ tail -n +1 -f --pid=$check_pid "$results/check.log" &
 while kill -0 $check_pid 2> /dev/null; do
     ps -o pid=,etimes=,args= --ppid $check_pid | while read -r pid age command; do
         case $command in *tests/generic/*) ;; *) continue ;; esac
-        [ "$age" -gt "$seconds" ] && { echo " [killed after $age s] "; kill_tree "$pid"; }
+        # ps tells a wild age of a process that has just begun.
+        [ "$age" -gt "$seconds" ] && [ "$age" -lt 100000 ] || continue
+        echo " [killed after $age s] "
+        kill_tree "$pid"
     done
     sleep 2
 done
