@@ -7,8 +7,9 @@
 # something is fuzzed everywhere. What was built lies in the target directory, inputs that reach
 # something new are kept in a cache outside the checkout and are the next run's first inputs.
 #
-# With RIALTO_SEED a run depends on no earlier one: it begins with the planted inputs alone, keeps
-# nothing, and makes its random choices from that number.
+# With RIALTO_SEED a run depends neither on an earlier one nor on the machine's speed: it begins with
+# the planted inputs alone, keeps nothing, makes its random choices from that number, and tries as
+# many inputs of a target as most machines try in SECONDS (in eight times SECONDS at most).
 #
 # No sanitizer: these decoders have no unsafe code (the compiler forbids it), and without one they
 # run twice as often.
@@ -40,11 +41,6 @@ rustup toolchain list 2> /dev/null | grep -q '^nightly' ||
     fall_back "no nightly toolchain (rustup toolchain install nightly)"
 command -v cargo-fuzz > /dev/null || fall_back "no cargo-fuzz (scripts/setup.sh test says why)"
 
-# First inputs. Golden vectors of the protocol: "name head message payload" in hex becomes the bytes
-# that a target expects.
-# Of calls and answers the head is the procedure; the length of the payload and the payload itself
-# go before the message.
-# plant TARGET NAME: from standard input
 corpus=$cache/fuzz/corpus seed=
 if [ -n "${RIALTO_SEED:-}" ]; then
     corpus=$(mktemp -d -t rialto-fuzz.XXXXXX)
@@ -52,7 +48,19 @@ if [ -n "${RIALTO_SEED:-}" ]; then
     # Not 0, which stands for a random one.
     seed=$((RIALTO_SEED % 2000000000 + 1))
 fi
+# Arguments of libFuzzer that end a run of target $1.
+ends() {
+    local each=125000
+    [ -n "$seed" ] || { echo "-max_total_time=$seconds"; return; }
+    case $1 in cell | *_session | inbox | tls) each=2500 ;; esac
+    echo "-runs=$((each * seconds)) -max_total_time=$((8 * seconds))"
+}
+# First inputs.
+# plant TARGET NAME: from standard input
 plant() { mkdir -p "$corpus/$1" && cat > "$corpus/$1/$2"; }
+# Golden vectors of the protocol: "name head message payload" in hex becomes the bytes that a target
+# expects. Of calls and answers the head is the procedure; the length of the payload and the payload
+# itself go before the message.
 golden() { # golden FAMILY TARGET
     local name head message payload hex
     while read -r name head message payload; do
@@ -96,16 +104,17 @@ cargo +nightly fuzz build --fuzz-dir . --sanitizer none --target-dir "$built"
 programs=$built/$(rustc +nightly -vV | sed -n 's/^host: //p')/release
 
 one() { # one TARGET: a line that begins with PASS or FAIL
-    local target=$1 artifacts=$cache/fuzz/artifacts/$1 log status=0
+    local target=$1 artifacts=$cache/fuzz/artifacts/$1 log status=0 start=$SECONDS
     log=$(mktemp)
     mkdir -p "$artifacts" "$corpus/$target"
-    "$programs/$target" "$corpus/$target" -max_total_time="$seconds" -max_len=4096 \
+    # shellcheck disable=SC2046 # they are words
+    "$programs/$target" "$corpus/$target" $(ends "$target") -max_len=4096 \
         -len_control=0 ${seed:+-seed="$seed"} \
         -rss_limit_mb=1024 -timeout=10 -print_final_stats=1 -artifact_prefix="$artifacts/" \
         > "$log" 2>&1 || status=$?
     if [ $status -eq 0 ]; then
         inputs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
-        echo "PASS fuzz: $target: $inputs inputs in $seconds s"
+        echo "PASS fuzz: $target: $inputs inputs in $((SECONDS - start)) s"
     else
         echo "FAIL fuzz: $target (the input is in $artifacts)"
         tail -n 40 "$log" | sed 's/^/     | /'
@@ -113,6 +122,6 @@ one() { # one TARGET: a line that begins with PASS or FAIL
     rm -f "$log"
     return $status
 }
-export -f one
+export -f one ends
 export cache corpus seconds seed programs
 printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I '{}' bash -c 'one {}'

@@ -118,12 +118,13 @@ else
     seeds=0..10000 volume_seeds=0..300 release_seeds=0..2 fuzz_seconds=8 real=(--quick)
     new_sessions=2000 new_volumes=60
 fi
-# Beside the fixed inputs each tree gets new ones, which its hash gives: a run can be repeated, here
-# and on another machine. The long forms take others each time.
+# Beside the fixed inputs each state of the code gets new ones, which its hash gives: a run can be
+# repeated, here and on another machine. The long forms take others each time.
+code=(crates fuzz tests scripts Cargo.toml Cargo.lock)
 if [ $soak = yes ]; then
     new=$((0x$(od -An -N6 -tx1 /dev/urandom | tr -d ' ')))
 else
-    new=$((0x$(git rev-parse 'HEAD^{tree}' 2> /dev/null | cut -c 1-12 | grep . || echo 1)))
+    new=$((0x$(git ls-tree HEAD "${code[@]}" 2> /dev/null | sha256sum | cut -c 1-12)))
 fi
 new=${NEW_SEEDS:-$new}
 # For the real parts, the fuzzers and the property tests.

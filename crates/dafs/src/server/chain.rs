@@ -117,10 +117,13 @@ impl Chain {
         let turn = match (member.arrival, slots[slot as usize].done) {
             (Arrival::InProgress, _) => Turn::Await,
             (Arrival::Repeat, SlotReply::Refused(fault)) => Turn::Refuse { slot, fault },
-            (Arrival::Repeat, SlotReply::Executed { resolved }) => run(member, resolved),
+            // A client may repeat a request as another one, which names the current file where the
+            // first did not: that is no file then.
+            (Arrival::Repeat, SlotReply::Executed { resolved }) => {
+                run(member, Some(resolved.unwrap_or_default()))
+            }
             (Arrival::Repeat, SlotReply::Unknown) => {
-                let current = self.current.unwrap_or_default();
-                run(member, Some(current))
+                run(member, Some(self.current.unwrap_or_default()))
             }
             (Arrival::New, _) => self.first_run(member),
         };

@@ -707,6 +707,17 @@ fn a_recorded_member_repeats_after_a_restart_and_a_failure() {
 }
 
 #[test]
+fn a_request_that_is_repeated_as_another_names_no_file_of_the_chain() {
+    let mut rig = Rig::new();
+    rig.ask(1, 1, Flags::NONE, &get(FID));
+    rig.answer(1, 1, Ok(status_of(FID)));
+    rig.ask(0, 1, Flags::CHAIN_START, &get(FID));
+    rig.ask(1, 1, Flags::CHAIN_END, &get(Fid::CURRENT));
+    let out = rig.answer(0, 1, Ok(status_of(FID)));
+    assert_eq!(executed(&out), [(1, 1, get(Fid::default()), true)]);
+}
+
+#[test]
 fn a_member_flagged_as_aborted_is_not_executed() {
     let mut rig = Rig::new();
     let out = rig.ask(0, 1, Flags::ABORTED, &append());
