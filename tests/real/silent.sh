@@ -16,7 +16,9 @@ cleanup() {
     within 60 "$RIALTO" umount --lazy --dir "$other_home" "$other" > /dev/null 2>&1
     within 60 "$RIALTO" umount --lazy --dir "$home" "$at" > /dev/null 2>&1
     within 60 "$RIALTO" down --lazy --dir "$two" > /dev/null 2>&1
-    within 60 "$RIALTO" down --lazy --dir "$one" > /dev/null 2>&1
+    for cell in "$one" "$base/died"; do
+        within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1
+    done
 }
 trap cleanup EXIT
 address_of() { sed -n 's/^listen = "\(.*\)"/\1/p' "$1/cell.toml"; }
@@ -204,4 +206,33 @@ with_other "$two" on.two
 silence "$first" one two
 check "unmounted" within 30 umount "$other"
 check "the mount too" within 30 umount --recursive "$at"
+
+# A server that dies twice: its client would have to ask it for the names on the way to the volumes
+# that are mounted below.
+died=$base/died
+up_again() { within 90 "$RIALTO" up --dir "$died" --at "$died.at" "$@"; }
+dies() {
+    local server
+    server=$(head -n 1 "$died/server.pid")
+    kill -KILL "$server"
+    ends 5000 "$server"
+}
+check "a cell of one server" up_again --cell died.test "${trusted[@]}"
+check "a volume in it" within 90 "$RIALTO" vos --dir "$died" create -name below
+for place in a b; do
+    check "a mount point of it" within 60 "$RIALTO" fs mkmount "$died.at/$place" below
+    check "it is entered" within 30 sh -c "echo $place > '$died.at/$place/file'"
+done
+check "its server dies" dies
+check "and runs again" up_again
+check "files of a new directory" within 30 sh -c \
+    "mkdir '$died.at/new' && echo 1 > '$died.at/new/1' && echo 2 > '$died.at/new/2'"
+check "it dies once more" dies
+check "down ends, and says what waits" says "still has changes for the server" 1 within 30 \
+    "$RIALTO" down --dir "$died"
+check "nothing is mounted" refused grep -qF "$died.at" /proc/self/mountinfo
+check "the server runs again" within 90 "$RIALTO" up --no-mount --dir "$died"
+saved() { up_again && within 30 grep -qx 2 "$died.at/new/2"; }
+check "and has the changes" until_true saved
+check "down ends all" within 60 "$RIALTO" down --dir "$died"
 finish

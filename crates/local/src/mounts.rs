@@ -1,7 +1,8 @@
 //! The kernel's mounts, and their removal.
 //!
 //! A mount whose process died answers `ENOTCONN`; one whose server is away may not answer at all,
-//! so every query of a mount runs on a thread of its own and is given up after a while.
+//! so every query of a mount, and every walk through one, runs on a thread of its own and is given
+//! up after a while.
 
 use std::ffi::OsString;
 use std::io;
@@ -100,8 +101,13 @@ pub fn health_now(path: &Path) -> Health {
     health(path, Duration::from_secs(3))
 }
 
+/// How long one volume's unmount may take. The kernel looks its path up, and the mount above it may
+/// have to ask a server for a name on it that is away.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Unmounts the volumes mounted below `path`, the deepest first. (A lazy unmount takes them along.)
-/// False: some cannot be reached any more, since the directory above them was removed.
+/// False: some cannot be reached, since the directory above them was removed, or since a server
+/// that is away would have to be asked for their path.
 fn unmount_volumes_below(path: &Path) -> io::Result<bool> {
     let below = |mounted: &Mounted| {
         mounted.is_rialto() && mounted.at != path && mounted.at.starts_with(path)
@@ -109,13 +115,24 @@ fn unmount_volumes_below(path: &Path) -> io::Result<bool> {
     let mut volumes: Vec<PathBuf> =
         all()?.into_iter().filter(below).map(|mounted| mounted.at).collect();
     volumes.sort_by_key(|at| std::cmp::Reverse(at.components().count()));
+    let (ask, asked) = mpsc::channel::<PathBuf>();
+    let (answer, answers) = mpsc::channel();
+    // It ends when `ask` is dropped; while it waits for a server, the end of the process ends it.
+    let unmount = move || -> Result<(), mpsc::SendError<_>> {
+        asked
+            .iter()
+            .try_for_each(|at| answer.send(rustix::mount::unmount(&at, UnmountFlags::NOFOLLOW)))
+    };
+    std::thread::Builder::new().name("unmount".to_owned()).spawn(unmount)?;
     let mut reached = true;
     for at in volumes {
-        match rustix::mount::unmount(&at, UnmountFlags::NOFOLLOW) {
+        ask.send(at).map_err(io::Error::other)?;
+        match answers.recv_timeout(PATIENCE) {
             // The mount ended by itself meanwhile.
-            Err(Errno::INVAL | Errno::NOENT) => {}
-            Err(Errno::NODEV | Errno::STALE) => reached = false,
-            result => result?,
+            Ok(Err(Errno::INVAL | Errno::NOENT)) => {}
+            Ok(Err(Errno::NODEV | Errno::STALE)) => reached = false,
+            Ok(result) => result?,
+            Err(_) => return Ok(false),
         }
     }
     Ok(reached)
