@@ -7,9 +7,9 @@
 # something is fuzzed everywhere. What was built lies in the target directory, inputs that reach
 # something new are kept in a cache outside the checkout and are the next run's first inputs.
 #
-# With RIALTO_SEED a run depends neither on an earlier one nor on the machine's speed: it begins with
-# the planted inputs alone, keeps nothing, makes its random choices from that number, and tries as
-# many inputs of a target as most machines try in SECONDS (in eight times SECONDS at most).
+# With RIALTO_SEED a run depends neither on an earlier one nor on the machine's speed: it begins
+# with the planted inputs alone, keeps nothing, makes its random choices from that number, and tries
+# as many inputs of a target as most machines try in SECONDS (in eight times SECONDS at most).
 #
 # No sanitizer: these decoders have no unsafe code (the compiler forbids it), and without one they
 # run twice as often.

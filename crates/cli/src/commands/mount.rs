@@ -1,18 +1,19 @@
 //! `rialto mount`: mounts a server's tree, in the foreground or as a daemon.
 
+mod kept;
+mod reaching;
+mod session_trees;
+
 use std::ffi::{OsStr, OsString};
-use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use clap::Args;
-use client::{
-    Cell, ClientIdentity, Endpoint, Reply, Session, SessionConfig, TokenWallet, dial_addresses,
-};
-use keep::{Keep, Keeper};
+use client::Endpoint;
+use keep::Keeper;
 use local::ask::endpoint;
 use local::cell::{CellDir, MountRecords, VOLUME, Where};
 use local::daemon::{self, PidFile};
@@ -21,22 +22,17 @@ use local::mounts::{self, Health};
 use local::show::Progress;
 use mount::{Mount as Mounting, MountConfig, MountError, MountOptions};
 use serde_json::Value;
-use types::{Answer, Call, Caller, ClientId, Fault, Name};
-use venus::{DYNROOT, VenusConfig, Volumes};
+use types::{Fault, Name};
+use venus::DYNROOT;
 
-use crate::cells::Cells;
 use crate::control;
-use crate::dynroot;
-use crate::ending::{Ending, Sessions};
+use crate::ending::Ending;
 use crate::keeper;
 use crate::logging;
 use crate::mount_words::MountWords;
 use crate::predecessor::wait_for_predecessor;
 use crate::registry;
-use crate::security;
-use crate::sessions;
 use crate::stopping;
-use crate::tokens::maintain_tokens;
 use crate::transport::{Kept, MountFacts, Transport};
 
 const AFTER_HELP: &str = "\
@@ -95,11 +91,6 @@ EXIT CODES
 /// the memory budget is one for all.
 const ARENAS: i32 = 2;
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
-/// How long it waits for the identity, which an ending process has until its last thread ends: less
-/// than [`MOUNT_PATIENCE`].
-const IDENTITY_PATIENCE: Duration = Duration::from_secs(20);
-/// The same in a directory that another mount may use at the same time.
-const SHARED_IDENTITY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Size of the disk cache, unless it is given.
 pub(super) const CACHE_SIZE: &str = "4GiB";
@@ -184,7 +175,7 @@ impl MountCommand {
 
     pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
         let keeper = Keeper::of_this_process()
-            .map_err(|error| unusable_legacy("reaching the keeper".to_owned(), error))?;
+            .map_err(|error| kept::unusable_legacy("reaching the keeper".to_owned(), error))?;
         if let Some(keeper) = keeper {
             return self.serve_kept(&keeper);
         }
@@ -236,83 +227,6 @@ impl MountCommand {
             self.serve(&records, &at, None)?;
         }
         Ok(ExitCode::SUCCESS)
-    }
-
-    /// Connects to a keeper that did not start this process.
-    fn begin_at_keeper(
-        &self,
-        socket: &Path,
-        records: &MountRecords,
-        at: &Path,
-    ) -> Result<Arc<Keeper>, Failure> {
-        let what = || format!("reaching the keeper at {}", socket.display());
-        let keeper = Keeper::at(socket, at).map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-                Failure::new(what(), "none listens there").mend("start 'rialto keeper'")
-            }
-            ErrorKind::AddrInUse => {
-                let why = format!("another process serves {}", at.display());
-                Failure::new(what(), why).mend("end that one first")
-            }
-            ErrorKind::PermissionDenied => Failure::new(what(), "it is another user's"),
-            _ => unusable_legacy(what(), error),
-        })?;
-        if !keeper.is_successor() {
-            if self.mount_point()? != at {
-                let what = format!("mounting on {}", at.display());
-                return Err(Failure::new(what, "a symbolic link is on the way")
-                    .mend("with --keeper write the path without links"));
-            }
-            wait_for_predecessor(records, at)?;
-        }
-        Ok(keeper)
-    }
-
-    /// The mount point by its name alone, without what is no part of it: the keeper and the records
-    /// know the mount by that.
-    fn named_mount_point(&self) -> Result<PathBuf, Failure> {
-        let what = || format!("mounting on {}", self.mount_point.display());
-        let at = std::path::absolute(&self.mount_point).doing(what)?;
-        if at.components().any(|part| part == Component::ParentDir) {
-            return Err(Failure::new(what(), "'..' is on the way")
-                .mend("with --keeper write the path without '..' and links"));
-        }
-        Ok(at.components().collect())
-    }
-
-    /// Whether the keeper is the parent of this process.
-    fn is_child_of(&self, keeper: Option<&Arc<Keeper>>) -> bool {
-        keeper.is_some() && self.keeper.is_none()
-    }
-
-    /// Serves under a keeper, which waited for the place. The path of the mount is not looked at:
-    /// what is there may be the mount itself, which nothing serves yet.
-    fn serve_kept(mut self, keeper: &Arc<Keeper>) -> Result<ExitCode, Failure> {
-        self.take_words()?;
-        let records = MountRecords::of(&self.place.path()?);
-        let at = self.mount_point.clone();
-        self.server = self.server()?;
-        self.serve(&records, &at, Some(keeper))?;
-        keeper.ends();
-        Ok(ExitCode::SUCCESS)
-    }
-
-    fn replace_daemon(&self) -> Result<ExitCode, Failure> {
-        let what = || format!("replacing the process of {}", self.mount_point.display());
-        let at = std::fs::canonicalize(&self.mount_point).doing(what)?;
-        let pid_file = MountRecords::of(&self.place.path()?).pid_file(&at);
-        if !keeper::is_keeper(&pid_file) {
-            return Err(Failure::new(what(), "no keeper serves this mount").mend(
-                "only a mount that was made with --keep has one; with --keeper the supervisor \
-                    restarts the process",
-            ));
-        }
-        keeper::replace(&pid_file)?;
-        match mounts::health(&at, MOUNT_PATIENCE) {
-            Health::Answers => Ok(ExitCode::SUCCESS),
-            _ => Err(Failure::new(what(), "the successor does not answer")
-                .mend("'rialto doctor' finds causes")),
-        }
     }
 
     fn mount_point(&self) -> Result<PathBuf, Failure> {
@@ -550,213 +464,6 @@ impl MountCommand {
             .ok()
     }
 
-    /// Serves sessions' trees, with token wallets of their own (`rialto pagsh`); needs root.
-    fn serves_sessions(
-        &self,
-        at: &Path,
-        live: &Arc<Sessions>,
-    ) -> Option<sessions::SessionListener> {
-        if !rustix::process::geteuid().is_root() {
-            return None;
-        }
-        let (this, at, live) = (self.clone(), at.to_owned(), Arc::clone(live));
-        let place = at.clone();
-        let listening = self.session_dirs(&at).and_then(|dirs| {
-            sessions::listen(&place, move |number| {
-                let records = MountRecords::of(&this.place.path()?);
-                let dir = dirs.join(number.to_string());
-                let cache_size = this.cache_size.min(SESSION_CACHE_MAX);
-                let session = MountCommand {
-                    cache_dir: Some(dir.clone()),
-                    cache_size,
-                    flat: true,
-                    ..this.clone()
-                };
-                session
-                    .apart(&records, &at, dir.clone(), &live)
-                    .inspect_err(|_| drop(std::fs::remove_dir_all(&dir)))
-            })
-        });
-        // Another mount of the same name, in another name space, may have the socket.
-        listening
-            .inspect_err(
-                |error| tracing::warn!(%error, "sessions cannot get trees of their own here"),
-            )
-            .ok()
-    }
-
-    /// The parent of the sessions' disk caches. Directories of an earlier process of this mount
-    /// that was killed are removed.
-    fn session_dirs(&self, at: &Path) -> Result<PathBuf, Failure> {
-        let dirs = self.cache(&MountRecords::of(&self.place.path()?), at)?.join("sessions");
-        match std::fs::remove_dir_all(&dirs) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).doing(|| format!("removing {}", dirs.display()))
-            }
-            _ => Ok(dirs),
-        }
-    }
-
-    /// Mounts the tree once more, for a session.
-    fn apart(
-        &self,
-        records: &MountRecords,
-        at: &Path,
-        dir: PathBuf,
-        live: &Sessions,
-    ) -> Result<sessions::Made, Failure> {
-        let volume = if self.dynroot { DYNROOT } else { &self.volume };
-        let volume =
-            Name::new(volume.as_bytes()).doing(|| format!("mounting the volume {volume}"))?;
-        let volumes = self.all_volumes(records, at, None)?;
-        let transport = Transport::choose(self.transport)?.into();
-        let config = MountConfig {
-            transport,
-            flat: true,
-            patience: self.patience(),
-            ..MountConfig::new(at, volume, self.shown_source())
-        };
-        let (mounted, mount) =
-            Mounting::apart(&config, &volumes).map_err(|error| self.mount_failure(at, error))?;
-        let mounted = Arc::new(mounted);
-        {
-            let mut live = live.lock();
-            live.retain(|one| one.strong_count() > 0);
-            live.push(Arc::downgrade(&volumes));
-        }
-        let ends = move || {
-            mounted.wait();
-            drop(mounted);
-            if let Err(error) = volumes.hand_over() {
-                tracing::error!(%error, "a session's changes could not be sent to the server");
-            }
-            volumes.leave();
-            if let Err(error) = std::fs::remove_dir_all(&dir) {
-                tracing::warn!(
-                    %error,
-                    dir = %dir.display(),
-                    "the cache directory of a session cannot be removed"
-                );
-            }
-        };
-        Ok(sessions::Made { mount, ends: Box::new(ends) })
-    }
-
-    /// The session with the server, and the function that connects to others of its cell.
-    fn session(
-        &self,
-        records: &MountRecords,
-        at: &Path,
-        server: &Endpoint,
-        tokens: Option<Arc<TokenWallet>>,
-        keep: Option<&Arc<Keep>>,
-    ) -> Result<
-        (Session, ClientId, impl Fn(Endpoint) -> SessionConfig + Send + Sync + use<>),
-        Failure,
-    > {
-        let what = || format!("reaching the server at {server}");
-        let cache = self.cache(records, at)?;
-        let file = cache.join("identity");
-        // The predecessor's pid file is gone before its last thread.
-        let patience =
-            if self.cache_dir.is_none() { IDENTITY_PATIENCE } else { SHARED_IDENTITY_PATIENCE };
-        let loaded = match keep {
-            Some(keep) => ClientIdentity::continue_within(&file, patience, keep),
-            None => ClientIdentity::load_within(&file, patience),
-        };
-        let identity = loaded.map_err(|error| {
-            Failure::new(what(), error).mend("give each mount its own --cache-dir")
-        })?;
-        let display = display(at);
-        let (again, shown) = (identity.again(), display.clone());
-        let client = identity.client;
-        // A process that mounts at a server's own socket, and can read its keys, has that server's
-        // rights at the others.
-        let (dir, clear) = (self.place.path()?, self.place.is_clear());
-        let mut options = match server {
-            Endpoint::Unix(_) => security::as_server(&dir, &provisional_name(server), clear)?,
-            Endpoint::Tcp(_) => security::options(&dir, &provisional_name(server), clear)?,
-        };
-        options.wallet = tokens.map(|tokens| tokens as _);
-        options.keep = keep.cloned();
-        let with = options.clone();
-        let others = move |endpoint| SessionConfig {
-            display: shown.clone(),
-            options: with.clone(),
-            ..SessionConfig::new(endpoint, again.again())
-        };
-        let config =
-            SessionConfig { display, options, ..SessionConfig::new(server.clone(), identity) };
-        let session = Session::connect(config).map_err(|error| {
-            Failure::new(what(), error)
-                .mend("check that it runs, with 'rialto status' or 'rialto doctor' on its machine")
-        })?;
-        Ok((session, client, others))
-    }
-
-    /// The mounted volumes, with connections to other cells.
-    fn all_volumes(
-        &self,
-        records: &MountRecords,
-        at: &Path,
-        keeper: Option<&Arc<Keeper>>,
-    ) -> Result<Arc<Volumes>, Failure> {
-        let cache = self.cache(records, at)?;
-        let cells =
-            Cells::new(self.cells.as_deref(), &self.place, &cache, self.cache_size, display(at))?;
-        let cells = cells.with_name_servers(self.name_server.clone());
-        let cells = cells.giving_up(self.soft.is_some());
-        let volumes = match (&self.server, &self.cell) {
-            (Some(server), _) => Some(self.volumes(records, at, server, keeper)?),
-            (None, Some(cell)) => Some(cells.reach(cell).map_err(|error| {
-                Failure::new(format!("reaching the cell {cell}"), error)
-                    .mend("list its servers in cells.toml, or name one of them as HOST:PORT")
-            })?),
-            (None, None) => None,
-        };
-        let own = volumes.as_ref().and_then(cell_of);
-        volumes.iter().for_each(|volumes| maintain_tokens(volumes, at));
-        let place = at.to_owned();
-        let reach = move |cells: &Cells, cell: &str| {
-            let reached = cells.reach(cell)?;
-            maintain_tokens(&reached, &place);
-            Ok(reached)
-        };
-        match volumes {
-            Some(volumes) if !self.dynroot => {
-                volumes.has_neighbours(own, Box::new(move |cell| reach(&cells, cell)));
-                Ok(volumes)
-            }
-            volumes => dynroot::volumes(own.zip(volumes), cells, reach),
-        }
-    }
-
-    fn volumes(
-        &self,
-        records: &MountRecords,
-        at: &Path,
-        server: &Endpoint,
-        keeper: Option<&Arc<Keeper>>,
-    ) -> Result<Arc<Volumes>, Failure> {
-        let cache = self.cache(records, at)?;
-        let config = VenusConfig {
-            cache_dir: Some(cache.join("data")),
-            cache_bytes_max: self.cache_size,
-            tokens: Some(Arc::default()),
-            gives_up: self.soft.is_some(),
-            keeper: keeper.cloned(),
-            // Changes of names that are answered here are not recorded for a successor.
-            delegations: keeper.is_none(),
-            ..VenusConfig::default()
-        };
-        let keep = keeper.map(|keeper| keeper.records());
-        let session = self.session(records, at, server, config.tokens.clone(), keep)?;
-        let (session, client, others) = session;
-        let cell = Cell::of_servers(Arc::new(session), dial_addresses(others));
-        keep.iter().for_each(|keep| cell.resume_others(keep, client));
-        Ok(Volumes::new(cell, config))
-    }
-
     fn mount_failure(&self, at: &Path, error: MountError) -> Failure {
         match &error {
             MountError::Volume(reason) if reason.fault() == Some(Fault::NoVolume) => {
@@ -781,19 +488,6 @@ impl MountCommand {
     }
 }
 
-/// The failure to go on with what a predecessor left.
-fn unusable_legacy(what: String, error: std::io::Error) -> Failure {
-    let is_legacy = error.kind() == ErrorKind::InvalidData;
-    let failure = Failure::new(what, error);
-    if !is_legacy {
-        return failure;
-    }
-    failure.mend(
-        "the mount waits: install the version of the program that served it, or unmount it, which \
-            ends what is open",
-    )
-}
-
 /// Gives a mount other options; one that becomes read-only hands its changes over first.
 fn remount(mounted: &Mounting, words: &str, ending: &Arc<Ending>) -> Result<(), String> {
     let words = MountWords::parse(&[words.to_owned()]).map_err(|failure| failure.to_string())?;
@@ -809,32 +503,6 @@ fn remount(mounted: &Mounting, words: &str, ending: &Arc<Ending>) -> Result<(), 
     } else {
         Ok(())
     }
-}
-
-/// Limit of a session's disk cache: there may be many sessions.
-const SESSION_CACHE_MAX: u64 = 1 << 30;
-
-/// The server's name of its cell.
-fn cell_of(volumes: &Arc<Volumes>) -> Option<String> {
-    let Ok(Reply { answer: Answer::Report(report), .. }) =
-        volumes.cell().home().call(&Caller::ROOT, Call::ServerReport, None)
-    else {
-        return None;
-    };
-    serde_json::from_str::<Value>(&report).ok()?["server"]["cell"].as_str().map(str::to_owned)
-}
-
-/// The name of a server before it has reported its cell.
-fn provisional_name(server: &Endpoint) -> String {
-    match server {
-        Endpoint::Tcp(address) => address.clone(),
-        Endpoint::Unix(_) => "the cell on this machine".to_owned(),
-    }
-}
-
-/// The client's name for servers.
-fn display(at: &Path) -> String {
-    format!("{}:{}", rustix::system::uname().nodename().to_string_lossy(), at.display())
 }
 
 /// The command of the process that lists directories in advance.

@@ -707,7 +707,7 @@ fn a_recorded_member_repeats_after_a_restart_and_a_failure() {
 }
 
 #[test]
-fn a_request_that_is_repeated_as_another_names_no_file_of_the_chain() {
+fn a_request_repeated_as_another_names_no_file_of_the_chain() {
     let mut rig = Rig::new();
     rig.ask(1, 1, Flags::NONE, &get(FID));
     rig.answer(1, 1, Ok(status_of(FID)));
