@@ -9,7 +9,7 @@ HELPERS := mount.rialto mount.fuse.rialto umount.rialto umount.fuse.rialto
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 RIALTO := $(TARGET)/release/rialto
 
-.PHONY: help up down status setup build test soak bench fmt lint install uninstall
+.PHONY: help up down status setup build test soak bench fmt lint install uninstall deb
 
 help:
 	@echo "make up        install what is missing, build, make a cell in $(CELL), start and mount it"
@@ -20,6 +20,7 @@ help:
 	@echo "make fmt lint  format; complain"
 	@echo "make install   binary, manual pages and completions below $(PREFIX), mount.rialto in $(SBIN);"
 	@echo "               make uninstall takes them away"
+	@echo "make deb       Debian packages rialto-common, rialto-client and rialto-server"
 
 up: build
 	@$(RIALTO) up --dir "$(CELL)"
@@ -67,6 +68,11 @@ install: build
 	install -d "$(DESTDIR)$(SBIN)" "$(DESTDIR)$(PREFIX)/share/doc/rialto/systemd"
 	for helper in $(HELPERS); do ln -sf "$(PREFIX)/bin/rialto" "$(DESTDIR)$(SBIN)/$$helper"; done
 	install -m 644 packaging/systemd/* "$(DESTDIR)$(PREFIX)/share/doc/rialto/systemd"
+	install -D -m 755 packaging/dump-volumes "$(DESTDIR)$(PREFIX)/libexec/rialto/dump-volumes"
+
+deb: build
+	@scripts/setup.sh deb
+	@scripts/deb.sh
 
 uninstall:
 	for helper in $(HELPERS); do \
@@ -77,4 +83,4 @@ uninstall:
 	    "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/rialto" \
 	    "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rialto" \
 	    "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rialto.fish"
-	rm -rf "$(DESTDIR)$(PREFIX)/share/doc/rialto"
+	rm -rf "$(DESTDIR)$(PREFIX)/share/doc/rialto" "$(DESTDIR)$(PREFIX)/libexec/rialto"

@@ -152,6 +152,7 @@ part real tests/real/run.sh "${real[@]}" --bin "$target/release" shared
 end_beside
 [ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- \
     --check
+[ $soak = no ] || part packages tests/packages.sh "$target/release"
 [ $soak = no ] || part fresh tests/fresh.sh
 
 printf '\n'

@@ -1,7 +1,7 @@
 #!/bin/bash
-# setup.sh run|test|bench: installs the Debian packages that are missing, and only those; for tests
-# also cargo-deny and what fuzzing needs, outside the checkout. Says what it does, and needs no
-# network when nothing is missing.
+# setup.sh run|test|bench|deb: installs the Debian packages that are missing, and only those; for
+# tests also cargo-deny and what fuzzing needs, outside the checkout. Says what it does, and needs
+# no network when nothing is missing.
 set -euo pipefail
 
 run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-dev libssl-dev \
@@ -11,6 +11,7 @@ test=("${run[@]}" attr acl sqlite3 curl ca-certificates tcl dpkg-dev xz-utils py
 cargo_fuzz=0.13.2
 cargo_deny=0.20.2
 bench=("${run[@]}" libfuse3-dev e2fsprogs util-linux linux-perf)
+deb=("${run[@]}" debhelper dpkg-dev)
 
 fail() { echo "setup: $*" >&2; exit 1; }
 
@@ -34,7 +35,8 @@ case ${1:-run} in
     run) wanted=("${run[@]}") ;;
     test) wanted=("${test[@]}") ;;
     bench) wanted=("${bench[@]}") ;;
-    *) fail "unknown purpose '$1'; it is run, test or bench" ;;
+    deb) wanted=("${deb[@]}") ;;
+    *) fail "unknown purpose '$1'; it is run, test, bench or deb" ;;
 esac
 
 command -v cargo >/dev/null || [ ! -x "$HOME/.cargo/bin/cargo" ] || PATH=$HOME/.cargo/bin:$PATH

@@ -142,7 +142,9 @@ kill "$sleeper"; wait "$sleeper" 2> /dev/null
 units_are_right() {
     mkdir "$dir/units"
     cp "$(dirname "$0")"/../../packaging/systemd/* "$dir/units"
-    sed -i "s|/usr/local/bin/rialto|$RIALTO|; s/^User=.*/User=root/" "$dir"/units/*.service
+    sed -i "s|/usr/local/bin/rialto|$RIALTO|; s/^User=.*/User=root/; s/^Group=.*//
+        s|/usr/local/libexec/rialto|$(realpath "$(dirname "$0")/../../packaging")|" \
+        "$dir"/units/*.service
     within 60 systemd-analyze verify --man=no "$dir"/units/*
 }
 if command -v systemd-analyze > /dev/null; then

@@ -22,6 +22,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use crate::logging;
+use crate::supervisor;
 
 /// A daemon that lived this long served: its successor starts at once.
 const SERVED: Duration = Duration::from_millis(500);
@@ -105,6 +106,7 @@ pub fn hold_for_others(socket: &Path) -> Result<(), Failure> {
     })?;
     let mut signals = Signals::new().doing(what)?;
     tracing::info!(socket = %socket.display(), "listening");
+    supervisor::tell_ready();
     while !signals.is_stop() {
         let until: Vec<BorrowedFd<'_>> =
             signals.sockets.iter().map(|(_, socket)| socket.as_fd()).collect();

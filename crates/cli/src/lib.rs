@@ -26,6 +26,7 @@ mod scrubbing;
 mod security;
 mod sessions;
 mod stopping;
+mod supervisor;
 mod tokens;
 mod transport;
 mod unmounting;

@@ -15,6 +15,7 @@ const AFTER_HELP: &str = "\
 EXAMPLES
     rialto doctor
     rialto doctor --scrub          read and check every record and block: takes a while
+    rialto doctor --scrub --only scrub            for a timer: fails for damage alone
     rialto doctor --json | jq -r 'select(.level != \"ok\") | .mend'
 
 It checks /dev/fuse and fusermount3, the kernel, the clock, limits, the disks below
@@ -38,6 +39,9 @@ pub struct Doctor {
     /// Check every checksum of the partition too; the cell may be in use meanwhile.
     #[arg(long)]
     scrub: bool,
+    /// Show only what this check found; may be given several times.
+    #[arg(long, value_name = "CHECK")]
+    only: Vec<String>,
 }
 
 impl Doctor {
@@ -47,6 +51,9 @@ impl Doctor {
         let mut findings = examine(&dir, cell.as_ref());
         if self.scrub {
             findings.extend(scrub_findings(cell.as_ref())?);
+        }
+        if !self.only.is_empty() {
+            findings = chosen(findings, &self.only)?;
         }
         if self.json {
             findings.iter().for_each(show::json);
@@ -59,6 +66,19 @@ impl Doctor {
         let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Severity::Ok);
         Ok(if worst == Severity::Fail { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
     }
+}
+
+/// The findings of these checks.
+fn chosen(findings: Vec<Finding>, only: &[String]) -> Result<Vec<Finding>, Failure> {
+    if let Some(none) =
+        only.iter().find(|only| findings.iter().all(|one| one.check != only.as_str()))
+    {
+        let mut all: Vec<&str> = findings.iter().map(|finding| finding.check).collect();
+        all.dedup();
+        return Err(Failure::new(format!("showing the check '{none}'"), "it was not made here")
+            .mend(format!("those that were made: {}", all.join(", "))));
+    }
+    Ok(findings.into_iter().filter(|one| only.iter().any(|only| one.check == only)).collect())
 }
 
 fn scrub_findings(cell: Option<&CellDir>) -> Result<Vec<Finding>, Failure> {
@@ -96,6 +116,15 @@ mod tests {
     use store::{OpenOptions, Partition, PartitionConfig};
 
     use super::*;
+
+    #[test]
+    fn only_the_chosen_checks_are_shown() {
+        let findings = || vec![Finding::ok("clock", "right"), Finding::ok("scrub", "whole")];
+        let shown = chosen(findings(), &["scrub".to_owned()]).unwrap();
+        assert_eq!(shown, findings()[1..]);
+        let failure = chosen(findings(), &["scrubs".to_owned()]).unwrap_err().to_string();
+        assert!(failure.contains("clock, scrub"), "{failure}");
+    }
 
     #[test]
     fn a_whole_partition_without_a_server_is_scrubbed_by_ourselves() {

@@ -33,6 +33,7 @@ use crate::mount_words::MountWords;
 use crate::predecessor::wait_for_predecessor;
 use crate::registry;
 use crate::stopping;
+use crate::supervisor;
 use crate::transport::{Kept, MountFacts, Transport};
 
 const AFTER_HELP: &str = "\
@@ -415,7 +416,9 @@ impl MountCommand {
         let entry = registry::enter(at, &self.place.path()?);
         let control = self.serves_orders(records, at, &mounted, &ending, self.is_child_of(keeper));
         keeper.iter().for_each(|keeper| keeper.serves());
+        supervisor::tell_ready();
         wait_for_end(&mounted)?;
+        supervisor::tell_stopping();
         drop(door);
         tracing::info!(at = %at.display(), "unmounted");
         drop((published, mounted));

@@ -21,6 +21,7 @@ use crate::logging;
 use crate::partitions;
 use crate::security;
 use crate::stopping;
+use crate::supervisor;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -101,8 +102,10 @@ impl ServerCommand {
         for endpoint in serving.endpoints() {
             tracing::info!(%endpoint, cell = cell.config.name, "listening");
         }
+        supervisor::tell_ready();
         // An error means that the signal thread has ended, and no orderly stop would be possible.
         let _ = stops.recv();
+        supervisor::tell_stopping();
         let is_broken = serving.vice().is_broken();
         serving.stop().doing(|| "writing everything to disk".to_owned())?;
         if is_broken {

@@ -39,8 +39,11 @@ pub fn examine(cell: &CellDir) -> Vec<Finding> {
     findings.extend(database(cell));
     findings.push(server_process(cell, server));
     findings.extend(server.and_then(|_| listed(cell)));
+    let owner = std::fs::metadata(cell.dir()).map_or(0, |about| about.uid());
     findings.extend(
-        cell.config.listen.map(|listen| port::examine(listen, server.map(|process| process.pid))),
+        cell.config
+            .listen
+            .map(|listen| port::examine(listen, server.map(|process| process.pid), owner)),
     );
     findings.extend(mount_findings(cell));
     findings

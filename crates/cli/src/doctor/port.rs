@@ -5,10 +5,25 @@ use std::path::Path;
 
 use super::Finding;
 
-/// Whether `address` is free, or taken by the cell's `server` (its pid).
-pub fn examine(address: SocketAddr, server: Option<i32>) -> Finding {
+/// The listener on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listener {
+    Process(i32),
+    /// A process of this uid. Only root may look at the server's descriptors, whose memory is
+    /// protected.
+    ProcessOf(u32),
+}
+
+/// Whether `address` is free, or taken by the cell's `server` (its pid), which runs as `owner`.
+pub fn examine(address: SocketAddr, server: Option<i32>, owner: u32) -> Finding {
     const CHECK: &str = "port";
-    if server.is_some_and(|pid| listener(address.port()) == Some(pid)) {
+    let listener = listener(address.port());
+    let is_ours = |pid| match listener {
+        Some(Listener::Process(found)) => found == pid,
+        Some(Listener::ProcessOf(uid)) => uid == owner,
+        None => false,
+    };
+    if server.is_some_and(is_ours) {
         return Finding::ok(CHECK, format!("our server listens on {address}"));
     }
     match TcpListener::bind(address) {
@@ -20,8 +35,7 @@ pub fn examine(address: SocketAddr, server: Option<i32>) -> Finding {
         ),
         Ok(_) => Finding::ok(CHECK, format!("{address} is free")),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            let holder =
-                listener(address.port()).map_or_else(|| "another process".to_owned(), named);
+            let holder = listener.map_or_else(|| "another process".to_owned(), named);
             let mend = "stop that process, or change 'listen' in cell.toml ('rialto up --listen' \
                 for a new cell)";
             Finding::fail(CHECK, format!("{address} is taken by {holder}"), mend)
@@ -33,25 +47,31 @@ pub fn examine(address: SocketAddr, server: Option<i32>) -> Finding {
     }
 }
 
-fn named(pid: i32) -> String {
+fn named(listener: Listener) -> String {
+    let pid = match listener {
+        Listener::Process(pid) => pid,
+        Listener::ProcessOf(uid) => return format!("a process of the user with uid {uid}"),
+    };
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("{} (pid {pid})", name.trim())
 }
 
 /// The process that listens on `port`, as far as this user may see.
-fn listener(port: u16) -> Option<i32> {
+fn listener(port: u16) -> Option<Listener> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"]
         .map(|path| std::fs::read_to_string(path).unwrap_or_default());
-    let inodes: Vec<String> = tables
+    let found: Vec<(u32, String)> = tables
         .iter()
         .flat_map(|table| table.lines())
-        .filter_map(|line| listening_inode(line, port))
+        .filter_map(|line| listening(line, port))
         .collect();
-    let sockets: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
+    let sockets: Vec<String> = found.iter().map(|(_, inode)| format!("socket:[{inode}]")).collect();
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
-    processes
+    let process = processes
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .find(|pid| owns(*pid, &sockets))
+        .find(|pid| owns(*pid, &sockets));
+    let unseen = || found.first().map(|(uid, _)| Listener::ProcessOf(*uid));
+    process.map(Listener::Process).or_else(unseen)
 }
 
 fn owns(pid: i32, sockets: &[String]) -> bool {
@@ -65,14 +85,13 @@ fn owns(pid: i32, sockets: &[String]) -> bool {
         .any(|target| sockets.iter().any(|socket| target.as_os_str() == socket.as_str()))
 }
 
-/// `sl local_address rem_address st ... inode ...`, addresses as `hex:hexport`, state 0A:
-/// listening.
-fn listening_inode(line: &str, port: u16) -> Option<String> {
+/// The uid and the inode of a listening socket: `sl local_address rem_address st tx_queue:rx_queue
+/// tr:tm->when retrnsmt uid timeout inode ...`, addresses as `hex:hexport`, state 0A: listening.
+fn listening(line: &str, port: u16) -> Option<(u32, String)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let local_port = u16::from_str_radix(fields.get(1)?.rsplit_once(':')?.1, 16).ok()?;
-    (local_port == port && *fields.get(3)? == "0A")
-        .then(|| fields.get(9).map(ToString::to_string))
-        .flatten()
+    let is_listening = local_port == port && *fields.get(3)? == "0A";
+    is_listening.then_some((fields.get(7)?.parse().ok()?, (*fields.get(9)?).to_owned()))
 }
 
 #[cfg(test)]
@@ -85,14 +104,29 @@ mod tests {
         let holder = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = holder.local_addr().unwrap();
         let me = i32::try_from(std::process::id()).unwrap();
+        let owner = rustix::process::geteuid().as_raw();
 
-        let finding = examine(address, None);
+        let finding = examine(address, None, owner);
         assert_eq!(finding.level, Severity::Fail);
         assert!(finding.found.contains(&format!("pid {me}")), "{}", finding.found);
-        assert_eq!(examine(address, Some(me)).level, Severity::Ok);
+        assert_eq!(examine(address, Some(me), owner).level, Severity::Ok);
 
         drop(holder);
-        assert_eq!(examine(address, None).level, Severity::Ok);
-        assert_eq!(examine(address, Some(me)).level, Severity::Fail, "runs, but listens elsewhere");
+        assert_eq!(examine(address, None, owner).level, Severity::Ok);
+        assert_eq!(
+            examine(address, Some(me), owner).level,
+            Severity::Fail,
+            "runs, but listens elsewhere"
+        );
+    }
+
+    #[test]
+    fn a_listener_that_may_not_be_looked_at_is_known_by_its_user() {
+        let line = "   0: 0100007F:1DC4 00000000:0000 0A 00000000:00000000 00:00000000 00000000   \
+                    104        0 96012 1 0000000000000000 100 0 0 10 0";
+        assert_eq!(listening(line, 7620), Some((104, "96012".to_owned())));
+        assert_eq!(listening(line, 7621), None);
+        assert_eq!(listening(&line.replace(" 0A ", " 01 "), 7620), None, "a connection");
+        assert_eq!(named(Listener::ProcessOf(104)), "a process of the user with uid 104");
     }
 }

@@ -1,0 +1,20 @@
+//! Messages to a supervisor that asks for them by `$NOTIFY_SOCKET`, as systemd does for units of
+//! `Type=notify`. Without one nothing is sent.
+
+use sd_notify::NotifyState;
+
+/// Everything is served from now on.
+pub(crate) fn tell_ready() {
+    tell(NotifyState::Ready);
+}
+
+/// The end has begun, and may take a while.
+pub(crate) fn tell_stopping() {
+    tell(NotifyState::Stopping);
+}
+
+fn tell(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "the supervisor cannot be told about the service");
+    }
+}
