@@ -118,6 +118,15 @@ check "another user of that machine is nobody" says "Permission denied" 1 as 471
 check "he logs out" as 4711 "$RIALTO" logout --path "$far"
 check "and is nobody with the next request" says "Permission denied" 2 as 4711 sh \
     -c "exec 2>&1; echo gone > '$far/joe/new'"
+# A login without a mount, in a file of the user.
+install -d -o 4711 -m 700 "$realm/alone"
+alone() { as 4711 timeout 60 env "HOME=$realm/alone" "RIALTO_TOKENS=$realm/alone/tokens" \
+    "$RIALTO" "$@"; }
+check "a ticket logs in without a mount" says "logged in to krb.test as joe" 0 alone login \
+    --kerberos --via "127.0.0.1:$port"
+check "by Kerberos" says "by kerberos" 0 alone tokens --cell krb.test
+check "and he makes a group" says "group joe:alone" 0 alone pts creategroup joe:alone \
+    --cell krb.test
 check "a ticket for another service is none" says "getting a Kerberos ticket" 1 login 4711 \
     --service rialto/elsewhere
 kinit_as 4712 ann

@@ -28,6 +28,9 @@ adm() { lap adm 4712 "$@"; }
 eve() { lap eve 4713 "$@"; }
 address() { sed -n 's/^listen = "\(.*\)"/\1/p' "$1/cell.toml"; }
 
+# Users of the laptop may not see where this program was built.
+cp "$RIALTO" "$base/rialto" && chmod 755 "$base/rialto" && RIALTO=$base/rialto
+
 check "the first server" within 90 "$RIALTO" up --no-mount --dir "$A" --cell remote.test \
     --listen 127.0.0.1:0
 a=$(address "$A")
@@ -186,6 +189,8 @@ check "an impostor" within 90 "$RIALTO" up --no-mount --dir "$fake" --cell remot
     --listen 127.0.0.1:0
 check "gets no token" says "Another machine may intercept" 3 adm fence list \
     --via "$(address "$fake")"
+check "and no password of a user who is logged in" says "Another machine may intercept" 3 eval \
+    "printf 'open sesame\n' | adm login adm --password-stdin --via '$(address "$fake")'"
 
 # Through a mount, whose key stays there.
 check "a mount of the laptop" within 60 "$RIALTO" mount --daemon --dir "$base/mounter" "$a" "$far"

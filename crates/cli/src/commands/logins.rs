@@ -180,13 +180,13 @@ impl Login {
         let way = self.options.way()?;
         let token = if self.kerberos {
             let service = self.service.as_deref();
-            network_login::log_in_by_ticket(&way, service, kerberos::no_ticket)?
+            network_login::log_in_by_ticket(way, service, kerberos::no_ticket)?
         } else {
             let user = self.user.as_deref();
             let password = user
                 .map(|user| password(&format!("Password for {user}: "), self.password_stdin))
                 .transpose()?;
-            network_login::log_in(&way, user, password.as_ref().map(|text| text.as_str()))?
+            network_login::log_in(way, user, password.as_ref().map(|text| text.as_str()))?
         };
         println!("logged in to {} as {}: ends {}", token.cell, token.name, when(token.expires));
         Ok(ExitCode::SUCCESS)

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use client::CallError;
 use guard::Token;
 use local::ask::TIMEOUT;
-use local::failure::{Doing, Failure};
+use local::failure::Failure;
 use login::{KerberosError, PendingTicket};
 use types::{Answer, AuthCall, Call, Fault, Secret};
 
@@ -16,11 +16,12 @@ use crate::reach::{Anonymous, NetworkWay, Reach, ReachOptions, Stated};
 
 /// Logs in with a password; without a user as the one that the connection names.
 pub(super) fn log_in(
-    way: &NetworkWay,
+    way: NetworkWay,
     user: Option<&str>,
     password: Option<&str>,
 ) -> Result<Token, Failure> {
     logging::protect_memory();
+    let (way, _) = way.settled(TIMEOUT)?;
     let what = || match user {
         Some(user) => format!("logging in as {user}"),
         None => "logging in".to_owned(),
@@ -37,7 +38,7 @@ pub(super) fn log_in(
     };
     let session = way.anonymous(TIMEOUT)?;
     match ask(&session, call) {
-        Ok(Answer::Token(token)) => store(way, &session, &token, key).doing(what),
+        Ok(Answer::Token(token)) => store(&way, &session, &token, key),
         Ok(_) => Err(session.asking.odd()),
         Err(error) => Err(refused(what(), &error, user.is_some())),
     }
@@ -45,11 +46,12 @@ pub(super) fn log_in(
 
 /// Logs in with a Kerberos ticket for `service`, or for the usual service names.
 pub(super) fn log_in_by_ticket(
-    way: &NetworkWay,
+    way: NetworkWay,
     service: Option<&str>,
     no_ticket: impl Fn(KerberosError) -> Failure,
 ) -> Result<Token, Failure> {
     logging::protect_memory();
+    let (way, _) = way.settled(TIMEOUT)?;
     let what = "logging in with a Kerberos ticket";
     let key = NewKey::make();
     let client = key.signer.public();
@@ -70,7 +72,7 @@ pub(super) fn log_in_by_ticket(
                 let why = format!("the service that answered is another one: {error}");
                 Failure::new(what, why).mend("inform the cell's administrators")
             })?;
-            store(way, &session, &token, key).doing(|| what.to_owned())
+            store(&way, &session, &token, key)
         }
         Ok(_) => Err(session.asking.odd()),
         Err(error) => Err(refused(what.to_owned(), &error, true)),
@@ -142,7 +144,7 @@ pub(super) fn set_password(
         Some(old) => {
             let way = NetworkWay::for_login(options)?;
             if !is_logged_in(&way, user)? {
-                log_in(&way, Some(user), Some(old))?;
+                log_in(way.clone(), Some(user), Some(old))?;
             }
             Reach::Network(Box::new(way))
         }
@@ -167,7 +169,7 @@ pub(super) fn set_password(
     })?;
     // The new password has ended the own token too.
     if !keep_tokens && reached.user.as_deref() == Some(user) {
-        log_in(&NetworkWay::for_login(options)?, Some(user), Some(new))?;
+        log_in(NetworkWay::for_login(options)?, Some(user), Some(new))?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use client::Endpoint;
 use local::failure::{Doing, Failure};
+use local::mounts::{self, Mounted};
 use rustix::io::Errno;
 use serde::Deserialize;
 use types::Secret;
@@ -26,7 +27,19 @@ struct Server {
 /// The cell of the current directory's tree.
 pub(super) fn of_current_directory() -> Option<MountedCell> {
     let here = std::env::current_dir().ok()?;
-    of(&here)
+    let mounts = mounts::all().ok()?;
+    may_be_asked(&here, &mounts).then(|| of(&here))?
+}
+
+/// Whether the path is in a tree that root or this user mounted. A mount of another user may say
+/// anything, and may never answer, so it is not asked.
+fn may_be_asked(path: &Path, mounts: &[Mounted]) -> bool {
+    // Of several mounts at one place the last is on top.
+    let below = mounts.iter().filter(|mounted| path.starts_with(&mounted.at));
+    let mounted = below.max_by_key(|mounted| mounted.at.as_os_str().len());
+    let own = rustix::process::geteuid().as_raw();
+    let is_trusted = |user: u32| user == 0 || user == own;
+    mounted.is_some_and(|mounted| mounted.is_rialto() && mounted.user.is_some_and(is_trusted))
 }
 
 /// The cell of the tree that the path is in.
@@ -65,4 +78,31 @@ pub(super) fn token(at: &Path, trust: &str) -> Result<Option<HeldToken>, Failure
     let token = unhex(&given.token).map(Secret::new);
     let held = token.and_then(|token| HeldToken::new(&token, key, Vec::new(), trust.to_owned()));
     held.map(Some).ok_or_else(|| Failure::new(what(), "its answer is no token"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_of_another_user_is_not_asked() {
+        let own = rustix::process::geteuid().as_raw();
+        let mounted = |at: &str, kind: &str, user| Mounted {
+            at: at.into(),
+            kind: kind.to_owned(),
+            source: "rialto".to_owned(),
+            user,
+        };
+        let mounts = [
+            mounted("/", "ext4", None),
+            mounted("/own", "fuse.rialto", Some(own)),
+            mounted("/root", "fuse.rialto", Some(0)),
+            mounted("/root/other", "fuse.rialto", Some(own + 4711)),
+            mounted("/own/plain", "tmpfs", None),
+        ];
+        let asked = |path: &str| may_be_asked(Path::new(path), &mounts);
+        assert!(asked("/own/dir") && asked("/root") && asked("/root/others"));
+        assert!(!asked("/root/other") && !asked("/root/other/dir"), "another user's");
+        assert!(!asked("/own/plain/x") && !asked("/owner") && !asked("/"), "no tree");
+    }
 }

@@ -68,21 +68,32 @@ impl NetworkWay {
     ///
     /// # Errors
     /// If no server answers, or the login has ended.
-    pub fn open(mut self, patience: Duration) -> Result<ReachedCell, Failure> {
-        let cell = match &self.cell {
-            Some(cell) => cell.clone(),
-            None => {
-                let Anonymous { cell, .. } = self.anonymous(patience)?;
-                // A token is shown only to servers of the authority that it was given by.
-                if let Some(held) = stored(&cell)? {
-                    let list = CellList::new(None, self.place.as_deref());
-                    self.stated = Stated::in_list(&list, &held.trust);
-                    self.trust = held.trust;
-                }
-                self.cell = Some(cell.clone());
-                cell
-            }
-        };
+    pub fn open(self, patience: Duration) -> Result<ReachedCell, Failure> {
+        let (way, cell) = self.settled(patience)?;
+        way.open_settled(cell, patience)
+    }
+
+    /// The way with the cell's name. Where there is a login to that cell already, servers must be
+    /// of the authority under which it was made: neither that token nor a password is shown to
+    /// another cell of the same name.
+    ///
+    /// # Errors
+    /// If no server answers.
+    pub fn settled(mut self, patience: Duration) -> Result<(NetworkWay, String), Failure> {
+        if let Some(cell) = self.cell.clone() {
+            return Ok((self, cell));
+        }
+        let Anonymous { cell, .. } = self.anonymous(patience)?;
+        if let Some(held) = stored(&cell)? {
+            let list = CellList::new(None, self.place.as_deref());
+            self.stated = Stated::in_list(&list, &held.trust);
+            self.trust = held.trust;
+        }
+        self.cell = Some(cell.clone());
+        Ok((self, cell))
+    }
+
+    fn open_settled(self, cell: String, patience: Duration) -> Result<ReachedCell, Failure> {
         let by_mount = match &self.login {
             LoginSource::Files => None,
             LoginSource::Mount(at) => mounted::token(at, &self.trust)?,
