@@ -202,11 +202,15 @@ check "the token is a newer one" says "by kerberos" 0 as 4711 "$RIALTO" tokens -
 
 kinit_as 4711 -l 12s joe
 check "a short ticket that cannot" says "logged in" 0 login 4711
+check "without a mount too" says "logged in" 0 alone login --kerberos --via "127.0.0.1:$port"
 said=$(as 4711 /usr/bin/python3 "$base/writer.py" "$far/joe/short" 60 2>&1) &&
     fail "a write went on without a ticket: $said" ||
     pass "a write that is longer than it ends ($said)"
 check "and says why" sh -c "echo '$said' | grep -q 'Permission denied\|Key has expired'"
 check "what was taken is kept" kept short "${said%% *}"
+check "a login without a mount that has ended says so" says "the login has ended" 1 alone pts \
+    creategroup joe:late --cell krb.test
+check "and shows so" says "it has ended" 1 alone tokens --cell krb.test
 kinit_as 4711 -l 1h joe
 check "with the next ticket" says "logged in" 0 login 4711
 check "it goes on" as 4711 sh -c "echo more >> '$far/joe/short'"

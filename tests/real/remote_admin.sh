@@ -71,6 +71,13 @@ check "who has it now" says "neither" 1 eval "joe pts adduser joe jim:mates 2>&1
 check "one more, which goes" eval "joe pts creategroup joe:gone && joe pts delete joe:gone"
 check "status" says "as joe" 0 joe status
 check "by the name of the cell" says "as joe" 0 joe status --cell remote.test
+check "by the environment" says 'found by $RIALTO_CELL' 0 eval \
+    "EXTRA=RIALTO_CELL=remote.test joe status"
+check "at the socket as before" says "the socket in" 0 within 30 "$RIALTO" status --dir "$A"
+check "with -localauth" within 30 "$RIALTO" vos listvol -localauth -dir "$A"
+check "which is no way from here" says "holds none" 3 joe pts membership joe -localauth
+check "a directory has one cell" says "holds the cell remote.test" 1 within 30 "$RIALTO" pts \
+    membership joe --dir "$A" --cell other.test
 check "doctor" says "remote.test answers" 0 eval "joe doctor; true"
 check "as a uid: not over the network" says "the token alone says who asks" 1 joe pts membership \
     joe --as-uid 0
