@@ -118,6 +118,15 @@ check "another user of that machine is nobody" says "Permission denied" 1 as 471
 check "he logs out" as 4711 "$RIALTO" logout --path "$far"
 check "and is nobody with the next request" says "Permission denied" 2 as 4711 sh \
     -c "exec 2>&1; echo gone > '$far/joe/new'"
+# A login without a mount, in a file of the user.
+install -d -o 4711 -m 700 "$realm/alone"
+alone() { as 4711 timeout 60 env "HOME=$realm/alone" "RIALTO_TOKENS=$realm/alone/tokens" \
+    "$RIALTO" "$@"; }
+check "a ticket logs in without a mount" says "logged in to krb.test as joe" 0 alone login \
+    --kerberos --via "127.0.0.1:$port"
+check "by Kerberos" says "by kerberos" 0 alone tokens --cell krb.test
+check "and he makes a group" says "group joe:alone" 0 alone pts creategroup joe:alone \
+    --cell krb.test
 check "a ticket for another service is none" says "getting a Kerberos ticket" 1 login 4711 \
     --service rialto/elsewhere
 kinit_as 4712 ann
@@ -193,11 +202,15 @@ check "the token is a newer one" says "by kerberos" 0 as 4711 "$RIALTO" tokens -
 
 kinit_as 4711 -l 12s joe
 check "a short ticket that cannot" says "logged in" 0 login 4711
+check "without a mount too" says "logged in" 0 alone login --kerberos --via "127.0.0.1:$port"
 said=$(as 4711 /usr/bin/python3 "$base/writer.py" "$far/joe/short" 60 2>&1) &&
     fail "a write went on without a ticket: $said" ||
     pass "a write that is longer than it ends ($said)"
 check "and says why" sh -c "echo '$said' | grep -q 'Permission denied\|Key has expired'"
 check "what was taken is kept" kept short "${said%% *}"
+check "a login without a mount that has ended says so" says "the login has ended" 1 alone pts \
+    creategroup joe:late --cell krb.test
+check "and shows so" says "it has ended" 1 alone tokens --cell krb.test
 kinit_as 4711 -l 1h joe
 check "with the next ticket" says "logged in" 0 login 4711
 check "it goes on" as 4711 sh -c "echo more >> '$far/joe/short'"

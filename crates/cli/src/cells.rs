@@ -46,18 +46,64 @@ struct Entry {
 
 /// Servers and authority of a cell.
 #[derive(Clone, Debug)]
-struct Known {
-    servers: Vec<Endpoint>,
-    trust: Option<Trust>,
+pub struct KnownCell {
+    /// The best first.
+    pub servers: Vec<Endpoint>,
+    /// The authority that the list states; `None`: as it is seen first.
+    pub trust: Option<Trust>,
+}
+
+/// The list of cells: files, and DNS for those that no file lists.
+pub struct CellList {
+    files: Vec<PathBuf>,
+    dns: CellsOfDns,
+}
+
+impl CellList {
+    /// This file, or else those of the directory and of the machine.
+    pub fn new(file: Option<&Path>, dir: Option<&Path>) -> CellList {
+        let files = match file {
+            Some(file) => vec![file.to_owned()],
+            None => dir
+                .map(|dir| dir.join("cells.toml"))
+                .into_iter()
+                .chain([PathBuf::from(OF_MACHINE)])
+                .collect(),
+        };
+        CellList { files, dns: CellsOfDns::new(None) }
+    }
+
+    /// A cell, from the first file that lists it, or else from DNS.
+    pub fn find(&self, cell: &str) -> Option<KnownCell> {
+        let by_dns = || self.dns.servers_of(cell).map(|servers| KnownCell { servers, trust: None });
+        self.find_in_files(cell).or_else(by_dns)
+    }
+
+    /// A cell, from the first file that lists it.
+    pub fn find_in_files(&self, cell: &str) -> Option<KnownCell> {
+        self.each_file().find_map(|mut known| known.remove(cell))
+    }
+
+    /// The files, for people.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(PathBuf::as_path)
+    }
+
+    fn each_file(&self) -> impl Iterator<Item = HashMap<String, KnownCell>> {
+        self.files.iter().filter_map(|file| {
+            let text = std::fs::read_to_string(file).ok()?;
+            parse(&text)
+                .inspect_err(|why| tracing::error!(file = %file.display(), why, "not used"))
+                .ok()
+        })
+    }
 }
 
 /// Connects a mount to other cells.
 pub struct Cells {
-    files: Vec<PathBuf>,
+    list: CellList,
     dir: PathBuf,
     clear: bool,
-    /// Looks up cells that no file lists.
-    dns: CellsOfDns,
     /// Parent of each cell's directory for cache and identity.
     cache: PathBuf,
     cache_bytes_max: u64,
@@ -80,13 +126,9 @@ impl Cells {
         display: String,
     ) -> Result<Self, Failure> {
         let (dir, clear) = (place.path()?, place.is_clear());
-        let files = match file {
-            Some(file) => vec![file.to_owned()],
-            None => vec![dir.join("cells.toml"), PathBuf::from(OF_MACHINE)],
-        };
-        let dns = CellsOfDns::new(None);
+        let list = CellList::new(file, Some(&dir));
         let (cache, gives_up) = (cache.to_owned(), false);
-        Ok(Cells { files, dir, clear, dns, cache, cache_bytes_max, display, gives_up })
+        Ok(Cells { list, dir, clear, cache, cache_bytes_max, display, gives_up })
     }
 
     /// Programs' requests end before a server that is away has answered.
@@ -101,33 +143,19 @@ impl Cells {
         if servers.is_empty() {
             self
         } else {
-            Cells { dns: CellsOfDns::new(Some(servers)), ..self }
+            let list = CellList { dns: CellsOfDns::new(Some(servers)), ..self.list };
+            Cells { list, ..self }
         }
     }
 
     /// Whether the files or DNS have the cell.
     pub fn knows(&self, cell: &str) -> bool {
-        self.known(cell).is_some()
-    }
-
-    /// A cell, from the first file that lists it, or else from DNS.
-    fn known(&self, cell: &str) -> Option<Known> {
-        let by_dns = || self.dns.servers_of(cell).map(|servers| Known { servers, trust: None });
-        self.each_file().find_map(|mut known| known.remove(cell)).or_else(by_dns)
+        self.list.find(cell).is_some()
     }
 
     /// The cells that the files list.
     pub fn listed(&self) -> Vec<String> {
-        self.each_file().flat_map(HashMap::into_keys).collect()
-    }
-
-    fn each_file(&self) -> impl Iterator<Item = HashMap<String, Known>> {
-        self.files.iter().filter_map(|file| {
-            let text = std::fs::read_to_string(file).ok()?;
-            parse(&text)
-                .inspect_err(|why| tracing::error!(file = %file.display(), why, "not used"))
-                .ok()
-        })
+        self.list.each_file().flat_map(HashMap::into_keys).collect()
     }
 
     /// Begins a session with a server of the cell.
@@ -135,7 +163,7 @@ impl Cells {
     /// # Errors
     /// `NoVolume` if neither a file nor DNS has the cell; the error of the last of its servers.
     pub fn reach(&self, cell: &str) -> Result<Arc<Volumes>, Error> {
-        let Known { servers, trust } = self.known(cell).ok_or(Fault::NoVolume)?;
+        let KnownCell { servers, trust } = self.list.find(cell).ok_or(Fault::NoVolume)?;
         let options = match trust.filter(|_| !self.clear) {
             Some(trust) => security::with(Some(trust)),
             None => security::options(&self.dir, cell, self.clear),
@@ -189,14 +217,14 @@ impl Cells {
     }
 }
 
-fn parse(text: &str) -> Result<HashMap<String, Known>, String> {
+fn parse(text: &str) -> Result<HashMap<String, KnownCell>, String> {
     let entries: HashMap<String, Entry> =
         toml::from_str(text).map_err(|error| error.to_string())?;
     let each = entries.into_iter().map(|(cell, entry)| {
         let servers: Result<Vec<_>, _> =
             entry.servers.iter().map(|server| endpoint(server)).collect();
         let trust = security::stated(entry.ca.as_deref(), entry.fingerprint.as_deref())?;
-        Ok((cell, Known { servers: servers?, trust }))
+        Ok((cell, KnownCell { servers: servers?, trust }))
     });
     each.collect()
 }
@@ -236,12 +264,12 @@ mod tests {
             String::new(),
         )
         .unwrap();
-        assert_eq!(cells.files[1], Path::new(OF_MACHINE));
-        assert!(cells.known("far").is_none());
+        assert_eq!(cells.list.files[1], Path::new(OF_MACHINE));
+        assert!(cells.list.find("far").is_none());
         assert_eq!(cells.reach("far").err(), Some(Error::Fault(Fault::NoVolume)));
         std::fs::write(dir.path().join("cells.toml"), "[\"far\"]\nservers = [\"unix:/absent\"]")
             .unwrap();
-        assert_eq!(cells.known("far").unwrap().servers, [Endpoint::Unix("/absent".into())]);
+        assert_eq!(cells.list.find("far").unwrap().servers, [Endpoint::Unix("/absent".into())]);
         assert!(cells.reach("far").is_err());
     }
 }

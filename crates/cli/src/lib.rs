@@ -21,6 +21,7 @@ mod logging;
 mod mount_words;
 mod partitions;
 mod predecessor;
+mod reach;
 mod registry;
 mod scrubbing;
 mod security;

@@ -28,6 +28,17 @@ pub struct TokenRequest {
     pub ends: Option<i64>,
 }
 
+/// The token from which another one is made for a second key of the same user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenOrigin {
+    /// The token's number, which fences and the audit log have. The other token has it too.
+    pub number: u128,
+    /// When the first token was issued: what voids that voids the other one.
+    pub issued: i64,
+    /// When it expires: the other token ends then at the latest, and is not renewed.
+    pub expires: i64,
+}
+
 /// The result of a password attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tried {
@@ -56,6 +67,18 @@ pub trait Authenticator: fmt::Debug + Send + Sync {
 
     /// A new token; `None`: this server has no key to sign with.
     fn issue(&self, request: &TokenRequest, now: Timestamp) -> Option<Vec<u8>>;
+
+    /// A token for another key of the holder of the token `origin`, which outlives that in no way;
+    /// `None`: this server has no key to sign with.
+    ///
+    /// # Errors
+    /// `Expired`, if that one has expired.
+    fn derive(
+        &self,
+        request: &TokenRequest,
+        origin: &TokenOrigin,
+        now: Timestamp,
+    ) -> Result<Option<Vec<u8>>, TokenError>;
 
     /// Parses a token of this cell that is valid now; does not check that the client has its key.
     ///

@@ -24,7 +24,7 @@ pub use audit::{
     AuditBody, AuditCheck, AuditEvent, AuditHead, AuditLine, NO_HASH, audit_check, audit_hash,
     audit_matches, audit_missing,
 };
-pub use authenticator::{Authenticator, TokenRequest, Tried, Vouched};
+pub use authenticator::{Authenticator, TokenOrigin, TokenRequest, Tried, Vouched};
 pub use cps::Cps;
 pub use names::{Network, check_group_name, check_user_name};
 pub use principal_book::{

@@ -125,9 +125,10 @@ impl Rules {
                 edit.number = *number;
                 edit.mandates_gone.push(*number);
             }
-            // The records of servers have the keys.
+            // The records of servers have the keys, and each server has its audit log.
             GuardCall::Fences { .. }
             | GuardCall::Mandates { .. }
+            | GuardCall::AuditLines { .. }
             | GuardCall::WithdrawKeys { .. } => {
                 return Err(Fault::Unsupported);
             }

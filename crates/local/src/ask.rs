@@ -16,6 +16,16 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Asking {
     session: Arc<Session>,
     endpoint: Endpoint,
+    caller: Caller,
+}
+
+/// The time limits of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct AskLimits {
+    /// For the connection and the start of the session.
+    pub attach: Duration,
+    /// For the answer to a query.
+    pub answer: Duration,
 }
 
 impl Asking {
@@ -44,19 +54,39 @@ impl Asking {
         options: ClientOptions,
         patience: Duration,
     ) -> Result<Asking, Failure> {
+        let limits = AskLimits { attach: TIMEOUT, answer: patience };
+        let what = format!("asking the server at {endpoint}");
+        Self::begin(endpoint, options, limits).map_err(|error| {
+            Failure::new(what, error)
+                .mend("check with 'rialto status' that it runs")
+                .nothing_there()
+        })
+    }
+
+    /// As [`Self::within`], with both limits.
+    ///
+    /// # Errors
+    /// Those of the session, which the caller phrases for people.
+    pub fn begin(
+        endpoint: Endpoint,
+        options: ClientOptions,
+        limits: AskLimits,
+    ) -> Result<Asking, CallError> {
         let config = SessionConfig {
-            attach_within: Some(TIMEOUT),
-            call_within: Some(patience),
+            attach_within: Some(limits.attach),
+            call_within: Some(limits.answer),
             options,
             display: format!("rialto, process {}", std::process::id()),
             ..SessionConfig::new(endpoint.clone(), ClientIdentity::fleeting())
         };
-        let session = Session::connect(config).map_err(|error| {
-            Failure::new(format!("asking the server at {endpoint}"), error)
-                .mend("check with 'rialto status' that it runs")
-                .nothing_there()
-        })?;
-        Ok(Asking { session: Arc::new(session), endpoint })
+        let session = Arc::new(Session::connect(config)?);
+        Ok(Asking { session, endpoint, caller: Caller::ROOT })
+    }
+
+    /// Sends queries under this caller instead of the superuser.
+    #[must_use]
+    pub fn asking_as(self, caller: Caller) -> Asking {
+        Asking { caller, ..self }
     }
 
     /// Returns the server's report on itself.
@@ -81,12 +111,12 @@ impl Asking {
     /// If the server does not answer, or refuses.
     pub fn volume(&self, volume: &Name) -> Result<Option<VolumeStatus>, Failure> {
         let root =
-            match self.session.call(&Caller::ROOT, Call::Root { volume: volume.clone() }, None) {
+            match self.session.call(&self.caller, Call::Root { volume: volume.clone() }, None) {
                 Err(CallError::Fault(Fault::NoVolume)) => return Ok(None),
                 replied => replied.doing(|| self.what())?.answer,
             };
         let Answer::Status(root) = root else { return Err(self.odd()) };
-        match self.call(Call::VolumeStatus { fid: root.fid })? {
+        match self.asked(Call::VolumeStatus { fid: root.fid })? {
             Answer::Volume(status) => Ok(Some(status)),
             _ => Err(self.odd()),
         }
@@ -97,7 +127,7 @@ impl Asking {
     /// # Errors
     /// If the server does not answer, or refuses.
     pub fn me(&self) -> Result<ServerInfo, Failure> {
-        match self.call(Call::Cell(CellCall::Me))? {
+        match self.asked(Call::Cell(CellCall::Me))? {
             Answer::Servers(mut servers) if servers.len() == 1 => Ok(servers.swap_remove(0).record),
             _ => Err(self.odd()),
         }
@@ -108,14 +138,14 @@ impl Asking {
     /// # Errors
     /// If the server does not answer, or refuses.
     pub fn servers(&self) -> Result<Vec<ServerInfo>, Failure> {
-        match self.call(Call::Cell(CellCall::Servers))? {
+        match self.asked(Call::Cell(CellCall::Servers))? {
             Answer::Servers(servers) => Ok(servers.into_iter().map(|seen| seen.record).collect()),
             _ => Err(self.odd()),
         }
     }
 
     fn json(&self, call: Call) -> Result<Value, Failure> {
-        match self.call(call)? {
+        match self.asked(call)? {
             Answer::Report(text) => {
                 serde_json::from_str(&text).doing(|| "reading the server's report".to_owned())
             }
@@ -123,9 +153,16 @@ impl Asking {
         }
     }
 
-    fn call(&self, call: Call) -> Result<Answer, Failure> {
-        let replied: Result<_, CallError> = self.session.call(&Caller::ROOT, call, None);
-        Ok(replied.doing(|| self.what())?.answer)
+    fn asked(&self, call: Call) -> Result<Answer, Failure> {
+        self.call(call).doing(|| self.what())
+    }
+
+    /// Sends a call under the session's caller.
+    ///
+    /// # Errors
+    /// The call's own, which the caller phrases for people.
+    pub fn call(&self, call: Call) -> Result<Answer, CallError> {
+        self.call_as(&self.caller, call)
     }
 
     /// Sends a call under the credential `caller`.

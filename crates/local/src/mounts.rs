@@ -24,6 +24,8 @@ pub struct Mounted {
     pub kind: String,
     /// The mounted object, as its file system names it.
     pub source: String,
+    /// The user who made it, of a FUSE mount.
+    pub user: Option<u32>,
 }
 
 impl Mounted {
@@ -250,7 +252,10 @@ pub(crate) fn parse(line: &[u8]) -> Option<Mounted> {
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?).to_string_lossy().into_owned();
-    Some(Mounted { at: PathBuf::from(unescape(at)), kind, source })
+    let options = fields.next().unwrap_or_default().split(|byte| *byte == b',');
+    let mut user = options.filter_map(|option| option.strip_prefix(b"user_id="));
+    let user = user.next().and_then(|uid| std::str::from_utf8(uid).ok()?.parse().ok());
+    Some(Mounted { at: PathBuf::from(unescape(at)), kind, source, user })
 }
 
 fn unescape(mut rest: &[u8]) -> OsString {
@@ -287,7 +292,7 @@ mod tests {
             (mounted.kind.as_str(), mounted.source.as_str()),
             ("fuse.rialto", "rialto#local cell")
         );
-        assert!(mounted.is_rialto());
+        assert!(mounted.is_rialto() && mounted.user == Some(0));
         assert_eq!(
             parse(b"1 2 0:3 / /no-text-\xff rw - tmpfs t rw").unwrap().at.as_os_str().as_bytes(),
             b"/no-text-\xff"

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guard::{Binding, Public, Signature, Signer, Token, TokenError, TokenRequest};
+use guard::{Binding, Public, Signature, Signer, Token, TokenError, TokenOrigin, TokenRequest};
 use parking_lot::Mutex;
 use types::Timestamp;
 
@@ -28,6 +28,13 @@ pub trait SigningKeys: fmt::Debug + Send + Sync {
     /// The key that verifies signatures; `None` within a second after the key was removed. Called
     /// at each request: it may read a file, and does so seldom.
     fn public(&self, number: u32) -> Option<Public>;
+}
+
+/// The times of a token, in seconds since 1970.
+struct TokenLife {
+    issued: i64,
+    expires: i64,
+    renewable: i64,
 }
 
 /// Issues and verifies the tokens of one cell.
@@ -50,19 +57,14 @@ impl TokenIssuer {
         let now = now.secs.max(request.not_before);
         let after = |by: Duration| now.saturating_add_unsigned(by.as_secs());
         let end = |by| request.ends.map_or(after(by), |ends| ends.min(after(by)));
-        self.sign(request, now, end(LIFETIME), end(RENEWABLE))
+        let life = TokenLife { issued: now, expires: end(LIFETIME), renewable: end(RENEWABLE) };
+        self.sign(request, rand::random(), life)
     }
 
-    fn sign(
-        &self,
-        request: &TokenRequest,
-        issued: i64,
-        expires: i64,
-        renewable: i64,
-    ) -> Option<Vec<u8>> {
+    fn sign(&self, request: &TokenRequest, number: u128, life: TokenLife) -> Option<Vec<u8>> {
         let (key, signer) = self.keys.newest()?;
         let TokenRequest { principal, name, level, client, .. } = request.clone();
-        let (cell, number) = (self.cell.clone(), rand::random());
+        let (cell, TokenLife { issued, expires, renewable }) = (self.cell.clone(), life);
         let token =
             Token { cell, key, number, principal, name, level, issued, expires, renewable, client };
         Some(token.sign(&signer))
@@ -81,7 +83,27 @@ impl TokenIssuer {
         let request = TokenRequest { principal, name, level, client, not_before: 0, ends: None };
         // The principal changes that void the old token must void the new one: it keeps the issue
         // time of the first.
-        Ok(self.sign(&request, token.issued, expires, token.renewable))
+        let life = TokenLife { issued: token.issued, expires, renewable: token.renewable };
+        Ok(self.sign(&request, rand::random(), life))
+    }
+
+    /// A token for another key of the holder of the token `origin`: with its number and its time of
+    /// issue, so that a fence and a change of the principal meet both, and with its end, which no
+    /// renewal moves.
+    ///
+    /// # Errors
+    /// `Expired`, if that one has expired.
+    pub fn derive(
+        &self,
+        request: &TokenRequest,
+        origin: &TokenOrigin,
+        now: Timestamp,
+    ) -> Result<Option<Vec<u8>>, TokenError> {
+        let TokenOrigin { number, issued, expires } = *origin;
+        if now.secs >= expires {
+            return Err(TokenError::Expired);
+        }
+        Ok(self.sign(request, number, TokenLife { issued, expires, renewable: expires }))
     }
 
     /// Accepts a token of this cell that is valid now, shown by the holder of its key over the
@@ -156,6 +178,39 @@ mod tests {
 
     fn later(by: Duration) -> Timestamp {
         NOW.later(by)
+    }
+
+    #[test]
+    fn ac3_a_derived_token_outlives_its_origin_in_no_way() {
+        let mint = mint("a.org", 1);
+        let (first, second) = (Signer::new(&[9; 32]), Signer::new(&[8; 32]));
+        let request = |client: &Signer| TokenRequest {
+            principal: PrincipalId(7),
+            name: "joe".to_owned(),
+            level: AuthLevel::Password,
+            client: client.public(),
+            not_before: 0,
+            ends: None,
+        };
+        let bytes = mint.issue(&request(&first), NOW).unwrap();
+        let token = mint.verify(&bytes, NOW).unwrap();
+        let Token { number, issued, expires, .. } = token;
+        let origin = TokenOrigin { number, issued, expires };
+        let late = later(LIFETIME - Duration::from_secs(1));
+        let derived = mint.derive(&request(&second), &origin, late).unwrap().unwrap();
+        let derived = mint.verify(&derived, late).unwrap();
+        assert_eq!(
+            (derived.number, derived.issued, derived.expires, derived.renewable),
+            (number, issued, expires, expires)
+        );
+        assert_eq!(
+            (derived.principal, derived.level, derived.client),
+            (token.principal, token.level, second.public())
+        );
+        let renewed = mint.renew(&derived, late).unwrap().unwrap();
+        assert_eq!(mint.verify(&renewed, late).unwrap().expires, expires, "renewed");
+        let after = mint.derive(&request(&second), &origin, later(LIFETIME));
+        assert_eq!(after, Err(TokenError::Expired));
     }
 
     #[test]

@@ -8,6 +8,9 @@
 //!   NAME}`, followed by the request in binary.
 //! - `logout`: set to anything: the token is forgotten.
 //! - `tokens`: read as JSON: the caller's token, or `null`.
+//! - `token.HEX`: read as JSON, `{"token": HEX}`: a token of the caller for the public key HEX of
+//!   one of its programs, which ends with the caller's own. The name has the key, so that two
+//!   programs of a user that ask at once get each its own.
 //! - `passwd`: set to JSON, `{"user": NAME, "old": TEXT, "new": TEXT}`; administrators omit `old`;
 //!   with `"keep_tokens": true` older tokens stay valid.
 //!
@@ -18,7 +21,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use client::TicketSource;
-use guard::Signer;
+use guard::{Public, Signer};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use types::limits::KERBEROS_BYTES_MAX;
@@ -35,12 +38,18 @@ pub(crate) enum PendingLogin {
     Kerberos,
     Out,
     Tokens,
+    /// For this key of a program.
+    ForProgram(Public),
     Password,
 }
 
 impl PendingLogin {
     pub fn of(name: &[u8]) -> Option<PendingLogin> {
-        match name.strip_prefix(b"system.rialto.")? {
+        let name = name.strip_prefix(b"system.rialto.")?;
+        if let Some(key) = name.strip_prefix(b"token.") {
+            return public_key(key).map(PendingLogin::ForProgram);
+        }
+        match name {
             b"login" => Some(PendingLogin::In),
             b"kerberos" => Some(PendingLogin::Kerberos),
             b"logout" => Some(PendingLogin::Out),
@@ -66,6 +75,7 @@ impl LoginDesk<'_> {
         let uid = self.request.caller.uid;
         match wanted {
             PendingLogin::Tokens => {}
+            PendingLogin::ForProgram(client) => return self.token_for(client),
             PendingLogin::Kerberos => {
                 let reply = tokens.take_reply(uid).map(|reply| hex(&reply));
                 return Ok(json!({ "client": hex(&tokens.expect(uid)), "reply": reply })
@@ -99,9 +109,21 @@ impl LoginDesk<'_> {
             PendingLogin::Password => {
                 self.set_password(&mut parsed(value)?)?;
             }
-            PendingLogin::Tokens => return Err(RequestRefusal(Errno::PERM)),
+            PendingLogin::Tokens | PendingLogin::ForProgram(_) => {
+                return Err(RequestRefusal(Errno::PERM));
+            }
         }
         Ok(())
+    }
+
+    /// A token of the caller for a program's key. The server makes it in the name of the caller
+    /// alone, whose uid the kernel reports.
+    fn token_for(&self, client: Public) -> Result<Bytes, RequestRefusal> {
+        let call = AuthCall::Attest { client };
+        let Answer::Token(token) = self.venus.access().auth(&self.request, call)? else {
+            return Err(RequestRefusal(Errno::PROTO));
+        };
+        Ok(json!({ "token": hex(token.reveal()) }).to_string().into())
     }
 
     /// A new password ends all tokens of its user, this mount's too. A user that changes its own
@@ -227,6 +249,17 @@ fn name_space_of(process: u32) -> Option<u64> {
     number(&process.to_string()).filter(|theirs| number("self") != Some(*theirs))
 }
 
+/// A public key in hexadecimal digits.
+fn public_key(digits: &[u8]) -> Option<Public> {
+    let (pairs, rest) = digits.as_chunks::<2>();
+    let bytes = pairs.iter().map(|pair| {
+        let digits = std::str::from_utf8(pair).ok().filter(|text| !text.contains('+'))?;
+        u8::from_str_radix(digits, 16).ok()
+    });
+    let bytes: Vec<u8> = bytes.collect::<Option<_>>().filter(|_| rest.is_empty())?;
+    bytes.try_into().ok()
+}
+
 /// In hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -286,4 +319,25 @@ fn secret(mut text: String) -> Secret {
     let secret = Secret::new(text.as_bytes().to_vec());
     text.zeroize();
     secret
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_program_is_read_in_one_form_only() {
+        let named =
+            |digits: &str| PendingLogin::of(format!("system.rialto.token.{digits}").as_bytes());
+        assert!(matches!(
+            named(&"0a".repeat(32)),
+            Some(PendingLogin::ForProgram(key)) if key == [10; 32]
+        ));
+        for bad in
+            [String::new(), "0a".repeat(31), "0a".repeat(33), "0".repeat(63), "+a".repeat(32)]
+        {
+            assert!(named(&bad).is_none(), "{bad}");
+        }
+        assert!(PendingLogin::of(b"system.rialto.token").is_none());
+    }
 }

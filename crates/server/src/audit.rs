@@ -22,7 +22,7 @@ pub(crate) use forward::Forward;
 pub use forward::{ForwardState, ForwardTo};
 use guard::{AuditBody, AuditEvent, AuditHead, AuditLine, NO_HASH, audit_hash};
 use parking_lot::{Condvar, Mutex};
-use types::Fid;
+use types::{Fault, Fid};
 use vice::AuditLog;
 
 /// Events that wait to be written: some MB.
@@ -98,6 +98,7 @@ pub(crate) struct Audit {
     queue: Mutex<Queue>,
     more: Condvar,
     forward: Option<Arc<Forward>>,
+    dir: PathBuf,
 }
 
 impl Audit {
@@ -113,7 +114,8 @@ impl Audit {
     ) -> io::Result<(Arc<Audit>, JoinHandle<()>)> {
         let (forward, sending) = forward.unzip();
         let log = Log::open(dir, retention, forward.clone())?;
-        let audit = Arc::new(Audit { queue: Mutex::default(), more: Condvar::new(), forward });
+        let (queue, more) = (Mutex::default(), Condvar::new());
+        let audit = Arc::new(Audit { queue, more, forward, dir: dir.to_owned() });
         let (writing, dir) = (Arc::clone(&audit), dir.to_owned());
         let write = move || {
             writing.keep_writing(log, &dir, retention);
@@ -216,6 +218,45 @@ impl AuditLog for Audit {
         };
         self.saw_one_of(pair, event);
     }
+
+    fn lines(&self, file: u64, offset: u64) -> Result<String, Fault> {
+        part(&self.dir, file, offset).map_err(|error| {
+            tracing::warn!(%error, file, "the audit log cannot be read for an administrator");
+            Fault::Medium
+        })
+    }
+}
+
+/// The most bytes of lines in one answer. Their JSON form is at most twice as long, for lines have
+/// no control characters.
+const PART_BYTES_MAX: u64 = 64 << 10;
+
+/// Whole lines of a log, from this place of a file on.
+fn part(dir: &Path, file: u64, offset: u64) -> io::Result<String> {
+    use std::io::{Read, Seek, SeekFrom};
+    let files = files(dir)?;
+    // A file that was removed meanwhile is passed over.
+    let mut left = files.iter().skip_while(|(number, _)| *number < file);
+    let Some((number, path)) = left.next() else {
+        return Ok(serde_json::json!({ "file": file, "offset": offset, "text": "", "end": true })
+            .to_string());
+    };
+    let offset = if *number == file { offset } else { 0 };
+    let mut open = File::open(path)?;
+    open.seek(SeekFrom::Start(offset))?;
+    let mut bytes = Vec::new();
+    open.take(PART_BYTES_MAX).read_to_end(&mut bytes)?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    // Bytes without an end of line: one that is being written, or was torn by a kill.
+    let is_full = bytes.len() as u64 == PART_BYTES_MAX;
+    let next = left.next().map(|(number, _)| *number);
+    let text = String::from_utf8_lossy(&bytes[..whole]).into_owned();
+    let (file, offset, end) = match next {
+        _ if is_full && whole > 0 => (*number, offset + whole as u64, false),
+        Some(next) => (next, 0, false),
+        None => (*number, offset + whole as u64, true),
+    };
+    Ok(serde_json::json!({ "file": file, "offset": offset, "text": text, "end": end }).to_string())
 }
 
 impl Audit {
@@ -453,6 +494,33 @@ mod tests {
 
     const KEPT: Retention = KEPT_IN_TESTS;
 
+    #[test]
+    fn the_log_is_read_in_parts_of_whole_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = |file: u64, number: u64| format!("{{\"{file}\":\"{number:0100}\"}}\n");
+        let file = |number: u64, count: u64, torn: &str| {
+            let text: String = (0..count).map(|at| line(number, at)).collect();
+            std::fs::write(dir.path().join(file_name(number)), text.clone() + torn).unwrap();
+            text
+        };
+        let all = file(3, 2000, "") + &file(4, 10, "{\"torn") + &file(7, 1000, "{\"half");
+        let (mut read, mut at, mut parts) = (String::new(), (0, 0), 0);
+        loop {
+            let text = part(dir.path(), at.0, at.1).unwrap();
+            let said: serde_json::Value = serde_json::from_str(&text).unwrap();
+            read += said["text"].as_str().unwrap();
+            at = (said["file"].as_u64().unwrap(), said["offset"].as_u64().unwrap());
+            parts += 1;
+            if said["end"] == true {
+                break;
+            }
+        }
+        assert!(read == all && parts > 4, "{} of {} bytes, {parts} parts", read.len(), all.len());
+        assert_eq!(at, (7, file(7, 1000, "").len() as u64), "the next line will be there");
+        let beyond = part(dir.path(), 99, 5).unwrap();
+        assert!(beyond.contains("\"end\":true"), "{beyond}");
+    }
+
     fn check(dir: &Path) -> AuditCheck {
         let files: Vec<(u64, Vec<u8>)> = files(dir)
             .unwrap()
@@ -521,7 +589,8 @@ mod tests {
     fn events_that_find_no_room_are_counted() {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::open(dir.path(), KEPT, None).unwrap();
-        let audit = Audit { queue: Mutex::default(), more: Condvar::new(), forward: None };
+        let (queue, more) = (Mutex::default(), Condvar::new());
+        let audit = Audit { queue, more, forward: None, dir: PathBuf::new() };
         (0..QUEUE_MAX + 5).for_each(|number| audit.saw(event(&number.to_string())));
         audit.stop();
         audit.write_all(log);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use guard::{Authenticator, Public, Token, TokenError, TokenRequest, Tried, Vouched};
+use guard::{Authenticator, Public, Token, TokenError, TokenOrigin, TokenRequest, Tried, Vouched};
 use login::{Passwords, Service, TokenIssuer};
 use types::{Secret, Time, Timestamp};
 
@@ -29,6 +29,15 @@ impl Authenticator for Logins {
 
     fn issue(&self, request: &TokenRequest, now: Timestamp) -> Option<Vec<u8>> {
         self.mint.issue(request, now)
+    }
+
+    fn derive(
+        &self,
+        request: &TokenRequest,
+        origin: &TokenOrigin,
+        now: Timestamp,
+    ) -> Result<Option<Vec<u8>>, TokenError> {
+        self.mint.derive(request, origin, now)
     }
 
     fn verify(&self, bytes: &[u8], now: Timestamp) -> Result<Token, TokenError> {

@@ -20,9 +20,9 @@ use login::{SigningKeys, TokenIssuer};
 use parking_lot::Mutex;
 use server::{CellPlace, OwnKeys, ServerConfig};
 use types::{
-    Answer, AuthCall, AuthLevel, Call, Caller, CreateHow, Fault, Fid, NewKind, NewPrincipal,
-    Principal, PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RequestIdentity, Secret,
-    StatusChange,
+    Answer, AuthCall, AuthLevel, Call, Caller, CreateHow, Fault, Fid, GuardCall, NewKind,
+    NewPrincipal, Principal, PrincipalChange, PrincipalId, PrincipalKind, PtsCall, RequestIdentity,
+    Secret, StatusChange,
 };
 
 const CELL: &str = "cell.test";
@@ -208,12 +208,12 @@ fn an_untrusted_name_is_nobody_and_a_token_is_its_user() {
     };
     assert!(!report(0).contains("pid"), "an anonymous caller gets the cell's name, and no more");
     assert!(report(4711).contains("pid"));
-    // No caller gets a longer one for a token than a renewal gives.
+    // A caller without a token gets none over the network.
     let attest = || Call::Auth {
         behalf: None,
         call: Box::new(AuthCall::Attest { client: client().public() }),
     };
-    assert_eq!(asks(&session, 4711, attest()), Err(Some(Fault::NotPermitted)));
+    assert_eq!(asks(&session, 5, attest()), Err(Some(Fault::NotPermitted)));
     assert!(
         matches!(asks(&test.own, 4711, attest()), Ok(Answer::Token(_))),
         "over the Unix socket"
@@ -593,4 +593,76 @@ fn m17_a_password_in_clear_text_is_refused() {
         let tls = test.session(TestWallet::new(Vec::new(), client()));
         assert!(matches!(asks(&tls, 12, log_in), Ok(Answer::Token(_))), "the same over TLS");
     }
+}
+
+/// A program of the user gets a token for its own key by the user's token, as the mount asks for
+/// it. Nothing of the token is more than its origin was.
+#[test]
+fn ac3_a_token_makes_no_other_that_is_more() {
+    let test = TestCell::new();
+    let origin = test.token(&client());
+    let wallet = TestWallet::new(test.signed(&origin), client());
+    let session = test.session(Arc::clone(&wallet));
+    let other = Signer::new(&[5; 32]);
+    let attest = |session: &Session, uid| {
+        let call = AuthCall::Attest { client: Signer::new(&[5; 32]).public() };
+        match asks(session, uid, Call::Auth { behalf: None, call: Box::new(call) }) {
+            Ok(Answer::Token(token)) => Ok(token.reveal().to_vec()),
+            Ok(answer) => panic!("{answer:?}"),
+            Err(fault) => Err(fault),
+        }
+    };
+    let bytes = attest(&session, 4711).unwrap();
+    let derived = Token::parse(&bytes).unwrap().0;
+    assert_eq!(
+        (derived.principal, derived.level, derived.name.as_str(), derived.client),
+        (origin.principal, origin.level, "joe", other.public())
+    );
+    assert_eq!(
+        (derived.number, derived.issued, derived.expires, derived.renewable),
+        (origin.number, origin.issued, origin.expires, origin.expires),
+        "not longer, not newer"
+    );
+    // It is good with its own key, and with no other.
+    let program = test.session(TestWallet::new(bytes.clone(), Signer::new(&[5; 32])));
+    assert_eq!(test.makes(&program, 4711, "by-a-program"), Ok(4711));
+    let thief = test.session(TestWallet::new(bytes.clone(), client()));
+    assert_eq!(test.makes(&thief, 4711, "x"), Err(Some(Fault::TokenRefused)), "a copy");
+    // A token that it makes itself ends no later, nor does its renewal.
+    let third = Token::parse(&attest(&program, 4711).unwrap()).unwrap().0;
+    assert_eq!((third.expires, third.renewable), (origin.expires, origin.expires));
+    let renew = AuthCall::Renew { token: Secret::new(bytes.clone()) };
+    match asks(&program, 4711, Call::Auth { behalf: None, call: Box::new(renew) }) {
+        Ok(Answer::Token(newer)) => {
+            assert_eq!(Token::parse(newer.reveal()).unwrap().0.expires, origin.expires);
+        }
+        answer => panic!("{answer:?}"),
+    }
+    // Callers without a token get none: another user of the machine, and the user after a logout.
+    assert_eq!(attest(&session, 12), Err(Some(Fault::NotPermitted)), "an anonymous caller");
+    wallet.put(Vec::new());
+    assert_eq!(attest(&session, 4711), Err(Some(Fault::NotPermitted)), "after a logout");
+    wallet.put(test.signed(&origin));
+    // A locked user, and one whose tokens are void, get none, and those that are out are void too.
+    let set = |change: PrincipalChange| {
+        let call = PtsCall::SetFields { id: test.joe.id, change };
+        ask(&test.own, Call::Pts { on_behalf: None, call: Box::new(call) })
+    };
+    set(PrincipalChange { locked: Some(true), ..PrincipalChange::default() });
+    assert_eq!(attest(&session, 4711), Err(Some(Fault::TokenRefused)), "locked");
+    assert_eq!(attest(&program, 4711), Err(Some(Fault::TokenRefused)), "locked");
+    set(PrincipalChange { locked: Some(false), ..PrincipalChange::default() });
+    set(PrincipalChange { tokens_after: Some(now() + 1), ..PrincipalChange::default() });
+    assert_eq!(attest(&session, 4711), Err(Some(Fault::TokenRefused)), "void");
+    assert_eq!(test.makes(&program, 4711, "y"), Err(Some(Fault::TokenRefused)), "void");
+    set(PrincipalChange { tokens_after: Some(0), ..PrincipalChange::default() });
+    assert_eq!(test.makes(&program, 4711, "y"), Ok(4711));
+    // A fence of the token meets both; it also ends their sessions.
+    let whom = types::Whom::Token(origin.number);
+    let fence = GuardCall::AddFence { whom, seconds: 0, why: "a test".to_owned() };
+    ask(&test.own, Call::Guard { behalf: None, call: Box::new(fence) });
+    let (session, program) =
+        (test.session(wallet), test.session(TestWallet::new(bytes, Signer::new(&[5; 32]))));
+    assert_eq!(attest(&session, 4711), Err(Some(Fault::Fenced)));
+    assert_eq!(test.makes(&program, 4711, "z"), Err(Some(Fault::Fenced)));
 }

@@ -72,7 +72,8 @@ pub enum AuthCall {
         /// The client's key, to which the request is bound.
         client: [u8; 32],
     },
-    /// By the identity that the connection gives the caller; the token is for use elsewhere.
+    /// By the identity that the connection gives the caller; the token is for use elsewhere. For a
+    /// caller with a token: another one for this key, which ends with the caller's.
     /// Answer: `Token`; `NoPrincipal` if the caller is no principal.
     Attest {
         /// The client's key.

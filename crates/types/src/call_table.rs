@@ -254,6 +254,7 @@ calls! {
     GuardAddMandate = 108,   "guard_add_mandate",   Enforced,   Record, Database,  Admin;
     GuardRemoveMandate = 109,"guard_remove_mandate",Enforced,   Record, Database,  Admin;
     GuardWithdrawKeys = 110, "guard_withdraw_keys", Enforced,   Record, Database,  Admin;
+    GuardAuditLines = 111,   "guard_audit_lines",   Report,     Ask,    Disk,      Admin;
 }
 
 impl Procedure {
@@ -809,6 +810,7 @@ impl GuardCall {
             GuardCall::AddMandate { .. } => Procedure::GuardAddMandate,
             GuardCall::RemoveMandate { .. } => Procedure::GuardRemoveMandate,
             GuardCall::WithdrawKeys { .. } => Procedure::GuardWithdrawKeys,
+            GuardCall::AuditLines { .. } => Procedure::GuardAuditLines,
         }
     }
 

@@ -121,6 +121,14 @@ pub enum GuardCall {
         /// The server.
         server: ServerId,
     },
+    /// Lines of the asked server's audit log, from this place on, as JSON: `file` and `offset` of
+    /// the next line, `text` with whole lines, `end`: there are no more. Answer: `Report`.
+    AuditLines {
+        /// The number of the file; 0: the oldest.
+        file: u64,
+        /// The place in the file, in bytes.
+        offset: u64,
+    },
 }
 
 impl fmt::Display for Whom {

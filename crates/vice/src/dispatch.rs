@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::guard::Authenticator;
-use types::{Answer, Call, Fault, SessionId};
+use types::{Answer, Call, Fault, GuardCall, SessionId};
 
 use crate::ScrubHook;
 use crate::admin::VolumeAdmin;
@@ -139,15 +139,20 @@ impl Dispatch {
                 *on_behalf,
                 call,
             ),
-            Call::Guard { behalf, call } => guard::ask_guard(
-                &self.cell,
-                &self.identities,
-                &self.enforcement,
-                files.coherence(),
-                ask,
-                *behalf,
-                call,
-            ),
+            Call::Guard { behalf, call } => match **call {
+                GuardCall::AuditLines { file, offset } => {
+                    guard::audit_lines(&self.audit, *behalf, (file, offset))
+                }
+                ref call => guard::ask_guard(
+                    &self.cell,
+                    &self.identities,
+                    &self.enforcement,
+                    files.coherence(),
+                    ask,
+                    *behalf,
+                    call,
+                ),
+            },
             Call::Auth { behalf, call } => auth::ask_auth(
                 &self.cell,
                 &self.identities,

@@ -80,7 +80,8 @@ fn may(call: &Call) -> May {
             | P::GuardMandates
             | P::GuardAddMandate
             | P::GuardRemoveMandate
-            | P::GuardWithdrawKeys,
+            | P::GuardWithdrawKeys
+            | P::GuardAuditLines,
         ) => May::Administrators,
         (_, P::CellPutServer) => May::Enrolment,
         (

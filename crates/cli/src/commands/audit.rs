@@ -7,10 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use guard::{AuditBody, AuditEvent, AuditLine, NO_HASH, audit_check, audit_matches, audit_missing};
-use local::cell::Where;
 use local::failure::{Doing, Failure};
 use local::show;
-use types::Timestamp;
+use serde::Deserialize;
+use types::{Answer, Call, Fault, GuardCall, Timestamp};
+
+use super::cell_client::{CellClient, odd};
+use crate::reach::{Reach, ReachOptions};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -20,6 +23,9 @@ EXAMPLES
     rialto audit verify                        checks that it was not changed
     rialto audit head                          the hash of its last line, to store elsewhere
     rialto audit verify --head HASH            checks it up to that line too
+
+Over the network an administrator reads the log of the server that answers; --via chooses
+it. verify and head need the files, on the server's machine.
 
 The log of this server lies in DIR/audit: administration, logins and refused tokens, changed
 access lists, fences, and refusals. Each line has the hash of the one before it.
@@ -35,10 +41,8 @@ EXIT CODES
 pub struct Audit {
     #[command(subcommand)]
     verb: Verb,
-    /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or
-    /// ~/.local/share]
-    #[arg(long, value_name = "DIR", global = true)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    reach: ReachOptions,
     /// JSON: one value for each line of the answer.
     #[arg(long, global = true)]
     json: bool,
@@ -106,11 +110,21 @@ fn hash(text: &str) -> Result<String, String> {
 
 impl Audit {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let dir = Where { dir: self.dir.clone(), clear: false }.cell()?.dir().join("audit");
-        match &self.verb {
-            Verb::Show(show) => self.show(&dir, show),
-            Verb::Verify(verify) => self.verify(&dir, &verify.head),
-            Verb::Head(_) => self.head(&dir),
+        let way = Reach::find(&self.reach)?;
+        let dir = match &way {
+            Reach::Socket(cell) => Some(cell.dir().join("audit")),
+            Reach::Network(_) => None,
+        };
+        match (&self.verb, dir) {
+            (Verb::Show(show), Some(dir)) => self.show(read(&dir)?, show),
+            (Verb::Show(show), None) => self.show(read_over_network(way)?, show),
+            (Verb::Verify(verify), Some(dir)) => self.verify(&dir, &verify.head),
+            (Verb::Head(_), Some(dir)) => self.head(&dir),
+            (Verb::Verify(_) | Verb::Head(_), None) => Err(Failure::new(
+                "checking the audit log",
+                "only the files on the server's machine prove anything",
+            )
+            .mend("run it there, with -localauth or --dir")),
         }
     }
 
@@ -126,7 +140,7 @@ impl Audit {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn show(&self, dir: &Path, wanted: &Show) -> Result<ExitCode, Failure> {
+    fn show(&self, files: VecDeque<(u64, Vec<u8>)>, wanted: &Show) -> Result<ExitCode, Failure> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_millis() as i64);
@@ -135,7 +149,7 @@ impl Audit {
         let (who, request, result) =
             (wanted.who.as_deref(), wanted.request.as_deref(), wanted.result.as_deref());
         let mut rows = Vec::new();
-        for (_, bytes) in read(dir)? {
+        for (_, bytes) in files {
             for line in bytes.split(|byte| *byte == b'\n') {
                 let Ok(AuditLine { what: AuditBody::Event(event), .. }) =
                     serde_json::from_slice(line)
@@ -209,6 +223,41 @@ impl Audit {
         Err(Failure::new("checking the audit log", "it was changed since it was written")
             .mend("compare it with a copy that is stored elsewhere"))
     }
+}
+
+/// The files of the log of a server in the network, in their order.
+fn read_over_network(way: Reach) -> Result<VecDeque<(u64, Vec<u8>)>, Failure> {
+    let doing = "reading the audit log";
+    let client = CellClient::by(way, |doing, error| match error.fault() {
+        Some(Fault::NotPermitted) => {
+            Failure::new(doing, error).mend("only members of system:administrators may")
+        }
+        Some(Fault::Unsupported) => Failure::new(doing, error)
+            .mend("that server has no log, or is older: read it on its machine"),
+        _ => Failure::new(doing, error),
+    })?;
+    let (mut file, mut offset, mut read) = (0, 0, VecDeque::new());
+    loop {
+        let call = Box::new(GuardCall::AuditLines { file, offset });
+        let Answer::Report(text) = client.ask(doing, Call::Guard { behalf: None, call })? else {
+            return Err(odd(doing));
+        };
+        let part: AuditPart = serde_json::from_str(&text).doing(|| doing.to_owned())?;
+        read.push_back((file, part.text.into_bytes()));
+        if part.end || (part.file, part.offset) <= (file, offset) {
+            return Ok(read);
+        }
+        (file, offset) = (part.file, part.offset);
+    }
+}
+
+/// A part of a server's log.
+#[derive(Deserialize)]
+struct AuditPart {
+    file: u64,
+    offset: u64,
+    text: String,
+    end: bool,
 }
 
 /// The files of the log, in their order.

@@ -1,27 +1,21 @@
 //! The common part of commands that ask a cell's server: the options for cell and caller, and a
-//! session with the server of the cell's directory, which has the database or asks the server that
-//! has it.
+//! session with a server that has the cell's database, or asks the server that has it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use client::{CallError, ClientOptions, Endpoint};
-use local::ask::{Asking, TIMEOUT};
-use local::cell::{CellDir, Where};
+use client::CallError;
+use local::ask::TIMEOUT;
 use local::failure::Failure;
 use types::limits::PRINCIPALS_MAX;
-use types::{Answer, Call, Caller, Fault, PrincipalId, PtsCall, RequestIdentity, ServerInfo};
+use types::{Answer, Call, Fault, PrincipalId, PtsCall, ServerInfo};
 
-/// The cell and the caller. `N` is [`CellName`] where the cell may be named too, and `M` has
-/// further options of a command.
+use crate::reach::{Reach, ReachOptions, ReachedCell};
+
+/// The cell and the caller. `M` has further options of a command.
 #[derive(clap::Args, Debug)]
-pub struct CellOptions<N: clap::Args = (), M: clap::Args = ()> {
-    /// The cell's directory [default: $RIALTO_HOME, or rialto below $XDG_DATA_HOME or
-    /// ~/.local/share]
-    #[arg(long, value_name = "DIR", global = true)]
-    pub dir: Option<PathBuf>,
+pub struct CellOptions<M: clap::Args = ()> {
     #[command(flatten)]
-    pub name: N,
+    pub reach: ReachOptions,
     /// JSON: one value for each line of the answer.
     #[arg(long, global = true)]
     pub json: bool,
@@ -33,83 +27,60 @@ pub struct CellOptions<N: clap::Args = (), M: clap::Args = ()> {
     pub as_uid: Option<u32>,
 }
 
-/// The name that the cell must have.
-#[derive(clap::Args, Debug)]
-pub struct CellName {
-    /// The cell's name; refused if another cell is in that directory.
-    #[arg(long, value_name = "NAME", global = true)]
-    cell: Option<String>,
-}
-
-/// Options that may name the cell.
-pub trait NamesCell: clap::Args {
-    fn cell(&self) -> Option<&str> {
-        None
-    }
-}
-
-impl NamesCell for () {}
-
-impl NamesCell for CellName {
-    fn cell(&self) -> Option<&str> {
-        self.cell.as_deref()
-    }
-}
-
 /// Makes a failure of a server's refusal: the action, and the refusal.
 pub type Refused = fn(&str, &CallError) -> Failure;
 
-/// A session with the server of the cell's directory.
+/// A session with a server of the cell.
 pub struct CellClient {
-    pub cell: CellDir,
-    pub caller: Caller,
-    asking: Asking,
+    pub reached: ReachedCell,
     refused: Refused,
 }
 
 impl CellClient {
     /// Begins the session.
-    pub(crate) fn open<N: NamesCell, M: clap::Args>(
-        options: &CellOptions<N, M>,
+    pub(crate) fn open<M: clap::Args>(
+        options: &CellOptions<M>,
         refused: Refused,
     ) -> Result<CellClient, Failure> {
         Self::within(options, refused, TIMEOUT)
     }
 
     /// Begins the session with this limit for answers.
-    pub(crate) fn within<N: NamesCell, M: clap::Args>(
-        options: &CellOptions<N, M>,
+    pub(crate) fn within<M: clap::Args>(
+        options: &CellOptions<M>,
         refused: Refused,
         patience: Duration,
     ) -> Result<CellClient, Failure> {
-        let cell = Where { dir: options.dir.clone(), clear: false }.cell()?;
-        if let Some(name) = options.name.cell().filter(|name| *name != cell.config.name) {
-            let why = format!("{} holds the cell {}", cell.dir().display(), cell.config.name);
-            return Err(Failure::new(format!("finding the cell {name}"), why)
-                .mend("name its directory with --dir"));
-        }
-        let asking =
-            Asking::within(Endpoint::Unix(cell.socket()), ClientOptions::default(), patience)?;
-        let caller = match options.as_uid {
-            Some(uid) => Caller { uid, gid: uid, groups: None, who: RequestIdentity::NAMED },
-            None => Caller::ROOT,
-        };
-        Ok(CellClient { cell, caller, asking, refused })
+        let reached = Reach::find(&options.reach)?.open(options.as_uid, patience)?;
+        Ok(CellClient { reached, refused })
+    }
+
+    /// Begins the session by this way.
+    pub(crate) fn by(way: Reach, refused: Refused) -> Result<CellClient, Failure> {
+        Ok(CellClient { reached: way.open(None, TIMEOUT)?, refused })
     }
 
     /// The server's record of itself.
     pub(crate) fn me(&self) -> Result<ServerInfo, Failure> {
-        self.asking.me()
+        self.reached.asking.me()
     }
 
     /// The servers of the cell.
     pub(crate) fn servers(&self) -> Result<Vec<ServerInfo>, Failure> {
-        self.asking.servers()
+        self.reached.asking.servers()
     }
 
     /// Sends a query or a change. `doing`: the action, for people.
     pub(crate) fn ask(&self, doing: &str, call: Call) -> Result<Answer, Failure> {
-        self.asking.call_as(&self.caller, call).map_err(|error| (self.refused)(doing, &error))
+        let ReachedCell { asking, caller, .. } = &self.reached;
+        asking.call_as(caller, call).map_err(|error| {
+            let failure = (self.refused)(doing, &error);
+            let login = self.reached.login_state();
+            match login.and_then(|login| login.remedy(error.fault())) {
+                Some(remedy) => failure.mend(remedy),
+                None => failure,
+            }
+        })
     }
 
     /// Sends a call about users and groups.

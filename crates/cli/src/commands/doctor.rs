@@ -1,5 +1,6 @@
 //! `rialto doctor`: faults of this machine or cell, and their remedies.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -8,14 +9,17 @@ use local::daemon::Process;
 use local::failure::{Doing, FAILED, Failure};
 use local::show;
 
-use crate::doctor::{Finding, Severity, examine};
+use crate::doctor::{Finding, Severity, examine, network};
+use crate::reach::token_files::TokenDir;
+use crate::reach::{Reach, ReachOptions};
 use crate::scrubbing::scrub;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto doctor
     rialto doctor --scrub          read and check every record and block: takes a while
-    rialto doctor --scrub --only scrub            for a timer: fails for damage alone
+    rialto doctor --scrub --only scrub           for a timer: fails for damage alone
+    rialto doctor --via fs1.example.org:7620     a cell in the network, as far as it shows
     rialto doctor --json | jq -r 'select(.level != \"ok\") | .mend'
 
 It checks /dev/fuse and fusermount3, the kernel, the clock, limits, the disks below
@@ -32,7 +36,10 @@ EXIT CODES
 #[command(after_help = AFTER_HELP)]
 pub struct Doctor {
     #[command(flatten)]
-    place: Where,
+    reach: ReachOptions,
+    /// Has no effect: connections of this command are always encrypted.
+    #[arg(long, hide = true)]
+    clear: bool,
     /// One JSON object a line: check, level (ok, warn, fail), found, mend.
     #[arg(long)]
     json: bool,
@@ -46,9 +53,27 @@ pub struct Doctor {
 
 impl Doctor {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let dir = self.place.path()?;
-        let cell = CellDir::find(&dir)?;
+        let way = match self.reach.dir {
+            // A directory without a cell is examined too.
+            Some(_) => None,
+            None => Reach::find(&self.reach).ok(),
+        };
+        let (cell, way) = match way {
+            Some(Reach::Socket(cell)) => (Some(*cell), None),
+            Some(way @ Reach::Network(_)) => (None, Some(way)),
+            None => (CellDir::find(&self.directory()?)?, None),
+        };
+        let dir = match &cell {
+            Some(cell) => cell.dir().to_owned(),
+            // Over the network no directory is needed.
+            None => self.directory().or_else(|failure| match way {
+                Some(_) => Ok(TokenDir::place()),
+                None => Err(failure),
+            })?,
+        };
         let mut findings = examine(&dir, cell.as_ref());
+        let is_network = way.is_some();
+        findings.extend(way.into_iter().flat_map(network::examine));
         if self.scrub {
             findings.extend(scrub_findings(cell.as_ref())?);
         }
@@ -59,12 +84,16 @@ impl Doctor {
             findings.iter().for_each(show::json);
         } else {
             print(&findings);
-            if cell.is_none() {
+            if cell.is_none() && !is_network {
                 println!("\nThere is no cell in {} yet: 'rialto up' makes one.", dir.display());
             }
         }
         let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Severity::Ok);
         Ok(if worst == Severity::Fail { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+    }
+
+    fn directory(&self) -> Result<PathBuf, Failure> {
+        Where { dir: self.reach.dir.clone(), clear: false }.path()
     }
 }
 

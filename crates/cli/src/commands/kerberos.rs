@@ -24,6 +24,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::fs::tree;
+use crate::reach::token_files::unhex;
 
 const ATTRIBUTE: &str = "system.rialto.kerberos";
 /// The variables in which MIT's library finds the credential cache and the configuration.
@@ -87,7 +88,7 @@ fn ticket(
     }
 }
 
-fn no_ticket(error: KerberosError) -> Failure {
+pub(super) fn no_ticket(error: KerberosError) -> Failure {
     Failure::new("getting a Kerberos ticket for the cell", error).mend(
         "'klist' shows your tickets, 'kinit' gets one; --service names what the cell is \
             called in its realm",
@@ -118,11 +119,6 @@ fn refused(what: &str, error: Errno) -> Failure {
         error => return Failure::new(what, std::io::Error::from(error)),
     };
     Failure::new(what, why).mend(mend)
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes().chunks(2);
-    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 /// Renews the ticket if possible: the cache may have a newer one anyway, so failures are ignored.

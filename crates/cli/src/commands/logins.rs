@@ -1,6 +1,6 @@
-//! The user's identity in the cell: `login`, `logout`, `tokens`, `passwd`. They ask only the
-//! mounted tree (`mount/logins.rs`), which has the token wallet; so they need no rights and no
-//! address.
+//! The user's identity in the cell: `login`, `logout`, `tokens`, `passwd`. Where a tree is mounted
+//! they ask only that (`mount/logins.rs`), which has the token wallet; so they need no rights and
+//! no address. Without a mount they ask a server (`network_login.rs`).
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -17,21 +17,72 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::fs::tree;
-use super::kerberos;
+use super::{kerberos, network_login};
 use crate::logging;
+use crate::reach::{self, NetworkWay, ReachOptions};
 
-/// The tree of the command.
+/// The tree, or the cell, of the command.
 #[derive(Args, Debug)]
-struct Tree {
+struct LoginOptions {
     /// A file or directory of the tree; of another cell's part of it: for that cell [default: the
     /// current directory, or the first tree that is mounted]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["cell", "via", "dir", "localauth"])]
     path: Option<PathBuf>,
+    #[command(flatten)]
+    reach: ReachOptions,
 }
 
-impl Tree {
-    fn place(&self) -> Result<PathBuf, Failure> {
-        tree::some_place(self.path.as_deref())
+/// The holder of a user's tokens.
+enum LoginPlace {
+    /// The mount of this tree.
+    Tree(PathBuf),
+    /// Files of the user, for the cell that `reach` finds.
+    Files,
+}
+
+impl LoginOptions {
+    /// The holder of an existing login: of the tree of the current directory, or else without a
+    /// mount, or else of the first tree that is mounted.
+    fn place_of_login(&self) -> Result<LoginPlace, Failure> {
+        let is_in_tree = || tree::is_ours(Path::new("."));
+        if self.path.is_none() && !is_in_tree() && network_login::is_any()? {
+            return Ok(LoginPlace::Files);
+        }
+        self.place()
+    }
+
+    /// The holder of a new login.
+    fn place(&self) -> Result<LoginPlace, Failure> {
+        let ReachOptions { dir, cell, via, localauth } = &self.reach;
+        let is_named = dir.is_some() || cell.is_some() || via.is_some() || *localauth;
+        if is_named || self.path.is_none() && reach::is_cell_in_environment() {
+            return Ok(LoginPlace::Files);
+        }
+        match tree::some_place(self.path.as_deref()) {
+            Ok(place) => Ok(LoginPlace::Tree(place)),
+            Err(_) if self.path.is_none() => Ok(LoginPlace::Files),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn way(&self) -> Result<NetworkWay, Failure> {
+        NetworkWay::for_login(&self.reach)
+    }
+
+    /// The cell that is named, if any.
+    fn cell(&self) -> Result<Option<String>, Failure> {
+        let ReachOptions { dir, cell, via, localauth } = &self.reach;
+        if let Some(cell) = cell {
+            return Ok(Some(cell.clone()));
+        }
+        if dir.is_none() && via.is_none() && !localauth {
+            return Ok(None);
+        }
+        let way = self.way()?;
+        Ok(Some(match way.cell {
+            Some(cell) => cell,
+            None => way.anonymous(local::ask::TIMEOUT)?.cell,
+        }))
     }
 }
 
@@ -42,16 +93,22 @@ EXAMPLES
     rialto login                   as the user that a trusted connection names
     rialto login --kerberos        with the ticket that 'kinit' got
     rialto login joe --path /afs/example.org      to another cell
+    rialto login joe --via fs1.example.org:7620   without a mount
+    rialto login joe --cell example.org           the same, for a cell of cells.toml or DNS
 
 The mount stores the token, for all your processes on this machine, until it ends (10 hours;
 it is renewed for a week) or 'rialto logout'. 'rialto tokens' shows it. A token from a
 ticket ends with the ticket; before that, the mount logs in with a newer ticket of the same
 credential cache (KRB5CCNAME), and renews the ticket if it can be renewed.
 
+Without a mount, or with --via or --cell, the token is in a file that you alone can read, in
+$RIALTO_TOKENS, $XDG_RUNTIME_DIR/rialto or /tmp/rialto-tokens-UID. The commands vos, pts,
+fence, admin, audit, status and doctor use it, and renew it when a quarter is left.
+
 EXIT CODES
     0  logged in
     1  refused or failed: the message names the remedy
-    3  no tree is mounted";
+    3  no tree is mounted and no cell is found, or no server answers";
 
 /// Logs in to the cell with a password.
 #[derive(Args, Debug)]
@@ -73,16 +130,19 @@ pub struct Login {
     #[arg(long, requires = "kerberos")]
     renew: bool,
     #[command(flatten)]
-    tree: Tree,
+    options: LoginOptions,
 }
 
 impl Login {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let place = self.tree.place()?;
+        if self.kerberos && self.renew {
+            kerberos::renew_ticket();
+        }
+        let place = match self.options.place()? {
+            LoginPlace::Tree(place) => place,
+            LoginPlace::Files => return self.without_mount(),
+        };
         if self.kerberos {
-            if self.renew {
-                kerberos::renew_ticket();
-            }
             kerberos::log_in(&place, self.service.as_deref())?;
             return logged_in(&place);
         }
@@ -115,6 +175,22 @@ impl Login {
         })?;
         logged_in(&place)
     }
+
+    fn without_mount(&self) -> Result<ExitCode, Failure> {
+        let way = self.options.way()?;
+        let token = if self.kerberos {
+            let service = self.service.as_deref();
+            network_login::log_in_by_ticket(way, service, kerberos::no_ticket)?
+        } else {
+            let user = self.user.as_deref();
+            let password = user
+                .map(|user| password(&format!("Password for {user}: "), self.password_stdin))
+                .transpose()?;
+            network_login::log_in(way, user, password.as_ref().map(|text| text.as_str()))?
+        };
+        println!("logged in to {} as {}: ends {}", token.cell, token.name, when(token.expires));
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 fn logged_in(place: &Path) -> Result<ExitCode, Failure> {
@@ -138,27 +214,37 @@ const LOGOUT_HELP: &str = "\
 EXAMPLES
     rialto logout
 
+    rialto logout --cell example.org     the login without a mount to this cell
+
 The mount drops your token: your processes are anonymous callers from their next request
-on.
+on. Logins without a mount are forgotten too: without --cell or --via, and without a mount,
+all of them.
 
 EXIT CODES
     0  done, or there was none
-    1  failed
-    3  no tree is mounted";
+    1  failed";
 
 /// Logs out of the cell.
 #[derive(Args, Debug)]
 #[command(after_help = LOGOUT_HELP)]
 pub struct Logout {
     #[command(flatten)]
-    tree: Tree,
+    options: LoginOptions,
 }
 
 impl Logout {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let place = self.tree.place()?;
-        let request = tree::set(&place, "system.rialto.logout", "now");
-        request.map_err(|error| Failure::new("logging out", explained(error)))?;
+        match self.options.place_of_login()? {
+            LoginPlace::Tree(place) => {
+                let cell = tree::get(&place, "rialto.cell").ok();
+                let request = tree::set(&place, "system.rialto.logout", "now");
+                request.map_err(|error| Failure::new("logging out", explained(error)))?;
+                if let Some(cell) = cell {
+                    network_login::forget(Some(cell.trim()))?;
+                }
+            }
+            LoginPlace::Files => network_login::forget(self.options.cell()?.as_deref())?,
+        }
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -167,11 +253,11 @@ const TOKENS_HELP: &str = "\
 EXAMPLES
     rialto tokens
     rialto tokens --json
+    rialto tokens --cell example.org     the login without a mount to this cell
 
 EXIT CODES
     0  there is a token
-    1  there is none, or the query failed
-    3  no tree is mounted";
+    1  there is none, it has ended, or the query failed";
 
 /// Shows your identity in the cell, and until when it is valid.
 #[derive(Args, Debug)]
@@ -181,7 +267,7 @@ pub struct Tokens {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    tree: Tree,
+    options: LoginOptions,
 }
 
 #[derive(Deserialize)]
@@ -200,7 +286,10 @@ fn token(place: &Path) -> Result<Option<Token>, Failure> {
 
 impl Tokens {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let place = self.tree.place()?;
+        let place = match self.options.place_of_login()? {
+            LoginPlace::Tree(place) => place,
+            LoginPlace::Files => return self.without_mount(),
+        };
         if self.json {
             let value: Value = tree::ask_json(&place, "system.rialto.tokens", "asking for tokens")?;
             show::json(&value);
@@ -218,6 +307,37 @@ impl Tokens {
         );
         Ok(ExitCode::SUCCESS)
     }
+
+    fn without_mount(&self) -> Result<ExitCode, Failure> {
+        let tokens = network_login::tokens(self.options.cell()?.as_deref())?;
+        for token in &tokens {
+            let level = format!("{:?}", token.level).to_lowercase();
+            if self.json {
+                show::json(&json!({
+                    "cell": token.cell, "user": token.name, "id": token.principal.0,
+                    "level": level, "issued": token.issued, "expires": token.expires,
+                    "renewable": token.renewable,
+                }));
+            } else {
+                println!(
+                    "{} ({}) in {}, by {level}: ends {}, the last renewal ends {}",
+                    token.name,
+                    token.principal,
+                    token.cell,
+                    when(token.expires),
+                    when(token.renewable)
+                );
+            }
+        }
+        let now = network_login::now();
+        match &tokens[..] {
+            [] if self.json => show::json(&Value::Null),
+            [] => println!("no token: 'rialto login NAME' gets one"),
+            [..] => {}
+        }
+        let is_in = tokens.iter().any(|token| token.expires > now);
+        Ok(if is_in { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
 }
 
 const PASSWD_HELP: &str = "\
@@ -225,15 +345,16 @@ EXAMPLES
     rialto passwd joe                    joe changes it: asks for the old and the new one
     rialto passwd joe --new-only         an administrator sets one
     printf 'OLD\\nNEW\\n' | rialto passwd joe --password-stdin
+    rialto passwd joe --via fs1.example.org:7620     without a mount
 
 The new password ends all tokens that were made for the user before, on all machines, unless
 --keep-tokens is given. After a change of your own password this mount gets a new token at
-once.
+once, and so does the login without a mount.
 
 EXIT CODES
     0  changed
     1  refused or failed: the message names the remedy
-    3  no tree is mounted";
+    3  no tree is mounted and no cell is found, or no server answers";
 
 /// Sets a user's password.
 #[derive(Args, Debug)]
@@ -251,19 +372,18 @@ pub struct Passwd {
     #[arg(long)]
     password_stdin: bool,
     #[command(flatten)]
-    tree: Tree,
+    options: LoginOptions,
 }
 
 impl Passwd {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let place = self.tree.place()?;
+        let place = self.options.place_of_login()?;
         let user = &self.user;
-        let mut request = json!({ "user": user, "keep_tokens": self.keep_tokens });
-        if !self.new_only {
-            request["old"] = password(&format!("Old password of {user}: "), self.password_stdin)?
-                .as_str()
-                .into();
-        }
+        let old = if self.new_only {
+            None
+        } else {
+            Some(password(&format!("Old password of {user}: "), self.password_stdin)?)
+        };
         let new = password(&format!("New password of {user}: "), self.password_stdin)?;
         if !self.password_stdin && *password("Again: ", false)? != *new {
             return Err(Failure::new(
@@ -271,9 +391,34 @@ impl Passwd {
                 "the two entries differ",
             ));
         }
+        match place {
+            LoginPlace::Tree(place) => self.by_mount(&place, old.as_ref(), &new)?,
+            LoginPlace::Files => {
+                let (reach, old) = (&self.options.reach, old.as_ref().map(|old| old.as_str()));
+                network_login::set_password(reach, user, old, &new, self.keep_tokens)?;
+            }
+        }
+        println!("password changed for {user}");
+        if !self.keep_tokens {
+            println!("older tokens of {user} are refused from now on");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn by_mount(
+        &self,
+        place: &Path,
+        old: Option<&Zeroizing<String>>,
+        new: &Zeroizing<String>,
+    ) -> Result<(), Failure> {
+        let user = &self.user;
+        let mut request = json!({ "user": user, "keep_tokens": self.keep_tokens });
+        if let Some(old) = old {
+            request["old"] = old.as_str().into();
+        }
         request["new"] = new.as_str().into();
         let request = Zeroizing::new(request.to_string());
-        tree::set(&place, "system.rialto.passwd", &request).map_err(|error| {
+        tree::set(place, "system.rialto.passwd", &request).map_err(|error| {
             let why = match error {
                 Errno::ACCESS => "the old password is wrong".to_owned(),
                 Errno::PERM => "you are neither that user nor an administrator".to_owned(),
@@ -283,12 +428,7 @@ impl Passwd {
                 error => explained(error),
             };
             Failure::new(format!("setting the password of {user}"), why)
-        })?;
-        println!("password changed for {user}");
-        if !self.keep_tokens {
-            println!("older tokens of {user} are refused from now on");
-        }
-        Ok(ExitCode::SUCCESS)
+        })
     }
 }
 

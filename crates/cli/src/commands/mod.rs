@@ -15,6 +15,7 @@ mod logins;
 mod man;
 mod mount;
 mod mount_helper;
+mod network_login;
 mod pagsh;
 mod pts;
 mod readdir_helper;
@@ -32,8 +33,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use local::failure::Failure;
 
+pub(crate) use fs::tree;
 pub(crate) use kerberos::log_in_again;
 pub use typed::typed;
+pub(crate) use vos::now_secs;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -44,7 +47,15 @@ EXAMPLES
     rialto vos create home.alice     a volume; 'rialto vos --help' has all verbs
     rialto fs listquota ~/shared     a directory's volume; 'rialto fs --help' has all verbs
     rialto pts createuser joe        a user; 'rialto pts --help' has all verbs
+    rialto login joe --via HOST:PORT   administer a cell from another machine
     rialto COMMAND --help            more, with examples
+
+WHICH CELL
+    vos, pts, fence, admin, audit, status and doctor take the first of: --via HOST:PORT, --dir,
+    --cell NAME, $RIALTO_HOME, $RIALTO_CELL, the mounted tree of the current directory, the
+    cell's directory of this machine, /etc/rialto/cell, the only login without a mount.
+    At the socket of this machine's server they act as the superuser, over the network as the
+    user of 'rialto login'. 'rialto status' shows the way.
 
 EXIT CODES
     0  done
@@ -54,6 +65,8 @@ EXIT CODES
 
 ENVIRONMENT
     RIALTO_HOME   the cell's directory, where --dir is not given
+    RIALTO_CELL   the cell's name, where neither --cell nor a directory is given
+    RIALTO_TOKENS the directory of logins without a mount
     RIALTO_LOG    the log level: error, warn, info (default), debug or trace, or that of one
                   part, such as vice=debug";
 

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use local::ask::Asking;
-use local::cell::{CellDir, VOLUME, Where};
+use local::ask::{Asking, TIMEOUT};
+use local::cell::{CellDir, VOLUME};
 use local::daemon::Process;
 use local::failure::{Doing, Failure, NOTHING_THERE};
 use local::mounts::{self, Health};
@@ -14,12 +14,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use types::{Name, VolumeStatus};
 
+use crate::reach::{Reach, ReachOptions};
 use crate::transport::{Kept, MountFacts, Transport};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
     rialto status
     rialto status --json | jq .usage
+    rialto status --via fs1.example.org:7620     a server in the network, by your login
 
 EXIT CODES
     0  the server runs and answers
@@ -30,7 +32,10 @@ EXIT CODES
 #[command(after_help = AFTER_HELP)]
 pub struct StatusCommand {
     #[command(flatten)]
-    place: Where,
+    reach: ReachOptions,
+    /// Has no effect: connections of this command are always encrypted.
+    #[arg(long, hide = true)]
+    clear: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -57,7 +62,10 @@ struct MountState {
 
 impl StatusCommand {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let cell = self.place.cell()?;
+        let cell = match Reach::find(&self.reach)? {
+            Reach::Socket(cell) => cell,
+            way @ Reach::Network(_) => return self.over_network(way),
+        };
         let server = Process::recorded(&cell.server_pid_file())
             .doing(|| "reading the server's pid file".to_owned())?;
         let mounts = mount_states(&cell)?;
@@ -75,11 +83,41 @@ impl StatusCommand {
                 "server": { "pid": server.map(|process| process.pid), "answers": report.is_some(),
                 "trouble": trouble },
                 "report": report, "usage": usage.map(usage_json), "mounts": mounts,
+                "way": "socket",
             }));
         } else {
             print(&cell, server, report.as_ref(), usage, trouble.as_deref(), &mounts);
         }
         Ok(if report.is_some() { ExitCode::SUCCESS } else { ExitCode::from(NOTHING_THERE) })
+    }
+
+    /// Shows the part of the server's report that the user who is logged in may see.
+    fn over_network(&self, way: Reach) -> Result<ExitCode, Failure> {
+        let reached = way.open(None, TIMEOUT)?;
+        let report = reached.asking.report()?;
+        let servers = reached.asking.servers().unwrap_or_default();
+        if self.json {
+            let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+            show::json(&json!({
+                "cell": reached.name, "endpoint": reached.endpoint.to_string(),
+                "user": reached.user, "servers": names, "report": report, "way": "network",
+            }));
+            return Ok(ExitCode::SUCCESS);
+        }
+        println!("cell      {}", reached.name);
+        println!("way       {}", reached.way());
+        for server in &servers {
+            let addresses: Vec<_> = server.addresses.iter().map(ToString::to_string).collect();
+            println!("server    {} at {}", server.name, addresses.join(", "));
+        }
+        match &report["you"]["level"] {
+            Value::String(level) => println!("you       by {level}"),
+            _ => println!("you       unknown: 'rialto login NAME' shows more"),
+        }
+        if report["server"]["up_secs"].is_u64() {
+            print_report(&report);
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -156,6 +194,7 @@ fn print(
     mounts: &[MountState],
 ) {
     println!("cell      {} in {}", cell.config.name, cell.dir().display());
+    println!("way       the socket in {}", cell.dir().display());
     let up = report.and_then(|report| report["server"]["up_secs"].as_u64());
     match (server, trouble) {
         (None, _) => println!("server    does not run; 'rialto up' starts it"),
@@ -169,31 +208,7 @@ fn print(
         println!("usage     {}", usage_line(&usage));
     }
     if let Some(report) = report {
-        println!("clients   {}", counts(report, &["sessions", "promises", "locks", "held_files"]));
-        println!(
-            "waiting   {}",
-            counts(
-                report,
-                &["lock_waits", "changes_waiting_for_breaks", "calls_waiting_for_grace"]
-            )
-        );
-        println!(
-            "since up  {}",
-            counts(&report["server"], &["replies", "breaks", "connections_malformed", "panics"])
-        );
-        bounds(report).iter().chain(&forwarded(report)).for_each(|line| println!("{line}"));
-        for partition in stopped(report) {
-            println!("STOPPED   {partition}");
-        }
-        if report["grace"] == true {
-            println!(
-                "grace     changes wait until the clients of the earlier server are back, or \
-                    their leases are over"
-            );
-        }
-        if let Some(volumes) = report["volumes"].as_array().filter(|volumes| !volumes.is_empty()) {
-            println!("\n{}", objects(volumes));
-        }
+        print_report(report);
     }
     if !mounts.is_empty() {
         let row = |mount: &MountState| {
@@ -247,6 +262,32 @@ fn print(
                     turn it on"
             );
         }
+    }
+}
+
+/// Prints a server's report of itself.
+fn print_report(report: &Value) {
+    println!("clients   {}", counts(report, &["sessions", "promises", "locks", "held_files"]));
+    println!(
+        "waiting   {}",
+        counts(report, &["lock_waits", "changes_waiting_for_breaks", "calls_waiting_for_grace"])
+    );
+    println!(
+        "since up  {}",
+        counts(&report["server"], &["replies", "breaks", "connections_malformed", "panics"])
+    );
+    bounds(report).iter().chain(&forwarded(report)).for_each(|line| println!("{line}"));
+    for partition in stopped(report) {
+        println!("STOPPED   {partition}");
+    }
+    if report["grace"] == true {
+        println!(
+            "grace     changes wait until the clients of the earlier server are back, or \
+                their leases are over"
+        );
+    }
+    if let Some(volumes) = report["volumes"].as_array().filter(|volumes| !volumes.is_empty()) {
+        println!("\n{}", objects(volumes));
     }
 }
 

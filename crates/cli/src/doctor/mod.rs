@@ -2,6 +2,7 @@
 
 mod cell;
 mod machine;
+pub mod network;
 mod port;
 mod space;
 

@@ -280,7 +280,8 @@ messages! {
         | Procedure::GuardMandates
         | Procedure::GuardAddMandate
         | Procedure::GuardRemoveMandate
-        | Procedure::GuardWithdrawKeys => {
+        | Procedure::GuardWithdrawKeys
+        | Procedure::GuardAuditLines => {
             let behalf = OnBehalf.get(from)?;
             Call::Guard { behalf, call: Box::new(get_guard_call(from, number)?) }
         }

@@ -45,6 +45,7 @@ messages! {
         GuardAddMandate => AddMandate { principal, realm }
         GuardRemoveMandate => RemoveMandate { number }
         GuardWithdrawKeys => WithdrawKeys { server }
+        GuardAuditLines => AuditLines { file, offset }
     }
     ()
     put {}

@@ -40,6 +40,7 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
         mandate("guard-mandate-partition", partition),
         guard("guard-remove-mandate", GuardCall::RemoveMandate { number: 8 }),
         guard("guard-withdraw-keys", GuardCall::WithdrawKeys { server: SERVER }),
+        guard("guard-audit-lines", GuardCall::AuditLines { file: 8, offset: 0x0708 }),
     ]
 }
 

@@ -59,6 +59,7 @@ pub(super) fn calls() -> impl Strategy<Value = Call> {
         (id(), realm()).prop_map(|(principal, realm)| GuardCall::AddMandate { principal, realm }),
         any::<u64>().prop_map(|number| GuardCall::RemoveMandate { number }),
         server_id().prop_map(|server| GuardCall::WithdrawKeys { server }),
+        any::<(u64, u64)>().prop_map(|(file, offset)| GuardCall::AuditLines { file, offset }),
     ];
     (of(id()), call).prop_map(|(behalf, call)| Call::Guard { behalf, call: Box::new(call) })
 }

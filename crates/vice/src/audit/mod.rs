@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use guard::{AuditEvent, Row, row};
-use types::{Call, Caller, Fault, Fid, PrincipalId, ReplyAddress, Timestamp, WhichPrincipal};
+use types::{
+    Call, Caller, Fault, Fid, GuardCall, PrincipalId, ReplyAddress, Timestamp, WhichPrincipal,
+};
 use words::about;
 
 use crate::call::CallContext;
@@ -21,6 +23,12 @@ pub trait AuditLog: Send + Sync {
     /// Records a refusal at a file, or of an anonymous caller: of many similar ones within a while,
     /// the log has one and the number of the rest. Does not wait.
     fn saw_refusal(&self, dir: Fid, event: AuditEvent);
+
+    /// Lines of the log from this place of a file on, as [`types::GuardCall::AuditLines`] has them.
+    ///
+    /// # Errors
+    /// `Medium`, if the log cannot be read.
+    fn lines(&self, file: u64, offset: u64) -> Result<String, Fault>;
 }
 
 /// Refusals since the start, by their reason.
@@ -99,9 +107,20 @@ impl Audit {
             None => {
                 event.kind = "denied".to_owned();
                 let dir = call.clone().fids_mut().first().map_or(Fid::CURRENT, |fid| **fid);
+                if dir == Fid::CURRENT {
+                    event.name = self.name_of(caller);
+                }
                 log.saw_refusal(dir, event);
             }
         }
+    }
+
+    /// Lines of this server's log.
+    ///
+    /// # Errors
+    /// `Unsupported`, if it has none; `Medium`.
+    pub fn lines(&self, file: u64, offset: u64) -> Result<String, Fault> {
+        self.log.as_ref().ok_or(Fault::Unsupported)?.lines(file, offset)
     }
 
     /// Reports a run of wrong passwords for this user.
@@ -132,7 +151,11 @@ fn kind(call: &Call) -> Option<&'static str> {
     match call {
         Call::Auth { .. } => Some("authentication"),
         Call::SetAcl { .. } => Some("access list"),
-        Call::Guard { call, .. } => call.changes().then_some("fence"),
+        // A reading of the log is recorded once a file, not for each part.
+        Call::Guard { call, .. } => match **call {
+            GuardCall::AuditLines { offset, .. } => (offset == 0).then_some("administration"),
+            ref call => call.changes().then_some("fence"),
+        },
         Call::Pts { call, .. } => call.changes().then_some("administration"),
         // A stream has many parts; only its end is recorded.
         Call::Volume(types::VolumeCall::Apply { .. }) => None,

@@ -3,7 +3,7 @@
 //! has it.
 
 use celldb::CellDb;
-use guard::{Authenticator, Cps, PtsAsker, TokenRequest};
+use guard::{Authenticator, Cps, PtsAsker, TokenOrigin, TokenRequest};
 use types::{
     Answer, AuthCall, AuthLevel, Behalf, Fault, NewPrincipal, Principal, PrincipalId,
     PrincipalKind, PtsCall, Secret, WhichPrincipal,
@@ -37,11 +37,11 @@ pub(crate) fn ask_auth(
     let db = cell.db()?.ok_or(Fault::Unsupported)?;
     let logins = Logins(authenticator.ok_or(Fault::Unsupported)?);
     let answer = match call {
-        // A token can be renewed, and ends; it cannot make others.
-        AuthCall::Attest { .. }
+        // A token makes others for the same user's programs; none of them outlives it.
+        AuthCall::Attest { client }
             if ask.caller.who.level.is_of_tokens() && ask.caller.who.token != 0 =>
         {
-            return Err(Fault::NotPermitted);
+            logins.derived(ask, db, *client)?
         }
         AuthCall::Attest { client } => {
             let who = identities.principal_of(ask.caller)?;
@@ -177,6 +177,31 @@ impl Logins<'_> {
         let request =
             TokenRequest { principal, name, level, client, not_before: who.tokens_after, ends };
         self.0.issue(&request, ask.wall).ok_or(Fault::Unsupported)
+    }
+
+    /// Issues a token for another key of the caller: of the same principal and level, with the
+    /// number, the time of issue and the end of the caller's own token.
+    fn derived(
+        &self,
+        ask: &CallContext<'_>,
+        db: &dyn CellDb,
+        client: [u8; 32],
+    ) -> Result<Answer, Fault> {
+        let who = &ask.caller.who;
+        let expires = who.ends.ok_or(Fault::NotPermitted)?.secs;
+        let found = db.access().principal(&WhichPrincipal::Id(who.principal))?.filter(is_user);
+        let found = found.filter(|found| !found.locked).ok_or(Fault::NotPermitted)?;
+        let request = TokenRequest {
+            principal: found.id,
+            name: found.name,
+            level: who.level,
+            client,
+            not_before: found.tokens_after,
+            ends: Some(expires),
+        };
+        let origin = TokenOrigin { number: who.token, issued: who.issued, expires };
+        let token = self.0.derive(&request, &origin, ask.wall).map_err(|_| Fault::TokenExpired)?;
+        Ok(Answer::Token(token.ok_or(Fault::Unsupported)?.into()))
     }
 
     /// Issues a token that ends with the ticket at the latest.

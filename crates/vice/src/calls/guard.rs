@@ -1,12 +1,27 @@
-//! Changes of the cell's rules: fences, servers' keys, mandates of administrators.
+//! Changes of the cell's rules: fences, servers' keys, mandates of administrators; and the audit
+//! log for administrators.
 
 use celldb::Access;
 use types::{Answer, AuthLevel, Fault, GuardCall, PrincipalId, WhichPrincipal, Whom};
 
+use crate::audit::Audit;
 use crate::call::{CallContext, CallOutcome};
 use crate::cell::{CellLink, Identities};
 use crate::enforcement::Enforcement;
 use crate::sessions::Coherence;
+
+/// Lines of this server's audit log. Each server is asked for its own by the administrator, never
+/// by another server.
+pub(crate) fn audit_lines(
+    audit: &Audit,
+    behalf: Option<PrincipalId>,
+    (file, offset): (u64, u64),
+) -> Result<CallOutcome, Fault> {
+    match behalf {
+        None => Ok(CallOutcome::Answer(Answer::Report(audit.lines(file, offset)?))),
+        Some(_) => Err(Fault::NotPermitted),
+    }
+}
 
 /// Changes rules. A server without the database forwards the call in the caller's name.
 pub(crate) fn ask_guard(

@@ -11,7 +11,7 @@ pub(in crate::commands) mod principals;
 mod quotas;
 mod servers;
 mod sysname;
-pub(super) mod tree;
+pub(crate) mod tree;
 
 use std::process::ExitCode;
 

@@ -49,7 +49,7 @@ pub(crate) fn remove(path: &Path, name: &str) -> Result<(), Errno> {
 }
 
 /// Whether the path is in a Rialto mount.
-fn is_ours(path: &Path) -> bool {
+pub(crate) fn is_ours(path: &Path) -> bool {
     get(path, "system.rialto.fid").is_ok()
 }
 

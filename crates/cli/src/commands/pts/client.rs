@@ -1,5 +1,4 @@
-//! The session of the verbs: with the server of the cell's directory, which has the database or
-//! asks the server that has it.
+//! The session of the verbs.
 
 use std::collections::HashMap;
 
@@ -8,7 +7,7 @@ use local::failure::Failure;
 use types::limits::PRINCIPALS_MAX;
 use types::{Answer, Fault, Principal, PrincipalId, PtsCall};
 
-use crate::commands::cell_client::{CELL_AWAY, CellClient, CellName, CellOptions, odd};
+use crate::commands::cell_client::{CELL_AWAY, CellClient, CellOptions, odd};
 
 /// The position before the first number.
 pub const FIRST: PrincipalId = PrincipalId(i32::MIN);
@@ -22,7 +21,7 @@ pub struct PtsClient {
 }
 
 impl PtsClient {
-    pub(crate) fn open(options: &CellOptions<CellName>, force: bool) -> Result<PtsClient, Failure> {
+    pub(crate) fn open(options: &CellOptions, force: bool) -> Result<PtsClient, Failure> {
         Ok(PtsClient { json: options.json, force, cell: CellClient::open(options, refused)? })
     }
 

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use local::failure::Failure;
 
-use super::cell_client::{CellName, CellOptions};
+use super::cell_client::CellOptions;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -23,6 +23,7 @@ EXAMPLES
     rialto pts membership joe:friends            its members
     rialto pts examine joe
     rialto pts adduser joe system:administrators
+    rialto pts creategroup joe:mates --via fs1.example.org:7620    from another machine
     rialto pts VERB --help                       more, with examples
 
 Verbs, options and their order are OpenAFS's. Options may be written -name or --name. A
@@ -34,7 +35,7 @@ EXIT CODES
     0  done
     1  refused or failed: the message names the remedy
     2  wrong usage
-    3  no cell there, or its server does not run";
+    3  no cell there, or its server does not run or answer";
 
 /// Users and groups: make, list, change and remove them.
 #[derive(Args, Debug)]
@@ -48,14 +49,11 @@ pub struct Pts {
     #[command(subcommand)]
     verb: Verb,
     #[command(flatten)]
-    options: CellOptions<CellName>,
+    options: CellOptions,
     /// Continue with the next one after a refusal.
     #[arg(long, global = true)]
     force: bool,
-    /// Accepted for OpenAFS's sake: the server's socket identifies the caller.
-    #[arg(long, global = true, hide = true)]
-    localauth: bool,
-    /// Accepted for OpenAFS's sake: no data leaves this machine.
+    /// Accepted for OpenAFS's sake: connections are always encrypted.
     #[arg(long, global = true, hide = true)]
     encrypt: bool,
 }

@@ -1,5 +1,4 @@
-//! The session of both commands: with the server of the cell's directory, which has the database or
-//! asks the server that has it.
+//! The session of both commands.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -10,6 +9,7 @@ use local::failure::Failure;
 use types::{Answer, Call, Fault, GuardCall, PrincipalId, ServerId, ServerInfo};
 
 use crate::commands::cell_client::{CELL_AWAY, CellClient, CellOptions, odd};
+use crate::reach::Reach;
 
 /// How long a change may take: it waits for silent servers.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -83,7 +83,7 @@ impl RulesClient {
 
     /// Returns the typed server: by its name, its id, or `localhost`.
     pub(crate) fn server(&self, text: &str) -> Result<ServerId, Failure> {
-        if text == "localhost" {
+        if text == "localhost" && matches!(self.cell.reached.reach, Reach::Socket(_)) {
             return Ok(self.me.id);
         }
         let is = |one: &&ServerInfo| one.name == text || one.id.to_string() == text;

@@ -7,7 +7,7 @@ use local::failure::Failure;
 use serde_json::json;
 use types::{Revised, ServerInfo};
 
-use super::context::{VosContext, refusal};
+use super::context::VosContext;
 use super::show;
 
 const LISTADDRS_HELP: &str = "\
@@ -97,7 +97,8 @@ impl Changeaddr {
         let old = self.oldaddr.or_else(|| words.next()).ok_or_else(|| missing("the address"))?;
         let what = format!("changing the server at {old}");
         let id = context.server(&old)?;
-        let known = context.db().servers().map_err(|error| refusal(&what, &error.into()))?;
+        let known =
+            context.db().servers().map_err(|error| context.refusal(&what, &error.into()))?;
         let seen = known.into_iter().find(|seen| seen.record.id == id);
         let seen = seen.ok_or_else(|| Failure::new(&what, "the database does not have it"))?;
         if self.remove {
@@ -135,7 +136,10 @@ fn change(
         eprintln!("would be done: {what} to {new}");
         return Ok(());
     }
-    context.db().put_server(&server, revision).map_err(|error| refusal(what, &error.into()))?;
+    context
+        .db()
+        .put_server(&server, revision)
+        .map_err(|error| context.refusal(what, &error.into()))?;
     println!("Changed {old} to {new} of the server {}", server.name);
     Ok(())
 }
@@ -166,7 +170,10 @@ fn remove(context: &VosContext, what: &str, seen: &Revised<ServerInfo>) -> Resul
         eprintln!("would be done: remove the server {}", seen.record.name);
         return Ok(());
     }
-    context.db().remove_server(id, seen.revision).map_err(|error| refusal(what, &error.into()))?;
+    context
+        .db()
+        .remove_server(id, seen.revision)
+        .map_err(|error| context.refusal(what, &error.into()))?;
     println!("Removed the server {}", seen.record.name);
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! The environment of the verbs: the servers of the cell, and the resolution of typed names into
 //! servers, partitions and volumes.
 //!
-//! The entry is the server of the cell's directory: it answers for itself, and forwards queries of
-//! the cell database. If the database does not answer, only that server is available.
+//! The entry is the server that was reached (`reach`): it answers for itself, and forwards queries
+//! of the cell database. If the database does not answer, only that server is available. Over the
+//! network all servers are asked by the caller's token, never with a server's keys.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,8 +12,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use celldb::{CellDb, CellError, RemoteCellDb};
-use client::Endpoint;
-use local::cell::{CellDir, clear_by_environment};
+use local::cell::clear_by_environment;
 use local::daemon::Process;
 use local::failure::Failure;
 use local::show::Fetching;
@@ -24,7 +24,8 @@ use vos::{Job, JobEvent, JobLeader, ServerConnections, Servers, VosError};
 
 use super::Telling;
 use super::typed::{TypedSite, which};
-use crate::commands::cell_client::{CELL_AWAY, CellClient, CellName, CellOptions, odd};
+use crate::commands::cell_client::{CELL_AWAY, CellClient, CellOptions, odd};
+use crate::reach::{LoginState, Reach, ReachedCell};
 use crate::security;
 
 /// Volumes in one query: about as many as fit into an answer.
@@ -37,7 +38,11 @@ pub struct VosContext {
     pub json: bool,
     pub dry_run: bool,
     verbose: bool,
-    cell: CellDir,
+    cell: String,
+    /// The caller's login, over the network.
+    login: Option<LoginState>,
+    /// The server that is asked runs on this machine.
+    is_local: bool,
     me: ServerInfo,
     servers: Vec<ServerInfo>,
     db: Arc<dyn CellDb>,
@@ -67,15 +72,26 @@ pub struct LocatedPartition {
 }
 
 impl VosContext {
-    pub(crate) fn open(options: &CellOptions<CellName, Telling>) -> Result<VosContext, Failure> {
+    pub(crate) fn open(options: &CellOptions<Telling>) -> Result<VosContext, Failure> {
         let Telling { dry_run, verbose } = options.more;
         let json = options.json;
         let client = CellClient::open(options, |doing, error| Failure::new(doing, error))?;
         let me = client.me()?;
         // The command continues without its session.
-        let CellClient { cell, caller, .. } = client;
-        let endpoint = Endpoint::Unix(cell.socket());
-        let options = security::as_server(cell.dir(), &cell.config.name, clear_by_environment())?;
+        let reached = client.reached;
+        if verbose {
+            eprintln!("rialto vos: {}", reached.way());
+        }
+        let login = reached.login_state();
+        let is_local = matches!(reached.reach, Reach::Socket(_));
+        let options = match &reached.reach {
+            // A process that can read the server's keys acts at the others as that server.
+            Reach::Socket(cell) => {
+                security::as_server(cell.dir(), &cell.config.name, clear_by_environment())?
+            }
+            Reach::Network(_) => reached.options.clone(),
+        };
+        let ReachedCell { name: cell, endpoint, caller, .. } = reached;
         let db: Arc<dyn CellDb> =
             Arc::new(RemoteCellDb::at(endpoint.clone(), options.clone()).asking_as(caller.clone()));
         let servers = match db.servers() {
@@ -97,12 +113,23 @@ impl VosContext {
             dry_run,
             verbose,
             cell,
+            login,
+            is_local,
             me,
             servers,
             db,
             reach,
             partitions: RefCell::default(),
         })
+    }
+
+    /// The failure of a refused call.
+    pub fn refusal(&self, what: &str, error: &VosError) -> Failure {
+        let failure = refusal(what, error);
+        match self.login.as_ref().and_then(|login| login.remedy(error.fault())) {
+            Some(remedy) => failure.mend(remedy),
+            None => failure,
+        }
     }
 
     /// The cell's database.
@@ -112,7 +139,7 @@ impl VosContext {
 
     /// The cell's name.
     pub fn cell_name(&self) -> &str {
-        &self.cell.config.name
+        &self.cell
     }
 
     /// All servers of the cell.
@@ -156,7 +183,7 @@ impl VosContext {
         server: ServerId,
         call: VolumeCall,
     ) -> Result<Answer, Failure> {
-        self.reach.call(server, call).map_err(|error| refusal(what, &error))
+        self.reach.call(server, call).map_err(|error| self.refusal(what, &error))
     }
 
     /// Sends a query about the files of a server's volume.
@@ -166,7 +193,7 @@ impl VosContext {
         server: ServerId,
         call: Call,
     ) -> Result<Answer, Failure> {
-        self.reach.send(server, call).map_err(|error| refusal(what, &error))
+        self.reach.send(server, call).map_err(|error| self.refusal(what, &error))
     }
 
     /// Does a change, or only reports it with `--dry-run`.
@@ -218,12 +245,13 @@ impl VosContext {
         };
         let who = JobLeader { by: by(), now_secs: &now_secs, is_over: &is_over };
         act(&Job { servers: &self.reach, who, dry_run, tell: &tell })
-            .map_err(|error| refusal(what, &error))
+            .map_err(|error| self.refusal(what, &error))
     }
 
     /// Returns the typed server: by its name, the first part of that, its id, or an address.
     pub(crate) fn server(&self, text: &str) -> Result<ServerId, Failure> {
-        if ["localhost", "127.0.0.1", "::1", &self.cell.config.name].contains(&text) {
+        let here = ["localhost", "127.0.0.1", "::1"].contains(&text) && self.is_local;
+        if here || text == self.cell {
             return Ok(self.me.id);
         }
         let exact = |one: &&ServerInfo| one.name == text || one.id.to_string() == text;
@@ -244,7 +272,7 @@ impl VosContext {
             [one] => Ok(one.id),
             [] => {
                 let all: Vec<_> = self.servers.iter().map(|one| one.name.as_str()).collect();
-                let why = format!("the cell {} has {}", self.cell.config.name, all.join(", "));
+                let why = format!("the cell {} has {}", self.cell, all.join(", "));
                 Err(Failure::new(what, why).mend("name one of these"))
             }
             [..] => {
@@ -331,8 +359,8 @@ impl VosContext {
     pub(crate) fn found(&self, text: &str, site: &TypedSite) -> Result<vos::FoundVolume, Failure> {
         let what = format!("finding the volume {text}");
         let at = site.server.as_ref().map(|server| self.server(server)).transpose()?;
-        let found =
-            vos::find(&self.reach, &which(text)?, at).map_err(|error| refusal(&what, &error))?;
+        let found = vos::find(&self.reach, &which(text)?, at)
+            .map_err(|error| self.refusal(&what, &error))?;
         let on = self.name_of(found.server, found.volume().partition);
         let partitions = self.partitions(found.server)?;
         let is_there =
@@ -359,7 +387,7 @@ impl VosContext {
                 asked => asked,
             },
         };
-        let found = asked.map_err(|error| refusal(&what, &error.into()))?;
+        let found = asked.map_err(|error| self.refusal(&what, &error.into()))?;
         found.ok_or_else(|| {
             Failure::new(what, "no such volume").mend(
                 "'rialto vos listvldb' shows which there are, 'rialto vos syncvldb' enters \
@@ -376,7 +404,8 @@ impl VosContext {
         let mut after = VolumeId(0);
         loop {
             let groups = self.db.groups(after, GROUPS_AT_ONCE);
-            let groups = groups.map_err(|error| refusal("asking the database", &error.into()))?;
+            let groups =
+                groups.map_err(|error| self.refusal("asking the database", &error.into()))?;
             let Some(last) = groups.last() else { return Ok(()) };
             after = last.record.read_write;
             visit(groups)?;
@@ -441,7 +470,7 @@ fn is_over(busy: &Busy) -> bool {
     at == host() && Process::labelled(process).is_some_and(|process| !process.is_alive())
 }
 
-pub fn refusal(what: &str, error: &VosError) -> Failure {
+fn refusal(what: &str, error: &VosError) -> Failure {
     let mend = match error {
         VosError::NoVolume => "'rialto vos listvol' and 'rialto vos listvldb' show which there are",
         VosError::Away { .. } => {
@@ -472,7 +501,9 @@ fn fault_refusal(what: &str, error: &VosError) -> Failure {
         Some(Fault::Busy) => {
             "somebody has files of it open for writing, or is at work on it: try again"
         }
-        Some(Fault::NotPermitted) => "only the server's user and root may: run it as one of them",
+        Some(Fault::NotPermitted) => {
+            "administrators may, and the server's user and root on its machine"
+        }
         Some(Fault::CellAway) => CELL_AWAY,
         Some(Fault::Invalid) => {
             return Failure::new(what, "the server does not accept these arguments").mend(

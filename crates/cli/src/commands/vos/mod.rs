@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use local::failure::Failure;
 
-use super::cell_client::{CellName, CellOptions};
+use super::cell_client::CellOptions;
 
 pub(crate) use context::now_secs;
 pub(crate) use show::iso;
@@ -46,6 +46,7 @@ EXAMPLES
     rialto vos release home.alice                     its read-only sites show it
     rialto vos dump home.alice -file alice.dump       and 'vos restore' makes a volume of it
     rialto mount --volume home.alice unix:/srv/rialto/server.sock /mnt/alice
+    rialto vos listvol --via fs1.example.org:7620     from another machine, by your login
     rialto vos VERB --help                            more, with examples
 
 Verbs, options and their order are OpenAFS's. Options may be written -name or --name. The
@@ -58,7 +59,7 @@ EXIT CODES
     0  done
     1  refused or failed: the message names the remedy
     2  wrong usage
-    3  no cell there, or its server does not run";
+    3  no cell there, or its server does not run or answer";
 
 /// Connections to other servers of the cell show the keys of this one.
 const AS_UID: &str = "Ask as the user with this uid, as somebody who has the server's socket and \
@@ -77,14 +78,11 @@ pub struct Vos {
     #[command(subcommand)]
     verb: Verb,
     #[command(flatten)]
-    options: CellOptions<CellName, Telling>,
-    /// Accepted for OpenAFS's sake: the server's socket identifies the caller.
-    #[arg(long, global = true, hide = true)]
-    localauth: bool,
+    options: CellOptions<Telling>,
     /// Accepted for OpenAFS's sake.
     #[arg(long, global = true, hide = true)]
     noauth: bool,
-    /// Accepted for OpenAFS's sake: no data leaves this machine.
+    /// Accepted for OpenAFS's sake: connections are always encrypted.
     #[arg(long, global = true, hide = true)]
     encrypt: bool,
     /// Accepted for OpenAFS's sake.
