@@ -2,6 +2,8 @@
 //! `main` prints.
 
 mod audit;
+mod backup;
+mod backup_file;
 mod bench;
 mod cell_client;
 mod completions;
@@ -18,6 +20,7 @@ mod mount_helper;
 mod pagsh;
 mod pts;
 mod readdir_helper;
+mod restore;
 mod rules;
 mod server;
 pub(crate) mod status;
@@ -94,6 +97,8 @@ pub enum Command {
     Passwd(logins::Passwd),
     Pagsh(pagsh::Pagsh),
     Keys(keys::Keys),
+    Backup(backup::Backup),
+    Restore(restore::RestoreCommand),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -127,6 +132,8 @@ impl Command {
             Command::Passwd(_) => "passwd",
             Command::Pagsh(_) => "pagsh",
             Command::Keys(_) => "keys",
+            Command::Backup(_) => "backup",
+            Command::Restore(_) => "restore",
             Command::Bench(_) => "bench",
             Command::Doctor(_) => "doctor",
             Command::Completions(_) => "completions",
@@ -155,6 +162,7 @@ impl Command {
             | Command::Tokens(_)
             | Command::Passwd(_)
             | Command::Keys(_)
+            | Command::Restore(_)
             | Command::Doctor(_)
             | Command::Completions(_)
             | Command::Man(_) => true,
@@ -164,6 +172,7 @@ impl Command {
             | Command::Keeper(_)
             | Command::Forerunner(_)
             | Command::Pagsh(_)
+            | Command::Backup(_)
             | Command::Bench(_) => false,
         }
     }
@@ -190,6 +199,8 @@ impl Command {
             Command::Passwd(passwd) => passwd.run(),
             Command::Pagsh(pagsh) => pagsh.run(),
             Command::Keys(keys) => keys.run(),
+            Command::Backup(backup) => backup.run(),
+            Command::Restore(restore) => restore.run(),
             Command::Bench(bench) => bench.run(),
             Command::Doctor(doctor) => doctor.run(),
             Command::Completions(completions) => completions.run(),
