@@ -24,15 +24,7 @@ mounted() { within 60 "$RIALTO" mount --daemon --dir "$A" "unix:$A/server.sock" 
 far_mounted() { within 60 "$RIALTO" mount --daemon --dir "$base/other" "$address" "$far"; }
 login() { printf '%s\n' "$2" | within 60 setpriv --reuid "$3" --regid "$3" --clear-groups \
     "$RIALTO" login "$1" --password-stdin --path "$far"; }
-# The cell, as its commands show it; not what may change by itself.
-picture() {
-    pts listentries -users -groups | sort
-    for group in system:administrators staff joe:friends; do pts membership "$group"; done
-    for user in joe jim; do pts examine "$user"; done
-    "$RIALTO" fence list --dir "$A" --json
-    "$RIALTO" admin list --dir "$A" --json
-    vos listvldb --json | sort
-}
+exported() { within 30 "$RIALTO" cell export "$@" --dir "$A"; }
 number() { pts examine "$1" | sed -n 's/.*id: \(-\{0,1\}[0-9]*\),.*/\1/p'; }
 
 check "a cell" within 90 "$RIALTO" up --no-mount --dir "$A" --cell backup.test --listen 127.0.0.1:0
@@ -73,7 +65,7 @@ check "a mount of another machine" far_mounted
 check "where joe logs in" says "logged in" 0 login joe "open sesame joe" 4711
 
 # A backup while users come and go.
-picture > "$base/before"
+exported > "$base/before"
 (while :; do pts createuser passing && pts delete passing; done) > /dev/null 2>&1 & loop=$!
 printf 'correct horse\n' > "$base/passphrase"
 sealed=(--passphrase-file "$base/passphrase")
@@ -124,9 +116,10 @@ soon() { local until=$((SECONDS + 30))
 joined() { soon within 10 "$RIALTO" vos --dir "$B" examine proj.2; }
 check "the second server goes on by itself" joined
 pts delete passing > /dev/null 2>&1
-picture > "$base/after"
-# Times since when tokens count differ, and nothing else.
+exported > "$base/after"
 check "users, groups, rules and volumes are what they were" diff "$base/before" "$base/after"
+check "all of them are there" test "$(grep -Ec '^(user|group|member|fence|admin|server|location)' \
+    "$base/after")" -eq 31
 check "the tree" mounted
 check "one may read as before" as 4711 cat "$tree/proj/file"
 check "the other may not, as before" says "Permission denied" 1 as 4712 cat "$tree/proj/file"
@@ -138,9 +131,36 @@ reads() { soon far_read; }
 check "and the mount of before goes on" reads
 pts createuser new > /dev/null
 pts creategroup new:ones -owner new > /dev/null
+exported > "$base/after-new"
 check "a new user is not the lost one" test "$(number new)" -gt "$late"
 check "a new group neither" test "$(number new:ones)" -lt "$late_group"
 check "a volume at each server" eval 'vos create one disk new.one && vos create two vicep new.two'
+# Text that people edit.
+check "an import of what is there changes nothing" says "0 changes made" 0 "$RIALTO" cell import \
+    --prune --dir "$A" "$base/after-new"
+sed -e 's/^user jim .*/& locked=yes/' -e '/^user new /d' -e '/^group new:ones/d' \
+    -e '/^member new:ones/d' -e '/^fence/d' "$base/after-new" > "$base/edited"
+printf 'user ann uid=4713\nmember staff member=ann\nfence user:jim why="two words"\n' \
+    >> "$base/edited"
+check "a dry run shows the changes" says "add ann to staff" 0 "$RIALTO" cell import --dry-run \
+    --dir "$A" "$base/edited"
+check "and makes none" diff "$base/after-new" <(exported)
+check "an import makes them" says "change user jim: locked no -> yes" 0 "$RIALTO" cell import \
+    --dir "$A" "$base/edited"
+check "a user, a member, a fence" test "$(exported | grep -c \
+    -e '^member staff member=ann$' -e '^user ann .*uid=4713' -e '^fence user:jim why="two words"' \
+    -e '^fence host:192.0.2.0/24')" -eq 4
+check "and removes nothing" says "user new" 0 exported users
+check "unless it is told to" says "remove new:ones" 0 "$RIALTO" cell import --prune --dir "$A" \
+    "$base/edited"
+check "then it is as the file has it" says "0 changes made" 0 "$RIALTO" cell import --prune \
+    --dir "$A" "$base/edited"
+check "JSON does as well" eval 'exported --json > "$base/json" &&
+    says "0 changes made" 0 "$RIALTO" cell import --prune --dir "$A" "$base/json"'
+check "no number is changed" says "it has the number" 1 sh -c \
+    "echo 'user joe id=77' | '$RIALTO' cell import --dir '$A' -"
+check "nor by anyone" says "system:administrators" 1 sh -c \
+    "echo 'user eve uid=4799' | '$RIALTO' cell import --as-uid 4711 --dir '$A' -"
 # Into a cell that is there: the database is moved aside.
 check "not into a database that is there" eval 'stop "$A" &&
     says "use --replace" 1 "$RIALTO" restore cell --dir "$A" "$base/of-two"'

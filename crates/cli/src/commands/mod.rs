@@ -5,6 +5,7 @@ mod audit;
 mod backup;
 mod backup_file;
 mod bench;
+mod cell;
 mod cell_client;
 mod completions;
 mod doctor;
@@ -97,6 +98,7 @@ pub enum Command {
     Passwd(logins::Passwd),
     Pagsh(pagsh::Pagsh),
     Keys(keys::Keys),
+    Cell(cell::CellCommand),
     Backup(backup::Backup),
     Restore(restore::RestoreCommand),
     Bench(bench::Bench),
@@ -132,6 +134,7 @@ impl Command {
             Command::Passwd(_) => "passwd",
             Command::Pagsh(_) => "pagsh",
             Command::Keys(_) => "keys",
+            Command::Cell(_) => "cell",
             Command::Backup(_) => "backup",
             Command::Restore(_) => "restore",
             Command::Bench(_) => "bench",
@@ -162,6 +165,7 @@ impl Command {
             | Command::Tokens(_)
             | Command::Passwd(_)
             | Command::Keys(_)
+            | Command::Cell(_)
             | Command::Restore(_)
             | Command::Doctor(_)
             | Command::Completions(_)
@@ -199,6 +203,7 @@ impl Command {
             Command::Passwd(passwd) => passwd.run(),
             Command::Pagsh(pagsh) => pagsh.run(),
             Command::Keys(keys) => keys.run(),
+            Command::Cell(cell) => cell.run(),
             Command::Backup(backup) => backup.run(),
             Command::Restore(restore) => restore.run(),
             Command::Bench(bench) => bench.run(),
