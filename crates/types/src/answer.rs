@@ -302,8 +302,8 @@ pub enum Answer {
         at: Revision,
         /// Nothing follows; the copy has ended.
         end: bool,
-        /// At most [`crate::limits::PAYLOAD_BYTES_MAX`] bytes.
-        part: Bytes,
+        /// At most [`crate::limits::PAYLOAD_BYTES_MAX`] bytes, with hashes of passwords.
+        part: Secret,
     },
     /// A token, at most [`crate::limits::TOKEN_BYTES_MAX`] bytes.
     Token(Secret),

@@ -37,7 +37,7 @@ impl RemoteCopy {
         let call = Call::Cell(CellCall::Copy { copy: self.copy, after, skip });
         match self.way.call(&self.caller, call).map_err(CellError::Away)? {
             Answer::Records { copy, at, end, part } => {
-                Ok((copy, at, CopyPart { bytes: part.to_vec(), end }))
+                Ok((copy, at, CopyPart { bytes: part.reveal().to_vec(), end }))
             }
             _ => Err(CellError::Away(Fault::Invalid)),
         }

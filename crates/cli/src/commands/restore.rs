@@ -19,6 +19,7 @@ use local::daemon::PidFile;
 use local::failure::{Doing, Failure};
 use local::privacy;
 use local::show;
+use rustix::fs::{CWD, RenameFlags};
 use serde_json::json;
 use server::CellPlace;
 use types::Timestamp;
@@ -155,10 +156,11 @@ impl CellRestore {
         let mut aside = None;
         if database.exists() {
             let to = database.with_extension(format!("before-{}", stamp(Timestamp::new(now(), 0))));
-            fs::rename(database, &to).doing(what)?;
+            set_aside(&draft, database, &to).doing(what)?;
             aside = Some(to);
+        } else {
+            fs::rename(&draft, database).doing(what)?;
         }
-        fs::rename(&draft, database).doing(what)?;
         if cell.is_none() {
             // Last of all cell.toml, without which there is no cell.
             let (last, first): (BackupFiles, BackupFiles) =
@@ -266,6 +268,21 @@ fn remove(dir: &Path) -> io::Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
+    }
+}
+
+/// Puts the new database in the place of the old one, and the old one aside. At no moment is there
+/// none: a server that started then would make an empty one.
+fn set_aside(new: &Path, old: &Path, aside: &Path) -> io::Result<()> {
+    fs::rename(new, aside)?;
+    match rustix::fs::renameat_with(CWD, aside, CWD, old, RenameFlags::EXCHANGE) {
+        // Not every file system can.
+        Err(rustix::io::Errno::INVAL) => {
+            fs::rename(aside, new)?;
+            fs::rename(old, aside)?;
+            fs::rename(new, old)
+        }
+        exchanged => Ok(exchanged?),
     }
 }
 

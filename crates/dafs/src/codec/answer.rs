@@ -116,7 +116,8 @@ messages! {
             to.length32("bytes of a part", part.len(), PAYLOAD_BYTES_MAX);
         }
         Answer::Records { copy, at, end, part } => {
-            *payload = part.clone();
+            let part = part.reveal();
+            *payload = Bytes::copy_from_slice(part);
             to.u64(*copy)
                 .u64(at.0)
                 .length32("bytes of records", part.len(), PAYLOAD_BYTES_MAX)
@@ -148,7 +149,7 @@ messages! {
             Answer::Part(payload)
         }
         AnswerKind::Part => return Err(WireError::BadPayload),
-        AnswerKind::Records => get_records(from, payload)?,
+        AnswerKind::Records => get_records(from, &payload)?,
         AnswerKind::Volumes => get_volumes(from)?,
         AnswerKind::Tasks => get_tasks(from)?,
         AnswerKind::Incoming => get_incoming(from)?,
@@ -303,12 +304,12 @@ fn get_data(from: &mut FieldReader<'_>, data: Bytes) -> Result<Answer, WireError
     Ok(Answer::Data { data, end: from.bool("end")?, status })
 }
 
-fn get_records(from: &mut FieldReader<'_>, part: Bytes) -> Result<Answer, WireError> {
+fn get_records(from: &mut FieldReader<'_>, part: &[u8]) -> Result<Answer, WireError> {
     let (copy, at) = (from.u64()?, Revision(from.u64()?));
     if from.length32("bytes of records", PAYLOAD_BYTES_MAX)? != part.len() {
         return Err(WireError::BadPayload);
     }
-    Ok(Answer::Records { copy, at, end: from.bool("end")?, part })
+    Ok(Answer::Records { copy, at, end: from.bool("end")?, part: part.to_vec().into() })
 }
 
 fn put_packed(to: &mut Writer, run: &PackedRun, end: bool) {

@@ -146,7 +146,7 @@ pub(super) fn answers() -> Vec<(&'static str, Answer)> {
                 copy: 0x0708,
                 at: Revision(0x0304),
                 end: true,
-                part: bytes::Bytes::from_static(b"records"),
+                part: b"records".to_vec().into(),
             },
         ),
         (

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bytes::Bytes;
 use celldb::{CellCopy, CellDb, CopyCursor, CopyPart};
 use parking_lot::Mutex;
 use types::limits::{CELL_COPIES_MAX, PAYLOAD_BYTES_MAX};
@@ -52,7 +51,7 @@ impl CellCopies {
         match read {
             Ok(CopyPart { bytes, end }) => {
                 self.put_back(number, (!end).then_some(copy));
-                Ok(Answer::Records { copy: number, at, end, part: Bytes::from(bytes) })
+                Ok(Answer::Records { copy: number, at, end, part: bytes.into() })
             }
             Err(error) => {
                 self.put_back(number, None);
