@@ -89,6 +89,7 @@ check "not with another passphrase" says "the passphrase is wrong" 1 "$RIALTO" b
     --passphrase-file "$base/wrong" "$base/backup"
 head -c 3000 "$base/of-two" > "$base/cut"
 check "not cut off" says "it is cut off" 1 "$RIALTO" backup verify "$base/cut"
+check "the audit log has it" says "cell.Copy" 0 "$RIALTO" audit show --dir "$A"
 check "doctor knows it" says "the newest is 0 days old" 0 sh -c \
     "'$RIALTO' doctor --dir '$A'; true"
 

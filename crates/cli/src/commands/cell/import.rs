@@ -338,8 +338,7 @@ impl Import {
             let Some(call) = self.addition(entry)? else { continue };
             let doing = format!("add {}", entry.text());
             if self.begin(&doing) {
-                let call = Call::Guard { behalf: None, call: Box::new(call) };
-                self.client.ask(&doing, call)?;
+                self.change_rule(&doing, call)?;
             }
         }
         if !self.way.prune || !has_any(wanted, &["fence", "admin"]) {
@@ -348,9 +347,23 @@ impl Import {
         for (there, removal) in present.into_iter().filter(|(there, _)| !wanted.contains(there)) {
             let doing = format!("remove {}", there.text());
             if self.begin(&doing) {
-                let call = Call::Guard { behalf: None, call: Box::new(removal) };
-                self.client.ask(&doing, call)?;
+                self.change_rule(&doing, removal)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Changes a rule, and tells of servers that did not confirm it.
+    fn change_rule(&self, doing: &str, call: GuardCall) -> Result<(), Failure> {
+        let call = Call::Guard { behalf: None, call: Box::new(call) };
+        let Answer::Enforced { missing, .. } = self.client.ask(doing, call)? else {
+            return Err(odd(doing));
+        };
+        for server in missing {
+            eprintln!(
+                "rialto cell: {doing}: server {server} did not confirm; it is in force there once \
+                 that server hears the database"
+            );
         }
         Ok(())
     }

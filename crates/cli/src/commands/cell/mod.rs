@@ -74,9 +74,10 @@ EXAMPLES
     rialto cell import --prune people.txt
 
 Missing users, groups, members, fences and administrators are made, with the numbers in the
-file; fields that the file has and that differ are changed. Servers and locations are only
-shown. The calls are those of 'rialto pts', 'fence' and 'admin', so the same rules hold. A
-user or group that has another number in the cell than in the file stops all of it.";
+file; fields that the file has and that differ are changed; a user with a number and without
+locked=yes is not locked. Servers and locations are only shown. The calls are those of
+'rialto pts', 'fence' and 'admin', so the same rules hold. A user or group that has another
+number in the cell than in the file stops all of it.";
 
 /// A part of the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
