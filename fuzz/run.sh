@@ -32,8 +32,8 @@ fall_back() {
     for target in "${targets[@]}"; do echo "SKIP fuzz: $target: $1"; done
     echo "fuzz: running their checks as property tests instead" >&2
     cd ..
-    PROPTEST_CASES=${PROPTEST_CASES:-4000} exec cargo test --locked -p dafs -p fabric -p guard \
-        -p local -p mount -p store -p venus --lib -- \
+    PROPTEST_CASES=${PROPTEST_CASES:-4000} exec cargo test --locked -p celldb -p dafs -p fabric \
+        -p guard -p local -p mount -p store -p venus --lib -- \
         fuzzing mutated_vectors session_machines random_bytes any_bytes any_text
 }
 command -v rustup > /dev/null || fall_back "there is no rustup to get a nightly toolchain with"
@@ -86,6 +86,8 @@ golden hellos hello
 printf 'rialto partition\nversion 1\nid 00000000000000000000000000000007\n' |
     plant store_names format
 printf '2a.1.f' | plant store_names body
+printf '\7\0\0\0\0\0\0\0%b\1\0c\2\1\0\0\0\2\0\0\0fxy\0\1%b' "$(printf '\\0%.0s' {1..8})" \
+    "$(printf '\\0%.0s' {1..7})" | plant cell_backup file
 printf 'joe:friends' | plant names group
 printf '10.1.0.0/16' | plant names network
 printf 'home.*\nhome.alice.backup' | plant names pattern

@@ -23,7 +23,9 @@ use waldb::Synced;
 use crate::format::{check_format, put_format};
 use crate::listeners::Listeners;
 use crate::record::{self, CellCounters};
-use crate::{Access, CellDb, CellError, key};
+use crate::{Access, CellCopy, CellDb, CellError, key};
+
+pub use restore::{Restored, Restoring};
 
 type Result<T> = std::result::Result<T, CellError>;
 
@@ -43,7 +45,8 @@ const MANIFEST_BYTES: usize = 64 << 10;
 
 /// See the head of the file.
 pub struct Embedded {
-    db: DB,
+    /// Shared with the threads of copies.
+    db: Arc<DB>,
     /// The synced sequence number, which the next start must find.
     synced: Synced,
     path: PathBuf,
@@ -76,46 +79,14 @@ impl Embedded {
 
     fn open_with(path: &Path, changes_kept: u64) -> Result<Embedded> {
         let format = check_format(path)?;
-        need_room(path)?;
-        let diary = tempfile::tempdir().ok();
-        let mut options = Options::default();
-        options.create_if_missing(true);
-        options.set_compression_type(DBCompressionType::Lz4);
-        options.set_max_background_jobs(2);
-        options.set_max_open_files(256);
-        options.set_write_buffer_size(MEMTABLE_BYTES);
-        options.set_max_total_wal_size(2 * MEMTABLE_BYTES as u64);
-        options.set_manifest_preallocation_size(MANIFEST_BYTES);
-        options.set_log_level(LogLevel::Error);
-        if let Some(diary) = &diary {
-            options.set_db_log_dir(diary.path());
-        }
-        // It has hashes of passwords; RocksDB would make it readable by every user of the machine.
-        let closed = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        closed.map_err(|error| CellError::Medium(format!("{}: {error}", path.display())))?;
-        let families = || {
-            let mut family = Options::default();
-            family.set_compression_type(DBCompressionType::Lz4);
-            family.set_write_buffer_size(MEMTABLE_BYTES);
-            vec![ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, family)]
-        };
-        let (db, synced) =
-            waldb::open(&mut options, path, families).map_err(|error| match error {
-                waldb::WalOpenError::Lost { .. } => {
-                    CellError::Damaged(format!("{}: {error}", path.display()))
-                }
-                _ => CellError::Medium(format!(
-                    "{}: {error} (is another server using it?)",
-                    path.display()
-                )),
-            })?;
+        let (db, synced, diary) = open_files(path)?;
         let stored = db.get(key::COUNTERS).map_err(|error| medium(&error))?;
         let counters = match stored {
             Some(value) => record::decode_counters(key::COUNTERS, &value)?,
             None => CellCounters { next_number: 1, ..CellCounters::default() },
         };
         let embedded = Embedded {
-            db,
+            db: Arc::new(db),
             synced,
             path: path.to_owned(),
             counters: Mutex::new(counters),
@@ -227,6 +198,44 @@ impl Embedded {
         }
         Ok(())
     }
+}
+
+/// The open database, the note of what is synced, and the directory of RocksDB's own log.
+type Files = (DB, Synced, Option<tempfile::TempDir>);
+
+fn open_files(path: &Path) -> Result<Files> {
+    need_room(path)?;
+    let diary = tempfile::tempdir().ok();
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_max_background_jobs(2);
+    options.set_max_open_files(256);
+    options.set_write_buffer_size(MEMTABLE_BYTES);
+    options.set_max_total_wal_size(2 * MEMTABLE_BYTES as u64);
+    options.set_manifest_preallocation_size(MANIFEST_BYTES);
+    options.set_log_level(LogLevel::Error);
+    if let Some(diary) = &diary {
+        options.set_db_log_dir(diary.path());
+    }
+    // It has hashes of passwords; RocksDB would make it readable by every user of the machine.
+    let closed = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    closed.map_err(|error| CellError::Medium(format!("{}: {error}", path.display())))?;
+    let families = || {
+        let mut family = Options::default();
+        family.set_compression_type(DBCompressionType::Lz4);
+        family.set_write_buffer_size(MEMTABLE_BYTES);
+        vec![ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, family)]
+    };
+    let (db, synced) = waldb::open(&mut options, path, families).map_err(|error| match error {
+        waldb::WalOpenError::Lost { .. } => {
+            CellError::Damaged(format!("{}: {error}", path.display()))
+        }
+        _ => {
+            CellError::Medium(format!("{}: {error} (is another server using it?)", path.display()))
+        }
+    })?;
+    Ok((db, synced, diary))
 }
 
 /// Checks that the disk below `path`, which need not exist yet, has room for a log.
@@ -402,12 +411,18 @@ impl CellDb for Embedded {
         Ok(changes)
     }
 
+    fn copy(&self) -> Result<Box<dyn CellCopy>> {
+        self.begin_copy()
+    }
+
     fn access(&self) -> &dyn Access {
         self
     }
 }
 
+mod copy;
 mod principals;
+mod restore;
 mod rules;
 mod servers;
 #[cfg(test)]

@@ -3,73 +3,113 @@
 use guard::GroupLink;
 use types::{KeyPrint, Name, PrincipalId, Revision, ServerId, VolumeId};
 
+/// The first byte of a key: the kind of its record. `docs/spec/cell-database.md` has the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Letter {
+    Counters = b'C',
+    Group = b'G',
+    Name = b'N',
+    Number = b'V',
+    Server = b'S',
+    Change = b'R',
+    Principal = b'P',
+    PrincipalName = b'p',
+    Uid = b'u',
+    Member = b'M',
+    Membership = b'B',
+    Owned = b'O',
+    Fence = b'F',
+    Mandate = b'A',
+    Secret = b'K',
+    PastKey = b'W',
+    Highest = b'H',
+}
+
+impl Letter {
+    pub const ALL: [Letter; 17] = [
+        Letter::Counters,
+        Letter::Group,
+        Letter::Name,
+        Letter::Number,
+        Letter::Server,
+        Letter::Change,
+        Letter::Principal,
+        Letter::PrincipalName,
+        Letter::Uid,
+        Letter::Member,
+        Letter::Membership,
+        Letter::Owned,
+        Letter::Fence,
+        Letter::Mandate,
+        Letter::Secret,
+        Letter::PastKey,
+        Letter::Highest,
+    ];
+
+    /// The kind that has this byte.
+    pub fn of(byte: u8) -> Option<Letter> {
+        Letter::ALL.into_iter().find(|letter| *letter as u8 == byte)
+    }
+}
+
 /// The last revision, and the next volume number.
-pub(crate) const COUNTERS: &[u8] = b"C";
-const GROUP: u8 = b'G';
-const NAME: u8 = b'N';
-const NUMBER: u8 = b'V';
-const SERVER: u8 = b'S';
-const CHANGE: u8 = b'R';
-const PRINCIPAL: u8 = b'P';
-const PRINCIPAL_NAME: u8 = b'p';
-const UID: u8 = b'u';
-const MEMBER: u8 = b'M';
-const MEMBERSHIP: u8 = b'B';
-const OWNED: u8 = b'O';
-const FENCE: u8 = b'F';
-const MANDATE: u8 = b'A';
-const SECRET: u8 = b'K';
-const PAST_KEY: u8 = b'W';
+pub(crate) const COUNTERS: &[u8] = &[Letter::Counters as u8];
 /// The highest numbers of principals that were assigned.
-pub(crate) const HIGHEST: &[u8] = b"H";
+pub(crate) const HIGHEST: &[u8] = &[Letter::Highest as u8];
 
 /// A group, by its read-write number.
 pub(crate) fn group(read_write: VolumeId) -> Vec<u8> {
-    [&[GROUP][..], &read_write.0.to_be_bytes()].concat()
+    [&[Letter::Group as u8][..], &read_write.0.to_be_bytes()].concat()
 }
 
 /// From a base name to the read-write number.
 pub(crate) fn name(name: &Name) -> Vec<u8> {
-    [&[NAME][..], name.as_bytes()].concat()
+    [&[Letter::Name as u8][..], name.as_bytes()].concat()
 }
 
 /// From any number of a group to its read-write number.
 pub(crate) fn number(number: VolumeId) -> Vec<u8> {
-    [&[NUMBER][..], &number.0.to_be_bytes()].concat()
+    [&[Letter::Number as u8][..], &number.0.to_be_bytes()].concat()
 }
 
 /// The hash of a principal's password.
 pub(crate) fn secret(id: PrincipalId) -> Vec<u8> {
-    [&[SECRET][..], &id.0.to_be_bytes()].concat()
+    [&[Letter::Secret as u8][..], &id.0.to_be_bytes()].concat()
 }
 
 pub(crate) fn fence(number: u64) -> Vec<u8> {
-    [&[FENCE][..], &number.to_be_bytes()].concat()
+    [&[Letter::Fence as u8][..], &number.to_be_bytes()].concat()
 }
 
 /// A delegation of administration.
 pub(crate) fn mandate(number: u64) -> Vec<u8> {
-    [&[MANDATE][..], &number.to_be_bytes()].concat()
+    [&[Letter::Mandate as u8][..], &number.to_be_bytes()].concat()
 }
 
 pub(crate) fn server(id: ServerId) -> Vec<u8> {
-    [&[SERVER][..], &id.0.to_be_bytes()].concat()
+    [&[Letter::Server as u8][..], &id.0.to_be_bytes()].concat()
 }
 
 /// A key that a server's record listed once.
 pub(crate) fn past_key(print: &KeyPrint) -> Vec<u8> {
-    [&[PAST_KEY][..], &print.0].concat()
+    [&[Letter::PastKey as u8][..], &print.0].concat()
 }
 
 /// The change of a revision.
 pub(crate) fn change(revision: Revision) -> Vec<u8> {
-    [&[CHANGE][..], &revision.0.to_be_bytes()].concat()
+    [&[Letter::Change as u8][..], &revision.0.to_be_bytes()].concat()
 }
 
 /// The revision in the key of a change.
 pub(crate) fn revision_of(key: &[u8]) -> Option<Revision> {
-    let bytes = key.strip_prefix(&[CHANGE])?;
+    let bytes = key.strip_prefix(&[Letter::Change as u8])?;
     bytes.try_into().ok().map(|bytes| Revision(u64::from_be_bytes(bytes)))
+}
+
+/// Where the keys behind all changes begin, if this is the key of a change.
+pub(crate) fn behind_changes(key: &[u8]) -> Option<Vec<u8>> {
+    key.starts_with(&[Letter::Change as u8]).then(|| vec![Letter::Change as u8 + 1])
 }
 
 /// Sorts in the order of numbers, those below 0 first.
@@ -79,25 +119,25 @@ fn sortable(id: PrincipalId) -> [u8; 4] {
 
 /// A user, a group, or a set of hosts.
 pub(crate) fn principal(id: PrincipalId) -> Vec<u8> {
-    [&[PRINCIPAL][..], &sortable(id)].concat()
+    [&[Letter::Principal as u8][..], &sortable(id)].concat()
 }
 
 /// From a principal's name to its number.
 pub(crate) fn principal_name(name: &str) -> Vec<u8> {
-    [&[PRINCIPAL_NAME][..], name.as_bytes()].concat()
+    [&[Letter::PrincipalName as u8][..], name.as_bytes()].concat()
 }
 
 /// From a uid to the user's number.
 pub(crate) fn uid(uid: u32) -> Vec<u8> {
-    [&[UID][..], &uid.to_be_bytes()].concat()
+    [&[Letter::Uid as u8][..], &uid.to_be_bytes()].concat()
 }
 
 /// From a principal to one of the many that it is linked to.
 pub(crate) fn link(link: GroupLink, of: PrincipalId, to: PrincipalId) -> Vec<u8> {
     let letter = match link {
-        GroupLink::Member => MEMBER,
-        GroupLink::Group => MEMBERSHIP,
-        GroupLink::Owned => OWNED,
+        GroupLink::Member => Letter::Member as u8,
+        GroupLink::Group => Letter::Membership as u8,
+        GroupLink::Owned => Letter::Owned as u8,
     };
     [&[letter][..], &sortable(of), &sortable(to)].concat()
 }

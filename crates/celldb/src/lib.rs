@@ -15,18 +15,24 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod access;
+pub mod backup;
+mod copy;
 mod embedded;
 mod error;
 mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod key;
 mod listeners;
 mod record;
 pub mod remote;
 
 pub use access::{Access, News};
-pub use embedded::Embedded;
+pub use copy::{CELL_VALUE_BYTES_MAX, CellCopy, CopyCursor, CopyPart, CopySink, copy_records};
+pub use embedded::{Embedded, Restored, Restoring};
 pub use error::CellError;
 pub use format::{FORMAT_VERSION, check_format};
+pub use record::RecordKind;
 pub use remote::RemoteCellDb;
 
 use types::{Changed, Name, Revised, Revision, ServerId, ServerInfo, VolumeGroup, VolumeId};
@@ -92,6 +98,12 @@ pub trait CellDb: Send + Sync {
     /// `Forgotten` if changes that old are no longer stored: then everything may have changed;
     /// `Medium`.
     fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>, CellError>;
+
+    /// Begins a copy of all records as of the present revision; [`copy_records`] reads it whole.
+    ///
+    /// # Errors
+    /// `Medium`; `Away` where another server has the database.
+    fn copy(&self) -> Result<Box<dyn CellCopy>, CellError>;
 
     /// Principals and rules.
     fn access(&self) -> &dyn Access;

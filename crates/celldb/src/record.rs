@@ -9,6 +9,7 @@ use types::{
 };
 
 use crate::CellError;
+use crate::key::Letter;
 
 mod rules;
 
@@ -396,4 +397,68 @@ pub(crate) fn decode_secret(key: &[u8], value: &[u8]) -> Result<String, CellErro
 pub(crate) fn decode_highest(key: &[u8], value: &[u8]) -> Result<guard::Highest, CellError> {
     let (user, group) = decode::<(i32, i32)>("highest numbers", key, value)?.record;
     Ok(guard::Highest { user: PrincipalId(user), group: PrincipalId(group) })
+}
+
+/// The kind of a record, by its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// The counters of the database: one record.
+    Counters,
+    /// A change that was made.
+    Change,
+    /// A user.
+    User,
+    /// A group of principals.
+    Group,
+    /// A set of hosts.
+    Hosts,
+    /// The highest numbers of principals: one record.
+    Highest,
+    /// The volumes of one tree, with their sites.
+    Volumes,
+    /// A server.
+    Server,
+    /// A fence.
+    Fence,
+    /// A delegation of administration.
+    Mandate,
+    /// The hash of a password.
+    Password,
+    /// A pointer to another record, a link between two, or a key that a server had.
+    Other,
+}
+
+/// The kind of a record that is whole: its checksum is right, and its value can be read.
+pub(crate) fn check(key: &[u8], value: &[u8]) -> Result<RecordKind, CellError> {
+    let of_principal = |kind| match kind {
+        PrincipalKind::User => RecordKind::User,
+        PrincipalKind::Group => RecordKind::Group,
+        PrincipalKind::Hosts => RecordKind::Hosts,
+    };
+    match key.first().and_then(|letter| Letter::of(*letter)) {
+        Some(Letter::Counters) => decode_counters(key, value).map(|_| RecordKind::Counters),
+        Some(Letter::Group) => decode_group(key, value).map(|_| RecordKind::Volumes),
+        Some(Letter::Name | Letter::Number) => {
+            decode_pointer(key, value).map(|_| RecordKind::Other)
+        }
+        Some(Letter::Server) => decode_server(key, value).map(|_| RecordKind::Server),
+        Some(Letter::Change) => decode_change(key, value).map(|_| RecordKind::Change),
+        Some(Letter::Principal) => decode_principal(key, value).map(|one| of_principal(one.kind)),
+        Some(
+            Letter::PrincipalName
+            | Letter::Uid
+            | Letter::Member
+            | Letter::Membership
+            | Letter::Owned,
+        ) => decode_id(key, value).map(|_| RecordKind::Other),
+        Some(Letter::Fence) => decode_fence(key, value).map(|_| RecordKind::Fence),
+        Some(Letter::Mandate) => decode_mandate(key, value).map(|_| RecordKind::Mandate),
+        Some(Letter::Secret) => decode_secret(key, value).map(|_| RecordKind::Password),
+        Some(Letter::PastKey) => decode_past_key(key, value).map(|_| RecordKind::Other),
+        Some(Letter::Highest) => decode_highest(key, value).map(|_| RecordKind::Highest),
+        None => Err(CellError::Damaged(format!(
+            "record {} (of a kind that this program does not know)",
+            key.escape_ascii()
+        ))),
+    }
 }

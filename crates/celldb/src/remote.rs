@@ -16,8 +16,9 @@ use types::{
     VolumeGroup, VolumeId, WhichVolume,
 };
 
-use crate::{Access, CellDb, CellError, News};
+use crate::{Access, CellCopy, CellDb, CellError, News};
 
+mod copy;
 mod principals;
 mod rules;
 mod told;
@@ -269,6 +270,10 @@ impl CellDb for RemoteCellDb {
     fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>> {
         let (at, changes) = self.changed(since, u32::try_from(max).unwrap_or(u32::MAX))?;
         changes.ok_or(CellError::Forgotten { oldest: at })
+    }
+
+    fn copy(&self) -> Result<Box<dyn CellCopy>> {
+        self.begin_copy()
     }
 
     fn access(&self) -> &dyn Access {

@@ -8,6 +8,7 @@
 //! A function fails with a [`Failure`](local::failure::Failure): the step, the reason and the
 //! remedy. Only errors of other kinds are documented at the function.
 
+mod backup_record;
 mod cells;
 mod commands;
 mod control;
@@ -21,6 +22,7 @@ mod logging;
 mod mount_words;
 mod partitions;
 mod predecessor;
+mod quiet_line;
 mod reach;
 mod registry;
 mod scrubbing;

@@ -58,7 +58,10 @@ pub fn answer(procedure: u16, message: &[u8], payload: Bytes) {
     if let Ok(record) = decode_answer_record(message)
         && !matches!(
             record,
-            types::Answer::Data { .. } | types::Answer::Packed { .. } | types::Answer::Part(_)
+            types::Answer::Data { .. }
+                | types::Answer::Packed { .. }
+                | types::Answer::Part(_)
+                | types::Answer::Records { .. }
         )
     {
         assert_eq!(encode_answer_record(&record), message);

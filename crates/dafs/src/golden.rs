@@ -1010,7 +1010,10 @@ fn now() -> Vec<(&'static str, Vec<(&'static str, Vector)>)> {
         (name, (Vec::new(), encode_answer_record(&answer), Vec::new()))
     };
     let recorded = answers().into_iter().filter(|(_, answer)| {
-        !matches!(answer, Answer::Data { .. } | Answer::Packed { .. } | Answer::Part(_))
+        !matches!(
+            answer,
+            Answer::Data { .. } | Answer::Packed { .. } | Answer::Part(_) | Answer::Records { .. }
+        )
     });
     vec![
         ("calls", calls().into_iter().map(call).collect()),

@@ -24,11 +24,13 @@ mod files;
 mod given_files;
 mod key_command;
 mod numbered;
+mod sealed_file;
 mod tokens;
 
 pub use at_rest::{AtRest, at_rest_dir};
 pub use authority::{CellKeys, RENEW_BEFORE, succeeds};
 pub use given_files::{authorities_in, identity_in};
+pub use sealed_file::{SEALED_MAGIC, SealedReader, SealedWriter};
 pub use tokens::TokenKeys;
 
 /// Why keys cannot be used.

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig};
 use common::*;
 use fabric::tls::pki_types::PrivatePkcs8KeyDer;
@@ -204,6 +205,7 @@ fn powers() -> Vec<Call> {
     vec![
         Call::Cell(CellCall::Watch { server: ServerId(77), since: Revision(0), max: 1 }),
         Call::Cell(CellCall::Subdomain { principal: PrincipalId(1), host: None }),
+        Call::Cell(CellCall::Copy { copy: 0, after: Bytes::new(), skip: 0 }),
         Call::Cell(CellCall::PutServer { server, expected: Revision(0) }),
         Call::Cell(CellCall::RemoveServer { id: ServerId(77), expected: Revision(0) }),
         Call::Pts { on_behalf: Some(PrincipalId::ADMINISTRATORS), call: Box::new(PtsCall::Max) },

@@ -383,6 +383,7 @@ fn powers(joe: PrincipalId) -> Vec<Call> {
     };
     vec![
         Call::Cell(types::CellCall::Subdomain { principal: joe, host: None }),
+        Call::Cell(types::CellCall::Copy { copy: 0, after: Bytes::new(), skip: 0 }),
         Call::Pts { on_behalf: Some(PrincipalId::ADMINISTRATORS), call: Box::new(PtsCall::Max) },
         pts(PtsCall::SetMax { user: PrincipalId(9), group: PrincipalId(-900) }),
         pts(PtsCall::SetFields { id: joe, change }),

@@ -294,6 +294,17 @@ pub enum Answer {
         /// Servers that did not confirm it in time.
         missing: Vec<ServerId>,
     },
+    /// A part of a copy of the cell database: records, the first and the last of which may be cut.
+    Records {
+        /// The number of the copy.
+        copy: u64,
+        /// The revision of the database that the copy shows.
+        at: Revision,
+        /// Nothing follows; the copy has ended.
+        end: bool,
+        /// At most [`crate::limits::PAYLOAD_BYTES_MAX`] bytes, with hashes of passwords.
+        part: Secret,
+    },
     /// A token, at most [`crate::limits::TOKEN_BYTES_MAX`] bytes.
     Token(Secret),
     /// The same for a Kerberos ticket, with the proof for the user's program that the cell accepted
@@ -351,6 +362,7 @@ impl Answer {
             | Answer::Principals { .. }
             | Answer::Names { .. }
             | Answer::Subdomain { .. }
+            | Answer::Records { .. }
             | Answer::Fences { .. }
             | Answer::Mandates { .. }
             | Answer::Enforced { .. }

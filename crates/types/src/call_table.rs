@@ -8,6 +8,7 @@
 //!
 //! How to add a call: `docs/walks/add-a-call.md`.
 
+use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::{
     Answer, AuthCall, Call, CellCall, Fid, GuardCall, Lending, PtsCall, VolumeCall, VolumeId,
 };
@@ -227,6 +228,7 @@ calls! {
     CellPrincipal = 74,      "cell_principal",      Principals, Ask,    Database,  Server;
     CellSubdomain = 75,      "cell_subdomain",      Subdomain,  Ask,    Database,  Server;
     CellWatch = 76,          "cell_watch",          Changes,    Ask,    Notice,    Server;
+    CellCopy = 77,           "cell_copy",           Records,    Ask,    Database,  Server;
     PtsNames = 80,           "pts_names",           Names,      Ask,    Database,  Anybody;
     PtsNumbers = 81,         "pts_numbers",         Names,      Ask,    Database,  Anybody;
     PtsExamine = 82,         "pts_examine",         Principals, Ask,    Database,  Record;
@@ -330,6 +332,7 @@ wire_numbers! {
         Ticket = 60,
         Subdomain = 39,
         Packed = 41,
+        Records = 42,
         Fences = 48,
         Mandates = 49,
         Enforced = 50,
@@ -378,6 +381,7 @@ impl AnswerKind {
             Answer::Principals { .. } => AnswerKind::Principals,
             Answer::Names { .. } => AnswerKind::Names,
             Answer::Subdomain { .. } => AnswerKind::Subdomain,
+            Answer::Records { .. } => AnswerKind::Records,
             Answer::Token(_) => AnswerKind::Token,
             Answer::Ticket { .. } => AnswerKind::Ticket,
             Answer::Fences { .. } => AnswerKind::Fences,
@@ -429,6 +433,7 @@ impl AnswerKind {
             | AnswerKind::Principals
             | AnswerKind::Names
             | AnswerKind::Subdomain
+            | AnswerKind::Records
             | AnswerKind::Fences
             | AnswerKind::Mandates
             | AnswerKind::Enforced => false,
@@ -645,6 +650,7 @@ impl Call {
             Call::Write { data, .. } => payload(data.len(), 0),
             Call::Volume(VolumeCall::Changes { bytes_max, .. }) => payload(0, *bytes_max as usize),
             Call::Volume(VolumeCall::Apply { part, .. }) => payload(part.len(), 0),
+            Call::Cell(CellCall::Copy { .. }) => payload(0, PAYLOAD_BYTES_MAX),
             Call::ReadDir { bytes_max, .. } => inline(0, *bytes_max as usize),
             Call::XattrSet { value, .. } => inline(value.len(), 0),
             Call::Delegated { call, .. } => call.data(),
@@ -744,6 +750,7 @@ impl CellCall {
             CellCall::Principal { .. } => Procedure::CellPrincipal,
             CellCall::Subdomain { .. } => Procedure::CellSubdomain,
             CellCall::Watch { .. } => Procedure::CellWatch,
+            CellCall::Copy { .. } => Procedure::CellCopy,
         }
     }
 

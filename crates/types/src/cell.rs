@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use bytes::Bytes;
+
 use crate::{KeyPrint, Name, PrincipalId, VolumeId, WhichPrincipal, WhichVolume};
 
 /// The number of a change of the cell database; each record has that of its last change. 0: before
@@ -268,6 +270,19 @@ pub enum CellCall {
         since: Revision,
         /// Limit of the answer, in changes.
         max: u32,
+    },
+    /// A part of a copy of all records as of one revision, with hashes of passwords, in the order
+    /// of their keys (`docs/spec/cell-database.md`). The part begins behind the record `after`, and
+    /// without the first `skip` bytes. Answer: `Records`. `Busy`: there are as many copies as the
+    /// server makes at a time; `NothingThere`: this copy has ended, with its session or after a
+    /// minute without a call; `Unsupported`: the server is older than this call.
+    Copy {
+        /// The number of the copy, from the first answer; 0: begin one.
+        copy: u64,
+        /// The key of the last whole record that the caller has; empty: none.
+        after: Bytes,
+        /// The bytes of the next record that the caller has already.
+        skip: u64,
     },
 }
 

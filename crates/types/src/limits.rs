@@ -36,6 +36,10 @@ pub const PASSWORD_BYTES_MAX: usize = 1024;
 pub const RULES_MAX: usize = 4096;
 /// Bytes of the reason for a fence.
 pub const WHY_BYTES_MAX: usize = 255;
+/// Copies of the cell database that a server makes at a time, each of which keeps old records.
+pub const CELL_COPIES_MAX: usize = 4;
+/// Bytes in the key of a record of the cell database: a letter and a name.
+pub const CELL_KEY_BYTES_MAX: usize = 1024;
 /// Principals in one call or answer.
 pub const PRINCIPALS_MAX: usize = 1000;
 /// Bytes in the text of a task.

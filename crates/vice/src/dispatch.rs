@@ -14,7 +14,7 @@ use crate::calls::{
     acl, auth, body_loan, cell, data, delegate, entries, guard, lock, make, preallocated, remove,
     rename, status, volume, xattr,
 };
-use crate::cell::{CellLink, Identities};
+use crate::cell::{CellCopies, CellLink, Identities};
 use crate::enforcement::Enforcement;
 use crate::files::Files;
 use crate::report::{self, Reported};
@@ -28,6 +28,7 @@ pub(crate) struct Dispatch {
     pub given: GivenSlots,
     pub registry: Arc<Registry>,
     pub cell: Arc<CellLink>,
+    pub copies: CellCopies,
     pub identities: Arc<Identities>,
     pub enforcement: Arc<Enforcement>,
     pub audit: Arc<Audit>,
@@ -130,7 +131,7 @@ impl Dispatch {
                 volume::set_quota(files, ask, *fid, (*bytes, *max_files))
             }
             Call::Volume(call) => self.admin.administer(ask, call),
-            Call::Cell(call) => cell::ask_cell(&self.cell, ask, call),
+            Call::Cell(call) => cell::ask_cell(&self.cell, &self.copies, ask, call),
             Call::Pts { on_behalf, call } => cell::ask_pts(
                 &self.cell,
                 &self.identities,
@@ -189,5 +190,6 @@ impl Dispatch {
         self.loans.remove_session(session);
         self.files.remove_session(session);
         self.blanks.remove_session(session);
+        self.copies.remove_session(session);
     }
 }

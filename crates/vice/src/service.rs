@@ -27,7 +27,7 @@ use crate::audit::Audit;
 use crate::base::CallCounters;
 use crate::call::Execution;
 use crate::calls::body_loan;
-use crate::cell::{CellLink, Identities, Lookup, LookupThreads, Rules};
+use crate::cell::{CellCopies, CellLink, Identities, Lookup, LookupThreads, Rules};
 use crate::dispatch::Dispatch;
 use crate::enforcement::Enforcement;
 use crate::files::Files;
@@ -141,6 +141,7 @@ impl Vice {
             given: GivenSlots::default(),
             registry: Arc::clone(&registry),
             cell: Arc::clone(&cell),
+            copies: CellCopies::default(),
             identities: Arc::clone(&identities),
             enforcement: Arc::clone(&enforcement),
             audit: Arc::clone(&audit),
@@ -397,10 +398,11 @@ impl Vice {
             self.files.check_room(now, events);
             self.freezing.tick(now, events);
         });
+        let copies = self.runner.dispatch.copies.expire(now);
         let leases = self.coherence.leases();
         let look =
             if leases.delegations().volumes().is_empty() { Time::NEVER } else { now + ROOM_CHECK };
-        leases.wake_at().min(look).min(self.volumes.moves().wake_at())
+        leases.wake_at().min(look).min(copies).min(self.volumes.moves().wake_at())
     }
 
     /// Updates the records of all loaned bodies, and ends the loans that are over; whether any

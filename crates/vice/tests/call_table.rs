@@ -49,7 +49,7 @@ fn may(call: &Call) -> May {
             | Call::Guard { behalf: Some(_), .. },
             _,
         )
-        | (_, P::CellPrincipal | P::CellSubdomain | P::CellWatch) => May::Servers,
+        | (_, P::CellPrincipal | P::CellSubdomain | P::CellWatch | P::CellCopy) => May::Servers,
         (&Call::Scrub { start }, _) => [May::Proved, May::Administrators][usize::from(start)],
         (_, P::PtsCreate | P::AuthAttest | P::AuthRenew) => May::Proved,
         (

@@ -89,7 +89,7 @@ impl Embedded {
 /// A time later than the issue of every token until now: tokens of this second are void too. A
 /// token that is issued next carries this time (`login::TokenIssuer::issue`), so it must not run
 /// far ahead of the clock: a later time that an administrator has set stays.
-fn tokens_after(before: i64, now: i64) -> i64 {
+pub(super) fn tokens_after(before: i64, now: i64) -> i64 {
     const AHEAD_MAX: i64 = 30;
     if before > now.saturating_add(AHEAD_MAX) { before } else { before.max(now).saturating_add(1) }
 }

@@ -2,23 +2,21 @@
 //! they ask only that (`mount/logins.rs`), which has the token wallet; so they need no rights and
 //! no address. Without a mount they ask a server (`network_login.rs`).
 
-use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use local::failure::{Doing, Failure};
+use local::failure::Failure;
 use local::show;
 use rustix::io::Errno;
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::fs::tree;
 use super::{kerberos, network_login};
-use crate::logging;
+use crate::quiet_line;
 use crate::reach::{self, NetworkWay, ReachOptions};
 
 /// The tree, or the cell, of the command.
@@ -432,28 +430,10 @@ impl Passwd {
     }
 }
 
-/// Reads a line, from the terminal without echo, or from standard input.
+/// Reads a password, from the terminal without echo, or from standard input.
 fn password(prompt: &str, from_stdin: bool) -> Result<Zeroizing<String>, Failure> {
     let what = || "reading a password".to_owned();
-    logging::protect_memory();
-    let stdin = std::io::stdin();
-    let mut line = Zeroizing::new(String::new());
-    if from_stdin || !stdin.is_terminal() {
-        stdin.lock().read_line(&mut line).doing(what)?;
-    } else {
-        eprint!("{prompt}");
-        let _ = std::io::stderr().flush();
-        let before = tcgetattr(&stdin).doing(what)?;
-        let mut quiet = before.clone();
-        quiet.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(&stdin, OptionalActions::Flush, &quiet).doing(what)?;
-        let read = stdin.lock().read_line(&mut line);
-        tcsetattr(&stdin, OptionalActions::Flush, &before).doing(what)?;
-        eprintln!();
-        read.doing(what)?;
-    }
-    let length = line.trim_end_matches(['\r', '\n']).len();
-    line.truncate(length);
+    let line = quiet_line::read((!from_stdin).then_some(prompt), what)?;
     if line.is_empty() {
         return Err(Failure::new(what(), "there is none").mend("type it, or use --password-stdin"));
     }

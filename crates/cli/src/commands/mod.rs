@@ -2,7 +2,10 @@
 //! `main` prints.
 
 mod audit;
+mod backup;
+mod backup_file;
 mod bench;
+mod cell;
 mod cell_client;
 mod completions;
 mod doctor;
@@ -19,6 +22,7 @@ mod network_login;
 mod pagsh;
 mod pts;
 mod readdir_helper;
+mod restore;
 mod rules;
 mod server;
 pub(crate) mod status;
@@ -107,6 +111,9 @@ pub enum Command {
     Passwd(logins::Passwd),
     Pagsh(pagsh::Pagsh),
     Keys(keys::Keys),
+    Cell(cell::CellCommand),
+    Backup(backup::Backup),
+    Restore(restore::RestoreCommand),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -140,6 +147,9 @@ impl Command {
             Command::Passwd(_) => "passwd",
             Command::Pagsh(_) => "pagsh",
             Command::Keys(_) => "keys",
+            Command::Cell(_) => "cell",
+            Command::Backup(_) => "backup",
+            Command::Restore(_) => "restore",
             Command::Bench(_) => "bench",
             Command::Doctor(_) => "doctor",
             Command::Completions(_) => "completions",
@@ -168,6 +178,8 @@ impl Command {
             | Command::Tokens(_)
             | Command::Passwd(_)
             | Command::Keys(_)
+            | Command::Cell(_)
+            | Command::Restore(_)
             | Command::Doctor(_)
             | Command::Completions(_)
             | Command::Man(_) => true,
@@ -177,6 +189,7 @@ impl Command {
             | Command::Keeper(_)
             | Command::Forerunner(_)
             | Command::Pagsh(_)
+            | Command::Backup(_)
             | Command::Bench(_) => false,
         }
     }
@@ -203,6 +216,9 @@ impl Command {
             Command::Passwd(passwd) => passwd.run(),
             Command::Pagsh(pagsh) => pagsh.run(),
             Command::Keys(keys) => keys.run(),
+            Command::Cell(cell) => cell.run(),
+            Command::Backup(backup) => backup.run(),
+            Command::Restore(restore) => restore.run(),
             Command::Bench(bench) => bench.run(),
             Command::Doctor(doctor) => doctor.run(),
             Command::Completions(completions) => completions.run(),

@@ -16,6 +16,7 @@ use store::Compression;
 use types::{KeyPrint, ServerId, ServerInfo};
 
 use super::{Finding, port};
+use crate::backup_record::BackupRecord;
 use crate::partitions;
 use crate::transport::{Kept, MountFacts};
 
@@ -23,6 +24,8 @@ use crate::transport::{Kept, MountFacts};
 const FUTURE_MAX: Duration = Duration::from_secs(60);
 /// How long a mount may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
+/// The age of a backup above which it counts as forgotten.
+const BACKUP_DAYS_MAX: u64 = 7;
 
 /// Checks `cell`.
 pub fn examine(cell: &CellDir) -> Vec<Finding> {
@@ -37,6 +40,7 @@ pub fn examine(cell: &CellDir) -> Vec<Finding> {
         );
     }
     findings.extend(database(cell));
+    findings.extend(backup(cell, SystemTime::now()));
     findings.push(server_process(cell, server));
     findings.extend(server.and_then(|_| listed(cell)));
     let owner = std::fs::metadata(cell.dir()).map_or(0, |about| about.uid());
@@ -166,6 +170,30 @@ fn database(cell: &CellDir) -> Option<Finding> {
     let text = error.to_string();
     let (found, mend) = text.split_once("; ").unwrap_or((&text, "check that disk"));
     Some(Finding::fail("cell database", found, mend))
+}
+
+/// How old the newest backup of the cell database is, where this server has it.
+fn backup(cell: &CellDir, now: SystemTime) -> Option<Finding> {
+    const CHECK: &str = "cell backup";
+    const MEND: &str = "run 'rialto backup cell --keys FILE', best by a timer, and take the file \
+        to another machine";
+    let server::CellPlace::Here(path) = cell.database() else { return None };
+    let made = fs::metadata(path.join("FORMAT")).and_then(|meta| meta.modified()).ok()?;
+    let days = |time: SystemTime| now.duration_since(time).unwrap_or_default().as_secs() / 86_400;
+    let taken = BackupRecord::read(cell.dir()).map(|record| {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(record.taken).unwrap_or(0))
+    });
+    Some(match taken {
+        Some(taken) if days(taken) > BACKUP_DAYS_MAX => {
+            Finding::warn(CHECK, format!("the newest is {} days old", days(taken)), MEND)
+        }
+        Some(taken) => Finding::ok(CHECK, format!("the newest is {} days old", days(taken))),
+        None if days(made) >= 1 => {
+            let why = "the cell's database, which is in no other place, was never backed up here";
+            Finding::warn(CHECK, why, MEND)
+        }
+        None => Finding::ok(CHECK, "none yet of a new cell: 'rialto backup cell' makes one"),
+    })
 }
 
 fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
@@ -309,6 +337,8 @@ fn is_held(cell: &CellDir, at: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use local::cell::NewCell;
+
     use super::super::Severity;
     use super::*;
 
@@ -386,6 +416,28 @@ mod tests {
         assert_eq!(future_times(dir.path()), None);
         file.set_modified(SystemTime::now() + Duration::from_secs(3600)).unwrap();
         assert_eq!(future_times(dir.path()).unwrap().level, Severity::Warn);
+    }
+
+    #[test]
+    fn a_missing_or_old_backup_is_told_after_a_day() {
+        let dir = tempfile::tempdir().unwrap();
+        let cell = CellDir::create(&dir.path().join("cell"), "x", NewCell::default()).unwrap();
+        let now = SystemTime::now();
+        let in_days = |days: u64| now + Duration::from_secs(days * 86_400 + 100);
+        let told = |days| {
+            let finding = backup(&cell, in_days(days)).unwrap();
+            (finding.level, finding.found)
+        };
+        assert!(backup(&cell, now).is_none(), "there is no database yet");
+        drop(celldb::Embedded::open(&cell.dir().join("celldb")).unwrap());
+        assert_eq!(told(0).0, Severity::Ok);
+        assert_eq!(told(1).0, Severity::Warn);
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        let record = BackupRecord { taken: since as i64, revision: 7 };
+        record.write(cell.dir()).unwrap();
+        assert_eq!(BackupRecord::read(cell.dir()), Some(record));
+        assert_eq!(told(7), (Severity::Ok, "the newest is 7 days old".to_owned()));
+        assert_eq!(told(8), (Severity::Warn, "the newest is 8 days old".to_owned()));
     }
 
     #[test]

@@ -6,7 +6,8 @@ use types::limits::{
     TARGET_LISTED_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
 use types::{
-    Answer, ByteRange, DataVersion, DirEntry, Kind, LockConflict, PackedRun, Status, VolumeStatus,
+    Answer, ByteRange, DataVersion, DirEntry, Kind, LockConflict, PackedRun, Revision, Status,
+    VolumeStatus,
 };
 
 use super::auth::{TOKEN, get_ticket, put_ticket};
@@ -114,6 +115,14 @@ messages! {
             *payload = part.clone();
             to.length32("bytes of a part", part.len(), PAYLOAD_BYTES_MAX);
         }
+        Answer::Records { copy, at, end, part } => {
+            let part = part.reveal();
+            *payload = Bytes::copy_from_slice(part);
+            to.u64(*copy)
+                .u64(at.0)
+                .length32("bytes of records", part.len(), PAYLOAD_BYTES_MAX)
+                .bool(*end);
+        }
         Answer::Volumes { volumes, end } => put_volumes(to, volumes, *end),
         Answer::Tasks(tasks) => put_tasks(to, tasks),
         Answer::Incoming { trees, base } => put_incoming(to, trees, *base),
@@ -140,6 +149,7 @@ messages! {
             Answer::Part(payload)
         }
         AnswerKind::Part => return Err(WireError::BadPayload),
+        AnswerKind::Records => get_records(from, &payload)?,
         AnswerKind::Volumes => get_volumes(from)?,
         AnswerKind::Tasks => get_tasks(from)?,
         AnswerKind::Incoming => get_incoming(from)?,
@@ -235,9 +245,11 @@ fn listed_target(entry: &DirEntry) -> Option<&Bytes> {
 pub fn decode_answer(procedure: u16, message: &[u8], payload: Bytes) -> Result<Answer, WireError> {
     let unknown = WireError::BadValue { what: "kind of answer", value: procedure.into() };
     let kind = AnswerKind::from_wire(procedure).ok_or(unknown)?;
-    if !matches!(kind, AnswerKind::Data | AnswerKind::Packed | AnswerKind::Part)
-        && !payload.is_empty()
-    {
+    let has_payload = matches!(
+        kind,
+        AnswerKind::Data | AnswerKind::Packed | AnswerKind::Part | AnswerKind::Records
+    );
+    if !has_payload && !payload.is_empty() {
         return Err(WireError::BadPayload);
     }
     limit("message bytes", message.len(), MESSAGE_BYTES_MAX)?;
@@ -292,6 +304,14 @@ fn get_data(from: &mut FieldReader<'_>, data: Bytes) -> Result<Answer, WireError
     Ok(Answer::Data { data, end: from.bool("end")?, status })
 }
 
+fn get_records(from: &mut FieldReader<'_>, part: &[u8]) -> Result<Answer, WireError> {
+    let (copy, at) = (from.u64()?, Revision(from.u64()?));
+    if from.length32("bytes of records", PAYLOAD_BYTES_MAX)? != part.len() {
+        return Err(WireError::BadPayload);
+    }
+    Ok(Answer::Records { copy, at, end: from.bool("end")?, part: part.to_vec().into() })
+}
+
 fn put_packed(to: &mut Writer, run: &PackedRun, end: bool) {
     to.u64(run.offset)
         .length32("bytes of a packed run", run.length as usize, PackedRun::BYTES_MAX)
@@ -326,7 +346,10 @@ fn get_packed(from: &mut FieldReader<'_>, bytes: Bytes) -> Result<Answer, WireEr
 /// change either.
 pub fn encode_answer_record(answer: &Answer) -> Vec<u8> {
     assert!(
-        !matches!(answer, Answer::Data { .. } | Answer::Packed { .. } | Answer::Part(_)),
+        !matches!(
+            answer,
+            Answer::Data { .. } | Answer::Packed { .. } | Answer::Part(_) | Answer::Records { .. }
+        ),
         "EO-1: data is read again, never recorded"
     );
     let encoded = encode_answer(answer).expect("EO-1: the answer to a change is within the limits");

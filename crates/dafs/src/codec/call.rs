@@ -247,7 +247,8 @@ messages! {
         | Procedure::CellMe
         | Procedure::CellPrincipal
         | Procedure::CellSubdomain
-        | Procedure::CellWatch => Call::Cell(get_cell_call(from, number)?),
+        | Procedure::CellWatch
+        | Procedure::CellCopy => Call::Cell(get_cell_call(from, number)?),
         Procedure::PtsNames
         | Procedure::PtsNumbers
         | Procedure::PtsExamine

@@ -1,8 +1,8 @@
 //! Messages to and from the cell database.
 
 use types::limits::{
-    ADDRESSES_MAX, BUSY_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX, SERVER_KEYS_MAX,
-    SERVER_NAME_BYTES_MAX, SITES_MAX,
+    ADDRESSES_MAX, BUSY_BYTES_MAX, CELL_KEY_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX,
+    SERVER_KEYS_MAX, SERVER_NAME_BYTES_MAX, SITES_MAX,
 };
 use types::{
     Answer, Busy, CellCall, Changed, KeyPrint, PrincipalId, Revised, Revision, ServerId,
@@ -24,6 +24,7 @@ const SITE_BYTES: usize = 27;
 const SERVER_BYTES: usize = 30;
 const PARTITION: Short = Short("bytes of a partition's name", PARTITION_NAME_BYTES_MAX);
 const SERVER: Short = Short("bytes of a server's name", SERVER_NAME_BYTES_MAX);
+const KEY: Short = Short("bytes of a record's key", CELL_KEY_BYTES_MAX);
 /// Bytes of a change.
 const CHANGE_BYTES: usize = 25;
 
@@ -49,6 +50,7 @@ messages! {
         CellPrincipal => Principal { which }
         CellSubdomain => Subdomain { principal, host }
         CellWatch => Watch { server, since, max }
+        CellCopy => Copy { copy, skip, after: KEY }
     }
     ()
     put {

@@ -57,6 +57,15 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
             "cell-watch",
             CellCall::Watch { server: ServerId(0x0506), since: Revision(0x0304), max: 100 },
         ),
+        cell("cell-copy", CellCall::Copy { copy: 0, after: bytes::Bytes::new(), skip: 0 }),
+        cell(
+            "cell-copy-next",
+            CellCall::Copy {
+                copy: 0x0708,
+                after: bytes::Bytes::from_static(b"P\x80\0\0\x01"),
+                skip: 0x0910,
+            },
+        ),
         ("pts-on-behalf", Call::Pts { on_behalf: Some(JOE), call: Box::new(PtsCall::Max) }),
         pts("pts-names", PtsCall::Names { ids: vec![JOE, STAFF] }),
         pts("pts-numbers", PtsCall::Numbers { names: vec!["joe".into(), "joe:staff".into()] }),
@@ -131,6 +140,15 @@ pub(super) fn answers() -> Vec<(&'static str, Answer)> {
             Answer::Names { names: vec![(JOE, "joe".into()), (STAFF, String::new())], end: true },
         ),
         ("subdomain", Answer::Subdomain { at: Revision(0x0304), groups: vec![STAFF] }),
+        (
+            "records",
+            Answer::Records {
+                copy: 0x0708,
+                at: Revision(0x0304),
+                end: true,
+                part: b"records".to_vec().into(),
+            },
+        ),
         (
             "changes-of-principals",
             Answer::Changes {

@@ -164,6 +164,8 @@ pub(super) fn cell_calls() -> impl Strategy<Value = CellCall> {
             since,
             max
         }),
+        (any::<u64>(), vec(any::<u8>(), 0..40), any::<u64>())
+            .prop_map(|(copy, after, skip)| CellCall::Copy { copy, after: after.into(), skip }),
     ]
 }
 
@@ -175,6 +177,8 @@ pub(super) fn answers() -> impl Strategy<Value = Answer> {
         (vec((id(), text()), 0..20), any::<bool>())
             .prop_map(|(names, end)| Answer::Names { names, end }),
         (revision(), vec(id(), 0..100)).prop_map(|(at, groups)| Answer::Subdomain { at, groups }),
+        (any::<u64>(), revision(), any::<bool>(), vec(any::<u8>(), 0..2000))
+            .prop_map(|(copy, at, end, part)| Answer::Records { copy, at, end, part: part.into() }),
         vec(any::<u8>(), 0..100).prop_map(|token| Answer::Token(token.into())),
         (vec(any::<u8>(), 0..100), vec(any::<u8>(), 0..100))
             .prop_map(|(token, reply)| Answer::Ticket { token: token.into(), reply: reply.into() }),

@@ -90,20 +90,7 @@ impl CellDir {
         check_name(name).map_err(|why| {
             Failure::new("naming the cell", why).mend("choose another name with --cell")
         })?;
-        let make = |path: &Path, mode| {
-            let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
-            made.doing(|| format!("making {}", path.display()))
-        };
-        if let Some(parent) = dir.parent() {
-            make(parent, 0o755)?;
-        }
-        make(dir, CELL_DIR_MODE)?;
-        let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
-        for (below, mode) in
-            [("logs", DIR_MODE), ("mounts", DIR_MODE), ("cache", DIR_MODE), ("mnt", 0o755)]
-        {
-            make(&dir.join(below), mode)?;
-        }
+        let dir = prepare_cell_dir(dir)?;
         let choose = |listen: SocketAddr| {
             if listen.port() == 0 { free_address(listen.ip(), &dir) } else { Ok(listen) }
         };
@@ -167,6 +154,28 @@ impl CellDir {
         );
         Ok(CellDir { dir, config })
     }
+}
+
+/// Makes the directory of a cell, and those in it that every cell has; returns its real path.
+///
+/// # Errors
+/// If a directory cannot be made.
+pub fn prepare_cell_dir(dir: &Path) -> Result<PathBuf, Failure> {
+    let make = |path: &Path, mode| {
+        let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+        made.doing(|| format!("making {}", path.display()))
+    };
+    if let Some(parent) = dir.parent() {
+        make(parent, 0o755)?;
+    }
+    make(dir, CELL_DIR_MODE)?;
+    let dir = fs::canonicalize(dir).doing(|| format!("finding {}", dir.display()))?;
+    for (below, mode) in
+        [("logs", DIR_MODE), ("mounts", DIR_MODE), ("cache", DIR_MODE), ("mnt", 0o755)]
+    {
+        make(&dir.join(below), mode)?;
+    }
+    Ok(dir)
 }
 
 /// `server.sock` in the cell, or below the run-time directory where the cell's path is too long for

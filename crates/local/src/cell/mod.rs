@@ -35,7 +35,7 @@ use keys::{AtRest, CellKeys, at_rest_dir};
 use server::CellPlace;
 
 pub use self::config::{AuditCopies, CellConfig, CertificateFiles, Compress, Kerberos, KeyServer};
-pub use self::making::{Joins, NewCell, PORT_DEFAULT};
+pub use self::making::{Joins, NewCell, PORT_DEFAULT, prepare_cell_dir};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::mounts::mount_point;
 pub use self::mounts::{MountRecords, file_name};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use celldb::{Access, CellDb, CellError, News};
+use celldb::{Access, CellCopy, CellDb, CellError, News};
 use guard::PtsAsker;
 use parking_lot::Mutex;
 use types::{
@@ -136,6 +136,10 @@ impl CellDb for Database {
         Err(CellError::Forgotten { oldest: Revision(self.0.lock().revision) })
     }
 
+    fn copy(&self) -> Result<Box<dyn CellCopy>> {
+        Err(CellError::Away(Fault::Unsupported))
+    }
+
     fn access(&self) -> &dyn Access {
         &KnowsRootOnly
     }
@@ -253,6 +257,9 @@ impl CellDb for DatabaseLink {
     }
     fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>> {
         self.ask(|db| db.changes(since, max))
+    }
+    fn copy(&self) -> Result<Box<dyn CellCopy>> {
+        self.ask(CellDb::copy)
     }
     fn access(&self) -> &dyn Access {
         &KnowsRootOnly

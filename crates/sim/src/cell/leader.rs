@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use celldb::{Access, CellDb, CellError};
+use celldb::{Access, CellCopy, CellDb, CellError};
 use parking_lot::{Condvar, Mutex};
 use rand::Rng;
 use types::{
@@ -417,6 +417,9 @@ impl CellDb for Leader<'_> {
     }
     fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>, CellError> {
         self.ask_db("changes", |db| db.changes(since, max))
+    }
+    fn copy(&self) -> Result<Box<dyn CellCopy>, CellError> {
+        self.ask_db("copy", CellDb::copy)
     }
     fn access(&self) -> &dyn Access {
         &KnowsRootOnly

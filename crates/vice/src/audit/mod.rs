@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use guard::{AuditEvent, Row, row};
 use types::{
-    Call, Caller, Fault, Fid, GuardCall, PrincipalId, ReplyAddress, Timestamp, WhichPrincipal,
+    Call, Caller, CellCall, Fault, Fid, GuardCall, PrincipalId, ReplyAddress, Timestamp,
+    WhichPrincipal,
 };
 use words::about;
 
@@ -160,6 +161,8 @@ fn kind(call: &Call) -> Option<&'static str> {
         // A stream has many parts; only its end is recorded.
         Call::Volume(types::VolumeCall::Apply { .. }) => None,
         Call::Volume(call) => call.changes().then_some("administration"),
+        // A copy takes hashes of passwords away; its further parts say nothing more.
+        Call::Cell(CellCall::Copy { copy, .. }) => (*copy == 0).then_some("administration"),
         Call::Cell(call) => call.changes().then_some("administration"),
         call => {
             matches!(row(call), Row::Delegated(_) | Row::Administrator).then_some("administration")

@@ -1,6 +1,6 @@
 //! Calls on the cell's database: volumes and servers, users and groups.
 
-use celldb::{CellDb, CellError};
+use celldb::{CellDb, CellError, CopyCursor};
 use guard::PtsAsker;
 use types::{
     Answer, AuthLevel, Caller, CellCall, Fault, PrincipalId, PtsCall, RequestIdentity, Revised,
@@ -8,7 +8,7 @@ use types::{
 };
 
 use crate::call::{CallContext, CallOutcome};
-use crate::cell::{CellLink, Identities};
+use crate::cell::{CellCopies, CellLink, Identities};
 use crate::sessions::Coherence;
 
 /// Maximum number of records in one answer; fewer where they do not fit.
@@ -18,6 +18,7 @@ const NUMBERS_MAX: u32 = 1 << 20;
 
 pub(crate) fn ask_cell(
     cell: &CellLink,
+    copies: &CellCopies,
     ask: &CallContext<'_>,
     call: &CellCall,
 ) -> Result<CallOutcome, Fault> {
@@ -26,6 +27,12 @@ pub(crate) fn ask_cell(
         return Ok(CallOutcome::Answer(Answer::Servers(vec![me])));
     }
     let db = cell.db()?.ok_or(Fault::Unsupported)?;
+    if let CellCall::Copy { copy, after, skip } = call {
+        let skip = usize::try_from(*skip).map_err(|_| Fault::Invalid)?;
+        let cursor = CopyCursor { after: after.to_vec(), skip };
+        let answer = copies.part(db, (ask.origin.session, ask.now), *copy, &cursor)?;
+        return Ok(CallOutcome::Answer(answer));
+    }
     if let (AuthLevel::Enrolling, CellCall::PutServer { server, expected }) =
         (ask.caller.who.level, call)
     {
@@ -113,8 +120,8 @@ fn answer(db: &dyn CellDb, call: &CellCall) -> Result<Answer, Fault> {
             Answer::Number(db.take_numbers(*above, *count)?)
         }
         CellCall::TakeNumbers { .. } => return Err(Fault::Invalid),
-        // Each server answers this itself.
-        CellCall::Me => return Err(Fault::Invalid),
+        // The server itself answers the first; the session has the second.
+        CellCall::Me | CellCall::Copy { .. } => return Err(Fault::Invalid),
         CellCall::Servers => Answer::Servers(db.servers()?),
         CellCall::PutServer { server, expected } => {
             Answer::Revision(db.put_server(server, *expected)?)

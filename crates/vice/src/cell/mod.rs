@@ -1,15 +1,18 @@
 //! The cell as this server knows it: the database ([`CellLink`]), callers' principals
-//! ([`Identities`]), and the rules of fences and administrators ([`Rules`]).
+//! ([`Identities`]), the rules of fences and administrators ([`Rules`]), and copies of the database
+//! ([`CellCopies`]).
 //!
 //! Imports nothing of this crate. Other layers ask here for what depends on the
 //! database; this layer knows no volumes, files or sessions.
 
+mod copies;
 mod identities;
 mod link;
 mod lookups;
 mod principals;
 mod rules;
 
+pub(crate) use copies::CellCopies;
 pub use identities::Identities;
 pub(crate) use link::CellLink;
 pub use link::{CellAccess, CellOpening};

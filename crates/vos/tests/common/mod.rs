@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use celldb::{Access, CellDb, CellError, RemoteCellDb};
+use celldb::{Access, CellCopy, CellDb, CellError, RemoteCellDb};
 use client::{ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig};
 use server::{CellPlace, Server, ServerConfig};
 use store::{OpenOptions, Partition, PartitionConfig};
@@ -261,6 +261,9 @@ impl CellDb for Stopped<'_> {
     }
     fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>, CellError> {
         self.inner.db().changes(since, max)
+    }
+    fn copy(&self) -> Result<Box<dyn CellCopy>, CellError> {
+        self.inner.db().copy()
     }
     fn access(&self) -> &dyn Access {
         self.inner.db().access()

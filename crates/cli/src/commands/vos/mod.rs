@@ -34,7 +34,7 @@ use local::failure::Failure;
 use super::cell_client::CellOptions;
 
 pub(crate) use context::now_secs;
-pub(crate) use show::iso;
+pub(crate) use show::{iso, stamp};
 pub(crate) use typed::quota;
 
 const AFTER_HELP: &str = "\

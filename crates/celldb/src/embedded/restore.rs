@@ -1,0 +1,144 @@
+//! A new database from the records of a backup.
+//!
+//! Changes that were made after the backup are lost, but servers, clients and files remember them.
+//! So the new database gives nothing again that it may have given before: its revision and the next
+//! numbers of volumes and principals are far above those of the backup, and it has no log of
+//! changes, so that all who ask for changes fetch everything anew. Tokens that were issued until
+//! now end: the backup does not know which ones an administrator or a new password ended since.
+
+use std::path::{Path, PathBuf};
+
+use guard::Highest;
+use rocksdb::{DB, WriteBatch, WriteOptions};
+use types::{Principal, PrincipalId, Revision};
+use waldb::Synced;
+
+use super::principals::tokens_after;
+use super::{Result, check_format, medium, open_files, put_format};
+use crate::record::{self, CellCounters, RecordKind};
+use crate::{CellError, key};
+
+/// How far the revision of a restored database is above that of the backup.
+const REVISIONS_SKIPPED: u64 = 1 << 32;
+/// The numbers of volumes that may have been given since the backup.
+const VOLUMES_SKIPPED: u64 = 1 << 24;
+/// The numbers of users, and as many of groups, that may have been given since the backup.
+const PRINCIPALS_SKIPPED: i32 = 1 << 20;
+/// Bytes of records in one batch.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// A database that is being filled. It can be used only after [`Restoring::end`]: until then it has
+/// no counters.
+pub struct Restoring {
+    db: DB,
+    synced: Synced,
+    path: PathBuf,
+    batch: WriteBatch,
+    /// Of the backup.
+    revision: Revision,
+    now: i64,
+    counters: Option<CellCounters>,
+    highest: Highest,
+    _diary: Option<tempfile::TempDir>,
+}
+
+/// The numbers from which a restored database goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// The revision of the database.
+    pub revision: Revision,
+    /// The next number of a volume.
+    pub next_volume: u64,
+    /// The highest number of a user that counts as given.
+    pub user: PrincipalId,
+    /// The lowest number of a group that counts as given.
+    pub group: PrincipalId,
+}
+
+impl Restoring {
+    /// Begins a database in `path`, which does not exist, with records of this revision. `now`: in
+    /// seconds since 1970.
+    ///
+    /// # Errors
+    /// `Misuse` if something is there; `Medium`.
+    pub fn begin(path: &Path, revision: Revision, now: i64) -> Result<Restoring> {
+        if path.exists() || check_format(path)?.is_some() {
+            return Err(CellError::Misuse(format!("{} is there already", path.display())));
+        }
+        let (db, synced, diary) = open_files(path)?;
+        Ok(Restoring {
+            db,
+            synced,
+            path: path.to_owned(),
+            batch: WriteBatch::default(),
+            revision,
+            now,
+            counters: None,
+            highest: Highest::default(),
+            _diary: diary,
+        })
+    }
+
+    /// Takes a record of the backup.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        match record::check(key, value)? {
+            RecordKind::Counters => self.counters = Some(record::decode_counters(key, value)?),
+            RecordKind::Highest => self.highest = record::decode_highest(key, value)?,
+            RecordKind::Change => {}
+            RecordKind::User => {
+                let user = ended(record::decode_principal(key, value)?, self.now);
+                self.batch.put(key, record::encode_principal(key, self.revision, &user));
+            }
+            _ => self.batch.put(key, value),
+        }
+        if self.batch.size_in_bytes() >= BATCH_BYTES {
+            let batch = std::mem::take(&mut self.batch);
+            self.db.write(batch).map_err(|error| medium(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the database whole. It is on disk when this returns.
+    ///
+    /// # Errors
+    /// `Damaged` if the records have no counters or those of another revision; `Misuse` if there
+    /// are no more numbers; `Medium`.
+    pub fn end(mut self) -> Result<Restored> {
+        let counters = self.counters.filter(|counters| counters.revision == self.revision.0);
+        let counters = counters.ok_or_else(|| {
+            CellError::Damaged("counters (not there, or of another revision)".to_owned())
+        })?;
+        let no_more = || CellError::Misuse("there are no more numbers".to_owned());
+        let revision = counters.revision.checked_add(REVISIONS_SKIPPED).ok_or_else(no_more)?;
+        // Where an administrator gave the last number there is, there are no more, as before.
+        let next_number = counters.next_number.saturating_add(VOLUMES_SKIPPED);
+        let Highest { user, group } = self.highest;
+        let highest = Highest {
+            user: PrincipalId(user.0.saturating_add(PRINCIPALS_SKIPPED)),
+            group: PrincipalId(group.0.saturating_sub(PRINCIPALS_SKIPPED).max(i32::MIN + 1)),
+        };
+        let counters = CellCounters { revision, next_number, oldest_change: revision };
+        self.batch.put(key::HIGHEST, record::encode_highest(key::HIGHEST, highest));
+        self.batch.put(key::COUNTERS, record::encode_counters(key::COUNTERS, counters));
+        let mut options = WriteOptions::default();
+        options.set_sync(true);
+        let batch = std::mem::take(&mut self.batch);
+        self.db.write_opt(batch, &options).map_err(|error| medium(&error))?;
+        self.synced.note(self.db.latest_sequence_number());
+        put_format(&self.path)?;
+        Ok(Restored {
+            revision: Revision(revision),
+            next_volume: next_number,
+            user: highest.user,
+            group: highest.group,
+        })
+    }
+}
+
+/// The user without the tokens that were issued until now.
+fn ended(user: Principal, now: i64) -> Principal {
+    Principal { tokens_after: tokens_after(user.tokens_after, now), ..user }
+}

@@ -1,0 +1,106 @@
+//! `rialto cell`: what the cell's database has, as text, and the way back.
+
+mod entry;
+mod export;
+mod import;
+mod state;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use local::failure::Failure;
+
+use super::cell_client::CellOptions;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto cell export > cell.txt                users, groups, rules, servers, locations
+    rialto cell export users groups > people.txt
+    rialto cell import --dry-run people.txt      the changes that would be made
+    rialto cell import people.txt
+
+Each line is a record; lines are sorted, so that two exports can be compared with diff.
+There are no passwords in it: 'rialto backup cell' has those, and everything else.
+
+EXIT CODES
+    0  done
+    1  failed
+    3  no cell there, or its server does not run";
+
+/// Shows the cell's users, groups, rules, servers and locations as text, and makes them of it.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct CellCommand {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    options: CellOptions,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// Prints the records of the cell, one a line.
+    #[command(after_help = EXPORT_HELP)]
+    Export {
+        /// Only these [default: all]
+        sections: Vec<Section>,
+    },
+    /// Makes users, groups and rules as a file has them.
+    #[command(after_help = IMPORT_HELP)]
+    Import {
+        /// The file; - is standard input.
+        file: PathBuf,
+        /// Only print the changes.
+        #[arg(long, short = 'n')]
+        dry_run: bool,
+        /// Remove what the file does not have: of users, of groups with members, and of rules, each
+        /// only if the file has any of them.
+        #[arg(long)]
+        prune: bool,
+    },
+}
+
+const EXPORT_HELP: &str = "\
+EXAMPLES
+    rialto cell export
+    rialto cell export users groups rules
+    rialto cell export --json locations | jq .name";
+
+const IMPORT_HELP: &str = "\
+EXAMPLES
+    rialto cell import --dry-run cell.txt
+    rialto cell import cell.txt
+    rialto cell import --prune people.txt
+
+Missing users, groups, members, fences and administrators are made, with the numbers in the
+file; fields that the file has and that differ are changed; a user with a number and without
+locked=yes is not locked. Servers and locations are only shown. The calls are those of
+'rialto pts', 'fence' and 'admin', so the same rules hold. A user or group that has another
+number in the cell than in the file stops all of it.";
+
+/// A part of the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum Section {
+    /// Users.
+    Users,
+    /// Groups and host sets, with their members.
+    Groups,
+    /// Fences and administrators of parts.
+    Rules,
+    /// Servers.
+    Servers,
+    /// Volumes and their places.
+    Locations,
+}
+
+impl CellCommand {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        match self.verb {
+            Verb::Export { sections } => export::run(&self.options, &sections),
+            Verb::Import { file, dry_run, prune } => {
+                import::run(&self.options, &file, import::ImportWay { dry_run, prune })
+            }
+        }
+    }
+}
