@@ -153,6 +153,22 @@ else
     skip "systemd-analyze is not there to verify the units"
 fi
 
+# Another mount name space has the tree too, as a container may: the unmount here does not wait.
+unshare --mount --propagation private sleep 600 & sleeper=$!
+has_it() {
+    grep -q " $at " "/proc/$sleeper/mountinfo" && [ "$(cat "/proc/$sleeper/comm")" = sleep ]
+}
+until has_it; do sleep 0.02; done
+sync "$at/mounting"
+pid=$(pid_at)
+check "umount says that it is mounted elsewhere" says \
+    "process $sleeper (sleep) has it in another mount name space" 0 within 30 umount "$at"
+check "it is unmounted here" refused mountpoint -q "$at"
+check "and served there" within 10 nsenter --target "$sleeper" --mount ls "$at/mounting"
+kill "$sleeper"; wait "$sleeper" 2> /dev/null
+check "its process ends with that" ends_within 5000 "$pid"
+check "mounted again" within 60 mount "$at"
+
 # With nothing unsaved, nothing waits for a server.
 sync "$at/mounting" "$at/mounting/below/file"
 pid=$(pid_at)

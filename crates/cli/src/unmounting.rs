@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use local::cell::MountRecords;
 use local::daemon::Process;
 use local::failure::{Doing, Failure};
-use local::mounts;
+use local::mounts::{self, OtherSpace};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ const MOMENT: Duration = Duration::from_millis(700);
 const GIVING_UP: Duration = Duration::from_secs(10);
 
 /// Result of an unmount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnmountOutcome {
     /// Unmounted, its process ended.
     Gone,
@@ -35,6 +35,16 @@ pub enum UnmountOutcome {
     WasNotThere,
     /// Unmounted, but its process still has changes for the server.
     StillWorking(i32),
+    /// Unmounted here, with nothing unsaved; another mount name space has the file system too, and
+    /// its process serves that.
+    MountedElsewhere(OtherSpace),
+}
+
+/// The end of a wait for a mount's process.
+enum Waited {
+    Ended,
+    NotEnded,
+    MountedElsewhere(OtherSpace),
 }
 
 /// How a mount is unmounted.
@@ -46,6 +56,17 @@ pub enum Way {
     Lazy,
     /// At once: its users get errors, and what its servers do not have yet is lost.
     Force,
+}
+
+/// The message that what is unmounted here is mounted elsewhere.
+pub fn elsewhere(at: &Path, by: &OtherSpace) -> String {
+    format!(
+        "{} is unmounted here; process {} ({}) has it in another mount name space, and its process \
+         serves it there",
+        at.display(),
+        by.pid,
+        by.command
+    )
 }
 
 /// Unmounts `at` and waits so long for its process; `None`: until it has ended.
@@ -70,6 +91,7 @@ pub fn unmount(
         ));
     }
     let there = mounted.is_some() || process.is_some();
+    let devices = devices_below(at).doing(what)?;
     if mounted.is_some() {
         // A mount without a process does not answer: there is nothing to wait for, and its users
         // get only errors.
@@ -80,8 +102,12 @@ pub fn unmount(
         let dir = pid_file.parent().unwrap_or(Path::new("/"));
         if way == Way::Force {
             lost = give_up(dir, &process).doing(what)?;
-        } else if !wait(dir, &process, at, patience).doing(what)? {
-            return Ok(UnmountOutcome::StillWorking(process.pid));
+        } else {
+            match wait(dir, &process, at, &devices, patience).doing(what)? {
+                Waited::Ended => {}
+                Waited::NotEnded => return Ok(UnmountOutcome::StillWorking(process.pid)),
+                Waited::MountedElsewhere(by) => return Ok(UnmountOutcome::MountedElsewhere(by)),
+            }
         }
     }
     [pid_file, records.facts_file(at)]
@@ -98,29 +124,41 @@ pub fn unmount(
     Ok(if there { UnmountOutcome::Gone } else { UnmountOutcome::WasNotThere })
 }
 
-/// Waits for the end of the process, and tells now and then what it waits for; returns whether it
-/// has ended.
+/// The file systems of the tree at `at`: its own, and those of the volumes below.
+fn devices_below(at: &Path) -> io::Result<Vec<String>> {
+    let below = mounts::all()?.into_iter();
+    let below = below.filter(|mounted| mounted.is_rialto() && mounted.at.starts_with(at));
+    Ok(below.map(|mounted| mounted.device).collect())
+}
+
+/// Waits for the end of the process, and tells now and then what it waits for.
 fn wait(
     dir: &Path,
     process: &Process,
     at: &Path,
+    devices: &[String],
     patience: Option<Duration>,
-) -> std::io::Result<bool> {
+) -> std::io::Result<Waited> {
     let until = patience.map(|patience| Instant::now() + patience);
     let mut told = String::new();
     loop {
         let left = until.map_or(TELLING, |until| until.saturating_duration_since(Instant::now()));
         if process.wait_for_end(left.min(TELLING))? {
-            return Ok(true);
+            return Ok(Waited::Ended);
         }
         if until.is_some_and(|until| Instant::now() >= until) {
-            return Ok(false);
+            return Ok(Waited::NotEnded);
         }
         let answer = control::ask(dir, process.pid, "unsaved", Some(TELLING)).unwrap_or_default();
         let waits = summary(&answer);
         if !waits.is_empty() && waits != told {
             eprintln!("unmounting {}: waiting for {waits}", at.display());
             told = waits;
+        } else if waits.is_empty()
+            && answer.is_array()
+            && let Some(by) = mounts::mounted_elsewhere(devices)
+        {
+            return Ok(Waited::MountedElsewhere(by));
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct Mounted {
     pub source: String,
     /// The user who made it, of a FUSE mount.
     pub user: Option<u32>,
+    /// The number of the mounted file system, as `MAJOR:MINOR`: all mounts of it have the same.
+    pub device: String,
 }
 
 impl Mounted {
@@ -200,6 +202,39 @@ impl std::fmt::Display for MountUser {
     }
 }
 
+/// A process with another mount name space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherSpace {
+    /// Its number.
+    pub pid: u32,
+    /// Its program.
+    pub command: String,
+}
+
+/// A process in another mount name space that has one of these file systems mounted: a container,
+/// or a service with a view of its own. A mount that is unmounted here ends only when it is gone
+/// there.
+pub fn mounted_elsewhere(devices: &[String]) -> Option<OtherSpace> {
+    let space = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let mut seen = vec![space("self")?];
+    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let Some(space) = space(&pid.to_string()).filter(|space| !seen.contains(space)) else {
+            continue;
+        };
+        seen.push(space);
+        let table = std::fs::read(entry.path().join("mountinfo")).unwrap_or_default();
+        let mut mounts = table.split(|byte| *byte == b'\n').filter_map(parse);
+        if mounts.any(|mounted| mounted.is_rialto() && devices.contains(&mounted.device)) {
+            let command = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            return Some(OtherSpace { pid, command: command.trim().to_owned() });
+        }
+    }
+    None
+}
+
 /// The name of a user of this machine, or the number.
 fn user_name(uid: u32) -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -248,14 +283,15 @@ fn user(pid: u32, path: &Path) -> Option<MountUser> {
 /// `36 35 98:0 /root /at opts optional... - type source super-options`, with octal escapes.
 pub(crate) fn parse(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let at = fields.nth(4)?;
+    let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+    let at = fields.nth(1)?;
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?).to_string_lossy().into_owned();
     let options = fields.next().unwrap_or_default().split(|byte| *byte == b',');
     let mut user = options.filter_map(|option| option.strip_prefix(b"user_id="));
     let user = user.next().and_then(|uid| std::str::from_utf8(uid).ok()?.parse().ok());
-    Some(Mounted { at: PathBuf::from(unescape(at)), kind, source, user })
+    Some(Mounted { at: PathBuf::from(unescape(at)), kind, source, user, device })
 }
 
 fn unescape(mut rest: &[u8]) -> OsString {
@@ -292,6 +328,7 @@ mod tests {
             (mounted.kind.as_str(), mounted.source.as_str()),
             ("fuse.rialto", "rialto#local cell")
         );
+        assert_eq!(mounted.device, "0:44");
         assert!(mounted.is_rialto() && mounted.user == Some(0));
         assert_eq!(
             parse(b"1 2 0:3 / /no-text-\xff rw - tmpfs t rw").unwrap().at.as_os_str().as_bytes(),

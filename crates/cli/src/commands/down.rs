@@ -11,7 +11,9 @@ use local::failure::{Doing, FAILED, Failure};
 use local::show::Progress;
 use rustix::process::Signal;
 
-use crate::unmounting::{UNMOUNT_PATIENCE, UNMOUNT_PATIENCE_ALONE, UnmountOutcome, Way, unmount};
+use crate::unmounting::{
+    UNMOUNT_PATIENCE, UNMOUNT_PATIENCE_ALONE, UnmountOutcome, Way, elsewhere, unmount,
+};
 
 /// How long the server may take to write everything to disk.
 const SERVER_STOP_PATIENCE: Duration = Duration::from_secs(60);
@@ -74,6 +76,9 @@ impl Down {
         match unmount(&cell.mounts(), at, way, Some(patience)) {
             Ok(UnmountOutcome::Gone) => println!("unmounted {}", at.display()),
             Ok(UnmountOutcome::WasNotThere) => {}
+            Ok(UnmountOutcome::MountedElsewhere(by)) => {
+                eprintln!("rialto down: {}", elsewhere(at, &by));
+            }
             Ok(UnmountOutcome::StillWorking(pid)) => {
                 eprintln!(
                     "rialto down: {} is unmounted, but process {pid} still has changes for the \

@@ -8,7 +8,7 @@ use local::cell::Where;
 use local::failure::{Doing, Failure};
 
 use crate::registry;
-use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, Way, unmount};
+use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, Way, elsewhere, unmount};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -75,6 +75,10 @@ impl Umount {
                 "nothing is mounted there",
             )
             .nothing_there()),
+            UnmountOutcome::MountedElsewhere(by) => {
+                eprintln!("rialto umount: {}", elsewhere(&at, &by));
+                Ok(ExitCode::SUCCESS)
+            }
             UnmountOutcome::StillWorking(pid) => {
                 let why = format!("its process {pid} has not finished");
                 Err(Failure::new(format!("unmounting {}", at.display()), why)

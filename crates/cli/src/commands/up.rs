@@ -26,7 +26,7 @@ use serde_json::json;
 use super::welcome::{self, LocalUser};
 use crate::joining;
 use crate::transport::Transport;
-use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, Way, unmount};
+use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, Way, elsewhere, unmount};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -332,14 +332,19 @@ fn ensure_mounted(
             "an earlier mount at {} still has changes for the server: they are sent first",
             at.display()
         );
-        if let UnmountOutcome::StillWorking(pid) =
-            unmount(&cell.mounts(), at, Way::Unused, Some(UNMOUNT_PATIENCE))?
-        {
-            let why = format!(
-                "process {pid} of the earlier mount has not sent all changes to the server"
-            );
-            return Err(Failure::new(what(), why)
-                .mend("it continues in the background; try again later, or run 'rialto doctor'"));
+        match unmount(&cell.mounts(), at, Way::Unused, Some(UNMOUNT_PATIENCE))? {
+            UnmountOutcome::Gone | UnmountOutcome::WasNotThere => {}
+            UnmountOutcome::MountedElsewhere(by) => {
+                return Err(Failure::new(what(), elsewhere(at, &by)).mend("end that process first"));
+            }
+            UnmountOutcome::StillWorking(pid) => {
+                let why = format!(
+                    "process {pid} of the earlier mount has not sent all changes to the server"
+                );
+                return Err(Failure::new(what(), why).mend(
+                    "it continues in the background; try again later, or run 'rialto doctor'",
+                ));
+            }
         }
     }
     let program = std::env::current_exe().doing(what)?;

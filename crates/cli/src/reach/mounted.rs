@@ -92,6 +92,7 @@ mod tests {
             kind: kind.to_owned(),
             source: "rialto".to_owned(),
             user,
+            device: "0:1".to_owned(),
         };
         let mounts = [
             mounted("/", "ext4", None),
