@@ -116,6 +116,7 @@ END
     check "they are dumped" within 60 systemctl start rialto-dump.service
     dumps() { find /var/backups/rialto -name "$1" | wc -l; }
     check "each once" test "$(dumps '*.dump')" -eq 3
+    check "so is the cell's database" rialto backup verify /var/backups/rialto/cell.*.backup
     dump=$(echo /var/backups/rialto/root.cell.*.dump)
     check "a dump is restored" within 60 rialto vos --dir "$data" restore localhost vicep again \
         -file "$dump"
@@ -131,8 +132,8 @@ END
     check "nobody else reads them" test "$(stat -c %a "$dump")" = 600
     echo KEEP=1 >> /etc/rialto/dump.conf
     check "a change" sh -c "echo new > /mnt/tree/new && sync /mnt/tree/new"
-    check "is dumped" within 60 systemctl start rialto-dump.service
-    check "and what is old goes" test "$(dumps 'root.cell.*.dump')" -eq 1
+    check "is dumped" works rialto-dump within 60 systemctl start rialto-dump.service
+    check "and what is old goes" test "$(dumps 'root.cell.*.dump') $(dumps 'cell.*.backup')" = "1 1"
 
     check "the kept mount is stopped" within 60 systemctl stop rialto-mount@mnt-kept
     check "it is unmounted" refused mountpoint -q /mnt/kept
