@@ -77,10 +77,11 @@ impl Task<'_> {
                     | Operation::Listxattr { .. }
             );
             let patience = if waits { ATTACHING } else { Duration::ZERO };
-            edges.enter(&self.request(), self.header.nodeid, patience)?;
+            self.walking(|walk| edges.enter(walk, self.header.nodeid, patience))?;
         }
         if let Some(flat) = &self.mount.flat {
-            flat.enter(&self.request(), self.on, self.fid()?)?;
+            let fid = self.fid()?;
+            self.walking(|walk| flat.enter(walk, self.on, fid))?;
         }
         self.mount.walks.repeat(self.header.pid);
         Err(RequestRefusal(Errno::STALE))

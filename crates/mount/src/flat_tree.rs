@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use client::RemoteVolume;
+use client::{Cancel, RemoteVolume};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use types::{Caller, Fault, Fid, Name, VolumeId};
@@ -44,10 +44,9 @@ use crate::readdir_helper::{ReaddirHelper, Root};
 use crate::submounts::MountPlan;
 use crate::succession::{Legacy, SlotRecord};
 use crate::volume_view::VolumeView;
+use crate::walk::{LOOK_AGAIN, Walk};
 
-/// How long a second request waits for the first, which may be resolving another cell.
-const MAKING: Duration = Duration::from_secs(10);
-/// How long the closing of an unused volume may take.
+/// How long a volume may be open that is neither shown nor closing.
 const ENDING: Duration = Duration::from_secs(1);
 /// Volumes of one mount. Each has two sleeping threads.
 const VOLUMES_MAX: usize = 2048;
@@ -181,16 +180,21 @@ impl Flat {
     /// The reason why there is none.
     pub(crate) fn enter(
         &self,
-        request: &RequestContext<'_>,
+        walk: &Walk<'_>,
         on: &VolumeView,
         fid: Fid,
     ) -> Result<Visit, Errno> {
         let point = self.point(on.nodes.number(fid), fid);
-        let mut leads = point.leads.try_lock_for(MAKING).ok_or(Errno::AGAIN)?;
+        let mut leads = loop {
+            if let Some(leads) = point.leads.try_lock_for(LOOK_AGAIN) {
+                break leads;
+            }
+            walk.go_on()?;
+        };
         if let Some(visit) = leads.and_then(|slot| self.visit(slot)) {
             return Ok(visit);
         }
-        let visit = self.follow(request, on, fid)?;
+        let visit = self.follow(walk, on, fid)?;
         *leads = Some(visit.view().nodes.slot());
         Ok(visit)
     }
@@ -219,12 +223,8 @@ impl Flat {
         Some(Visit(Arc::clone(row)))
     }
 
-    fn follow(
-        &self,
-        request: &RequestContext<'_>,
-        on: &VolumeView,
-        fid: Fid,
-    ) -> Result<Visit, Errno> {
+    fn follow(&self, walk: &Walk<'_>, on: &VolumeView, fid: Fid) -> Result<Visit, Errno> {
+        let request = &walk.request;
         let from = on.nodes.slot();
         let above = self.places.lock().of.get(&from).cloned().ok_or(Errno::STALE)?;
         let point = on.venus.mount_point(request, fid).map_err(|error| errno::of(&error))?;
@@ -239,14 +239,14 @@ impl Flat {
         let way = if abroad { vec![to.id()] } else { [&above.way[..], &[to.id()]].concat() };
         let place =
             Place { point: Some((from, fid)), way, read_only: read_only && to.is_read_only() };
-        self.show(request, &volumes, &to, place)
+        self.show(walk, &volumes, &to, place)
     }
 
-    /// Shows the volume there, if it has no other place. A volume closed a moment ago may be
-    /// ending.
+    /// Shows the volume there, if it has no other place. Waits for one that is closing: its last
+    /// changes have to be sent, and its server may be away.
     fn show(
         &self,
-        request: &RequestContext<'_>,
+        walk: &Walk<'_>,
         volumes: &Arc<Volumes>,
         to: &Arc<RemoteVolume>,
         place: Place,
@@ -255,7 +255,7 @@ impl Flat {
         let end = Instant::now() + ENDING;
         loop {
             if let Some(visit) = self.visit(slot) {
-                self.take_place(request, &visit, place.clone())?;
+                self.take_place(&walk.request, &visit, place.clone())?;
                 self.record(slot, volumes, to, &place);
                 return Ok(visit);
             }
@@ -266,13 +266,17 @@ impl Flat {
             match volumes.open(to) {
                 Ok(venus) => {
                     self.record(slot, volumes, to, &place);
-                    let visit = self.add((slot, place), volumes, to, venus);
+                    walk.asks(&venus, to.id());
+                    let cancel = walk.request.cancel;
+                    let visit = self.add((slot, place), volumes, to, venus, cancel);
                     return visit
                         .inspect_err(|_| volumes.close(to.id()))
                         .map_err(|error| errno::of(&error));
                 }
-                Err(Error::Fault(Fault::Busy)) if Instant::now() < end => {
-                    std::thread::sleep(ENDING / 100);
+                Err(Error::Fault(Fault::Busy)) => {
+                    if !walk.waits_for_close(volumes, to.id())? && Instant::now() >= end {
+                        return Err(Errno::BUSY);
+                    }
                 }
                 Err(error) => return Err(errno::of(&error)),
             }
@@ -358,7 +362,7 @@ impl Flat {
         }
         let point = Some((from, record.point.1));
         let place = Place { point, way: record.way.clone(), read_only: record.read_only };
-        let visit = self.add((slot, place), volumes, &to, venus);
+        let visit = self.add((slot, place), volumes, &to, venus, None);
         let visit = visit.inspect_err(|_| volumes.close(to.id()))?;
         Ok(Arc::clone(&visit.0.view))
     }
@@ -376,8 +380,10 @@ impl Flat {
         volumes: &Arc<Volumes>,
         to: &RemoteVolume,
         venus: Arc<Venus>,
+        cancel: Option<&Cancel>,
     ) -> Result<Visit, Error> {
-        let root = venus.root(&RequestContext::of(&Caller::ROOT), to.name())?.status;
+        let request = RequestContext { cancel, ..RequestContext::of(&Caller::ROOT) };
+        let root = venus.root(&request, to.name())?.status;
         let nodes = KernelNodes::in_slot(root.fid, slot);
         let nodes = match &self.legacy {
             Some(legacy) => nodes.recorded(legacy.nodes()),

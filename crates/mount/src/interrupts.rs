@@ -129,7 +129,7 @@ impl Interrupts {
         Arc::new(Interrupts { patience, ..Interrupts::default() })
     }
 
-    /// Request `unique` asks the server of this volume.
+    /// Request `unique` asks the server of this volume, from now on.
     pub fn asks(self: &Arc<Self>, unique: u64, venus: &Arc<Venus>, root: Fid) {
         if self.patience.is_none() {
             return;
@@ -139,7 +139,8 @@ impl Interrupts {
         let Some(running) = running.filter(|running| running.of != RequestUse::Wait) else {
             return;
         };
-        running.asks = Some((Instant::now(), Arc::downgrade(venus), root));
+        let since = running.asks.as_ref().map_or_else(Instant::now, |(since, ..)| *since);
+        running.asks = Some((since, Arc::downgrade(venus), root));
         if !std::mem::replace(&mut state.patience_watched, true) {
             let this = Arc::clone(self);
             let watch = std::thread::Builder::new()

@@ -19,7 +19,7 @@
 //!   `fuzzing`: rights that the kernel checks; records for a successor; transports and threads
 //! - `attributes`, `cache_control`, `calling`, `channel`, `connections`, `init`, `interrupts`,
 //!   `locks`, `logins`, `mount_options`, `node_records`, `nodes`, `removals`, `request`,
-//!   `listings`, `sysname`: values, tables and the requests themselves
+//!   `listings`, `sysname`, `walk`: values, tables and the requests themselves
 //! - `abi`, `errno`, `groups`, `signals`: the kernel's interface
 
 // Libraries report through `tracing` and their results.
@@ -68,6 +68,7 @@ mod sysname;
 mod task;
 mod virtual_xattrs;
 mod volume_view;
+mod walk;
 mod workers;
 mod xattrs;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use client::RemoteVolume;
+use client::{Cancel, RemoteVolume};
 use keep::Keeper;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -97,8 +97,8 @@ impl MountConfig {
             keeper: self.keeper.clone(),
             volumes: Arc::clone(volumes),
             mounted: Arc::default(),
-            make: |plan, to, venus| {
-                let (mount, anchor) = Mount::below(plan, to, venus)?;
+            make: |plan, to, venus, cancel| {
+                let (mount, anchor) = Mount::below(plan, to, venus, cancel)?;
                 Ok((Box::new(mount), anchor))
             },
         }
@@ -469,8 +469,10 @@ impl Mount {
         plan: &MountPlan,
         volume: &RemoteVolume,
         venus: Arc<Venus>,
+        cancel: Option<&Cancel>,
     ) -> Result<(Mount, Anchor), MountError> {
-        let root = venus.root(&Asked::of(&Caller::ROOT), volume.name())?.status;
+        let asked = Asked { cancel, ..Asked::of(&Caller::ROOT) };
+        let root = venus.root(&asked, volume.name())?.status;
         let name = String::from_utf8_lossy(volume.name().as_bytes());
         let target = MountTarget {
             path: PathBuf::from(&*name),

@@ -87,6 +87,8 @@ pub(crate) struct MountedVolume<E> {
     used: AtomicBool,
     /// It was removed from the cell: a volume of its number is another one.
     removed: AtomicBool,
+    /// It lost its anchor, and the kernel may be ending it.
+    leaving: AtomicBool,
 }
 
 impl<E: MountPoints> MountedVolume<E> {
@@ -124,6 +126,8 @@ impl<E: MountPoints> MountedVolume<E> {
 /// All of them.
 pub(crate) struct MountedVolumes<E> {
     all: Mutex<Vec<Arc<MountedVolume<E>>>>,
+    /// Those that a request is mounting now.
+    making: Mutex<Vec<(Arc<Volumes>, VolumeId)>>,
     table: MountTable,
     /// Signals that a sweep is wanted.
     crowded: (Mutex<bool>, Condvar),
@@ -131,12 +135,42 @@ pub(crate) struct MountedVolumes<E> {
 
 impl<E> Default for MountedVolumes<E> {
     fn default() -> Self {
-        let (all, table, crowded) = Default::default();
-        MountedVolumes { all, table, crowded }
+        let (all, making, table, crowded) = Default::default();
+        MountedVolumes { all, making, table, crowded }
     }
 }
 
-impl<E: MountPoints> MountedVolumes<E> {
+/// While it exists, a request mounts the volume.
+pub(crate) struct Making<'a, E>(&'a MountedVolumes<E>, VolumeId, &'a Arc<Volumes>);
+
+impl<E> Drop for Making<'_, E> {
+    fn drop(&mut self) {
+        let Making(of, volume, volumes) = self;
+        of.making.lock().retain(|(its, id)| id != volume || !Arc::ptr_eq(its, volumes));
+    }
+}
+
+impl<E: MountPoints + 'static> MountedVolumes<E> {
+    /// The volume, which the caller has opened, is mounted until the value is dropped.
+    pub fn begin<'a>(&'a self, volumes: &'a Arc<Volumes>, volume: VolumeId) -> Making<'a, E> {
+        self.making.lock().push((Arc::clone(volumes), volume));
+        Making(self, volume, volumes)
+    }
+
+    /// Whether the volume, which is open, is just being mounted or unmounted: both end by
+    /// themselves.
+    pub fn is_changing(&self, volumes: &Arc<Volumes>, volume: VolumeId) -> bool {
+        let is_made = |(its, id): &(Arc<Volumes>, VolumeId)| {
+            *id == volume && Arc::ptr_eq(its, volumes)
+        };
+        let leaves = |one: &Arc<MountedVolume<E>>| {
+            one.mount.volume() == volume
+                && Arc::ptr_eq(one.mount.volumes(), volumes)
+                && one.leaving.load(Ordering::Acquire)
+        };
+        self.making.lock().iter().any(is_made) || self.all.lock().iter().any(leaves)
+    }
+
     /// The volume, if it is mounted and can be attached once more.
     pub fn find(&self, volumes: &Arc<Volumes>, volume: VolumeId) -> Option<Arc<MountedVolume<E>>> {
         let all = self.all.lock();
@@ -148,9 +182,13 @@ impl<E: MountPoints> MountedVolumes<E> {
 
     /// Adds one that was just mounted, and is attached nowhere.
     pub fn add(&self, mount: Box<dyn Submount<E>>, anchor: Anchor) -> Arc<MountedVolume<E>> {
-        let (anchor, used, removed) =
-            (Mutex::new(Some(anchor)), AtomicBool::new(true), AtomicBool::new(false));
-        let new = Arc::new(MountedVolume { mount, anchor, used, removed });
+        let new = Arc::new(MountedVolume {
+            mount,
+            anchor: Mutex::new(Some(anchor)),
+            used: AtomicBool::new(true),
+            removed: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+        });
         let mut all = self.all.lock();
         all.push(Arc::clone(&new));
         if all.len() >= VOLUMES_MANY {
@@ -228,18 +266,29 @@ impl<E: MountPoints> MountedVolumes<E> {
 
     /// Has volumes end that are upon no mount point any more.
     pub fn let_unused_go(&self) {
-        let anchors: Vec<Anchor> = {
+        let anchors: Vec<(Anchor, Arc<MountedVolume<E>>)> = {
             let all = self.all.lock();
             // Nothing else knows it: it is upon no mount point.
             let unused = all.iter().filter(|one| Arc::strong_count(one) == 1 && one.is_idle());
-            unused.filter_map(|one| one.anchor.lock().take()).collect()
+            let unanchored = unused.filter_map(|one| {
+                let anchor = one.anchor.lock().take()?;
+                one.leaving.store(true, Ordering::Release);
+                Some((anchor, Arc::clone(one)))
+            });
+            unanchored.collect()
         };
         // Not under the lock: if it was the last user, the kernel ends the file system now, which
         // may wait for its server.
         if let [_, ..] = anchors[..] {
             let ending = std::thread::Builder::new().name("mount-anchors".into());
-            if let Err(error) = ending.spawn(move || drop(anchors)) {
-                tracing::warn!(%error, "no thread to end unused volumes: this one does");
+            let end = move || {
+                for (anchor, volume) in anchors {
+                    drop(anchor);
+                    volume.leaving.store(false, Ordering::Release);
+                }
+            };
+            if let Err(error) = ending.spawn(end) {
+                tracing::error!(%error, "no thread to end unused volumes");
             }
         }
         self.close_ended();

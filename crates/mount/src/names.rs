@@ -49,7 +49,10 @@ impl Task<'_> {
                 let is_last = self.mount.walks.is_repeated(self.header.pid);
                 let patience = if is_last { ATTACHING_AT_LAST } else { ATTACHING };
                 // A mount point without a volume reports the error when it is entered.
-                let _ = edges.enter(&self.request(), number, patience);
+                let _ = self.walking(|walk| match is_last {
+                    true => edges.enter(walk, number, patience),
+                    false => walk.soon(|walk| edges.enter(walk, number, patience)),
+                });
             }
         }
         let dir = self.on.nodes.fid(parent);
@@ -132,7 +135,7 @@ impl Task<'_> {
         let entered = if !flat.was_entered(self.on, fid) && looks() {
             None
         } else {
-            let entered = flat.enter(&self.request(), self.on, fid);
+            let entered = self.walking(|walk| flat.enter(walk, self.on, fid));
             let report =
                 |errno: &Errno| tracing::debug!(%fid, %errno, "a mount point leads nowhere");
             entered.inspect_err(report).ok()

@@ -39,13 +39,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use client::RemoteVolume;
+use client::{Cancel, RemoteVolume};
 use keep::Keeper;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use types::Fault;
 use types::{Fid, MountPoint, VolumeId};
-use venus::{Error, RequestContext, Venus, Volumes};
+use venus::{Error, Venus, Volumes};
 
 use crate::calling::RepeatedWalks;
 use crate::errno;
@@ -58,6 +58,7 @@ use crate::readdir_helper::ReaddirHelper;
 use crate::removals::Removals;
 use crate::succession::{Anchor, Legacy, PointRecord};
 use crate::sysname::Sysnames;
+use crate::walk::{LOOK_AGAIN, Walk};
 use crate::workers::{KernelTransport, Workers, WorkersConfig};
 
 /// Attaching takes microseconds, unless the requester holds the directory's lock, or the machine is
@@ -71,8 +72,9 @@ const MAKING: Duration = Duration::from_secs(10);
 const CROWDED_IDLE: Duration = Duration::from_secs(1);
 /// How long a walk through a mount point may take until it is in the mount, or is repeated.
 const ARRIVING: Duration = Duration::from_secs(2);
-/// How long the end of an unused mount may take.
-const ENDING: Duration = Duration::from_secs(1);
+/// How long the end of an unused mount may take once nothing of ours delays it. It lasts longer if
+/// a program is still in it, at no mount point.
+const ENDING: Duration = Duration::from_secs(10);
 
 /// Parameters that all mounts of one client share.
 #[derive(Clone)]
@@ -114,11 +116,13 @@ pub(crate) struct MountPlan {
 }
 
 /// Makes a mount for a mount point, attached nowhere yet (`mount.rs`): a mount has mount points, so
-/// it is of a layer above. The arguments are the volume and its cache manager.
+/// it is of a layer above. The arguments are the volume, its cache manager, and what ends the wait
+/// for its server.
 pub(crate) type MakeSubmount = fn(
     &MountPlan,
     &RemoteVolume,
     Arc<Venus>,
+    Option<&Cancel>,
 ) -> Result<(Box<dyn Submount<Edges>>, Anchor), MountError>;
 
 /// Where a mount is.
@@ -352,7 +356,7 @@ impl Edges {
     /// The reason why it cannot be mounted.
     pub fn enter(
         self: &Arc<Self>,
-        request: &RequestContext<'_>,
+        walk: &Walk<'_>,
         node: u64,
         patience: Duration,
     ) -> Result<(), Errno> {
@@ -361,9 +365,8 @@ impl Edges {
         // Before the sweep can look at it: it is about to be there.
         state.entered = Some(Instant::now());
         while state.making {
-            if point.changed.wait_for(&mut state, MAKING).timed_out() {
-                return Err(Errno::AGAIN);
-            }
+            walk.go_on()?;
+            point.changed.wait_for(&mut state, LOOK_AGAIN);
         }
         let attaching = state.child.as_ref().map(|child| Arc::clone(&child.attaching));
         if let Some(attaching) = attaching.filter(|attaching| !attaching.is_over()) {
@@ -380,7 +383,7 @@ impl Edges {
         let made = match was.filter(|was| !was.volume.mount.is_over()) {
             // The kernel detached it while in use.
             Some(was) => self.attach(&was.volume, node, point.fid),
-            None => self.make(request, node, point.fid),
+            None => self.make(walk, node, point.fid),
         };
         let mut state = point.state.lock();
         state.making = false;
@@ -394,10 +397,11 @@ impl Edges {
 
     fn make(
         self: &Arc<Self>,
-        request: &RequestContext<'_>,
+        walk: &Walk<'_>,
         node: u64,
         fid: Fid,
     ) -> Result<Child, Errno> {
+        let request = &walk.request;
         let point = self.venus.mount_point(request, fid).map_err(|error| errno::of(&error))?;
         let volumes = self.plan.volumes.of_cell(&point).map_err(|error| errno::of(&error))?;
         let abroad = !Arc::ptr_eq(&volumes, &self.plan.volumes);
@@ -416,7 +420,7 @@ impl Edges {
             // A successor would look the name up in this cell, and serve another volume.
             plan.keeper = None;
         }
-        let volume = self.mounted(&plan, &to, (&point, fid))?;
+        let volume = self.mounted(walk, &plan, &to, (&point, fid))?;
         if !abroad && let Some(edges) = volume.mount.edges() {
             let way = self.way.lock().clone();
             edges.extend_way(&way);
@@ -424,9 +428,11 @@ impl Edges {
         self.attach(&volume, node, fid)
     }
 
-    /// The volume, mounted; one that was unmounted a moment ago may be ending.
+    /// The volume, mounted. If it is just being mounted or unmounted, the walk waits: the last
+    /// changes of an unmounted volume have to be sent, and its server may be away.
     fn mounted(
         &self,
+        walk: &Walk<'_>,
         plan: &MountPlan,
         to: &Arc<RemoteVolume>,
         (point, fid): (&MountPoint, Fid),
@@ -440,7 +446,8 @@ impl Edges {
             }
             if mounted.is_full() {
                 if begun.elapsed() < MAKING {
-                    std::thread::sleep(ENDING / 100);
+                    walk.go_on()?;
+                    std::thread::sleep(LOOK_AGAIN);
                     continue;
                 }
                 tracing::warn!(%point, %fid, "refusing to mount a volume: too many are in use");
@@ -448,7 +455,9 @@ impl Edges {
             }
             match volumes.open(to) {
                 Ok(venus) => {
-                    let made = (plan.make)(plan, to, venus);
+                    let _making = mounted.begin(volumes, to.id());
+                    walk.asks(&venus, to.id());
+                    let made = (plan.make)(plan, to, venus, walk.request.cancel);
                     let (mount, anchor) = made.map_err(|error| {
                         volumes.close(to.id());
                         refused(&error, fid)
@@ -457,12 +466,19 @@ impl Edges {
                     tracing::info!(%point, %fid, "volume mounted below its mount point");
                     return Ok(mounted.add(mount, anchor));
                 }
-                Err(Error::Fault(Fault::Busy)) if begun.elapsed() < ENDING => {
-                    std::thread::sleep(ENDING / 100);
-                }
                 Err(Error::Fault(Fault::Busy)) => {
-                    tracing::warn!(%point, "the volume is the mount's first, or still ending");
-                    return Err(Errno::BUSY);
+                    let changes = mounted.is_changing(volumes, to.id());
+                    if !walk.waits_for_close(volumes, to.id())?
+                        && !changes
+                        && begun.elapsed() >= ENDING
+                    {
+                        tracing::warn!(
+                            %point,
+                            "the volume is the mount's first, or a program that has left its \
+                            mount points still uses it"
+                        );
+                        return Err(Errno::BUSY);
+                    }
                 }
                 Err(error) => return Err(errno::of(&error)),
             }
@@ -668,6 +684,9 @@ impl MountPoints for Edges {
 }
 
 fn refused(error: &MountError, fid: Fid) -> Errno {
+    if let MountError::Volume(Error::Interrupted) = error {
+        return Errno::INTR;
+    }
     tracing::error!(%error, %fid, "cannot mount a volume");
     Errno::IO
 }

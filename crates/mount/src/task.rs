@@ -23,6 +23,7 @@ use crate::replier::Replier;
 use crate::submounts::Edges;
 use crate::sysname::Sysnames;
 use crate::volume_view::VolumeView;
+use crate::walk::Walk;
 
 /// State that all requests of one mount share.
 pub(crate) struct MountShared {
@@ -140,6 +141,13 @@ impl<'a> Task<'a> {
             cancel: Some(self.cancel),
             groups: Some(self.groups),
         }
+    }
+
+    /// Runs with the request as one that enters a volume.
+    pub fn walking<R>(&self, run: impl FnOnce(&Walk<'_>) -> R) -> R {
+        let (interrupts, unique) = (&self.mount.interrupts, self.header.unique);
+        let asks = |venus: &Arc<Venus>, root| interrupts.asks(unique, venus, root);
+        run(&Walk { request: self.request(), asks: &asks })
     }
 
     /// The file that the request is about.

@@ -27,6 +27,8 @@ mod forerunner;
 mod handles;
 #[path = "kernel/helper.rs"]
 mod helper;
+#[path = "kernel/leaving.rs"]
+mod leaving;
 #[path = "kernel/links.rs"]
 mod links;
 #[path = "kernel/listings.rs"]

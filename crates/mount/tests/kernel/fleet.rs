@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig, dial_addresses};
 use mount::{Mount, MountConfig};
@@ -262,6 +263,17 @@ impl Fleet {
 
     /// Mounts a volume through this server, with `preferred` servers in this order.
     pub fn mount(&self, through: usize, volume: &str, preferred: &[usize]) -> Traveller {
+        self.mount_idle(through, volume, preferred, None)
+    }
+
+    /// The same, with the time after which unused volumes leave.
+    pub fn mount_idle(
+        &self,
+        through: usize,
+        volume: &str,
+        preferred: &[usize],
+        idle: Option<Duration>,
+    ) -> Traveller {
         let number = MOUNTS.fetch_add(1, Ordering::Relaxed);
         let at = self.dir.path().join(format!("mount-{number}"));
         fs::create_dir(&at).unwrap();
@@ -275,11 +287,12 @@ impl Fleet {
             cell.set_rank(self.hosts[*host].id(), rank as u16);
         }
         let volumes = Volumes::new(cell, VenusConfig::default());
-        let config = MountConfig {
+        let mut config = MountConfig {
             transport: TRANSPORT,
             flat: FLAT,
             ..MountConfig::new(&at, name(volume), "rialto:test")
         };
+        config.idle = idle.unwrap_or(config.idle);
         Traveller { mount: Mount::start(config, &volumes).unwrap(), volumes }
     }
 }

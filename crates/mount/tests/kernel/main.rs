@@ -16,6 +16,7 @@ mod fleet;
 mod forerunner;
 mod handles;
 mod helper;
+mod leaving;
 mod links;
 mod listings;
 mod locks;

@@ -14,13 +14,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::{Duration, Instant};
 
-use client::{Cell, EffectiveIdentity, Remote, RemoteVolume, Reply, TokenWallet};
-use parking_lot::Mutex;
+use client::{Cancel, Cell, EffectiveIdentity, Remote, RemoteVolume, Reply, TokenWallet};
+use parking_lot::{Condvar, Mutex};
 use types::{
     Answer, AuthCall, Call, Caller, Fault, Fid, MountPoint, Name, RequestIdentity, VolumeId,
 };
 
-use crate::base::{Error, RequestContext, VenusConfig};
+use crate::base::{Error, POLL_INTERVAL, RequestContext, VenusConfig};
 use crate::data::MountShared;
 use crate::ops::Venus;
 
@@ -35,6 +35,8 @@ pub struct Volumes {
     config: VenusConfig,
     common: Arc<MountShared>,
     open: Mutex<HashMap<VolumeId, Opened>>,
+    /// Signals that a volume is closed.
+    closed: Condvar,
     /// Other cells, if these are the volumes of the first.
     neighbours: OnceLock<Arc<Neighbours>>,
     /// The other cells, if these volumes are not of the first.
@@ -72,13 +74,15 @@ impl UnsavedVolume {
 struct Opened {
     volume: Arc<RemoteVolume>,
     venus: Arc<Venus>,
+    /// It is not used any more, and its last changes are being sent.
+    closing: bool,
 }
 
 impl Volumes {
     /// Volumes of this cell.
     pub fn new(cell: Arc<Cell>, config: VenusConfig) -> Arc<Self> {
-        let (common, open, neighbours, beside, counts) = Default::default();
-        Arc::new(Volumes { cell, config, common, open, neighbours, beside, counts })
+        let (common, open, closed, neighbours, beside, counts) = Default::default();
+        Arc::new(Volumes { cell, config, common, open, closed, neighbours, beside, counts })
     }
 
     /// Sets how other cells are reached, and this one's name. Called once, before the first lookup.
@@ -231,7 +235,7 @@ impl Volumes {
     /// A cache manager for the volume.
     ///
     /// # Errors
-    /// `Busy` if it has one; why its threads or the disk cache cannot be started.
+    /// `Busy` if it has one, also while that [closes](Self::closing); why its threads or the disk cache cannot be started.
     pub fn open(&self, volume: &Arc<RemoteVolume>) -> Result<Arc<Venus>, Error> {
         self.learn_standing();
         let mut open = self.open.lock();
@@ -246,13 +250,20 @@ impl Volumes {
             Some(volume.id()),
         );
         let made = Arc::new(made.map_err(|error| Error::NoCache(error.to_string()))?);
-        open.insert(volume.id(), Opened { volume: Arc::clone(volume), venus: Arc::clone(&made) });
+        let opened =
+            Opened { volume: Arc::clone(volume), venus: Arc::clone(&made), closing: false };
+        open.insert(volume.id(), opened);
         Ok(made)
     }
 
     /// The volume is not used any more: its cache manager sends its changes, soon, and ends.
     pub fn close(self: &Arc<Self>, volume: VolumeId) {
-        let Some(venus) = self.venus(volume) else { return };
+        let venus = {
+            let mut open = self.open.lock();
+            let Some(opened) = open.get_mut(&volume).filter(|one| !one.closing) else { return };
+            opened.closing = true;
+            Arc::clone(&opened.venus)
+        };
         let this = Arc::clone(self);
         let closing = std::thread::Builder::new().name("venus-close".into()).spawn(move || {
             if let Err(error) = venus.shutdown() {
@@ -260,11 +271,38 @@ impl Volumes {
                     closed volume");
             }
             this.open.lock().remove(&volume);
+            this.closed.notify_all();
         });
         if let Err(error) = closing {
+            self.open.lock().get_mut(&volume).into_iter().for_each(|one| one.closing = false);
             // The volume stays open, and shutdown sends its changes.
             tracing::error!(%error, "cannot start a thread to close a volume; shutdown closes it");
         }
+    }
+
+    /// The cache manager of a closed volume that still sends its last changes.
+    pub fn closing(&self, volume: VolumeId) -> Option<Arc<Venus>> {
+        let open = self.open.lock();
+        open.get(&volume).filter(|one| one.closing).map(|one| Arc::clone(&one.venus))
+    }
+
+    /// Waits until the volume is not closing any more.
+    ///
+    /// # Errors
+    /// `Interrupted`.
+    pub fn wait_for_close(
+        &self,
+        volume: VolumeId,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), Error> {
+        let mut open = self.open.lock();
+        while open.get(&volume).is_some_and(|one| one.closing) {
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                return Err(Error::Interrupted);
+            }
+            self.closed.wait_for(&mut open, POLL_INTERVAL);
+        }
+        Ok(())
     }
 
     /// The cache manager of the volume, if it has one.
