@@ -18,22 +18,27 @@ mod access;
 pub mod backup;
 mod copy;
 mod embedded;
+mod engine;
 mod error;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod key;
 mod listeners;
+mod operations;
+mod reading;
 mod record;
 pub mod remote;
+mod restore;
 
 pub use access::{Access, News};
 pub use copy::{CELL_VALUE_BYTES_MAX, CellCopy, CopyCursor, CopyPart, CopySink, copy_records};
-pub use embedded::{Embedded, Restored, Restoring};
+pub use embedded::Embedded;
 pub use error::CellError;
 pub use format::{FORMAT_VERSION, check_format};
 pub use record::RecordKind;
 pub use remote::RemoteCellDb;
+pub use restore::{Restored, Restoring};
 
 use types::{Changed, Name, Revised, Revision, ServerId, ServerInfo, VolumeGroup, VolumeId};
 

@@ -4,9 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use types::limits::SERVERS_MAX;
-use types::{Answer, Busy, Fault, GuardCall, KeyPrint, PrincipalId, Site};
+use types::{Answer, Busy, Fault, GuardCall, KeyPrint, PrincipalId, Site, SiteKind};
 
 use super::*;
+use crate::{key, record};
+
+fn revision_of<T>(seen: Option<&Revised<T>>) -> Revision {
+    seen.map_or(Revision::default(), |seen| seen.revision)
+}
+
 const KEPT: u64 = 8;
 
 fn name(n: u8) -> Name {
