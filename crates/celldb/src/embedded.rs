@@ -28,8 +28,6 @@ use crate::{Access, CellCopy, CellDb, CellError};
 mod access;
 mod copy;
 mod fill;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use fill::FilesFill;
 
@@ -130,7 +128,7 @@ impl Embedded {
         Self::open_with(path, CHANGES_KEPT)
     }
 
-    fn open_with(path: &Path, changes_kept: u64) -> Result<Embedded> {
+    pub(crate) fn open_with(path: &Path, changes_kept: u64) -> Result<Embedded> {
         let format = check_format(path)?;
         let (db, synced, diary) = open_files(path)?;
         let files = Files {
@@ -151,6 +149,11 @@ impl Embedded {
         let rules_at = AtomicU64::new(rules.revision.0);
         let (listeners, rules) = (Listeners::default(), RwLock::new(Arc::new(rules)));
         Ok(Embedded { operations, listeners, rules, rules_at })
+    }
+
+    /// Reads something as of one moment.
+    pub(crate) fn read_all<T>(&self, act: impl FnOnce(&dyn View) -> T) -> T {
+        self.operations.read(act)
     }
 
     fn set_rules(&self, _held: &Held<'_>, record: Rules, revision: Revision) {

@@ -43,7 +43,6 @@ pub(crate) trait Engine: Send + Sync {
 pub(crate) enum Commit {
     Done,
     /// Another change came between, and nothing was written. The embedded engine never says so.
-    #[cfg_attr(not(test), expect(dead_code))]
     Overtaken,
 }
 

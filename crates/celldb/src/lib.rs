@@ -20,22 +20,30 @@ mod copy;
 mod embedded;
 mod engine;
 mod error;
+mod etcd;
+mod following;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod key;
 mod listeners;
+mod migrate;
 mod operations;
 mod reading;
 mod record;
 pub mod remote;
 mod restore;
+#[cfg(test)]
+mod tests;
 
 pub use access::{Access, News};
 pub use copy::{CELL_VALUE_BYTES_MAX, CellCopy, CopyCursor, CopyPart, CopySink, copy_records};
 pub use embedded::Embedded;
 pub use error::CellError;
+pub use etcd::{Etcd, EtcdConfig};
+pub use following::{AWAY_MAX, Following};
 pub use format::{FORMAT_VERSION, check_format};
+pub use migrate::{Migrated, Migration};
 pub use record::RecordKind;
 pub use remote::RemoteCellDb;
 pub use restore::{Restored, Restoring};

@@ -119,6 +119,13 @@ impl CellRestore {
                 return Err(Failure::new(what(), why)
                     .mend("to give it to this server, remove the line 'database' from cell.toml"));
             }
+            Some(CellPlace::Etcd(_)) => {
+                let why = "its cell.toml says that etcd has the database";
+                return Err(Failure::new(what(), why).mend(
+                    "remove the part [etcd] from cell.toml, restore, and bring the database to \
+                     etcd with 'rialto cell migrate --to etcd --replace'",
+                ));
+            }
         };
         if database.exists() && !self.replace {
             return Err(Failure::new(what(), format!("{} is there", database.display()))

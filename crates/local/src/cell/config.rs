@@ -60,6 +60,8 @@ pub struct CellConfig {
     /// The source of keys of encrypted volumes, instead of `keys/at-rest`.
     #[serde(rename = "at-rest")]
     pub at_rest: Option<KeyServer>,
+    /// The members of etcd, where etcd has the cell database; `None`: a server has it.
+    pub etcd: Option<celldb::EtcdConfig>,
     /// Limits of each session, each host and the whole server, where they differ from the defaults.
     pub limits: Option<server::ServerLimits>,
 }
@@ -153,6 +155,12 @@ impl CellConfig {
         check_name(&config.name)?;
         check_partitions(&config)?;
         config.database.as_deref().map_or(Ok(()), check_database)?;
+        config.etcd.as_ref().map_or(Ok(()), celldb::EtcdConfig::check)?;
+        if config.database.is_some() && config.etcd.is_some() {
+            return Err("database names the server that has the cell's database, and [etcd] says \
+                        that etcd has it: remove one of them"
+                .to_owned());
+        }
         if config.cell_away_max.is_some_and(|secs| !(1..=CELL_AWAY_SECS_MAX).contains(&secs)) {
             return Err(format!(
                 "cell_away_max is in seconds, from 1 to {CELL_AWAY_SECS_MAX} (a day)"

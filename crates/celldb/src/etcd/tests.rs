@@ -1,0 +1,210 @@
+//! The rules that only a database in etcd needs.
+
+use std::collections::BTreeSet;
+
+use super::process::EtcdProcess;
+use super::*;
+use crate::format::{State, state_text};
+use crate::{key, record};
+use types::{Site, SiteKind};
+
+fn group(number: u64, name: &str) -> VolumeGroup {
+    let site = Site {
+        server: ServerId(1),
+        partition: "vicepa".into(),
+        kind: SiteKind::ReadWrite,
+        epoch: 0,
+    };
+    VolumeGroup::new(Name::new(name.as_bytes()).unwrap(), VolumeId(number), site)
+}
+
+fn opened(etcd: &EtcdProcess, cell: &str) -> Etcd {
+    Etcd::new(&etcd.config, cell, Arc::default()).unwrap()
+}
+
+/// Several writers with a handle each: no change is lost, and none is made twice.
+#[test]
+fn ac12_writers_of_one_etcd_come_one_after_another() {
+    const WRITERS: u64 = 4;
+    const EACH: u64 = 25;
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    let before = opened(&etcd, "cell").revision().unwrap().0;
+    let given: Vec<(u64, Vec<u64>)> = std::thread::scope(|scope| {
+        let writer = |writer: u64| {
+            let db = opened(&etcd, "cell");
+            let mut revisions = Vec::new();
+            for n in 0..EACH {
+                let number = db.take_numbers(VolumeId(0), 1).unwrap();
+                let group = group(number.0, &format!("volume-{writer}-{n}"));
+                let first = db.put_group(&group, Revision(0)).unwrap();
+                revisions.push(first.0);
+                revisions.push(db.put_group(&group, first).unwrap().0);
+                // Another writer has this name.
+                let taken = VolumeGroup { read_write: VolumeId(number.0 + 1_000_000), ..group };
+                assert!(matches!(db.put_group(&taken, Revision(0)), Err(CellError::Taken { .. })));
+            }
+            (writer, revisions)
+        };
+        let all: Vec<_> = (0..WRITERS).map(|n| scope.spawn(move || writer(n))).collect();
+        all.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let db = opened(&etcd, "cell");
+    let revisions: BTreeSet<u64> = given.iter().flat_map(|(_, all)| all.iter().copied()).collect();
+    let count = WRITERS * EACH * 2;
+    assert_eq!(revisions.len() as u64, count, "each change has a revision of its own");
+    assert_eq!(db.revision().unwrap().0, before + count);
+    let groups = db.groups(VolumeId(0), 1000).unwrap();
+    assert_eq!(groups.len() as u64, WRITERS * EACH);
+    for seen in groups {
+        assert_eq!(db.group_named(&seen.record.name).unwrap().unwrap(), seen);
+    }
+    let changes = db.changes(Revision(before), 10_000).unwrap();
+    assert!(changes.iter().map(|(at, _)| at.0).eq(before + 1..=before + count));
+}
+
+#[test]
+fn a_batch_of_thousands_of_records_is_one_change() {
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    let store = etcd.store("cell");
+    for count in [100, 130, 5000] {
+        let view = store.view();
+        let before = (&view as &dyn View).counters().unwrap();
+        let mut batch = crate::engine::Batch::default();
+        for n in 0..count {
+            let key = key::number(VolumeId(n));
+            batch.put(&key[..], record::encode_pointer(&key, VolumeId(count)));
+        }
+        batch.put(key::COUNTERS, record::encode_counters(key::COUNTERS, before));
+        let done = store.commit(&view, &batch, Revision(before.revision)).unwrap();
+        assert_eq!(done, crate::engine::Commit::Done, "{count}");
+        assert_eq!(
+            store.commit(&view, &batch, Revision(before.revision)).unwrap(),
+            crate::engine::Commit::Overtaken
+        );
+        let view = store.view();
+        let seen = (&view as &dyn View).pointer(&key::number(VolumeId(count - 1))).unwrap();
+        assert_eq!(seen, Some(VolumeId(count)));
+    }
+}
+
+/// The state decides, in the same transaction.
+#[test]
+fn a_database_that_has_moved_refuses_changes_for_ever() {
+    let etcd = EtcdProcess::start();
+    let db = opened(&etcd, "cell");
+    let nothing = db.put_group(&group(1, "a"), Revision(0)).unwrap_err();
+    assert!(nothing.to_string().contains("cell migrate"), "{nothing}");
+    etcd.make("cell");
+    let first = db.put_group(&group(1, "a"), Revision(0)).unwrap();
+    let store = etcd.store("cell");
+    let moving = State::Moving("there".to_owned());
+    assert!(store.set_state(Some(&State::InUse), Some(&moving)).unwrap());
+    assert!(!store.set_state(Some(&State::InUse), Some(&State::Moved("x".into()))).unwrap());
+    let refused = |db: &Etcd| db.put_group(&group(1, "a"), first).unwrap_err();
+    assert!(matches!(refused(&db), CellError::Moved { to, .. } if to == "there"));
+    let moved = State::Moved("there".to_owned());
+    assert!(store.set_state(Some(&moving), Some(&moved)).unwrap());
+    assert!(matches!(refused(&opened(&etcd, "cell")), CellError::Moved { .. }));
+    assert!(matches!(db.check(), Err(CellError::Moved { .. })));
+}
+
+#[test]
+fn a_newer_layout_and_damage_are_named() {
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    let db = opened(&etcd, "cell");
+    db.put_group(&group(1, "a"), Revision(0)).unwrap();
+    let store = etcd.store("cell");
+    let put = |key: String, value: &[u8]| {
+        store.call("/v3/kv/put", &json!({"key": encoded(key), "value": encoded(value)})).unwrap();
+    };
+    let whole = key::group(VolumeId(1));
+    let record = [b"/rialto/cell/1/", &whole[..]].concat();
+    store
+        .call("/v3/kv/put", &json!({"key": encoded(&record), "value": encoded("{}damaged")}))
+        .unwrap();
+    let damaged = db.group_of(VolumeId(1)).unwrap_err();
+    assert!(matches!(damaged, CellError::Damaged(_)), "{damaged}");
+    put(store.beside("format"), b"rialto cell database\nversion 3\nsummed in another way\n");
+    let newer = db.put_group(&group(2, "b"), Revision(0)).unwrap_err();
+    assert!(matches!(newer, CellError::Version { found: 3, .. }), "{newer}");
+    put(store.beside("format"), &state_text(&State::InUse).as_bytes()[1..]);
+    assert!(matches!(db.check(), Err(CellError::Damaged(_))));
+}
+
+#[test]
+fn cells_with_similar_names_are_apart() {
+    let etcd = EtcdProcess::start();
+    let names = ["a", "a.b", "ab", "a/b", "a/1", "A", "a0", "%2F", "/"];
+    for (at, name) in names.iter().enumerate() {
+        assert!(etcd.store(name).is_empty().unwrap(), "{name}");
+        etcd.make(name);
+        let number = at as u64 + 1;
+        let group = group(number, &format!("volume-{number}"));
+        opened(&etcd, name).put_group(&group, Revision(0)).unwrap();
+    }
+    for (at, name) in names.iter().enumerate() {
+        let groups = opened(&etcd, name).groups(VolumeId(0), 100).unwrap();
+        let numbers: Vec<u64> = groups.iter().map(|seen| seen.record.read_write.0).collect();
+        assert_eq!(numbers, [at as u64 + 1], "{name}");
+        let copied = crate::copy_records(&opened(&etcd, name), &mut |_, key, value| {
+            record::check(key, value).map(drop)
+        });
+        assert!(copied.is_ok(), "{name}: {copied:?}");
+    }
+    etcd.store("a").clear().unwrap();
+    assert_eq!(opened(&etcd, "a.b").groups(VolumeId(0), 9).unwrap().len(), 1);
+    assert_eq!(opened(&etcd, "ab").groups(VolumeId(0), 9).unwrap().len(), 1);
+}
+
+/// A change of rules waits for the servers that live, and for no others.
+#[test]
+fn ac2_a_change_waits_for_each_server_with_a_lease() {
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    let (one, two) = (opened(&etcd, "cell"), opened(&etcd, "cell"));
+    let (first, second) = (ServerId(1), ServerId(2));
+    two.heard.acknowledge(second, Revision(0)).unwrap();
+    let at = one.put_group(&group(1, "a"), Revision(0)).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| one.heard.missing(at, &[first, second], Some(first)));
+        assert!(!waits.is_finished());
+        two.heard.acknowledge(second, at).unwrap();
+        assert_eq!(waits.join().unwrap(), []);
+    });
+    // One that never had a lease, or whose lease has ended, is named and not waited for.
+    two.heard.leave();
+    assert_eq!(one.heard.missing(at, &[first, second], Some(first)), [second]);
+    // A server that the other one speaks for.
+    let third = ServerId(3);
+    two.access().watch(third, Revision(0), 10).unwrap();
+    assert!(!two.heard.has(third, at) && two.heard.has(third, Revision(0)));
+    two.access().watch(third, at, 10).unwrap();
+    assert_eq!(one.heard.missing(at, &[third], None), []);
+}
+
+#[test]
+fn what_no_server_can_use_is_refused() {
+    let here = |endpoint: &str| EtcdConfig {
+        endpoints: vec![endpoint.to_owned()],
+        ..EtcdConfig::default()
+    };
+    for good in ["127.0.0.1:2379", "localhost:2379", "[::1]:2379"] {
+        assert_eq!(here(good).check(), Ok(()), "{good}");
+    }
+    for bad in ["https://127.0.0.1:2379", "127.0.0.1", "10.0.0.1:2379", ":1", "localhost:x"] {
+        assert!(here(bad).check().is_err(), "{bad}");
+    }
+    let good = here("127.0.0.1:2379");
+    let file = Some(PathBuf::from("f"));
+    for bad in [
+        EtcdConfig::default(),
+        EtcdConfig { cert: file.clone(), ..good.clone() },
+        EtcdConfig { cert: file.clone(), key: file.clone(), ..good.clone() },
+        EtcdConfig { password_file: file, ..good },
+    ] {
+        assert!(bad.check().is_err(), "{bad:?}");
+    }
+}
