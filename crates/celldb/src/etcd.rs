@@ -37,7 +37,7 @@ mod tests;
 use client::{EtcdClient, host_of};
 use heard::Heard;
 pub(crate) use store::EtcdStore;
-use store::{EtcdView, encoded, need_in_use};
+use store::{EtcdView, encoded, need_in_use, number};
 
 type Result<T> = std::result::Result<T, CellError>;
 
@@ -116,6 +116,28 @@ impl EtcdConfig {
         }
         Ok(())
     }
+}
+
+/// A member of etcd.
+#[derive(Clone, Debug)]
+pub struct EtcdMember {
+    /// `HOST:PORT`.
+    pub address: String,
+    /// Its state, or why it does not answer.
+    pub state: std::result::Result<EtcdMemberState, String>,
+}
+
+/// The state of a member that answers.
+#[derive(Clone, Debug)]
+pub struct EtcdMemberState {
+    /// The version of its program.
+    pub version: String,
+    /// Bytes of its database on the disk.
+    pub bytes: u64,
+    /// Does it know a leader?
+    pub has_leader: bool,
+    /// Do the members refuse changes, since one of them has no space?
+    pub is_full: bool,
 }
 
 /// See the head of the file.
@@ -225,9 +247,20 @@ impl Etcd {
         }
     }
 
-    /// The report of each member: version, size, leader; or why it gives none.
-    pub fn members(&self) -> Vec<(String, std::result::Result<serde_json::Value, String>)> {
-        self.operations.engine.client.each_member()
+    /// Asks each member about itself.
+    pub fn members(&self) -> Vec<EtcdMember> {
+        let client = &self.operations.engine.client;
+        let is_full = client
+            .call("/v3/maintenance/alarm", &json!({"action": "GET"}))
+            .is_ok_and(|answer| answer.to_string().contains("NOSPACE"));
+        let state = |status: serde_json::Value| EtcdMemberState {
+            version: status["version"].as_str().unwrap_or_default().to_owned(),
+            bytes: number(&status["dbSize"]).cast_unsigned(),
+            has_leader: number(&status["leader"]) != 0,
+            is_full,
+        };
+        let all = client.each_member().into_iter();
+        all.map(|(address, status)| EtcdMember { address, state: status.map(state) }).collect()
     }
 
     fn need_etcd(&self) -> Result<&Operations<EtcdStore>> {

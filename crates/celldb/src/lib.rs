@@ -40,7 +40,7 @@ pub use access::{Access, News};
 pub use copy::{CELL_VALUE_BYTES_MAX, CellCopy, CopyCursor, CopyPart, CopySink, copy_records};
 pub use embedded::Embedded;
 pub use error::CellError;
-pub use etcd::{Etcd, EtcdConfig};
+pub use etcd::{Etcd, EtcdConfig, EtcdMember, EtcdMemberState};
 pub use following::{AWAY_MAX, Following};
 pub use format::{FORMAT_VERSION, check_format};
 pub use migrate::{Migrated, Migration};
