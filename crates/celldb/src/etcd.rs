@@ -150,7 +150,6 @@ pub struct Etcd {
     /// When changes were asked for.
     asked: Mutex<Option<Instant>>,
     shared: Arc<Watched>,
-    watch: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
 /// Shared with the thread of the watch.
@@ -158,6 +157,8 @@ pub struct Etcd {
 struct Watched {
     /// Something changed since changes were asked for.
     stirred: AtomicBool,
+    /// A thread asks for changes, and so finds it when etcd answers again.
+    listens: AtomicBool,
     ends: AtomicBool,
     wake: RwLock<Option<Box<dyn Fn() + Send + Sync>>>,
 }
@@ -195,7 +196,6 @@ impl Etcd {
             away: RwLock::default(),
             asked: Mutex::default(),
             shared: Arc::default(),
-            watch: Mutex::default(),
         })
     }
 
@@ -237,13 +237,12 @@ impl Etcd {
                 std::thread::sleep(WATCH_PAUSE);
             }
         };
-        match std::thread::Builder::new().name("etcd-watch".into()).spawn(work) {
-            Ok(thread) => *self.watch.lock() = Some(thread),
-            Err(error) => tracing::error!(
+        if let Err(error) = std::thread::Builder::new().name("etcd-watch".into()).spawn(work) {
+            tracing::error!(
                 %error,
                 "no thread for the watch of the cell's database: changes are asked for every \
                  second only"
-            ),
+            );
         }
     }
 
@@ -270,8 +269,15 @@ impl Etcd {
         }
     }
 
+    /// Reads. If nothing answers, later calls fail at once.
     fn read<T>(&self, act: impl FnOnce(&dyn View) -> Result<T>) -> Result<T> {
-        self.need_etcd()?.read(act)
+        let found = self.need_etcd()?.read(act);
+        if let Err(error @ CellError::NoQuorum(_)) = &found
+            && self.shared.listens.load(Ordering::Acquire)
+        {
+            self.report(&Err(error.clone()));
+        }
+        found
     }
 
     /// Receives the changes; `me`: this server.

@@ -180,6 +180,7 @@ impl Access for Etcd {
     }
 
     fn listen(&self, me: ServerId) {
+        self.shared.listens.store(true, Ordering::Release);
         let stirred = self.shared.stirred.swap(false, Ordering::AcqRel);
         let mut asked = self.asked.lock();
         let is_due = asked.is_none_or(|asked| asked.elapsed() >= ASK_EVERY);

@@ -16,15 +16,19 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
+use types::Fault;
 
 use super::EtcdConfig;
 use crate::CellError;
 
-/// How long a call may take, with all members that it is tried at.
-pub(super) const CALL_WITHIN: Duration = Duration::from_secs(5);
-/// How long a member may take to accept a connection, and to answer.
+/// How long a call may take with all members that it is tried at, and how long each of them. A
+/// change waits for the disks of more than half of them.
+const CHANGE: Patience =
+    Patience { all: Duration::from_secs(5), each: Duration::from_millis(2000) };
+/// For reads: a user waits for each.
+const READ: Patience = Patience { all: Duration::from_secs(3), each: Duration::from_millis(1400) };
+/// How long a member may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_millis(700);
-const ANSWER_WITHIN: Duration = Duration::from_millis(2000);
 /// Open connections to a member that wait for the next call.
 const IDLE_MAX: usize = 4;
 /// Bytes of an answer, and of its head.
@@ -35,15 +39,26 @@ const HEAD_BYTES_MAX: u64 = 64 << 10;
 pub(super) const OUT_OF_RANGE: i64 = 11;
 pub(super) const TOO_LARGE: i64 = 8;
 const INVALID_ARGUMENT: i64 = 3;
+/// Reasons of a call that is longer than etcd takes.
+const TOO_LONG: [&str; 3] = ["too large", "too many operations", "larger than max"];
 const UNAVAILABLE: i64 = 14;
 const DEADLINE: i64 = 4;
 const UNAUTHENTICATED: i64 = 16;
+
+/// The limits of time of a call.
+#[derive(Clone, Copy)]
+struct Patience {
+    all: Duration,
+    each: Duration,
+}
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum EtcdError {
     /// No member answered, or none has a leader. Whether the call was executed is unknown.
     Away(String),
+    /// The view of the call is lost: etcd has compacted its history.
+    Lost,
     /// etcd refused it.
     Refused { code: i64, message: String },
 }
@@ -52,6 +67,12 @@ impl From<EtcdError> for CellError {
     fn from(error: EtcdError) -> CellError {
         match error {
             EtcdError::Away(why) => CellError::NoQuorum(why),
+            EtcdError::Lost => CellError::Away(Fault::Busy),
+            EtcdError::Refused { message, .. }
+                if TOO_LONG.iter().any(|why| message.contains(why)) =>
+            {
+                CellError::Misuse(format!("the change is larger than etcd takes ({message})"))
+            }
             EtcdError::Refused { message, .. } => CellError::Medium(format!("etcd: {message}")),
         }
     }
@@ -148,15 +169,16 @@ impl EtcdClient {
     /// # Errors
     /// [`EtcdError`].
     pub fn call(&self, path: &str, body: &Value) -> Result<Value> {
-        let until = Instant::now() + CALL_WITHIN;
-        match self.call_once(path, body, until) {
+        let patience = if path == "/v3/kv/range" { READ } else { CHANGE };
+        let limits = (Instant::now() + patience.all, patience.each);
+        match self.call_once(path, body, limits) {
             Err(EtcdError::Refused { code, message })
                 if self.user.is_some() && lacks_token(code, &message) =>
             {
                 // The token is too old, or there is none yet.
-                let token = self.log_in(until)?;
+                let token = self.log_in(limits)?;
                 *self.token.lock() = Some(token);
-                self.call_once(path, body, until)
+                self.call_once(path, body, limits)
             }
             other => other,
         }
@@ -165,10 +187,11 @@ impl EtcdClient {
     /// Asks each member about itself; its answer or why it gives none.
     pub fn each_member(&self) -> Vec<(String, std::result::Result<Value, String>)> {
         let asked = self.members.iter().map(|member| {
-            let answer = self.ask(member, "/v3/maintenance/status", "{}", ANSWER_WITHIN);
+            let answer = self.ask(member, "/v3/maintenance/status", "{}", READ.each);
             let answer = answer.map_err(|error| error.to_string()).and_then(|(status, body)| {
                 read(status, &body).map_err(|error| match error {
                     EtcdError::Away(why) | EtcdError::Refused { message: why, .. } => why,
+                    EtcdError::Lost => String::new(),
                 })
             });
             (member.address.clone(), answer)
@@ -206,16 +229,21 @@ impl EtcdClient {
         Ok(())
     }
 
-    fn log_in(&self, until: Instant) -> Result<String> {
+    fn log_in(&self, limits: (Instant, Duration)) -> Result<String> {
         let Some((name, password)) = &self.user else {
             return Err(EtcdError::Away("no user".to_owned()));
         };
         let body = json!({"name": name, "password": password});
-        let answer = self.call_once("/v3/auth/authenticate", &body, until)?;
+        let answer = self.call_once("/v3/auth/authenticate", &body, limits)?;
         Ok(answer["token"].as_str().unwrap_or_default().to_owned())
     }
 
-    fn call_once(&self, path: &str, body: &Value, until: Instant) -> Result<Value> {
+    fn call_once(
+        &self,
+        path: &str,
+        body: &Value,
+        (until, each): (Instant, Duration),
+    ) -> Result<Value> {
         let body = body.to_string();
         let first = self.best.load(Ordering::Relaxed);
         let mut why = String::new();
@@ -226,7 +254,7 @@ impl EtcdClient {
             let Some(member) = self.members.get(at).filter(|_| !left.is_zero()) else {
                 return Err(EtcdError::Away(why));
             };
-            let answer = self.ask(member, path, &body, left.min(ANSWER_WITHIN));
+            let answer = self.ask(member, path, &body, left.min(each));
             let answer = answer.map_err(|error| EtcdError::Away(error.to_string()));
             match answer.and_then(|(status, body)| read(status, &body)) {
                 Err(EtcdError::Away(reason)) => why = format!("{}: {reason}", member.address),
@@ -310,8 +338,8 @@ impl EtcdClient {
 
     fn wrap(&self, socket: TcpStream, address: &str) -> io::Result<Stream> {
         socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(ANSWER_WITHIN))?;
-        socket.set_write_timeout(Some(ANSWER_WITHIN))?;
+        socket.set_read_timeout(Some(CHANGE.each))?;
+        socket.set_write_timeout(Some(CHANGE.each))?;
         let Some(tls) = &self.tls else { return Ok(Stream::Clear(socket)) };
         let host = host_of(address).trim_matches(['[', ']']).to_owned();
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
@@ -361,7 +389,9 @@ fn tls_config(config: &EtcdConfig) -> std::result::Result<Arc<ClientConfig>, Cel
 }
 
 fn lacks_token(code: i64, message: &str) -> bool {
-    code == UNAUTHENTICATED || code == INVALID_ARGUMENT && message.contains("user name is empty")
+    let known = ["user name is empty", "revision of auth store is old"];
+    code == UNAUTHENTICATED
+        || code == INVALID_ARGUMENT && known.iter().any(|known| message.contains(known))
 }
 
 /// The answer in a body, or the error.

@@ -278,9 +278,7 @@ impl EtcdView {
                 Ok(answer)
             }
             // etcd has forgotten what it had then, or this member has not come so far.
-            Err(EtcdError::Refused { code: OUT_OF_RANGE, message }) => {
-                Err(EtcdError::Away(format!("a view is lost: {message}")))
-            }
+            Err(EtcdError::Refused { code: OUT_OF_RANGE, .. }) => Err(EtcdError::Lost),
             Err(error) => Err(error),
         }
     }

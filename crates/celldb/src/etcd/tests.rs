@@ -1,6 +1,8 @@
 //! The rules that only a database in etcd needs.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 
 use super::process::EtcdProcess;
 use super::*;
@@ -207,4 +209,170 @@ fn what_no_server_can_use_is_refused() {
     ] {
         assert!(bad.check().is_err(), "{bad:?}");
     }
+}
+
+/// Passes calls on to etcd. The answer of the next transaction is lost, after `between` was called.
+struct Loser {
+    address: String,
+    loses: Arc<AtomicBool>,
+}
+
+impl Loser {
+    fn of(etcd: &EtcdProcess, between: impl Fn() + Send + 'static) -> Loser {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let loses = Arc::new(AtomicBool::new(false));
+        let (to, order) = (etcd.config.endpoints[0].clone(), Arc::clone(&loses));
+        std::thread::spawn(move || {
+            for from in listener.incoming() {
+                let mut from = BufReader::new(from.unwrap());
+                // A call on each connection.
+                let (mut head, mut length, mut is_change) = (String::new(), 0, false);
+                while from.read_line(&mut head).unwrap() > 2 {
+                    let line = head.lines().last().unwrap();
+                    is_change |= line.contains("/v3/kv/txn");
+                    if let Some(bytes) = line.strip_prefix("Content-Length: ") {
+                        length = bytes.parse().unwrap();
+                    }
+                }
+                let mut body = vec![0; length];
+                from.read_exact(&mut body).unwrap();
+                let head = head.replacen("Host:", "Connection: close\r\nHost:", 1);
+                let mut etcd = TcpStream::connect(&to).unwrap();
+                etcd.write_all(&[head.as_bytes(), &body].concat()).unwrap();
+                let mut answer = Vec::new();
+                etcd.read_to_end(&mut answer).unwrap();
+                if is_change && order.swap(false, Ordering::AcqRel) {
+                    between();
+                } else {
+                    from.get_mut().write_all(&answer).unwrap();
+                }
+            }
+        });
+        Loser { address, loses }
+    }
+
+    fn open(&self) -> Etcd {
+        let endpoints = vec![self.address.clone()];
+        let config = EtcdConfig { endpoints, ..EtcdConfig::default() };
+        Etcd::new(&config, "cell", Arc::default()).unwrap()
+    }
+}
+
+/// The change was executed and its answer lost; it is not executed again, also if another one was
+/// made before its sender asks.
+#[test]
+fn ac16_a_change_whose_answer_is_lost_is_made_once() {
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    let other = Arc::new(opened(&etcd, "cell"));
+    for made_between in 0..3_u64 {
+        let writer = Arc::clone(&other);
+        let loser = Loser::of(&etcd, move || {
+            for n in 0..made_between {
+                let at = 100 * made_between + n + 1;
+                writer.put_group(&group(at, &format!("between-{at}")), Revision(0)).unwrap();
+            }
+        });
+        let db = loser.open();
+        let before = db.revision().unwrap();
+        let number = 1000 + made_between;
+        loser.loses.store(true, Ordering::Release);
+        let made = db.put_group(&group(number, &format!("lost-{number}")), Revision(0)).unwrap();
+        assert!(!loser.loses.load(Ordering::Acquire), "the answer was lost");
+        assert_eq!(made.0, before.0 + 1, "{made_between}");
+        assert_eq!(other.revision().unwrap().0, before.0 + 1 + made_between);
+        assert_eq!(other.group_of(VolumeId(number)).unwrap().unwrap().revision, made);
+    }
+}
+
+/// A member that accepts connections and says nothing is left alone after the first call.
+#[test]
+fn a_silent_member_costs_one_wait() {
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let endpoints = vec![
+        gone.to_string(),
+        silent.local_addr().unwrap().to_string(),
+        etcd.config.endpoints[0].clone(),
+    ];
+    let config = EtcdConfig { endpoints, ..EtcdConfig::default() };
+    let db = Etcd::new(&config, "cell", Arc::default()).unwrap();
+    for number in 1..5 {
+        db.put_group(&group(number, &format!("volume-{number}")), Revision(0)).unwrap();
+    }
+    silent.set_nonblocking(true).unwrap();
+    assert!(silent.accept().is_ok());
+    assert!(silent.accept().is_err(), "it was asked once");
+}
+
+/// With a name and a password, and a role for one cell.
+#[test]
+fn a_role_for_one_cell_is_enough() {
+    let etcd = EtcdProcess::start();
+    for cell in ["cell", "other"] {
+        etcd.make(cell);
+    }
+    let admin = etcd.store("cell");
+    let call = |path: &str, body: serde_json::Value| admin.call(path, &body).unwrap();
+    for user in ["root", "rialto"] {
+        call("/v3/auth/user/add", json!({"name": user, "password": "open sesame"}));
+        call("/v3/auth/role/add", json!({"name": user}));
+        call("/v3/auth/user/grant", json!({"user": user, "role": user}));
+    }
+    let (key, range_end) = (encoded("/rialto/cell/"), encoded("/rialto/cell0"));
+    let perm = json!({"permType": "READWRITE", "key": key, "range_end": range_end});
+    call("/v3/auth/role/grant", json!({"name": "rialto", "perm": perm}));
+    call("/v3/auth/enable", json!({}));
+    let dir = tempfile::tempdir().unwrap();
+    let password = dir.path().join("password");
+    std::fs::write(&password, "open sesame\n").unwrap();
+    let config = EtcdConfig {
+        user: Some("rialto".to_owned()),
+        password_file: Some(password.clone()),
+        ..etcd.config.clone()
+    };
+    let open = |cell| Etcd::new(&config, cell, Arc::default()).unwrap();
+    let db = open("cell");
+    db.check().unwrap();
+    let first = db.put_group(&group(1, "a"), Revision(0)).unwrap();
+    db.heard.acknowledge(ServerId(1), first).unwrap();
+    assert_eq!(db.heard.missing(first, &[ServerId(1)], None), []);
+    let mut told = 0;
+    let body = json!({"create_request": {"key": encoded(db.operations.engine.counters_key())}});
+    let watch = db.operations.engine.client.stream("/v3/watch", &body, WATCH_SILENCE, &mut || {
+        told += 1;
+        if told == 1 {
+            db.put_group(&group(1, "b"), first).unwrap();
+        }
+        told < 2
+    });
+    assert!(watch.is_ok() && told == 2, "{watch:?}");
+    assert!(open("other").check().is_err(), "another cell");
+    assert!(opened(&etcd, "cell").check().is_err(), "without a name");
+    std::fs::write(&password, "wrong").unwrap();
+    assert!(open("cell").check().is_err(), "a wrong password");
+}
+
+#[test]
+fn a_change_that_etcd_does_not_take_is_named() {
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    let store = etcd.store("cell");
+    let view = store.view();
+    let before = (&view as &dyn View).counters().unwrap();
+    for bytes in [8 << 17, 13 << 17, 2 << 20] {
+        let mut batch = crate::engine::Batch::default();
+        batch.put(&b"Glarge"[..], vec![7; bytes]);
+        let refused = store.commit(&view, &batch, Revision(before.revision));
+        if bytes < 12 << 17 {
+            assert_eq!(refused, Ok(crate::engine::Commit::Done));
+            store.clear().unwrap();
+            continue;
+        }
+        assert!(matches!(refused, Err(CellError::Misuse(_))), "{refused:?}");
+    }
+    assert_eq!(store.view().get(b"Glarge"), Ok(None));
 }

@@ -173,6 +173,11 @@ impl CellConfig {
         Ok(config)
     }
 
+    /// Is the cell's database in the directory of this server?
+    pub fn has_database(&self) -> bool {
+        self.database.is_none() && self.etcd.is_none()
+    }
+
     pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         self.partition.iter().chain(&self.partitions)
     }
