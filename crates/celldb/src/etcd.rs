@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use types::{Changed, Name, Revised, Revision, ServerId, ServerInfo, VolumeGroup, VolumeId};
+use types::{Changed, Fault, Name, Revised, Revision, ServerId, ServerInfo, VolumeGroup, VolumeId};
 
 use crate::copy::part;
 use crate::engine::{Engine, View};
-use crate::operations::{CHANGES_KEPT, Operations};
+use crate::operations::{CHANGES_KEPT, Held, Operations};
 use crate::{Access, CellCopy, CellDb, CellError, CopyCursor, CopyPart, Following, following};
 
 mod access;
@@ -280,6 +280,25 @@ impl Etcd {
         found
     }
 
+    /// Makes a change. If nothing answers, later calls fail at once.
+    fn write<T, F>(
+        &self,
+        act: impl FnOnce(&Operations<EtcdStore>, &Held<'_>) -> std::result::Result<T, F>,
+    ) -> std::result::Result<T, F>
+    where
+        F: From<CellError> + Clone,
+        Fault: From<F>,
+    {
+        let held = self.operations.hold();
+        // A change before this one may have found that nothing answers.
+        let made = act(self.need_etcd()?, &held);
+        let fault = made.as_ref().err().cloned().map(Fault::from);
+        if fault == Some(Fault::CellAway) && self.shared.listens.load(Ordering::Acquire) {
+            self.report(&Err(CellError::NoQuorum("a change was not answered".to_owned())));
+        }
+        made
+    }
+
     /// Receives the changes; `me`: this server.
     fn receive(&self, me: ServerId) -> Result<()> {
         self.check()?;
@@ -369,18 +388,15 @@ impl CellDb for Etcd {
     }
 
     fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision> {
-        let operations = self.need_etcd()?;
-        operations.put_group(&operations.hold(), group, expected)
+        self.write(|operations, held| operations.put_group(held, group, expected))
     }
 
     fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision> {
-        let operations = self.need_etcd()?;
-        operations.remove_group(&operations.hold(), read_write, expected)
+        self.write(|operations, held| operations.remove_group(held, read_write, expected))
     }
 
     fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId> {
-        let operations = self.need_etcd()?;
-        operations.take_numbers(&operations.hold(), above, count)
+        self.write(|operations, held| operations.take_numbers(held, above, count))
     }
 
     fn servers(&self) -> Result<Vec<Revised<ServerInfo>>> {
@@ -388,10 +404,8 @@ impl CellDb for Etcd {
     }
 
     fn put_server(&self, server: &ServerInfo, expected: Revision) -> Result<Revision> {
-        let operations = self.need_etcd()?;
-        let held = operations.hold();
-        let (revision, changes_keys) = operations.put_server(&held, server, expected)?;
-        drop(held);
+        let (revision, changes_keys) =
+            self.write(|operations, held| operations.put_server(held, server, expected))?;
         if changes_keys {
             // The server itself makes this call, and fetches no changes meanwhile.
             self.wait_for(revision, Some(server.id));
@@ -400,10 +414,8 @@ impl CellDb for Etcd {
     }
 
     fn remove_server(&self, id: ServerId, expected: Revision) -> Result<Revision> {
-        let operations = self.need_etcd()?;
-        let held = operations.hold();
-        let revision = operations.remove_server(&held, id, expected)?;
-        drop(held);
+        let revision =
+            self.write(|operations, held| operations.remove_server(held, id, expected))?;
         self.wait_for(revision, Some(id));
         Ok(revision)
     }

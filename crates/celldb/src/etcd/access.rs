@@ -47,16 +47,14 @@ impl Etcd {
         now: i64,
         call: &GuardCall,
     ) -> std::result::Result<Answer, Fault> {
-        let operations = self.need_etcd()?;
-        let held = operations.hold();
-        let (revision, number, apart) = if let GuardCall::WithdrawKeys { server } = call {
-            let (revision, count) = operations.withdraw_keys(&held, *server)?;
-            (revision, count, Some(*server))
-        } else {
-            let (rules, number) = operations.change_rules(&held, None, by, now, call)?;
-            (rules.revision, number, None)
-        };
-        drop(held);
+        let (revision, number, apart) = self.write(|operations, held| {
+            if let GuardCall::WithdrawKeys { server } = call {
+                let (revision, count) = operations.withdraw_keys(held, *server)?;
+                return Ok::<_, Fault>((revision, count, Some(*server)));
+            }
+            let (rules, number) = operations.change_rules(held, None, by, now, call)?;
+            Ok((rules.revision, number, None))
+        })?;
         let others: Vec<ServerId> =
             self.servers()?.iter().map(|seen| seen.record.id).filter(|id| *id != me).collect();
         Ok(Answer::Enforced { number, missing: self.missing(revision, &others, apart) })
@@ -81,13 +79,14 @@ impl Access for Etcd {
     }
 
     fn pts(&self, asker: &PtsAsker, call: &PtsCall) -> std::result::Result<Answer, Fault> {
-        let operations = self.need_etcd()?;
         if !call.changes() {
-            return operations
+            return self
+                .need_etcd()?
                 .read(|view| guard::perform(&ViewBook(view), asker, call))
                 .map(|(answer, _)| answer);
         }
-        let (answer, revision) = operations.change_principals(&operations.hold(), asker, call)?;
+        let (answer, revision) =
+            self.write(|operations, held| operations.change_principals(held, asker, call))?;
         if let Some(revision) = revision {
             self.wait_for(revision, None);
         }
@@ -99,10 +98,8 @@ impl Access for Etcd {
     }
 
     fn set_secret(&self, who: PrincipalId, kept: &str, ends_tokens: Option<i64>) -> Result<()> {
-        let operations = self.need_etcd()?;
-        let held = operations.hold();
-        let revision = operations.set_secret(&held, who, kept, ends_tokens)?;
-        drop(held);
+        let revision =
+            self.write(|operations, held| operations.set_secret(held, who, kept, ends_tokens))?;
         if let Some(revision) = revision {
             self.wait_for(revision, None);
         }

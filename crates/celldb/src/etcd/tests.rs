@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::AtomicUsize;
 
 use super::process::EtcdProcess;
 use super::*;
@@ -375,4 +376,57 @@ fn a_change_that_etcd_does_not_take_is_named() {
         assert!(matches!(refused, Err(CellError::Misuse(_))), "{refused:?}");
     }
     assert_eq!(store.view().get(b"Glarge"), Ok(None));
+}
+
+/// Once nothing answered a call, later ones do not wait; the thread that listens finds it again.
+#[test]
+fn without_etcd_calls_fail_at_once_until_it_answers() {
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let (listener, is_away) = (TcpListener::bind("127.0.0.1:0").unwrap(), AtomicBool::new(false));
+    let (address, is_away) = (listener.local_addr().unwrap().to_string(), Arc::new(is_away));
+    let (to, away) = (etcd.config.endpoints[0].clone(), Arc::clone(&is_away));
+    std::thread::spawn(move || {
+        for from in listener.incoming() {
+            let mut from = from.unwrap();
+            count.fetch_add(1, Ordering::AcqRel);
+            if away.load(Ordering::Acquire) {
+                continue;
+            }
+            let etcd = TcpStream::connect(&to).unwrap();
+            let (mut back, mut answers) = (from.try_clone().unwrap(), etcd.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+            // A call on each connection: it ends when the member is away.
+            let (mut etcd, away) = (etcd, Arc::clone(&away));
+            let mut some = [0; 4096];
+            std::thread::spawn(move || {
+                while let Ok(length @ 1..) = from.read(&mut some) {
+                    if away.load(Ordering::Acquire) {
+                        break;
+                    }
+                    etcd.write_all(&some[..length]).unwrap();
+                }
+                let _ = from.shutdown(std::net::Shutdown::Both);
+            });
+        }
+    });
+    let config = EtcdConfig { endpoints: vec![address], ..EtcdConfig::default() };
+    let db = Etcd::new(&config, "cell", Arc::default()).unwrap();
+    let me = ServerId(1);
+    db.listen(me);
+    let first = db.put_group(&group(1, "a"), Revision(0)).unwrap();
+    is_away.store(true, Ordering::Release);
+    assert!(matches!(db.group_of(VolumeId(1)), Err(CellError::NoQuorum(_))));
+    let before = asked.load(Ordering::Acquire);
+    for _ in 0..100 {
+        assert!(matches!(db.group_of(VolumeId(1)), Err(CellError::NoQuorum(_))));
+        assert!(matches!(db.put_group(&group(1, "b"), first), Err(CellError::NoQuorum(_))));
+    }
+    assert_eq!(asked.load(Ordering::Acquire), before, "no member is asked meanwhile");
+    is_away.store(false, Ordering::Release);
+    db.shared.stir();
+    db.listen(me);
+    db.put_group(&group(1, "b"), first).unwrap();
 }
