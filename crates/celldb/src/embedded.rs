@@ -54,7 +54,7 @@ pub struct Embedded {
 }
 
 /// The open database.
-struct Files {
+pub(crate) struct Files {
     /// Shared with the threads of copies.
     db: Arc<DB>,
     /// The synced sequence number, which the next start must find.
@@ -67,7 +67,7 @@ struct Files {
 }
 
 /// A snapshot.
-struct FilesView<'a>(Snapshot<'a>);
+pub(crate) struct FilesView<'a>(Snapshot<'a>);
 
 impl View for FilesView<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -154,6 +154,11 @@ impl Embedded {
     /// Reads something as of one moment.
     pub(crate) fn read_all<T>(&self, act: impl FnOnce(&dyn View) -> T) -> T {
         self.operations.read(act)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn make<T>(&self, act: impl FnOnce(&Operations<Files>) -> T) -> T {
+        act(&self.operations)
     }
 
     fn set_rules(&self, _held: &Held<'_>, record: Rules, revision: Revision) {

@@ -5,11 +5,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::AtomicUsize;
 
+use guard::{Cps, PtsAsker};
+use types::{
+    AuthLevel, KeyPrint, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, Site, SiteKind,
+    WhichPrincipal,
+};
+
 use super::process::EtcdProcess;
 use super::*;
 use crate::format::{State, state_text};
-use crate::{key, record};
-use types::{Site, SiteKind};
+use crate::{Embedded, key, record};
 
 fn group(number: u64, name: &str) -> VolumeGroup {
     let site = Site {
@@ -429,4 +434,115 @@ fn without_etcd_calls_fail_at_once_until_it_answers() {
     db.shared.stir();
     db.listen(me);
     db.put_group(&group(1, "b"), first).unwrap();
+}
+
+/// A change that a writer of the random test made, with everything that it named.
+#[derive(Clone, Debug)]
+enum Made {
+    Put(VolumeGroup, Revision),
+    Remove(VolumeId, Revision),
+    Server(ServerInfo, Revision),
+    Pts(PtsCall),
+}
+
+/// Makes it; the revision, if it was allowed.
+fn make<E: Engine>(db: &Operations<E>, made: &Made) -> Option<Revision> {
+    let held = db.hold();
+    match made {
+        Made::Put(group, expected) => db.put_group(&held, group, *expected).ok(),
+        Made::Remove(number, expected) => db.remove_group(&held, *number, *expected).ok(),
+        Made::Server(server, expected) => {
+            db.put_server(&held, server, *expected).ok().map(|(revision, _)| revision)
+        }
+        Made::Pts(call) => {
+            let all = [PrincipalId::ADMINISTRATORS];
+            let cps = Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, all);
+            let root = PtsAsker { principal: PrincipalId::ANONYMOUS, cps };
+            db.change_principals(&held, &root, call).ok().and_then(|(_, revision)| revision)
+        }
+    }
+}
+
+fn random(db: &Etcd, seed: &mut u64) -> Made {
+    let mut next = |below: u64| {
+        // xorshift
+        *seed ^= *seed << 13;
+        *seed ^= *seed >> 7;
+        *seed ^= *seed << 17;
+        *seed % below
+    };
+    let (kind, number, name) = (next(8), next(5) + 1, next(6));
+    // Now and then it is not the present one.
+    let stale = u64::from(next(8) == 0);
+    let user = || format!("user-{name}");
+    match kind {
+        0..=2 => {
+            let seen = db.read(|view| view.group(VolumeId(number))).unwrap();
+            let expected = seen.map_or(0, |seen| seen.revision.0) + stale;
+            Made::Put(group(number, &format!("volume-{name}")), Revision(expected))
+        }
+        3 => {
+            let seen = db.read(|view| view.group(VolumeId(number))).unwrap();
+            Made::Remove(VolumeId(number), Revision(seen.map_or(0, |seen| seen.revision.0) + stale))
+        }
+        4 => {
+            let id = ServerId(number.into());
+            let seen = db.read(|view| view.server(id)).unwrap();
+            let keys = vec![KeyPrint([name as u8; 32])];
+            let server = ServerInfo { id, name: user(), addresses: Vec::new(), keys };
+            Made::Server(server, Revision(seen.map_or(0, |seen| seen.revision.0) + stale))
+        }
+        5 | 6 => {
+            let kind = if kind == 5 { PrincipalKind::User } else { PrincipalKind::Group };
+            let (id, owner, uid, gid) = (None, None, None, None);
+            let new = NewPrincipal { kind, name: user(), id, owner, uid, gid };
+            Made::Pts(PtsCall::Create { new: Box::new(new) })
+        }
+        _ => {
+            let found = db.access().principal(&WhichPrincipal::Name(user())).unwrap();
+            Made::Pts(PtsCall::Delete { id: found.map_or(PrincipalId(9999), |found| found.id) })
+        }
+    }
+}
+
+/// Random changes of writers that overtake each other: made one after another by the embedded
+/// engine, in the order of their revisions, they have the same revisions and leave the same
+/// records.
+#[test]
+fn ac16_random_writers_are_as_one_after_another() {
+    const WRITERS: u64 = 3;
+    const EACH: usize = 60;
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    let writer = |writer: u64| {
+        let db = opened(&etcd, "cell");
+        let mut seed = 0x9e37_79b9_7f4a_7c15 ^ writer;
+        let one = |_| {
+            let made = random(&db, &mut seed);
+            make(&db.operations, &made).map(|revision| (revision, made))
+        };
+        (0..EACH).filter_map(one).collect::<Vec<_>>()
+    };
+    let mut all: Vec<(Revision, Made)> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (1..=WRITERS).map(|n| scope.spawn(move || writer(n))).collect();
+        writers.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    all.sort_by_key(|(revision, _)| *revision);
+    let dir = tempfile::tempdir().unwrap();
+    let reference = Embedded::open(dir.path()).unwrap();
+    for (revision, made) in &all {
+        let again = reference.make(|operations| make(operations, made));
+        assert_eq!(again, Some(*revision), "{made:?}");
+    }
+    assert!(all.len() > EACH, "{} changes", all.len());
+    let records = |db: &dyn CellDb| {
+        let mut all = Vec::new();
+        crate::copy_records(db, &mut |_, key, value| {
+            all.push((key.to_vec(), value.to_vec()));
+            Ok(())
+        })
+        .unwrap();
+        all
+    };
+    assert!(records(&reference) == records(&opened(&etcd, "cell")), "the same records");
 }
