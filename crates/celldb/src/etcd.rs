@@ -27,6 +27,7 @@ use crate::{Access, CellCopy, CellDb, CellError, CopyCursor, CopyPart, Following
 
 mod access;
 mod client;
+mod fill;
 mod heard;
 #[cfg(test)]
 pub(crate) mod process;
@@ -35,6 +36,7 @@ mod store;
 mod tests;
 
 use client::{EtcdClient, host_of};
+pub(crate) use fill::EtcdFill;
 use heard::Heard;
 pub(crate) use store::EtcdStore;
 use store::{EtcdView, encoded, need_in_use, number};
@@ -311,6 +313,8 @@ impl Etcd {
             let view: &dyn View = &view;
             let at = Revision(view.counters()?.revision);
             let changes = match view.changes(since, CHANGES_MAX) {
+                // An older database has taken the place of the one that this server followed.
+                Ok(_) if since > at => None,
                 Ok(changes) => Some(changes),
                 Err(CellError::Forgotten { .. }) => None,
                 Err(error) => return Err(error),

@@ -4,9 +4,10 @@
 //! record carries the revision of its last change, and a caller who changes it names the one that
 //! it read: if another caller changed it meanwhile, the change fails and nothing is overwritten
 //! unseen (`Conflict`). The changes since a revision can be read, so that servers and clients that
-//! cache records learn which ones to drop. etcd offers as much, so a cell of many machines can have
-//! etcd in place of [`Embedded`]; Rialto has no consensus of its own. [`RemoteCellDb`] is the
-//! database of another server, through sessions with it.
+//! cache records learn which ones to drop. [`Embedded`] has it in a directory of one server,
+//! [`Etcd`] in etcd, where each server reads and changes it: Rialto has no consensus of its own.
+//! [`RemoteCellDb`] is the database of another server, through sessions with it; [`Migration`]
+//! moves a database between the first two.
 //!
 //! A change is on disk before its call returns. Names and numbers are unique in the cell: a change
 //! that would use one twice is refused.

@@ -122,6 +122,9 @@ impl Migration<'_> {
         }
         // While it is open nothing else opens it.
         let old = Embedded::open(self.path)?;
+        if state == Some(State::InUse) {
+            need_newer(&store, old.revision()?)?;
+        }
         if self.dry_run {
             let (revision, records) = count(&old)?;
             return Ok(Migrated::Moved { revision, records });
@@ -232,6 +235,17 @@ impl Migration<'_> {
         }
         Err(misuse("another migration of this cell runs".to_owned()))
     }
+}
+
+/// Checks that the database in etcd, which shall be replaced, has no change that the other one
+/// lacks by its revision. One that was restored is far above it.
+fn need_newer(store: &EtcdStore, revision: Revision) -> Result<()> {
+    let found = Revision((&store.view() as &dyn View).counters()?.revision);
+    if revision > found {
+        return Ok(());
+    }
+    let (mine, found) = (revision.0, found.0);
+    Err(misuse(format!("etcd's database is at revision {found}, and this one is at {mine}")))
 }
 
 fn misuse(why: String) -> CellError {
@@ -416,7 +430,17 @@ mod tests {
         first.to_etcd().unwrap();
         assert!(matches!(second.to_etcd(), Err(CellError::Misuse(_))));
         assert!(matches!(second.to_embedded(), Err(CellError::Misuse(_))));
-        drop(Embedded::open(&two).unwrap());
+        let replacing = Migration { replace: true, ..moves(&two, &etcd) };
+        assert!(matches!(replacing.to_etcd(), Err(CellError::Misuse(_))), "it is not newer");
+        let newer = Embedded::open(&two).unwrap();
+        let server = types::ServerInfo {
+            id: types::ServerId(1),
+            name: "one".to_owned(),
+            addresses: Vec::new(),
+            keys: Vec::new(),
+        };
+        newer.put_server(&server, Revision(0)).unwrap();
+        drop(newer);
         // A database that was restored from a backup takes the place of the one in etcd.
         let replacing = Migration { replace: true, ..moves(&two, &etcd) };
         assert!(matches!(replacing.to_etcd().unwrap(), Migrated::Moved { .. }));

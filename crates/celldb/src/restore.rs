@@ -13,6 +13,7 @@ use types::{Principal, PrincipalId, Revision};
 
 use crate::embedded::FilesFill;
 use crate::engine::{Batch, Fill};
+use crate::etcd::{EtcdConfig, EtcdFill};
 use crate::operations::tokens_after;
 use crate::record::{self, CellCounters, RecordKind};
 use crate::{CellError, key};
@@ -63,6 +64,28 @@ impl Restoring {
     /// `Misuse` if something is there; `Medium`.
     pub fn begin(path: &Path, revision: Revision, now: i64) -> Result<Restoring> {
         Ok(Self::into(Box::new(FilesFill::begin(path)?), revision, now))
+    }
+
+    /// Begins a database of this cell in etcd. Nothing is written before [`Restoring::end`].
+    /// `replaces`: also if one is there. It has to be older than what the restored one begins
+    /// with.
+    ///
+    /// # Errors
+    /// `Misuse` if one is there; `NoQuorum`, `Medium`.
+    pub fn begin_in_etcd(
+        etcd: &EtcdConfig,
+        cell: &str,
+        replaces: bool,
+        revision: Revision,
+        now: i64,
+    ) -> Result<Restoring> {
+        let to = EtcdFill::begin(etcd, cell, replaces)?;
+        let found = to.replaced()?.0;
+        if found >= revision.0.saturating_add(REVISIONS_SKIPPED) {
+            let why = format!("etcd's database is at revision {found}, far above the backup's");
+            return Err(CellError::Misuse(why));
+        }
+        Ok(Self::into(Box::new(to), revision, now))
     }
 
     /// Into an empty store.

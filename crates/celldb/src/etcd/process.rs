@@ -27,6 +27,11 @@ fn free_port() -> u16 {
 
 impl EtcdProcess {
     pub fn start() -> EtcdProcess {
+        // Another test may have taken a port.
+        (0..5).find_map(|_| Self::try_start()).expect("etcd starts")
+    }
+
+    fn try_start() -> Option<EtcdProcess> {
         // Its log is synced at each change, which takes long on a disk.
         let memory = std::path::Path::new("/dev/shm");
         let dir = if memory.is_dir() {
@@ -49,7 +54,7 @@ impl EtcdProcess {
             .spawn()
             .expect("etcd is there: 'scripts/setup.sh test' installs it");
         let endpoints = vec![format!("127.0.0.1:{client}")];
-        let process = EtcdProcess {
+        let mut process = EtcdProcess {
             child,
             config: EtcdConfig { endpoints, ..Default::default() },
             _dir: dir,
@@ -57,9 +62,12 @@ impl EtcdProcess {
         let began = Instant::now();
         while process.store("none").state().is_err() {
             assert!(began.elapsed() < Duration::from_secs(60), "etcd does not start");
+            if process.child.try_wait().unwrap().is_some() {
+                return None;
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
-        process
+        Some(process)
     }
 
     pub fn store(&self, cell: &str) -> EtcdStore {

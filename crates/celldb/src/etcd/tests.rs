@@ -546,3 +546,31 @@ fn ac16_random_writers_are_as_one_after_another() {
     };
     assert!(records(&reference) == records(&opened(&etcd, "cell")), "the same records");
 }
+
+#[test]
+fn ac15_a_backup_goes_into_etcd_and_replaces_nothing_unasked() {
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    let db = opened(&etcd, "cell");
+    let first = db.put_group(&group(7, "a"), Revision(0)).unwrap();
+    let restore = |replaces, ends: bool| {
+        let begun = crate::Restoring::begin_in_etcd(&etcd.config, "cell", replaces, first, 9);
+        let mut restoring = begun?;
+        crate::copy_records(&db, &mut |_, key, value| restoring.put(key, value))?;
+        if ends { restoring.end().map(Some) } else { Ok(None) }
+    };
+    assert!(matches!(restore(false, true), Err(CellError::Misuse(_))));
+    // A backup that cannot be read to its end changes nothing.
+    restore(true, false).unwrap();
+    assert_eq!(db.revision().unwrap(), first);
+    let restored = restore(true, true).unwrap().unwrap();
+    assert!(restored.revision.0 > 1 << 32);
+    db.check().unwrap();
+    assert_eq!(db.revision().unwrap(), restored.revision);
+    assert_eq!(db.group_of(VolumeId(7)).unwrap().unwrap().record, group(7, "a"));
+    assert!(db.take_numbers(VolumeId(0), 1).unwrap().0 >= restored.next_volume, "VO-2");
+    assert!(matches!(db.changes(first, 9), Err(CellError::Forgotten { .. })));
+    // The place of another cell is empty.
+    let other = crate::Restoring::begin_in_etcd(&etcd.config, "other", false, first, 9);
+    assert!(other.is_ok());
+}

@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use local::cell::CellDir;
 use local::daemon::PidFile;
 use local::failure::{Doing, Failure};
-use local::show;
+use local::{privacy, show};
 use serde_json::json;
 use types::Revision;
 
@@ -81,6 +81,7 @@ pub(super) struct MigrateOptions {
 
 impl MigrateOptions {
     pub(super) fn run(&self, dir: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
+        privacy::close_new_files();
         let place = local::cell::Where { dir: dir.map(Path::to_owned), clear: false };
         let cell = place.cell()?;
         let to = match self.to {
