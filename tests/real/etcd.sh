@@ -116,20 +116,28 @@ check "a fence is in force at all servers" says "is fenced" 0 within 30 "$RIALTO
 check "none is silent" refused says "did not confirm" 0 eval 'within 30 "$RIALTO" fence add \
     --host 203.0.113.0/24 --why all --dir "$B" 2>&1'
 
-# A member is lost, and one more.
-lose 0
-check "one of three members is lost: a user is made" soon pts createuser with-two
+# The leader is lost, and one more.
+leads() { timeout 10 curl -s --cacert "$base/pki/ca.pem" --cert "$base/pki/one.pem" \
+    --key "$base/pki/one.key" -d '{}' "https://127.0.0.1:${clients[$1]}/v3/maintenance/status" |
+    python3 -c 'import json, sys
+status = json.load(sys.stdin)
+sys.exit(status["leader"] != status["header"]["member_id"])'; }
+first=0 second=1
+for number in 0 1 2; do leads $number && first=$number second=$(((number + 1) % 3)); done
+check "a member leads" leads $first
+lose $first
+check "it is lost: a user is made" pts createuser with-two
 check "and a volume" vos create one vicep other
-lose 1
+lose $second
 check "without quorum a user is refused" says "quorum" 1 pts createuser without
 known() { as 4711 timeout 20 cat "$tree/proj/file"; }
 check "a known user works" known
 writes() { as 4711 timeout 20 sh -c "echo more >> $tree/proj/file && sync -f $tree/proj/file"; }
 check "and changes a file of the second server" writes
 check "doctor says why" says "has no quorum" 0 sh -c "'$RIALTO' doctor --dir '$A'; true"
-member 0
+member $first
 check "a member returns: users are made" soon pts createuser again
-member 1
+member $second
 check "nothing is lost" eval 'pts examine with-two && pts examine again'
 check "the refused one was not made" says "no such user" 1 pts examine without
 

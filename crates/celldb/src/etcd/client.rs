@@ -27,6 +27,8 @@ const CHANGE: Patience =
     Patience { all: Duration::from_secs(5), each: Duration::from_millis(2000) };
 /// For reads: a user waits for each.
 const READ: Patience = Patience { all: Duration::from_secs(3), each: Duration::from_millis(1400) };
+/// Between two rounds through all members.
+const ROUND_PAUSE: Duration = Duration::from_millis(100);
 /// How long a member may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_millis(700);
 /// Open connections to a member that wait for the next call.
@@ -246,8 +248,9 @@ impl EtcdClient {
     ) -> Result<Value> {
         let body = body.to_string();
         let first = self.best.load(Ordering::Relaxed);
-        let mut why = String::new();
-        let mut turn = 0;
+        let (mut why, mut turn) = (String::new(), 0);
+        // A member that answers may soon know a new leader.
+        let mut is_answered = false;
         loop {
             let at = (first + turn) % self.members.len();
             let left = until.saturating_duration_since(Instant::now());
@@ -255,6 +258,7 @@ impl EtcdClient {
                 return Err(EtcdError::Away(why));
             };
             let answer = self.ask(member, path, &body, left.min(each));
+            is_answered |= answer.is_ok();
             let answer = answer.map_err(|error| EtcdError::Away(error.to_string()));
             match answer.and_then(|(status, body)| read(status, &body)) {
                 Err(EtcdError::Away(reason)) => why = format!("{}: {reason}", member.address),
@@ -264,12 +268,12 @@ impl EtcdClient {
                 }
             }
             turn += 1;
-            // Every member was asked twice: a new leader may have been chosen meanwhile.
-            if turn >= 2 * self.members.len() {
-                return Err(EtcdError::Away(why));
-            }
-            if turn == self.members.len() {
-                std::thread::sleep(Duration::from_millis(200).min(left));
+            if turn % self.members.len() == 0 {
+                // Without any answer a second look is enough.
+                if !is_answered && turn > self.members.len() {
+                    return Err(EtcdError::Away(why));
+                }
+                std::thread::sleep(ROUND_PAUSE.min(left));
             }
         }
     }

@@ -174,7 +174,9 @@ impl Heard {
             if looked && lacking.is_empty() || began.elapsed() >= CONFIRM_WITHIN {
                 let gone = servers.iter().filter(|who| !all.contains_key(who));
                 let gone = gone.filter(|who| Some(**who) != apart).copied();
-                return lacking.into_iter().chain(gone).collect();
+                let mut missing: Vec<ServerId> = lacking.into_iter().chain(gone).collect();
+                missing.sort_unstable();
+                return missing;
             }
             std::thread::sleep(LOOK_EVERY);
         }

@@ -574,3 +574,31 @@ fn ac15_a_backup_goes_into_etcd_and_replaces_nothing_unasked() {
     let other = crate::Restoring::begin_in_etcd(&etcd.config, "other", false, first, 9);
     assert!(other.is_ok());
 }
+
+/// While the members choose a leader they say so; a call waits for that.
+#[test]
+fn a_call_waits_for_a_new_leader() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for (number, from) in listener.incoming().enumerate() {
+            let mut from = BufReader::new(from.unwrap());
+            let (mut head, mut length) = (String::new(), 0);
+            while from.read_line(&mut head).unwrap() > 2 {
+                let bytes = head.lines().last().unwrap().strip_prefix("Content-Length: ");
+                length = bytes.map_or(length, |bytes| bytes.parse().unwrap());
+            }
+            from.read_exact(&mut vec![0; length]).unwrap();
+            let (status, body) = if number < 6 {
+                ("503 Service Unavailable", r#"{"error":"etcdserver: no leader","code":14}"#)
+            } else {
+                ("200 OK", r#"{"header":{"revision":"1"}}"#)
+            };
+            let bytes = body.len();
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {bytes}\r\n\r\n{body}");
+            from.get_mut().write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let config = EtcdConfig { endpoints: vec![address], ..EtcdConfig::default() };
+    assert!(Etcd::store(&config, "cell").unwrap().is_empty().unwrap());
+}
