@@ -151,11 +151,6 @@ impl Embedded {
         Ok(Embedded { operations, listeners, rules, rules_at })
     }
 
-    /// Reads something as of one moment.
-    pub(crate) fn read_all<T>(&self, act: impl FnOnce(&dyn View) -> T) -> T {
-        self.operations.read(act)
-    }
-
     #[cfg(test)]
     pub(crate) fn make<T>(&self, act: impl FnOnce(&Operations<Files>) -> T) -> T {
         act(&self.operations)

@@ -12,6 +12,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aws_lc_rs::digest::{Context, SHA256};
 use types::Revision;
 
 use crate::embedded::FilesFill;
@@ -24,7 +25,7 @@ use crate::{CellDb, CellError, Embedded, copy_records, key};
 type Result<T> = std::result::Result<T, CellError>;
 
 /// Bytes of records that are written at once.
-const BATCH_BYTES: usize = 256 << 10;
+const BATCH_BYTES: usize = 1 << 20;
 
 /// The outcome of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,8 +127,7 @@ impl Migration<'_> {
             need_newer(&store, old.revision()?)?;
         }
         if self.dry_run {
-            let (revision, records) = count(&old)?;
-            return Ok(Migrated::Moved { revision, records });
+            return Ok(digest(&old)?.0);
         }
         self.set(&store, state.as_ref(), &filling)?;
         store.clear()?;
@@ -137,8 +137,8 @@ impl Migration<'_> {
             to.flush(false, &mut |batch| store.fill(batch))
         })?;
         to.flush(true, &mut |batch| store.fill(batch))?;
-        let view = store.view();
-        let copied = same(&old, &mut |key| view.get(key))?;
+        let new = Etcd::new(self.etcd, self.cell, Arc::default())?;
+        let copied = same(&old, &new)?;
         put_state(self.path, &State::Moved(self.there()))?;
         self.set(&store, Some(&filling), &State::InUse)?;
         Ok(copied)
@@ -189,8 +189,7 @@ impl Migration<'_> {
         }
         let db = Etcd::new(self.etcd, self.cell, Arc::default())?;
         if self.dry_run {
-            let (revision, records) = count(&db)?;
-            return Ok(Migrated::Moved { revision, records });
+            return Ok(digest(&db)?.0);
         }
         // No commit is executed from here on.
         self.set(&store, state.as_ref(), &moving)?;
@@ -205,7 +204,7 @@ impl Migration<'_> {
         fill.end(&to.batch)?;
         drop(fill);
         let new = Embedded::open(&draft)?;
-        let copied = new.read_all(|view| same(&db, &mut |key| view.get(key)))?;
+        let copied = same(&db, &new)?;
         drop(new);
         self.set(&store, Some(&moving), &State::Moved(here))?;
         self.take_place()?;
@@ -295,29 +294,29 @@ fn as_copied(key: &[u8], value: &[u8]) -> Result<Vec<u8>> {
     Ok(record::encode_counters(key::COUNTERS, counters))
 }
 
-/// Reads a record of the copy.
-type Get<'a> = dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>> + 'a;
-
-/// Checks that all records of a database are in its copy.
-fn same(db: &dyn CellDb, get: &mut Get<'_>) -> Result<Migrated> {
-    let mut records = 0;
-    let revision = copy_records(db, &mut |_, key, value| {
-        records += 1;
-        if get(key)?.as_deref() == Some(&as_copied(key, value)?[..]) {
-            return Ok(());
-        }
-        Err(CellError::Damaged(format!("the copy of record {}", key.escape_ascii())))
-    })?;
-    Ok(Migrated::Moved { revision, records })
+/// Checks that a copy has the records of a database, and no others.
+fn same(db: &dyn CellDb, copy: &dyn CellDb) -> Result<Migrated> {
+    let (found, wanted) = (digest(copy)?, digest(db)?);
+    if found == wanted {
+        return Ok(wanted.0);
+    }
+    let (found, wanted) = (found.0, wanted.0);
+    Err(CellError::Damaged(format!("the copy ({found:?} in place of {wanted:?})")))
 }
 
-fn count(db: &dyn CellDb) -> Result<(Revision, u64)> {
-    let mut records = 0;
-    let revision = copy_records(db, &mut |_, _, _| {
+/// All records as the copy has them, as a number and a sum.
+fn digest(db: &dyn CellDb) -> Result<(Migrated, Vec<u8>)> {
+    let (mut records, mut sum) = (0, Context::new(&SHA256));
+    let revision = copy_records(db, &mut |_, key, value| {
         records += 1;
+        let value = as_copied(key, value)?;
+        sum.update(&(key.len() as u64).to_le_bytes());
+        sum.update(key);
+        sum.update(&(value.len() as u64).to_le_bytes());
+        sum.update(&value);
         Ok(())
     })?;
-    Ok((revision, records))
+    Ok((Migrated::Moved { revision, records }, sum.finish().as_ref().to_vec()))
 }
 
 #[cfg(test)]

@@ -23,10 +23,16 @@ use crate::{CellError, key};
 type Result<T> = std::result::Result<T, CellError>;
 
 /// Records in one answer.
-const PAGE: u64 = 200;
+const PAGE: u64 = 1000;
 /// etcd takes 128 operations in a transaction, and in each transaction inside it as many as are
 /// left of these. So a tree of transactions takes many more.
 const FAN: usize = 40;
+/// Records, and bytes of them as they are sent, that are written at once without a condition: etcd
+/// takes 1.5 MiB.
+const FILL_RECORDS: usize = 4000;
+const FILL_BYTES: usize = 768 << 10;
+/// Bytes of a record beside its key and value, with room.
+const RECORD_BYTES: usize = 64;
 
 /// See the head of the file.
 #[derive(Clone)]
@@ -186,22 +192,27 @@ impl EtcdStore {
     /// # Errors
     /// etcd's.
     pub fn fill(&self, batch: &Batch) -> Result<()> {
-        let all: Vec<Value> = self.operations(batch);
-        for some in all.chunks(FAN) {
-            self.call("/v3/kv/txn", &json!({"success": some}))?;
+        let send =
+            |some: Vec<Value>| self.call("/v3/kv/txn", &json!({"success": tree(some)})).map(drop);
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        for (key, value) in batch.iter() {
+            let more = self.prefix.len() + key.len() + value.map_or(0, <[u8]>::len) + RECORD_BYTES;
+            if some.len() == FILL_RECORDS || bytes + more > FILL_BYTES && !some.is_empty() {
+                send(std::mem::take(&mut some))?;
+                bytes = 0;
+            }
+            some.push(self.operation(key, value));
+            bytes += more;
         }
-        Ok(())
+        if some.is_empty() { Ok(()) } else { send(some) }
     }
 
-    fn operations(&self, batch: &Batch) -> Vec<Value> {
-        let one = |(key, value): (&[u8], Option<&[u8]>)| {
-            let key = encoded(self.record(key));
-            match value {
-                Some(value) => json!({"request_put": {"key": key, "value": encoded(value)}}),
-                None => json!({"request_delete_range": {"key": key}}),
-            }
-        };
-        batch.iter().map(one).collect()
+    fn operation(&self, key: &[u8], value: Option<&[u8]>) -> Value {
+        let key = encoded(self.record(key));
+        match value {
+            Some(value) => json!({"request_put": {"key": key, "value": encoded(value)}}),
+            None => json!({"request_delete_range": {"key": key}}),
+        }
     }
 
     /// Why a commit whose condition failed was not executed, or that it was.
@@ -346,7 +357,8 @@ impl Engine for EtcdStore {
         let nonce = encoded(random);
         let format = encoded(self.beside("format"));
         let last = encoded(self.beside("last"));
-        let mut success = tree(self.operations(batch));
+        let mut success =
+            tree(batch.iter().map(|(key, value)| self.operation(key, value)).collect());
         success.push(json!({"request_put": {"key": last, "value": nonce}}));
         let body = json!({
             "compare": [
