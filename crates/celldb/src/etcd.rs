@@ -35,6 +35,8 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use client::whole;
 use client::{EtcdClient, host_of};
 pub(crate) use fill::EtcdFill;
 use heard::Heard;

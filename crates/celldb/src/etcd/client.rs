@@ -478,19 +478,25 @@ fn read_chunks(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
+/// Reads an answer as a call does.
+///
+/// # Errors
+/// It is not whole, or no answer of HTTP.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn whole(bytes: &[u8]) -> io::Result<Answer> {
+    let mut from = bytes;
+    let (status, length) = read_head(&mut from)?;
+    let body = match length {
+        Length::Bytes(bytes) => take_exactly(&mut from, bytes)?,
+        Length::Chunks => read_chunks(&mut from)?,
+    };
+    let _ = read(status, &body);
+    Ok((status, body))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn whole(bytes: &[u8]) -> io::Result<Answer> {
-        let mut from = bytes;
-        let (status, length) = read_head(&mut from)?;
-        let body = match length {
-            Length::Bytes(bytes) => take_exactly(&mut from, bytes)?,
-            Length::Chunks => read_chunks(&mut from)?,
-        };
-        Ok((status, body))
-    }
 
     #[test]
     fn answers_of_http_are_read_whole_or_not_at_all() {
