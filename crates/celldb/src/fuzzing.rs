@@ -84,8 +84,8 @@ mod tests {
             let at = at.index(changed.len());
             changed[at] = byte;
             backup(&changed);
-            let mut answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
-                .to_vec();
+            let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let mut answer = [&head[..], b"2\r\n{}\r\n0\r\n\r\n"].concat();
             etcd_answer(&answer);
             let at = at % answer.len();
             answer[at] = byte;
