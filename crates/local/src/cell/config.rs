@@ -244,4 +244,27 @@ mod tests {
         }
         assert_eq!(parse("").unwrap().audit, None);
     }
+
+    #[test]
+    fn etcd_or_a_server_has_the_database() {
+        let parse = |more: &str| {
+            CellConfig::parse(&format!("name = \"x\"\nsocket = \"s\"\npartition = \"p\"\n{more}"))
+        };
+        let etcd = "[etcd]\nendpoints = [\"127.0.0.1:2379\"]\n";
+        assert!(parse("").is_ok_and(|config| config.has_database()));
+        let there = parse("database = \"192.0.2.1:7620\"\n");
+        assert!(there.is_ok_and(|config| !config.has_database()));
+        let in_etcd = parse(etcd).unwrap();
+        assert!(!in_etcd.has_database());
+        assert_eq!(CellConfig::parse(&in_etcd.text()), Ok(in_etcd));
+        for (bad, why) in [
+            (format!("database = \"192.0.2.1:7620\"\n{etcd}"), "remove one of them"),
+            ("[etcd]\nendpoints = [\"192.0.2.1:2379\"]\n".to_owned(), "without TLS"),
+            ("[etcd]\nendpoints = []\n".to_owned(), "lists its members"),
+            (format!("{etcd}member = 1\n"), "member"),
+        ] {
+            let refused = parse(&bad).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
 }
