@@ -88,6 +88,9 @@ printf 'rialto partition\nversion 1\nid 00000000000000000000000000000007\n' |
 printf '2a.1.f' | plant store_names body
 printf '\7\0\0\0\0\0\0\0%b\1\0c\2\1\0\0\0\2\0\0\0fxy\0\1%b' "$(printf '\\0%.0s' {1..8})" \
     "$(printf '\\0%.0s' {1..7})" | plant cell_backup file
+printf 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n' |
+    plant etcd_answer chunks
+printf 'HTTP/1.1 400 Bad\r\nContent-Length: 10\r\n\r\n{"code":3}' | plant etcd_answer refusal
 printf 'joe:friends' | plant names group
 printf '10.1.0.0/16' | plant names network
 printf 'home.*\nhome.alice.backup' | plant names pattern

@@ -7,7 +7,8 @@ set -euo pipefail
 run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-dev libssl-dev \
     libkrb5-dev fuse3 git)
 test=("${run[@]}" attr acl sqlite3 curl ca-certificates tcl dpkg-dev xz-utils python3 procps \
-    util-linux mount e2fsprogs krb5-kdc krb5-admin-server krb5-user faketime rsync)
+    util-linux mount e2fsprogs krb5-kdc krb5-admin-server krb5-user faketime rsync etcd-server \
+    openssl)
 cargo_fuzz=0.13.2
 cargo_deny=0.20.2
 bench=("${run[@]}" libfuse3-dev e2fsprogs util-linux linux-perf)
@@ -57,6 +58,9 @@ if [ ${#missing[@]} -gt 0 ]; then
           as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q \
               --no-install-recommends "${missing[@]}"; } ||
         fail "apt-get could not install ${missing[*]}; see its message above"
+    # The tests start members of their own.
+    [[ " ${missing[*]} " != *" etcd-server "* ]] || [ ! -d /run/systemd/system ] ||
+        as_root systemctl disable --now etcd > /dev/null 2>&1 || true
 fi
 # Mounts by io_uring take fewer wake-ups; the kernel has it switched off. Only root is asked, and
 # only said, never silently.

@@ -101,6 +101,12 @@ pub trait Access: Send + Sync {
         false
     }
 
+    /// Does this server read and change the records itself? Then it alone decides what a caller may
+    /// change.
+    fn has_records(&self) -> bool {
+        !self.is_elsewhere()
+    }
+
     /// Has this server received no changes for so long that its records of principals are no longer
     /// valid? Costs next to nothing.
     fn is_stale(&self) -> bool {

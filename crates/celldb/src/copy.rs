@@ -8,7 +8,8 @@
 use types::Revision;
 use types::limits::{CELL_KEY_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
-use crate::{CellDb, CellError};
+use crate::engine::View;
+use crate::{CellDb, CellError, key, record};
 
 /// Bytes of a value: a group with all its sites has 400 KB.
 pub const CELL_VALUE_BYTES_MAX: usize = 16 << 20;
@@ -104,8 +105,48 @@ fn take(bytes: &[u8]) -> Result<Taken<'_>, CellError> {
     Ok(rest.split_at_checked(value).map(|(value, rest)| (key, value, rest)))
 }
 
+/// At most `max` bytes of the copy that a view gives, from `cursor` on.
+pub(crate) fn part(
+    view: &dyn View,
+    cursor: &CopyCursor,
+    max: usize,
+) -> Result<CopyPart, CellError> {
+    let wanted = cursor.skip.checked_add(max).filter(|_| cursor.skip <= 2 * CELL_VALUE_BYTES_MAX);
+    let wanted =
+        wanted.ok_or_else(|| CellError::Misuse("no record has as many bytes".to_owned()))?;
+    // The next key after a key is that key with a zero byte.
+    let mut from = cursor.after.clone();
+    if !from.is_empty() {
+        from.push(0);
+    }
+    let mut bytes = Vec::new();
+    loop {
+        let mut changes_behind = None;
+        view.scan(&from, &mut |key, value| {
+            changes_behind = key::behind_changes(key);
+            if changes_behind.is_some() {
+                return Ok(false);
+            }
+            record::check(key, value)?;
+            put_record(&mut bytes, key, value);
+            Ok(bytes.len() <= wanted)
+        })?;
+        if bytes.len() > wanted {
+            bytes.truncate(wanted);
+            bytes.drain(..cursor.skip);
+            return Ok(CopyPart { bytes, end: false });
+        }
+        match changes_behind {
+            Some(behind) => from = behind,
+            None => break,
+        }
+    }
+    bytes.drain(..cursor.skip.min(bytes.len()));
+    Ok(CopyPart { bytes, end: true })
+}
+
 /// Appends a record as a copy has it.
-pub(crate) fn put_record(to: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+fn put_record(to: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     to.extend((key.len() as u32).to_le_bytes());
     to.extend((value.len() as u32).to_le_bytes());
     to.extend(key);

@@ -55,6 +55,20 @@ pub enum CellError {
     /// The server that has the database refused, or cannot be asked.
     #[error("the server of the cell database: {0}")]
     Away(Fault),
+    /// The database is elsewhere now, and this place never has it again.
+    #[error("{from} has the cell's database no more: it is in {to}")]
+    Moved {
+        /// The place that had it.
+        from: String,
+        /// The place that has it.
+        to: String,
+    },
+    /// etcd does not answer, or has no leader. Whether a change was made is unknown.
+    #[error(
+        "etcd, which has the cell's database, does not answer or has no quorum ({0}); known users \
+         and volumes are served, and changes are refused until it has"
+    )]
+    NoQuorum(String),
     /// The disk failed, or is full.
     #[error("cell database: {0}")]
     Medium(String),
@@ -72,6 +86,7 @@ impl From<CellError> for Fault {
             CellError::Damaged(_) => Fault::Damaged,
             CellError::Medium(_) | CellError::Version { .. } => Fault::Medium,
             CellError::Away(fault) => fault,
+            CellError::Moved { .. } | CellError::NoQuorum(_) => Fault::CellAway,
         }
     }
 }

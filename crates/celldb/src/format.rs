@@ -11,44 +11,84 @@ use crate::CellError;
 
 /// The layout of everything in the database.
 pub const FORMAT_VERSION: u32 = 1;
+/// In place of the layout's version, where the database is not in use: so a program that knows
+/// nothing of that refuses it too.
+const STATE_VERSION: u32 = 2;
 const NAME: &str = "FORMAT";
 const MAGIC: &str = "rialto cell database";
 
-fn text(version: u32) -> String {
-    summed(&format!("{MAGIC}\nversion {version}\n"))
+/// Whether a database may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    InUse,
+    /// Records are copied into it, from the database that is named.
+    Filling(String),
+    /// Its records are copied, to the place that is named. Nothing changes here.
+    Moving(String),
+    /// The database is there now, and never here again.
+    Moved(String),
+}
+
+/// The text of a state.
+pub(crate) fn state_text(state: &State) -> String {
+    let (what, place) = match state {
+        State::InUse => return summed(&format!("{MAGIC}\nversion {FORMAT_VERSION}\n")),
+        State::Filling(from) => ("filling", from),
+        State::Moving(to) => ("moving", to),
+        State::Moved(to) => ("moved", to),
+    };
+    summed(&format!("{MAGIC}\nversion {STATE_VERSION}\n{what} {place}\n"))
 }
 
 /// The version of the database in `path`; `None`: there is none, or one that is older than this
 /// file, which is version 1.
 ///
 /// # Errors
-/// `Version` if a newer program made it; `Damaged`, `Medium`.
+/// `Version` if a newer program made it; `Moved` if the database is elsewhere now; `Damaged`,
+/// `Medium`.
 pub fn check_format(path: &Path) -> Result<Option<u32>, CellError> {
+    match read_state(path)? {
+        None => Ok(None),
+        Some(State::InUse) => Ok(Some(FORMAT_VERSION)),
+        Some(State::Filling(to) | State::Moving(to) | State::Moved(to)) => {
+            Err(CellError::Moved { from: path.display().to_string(), to })
+        }
+    }
+}
+
+/// The state of the database in `path`.
+pub(crate) fn read_state(path: &Path) -> Result<Option<State>, CellError> {
     let file = path.join(NAME);
     match std::fs::read_to_string(&file) {
-        Ok(text) => parse(&file, &text).map(Some),
+        Ok(text) => parse_state(&file.display().to_string(), &text).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(CellError::Medium(format!("{}: {error}", file.display()))),
     }
 }
 
-/// The version is read first: a newer layout may sum its text in another way.
-fn parse(file: &Path, text: &str) -> Result<u32, CellError> {
-    let damaged = || CellError::Damaged(file.display().to_string());
+/// The state in a text; `name`: where it was read. The version is read first: a newer layout may
+/// sum its text in another way.
+pub(crate) fn parse_state(name: &str, text: &str) -> Result<State, CellError> {
+    let damaged = || CellError::Damaged(name.to_owned());
     let mut lines = text.lines();
     let version = lines
         .next()
         .filter(|line| *line == MAGIC)
         .and_then(|_| lines.next()?.strip_prefix("version "));
     let version: u32 = version.and_then(|version| version.parse().ok()).ok_or_else(damaged)?;
-    if version != FORMAT_VERSION {
-        return Err(CellError::Version {
-            path: file.display().to_string(),
-            found: version,
-            known: FORMAT_VERSION,
-        });
-    }
-    if text == self::text(version) { Ok(version) } else { Err(damaged()) }
+    let state = match (version, lines.next().and_then(|line| line.split_once(' '))) {
+        (FORMAT_VERSION, _) => Some(State::InUse),
+        (STATE_VERSION, Some(("filling", place))) => Some(State::Filling(place.to_owned())),
+        (STATE_VERSION, Some(("moving", place))) => Some(State::Moving(place.to_owned())),
+        (STATE_VERSION, Some(("moved", place))) => Some(State::Moved(place.to_owned())),
+        _ => None,
+    };
+    let state = state.ok_or_else(|| CellError::Version {
+        path: name.to_owned(),
+        found: version,
+        known: FORMAT_VERSION,
+    })?;
+    if text == state_text(&state) { Ok(state) } else { Err(damaged()) }
 }
 
 /// Writes the file into a database that lacks it.
@@ -56,7 +96,15 @@ fn parse(file: &Path, text: &str) -> Result<u32, CellError> {
 /// # Errors
 /// `Medium`.
 pub(crate) fn put_format(path: &Path) -> Result<(), CellError> {
-    write_whole(path, NAME, &text(FORMAT_VERSION))
+    put_state(path, &State::InUse)
+}
+
+/// Replaces the state of the database in `path`.
+///
+/// # Errors
+/// `Medium`.
+pub(crate) fn put_state(path: &Path, state: &State) -> Result<(), CellError> {
+    write_whole(path, NAME, &state_text(state))
         .map_err(|error| CellError::Medium(format!("{}: {error}", path.join(NAME).display())))
 }
 

@@ -15,6 +15,14 @@ pub fn backup(bytes: &[u8]) {
     same_or_refused(&[&content, sum.as_ref()].concat());
 }
 
+/// An answer of etcd: its body is a part of the bytes, and what follows it changes nothing.
+pub fn etcd_answer(bytes: &[u8]) {
+    let Ok((status, body)) = crate::etcd::whole(bytes) else { return };
+    assert!(body.len() <= bytes.len(), "more than there was");
+    let again = crate::etcd::whole(&[bytes, b"HTTP/1.1 200 OK"].concat());
+    assert_eq!(again.ok(), Some((status, body)), "read beyond its end");
+}
+
 fn same_or_refused(bytes: &[u8]) {
     type Owned = (bool, Vec<u8>, Vec<u8>);
     let mut items: Vec<Owned> = Vec::new();
@@ -76,6 +84,13 @@ mod tests {
             let at = at.index(changed.len());
             changed[at] = byte;
             backup(&changed);
+            let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let mut answer = [&head[..], b"2\r\n{}\r\n0\r\n\r\n"].concat();
+            etcd_answer(&answer);
+            let at = at % answer.len();
+            answer[at] = byte;
+            etcd_answer(&answer);
+            etcd_answer(&bytes);
         }
     }
 }

@@ -4,9 +4,10 @@
 //! record carries the revision of its last change, and a caller who changes it names the one that
 //! it read: if another caller changed it meanwhile, the change fails and nothing is overwritten
 //! unseen (`Conflict`). The changes since a revision can be read, so that servers and clients that
-//! cache records learn which ones to drop. etcd offers as much, so a cell of many machines can have
-//! etcd in place of [`Embedded`]; Rialto has no consensus of its own. [`RemoteCellDb`] is the
-//! database of another server, through sessions with it.
+//! cache records learn which ones to drop. [`Embedded`] has it in a directory of one server,
+//! [`Etcd`] in etcd, where each server reads and changes it: Rialto has no consensus of its own.
+//! [`RemoteCellDb`] is the database of another server, through sessions with it; [`Migration`]
+//! moves a database between the first two.
 //!
 //! A change is on disk before its call returns. Names and numbers are unique in the cell: a change
 //! that would use one twice is refused.
@@ -18,22 +19,35 @@ mod access;
 pub mod backup;
 mod copy;
 mod embedded;
+mod engine;
 mod error;
+mod etcd;
+mod following;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod key;
 mod listeners;
+mod migrate;
+mod operations;
+mod reading;
 mod record;
 pub mod remote;
+mod restore;
+#[cfg(test)]
+mod tests;
 
 pub use access::{Access, News};
 pub use copy::{CELL_VALUE_BYTES_MAX, CellCopy, CopyCursor, CopyPart, CopySink, copy_records};
-pub use embedded::{Embedded, Restored, Restoring};
+pub use embedded::Embedded;
 pub use error::CellError;
+pub use etcd::{Etcd, EtcdConfig, EtcdMember, EtcdMemberState};
+pub use following::{AWAY_MAX, Following};
 pub use format::{FORMAT_VERSION, check_format};
+pub use migrate::{Migrated, Migration};
 pub use record::RecordKind;
 pub use remote::RemoteCellDb;
+pub use restore::{Restored, Restoring};
 
 use types::{Changed, Name, Revised, Revision, ServerId, ServerInfo, VolumeGroup, VolumeId};
 

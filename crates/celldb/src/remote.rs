@@ -5,27 +5,23 @@
 //! with shorter time limits, since a user waits for each: at most [`LOOKUP`], together less than 3
 //! s.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{ClientOptions, Endpoint, clock};
+use client::{ClientOptions, Endpoint};
 use types::{
     Answer, Call, Caller, CellCall, Changed, Fault, Name, Revised, Revision, ServerId, ServerInfo,
     VolumeGroup, VolumeId, WhichVolume,
 };
 
-use crate::{Access, CellCopy, CellDb, CellError, News};
+use crate::{Access, CellCopy, CellDb, CellError, Following, News};
 
 mod copy;
 mod principals;
 mod rules;
-mod told;
 mod way;
 
-use rules::FetchedRules;
-use told::PrincipalChanges;
 use way::{Patience, Way};
 
 type Result<T> = std::result::Result<T, CellError>;
@@ -36,24 +32,13 @@ const TIMEOUT: Patience =
 /// For look-ups of callers.
 const LOOKUP: Patience =
     Patience { attach: Duration::from_millis(1200), call: Duration::from_millis(1600) };
-/// Cached records of principals are valid for this time without an answer, unless `cell.toml` has
-/// another time.
-pub const AWAY_MAX: Duration = Duration::from_secs(600);
-/// No answer has come yet.
-const NEVER: i64 = i64::MIN;
-
 /// The database at another server.
 pub struct RemoteCellDb {
     way: Arc<Way>,
     lookups: Arc<Way>,
-    /// When the last answer about changes was requested, in nanoseconds of this server's clock;
-    /// negative: before this server instance.
-    confirmed_at: AtomicI64,
-    away_max: Duration,
     /// The database's server does not accept this one as a server of the cell.
     refused: AtomicBool,
-    received: PrincipalChanges,
-    ruled: FetchedRules,
+    following: Arc<Following>,
     caller: Caller,
 }
 
@@ -63,24 +48,15 @@ impl RemoteCellDb {
         RemoteCellDb {
             lookups: Way::to(endpoint.clone(), options.clone(), LOOKUP),
             way: Way::to(endpoint, options, TIMEOUT),
-            confirmed_at: AtomicI64::new(NEVER),
-            away_max: AWAY_MAX,
             refused: AtomicBool::new(false),
-            received: PrincipalChanges::default(),
-            ruled: FetchedRules::default(),
+            following: Arc::default(),
             caller: Caller::ROOT,
         }
     }
 
-    /// Stores the cell's rules in this file, and begins with those in it.
-    pub fn keeping_rules_in(mut self, file: PathBuf) -> Self {
-        self.ruled.keep_in(file);
-        self
-    }
-
-    /// Sets how long cached records of principals are valid without an answer.
-    pub fn away_at_most(mut self, max: Duration) -> Self {
-        self.away_max = max;
+    /// Begins with these rules, and keeps the changes there.
+    pub fn following(mut self, following: Arc<Following>) -> Self {
+        self.following = following;
         self
     }
 
@@ -113,23 +89,6 @@ impl RemoteCellDb {
     /// question for changes?
     pub fn is_refused(&self) -> bool {
         self.refused.load(Ordering::Acquire)
-    }
-
-    /// Sets the time of the last answer, which an earlier server instance got.
-    pub fn heard_before(&self, ago: Duration) {
-        let now = clock::now().since_start();
-        let at = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX)
-            - i128::try_from(ago.as_nanos()).unwrap_or(0);
-        self.confirmed_at.store(i64::try_from(at).unwrap_or(NEVER), Ordering::Release);
-    }
-
-    /// How long ago this server had all changes; `None`: never.
-    pub fn heard_ago(&self) -> Option<Duration> {
-        let confirmed_at = self.confirmed_at.load(Ordering::Acquire);
-        let now = i64::try_from(clock::now().since_start().as_nanos()).unwrap_or(i64::MAX);
-        (confirmed_at != NEVER).then(|| {
-            Duration::from_nanos(u64::try_from(now.saturating_sub(confirmed_at)).unwrap_or(0))
-        })
     }
 
     /// A question, or a change whose refusals need no translation.

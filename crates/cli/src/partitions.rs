@@ -36,7 +36,7 @@ pub fn make(cell: &CellDir, anew: &[String], options: &OpenOptions) -> Result<()
     }
     for (number, path) in cell.partitions().iter().enumerate() {
         // The cell's first partition has the root of the tree.
-        let first = number == 0 && cell.config.database.is_none();
+        let first = number == 0 && cell.config.has_database();
         if missing(path)? {
             make_one(path, &cell.config.name, first, options.clone())?;
         }

@@ -111,7 +111,7 @@ fn with_keys_and(
 pub fn mint(cell: &CellDir) -> Result<Arc<TokenIssuer>, Failure> {
     let keys = TokenKeys::of(cell.dir());
     let what = || "preparing the keys that sign tokens".to_owned();
-    if cell.config.database.is_none() && keys.numbers().doing(what)?.is_empty() {
+    if cell.config.has_database() && keys.numbers().doing(what)?.is_empty() {
         keys.make().doing(what)?;
     }
     Ok(Arc::new(TokenIssuer::new(&cell.config.name, Arc::new(keys))))
@@ -242,7 +242,7 @@ pub fn secure_server(
     cell: &CellDir,
     config: &mut ServerConfig,
 ) -> Result<Option<Renewal>, Failure> {
-    let elsewhere = cell.config.database.is_some();
+    let elsewhere = !cell.config.has_database();
     if cell.config.listen.is_none() && !elsewhere {
         return Ok(None);
     }
@@ -317,7 +317,7 @@ impl Renewal {
             let file = |path: &Path| cell.dir().join(path);
             (file(&given.chain), file(&given.key), file(&given.authority))
         });
-        let makes_authority = cell.config.database.is_none().then(|| cell.config.name.clone());
+        let makes_authority = cell.config.has_database().then(|| cell.config.name.clone());
         let listed = Arc::default();
         Renewal {
             keys: cell.keys(),

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use celldb::{CellDb, CellError, Embedded, RemoteCellDb};
+use celldb::{CellDb, CellError, Embedded, Etcd, Following, RemoteCellDb};
 use client::Endpoint;
 use types::{
     Fault, KeyPrint, Name, Revised, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup,
@@ -83,6 +83,10 @@ pub(crate) struct Joining {
     db: Option<Arc<dyn CellDb>>,
     /// The database, if another server has it.
     elsewhere: Option<Arc<RemoteCellDb>>,
+    /// The database, if etcd has it.
+    etcd: Option<Arc<Etcd>>,
+    /// The changes and rules that this server received, if another place has the database.
+    following: Option<Arc<Following>>,
     keys: Option<Arc<OwnKeys>>,
     /// The keys that it had at the last attempt.
     tried: Vec<KeyPrint>,
@@ -100,25 +104,39 @@ enum Step {
 
 impl Joining {
     /// Returns the service's access to the database too. The connection to another server's
-    /// database exists at once; it opens with the first call.
-    pub fn new(place: CellPlace, me: ServerInfo, config: &ServerConfig) -> (Self, CellAccess) {
-        let (mut opening, mut elsewhere) = (None, None);
-        let access = match &place {
+    /// database, or to etcd, exists at once; it opens with the first call.
+    ///
+    /// # Errors
+    /// `Misuse` if etcd cannot be used as configured.
+    pub fn new(
+        place: CellPlace,
+        me: ServerInfo,
+        config: &ServerConfig,
+    ) -> Result<(Self, CellAccess), CellError> {
+        let mut following = Following::default();
+        following.away_at_most(config.cell_away_max);
+        let (mut opening, mut elsewhere, mut etcd, mut followed) = (None, None, None, None);
+        if !matches!(place, CellPlace::Here(_)) {
+            config.rules.iter().for_each(|file| following.keep_rules_in(file.clone()));
+        }
+        let following = Arc::new(following);
+        let (access, db): (_, Option<Arc<dyn CellDb>>) = match &place {
             CellPlace::Here(_) => {
                 let (access, order) = CellAccess::opening();
                 opening = Some(order);
-                access
+                (access, None)
             }
             CellPlace::At(endpoint) => {
-                let cell = RemoteCellDb::at(endpoint.clone(), config.options.clone())
-                    .away_at_most(config.cell_away_max);
-                let cell = match &config.rules {
-                    Some(file) => cell.keeping_rules_in(file.clone()),
-                    None => cell,
-                };
-                let cell = Arc::new(cell);
-                elsewhere = Some(Arc::clone(&cell));
-                CellAccess::Database(cell)
+                let cell = RemoteCellDb::at(endpoint.clone(), config.options.clone());
+                let cell = Arc::new(cell.following(Arc::clone(&following)));
+                (elsewhere, followed) = (Some(Arc::clone(&cell)), Some(following));
+                (CellAccess::Database(Arc::clone(&cell) as Arc<dyn CellDb>), Some(cell as _))
+            }
+            CellPlace::Etcd(reached) => {
+                let cell = config.cell_name.as_deref().unwrap_or_default();
+                let db = Arc::new(Etcd::new(reached, cell, Arc::clone(&following))?);
+                (etcd, followed) = (Some(Arc::clone(&db)), Some(following));
+                (CellAccess::Database(Arc::clone(&db) as Arc<dyn CellDb>), Some(db as _))
             }
         };
         let joining = Joining {
@@ -129,20 +147,27 @@ impl Joining {
             // In the directory of the rules, which are stored for the same reason.
             learnt_file: config.rules.as_ref().map(|rules| rules.with_file_name("learnt")),
             opening,
-            db: elsewhere.clone().map(|cell| cell as Arc<dyn CellDb>),
+            db,
             elsewhere,
+            etcd,
+            following: followed,
             keys: config.own_keys.clone(),
             tried: Vec::new(),
             pause: PAUSE,
             due: Some(Instant::now()),
         };
-        (joining, access)
+        Ok((joining, access))
+    }
+
+    /// The database, if etcd has it.
+    pub fn etcd(&self) -> Option<Arc<Etcd>> {
+        self.etcd.clone()
     }
 
     /// The service is there. Makes the first attempt if it calls no other server. Returns the
     /// remaining work.
     pub fn begin(mut self, vice: &Vice) -> Option<Self> {
-        if let Some(cell) = &self.elsewhere {
+        if let Some(cell) = &self.following {
             let file = self.learnt_file.take();
             self.learnt = file.map(|file| Learnt::of(file, vice, Arc::clone(cell)));
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use celldb::EtcdConfig;
 use client::{ClientOptions, Endpoint};
 use fabric::tls::ServerTls;
 use guard::Network;
@@ -21,6 +22,8 @@ pub enum CellPlace {
     Here(PathBuf),
     /// The server at this endpoint has it.
     At(Endpoint),
+    /// etcd has it, and this server is one of those that read and change it.
+    Etcd(EtcdConfig),
 }
 
 /// Settings of a [`crate::Server`].
@@ -125,7 +128,7 @@ impl ServerConfig {
             audit: None,
             audit_forward: None,
             rules: None,
-            cell_away_max: celldb::remote::AWAY_MAX,
+            cell_away_max: celldb::AWAY_MAX,
             cell_name: None,
             name: None,
             addresses: Vec::new(),

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use celldb::RemoteCellDb;
+use celldb::Following;
 use vice::Vice;
 
 use crate::loopback::wall;
@@ -26,7 +26,7 @@ const AT_LEAST: Duration = Duration::from_secs(60);
 /// Writes the file when the records change.
 pub(crate) struct Learnt {
     file: PathBuf,
-    cell: Arc<RemoteCellDb>,
+    cell: Arc<Following>,
     /// The count of changes of the records when the file was written.
     seen: u64,
     written: Option<Instant>,
@@ -35,7 +35,7 @@ pub(crate) struct Learnt {
 
 impl Learnt {
     /// With this file, whose contents the service starts from.
-    pub fn of(file: PathBuf, vice: &Vice, cell: Arc<RemoteCellDb>) -> Learnt {
+    pub fn of(file: PathBuf, vice: &Vice, cell: Arc<Following>) -> Learnt {
         match fs::read(&file) {
             Ok(bytes) => begin_with(&file, &bytes, vice, &cell),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -69,7 +69,7 @@ impl Learnt {
     }
 }
 
-fn begin_with(file: &Path, bytes: &[u8], vice: &Vice, cell: &RemoteCellDb) {
+fn begin_with(file: &Path, bytes: &[u8], vice: &Vice, cell: &Following) {
     let Some((confirmed, learnt)) = decode(bytes) else {
         tracing::error!(file = %file.display(), "the records of users are damaged and not \
             used; the database is asked for them again");

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use celldb::CellError;
 use client::{Endpoint, clock};
 use dafs::ChannelId;
 use fabric::{Connection, Listener};
@@ -82,6 +83,9 @@ pub enum StartError {
         /// Why not.
         error: io::Error,
     },
+    /// The cell's database cannot be reached as it is configured.
+    #[error("{0}")]
+    Cell(#[from] CellError),
     /// No threads or descriptors.
     #[error("the system has no room: {0}")]
     System(#[from] io::Error),
@@ -147,7 +151,8 @@ impl Server {
         let scrubber = Arc::new(Scrubber::new(partitions.clone()));
         let me = cell::me(config, ServerId(partitions.home().id()), &endpoints);
         let place = config.cell.clone().map(|place| Joining::new(place, me.clone(), config));
-        let (joining, cell) = place.unzip();
+        let (joining, cell) = place.transpose()?.unzip();
+        let etcd = joining.as_ref().and_then(Joining::etcd);
         let (audit, writing) = start_audit(config)?.unzip();
         let puller = Puller::start()?;
         let lookups = Arc::new(Lookups::default());
@@ -204,7 +209,15 @@ impl Server {
             audit: audit.zip(writing),
         };
         server.start_threads(config, &context, listeners)?;
-        let fetches = matches!(config.cell, Some(CellPlace::At(_)));
+        if let Some(etcd) = etcd {
+            let stop = Arc::downgrade(&server.stop);
+            etcd.wake_by(Box::new(move || {
+                if let Some(stop) = stop.upgrade() {
+                    stop.changed.notify_all();
+                }
+            }));
+        }
+        let fetches = matches!(config.cell, Some(CellPlace::At(_) | CellPlace::Etcd(_)));
         if fetches || joining.is_some() {
             let mut joining = joining;
             let mut learnt = joining.as_mut().and_then(|joining| joining.learnt.take());

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use client::clock;
 use guard::{PtsAsker, Rules};
 use types::{
     Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, Principal, PrincipalId, PtsCall,
@@ -12,7 +11,7 @@ use types::{
 };
 
 use super::{RemoteCellDb, Result};
-use crate::{Access, CellError, News};
+use crate::{Access, CellError, News, following};
 
 /// The most changes in one answer.
 const CHANGES_MAX: u32 = 1000;
@@ -65,11 +64,11 @@ impl Access for RemoteCellDb {
     }
 
     fn rules_at(&self) -> Revision {
-        self.ruled.at()
+        self.following.ruled.at()
     }
 
     fn rules(&self) -> Arc<Revised<Rules>> {
-        self.ruled.rules()
+        self.following.ruled.rules()
     }
 
     fn guard(
@@ -87,15 +86,15 @@ impl Access for RemoteCellDb {
     }
 
     fn is_stale(&self) -> bool {
-        self.heard_ago().is_none_or(|ago| ago > self.away_max)
+        self.following.is_stale()
     }
 
     fn latest(&self) -> Revision {
-        self.received.at()
+        self.following.received.at()
     }
 
     fn news(&self, since: Revision) -> Result<News> {
-        Ok(self.received.news(since))
+        Ok(self.following.received.news(since))
     }
 
     fn watch(&self, who: ServerId, since: Revision, max: usize) -> Result<News> {
@@ -108,8 +107,8 @@ impl Access for RemoteCellDb {
 
     fn listen(&self, me: ServerId) {
         loop {
-            let since = self.received.at();
-            let asked = i64::try_from(clock::now().since_start().as_nanos()).unwrap_or(i64::MAX);
+            let since = self.following.received.at();
+            let asked = following::now();
             let watched = self.watch(me, since, CHANGES_MAX as usize);
             self.refused
                 .store(watched == Err(CellError::Away(Fault::NotPermitted)), Ordering::Release);
@@ -122,13 +121,13 @@ impl Access for RemoteCellDb {
             // If there is more than one answer holds, the next question asks for the rest.
             let at = last.map_or(at, |(revision, _)| *revision);
             // The next question confirms that these are in force, so the rules are fetched first.
-            if self.ruled.is_touched_by(changes.as_deref()) && !self.fetch_rules(at) {
+            if self.following.ruled.is_touched_by(changes.as_deref()) && !self.fetch_rules(at) {
                 return;
             }
-            self.received.add(at, changes);
+            self.following.received.add(at, changes);
             if !more {
                 // The time when the question was sent, not when its answer came.
-                self.confirmed_at.store(asked, Ordering::Release);
+                self.following.confirm(asked);
                 return;
             }
         }

@@ -125,8 +125,9 @@ impl CellClient {
 }
 
 /// The remedy where the cell database does not answer.
-pub(crate) const CELL_AWAY: &str =
-    "check that the server that has the database runs: 'database' in cell.toml names it";
+pub(crate) const CELL_AWAY: &str = "check that the server that has the database runs \
+    ('database' in cell.toml names it), or that etcd has a quorum ('rialto doctor' asks its \
+    members); known users and volumes are served until then";
 
 /// The failure of an answer that does not belong to its call.
 pub fn odd(doing: &str) -> Failure {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use celldb::backup::{BackupHead, BackupItem};
-use celldb::{CellError, Restored, Restoring};
+use celldb::{CellError, EtcdConfig, Restored, Restoring};
 use clap::{Args, Subcommand};
 use local::cell::{CellDir, prepare_cell_dir};
 use local::daemon::PidFile;
@@ -36,6 +36,8 @@ EXAMPLES
 Onto an empty machine the backup needs the keys ('rialto backup cell --keys'): DIR gets
 cell.toml, keys/ and the database. Where a cell is in DIR already, its server must not run,
 its cell.toml and keys stay, and the database that is there is moved aside with --replace.
+Where that cell.toml names etcd, the records go there; with --replace they replace what etcd
+has of this cell, of which nothing is kept.
 
 What was changed after the backup is lost: users and groups, passwords, fences, withdrawn
 keys, new volumes and moves. No number is given again that may have been given since. All
@@ -68,7 +70,7 @@ struct CellRestore {
     /// The cell's directory, or an empty place for it.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Move a database that is there aside; it is not removed.
+    /// Move a database that is there aside; it is not removed. In etcd: replace it.
     #[arg(long)]
     replace: bool,
     #[command(flatten)]
@@ -95,6 +97,11 @@ impl CellRestore {
         let what = || format!("restoring into {}", self.dir.display());
         let dir = std::path::absolute(&self.dir).doing(what)?;
         let cell = CellDir::find(&dir)?;
+        if let Some(cell) = &cell
+            && let CellPlace::Etcd(etcd) = cell.database()
+        {
+            return self.restore_in_etcd(cell, &etcd).map(|()| ExitCode::SUCCESS);
+        }
         let database = self.place_of_database(&dir, cell.as_ref())?;
         let was_there = dir.exists();
         if cell.is_none() {
@@ -108,6 +115,24 @@ impl CellRestore {
         done.map(|()| ExitCode::SUCCESS)
     }
 
+    /// Puts the records into etcd. The cell's files are there: `cell.toml` names etcd.
+    fn restore_in_etcd(&self, cell: &CellDir, etcd: &EtcdConfig) -> Result<(), Failure> {
+        let _held = PidFile::hold(&cell.server_pid_file(), "the restore")?;
+        let name = cell.config.name.as_str();
+        let begin = |head: &BackupHead| {
+            Restoring::begin_in_etcd(etcd, name, self.replace, head.revision, now())
+        };
+        let taken = self.take(&begin, Some(name));
+        let (head, _, restored, description, words) = taken.map_err(|failure| {
+            if self.replace {
+                return failure;
+            }
+            failure.mend("where etcd has a database of this cell, --replace replaces it")
+        })?;
+        self.tell(&head, &restored, None, description, &words);
+        Ok(())
+    }
+
     /// Where the database is to be, if one may be put there.
     fn place_of_database(&self, dir: &Path, cell: Option<&CellDir>) -> Result<PathBuf, Failure> {
         let what = || format!("restoring into {}", dir.display());
@@ -118,6 +143,9 @@ impl CellRestore {
                 let why = format!("its cell.toml says that {endpoint} has the database");
                 return Err(Failure::new(what(), why)
                     .mend("to give it to this server, remove the line 'database' from cell.toml"));
+            }
+            Some(CellPlace::Etcd(_)) => {
+                return Err(Failure::new(what(), "its cell.toml says that etcd has the database"));
             }
         };
         if database.exists() && !self.replace {
@@ -138,7 +166,8 @@ impl CellRestore {
         let _held = PidFile::hold(&pid_file, "the restore")?;
         let draft = database.with_extension("restoring");
         remove(&draft).doing(what)?;
-        let taken = self.take(&draft, cell.map(|cell| cell.config.name.as_str()));
+        let begin = |head: &BackupHead| Restoring::begin(&draft, head.revision, now());
+        let taken = self.take(&begin, cell.map(|cell| cell.config.name.as_str()));
         let (head, files, restored, description, words) = match taken {
             Ok(taken) => taken,
             Err(failure) => {
@@ -180,7 +209,7 @@ impl CellRestore {
     #[allow(clippy::type_complexity)]
     fn take(
         &self,
-        draft: &Path,
+        begin_in: &dyn Fn(&BackupHead) -> Result<Restoring, CellError>,
         cell: Option<&str>,
     ) -> Result<(BackupHead, BackupFiles, Restored, serde_json::Value, String), Failure> {
         let restoring: RefCell<Option<Restoring>> = RefCell::new(None);
@@ -190,7 +219,7 @@ impl CellRestore {
                 let why = format!("it is of the cell {}, and this is {name}", head.cell);
                 return Err(CellError::Misuse(why));
             }
-            *restoring.borrow_mut() = Some(Restoring::begin(draft, head.revision, now())?);
+            *restoring.borrow_mut() = Some(begin_in(head)?);
             Ok(())
         };
         let mut take = |item: BackupItem<'_>| {

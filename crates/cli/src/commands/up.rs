@@ -117,7 +117,7 @@ impl Up {
         let _lock = lock(cell.dir())?;
         cell.mounts().prepare()?;
         let started = start_server(&cell, &[])?;
-        if started && cell.config.database.is_some() {
+        if started && !cell.config.has_database() {
             wait_until_listed(&cell);
         }
         let person = LocalUser::calling();

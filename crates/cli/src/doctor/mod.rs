@@ -1,6 +1,7 @@
 //! Faults of a machine or a cell, each with its remedy. Checks change nothing.
 
 mod cell;
+mod etcd;
 mod machine;
 pub mod network;
 mod port;

@@ -60,6 +60,8 @@ pub struct CellConfig {
     /// The source of keys of encrypted volumes, instead of `keys/at-rest`.
     #[serde(rename = "at-rest")]
     pub at_rest: Option<KeyServer>,
+    /// The members of etcd, where etcd has the cell database; `None`: a server has it.
+    pub etcd: Option<celldb::EtcdConfig>,
     /// Limits of each session, each host and the whole server, where they differ from the defaults.
     pub limits: Option<server::ServerLimits>,
 }
@@ -153,6 +155,12 @@ impl CellConfig {
         check_name(&config.name)?;
         check_partitions(&config)?;
         config.database.as_deref().map_or(Ok(()), check_database)?;
+        config.etcd.as_ref().map_or(Ok(()), celldb::EtcdConfig::check)?;
+        if config.database.is_some() && config.etcd.is_some() {
+            return Err("database names the server that has the cell's database, and [etcd] says \
+                        that etcd has it: remove one of them"
+                .to_owned());
+        }
         if config.cell_away_max.is_some_and(|secs| !(1..=CELL_AWAY_SECS_MAX).contains(&secs)) {
             return Err(format!(
                 "cell_away_max is in seconds, from 1 to {CELL_AWAY_SECS_MAX} (a day)"
@@ -163,6 +171,11 @@ impl CellConfig {
         }
         config.limits.map_or(Ok(()), |limits| limits.check())?;
         Ok(config)
+    }
+
+    /// Is the cell's database in the directory of this server?
+    pub fn has_database(&self) -> bool {
+        self.database.is_none() && self.etcd.is_none()
     }
 
     pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
@@ -230,5 +243,28 @@ mod tests {
             assert!(parse(&format!("[audit]\n{bad}\n")).is_err(), "{bad}");
         }
         assert_eq!(parse("").unwrap().audit, None);
+    }
+
+    #[test]
+    fn etcd_or_a_server_has_the_database() {
+        let parse = |more: &str| {
+            CellConfig::parse(&format!("name = \"x\"\nsocket = \"s\"\npartition = \"p\"\n{more}"))
+        };
+        let etcd = "[etcd]\nendpoints = [\"127.0.0.1:2379\"]\n";
+        assert!(parse("").is_ok_and(|config| config.has_database()));
+        let there = parse("database = \"192.0.2.1:7620\"\n");
+        assert!(there.is_ok_and(|config| !config.has_database()));
+        let in_etcd = parse(etcd).unwrap();
+        assert!(!in_etcd.has_database());
+        assert_eq!(CellConfig::parse(&in_etcd.text()), Ok(in_etcd));
+        for (bad, why) in [
+            (format!("database = \"192.0.2.1:7620\"\n{etcd}"), "remove one of them"),
+            ("[etcd]\nendpoints = [\"192.0.2.1:2379\"]\n".to_owned(), "without TLS"),
+            ("[etcd]\nendpoints = []\n".to_owned(), "lists its members"),
+            (format!("{etcd}member = 1\n"), "member"),
+        ] {
+            let refused = parse(&bad).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
     }
 }

@@ -135,7 +135,9 @@ impl CellDir {
              # server = \"NAME\" is this server's name in the cell, if not that of its machine; \
              addresses = [\"ADDRESS:PORT\"] is where\n\
              # others reach it, if not where it listens; database = \"HOST:PORT\" is the server \
-             that has the cell's database.\n{}",
+             that has the cell's database.\n\
+             # [etcd] with endpoints = [\"HOST:PORT\", ...] says that etcd has it: 'rialto cell \
+             migrate' writes that.\n{}",
             config.text()
         );
         let draft = dir.join("cell.toml.new");

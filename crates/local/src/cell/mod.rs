@@ -4,7 +4,7 @@
 //! <dir>/
 //!   cell.toml      name, partitions, socket, address, and the server of the cell's
 //!                  database; written once, meant to be edited
-//!   celldb/        the cell's database, unless cell.toml says that another server has it
+//!   celldb/        the cell's database, unless cell.toml says that another server or etcd has it
 //!   keys/          its server's secret keys and certificates (crate keys)
 //!   known_cells    fingerprints of other cells' authorities, as they were first seen
 //!   vicep/         the partition, unless cell.toml names others
@@ -140,7 +140,8 @@ impl CellDir {
             Failure::new(format!("reading {}", file.display()), why).mend(
                 "mend that line; the file has name, listen, partition (or partitions), \
                     socket, server, addresses, database, compress, encrypt, clear, trusted, \
-                    trusted_root, cell_away_max, certificate, kerberos, audit, at-rest and limits",
+                    trusted_root, cell_away_max, certificate, kerberos, audit, at-rest, etcd and \
+                    limits",
             )
         })?;
         // The directory itself may be reached through links; the cell's paths are real ones, as the
@@ -202,6 +203,9 @@ impl CellDir {
 
     /// Where the cell's database is.
     pub fn database(&self) -> CellPlace {
+        if let Some(etcd) = &self.config.etcd {
+            return CellPlace::Etcd(etcd.below(&self.dir));
+        }
         let elsewhere =
             self.config.database.as_deref().and_then(|text| crate::ask::endpoint(text).ok());
         elsewhere.map_or_else(|| CellPlace::Here(self.dir.join("celldb")), CellPlace::At)

@@ -41,9 +41,9 @@ pub(crate) fn ask_cell(
     answer(db, call).map(CallOutcome::Answer)
 }
 
-/// Checks that a new server enters its own key. Only the server with the database may execute this:
-/// another one would ask there in its own name. The check reads the record that will be replaced,
-/// since a change from another revision is refused.
+/// Checks that a new server enters its own key. Only a server that reads and changes the records
+/// itself may execute this: another one would ask there in its own name. The check reads the record
+/// that will be replaced, since a change from another revision is refused.
 fn need_enrolment(
     db: &dyn CellDb,
     caller: &Caller,
@@ -51,7 +51,7 @@ fn need_enrolment(
     expected: Revision,
 ) -> Result<(), Fault> {
     let shown =
-        caller.who.server.filter(|_| !db.access().is_elsewhere()).ok_or(Fault::NotPermitted)?;
+        caller.who.server.filter(|_| db.access().has_records()).ok_or(Fault::NotPermitted)?;
     let known = db.servers()?.into_iter().find(|seen| seen.record.id == record.id);
     guard::may_enrol(shown, record, known.as_ref().map(|seen| &seen.record))?;
     if db.access().was_listed(&shown)? {

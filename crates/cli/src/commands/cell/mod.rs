@@ -1,8 +1,9 @@
-//! `rialto cell`: what the cell's database has, as text, and the way back.
+//! `rialto cell`: the records of the cell's database as text, the way back, and where it is.
 
 mod entry;
 mod export;
 mod import;
+mod migrate;
 mod state;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use local::failure::Failure;
 
 use super::cell_client::CellOptions;
+use migrate::{MIGRATE_HELP, MigrateOptions};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -19,6 +21,7 @@ EXAMPLES
     rialto cell export users groups > people.txt
     rialto cell import --dry-run people.txt      the changes that would be made
     rialto cell import people.txt
+    rialto cell migrate --to etcd --endpoints db1:2379,db2:2379,db3:2379 --cacert ca.pem
 
 Each line is a record; lines are sorted, so that two exports can be compared with diff.
 There are no passwords in it: 'rialto backup cell' has those, and everything else.
@@ -28,7 +31,8 @@ EXIT CODES
     1  failed
     3  no cell there, or its server does not run";
 
-/// Shows the cell's users, groups, rules, servers and locations as text, and makes them of it.
+/// Shows the cell's users, groups, rules, servers and locations as text, and makes them of it;
+/// moves its database.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct CellCommand {
@@ -59,6 +63,9 @@ enum Verb {
         #[arg(long)]
         prune: bool,
     },
+    /// Moves the database to etcd, or back to this server.
+    #[command(after_help = MIGRATE_HELP)]
+    Migrate(MigrateOptions),
 }
 
 const EXPORT_HELP: &str = "\
@@ -100,6 +107,9 @@ impl CellCommand {
             Verb::Export { sections } => export::run(&self.options, &sections),
             Verb::Import { file, dry_run, prune } => {
                 import::run(&self.options, &file, import::ImportWay { dry_run, prune })
+            }
+            Verb::Migrate(migrate) => {
+                migrate.run(self.options.reach.dir.as_deref(), self.options.json)
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::News;
 const REMEMBERED_MAX: usize = 4096;
 
 #[derive(Default)]
-pub(super) struct PrincipalChanges {
+pub(crate) struct PrincipalChanges {
     at: AtomicU64,
     changes: Mutex<Remembered>,
 }

@@ -6,17 +6,19 @@
 //! changes, so that all who ask for changes fetch everything anew. Tokens that were issued until
 //! now end: the backup does not know which ones an administrator or a new password ended since.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use guard::Highest;
-use rocksdb::{DB, WriteBatch, WriteOptions};
 use types::{Principal, PrincipalId, Revision};
-use waldb::Synced;
 
-use super::principals::tokens_after;
-use super::{Result, check_format, medium, open_files, put_format};
+use crate::embedded::FilesFill;
+use crate::engine::{Batch, Fill};
+use crate::etcd::{EtcdConfig, EtcdFill};
+use crate::operations::tokens_after;
 use crate::record::{self, CellCounters, RecordKind};
 use crate::{CellError, key};
+
+type Result<T> = std::result::Result<T, CellError>;
 
 /// How far the revision of a restored database is above that of the backup.
 const REVISIONS_SKIPPED: u64 = 1 << 32;
@@ -30,16 +32,15 @@ const BATCH_BYTES: usize = 1 << 20;
 /// A database that is being filled. It can be used only after [`Restoring::end`]: until then it has
 /// no counters.
 pub struct Restoring {
-    db: DB,
-    synced: Synced,
-    path: PathBuf,
-    batch: WriteBatch,
+    to: Box<dyn Fill>,
+    batch: Batch,
+    /// Bytes in the batch.
+    bytes: usize,
     /// Of the backup.
     revision: Revision,
     now: i64,
     counters: Option<CellCounters>,
     highest: Highest,
-    _diary: Option<tempfile::TempDir>,
 }
 
 /// The numbers from which a restored database goes on.
@@ -62,21 +63,35 @@ impl Restoring {
     /// # Errors
     /// `Misuse` if something is there; `Medium`.
     pub fn begin(path: &Path, revision: Revision, now: i64) -> Result<Restoring> {
-        if path.exists() || check_format(path)?.is_some() {
-            return Err(CellError::Misuse(format!("{} is there already", path.display())));
+        Ok(Self::into(Box::new(FilesFill::begin(path)?), revision, now))
+    }
+
+    /// Begins a database of this cell in etcd. Nothing is written before [`Restoring::end`].
+    /// `replaces`: also if one is there. It has to be older than what the restored one begins
+    /// with.
+    ///
+    /// # Errors
+    /// `Misuse` if one is there; `NoQuorum`, `Medium`.
+    pub fn begin_in_etcd(
+        etcd: &EtcdConfig,
+        cell: &str,
+        replaces: bool,
+        revision: Revision,
+        now: i64,
+    ) -> Result<Restoring> {
+        let to = EtcdFill::begin(etcd, cell, replaces)?;
+        let found = to.replaced()?.0;
+        if found >= revision.0.saturating_add(REVISIONS_SKIPPED) {
+            let why = format!("etcd's database is at revision {found}, far above the backup's");
+            return Err(CellError::Misuse(why));
         }
-        let (db, synced, diary) = open_files(path)?;
-        Ok(Restoring {
-            db,
-            synced,
-            path: path.to_owned(),
-            batch: WriteBatch::default(),
-            revision,
-            now,
-            counters: None,
-            highest: Highest::default(),
-            _diary: diary,
-        })
+        Ok(Self::into(Box::new(to), revision, now))
+    }
+
+    /// Into an empty store.
+    pub(crate) fn into(to: Box<dyn Fill>, revision: Revision, now: i64) -> Restoring {
+        let (batch, highest) = (Batch::default(), Highest::default());
+        Restoring { to, batch, bytes: 0, revision, now, counters: None, highest }
     }
 
     /// Takes a record of the backup.
@@ -94,9 +109,10 @@ impl Restoring {
             }
             _ => self.batch.put(key, value),
         }
-        if self.batch.size_in_bytes() >= BATCH_BYTES {
-            let batch = std::mem::take(&mut self.batch);
-            self.db.write(batch).map_err(|error| medium(&error))?;
+        self.bytes += key.len() + value.len();
+        if self.bytes >= BATCH_BYTES {
+            self.to.write(&self.batch)?;
+            (self.batch, self.bytes) = (Batch::default(), 0);
         }
         Ok(())
     }
@@ -123,12 +139,7 @@ impl Restoring {
         let counters = CellCounters { revision, next_number, oldest_change: revision };
         self.batch.put(key::HIGHEST, record::encode_highest(key::HIGHEST, highest));
         self.batch.put(key::COUNTERS, record::encode_counters(key::COUNTERS, counters));
-        let mut options = WriteOptions::default();
-        options.set_sync(true);
-        let batch = std::mem::take(&mut self.batch);
-        self.db.write_opt(batch, &options).map_err(|error| medium(&error))?;
-        self.synced.note(self.db.latest_sequence_number());
-        put_format(&self.path)?;
+        self.to.end(&self.batch)?;
         Ok(Restored {
             revision: Revision(revision),
             next_volume: next_number,

@@ -1,13 +1,68 @@
-//! Against a model that has everything in maps; the database is reopened now and then.
+//! Both engines against a model that has everything in maps; the database is reopened now and then.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use proptest::prelude::*;
 use types::limits::SERVERS_MAX;
-use types::{Answer, Busy, Fault, GuardCall, KeyPrint, PrincipalId, Site};
+use types::{Answer, Busy, Fault, GuardCall, KeyPrint, PrincipalId, Site, SiteKind};
 
 use super::*;
+use crate::etcd::process::{EtcdDb, EtcdProcess};
+
+/// An engine that the tests open again and again.
+trait Bench {
+    fn open(&mut self, kept: u64) -> Box<dyn TestDb>;
+}
+
+/// An open database.
+trait TestDb {
+    fn db(&self) -> &dyn CellDb;
+}
+
+impl TestDb for Embedded {
+    fn db(&self) -> &dyn CellDb {
+        self
+    }
+}
+
+impl TestDb for EtcdDb {
+    fn db(&self) -> &dyn CellDb {
+        self.database()
+    }
+}
+
+struct Files(tempfile::TempDir);
+
+impl Bench for Files {
+    fn open(&mut self, kept: u64) -> Box<dyn TestDb> {
+        Box::new(Embedded::open_with(self.0.path(), kept).unwrap())
+    }
+}
+
+/// The process, and the name of the cell.
+struct InEtcd(EtcdProcess, String);
+
+impl Bench for InEtcd {
+    fn open(&mut self, kept: u64) -> Box<dyn TestDb> {
+        Box::new(self.0.open(&self.1, kept))
+    }
+}
+
+/// Both engines, without any records.
+fn engines() -> [Box<dyn Bench>; 2] {
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    [Box::new(Files(tempfile::tempdir().unwrap())), Box::new(InEtcd(etcd, "cell".to_owned()))]
+}
+
+fn revision_of<T>(seen: Option<&Revised<T>>) -> Revision {
+    seen.map_or(Revision::default(), |seen| seen.revision)
+}
+
 const KEPT: u64 = 8;
+const KEPT_ALL: u64 = 1000;
 
 fn name(n: u8) -> Name {
     // One of them is not UTF-8.
@@ -113,7 +168,7 @@ fn seen(stale: bool, revision: Revision) -> Revision {
     if stale { Revision(revision.0 + 1) } else { revision }
 }
 
-fn step(db: &Embedded, model: &mut Model, op: &Op) {
+fn step(db: &dyn CellDb, model: &mut Model, op: &Op) {
     match *op {
         Op::Put { number, named, read_only, backup, stale } => {
             let mut new = group(number, named);
@@ -228,7 +283,7 @@ fn step(db: &Embedded, model: &mut Model, op: &Op) {
     }
 }
 
-fn check(db: &Embedded, model: &Model) {
+fn check(db: &dyn CellDb, model: &Model) {
     let groups: Vec<_> = model.groups.values().cloned().collect();
     assert_eq!(db.groups(VolumeId(0), 100).unwrap(), groups);
     let mut servers = model.servers.values().cloned().collect::<Vec<_>>();
@@ -267,6 +322,19 @@ fn check(db: &Embedded, model: &Model) {
     assert_eq!(db.changes(Revision(all), 100).unwrap(), vec![]);
 }
 
+fn behaves_as_maps_do(bench: &mut dyn Bench, ops: &[Op]) {
+    let mut open = bench.open(KEPT);
+    let mut model = Model::default();
+    for op in ops {
+        step(open.db(), &mut model, op);
+        if matches!(op, Op::Reopen) {
+            drop(open);
+            open = bench.open(KEPT);
+        }
+        check(open.db(), &model);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: ProptestConfig::default().cases.min(48),
@@ -275,52 +343,70 @@ proptest! {
 
     #[test]
     fn it_behaves_as_maps_do(ops in prop::collection::vec(op(), 1..60)) {
-        let dir = tempfile::tempdir().unwrap();
-        let mut db = Embedded::open_with(dir.path(), KEPT).unwrap();
-        let mut model = Model::default();
-        for op in &ops {
-            step(&db, &mut model, op);
-            if matches!(op, Op::Reopen) {
-                drop(db);
-                db = Embedded::open_with(dir.path(), KEPT).unwrap();
-            }
-            check(&db, &model);
-        }
+        behaves_as_maps_do(&mut Files(tempfile::tempdir().unwrap()), &ops);
     }
+}
+
+#[test]
+fn in_etcd_it_behaves_as_maps_do() {
+    let etcd = EtcdProcess::start();
+    let cases = AtomicUsize::new(0);
+    let config =
+        ProptestConfig { cases: ProptestConfig::default().cases.min(12), ..Default::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let etcd = std::cell::RefCell::new(Some(etcd));
+    runner
+        .run(&prop::collection::vec(op(), 1..40), |ops| {
+            let cell = format!("cell-{}", cases.fetch_add(1, Relaxed));
+            let process = etcd.take().unwrap();
+            process.make(&cell);
+            let mut bench = InEtcd(process, cell);
+            behaves_as_maps_do(&mut bench, &ops);
+            etcd.replace(Some(bench.0));
+            Ok(())
+        })
+        .unwrap();
 }
 
 #[test]
 fn groups_come_in_pages() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Embedded::open(dir.path()).unwrap();
-    for number in [3, 5, 8] {
-        db.put_group(&group(number, number as u8), Revision(0)).unwrap();
+    for mut bench in engines() {
+        let open = bench.open(KEPT_ALL);
+        let db = open.db();
+        for number in [3, 5, 8] {
+            db.put_group(&group(number, number as u8), Revision(0)).unwrap();
+        }
+        let numbers = |after, max| -> Vec<u64> {
+            db.groups(VolumeId(after), max)
+                .unwrap()
+                .iter()
+                .map(|seen| seen.record.read_write.0)
+                .collect()
+        };
+        assert_eq!(numbers(0, 2), [3, 5]);
+        assert_eq!(numbers(5, 2), [8]);
+        assert_eq!(numbers(8, 2), [0; 0]);
+        assert_eq!(numbers(u64::MAX, 2), [0; 0]);
     }
-    let numbers = |after, max| -> Vec<u64> {
-        db.groups(VolumeId(after), max)
-            .unwrap()
-            .iter()
-            .map(|seen| seen.record.read_write.0)
-            .collect()
-    };
-    assert_eq!(numbers(0, 2), [3, 5]);
-    assert_eq!(numbers(5, 2), [8]);
-    assert_eq!(numbers(8, 2), [0; 0]);
-    assert_eq!(numbers(u64::MAX, 2), [0; 0]);
 }
 
 #[test]
 fn inconsistent_records_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Embedded::open(dir.path()).unwrap();
-    let mut two_writers = group(1, 1);
-    two_writers.sites.push(site(2, SiteKind::ReadWrite));
-    let mut one_site_twice = group(1, 1);
-    one_site_twice.sites.extend([site(3, SiteKind::ReadOnly), site(3, SiteKind::ReadOnly)]);
-    for bad in [two_writers, one_site_twice, group(0, 1)] {
-        assert!(matches!(db.put_group(&bad, Revision(0)), Err(CellError::Misuse(_))), "{bad:?}");
+    for mut bench in engines() {
+        let open = bench.open(KEPT_ALL);
+        let db = open.db();
+        let mut two_writers = group(1, 1);
+        two_writers.sites.push(site(2, SiteKind::ReadWrite));
+        let mut one_site_twice = group(1, 1);
+        one_site_twice.sites.extend([site(3, SiteKind::ReadOnly), site(3, SiteKind::ReadOnly)]);
+        for bad in [two_writers, one_site_twice, group(0, 1)] {
+            assert!(
+                matches!(db.put_group(&bad, Revision(0)), Err(CellError::Misuse(_))),
+                "{bad:?}"
+            );
+        }
+        assert_eq!(db.revision().unwrap(), Revision(0));
     }
-    assert_eq!(db.revision().unwrap(), Revision(0));
 }
 
 #[test]
@@ -356,65 +442,66 @@ fn principals_are_kept_as_in_memory() {
     use guard::{Cps, MemBook, PtsAsker, perform};
     use types::{AuthLevel, NewPrincipal, PrincipalId, PrincipalKind, PtsCall};
 
-    let dir = tempfile::tempdir().unwrap();
-    let mut db = Embedded::open(dir.path()).unwrap();
-    let mut book = MemBook::new();
-    let root = PtsAsker {
-        principal: PrincipalId::ANONYMOUS,
-        cps: Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]),
-    };
-    let create = |kind, name: &str| PtsCall::Create {
-        new: Box::new(NewPrincipal {
-            kind,
-            name: name.into(),
-            id: None,
-            owner: None,
-            uid: None,
-            gid: None,
-        }),
-    };
-    let (user, group) = (PrincipalKind::User, PrincipalKind::Group);
-    let (joe, staff, inner) = (PrincipalId(1), PrincipalId(-205), PrincipalId(-206));
-    let everything = PtsCall::Entries { after: guard::FIRST, max: 100 };
-    for call in [
-        create(user, "joe"),
-        create(user, "joe"),
-        create(group, "staff"),
-        create(group, "staff:inner"),
-        create(PrincipalKind::Hosts, "10.0.0.0/8"),
-        PtsCall::Join { group: staff, member: inner },
-        PtsCall::Join { group: inner, member: joe },
-        PtsCall::Join { group: inner, member: joe },
-        PtsCall::Join { group: inner, member: PrincipalId(-207) },
-        PtsCall::ChangeOwner { id: inner, owner: staff },
-        PtsCall::Rename { id: staff, name: "crew".into() },
-        everything.clone(),
-        PtsCall::Owned { owner: staff, after: guard::FIRST, max: 10 },
-        PtsCall::Membership { id: inner, groups: false, after: guard::FIRST, max: 10 },
-        PtsCall::Numbers { names: vec!["crew".into(), "staff".into(), "crew:inner".into()] },
-        PtsCall::Leave { group: inner, member: joe },
-        PtsCall::Delete { id: staff },
-        PtsCall::Max,
-        everything,
-    ] {
-        let wanted = perform(&book, &root, &call).map(|(answer, edit)| {
-            edit.iter().for_each(|edit| book.apply(&edit.writes));
-            answer
-        });
-        assert_eq!(db.pts(&root, &call), wanted, "{call:?}");
-        for who in [joe, staff, inner] {
-            let host = Some([10, 1, 2, 3].into());
-            assert_eq!(
-                db.subdomain(who, host).unwrap().1,
-                guard::subdomain(&book, who, host).unwrap(),
-                "{call:?}"
-            );
+    for mut bench in engines() {
+        let mut open = bench.open(KEPT_ALL);
+        let mut book = MemBook::new();
+        let root = PtsAsker {
+            principal: PrincipalId::ANONYMOUS,
+            cps: Cps::new(PrincipalId::ANONYMOUS, AuthLevel::Named, [PrincipalId::ADMINISTRATORS]),
+        };
+        let create = |kind, name: &str| PtsCall::Create {
+            new: Box::new(NewPrincipal {
+                kind,
+                name: name.into(),
+                id: None,
+                owner: None,
+                uid: None,
+                gid: None,
+            }),
+        };
+        let (user, group) = (PrincipalKind::User, PrincipalKind::Group);
+        let (joe, staff, inner) = (PrincipalId(1), PrincipalId(-205), PrincipalId(-206));
+        let everything = PtsCall::Entries { after: guard::FIRST, max: 100 };
+        for call in [
+            create(user, "joe"),
+            create(user, "joe"),
+            create(group, "staff"),
+            create(group, "staff:inner"),
+            create(PrincipalKind::Hosts, "10.0.0.0/8"),
+            PtsCall::Join { group: staff, member: inner },
+            PtsCall::Join { group: inner, member: joe },
+            PtsCall::Join { group: inner, member: joe },
+            PtsCall::Join { group: inner, member: PrincipalId(-207) },
+            PtsCall::ChangeOwner { id: inner, owner: staff },
+            PtsCall::Rename { id: staff, name: "crew".into() },
+            everything.clone(),
+            PtsCall::Owned { owner: staff, after: guard::FIRST, max: 10 },
+            PtsCall::Membership { id: inner, groups: false, after: guard::FIRST, max: 10 },
+            PtsCall::Numbers { names: vec!["crew".into(), "staff".into(), "crew:inner".into()] },
+            PtsCall::Leave { group: inner, member: joe },
+            PtsCall::Delete { id: staff },
+            PtsCall::Max,
+            everything,
+        ] {
+            let wanted = perform(&book, &root, &call).map(|(answer, edit)| {
+                edit.iter().for_each(|edit| book.apply(&edit.writes));
+                answer
+            });
+            assert_eq!(open.db().access().pts(&root, &call), wanted, "{call:?}");
+            for who in [joe, staff, inner] {
+                let host = Some([10, 1, 2, 3].into());
+                assert_eq!(
+                    open.db().access().subdomain(who, host).unwrap().1,
+                    guard::subdomain(&book, who, host).unwrap(),
+                    "{call:?}"
+                );
+            }
+            drop(open);
+            open = bench.open(KEPT_ALL);
         }
-        drop(db);
-        db = Embedded::open(dir.path()).unwrap();
+        let all = open.db().access().subdomain(joe, Some([10, 1, 2, 3].into())).unwrap().1;
+        assert_eq!(all, [PrincipalId(-207), inner, PrincipalId::PROVED]);
     }
-    let all = db.subdomain(joe, Some([10, 1, 2, 3].into())).unwrap().1;
-    assert_eq!(all, [PrincipalId(-207), inner, PrincipalId::PROVED]);
 }
 
 fn keyed(id: u128, keys: &[u8]) -> ServerInfo {
@@ -423,7 +510,7 @@ fn keyed(id: u128, keys: &[u8]) -> ServerInfo {
 }
 
 /// The listed ones of the first keys, with their servers.
-fn listed(db: &Embedded) -> Vec<(u8, u128)> {
+fn listed(db: &dyn CellDb) -> Vec<(u8, u128)> {
     let rules = db.access().rules();
     let of = |byte: u8| rules.record.servers.server(&KeyPrint([byte; 32])).map(|id| (byte, id.0));
     (0..9).filter_map(of).collect()
@@ -431,72 +518,93 @@ fn listed(db: &Embedded) -> Vec<(u8, u128)> {
 
 #[test]
 fn m1_withdrawn_keys_are_never_listed_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut db = Embedded::open(dir.path()).unwrap();
-    let me = ServerId(1);
-    let first = db.put_server(&keyed(1, &[1]), Revision(0)).unwrap();
-    let two = db.put_server(&keyed(2, &[2, 3]), Revision(0)).unwrap();
-    assert_eq!(db.access().rules_at(), two, "servers fetch keys like rules");
-    db.put_server(&keyed(3, &[4, 2]), Revision(0)).unwrap();
-    assert_eq!(listed(&db).len(), 4);
-    let withdraw = |db: &Embedded, id| {
-        let call = GuardCall::WithdrawKeys { server: ServerId(id) };
-        // The entered servers have all changes.
-        for other in [2, 3] {
-            db.access().watch(ServerId(other), Revision(u64::MAX), 0).unwrap();
+    for mut bench in engines() {
+        let mut open = bench.open(KEPT_ALL);
+        let db = open.db();
+        let me = ServerId(1);
+        let first = db.put_server(&keyed(1, &[1]), Revision(0)).unwrap();
+        let two = db.put_server(&keyed(2, &[2, 3]), Revision(0)).unwrap();
+        assert_eq!(db.access().rules_at(), two, "servers fetch keys like rules");
+        db.put_server(&keyed(3, &[4, 2]), Revision(0)).unwrap();
+        assert_eq!(listed(db).len(), 4);
+        let withdraw = |db: &dyn CellDb, id| {
+            let call = GuardCall::WithdrawKeys { server: ServerId(id) };
+            // The entered servers have all changes.
+            for other in [2, 3] {
+                db.access().watch(ServerId(other), Revision(u64::MAX), 0).unwrap();
+            }
+            db.access().guard(me, PrincipalId::NONE, 5, &call)
+        };
+        assert_eq!(withdraw(db, 2), Ok(Answer::Enforced { number: 2, missing: vec![] }));
+        assert_eq!(withdraw(db, 9), Err(Fault::NotFound));
+        for reopened in [false, true] {
+            if reopened {
+                drop(open);
+                open = bench.open(KEPT_ALL);
+            }
+            let db = open.db();
+            // Also where another record lists one of them.
+            assert_eq!(listed(db), [(1, 1), (4, 3)], "reopened: {reopened}");
+            let seen = db
+                .servers()
+                .unwrap()
+                .into_iter()
+                .find(|seen| seen.record.id == ServerId(2))
+                .unwrap();
+            assert_eq!(seen.record, keyed(2, &[]));
+            let three = db
+                .servers()
+                .unwrap()
+                .into_iter()
+                .find(|seen| seen.record.id == ServerId(3))
+                .unwrap();
+            assert_eq!(three.record, keyed(3, &[4]), "as in the answers to other servers");
+            for keys in [&[2][..], &[3], &[5, 3]] {
+                let refused = db.put_server(&keyed(2, keys), seen.revision);
+                assert!(matches!(refused, Err(CellError::Withdrawn { .. })), "{refused:?}");
+                assert!(
+                    db.put_server(&keyed(7, keys), Revision(0)).is_err(),
+                    "nor of another server"
+                );
+            }
         }
-        db.access().guard(me, PrincipalId::NONE, 5, &call)
-    };
-    assert_eq!(withdraw(&db, 2), Ok(Answer::Enforced { number: 2, missing: vec![] }));
-    assert_eq!(withdraw(&db, 9), Err(Fault::NotFound));
-    for reopened in [false, true] {
-        if reopened {
-            drop(db);
-            db = Embedded::open(dir.path()).unwrap();
-        }
-        // Also where another record lists one of them.
-        assert_eq!(listed(&db), [(1, 1), (4, 3)], "reopened: {reopened}");
-        let seen =
-            db.servers().unwrap().into_iter().find(|seen| seen.record.id == ServerId(2)).unwrap();
-        assert_eq!(seen.record, keyed(2, &[]));
-        let three =
-            db.servers().unwrap().into_iter().find(|seen| seen.record.id == ServerId(3)).unwrap();
-        assert_eq!(three.record, keyed(3, &[4]), "as in the answers to other servers");
-        for keys in [&[2][..], &[3], &[5, 3]] {
-            let refused = db.put_server(&keyed(2, keys), seen.revision);
-            assert!(matches!(refused, Err(CellError::Withdrawn { .. })), "{refused:?}");
-            assert!(db.put_server(&keyed(7, keys), Revision(0)).is_err(), "nor of another server");
-        }
+        let db = open.db();
+        // A key that was replaced may be listed again, by a caller who may change the record
+        // anyway.
+        let first = db.put_server(&keyed(1, &[7]), first).unwrap();
+        let was = |byte: u8| db.access().was_listed(&KeyPrint([byte; 32])).unwrap();
+        assert_eq!([1, 2, 7, 8].map(was), [true, true, false, false]);
+        let first = db.put_server(&keyed(1, &[1]), first).unwrap();
+        // Removing a server withdraws its keys.
+        db.remove_server(me, first).unwrap();
+        assert!(matches!(
+            db.put_server(&keyed(1, &[1]), Revision(0)),
+            Err(CellError::Withdrawn { .. })
+        ));
+        db.put_server(&keyed(1, &[6]), Revision(0)).unwrap();
+        assert_eq!(listed(db), [(4, 3), (6, 1)]);
     }
-    // A key that was replaced may be listed again, by a caller who may change the record anyway.
-    let first = db.put_server(&keyed(1, &[7]), first).unwrap();
-    let was = |byte: u8| db.access().was_listed(&KeyPrint([byte; 32])).unwrap();
-    assert_eq!([1, 2, 7, 8].map(was), [true, true, false, false]);
-    let first = db.put_server(&keyed(1, &[1]), first).unwrap();
-    // Removing a server withdraws its keys.
-    db.remove_server(me, first).unwrap();
-    assert!(matches!(
-        db.put_server(&keyed(1, &[1]), Revision(0)),
-        Err(CellError::Withdrawn { .. })
-    ));
-    db.put_server(&keyed(1, &[6]), Revision(0)).unwrap();
-    assert_eq!(listed(&db), [(4, 3), (6, 1)]);
 }
 
 #[test]
 fn m1_a_server_lists_few_keys_and_a_cell_few_servers() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = Embedded::open(dir.path()).unwrap();
-    for keys in [&[1, 1][..], &[1, 2, 3, 4, 5]] {
-        assert!(
-            matches!(db.put_server(&keyed(1, keys), Revision(0)), Err(CellError::Misuse(_))),
-            "{keys:?}"
+    for mut bench in engines() {
+        let open = bench.open(KEPT_ALL);
+        let db = open.db();
+        for keys in [&[1, 1][..], &[1, 2, 3, 4, 5]] {
+            assert!(
+                matches!(db.put_server(&keyed(1, keys), Revision(0)), Err(CellError::Misuse(_))),
+                "{keys:?}"
+            );
+        }
+        let mut last = Revision(0);
+        for id in 1..=SERVERS_MAX {
+            last = db.put_server(&keyed(id as u128, &[]), Revision(0)).unwrap();
+        }
+        assert_eq!(
+            db.put_server(&keyed(0, &[]), Revision(0)),
+            Err(CellError::Away(Fault::NoSpace))
         );
+        db.put_server(&keyed(SERVERS_MAX as u128, &[1]), last).unwrap();
     }
-    let mut last = Revision(0);
-    for id in 1..=SERVERS_MAX {
-        last = db.put_server(&keyed(id as u128, &[]), Revision(0)).unwrap();
-    }
-    assert_eq!(db.put_server(&keyed(0, &[]), Revision(0)), Err(CellError::Away(Fault::NoSpace)));
-    db.put_server(&keyed(SERVERS_MAX as u128, &[1]), last).unwrap();
 }

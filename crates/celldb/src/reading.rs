@@ -1,0 +1,240 @@
+//! Reads of whole records from a view.
+
+use guard::{Book, GroupLink, Highest, Rules, ServerKeys};
+use types::{
+    Changed, Fault, KeyPrint, Name, Principal, PrincipalId, Revised, Revision, ServerId,
+    ServerInfo, VolumeGroup, VolumeId, WhichPrincipal,
+};
+
+use crate::engine::View;
+use crate::record::{self, CellCounters, Past};
+use crate::{CellError, key};
+
+type Result<T> = std::result::Result<T, CellError>;
+
+impl dyn View + '_ {
+    /// Those of a new database, if it has none yet.
+    pub fn counters(&self) -> Result<CellCounters> {
+        match self.get(key::COUNTERS)? {
+            Some(value) => record::decode_counters(key::COUNTERS, &value),
+            None => Ok(CellCounters { next_number: 1, ..CellCounters::default() }),
+        }
+    }
+
+    pub fn group(&self, read_write: VolumeId) -> Result<Option<Revised<VolumeGroup>>> {
+        let key = key::group(read_write);
+        self.get(&key)?.map(|value| record::decode_group(&key, &value)).transpose()
+    }
+
+    /// The group to which a name or number points.
+    pub fn pointer(&self, key: &[u8]) -> Result<Option<VolumeId>> {
+        self.get(key)?.map(|value| record::decode_pointer(key, &value)).transpose()
+    }
+
+    pub fn group_named(&self, name: &Name) -> Result<Option<Revised<VolumeGroup>>> {
+        let Some(read_write) = self.pointer(&key::name(name))? else { return Ok(None) };
+        Ok(self.group(read_write)?.filter(|seen| seen.record.name == *name))
+    }
+
+    pub fn group_of(&self, number: VolumeId) -> Result<Option<Revised<VolumeGroup>>> {
+        let Some(read_write) = self.pointer(&key::number(number))? else { return Ok(None) };
+        Ok(self.group(read_write)?.filter(|seen| seen.record.numbers().any(|of| of == number)))
+    }
+
+    pub fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>> {
+        let mut groups = Vec::new();
+        let Some(first) = after.0.checked_add(1) else { return Ok(groups) };
+        let from = key::group(VolumeId(first));
+        self.scan(&from, &mut |key, value| {
+            if key.first() != from.first() || groups.len() == max {
+                return Ok(false);
+            }
+            groups.push(record::decode_group(key, value)?);
+            Ok(true)
+        })?;
+        Ok(groups)
+    }
+
+    pub fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>> {
+        let counters = self.counters()?;
+        let oldest = Revision(counters.oldest_change);
+        if since < oldest {
+            return Err(CellError::Forgotten { oldest });
+        }
+        let mut changes = Vec::new();
+        if since.0 >= counters.revision {
+            return Ok(changes);
+        }
+        self.scan(&key::change(Revision(since.0 + 1)), &mut |key, value| {
+            let Some(revision) = key::revision_of(key).filter(|_| changes.len() < max) else {
+                return Ok(false);
+            };
+            debug_assert!(
+                changes.last().map_or(since, |(before, _)| *before) < revision,
+                "AC-12: changes are told in the order of their revisions"
+            );
+            changes.push((revision, record::decode_change(key, value)?));
+            Ok(true)
+        })?;
+        Ok(changes)
+    }
+
+    pub fn server(&self, id: ServerId) -> Result<Option<Revised<ServerInfo>>> {
+        let key = key::server(id);
+        self.get(&key)?.map(|value| record::decode_server(&key, &value)).transpose()
+    }
+
+    /// All records, without keys that were withdrawn: two may have listed the same key.
+    pub fn listed_servers(&self) -> Result<Vec<Revised<ServerInfo>>> {
+        let from = key::server(ServerId(0));
+        let mut servers = Vec::new();
+        self.scan(&from, &mut |key, value| {
+            if key.first() != from.first() {
+                return Ok(false);
+            }
+            servers.push(record::decode_server(key, value)?);
+            Ok(true)
+        })?;
+        for seen in &mut servers {
+            let mut good = Vec::with_capacity(seen.record.keys.len());
+            for print in std::mem::take(&mut seen.record.keys) {
+                if !self.is_withdrawn(&print)? {
+                    good.push(print);
+                }
+            }
+            seen.record.keys = good;
+        }
+        Ok(servers)
+    }
+
+    pub fn past(&self, print: &KeyPrint) -> Result<Option<Past>> {
+        let key = key::past_key(print);
+        self.get(&key)?.map(|value| record::decode_past_key(&key, &value)).transpose()
+    }
+
+    pub fn is_withdrawn(&self, print: &KeyPrint) -> Result<bool> {
+        Ok(self.past(print)? == Some(Past::Withdrawn))
+    }
+
+    pub fn server_keys(&self) -> Result<ServerKeys> {
+        Ok(ServerKeys::of(self.listed_servers()?.iter().map(|seen| &seen.record)))
+    }
+
+    /// Fences, administrators and the keys of servers, with the revision of their last change.
+    pub fn rules(&self) -> Result<Revised<Rules>> {
+        let (mut rules, mut last) = (Rules::default(), Revision(0));
+        let (fences, mandates) = (key::fence(0), key::mandate(0));
+        self.scan(&fences, &mut |key, value| {
+            let ours = key.first() == fences.first();
+            if ours {
+                let Revised { record, revision } = record::decode_fence(key, value)?;
+                last = last.max(revision);
+                rules.fences.push(record);
+            }
+            Ok(ours)
+        })?;
+        self.scan(&mandates, &mut |key, value| {
+            let ours = key.first() == mandates.first();
+            if ours {
+                let Revised { record, revision } = record::decode_mandate(key, value)?;
+                last = last.max(revision);
+                rules.mandates.push(record);
+            }
+            Ok(ours)
+        })?;
+        let servers = self.listed_servers()?;
+        rules.servers = ServerKeys::of(servers.iter().map(|seen| &seen.record));
+        last = servers.iter().map(|seen| seen.revision).fold(last, Revision::max);
+        Ok(Revised { record: rules, revision: last })
+    }
+
+    pub fn principal(&self, id: PrincipalId) -> Result<Option<Principal>> {
+        let key = key::principal(id);
+        self.get(&key)?.map(|value| record::decode_principal(&key, &value)).transpose()
+    }
+
+    /// The principal to which a name or uid points.
+    pub fn id_at(&self, key: &[u8]) -> Result<Option<PrincipalId>> {
+        self.get(key)?.map(|value| record::decode_id(key, &value)).transpose()
+    }
+
+    pub fn which_principal(&self, which: &WhichPrincipal) -> Result<Option<Principal>> {
+        let id = match which {
+            WhichPrincipal::Id(id) => Some(*id),
+            WhichPrincipal::Name(name) => self.id_at(&key::principal_name(name))?,
+            WhichPrincipal::Uid(uid) => self.id_at(&key::uid(*uid))?,
+        };
+        id.map_or(Ok(None), |id| self.principal(id))
+    }
+
+    pub fn secret(&self, who: PrincipalId) -> Result<Option<String>> {
+        let key = key::secret(who);
+        self.get(&key)?.map(|value| record::decode_secret(&key, &value)).transpose()
+    }
+}
+
+/// The principals of a view.
+pub(crate) struct ViewBook<'a>(pub &'a dyn View);
+
+impl Book for ViewBook<'_> {
+    fn get(&self, id: PrincipalId) -> std::result::Result<Option<Principal>, Fault> {
+        Ok(self.0.principal(id)?)
+    }
+
+    fn named(&self, name: &str) -> std::result::Result<Option<PrincipalId>, Fault> {
+        Ok(self.0.id_at(&key::principal_name(name))?)
+    }
+
+    fn with_uid(&self, uid: u32) -> std::result::Result<Option<PrincipalId>, Fault> {
+        Ok(self.0.id_at(&key::uid(uid))?)
+    }
+
+    fn linked(
+        &self,
+        link: GroupLink,
+        of: PrincipalId,
+        after: PrincipalId,
+        max: usize,
+    ) -> std::result::Result<Vec<PrincipalId>, Fault> {
+        let mut all = Vec::new();
+        let Some(first) = after.0.checked_add(1) else { return Ok(all) };
+        let from = key::link(link, of, PrincipalId(first));
+        let begin = from.len() - size_of::<u32>();
+        self.0.scan(&from, &mut |key, _| {
+            let Some(id) = key::linked(key)
+                .filter(|_| key.get(..begin) == from.get(..begin) && all.len() < max)
+            else {
+                return Ok(false);
+            };
+            all.push(id);
+            Ok(true)
+        })?;
+        Ok(all)
+    }
+
+    fn entries(
+        &self,
+        after: PrincipalId,
+        max: usize,
+    ) -> std::result::Result<Vec<Principal>, Fault> {
+        let mut all = Vec::new();
+        let Some(first) = after.0.checked_add(1) else { return Ok(all) };
+        let from = key::principal(PrincipalId(first));
+        self.0.scan(&from, &mut |key, value| {
+            if key.first() != from.first() || all.len() == max {
+                return Ok(false);
+            }
+            all.push(record::decode_principal(key, value)?);
+            Ok(true)
+        })?;
+        Ok(all)
+    }
+
+    fn highest(&self) -> std::result::Result<Highest, Fault> {
+        let stored = self.0.get(key::HIGHEST)?;
+        Ok(stored
+            .map(|value| record::decode_highest(key::HIGHEST, &value))
+            .transpose()?
+            .unwrap_or_default())
+    }
+}

@@ -1,0 +1,205 @@
+#!/bin/bash
+# The cell's database in etcd: three members with TLS, two servers. Members are killed and return,
+# a stranger and a server that sleeps are no danger, and the database goes to a server and back
+# while users are made.
+. "$(dirname "$0")/../lib/real.sh"
+needs_cell
+command -v etcd > /dev/null && command -v openssl > /dev/null ||
+    { fail "etcd and openssl are there: 'scripts/setup.sh test' installs them"; finish; }
+base=$WORK/etcd
+A=$base/a B=$base/b C=$base/c tree=$base/tree
+mkdir -p "$tree" "$base/pki" && chmod 755 "$WORK" "$base"
+members=(0 0 0) clients=() peers=() loop=
+end() {
+    [ -z "$loop" ] || kill "$loop" 2> /dev/null
+    within 60 "$RIALTO" umount --lazy "$tree" > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$C" > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$B" > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$A" > /dev/null 2>&1
+    local pid
+    for pid in "${members[@]}"; do [ "$pid" = 0 ] || kill -9 "$pid" 2> /dev/null; done
+    wait 2> /dev/null
+}
+trap end EXIT
+pts() { within 30 "$RIALTO" pts "$@" --dir "${at:-$A}"; }
+vos() { within 90 "$RIALTO" vos --dir "${at:-$A}" "$@"; }
+as() { local uid=$1; shift; setpriv --reuid "$uid" --regid "$uid" --clear-groups "$@"; }
+start() { within 90 "$RIALTO" up --no-mount --dir "$1"; }
+stop() { within 60 "$RIALTO" down --dir "$1"; }
+migrate() { within 60 "$RIALTO" cell migrate "$@" --dir "$A"; }
+exported() { within 30 "$RIALTO" cell export --dir "$1" | sort; }
+# soon COMMAND...: it succeeds within half a minute.
+soon() { local until=$((SECONDS + 30))
+    until "$@" > /dev/null 2>&1; do [ $SECONDS -lt $until ] || return 1; sleep 0.1; done; }
+
+# An authority of etcd, and one certificate for members and servers.
+(cd "$base/pki" &&
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 9 \
+        -subj /CN=etcd-authority -keyout ca.key -out ca.pem &&
+    openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=rialto \
+        -keyout one.key -out one.csr &&
+    printf 'subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n' \
+        > ext &&
+    openssl x509 -req -in one.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 9 -extfile ext \
+        -out one.pem) > "$base/pki.log" 2>&1 ||
+    { fail "certificates: $(cat "$base/pki.log")"; finish; }
+mapfile -t ports < <(python3 -c '
+import socket
+all = [socket.socket() for _ in range(6)]
+for one in all: one.bind(("127.0.0.1", 0))
+for one in all: print(one.getsockname()[1])')
+clients=("${ports[@]:0:3}") peers=("${ports[@]:3:3}")
+cluster="m0=https://127.0.0.1:${peers[0]},m1=https://127.0.0.1:${peers[1]}"
+cluster="$cluster,m2=https://127.0.0.1:${peers[2]}"
+member() { # member NUMBER: starts it
+    local client=https://127.0.0.1:${clients[$1]} peer=https://127.0.0.1:${peers[$1]}
+    local pki=$base/pki
+    etcd --name "m$1" --data-dir "$base/m$1" --logger zap \
+        --listen-client-urls "$client" --advertise-client-urls "$client" \
+        --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" \
+        --initial-cluster "$cluster" --heartbeat-interval 50 --election-timeout 500 \
+        --client-cert-auth --trusted-ca-file "$pki/ca.pem" --cert-file "$pki/one.pem" \
+        --key-file "$pki/one.key" --peer-client-cert-auth --peer-trusted-ca-file "$pki/ca.pem" \
+        --peer-cert-file "$pki/one.pem" --peer-key-file "$pki/one.key" \
+        > "$base/m$1.log" 2>&1 &
+    members[$1]=$!
+}
+lose() { kill -9 "${members[$1]}"; wait "${members[$1]}" 2> /dev/null; members[$1]=0; }
+for number in 0 1 2; do member $number; done
+endpoints=127.0.0.1:${clients[0]},127.0.0.1:${clients[1]},127.0.0.1:${clients[2]}
+to_etcd=(--to etcd --endpoints "$endpoints" --cacert "$base/pki/ca.pem" --cert "$base/pki/one.pem"
+    --key "$base/pki/one.key")
+
+check "a cell" within 90 "$RIALTO" up --no-mount --dir "$A" --cell etcd.test --listen 127.0.0.1:0 \
+    --trust 127.0.0.0/8
+stop "$A"
+sed -i '/^socket = /a server = "one"' "$A/cell.toml"
+check "its first server" start "$A"
+address=$(sed -n 's/^listen = "\(.*\)"/\1/p' "$A/cell.toml")
+check "a second server" within 90 "$RIALTO" up --dir "$B" --join "$address" --keys "$A/keys" \
+    --server two
+for user in joe:4711 jim:4712; do pts createuser "${user%:*}" -uid "${user#*:}" > /dev/null; done
+check "a volume at the second server" vos create two vicep proj
+check "a group" eval 'pts creategroup staff && pts adduser joe staff'
+check "not while the server runs" says "runs already" 1 migrate "${to_etcd[@]}"
+exported "$A" > "$base/before"
+stop "$A"
+ready() { migrate "${to_etcd[@]}" --dry-run; }
+check "it could go to etcd" soon ready
+stranger() { migrate --to etcd --endpoints "$endpoints" --cacert "$base/pki/ca.pem" --dry-run; }
+check "not of a stranger without a certificate" says "etcd" 1 stranger
+check "nothing went yet" refused grep -q '^\[etcd\]' "$A/cell.toml"
+check "to etcd" says "moved to etcd" 0 migrate "${to_etcd[@]}"
+check "once" says "already" 0 migrate "${to_etcd[@]}"
+check "the server starts with it" start "$A"
+check "and has what it had" eval 'soon exported "$A"; exported "$A" | diff "$base/before" -'
+# The second server asks the first one until it reaches etcd itself.
+at=$B
+check "the second one goes on" soon pts createuser by-two
+stop "$B"
+sed -i '/^database = /d' "$B/cell.toml"
+sed -n '/^\[etcd\]/,$p' "$A/cell.toml" >> "$B/cell.toml"
+check "it reaches etcd itself" start "$B"
+check "it is one of the cell" soon pts createuser direct
+at=
+check "a third one joins at the first" within 90 "$RIALTO" up --dir "$C" --join "$address" \
+    --keys "$A/keys" --server three
+check "and is listed" soon says three 0 vos listaddrs
+check "both see the same" eval 'exported "$A" > "$base/one" && exported "$B" | diff "$base/one" -'
+check "doctor asks the members" says "it has a quorum" 0 sh -c "'$RIALTO' doctor --dir '$A'; true"
+check "a mount of the tree" within 60 "$RIALTO" mount --daemon --dir "$A" "unix:$A/server.sock" \
+    "$tree"
+check "with a volume of the second server" eval 'within 30 "$RIALTO" fs mkmount "$tree/proj" proj &&
+    chmod 777 "$tree/proj" && as 4711 sh -c "echo content > $tree/proj/file"'
+check "a fence is in force at all servers" says "is fenced" 0 within 30 "$RIALTO" fence add \
+    --host 192.0.2.0/24 --why test --dir "$A"
+check "none is silent" refused says "did not confirm" 0 eval 'within 30 "$RIALTO" fence add \
+    --host 203.0.113.0/24 --why all --dir "$B" 2>&1'
+
+# The leader is lost, and one more.
+leads() { timeout 10 curl -s --cacert "$base/pki/ca.pem" --cert "$base/pki/one.pem" \
+    --key "$base/pki/one.key" -d '{}' "https://127.0.0.1:${clients[$1]}/v3/maintenance/status" |
+    python3 -c 'import json, sys
+status = json.load(sys.stdin)
+sys.exit(status["leader"] != status["header"]["member_id"])'; }
+first=0 second=1
+for number in 0 1 2; do leads $number && first=$number second=$(((number + 1) % 3)); done
+check "a member leads" leads $first
+lose $first
+check "it is lost: a user is made" pts createuser with-two
+check "and a volume" vos create one vicep other
+lose $second
+check "without quorum a user is refused" says "quorum" 1 pts createuser without
+known() { as 4711 timeout 20 cat "$tree/proj/file"; }
+check "a known user works" known
+writes() { as 4711 timeout 20 sh -c "echo more >> $tree/proj/file && sync -f $tree/proj/file"; }
+check "and changes a file of the second server" writes
+check "doctor says why" says "has no quorum" 0 sh -c "'$RIALTO' doctor --dir '$A'; true"
+member $first
+check "a member returns: users are made" soon pts createuser again
+member $second
+check "nothing is lost" eval 'pts examine with-two && pts examine again'
+check "the refused one was not made" says "no such user" 1 pts examine without
+
+# A server that sleeps beyond its lease holds up no fence for ever.
+sleeper=$(head -n 1 "$B/server.pid")
+kill -STOP "$sleeper"
+check "a fence while a server sleeps names it" says "but two did not confirm" 0 eval \
+    'within 30 "$RIALTO" fence add --host 198.51.100.0/24 --why sleep --dir "$A" 2>&1; true'
+kill -CONT "$sleeper"
+at=$B
+fenced() { within 10 "$RIALTO" fence list --dir "$B" | grep -q 198.51.100; }
+check "it has the fence when it wakes" soon fenced
+check "and is one of the cell again" soon pts createuser awake
+at=
+
+# Back to the server, and to etcd again, while users are made at the second server.
+made=$base/made
+(at=$B; number=0
+    while :; do
+        number=$((number + 1))
+        pts createuser "loop$number" > /dev/null 2>&1 && echo "loop$number" >> "$made"
+        sleep 0.05
+    done) & loop=$!
+soon test -s "$made"
+within 60 "$RIALTO" umount --lazy "$tree" > /dev/null 2>&1
+stop "$A"
+check "to the server" says "moved to embedded" 0 migrate --to embedded "${to_etcd[@]:2}"
+check "it has it" start "$A"
+lost() { local user; while read -r user; do pts examine "$user" > /dev/null || return 1
+    done < "$made"; }
+check "every user that was made is there" lost
+before=$(wc -l < "$made")
+at=$B
+check "the second server makes none in etcd any more" says "quorum" 1 pts createuser nowhere
+at=
+check "none at all" eval '[ "$(wc -l < "$made")" -eq "$before" ]'
+exported "$A" > "$base/before"
+stop "$A"
+check "and to etcd again" says "moved to etcd" 0 migrate "${to_etcd[@]}"
+check "it starts" start "$A"
+soon exported "$A"
+grows() { [ "$(wc -l < "$made")" -gt "$before" ]; }
+check "the second server goes on" soon grows
+kill "$loop"; wait "$loop" 2> /dev/null; loop=
+check "every user that was made is there, again" lost
+exported "$A" | grep -v loop > "$base/after"
+grep -v loop "$base/before" | diff - "$base/after" > "$base/differ"
+check "all else is as it was" test ! -s "$base/differ"
+check "a backup" within 60 "$RIALTO" backup cell --dir "$B" "$base/backup"
+check "is whole" says "etcd.test" 0 "$RIALTO" backup verify "$base/backup"
+
+# A backup takes the place of what is in etcd.
+pts createuser late > /dev/null
+stop "$A"
+check "a restore replaces nothing by accident" says "has a database" 1 "$RIALTO" restore cell \
+    --dir "$A" "$base/backup"
+check "but on purpose" says "all tokens have ended" 0 "$RIALTO" restore cell --replace \
+    --dir "$A" "$base/backup"
+check "it starts again" start "$A"
+check "the cell has what the backup has" soon pts examine again
+check "and no more" says "no such user" 1 pts examine late
+at=$B
+check "the second server too" soon says "no such user" 1 pts examine late
+check "and changes it" soon pts createuser later
+finish
