@@ -42,8 +42,6 @@ EXIT CODES
 #[derive(Args, Debug)]
 #[command(
     after_help = AFTER_HELP,
-    infer_long_args = true,
-    infer_subcommands = true,
     arg_required_else_help = true
 )]
 pub struct Fs {
@@ -223,8 +221,9 @@ mod tests {
             ("sys --newsys a b", "sysname"),
             ("setserverprefs --servers a 5", "setserverprefs"),
         ] {
-            let typed = Cli::command()
-                .try_get_matches_from(["rialto", "fs"].into_iter().chain(line.split(' ')));
+            let words = ["rialto", "fs"].into_iter().chain(line.split(' '));
+            let words = crate::commands::typed(words.map(Into::into)).expect(line);
+            let typed = Cli::command().try_get_matches_from(words);
             let typed = typed.unwrap_or_else(|error| panic!("{line}: {error}"));
             assert_eq!(
                 typed.subcommand_matches("fs").unwrap().subcommand_name(),

@@ -1,6 +1,5 @@
 //! `rialto pts`: users and groups, with OpenAFS's verbs, options and answers. A binary that is
-//! called as `pts` is this command. Options may have one dash or two (`commands/typed.rs`), and
-//! unambiguous abbreviations are accepted.
+//! called as `pts` is this command. `commands/openafs` reads its words.
 
 mod change;
 mod client;
@@ -41,8 +40,6 @@ EXIT CODES
 #[derive(Args, Debug)]
 #[command(
     after_help = AFTER_HELP,
-    infer_long_args = true,
-    infer_subcommands = true,
     arg_required_else_help = true
 )]
 pub struct Pts {
@@ -53,9 +50,6 @@ pub struct Pts {
     /// Continue with the next one after a refusal.
     #[arg(long, global = true)]
     force: bool,
-    /// Accepted for OpenAFS's sake: connections are always encrypted.
-    #[arg(long, global = true, hide = true)]
-    encrypt: bool,
 }
 
 #[derive(Subcommand, Debug)]
@@ -116,7 +110,7 @@ mod tests {
     use crate::commands::Cli;
 
     #[test]
-    fn every_verb_has_examples_and_may_be_shortened() {
+    fn every_verb_has_examples() {
         let mut cli = Cli::command();
         cli.build();
         let pts = cli.find_subcommand("pts").expect("a command");
@@ -125,7 +119,7 @@ mod tests {
             assert!(help.contains("EXAMPLES") && verb.get_about().is_some(), "{}", verb.get_name());
         }
         for line in [
-            "pts mem --nameorid joe",
+            "pts membership --nameorid joe",
             "pts adduser joe staff",
             "pts adduser --user a b --group c d",
         ] {

@@ -24,12 +24,6 @@ pub struct Copy {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME", required_unless_present = "words")]
     id: Option<String>,
-    /// Accepted for OpenAFS's sake: the cell knows the volume's place.
-    #[arg(long, hide = true)]
-    fromserver: Option<String>,
-    /// Accepted for OpenAFS's sake, like -fromserver.
-    #[arg(long, hide = true)]
-    frompartition: Option<String>,
     /// The copy's name.
     #[arg(long, value_name = "NAME")]
     toname: String,

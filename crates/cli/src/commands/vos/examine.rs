@@ -21,9 +21,6 @@ EXAMPLES
 pub struct VosExamine {
     #[command(flatten)]
     volume: TypedVolume,
-    /// Accepted for OpenAFS's sake.
-    #[arg(long, hide = true)]
-    extended: bool,
 }
 
 impl VosExamine {
