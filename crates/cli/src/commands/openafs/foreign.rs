@@ -42,7 +42,6 @@ pub(super) const FOREIGN_OPTIONS: &[(&str, &str, &str, ForeignUse, &str)] = &[
     ("vos", "move", "live", AlwaysSo, "clients use the volume while it is moved"),
     ("vos", "offline", "sleep", Refused, "'vos online' ends it"),
     ("vos", "offline", "busy", NoMeaning, "clients are told that it is offline"),
-    ("vos", "partinfo", "summary", Refused, "--json has the values for programs"),
     ("vos", "release", "force", NoMeaning, "a site that has lost something always fetches all"),
     ("vos", "release", "force-reclone", AlwaysSo, "the current state is always released"),
     ("vos", "release", "stayonline", AlwaysSo, "readers see the old state or the new one"),
@@ -84,9 +83,7 @@ pub(super) const FOREIGN_VERBS: &[(&str, &str, &str)] = &[
         "a read-only copy cannot take the number of its lost volume; 'vos clone -readwrite' \
             makes a new volume of it",
     ),
-    ("vos", "delentry", "'vos syncserv' forgets volumes that no server has"),
     ("vos", "endtrans", "'vos status' shows fetches, 'vos abandon' gives one up"),
-    ("vos", "listpart", "'vos partinfo' shows the partitions"),
     ("vos", "remaddrs", "'vos changeaddr -remove' removes an address"),
     (
         "vos",

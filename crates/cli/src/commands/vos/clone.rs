@@ -109,7 +109,11 @@ impl Backupsys {
         let (mut done, mut failed) = (0, 0);
         context.each_group(&mut |groups| {
             for group in groups.into_iter().filter(chosen) {
+                if context.dry_run && !context.json {
+                    println!("     {}", text(&group.record.name));
+                }
                 match backup(context, group) {
+                    Ok(()) if context.dry_run => {}
                     Ok(()) => done += 1,
                     Err(failure) => {
                         eprintln!("rialto vos: {failure}");

@@ -81,27 +81,29 @@ impl Listvol {
         spot: &LocatedPartition,
         put: &mut dyn FnMut(&str) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let bare = self.quiet || context.json;
+        // Numbers come in their order; other lines are sorted by names.
+        let bare = context.json || self.quiet && self.fast;
         let (mut online, mut offline) = (0_u64, 0_u64);
+        let mut found = Vec::new();
         let mut lines = Vec::new();
         context.each(spot, &mut |volumes| {
             let off =
                 volumes.iter().filter(|volume| volume.state == VolumeState::Offline).count() as u64;
             offline += off;
             online += volumes.len() as u64 - off;
-            // The first line counts all of them, as OpenAFS's does; without it no line needs to be
-            // stored.
-            lines.extend(
-                volumes
-                    .into_iter()
-                    .map(|info| self.shown(context, &LocatedVolume { server: spot.server, info })),
-            );
+            let located = |info| LocatedVolume { server: spot.server, info };
             if bare {
-                return lines.drain(..).try_for_each(|line| put(&line));
+                let mut shown = volumes.into_iter().map(|info| self.shown(context, &located(info)));
+                return shown.try_for_each(|line| put(&line));
             }
+            found.extend(volumes.into_iter().map(located));
             Ok(())
         })?;
-        if !bare {
+        if !self.fast {
+            found.sort_by(|one, other| one.name.as_bytes().cmp(other.name.as_bytes()));
+        }
+        lines.extend(found.iter().map(|volume| self.shown(context, volume)));
+        if !bare && !self.quiet {
             let (server, partition, all) =
                 (context.server_name(spot.server), &spot.partition.name, online + offline);
             lines.insert(
@@ -109,10 +111,12 @@ impl Listvol {
                 format!("Total number of volumes on server {server} partition {partition}: {all}"),
             );
             lines.push(String::new());
-            lines.push(format!(
-                "Total volumes onLine {online} ; Total volumes offLine {offline} ; Total busy 0"
-            ));
-            lines.push(String::new());
+            if !self.fast {
+                lines.push(format!(
+                    "Total volumes onLine {online} ; Total volumes offLine {offline} ; Total busy 0"
+                ));
+                lines.push(String::new());
+            }
         }
         lines.into_iter().try_for_each(|line| put(&line))
     }
@@ -148,6 +152,7 @@ impl Listvldb {
             (None, words) if words.is_empty() => None,
             (name, words) => Some(last_word(&mut self.site, words, name, "a volume")?),
         };
+        let is_one = one.is_some();
         let mut groups = match one {
             Some(wanted) => vec![context.known(&wanted)?],
             None => self.chosen(context)?,
@@ -156,7 +161,12 @@ impl Listvldb {
             groups
                 .sort_by(|one, other| one.record.name.as_bytes().cmp(other.record.name.as_bytes()));
         }
+        let is_counted = !self.quiet && !context.json && !is_one;
         show::write(|put| {
+            if is_counted {
+                put(&self.title())?;
+                put("")?;
+            }
             for Revised { record: group, .. } in &groups {
                 let mut lines = Vec::new();
                 if context.json {
@@ -168,11 +178,22 @@ impl Listvldb {
                 }
                 lines.iter().try_for_each(|line| put(line))?;
             }
-            if !self.quiet && !context.json {
+            if is_counted {
                 put(&format!("Total entries: {}", groups.len()))?;
             }
             Ok(())
         })
+    }
+
+    fn title(&self) -> String {
+        let mut title = match &self.site.server {
+            Some(server) => format!("VLDB entries for server {server}"),
+            None => "VLDB entries for all servers".to_owned(),
+        };
+        if let Some(partition) = &self.site.partition {
+            title = format!("{title} partition {partition}");
+        }
+        if self.locked { format!("{title} which are locked:") } else { title }
     }
 
     fn chosen(&self, context: &VosContext) -> Result<Vec<Revised<VolumeGroup>>, Failure> {

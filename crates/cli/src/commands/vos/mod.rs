@@ -7,6 +7,7 @@ mod clone;
 mod context;
 mod copy;
 mod create;
+mod delentry;
 mod dump;
 mod dumpfile;
 mod examine;
@@ -99,9 +100,9 @@ enum Verb {
     Examine(examine::VosExamine),
     Listvol(list::Listvol),
     Listvldb(list::Listvldb),
-    /// Shows the free space on partitions.
-    #[command(after_help = partitions::PARTINFO_HELP)]
-    Partinfo(typed::TypedPlace),
+    Partinfo(partitions::Partinfo),
+    Listpart(partitions::Listpart),
+    Delentry(delentry::Delentry),
     Status(partitions::VosStatus),
     /// Makes or renews the backup volume of a volume.
     #[command(after_help = clone::BACKUP_HELP)]
@@ -159,7 +160,9 @@ impl Vos {
             Verb::Examine(examine) => examine.run(&context),
             Verb::Listvol(listvol) => listvol.run(&context),
             Verb::Listvldb(listvldb) => listvldb.run(&context),
-            Verb::Partinfo(place) => partitions::free_space(place, &context),
+            Verb::Partinfo(wanted) => partitions::free_space(wanted, &context),
+            Verb::Listpart(listpart) => listpart.run(&context),
+            Verb::Delentry(delentry) => delentry.run(&context),
             Verb::Status(status) => status.run(&context),
             Verb::Backup(volume) => clone::back_up(volume, &context),
             Verb::Backupsys(backupsys) => backupsys.run(&context),
