@@ -1,13 +1,13 @@
 //! Translates the command line for the argument parser: OpenAFS has separate programs `vos`, `fs`
-//! and `pts`, and words of its own for them (`openafs`); mount(8) and umount(8) run helpers that
-//! are named for the type of the file system.
+//! and `pts`, others for tokens, and words of its own for all of them (`openafs`); mount(8) and
+//! umount(8) run helpers that are named for the type of the file system.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use local::failure::Failure;
 
-use super::openafs::{ReadLine, read_line};
+use super::openafs::{ReadLine, is_program, program_line, read_line};
 
 /// Commands with OpenAFS's options, which links can name as programs.
 const SUITES: [&str; 3] = ["vos", "fs", "pts"];
@@ -37,6 +37,13 @@ pub fn typed(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
     let helper = |(name, _): &(&str, &str)| called.as_ref().is_some_and(|called| called == name);
     if let Some((_, command)) = HELPERS.into_iter().find(helper) {
         arguments.insert(1, command.into());
+    }
+    if let Some(program) = called.filter(|name| is_program(name)) {
+        let ReadLine { words, notes } = program_line(&program, &arguments[1..])?;
+        notes.iter().for_each(|note| eprintln!("rialto: {note}"));
+        arguments.truncate(1);
+        arguments.extend(words);
+        return Ok(arguments);
     }
     let suite =
         SUITES.into_iter().find(|suite| arguments.get(1).is_some_and(|command| command == suite));
@@ -73,6 +80,7 @@ mod tests {
         assert_eq!(of("fs mkmount -dir x -vol y"), "fs fs mkmount --dir x --vol y");
         assert_eq!(of("vos create -- -name"), "vos vos create -- -name");
         assert_eq!(of("vos version"), "vos --version");
+        assert_eq!(of("/usr/bin/unlog -c x.test"), "/usr/bin/unlog logout --cell x.test");
         assert_eq!(of("rialto up -dir x"), "rialto up -dir x");
         assert_eq!(of("rialto"), "rialto");
         assert_eq!(

@@ -1,4 +1,5 @@
-//! The command lines of `vos`, `fs` and `pts` as OpenAFS reads them: the one rule for all verbs.
+//! The command lines of `vos`, `fs`, `pts` and the programs for tokens (`programs.rs`) as OpenAFS
+//! reads them: the one rule for all verbs.
 //!
 //! Options have one dash or two. A verb or option may be shortened to any beginning that no other
 //! one has. OpenAFS's own decide first (`verbs.rs`): `vos create -m 5` sets the quota, though
@@ -11,16 +12,20 @@
 //! The result has full names and two dashes, and the argument parser guesses nothing.
 
 mod foreign;
+mod programs;
 mod verbs;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 use clap::{Arg, Command, CommandFactory};
 use local::failure::Failure;
 
 use super::Cli;
+use super::fs::tree;
 use foreign::{ForeignUse, foreign_option, foreign_verb};
+use programs::{PROGRAMS, read_program};
 use verbs::{OptionRow, OptionValues, VerbRow, common, verbs};
 
 /// A command line for the argument parser.
@@ -74,6 +79,42 @@ pub(super) fn read_line(suite: &str, words: &[OsString]) -> Result<ReadLine, Fai
     Ok(reader.line)
 }
 
+/// Whether a link of this name makes the program one of OpenAFS's.
+pub(super) fn is_program(name: &OsStr) -> bool {
+    PROGRAMS.iter().any(|program| name == program.name)
+}
+
+/// Reads the words after such a program's name; the result begins with the command.
+///
+/// # Errors
+/// As [`read_line`].
+pub(super) fn program_line(name: &OsStr, words: &[OsString]) -> Result<ReadLine, Failure> {
+    let program = PROGRAMS.iter().find(|program| name == program.name).expect("it is a program");
+    read_program(program, words, &of_cell, std::env::var_os("USER"))
+}
+
+/// The words that name a cell: a place in its mounted tree, which keeps the token for all
+/// processes, or else its name.
+fn of_cell(cell: &OsStr) -> Vec<OsString> {
+    let name = cell.to_string_lossy();
+    let is_it = |place: &Path| tree::get(place, "rialto.cell").is_ok_and(|of| of == *name);
+    let in_root = Path::new("/afs").join(cell);
+    let mounted = tree::some_place(None).ok().into_iter().chain([in_root]);
+    match mounted.into_iter().find(|place| is_it(place)) {
+        Some(place) => vec!["--path".into(), place.into()],
+        None => vec!["--cell".into(), cell.to_owned()],
+    }
+}
+
+/// An option's name, and the value behind `=`.
+fn split_option(word: &OsStr) -> (String, Option<OsString>) {
+    let bytes = word.as_bytes();
+    let bare = bytes.strip_prefix(b"--").or_else(|| bytes.strip_prefix(b"-")).unwrap_or(bytes);
+    let end = bare.iter().position(|byte| *byte == b'=').unwrap_or(bare.len());
+    let value = bare.get(end + 1..).map(|value| OsString::from_vec(value.to_vec()));
+    (String::from_utf8_lossy(&bare[..end]).into_owned(), value)
+}
+
 /// `-name` or `--name`, but not a number, `-` or `--`.
 fn is_option(word: &OsStr) -> bool {
     match word.as_bytes() {
@@ -99,21 +140,21 @@ impl Reader<'_> {
 
     /// Reads an option. Returns the values that follow, and whether they are dropped with it.
     fn option(&mut self, word: &OsStr) -> Result<(OptionValues, bool), Failure> {
-        let bytes = word.as_bytes();
-        let bare = bytes.strip_prefix(b"--").unwrap_or(&bytes[1..]);
-        let end = bare.iter().position(|byte| *byte == b'=').unwrap_or(bare.len());
-        let (typed, value) = (String::from_utf8_lossy(&bare[..end]), &bare[end..]);
+        let (typed, value) = split_option(word);
         let options: Vec<OptionRow> = match self.row {
             Some(row) => row.options().collect(),
             None => common(self.suite).collect(),
         };
-        let (own, given) = (own_options(self.command), !value.is_empty());
+        let (own, given) = (own_options(self.command), value.is_some());
         match meant_option(&self.name(), &typed, &options, &own)? {
             MeantOption::Own(name) => {
                 let values = if given { OptionValues::None } else { values(self.command, &name) };
-                let mut full = format!("--{name}").into_bytes();
-                full.extend_from_slice(value);
-                self.line.words.push(OsString::from_vec(full));
+                let mut full = OsString::from(format!("--{name}"));
+                if let Some(value) = value {
+                    full.push("=");
+                    full.push(value);
+                }
+                self.line.words.push(full);
                 Ok((values, false))
             }
             // `vos help -topic VERB`.
@@ -136,8 +177,10 @@ impl Reader<'_> {
                 Ok((if given { OptionValues::None } else { option.values }, true))
             }
             MeantOption::Unknown => {
-                let dashes: &[u8] = if end == 1 { b"-" } else { b"--" };
-                self.line.words.push(OsString::from_vec([dashes, bare].concat()));
+                let is_long = typed.len() > 1 && !word.as_bytes().starts_with(b"--");
+                let mut left = OsString::from(if is_long { "-" } else { "" });
+                left.push(word);
+                self.line.words.push(left);
                 Ok((OptionValues::None, false))
             }
         }

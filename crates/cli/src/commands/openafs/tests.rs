@@ -135,5 +135,12 @@ fn the_document_names_every_foreign_word() {
     let missing: Vec<&String> = rows.iter().filter(|row| !document.contains(*row)).collect();
     assert!(missing.is_empty(), "not in the document: {missing:#?}");
     let count = document.lines().filter(|line| line.starts_with("| `")).count();
-    assert_eq!(count, rows.len(), "the document has rows that the program has not");
+    let programs = super::PROGRAMS.iter().filter(|program| {
+        let row = format!("| `{}", program.name);
+        let command = format!("| `rialto {}", program.command.join(" "));
+        document.lines().any(|line| line.starts_with(&row) && line.contains(&command))
+    });
+    assert_eq!(programs.count(), super::PROGRAMS.len(), "a program has another row, or none");
+    let wanted = rows.len() + super::PROGRAMS.len();
+    assert_eq!(count, wanted, "the document has rows that the program has not");
 }
