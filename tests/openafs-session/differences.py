@@ -8,6 +8,12 @@ LINES = {
         None,
         "the access model, access times, encryption and count of files are shown too",
     ),
+    "root-counted": (
+        "both",
+        r"^filecount [01]$",
+        "filecount N",
+        "the root directory counts as a file",
+    ),
     "examine-copy": (
         "openafs",
         r"^Copy DATE$",

@@ -27,6 +27,8 @@ BARE = {"help", "version", "zork", "l", "lis"}
 NORMAL = [
     (r"\b\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\b", "DATE"),
     (r"\s+", " "),
+    (r"^(\w+Date) \d+ ", r"\1 SECONDS "),
+    (r"^diskused \d+$", "diskused N"),
     (r"\b\d+ (K|KB)\b", r"N \1"),
     (r"out of total \d+", "out of total N"),
     (r"\bUUID: [0-9a-f-]+", "UUID: U"),

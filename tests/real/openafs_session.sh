@@ -26,5 +26,19 @@ within 300 python3 "$session/session.py" "${SESSION_MODE:-replay}" "$session" fs
     "$base/programs" > "$base/log"
 code=$?
 grep -E '^(PASS|FAIL|     )' "$base/log"
+# A batch of pts: what is refused is told, the rest is done, and quit ends it.
+lines() { printf '%s\n' "$@"; }
+lines 'cu zoe -id 4000' 'sleep 0' '' 'examine "zoe"' 'zork' 'e zoe nobody.there' quit 'cu late' \
+    > "$base/batch"
+echo "source $base/itself" > "$base/itself"
+check "a batch goes on after a refusal, and says so" says "running the commands: 2 failed" 1 \
+    within 60 "$base/programs/pts" source "$base/batch"
+check "what it made is there" says "id: 4000" 0 within 60 "$base/programs/pts" examine zoe
+check "what comes behind quit is not" says "no such user" 1 within 60 "$base/programs/pts" \
+    examine late
+check "from the standard input too" says "has id 4001" 0 within 60 sh -c \
+    "echo 'cu -na amy -i 4001' | '$base/programs/pts' in"
+check "a file that names itself ends" says "too many files name one another" 1 within 60 \
+    "$base/programs/pts" source -file "$base/itself"
 [ $code -eq 0 ] || failures=$((failures + 1))
 finish

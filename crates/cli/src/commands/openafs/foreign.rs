@@ -35,10 +35,8 @@ pub(super) const FOREIGN_OPTIONS: &[(&str, &str, &str, ForeignUse, &str)] = &[
     ("vos", "dump", "clone", AlwaysSo, "a dump of a read-write volume is of a sealed state"),
     ("vos", "dump", "omitdirs", AlwaysSo, "an incremental dump has only directories that changed"),
     ("vos", "examine", "extended", NoMeaning, "accesses are not counted by volume"),
-    ("vos", "examine", "format", Refused, "--json has the values for programs"),
     ("vos", "listaddrs", "uuid", Refused, "-host takes a server's id too"),
     ("vos", "listvol", "extended", NoMeaning, "accesses are not counted by volume"),
-    ("vos", "listvol", "format", Refused, "--json has the values for programs"),
     ("vos", "move", "live", AlwaysSo, "clients use the volume while it is moved"),
     ("vos", "offline", "sleep", Refused, "'vos online' ends it"),
     ("vos", "offline", "busy", NoMeaning, "clients are told that it is offline"),
@@ -71,6 +69,13 @@ pub(super) const FOREIGN_OPTIONS: &[(&str, &str, &str, ForeignUse, &str)] = &[
     ("fs", "setserverprefs", "file", Refused, "-servers takes all of them: $(cat FILE)"),
     ("fs", "setserverprefs", "stdin", Refused, "-servers takes all of them: $(cat)"),
     ("fs", "setserverprefs", "vlservers", Refused, "one server has the cell's database"),
+    (
+        "fs",
+        "setvol",
+        "offlinemsg",
+        Refused,
+        "a volume has no message; 'vos offline' takes it offline",
+    ),
 ];
 
 /// Suite, verb, and why there is none, with the remedy.
@@ -93,10 +98,6 @@ pub(super) const FOREIGN_VERBS: &[(&str, &str, &str)] = &[
     ("vos", "shadow", "a read-only site ('vos addsite', 'vos release') gets only what changed"),
     ("vos", "size", "'vos examine' shows the space that a volume uses"),
     ("pts", "apropos", "'pts --help' lists all verbs"),
-    ("pts", "interactive", "a shell runs one command after the other"),
-    ("pts", "quit", "a shell runs one command after the other"),
-    ("pts", "sleep", "sleep(1) does it"),
-    ("pts", "source", "a shell runs one command after the other"),
     ("fs", "apropos", "'fs --help' lists all verbs"),
     ("fs", "bypassthreshold", "large files are read past the disk cache where that is faster"),
     ("fs", "discon", "a client waits for its servers; it does not work without them"),
@@ -119,7 +120,6 @@ pub(super) const FOREIGN_VERBS: &[(&str, &str, &str)] = &[
     ("fs", "setcell", "programs of other cells never get their owner's rights"),
     ("fs", "setclientaddrs", "servers answer on the connection that the client opened"),
     ("fs", "setcrypt", "connections are encrypted, unless the cell is 'clear'"),
-    ("fs", "setvol", "'fs setquota' sets the quota, 'vos offline' takes a volume offline"),
     ("fs", "storebehind", "writes go to the server in the background; fsync(2) waits for them"),
     ("fs", "uuid", "a client gets its number with each session"),
 ];

@@ -6,7 +6,7 @@ use types::{Revised, VolumeGroup, VolumeState};
 
 use super::context::{LocatedPartition, LocatedVolume, VosContext, text};
 use super::typed::{TypedSite, last_word, place};
-use super::{show, sites};
+use super::{formatted, show, sites};
 
 const LISTVOL_HELP: &str = "\
 EXAMPLES
@@ -39,6 +39,9 @@ pub struct Listvol {
     /// Omit the lines with counts.
     #[arg(long)]
     quiet: bool,
+    /// Show a name and its value in each line, as OpenAFS does for programs.
+    #[arg(long, conflicts_with_all = ["fast", "long", "json"])]
+    format: bool,
     /// [SERVER] PARTITION, instead of the options; one word alone is a server, or a partition if it
     /// begins with a slash.
     #[arg(value_name = "SERVER", num_args = 0..=2)]
@@ -102,7 +105,15 @@ impl Listvol {
         if !self.fast {
             found.sort_by(|one, other| one.name.as_bytes().cmp(other.name.as_bytes()));
         }
-        lines.extend(found.iter().map(|volume| self.shown(context, volume)));
+        if self.format {
+            let others = formatted::by_tree(&found);
+            for volume in &found {
+                let shown = formatted::lines(context, volume, &others);
+                lines.push(format!("BEGIN_OF_ENTRY\n{}\nEND_OF_ENTRY\n", shown.join("\n")));
+            }
+        } else {
+            lines.extend(found.iter().map(|volume| self.shown(context, volume)));
+        }
         if !bare && !self.quiet {
             let (server, partition, all) =
                 (context.server_name(spot.server), &spot.partition.name, online + offline);
@@ -110,8 +121,10 @@ impl Listvol {
                 0,
                 format!("Total number of volumes on server {server} partition {partition}: {all}"),
             );
-            lines.push(String::new());
-            if !self.fast {
+            if !self.format {
+                lines.push(String::new());
+            }
+            if !self.fast && !self.format {
                 lines.push(format!(
                     "Total volumes onLine {online} ; Total volumes offLine {offline} ; Total busy 0"
                 ));

@@ -12,6 +12,7 @@ mod dump;
 mod dumpfile;
 mod examine;
 mod fields;
+mod formatted;
 mod list;
 mod locks;
 mod model;
