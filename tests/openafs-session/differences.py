@@ -134,7 +134,12 @@ COMMANDS = {
         "by 'vos addsite' the latter",
     ),
     "backups-by-name": (
-        {"vos backupsys -prefix proj", "vos backupsys -prefix proj -dryrun"},
+        {
+            "vos backupsys -prefix proj",
+            "vos backupsys -prefix proj -dryrun",
+            "vos backupsys -prefix proj -xprefix proj.t -dryrun",
+            "vos backupsys -xprefix proj home.r -dryrun",
+        },
         "each volume that was backed up is named, and 'done' is not said",
     ),
     "copies-have-no-backup": (
