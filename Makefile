@@ -5,6 +5,8 @@
 CELL ?= $(CURDIR)/.rialto
 PREFIX ?= /usr/local
 SBIN ?= /sbin
+# Names of OpenAFS's programs; in a directory of their own, since other packages have such programs.
+OPENAFS := vos fs pts aklog klog unlog tokens kpasswd
 HELPERS := mount.rialto mount.fuse.rialto umount.rialto umount.fuse.rialto
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 RIALTO := $(TARGET)/release/rialto
@@ -67,6 +69,9 @@ install: build
 	"$(RIALTO)" completions fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rialto.fish"
 	install -d "$(DESTDIR)$(SBIN)" "$(DESTDIR)$(PREFIX)/share/doc/rialto/systemd"
 	for helper in $(HELPERS); do ln -sf "$(PREFIX)/bin/rialto" "$(DESTDIR)$(SBIN)/$$helper"; done
+	install -d "$(DESTDIR)$(PREFIX)/lib/rialto/openafs"
+	for name in $(OPENAFS); do \
+	    ln -sf "$(PREFIX)/bin/rialto" "$(DESTDIR)$(PREFIX)/lib/rialto/openafs/$$name"; done
 	install -m 644 packaging/systemd/* "$(DESTDIR)$(PREFIX)/share/doc/rialto/systemd"
 	install -D -m 755 packaging/dump-volumes "$(DESTDIR)$(PREFIX)/libexec/rialto/dump-volumes"
 
@@ -83,4 +88,5 @@ uninstall:
 	    "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/rialto" \
 	    "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rialto" \
 	    "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rialto.fish"
-	rm -rf "$(DESTDIR)$(PREFIX)/share/doc/rialto" "$(DESTDIR)$(PREFIX)/libexec/rialto"
+	rm -rf "$(DESTDIR)$(PREFIX)/share/doc/rialto" "$(DESTDIR)$(PREFIX)/libexec/rialto" \
+	    "$(DESTDIR)$(PREFIX)/lib/rialto"

@@ -35,6 +35,8 @@ inside() {
     check "and waits for a cell" refused active rialto-server
     check "the timer of the check is on" active rialto-scrub.timer
     check "manual pages are there" man --where rialto-vos-dump
+    check "OpenAFS's names are in a directory of their own" \
+        test "$(PATH=/usr/lib/rialto/openafs vos version)" = "$(rialto --version)"
     check "bash completes" test -s /usr/share/bash-completion/completions/rialto
 
     check "the server's user makes a cell" within 60 runuser -u rialto -- rialto up --dir "$data" \

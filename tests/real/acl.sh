@@ -84,6 +84,13 @@ check "and shows them to nobody" says "Permission denied" 1 as 4003 cat "$home/s
 check "a list is copied" fs copyacl "$home/open" "$home/shut" -clear
 check "entry by entry" test "$(fs listacl "$home/open" | tail -n +2)" = \
     "$(fs listacl "$home/shut" | tail -n +2)"
+mkdir "$home/of commands"
+check "the commands that -cmd shows give the list" sh -c "cd '$home' && mkdir -p '$WORK/names' &&
+    ln -sf '$RIALTO' '$WORK/names/fs' && PATH='$WORK/names':\$PATH &&
+    fs listacl open -cmd | sed \"s/-dir open/-dir 'of commands' -clear/\" > '$WORK/commands' &&
+    sed -i 's/ -clear\\(.* -negative\\)$/\\1/' '$WORK/commands' && . '$WORK/commands'"
+check "entry by entry, too" test "$(fs listacl "$home/open" | tail -n +2)" = \
+    "$(fs listacl "$home/of commands" | tail -n +2)"
 check "new directories begin with it" mkdir "$home/shut/below"
 check "and all of it" test "$(fs listacl "$home/shut" | tail -n +2)" = \
     "$(fs listacl "$home/shut/below" | tail -n +2)"

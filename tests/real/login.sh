@@ -57,6 +57,16 @@ check "he logs out" joe "$RIALTO" logout --path "$far"
 check "and is nobody with the next request" says "Permission denied" 2 joe sh \
     -c "exec 2>&1; echo gone > '$far/joe/new'"
 check "the old password is none" says "wrong password" 1 login joe "open sesame" 4711
+mkdir -p "$WORK/programs"
+for name in klog tokens unlog; do ln -s "$RIALTO" "$WORK/programs/$name"; done
+there() { (cd "$far" && USER=joe joe "$WORK/programs/$1" "${@:2}"); }
+check "klog logs in to the tree of its directory, with a note" says "-lifetime does nothing" 0 \
+    eval "printf 'xyzzy plugh\n' | there klog -pipe -life 5:00:00 -cell login.test"
+check "tokens shows it" says "in login.test, by password" 0 there tokens
+check "a password is not taken from the command line" says "other users would see it" 2 there \
+    klog joe -password "xyzzy plugh"
+check "unlog logs out" there unlog -cell login.test
+check "of that tree" says "no token" 1 there tokens
 check "the new one is" says "logged in" 0 login joe "xyzzy plugh" 4711
 check "locked out by an administrator" within 30 "$RIALTO" pts setfields joe -locked yes \
     --dir "$cell"

@@ -75,6 +75,8 @@ check "which only root sets" says "only root may" 1 setpriv --reuid 65534 \
 check "and which has names" says "no list of names" 1 fs sysname -newsys a/b -path "$top"
 
 # What volumes use.
+check "quotas of several volumes" fs setvol -p "$top/work" "$top/work" -m 40M
+check "which are shown" says "40960" 0 fs listquota "$top/work"
 check "a quota" fs setquota "$top/work" -max 50M
 check "is the size of its file system" test "$(df -B1 --output=size "$top/work" | tail -n 1)" -eq \
     $((50 << 20))

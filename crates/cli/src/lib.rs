@@ -42,7 +42,14 @@ use local::failure::Doing;
 
 /// Runs the command of the command line.
 pub fn run() -> ExitCode {
-    let cli = Cli::parse_from(commands::typed(std::env::args_os()));
+    let typed = match commands::typed(std::env::args_os()) {
+        Ok(typed) => typed,
+        Err(failure) => {
+            eprintln!("rialto: {failure}");
+            return failure.exit_code();
+        }
+    };
+    let cli = Cli::parse_from(typed);
     let name = cli.command.name();
     let ready = if cli.command.ends_without_reader() {
         mem::pipe::end_without_reader().doing(|| "preparing for the end of a reader".to_owned())

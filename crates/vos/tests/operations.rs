@@ -453,3 +453,26 @@ fn a_volume_in_a_rename_is_not_removed_by_its_old_name() {
     assert!(matches!(refused, VosError::Busy { .. }), "{refused}");
     assert!(cell.files(0, "home").is_some());
 }
+
+#[test]
+fn a_forgotten_group_keeps_its_volumes_and_is_entered_again() {
+    let cell = Cell::new(1);
+    let made = cell.make("home", 0);
+    let forget = |cell: &Cell| {
+        lead(&cell.reach, |job| vos::forget(job, &cell.group("home").expect("a record")))
+    };
+    lead(&cell.reach, |job| vos::lock(job, cell.group("home").unwrap())).unwrap();
+    let refused = forget(&cell).unwrap_err();
+    assert!(matches!(refused, VosError::Busy { .. }), "{refused}");
+    assert!(cell.group("home").is_some(), "its record is what finishes an operation");
+    lead(&cell.reach, |job| vos::unlock(job, cell.group("home").unwrap())).unwrap();
+    let before = cell.group("home").unwrap();
+    forget(&cell).unwrap();
+    assert!(cell.group("home").is_none());
+    assert_eq!(cell.names(0), ["home"]);
+    // A record that another one wrote meanwhile is not removed by an old reading of it.
+    lead(&cell.reach, |job| vos::sync_database(job, cell.ids[0], None)).unwrap();
+    assert_eq!(cell.group("home").map(|seen| seen.record.read_write), Some(made.id));
+    assert!(lead(&cell.reach, |job| vos::forget(job, &before)).is_err());
+    assert!(cell.group("home").is_some());
+}

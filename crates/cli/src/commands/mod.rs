@@ -19,6 +19,7 @@ mod man;
 mod mount;
 mod mount_helper;
 mod network_login;
+mod openafs;
 mod pagsh;
 mod pts;
 mod readdir_helper;

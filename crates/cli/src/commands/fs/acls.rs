@@ -80,6 +80,9 @@ EXAMPLES
 pub struct Listacl {
     #[command(flatten)]
     paths: Paths,
+    /// Show the 'fs setacl' commands that give this list.
+    #[arg(long, conflicts_with = "json")]
+    cmd: bool,
     /// Refused: new directories copy the list of the directory that they are made in.
     #[arg(long)]
     id: bool,
@@ -265,6 +268,31 @@ fn print(path: &Path, list: &Acl) {
     }
 }
 
+/// Prints the commands that give the list, for a shell.
+fn print_commands(path: &Path, list: &Acl) {
+    for (entries, option) in [(list.positive(), ""), (list.negative(), " -negative")] {
+        if entries.is_empty() {
+            continue;
+        }
+        let entries = shown(path, entries);
+        let pairs = entries.iter().map(|(name, rights)| format!("{} {rights}", quoted(name)));
+        let pairs: Vec<String> = pairs.collect();
+        let path = quoted(&path.to_string_lossy());
+        println!("fs setacl -dir {path} -acl {}{option}", pairs.join(" "));
+    }
+}
+
+/// One word of a shell, whatever is in it.
+fn quoted(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@+,".contains(&byte);
+    if !text.is_empty() && !text.starts_with('-') && text.bytes().all(is_plain) {
+        return text.to_owned();
+    }
+    // A path that begins so is an option otherwise.
+    let start = if text.starts_with('-') { "./" } else { "" };
+    format!("'{start}{}'", text.replace('\'', "'\\''"))
+}
+
 impl Listacl {
     pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
         no_initial(self.id, self.files)?;
@@ -282,6 +310,10 @@ impl Listacl {
                 };
                 show::json(&json!({ "path": path, "own": own, "normal": value(&normal),
                         "negative": value(&negative) }));
+                return Ok(());
+            }
+            if self.cmd {
+                print_commands(path, &list);
                 return Ok(());
             }
             if !std::mem::take(&mut first) {
@@ -399,4 +431,23 @@ pub(super) fn own_rights(paths: Paths, json: bool) -> Result<ExitCode, Failure> 
         );
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_shown_commands_stay_words() {
+        for (text, shown) in [
+            ("/afs/x.org/joe:friends", "/afs/x.org/joe:friends"),
+            ("a b", "'a b'"),
+            ("$(reboot)", "'$(reboot)'"),
+            ("it's", "'it'\\''s'"),
+            ("-clear", "'./-clear'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(text), shown);
+        }
+    }
 }

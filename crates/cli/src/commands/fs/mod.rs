@@ -42,8 +42,6 @@ EXIT CODES
 #[derive(Args, Debug)]
 #[command(
     after_help = AFTER_HELP,
-    infer_long_args = true,
-    infer_subcommands = true,
     arg_required_else_help = true
 )]
 pub struct Fs {
@@ -72,6 +70,7 @@ enum Verb {
     Quota(Paths),
     Listquota(quotas::Listquota),
     Setquota(quotas::Setquota),
+    Setvol(quotas::Setvol),
     Diskfree(quotas::Diskfree),
     Listacl(acls::Listacl),
     Setacl(acls::Setacl),
@@ -157,6 +156,7 @@ impl Fs {
             Verb::Quota(paths) => quotas::used(paths, json),
             Verb::Listquota(verb) => verb.run(json),
             Verb::Setquota(verb) => verb.run(json),
+            Verb::Setvol(verb) => verb.run(json),
             Verb::Diskfree(verb) => verb.run(json),
             Verb::Listacl(verb) => verb.run(json),
             Verb::Setacl(verb) => verb.run(),
@@ -204,6 +204,7 @@ mod tests {
             ("lq --path a b --human", "listquota"),
             ("sq a 5G", "setquota"),
             ("sq --path a --max 5000", "setquota"),
+            ("sv -p a b -m 5000", "setvol"),
             ("df", "diskfree"),
             ("whe a", "whereis"),
             ("la a b", "listacl"),
@@ -223,8 +224,9 @@ mod tests {
             ("sys --newsys a b", "sysname"),
             ("setserverprefs --servers a 5", "setserverprefs"),
         ] {
-            let typed = Cli::command()
-                .try_get_matches_from(["rialto", "fs"].into_iter().chain(line.split(' ')));
+            let words = ["rialto", "fs"].into_iter().chain(line.split(' '));
+            let words = crate::commands::typed(words.map(Into::into)).expect(line);
+            let typed = Cli::command().try_get_matches_from(words);
             let typed = typed.unwrap_or_else(|error| panic!("{line}: {error}"));
             assert_eq!(
                 typed.subcommand_matches("fs").unwrap().subcommand_name(),

@@ -36,6 +36,12 @@ EXAMPLES
 
 Only root may set limits.";
 
+const SETVOL_HELP: &str = "\
+EXAMPLES
+    rialto fs setvol ~/tree/alice ~/tree/bob -max 20G
+
+'rialto fs setquota' sets the limit of files too.";
+
 const DISKFREE_HELP: &str = "\
 EXAMPLES
     rialto fs diskfree ~/tree/alice
@@ -68,6 +74,17 @@ pub struct Setquota {
     /// [PATH] SIZE, instead of the options.
     #[arg(value_name = "SIZE", num_args = 0..=2)]
     words: Vec<String>,
+}
+
+/// Sets the quota of the volumes of files or directories.
+#[derive(Args, Debug)]
+#[command(after_help = SETVOL_HELP, visible_alias = "sv")]
+pub struct Setvol {
+    #[command(flatten)]
+    paths: Paths,
+    /// Limit of its size: KiB, or with a unit (20G); 0: no limit.
+    #[arg(long, value_name = "SIZE", value_parser = quota, required = true)]
+    max: u64,
 }
 
 /// Shows the free space on the partition of a volume, in KiB.
@@ -262,6 +279,16 @@ impl Setquota {
             print_json(&path, &VolumeAbout { quota_bytes: bytes, quota_files: files, ..about });
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Setvol {
+    pub(crate) fn run(self, json: bool) -> Result<ExitCode, Failure> {
+        let max = Some(self.max);
+        self.paths.each(|path| {
+            let (path, words) = (Some(path.to_owned()), Vec::new());
+            Setquota { path, max, files: None, words }.run(json).map(drop)
+        })
     }
 }
 

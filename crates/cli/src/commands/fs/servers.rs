@@ -40,12 +40,6 @@ another server, until the tree is unmounted.";
 pub struct Checkservers {
     #[command(flatten)]
     place: Place,
-    /// Accepted for OpenAFS's sake: servers are always asked.
-    #[arg(long, hide = true)]
-    fast: bool,
-    /// Accepted for OpenAFS's sake: all servers are asked.
-    #[arg(long, hide = true)]
-    all: bool,
 }
 
 /// Shows the order in which servers are asked.
@@ -54,9 +48,6 @@ pub struct Checkservers {
 pub struct Getserverprefs {
     #[command(flatten)]
     place: Place,
-    /// Accepted for OpenAFS's sake: addresses are shown beside names.
-    #[arg(long, hide = true)]
-    numeric: bool,
 }
 
 /// Sets the order in which servers are asked.

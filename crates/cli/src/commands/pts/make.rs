@@ -45,7 +45,7 @@ pub struct Createuser {
     /// The gid on trusted hosts, of a single user.
     #[arg(long, value_name = "GID")]
     gid: Option<u32>,
-    /// NAME, instead of -name.
+    /// NAME, or NAME NUMBER, instead of -name and -id.
     #[arg(value_name = "NAME", conflicts_with = "name", required_unless_present = "name")]
     words: Vec<String>,
 }
@@ -86,6 +86,17 @@ fn print_made(client: &PtsClient, what: &str, one: &Principal) {
     );
 }
 
+/// The names, and the numbers: OpenAFS takes `NAME NUMBER` without options. No name is a number.
+fn without_options(mut words: Vec<String>, mut ids: Vec<i32>) -> (Vec<String>, Vec<i32>) {
+    if let [_, number] = &words[..]
+        && let (true, Ok(number)) = (ids.is_empty(), number.parse())
+    {
+        ids.push(number);
+        words.truncate(1);
+    }
+    (words, ids)
+}
+
 /// Pairs names with numbers: as many numbers as names, or none.
 fn numbered(
     names: Vec<String>,
@@ -102,12 +113,16 @@ fn numbered(
 
 impl Createuser {
     pub(crate) fn run(self, client: &PtsClient) -> Result<(), Failure> {
-        let names = if self.name.is_empty() { self.words } else { self.name };
+        let (names, ids) = if self.name.is_empty() {
+            without_options(self.words, self.id)
+        } else {
+            (self.name, self.id)
+        };
         if names.len() > 1 && (self.uid.is_some() || self.gid.is_some()) {
             return Err(Failure::new("reading the command", "one uid for several users")
                 .mend("make them one by one"));
         }
-        client.each(numbered(names, &self.id)?, |(name, id)| {
+        client.each(numbered(names, &ids)?, |(name, id)| {
             let is_network = name.parse::<guard::Network>().is_ok();
             let kind = if is_network { PrincipalKind::Hosts } else { PrincipalKind::User };
             let made = make(

@@ -1,7 +1,7 @@
 //! `rialto pts`: users and groups, with OpenAFS's verbs, options and answers. A binary that is
-//! called as `pts` is this command. Options may have one dash or two (`commands/typed.rs`), and
-//! unambiguous abbreviations are accepted.
+//! called as `pts` is this command. `commands/openafs` reads its words.
 
+mod batch;
 mod change;
 mod client;
 mod list;
@@ -41,8 +41,6 @@ EXIT CODES
 #[derive(Args, Debug)]
 #[command(
     after_help = AFTER_HELP,
-    infer_long_args = true,
-    infer_subcommands = true,
     arg_required_else_help = true
 )]
 pub struct Pts {
@@ -53,9 +51,6 @@ pub struct Pts {
     /// Continue with the next one after a refusal.
     #[arg(long, global = true)]
     force: bool,
-    /// Accepted for OpenAFS's sake: connections are always encrypted.
-    #[arg(long, global = true, hide = true)]
-    encrypt: bool,
 }
 
 #[derive(Subcommand, Debug)]
@@ -84,28 +79,46 @@ enum Verb {
     /// Shows the highest numbers in use.
     #[command(after_help = list::LISTMAX_HELP)]
     Listmax,
+    Interactive(batch::Interactive),
+    Source(batch::Source),
+    Sleep(batch::Sleep),
+    /// Ends the commands of a file.
+    #[command(after_help = QUIT_HELP)]
+    Quit,
 }
+
+const QUIT_HELP: &str = "\
+EXAMPLES
+    quit                                         a line of 'rialto pts source FILE'";
 
 impl Pts {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let client = client::PtsClient::open(&self.options, self.force)?;
-        match self.verb {
-            Verb::Createuser(verb) => verb.run(&client),
-            Verb::Creategroup(verb) => verb.run(&client),
-            Verb::Adduser(pairs) => change::add(pairs, &client),
-            Verb::Removeuser(pairs) => change::remove(pairs, &client),
-            Verb::Delete(verb) => verb.run(&client),
-            Verb::Rename(verb) => verb.run(&client),
-            Verb::Chown(verb) => verb.run(&client),
-            Verb::Setfields(verb) => verb.run(&client),
-            Verb::Setmax(verb) => verb.run(&client),
-            Verb::Examine(which) => list::examine(which, &client),
-            Verb::Membership(verb) => verb.run(&client),
-            Verb::Listowned(which) => list::list_owned(which, &client),
-            Verb::Listentries(verb) => verb.run(&client),
-            Verb::Listmax => list::list_max(&client),
-        }?;
+        batch::Batch::new(&client).run(self.verb)?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Verb {
+    /// Runs a verb that is no batch of others.
+    fn run(self, client: &client::PtsClient) -> Result<(), Failure> {
+        match self {
+            Verb::Createuser(verb) => verb.run(client),
+            Verb::Creategroup(verb) => verb.run(client),
+            Verb::Adduser(pairs) => change::add(pairs, client),
+            Verb::Removeuser(pairs) => change::remove(pairs, client),
+            Verb::Delete(verb) => verb.run(client),
+            Verb::Rename(verb) => verb.run(client),
+            Verb::Chown(verb) => verb.run(client),
+            Verb::Setfields(verb) => verb.run(client),
+            Verb::Setmax(verb) => verb.run(client),
+            Verb::Examine(which) => list::examine(which, client),
+            Verb::Membership(verb) => verb.run(client),
+            Verb::Listowned(which) => list::list_owned(which, client),
+            Verb::Listentries(verb) => verb.run(client),
+            Verb::Listmax => list::list_max(client),
+            Verb::Interactive(_) | Verb::Source(_) | Verb::Sleep(_) | Verb::Quit => Ok(()),
+        }
     }
 }
 
@@ -116,7 +129,7 @@ mod tests {
     use crate::commands::Cli;
 
     #[test]
-    fn every_verb_has_examples_and_may_be_shortened() {
+    fn every_verb_has_examples() {
         let mut cli = Cli::command();
         cli.build();
         let pts = cli.find_subcommand("pts").expect("a command");
@@ -125,7 +138,7 @@ mod tests {
             assert!(help.contains("EXAMPLES") && verb.get_about().is_some(), "{}", verb.get_name());
         }
         for line in [
-            "pts mem --nameorid joe",
+            "pts membership --nameorid joe",
             "pts adduser joe staff",
             "pts adduser --user a b --group c d",
         ] {

@@ -62,8 +62,11 @@ pub struct Backupsys {
     /// Only names that begin so; may be given several times.
     #[arg(long, value_name = "PREFIX", num_args = 1..)]
     prefix: Vec<String>,
+    /// Of these not the names that begin so; may be given several times.
+    #[arg(long, value_name = "PREFIX", num_args = 1..)]
+    xprefix: Vec<String>,
     /// All but those.
-    #[arg(long, requires = "prefix")]
+    #[arg(long)]
     exclude: bool,
 }
 
@@ -94,6 +97,11 @@ pub(super) fn back_up(volume: TypedVolume, context: &VosContext) -> Result<(), F
 
 impl Backupsys {
     pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        if self.exclude && self.prefix.is_empty() && self.xprefix.is_empty() {
+            return Err(Failure::new("reading the command", "-exclude leaves out all volumes")
+                .mend("name some with -prefix or -xprefix")
+                .wrong_usage());
+        }
         let spots = context.spots(&self.site)?;
         let is_here = |site: &types::Site| {
             spots
@@ -102,14 +110,18 @@ impl Backupsys {
         };
         let chosen = |seen: &Revised<VolumeGroup>| {
             let name = text(&seen.record.name);
-            let named =
-                self.prefix.is_empty() || self.prefix.iter().any(|prefix| name.starts_with(prefix));
+            let begins = |prefixes: &[String]| prefixes.iter().any(|one| name.starts_with(one));
+            let named = (self.prefix.is_empty() || begins(&self.prefix)) && !begins(&self.xprefix);
             seen.record.read_write_site().is_some_and(is_here) && named != self.exclude
         };
         let (mut done, mut failed) = (0, 0);
         context.each_group(&mut |groups| {
             for group in groups.into_iter().filter(chosen) {
+                if context.dry_run && !context.json {
+                    println!("     {}", text(&group.record.name));
+                }
                 match backup(context, group) {
+                    Ok(()) if context.dry_run => {}
                     Ok(()) => done += 1,
                     Err(failure) => {
                         eprintln!("rialto vos: {failure}");

@@ -24,31 +24,39 @@ pub struct Copy {
     /// The volume's name or number.
     #[arg(long, value_name = "VOLUME", required_unless_present = "words")]
     id: Option<String>,
-    /// Accepted for OpenAFS's sake: the cell knows the volume's place.
-    #[arg(long, hide = true)]
-    fromserver: Option<String>,
-    /// Accepted for OpenAFS's sake, like -fromserver.
-    #[arg(long, hide = true)]
-    frompartition: Option<String>,
     /// The copy's name.
     #[arg(long, value_name = "NAME")]
-    toname: String,
+    toname: Option<String>,
     /// The server of the copy.
     #[arg(long, value_name = "MACHINE")]
     toserver: Option<String>,
     /// The partition of the copy.
     #[arg(long, value_name = "PARTITION")]
     topartition: Option<String>,
-    /// VOLUME, instead of the option.
-    #[arg(value_name = "VOLUME", num_args = 0..=1)]
+    /// VOLUME, or VOLUME FROMSERVER FROMPARTITION NAME SERVER PARTITION, instead of the options.
+    #[arg(value_name = "VOLUME", num_args = 0..=6)]
     words: Vec<String>,
 }
 
 impl Copy {
-    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+    pub(crate) fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        if self.words.len() == 6 {
+            let rest = self.words.split_off(1);
+            // The cell knows where the volume is.
+            if let [_, _, name, server, partition] = &rest[..] {
+                self.toname.get_or_insert_with(|| name.clone());
+                self.toserver.get_or_insert_with(|| server.clone());
+                self.topartition.get_or_insert_with(|| partition.clone());
+            }
+        }
         let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
-        let what = format!("copying the volume {wanted} to {}", self.toname);
-        let to = read_write_name(&what, &self.toname)?;
+        let Some(toname) = self.toname else {
+            return Err(Failure::new("reading the command", "the copy's name is missing")
+                .mend("name it with -toname")
+                .wrong_usage());
+        };
+        let what = format!("copying the volume {wanted} to {toname}");
+        let to = read_write_name(&what, &toname)?;
         let of = context.known(&wanted)?;
         let spot =
             context.roomiest(&TypedSite { server: self.toserver, partition: self.topartition })?;
@@ -69,10 +77,7 @@ impl Copy {
             local::show::json(&show::volume_json(context, &made));
         } else {
             let server = context.server_name(made.server);
-            println!(
-                "Volume {wanted} copied to {} on {server} {}",
-                self.toname, spot.partition.name
-            );
+            println!("Volume {wanted} copied to {toname} on {server} {}", spot.partition.name);
         }
         Ok(())
     }

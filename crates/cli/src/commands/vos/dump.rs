@@ -82,9 +82,6 @@ pub struct Dump {
     /// Dump only changes since about this time; 0: everything. See below.
     #[arg(long, value_name = "TIME", conflicts_with = "since")]
     time: Option<String>,
-    /// Accepted for OpenAFS's sake: a dump of a read-write volume is always of a clone.
-    #[arg(long, hide = true)]
-    clone: bool,
     /// VOLUME [FILE], instead of the options.
     #[arg(value_name = "VOLUME", num_args = 0..=2)]
     words: Vec<String>,

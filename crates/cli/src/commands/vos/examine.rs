@@ -8,7 +8,7 @@ use types::{VolumeGroup, VolumeKind};
 use super::context::{LocatedVolume, VosContext, text};
 use super::model::{self, AccessModel};
 use super::typed::{TypedSite, TypedVolume};
-use super::{show, sites};
+use super::{formatted, show, sites};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -21,9 +21,9 @@ EXAMPLES
 pub struct VosExamine {
     #[command(flatten)]
     volume: TypedVolume,
-    /// Accepted for OpenAFS's sake.
-    #[arg(long, hide = true)]
-    extended: bool,
+    /// Show a name and its value in each line, as OpenAFS does for programs.
+    #[arg(long, conflicts_with = "json")]
+    format: bool,
 }
 
 impl VosExamine {
@@ -45,7 +45,16 @@ impl VosExamine {
             shown["database"] = known.map_or(Value::Null, |known| sites::json(context, &known));
             local::show::json(&shown);
         } else {
-            print(context, &group, known.as_ref());
+            if self.format {
+                let lines = formatted::lines(context, &group[0], &formatted::by_tree(&group));
+                println!("{}\n", lines.join("\n"));
+                if let Some(known) = &known {
+                    println!("{}", text(&known.name));
+                }
+            } else {
+                print_volume(context, &group, known.as_ref());
+            }
+            print_sites(context, known.as_ref());
         }
         Ok(())
     }
@@ -55,7 +64,7 @@ fn on_or_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-fn print(context: &VosContext, group: &[LocatedVolume], known: Option<&VolumeGroup>) {
+fn print_volume(context: &VosContext, group: &[LocatedVolume], known: Option<&VolumeGroup>) {
     let volume = &group[0];
     let of = |kind| group.iter().find(|one| one.kind == kind);
     let in_database = |kind| {
@@ -112,6 +121,9 @@ fn print(context: &VosContext, group: &[LocatedVolume], known: Option<&VolumeGro
         );
     }
     println!();
+}
+
+fn print_sites(context: &VosContext, known: Option<&VolumeGroup>) {
     match known {
         Some(known) => sites::lines(context, known, &mut |line| println!("{line}")),
         None => println!("    The database does not have it: 'vos syncvldb' enters it"),

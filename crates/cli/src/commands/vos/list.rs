@@ -6,7 +6,7 @@ use types::{Revised, VolumeGroup, VolumeState};
 
 use super::context::{LocatedPartition, LocatedVolume, VosContext, text};
 use super::typed::{TypedSite, last_word, place};
-use super::{show, sites};
+use super::{formatted, show, sites};
 
 const LISTVOL_HELP: &str = "\
 EXAMPLES
@@ -39,6 +39,9 @@ pub struct Listvol {
     /// Omit the lines with counts.
     #[arg(long)]
     quiet: bool,
+    /// Show a name and its value in each line, as OpenAFS does for programs.
+    #[arg(long, conflicts_with_all = ["fast", "long", "json"])]
+    format: bool,
     /// [SERVER] PARTITION, instead of the options; one word alone is a server, or a partition if it
     /// begins with a slash.
     #[arg(value_name = "SERVER", num_args = 0..=2)]
@@ -81,38 +84,52 @@ impl Listvol {
         spot: &LocatedPartition,
         put: &mut dyn FnMut(&str) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let bare = self.quiet || context.json;
+        // Numbers come in their order; other lines are sorted by names.
+        let bare = context.json || self.quiet && self.fast;
         let (mut online, mut offline) = (0_u64, 0_u64);
+        let mut found = Vec::new();
         let mut lines = Vec::new();
         context.each(spot, &mut |volumes| {
             let off =
                 volumes.iter().filter(|volume| volume.state == VolumeState::Offline).count() as u64;
             offline += off;
             online += volumes.len() as u64 - off;
-            // The first line counts all of them, as OpenAFS's does; without it no line needs to be
-            // stored.
-            lines.extend(
-                volumes
-                    .into_iter()
-                    .map(|info| self.shown(context, &LocatedVolume { server: spot.server, info })),
-            );
+            let located = |info| LocatedVolume { server: spot.server, info };
             if bare {
-                return lines.drain(..).try_for_each(|line| put(&line));
+                let mut shown = volumes.into_iter().map(|info| self.shown(context, &located(info)));
+                return shown.try_for_each(|line| put(&line));
             }
+            found.extend(volumes.into_iter().map(located));
             Ok(())
         })?;
-        if !bare {
+        if !self.fast {
+            found.sort_by(|one, other| one.name.as_bytes().cmp(other.name.as_bytes()));
+        }
+        if self.format {
+            let others = formatted::by_tree(&found);
+            for volume in &found {
+                let shown = formatted::lines(context, volume, &others);
+                lines.push(format!("BEGIN_OF_ENTRY\n{}\nEND_OF_ENTRY\n", shown.join("\n")));
+            }
+        } else {
+            lines.extend(found.iter().map(|volume| self.shown(context, volume)));
+        }
+        if !bare && !self.quiet {
             let (server, partition, all) =
                 (context.server_name(spot.server), &spot.partition.name, online + offline);
             lines.insert(
                 0,
                 format!("Total number of volumes on server {server} partition {partition}: {all}"),
             );
-            lines.push(String::new());
-            lines.push(format!(
-                "Total volumes onLine {online} ; Total volumes offLine {offline} ; Total busy 0"
-            ));
-            lines.push(String::new());
+            if !self.format {
+                lines.push(String::new());
+            }
+            if !self.fast && !self.format {
+                lines.push(format!(
+                    "Total volumes onLine {online} ; Total volumes offLine {offline} ; Total busy 0"
+                ));
+                lines.push(String::new());
+            }
         }
         lines.into_iter().try_for_each(|line| put(&line))
     }
@@ -148,6 +165,7 @@ impl Listvldb {
             (None, words) if words.is_empty() => None,
             (name, words) => Some(last_word(&mut self.site, words, name, "a volume")?),
         };
+        let is_one = one.is_some();
         let mut groups = match one {
             Some(wanted) => vec![context.known(&wanted)?],
             None => self.chosen(context)?,
@@ -156,7 +174,12 @@ impl Listvldb {
             groups
                 .sort_by(|one, other| one.record.name.as_bytes().cmp(other.record.name.as_bytes()));
         }
+        let is_counted = !self.quiet && !context.json && !is_one;
         show::write(|put| {
+            if is_counted {
+                put(&self.title())?;
+                put("")?;
+            }
             for Revised { record: group, .. } in &groups {
                 let mut lines = Vec::new();
                 if context.json {
@@ -168,11 +191,22 @@ impl Listvldb {
                 }
                 lines.iter().try_for_each(|line| put(line))?;
             }
-            if !self.quiet && !context.json {
+            if is_counted {
                 put(&format!("Total entries: {}", groups.len()))?;
             }
             Ok(())
         })
+    }
+
+    fn title(&self) -> String {
+        let mut title = match &self.site.server {
+            Some(server) => format!("VLDB entries for server {server}"),
+            None => "VLDB entries for all servers".to_owned(),
+        };
+        if let Some(partition) = &self.site.partition {
+            title = format!("{title} partition {partition}");
+        }
+        if self.locked { format!("{title} which are locked:") } else { title }
     }
 
     fn chosen(&self, context: &VosContext) -> Result<Vec<Revised<VolumeGroup>>, Failure> {

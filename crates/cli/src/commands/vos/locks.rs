@@ -31,7 +31,7 @@ pub(super) fn lock(volume: TypedVolume, context: &VosContext) -> Result<(), Fail
     let group = context.known(&wanted)?;
     let name = text(&group.record.name);
     context.lead(&format!("locking the volume {name}"), |job| vos::lock(job, group))?;
-    report(context, "Locked", &name);
+    report(context, true, &format!("Locked VLDB entry for volume {name}"), &name);
     Ok(())
 }
 
@@ -69,14 +69,19 @@ fn unlock(context: &VosContext, group: Revised<VolumeGroup>) -> Result<bool, Fai
     let name = text(&group.record.name);
     let unlocked =
         context.lead(&format!("unlocking the volume {name}"), |job| vos::unlock(job, group))?;
-    report(context, if unlocked { "Unlocked" } else { "There is no lock on" }, &name);
+    let done = if unlocked {
+        format!("Released lock on vldb entry for volume {name}")
+    } else {
+        format!("There is no lock on volume {name}")
+    };
+    report(context, false, &done, &name);
     Ok(unlocked && !context.dry_run)
 }
 
-fn report(context: &VosContext, what: &str, name: &str) {
+fn report(context: &VosContext, locked: bool, done: &str, name: &str) {
     match (context.dry_run, context.json) {
         (true, _) => {}
-        (false, true) => local::show::json(&json!({ "name": name, "locked": what == "Locked" })),
-        (false, false) => println!("{what} volume {name}"),
+        (false, true) => local::show::json(&json!({ "name": name, "locked": locked })),
+        (false, false) => println!("{done}"),
     }
 }

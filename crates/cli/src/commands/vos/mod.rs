@@ -1,6 +1,5 @@
 //! `rialto vos`: volumes, with OpenAFS's verbs, options and answers. A binary that is called as
-//! `vos` is this command. Options may have one dash or two (`commands/typed.rs`), and unambiguous
-//! abbreviations are accepted.
+//! `vos` is this command. `commands/openafs` reads its words.
 
 mod abandon;
 mod addresses;
@@ -8,10 +7,12 @@ mod clone;
 mod context;
 mod copy;
 mod create;
+mod delentry;
 mod dump;
 mod dumpfile;
 mod examine;
 mod fields;
+mod formatted;
 mod list;
 mod locks;
 mod model;
@@ -69,8 +70,6 @@ const AS_UID: &str = "Ask as the user with this uid, as somebody who has the ser
 #[derive(Args, Debug)]
 #[command(
     after_help = AFTER_HELP,
-    infer_long_args = true,
-    infer_subcommands = true,
     arg_required_else_help = true
 )]
 #[command(mut_arg("as_uid", |arg| arg.help(AS_UID)))]
@@ -79,22 +78,13 @@ pub struct Vos {
     verb: Verb,
     #[command(flatten)]
     options: CellOptions<Telling>,
-    /// Accepted for OpenAFS's sake.
-    #[arg(long, global = true, hide = true)]
-    noauth: bool,
-    /// Accepted for OpenAFS's sake: connections are always encrypted.
-    #[arg(long, global = true, hide = true)]
-    encrypt: bool,
-    /// Accepted for OpenAFS's sake.
-    #[arg(long, global = true, hide = true)]
-    noresolve: bool,
 }
 
 /// Options for the steps of a verb.
 #[derive(Args, Debug)]
 pub struct Telling {
     /// Check whether it could be done, report the steps, and change nothing.
-    #[arg(long, global = true, alias = "dryrun")]
+    #[arg(long, global = true, aliases = ["dryrun", "noexecute"])]
     dry_run: bool,
     /// Report the steps.
     #[arg(long, global = true)]
@@ -111,9 +101,9 @@ enum Verb {
     Examine(examine::VosExamine),
     Listvol(list::Listvol),
     Listvldb(list::Listvldb),
-    /// Shows the free space on partitions.
-    #[command(after_help = partitions::PARTINFO_HELP)]
-    Partinfo(typed::TypedPlace),
+    Partinfo(partitions::Partinfo),
+    Listpart(partitions::Listpart),
+    Delentry(delentry::Delentry),
     Status(partitions::VosStatus),
     /// Makes or renews the backup volume of a volume.
     #[command(after_help = clone::BACKUP_HELP)]
@@ -171,7 +161,9 @@ impl Vos {
             Verb::Examine(examine) => examine.run(&context),
             Verb::Listvol(listvol) => listvol.run(&context),
             Verb::Listvldb(listvldb) => listvldb.run(&context),
-            Verb::Partinfo(place) => partitions::free_space(place, &context),
+            Verb::Partinfo(wanted) => partitions::free_space(wanted, &context),
+            Verb::Listpart(listpart) => listpart.run(&context),
+            Verb::Delentry(delentry) => delentry.run(&context),
             Verb::Status(status) => status.run(&context),
             Verb::Backup(volume) => clone::back_up(volume, &context),
             Verb::Backupsys(backupsys) => backupsys.run(&context),
@@ -207,7 +199,7 @@ mod tests {
     use crate::commands::Cli;
 
     #[test]
-    fn every_verb_has_examples_and_may_be_shortened() {
+    fn every_verb_has_examples() {
         let mut cli = Cli::command();
         cli.build();
         let vos = cli.find_subcommand("vos").expect("a command");
@@ -215,10 +207,5 @@ mod tests {
             let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("EXAMPLES") && verb.get_about().is_some(), "{}", verb.get_name());
         }
-        let taken = Cli::command().try_get_matches_from(["rialto", "vos", "exa", "--id", "home"]);
-        assert_eq!(
-            taken.unwrap().subcommand_matches("vos").unwrap().subcommand_name(),
-            Some("examine")
-        );
     }
 }

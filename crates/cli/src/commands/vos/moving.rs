@@ -7,7 +7,7 @@ use serde_json::json;
 use types::{Revised, SiteKind, VolumeGroup, VolumeKind};
 
 use super::context::{LocatedPartition, VosContext, text};
-use super::typed::{TypedSite, TypedVolume};
+use super::typed::{TypedSite, last_word};
 
 const MOVE_HELP: &str = "\
 EXAMPLES
@@ -40,8 +40,9 @@ volumes are removed, unless they move too (-withgroup).";
 #[derive(Args, Debug)]
 #[command(after_help = MOVE_HELP)]
 pub struct Move {
-    #[command(flatten)]
-    volume: TypedVolume,
+    /// The volume's name or number.
+    #[arg(long, value_name = "VOLUME", required_unless_present = "words")]
+    id: Option<String>,
     /// The present server; looked up if left out.
     #[arg(long, value_name = "MACHINE")]
     fromserver: Option<String>,
@@ -49,14 +50,17 @@ pub struct Move {
     #[arg(long, value_name = "PARTITION")]
     frompartition: Option<String>,
     /// The destination.
-    #[arg(long, value_name = "MACHINE", required = true)]
-    toserver: String,
+    #[arg(long, value_name = "MACHINE")]
+    toserver: Option<String>,
     /// The destination's partition [default: that with the most free space]
     #[arg(long, value_name = "PARTITION")]
     topartition: Option<String>,
     /// Move its backup volume and its snapshots too.
     #[arg(long)]
     withgroup: bool,
+    /// VOLUME, or VOLUME FROMSERVER FROMPARTITION TOSERVER TOPARTITION, instead of the options.
+    #[arg(value_name = "VOLUME", num_args = 0..=5)]
+    words: Vec<String>,
 }
 
 /// Moves all volumes of a server or partition away.
@@ -77,8 +81,25 @@ pub struct Evacuate {
 }
 
 impl Move {
-    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let wanted = self.volume.name()?;
+    pub(crate) fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        if self.words.len() == 5 {
+            let rest = self.words.split_off(1);
+            let places = [
+                &mut self.fromserver,
+                &mut self.frompartition,
+                &mut self.toserver,
+                &mut self.topartition,
+            ];
+            for (place, word) in places.into_iter().zip(rest) {
+                place.get_or_insert(word);
+            }
+        }
+        let wanted = last_word(&mut TypedSite::default(), self.words, self.id, "a volume")?;
+        let Some(toserver) = self.toserver else {
+            return Err(Failure::new("reading the command", "the destination is missing")
+                .mend("name it with -toserver")
+                .wrong_usage());
+        };
         let group = context.known(&wanted)?;
         if self.fromserver.is_some() || self.frompartition.is_some() {
             context.found(
@@ -87,7 +108,7 @@ impl Move {
             )?;
         }
         let is_named = self.topartition.is_some();
-        let to = TypedSite { server: Some(self.toserver), partition: self.topartition };
+        let to = TypedSite { server: Some(toserver), partition: self.topartition };
         let is_there = |spot: &LocatedPartition| {
             group
                 .record

@@ -4,15 +4,23 @@ use clap::Args;
 use local::failure::Failure;
 use local::show::bytes;
 use serde_json::{Value, json};
-use types::{Answer, IncomingTree, ServerId, TaskInfo, TaskState, VolumeCall};
+use types::{Answer, IncomingTree, PartitionInfo, ServerId, TaskInfo, TaskState, VolumeCall};
 
 use super::context::{LocatedPartition, VosContext};
 use super::typed::{TypedPlace, TypedSite, place};
 
-pub(super) const PARTINFO_HELP: &str = "\
+/// As many as OpenAFS shows.
+const PARTITIONS_IN_A_LINE: usize = 6;
+
+const PARTINFO_HELP: &str = "\
 EXAMPLES
     rialto vos partinfo
     rialto vos partinfo -partition vicep --json | jq .free_bytes";
+
+const LISTPART_HELP: &str = "\
+EXAMPLES
+    rialto vos listpart afs1
+    rialto vos listpart -server afs1 --json | jq -r .partition";
 
 const STATUS_HELP: &str = "\
 EXAMPLES
@@ -22,6 +30,28 @@ EXAMPLES
 Transactions are fetches of a server from another one, for a release, a copy or a move.
 Unfinished data was received by an interrupted command: repeating that command finishes it,
 and 'rialto vos abandon' gives it up.";
+
+/// Shows the free space on partitions.
+#[derive(Args, Debug)]
+#[command(after_help = PARTINFO_HELP)]
+pub struct Partinfo {
+    #[command(flatten)]
+    place: TypedPlace,
+    /// Show the sum too.
+    #[arg(long)]
+    summary: bool,
+}
+
+/// Lists the partitions of a server.
+#[derive(Args, Debug)]
+#[command(after_help = LISTPART_HELP)]
+pub struct Listpart {
+    #[command(flatten)]
+    site: TypedSite,
+    /// SERVER, instead of the option.
+    #[arg(value_name = "SERVER", num_args = 0..=1)]
+    words: Vec<String>,
+}
 
 /// Shows the volume tasks of a server.
 #[derive(Args, Debug)]
@@ -37,8 +67,31 @@ pub struct VosStatus {
     words: Vec<String>,
 }
 
-pub(super) fn free_space(place: TypedPlace, context: &VosContext) -> Result<(), Failure> {
-    let spots = context.spots(&place.site())?;
+impl Listpart {
+    pub(crate) fn run(mut self, context: &VosContext) -> Result<(), Failure> {
+        place(&mut self.site, self.words);
+        let spots = context.spots(&self.site)?;
+        if context.json {
+            for spot in &spots {
+                local::show::json(&json!({
+                    "server": context.server_name(spot.server), "partition": spot.partition.name,
+                }));
+            }
+            return Ok(());
+        }
+        println!("The partitions on the server are:");
+        for some in spots.chunks(PARTITIONS_IN_A_LINE) {
+            let names: Vec<_> =
+                some.iter().map(|spot| format!("    {:<8}", spot.partition.name)).collect();
+            println!("{}", names.concat().trim_end());
+        }
+        println!("Total: {}", spots.len());
+        Ok(())
+    }
+}
+
+pub(super) fn free_space(wanted: Partinfo, context: &VosContext) -> Result<(), Failure> {
+    let spots = context.spots(&wanted.place.site())?;
     let several = spots.iter().any(|spot| spot.server != spots[0].server);
     for LocatedPartition { server, partition } in &spots {
         let server = context.server_name(*server);
@@ -56,6 +109,17 @@ pub(super) fn free_space(place: TypedPlace, context: &VosContext) -> Result<(), 
                 println!("    Snapshots and copies are compressed: {}", partition.compression);
             }
         }
+    }
+    if wanted.summary && !context.json {
+        let sum = |of: fn(&PartitionInfo) -> u64| {
+            spots.iter().map(|spot| of(&spot.partition) / 1024).sum::<u64>()
+        };
+        println!(
+            "Summary: {} KB free out of {} KB on {} partitions",
+            sum(|one| one.free_bytes),
+            sum(|one| one.total_bytes),
+            spots.len()
+        );
     }
     Ok(())
 }

@@ -26,9 +26,6 @@ interrupted command finishes it.";
 pub struct Release {
     #[command(flatten)]
     volume: TypedVolume,
-    /// Accepted for OpenAFS's sake: a site that lost its volume always fetches all of it.
-    #[arg(short, long = "force", hide = true)]
-    force: bool,
 }
 
 impl Release {

@@ -1,0 +1,166 @@
+"""Records the commands of commands.txt with their answers, or replays them and compares.
+
+session.py record DIRECTORY SERVER            writes DIRECTORY/recorded.txt (record.sh calls it)
+session.py replay DIRECTORY SERVER PROGRAMS   compares; PROGRAMS has links named vos and pts
+session.py accept DIRECTORY SERVER PROGRAMS   writes DIRECTORY/here.txt: what is said here instead by
+                                              the commands that differences.py lists
+
+recorded.txt: `$ command`, `= exit code`, then its lines: `>` standard output, `!` standard error.
+The comparison is of exit codes and of lines of the standard output, after NORMAL, which are the
+things that differ between any two runs, and DIFFERENCES, each with its reason. A rule that no
+command needs is a failure, so the list does not outlive its reasons.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+from differences import COMMANDS, LINES, ORDER
+
+SECONDS_MAX = 60
+# Words that OpenAFS refuses before it reads options.
+BARE = {"help", "version", "zork", "l", "lis"}
+
+# What differs between two runs of one program: (pattern, replacement).
+NORMAL = [
+    (r"\b\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\b", "DATE"),
+    (r"\s+", " "),
+    (r"^(\w+Date) \d+ ", r"\1 SECONDS "),
+    (r"^diskused \d+$", "diskused N"),
+    (r"\b\d+ (K|KB)\b", r"N \1"),
+    (r"out of total \d+", "out of total N"),
+    (r"\bUUID: [0-9a-f-]+", "UUID: U"),
+    (r"\bdump_size: \d+", "dump_size: N"),
+]
+
+def commands(directory):
+    with open(f"{directory}/commands.txt") as file:
+        return [line.rstrip("\n") for line in file if line.strip() and not line.startswith("#")]
+
+
+def run(command, server, programs, scratch):
+    """Runs a command; returns its exit code and its lines."""
+    words = [{"S": server, "FILE": f"{scratch}/dump"}.get(word, word) for word in command.split()]
+    if len(words) > 1 and words[1] not in BARE:
+        words.append("-localauth")
+    if programs:
+        words[0] = f"{programs}/{words[0]}"
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=SECONDS_MAX, stdin=subprocess.DEVNULL
+    )
+    lines = [">" + line for line in done.stdout.splitlines()]
+    return done.returncode, lines + ["!" + line for line in done.stderr.splitlines()]
+
+
+def record(directory, server):
+    with tempfile.TemporaryDirectory() as scratch, open(f"{directory}/recorded.txt", "w") as out:
+        for command in commands(directory):
+            code, lines = run(command, server, None, scratch)
+            print(f"$ {command}\n= {code}", file=out)
+            for line in lines:
+                print(line.replace(scratch, "").rstrip(), file=out)
+
+
+def recorded(directory, name="recorded.txt"):
+    found = []
+    with open(f"{directory}/{name}") as file:
+        for line in file:
+            line = line.rstrip("\n")
+            if line.startswith("$ "):
+                found.append((line[2:], None, []))
+            elif line.startswith("= "):
+                found[-1] = (found[-1][0], int(line[2:]), [])
+            elif line:
+                found[-1][2].append(line)
+    return found
+
+
+class Numbers:
+    """Numbers of volumes, by the order in which one command shows them: other volumes got others."""
+
+    def __init__(self):
+        self.known = {}
+
+    def named(self, text):
+        def name(match):
+            return self.known.setdefault(match.group(), f"#{len(self.known) + 1}")
+
+        return re.sub(r"\b5368\d{5}\b", name, text)
+
+
+def normal(lines, servers, side, used):
+    """The lines of the standard output as they are compared."""
+    kept = []
+    for line in lines:
+        if not line.startswith(">"):
+            continue
+        line = line[1:]
+        for server in servers:
+            line = re.sub(rf"(?<![\w.]){re.escape(server)}(?![\w.]*\w)", "S", line)
+        for pattern, replacement in NORMAL:
+            line = re.sub(pattern, replacement, line)
+        line = line.strip()
+        for name, (of, pattern, replacement, _) in LINES.items():
+            if of in (side, "both") and re.search(pattern, line):
+                used.add(name)
+                line = None if replacement is None else re.sub(pattern, replacement, line).strip()
+                if line is None:
+                    break
+        if line:
+            kept.append(line)
+    return kept
+
+
+def replay(directory, server, programs, accepts):
+    wanted = recorded(directory)
+    instead = [] if accepts else recorded(directory, "here.txt")
+    said = []
+    assert [command for command, _, _ in wanted] == commands(directory), "record it again"
+    used, failed = set(), 0
+    accepted = {command: name for name, (of, _) in COMMANDS.items() for command in of}
+    with tempfile.TemporaryDirectory() as scratch:
+        for command, code, lines in wanted:
+            got, got_lines = run(command, server, programs, scratch)
+            theirs, ours = Numbers(), Numbers()
+            want = [theirs.named(line) for line in normal(lines, ["10.94.0.1"], "openafs", used)]
+            have = [ours.named(line) for line in normal(got_lines, [server], "rialto", used)]
+            if want != have and command in ORDER[0]:
+                used.add("order")
+                want, have = sorted(want), sorted(have)
+            # OpenAFS ends with 255 or 1 where this program says with 1, 2 or 3 what is wrong.
+            same = want == have and (code == 0) == (got == 0)
+            name = accepted.get(command)
+            as_accepted = (command, got, [">" + line for line in have])
+            if name and not same and (accepts or as_accepted in instead):
+                used.add(name)
+                said.append(as_accepted)
+                print(f"PASS openafs_session: {command} (differs: {name})")
+            elif same:
+                print(f"PASS openafs_session: {command}")
+            else:
+                failed += 1
+                print(f"FAIL openafs_session: {command} (exit codes {code} and {got})")
+                for line in want:
+                    print(f"     | OpenAFS: {line}")
+                for line in have:
+                    print(f"     | here:    {line}")
+                for line in [line[1:] for line in got_lines if line.startswith("!")][:5]:
+                    print(f"     | message: {line[:200]}")
+    for name in [name for name in [*LINES, *COMMANDS, "order"] if name not in used]:
+        failed += 1
+        print(f"FAIL openafs_session: no command needs the difference '{name}'")
+    if accepts:
+        with open(f"{directory}/here.txt", "w") as out:
+            for command, code, lines in said:
+                print(f"$ {command}\n= {code}", *lines, sep="\n", file=out)
+    return failed
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "record":
+        record(sys.argv[2], sys.argv[3])
+    else:
+        accepts = sys.argv[1] == "accept"
+        sys.exit(replay(sys.argv[2], sys.argv[3], sys.argv[4], accepts) > 0)
