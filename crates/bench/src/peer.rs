@@ -214,10 +214,12 @@ mod tests {
     use super::*;
 
     fn script(dir: &Path, text: &str) {
-        use std::os::unix::fs::PermissionsExt;
-        let path = dir.join("mine.sh");
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        let (draft, path) = (dir.join("draft"), dir.join("mine.sh"));
+        fs::write(&draft, format!("#!/bin/sh\n{text}\n")).unwrap();
+        // Another process makes it: a file that a child of this one, started by another test at
+        // this moment, still has open for writing cannot be executed.
+        let made = Command::new("install").args(["-m", "755"]).args([draft, path]).status();
+        assert!(made.unwrap().success());
     }
 
     #[test]

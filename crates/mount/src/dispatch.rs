@@ -24,7 +24,7 @@ use crate::mounted_volumes::MountedVolume;
 use crate::nodes::{HIDDEN_DIR_NODE, Slot};
 use crate::request::{DecodeError, KernelRequest, Operation, forgets};
 use crate::submounts::{ATTACHING, Edges};
-use crate::task::{MountShared, Task};
+use crate::task::{MountShared, Task, walking};
 use crate::volume_view::VolumeView;
 use crate::{attributes, files, groups, locks, names, status, xattrs};
 
@@ -77,11 +77,11 @@ impl Task<'_> {
                     | Operation::Listxattr { .. }
             );
             let patience = if waits { ATTACHING } else { Duration::ZERO };
-            self.walking(|walk| edges.enter(walk, self.header.nodeid, patience))?;
+            walking(self, |walk| edges.enter(walk, self.header.nodeid, patience))?;
         }
         if let Some(flat) = &self.mount.flat {
             let fid = self.fid()?;
-            self.walking(|walk| flat.enter(walk, self.on, fid))?;
+            walking(self, |walk| flat.enter(walk, self.on, fid))?;
         }
         self.mount.walks.repeat(self.header.pid);
         Err(RequestRefusal(Errno::STALE))

@@ -178,12 +178,7 @@ impl Flat {
     ///
     /// # Errors
     /// The reason why there is none.
-    pub(crate) fn enter(
-        &self,
-        walk: &Walk<'_>,
-        on: &VolumeView,
-        fid: Fid,
-    ) -> Result<Visit, Errno> {
+    pub(crate) fn enter(&self, walk: &Walk<'_>, on: &VolumeView, fid: Fid) -> Result<Visit, Errno> {
         let point = self.point(on.nodes.number(fid), fid);
         let mut leads = loop {
             if let Some(leads) = point.leads.try_lock_for(LOOK_AGAIN) {
@@ -230,6 +225,7 @@ impl Flat {
         let point = on.venus.mount_point(request, fid).map_err(|error| errno::of(&error))?;
         let volumes = on.volumes.of_cell(&point).map_err(|error| errno::of(&error))?;
         let abroad = !Arc::ptr_eq(&volumes, &on.volumes);
+        walk.waits_for_close_of(&volumes, &point.volume)?;
         // As in `submounts.rs`.
         let read_only = above.read_only || abroad;
         let to = volumes.follow(request, &point, read_only).map_err(|error| errno::of(&error))?;

@@ -160,9 +160,8 @@ impl<E: MountPoints + 'static> MountedVolumes<E> {
     /// Whether the volume, which is open, is just being mounted or unmounted: both end by
     /// themselves.
     pub fn is_changing(&self, volumes: &Arc<Volumes>, volume: VolumeId) -> bool {
-        let is_made = |(its, id): &(Arc<Volumes>, VolumeId)| {
-            *id == volume && Arc::ptr_eq(its, volumes)
-        };
+        let is_made =
+            |(its, id): &(Arc<Volumes>, VolumeId)| *id == volume && Arc::ptr_eq(its, volumes);
         let leaves = |one: &Arc<MountedVolume<E>>| {
             one.mount.volume() == volume
                 && Arc::ptr_eq(one.mount.volumes(), volumes)

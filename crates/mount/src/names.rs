@@ -16,7 +16,7 @@ use crate::flat_tree::Flat;
 use crate::nodes::{HIDDEN_DIR, HIDDEN_DIR_NODE, ROOT_NAME, SHOWN_ROOT};
 use crate::submounts::{ATTACHING, ATTACHING_AT_LAST, Edges};
 use crate::sysname::Sysnames;
-use crate::task::Task;
+use crate::task::{Task, walking};
 use crate::{abi, attributes, mounting, sysname};
 
 /// Flags of `renameat2`.
@@ -49,7 +49,7 @@ impl Task<'_> {
                 let is_last = self.mount.walks.is_repeated(self.header.pid);
                 let patience = if is_last { ATTACHING_AT_LAST } else { ATTACHING };
                 // A mount point without a volume reports the error when it is entered.
-                let _ = self.walking(|walk| match is_last {
+                let _ = walking(self, |walk| match is_last {
                     true => edges.enter(walk, number, patience),
                     false => walk.soon(|walk| edges.enter(walk, number, patience)),
                 });
@@ -135,7 +135,7 @@ impl Task<'_> {
         let entered = if !flat.was_entered(self.on, fid) && looks() {
             None
         } else {
-            let entered = self.walking(|walk| flat.enter(walk, self.on, fid));
+            let entered = walking(self, |walk| flat.enter(walk, self.on, fid));
             let report =
                 |errno: &Errno| tracing::debug!(%fid, %errno, "a mount point leads nowhere");
             entered.inspect_err(report).ok()

@@ -395,16 +395,12 @@ impl Edges {
         Ok(())
     }
 
-    fn make(
-        self: &Arc<Self>,
-        walk: &Walk<'_>,
-        node: u64,
-        fid: Fid,
-    ) -> Result<Child, Errno> {
+    fn make(self: &Arc<Self>, walk: &Walk<'_>, node: u64, fid: Fid) -> Result<Child, Errno> {
         let request = &walk.request;
         let point = self.venus.mount_point(request, fid).map_err(|error| errno::of(&error))?;
         let volumes = self.plan.volumes.of_cell(&point).map_err(|error| errno::of(&error))?;
         let abroad = !Arc::ptr_eq(&volumes, &self.plan.volumes);
+        walk.waits_for_close_of(&volumes, &point.volume)?;
         // Source: AFS. A cell shows others its released volumes.
         let to = volumes
             .follow(request, &point, self.read_only || abroad)

@@ -143,13 +143,6 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Runs with the request as one that enters a volume.
-    pub fn walking<R>(&self, run: impl FnOnce(&Walk<'_>) -> R) -> R {
-        let (interrupts, unique) = (&self.mount.interrupts, self.header.unique);
-        let asks = |venus: &Arc<Venus>, root| interrupts.asks(unique, venus, root);
-        run(&Walk { request: self.request(), asks: &asks })
-    }
-
     /// The file that the request is about.
     pub(crate) fn fid(&self) -> Result<Fid, RequestRefusal> {
         self.fid_of(self.header.nodeid)
@@ -204,4 +197,11 @@ impl<'a> Task<'a> {
             devices: self.mount.devices,
         }
     }
+}
+
+/// Runs with the request as one that enters a volume.
+pub(crate) fn walking<R>(task: &Task<'_>, run: impl FnOnce(&Walk<'_>) -> R) -> R {
+    let (interrupts, unique) = (&task.mount.interrupts, task.header.unique);
+    let asks = |venus: &Arc<Venus>, root| interrupts.asks(unique, venus, root);
+    run(&Walk { request: task.request(), asks: &asks })
 }

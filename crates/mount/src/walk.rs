@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use client::Cancel;
 use rustix::io::Errno;
-use types::{Fid, VolumeId};
+use types::{Fid, Name, VolumeId};
 use venus::{RequestContext, Venus, Volumes};
 
 use crate::errno;
@@ -51,16 +51,24 @@ impl Walk<'_> {
         run(&Walk { request: RequestContext { cancel: Some(&soon), ..self.request }, ..*self })
     }
 
+    /// Waits for the volume of this name, if it is closing: while its server is away, it is not
+    /// found.
+    ///
+    /// # Errors
+    /// `INTR`.
+    pub fn waits_for_close_of(&self, volumes: &Volumes, name: &Name) -> Result<(), Errno> {
+        while let Some(volume) = volumes.closing_named(name) {
+            self.waits_for_close(volumes, volume)?;
+        }
+        Ok(())
+    }
+
     /// Waits for a volume that is open already: while it closes, or for a moment. Returns whether
     /// it was closing.
     ///
     /// # Errors
     /// `INTR`.
-    pub fn waits_for_close(
-        &self,
-        volumes: &Volumes,
-        volume: VolumeId,
-    ) -> Result<bool, Errno> {
+    pub fn waits_for_close(&self, volumes: &Volumes, volume: VolumeId) -> Result<bool, Errno> {
         let Some(closing) = volumes.closing(volume) else {
             std::thread::sleep(LOOK_AGAIN);
             self.go_on()?;

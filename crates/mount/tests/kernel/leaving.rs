@@ -29,14 +29,16 @@ fn a_walk_waits_for_a_volume_that_cannot_leave_yet() {
     let client = fleet.mount_idle(0, "root", &[], Some(Duration::from_millis(50)));
     leaves_unsaved(&mut fleet, &client);
     let path = client.at("one/dir/file");
+    // A program that is killed does not wait.
+    let mut killed = std::process::Command::new("cat").arg(&path).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(killed.try_wait().unwrap().is_none(), "it waits");
+    killed.kill().unwrap();
+    killed.wait().unwrap();
     std::thread::scope(|scope| {
         let walks: Vec<_> = (0..3).map(|_| scope.spawn(|| fs::read_to_string(&path))).collect();
-        // A program that is killed does not wait.
-        let mut killed = std::process::Command::new("cat").arg(&path).spawn().unwrap();
         std::thread::sleep(Duration::from_secs(2));
         assert!(walks.iter().all(|walk| !walk.is_finished()), "they wait");
-        killed.kill().unwrap();
-        killed.wait().unwrap();
         fleet.hosts[1].start();
         for walk in walks {
             assert_eq!(walk.join().unwrap().unwrap(), "text");

@@ -235,7 +235,8 @@ impl Volumes {
     /// A cache manager for the volume.
     ///
     /// # Errors
-    /// `Busy` if it has one, also while that [closes](Self::closing); why its threads or the disk cache cannot be started.
+    /// `Busy` if it has one, also while that [closes](Self::closing); why its threads or the disk
+    /// cache cannot be started.
     pub fn open(&self, volume: &Arc<RemoteVolume>) -> Result<Arc<Venus>, Error> {
         self.learn_standing();
         let mut open = self.open.lock();
@@ -286,15 +287,18 @@ impl Volumes {
         open.get(&volume).filter(|one| one.closing).map(|one| Arc::clone(&one.venus))
     }
 
+    /// The volume of this name, if it is closing.
+    pub fn closing_named(&self, name: &Name) -> Option<VolumeId> {
+        let open = self.open.lock();
+        let mut closing = open.iter().filter(|(_, one)| one.closing);
+        closing.find(|(_, one)| one.volume.name() == name).map(|(id, _)| *id)
+    }
+
     /// Waits until the volume is not closing any more.
     ///
     /// # Errors
     /// `Interrupted`.
-    pub fn wait_for_close(
-        &self,
-        volume: VolumeId,
-        cancel: Option<&Cancel>,
-    ) -> Result<(), Error> {
+    pub fn wait_for_close(&self, volume: VolumeId, cancel: Option<&Cancel>) -> Result<(), Error> {
         let mut open = self.open.lock();
         while open.get(&volume).is_some_and(|one| one.closing) {
             if cancel.is_some_and(Cancel::is_cancelled) {
