@@ -89,9 +89,16 @@ says_full() { # doctor ends with 1 and says so
     return 1
 }
 # Takes what is left on the disk itself, to the last byte, as another program would.
+# More than once: the server may give room back meanwhile, by removing tables it has merged.
 take_the_rest() {
-    dd if=/dev/zero bs=1M of="$disk/others" 2> /dev/null; dd if=/dev/zero bs=1k \
-        of="$disk/others-too" 2> /dev/null; [ "$(df --output=avail "$disk" | tail -n 1)" -eq 0 ]; }
+    for _ in $(seq 50); do
+        dd if=/dev/zero bs=1M of="$disk/others" oflag=append conv=notrunc 2> /dev/null
+        dd if=/dev/zero bs=1k of="$disk/others-too" oflag=append conv=notrunc 2> /dev/null
+        [ "$(df --output=avail "$disk" | tail -n 1)" -eq 0 ] && return
+        sleep 0.2
+    done
+    return 1
+}
 give_back() { rm -f "$disk/others" "$disk/others-too"; }
 
 # Names, attributes and bodies that go into the records, until it fails with ENOSPC; those before

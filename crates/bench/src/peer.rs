@@ -214,7 +214,8 @@ mod tests {
     use super::*;
 
     fn script(dir: &Path, text: &str) {
-        let (draft, path) = (dir.join("draft"), dir.join("mine.sh"));
+        let drafts = tempfile::tempdir().unwrap();
+        let (draft, path) = (drafts.path().join("draft"), dir.join("mine.sh"));
         fs::write(&draft, format!("#!/bin/sh\n{text}\n")).unwrap();
         // Another process makes it: a file that a child of this one, started by another test at
         // this moment, still has open for writing cannot be executed.

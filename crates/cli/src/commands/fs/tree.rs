@@ -108,13 +108,20 @@ pub(crate) fn some_place(path: Option<&Path>) -> Result<PathBuf, Failure> {
         return Ok(PathBuf::from("."));
     }
     let mounted = mounts::all().doing(|| "reading the list of mounts".to_owned())?;
-    mounted.into_iter().find(|mounted| mounted.is_rialto()).map(|mounted| mounted.at).ok_or_else(
-        || {
-            Failure::new("looking for a mounted tree", "there is none")
-                .mend("'rialto up' or 'rialto mount' makes one")
-                .nothing_there()
-        },
-    )
+    let mut ours: Vec<PathBuf> =
+        mounted.into_iter().filter(|mounted| mounted.is_rialto()).map(|of| of.at).collect();
+    // One that a dead process has left must not hide the others.
+    ours.sort_by_key(|at| is_dead(at));
+    ours.into_iter().next().ok_or_else(|| {
+        Failure::new("looking for a mounted tree", "there is none")
+            .mend("'rialto up' or 'rialto mount' makes one")
+            .nothing_there()
+    })
+}
+
+/// Whether the process of the mount has ended.
+fn is_dead(at: &Path) -> bool {
+    rustix::fs::statvfs(at).err() == Some(Errno::NOTCONN)
 }
 
 #[cfg(test)]
