@@ -520,6 +520,14 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("volume-hold", Call::Volume(VolumeCall::Hold { id: VolumeId(0x0102), millis: 10_000 })),
         ("volume-serve", Call::Volume(VolumeCall::Serve { id: VolumeId(0x0102) })),
         (
+            "volume-take-over",
+            Call::Volume(VolumeCall::TakeOver {
+                copy: VolumeId(0x0102),
+                name: name("home.a"),
+                above: 0x0304,
+            }),
+        ),
+        (
             "volume-beside",
             Call::Volume(VolumeCall::Beside {
                 id: VolumeId(0x0102),

@@ -267,6 +267,11 @@ fn volume_calls() -> impl Strategy<Value = Call> {
         pull().prop_map(|pull| VolumeCall::Pull(Box::new(pull))),
         (volume_id(), any::<u32>()).prop_map(|(id, millis)| VolumeCall::Hold { id, millis }),
         volume_id().prop_map(|id| VolumeCall::Serve { id }),
+        (volume_id(), name(), any::<u64>()).prop_map(|(copy, name, above)| VolumeCall::TakeOver {
+            copy,
+            name,
+            above
+        }),
         (volume_id(), any::<u32>(), prop::sample::select(Beside::ALL.to_vec())).prop_map(
             |(id, partition, what)| {
                 VolumeCall::Beside { id, partition: PartitionNo(partition), what }

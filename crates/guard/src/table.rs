@@ -136,7 +136,9 @@ fn scopes_of_volume(call: &VolumeCall) -> Option<Vec<AdminScope>> {
         | VolumeCall::Changes { id, .. }
         | VolumeCall::Hold { id, .. }
         | VolumeCall::Serve { id } => vec![AdminScope::Volume(*id)],
-        VolumeCall::Rename { id, name } | VolumeCall::Clone { of: id, name, .. } => {
+        VolumeCall::Rename { id, name }
+        | VolumeCall::Clone { of: id, name, .. }
+        | VolumeCall::TakeOver { copy: id, name, .. } => {
             vec![AdminScope::Volume(*id), AdminScope::Named(name.clone())]
         }
         VolumeCall::Apply { partition, .. } | VolumeCall::Finish { partition, .. } => {

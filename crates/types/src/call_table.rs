@@ -215,6 +215,7 @@ calls! {
     ReadPacked = 60,         "read_packed",         Packed,     Look,   Body,      File;
     ByVnode = 61,            "by_vnode",            Status,     Look,   Never,     File;
     NoteRead = 62,           "note_read",           Done,       File,   Never,     File;
+    VolumeTakeOver = 63,     "volume_take_over",    Volumes,    File,   Disk,      Scopes;
     CellGroup = 64,          "cell_group",          Groups,     Ask,    Database,  Anybody;
     CellGroups = 65,         "cell_groups",         Groups,     Ask,    Database,  Anybody;
     CellPutGroup = 66,       "cell_put_group",      Revision,   Record, Database,  Scopes;
@@ -723,6 +724,7 @@ impl VolumeCall {
             VolumeCall::Hold { .. } => Procedure::VolumeHold,
             VolumeCall::Serve { .. } => Procedure::VolumeServe,
             VolumeCall::Beside { .. } => Procedure::VolumeBeside,
+            VolumeCall::TakeOver { .. } => Procedure::VolumeTakeOver,
             VolumeCall::Incoming { .. } => Procedure::VolumeIncoming,
         }
     }

@@ -41,16 +41,20 @@ pub enum VolumeState {
     Arriving = 4,
     /// A dump replaces it, or is being undone: its old state can be read, but not changed.
     Restoring = 5,
+    /// A copy of it at another server has taken over: it serves no client, and its changes since
+    /// that copy are here alone.
+    Superseded = 6,
 }
 
 impl VolumeState {
     /// Every state.
-    pub const ALL: [VolumeState; 5] = [
+    pub const ALL: [VolumeState; 6] = [
         VolumeState::Online,
         VolumeState::Offline,
         VolumeState::Held,
         VolumeState::Arriving,
         VolumeState::Restoring,
+        VolumeState::Superseded,
     ];
 
     /// The state with the given wire value.

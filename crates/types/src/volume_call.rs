@@ -148,6 +148,18 @@ pub enum VolumeCall {
         /// The volume; `NoVolume` if this server does not have it.
         id: VolumeId,
     },
+    /// A copy becomes the read-write volume of its tree, because the former one was lost with its
+    /// server: it begins as the copy, which must show the newest epoch of the tree here, and is
+    /// arriving. Its numbers of files, epochs and versions are above all that the lost one can have
+    /// had. Answer: `Volumes`, with the new one.
+    TakeOver {
+        /// The volume of a sealed epoch; `NoVolume` if this server does not have it.
+        copy: VolumeId,
+        /// The name of the read-write volume.
+        name: Name,
+        /// An epoch that the tree had elsewhere; 0: none is known.
+        above: u64,
+    },
     /// Copies within the server: what a volume of a sealed epoch shows is copied to another
     /// partition (no part of it goes over the network), or, with `Leave` and the number of a tree,
     /// that partition's copy of it is removed. Answer: `Tasks`, with the one that copies; with

@@ -30,7 +30,7 @@ use crate::calls::body_loan;
 use crate::cell::{CellCopies, CellLink, Identities, Lookup, LookupThreads, Rules};
 use crate::dispatch::Dispatch;
 use crate::enforcement::Enforcement;
-use crate::files::Files;
+use crate::files::{Files, Sites};
 use crate::gate::Gate;
 use crate::runner::{Runner, may_run};
 use crate::sessions::{
@@ -96,7 +96,9 @@ impl Vice {
         let is_session = |session| coherence.leases().sessions().has(session);
         let blanks = Blanks::open(&partitions, is_session)?;
         let volumes = Arc::new(Volumes::new(partitions));
-        let files = Files::new(Arc::clone(&volumes), Arc::clone(&coherence), config.encode);
+        let sites = Sites::new(Arc::clone(&cell), Arc::clone(&volumes));
+        let (encode, coherent) = (config.encode, Arc::clone(&coherence));
+        let files = Files::new(Arc::clone(&volumes), sites, coherent, encode);
         let (files, loans) = (Arc::new(files), Arc::new(Loans::default()));
         let authenticator = parts.authenticator;
         let identities =

@@ -69,6 +69,7 @@ fn may(call: &Call) -> May {
             | P::VolumeHold
             | P::VolumeServe
             | P::VolumeBeside
+            | P::VolumeTakeOver
             | P::CellPutGroup
             | P::CellRemoveGroup
             | P::CellTakeNumbers

@@ -1,6 +1,7 @@
 //! A volume that moves from one service to another, step by step: changes of a frozen volume wait,
 //! an arriving volume serves no client too early, and a server that restarts or misses the mover's
-//! call asks the cell's database before the volume serves again.
+//! call asks the cell's database before the volume serves again. So does one whose released volume
+//! may have been taken over by a copy elsewhere.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
@@ -60,6 +61,20 @@ fn state(rig: &mut Rig, id: VolumeId) -> VolumeState {
 
 /// Copies a sealed volume, and lets it arrive.
 fn carry(from: &mut Rig, to: &mut Rig, sealed: &VolumeInfo) {
+    let finish = Finish::ReadWrite {
+        name: name("data"),
+        quota_bytes: 0,
+        quota_files: 0,
+        created: Timestamp::new(3, 3),
+        arriving: true,
+        updated: None,
+    };
+    let arrived = carry_as(from, to, sealed, finish);
+    assert_eq!((arrived.id, arrived.state), (sealed.tree, VolumeState::Arriving));
+}
+
+/// Copies a sealed volume.
+fn carry_as(from: &mut Rig, to: &mut Rig, sealed: &VolumeInfo, finish: Finish) -> VolumeInfo {
     let (partition, tree) = (PartitionNo(0), sealed.tree);
     let mut cursor = StreamCursor::START;
     while cursor != StreamCursor::END {
@@ -78,17 +93,7 @@ fn carry(from: &mut Rig, to: &mut Rig, sealed: &VolumeInfo) {
         };
         cursor = next;
     }
-    let (name, created) = (name("data"), Timestamp::new(3, 3));
-    let finish = Finish::ReadWrite {
-        name,
-        quota_bytes: 0,
-        quota_files: 0,
-        created,
-        arriving: true,
-        updated: None,
-    };
-    let arrived = one(ask(to, VolumeCall::Finish { partition, tree, finish }));
-    assert_eq!((arrived.id, arrived.state), (tree, VolumeState::Arriving));
+    one(ask(to, VolumeCall::Finish { partition, tree, finish }))
 }
 
 fn hold(rig: &mut Rig, id: VolumeId, millis: u32) -> Result<Answer, Fault> {
@@ -122,6 +127,16 @@ fn settle(rig: &mut Rig) {
     let (now, wall) = (rig.now, rig.clock());
     rig.vice().settle_doubts(now, wall, &mut out);
     rig.deliver(out);
+}
+
+/// Restarts the server as this one of a cell.
+fn restart_in(rig: &mut Rig, id: ServerId, cell: CellAccess) {
+    rig.parts = Box::new(move || {
+        let (name, addresses, keys) = ("one".into(), Vec::new(), Vec::new());
+        let me = Some(ServerInfo { id, name, addresses, keys });
+        ViceParts { me, cell: cell.clone(), ..ViceParts::default() }
+    });
+    rig.restart();
 }
 
 /// A database in which the volume's read-write site is this server.
@@ -335,13 +350,7 @@ fn who_dies_in_a_move_asks_before_it_serves() {
     let here = ServerId(2);
     let db = database(&dir.path().join("db"), here);
     for (rig, id) in [(&mut from, ServerId(1)), (&mut to, here)] {
-        let db = Arc::clone(&db);
-        rig.parts = Box::new(move || {
-            let (name, addresses, keys) = ("one".into(), Vec::new(), Vec::new());
-            let me = Some(ServerInfo { id, name, addresses, keys });
-            ViceParts { me, cell: CellAccess::Database(Arc::clone(&db)), ..ViceParts::default() }
-        });
-        rig.restart();
+        restart_in(rig, id, CellAccess::Database(Arc::clone(&db)));
         rig.reclaim(0);
         assert_eq!(rig.status(0, file), Err(Fault::NoVolume));
         settle(rig);
@@ -364,4 +373,91 @@ fn who_dies_in_a_move_asks_before_it_serves() {
     settle(&mut from);
     assert_eq!(from.status(0, file), Err(Fault::NoVolume));
     assert_eq!(ask(&mut from, VolumeCall::Remove { id: volume.id }), Ok(Answer::Done));
+}
+
+/// The released volume at its server and as a copy at another one.
+fn released() -> (Rig, Rig, VolumeInfo, Fid) {
+    let (mut lost, mut copy) = (Rig::new(Ground::memory(), 2), Rig::new(Ground::memory(), 2));
+    let volume = create(&mut lost);
+    let root = lost.root_of(1, "data").unwrap();
+    let file = lost.file(root, "f");
+    lost.call(1, &ROOT, write(file, Some(0), b"released")).unwrap();
+    let (id, kind) = (Some(VolumeId(42)), VolumeKind::ReadOnly);
+    let (name, of) = (name("data.readonly"), volume.id);
+    let clone = VolumeCall::Clone { id, of, name: name.clone(), kind, replace: false };
+    let sealed = one(ask(&mut lost, clone));
+    carry_as(&mut lost, &mut copy, &sealed, Finish::View { id, name, kind, replace: false });
+    lost.call(1, &ROOT, write(file, Some(0), b"lost ...")).unwrap();
+    (lost, copy, volume, file)
+}
+
+fn take_over(rig: &mut Rig) -> Result<Answer, Fault> {
+    ask(rig, VolumeCall::TakeOver { copy: VolumeId(42), name: name("data"), above: 0 })
+}
+
+#[test]
+fn a_copy_takes_over_and_the_lost_server_serves_it_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut lost, mut copy, volume, file) = released();
+    let db = database(&dir.path().join("db"), ServerId(2));
+    restart_in(&mut copy, ServerId(2), CellAccess::Database(Arc::clone(&db)));
+    (0..2).for_each(|who| copy.reclaim(who));
+    let known = lost.status(1, file).unwrap();
+    let taken = one(take_over(&mut copy));
+    assert_eq!((taken.id, taken.state), (volume.id, VolumeState::Arriving));
+    assert_eq!(take_over(&mut copy), Err(Fault::Exists));
+    // No client is served before those of the lost server cannot trust it any more.
+    settle(&mut copy);
+    for _ in 0..3 {
+        assert_eq!(copy.status(1, file), Err(Fault::NoVolume));
+        copy.wait(Duration::from_secs(9));
+        (0..2).for_each(|who| assert!(copy.renew(who)));
+        settle(&mut copy);
+    }
+    copy.wait(Duration::from_secs(9));
+    (0..2).for_each(|who| assert!(copy.renew(who)));
+    settle(&mut copy);
+    assert_eq!(state(&mut copy, volume.id), VolumeState::Online);
+    assert_eq!(read(&mut copy, 1, file).unwrap(), b"released");
+    assert!(copy.status(1, file).unwrap().data_version > known.data_version);
+    assert!(copy.call(1, &ROOT, write(file, Some(0), b"here")).is_ok());
+
+    // The lost server comes back. What it has of the volume stays, and no client gets it.
+    restart_in(&mut lost, ServerId(1), CellAccess::Database(db));
+    (0..2).for_each(|who| lost.reclaim(who));
+    assert_eq!(lost.status(1, file), Err(Fault::NoVolume));
+    assert_eq!(lost.call(1, &ROOT, write(file, Some(0), b"x")), Err(Fault::NoVolume));
+    assert_eq!(state(&mut lost, volume.id), VolumeState::Superseded);
+    assert!(lost.root_of(1, "data.readonly").is_ok(), "what was released is still served");
+    seal(&mut lost, volume.id);
+    assert_eq!(ask(&mut lost, VolumeCall::Remove { id: volume.id }), Ok(Answer::Done));
+    settle(&mut lost);
+    assert!(!lost.vice().has_doubts(lost.now + Duration::from_secs(5)));
+}
+
+#[test]
+fn a_released_volume_serves_while_the_database_is_away() {
+    let dir = tempfile::tempdir().unwrap();
+    for ours in [true, false] {
+        let (mut rig, _, volume, file) = released();
+        let (cell, opening) = CellAccess::opening();
+        restart_in(&mut rig, ServerId(1), cell);
+        (0..2).for_each(|who| rig.reclaim(who));
+        assert!(rig.status(1, file).is_ok());
+        assert!(rig.call(0, &ROOT, write(file, Some(0), b"goes on")).is_ok());
+        assert!(rig.vice().has_doubts(rig.now));
+        settle(&mut rig);
+        assert!(rig.status(1, file).is_ok());
+        let at = if ours { ServerId(1) } else { ServerId(2) };
+        opening.opened(database(&dir.path().join(ours.to_string()), at));
+        rig.wait(Duration::from_secs(2));
+        settle(&mut rig);
+        let expected = if ours { VolumeState::Online } else { VolumeState::Superseded };
+        assert_eq!(state(&mut rig, volume.id), expected);
+        assert_eq!(rig.status(1, file).is_ok(), ours);
+        let is_broken = rig.clients[1].broken.iter().any(|item| item.fid == file);
+        assert!(ours || is_broken, "CB-1");
+        rig.wait(Duration::from_secs(2));
+        assert_eq!(rig.vice().has_doubts(rig.now), !ours);
+    }
 }

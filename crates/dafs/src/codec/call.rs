@@ -233,6 +233,7 @@ messages! {
         | Procedure::VolumeHold
         | Procedure::VolumeServe
         | Procedure::VolumeBeside
+        | Procedure::VolumeTakeOver
         | Procedure::VolumeApply
         | Procedure::VolumeIncoming => Call::Volume(get_volume_call(from, number, payload)?),
         Procedure::CellGroup

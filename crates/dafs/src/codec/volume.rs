@@ -44,6 +44,7 @@ messages! {
         VolumeServe => Serve { id }
         VolumeBeside => Beside { id, partition, what }
         VolumeIncoming => Incoming { tree }
+        VolumeTakeOver => TakeOver { copy, above, name }
     }
     (VolumePull => Pull;)
     put {

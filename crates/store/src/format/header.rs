@@ -133,7 +133,7 @@ impl HeadState {
             Restoring => matches!(to, Serving | TakenBack),
             TakenBack => matches!(to, Serving | Unowned),
             Incoming => matches!(to, Incoming | Serving | Unowned),
-            Unowned => matches!(to, Unowned | Incoming),
+            Unowned => matches!(to, Unowned | Incoming | Serving),
         }
     }
 

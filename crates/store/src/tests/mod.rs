@@ -16,4 +16,5 @@ mod pack;
 mod power;
 mod strays;
 pub(crate) mod stream;
+mod taken_over;
 mod world;

@@ -2,7 +2,8 @@
 //! versions, attributes and holes, despite streams that were abandoned, repeated, or cut off by a
 //! crash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
@@ -33,11 +34,14 @@ pub(crate) struct Seen {
 
 pub(crate) type Whole = (BTreeMap<VnodeNo, Seen>, Usage);
 
-const VNODES: u64 = 300;
-
 pub(crate) fn whole(volume: &Volume) -> Whole {
-    let mut found = BTreeMap::new();
-    for no in (1..VNODES).map(VnodeNo) {
+    let (mut found, mut all) = (BTreeMap::new(), BTreeSet::new());
+    let mut visit = |no| {
+        all.insert(no);
+        ControlFlow::Continue(())
+    };
+    volume.tree().each_vnode_no(VnodeNo(1), &mut visit).unwrap();
+    for no in all {
         let Some(vnode) = volume.vnode(no).unwrap() else { continue };
         let xattr = |(name, _): (Bytes, usize)| {
             let value = volume.xattr(&vnode, &name).unwrap().unwrap();
@@ -91,7 +95,7 @@ fn view(id: u64, text: &str, of: &Partition) -> FinishAs {
 }
 
 /// Sends parts until `stop` returns `true`; returns whether all were sent.
-fn send(
+pub(crate) fn send(
     source: &Volume,
     since: u64,
     to: &Partition,
@@ -350,7 +354,7 @@ proptest! {
     }
 }
 
-fn clone_of(world: &World, text: &str) -> std::sync::Arc<Volume> {
+pub(crate) fn clone_of<M>(world: &World<M>, text: &str) -> std::sync::Arc<Volume> {
     let kind = VolumeKind::Snapshot;
     let new =
         NewClone { id: None, name: name(text), kind, now: Timestamp::new(3, 3), replaces: None };
@@ -362,7 +366,11 @@ fn make(world: &World, text: &str, fill: impl FnOnce(&mut Vnode, &mut Update<'_>
     make_file(&world.volume, &name(text), fill)
 }
 
-fn copied(source: &Volume, copy: &Partition, id: u64) -> (std::sync::Arc<Volume>, usize) {
+pub(crate) fn copied(
+    source: &Volume,
+    copy: &Partition,
+    id: u64,
+) -> (std::sync::Arc<Volume>, usize) {
     let mut bytes = 0;
     let tree = source.tree_id();
     let mut count = |part: &Bytes| {

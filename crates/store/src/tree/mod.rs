@@ -3,9 +3,11 @@
 //! Model. A *view* shows the records of one epoch (`view.rs`, and `origin.rs` for those of a tree
 //! that began as an epoch of another); a *writer* changes those of the head (`writer.rs`). The
 //! *state* of a tree (`state.rs`) is its header, its head, its slots for vnodes and the
-//! lock of its writers; it exists once for all users (`trees.rs`). Imports `format/` and `media/`.
+//! lock of its writers; it exists once for all users (`trees.rs`). Epochs have generations
+//! (`generation.rs`). Imports `format/` and `media/`.
 
 pub(crate) mod facts;
+pub(crate) mod generation;
 pub(crate) mod origin;
 pub(crate) mod slots;
 pub(crate) mod state;

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use types::VnodeNo;
 
+use super::generation;
 use super::view::EpochView;
 use crate::error::Result;
 use crate::format::key::{self, kind};
@@ -55,8 +56,21 @@ impl EpochView {
         Ok(found.is_some_and(|(_, value)| !record::is_tombstone(&value)))
     }
 
-    /// A vnode as this tree shows it; its record may be the origin's.
-    pub(crate) fn as_shown(&self, key: &[u8], vnode: Vnode) -> Vnode {
+    /// How much higher versions are for readers of the epoch than in the record, which may be the
+    /// origin's.
+    fn raise(&self, key: &[u8], epoch: u64) -> u64 {
+        if key::number_at(key, 0) == Some(self.id.0) {
+            return generation::raise(key::epoch_of(key), epoch);
+        }
+        let below = self.origin.as_ref().map_or(0, |origin| origin.raise(key, origin.epoch));
+        below + generation::raise(0, epoch)
+    }
+
+    /// A vnode as this tree shows it in an epoch; its record may be the origin's.
+    pub(crate) fn as_shown(&self, key: &[u8], epoch: u64, mut vnode: Vnode) -> Vnode {
+        let raise = self.raise(key, epoch);
+        vnode.status.data_version = vnode.status.data_version.raised(raise);
+        vnode.status.status_version = vnode.status.status_version.raised(raise);
         if key::number_at(key, 0) == Some(self.id.0) {
             return vnode;
         }

@@ -178,7 +178,7 @@ impl EpochView {
         match self.newest(&key::of_vnode(kind::VNODE, self.id, no), epoch)? {
             Some((key, value)) => {
                 let vnode = record::decode_vnode(&key, self.shown, no, &value)?;
-                Ok(vnode.map(|vnode| self.as_shown(&key, vnode)))
+                Ok(vnode.map(|vnode| self.as_shown(&key, epoch, vnode)))
             }
             None => Ok(None),
         }

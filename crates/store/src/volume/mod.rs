@@ -2,7 +2,7 @@
 //!
 //! Model. A [`Volume`] shows the head of a tree, which takes writes, or a sealed epoch (this
 //! file). The set of volumes is [`VolumeSet`] (`set.rs`, `list.rs`); it grows by clones
-//! (`clone.rs`, `fork.rs`) and shrinks by removals (`removal.rs`), whose records the *sweeper*
+//! (`clone.rs`, `fork.rs`) and takeovers (`take_over.rs`) and shrinks by removals (`removal.rs`), whose records the *sweeper*
 //! removes later (`sweeper.rs`). Imports `format/`, `media/`, `tree/` and `body/`.
 
 pub(crate) mod clone;
@@ -13,6 +13,7 @@ mod loaded;
 pub(crate) mod removal;
 pub(crate) mod set;
 pub(crate) mod sweeper;
+pub(crate) mod take_over;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -13,6 +13,12 @@
 //! volume is here, the volume serves once the other server, whatever its state, serves no more
 //! (`is_alone`).
 //!
+//! A copy of a released volume may take over elsewhere while this server is away
+//! ([`types::VolumeCall::TakeOver`]). So after a start a released volume is *unconfirmed*: before
+//! the first call of a client the database is asked (`files/sites.rs`). While it cannot be asked
+//! the volume serves, as it did before, and is in doubt; once it names another server, what is here
+//! is *superseded*: it serves nobody, and stays for an administrator who wants its last changes.
+//!
 //! When a volume has arrived, its clients claim their locks and holds: files without names stay for
 //! the time of a lease, and claims of locks are accepted.
 
@@ -20,12 +26,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease::Output;
-use types::{Answer, Fault, Fid, SiteKind, Time, Timestamp, VolumeGroup, VolumeId};
+use types::{Answer, Fault, Fid, Time, Timestamp, VolumeId};
 
 use crate::call::{CallContext, CallOutcome};
 use crate::calls::end_idle_loans;
 use crate::cell::CellLink;
-use crate::files::Files;
+use crate::files::{Files, OwnedBy};
 use crate::sessions::Loans;
 use crate::volumes::{ViceVolume, Volumes};
 
@@ -34,15 +40,6 @@ const FREEZE_MAX: Duration = Duration::from_secs(10);
 /// How long after an arrival the server that froze the volume may yet answer for it, beyond a
 /// freeze and a lease.
 const MARGIN: Duration = Duration::from_secs(5);
-/// The owner of a volume, according to the database.
-enum Site {
-    Ours,
-    Others,
-    /// This server, on another partition, which has the volume too.
-    Beside,
-    Unrecorded,
-}
-
 /// See the head of the file.
 pub(crate) struct Freezing {
     files: Arc<Files>,
@@ -198,25 +195,48 @@ impl Freezing {
             }
             volume => volume?,
         };
-        let site = self.site(&volume)?;
+        let owner = self.files.sites().owner(&volume)?;
         let is_alone = now.since(since) >= FREEZE_MAX + self.lease + MARGIN;
-        match site {
-            Site::Ours if volume.store.is_arriving() && is_alone => {
+        match owner {
+            OwnedBy::Ours if volume.store.is_arriving() && is_alone => {
                 tracing::warn!(
                     volume = id.0,
-                    "a move was not finished, but the volume has arrived here; it serves"
+                    "the volume has arrived here, and no other server can serve it any more; it \
+                     serves"
                 );
                 self.arrive(now, wall, &volume)
             }
-            Site::Beside if is_alone => self.serve_beside(now, wall, &volume, events),
+            OwnedBy::Beside if is_alone => self.serve_beside(now, wall, &volume, events),
+            OwnedBy::Others if volume.may_be_superseded() => {
+                self.supersede(now, &volume, events);
+                Ok(())
+            }
+            OwnedBy::Ours | OwnedBy::Beside | OwnedBy::Unrecorded if volume.may_be_superseded() => {
+                self.files.volumes().moves().confirm(&volume);
+                Ok(())
+            }
             // A volume without a record serves: the database may have lost the record, and the
             // volume was here.
-            Site::Ours | Site::Unrecorded if !volume.store.is_arriving() => {
+            OwnedBy::Ours | OwnedBy::Unrecorded if !volume.store.is_arriving() => {
                 self.keep(&volume)?;
                 self.unfreeze(&volume, events)
             }
-            Site::Ours | Site::Others | Site::Beside | Site::Unrecorded => Ok(()),
+            OwnedBy::Ours | OwnedBy::Others | OwnedBy::Beside | OwnedBy::Unrecorded => Ok(()),
         }
+    }
+
+    /// A copy took over elsewhere while the volume served here in doubt.
+    fn supersede(&self, now: Time, volume: &ViceVolume, events: &mut Vec<Output>) {
+        if volume.is_superseded() {
+            return;
+        }
+        let id = volume.store.id();
+        tracing::warn!(
+            volume = id.0,
+            "a copy of this volume took over at another server; what is here serves no client"
+        );
+        self.files.volumes().moves().supersede(volume);
+        let _ = self.files.coherence().leases().break_volume(now, id, events);
     }
 
     /// Replaces the volume by the one that arrived on another partition, and breaks all promises of
@@ -251,44 +271,15 @@ impl Freezing {
     fn keep(&self, volume: &ViceVolume) -> Result<(), Fault> {
         let Some(db) = self.cell.db()? else { return Ok(()) };
         let Some(group) = db.group_of(volume.store.id())? else { return Ok(()) };
-        let is_here = matches!(self.site_in(&group.record, volume)?, Site::Ours | Site::Unrecorded);
+        let is_here = matches!(
+            self.files.sites().owner_in(&group.record, volume)?,
+            OwnedBy::Ours | OwnedBy::Unrecorded
+        );
         if is_here {
             Ok(db.put_group(&group.record, group.revision).map(drop)?)
         } else {
             Err(Fault::Conflict)
         }
-    }
-
-    /// # Errors
-    /// `CellAway`.
-    fn site(&self, volume: &ViceVolume) -> Result<Site, Fault> {
-        let Some(db) = self.cell.db()? else { return Ok(Site::Ours) };
-        let Some(group) = db.group_of(volume.store.id())? else { return Ok(Site::Unrecorded) };
-        self.site_in(&group.record, volume)
-    }
-
-    /// The owner according to this record.
-    fn site_in(&self, group: &VolumeGroup, volume: &ViceVolume) -> Result<Site, Fault> {
-        let Some(site) = group.sites.iter().find(|site| site.kind == SiteKind::ReadWrite) else {
-            return Ok(Site::Unrecorded);
-        };
-        if site.server != self.cell.me().id {
-            return Ok(Site::Others);
-        }
-        let Some(no) =
-            self.files.volumes().partitions().called(&site.partition).filter(|no| *no != volume.no)
-        else {
-            return Ok(Site::Ours);
-        };
-        let is_there = self
-            .files
-            .volumes()
-            .partitions()
-            .get(no)?
-            .volumes()
-            .volume(volume.store.id())?
-            .is_some();
-        Ok(if is_there { Site::Beside } else { Site::Ours })
     }
 }
 

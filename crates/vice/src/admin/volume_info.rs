@@ -42,7 +42,12 @@ pub(super) fn examine(volumes: &Volumes, which: &WhichVolume) -> Result<Answer, 
     let mut found: Vec<_> =
         asked.into_iter().chain(others).map(|one| info(volume.no, one)).collect();
     if let Some(asked) = found.first_mut() {
-        asked.state = serving(asked.state, volume.serves());
+        asked.state = match volume.is_superseded() {
+            true => VolumeState::Superseded,
+            // Nothing asked for it yet.
+            false if volume.is_unconfirmed() => asked.state,
+            false => serving(asked.state, volume.serves()),
+        };
     }
     Ok(Answer::Volumes { volumes: found, end: true })
 }
@@ -85,9 +90,9 @@ mod tests {
 
     #[test]
     fn what_does_not_serve_yet_is_not_called_online() {
-        use VolumeState::{Arriving, Held, Offline, Online, Restoring};
+        use VolumeState::{Arriving, Held, Offline, Online, Restoring, Superseded};
         assert_eq!(serving(Online, false), Held);
-        for state in [Arriving, Held, Offline, Online, Restoring] {
+        for state in [Arriving, Held, Offline, Online, Restoring, Superseded] {
             assert_eq!(serving(state, true), state);
             assert_ne!(serving(state, false), Online);
         }

@@ -97,6 +97,9 @@ impl VolumeAdmin {
             | VolumeCall::Tasks => return self.transfers.transfer(ask, call),
             VolumeCall::Hold { id, millis } => return self.freezing.hold_volume(ask, *id, *millis),
             VolumeCall::Serve { id } => return self.freezing.serve_volume(ask, *id),
+            VolumeCall::TakeOver { copy, name, above } => {
+                self.take_over(ask, *copy, name, *above)?
+            }
             VolumeCall::Beside { id, partition, what } => {
                 return self.transfers.beside(ask, *id, *partition, *what);
             }
@@ -178,6 +181,29 @@ impl VolumeAdmin {
         let Some(replaced) = replaces else { return Ok(CallOutcome::Answer(answer)) };
         self.files.volumes().forget(replaced);
         Ok(self.files.coherence().break_volume(ask, replaced, answer))
+    }
+
+    /// A copy becomes the read-write volume of its tree. It is in doubt from now on, until the
+    /// database names this server and no client can trust the former one any more.
+    fn take_over(
+        &self,
+        ask: &CallContext<'_>,
+        copy: VolumeId,
+        name: &Name,
+        above: u64,
+    ) -> Result<Answer, Fault> {
+        let copy = self.files.volumes().any_volume(copy)?;
+        let _naming = self.files.volumes().begin_naming();
+        self.files.volumes().need_free_name(name, VolumeKind::ReadWrite)?;
+        let id = copy.store.id();
+        let taken = copy.partition.volumes().take_over(id, name, above, ask.wall)?;
+        let volume = self.files.volumes().any_volume(taken.id())?;
+        debug_assert!(
+            volume.is_away(),
+            "VO-6: {:?} serves before the database says so",
+            taken.id()
+        );
+        Ok(Answer::Volumes { volumes: vec![info(copy.no, taken.info())], end: true })
     }
 
     fn rename_volume(

@@ -16,7 +16,7 @@ pub(crate) use copies::CellCopies;
 pub use identities::Identities;
 pub(crate) use link::CellLink;
 pub use link::{CellAccess, CellOpening};
-pub(crate) use lookups::{LookingUp, LookupThreads, MemoryOnly};
+pub(crate) use lookups::{LookingUp, LookupThreads, MemoryOnly, may_ask};
 pub use lookups::{Lookup, LookupHook};
 pub use principals::Principals;
 pub(crate) use rules::{Rules, RulesInUse, is_above_fences, key_of};

@@ -3,12 +3,13 @@
 //!
 //! A call takes the stripes of its vnodes, recalls what other sessions cover, checks the caller's
 //! rights, makes promises, and commits a [`Change`] (`change.rs`). The calls themselves are in
-//! `calls` and `admin`. Imports `base`, `call`, `volumes`, `access` and `sessions`.
+//! `calls` and `admin`. Imports `base`, `call`, `cell`, `volumes`, `access` and `sessions`.
 
 mod change;
 mod orphans;
 pub(crate) mod quota_charge;
 mod quota_reservation;
+mod sites;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use store::Vnode;
 use types::{Answer, BootVerifier, Fault, Fid, SessionId, VolumeId};
 
 pub(crate) use change::Change;
+pub(crate) use sites::{OwnedBy, Sites};
 
 use crate::access::{self, Right};
 use crate::base::{StripeGuards, Stripes};
@@ -27,6 +29,7 @@ use crate::volumes::{ViceVolume, Volumes};
 /// See the head of the file.
 pub(crate) struct Files {
     volumes: Arc<Volumes>,
+    sites: Sites,
     coherence: Arc<Coherence>,
     stripes: Stripes,
     opened: OpenRights,
@@ -37,11 +40,12 @@ pub(crate) struct Files {
 impl Files {
     pub fn new(
         volumes: Arc<Volumes>,
+        sites: Sites,
         coherence: Arc<Coherence>,
         encode: fn(&Answer) -> Vec<u8>,
     ) -> Files {
         let (stripes, opened) = (Stripes::new(), OpenRights::default());
-        Files { volumes, coherence, stripes, opened, encode }
+        Files { volumes, sites, coherence, stripes, opened, encode }
     }
 
     pub fn coherence(&self) -> &Coherence {
@@ -52,12 +56,21 @@ impl Files {
         &self.volumes
     }
 
-    /// As [`Volumes::volume`].
+    pub fn sites(&self) -> &Sites {
+        &self.sites
+    }
+
+    /// A volume for a client's call.
     ///
     /// # Errors
-    /// `NoVolume`, `Offline`.
+    /// `NoVolume`, `Offline`; `CellAway` as [`Sites::confirm`].
     pub fn volume(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
-        self.volumes.volume(id)
+        let volume = self.volumes.any_volume(id)?;
+        if volume.is_unconfirmed() {
+            self.sites.confirm(&volume)?;
+        }
+        volume.need_service()?;
+        Ok(volume)
     }
 
     /// Begins a call that looks at one file: excludes its changes, and recalls what covers it.

@@ -2,10 +2,12 @@
 //!
 //! A volume is *frozen* until a time, or *in doubt* since a time (it is *away*: no client is
 //! served before the cell's database was asked), or has *arrived* and takes claims until a time.
+//! One that was released is *unconfirmed* until the database has said that no copy of it took over
+//! while this server was away; while the database cannot be asked it serves, and is in doubt.
 //! `admin/freeze.rs` has the model. The transitions are the functions here; each is one step under
 //! the lock, so a call that waits for a freeze either finds it or goes on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -33,6 +35,8 @@ struct Table {
     doubts: HashMap<VolumeId, (Time, Time)>,
     /// Volumes that arrived, and until when claims are accepted.
     arrived: HashMap<VolumeId, Time>,
+    /// Released volumes that the database has assigned to this server since its start.
+    confirmed: HashSet<VolumeId>,
 }
 
 impl Moves {
@@ -80,7 +84,9 @@ impl Moves {
 
     /// The volume is removed. Returns whether it was frozen.
     pub fn forget(&self, volume: VolumeId) -> bool {
-        self.end(&mut self.table.lock(), volume)
+        let mut table = self.table.lock();
+        table.confirmed.remove(&volume);
+        self.end(&mut table, volume)
     }
 
     fn end(&self, table: &mut Table, volume: VolumeId) -> bool {
@@ -91,15 +97,39 @@ impl Moves {
     }
 
     /// A volume was just loaded: if its header says that it is frozen or arriving, it serves no
-    /// client before the database was asked.
-    pub fn note_loaded(&self, volume: &ViceVolume) {
+    /// client before the database was asked; if it was `released`, none before the first question.
+    pub fn note_loaded(&self, volume: &ViceVolume, released: bool) {
         let id = volume.store.id();
         let mut table = self.table.lock();
         let is_in_doubt = volume.store.is_held() && !table.frozen.contains_key(&id);
         if volume.store.is_arriving() || is_in_doubt {
             volume.go_away();
             table.doubts.entry(id).or_insert((Time::ZERO, Time::NEVER));
+        } else if released && !table.frozen.contains_key(&id) && !table.confirmed.contains(&id) {
+            volume.be_unconfirmed();
         }
+    }
+
+    /// The database has assigned the unconfirmed volume to this server: it serves.
+    pub fn confirm(&self, volume: &ViceVolume) {
+        let mut table = self.table.lock();
+        table.confirmed.insert(volume.store.id());
+        table.doubts.remove(&volume.store.id());
+        volume.come_back();
+    }
+
+    /// The database cannot be asked about the unconfirmed volume, which serves until it can be.
+    pub fn serve_in_doubt(&self, volume: &ViceVolume) {
+        let mut table = self.table.lock();
+        table.doubts.entry(volume.store.id()).or_insert((Time::ZERO, Time::NEVER));
+        volume.come_back();
+    }
+
+    /// The database has assigned the volume to another server; it is asked again now and then.
+    pub fn supersede(&self, volume: &ViceVolume) {
+        let mut table = self.table.lock();
+        table.doubts.entry(volume.store.id()).or_insert((Time::ZERO, Time::NEVER));
+        volume.be_superseded();
     }
 
     /// The volume has arrived, and takes claims until then. The caller lets it serve afterwards.
@@ -107,6 +137,7 @@ impl Moves {
         let mut table = self.table.lock();
         debug_assert!(!table.frozen.contains_key(&volume), "VO-6: {volume:?} arrives frozen");
         table.arrived.insert(volume, until);
+        table.confirmed.insert(volume);
         table.doubts.remove(&volume);
     }
 

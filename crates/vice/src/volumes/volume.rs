@@ -22,6 +22,11 @@ enum Service {
     Offline,
     /// Another server may have it, or it has not arrived (VO-6), whatever its header says.
     Away,
+    /// A copy of it elsewhere may have taken over while this server was away: the cell's database
+    /// was not asked yet.
+    Unconfirmed,
+    /// A copy of it elsewhere has taken over: its last changes are here alone.
+    Superseded,
 }
 
 /// A volume in use.
@@ -127,6 +132,21 @@ impl ViceVolume {
         self.service() == Service::Away
     }
 
+    /// Whether the database must be asked before the first call of a client.
+    pub fn is_unconfirmed(&self) -> bool {
+        self.service() == Service::Unconfirmed
+    }
+
+    /// Whether a doubt about it is not that of a move.
+    pub fn may_be_superseded(&self) -> bool {
+        !self.store.is_arriving() && !self.store.is_held()
+    }
+
+    /// Whether a copy of it elsewhere has taken over.
+    pub fn is_superseded(&self) -> bool {
+        self.service() == Service::Superseded
+    }
+
     /// Whether its calls are executed.
     pub fn serves(&self) -> bool {
         self.service() == Service::Online
@@ -135,25 +155,45 @@ impl ViceVolume {
     /// Checks that its calls are executed.
     ///
     /// # Errors
-    /// `NoVolume` if it is away, `Offline`.
+    /// `NoVolume` if it is away or another server's, `Offline`.
     pub fn need_service(&self) -> Result<(), Fault> {
         match self.service() {
             Service::Online => Ok(()),
             Service::Offline => Err(Fault::Offline),
-            Service::Away => Err(Fault::NoVolume),
+            Service::Away | Service::Unconfirmed | Service::Superseded => Err(Fault::NoVolume),
         }
     }
 
     fn service(&self) -> Service {
-        let states = [Service::Online, Service::Offline, Service::Away];
+        let states = [
+            Service::Online,
+            Service::Offline,
+            Service::Away,
+            Service::Unconfirmed,
+            Service::Superseded,
+        ];
         let found = self.service.load(Ordering::Relaxed);
         states.into_iter().find(|state| *state as u8 == found).unwrap_or(Service::Away)
     }
 
     /// Another server may have it from now on.
     pub fn go_away(&self) {
+        self.change_service(Service::Away);
+    }
+
+    /// The database must be asked before the first call of a client.
+    pub fn be_unconfirmed(&self) {
+        self.change_service(Service::Unconfirmed);
+    }
+
+    /// A copy of it elsewhere has taken over.
+    pub fn be_superseded(&self) {
+        self.change_service(Service::Superseded);
+    }
+
+    fn change_service(&self, to: Service) {
         let _one_at_a_time = self.changing.lock();
-        self.service.store(Service::Away as u8, Ordering::Relaxed);
+        self.service.store(to as u8, Ordering::Relaxed);
     }
 
     /// It is here: it serves again, unless an administrator took it offline.
@@ -166,7 +206,7 @@ impl ViceVolume {
     /// An administrator took it offline, or online again, in its header.
     pub fn follow_header(&self) {
         let _one_at_a_time = self.changing.lock();
-        if self.service() != Service::Away {
+        if matches!(self.service(), Service::Online | Service::Offline) {
             self.service.store(by_header(&self.store) as u8, Ordering::Relaxed);
         }
     }

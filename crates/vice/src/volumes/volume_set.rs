@@ -57,11 +57,20 @@ impl Volumes {
             let partition = self.partitions.get(no)?.clone();
             let volume = self.in_use.insert(id, ViceVolume::new(store, no, partition)?);
             assert_eq!(volume.store.id(), id, "VO-2: a volume has another number than its own");
-            self.moves.note_loaded(&volume);
+            self.moves.note_loaded(&volume, self.was_released(&volume)?);
             if !volume.store.is_gone() {
                 return Ok(volume);
             }
         }
+    }
+
+    /// Whether copies of it may be elsewhere: a released volume keeps what was released last.
+    fn was_released(&self, volume: &ViceVolume) -> Result<bool, Fault> {
+        if !volume.store.is_writable() {
+            return Ok(false);
+        }
+        let name = [volume.store.name().as_bytes(), b".readonly"].concat();
+        Ok(self.partitions.named(&name)?.is_some())
     }
 
     /// The volume is removed, or another has its number.

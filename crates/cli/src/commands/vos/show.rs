@@ -24,6 +24,7 @@ pub fn state(state: VolumeState) -> &'static str {
         VolumeState::Offline => "Off-line",
         VolumeState::Held => "On-line, held",
         VolumeState::Restoring => "On-line, being restored",
+        VolumeState::Superseded => "Off-line, superseded by another server's",
         VolumeState::Arriving => "Off-line, arriving",
     }
 }
