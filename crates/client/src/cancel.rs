@@ -72,10 +72,11 @@ impl Cancel {
         Cancel(Arc::new(Shared { request: Some(request), ..Shared::default() }))
     }
 
-    /// Another flag, of the same request.
+    /// Another flag, of the same request and with the same deadline.
     #[must_use]
     pub fn beside(&self) -> Self {
-        self.0.request.clone().map_or_else(Self::new, Self::of)
+        let (request, deadline) = (self.0.request.clone(), self.0.deadline);
+        Cancel(Arc::new(Shared { request, deadline, ..Shared::default() }))
     }
 
     /// Does it belong to a request that a predecessor of this process had in progress?

@@ -120,8 +120,8 @@ pub trait Remote: Send + Sync {
         self.chain(caller, calls).into_iter().enumerate().for_each(|(at, result)| take(at, result));
     }
 
-    /// As [`Remote::chain_each`], for questions alone; it stops waiting for answers once `cancel`
-    /// has fired.
+    /// As [`Remote::chain_each`]; it stops waiting for answers once `cancel` has fired. So it is for
+    /// questions, and for changes whose outcome does not matter then.
     fn chain_each_until(
         &self,
         caller: &Caller,
@@ -261,4 +261,14 @@ pub trait Events: Send + Sync {
     fn on_moved(&self, reclaim: &dyn Remote) {
         self.on_server_restarted(reclaim);
     }
+
+    /// A copy of the volume became the read-write volume at another server, because the former one
+    /// was lost: what that acknowledged since the copy was made is lost with it, stable or not.
+    /// Otherwise as [`Events::on_moved`].
+    fn on_taken_over(&self, reclaim: &dyn Remote) {
+        self.on_moved(reclaim);
+    }
+
+    /// The server is unreachable still, and other servers answer. Called now and then.
+    fn on_away(&self) {}
 }

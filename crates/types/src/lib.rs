@@ -68,7 +68,7 @@ pub use time::{Time, Timestamp};
 pub use transfer::{Finish, IncomingTree, Pull, TaskInfo, TaskState};
 pub use tree_key::{KeyKeeper, TREE_KEY_BYTES, TreeKey};
 pub use volume::{
-    Beside, PartitionInfo, PartitionNo, StreamCursor, VolumeChange, VolumeInfo, VolumeKind,
-    VolumeState, WhichVolume, is_volume_name,
+    Beside, EPOCHS_IN_GENERATION, PartitionInfo, PartitionNo, StreamCursor, VolumeChange,
+    VolumeInfo, VolumeKind, VolumeState, WhichVolume, generation, is_volume_name,
 };
 pub use volume_call::VolumeCall;

@@ -63,6 +63,15 @@ impl VolumeState {
     }
 }
 
+/// The number of epochs in a generation ([`generation`]).
+pub const EPOCHS_IN_GENERATION: u64 = 1 << 32;
+
+/// How often a copy of the tree had become its read-write volume before this epoch, because the
+/// former one was lost with its server.
+pub const fn generation(epoch: u64) -> u64 {
+    epoch / EPOCHS_IN_GENERATION
+}
+
 /// A partition by its position in its server's list, from 0 on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartitionNo(pub u32);

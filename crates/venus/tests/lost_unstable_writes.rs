@@ -185,6 +185,27 @@ fn bytes_moved_during_a_commit_are_stable_and_not_resent() {
     assert_eq!(content(&server, fid), b"bbbb");
 }
 
+#[test]
+fn du4_bytes_are_sent_again_when_a_copy_takes_over() {
+    let server = TestServer::in_memory();
+    let client = server.remote_client(1);
+    let (fid, handle) = client.create("f");
+    let _fragile = fragile(&client);
+    client.write(handle, 0, b"aaaa");
+    client.venus.flush(&me(), handle, None).unwrap();
+    assert_eq!(client.wire.count("Write"), 1);
+    // The boot verifier says nothing: it is another server's.
+    let events = client.wire.events.lock().clone().unwrap();
+    events.on_taken_over(&*client.wire);
+    client.venus.fsync(&me(), handle).unwrap();
+    assert_eq!(client.wire.count("Write"), 2);
+    assert_eq!(content(&server, fid), b"aaaa");
+    // What is stable is not sent again.
+    events.on_taken_over(&*client.wire);
+    client.venus.fsync(&me(), handle).unwrap();
+    assert_eq!(client.wire.count("Write"), 2);
+}
+
 /// A server that really loses one file's bytes: at each loss the file returns to its state at the
 /// last commit.
 struct Lossy {

@@ -45,6 +45,7 @@ mod rename;
 mod servers;
 mod sites;
 mod sync;
+mod take_over;
 
 pub use abandon::{abandon, incoming, is_fetched};
 pub use away::move_site;
@@ -67,3 +68,4 @@ pub use rename::rename;
 pub use servers::{Servers, examine, list, partition_no};
 pub use sites::{add_site, remove_site};
 pub use sync::{Mended, sync_database, sync_servers};
+pub use take_over::{TakenOver, take_over};

@@ -125,13 +125,15 @@ impl ServerConnection {
         }
     }
 
-    /// The server may have restarted at another address, which the cell database then has.
+    /// The server may have restarted at another address, or copies of its volumes may have taken
+    /// over elsewhere, which the cell database then says.
     fn find_server(&self) {
         let Some(server) = self.server.get() else { return };
         while !self.remote.stands() {
             let asked = self.book.upgrade().and_then(|book| book.addresses_of(*server));
             let Some(addresses) = asked else { return };
             self.remote.found_at(*server, &addresses);
+            self.sinks.all().iter().for_each(|sink| sink.on_away());
             std::thread::sleep(LOOK_FOR);
         }
     }

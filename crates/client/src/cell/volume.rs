@@ -7,12 +7,17 @@
 //!   site serves it, the move is under way, and the client asks again for a while.
 //! - The server of a read-only volume is gone (`server_connection.rs`). Then the client takes the
 //!   nearest other readable site that shows no older epoch than was seen here (VO-5).
+//! - The server of a read-write volume is gone, and a copy of the volume at another server *took
+//!   over*: the database names that server, and the volume there is of a later generation. While
+//!   calls wait for the gone server the client asks now and then. What the lost server had
+//!   acknowledged since the copy was made is lost, and so are calls under way: they are repeated.
 //! - The server of a read-only volume cannot read what it has (`Damaged`, `Medium`): another site
 //!   may. If there is none the error stands.
 //!
 //! One thread finds the next place and informs the cache manager, which reclaims there; all other
-//! threads wait, and then repeat calls that were refused or not answered. Only questions are
-//! abandoned unanswered, so nothing is done twice: a change is repeated after a refusal alone.
+//! threads wait, and then repeat calls that were refused or not answered. A change is repeated
+//! after a refusal, or when the server that may have executed it is lost with all its effects; so
+//! nothing is done twice.
 //!
 //! A client that holds a lock but makes no calls must still learn that its volume moved, because a
 //! reclaim may come too late. The server that gives a volume up breaks all promises of it. A break
@@ -29,7 +34,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{
     BreakItem, BreakReason, Call, Caller, Fault, Name, PartitionNo, ServerId, Time, VolumeGroup,
-    VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume, generation,
 };
 
 use super::Cell;
@@ -69,6 +74,8 @@ pub struct RemoteVolume {
     epoch_old: AtomicBool,
     /// A thread asks whether the server still has the volume.
     asking: AtomicBool,
+    /// Calls under way.
+    waiting: AtomicU64,
     this: Weak<RemoteVolume>,
 }
 
@@ -76,12 +83,29 @@ struct Place {
     connection: Arc<ServerConnection>,
     /// A thread searches for another place.
     searching: bool,
+    /// Fires when a copy elsewhere took over from the volume here.
+    lost: Cancel,
     /// The volume's partition on its server: a change of it counts as a move to another server.
     partition: PartitionNo,
+    /// The generation of the read-write volume ([`generation`]).
+    generation: u64,
     /// The last search found the volume.
     there: bool,
     /// The sink of events, if one is set; the session refers to it weakly.
     sink: Option<Arc<VolumeEvents>>,
+}
+
+/// Where a search found the volume.
+struct FoundPlace {
+    connection: Arc<ServerConnection>,
+    partition: PartitionNo,
+    generation: u64,
+}
+
+impl FoundPlace {
+    fn of(connection: Arc<ServerConnection>, info: &VolumeInfo) -> FoundPlace {
+        FoundPlace { connection, partition: info.partition, generation: generation(info.epoch) }
+    }
 }
 
 impl RemoteVolume {
@@ -100,7 +124,9 @@ impl RemoteVolume {
             place: Mutex::new(Place {
                 connection,
                 searching: false,
+                lost: Cancel::new(),
                 partition: info.partition,
+                generation: generation(info.epoch),
                 there: true,
                 sink: None,
             }),
@@ -109,6 +135,7 @@ impl RemoteVolume {
             epoch: AtomicU64::new(info.epoch),
             epoch_old: AtomicBool::new(false),
             asking: AtomicBool::new(false),
+            waiting: AtomicU64::new(0),
             this: Weak::clone(this),
         })
     }
@@ -160,8 +187,12 @@ impl RemoteVolume {
         self.kind == VolumeKind::ReadOnly
     }
 
-    /// The session to call now. Waits while a search for another place runs.
-    fn connection(&self, cancel: Option<&Cancel>) -> Result<Arc<ServerConnection>, CallError> {
+    /// The session to call now, and what fires when another place must be asked instead. Waits
+    /// while a search for another place runs.
+    fn connection(
+        &self,
+        cancel: Option<&Cancel>,
+    ) -> Result<(Arc<ServerConnection>, Cancel), CallError> {
         let mut place = self.place.lock();
         while place.searching {
             if cancel.is_some_and(Cancel::is_cancelled) {
@@ -169,7 +200,12 @@ impl RemoteVolume {
             }
             self.search_ended.wait_for(&mut place, PAUSE);
         }
-        Ok(Arc::clone(&place.connection))
+        Ok(self.place_now(&place))
+    }
+
+    fn place_now(&self, place: &Place) -> (Arc<ServerConnection>, Cancel) {
+        let gone = if self.has_copies() { place.connection.gone() } else { place.lost.clone() };
+        (Arc::clone(&place.connection), gone)
     }
 
     /// The current session, even while a search runs.
@@ -228,8 +264,12 @@ impl RemoteVolume {
         let thread = std::thread::Builder::new().name("cell-move".into());
         let spawned = thread.spawn(move || {
             let to = if this.has_copies() {
-                let on = this.place.lock().partition;
-                this.next_site(&from, refused, avoided).map(|connection| (connection, on))
+                let found = this.next_site(&from, refused, avoided);
+                let (partition, generation) = {
+                    let place = this.place.lock();
+                    (place.partition, place.generation)
+                };
+                found.map(|connection| FoundPlace { connection, partition, generation })
             } else {
                 this.next_server()
             };
@@ -248,17 +288,13 @@ impl RemoteVolume {
     }
 
     /// Is that the place where it was?
-    fn is_at(
-        &self,
-        from: &Arc<ServerConnection>,
-        (to, on): &(Arc<ServerConnection>, PartitionNo),
-    ) -> bool {
-        Arc::ptr_eq(to, from) && self.place.lock().partition == *on
+    fn is_at(&self, from: &Arc<ServerConnection>, to: &FoundPlace) -> bool {
+        Arc::ptr_eq(&to.connection, from) && self.place.lock().partition == to.partition
     }
 
     /// The server and partition that serve a volume which is written, or which has no other place.
     /// `None`: there is none. Waits for a move that is under way.
-    fn next_server(&self) -> Option<(Arc<ServerConnection>, PartitionNo)> {
+    fn next_server(&self) -> Option<FoundPlace> {
         let began = Instant::now();
         loop {
             let mut patience = NOWHERE;
@@ -271,8 +307,7 @@ impl RemoteVolume {
                     let found = connection.and_then(|connection| {
                         Ok((connection.examine(WhichVolume::Id(self.id), None)?, connection))
                     });
-                    match found.map(|(info, connection)| (info.state, (connection, info.partition)))
-                    {
+                    match found.map(|(info, to)| (info.state, FoundPlace::of(to, &info))) {
                         Ok((VolumeState::Online, place)) => return Some(place),
                         Ok((VolumeState::Offline, _)) => return None,
                         Err(CallError::Fault(Fault::NoVolume)) if !moves => patience = MOMENT,
@@ -362,9 +397,9 @@ impl RemoteVolume {
     }
 
     /// Sets the new place, unless another thread did so before.
-    fn follow(&self, from: &Arc<ServerConnection>, to: (Arc<ServerConnection>, PartitionNo)) {
+    fn follow(&self, from: &Arc<ServerConnection>, to: FoundPlace) {
         let mut place = self.place.lock();
-        let is_there = Arc::ptr_eq(&to.0, from) && place.partition == to.1;
+        let is_there = Arc::ptr_eq(&to.connection, from) && place.partition == to.partition;
         if place.searching || !Arc::ptr_eq(&place.connection, from) || is_there {
             return;
         }
@@ -378,19 +413,36 @@ impl RemoteVolume {
         self.search_ended.notify_all();
     }
 
-    fn move_to(
-        &self,
-        from: &Arc<ServerConnection>,
-        (to, on): (Arc<ServerConnection>, PartitionNo),
-    ) {
+    fn move_to(&self, from: &Arc<ServerConnection>, to: FoundPlace) {
+        let FoundPlace { connection: to, partition, generation } = to;
         debug_assert!(self.place.lock().searching, "VO-6: one thread finds the next place");
         let name = String::from_utf8_lossy(self.name.as_bytes());
         tracing::info!(volume = self.id.0, %name, "calls for a volume go to another place now");
         self.local.store(to.remote.passes_descriptors(), Ordering::Release);
+        let taken_over;
+        let mut lost = None;
         let sink = {
             let mut place = self.place.lock();
-            place.partition = on;
+            place.partition = partition;
+            taken_over = generation > place.generation;
+            if taken_over {
+                place.generation = generation;
+                lost = Some(std::mem::take(&mut place.lost));
+            }
             place.sink.clone()
+        };
+        if let Some(lost) = lost {
+            tracing::warn!(
+                volume = self.id.0,
+                %name,
+                "the server of a volume is lost, and a copy took over: changes since that copy was \
+                 made are lost"
+            );
+            lost.cancel();
+        }
+        let report = |sink: &dyn Events, reclaim: &dyn Remote| match taken_over {
+            true => sink.on_taken_over(reclaim),
+            false => sink.on_moved(reclaim),
         };
         let Some(sink) = sink else {
             self.place.lock().connection = to;
@@ -398,7 +450,7 @@ impl RemoteVolume {
         };
         if Arc::ptr_eq(from, &to) {
             // To another partition: session and events stay the same.
-            return sink.inner.on_moved(&*to.remote);
+            return report(&*sink.inner, &*to.remote);
         }
         sink.end();
         from.sinks.leave(&(Arc::clone(&sink) as Arc<dyn Events>));
@@ -410,9 +462,41 @@ impl RemoteVolume {
             let mut place = self.place.lock();
             (place.connection, place.sink) = (Arc::clone(&to), Some(Arc::clone(&next)));
         }
-        sink.inner.on_moved(&*to.remote);
+        report(&*sink.inner, &*to.remote);
         next.begin();
         to.sinks.report_lease(&*next);
+    }
+
+    /// The server does not answer: follows the volume if a copy took over elsewhere. Only for calls
+    /// that wait: the next one finds out by itself.
+    fn look_for_successor(self: Arc<Self>) {
+        if self.kind != VolumeKind::ReadWrite || self.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let (from, generation) = {
+            let place = self.place.lock();
+            (Arc::clone(&place.connection), place.generation)
+        };
+        let which = || WhichVolume::Id(self.id);
+        let Ok(group) = self.cell.group(which(), None) else { return };
+        let site = sites(&group, false).first().copied();
+        let Some(server) = site.filter(|site| from.server.get() != Some(site)) else { return };
+        *self.group.lock() = Some(group);
+        let found = self.cell.connection(server, None).and_then(|connection| {
+            let info = connection.examine(which(), None)?;
+            Ok((info.state, FoundPlace::of(connection, &info)))
+        });
+        match found {
+            Ok((VolumeState::Online, to)) if to.generation > generation => {
+                // In a thread of its own: the claims wait for the other server.
+                let thread = std::thread::Builder::new().name("cell-move".into());
+                if let Err(error) = thread.spawn(move || self.follow(&from, to)) {
+                    tracing::error!(%error, "no thread to follow a volume");
+                }
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(volume = self.id.0, %error, "not there yet"),
+        }
     }
 
     /// After a break of a read-only volume: learns which epoch it shows now, before any of it is
@@ -450,19 +534,16 @@ impl RemoteVolume {
         }
         let mut again = 0;
         loop {
-            let connection = self.connection(cancel)?;
-            let (gone, result);
-            if self.has_copies() {
-                gone = connection.gone();
-                result = self.learn_epoch(&connection, cancel).and_then(|()| {
-                    either(&gone, cancel, |either| {
-                        how(&*connection.remote, caller, call.clone(), Some(either))
-                    })
-                });
-            } else {
-                gone = Cancel::new();
-                result = how(&*connection.remote, caller, call.clone(), cancel);
-            }
+            let (connection, gone) = self.connection(cancel)?;
+            let learnt =
+                if self.has_copies() { self.learn_epoch(&connection, cancel) } else { Ok(()) };
+            self.waiting.fetch_add(1, Ordering::AcqRel);
+            let result = learnt.and_then(|()| {
+                either(&gone, cancel, |either| {
+                    how(&*connection.remote, caller, call.clone(), Some(either))
+                })
+            });
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
             match result {
                 Err(error) if self.is_elsewhere(&error, &gone, cancel) && again < AGAIN_MAX => {
                     self.leave(&connection, &error, cancel)?;
@@ -483,8 +564,8 @@ impl RemoteVolume {
     ) {
         let (mut done, mut link, mut again) = (0, ChainLink::default(), 0);
         loop {
-            let connection = match self.connection(None) {
-                Ok(connection) => connection,
+            let (connection, gone) = match self.connection(None) {
+                Ok(found) => found,
                 Err(error) => {
                     return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
                 }
@@ -493,7 +574,6 @@ impl RemoteVolume {
             link.put_in(&mut rest);
             let mut refused = None;
             let before = done;
-            let gone = if self.has_copies() { connection.gone() } else { Cancel::new() };
             let mut sieve = |at: usize, result: Result<Reply, CallError>| match result {
                 _ if refused.is_some() => {}
                 Err(error) if again < AGAIN_MAX && self.is_elsewhere(&error, &gone, None) => {
@@ -506,14 +586,14 @@ impl RemoteVolume {
                     take(before + at, result);
                 }
             };
-            if self.has_copies() {
-                match self.learn_epoch(&connection, None) {
-                    Ok(()) => connection.remote.chain_each_until(caller, rest, &gone, &mut sieve),
-                    Err(error) => sieve(0, Err(error)),
-                }
-            } else {
-                connection.remote.chain_each(caller, rest, &mut sieve);
+            let learnt =
+                if self.has_copies() { self.learn_epoch(&connection, None) } else { Ok(()) };
+            self.waiting.fetch_add(1, Ordering::AcqRel);
+            match learnt {
+                Ok(()) => connection.remote.chain_each_until(caller, rest, &gone, &mut sieve),
+                Err(error) => sieve(0, Err(error)),
             }
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
             let Some(error) = refused else { return };
             again += u32::from(matches!(error, CallError::Fault(_)));
             if let Err(error) = self.leave(&connection, &error, None) {
@@ -591,11 +671,8 @@ impl Remote for RemoteVolume {
     }
 
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
-        if !self.cell.has_others() || claims(&calls) {
-            return self.here().remote.chain(caller, calls);
-        }
         let mut results = Vec::with_capacity(calls.len());
-        self.chain_there(caller, &calls, &mut |_, result| results.push(result));
+        self.chain_each(caller, calls, &mut |_, result| results.push(result));
         results
     }
 
@@ -606,7 +683,14 @@ impl Remote for RemoteVolume {
         take: &mut dyn FnMut(usize, Result<Reply, CallError>),
     ) {
         if !self.cell.has_others() || claims(&calls) {
-            return self.here().remote.chain_each(caller, calls, take);
+            let (connection, lost) = {
+                let place = self.place.lock();
+                (Arc::clone(&place.connection), place.lost.clone())
+            };
+            self.waiting.fetch_add(1, Ordering::AcqRel);
+            connection.remote.chain_each_until(caller, calls, &lost, take);
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+            return;
         }
         self.chain_there(caller, &calls, take);
     }
@@ -697,6 +781,12 @@ impl Events for VolumeEvents {
         let here = self.here.read();
         if *here {
             self.inner.on_lease_lost();
+        }
+    }
+
+    fn on_away(&self) {
+        if let Some(volume) = self.volume.upgrade() {
+            volume.look_for_successor();
         }
     }
 

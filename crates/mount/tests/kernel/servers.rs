@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use types::{Call, Caller, SiteKind, VolumeCall, VolumeInfo};
 use venus::RequestContext;
@@ -162,6 +162,70 @@ fn a_moved_volume_is_found_with_its_open_files() {
     assert_eq!(fs::read_to_string(client.at("dir/new")).unwrap(), "newer");
     assert!(!client.at("file-3").exists());
     drop((reading, writing));
+    other.end();
+    client.end();
+}
+
+#[test]
+fn a_copy_takes_over_under_a_mount() {
+    let Some(mut fleet) = Fleet::start(3) else { return };
+    let (volume, released) = replicated(&mut fleet);
+    let ask = |fleet: &Fleet, call| fleet.hosts[2].ask(Call::Volume(call));
+    // The copied partition has the read-write volume too.
+    ask(&fleet, VolumeCall::Remove { id: volume.id }).unwrap();
+    let client = fleet.mount(0, "data", &[]);
+    for (name, bytes) in [("file-1", content(1, "lost")), ("new", b"lost".to_vec())] {
+        fs::write(client.at(name), bytes).unwrap();
+        File::open(client.at(name)).unwrap().sync_all().unwrap();
+    }
+    let open = File::options().read(true).write(true).open(client.at("file-2")).unwrap();
+    flock(&open, FlockOperation::NonBlockingLockExclusive).unwrap();
+    // The server has these bytes, and was not asked to make them stable.
+    let unstable = File::options().write(true).open(client.at("file-3")).unwrap();
+    unstable.write_all_at(&content(3, "sent again"), 0).unwrap();
+    drop(unstable);
+    let venus = client.volumes.venus(volume.id).unwrap();
+    let root = RequestContext::of(&Caller::ROOT);
+    venus.control().refresh_volume(&root, volume.id).unwrap();
+    fleet.hosts[1].crash();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read(client.at("file-1")).unwrap());
+        let writer = scope.spawn(|| {
+            let file = File::options().write(true).open(client.at("file-4")).unwrap();
+            file.write_all_at(&content(4, "new"), 0).unwrap();
+            file.sync_all().unwrap();
+        });
+        let (copy, above) = (released.id, released.epoch);
+        eventually("what was removed is swept", || {
+            ask(&fleet, VolumeCall::TakeOver { copy, name: volume.name.clone(), above }).is_ok()
+        });
+        let site = fleet.site(2, SiteKind::ReadWrite, 0);
+        fleet.change("data", |group| {
+            group.sites.retain(|site| site.kind == SiteKind::ReadOnly);
+            group.sites.push(site);
+        });
+        assert!(!reader.is_finished() && !writer.is_finished(), "it does not serve yet");
+        ask(&fleet, VolumeCall::Serve { id: volume.id }).unwrap();
+        let got = reader.join().unwrap();
+        assert!(got == content(1, "first"));
+        writer.join().unwrap();
+    });
+    assert_eq!(client.server_of(&volume), Some(fleet.hosts[2].id()));
+    // What the lost server alone had is lost; what the client had not made stable is not.
+    assert!(!client.at("new").exists());
+    open.write_all_at(b"open", 0).unwrap();
+    let _ = open.sync_all();
+    open.sync_all().unwrap();
+    File::open(client.at("file-3")).unwrap().sync_all().unwrap();
+    let other = fleet.mount(2, "data", &[]);
+    assert!(fs::read(other.at("file-3")).unwrap() == content(3, "sent again"));
+    assert!(fs::read(other.at("file-4")).unwrap() == content(4, "new"));
+    assert_eq!(fs::read(other.at("file-2")).unwrap()[..4], *b"open");
+    let elsewhere = File::open(other.at("file-2")).unwrap();
+    assert!(flock(&elsewhere, FlockOperation::NonBlockingLockExclusive).is_err(), "LK-1");
+    fs::write(other.at("file-1"), "seen").unwrap();
+    assert_eq!(fs::read_to_string(client.at("file-1")).unwrap(), "seen", "CB-1");
+    drop((open, elsewhere));
     other.end();
     client.end();
 }

@@ -12,8 +12,8 @@
 //! the same versions in all copies of the tree, because epochs and records have the same numbers
 //! there (VO-7).
 
-/// The number of epochs in a generation.
-const EPOCHS: u64 = 1 << 32;
+use types::{EPOCHS_IN_GENERATION, generation};
+
 /// More changes of one file than a lost volume had after its last copy.
 const LOST_VERSIONS: u64 = 1 << 32;
 /// More numbers of files than a lost volume gave after its last copy.
@@ -21,14 +21,14 @@ pub(crate) const LOST_SLOTS: u64 = 1 << 32;
 
 /// The first epoch of the generation after that of `epoch`.
 pub(crate) fn next(epoch: u64) -> u64 {
-    (epoch / EPOCHS + 1) * EPOCHS
+    (generation(epoch) + 1) * EPOCHS_IN_GENERATION
 }
 
 /// How much higher versions are for readers of the epoch `shown` than in a record of the epoch
 /// `written`.
 pub(crate) fn raise(written: u64, shown: u64) -> u64 {
     debug_assert!(written <= shown, "VO-1: nobody reads records of later epochs");
-    (shown / EPOCHS).saturating_sub(written / EPOCHS) * LOST_VERSIONS
+    generation(shown).saturating_sub(generation(written)) * LOST_VERSIONS
 }
 
 #[cfg(test)]
@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn only_older_generations_are_raised() {
         let (first, second) = (next(0), next(next(0)));
-        assert_eq!((first, second), (EPOCHS, 2 * EPOCHS));
+        assert_eq!((first, second), (EPOCHS_IN_GENERATION, 2 * EPOCHS_IN_GENERATION));
         assert_eq!(next(first + 7), second);
         assert_eq!([raise(1, 9), raise(first, first + 9)], [0, 0]);
         assert_eq!([raise(9, first), raise(9, second + 1)], [LOST_VERSIONS, 2 * LOST_VERSIONS]);

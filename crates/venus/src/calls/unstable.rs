@@ -157,6 +157,11 @@ impl Unstable {
         self.metadata.clear();
     }
 
+    /// A copy of the volume took over at another server: nothing that was unstable is there.
+    pub fn taken_over(&self) {
+        self.find_lost(BootVerifier::default());
+    }
+
     /// Changes of these files are lost.
     pub fn lose(&self, fids: &[Fid]) {
         if fids.is_empty() {

@@ -66,6 +66,12 @@ impl Events for EventListener {
             core.on_moved(reclaim);
         }
     }
+
+    fn on_taken_over(&self, reclaim: &dyn Remote) {
+        if let Some(core) = self.0.upgrade() {
+            core.on_taken_over(reclaim);
+        }
+    }
 }
 
 impl Core {
@@ -232,6 +238,15 @@ impl Core {
         let kernel = self.ground.kernel.port();
         self.ground.workers.fill(move || kernel.all());
         self.claim(reclaim);
+    }
+
+    /// A copy of the volume took over at another server. Bytes that the lost one had not committed
+    /// are sent again; other changes of names and status, and the delegated ones that it never got,
+    /// are lost, which the next sync reports.
+    fn on_taken_over(&self, reclaim: &dyn Remote) {
+        self.flusher.lose_journal(Vec::new(), &Error::Lost);
+        self.unstable.taken_over();
+        self.on_moved(reclaim);
     }
 
     /// Claims the locks and holds of this client from a server that does not know them.
