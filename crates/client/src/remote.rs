@@ -120,8 +120,8 @@ pub trait Remote: Send + Sync {
         self.chain(caller, calls).into_iter().enumerate().for_each(|(at, result)| take(at, result));
     }
 
-    /// As [`Remote::chain_each`]; it stops waiting for answers once `cancel` has fired. So it is for
-    /// questions, and for changes whose outcome does not matter then.
+    /// As [`Remote::chain_each`]; it stops waiting for answers once `cancel` has fired. So it is
+    /// for questions, and for changes whose outcome does not matter then.
     fn chain_each_until(
         &self,
         caller: &Caller,

@@ -190,10 +190,10 @@ fn changes_moved_with_their_volume_are_stable() {
 
 #[test]
 fn changes_that_a_lost_server_alone_had_are_reported() {
-    let server = TestServer::in_memory();
     for delegations in [false, true] {
+        let server = TestServer::in_memory();
         let client = far(&server, delegations);
-        make(&client, &format!("file-{delegations}"));
+        make(&client, "file");
         let events = client.wire.events.lock().clone().unwrap();
         events.on_taken_over(&*client.wire);
         assert_eq!(sync_names(&client), Err(Error::Lost), "delegations: {delegations}");

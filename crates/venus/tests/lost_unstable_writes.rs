@@ -200,7 +200,7 @@ fn du4_bytes_are_sent_again_when_a_copy_takes_over() {
     client.venus.fsync(&me(), handle).unwrap();
     assert_eq!(client.wire.count("Write"), 2);
     assert_eq!(content(&server, fid), b"aaaa");
-    // What is stable is not sent again.
+    // Stable bytes are not sent again.
     events.on_taken_over(&*client.wire);
     client.venus.fsync(&me(), handle).unwrap();
     assert_eq!(client.wire.count("Write"), 2);

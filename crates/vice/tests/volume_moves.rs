@@ -422,7 +422,7 @@ fn a_copy_takes_over_and_the_lost_server_serves_it_no_more() {
     assert!(copy.status(1, file).unwrap().data_version > known.data_version);
     assert!(copy.call(1, &ROOT, write(file, Some(0), b"here")).is_ok());
 
-    // The lost server comes back. What it has of the volume stays, and no client gets it.
+    // The lost server comes back. Its volume stays, and no client gets it.
     restart_in(&mut lost, ServerId(1), CellAccess::Database(db));
     (0..2).for_each(|who| lost.reclaim(who));
     assert_eq!(lost.status(1, file), Err(Fault::NoVolume));

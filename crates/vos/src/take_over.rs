@@ -97,7 +97,7 @@ pub fn take_over(
     Ok(taken)
 }
 
-/// What a server has of a group.
+/// The volumes of a group at a server.
 struct Copies {
     /// The newest volume of a sealed epoch.
     newest: VolumeInfo,

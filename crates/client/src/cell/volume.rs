@@ -9,7 +9,7 @@
 //!   nearest other readable site that shows no older epoch than was seen here (VO-5).
 //! - The server of a read-write volume is gone, and a copy of the volume at another server *took
 //!   over*: the database names that server, and the volume there is of a later generation. While
-//!   calls wait for the gone server the client asks now and then. What the lost server had
+//!   calls wait for the gone server the client asks now and then. All that the lost server had
 //!   acknowledged since the copy was made is lost, and so are calls under way: they are repeated.
 //! - The server of a read-only volume cannot read what it has (`Damaged`, `Medium`): another site
 //!   may. If there is none the error stands.

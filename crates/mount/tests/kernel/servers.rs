@@ -211,7 +211,7 @@ fn a_copy_takes_over_under_a_mount() {
         writer.join().unwrap();
     });
     assert_eq!(client.server_of(&volume), Some(fleet.hosts[2].id()));
-    // What the lost server alone had is lost; what the client had not made stable is not.
+    // The lost server's last changes are lost; those that the client had not made stable are not.
     assert!(!client.at("new").exists());
     open.write_all_at(b"open", 0).unwrap();
     let _ = open.sync_all();

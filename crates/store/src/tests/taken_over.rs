@@ -21,7 +21,7 @@ fn take_over(partition: &Partition) -> Result<Arc<Volume>, StoreError> {
     partition.volumes().take_over(VolumeId(COPY), &name(NAME), 0, NOW)
 }
 
-/// What a volume of the next generation shows where nothing was changed.
+/// The same without a change in a volume of the next generation.
 fn raised((mut seen, usage): Whole) -> Whole {
     let by = generation::raise(1, generation::next(1));
     for one in seen.values_mut() {
@@ -55,7 +55,7 @@ fn no_number_or_version_of_the_lost_volume_comes_again() {
     filled(&world);
     let copy = open(&MemMachine::new());
     let (released, _) = copied(&clone_of(&world, "one"), &copy, COPY);
-    // What the copy never learns.
+    // The copy never learns of these.
     write(&world.volume, "small", b"lost");
     let lost = make_file(&world.volume, &name("lost"), |_, _| {});
     clone_of(&world, "two");

@@ -87,7 +87,7 @@ impl Transfers {
     /// As these calls.
     pub fn answer_here(&self, call: &VolumeCall) -> Result<Answer, Fault> {
         match call {
-            VolumeCall::Examine { volume } => examine(self.files.volumes(), volume),
+            VolumeCall::Examine { volume } => examine(&self.files, volume),
             VolumeCall::Changes { id, since, cursor, bytes_max, packed } => {
                 self.changes_part(*id, *since, *cursor, (*bytes_max, *packed))
             }

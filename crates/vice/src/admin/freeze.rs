@@ -17,7 +17,7 @@
 //! ([`types::VolumeCall::TakeOver`]). So after a start a released volume is *unconfirmed*: before
 //! the first call of a client the database is asked (`files/sites.rs`). While it cannot be asked
 //! the volume serves, as it did before, and is in doubt; once it names another server, what is here
-//! is *superseded*: it serves nobody, and stays for an administrator who wants its last changes.
+//! is *superseded*: it serves no client, and stays for an administrator who wants its last changes.
 //!
 //! When a volume has arrived, its clients claim their locks and holds: files without names stay for
 //! the time of a lease, and claims of locks are accepted.

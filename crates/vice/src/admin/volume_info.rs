@@ -3,6 +3,7 @@
 use types::{Answer, Fault, PartitionNo, VolumeId, VolumeInfo, VolumeState, WhichVolume};
 
 use crate::cell::CellLink;
+use crate::files::Files;
 use crate::volumes::Volumes;
 
 /// A number that no volume of the cell ever had. May ask another server, so hold no lock.
@@ -29,7 +30,9 @@ pub(super) fn shown_by(volumes: &Volumes, id: Option<VolumeId>) -> Result<Option
 ///
 /// # Errors
 /// `NoVolume`.
-pub(super) fn examine(volumes: &Volumes, which: &WhichVolume) -> Result<Answer, Fault> {
+/// `CellAway` as [`crate::files::Sites::confirm`].
+pub(super) fn examine(files: &Files, which: &WhichVolume) -> Result<Answer, Fault> {
+    let volumes = files.volumes();
     let id = match which {
         WhichVolume::Id(id) => *id,
         WhichVolume::Name(name) => {
@@ -37,6 +40,9 @@ pub(super) fn examine(volumes: &Volumes, which: &WhichVolume) -> Result<Answer, 
         }
     };
     let volume = volumes.any_volume(id)?;
+    if volume.is_unconfirmed() {
+        files.sites().confirm(&volume)?;
+    }
     let group = volume.partition.volumes().group(id)?;
     let (asked, others): (Vec<_>, Vec<_>) = group.into_iter().partition(|one| one.id == id);
     let mut found: Vec<_> =
@@ -44,8 +50,6 @@ pub(super) fn examine(volumes: &Volumes, which: &WhichVolume) -> Result<Answer, 
     if let Some(asked) = found.first_mut() {
         asked.state = match volume.is_superseded() {
             true => VolumeState::Superseded,
-            // Nothing asked for it yet.
-            false if volume.is_unconfirmed() => asked.state,
             false => serving(asked.state, volume.serves()),
         };
     }

@@ -85,7 +85,7 @@ impl VolumeAdmin {
             VolumeCall::List { partition, after, max } => {
                 self.list_volumes(*partition, *after, *max)?
             }
-            VolumeCall::Examine { volume } => examine(self.files.volumes(), volume)?,
+            VolumeCall::Examine { volume } => examine(&self.files, volume)?,
             VolumeCall::Partitions => {
                 Answer::Partitions(self.files.volumes().partitions().infos()?)
             }

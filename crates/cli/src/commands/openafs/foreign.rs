@@ -80,12 +80,6 @@ pub(super) const FOREIGN_OPTIONS: &[(&str, &str, &str, ForeignUse, &str)] = &[
 pub(super) const FOREIGN_VERBS: &[(&str, &str, &str)] = &[
     ("vos", "apropos", "'vos --help' lists all verbs"),
     ("vos", "changeloc", "'vos syncvldb' enters where the servers have their volumes"),
-    (
-        "vos",
-        "convertROtoRW",
-        "a read-only copy cannot take the number of its lost volume; 'vos clone -readwrite' \
-            makes a new volume of it",
-    ),
     ("vos", "endtrans", "'vos status' shows fetches, 'vos abandon' gives one up"),
     ("vos", "remaddrs", "'vos changeaddr -remove' removes an address"),
     (

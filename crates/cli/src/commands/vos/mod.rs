@@ -25,6 +25,7 @@ mod show;
 mod sites;
 mod snapshot;
 mod sync;
+mod take_over;
 mod typed;
 
 use std::process::ExitCode;
@@ -124,6 +125,8 @@ enum Verb {
     Restore(dump::Restore),
     Move(moving::Move),
     Evacuate(moving::Evacuate),
+    #[command(name = "convertROtoRW")]
+    ConvertRoToRw(take_over::ConvertRoToRw),
     /// Adds a read-only site to a volume.
     #[command(after_help = sites::ADDSITE_HELP, mut_arg("words", |arg| arg.help(sites::WORDS)))]
     Addsite(typed::SitedVolume),
@@ -174,6 +177,7 @@ impl Vos {
             Verb::Setfields(setfields) => setfields.run(&context),
             Verb::Move(moving) => moving.run(&context),
             Verb::Evacuate(evacuate) => evacuate.run(&context),
+            Verb::ConvertRoToRw(convert) => convert.run(&context),
             Verb::Copy(copy) => copy.run(&context),
             Verb::Release(release) => release.run(&context),
             Verb::Dump(dump) => dump.run(&context),

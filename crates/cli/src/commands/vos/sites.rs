@@ -59,7 +59,7 @@ pub(super) fn remove(volume: SitedVolume, context: &VosContext) -> Result<(), Fa
     Ok(())
 }
 
-fn needed_server(site: &TypedSite) -> Result<&str, Failure> {
+pub(super) fn needed_server(site: &TypedSite) -> Result<&str, Failure> {
     site.server.as_deref().ok_or_else(|| {
         Failure::new("reading the command", "the server is missing")
             .mend("name it with -server, before the volume")
