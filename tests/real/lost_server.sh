@@ -16,7 +16,7 @@ trap end EXIT
 vos() { within 90 "$RIALTO" vos --dir "$A" "$@"; }
 
 check "the first server" within 90 "$RIALTO" up --no-mount --dir "$A" --cell lost.test \
-    --listen 127.0.0.1:0 --server one
+    --listen 127.0.0.1:0
 address=$(sed -n 's/^listen = "\(.*\)"/\1/p' "$A/cell.toml")
 check "a second joins it" within 90 "$RIALTO" up --dir "$B" --join "$address" --keys "$A/keys" \
     --server two
@@ -24,7 +24,7 @@ check "and a third" within 90 "$RIALTO" up --dir "$C" --join "$address" --keys "
     --server three
 check "a volume on the second" vos create two vicep work
 check "with sites on the others" vos addsite three vicep work
-check "two of them" vos addsite one vicep work
+check "two of them" vos addsite "$(uname -n)" vicep work
 
 tree=$base/mount/tree
 mkdir -p "$tree"

@@ -23,6 +23,7 @@
 mod abandon;
 mod away;
 mod backup;
+mod balance;
 mod beside;
 mod claim;
 mod clone;
@@ -50,6 +51,7 @@ mod take_over;
 pub use abandon::{abandon, incoming, is_fetched};
 pub use away::move_site;
 pub use backup::backup;
+pub use balance::{FilledPartition, PlannedMove, balance, unevenness};
 pub use clone::clone_writable;
 pub use copy::copy;
 pub use create::{NewVolume, create};

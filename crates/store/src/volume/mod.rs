@@ -3,7 +3,8 @@
 //! Model. A [`Volume`] shows the head of a tree, which takes writes, or a sealed epoch (this
 //! file). The set of volumes is [`VolumeSet`] (`set.rs`, `list.rs`); it grows by clones
 //! (`clone.rs`, `fork.rs`) and takeovers (`take_over.rs`), and shrinks by removals (`removal.rs`),
-//! whose records the *sweeper* removes later (`sweeper.rs`). Imports `format/`, `media/`, `tree/` and `body/`.
+//! whose records the *sweeper* removes later (`sweeper.rs`).
+//! Imports `format/`, `media/`, `tree/` and `body/`.
 
 pub(crate) mod clone;
 mod edit;

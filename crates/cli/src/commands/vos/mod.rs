@@ -3,6 +3,7 @@
 
 mod abandon;
 mod addresses;
+mod balance;
 mod clone;
 mod context;
 mod copy;
@@ -125,6 +126,7 @@ enum Verb {
     Restore(dump::Restore),
     Move(moving::Move),
     Evacuate(moving::Evacuate),
+    Balance(balance::Balance),
     #[command(name = "convertROtoRW")]
     ConvertRoToRw(take_over::ConvertRoToRw),
     /// Adds a read-only site to a volume.
@@ -177,6 +179,7 @@ impl Vos {
             Verb::Setfields(setfields) => setfields.run(&context),
             Verb::Move(moving) => moving.run(&context),
             Verb::Evacuate(evacuate) => evacuate.run(&context),
+            Verb::Balance(balance) => balance.run(&context),
             Verb::ConvertRoToRw(convert) => convert.run(&context),
             Verb::Copy(copy) => copy.run(&context),
             Verb::Release(release) => release.run(&context),

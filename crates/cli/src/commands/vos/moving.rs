@@ -205,7 +205,7 @@ fn is_at(site: &types::Site, server: types::ServerId, partition: &str) -> bool {
 }
 
 /// Whether the site leaves the destination to the group: it is there, or at another server.
-fn fits(site: &types::Site, spot: &LocatedPartition) -> bool {
+pub(super) fn fits(site: &types::Site, spot: &LocatedPartition) -> bool {
     site.server != spot.server || site.partition == spot.partition.name
 }
 
@@ -263,7 +263,7 @@ fn roomiest_but(
     })
 }
 
-fn move_one(
+pub(super) fn move_one(
     context: &VosContext,
     group: Revised<VolumeGroup>,
     spot: &LocatedPartition,

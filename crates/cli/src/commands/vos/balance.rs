@@ -1,0 +1,187 @@
+//! `vos balance`.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use local::failure::Failure;
+use local::show::bytes;
+use serde_json::json;
+use types::{Revised, Site, SiteKind, VolumeGroup, VolumeId, VolumeKind, VolumeState};
+use vos::{FilledPartition, PlannedMove, unevenness};
+
+use super::context::{LocatedPartition, VosContext, text};
+use super::moving::{fits, move_one};
+use super::typed::{TypedPlace, quota};
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+    rialto vos balance -dryrun              show what would move, and move nothing
+    rialto vos balance                      over all servers
+    rialto vos balance -server afs1         between the partitions of one server
+    rialto vos balance -rate 20M -most 10   ten volumes at most, 20 MB/s on average
+
+Moves read-write volumes, with their snapshots, from the fullest partitions to the emptiest,
+one after the other and while clients use them, until all partitions are filled alike within
+the tolerance. A volume moves at most once. Volumes that are locked, offline or have read-only
+sites on another partition of the destination stay. If interrupted (Ctrl-C), the volume that
+is moving is whole at one of its places, and the command goes on where it was.";
+
+/// Moves volumes until partitions are filled alike.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Balance {
+    #[command(flatten)]
+    place: TypedPlace,
+    /// Differences of filling that may stay, in percent of a partition.
+    #[arg(long, value_name = "PERCENT", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=100))]
+    tolerance: u32,
+    /// Kilobytes for each second, or a size such as 20M, on average over the moves [default: no
+    /// limit]
+    #[arg(long, value_name = "SIZE", value_parser = quota)]
+    rate: Option<u64>,
+    /// Volumes that move at most.
+    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
+    most: usize,
+}
+
+impl Balance {
+    pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
+        let spots = context.spots(&self.place.site())?;
+        let found = Filling::of(context, &spots)?;
+        let fits = |id: VolumeId, to: usize| {
+            let group = found.groups.get(&id);
+            group.is_some_and(|seen| may_be_at(&seen.record, &spots[to]))
+        };
+        // The plan counts in thousandths.
+        let tolerance = self.tolerance * 10;
+        let plan = vos::balance(&found.partitions, &fits, tolerance, self.most);
+        show_plan(context, &spots, &found, &plan);
+        if context.dry_run {
+            return Ok(());
+        }
+        let (began, mut sent, mut failed) = (Instant::now(), 0_u64, 0);
+        for one in &plan {
+            // Its record may have changed since.
+            let moved = context
+                .known(&one.volume.0.to_string())
+                .and_then(|group| move_one(context, group, &spots[one.to], true));
+            match moved {
+                Ok(()) => sent += one.bytes,
+                Err(failure) => {
+                    eprintln!("rialto vos: {failure}");
+                    failed += 1;
+                }
+            }
+            if let Some(rate) = self.rate.filter(|rate| *rate > 0) {
+                let due = Duration::from_secs_f64(sent as f64 / rate as f64);
+                std::thread::sleep(due.saturating_sub(began.elapsed()));
+            }
+        }
+        if !context.json {
+            println!("Total volumes moved: {}; failed to move: {failed}", plan.len() - failed);
+        }
+        if failed == 0 {
+            return Ok(());
+        }
+        Err(Failure::new("balancing", format!("{failed} of {} volumes failed", plan.len()))
+            .mend("the lines above have the reasons; repeating the command goes on"))
+    }
+}
+
+/// The partitions, and the groups of the volumes that could move.
+struct Filling {
+    partitions: Vec<FilledPartition>,
+    groups: HashMap<VolumeId, Revised<VolumeGroup>>,
+}
+
+impl Filling {
+    fn of(context: &VosContext, spots: &[LocatedPartition]) -> Result<Filling, Failure> {
+        let mut groups = HashMap::new();
+        context.each_group(&mut |some| {
+            groups.extend(some.into_iter().map(|seen| (seen.record.read_write, seen)));
+            Ok(())
+        })?;
+        let mut partitions = Vec::new();
+        for spot in spots {
+            let mut one = FilledPartition {
+                free_bytes: spot.partition.free_bytes,
+                ..FilledPartition::default()
+            };
+            context.each(spot, &mut |volumes| {
+                for volume in volumes {
+                    let is_free = |seen: &Revised<VolumeGroup>| {
+                        seen.record.busy.is_none()
+                            && seen.record.read_write_site().is_some_and(|site| is_at(site, spot))
+                    };
+                    let moves = volume.kind == VolumeKind::ReadWrite
+                        && volume.state == VolumeState::Online
+                        && groups.get(&volume.id).is_some_and(is_free);
+                    if moves {
+                        one.volumes.push((volume.id, volume.used_bytes));
+                    } else if matches!(volume.kind, VolumeKind::ReadWrite | VolumeKind::ReadOnly) {
+                        // Snapshots share what they have with their volume.
+                        one.fixed_bytes += volume.used_bytes;
+                    }
+                }
+                Ok(())
+            })?;
+            partitions.push(one);
+        }
+        Ok(Filling { partitions, groups })
+    }
+}
+
+fn is_at(site: &Site, spot: &LocatedPartition) -> bool {
+    site.server == spot.server && site.partition == spot.partition.name
+}
+
+/// A server has a group on one partition.
+fn may_be_at(group: &VolumeGroup, spot: &LocatedPartition) -> bool {
+    let from = group.read_write_site().map(|site| site.server);
+    let others = group.sites.iter().filter(|site| site.kind == SiteKind::ReadOnly);
+    from == Some(spot.server) || others.into_iter().all(|site| fits(site, spot))
+}
+
+fn show_plan(
+    context: &VosContext,
+    spots: &[LocatedPartition],
+    found: &Filling,
+    plan: &[PlannedMove],
+) {
+    let place = |at: usize| {
+        let spot = &spots[at];
+        format!("{} {}", context.server_name(spot.server), spot.partition.name)
+    };
+    let name = |id: VolumeId| {
+        found.groups.get(&id).map_or_else(|| id.0.to_string(), |seen| text(&seen.record.name))
+    };
+    let uneven = unevenness(&found.partitions);
+    if context.json {
+        let moves = plan.iter().map(|one| {
+            json!({
+                "volume": name(one.volume), "bytes": one.bytes, "from": place(one.from),
+                "to": place(one.to),
+            })
+        });
+        local::show::json(&json!({
+            "difference_percent": f64::from(uneven) / 10.0,
+            "moves": moves.collect::<Vec<_>>(),
+            "bytes": plan.iter().map(|one| one.bytes).sum::<u64>(),
+        }));
+        return;
+    }
+    println!("The fullest and the emptiest partition differ by {:.1} %", f64::from(uneven) / 10.0);
+    for one in plan {
+        println!(
+            "    {} ({}) from {} to {}",
+            name(one.volume),
+            bytes(one.bytes),
+            place(one.from),
+            place(one.to)
+        );
+    }
+    let total = plan.iter().map(|one| one.bytes).sum();
+    println!("{} volumes to move, {}", plan.len(), bytes(total));
+}
