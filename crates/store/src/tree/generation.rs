@@ -16,7 +16,8 @@ use types::{EPOCHS_IN_GENERATION, generation};
 
 /// More changes of one file than a lost volume had after its last copy.
 const LOST_VERSIONS: u64 = 1 << 32;
-/// More numbers of files than a lost volume gave after its last copy.
+/// More numbers of files than a lost volume gave after its last copy. Mounts use numbers of vnodes
+/// from 2^47 on for themselves (`venus/names/made_up.rs`): 16,384 takeovers reach them.
 pub(crate) const LOST_SLOTS: u64 = 1 << 32;
 
 /// The first epoch of the generation after that of `epoch`.
