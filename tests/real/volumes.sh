@@ -348,14 +348,19 @@ if [ -n "$small" ]; then
     check "nobody is at work on it" test "$(two listvldb -locked --json | wc -l)" = 0
     rm "$home/larger"; touch -r "$home/tree" "$home"
     # A small partition fills up; the others have room.
-    check "a copy on it" two copy there -toname tight -toserver both -topartition vicepc
+    check "a volume on it" two create both vicepc tight
+    mkdir -p "$at/tight"
+    check "is mounted" within 60 "$RIALTO" mount --daemon --dir "$local_dir" --volume tight \
+        "unix:$two/server.sock" "$at/tight"
+    head -c 20000000 /dev/urandom > "$at/tight/filling"; sync -f "$at/tight/filling"
+    check "and filled" within 60 "$RIALTO" umount --dir "$local_dir" "$at/tight"
     check "it is fuller than the others" says "tight (" 0 two balance -dryrun
     check "which moved nothing" says "tight " 0 two listvol both vicepc
     check "the volume moves where there is room" says "Total volumes moved: 1; failed" 0 two balance
     check "and is not on it any more" refused sh \
         -c "'$RIALTO' vos listvol both vicepc --dir '$two' | grep -q '^tight '"
     check "then all is even" says "0 volumes to move" 0 two balance
-    check "the copy goes" two remove tight
+    check "it goes" two remove tight
 else
     skip "a partition that is full, which needs root"
 fi
