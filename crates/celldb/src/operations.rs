@@ -14,12 +14,14 @@ use crate::engine::{Batch, Commit, Engine, View};
 use crate::record::{self, CellCounters};
 use crate::{CellError, key};
 
+mod invitations;
 mod principals;
 mod rules;
 mod servers;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use invitations::list_invitations;
 pub(crate) use principals::tokens_after;
 pub(crate) use rules::list_rules;
 

@@ -2,8 +2,8 @@
 
 use guard::{Book, GroupLink, Highest, Rules, ServerKeys};
 use types::{
-    Changed, Fault, KeyPrint, Name, Principal, PrincipalId, Revised, Revision, ServerId,
-    ServerInfo, VolumeGroup, VolumeId, WhichPrincipal,
+    Changed, Fault, Invitation, KeyPrint, Name, Principal, PrincipalId, Revised, Revision,
+    ServerId, ServerInfo, VolumeGroup, VolumeId, WhichPrincipal,
 };
 
 use crate::engine::View;
@@ -114,6 +114,31 @@ impl dyn View + '_ {
 
     pub fn is_withdrawn(&self, print: &KeyPrint) -> Result<bool> {
         Ok(self.past(print)? == Some(Past::Withdrawn))
+    }
+
+    /// All invitations, by their numbers.
+    pub fn invitations(&self) -> Result<Vec<Invitation>> {
+        let from = key::invitation(0);
+        let mut all = Vec::new();
+        self.scan(&from, &mut |key, value| {
+            if key.first() != from.first() {
+                return Ok(false);
+            }
+            all.push(record::decode_invitation(key, value)?);
+            Ok(true)
+        })?;
+        Ok(all)
+    }
+
+    /// The invitation that let this key in, and the name that it has by it.
+    pub fn invited(&self, key: &KeyPrint) -> Result<Option<(Invitation, String)>> {
+        for one in self.invitations()? {
+            let used = one.used.iter().find(|used| used.key == *key);
+            if let Some(name) = used.map(|used| used.name.clone()) {
+                return Ok(Some((one, name)));
+            }
+        }
+        Ok(None)
     }
 
     pub fn server_keys(&self) -> Result<ServerKeys> {

@@ -11,8 +11,10 @@ use types::{
 use crate::CellError;
 use crate::key::Letter;
 
+mod invitations;
 mod rules;
 
+pub(crate) use invitations::{decode_invitation, encode_invitation};
 pub(crate) use rules::{decode_fence, decode_mandate, encode_fence, encode_mandate};
 
 /// Of all records.
@@ -424,7 +426,7 @@ pub enum RecordKind {
     Mandate,
     /// The hash of a password.
     Password,
-    /// A pointer to another record, a link between two, or a key that a server had.
+    /// A pointer to another record, a link between two, a key that a server had, or an invitation.
     Other,
 }
 
@@ -455,6 +457,7 @@ pub(crate) fn check(key: &[u8], value: &[u8]) -> Result<RecordKind, CellError> {
         Some(Letter::Mandate) => decode_mandate(key, value).map(|_| RecordKind::Mandate),
         Some(Letter::Secret) => decode_secret(key, value).map(|_| RecordKind::Password),
         Some(Letter::PastKey) => decode_past_key(key, value).map(|_| RecordKind::Other),
+        Some(Letter::Invitation) => decode_invitation(key, value).map(|_| RecordKind::Other),
         Some(Letter::Highest) => decode_highest(key, value).map(|_| RecordKind::Highest),
         None => Err(CellError::Damaged(format!(
             "record {} (of a kind that this program does not know)",

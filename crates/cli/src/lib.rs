@@ -10,6 +10,7 @@
 
 mod backup_record;
 mod cells;
+mod certifying;
 mod commands;
 mod control;
 mod doctor;

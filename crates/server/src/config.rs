@@ -8,7 +8,7 @@ use std::time::Duration;
 use celldb::EtcdConfig;
 use client::{ClientOptions, Endpoint};
 use fabric::tls::ServerTls;
-use guard::Network;
+use guard::{Certifier, Network};
 use login::{Service, TokenIssuer};
 use store::OpenOptions;
 use types::Name;
@@ -49,6 +49,8 @@ pub struct ServerConfig {
     pub mint: Option<Arc<TokenIssuer>>,
     /// Verifies Kerberos tickets; `None`: none are accepted.
     pub kerberos: Option<Arc<Service>>,
+    /// Lets other servers into the cell; `None`: this one does not.
+    pub certifier: Option<Arc<dyn Certifier>>,
     /// Addresses of trusted hosts, which may name callers, also without TLS. A connection from
     /// there is trusted if its port is reserved (below 1024), or if it shows a host certificate.
     pub trusted: Vec<Network>,
@@ -122,6 +124,7 @@ impl ServerConfig {
             clear: false,
             mint: None,
             kerberos: None,
+            certifier: None,
             trusted: Vec::new(),
             trusted_root: false,
             owners: Vec::new(),

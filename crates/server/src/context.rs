@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use client::{ClientOptions, clock};
 use dafs::{ServerInput, ServerOutput};
 use fabric::tls::ServerTls;
+use guard::Certifier;
 use observe::names::SERVER_CALL;
 use observe::{Wait, request_span};
 use parking_lot::{Mutex, RwLock};
@@ -64,6 +65,8 @@ pub(crate) struct ServerContext {
     pub instance: u64,
     pub lease: Duration,
     pub cell_name: Option<String>,
+    /// Lets other servers into the cell; `None`: this one does not.
+    pub certifier: Option<Arc<dyn Certifier>>,
     /// Its certificates; `None`: clear text.
     pub tls: Option<Arc<ServerTls>>,
     /// Is clear text accepted beside it?
@@ -206,6 +209,7 @@ impl ServerContext {
             instance: rand::random(),
             lease: config.lease,
             cell_name: config.cell_name.clone(),
+            certifier: config.certifier.clone(),
             tls: config.tls.clone(),
             clear: config.clear,
             trust,
@@ -598,6 +602,7 @@ impl ServerContext {
     fn report_sources(&self) -> ReportSources<'_> {
         ReportSources {
             cell_name: self.cell_name.as_deref(),
+            certifier: self.certifier.as_deref(),
             counts: &self.tally,
             bounds: &self.bounds,
             audit: self.trust.audit.as_deref(),

@@ -163,6 +163,7 @@ impl Server {
             me: Some(me),
             cell: cell.unwrap_or_default(),
             authenticator: logins,
+            certifier: config.certifier.clone(),
             principals: None,
             audit: audit.clone().map(|audit| audit as _),
             transfers: Some(Arc::new(PullThreads(Arc::clone(&puller)))),

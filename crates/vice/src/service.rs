@@ -27,7 +27,8 @@ use crate::audit::Audit;
 use crate::base::CallCounters;
 use crate::call::Execution;
 use crate::calls::body_loan;
-use crate::cell::{CellCopies, CellLink, Identities, Lookup, LookupThreads, Rules};
+use crate::calls::joining::Admission;
+use crate::cell::{CellCopies, CellLink, Identities, JoinAttempts, Lookup, LookupThreads, Rules};
 use crate::dispatch::Dispatch;
 use crate::enforcement::Enforcement;
 use crate::files::Files;
@@ -146,6 +147,7 @@ impl Vice {
             enforcement: Arc::clone(&enforcement),
             audit: Arc::clone(&audit),
             authenticator,
+            admission: Admission { certifier: parts.certifier, attempts: JoinAttempts::default() },
             admin,
             scrub: parts.scrub,
             counters: CallCounters::default(),

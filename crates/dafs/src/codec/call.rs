@@ -248,7 +248,13 @@ messages! {
         | Procedure::CellPrincipal
         | Procedure::CellSubdomain
         | Procedure::CellWatch
-        | Procedure::CellCopy => Call::Cell(get_cell_call(from, number)?),
+        | Procedure::CellCopy
+        | Procedure::CellInvite
+        | Procedure::CellInvitations
+        | Procedure::CellUninvite
+        | Procedure::CellRedeem
+        | Procedure::CellJoin
+        | Procedure::CellCertify => Call::Cell(get_cell_call(from, number)?),
         Procedure::PtsNames
         | Procedure::PtsNumbers
         | Procedure::PtsExamine

@@ -66,6 +66,22 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
                 skip: 0x0910,
             },
         ),
+        cell(
+            "cell-invite",
+            CellCall::Invite {
+                public: [5; 32],
+                seconds: 3600,
+                uses: 2,
+                roles: ServerRoles::FILE.bits(),
+                by: JOE,
+                name: "two".into(),
+            },
+        ),
+        cell("cell-invitations", CellCall::Invitations { after: 7, max: 100 }),
+        cell("cell-uninvite", CellCall::Uninvite { number: 0x0708 }),
+        cell("cell-redeem", CellCall::Redeem { request: "{}".into() }),
+        cell("cell-join", CellCall::Join { request: "{}".into() }),
+        cell("cell-certify", CellCall::Certify { request: "-----BEGIN".into() }),
         ("pts-on-behalf", Call::Pts { on_behalf: Some(JOE), call: Box::new(PtsCall::Max) }),
         pts("pts-names", PtsCall::Names { ids: vec![JOE, STAFF] }),
         pts("pts-numbers", PtsCall::Numbers { names: vec!["joe".into(), "joe:staff".into()] }),
@@ -149,6 +165,24 @@ pub(super) fn answers() -> Vec<(&'static str, Answer)> {
                 part: b"records".to_vec().into(),
             },
         ),
+        (
+            "invitations",
+            Answer::Invitations {
+                invitations: vec![Invitation {
+                    number: 8,
+                    public: [5; 32],
+                    name: "two".into(),
+                    roles: ServerRoles::ALL,
+                    uses: 2,
+                    used: vec![InvitedServer { key: KeyPrint([7; 32]), name: "two".into(), at: 6 }],
+                    since: 5,
+                    until: 9,
+                    by: JOE,
+                }],
+                end: true,
+            },
+        ),
+        ("joined", Answer::Joined { facts: "{}".into(), secrets: b"1 key".to_vec().into() }),
         (
             "changes-of-principals",
             Answer::Changes {
