@@ -82,6 +82,14 @@ pub trait Access: Send + Sync {
         Err(CellError::Away(Fault::Unsupported))
     }
 
+    /// The keys of servers that were withdrawn, the newest.
+    ///
+    /// # Errors
+    /// As `principal`; `Away(Unsupported)`: the server that has the database is older than this.
+    fn withdrawn(&self) -> Result<Vec<KeyPrint>, CellError> {
+        Err(CellError::Away(Fault::Unsupported))
+    }
+
     /// Asks for invitations of servers, or changes them, at the moment `now` (seconds since 1970),
     /// for the caller `by`.
     ///

@@ -1,6 +1,7 @@
 //! Reads of whole records from a view.
 
 use guard::{Book, GroupLink, Highest, Rules, ServerKeys};
+use types::limits::WITHDRAWN_KEYS_MAX;
 use types::{
     Changed, Fault, Invitation, KeyPrint, Name, Principal, PrincipalId, Revised, Revision,
     ServerId, ServerInfo, VolumeGroup, VolumeId, WhichPrincipal,
@@ -110,6 +111,26 @@ impl dyn View + '_ {
     pub fn past(&self, print: &KeyPrint) -> Result<Option<Past>> {
         let key = key::past_key(print);
         self.get(&key)?.map(|value| record::decode_past_key(&key, &value)).transpose()
+    }
+
+    /// The keys that were withdrawn last.
+    pub fn withdrawn(&self) -> Result<Vec<KeyPrint>> {
+        let from = key::past_key(&KeyPrint([0; 32]));
+        let mut all = Vec::new();
+        self.scan(&from, &mut |key, value| {
+            let print = key.split_first().filter(|(first, _)| from.first() == Some(*first));
+            let Some((_, print)) = print else { return Ok(false) };
+            let (how, at) = record::decode_past_key_at(key, value)?;
+            if let Ok(print) = <[u8; 32]>::try_from(print)
+                && how == Past::Withdrawn
+            {
+                all.push((at, KeyPrint(print)));
+            }
+            Ok(true)
+        })?;
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all.truncate(WITHDRAWN_KEYS_MAX);
+        Ok(all.into_iter().map(|(_, key)| key).collect())
     }
 
     pub fn is_withdrawn(&self, print: &KeyPrint) -> Result<bool> {

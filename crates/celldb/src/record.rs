@@ -290,6 +290,12 @@ pub(crate) fn decode_past_key(key: &[u8], value: &[u8]) -> Result<Past, CellErro
     Ok(decode::<PastForm>("past key", key, value)?.record.how)
 }
 
+/// As [`decode_past_key`], with the revision of the record.
+pub(crate) fn decode_past_key_at(key: &[u8], value: &[u8]) -> Result<(Past, Revision), CellError> {
+    let Revised { record, revision } = decode::<PastForm>("past key", key, value)?;
+    Ok((record.how, revision))
+}
+
 pub(crate) fn encode_pointer(key: &[u8], to: VolumeId) -> Vec<u8> {
     encode(key, Revision(0), to.0)
 }

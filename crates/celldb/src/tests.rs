@@ -652,7 +652,7 @@ fn sj1_an_invitation_lets_in_each_key_once() {
         };
         let (first, second) = (code(), code());
         assert_eq!(at(1000, &redeem(&first, 1, "one")), Err(Fault::AccessDenied), "no invitation");
-        let Ok(Answer::Number(number)) = at(1000, &invite(&first, "", 2)) else { panic!() };
+        at(1000, &invite(&first, "", 2)).unwrap();
         assert_eq!(at(1000, &invite(&first, "", 2)), Err(Fault::Exists), "one for each key");
         at(1000, &invite(&second, "six", 1)).unwrap();
         assert_eq!(at(1000, &invite(&code(), "", 0)), Err(Fault::Invalid));
@@ -685,14 +685,23 @@ fn sj1_an_invitation_lets_in_each_key_once() {
         let six = db.put_server(&keyed(6, &[6]), Revision(0)).unwrap();
         db.remove_server(ServerId(6), six).unwrap();
         assert_eq!(at(1001, &redeem(&second, 6, "six")), Err(Fault::NotPermitted));
-        let number = number.0;
-        assert_eq!(at(1001, &CellCall::Uninvite { number }), Ok(Answer::Done));
-        assert_eq!(at(1001, &CellCall::Uninvite { number }), Err(Fault::NotFound));
-        assert_eq!(at(1001, &redeem(&first, 1, "one")), Err(Fault::AccessDenied));
-        assert_eq!(all().len(), 1);
+        assert_eq!(at(1001, &CellCall::Uninvite { number: 77 }), Err(Fault::NotFound));
+        let third = code();
+        let Ok(Answer::Number(unused)) = at(1001, &invite(&third, "", 1)) else { panic!() };
+        assert_eq!(at(1001, &CellCall::Uninvite { number: unused.0 }), Ok(Answer::Done));
+        assert_eq!(at(1001, &redeem(&third, 9, "nine")), Err(Fault::AccessDenied));
+        let fourth = code();
+        let Ok(Answer::Number(half)) = at(1001, &invite(&fourth, "", 2)) else { panic!() };
+        at(1001, &redeem(&fourth, 9, "nine")).unwrap();
+        assert_eq!(at(1001, &CellCall::Uninvite { number: half.0 }), Ok(Answer::Done));
+        assert_eq!(at(1001, &redeem(&fourth, 10, "ten")), Err(Fault::Exists));
+        assert!(at(1001, &redeem(&fourth, 9, "nine")).is_ok(), "its name is still known");
+        assert_eq!(all().len(), 3);
         // An old one leaves with the next that is made.
-        at(1100 + 31 * 86_400, &invite(&code(), "", 1)).unwrap();
+        at(1101 + 901 * 86_400, &invite(&code(), "", 1)).unwrap();
         assert_eq!(all().len(), 1);
+        let withdrawn = db.access().withdrawn().unwrap();
+        assert_eq!(withdrawn, [KeyPrint([6; 32])], "and no key that was replaced");
     }
 }
 

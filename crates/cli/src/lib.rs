@@ -34,6 +34,7 @@ mod supervisor;
 mod tokens;
 mod transport;
 mod unmounting;
+mod withdrawn;
 
 use std::process::ExitCode;
 

@@ -24,12 +24,14 @@ use parking_lot::Mutex;
 use server::{OwnKeys, ServerConfig};
 use types::KeyPrint;
 
-use crate::certifying;
+use crate::{certifying, withdrawn};
 
 /// Returns the options for connections to the server or cell `peer`, from the directory `dir`.
 pub(crate) fn options(dir: &Path, peer: &str, clear: bool) -> Result<ClientOptions, Failure> {
     let trust = if clear { None } else { Some(first_use(dir, peer)) };
-    with_identity(trust, host_identity(dir)?)
+    let options = with_identity(trust, host_identity(dir)?)?;
+    options.connection.tls.iter().for_each(|tls| withdrawn::load(dir, tls));
+    Ok(options)
 }
 
 /// Returns the options for connections that `trust` checks; none: in clear text.
@@ -435,6 +437,13 @@ impl Renewal {
                 );
                 None
             }
+        }
+    }
+
+    /// Connects to no server with one of these keys from now on.
+    pub fn refuse(&self, keys: Vec<KeyPrint>) {
+        if let Some(client) = &self.client {
+            client.refused().add(keys);
         }
     }
 

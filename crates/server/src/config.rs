@@ -156,6 +156,31 @@ impl ServerConfig {
         self.owners.push(Network::of(Ipv6Addr::LOCALHOST.into(), 128));
     }
 
+    /// The file that says that this server is no longer one of its cell.
+    pub(crate) fn expelled_file(&self) -> Option<PathBuf> {
+        self.rules.as_ref().map(|rules| rules.with_file_name("expelled"))
+    }
+
+    /// Was this server, with the key that it has now, no longer one of its cell when it stopped?
+    /// Then it serves nothing in the network before the database lists its key.
+    pub(crate) fn was_expelled(&self) -> bool {
+        let Some(keys) = self.own_keys.as_ref().filter(|_| !self.has_database()) else {
+            return false;
+        };
+        let key = keys.wanted().first().map(ToString::to_string);
+        let noted = self.expelled_file().and_then(|file| std::fs::read_to_string(file).ok());
+        let was_expelled = noted.is_some() && noted == key;
+        if was_expelled {
+            keys.expelled();
+        }
+        was_expelled
+    }
+
+    /// Is the cell's database in a directory of this server?
+    pub(crate) fn has_database(&self) -> bool {
+        matches!(self.cell, Some(CellPlace::Here(_)))
+    }
+
     pub(crate) fn worker_count(&self) -> usize {
         let processors = || std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         if self.workers == 0 { processors().min(WORKERS_MAX) } else { self.workers }

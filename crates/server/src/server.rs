@@ -418,6 +418,7 @@ fn keep_in_cell(
                 learnt.iter_mut().for_each(|learnt| learnt.keep(&context.vice));
             }
             let at_once = joining.as_mut().is_some_and(|joining| joining.go_on(&context.vice));
+            context.judge_itself();
             if joining.as_ref().is_some_and(Joining::is_over) {
                 *joining = None;
             }

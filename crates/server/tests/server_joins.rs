@@ -397,3 +397,92 @@ fn sj1_a_signer_that_failed_lets_the_same_key_in_later() {
     two.settle(first.join(&request));
     first.enrol(&two, "two", ServerId(7)).unwrap();
 }
+
+#[test]
+fn sj5_a_client_refuses_a_withdrawn_server() {
+    let first = First::new();
+    let two = first.joined("two");
+    let identity = two.keys.shown().unwrap();
+    let key = identity.key_print().unwrap();
+    // The stolen keys at a server that answers everything, and knows no withdrawal.
+    let thief = Cell::with(move |config| {
+        config.tls = Some(Arc::new(ServerTls::new(identity, &[]).unwrap()));
+    });
+    let pinned = || Trust::Pinned(first.keys.fingerprint().unwrap());
+    let tls = ClientTls::new(pinned(), None).unwrap();
+    let dial = |endpoint: Endpoint| {
+        let mut config = SessionConfig::new(endpoint, ClientIdentity::fleeting());
+        let tls = Some(tls.clone());
+        config.options = fabric::ConnectionOptions { tls, ..Default::default() }.into();
+        config.attach_within = Some(std::time::Duration::from_secs(5));
+        Session::connect(config)
+    };
+    let at_thief: Arc<dyn Remote> = Arc::new(dial(thief.tcp()).unwrap());
+    let cell = client::Cell::new(Arc::new(dial(first.cell.tcp()).unwrap()));
+    assert!(!cell.learn_withdrawn(tls.refused()), "nothing is withdrawn");
+    let server = ServerId(701);
+    let call = GuardCall::WithdrawKeys { server };
+    ask(&first.here, Call::Guard { behalf: None, call: Box::new(call) });
+    assert!(cell.learn_withdrawn(tls.refused()) && !cell.learn_withdrawn(tls.refused()));
+    assert_eq!(tls.refused().all(), [key]);
+    // The session that it has ends, and none begins.
+    at_thief.refuse_keys(tls.refused());
+    wait_for("the end of the session", || !at_thief.stands());
+    let refused = dial(thief.tcp()).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("the key of this server was withdrawn"), "{refused}");
+    assert!(dial(first.cell.tcp()).is_ok(), "others are accepted");
+    // A client that did not hear of it: until the certificate ends (14 days).
+    assert!(session(&thief.tcp(), pinned(), None).is_ok());
+}
+
+#[test]
+fn sj5_a_removed_server_serves_nothing_in_the_network() {
+    let first = First::new();
+    let (two, code) = (machine(), first.code());
+    first.invite(&code, "two", 1, 600);
+    two.settle(first.join(&two.request(&code, "two")));
+    let identity = two.keys.shown().unwrap();
+    let key = identity.key_print().unwrap();
+    let tls =
+        Arc::new(ServerTls::new(identity.clone(), &first.keys.authorities().unwrap()).unwrap());
+    let own = Arc::new(OwnKeys::default());
+    own.want(vec![key]);
+    let pinned = || Trust::Pinned(first.keys.fingerprint().unwrap());
+    let client = ClientTls::new(pinned(), Some(identity)).unwrap();
+    let database = first.cell.tcp();
+    let cell = Cell::with(move |config| {
+        config.cell = Some(CellPlace::At(database));
+        config.tls = Some(tls);
+        config.owners.clear();
+        config.own_keys = Some(own);
+        config.name = Some("two".into());
+        config.rules = Some(config.unix_socket.as_ref().unwrap().with_file_name("rules"));
+        config.options =
+            fabric::ConnectionOptions { tls: Some(client), ..Default::default() }.into();
+    });
+    let servers = || match ask(&first.here, Call::Cell(CellCall::Servers)) {
+        Answer::Servers(all) => all,
+        other => panic!("{other:?}"),
+    };
+    let entered = || servers().into_iter().find(|seen| seen.record.keys.contains(&key));
+    wait_for("the server in the cell", || {
+        entered().is_some_and(|seen| !seen.record.addresses.is_empty())
+    });
+    let before = session(&cell.tcp(), pinned(), None).unwrap();
+    assert!(matches!(ask(&before, Call::Cell(CellCall::Me)), Answer::Servers(_)));
+    let seen = entered().unwrap();
+    let remove = CellCall::RemoveServer { id: seen.record.id, expected: seen.revision };
+    ask(&first.here, Call::Cell(remove));
+    wait_for("the end of the session", || !before.stands());
+    wait_for("its refusal", || session(&cell.tcp(), pinned(), None).is_err());
+    assert!(entered().is_none(), "it does not enter itself again");
+    let here = connect(cell.unix());
+    assert!(matches!(ask(&here, Call::Cell(CellCall::Me)), Answer::Servers(_)), "on its machine");
+    // Started again, with all that it had.
+    let mut cell = cell;
+    cell.crash();
+    cell.start();
+    wait_for("its refusal", || session(&cell.tcp(), pinned(), None).is_err());
+    assert!(entered().is_none());
+    cell.crash();
+}

@@ -263,6 +263,7 @@ calls! {
     CellRedeem = 115,        "cell_redeem",         Invitations,Record, Database,  Server;
     CellJoin = 116,          "cell_join",           Joined,     Record, Database,  Anybody;
     CellCertify = 117,       "cell_certify",        Report,     Ask,    Database,  Server;
+    CellWithdrawn = 118,     "cell_withdrawn",      Report,     Ask,    Database,  Anybody;
 }
 
 impl Procedure {
@@ -769,6 +770,7 @@ impl CellCall {
             CellCall::Redeem { .. } => Procedure::CellRedeem,
             CellCall::Join { .. } => Procedure::CellJoin,
             CellCall::Certify { .. } => Procedure::CellCertify,
+            CellCall::Withdrawn => Procedure::CellWithdrawn,
         }
     }
 

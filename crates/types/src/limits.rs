@@ -46,6 +46,9 @@ pub const JOIN_REQUEST_BYTES_MAX: usize = 8192;
 pub const JOIN_FACTS_BYTES_MAX: usize = 32_768;
 /// Bytes of the secrets that a new server gets: the keys that sign tokens.
 pub const JOIN_SECRETS_BYTES_MAX: usize = 32_768;
+/// Keys in an answer about withdrawn ones: more than servers are removed in the life of a
+/// certificate, and what fits into one message.
+pub const WITHDRAWN_KEYS_MAX: usize = 700;
 /// Copies of the cell database that a server makes at a time, each of which keeps old records.
 pub const CELL_COPIES_MAX: usize = 4;
 /// Bytes in the key of a record of the cell database: a letter and a name.

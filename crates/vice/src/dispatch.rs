@@ -139,7 +139,8 @@ impl Dispatch {
                 | CellCall::Uninvite { .. }
                 | CellCall::Redeem { .. }
                 | CellCall::Join { .. }
-                | CellCall::Certify { .. } => {
+                | CellCall::Certify { .. }
+                | CellCall::Withdrawn => {
                     let db = self.cell.db()?.ok_or(Fault::Unsupported)?;
                     let answer = match call {
                         CellCall::Join { request } => {
@@ -148,6 +149,7 @@ impl Dispatch {
                         CellCall::Certify { request } => {
                             self.admission.certify(db, ask, request)?
                         }
+                        CellCall::Withdrawn => self.admission.withdrawn.list(db)?,
                         call => joining::ask_invitations(db, &self.identities, ask, call)?,
                     };
                     Ok(CallOutcome::Answer(answer))

@@ -104,6 +104,7 @@ fn may(call: &Call) -> May {
             | P::CellChanges
             | P::CellMe
             | P::CellJoin
+            | P::CellWithdrawn
             | P::PtsNames
             | P::PtsNumbers
             | P::PtsMax

@@ -107,6 +107,10 @@ impl Access for Embedded {
         Ok(self.operations.read(|view| view.invited(key))?.map(|(_, name)| name))
     }
 
+    fn withdrawn(&self) -> Result<Vec<KeyPrint>> {
+        self.operations.read(|view| view.withdrawn())
+    }
+
     fn invitations(
         &self,
         by: PrincipalId,

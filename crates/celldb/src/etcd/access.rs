@@ -123,6 +123,10 @@ impl Access for Etcd {
         Ok(self.read(|view| view.invited(key))?.map(|(_, name)| name))
     }
 
+    fn withdrawn(&self) -> Result<Vec<KeyPrint>> {
+        self.read(|view| view.withdrawn())
+    }
+
     fn invitations(
         &self,
         by: PrincipalId,

@@ -17,8 +17,11 @@ use crate::{key, record};
 
 /// The longest life of an invitation.
 const LIFE_MAX_SECS: i64 = 30 * 24 * 3600;
-/// How long a record stays after the end of its invitation.
-const REMEMBERED_SECS: i64 = 30 * 24 * 3600;
+/// How long a record stays after the end of its invitation: a server that was let in, and did not
+/// enter its key yet, has a certificate for 825 days at most.
+const REMEMBERED_SECS: i64 = 900 * 24 * 3600;
+/// The most records.
+const REMEMBERED_MAX: usize = 8 * INVITATIONS_MAX;
 /// The most invitations in one answer.
 const LISTED_MAX: usize = 1000;
 
@@ -77,9 +80,13 @@ impl<E: Engine> Operations<E> {
         self.engine.need_room()?;
         self.change(held, |change| {
             let all = change.view.invitations()?;
-            let (old, left): (Vec<_>, Vec<_>) =
-                all.iter().partition(|one| one.until.saturating_add(REMEMBERED_SECS) < now);
-            if left.len() >= INVITATIONS_MAX {
+            let (old, left): (Vec<_>, Vec<_>) = all.iter().partition(|one| {
+                let kept = if one.used.is_empty() { 0 } else { REMEMBERED_SECS };
+                one.until.saturating_add(kept) < now
+            });
+            let open = |one: &&&Invitation| one.until > now && one.used.len() < one.uses as usize;
+            let open = left.iter().filter(open).count();
+            if open >= INVITATIONS_MAX || left.len() >= REMEMBERED_MAX {
                 return Err(Fault::NoSpace);
             }
             if left.iter().any(|one| one.public == new.public) {
@@ -97,11 +104,18 @@ impl<E: Engine> Operations<E> {
 
     fn uninvite(&self, held: &Held<'_>, number: u64) -> Result<(Revision, Answer), Fault> {
         self.change(held, |change| {
-            if !change.view.invitations()?.iter().any(|one| one.number == number) {
-                return Err(Fault::NotFound);
-            }
+            let all = change.view.invitations()?;
+            let found = all.into_iter().find(|one| one.number == number);
+            let mut invitation = found.ok_or(Fault::NotFound)?;
             let revision = change.log(Changed::Rules);
-            change.batch.delete(key::invitation(number));
+            let key = key::invitation(number);
+            if invitation.used.is_empty() {
+                change.batch.delete(&key[..]);
+            } else {
+                // Name and roles of those that were let in stay.
+                invitation.uses = invitation.used.len() as u32;
+                change.batch.put(&key[..], record::encode_invitation(&key, revision, &invitation));
+            }
             Ok((revision, Answer::Done))
         })
     }

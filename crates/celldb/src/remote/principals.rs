@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use guard::{PtsAsker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, Principal, PrincipalId, PtsCall,
-    Revised, Revision, ServerId, WhichPrincipal,
+    Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, KeyPrint, Principal, PrincipalId,
+    PtsCall, Revised, Revision, ServerId, WhichPrincipal,
 };
 
 use super::{RemoteCellDb, Result};
@@ -79,6 +79,17 @@ impl Access for RemoteCellDb {
         call: &GuardCall,
     ) -> std::result::Result<Answer, Fault> {
         self.call(Call::Guard { behalf: Some(by), call: Box::new(call.clone()) })
+    }
+
+    fn withdrawn(&self) -> Result<Vec<KeyPrint>> {
+        match self.ask(CellCall::Withdrawn).map_err(CellError::Away)? {
+            Answer::Report(text) => {
+                let all: Vec<String> =
+                    serde_json::from_str(&text).map_err(|_| CellError::Away(Fault::Invalid))?;
+                Ok(all.iter().filter_map(|key| key.parse().ok()).collect())
+            }
+            _ => Err(CellError::Away(Fault::Invalid)),
+        }
     }
 
     fn invitations(

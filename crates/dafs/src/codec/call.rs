@@ -254,7 +254,8 @@ messages! {
         | Procedure::CellUninvite
         | Procedure::CellRedeem
         | Procedure::CellJoin
-        | Procedure::CellCertify => Call::Cell(get_cell_call(from, number)?),
+        | Procedure::CellCertify
+        | Procedure::CellWithdrawn => Call::Cell(get_cell_call(from, number)?),
         Procedure::PtsNames
         | Procedure::PtsNumbers
         | Procedure::PtsExamine

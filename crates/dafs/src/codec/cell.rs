@@ -68,6 +68,7 @@ messages! {
         CellRedeem => Redeem { request: REQUEST }
         CellJoin => Join { request: REQUEST }
         CellCertify => Certify { request: REQUEST }
+        CellWithdrawn => Withdrawn {}
     }
     ()
     put {

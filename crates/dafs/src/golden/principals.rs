@@ -82,6 +82,7 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
         cell("cell-redeem", CellCall::Redeem { request: "{}".into() }),
         cell("cell-join", CellCall::Join { request: "{}".into() }),
         cell("cell-certify", CellCall::Certify { request: "-----BEGIN".into() }),
+        cell("cell-withdrawn", CellCall::Withdrawn),
         ("pts-on-behalf", Call::Pts { on_behalf: Some(JOE), call: Box::new(PtsCall::Max) }),
         pts("pts-names", PtsCall::Names { ids: vec![JOE, STAFF] }),
         pts("pts-numbers", PtsCall::Numbers { names: vec!["joe".into(), "joe:staff".into()] }),

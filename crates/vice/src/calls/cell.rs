@@ -132,7 +132,8 @@ fn answer(db: &dyn CellDb, call: &CellCall) -> Result<Answer, Fault> {
         | CellCall::Uninvite { .. }
         | CellCall::Redeem { .. }
         | CellCall::Join { .. }
-        | CellCall::Certify { .. } => return Err(Fault::Invalid),
+        | CellCall::Certify { .. }
+        | CellCall::Withdrawn => return Err(Fault::Invalid),
         CellCall::Servers => Answer::Servers(db.servers()?),
         CellCall::PutServer { server, expected } => {
             Answer::Revision(db.put_server(server, *expected)?)

@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 use ::guard::{CertifiedServer, Certifier, JoinFacts, JoinRequest};
 use celldb::CellDb;
-use types::{Answer, AuthLevel, CellCall, Fault, Invitation, PrincipalId, Secret, ServerRoles};
+use parking_lot::Mutex;
+use types::{
+    Answer, AuthLevel, CellCall, Fault, Invitation, PrincipalId, Revision, Secret, ServerRoles,
+};
 
 use crate::audit::Audit;
 use crate::call::CallContext;
@@ -19,6 +22,7 @@ use crate::cell::{Identities, JoinAttempts};
 pub(crate) struct Admission {
     pub certifier: Option<Arc<dyn Certifier>>,
     pub attempts: JoinAttempts,
+    pub withdrawn: WithdrawnKeys,
 }
 
 /// Invitations, for an administrator or another server.
@@ -38,6 +42,27 @@ pub(crate) fn ask_invitations(
         _ => PrincipalId::NONE,
     };
     db.access().invitations(by, ask.wall.secs, call)
+}
+
+/// The withdrawn keys, as of the revision of the rules: many clients ask for them.
+#[derive(Default)]
+pub(crate) struct WithdrawnKeys(Mutex<Option<(Revision, String)>>);
+
+impl WithdrawnKeys {
+    /// # Errors
+    /// The database's.
+    pub fn list(&self, db: &dyn CellDb) -> Result<Answer, Fault> {
+        let at = db.access().rules_at();
+        if let Some((of, text)) = &*self.0.lock()
+            && *of == at
+        {
+            return Ok(Answer::Report(text.clone()));
+        }
+        let all: Vec<String> = db.access().withdrawn()?.iter().map(ToString::to_string).collect();
+        let text = serde_json::to_string(&all).map_err(|_| Fault::Invalid)?;
+        *self.0.lock() = Some((at, text.clone()));
+        Ok(Answer::Report(text))
+    }
 }
 
 impl Admission {

@@ -5,6 +5,7 @@ mod export;
 mod import;
 mod invite;
 mod migrate;
+mod remove_server;
 mod sign;
 mod state;
 
@@ -17,6 +18,7 @@ use local::failure::Failure;
 use super::cell_client::CellOptions;
 use invite::{INVITE_HELP, InviteOptions, UNINVITE_HELP};
 use migrate::{MIGRATE_HELP, MigrateOptions};
+use remove_server::{REMOVE_HELP, RemoveOptions};
 use sign::{SIGN_HELP, SignOptions};
 
 const AFTER_HELP: &str = "\
@@ -27,6 +29,7 @@ EXAMPLES
     rialto cell import people.txt
     rialto cell migrate --to etcd --endpoints db1:2379,db2:2379,db3:2379 --cacert ca.pem
     rialto cell invite                           lets a further server in
+    rialto cell remove-server afs2               ends one
 
 Each line of an export is a record; lines are sorted, so that two exports can be compared with diff.
 There are no passwords in it: 'rialto backup cell' has those, and everything else.
@@ -81,6 +84,9 @@ enum Verb {
         /// Its number in the list.
         number: u64,
     },
+    /// Ends a server of the cell: its keys, its sessions and its record.
+    #[command(after_help = REMOVE_HELP)]
+    RemoveServer(RemoveOptions),
     /// Signs a server's certificate where the key of the authority is off line.
     #[command(after_help = SIGN_HELP)]
     Sign(SignOptions),
@@ -132,6 +138,7 @@ impl CellCommand {
             Verb::Invite(invite) => invite.run(&self.options),
             Verb::Invitations => invite::list(&self.options),
             Verb::Uninvite { number } => invite::end(&self.options, number),
+            Verb::RemoveServer(remove) => remove.run(&self.options),
             Verb::Sign(sign) => sign.run(self.options.json),
             Verb::Migrate(migrate) => {
                 migrate.run(self.options.reach.dir.as_deref(), self.options.json)
