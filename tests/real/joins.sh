@@ -72,7 +72,7 @@ check "with a key of its own" test "$(vos listaddrs --json | grep -c '"two"')" -
 check "the authority's key goes away" says "no longer here" 0 "$RIALTO" keys authority --dir "$A" \
     --move-to "$STICK"
 check "it is nowhere else" test ! -e "$A/keys/ca.key" -a -e "$STICK/ca.key"
-code=$(cell invite --name three)
+code=$(cell invite --name three --role file)
 check "who joins waits for a signature" says "waits for a signature" 1 within 60 "$RIALTO" up \
     --dir "$C" --join "$code"
 check "which is given elsewhere" says "server three of joins.test" 0 "$RIALTO" cell sign \
@@ -81,6 +81,10 @@ check "and is not for others" refused "$RIALTO" keys accept --dir "$B" "$base/si
 check "it takes it" "$RIALTO" keys accept --dir "$C" "$base/signed"
 check "and starts" up --dir "$C"
 check "as a server" in_time test "$(vos listaddrs --json | grep -c '"three"')" -eq 1
+check "it may have volumes" vos create three vicep kept
+check "and administers nothing elsewhere" refused within 30 "$RIALTO" vos --dir "$C" create two \
+    vicep taken
+check "as another server may" in_time "$RIALTO" vos --dir "$B" create three vicep given
 for dir in "$C" "$B" "$A"; do check "down" within 60 "$RIALTO" down --dir "$dir"; done
 grep -l "panicked" "$A"/logs/* "$B"/logs/* "$C"/logs/* 2> /dev/null && fail "a server panicked"
 finish

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use guard::{PtsAsker, Rules};
 use types::{
     Answer, AuthCall, Behalf, CellCall, Changed, Fault, GuardCall, KeyPrint, Principal,
-    PrincipalId, PtsCall, Revised, Revision, ServerId, WhichPrincipal,
+    PrincipalId, PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
 };
 
 use crate::CellError;
@@ -87,6 +87,14 @@ pub trait Access: Send + Sync {
     /// # Errors
     /// As `principal`; `Away(Unsupported)`: the server that has the database is older than this.
     fn withdrawn(&self) -> Result<Vec<KeyPrint>, CellError> {
+        Err(CellError::Away(Fault::Unsupported))
+    }
+
+    /// The servers that do not have all roles.
+    ///
+    /// # Errors
+    /// As `withdrawn`.
+    fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>, CellError> {
         Err(CellError::Away(Fault::Unsupported))
     }
 

@@ -4,7 +4,7 @@ use guard::{Book, GroupLink, Highest, Rules, ServerKeys};
 use types::limits::WITHDRAWN_KEYS_MAX;
 use types::{
     Changed, Fault, Invitation, KeyPrint, Name, Principal, PrincipalId, Revised, Revision,
-    ServerId, ServerInfo, VolumeGroup, VolumeId, WhichPrincipal,
+    ServerId, ServerInfo, ServerRoles, VolumeGroup, VolumeId, WhichPrincipal,
 };
 
 use crate::engine::View;
@@ -85,6 +85,23 @@ impl dyn View + '_ {
         self.get(&key)?.map(|value| record::decode_server(&key, &value)).transpose()
     }
 
+    /// The roles of a server that does not have all.
+    pub fn limited_roles(&self, id: ServerId) -> Result<Option<ServerRoles>> {
+        let key = key::server(id);
+        let found = self.get(&key)?;
+        found.map_or(Ok(None), |value| record::decode_server_roles(&key, &value))
+    }
+
+    /// All servers that do not have all roles.
+    pub fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>> {
+        let mut all = Vec::new();
+        for seen in self.listed_servers()? {
+            let id = seen.record.id;
+            all.extend(self.limited_roles(id)?.map(|roles| (id, roles)));
+        }
+        Ok(all)
+    }
+
     /// All records, without keys that were withdrawn: two may have listed the same key.
     pub fn listed_servers(&self) -> Result<Vec<Revised<ServerInfo>>> {
         let from = key::server(ServerId(0));
@@ -163,7 +180,8 @@ impl dyn View + '_ {
     }
 
     pub fn server_keys(&self) -> Result<ServerKeys> {
-        Ok(ServerKeys::of(self.listed_servers()?.iter().map(|seen| &seen.record)))
+        let keys = ServerKeys::of(self.listed_servers()?.iter().map(|seen| &seen.record));
+        Ok(keys.limited(self.limited_servers()?))
     }
 
     /// Fences, administrators and the keys of servers, with the revision of their last change.
@@ -189,7 +207,8 @@ impl dyn View + '_ {
             Ok(ours)
         })?;
         let servers = self.listed_servers()?;
-        rules.servers = ServerKeys::of(servers.iter().map(|seen| &seen.record));
+        let keys = ServerKeys::of(servers.iter().map(|seen| &seen.record));
+        rules.servers = keys.limited(self.limited_servers()?);
         last = servers.iter().map(|seen| seen.revision).fold(last, Revision::max);
         Ok(Revised { record: rules, revision: last })
     }

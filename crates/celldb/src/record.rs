@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use types::{
     Busy, Changed, KeyPrint, Name, Principal, PrincipalId, PrincipalKind, Revised, Revision,
-    ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
+    ServerId, ServerIdError, ServerInfo, ServerRoles, Site, SiteKind, VolumeGroup, VolumeId,
 };
 
 use crate::CellError;
@@ -112,6 +112,9 @@ struct ServerForm {
     /// Absent in records that are older than keys.
     #[serde(default)]
     keys: Vec<PrintForm>,
+    /// Absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    roles: Option<String>,
 }
 
 /// Why a server's record no longer lists a key.
@@ -266,10 +269,17 @@ pub(crate) fn decode_group(key: &[u8], value: &[u8]) -> Result<Revised<VolumeGro
     Ok(Revised { record: group, revision })
 }
 
-pub(crate) fn encode_server(key: &[u8], revision: Revision, server: &ServerInfo) -> Vec<u8> {
+/// `roles`: those of a server that does not have all.
+pub(crate) fn encode_server(
+    key: &[u8],
+    revision: Revision,
+    server: &ServerInfo,
+    roles: Option<ServerRoles>,
+) -> Vec<u8> {
     let keys = server.keys.iter().copied().map(PrintForm).collect();
     let (name, addresses) = (server.name.clone(), server.addresses.clone());
-    let form = ServerForm { id: IdForm(server.id), name, addresses, keys };
+    let roles = roles.filter(|roles| *roles != ServerRoles::ALL).map(|roles| roles.to_string());
+    let form = ServerForm { id: IdForm(server.id), name, addresses, keys, roles };
     encode(key, revision, form)
 }
 
@@ -280,6 +290,19 @@ pub(crate) fn decode_server(key: &[u8], value: &[u8]) -> Result<Revised<ServerIn
         record: ServerInfo { id: form.id.0, name: form.name, addresses: form.addresses, keys },
         revision,
     })
+}
+
+/// The roles of a server that does not have all. A role that this program does not know counts for
+/// nothing.
+pub(crate) fn decode_server_roles(
+    key: &[u8],
+    value: &[u8],
+) -> Result<Option<ServerRoles>, CellError> {
+    let roles = decode::<ServerForm>("server", key, value)?.record.roles;
+    Ok(roles.map(|text| {
+        let known = text.split(',').filter_map(|role| role.parse::<ServerRoles>().ok());
+        known.fold(ServerRoles::NONE, ServerRoles::with)
+    }))
 }
 
 pub(crate) fn encode_past_key(key: &[u8], revision: Revision, of: ServerId, how: Past) -> Vec<u8> {

@@ -716,3 +716,40 @@ fn sj1_a_cell_has_a_bounded_number_of_invitations() {
         assert_eq!(make(), Err(Fault::NoSpace));
     }
 }
+
+#[test]
+fn sj7_a_server_has_the_roles_of_its_invitation_and_no_more() {
+    for mut bench in engines() {
+        let open = bench.open(KEPT_ALL);
+        let db = open.db();
+        let at = |call: &CellCall| db.access().invitations(PrincipalId::NONE, 1000, call).unwrap();
+        let (first, second) = (code(), code());
+        at(&invite(&first, "", 1));
+        at(&redeem(&first, 1, &keyed(1, &[]).name));
+        let more = |call| match call {
+            CellCall::Invite { public, seconds, uses, by, name, .. } => {
+                let roles = ServerRoles::ALL.bits();
+                CellCall::Invite { public, seconds, uses, roles, by, name }
+            }
+            other => other,
+        };
+        at(&more(invite(&second, "", 1)));
+        at(&redeem(&second, 2, "two"));
+        let seen = db.put_server(&keyed(1, &[1]), Revision(0)).unwrap();
+        let limited = || db.access().limited_servers().unwrap();
+        assert_eq!(limited(), [(ServerId(1), ServerRoles::FILE)]);
+        assert_eq!(db.access().rules().record.servers.roles(ServerId(3)), ServerRoles::ALL);
+        // It lists the key that was let in for another one, and renames itself.
+        let seen = db.put_server(&keyed(1, &[1, 2]), seen).unwrap();
+        assert_eq!(limited(), [(ServerId(1), ServerRoles::FILE)]);
+        let renamed = ServerInfo { name: "two".into(), ..keyed(1, &[1]) };
+        assert!(matches!(db.put_server(&renamed, seen), Err(CellError::Misuse(_))));
+        // A new key, and none for a while, change nothing.
+        let seen = db.put_server(&keyed(1, &[3]), seen).unwrap();
+        let seen = db.put_server(&keyed(1, &[]), seen).unwrap();
+        db.put_server(&keyed(1, &[4]), seen).unwrap();
+        assert_eq!(limited(), [(ServerId(1), ServerRoles::FILE)]);
+        db.put_server(&keyed(5, &[5]), Revision(0)).unwrap();
+        assert_eq!(limited().len(), 1, "one that was not invited may do everything");
+    }
+}

@@ -39,7 +39,7 @@ pub use rights::{Rights, RightsError};
 pub use rules::{
     Fences, Rule, Rules, RulesEdit, Suspect, base_name, pattern_has, realm_has_name, realm_has_room,
 };
-pub use servers::{ServerKeys, may_enrol};
+pub use servers::{ServerKeys, may_enrol, server_may};
 pub use table::{AdminScope, AdminStanding, Row, row};
 pub use token::{
     Binding, PUBLIC_BYTES, Public, SIGNATURE_BYTES, SKEW_SECS, Signature, Signer, TOKEN_BYTES_MAX,

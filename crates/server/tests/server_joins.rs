@@ -486,3 +486,95 @@ fn sj5_a_removed_server_serves_nothing_in_the_network() {
     assert!(entered().is_none());
     cell.crash();
 }
+
+#[test]
+fn sj7_roles_are_checked_at_the_other_servers() {
+    let first = First::new();
+    let (file, plain) = (machine(), machine());
+    for (machine, name, roles, id) in
+        [(&file, "file", ServerRoles::FILE, 7), (&plain, "plain", ServerRoles::USERS, 8)]
+    {
+        let code = first.code();
+        let call = CellCall::Invite {
+            public: code.signer().public(),
+            seconds: 600,
+            uses: 1,
+            roles: roles.bits(),
+            by: PrincipalId::NONE,
+            name: name.into(),
+        };
+        ask(&first.here, Call::Cell(call));
+        machine.settle(first.join(&machine.request(&code, name)));
+        first.enrol(machine, name, ServerId(id)).unwrap();
+    }
+    let session = |machine: &Machine| first.session(Some(machine.keys.shown().unwrap()));
+    let watch = |id| {
+        let server = ServerId(id);
+        Call::Cell(CellCall::Watch { server, since: Revision(0), max: 1 })
+    };
+    let copy = || Call::Cell(CellCall::Copy { copy: 0, after: Default::default(), skip: 0 });
+    let withdraw = || Call::Guard {
+        behalf: None,
+        call: Box::new(GuardCall::WithdrawKeys { server: ServerId(99) }),
+    };
+    let behalf = || Call::Pts {
+        on_behalf: Some(PrincipalId::ADMINISTRATORS),
+        call: Box::new(types::PtsCall::Max),
+    };
+    let of_file = session(&file);
+    assert!(try_ask(&of_file, watch(7)).is_ok(), "what a server needs itself");
+    for call in [copy(), withdraw(), behalf(), Call::Root { volume: name("root.cell") }] {
+        let refused = try_ask(&of_file, call.clone());
+        assert_eq!(fault(refused), Some(Fault::NotPermitted), "{call:?}");
+    }
+    let user = Caller { uid: 1000, ..Caller::ROOT };
+    let named = of_file.call(&user, Call::Root { volume: name("root.cell") }, None);
+    assert_eq!(named.unwrap_err().fault(), Some(Fault::NotPermitted), "it names no users");
+    let of_plain = session(&plain);
+    assert!(try_ask(&of_plain, behalf()).is_ok());
+    assert_eq!(fault(try_ask(&of_plain, withdraw())), Some(Fault::NotFound), "it may");
+    assert_eq!(fault(try_ask(&of_plain, copy())), Some(Fault::NotPermitted));
+    // A site of volumes: the first may be one, the other not.
+    let put = |server| {
+        let site = types::Site {
+            server: ServerId(server),
+            partition: "vicep".into(),
+            kind: types::SiteKind::ReadWrite,
+            epoch: 0,
+        };
+        let number = types::VolumeId(1000 + server as u64);
+        let group = types::VolumeGroup::new(name(&format!("of.{server}")), number, site);
+        CellCall::PutGroup { group: Box::new(group), expected: Revision(0) }
+    };
+    assert!(try_ask(&first.here, Call::Cell(put(7))).is_ok());
+    assert_eq!(fault(try_ask(&first.here, Call::Cell(put(8)))), Some(Fault::Invalid));
+    // Neither takes more: not with a next key, nor by its record, nor from the signer.
+    let record = |id| match ask(&first.here, Call::Cell(CellCall::Servers)) {
+        Answer::Servers(all) => {
+            all.into_iter().find(|seen| seen.record.id == ServerId(id)).unwrap()
+        }
+        other => panic!("{other:?}"),
+    };
+    file.keys.make_next_key().unwrap();
+    let next = file.keys.next_key().unwrap().unwrap();
+    let seen = record(7);
+    let server =
+        ServerInfo { keys: [seen.record.keys.clone(), vec![next]].concat(), ..seen.record };
+    let own = CellCall::PutServer { server, expected: seen.revision };
+    try_ask(&of_file, Call::Cell(own)).unwrap();
+    let seen = record(8);
+    let others = CellCall::PutServer {
+        server: ServerInfo { keys: Vec::new(), ..seen.record },
+        expected: seen.revision,
+    };
+    assert_eq!(fault(try_ask(&of_file, Call::Cell(others))), Some(Fault::NotPermitted));
+    let (_, request) = file.keys.next_signing_request().unwrap().unwrap();
+    let Answer::Report(text) = ask(&of_file, Call::Cell(CellCall::Certify { request })) else {
+        panic!("a certificate")
+    };
+    let facts: JoinFacts = serde_json::from_str(&text).unwrap();
+    assert_eq!(facts.roles, "file");
+    file.keys.accept_next(&facts.authorities, &facts.certificate).unwrap();
+    file.keys.take_next_key().unwrap();
+    assert_eq!(fault(try_ask(&session(&file), withdraw())), Some(Fault::NotPermitted));
+}

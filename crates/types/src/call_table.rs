@@ -263,6 +263,7 @@ calls! {
     CellRedeem = 115,        "cell_redeem",         Invitations,Record, Database,  Server;
     CellJoin = 116,          "cell_join",           Joined,     Record, Database,  Anybody;
     CellCertify = 117,       "cell_certify",        Report,     Ask,    Database,  Server;
+    CellServerRoles = 119,   "cell_server_roles",   Report,     Ask,    Database,  Anybody;
     CellWithdrawn = 118,     "cell_withdrawn",      Report,     Ask,    Database,  Anybody;
 }
 
@@ -771,6 +772,7 @@ impl CellCall {
             CellCall::Join { .. } => Procedure::CellJoin,
             CellCall::Certify { .. } => Procedure::CellCertify,
             CellCall::Withdrawn => Procedure::CellWithdrawn,
+            CellCall::ServerRoles => Procedure::CellServerRoles,
         }
     }
 

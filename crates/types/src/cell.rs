@@ -333,6 +333,9 @@ pub enum CellCall {
     /// The keys of servers that were withdrawn, the newest [`crate::limits::WITHDRAWN_KEYS_MAX`]:
     /// clients accept no server by them. Answer: `Report`, a JSON array of their texts.
     Withdrawn,
+    /// The servers that may not do everything. Answer: `Report`, a JSON array of objects with `id`
+    /// and `roles`.
+    ServerRoles,
     /// A new certificate for a key that the record of the calling server lists. `Unsupported`: this
     /// server does not have the key of the authority. Answer: `Report`, as `guard::JoinFacts` has
     /// it.

@@ -11,16 +11,22 @@ use crate::{KeyPrint, PrincipalId};
 pub struct ServerRoles(u32);
 
 /// The roles with their names.
-const ROLES: [(ServerRoles, &str); 2] =
-    [(ServerRoles::FILE, "file"), (ServerRoles::DATABASE, "database")];
+const ROLES: [(ServerRoles, &str); 3] = [
+    (ServerRoles::FILE, "file"),
+    (ServerRoles::DATABASE, "database"),
+    (ServerRoles::USERS, "users"),
+];
 
 impl ServerRoles {
     /// It may be a site of volumes.
     pub const FILE: ServerRoles = ServerRoles(1);
     /// It may copy the cell database, with the hashes of passwords in it.
     pub const DATABASE: ServerRoles = ServerRoles(2);
+    /// It may act for users and administrators at other servers: it forwards their calls, and is
+    /// the superuser there.
+    pub const USERS: ServerRoles = ServerRoles(4);
     /// Those of a server that joined without an invitation.
-    pub const ALL: ServerRoles = ServerRoles(3);
+    pub const ALL: ServerRoles = ServerRoles(7);
     /// None.
     pub const NONE: ServerRoles = ServerRoles(0);
 
@@ -60,7 +66,8 @@ impl FromStr for ServerRoles {
         let mut roles = ServerRoles::NONE;
         for word in text.split(',').filter(|word| !word.is_empty()) {
             let known = ROLES.iter().find(|(_, name)| *name == word);
-            let (role, _) = known.ok_or_else(|| format!("{word} is no role: file, database"))?;
+            let (role, _) =
+                known.ok_or_else(|| format!("{word} is no role: file, users, database"))?;
             roles = roles.with(*role);
         }
         Ok(roles)
@@ -114,7 +121,7 @@ mod tests {
             assert_eq!(ServerRoles::from_bits(roles.bits()), Some(roles));
         }
         assert!("file,root".parse::<ServerRoles>().is_err());
-        assert_eq!(ServerRoles::from_bits(4), None);
+        assert_eq!(ServerRoles::from_bits(8), None);
         assert!(!ServerRoles::FILE.has(ServerRoles::DATABASE));
     }
 }

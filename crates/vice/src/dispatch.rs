@@ -140,6 +140,7 @@ impl Dispatch {
                 | CellCall::Redeem { .. }
                 | CellCall::Join { .. }
                 | CellCall::Certify { .. }
+                | CellCall::ServerRoles
                 | CellCall::Withdrawn => {
                     let db = self.cell.db()?.ok_or(Fault::Unsupported)?;
                     let answer = match call {
@@ -148,6 +149,9 @@ impl Dispatch {
                         }
                         CellCall::Certify { request } => {
                             self.admission.certify(db, ask, request)?
+                        }
+                        CellCall::ServerRoles => {
+                            Answer::Report(celldb::roles_text(&db.access().limited_servers()?))
                         }
                         CellCall::Withdrawn => self.admission.withdrawn.list(db)?,
                         call => joining::ask_invitations(db, &self.identities, ask, call)?,

@@ -105,6 +105,7 @@ fn may(call: &Call) -> May {
             | P::CellMe
             | P::CellJoin
             | P::CellWithdrawn
+            | P::CellServerRoles
             | P::PtsNames
             | P::PtsNumbers
             | P::PtsMax

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use guard::{PtsAsker, Rules};
 use types::{
     Answer, AuthCall, Behalf, CellCall, Fault, GuardCall, KeyPrint, Principal, PrincipalId,
-    PtsCall, Revised, Revision, ServerId, WhichPrincipal,
+    PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
 };
 
 use super::{Embedded, Result};
@@ -109,6 +109,10 @@ impl Access for Embedded {
 
     fn withdrawn(&self) -> Result<Vec<KeyPrint>> {
         self.operations.read(|view| view.withdrawn())
+    }
+
+    fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>> {
+        self.operations.read(|view| view.limited_servers())
     }
 
     fn invitations(

@@ -7,7 +7,7 @@ use std::time::Instant;
 use guard::{PtsAsker, Rules};
 use types::{
     Answer, AuthCall, Behalf, CellCall, Fault, GuardCall, KeyPrint, Principal, PrincipalId,
-    PtsCall, Revised, Revision, ServerId, WhichPrincipal,
+    PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
 };
 
 use super::{ASK_EVERY, Etcd, Ordering, Result};
@@ -125,6 +125,10 @@ impl Access for Etcd {
 
     fn withdrawn(&self) -> Result<Vec<KeyPrint>> {
         self.read(|view| view.withdrawn())
+    }
+
+    fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>> {
+        self.read(|view| view.limited_servers())
     }
 
     fn invitations(

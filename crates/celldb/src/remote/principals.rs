@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use guard::{PtsAsker, Rules};
 use types::{
     Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, KeyPrint, Principal, PrincipalId,
-    PtsCall, Revised, Revision, ServerId, WhichPrincipal,
+    PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
 };
 
 use super::{RemoteCellDb, Result};
+use crate::following::roles_of;
 use crate::{Access, CellError, News, following};
 
 /// The most changes in one answer.
@@ -89,6 +90,14 @@ impl Access for RemoteCellDb {
                 Ok(all.iter().filter_map(|key| key.parse().ok()).collect())
             }
             _ => Err(CellError::Away(Fault::Invalid)),
+        }
+    }
+
+    fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>> {
+        match self.ask(CellCall::ServerRoles) {
+            Ok(Answer::Report(text)) => roles_of(&text).ok_or(CellError::Away(Fault::Invalid)),
+            Ok(_) => Err(CellError::Away(Fault::Invalid)),
+            Err(fault) => Err(CellError::Away(fault)),
         }
     }
 

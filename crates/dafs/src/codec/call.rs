@@ -255,7 +255,8 @@ messages! {
         | Procedure::CellRedeem
         | Procedure::CellJoin
         | Procedure::CellCertify
-        | Procedure::CellWithdrawn => Call::Cell(get_cell_call(from, number)?),
+        | Procedure::CellWithdrawn
+        | Procedure::CellServerRoles => Call::Cell(get_cell_call(from, number)?),
         Procedure::PtsNames
         | Procedure::PtsNumbers
         | Procedure::PtsExamine

@@ -69,6 +69,7 @@ messages! {
         CellJoin => Join { request: REQUEST }
         CellCertify => Certify { request: REQUEST }
         CellWithdrawn => Withdrawn {}
+        CellServerRoles => ServerRoles {}
     }
     ()
     put {

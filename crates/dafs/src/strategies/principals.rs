@@ -180,6 +180,7 @@ pub(super) fn cell_calls() -> impl Strategy<Value = CellCall> {
         (any::<u64>(), any::<u32>()).prop_map(|(after, max)| CellCall::Invitations { after, max }),
         any::<u64>().prop_map(|number| CellCall::Uninvite { number }),
         Just(CellCall::Withdrawn),
+        Just(CellCall::ServerRoles),
         text().prop_map(|request| CellCall::Redeem { request }),
         text().prop_map(|request| CellCall::Join { request }),
         text().prop_map(|request| CellCall::Certify { request }),

@@ -133,6 +133,7 @@ fn answer(db: &dyn CellDb, call: &CellCall) -> Result<Answer, Fault> {
         | CellCall::Redeem { .. }
         | CellCall::Join { .. }
         | CellCall::Certify { .. }
+        | CellCall::ServerRoles
         | CellCall::Withdrawn => return Err(Fault::Invalid),
         CellCall::Servers => Answer::Servers(db.servers()?),
         CellCall::PutServer { server, expected } => {

@@ -167,7 +167,10 @@ impl Admission {
         let mut hosts: Vec<String> =
             server.addresses.iter().map(|address| address.ip().to_string()).collect();
         hosts.dedup();
-        let certified = CertifiedServer { name: server.name, roles: ServerRoles::ALL, hosts };
+        let limited = db.access().limited_servers()?;
+        let roles = limited.into_iter().find(|(id, _)| *id == server.id).map(|(_, roles)| roles);
+        let roles = roles.unwrap_or(ServerRoles::ALL);
+        let certified = CertifiedServer { name: server.name, roles, hosts };
         let certificate = certifier.certify(signing_request, &certified).map_err(|error| {
             tracing::error!(error, name = certified.name, "a certificate cannot be signed");
             Fault::Medium

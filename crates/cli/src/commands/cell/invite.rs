@@ -17,14 +17,17 @@ pub(super) const INVITE_HELP: &str = "\
 EXAMPLES
     rialto cell invite
     rialto cell invite --name afs2 --for 30m
-    rialto cell invite --role file,database --uses 3 --for 1d
+    rialto cell invite --role file --uses 3 --for 1d
 
 It prints one line. On the new machine 'rialto up --join LINE' makes a server of it; type the
 line there, or bring it over a way that nobody else reads: its holder becomes a server of the
 cell, once. A new server gets a certificate for a key of its own, the keys that sign tokens,
 and nothing of the authority.
 
-Roles: 'file' may have volumes, 'database' may copy the cell's database.";
+Roles: 'file' may have volumes. 'users' may act for users and administrators at other
+servers: logins, pts and vos through that server work; as long as its key counts, its thief
+has the cell. Without it, log in and administer through another server. 'database' may copy
+the cell's database, with the hashes of passwords, as 'backup cell' there does.";
 
 pub(super) const UNINVITE_HELP: &str = "\
 EXAMPLES
@@ -47,8 +50,8 @@ pub(super) struct InviteOptions {
     /// How long the line is valid, such as 30m, 1h or 1d; 30 days at most.
     #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = seconds)]
     time: u64,
-    /// The roles of the new server, beside serving its clients: file, database.
-    #[arg(long, value_name = "ROLES", default_value = "file")]
+    /// The roles of the new server, beside serving its clients: file, users, database.
+    #[arg(long, value_name = "ROLES", default_value = "file,users")]
     role: ServerRoles,
     /// How many servers the line lets in.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, conflicts_with = "name",
