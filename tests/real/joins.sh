@@ -81,6 +81,8 @@ check "and is not for others" refused "$RIALTO" keys accept --dir "$B" "$base/si
 check "it takes it" "$RIALTO" keys accept --dir "$C" "$base/signed"
 check "and starts" up --dir "$C"
 check "as a server" in_time test "$(vos listaddrs --json | grep -c '"three"')" -eq 1
+check "its role is shown" sh -c "'$RIALTO' vos --dir '$A' listaddrs --json |
+    grep '\"three\"' | grep -q '\"roles\":\"file\"'"
 check "it may have volumes" vos create three vicep kept
 check "and administers nothing elsewhere" refused within 30 "$RIALTO" vos --dir "$C" create two \
     vicep taken

@@ -455,7 +455,9 @@ pub enum RecordKind {
     Mandate,
     /// The hash of a password.
     Password,
-    /// A pointer to another record, a link between two, a key that a server had, or an invitation.
+    /// An invitation.
+    Invitation,
+    /// A pointer to another record, a link between two, or a key that a server had.
     Other,
 }
 
@@ -486,7 +488,7 @@ pub(crate) fn check(key: &[u8], value: &[u8]) -> Result<RecordKind, CellError> {
         Some(Letter::Mandate) => decode_mandate(key, value).map(|_| RecordKind::Mandate),
         Some(Letter::Secret) => decode_secret(key, value).map(|_| RecordKind::Password),
         Some(Letter::PastKey) => decode_past_key(key, value).map(|_| RecordKind::Other),
-        Some(Letter::Invitation) => decode_invitation(key, value).map(|_| RecordKind::Other),
+        Some(Letter::Invitation) => decode_invitation(key, value).map(|_| RecordKind::Invitation),
         Some(Letter::Highest) => decode_highest(key, value).map(|_| RecordKind::Highest),
         None => Err(CellError::Damaged(format!(
             "record {} (of a kind that this program does not know)",
