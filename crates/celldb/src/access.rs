@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use guard::{PtsAsker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Changed, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall,
-    Revised, Revision, ServerId, WhichPrincipal,
+    Answer, AuthCall, Behalf, CellCall, Changed, Fault, GuardCall, KeyPrint, Principal,
+    PrincipalId, PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
 };
 
 use crate::CellError;
@@ -71,6 +71,40 @@ pub trait Access: Send + Sync {
     /// As `principal`; `Away(Unsupported)` where another server has the database.
     fn was_listed(&self, _key: &KeyPrint) -> Result<bool, CellError> {
         Err(CellError::Away(Fault::Unsupported))
+    }
+
+    /// The name under which an invitation let this key in; `None`: none did. Only where the records
+    /// are.
+    ///
+    /// # Errors
+    /// As `was_listed`.
+    fn invited(&self, _key: &KeyPrint) -> Result<Option<String>, CellError> {
+        Err(CellError::Away(Fault::Unsupported))
+    }
+
+    /// The keys of servers that were withdrawn, the newest.
+    ///
+    /// # Errors
+    /// As `principal`; `Away(Unsupported)`: the server that has the database is older than this.
+    fn withdrawn(&self) -> Result<Vec<KeyPrint>, CellError> {
+        Err(CellError::Away(Fault::Unsupported))
+    }
+
+    /// The servers that do not have all roles.
+    ///
+    /// # Errors
+    /// As `withdrawn`.
+    fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>, CellError> {
+        Err(CellError::Away(Fault::Unsupported))
+    }
+
+    /// Asks for invitations of servers, or changes them, at the moment `now` (seconds since 1970),
+    /// for the caller `by`.
+    ///
+    /// # Errors
+    /// As the calls say; the medium's.
+    fn invitations(&self, _by: PrincipalId, _now: i64, _call: &CellCall) -> Result<Answer, Fault> {
+        Err(Fault::Unsupported)
     }
 
     /// Asks about rules, or changes them, at the moment `now` (seconds since 1970). A change that

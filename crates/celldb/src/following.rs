@@ -11,6 +11,8 @@ mod rules;
 mod told;
 
 use rules::FetchedRules;
+pub(crate) use rules::roles_of;
+pub use rules::roles_text;
 use told::PrincipalChanges;
 
 /// Cached records of principals are valid for this time without an answer, unless `cell.toml` has

@@ -24,10 +24,11 @@ pub(crate) enum Letter {
     Secret = b'K',
     PastKey = b'W',
     Highest = b'H',
+    Invitation = b'I',
 }
 
 impl Letter {
-    pub const ALL: [Letter; 17] = [
+    pub const ALL: [Letter; 18] = [
         Letter::Counters,
         Letter::Group,
         Letter::Name,
@@ -45,6 +46,7 @@ impl Letter {
         Letter::Secret,
         Letter::PastKey,
         Letter::Highest,
+        Letter::Invitation,
     ];
 
     /// The kind that has this byte.
@@ -85,6 +87,11 @@ pub(crate) fn fence(number: u64) -> Vec<u8> {
 /// A delegation of administration.
 pub(crate) fn mandate(number: u64) -> Vec<u8> {
     [&[Letter::Mandate as u8][..], &number.to_be_bytes()].concat()
+}
+
+/// An invitation of a server.
+pub(crate) fn invitation(number: u64) -> Vec<u8> {
+    [&[Letter::Invitation as u8][..], &number.to_be_bytes()].concat()
 }
 
 pub(crate) fn server(id: ServerId) -> Vec<u8> {

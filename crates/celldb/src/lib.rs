@@ -42,7 +42,7 @@ pub use copy::{CELL_VALUE_BYTES_MAX, CellCopy, CopyCursor, CopyPart, CopySink, c
 pub use embedded::Embedded;
 pub use error::CellError;
 pub use etcd::{Etcd, EtcdConfig, EtcdMember, EtcdMemberState};
-pub use following::{AWAY_MAX, Following};
+pub use following::{AWAY_MAX, Following, roles_text};
 pub use format::{FORMAT_VERSION, check_format};
 pub use migrate::{Migrated, Migration};
 pub use record::RecordKind;

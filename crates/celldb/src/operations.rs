@@ -8,18 +8,20 @@
 //! changes happen one after another, whoever makes them.
 
 use parking_lot::{Mutex, MutexGuard};
-use types::{Changed, Fault, Revision, SiteKind, VolumeGroup, VolumeId};
+use types::{Changed, Fault, Revision, ServerRoles, Site, SiteKind, VolumeGroup, VolumeId};
 
 use crate::engine::{Batch, Commit, Engine, View};
 use crate::record::{self, CellCounters};
 use crate::{CellError, key};
 
+mod invitations;
 mod principals;
 mod rules;
 mod servers;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use invitations::list_invitations;
 pub(crate) use principals::tokens_after;
 pub(crate) use rules::list_rules;
 
@@ -151,6 +153,7 @@ impl<E: Engine> Operations<E> {
             let before = change.view.group(group.read_write)?;
             need_seen(expected, before.as_ref().map(|seen| seen.revision))?;
             need_free(change.view, group)?;
+            need_file_servers(change.view, group, before.as_ref().map(|seen| &seen.record))?;
             let revision = change.log(Changed::Group(group.read_write));
             if let Some(before) = &before {
                 forget(&before.record, &mut change.batch);
@@ -223,6 +226,27 @@ fn need_free(view: &dyn View, group: &VolumeGroup) -> Result<()> {
     for (key, what) in names.into_iter().chain(numbers) {
         if let Some(by) = view.pointer(&key)?.filter(|by| *by != mine) {
             return Err(CellError::Taken { what, by });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that servers that come as sites may have volumes.
+fn need_file_servers(
+    view: &dyn View,
+    group: &VolumeGroup,
+    before: Option<&VolumeGroup>,
+) -> Result<()> {
+    let had = |site: &Site| {
+        before.is_some_and(|before| before.sites.iter().any(|had| had.server == site.server))
+    };
+    for site in group.sites.iter().filter(|site| !had(site)) {
+        let roles = view.limited_roles(site.server)?;
+        if roles.is_some_and(|roles| !roles.has(ServerRoles::FILE)) {
+            return Err(CellError::Misuse(format!(
+                "the server {} has no role 'file'",
+                site.server
+            )));
         }
     }
     Ok(())

@@ -1,9 +1,10 @@
 //! Reads of whole records from a view.
 
 use guard::{Book, GroupLink, Highest, Rules, ServerKeys};
+use types::limits::WITHDRAWN_KEYS_MAX;
 use types::{
-    Changed, Fault, KeyPrint, Name, Principal, PrincipalId, Revised, Revision, ServerId,
-    ServerInfo, VolumeGroup, VolumeId, WhichPrincipal,
+    Changed, Fault, Invitation, KeyPrint, Name, Principal, PrincipalId, Revised, Revision,
+    ServerId, ServerInfo, ServerRoles, VolumeGroup, VolumeId, WhichPrincipal,
 };
 
 use crate::engine::View;
@@ -84,6 +85,23 @@ impl dyn View + '_ {
         self.get(&key)?.map(|value| record::decode_server(&key, &value)).transpose()
     }
 
+    /// The roles of a server that does not have all.
+    pub fn limited_roles(&self, id: ServerId) -> Result<Option<ServerRoles>> {
+        let key = key::server(id);
+        let found = self.get(&key)?;
+        found.map_or(Ok(None), |value| record::decode_server_roles(&key, &value))
+    }
+
+    /// All servers that do not have all roles.
+    pub fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>> {
+        let mut all = Vec::new();
+        for seen in self.listed_servers()? {
+            let id = seen.record.id;
+            all.extend(self.limited_roles(id)?.map(|roles| (id, roles)));
+        }
+        Ok(all)
+    }
+
     /// All records, without keys that were withdrawn: two may have listed the same key.
     pub fn listed_servers(&self) -> Result<Vec<Revised<ServerInfo>>> {
         let from = key::server(ServerId(0));
@@ -112,12 +130,58 @@ impl dyn View + '_ {
         self.get(&key)?.map(|value| record::decode_past_key(&key, &value)).transpose()
     }
 
+    /// The keys that were withdrawn last.
+    pub fn withdrawn(&self) -> Result<Vec<KeyPrint>> {
+        let from = key::past_key(&KeyPrint([0; 32]));
+        let mut all = Vec::new();
+        self.scan(&from, &mut |key, value| {
+            let print = key.split_first().filter(|(first, _)| from.first() == Some(*first));
+            let Some((_, print)) = print else { return Ok(false) };
+            let (how, at) = record::decode_past_key_at(key, value)?;
+            if let Ok(print) = <[u8; 32]>::try_from(print)
+                && how == Past::Withdrawn
+            {
+                all.push((at, KeyPrint(print)));
+            }
+            Ok(true)
+        })?;
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all.truncate(WITHDRAWN_KEYS_MAX);
+        Ok(all.into_iter().map(|(_, key)| key).collect())
+    }
+
     pub fn is_withdrawn(&self, print: &KeyPrint) -> Result<bool> {
         Ok(self.past(print)? == Some(Past::Withdrawn))
     }
 
+    /// All invitations, by their numbers.
+    pub fn invitations(&self) -> Result<Vec<Invitation>> {
+        let from = key::invitation(0);
+        let mut all = Vec::new();
+        self.scan(&from, &mut |key, value| {
+            if key.first() != from.first() {
+                return Ok(false);
+            }
+            all.push(record::decode_invitation(key, value)?);
+            Ok(true)
+        })?;
+        Ok(all)
+    }
+
+    /// The invitation that let this key in, and the name that it has by it.
+    pub fn invited(&self, key: &KeyPrint) -> Result<Option<(Invitation, String)>> {
+        for one in self.invitations()? {
+            let used = one.used.iter().find(|used| used.key == *key);
+            if let Some(name) = used.map(|used| used.name.clone()) {
+                return Ok(Some((one, name)));
+            }
+        }
+        Ok(None)
+    }
+
     pub fn server_keys(&self) -> Result<ServerKeys> {
-        Ok(ServerKeys::of(self.listed_servers()?.iter().map(|seen| &seen.record)))
+        let keys = ServerKeys::of(self.listed_servers()?.iter().map(|seen| &seen.record));
+        Ok(keys.limited(self.limited_servers()?))
     }
 
     /// Fences, administrators and the keys of servers, with the revision of their last change.
@@ -143,7 +207,8 @@ impl dyn View + '_ {
             Ok(ours)
         })?;
         let servers = self.listed_servers()?;
-        rules.servers = ServerKeys::of(servers.iter().map(|seen| &seen.record));
+        let keys = ServerKeys::of(servers.iter().map(|seen| &seen.record));
+        rules.servers = keys.limited(self.limited_servers()?);
         last = servers.iter().map(|seen| seen.revision).fold(last, Revision::max);
         Ok(Revised { record: rules, revision: last })
     }

@@ -5,14 +5,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use types::{
     Busy, Changed, KeyPrint, Name, Principal, PrincipalId, PrincipalKind, Revised, Revision,
-    ServerId, ServerIdError, ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
+    ServerId, ServerIdError, ServerInfo, ServerRoles, Site, SiteKind, VolumeGroup, VolumeId,
 };
 
 use crate::CellError;
 use crate::key::Letter;
 
+mod invitations;
 mod rules;
 
+pub(crate) use invitations::{decode_invitation, encode_invitation};
 pub(crate) use rules::{decode_fence, decode_mandate, encode_fence, encode_mandate};
 
 /// Of all records.
@@ -110,6 +112,9 @@ struct ServerForm {
     /// Absent in records that are older than keys.
     #[serde(default)]
     keys: Vec<PrintForm>,
+    /// Absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    roles: Option<String>,
 }
 
 /// Why a server's record no longer lists a key.
@@ -264,10 +269,17 @@ pub(crate) fn decode_group(key: &[u8], value: &[u8]) -> Result<Revised<VolumeGro
     Ok(Revised { record: group, revision })
 }
 
-pub(crate) fn encode_server(key: &[u8], revision: Revision, server: &ServerInfo) -> Vec<u8> {
+/// `roles`: those of a server that does not have all.
+pub(crate) fn encode_server(
+    key: &[u8],
+    revision: Revision,
+    server: &ServerInfo,
+    roles: Option<ServerRoles>,
+) -> Vec<u8> {
     let keys = server.keys.iter().copied().map(PrintForm).collect();
     let (name, addresses) = (server.name.clone(), server.addresses.clone());
-    let form = ServerForm { id: IdForm(server.id), name, addresses, keys };
+    let roles = roles.filter(|roles| *roles != ServerRoles::ALL).map(|roles| roles.to_string());
+    let form = ServerForm { id: IdForm(server.id), name, addresses, keys, roles };
     encode(key, revision, form)
 }
 
@@ -280,12 +292,31 @@ pub(crate) fn decode_server(key: &[u8], value: &[u8]) -> Result<Revised<ServerIn
     })
 }
 
+/// The roles of a server that does not have all. A role that this program does not know counts for
+/// nothing.
+pub(crate) fn decode_server_roles(
+    key: &[u8],
+    value: &[u8],
+) -> Result<Option<ServerRoles>, CellError> {
+    let roles = decode::<ServerForm>("server", key, value)?.record.roles;
+    Ok(roles.map(|text| {
+        let known = text.split(',').filter_map(|role| role.parse::<ServerRoles>().ok());
+        known.fold(ServerRoles::NONE, ServerRoles::with)
+    }))
+}
+
 pub(crate) fn encode_past_key(key: &[u8], revision: Revision, of: ServerId, how: Past) -> Vec<u8> {
     encode(key, revision, PastForm { server: IdForm(of), how })
 }
 
 pub(crate) fn decode_past_key(key: &[u8], value: &[u8]) -> Result<Past, CellError> {
     Ok(decode::<PastForm>("past key", key, value)?.record.how)
+}
+
+/// As [`decode_past_key`], with the revision of the record.
+pub(crate) fn decode_past_key_at(key: &[u8], value: &[u8]) -> Result<(Past, Revision), CellError> {
+    let Revised { record, revision } = decode::<PastForm>("past key", key, value)?;
+    Ok((record.how, revision))
 }
 
 pub(crate) fn encode_pointer(key: &[u8], to: VolumeId) -> Vec<u8> {
@@ -424,6 +455,8 @@ pub enum RecordKind {
     Mandate,
     /// The hash of a password.
     Password,
+    /// An invitation.
+    Invitation,
     /// A pointer to another record, a link between two, or a key that a server had.
     Other,
 }
@@ -455,6 +488,7 @@ pub(crate) fn check(key: &[u8], value: &[u8]) -> Result<RecordKind, CellError> {
         Some(Letter::Mandate) => decode_mandate(key, value).map(|_| RecordKind::Mandate),
         Some(Letter::Secret) => decode_secret(key, value).map(|_| RecordKind::Password),
         Some(Letter::PastKey) => decode_past_key(key, value).map(|_| RecordKind::Other),
+        Some(Letter::Invitation) => decode_invitation(key, value).map(|_| RecordKind::Invitation),
         Some(Letter::Highest) => decode_highest(key, value).map(|_| RecordKind::Highest),
         None => Err(CellError::Damaged(format!(
             "record {} (of a kind that this program does not know)",

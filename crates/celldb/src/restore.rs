@@ -107,6 +107,15 @@ impl Restoring {
                 let user = ended(record::decode_principal(key, value)?, self.now);
                 self.batch.put(key, record::encode_principal(key, self.revision, &user));
             }
+            // The backup does not know whom an invitation has let in since: none lets in any more.
+            RecordKind::Invitation => {
+                let mut invitation = record::decode_invitation(key, value)?;
+                invitation.uses = invitation.used.len() as u32;
+                if invitation.uses > 0 {
+                    let value = record::encode_invitation(key, self.revision, &invitation);
+                    self.batch.put(key, value);
+                }
+            }
             _ => self.batch.put(key, value),
         }
         self.bytes += key.len() + value.len();

@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use guard::{JoinCode, JoinRequest};
 use proptest::prelude::*;
 use types::limits::SERVERS_MAX;
-use types::{Answer, Busy, Fault, GuardCall, KeyPrint, PrincipalId, Site, SiteKind};
+use types::{
+    Answer, Busy, CellCall, Fault, GuardCall, KeyPrint, PrincipalId, ServerRoles, Site, SiteKind,
+};
 
 use super::*;
 use crate::etcd::process::{EtcdDb, EtcdProcess};
@@ -606,5 +609,147 @@ fn m1_a_server_lists_few_keys_and_a_cell_few_servers() {
             Err(CellError::Away(Fault::NoSpace))
         );
         db.put_server(&keyed(SERVERS_MAX as u128, &[1]), last).unwrap();
+    }
+}
+
+pub(crate) fn code() -> JoinCode {
+    JoinCode::random("cell", vec!["192.0.2.1:7620".into()], [7; 32])
+}
+
+pub(crate) fn invite(code: &JoinCode, name: &str, uses: u32) -> CellCall {
+    CellCall::Invite {
+        public: code.signer().public(),
+        seconds: 100,
+        uses,
+        roles: ServerRoles::FILE.bits(),
+        by: PrincipalId::NONE,
+        name: name.into(),
+    }
+}
+
+pub(crate) fn redeem(code: &JoinCode, key: u8, name: &str) -> CellCall {
+    let request = JoinRequest {
+        cell: code.cell.clone(),
+        authority: code.authority,
+        invitation: code.signer().public(),
+        key: KeyPrint([key; 32]),
+        name: name.into(),
+        hosts: Vec::new(),
+        signing_request: String::new(),
+    };
+    CellCall::Redeem { request: request.sign(&code.signer()) }
+}
+
+#[test]
+fn sj1_an_invitation_lets_in_each_key_once() {
+    for mut bench in engines() {
+        let open = bench.open(KEPT_ALL);
+        let db = open.db();
+        let at = |now: i64, call: &CellCall| db.access().invitations(PrincipalId(5), now, call);
+        let all = || match at(0, &CellCall::Invitations { after: 0, max: 9 }) {
+            Ok(Answer::Invitations { invitations, end: true }) => invitations,
+            other => panic!("{other:?}"),
+        };
+        let (first, second) = (code(), code());
+        assert_eq!(at(1000, &redeem(&first, 1, "one")), Err(Fault::AccessDenied), "no invitation");
+        at(1000, &invite(&first, "", 2)).unwrap();
+        assert_eq!(at(1000, &invite(&first, "", 2)), Err(Fault::Exists), "one for each key");
+        at(1000, &invite(&second, "six", 1)).unwrap();
+        assert_eq!(at(1000, &invite(&code(), "", 0)), Err(Fault::Invalid));
+        assert_eq!(at(1000, &invite(&code(), "x", 2)), Err(Fault::Invalid), "two with one name");
+        // A clock that is behind or ahead of the one that made it: only its end counts.
+        assert!(at(10, &redeem(&first, 1, "one")).is_ok());
+        assert!(at(5000, &redeem(&first, 1, "one")).is_ok(), "again, after its end");
+        assert_eq!(at(1001, &redeem(&first, 1, "two")), Err(Fault::Conflict), "another name");
+        assert_eq!(at(1001, &redeem(&first, 2, "one")), Err(Fault::Conflict), "a name twice");
+        assert_eq!(at(1100, &redeem(&first, 2, "two")), Err(Fault::TokenExpired));
+        assert!(at(1099, &redeem(&first, 2, "two")).is_ok());
+        assert_eq!(at(1001, &redeem(&first, 3, "three")), Err(Fault::Exists));
+        assert_eq!(at(1001, &redeem(&second, 4, "five")), Err(Fault::Conflict), "not its name");
+        // A key that is another server's, or was.
+        let seen = db.put_server(&keyed(1, &[4, 5]), Revision(0)).unwrap();
+        db.put_server(&keyed(1, &[4]), seen).unwrap();
+        for key in [4, 5] {
+            assert_eq!(at(1001, &redeem(&second, key, "")), Err(Fault::NotPermitted), "{key}");
+        }
+        assert!(at(1001, &redeem(&second, 6, "")).is_ok(), "the name is given");
+        let found = all();
+        let used = |at: usize| -> Vec<(u8, &str)> {
+            found[at].used.iter().map(|used| (used.key.0[0], used.name.as_str())).collect()
+        };
+        assert_eq!((used(0), used(1)), (vec![(1, "one"), (2, "two")], vec![(6, "six")]));
+        assert_eq!((found[0].by, found[0].since, found[0].until), (PrincipalId(5), 1000, 1100));
+        assert_eq!(db.access().invited(&KeyPrint([6; 32])), Ok(Some("six".to_owned())));
+        assert_eq!(db.access().invited(&KeyPrint([3; 32])), Ok(None));
+        // A server that is gone does not come back by its code.
+        let six = db.put_server(&keyed(6, &[6]), Revision(0)).unwrap();
+        db.remove_server(ServerId(6), six).unwrap();
+        assert_eq!(at(1001, &redeem(&second, 6, "six")), Err(Fault::NotPermitted));
+        assert_eq!(at(1001, &CellCall::Uninvite { number: 77 }), Err(Fault::NotFound));
+        let third = code();
+        let Ok(Answer::Number(unused)) = at(1001, &invite(&third, "", 1)) else { panic!() };
+        assert_eq!(at(1001, &CellCall::Uninvite { number: unused.0 }), Ok(Answer::Done));
+        assert_eq!(at(1001, &redeem(&third, 9, "nine")), Err(Fault::AccessDenied));
+        let fourth = code();
+        let Ok(Answer::Number(half)) = at(1001, &invite(&fourth, "", 2)) else { panic!() };
+        at(1001, &redeem(&fourth, 9, "nine")).unwrap();
+        assert_eq!(at(1001, &CellCall::Uninvite { number: half.0 }), Ok(Answer::Done));
+        assert_eq!(at(1001, &redeem(&fourth, 10, "ten")), Err(Fault::Exists));
+        assert!(at(1001, &redeem(&fourth, 9, "nine")).is_ok(), "its name is still known");
+        assert_eq!(all().len(), 3);
+        // An old one leaves with the next that is made.
+        at(1101 + 901 * 86_400, &invite(&code(), "", 1)).unwrap();
+        assert_eq!(all().len(), 1);
+        let withdrawn = db.access().withdrawn().unwrap();
+        assert_eq!(withdrawn, [KeyPrint([6; 32])], "and no key that was replaced");
+    }
+}
+
+#[test]
+fn sj1_a_cell_has_a_bounded_number_of_invitations() {
+    for mut bench in engines() {
+        let open = bench.open(KEPT_ALL);
+        let make = || open.db().access().invitations(PrincipalId::NONE, 1, &invite(&code(), "", 1));
+        for _ in 0..types::limits::INVITATIONS_MAX {
+            make().unwrap();
+        }
+        assert_eq!(make(), Err(Fault::NoSpace));
+    }
+}
+
+#[test]
+fn sj7_a_server_has_the_roles_of_its_invitation_and_no_more() {
+    for mut bench in engines() {
+        let open = bench.open(KEPT_ALL);
+        let db = open.db();
+        let at = |call: &CellCall| db.access().invitations(PrincipalId::NONE, 1000, call).unwrap();
+        let (first, second) = (code(), code());
+        at(&invite(&first, "", 1));
+        at(&redeem(&first, 1, &keyed(1, &[]).name));
+        let more = |call| match call {
+            CellCall::Invite { public, seconds, uses, by, name, .. } => {
+                let roles = ServerRoles::ALL.bits();
+                CellCall::Invite { public, seconds, uses, roles, by, name }
+            }
+            other => other,
+        };
+        at(&more(invite(&second, "", 1)));
+        at(&redeem(&second, 2, "two"));
+        let seen = db.put_server(&keyed(1, &[1]), Revision(0)).unwrap();
+        let limited = || db.access().limited_servers().unwrap();
+        assert_eq!(limited(), [(ServerId(1), ServerRoles::FILE)]);
+        assert_eq!(db.access().rules().record.servers.roles(ServerId(3)), ServerRoles::ALL);
+        // It lists the key that was let in for another one, and renames itself.
+        let seen = db.put_server(&keyed(1, &[1, 2]), seen).unwrap();
+        assert_eq!(limited(), [(ServerId(1), ServerRoles::FILE)]);
+        let renamed = ServerInfo { name: "two".into(), ..keyed(1, &[1]) };
+        assert!(matches!(db.put_server(&renamed, seen), Err(CellError::Misuse(_))));
+        // A new key, and none for a while, change nothing.
+        let seen = db.put_server(&keyed(1, &[3]), seen).unwrap();
+        let seen = db.put_server(&keyed(1, &[]), seen).unwrap();
+        db.put_server(&keyed(1, &[4]), seen).unwrap();
+        assert_eq!(limited(), [(ServerId(1), ServerRoles::FILE)]);
+        db.put_server(&keyed(5, &[5]), Revision(0)).unwrap();
+        assert_eq!(limited().len(), 1, "one that was not invited may do everything");
     }
 }

@@ -11,15 +11,16 @@ use celldb::backup::{
     BACKUP_MAGIC, BackupCounts, BackupError, BackupHead, BackupItem, BackupWriter, read_backup,
 };
 use celldb::{CellDb, CellError, CopyCursor, Embedded, Restored, Restoring, copy_records};
-use guard::{Cps, PtsAsker};
+use guard::{Cps, JoinCode, JoinRequest, PtsAsker};
 use proptest::prelude::*;
 use types::{
-    Answer, AuthLevel, GuardCall, KeyPrint, Name, NewPrincipal, PrincipalId, PrincipalKind,
-    PtsCall, Realm, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
-    WhichPrincipal, Whom,
+    Answer, AuthLevel, CellCall, Fault, GuardCall, KeyPrint, Name, NewPrincipal, PrincipalId,
+    PrincipalKind, PtsCall, Realm, Revision, ServerId, ServerInfo, ServerRoles, Site, SiteKind,
+    VolumeGroup, VolumeId, WhichPrincipal, Whom,
 };
 
 const ME: ServerId = ServerId(1);
+const ROOT: PrincipalId = PrincipalId::NONE;
 const NOW: i64 = 1_700_000_000;
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -234,6 +235,41 @@ fn ac14_a_restored_database_has_all_and_gives_no_number_again() {
         .collect();
     assert!(differ.iter().all(|kind| b"CHP".contains(kind)), "{}", differ.escape_ascii());
     assert_eq!(before.len(), after.len());
+}
+
+#[test]
+fn sj1_a_restored_database_lets_in_no_more_servers() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = filled(&dir.path().join("old"));
+    let code = || JoinCode::random("a.cell", vec!["192.0.2.1:7620".into()], [7; 32]);
+    let (unused, half) = (code(), code());
+    let ask = |db: &Embedded, call: &CellCall| db.access().invitations(ROOT, NOW, call);
+    for code in [&unused, &half] {
+        let public = code.signer().public();
+        let roles = ServerRoles::FILE.bits();
+        let (seconds, uses, by, name) = (1000, 2, ROOT, String::new());
+        ask(&old, &CellCall::Invite { public, seconds, uses, roles, by, name }).unwrap();
+    }
+    let redeem = |code: &JoinCode, key: u8| {
+        let request = JoinRequest {
+            cell: code.cell.clone(),
+            authority: code.authority,
+            invitation: code.signer().public(),
+            key: KeyPrint([key; 32]),
+            name: format!("server {key}"),
+            hosts: Vec::new(),
+            signing_request: String::new(),
+        };
+        CellCall::Redeem { request: request.sign(&code.signer()) }
+    };
+    ask(&old, &redeem(&half, 9)).unwrap();
+    let bytes = backup(&old);
+    restore(&bytes, &dir.path().join("new"), NOW);
+    let new = Embedded::open(&dir.path().join("new")).unwrap();
+    assert!(ask(&old, &redeem(&unused, 10)).is_ok() && ask(&old, &redeem(&half, 11)).is_ok());
+    assert_eq!(ask(&new, &redeem(&unused, 12)), Err(Fault::AccessDenied));
+    assert_eq!(ask(&new, &redeem(&half, 12)), Err(Fault::Exists));
+    assert!(ask(&new, &redeem(&half, 9)).is_ok(), "it was let in before");
 }
 
 #[test]

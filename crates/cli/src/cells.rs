@@ -24,7 +24,7 @@ use serde::Deserialize;
 use types::Fault;
 use venus::{Error, VenusConfig, Volumes};
 
-use crate::security;
+use crate::{security, withdrawn};
 
 /// The list for all mounts of a machine.
 const OF_MACHINE: &str = "/etc/rialto/cells.toml";
@@ -171,6 +171,8 @@ impl Cells {
         let mut options = options.map_err(|failure| Error::Closed(failure.to_string()))?;
         let tokens: Arc<TokenWallet> = Arc::default();
         options.wallet = Some(Arc::clone(&tokens) as _);
+        let tls = options.connection.tls.clone();
+        tls.iter().for_each(|tls| withdrawn::load(&self.dir, tls));
         // The directory's name includes the cell's, whatever that is.
         let dir = self.cache.join(format!("cell-{cell}"));
         let identity = std::fs::create_dir_all(dir.join("data")).map_err(|error| error.to_string());
@@ -205,10 +207,9 @@ impl Cells {
                         let _held = &identity;
                         config(endpoint)
                     };
-                    return Ok(Volumes::new(
-                        Cell::of_servers(Arc::new(session), dial_addresses(dial)),
-                        venus,
-                    ));
+                    let reached = Cell::of_servers(Arc::new(session), dial_addresses(dial));
+                    withdrawn::watch(&reached, tls, self.dir.clone());
+                    return Ok(Volumes::new(reached, venus));
                 }
                 Err(error) => why = error.into(),
             }

@@ -54,6 +54,7 @@ impl KeyUpkeep {
         let Some(vice) = self.vice.upgrade() else { return false };
         if let Some((renewal, tls)) = &self.certificate {
             renewal.renew(tls);
+            renewal.refuse(vice.withdrawn_keys());
         }
         let newest = match self.at_rest.newest() {
             Ok(newest) => newest,

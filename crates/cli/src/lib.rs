@@ -10,6 +10,7 @@
 
 mod backup_record;
 mod cells;
+mod certifying;
 mod commands;
 mod control;
 mod doctor;
@@ -33,6 +34,7 @@ mod supervisor;
 mod tokens;
 mod transport;
 mod unmounting;
+mod withdrawn;
 
 use std::process::ExitCode;
 

@@ -10,22 +10,28 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use client::ClientOptions;
 use fabric::tls::pki_types::CertificateDer;
 use fabric::tls::{ClientTls, Fingerprint, ServerTls, TlsIdentity, Trust};
-use keys::{CellKeys, KeyError, TokenKeys};
+use guard::{Certifier, JoinFacts};
+use keys::{CellCertifier, CellKeys, KeyError, TokenKeys};
 use local::cell::{CellDir, Kerberos};
 use local::failure::{Doing, Failure};
 use login::{Service, TokenIssuer};
+use parking_lot::Mutex;
 use server::{OwnKeys, ServerConfig};
 use types::KeyPrint;
+
+use crate::{certifying, withdrawn};
 
 /// Returns the options for connections to the server or cell `peer`, from the directory `dir`.
 pub(crate) fn options(dir: &Path, peer: &str, clear: bool) -> Result<ClientOptions, Failure> {
     let trust = if clear { None } else { Some(first_use(dir, peer)) };
-    with_identity(trust, host_identity(dir)?)
+    let options = with_identity(trust, host_identity(dir)?)?;
+    options.connection.tls.iter().for_each(|tls| withdrawn::load(dir, tls));
+    Ok(options)
 }
 
 /// Returns the options for connections that `trust` checks; none: in clear text.
@@ -115,6 +121,16 @@ pub fn mint(cell: &CellDir) -> Result<Arc<TokenIssuer>, Failure> {
         keys.make().doing(what)?;
     }
     Ok(Arc::new(TokenIssuer::new(&cell.config.name, Arc::new(keys))))
+}
+
+/// Lets other servers into the cell, where this one has the cell's certificates.
+pub fn certifier(cell: &CellDir) -> Option<Arc<dyn Certifier>> {
+    let has_authority = cell.keys().authority_file().exists();
+    let certifier = || {
+        let database = cell.config.database.clone();
+        CellCertifier::of(cell.dir().to_owned(), &cell.config.name, database)
+    };
+    has_authority.then(|| Arc::new(certifier()) as _)
 }
 
 /// The verifier of Kerberos tickets for the cell; `None`: tickets are not accepted.
@@ -272,7 +288,13 @@ pub struct Renewal {
     client: Option<ClientTls>,
     /// Its keys that the cell database lists.
     listed: Arc<OwnKeys>,
+    cell: CellDir,
+    /// When another server was last asked for a certificate, without success.
+    refused_at: Mutex<Option<Instant>>,
 }
+
+/// The pause between two questions for a certificate.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// How long the cell database may take to list the next key. Otherwise the next check asks again.
 const LISTED_WITHIN: Duration = Duration::from_secs(5);
@@ -326,6 +348,8 @@ impl Renewal {
             names: names(cell),
             client: None,
             listed,
+            cell: cell.clone(),
+            refused_at: Mutex::default(),
         }
     }
 
@@ -356,6 +380,8 @@ impl Renewal {
         let loaded = self.load()?;
         self.listed.want(loaded.keys());
         match loaded.next.filter(|next| self.listed.may_show(*next, LISTED_WITHIN)) {
+            // Without the authority's key, another server signs first.
+            Some(_) if !self.keys.can_issue() && !self.ask_for_next()? => Ok(loaded),
             Some(next) => {
                 self.keys.take_next_key()?;
                 tracing::info!(key = %next, "this server shows a new key from now on, on new \
@@ -366,8 +392,68 @@ impl Renewal {
         }
     }
 
+    /// Asks for a certificate for the next key. Returns whether one came.
+    fn ask_for_next(&self) -> Result<bool, KeyError> {
+        let Some((_, request)) = self.keys.next_signing_request()? else { return Ok(false) };
+        let Some(facts) = self.ask(&request) else { return Ok(false) };
+        self.keys.accept_next(&facts.authorities, &facts.certificate)?;
+        Ok(true)
+    }
+
+    /// Asks for a newer certificate where this server needs one and cannot make it.
+    fn ask_for_certificate(&self) -> Result<(), KeyError> {
+        if !self.keys.needs_certificate(&self.names, SystemTime::now()) {
+            return Ok(());
+        }
+        let (_, request) = self.keys.signing_request()?;
+        let Some(facts) = self.ask(&request) else { return Ok(()) };
+        self.keys.accept(&facts.authorities, &facts.certificate, &self.names)?;
+        tracing::info!("this server has a new certificate, which another server signed");
+        Ok(())
+    }
+
+    fn ask(&self, request: &str) -> Option<JoinFacts> {
+        let mut refused_at = self.refused_at.lock();
+        if refused_at.is_some_and(|at| at.elapsed() < ASK_AGAIN) {
+            return None;
+        }
+        let options = with_keys(&self.keys).map_err(|error| error.to_string());
+        let asked =
+            options.and_then(|options| certifying::certificate(&self.cell, &options, request));
+        match asked {
+            Ok(facts) => {
+                *refused_at = None;
+                Some(facts)
+            }
+            Err(why) => {
+                *refused_at = Some(Instant::now());
+                let ends = self.keys.own_certificate().map(|own| own.ends);
+                let left = ends.and_then(|ends| ends.duration_since(SystemTime::now()).ok());
+                tracing::warn!(
+                    why,
+                    days_left = left.map(|left| left.as_secs() / 86_400),
+                    "this server gets no new certificate; it asks again every minute. If the key \
+                     of the authority is off line: 'rialto keys request'"
+                );
+                None
+            }
+        }
+    }
+
+    /// Connects to no server with one of these keys from now on.
+    pub fn refuse(&self, keys: Vec<KeyPrint>) {
+        if let Some(client) = &self.client {
+            client.refused().add(keys);
+        }
+    }
+
     /// Shows renewed certificates from the next connection on.
     pub fn renew(&self, tls: &ServerTls) {
+        if self.given.is_none()
+            && let Err(error) = self.ask_for_certificate()
+        {
+            tracing::error!(%error, "a new certificate of this server cannot be used");
+        }
         let renewed = self.load_next().map_err(|error| error.to_string()).and_then(|loaded| {
             let (keys, (trust, own)) = (loaded.keys(), loaded.to_others());
             let client =
@@ -385,7 +471,7 @@ impl Renewal {
 }
 
 /// Names by which clients may know this server.
-fn names(cell: &CellDir) -> Vec<String> {
+pub fn names(cell: &CellDir) -> Vec<String> {
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let ip = |ip: IpAddr| (!ip.is_unspecified()).then(|| ip.to_string());
     let addresses = cell

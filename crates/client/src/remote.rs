@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use fabric::tls::RefusedKeys;
 use parking_lot::Mutex;
 use types::{Answer, BootVerifier, BreakItem, Call, Caller, Fault, Fid, ServerId, Time};
 
@@ -137,6 +138,10 @@ pub trait Remote: Send + Sync {
 
     /// Can [`Call::OpenBody`] work here?
     fn passes_descriptors(&self) -> bool;
+
+    /// Ends the connections with a server whose key is one of these: none of them is accepted, and
+    /// the session looks for its server elsewhere.
+    fn refuse_keys(&self, _refused: &RefusedKeys) {}
 
     /// Is the server reachable, as far as the session knows?
     fn stands(&self) -> bool {

@@ -10,6 +10,7 @@ mod authenticator;
 mod cps;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod joining;
 mod names;
 mod principal_book;
 mod pts;
@@ -26,6 +27,9 @@ pub use audit::{
 };
 pub use authenticator::{Authenticator, TokenOrigin, TokenRequest, Tried, Vouched};
 pub use cps::Cps;
+pub use joining::{
+    CERTIFIED_HOSTS_MAX, CertifiedServer, Certifier, JoinCode, JoinFacts, JoinRequest,
+};
 pub use names::{Network, check_group_name, check_user_name};
 pub use principal_book::{
     Book, FIRST, GroupLink, Highest, MemBook, Write, is_system, subdomain, system_principals,
@@ -35,7 +39,7 @@ pub use rights::{Rights, RightsError};
 pub use rules::{
     Fences, Rule, Rules, RulesEdit, Suspect, base_name, pattern_has, realm_has_name, realm_has_room,
 };
-pub use servers::{ServerKeys, may_enrol};
+pub use servers::{ServerKeys, may_enrol, server_may};
 pub use table::{AdminScope, AdminStanding, Row, row};
 pub use token::{
     Binding, PUBLIC_BYTES, Public, SIGNATURE_BYTES, SKEW_SECS, Signature, Signer, TOKEN_BYTES_MAX,

@@ -8,33 +8,90 @@
 
 use std::collections::BTreeMap;
 
-use types::{Fault, KeyPrint, ServerId, ServerInfo};
+use types::{
+    AuthLevel, Call, Caller, CellCall, Fault, GuardCall, KeyPrint, ServerId, ServerInfo,
+    ServerRoles, VolumeCall,
+};
 
-/// The keys that the cell database lists, each with its server.
+use crate::table::{Row, row};
+
+/// The keys that the cell database lists, each with its server, and the servers that may not do
+/// everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServerKeys(BTreeMap<KeyPrint, ServerId>);
+pub struct ServerKeys {
+    keys: BTreeMap<KeyPrint, ServerId>,
+    limited: BTreeMap<ServerId, ServerRoles>,
+}
 
 impl ServerKeys {
     /// Collects the keys of all servers' records.
     pub fn of<'s>(servers: impl IntoIterator<Item = &'s ServerInfo>) -> ServerKeys {
         let keys =
             servers.into_iter().flat_map(|server| server.keys.iter().map(|key| (*key, server.id)));
-        ServerKeys(keys.collect())
+        ServerKeys { keys: keys.collect(), limited: BTreeMap::new() }
+    }
+
+    /// With the roles of servers that do not have all.
+    #[must_use]
+    pub fn limited(self, roles: impl IntoIterator<Item = (ServerId, ServerRoles)>) -> ServerKeys {
+        ServerKeys { limited: roles.into_iter().collect(), ..self }
+    }
+
+    /// The servers that do not have all roles.
+    pub fn limits(&self) -> impl Iterator<Item = (ServerId, ServerRoles)> {
+        self.limited.iter().map(|(server, roles)| (*server, *roles))
+    }
+
+    /// The roles of a server.
+    pub fn roles(&self, server: ServerId) -> ServerRoles {
+        self.limited.get(&server).copied().unwrap_or(ServerRoles::ALL)
     }
 
     /// The server that has the key; `None`: it is not listed.
     pub fn server(&self, key: &KeyPrint) -> Option<ServerId> {
-        self.0.get(key).copied()
+        self.keys.get(key).copied()
     }
 
     /// Each key with its server, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (KeyPrint, ServerId)> {
-        self.0.iter().map(|(key, server)| (*key, *server))
+        self.keys.iter().map(|(key, server)| (*key, *server))
     }
 
     /// Whether no key is listed.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.keys.is_empty()
+    }
+}
+
+/// Whether the server `of`, which has these roles, may make a call as this caller, who came over
+/// its connection. The call table decides beside it. `Copy` takes the hashes of passwords away.
+/// Without the role for users a server makes the calls that it needs itself: the rules, numbers,
+/// its own record, and the contents of volumes that it fetches. It is no superuser elsewhere, and
+/// names no caller.
+pub fn server_may(of: ServerId, roles: ServerRoles, caller: &Caller, call: &Call) -> bool {
+    if matches!(call, Call::Cell(CellCall::Copy { .. })) && !roles.has(ServerRoles::DATABASE) {
+        return false;
+    }
+    if roles.has(ServerRoles::USERS) {
+        return true;
+    }
+    if call.is_on_behalf() {
+        return false;
+    }
+    match (row(call), call) {
+        (Row::Anybody, _) => true,
+        // Users of its machine.
+        _ if caller.who.level != AuthLevel::Server => false,
+        (Row::Server, _) => true,
+        (Row::Enrolment, Call::Cell(CellCall::PutServer { server, .. })) => server.id == of,
+        (Row::Delegated(_), Call::Volume(VolumeCall::Changes { .. })) => true,
+        // Numbers for volumes that administrators make there.
+        (Row::Delegated(_), Call::Cell(CellCall::TakeNumbers { .. })) => true,
+        // The rules, which every server has in memory.
+        (Row::Administrator, Call::Guard { call, .. }) => {
+            matches!(**call, GuardCall::Fences { .. } | GuardCall::Mandates { .. })
+        }
+        _ => false,
     }
 }
 
@@ -91,6 +148,64 @@ mod tests {
             "another server's"
         );
         assert!(!may(&record(&[MINE], Some(1)), Some(&record(&[OTHER, MINE], Some(1)))));
+    }
+
+    #[test]
+    fn sj7_a_server_does_what_its_roles_say() {
+        use types::{PrincipalId, PtsCall, RequestIdentity, Revision, VolumeId};
+        let who = RequestIdentity {
+            level: AuthLevel::Server,
+            server: Some(MINE),
+            ..RequestIdentity::NOBODY
+        };
+        let server = Caller { uid: 0, gid: 0, groups: None, who };
+        let user = Caller {
+            uid: 1000,
+            who: RequestIdentity { level: AuthLevel::Named, ..who },
+            ..server.clone()
+        };
+        let (me, other) = (ServerId(7), ServerId(8));
+        let put = |id| {
+            let server = ServerInfo { id, ..record(&[MINE], None) };
+            Call::Cell(CellCall::PutServer { server, expected: Revision(0) })
+        };
+        let copy = || Call::Cell(CellCall::Copy { copy: 0, after: Default::default(), skip: 0 });
+        let watch = Call::Cell(CellCall::Watch { server: me, since: Revision(0), max: 1 });
+        let behalf = Call::Pts {
+            on_behalf: Some(PrincipalId::ADMINISTRATORS),
+            call: Box::new(PtsCall::Max),
+        };
+        let withdraw =
+            Call::Guard { behalf: None, call: Box::new(GuardCall::WithdrawKeys { server: other }) };
+        let changes = Call::Volume(VolumeCall::Changes {
+            id: VolumeId(1),
+            since: 0,
+            cursor: types::StreamCursor::default(),
+            bytes_max: 1,
+            packed: false,
+        });
+        let remove =
+            Call::Cell(CellCall::RemoveGroup { read_write: VolumeId(1), expected: Revision(0) });
+        let read = Call::GetStatus { fid: types::Fid::new(1, 1, 1) };
+        let may = |roles, caller: &Caller, call: &Call| server_may(me, roles, caller, call);
+        let (file, users) = (ServerRoles::FILE, ServerRoles::FILE.with(ServerRoles::USERS));
+        let fences =
+            Call::Guard { behalf: None, call: Box::new(GuardCall::Fences { after: 0, max: 1 }) };
+        let numbers = Call::Cell(CellCall::TakeNumbers { above: VolumeId(0), count: 1 });
+        let servers = Call::Cell(CellCall::Servers);
+        for call in [&watch, &put(me), &changes, &fences, &numbers, &servers] {
+            assert!(may(file, &server, call), "{call:?}");
+        }
+        for call in [&put(other), &copy(), &behalf, &withdraw, &remove, &read] {
+            assert!(!may(file, &server, call), "{call:?}");
+            assert!(may(ServerRoles::ALL, &server, call), "{call:?}");
+        }
+        for call in [&watch, &read, &changes, &withdraw] {
+            assert!(!may(file, &user, call) && may(users, &user, call), "{call:?}");
+        }
+        assert!(may(users, &server, &withdraw) && !may(users, &server, &copy()));
+        let database = ServerRoles::FILE.with(ServerRoles::DATABASE);
+        assert!(may(database, &server, &copy()) && !may(database, &server, &withdraw));
     }
 
     #[test]

@@ -115,12 +115,12 @@ impl Signer {
         self.0.public_key().as_ref().try_into().expect("an Ed25519 key has 32 bytes")
     }
 
-    fn sign(&self, bytes: &[u8]) -> Signature {
+    pub(crate) fn sign(&self, bytes: &[u8]) -> Signature {
         self.0.sign(bytes).as_ref().try_into().expect("an Ed25519 signature has 64 bytes")
     }
 }
 
-fn is_signed(by: &Public, bytes: &[u8], signature: &[u8]) -> bool {
+pub(crate) fn is_signed(by: &Public, bytes: &[u8], signature: &[u8]) -> bool {
     UnparsedPublicKey::new(&ED25519, by).verify(bytes, signature).is_ok()
 }
 

@@ -5,10 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::rand::fill;
 use fabric::tls::pki_types::CertificateDer;
+use fabric::tls::pki_types::pem::PemObject;
 use fabric::tls::{CELL_SERVER, Fingerprint, TlsIdentity, print_of};
+use guard::CertifiedServer;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SerialNumber,
 };
 use types::KeyPrint;
 
@@ -20,13 +22,25 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const AUTHORITY_LIFE: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 /// The lifetime of a server's certificate.
 const SERVER_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
-/// A server's certificate is replaced when it ends sooner than that.
+/// A server's certificate is replaced when it ends sooner than that, or when half of its life is
+/// over.
 pub const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The lifetime of a certificate that is signed for another server. Clients that reach no other
+/// server of the cell accept it until then, whatever happened to it meanwhile.
+pub const JOINED_LIFE: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// A successor that is about to replace the authority: its key and certificates.
 const NEXT: &str = "ca.next";
 /// The key that this server will show next, when the cell database lists it.
 const NEXT_KEY: &str = "server.next";
+/// The certificate for it, of a server that cannot sign.
+const NEXT_CERTIFICATE: &str = "server.next.pem";
+/// The key of the authority.
+const AUTHORITY_KEY: &str = "ca.key";
+/// This server's key, its certificate, and the names that it was made for.
+const KEY: &str = "server.key";
+const CERTIFICATE_FILE: &str = "server.pem";
+const NAMES: &str = "server.names";
 /// The first line of a certificate in a file.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
@@ -47,7 +61,7 @@ impl CellKeys {
         self.dir.join("ca.pem")
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
@@ -65,7 +79,7 @@ impl CellKeys {
         let key = KeyPair::generate().map_err(odd)?;
         let certificate = params.self_signed(&key).map_err(odd)?;
         // The certificate last: if it exists, its key does too.
-        write(&self.file("ca.key"), &key.serialize_pem())?;
+        write(&self.file(AUTHORITY_KEY), &key.serialize_pem())?;
         write(&self.authority_file(), &certificate.pem())
     }
 
@@ -75,7 +89,7 @@ impl CellKeys {
     /// [`KeyError`]: they are not there, or other keys are here.
     pub fn bring_authority(&self, from: &Path) -> Result<(), KeyError> {
         make_dir(&self.dir)?;
-        for name in ["ca.key", "ca.pem"] {
+        for name in [AUTHORITY_KEY, "ca.pem"] {
             let there = from.join(name);
             let text = read(&there)?.ok_or_else(|| at(&there, "is not there"))?;
             match read(&self.file(name))? {
@@ -111,7 +125,7 @@ impl CellKeys {
         let Some(next) = read(&self.file(NEXT))? else { return Ok(()) };
         let split =
             next.find(CERTIFICATE).ok_or_else(|| at(&self.file(NEXT), "holds no certificate"))?;
-        let placed = write(&self.file("ca.key"), &next[..split])
+        let placed = write(&self.file(AUTHORITY_KEY), &next[..split])
             .and_then(|()| write(&self.authority_file(), &next[split..]))
             .and_then(|()| {
                 std::fs::remove_file(self.file(NEXT)).map_err(|error| at(&self.file(NEXT), error))
@@ -136,7 +150,7 @@ impl CellKeys {
     }
 
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>, KeyError> {
-        let file = self.file("ca.key");
+        let file = self.file(AUTHORITY_KEY);
         let key = read(&file)?.ok_or_else(|| at(&file, "is not there"))?;
         let key = KeyPair::from_pem(&key).map_err(|_| at(&file, "is no key"))?;
         Issuer::from_ca_cert_der(&self.authorities()?[0], key).map_err(|error| at(&self.dir, error))
@@ -178,11 +192,21 @@ impl CellKeys {
         now: SystemTime,
     ) -> Result<(TlsIdentity, bool), KeyError> {
         self.take_next()?;
+        self.finish_next_key()?;
         let made = if self.is_good(names, now)? {
             false
-        } else {
+        } else if self.can_issue() {
             self.make_server(names, now)?;
             true
+        } else {
+            // Another server signs: this one shows what it has, and asks (`Self::accept`).
+            let own = self.own_certificate();
+            let none =
+                || at(&self.file(CERTIFICATE_FILE), "is not there, and ca.key is not either");
+            if own.ok_or_else(none)?.ends <= now {
+                return Err(at(&self.file(CERTIFICATE_FILE), "has ended, and ca.key is not here"));
+            }
+            false
         };
         Ok((self.shown()?, made))
     }
@@ -218,14 +242,36 @@ impl CellKeys {
         let Some(key) = read(&next)? else { return Ok(()) };
         // The certificate of the old key becomes invalid, so the next start makes one even after a
         // crash.
-        remove(&self.file("server.names"))?;
-        write(&self.file("server.key"), &key)?;
+        remove(&self.file(NAMES))?;
+        write(&self.file(KEY), &key)?;
+        if let Some(certificate) = read(&self.file(NEXT_CERTIFICATE))? {
+            write(&self.file(CERTIFICATE_FILE), &certificate)?;
+            remove(&self.file(NEXT_CERTIFICATE))?;
+        }
         remove(&next)
+    }
+
+    /// Goes on with [`Self::take_next_key`] after a crash.
+    fn finish_next_key(&self) -> Result<(), KeyError> {
+        let next = read(&self.file(NEXT_KEY))?;
+        if next.is_some() && next == read(&self.file(KEY))? { self.take_next_key() } else { Ok(()) }
+    }
+
+    /// Keeps the certificate for the next key, of a server that cannot sign.
+    ///
+    /// # Errors
+    /// [`KeyError`]: it is another key's or another authority's.
+    pub fn accept_next(&self, authorities: &str, certificate: &str) -> Result<(), KeyError> {
+        let next =
+            self.key_in(NEXT_KEY)?.ok_or_else(|| at(&self.file(NEXT_KEY), "is not there"))?;
+        self.check_signed(authorities, certificate, &next)?;
+        self.bring_certificates(authorities)?;
+        write(&self.file(NEXT_CERTIFICATE), certificate)
     }
 
     /// Can this server make certificates of the cell's authority?
     pub fn can_issue(&self) -> bool {
-        self.file("ca.key").exists()
+        self.file(AUTHORITY_KEY).exists()
     }
 
     fn key_in(&self, name: &str) -> Result<Option<KeyPair>, KeyError> {
@@ -240,23 +286,28 @@ impl CellKeys {
     /// # Errors
     /// [`KeyError`]: there is none, or the process may not read its key.
     pub fn shown(&self) -> Result<TlsIdentity, KeyError> {
-        let mut identity = identity_in(&self.file("server.pem"), &self.file("server.key"))?;
+        let mut identity = identity_in(&self.file(CERTIFICATE_FILE), &self.file(KEY))?;
         identity.chain.truncate(1);
         identity.chain.extend(self.authorities()?);
         Ok(identity)
     }
 
     fn is_good(&self, names: &[String], now: SystemTime) -> Result<bool, KeyError> {
-        let (file, key) = (self.file("server.pem"), self.file("server.key"));
+        let (file, key) = (self.file(CERTIFICATE_FILE), self.file(KEY));
         if !file.exists() || !key.exists() {
             return Ok(false);
         }
         let certificate = &authorities_in(&file)?[0];
         let (_, parsed) =
             x509_parser::parse_x509_certificate(certificate).map_err(|error| at(&file, error))?;
-        let end = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0);
-        let lasts = SystemTime::UNIX_EPOCH + Duration::from_secs(end) > now + RENEW_BEFORE;
-        let wrote = read(&self.file("server.names"))?.unwrap_or_default();
+        let seconds = |time: x509_parser::time::ASN1Time| {
+            Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or(0))
+        };
+        let (begin, end) =
+            (seconds(parsed.validity().not_before), seconds(parsed.validity().not_after));
+        let renew_before = (end.saturating_sub(begin) / 2).min(RENEW_BEFORE);
+        let lasts = SystemTime::UNIX_EPOCH + end > now + renew_before;
+        let wrote = read(&self.file(NAMES))?.unwrap_or_default();
         let authority = &self.authorities()?[0];
         let (_, authority) =
             x509_parser::parse_x509_certificate(authority).map_err(|error| at(&file, error))?;
@@ -264,32 +315,268 @@ impl CellKeys {
         Ok(lasts && ours && wrote == names.join("\n"))
     }
 
+    /// Makes this server's own key, if there is none yet, and a signing request for it (PEM), which
+    /// proves that its sender has the key.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn signing_request(&self) -> Result<(KeyPrint, String), KeyError> {
+        make_dir(&self.dir)?;
+        let odd = |error: rcgen::Error| at(&self.dir, error);
+        if self.key_in(KEY)?.is_none() {
+            let key = KeyPair::generate().map_err(odd)?;
+            write(&self.file(KEY), &key.serialize_pem())?;
+        }
+        self.request_of(KEY)
+    }
+
+    /// As [`Self::signing_request`], for the key that this server will show next, if there is one.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn next_signing_request(&self) -> Result<Option<(KeyPrint, String)>, KeyError> {
+        self.next_key()?.map(|_| self.request_of(NEXT_KEY)).transpose()
+    }
+
+    fn request_of(&self, name: &str) -> Result<(KeyPrint, String), KeyError> {
+        let odd = |error: rcgen::Error| at(&self.dir, error);
+        let key = self.key_in(name)?.ok_or_else(|| at(&self.file(name), "is not there"))?;
+        let mut params = CertificateParams::new(Vec::new()).map_err(odd)?;
+        // The authority decides what the certificate says.
+        params.distinguished_name.push(DnType::CommonName, "Rialto server");
+        let request = params.serialize_request(&key).map_err(odd)?.pem().map_err(odd)?;
+        Ok((print_of(&key.subject_public_key_info()), request))
+    }
+
+    /// Takes the authority's certificates and this server's own from another server that signed it.
+    /// The certificate must be for this server's key, and by the first of the authorities.
+    /// `names`: as [`Self::identity`] wants them.
+    ///
+    /// # Errors
+    /// [`KeyError`]: it is another key's or another authority's, or another cell's is here.
+    pub fn accept(
+        &self,
+        authorities: &str,
+        certificate: &str,
+        names: &[String],
+    ) -> Result<(), KeyError> {
+        let file = self.file(CERTIFICATE_FILE);
+        let own = self.key_in(KEY)?.ok_or_else(|| at(&self.file(KEY), "is not there"))?;
+        self.check_signed(authorities, certificate, &own)?;
+        self.bring_certificates(authorities)?;
+        remove(&self.file(NAMES))?;
+        write(&file, certificate)?;
+        write(&self.file(NAMES), &names.join("\n"))
+    }
+
+    fn check_signed(
+        &self,
+        authorities: &str,
+        certificate: &str,
+        own: &KeyPair,
+    ) -> Result<(), KeyError> {
+        let file = self.file(CERTIFICATE_FILE);
+        let (shown, by) = (first_certificate(certificate), first_certificate(authorities));
+        let shown = shown.ok_or_else(|| at(&file, "what was signed is no certificate"))?;
+        let by = by.ok_or_else(|| at(&self.authority_file(), "there is no authority"))?;
+        let parsed = x509_parser::parse_x509_certificate(&shown)
+            .ok()
+            .zip(x509_parser::parse_x509_certificate(&by).ok());
+        let ((_, parsed), (_, authority)) = parsed.ok_or_else(|| at(&file, "cannot be read"))?;
+        if print_of(parsed.public_key().raw) != print_of(&own.subject_public_key_info()) {
+            return Err(at(&file, "what was signed is for another key than this server's"));
+        }
+        match parsed.verify_signature(Some(authority.public_key())) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(at(&file, "it is not signed by the cell's authority")),
+        }
+    }
+
+    /// Checks that the authority is one of this cell.
+    pub(crate) fn need_cell(&self, cell: &str) -> Result<(), KeyError> {
+        let file = self.authority_file();
+        let authority = &self.authorities()?[0];
+        let parsed = x509_parser::parse_x509_certificate(authority);
+        let (_, parsed) = parsed.map_err(|error| at(&file, error))?;
+        let wanted = authority_name(cell);
+        let is_it = parsed.subject().iter_common_name().any(|name| name.as_str() == Ok(&wanted));
+        if is_it { Ok(()) } else { Err(at(&file, format!("is not of the cell {cell}"))) }
+    }
+
+    /// Takes the authority's certificates. Those that are here must be of the same cell: the new
+    /// ones are them, or successors.
+    ///
+    /// # Errors
+    /// [`KeyError`]: another cell's are here.
+    pub fn bring_certificates(&self, authorities: &str) -> Result<(), KeyError> {
+        make_dir(&self.dir)?;
+        let file = self.authority_file();
+        if let Some(here) = read(&file)?.filter(|here| here != authorities) {
+            let here = first_certificate(&here).ok_or_else(|| at(&file, "cannot be read"))?;
+            let known = certificates(authorities).any(|one| one == here);
+            if !known {
+                return Err(at(&file, "another cell's is here already"));
+            }
+        }
+        write(&file, authorities)
+    }
+
+    /// Signs a certificate for the key of a signing request, which must prove that its sender has
+    /// the key, and says nothing else that counts.
+    ///
+    /// # Errors
+    /// [`KeyError`]: the key of the authority is not here, or it is no request.
+    pub fn certify(
+        &self,
+        request: &str,
+        cell: &str,
+        server: &CertifiedServer,
+        life: Duration,
+        now: SystemTime,
+    ) -> Result<String, KeyError> {
+        self.take_next()?;
+        let odd = |error: rcgen::Error| at(&self.dir, error);
+        let params = server_params(cell, server, life, now).map_err(odd)?;
+        let asked = CertificateSigningRequestParams::from_pem(request).map_err(odd)?;
+        let certificate = params.signed_by(&asked.public_key, &self.issuer()?).map_err(odd)?;
+        Ok(certificate.pem())
+    }
+
+    /// Moves the key of the authority, with its certificates, to another directory.
+    ///
+    /// # Errors
+    /// [`KeyError`]: it is not here, something else is there, or it cannot be written and read.
+    /// Then it is still here.
+    pub fn move_authority(&self, to: &Path) -> Result<(), KeyError> {
+        self.take_next()?;
+        make_dir(to)?;
+        for name in [AUTHORITY_KEY, "ca.pem"] {
+            let here = self.file(name);
+            let text = read(&here)?.ok_or_else(|| at(&here, "is not there"))?;
+            let there = to.join(name);
+            match read(&there)? {
+                Some(other) if other != text => {
+                    return Err(at(&there, "another one is there already"));
+                }
+                _ => write(&there, &text)?,
+            }
+            if read(&there)?.as_deref() != Some(&text) {
+                return Err(at(&there, "it does not have what was written"));
+            }
+        }
+        self.remove_authority_key()
+    }
+
+    /// Removes this server's copy of the key of the authority.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn remove_authority_key(&self) -> Result<(), KeyError> {
+        remove(&self.file(NEXT))?;
+        remove(&self.file(AUTHORITY_KEY))?;
+        std::fs::File::open(&self.dir)
+            .and_then(|dir| dir.sync_all())
+            .map_err(|error| at(&self.dir, error))
+    }
+
+    /// The roles that this server's certificate says; `None`: it says none.
+    pub fn certified_roles(&self) -> Option<String> {
+        let certificate = authorities_in(&self.file(CERTIFICATE_FILE)).ok()?.into_iter().next()?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
+        let roles = parsed.subject().iter_organizational_unit().next()?;
+        roles.as_str().ok().map(str::to_owned)
+    }
+
+    /// The end of this server's own certificate, and whether another authority than the present one
+    /// signed it; `None`: it has none, or one that cannot be read.
+    pub fn own_certificate(&self) -> Option<OwnCertificate> {
+        let certificate = authorities_in(&self.file(CERTIFICATE_FILE)).ok()?.into_iter().next()?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
+        let end = u64::try_from(parsed.validity().not_after.timestamp()).ok()?;
+        let authority = self.authorities().ok()?.into_iter().next()?;
+        let (_, authority) = x509_parser::parse_x509_certificate(&authority).ok()?;
+        Some(OwnCertificate {
+            ends: SystemTime::UNIX_EPOCH + Duration::from_secs(end),
+            by_present: parsed.verify_signature(Some(authority.public_key())).is_ok(),
+        })
+    }
+
+    /// Does this server need a new certificate, which it cannot make itself?
+    pub fn needs_certificate(&self, names: &[String], now: SystemTime) -> bool {
+        !self.can_issue() && !self.is_good(names, now).unwrap_or(false)
+    }
+
     fn make_server(&self, names: &[String], now: SystemTime) -> Result<(), KeyError> {
         let odd = |error: rcgen::Error| at(&self.dir, error);
         let authority = self.issuer()?;
-        let all = std::iter::once(CELL_SERVER.to_owned()).chain(names.iter().cloned());
-        let mut params = CertificateParams::new(all.collect::<Vec<_>>()).map_err(odd)?;
-        params.distinguished_name.push(DnType::CommonName, "Rialto server");
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        (params.not_before, params.not_after) = span(now, SERVER_LIFE);
-        params.serial_number = Some(serial());
+        let params = params_for(names, now).map_err(odd)?;
         // A crash may have left half a key.
-        let present = self.key_in("server.key").unwrap_or_default();
+        let present = self.key_in(KEY).unwrap_or_default();
         let key = present.map_or_else(KeyPair::generate, Ok).map_err(odd)?;
         let certificate = params.signed_by(&key, &authority).map_err(odd)?;
         // Names last: without them a key and a certificate that do not match are replaced.
-        remove(&self.file("server.names"))?;
-        write(&self.file("server.key"), &key.serialize_pem())?;
-        write(&self.file("server.pem"), &certificate.pem())?;
-        write(&self.file("server.names"), &names.join("\n"))
+        remove(&self.file(NAMES))?;
+        write(&self.file(KEY), &key.serialize_pem())?;
+        write(&self.file(CERTIFICATE_FILE), &certificate.pem())?;
+        write(&self.file(NAMES), &names.join("\n"))
     }
+}
+
+/// The end of a server's certificate, and its authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnCertificate {
+    /// When it ends.
+    pub ends: SystemTime,
+    /// The present authority signed it.
+    pub by_present: bool,
+}
+
+/// A server's certificate with these names.
+fn params_for(names: &[String], now: SystemTime) -> Result<CertificateParams, rcgen::Error> {
+    let all = std::iter::once(CELL_SERVER.to_owned()).chain(names.iter().cloned());
+    let mut params = CertificateParams::new(all.collect::<Vec<_>>())?;
+    params.distinguished_name.push(DnType::CommonName, "Rialto server");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    (params.not_before, params.not_after) = span(now, SERVER_LIFE);
+    params.serial_number = Some(serial());
+    Ok(params)
+}
+
+/// As [`params_for`], of a server that does not sign itself: the certificate names the cell, the
+/// server and its roles, for people. The list of keys in the cell database decides.
+fn server_params(
+    cell: &str,
+    server: &CertifiedServer,
+    life: Duration,
+    now: SystemTime,
+) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = params_for(&server.hosts, now)?;
+    (params.not_before, params.not_after) = span(now, life);
+    params.distinguished_name.push(DnType::OrganizationName, authority_name(cell));
+    params.distinguished_name.push(DnType::OrganizationalUnitName, server.roles.to_string());
+    params.distinguished_name.push(DnType::CommonName, server.name.clone());
+    Ok(params)
+}
+
+/// The certificates of a text.
+fn certificates(text: &str) -> impl Iterator<Item = CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(text.as_bytes()).filter_map(Result::ok)
+}
+
+fn first_certificate(text: &str) -> Option<CertificateDer<'static>> {
+    certificates(text).next()
+}
+
+/// The common name of a cell's authority.
+fn authority_name(cell: &str) -> String {
+    format!("Rialto cell {cell}")
 }
 
 fn authority_of(cell: &str, now: SystemTime) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
-    params.distinguished_name.push(DnType::CommonName, format!("Rialto cell {cell}"));
+    params.distinguished_name.push(DnType::CommonName, authority_name(cell));
     // Each successor has a name of its own: with equal names a chain would have two paths.
     let serial = serial();
     let number: String = serial.to_bytes()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -311,7 +598,7 @@ pub fn succeeds(newer: &[u8], older: &[u8]) -> bool {
     })
 }
 
-fn remove(file: &Path) -> Result<(), KeyError> {
+pub(crate) fn remove(file: &Path) -> Result<(), KeyError> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(at(file, error)),
         _ => Ok(()),
@@ -334,6 +621,8 @@ fn serial() -> SerialNumber {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use fabric::tls::{ClientTls, Trust};
 
     use super::*;
 
@@ -404,9 +693,9 @@ mod tests {
         );
         // A crash when one of the two files was there.
         let (key, certificates) =
-            (read(&keys.file("ca.key")).unwrap(), read(&keys.authority_file()).unwrap());
+            (read(&keys.file(AUTHORITY_KEY)).unwrap(), read(&keys.authority_file()).unwrap());
         keys.succeed("cell.test", now).unwrap();
-        let both = read(&keys.file("ca.key")).unwrap().unwrap()
+        let both = read(&keys.file(AUTHORITY_KEY)).unwrap().unwrap()
             + &read(&keys.authority_file()).unwrap().unwrap();
         for crashed in 0..3 {
             write(&keys.file(NEXT), &both).unwrap();
@@ -414,7 +703,7 @@ mod tests {
                 write(&keys.authority_file(), certificates.as_deref().unwrap()).unwrap();
             }
             if crashed < 1 {
-                write(&keys.file("ca.key"), key.as_deref().unwrap()).unwrap();
+                write(&keys.file(AUTHORITY_KEY), key.as_deref().unwrap()).unwrap();
             }
             let (third, _) = keys.identity(&names(), now).unwrap();
             assert_eq!((third.chain.len(), &third.chain[2]), (4, &second.chain[1]), "{crashed}");
@@ -434,13 +723,13 @@ mod tests {
         let now = SystemTime::now();
         keys.make_authority("cell.test", now).unwrap();
         keys.identity(&names(), now).unwrap();
-        std::fs::remove_file(dir.path().join("server.names")).unwrap();
+        std::fs::remove_file(dir.path().join(NAMES)).unwrap();
         std::fs::write(dir.path().join("server.key.new"), "half").unwrap();
         assert!(keys.identity(&names(), now).unwrap().1);
         // The authority's key without its certificate is discarded.
         let other = CellKeys::of(dir.path().join("other"));
         make_dir(&other.dir).unwrap();
-        std::fs::write(other.file("ca.key"), "half").unwrap();
+        std::fs::write(other.file(AUTHORITY_KEY), "half").unwrap();
         other.make_authority("cell.test", now).unwrap();
         assert!(other.identity(&names(), now).is_ok());
     }
@@ -464,11 +753,10 @@ mod tests {
             let (same, made) = keys.identity(&names(), now).unwrap();
             assert!(!made && same.key_print() == present, "it is not shown before it is listed");
             if crashed > 0 {
-                remove(&keys.file("server.names")).unwrap();
+                remove(&keys.file(NAMES)).unwrap();
             }
             if crashed > 1 {
-                write(&keys.file("server.key"), &read(&keys.file(NEXT_KEY)).unwrap().unwrap())
-                    .unwrap();
+                write(&keys.file(KEY), &read(&keys.file(NEXT_KEY)).unwrap().unwrap()).unwrap();
             }
             if crashed > 2 {
                 assert_eq!(keys.identity(&names(), now).unwrap().0.key_print(), next);
@@ -478,6 +766,116 @@ mod tests {
             let (renewed, _) = keys.identity(&names(), now).unwrap();
             assert_eq!((renewed.key_print(), keys.next_key().unwrap()), (next, None), "{crashed}");
         }
+    }
+
+    #[test]
+    fn sj3_a_server_without_the_authority_shows_what_was_signed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) =
+            (CellKeys::of(dir.path().join("a")), CellKeys::of(dir.path().join("b")));
+        let now = SystemTime::now();
+        first.make_authority("cell.test", now).unwrap();
+        let (key, request) = second.signing_request().unwrap();
+        assert_eq!(second.signing_request().unwrap().0, key, "the same key again");
+        let named = |name: &str| CertifiedServer {
+            name: name.to_owned(),
+            roles: types::ServerRoles::FILE,
+            hosts: names(),
+        };
+        let sign = |request: &str| {
+            first.certify(request, "cell.test", &named("two"), JOINED_LIFE, now).unwrap()
+        };
+        let authorities = read(&first.authority_file()).unwrap().unwrap();
+        let signed = sign(&request);
+        assert!(second.identity(&names(), now).is_err(), "nothing is signed yet");
+        second.accept(&authorities, &signed, &names()).unwrap();
+        assert!(!second.file(AUTHORITY_KEY).exists() && !second.needs_certificate(&names(), now));
+        let (shown, made) = second.identity(&names(), now).unwrap();
+        assert_eq!((shown.key_print(), made), (Some(key), false));
+        // Half of its life later it asks for another one, and shows this one until its end.
+        let later = now + JOINED_LIFE / 2 + DAY;
+        assert!(second.needs_certificate(&names(), later) && !first.needs_certificate(&[], later));
+        assert!(second.identity(&names(), later).is_ok());
+        let error = second.identity(&names(), now + JOINED_LIFE + DAY).unwrap_err();
+        assert!(error.to_string().contains("has ended"), "{error}");
+        // Another key's certificate, and another authority's.
+        let third = CellKeys::of(dir.path().join("c"));
+        let (_, other) = third.signing_request().unwrap();
+        assert!(second.accept(&authorities, &sign(&other), &names()).is_err());
+        third.make_authority("cell.test", now).unwrap();
+        let forged = third.certify(&request, "cell.test", &named("two"), JOINED_LIFE, now).unwrap();
+        assert!(second.accept(&authorities, &forged, &names()).is_err());
+        let theirs = read(&third.authority_file()).unwrap().unwrap();
+        assert!(second.accept(&theirs, &forged, &names()).is_err(), "another cell's");
+        // A successor is of the same cell.
+        first.succeed("cell.test", now).unwrap();
+        let authorities = read(&first.authority_file()).unwrap().unwrap();
+        second.accept(&authorities, &sign(&request), &names()).unwrap();
+        assert_eq!(second.fingerprints().unwrap(), first.fingerprints().unwrap());
+        assert!(second.accept(&authorities, "noise", &names()).is_err());
+        // A next key needs a certificate before it is taken; a crash in between changes nothing.
+        for crashed in [false, true] {
+            second.make_next_key().unwrap();
+            let (next, request) = second.next_signing_request().unwrap().unwrap();
+            assert!(second.accept_next(&authorities, &signed).is_err(), "the old key's");
+            second.accept_next(&authorities, &sign(&request)).unwrap();
+            assert_ne!(second.identity(&names(), now).unwrap().0.key_print(), Some(next));
+            if crashed {
+                write(&second.file(KEY), &read(&second.file(NEXT_KEY)).unwrap().unwrap()).unwrap();
+            } else {
+                second.take_next_key().unwrap();
+            }
+            let shown = second.identity(&names(), now).unwrap().0;
+            assert_eq!((shown.key_print(), second.next_key().unwrap()), (Some(next), None));
+            assert!(
+                ClientTls::new(Trust::Pinned(first.fingerprint().unwrap()), Some(shown)).is_ok()
+            );
+        }
+    }
+
+    #[test]
+    fn sj3_only_the_holder_of_a_key_gets_a_certificate_for_it() {
+        use guard::{Certifier as _, JoinRequest};
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) =
+            (CellKeys::of(dir.path().join("keys")), CellKeys::of(dir.path().join("b")));
+        first.make_authority("cell.test", SystemTime::now()).unwrap();
+        let certifier =
+            crate::CellCertifier::of(dir.path().to_owned(), "cell.test", Some("x:1".into()));
+        let (key, signing_request) = second.signing_request().unwrap();
+        let request = JoinRequest {
+            cell: "cell.test".into(),
+            authority: first.fingerprint().unwrap().0,
+            invitation: [0; 32],
+            key,
+            name: "two".into(),
+            hosts: names(),
+            signing_request,
+        };
+        assert_eq!(certifier.check(&request), Ok(()));
+        for bad in [
+            JoinRequest { cell: "other.test".into(), ..request.clone() },
+            JoinRequest { authority: [1; 32], ..request.clone() },
+            JoinRequest { key: KeyPrint([1; 32]), ..request.clone() },
+            JoinRequest { hosts: vec!["server.rialto.internal".into()], ..request.clone() },
+            JoinRequest { hosts: vec!["*.example.org".into()], ..request.clone() },
+            JoinRequest { hosts: vec!["a".into(); 21], ..request.clone() },
+            JoinRequest { signing_request: "noise".into(), ..request.clone() },
+        ] {
+            assert!(certifier.check(&bad).is_err(), "{bad:?}");
+        }
+        // A request with another public key than the one that signed it is none.
+        let other = CellKeys::of(dir.path().join("c")).signing_request().unwrap().1;
+        let mut mixed: Vec<&str> = request.signing_request.lines().collect();
+        // The public key is in the third line of the content.
+        mixed[3] = other.lines().nth(3).unwrap();
+        let mixed = mixed.join("\n");
+        assert_ne!(mixed, request.signing_request.trim_end());
+        let mixed = JoinRequest { signing_request: mixed, ..request.clone() };
+        assert!(certifier.check(&mixed).is_err());
+        let (facts, secrets) = certifier.introduce("two", types::ServerRoles::FILE).unwrap();
+        assert_eq!((facts.roles.as_str(), facts.database.as_deref()), ("file", Some("x:1")));
+        assert!(secrets.is_empty() && !facts.authorities.contains("PRIVATE"));
     }
 
     #[test]

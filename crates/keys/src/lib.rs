@@ -20,17 +20,21 @@
 
 mod at_rest;
 mod authority;
+mod certifier;
 mod files;
 mod given_files;
 mod key_command;
 mod numbered;
 mod sealed_file;
+mod sign_order;
 mod tokens;
 
 pub use at_rest::{AtRest, at_rest_dir};
-pub use authority::{CellKeys, RENEW_BEFORE, succeeds};
+pub use authority::{CellKeys, JOINED_LIFE, OwnCertificate, RENEW_BEFORE, succeeds};
+pub use certifier::CellCertifier;
 pub use given_files::{authorities_in, identity_in};
 pub use sealed_file::{SEALED_MAGIC, SealedReader, SealedWriter};
+pub use sign_order::{SignOrder, SignedOrder};
 pub use tokens::TokenKeys;
 
 /// Why keys cannot be used.

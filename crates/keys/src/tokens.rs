@@ -17,13 +17,17 @@ use std::time::{Duration, Instant};
 use guard::{Public, Signer};
 use login::SigningKeys;
 use parking_lot::Mutex;
+use zeroize::Zeroizing;
 
 use crate::KeyError;
 use crate::files::{at, make_dir, write};
-use crate::numbered::Numbered;
+use crate::numbered::{Numbered, read_key};
 
 /// How long the cached state of the directory is valid.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// How many keys another server gets: an older one than these has signed no token that counts.
+const EXPORTED_MAX: usize = 64;
 
 /// Signing keys in a directory.
 pub struct TokenKeys {
@@ -95,6 +99,43 @@ impl TokenKeys {
             let path = self.keys.path(number);
             if !path.exists() {
                 write(&path, &std::fs::read_to_string(there.path(number)).map_err(key_error)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest keys as text for another server of the cell: a line with number and key for each.
+    ///
+    /// # Errors
+    /// [`KeyError`]: they cannot be read.
+    pub fn export(&self) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+        let key_error = |error: io::Error| at(&self.keys.dir, error);
+        let mut text = Zeroizing::new(Vec::new());
+        for number in self.numbers().map_err(key_error)?.into_iter().rev().take(EXPORTED_MAX) {
+            let path = self.keys.path(number);
+            let key = Zeroizing::new(std::fs::read_to_string(&path).map_err(key_error)?);
+            text.extend_from_slice(format!("{number} ").as_bytes());
+            text.extend_from_slice(key.trim_end().as_bytes());
+            text.push(b'\n');
+        }
+        Ok(text)
+    }
+
+    /// Takes the keys of such a text. Those that are here stay.
+    ///
+    /// # Errors
+    /// [`KeyError`]: the text is none, or they cannot be written.
+    pub fn import(&self, text: &[u8]) -> Result<(), KeyError> {
+        let damaged = || at(&self.keys.dir, "the keys that came are no keys");
+        make_dir(&self.keys.dir)?;
+        let text = std::str::from_utf8(text).map_err(|_| damaged())?;
+        for line in text.lines() {
+            let (number, key) = line.split_once(' ').ok_or_else(damaged)?;
+            let number: u32 = number.parse().map_err(|_| damaged())?;
+            read_key(key).ok_or_else(damaged)?;
+            let path = self.keys.path(number);
+            if !path.exists() {
+                write(&path, &Zeroizing::new(format!("{key}\n")))?;
             }
         }
         Ok(())

@@ -18,6 +18,16 @@ pub fn answer(json: bool, value: &impl Serialize, text: std::fmt::Arguments<'_>)
     if json { self::json(value) } else { println!("{text}") }
 }
 
+/// A time in its largest fitting unit.
+pub fn duration(secs: u64) -> String {
+    match secs {
+        0..120 => format!("{secs} s"),
+        120..7200 => format!("{} min", secs / 60),
+        7200..172_800 => format!("{} h", secs / 3600),
+        _ => format!("{} days", secs / 86_400),
+    }
+}
+
 /// A table without lines, as wide as the terminal allows. `numbers` names the columns that are
 /// aligned to the right.
 pub fn table(header: &[&str], numbers: &[usize], rows: Vec<Vec<String>>) -> Table {

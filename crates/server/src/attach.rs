@@ -13,6 +13,7 @@ use crate::connection_verifier::ConnectionVerifier;
 use crate::context::{Agenda, ServerContext};
 use crate::link::Link;
 use crate::process::PeerLifetime;
+use crate::security::Security;
 use crate::session_handle::SessionHandle;
 use crate::usage::Host;
 
@@ -40,6 +41,11 @@ pub(crate) fn join(
                 link.connection.address(),
             ));
             link.attaches_as(verifier.certified());
+            if context.is_expelled() && !matches!(link.security(), Security::Local(_)) {
+                let why = "this server is no longer one of its cell: its key was withdrawn";
+                refuse(link, &terms, SessionId(0), Fault::NotPermitted, why);
+                return None;
+            }
             match find(context, &attach, &verifier, agenda) {
                 Ok((attached, resumed)) => Some(join_session(
                     context,

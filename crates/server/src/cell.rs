@@ -266,8 +266,15 @@ impl Joining {
         }
         let Some(db) = &self.db else { return Ok(Step::Entered) };
         if !self.is_here() {
-            if enrol(&**db, &self.me, self.tried.first())? {
-                return Ok(Step::Enrolled);
+            match enrol(&**db, &self.me, self.tried.first()) {
+                Ok(true) => return Ok(Step::Enrolled),
+                Ok(false) => {}
+                Err(error) => {
+                    if Fault::from(error.clone()) == Fault::NotPermitted {
+                        self.keys.iter().for_each(|keys| keys.expelled());
+                    }
+                    return Err(error);
+                }
             }
             if db.access().rules_at() == Revision(0) {
                 // No client may find a server that does not have the cell's fences yet.

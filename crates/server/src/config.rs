@@ -8,7 +8,7 @@ use std::time::Duration;
 use celldb::EtcdConfig;
 use client::{ClientOptions, Endpoint};
 use fabric::tls::ServerTls;
-use guard::Network;
+use guard::{Certifier, Network};
 use login::{Service, TokenIssuer};
 use store::OpenOptions;
 use types::Name;
@@ -49,6 +49,8 @@ pub struct ServerConfig {
     pub mint: Option<Arc<TokenIssuer>>,
     /// Verifies Kerberos tickets; `None`: none are accepted.
     pub kerberos: Option<Arc<Service>>,
+    /// Lets other servers into the cell; `None`: this one does not.
+    pub certifier: Option<Arc<dyn Certifier>>,
     /// Addresses of trusted hosts, which may name callers, also without TLS. A connection from
     /// there is trusted if its port is reserved (below 1024), or if it shows a host certificate.
     pub trusted: Vec<Network>,
@@ -122,6 +124,7 @@ impl ServerConfig {
             clear: false,
             mint: None,
             kerberos: None,
+            certifier: None,
             trusted: Vec::new(),
             trusted_root: false,
             owners: Vec::new(),
@@ -151,6 +154,31 @@ impl ServerConfig {
     pub fn trust_this_machine(&mut self) {
         self.owners.push(Network::of(Ipv4Addr::LOCALHOST.into(), 8));
         self.owners.push(Network::of(Ipv6Addr::LOCALHOST.into(), 128));
+    }
+
+    /// The file that says that this server is no longer one of its cell.
+    pub(crate) fn expelled_file(&self) -> Option<PathBuf> {
+        self.rules.as_ref().map(|rules| rules.with_file_name("expelled"))
+    }
+
+    /// Was this server, with the key that it has now, no longer one of its cell when it stopped?
+    /// Then it serves nothing in the network before the database lists its key.
+    pub(crate) fn was_expelled(&self) -> bool {
+        let Some(keys) = self.own_keys.as_ref().filter(|_| !self.has_database()) else {
+            return false;
+        };
+        let key = keys.wanted().first().map(ToString::to_string);
+        let noted = self.expelled_file().and_then(|file| std::fs::read_to_string(file).ok());
+        let was_expelled = noted.is_some() && noted == key;
+        if was_expelled {
+            keys.expelled();
+        }
+        was_expelled
+    }
+
+    /// Is the cell's database in a directory of this server?
+    pub(crate) fn has_database(&self) -> bool {
+        matches!(self.cell, Some(CellPlace::Here(_)))
     }
 
     pub(crate) fn worker_count(&self) -> usize {

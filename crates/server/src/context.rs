@@ -12,6 +12,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use client::{ClientOptions, clock};
 use dafs::{ServerInput, ServerOutput};
 use fabric::tls::ServerTls;
+use guard::Certifier;
 use observe::names::SERVER_CALL;
 use observe::{Wait, request_span};
 use parking_lot::{Mutex, RwLock};
@@ -29,7 +31,6 @@ use types::{
 };
 use vice::{Effect, Execution, Vice};
 
-use crate::ServerConfig;
 use crate::audit::Audit;
 use crate::connection_verifier::TrustSettings;
 use crate::link::{Link, Unread};
@@ -37,8 +38,10 @@ use crate::loopback::wall;
 use crate::poll::{NobodyBreak, Poll};
 use crate::pool::CallPool;
 use crate::report::{self, ReportSources, ServerCounts};
+use crate::security::Security;
 use crate::session_handle::{SessionHandle, StepOutcome};
 use crate::usage::{self, Bounds, Host};
+use crate::{OwnKeys, ServerConfig};
 
 pub(crate) struct ServerContext {
     pub vice: Arc<Vice>,
@@ -64,6 +67,14 @@ pub(crate) struct ServerContext {
     pub instance: u64,
     pub lease: Duration,
     pub cell_name: Option<String>,
+    /// The keys by which other servers know this one; `None`: it shows none.
+    own_keys: Option<Arc<OwnKeys>>,
+    /// This server is no longer one of its cell. It serves its own machine alone.
+    expelled: AtomicBool,
+    /// The file that says so, for the next start, with the key.
+    expelled_file: Option<PathBuf>,
+    /// Lets other servers into the cell; `None`: this one does not.
+    pub certifier: Option<Arc<dyn Certifier>>,
     /// Its certificates; `None`: clear text.
     pub tls: Option<Arc<ServerTls>>,
     /// Is clear text accepted beside it?
@@ -206,6 +217,11 @@ impl ServerContext {
             instance: rand::random(),
             lease: config.lease,
             cell_name: config.cell_name.clone(),
+            certifier: config.certifier.clone(),
+            // The server that has the database decides about it.
+            own_keys: config.own_keys.clone().filter(|_| !config.has_database()),
+            expelled: AtomicBool::new(config.was_expelled()),
+            expelled_file: config.expelled_file(),
             tls: config.tls.clone(),
             clear: config.clear,
             trust,
@@ -321,6 +337,46 @@ impl ServerContext {
             }
         }
         self.judged.store(revision, Ordering::Release);
+    }
+
+    /// Is this server no longer one of its cell?
+    pub fn is_expelled(&self) -> bool {
+        self.expelled.load(Ordering::Acquire)
+    }
+
+    /// Notes whether the database does not list this server's key and refuses to: so an
+    /// administrator has withdrawn it or removed the server. It serves nothing in the network until
+    /// it has another key; clients go to other servers.
+    pub fn judge_itself(&self) {
+        let Some(keys) = &self.own_keys else { return };
+        let is_expelled = keys.are_expelled();
+        if self.expelled.swap(is_expelled, Ordering::AcqRel) == is_expelled {
+            return;
+        }
+        if let Some(file) = &self.expelled_file {
+            let key = keys.wanted().first().map(ToString::to_string).unwrap_or_default();
+            let noted =
+                if is_expelled { std::fs::write(file, key) } else { std::fs::remove_file(file) };
+            if let Err(error) = noted {
+                tracing::warn!(%error, "the next start does not know of this");
+            }
+        }
+        if !is_expelled {
+            tracing::info!("this server is one of its cell again, and serves the network");
+            return;
+        }
+        tracing::error!(
+            key = ?keys.wanted().first(),
+            cause = "the cell's database refuses its key: it was withdrawn, or the server was \
+                     removed",
+            consequence = "it serves nothing in the network",
+            remedy = "to bring it back, 'rialto cell invite' on a server of the cell, then 'rialto \
+                      down' and 'rialto up --join CODE' here",
+            "this server is no longer one of its cell"
+        );
+        let links = self.handles().into_iter().flat_map(|handle| handle.links());
+        let remote = links.filter(|link| !matches!(link.security(), Security::Local(_)));
+        remote.for_each(|link| link.cut());
     }
 
     /// Does all work and delivers all effects; frames are queued, and sent by [`Agenda::flush`].
@@ -598,6 +654,7 @@ impl ServerContext {
     fn report_sources(&self) -> ReportSources<'_> {
         ReportSources {
             cell_name: self.cell_name.as_deref(),
+            certifier: self.certifier.as_deref(),
             counts: &self.tally,
             bounds: &self.bounds,
             audit: self.trust.audit.as_deref(),

@@ -25,6 +25,7 @@ enum Entry {
 struct State {
     wanted: Vec<KeyPrint>,
     entry: Entry,
+    expelled: bool,
 }
 
 /// See the head of the file.
@@ -70,6 +71,17 @@ impl OwnKeys {
         }
     }
 
+    /// Has the database refused to list the present key, and listed none since?
+    pub(crate) fn are_expelled(&self) -> bool {
+        self.state.lock().expelled
+    }
+
+    /// The database does not list the present key, and refuses to.
+    pub(crate) fn expelled(&self) {
+        self.state.lock().expelled = true;
+        self.refused();
+    }
+
     /// Does the database list exactly the wanted keys?
     pub(crate) fn is_entered(&self) -> bool {
         let state = self.state.lock();
@@ -77,7 +89,10 @@ impl OwnKeys {
     }
 
     pub(crate) fn entered(&self, keys: Vec<KeyPrint>) {
-        self.state.lock().entry = Entry::Listed(keys);
+        let mut state = self.state.lock();
+        state.entry = Entry::Listed(keys);
+        state.expelled = false;
+        drop(state);
         self.changed.notify_all();
     }
 

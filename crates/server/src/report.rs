@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use fabric::tls::Fingerprint;
+use guard::Certifier;
 use serde::Serialize;
 use types::Answer;
 use vice::Effect;
@@ -52,6 +54,8 @@ impl Default for ServerCounts {
 /// The state of the server that its report shows.
 pub(crate) struct ReportSources<'a> {
     pub cell_name: Option<&'a str>,
+    /// Lets other servers into the cell; `None`: this one does not.
+    pub certifier: Option<&'a dyn Certifier>,
     pub counts: &'a ServerCounts,
     pub bounds: &'a Bounds,
     pub audit: Option<&'a Audit>,
@@ -66,6 +70,11 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     cell: Option<String>,
     version: &'static str,
+    /// The fingerprint of the cell's authority.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    authority: Option<String>,
+    /// Whether this server has the key of the authority, and signs certificates.
+    signs: bool,
     pid: u32,
     up_secs: u64,
     /// Open now.
@@ -162,6 +171,11 @@ impl ReportSources<'_> {
         Report {
             cell: self.cell_name.map(str::to_owned),
             version: env!("CARGO_PKG_VERSION"),
+            authority: self
+                .certifier
+                .and_then(Certifier::authority)
+                .map(|print| Fingerprint(print).to_string()),
+            signs: self.certifier.is_some_and(Certifier::signs),
             pid: std::process::id(),
             up_secs: tally.started.elapsed().as_secs(),
             connections: read(&tally.connections),

@@ -163,6 +163,7 @@ impl Server {
             me: Some(me),
             cell: cell.unwrap_or_default(),
             authenticator: logins,
+            certifier: config.certifier.clone(),
             principals: None,
             audit: audit.clone().map(|audit| audit as _),
             transfers: Some(Arc::new(PullThreads(Arc::clone(&puller)))),
@@ -417,6 +418,7 @@ fn keep_in_cell(
                 learnt.iter_mut().for_each(|learnt| learnt.keep(&context.vice));
             }
             let at_once = joining.as_mut().is_some_and(|joining| joining.go_on(&context.vice));
+            context.judge_itself();
             if joining.as_ref().is_some_and(Joining::is_over) {
                 *joining = None;
             }

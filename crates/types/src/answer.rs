@@ -3,9 +3,10 @@
 use bytes::Bytes;
 
 use crate::{
-    BootVerifier, Changed, DataVersion, Fence, Fid, IncomingTree, Kind, LockConflict, Mandate,
-    Name, PackedRun, PartitionInfo, Principal, PrincipalId, Revised, Revision, Secret, ServerId,
-    ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
+    BootVerifier, Changed, DataVersion, Fence, Fid, IncomingTree, Invitation, Kind, LockConflict,
+    Mandate, Name, PackedRun, PartitionInfo, Principal, PrincipalId, Revised, Revision, Secret,
+    ServerId, ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId,
+    VolumeInfo,
 };
 
 /// A place in the listing of a directory: behind the entry that came with it. The server assigns it
@@ -279,6 +280,21 @@ pub enum Answer {
         /// There are no more.
         end: bool,
     },
+    /// Invitations of servers; `end`: there are no more.
+    Invitations {
+        /// The invitations, sorted by number.
+        invitations: Vec<Invitation>,
+        /// There are no more.
+        end: bool,
+    },
+    /// A server has joined the cell.
+    Joined {
+        /// Its certificate and those of the authority, and what it needs to know of the cell, as
+        /// `guard::JoinFacts` has it.
+        facts: String,
+        /// The keys that sign tokens, as `keys` writes them.
+        secrets: Secret,
+    },
     /// Mandates: which principal administers which part; `end`: there are no more.
     Mandates {
         /// The mandates, in the order of their numbers.
@@ -365,6 +381,8 @@ impl Answer {
             | Answer::Records { .. }
             | Answer::Fences { .. }
             | Answer::Mandates { .. }
+            | Answer::Invitations { .. }
+            | Answer::Joined { .. }
             | Answer::Enforced { .. }
             | Answer::Token(_)
             | Answer::Ticket { .. } => Vec::new(),

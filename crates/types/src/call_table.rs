@@ -258,6 +258,14 @@ calls! {
     GuardRemoveMandate = 109,"guard_remove_mandate",Enforced,   Record, Database,  Admin;
     GuardWithdrawKeys = 110, "guard_withdraw_keys", Enforced,   Record, Database,  Admin;
     GuardAuditLines = 111,   "guard_audit_lines",   Report,     Ask,    Disk,      Admin;
+    CellInvite = 112,        "cell_invite",         Number,     Record, Database,  Admin;
+    CellInvitations = 113,   "cell_invitations",    Invitations,Ask,    Database,  Admin;
+    CellUninvite = 114,      "cell_uninvite",       Done,       Record, Database,  Admin;
+    CellRedeem = 115,        "cell_redeem",         Invitations,Record, Database,  Server;
+    CellJoin = 116,          "cell_join",           Joined,     Record, Database,  Anybody;
+    CellCertify = 117,       "cell_certify",        Report,     Ask,    Database,  Server;
+    CellServerRoles = 119,   "cell_server_roles",   Report,     Ask,    Database,  Anybody;
+    CellWithdrawn = 118,     "cell_withdrawn",      Report,     Ask,    Database,  Anybody;
 }
 
 impl Procedure {
@@ -337,6 +345,8 @@ wire_numbers! {
         Fences = 48,
         Mandates = 49,
         Enforced = 50,
+        Invitations = 51,
+        Joined = 52,
     }
 }
 
@@ -388,6 +398,8 @@ impl AnswerKind {
             Answer::Fences { .. } => AnswerKind::Fences,
             Answer::Mandates { .. } => AnswerKind::Mandates,
             Answer::Enforced { .. } => AnswerKind::Enforced,
+            Answer::Invitations { .. } => AnswerKind::Invitations,
+            Answer::Joined { .. } => AnswerKind::Joined,
         }
     }
 
@@ -437,6 +449,8 @@ impl AnswerKind {
             | AnswerKind::Records
             | AnswerKind::Fences
             | AnswerKind::Mandates
+            | AnswerKind::Invitations
+            | AnswerKind::Joined
             | AnswerKind::Enforced => false,
         }
     }
@@ -753,6 +767,14 @@ impl CellCall {
             CellCall::Subdomain { .. } => Procedure::CellSubdomain,
             CellCall::Watch { .. } => Procedure::CellWatch,
             CellCall::Copy { .. } => Procedure::CellCopy,
+            CellCall::Invite { .. } => Procedure::CellInvite,
+            CellCall::Invitations { .. } => Procedure::CellInvitations,
+            CellCall::Uninvite { .. } => Procedure::CellUninvite,
+            CellCall::Redeem { .. } => Procedure::CellRedeem,
+            CellCall::Join { .. } => Procedure::CellJoin,
+            CellCall::Certify { .. } => Procedure::CellCertify,
+            CellCall::Withdrawn => Procedure::CellWithdrawn,
+            CellCall::ServerRoles => Procedure::CellServerRoles,
         }
     }
 

@@ -284,6 +284,65 @@ pub enum CellCall {
         /// The bytes of the next record that the caller has already.
         skip: u64,
     },
+    /// Makes an invitation. `NoSpace`: there are [`crate::limits::INVITATIONS_MAX`]; `Exists`: one
+    /// has this key. Answer: `Number`.
+    Invite {
+        /// The public half of the key that is derived from its secret.
+        public: [u8; 32],
+        /// For how long it is valid.
+        seconds: u64,
+        /// How many servers it lets in.
+        uses: u32,
+        /// Their roles, as [`crate::ServerRoles::bits`] has them.
+        roles: u32,
+        /// Of a server that asks for another principal: that one.
+        by: PrincipalId,
+        /// The new server's name; empty: the one that it asks for.
+        name: String,
+    },
+    /// Invitations with numbers above `after`, in their order, at most `max`. Answer:
+    /// `Invitations`.
+    Invitations {
+        /// Only those with greater numbers; 0: all.
+        after: u64,
+        /// Limit of the answer.
+        max: u32,
+    },
+    /// Ends an invitation. `NotFound`: there is none. Answer: `Done`.
+    Uninvite {
+        /// The invitation's number.
+        number: u64,
+    },
+    /// Enters the key of a request to join with its invitation, whose signature this call checks.
+    /// The same key again has the same answer. `AccessDenied`: there is no such invitation, or the
+    /// signature is another one's; `TokenExpired`: it has ended; `Exists`: it let as many servers
+    /// in as it may; `Conflict`: another server has the name, or the invitation gives another;
+    /// `Invalid`: neither says a name; `NotPermitted`: the key was withdrawn, or is another
+    /// server's. Answer: `Invitations`, with one.
+    Redeem {
+        /// As `guard::JoinRequest` has it.
+        request: String,
+    },
+    /// Lets the sender into the cell as a server. Faults as of `Redeem`; `Busy`: the host has sent
+    /// wrong requests, and must wait; `Unsupported`: this server has no part in it. Answer:
+    /// `Joined`.
+    Join {
+        /// As `guard::JoinRequest` has it.
+        request: String,
+    },
+    /// The keys of servers that were withdrawn, the newest [`crate::limits::WITHDRAWN_KEYS_MAX`]:
+    /// clients accept no server by them. Answer: `Report`, a JSON array of their texts.
+    Withdrawn,
+    /// The servers that may not do everything. Answer: `Report`, a JSON array of objects with `id`
+    /// and `roles`.
+    ServerRoles,
+    /// A new certificate for a key that the record of the calling server lists. `Unsupported`: this
+    /// server does not have the key of the authority. Answer: `Report`, as `guard::JoinFacts` has
+    /// it.
+    Certify {
+        /// A certificate signing request (PEM).
+        request: String,
+    },
 }
 
 #[cfg(test)]

@@ -36,6 +36,19 @@ pub const PASSWORD_BYTES_MAX: usize = 1024;
 pub const RULES_MAX: usize = 4096;
 /// Bytes of the reason for a fence.
 pub const WHY_BYTES_MAX: usize = 255;
+/// Invitations of a cell for servers: each is made by hand.
+pub const INVITATIONS_MAX: usize = 256;
+/// Servers that one invitation lets in.
+pub const INVITATION_USES_MAX: usize = 64;
+/// Bytes of a request to join: a signing request with a key, names and addresses, and a signature.
+pub const JOIN_REQUEST_BYTES_MAX: usize = 8192;
+/// Bytes of the facts about the cell that a new server gets: certificates of authorities.
+pub const JOIN_FACTS_BYTES_MAX: usize = 32_768;
+/// Bytes of the secrets that a new server gets: the keys that sign tokens.
+pub const JOIN_SECRETS_BYTES_MAX: usize = 32_768;
+/// Keys in an answer about withdrawn ones: more than servers are removed in the life of a
+/// certificate, and what fits into one message.
+pub const WITHDRAWN_KEYS_MAX: usize = 700;
 /// Copies of the cell database that a server makes at a time, each of which keeps old records.
 pub const CELL_COPIES_MAX: usize = 4;
 /// Bytes in the key of a record of the cell database: a letter and a name.

@@ -51,6 +51,7 @@ impl Gate {
             return Err(Fault::TokenExpired);
         }
         self.rules.need_listed(caller)?;
+        self.rules.need_role(caller, call)?;
         let client = || self.coherence.leases().sessions().owner(session).map(|(client, _)| client);
         self.rules.need_unfenced(wall, caller, client)?;
         let row = row(call);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guard::Authenticator;
+use guard::{Authenticator, Certifier};
 use types::ServerInfo;
 
 use crate::{AuditLog, CellAccess, LookupHook, Principals, TransferAgent};
@@ -21,6 +21,8 @@ pub struct ViceParts {
     pub cell: CellAccess,
     /// The source of tokens, which also checks passwords and tickets.
     pub authenticator: Option<Arc<dyn Authenticator>>,
+    /// Lets other servers into the cell; `None`: this one does not.
+    pub certifier: Option<Arc<dyn Certifier>>,
     /// A source of principals for access checks instead of the cell's database, for tests.
     pub principals: Option<Arc<dyn Principals>>,
     /// The driver's audit log.

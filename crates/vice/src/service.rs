@@ -27,7 +27,8 @@ use crate::audit::Audit;
 use crate::base::CallCounters;
 use crate::call::Execution;
 use crate::calls::body_loan;
-use crate::cell::{CellCopies, CellLink, Identities, Lookup, LookupThreads, Rules};
+use crate::calls::joining::{Admission, WithdrawnKeys};
+use crate::cell::{CellCopies, CellLink, Identities, JoinAttempts, Lookup, LookupThreads, Rules};
 use crate::dispatch::Dispatch;
 use crate::enforcement::Enforcement;
 use crate::files::{Files, Sites};
@@ -148,6 +149,11 @@ impl Vice {
             enforcement: Arc::clone(&enforcement),
             audit: Arc::clone(&audit),
             authenticator,
+            admission: Admission {
+                certifier: parts.certifier,
+                attempts: JoinAttempts::default(),
+                withdrawn: WithdrawnKeys::default(),
+            },
             admin,
             scrub: parts.scrub,
             counters: CallCounters::default(),
@@ -461,6 +467,12 @@ impl Vice {
     /// Whether the cell's database lists this key as a server's, as of the latest rules here.
     pub fn lists_server(&self, key: &KeyPrint) -> bool {
         self.rules.lists_server(key)
+    }
+
+    /// The keys of servers that were withdrawn; none if the database cannot be asked.
+    pub fn withdrawn_keys(&self) -> Vec<KeyPrint> {
+        let db = self.cell.available();
+        db.and_then(|db| db.access().withdrawn().ok()).unwrap_or_default()
     }
 
     /// Whether the cell's database must be asked about a volume.

@@ -50,6 +50,7 @@ fn may(call: &Call) -> May {
             _,
         )
         | (_, P::CellPrincipal | P::CellSubdomain | P::CellWatch | P::CellCopy) => May::Servers,
+        (_, P::CellRedeem | P::CellCertify) => May::Servers,
         (&Call::Scrub { start }, _) => [May::Proved, May::Administrators][usize::from(start)],
         (_, P::PtsCreate | P::AuthAttest | P::AuthRenew) => May::Proved,
         (
@@ -82,6 +83,9 @@ fn may(call: &Call) -> May {
             | P::GuardAddMandate
             | P::GuardRemoveMandate
             | P::GuardWithdrawKeys
+            | P::CellInvite
+            | P::CellInvitations
+            | P::CellUninvite
             | P::GuardAuditLines,
         ) => May::Administrators,
         (_, P::CellPutServer) => May::Enrolment,
@@ -100,6 +104,9 @@ fn may(call: &Call) -> May {
             | P::CellServers
             | P::CellChanges
             | P::CellMe
+            | P::CellJoin
+            | P::CellWithdrawn
+            | P::CellServerRoles
             | P::PtsNames
             | P::PtsNumbers
             | P::PtsMax

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 
 use guard::{PtsAsker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revised,
-    Revision, ServerId, WhichPrincipal,
+    Answer, AuthCall, Behalf, CellCall, Fault, GuardCall, KeyPrint, Principal, PrincipalId,
+    PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
 };
 
 use super::{Embedded, Result};
 use crate::access::News;
-use crate::operations::list_rules;
+use crate::operations::{list_invitations, list_rules};
 use crate::reading::ViewBook;
 use crate::{Access, CellDb, CellError};
 
@@ -101,6 +101,31 @@ impl Access for Embedded {
 
     fn was_listed(&self, key: &KeyPrint) -> Result<bool> {
         Ok(self.operations.read(|view| view.past(key))?.is_some())
+    }
+
+    fn invited(&self, key: &KeyPrint) -> Result<Option<String>> {
+        Ok(self.operations.read(|view| view.invited(key))?.map(|(_, name)| name))
+    }
+
+    fn withdrawn(&self) -> Result<Vec<KeyPrint>> {
+        self.operations.read(|view| view.withdrawn())
+    }
+
+    fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>> {
+        self.operations.read(|view| view.limited_servers())
+    }
+
+    fn invitations(
+        &self,
+        by: PrincipalId,
+        now: i64,
+        call: &CellCall,
+    ) -> std::result::Result<Answer, Fault> {
+        if let CellCall::Invitations { after, max } = *call {
+            return self.operations.read(|view| list_invitations(view, after, max));
+        }
+        let held = self.operations.hold();
+        self.operations.change_invitations(&held, by, now, call).map(|(_, answer)| answer)
     }
 
     fn rules_at(&self) -> Revision {

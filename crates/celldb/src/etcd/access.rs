@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use guard::{PtsAsker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Fault, GuardCall, KeyPrint, Principal, PrincipalId, PtsCall, Revised,
-    Revision, ServerId, WhichPrincipal,
+    Answer, AuthCall, Behalf, CellCall, Fault, GuardCall, KeyPrint, Principal, PrincipalId,
+    PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
 };
 
 use super::{ASK_EVERY, Etcd, Ordering, Result};
 use crate::access::News;
 use crate::engine::{Engine, View};
-use crate::operations::list_rules;
+use crate::operations::{list_invitations, list_rules};
 use crate::reading::ViewBook;
 use crate::{Access, CellDb, CellError};
 
@@ -117,6 +117,32 @@ impl Access for Etcd {
 
     fn was_listed(&self, key: &KeyPrint) -> Result<bool> {
         Ok(self.read(|view| view.past(key))?.is_some())
+    }
+
+    fn invited(&self, key: &KeyPrint) -> Result<Option<String>> {
+        Ok(self.read(|view| view.invited(key))?.map(|(_, name)| name))
+    }
+
+    fn withdrawn(&self) -> Result<Vec<KeyPrint>> {
+        self.read(|view| view.withdrawn())
+    }
+
+    fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>> {
+        self.read(|view| view.limited_servers())
+    }
+
+    fn invitations(
+        &self,
+        by: PrincipalId,
+        now: i64,
+        call: &CellCall,
+    ) -> std::result::Result<Answer, Fault> {
+        if let CellCall::Invitations { after, max } = *call {
+            return self.need_etcd()?.read(|view| list_invitations(view, after, max));
+        }
+        let made =
+            self.write(|operations, held| operations.change_invitations(held, by, now, call));
+        made.map(|(_, answer)| answer)
     }
 
     fn rules_at(&self) -> Revision {

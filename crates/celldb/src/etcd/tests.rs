@@ -602,3 +602,27 @@ fn a_call_waits_for_a_new_leader() {
     let config = EtcdConfig { endpoints: vec![address], ..EtcdConfig::default() };
     assert!(Etcd::store(&config, "cell").unwrap().is_empty().unwrap());
 }
+
+/// Servers that share one etcd: of several keys at once an invitation lets one in.
+#[test]
+fn sj1_of_keys_at_several_servers_one_is_let_in() {
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    let code = crate::tests::code();
+    let invite = crate::tests::invite(&code, "", 1);
+    opened(&etcd, "cell").access().invitations(PrincipalId::NONE, 1000, &invite).unwrap();
+    let let_in: usize = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..6_u8)
+            .map(|n| {
+                let (db, code) = (opened(&etcd, "cell"), &code);
+                scope.spawn(move || {
+                    let call = crate::tests::redeem(code, n, &format!("s{n}"));
+                    let answer = db.access().invitations(PrincipalId::NONE, 1001, &call);
+                    usize::from(answer.is_ok())
+                })
+            })
+            .collect();
+        all.into_iter().map(|one| one.join().unwrap()).sum()
+    });
+    assert_eq!(let_in, 1);
+}

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dafs::codec::{decode_answer_record, encode_answer_record};
 use guard::{Rules, ServerKeys};
 use parking_lot::RwLock;
-use types::{Answer, Changed, KeyPrint, Revised, Revision, ServerId, ServerInfo};
+use serde_json::json;
+use types::{Answer, Changed, KeyPrint, Revised, Revision, ServerId, ServerInfo, ServerRoles};
 
 /// The first bytes of the file.
 const MAGIC: &[u8] = b"rialto rules 1\n";
@@ -100,8 +101,10 @@ fn encode(rules: &Rules, revision: Revision) -> Vec<u8> {
         .map(|part| Answer::Mandates { mandates: part.to_vec(), end: true });
     let servers =
         rules.servers.iter().map(|(key, server)| Answer::Servers(vec![key_record(key, server)]));
+    let limits: Vec<_> = rules.servers.limits().collect();
+    let roles = (!limits.is_empty()).then(|| Answer::Report(roles_text(&limits)));
     let mut bytes = [MAGIC, &revision.0.to_le_bytes()].concat();
-    for answer in fences.chain(mandates).chain(servers) {
+    for answer in fences.chain(mandates).chain(servers).chain(roles) {
         let record = encode_answer_record(&answer);
         bytes.extend((record.len() as u32).to_le_bytes());
         bytes.extend(record);
@@ -109,6 +112,25 @@ fn encode(rules: &Rules, revision: Revision) -> Vec<u8> {
     let sum = crc32c::crc32c(&bytes);
     bytes.extend(sum.to_le_bytes());
     bytes
+}
+
+/// Roles of servers as text: a JSON array of objects with `id` and `roles`.
+pub fn roles_text(limits: &[(ServerId, ServerRoles)]) -> String {
+    let all: Vec<_> = limits
+        .iter()
+        .map(|(id, roles)| json!({ "id": id.to_string(), "roles": roles.to_string() }))
+        .collect();
+    serde_json::Value::from(all).to_string()
+}
+
+/// From such a text. A role that this program does not know counts for nothing.
+pub(crate) fn roles_of(text: &str) -> Option<Vec<(ServerId, ServerRoles)>> {
+    let all: Vec<serde_json::Value> = serde_json::from_str(text).ok()?;
+    let one = |one: &serde_json::Value| {
+        let known = one["roles"].as_str()?.split(',').filter_map(|role| role.parse().ok());
+        Some((one["id"].as_str()?.parse().ok()?, known.fold(ServerRoles::NONE, ServerRoles::with)))
+    };
+    all.iter().map(one).collect()
 }
 
 /// A key, as the record of a server that has nothing else.
@@ -123,18 +145,19 @@ fn decode(bytes: &[u8]) -> Option<(Rules, Revision)> {
         return None;
     }
     let (revision, mut rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
-    let (mut rules, mut servers) = (Rules::default(), Vec::new());
+    let (mut rules, mut servers, mut roles) = (Rules::default(), Vec::new(), Vec::new());
     while let Some((length, behind)) = rest.split_first_chunk::<4>() {
         let (record, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
         match decode_answer_record(record).ok()? {
             Answer::Fences { fences, .. } => rules.fences.extend(fences),
             Answer::Mandates { mandates, .. } => rules.mandates.extend(mandates),
+            Answer::Report(text) => roles = roles_of(&text)?,
             Answer::Servers(some) => servers.extend(some.into_iter().map(|seen| seen.record)),
             _ => return None,
         }
         rest = behind;
     }
-    rules.servers = ServerKeys::of(&servers);
+    rules.servers = ServerKeys::of(&servers).limited(roles);
     rest.is_empty().then_some((rules, Revision(u64::from_le_bytes(*revision))))
 }
 
@@ -178,7 +201,7 @@ mod tests {
         Rules {
             fences: (1..=count).map(fence).collect(),
             mandates: (1..=count).map(mandate).collect(),
-            servers: ServerKeys::of(&servers),
+            servers: ServerKeys::of(&servers).limited([(ServerId(1), ServerRoles::FILE)]),
         }
     }
 

@@ -6,7 +6,7 @@
 //! holder can no longer enter it. The keys that records list are part of the rules.
 
 use types::limits::{SERVER_KEYS_MAX, SERVERS_MAX};
-use types::{Changed, Fault, KeyPrint, Revision, ServerId, ServerInfo};
+use types::{Changed, Fault, KeyPrint, Revision, ServerId, ServerInfo, ServerRoles};
 
 use super::{Change, Held, Operations, Result, need_seen};
 use crate::engine::{Batch, Engine, View};
@@ -32,7 +32,13 @@ impl<E: Engine> Operations<E> {
             if before.is_none() && change.view.listed_servers()?.len() >= SERVERS_MAX {
                 return Err(CellError::Away(Fault::NoSpace));
             }
+            let name = before.as_ref().map(|before| before.record.name.clone());
             let had = before.map(|before| before.record.keys).unwrap_or_default();
+            let roles = roles_after(change.view, server, &had)?;
+            if roles.is_some() && name.is_some_and(|name| name != server.name) {
+                let why = "a server that was invited has the name of its invitation";
+                return Err(CellError::Misuse(why.to_owned()));
+            }
             let mut dropped = Vec::new();
             for print in had.iter().filter(|had| !server.keys.contains(had)) {
                 if !change.view.is_withdrawn(print)? {
@@ -42,7 +48,7 @@ impl<E: Engine> Operations<E> {
             let revision = change.log(Changed::Server(server.id));
             put_past(&mut change.batch, revision, &dropped, server.id, Past::Replaced);
             let key = key::server(server.id);
-            change.batch.put(&key[..], record::encode_server(&key, revision, server));
+            change.batch.put(&key[..], record::encode_server(&key, revision, server, roles));
             Ok((revision, had != server.keys))
         })
     }
@@ -83,10 +89,27 @@ impl<E: Engine> Operations<E> {
             let count = before.keys.len() as u64;
             let key = key::server(id);
             let after = ServerInfo { keys: Vec::new(), ..before };
-            change.batch.put(&key[..], record::encode_server(&key, revision, &after));
+            let roles = change.view.limited_roles(id)?;
+            change.batch.put(&key[..], record::encode_server(&key, revision, &after, roles));
             Ok((revision, count))
         })
     }
+}
+
+/// The roles of a server whose record changes: where it lists no key yet, those of the invitation
+/// that let its key in; otherwise those that it has. So a server takes no roles by listing a key
+/// that an invitation let in for another one.
+fn roles_after(
+    view: &dyn View,
+    server: &ServerInfo,
+    had: &[KeyPrint],
+) -> Result<Option<ServerRoles>> {
+    for key in server.keys.iter().filter(|_| had.is_empty()) {
+        if let Some((invitation, _)) = view.invited(key)? {
+            return Ok(Some(invitation.roles));
+        }
+    }
+    view.limited_roles(server.id)
 }
 
 fn withdraw(change: &mut Change<'_>, id: ServerId, keys: &[KeyPrint]) -> Revision {

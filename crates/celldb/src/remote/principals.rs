@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 
 use guard::{PtsAsker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, Principal, PrincipalId, PtsCall,
-    Revised, Revision, ServerId, WhichPrincipal,
+    Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, KeyPrint, Principal, PrincipalId,
+    PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
 };
 
 use super::{RemoteCellDb, Result};
+use crate::following::roles_of;
 use crate::{Access, CellError, News, following};
 
 /// The most changes in one answer.
@@ -79,6 +80,41 @@ impl Access for RemoteCellDb {
         call: &GuardCall,
     ) -> std::result::Result<Answer, Fault> {
         self.call(Call::Guard { behalf: Some(by), call: Box::new(call.clone()) })
+    }
+
+    fn withdrawn(&self) -> Result<Vec<KeyPrint>> {
+        match self.ask(CellCall::Withdrawn).map_err(CellError::Away)? {
+            Answer::Report(text) => {
+                let all: Vec<String> =
+                    serde_json::from_str(&text).map_err(|_| CellError::Away(Fault::Invalid))?;
+                Ok(all.iter().filter_map(|key| key.parse().ok()).collect())
+            }
+            _ => Err(CellError::Away(Fault::Invalid)),
+        }
+    }
+
+    fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>> {
+        match self.ask(CellCall::ServerRoles) {
+            Ok(Answer::Report(text)) => roles_of(&text).ok_or(CellError::Away(Fault::Invalid)),
+            Ok(_) => Err(CellError::Away(Fault::Invalid)),
+            Err(fault) => Err(CellError::Away(fault)),
+        }
+    }
+
+    fn invitations(
+        &self,
+        by: PrincipalId,
+        _now: i64,
+        call: &CellCall,
+    ) -> std::result::Result<Answer, Fault> {
+        // The database's server takes this one's word for the caller.
+        let call = match call.clone() {
+            CellCall::Invite { public, seconds, uses, roles, name, .. } => {
+                CellCall::Invite { public, seconds, uses, roles, by, name }
+            }
+            call => call,
+        };
+        self.ask(call)
     }
 
     fn is_elsewhere(&self) -> bool {

@@ -4,6 +4,7 @@ use guard::{Rules, ServerKeys};
 use types::{Answer, Call, CellCall, Fault, Fence, GuardCall, Mandate, Revision};
 
 use super::RemoteCellDb;
+use crate::{CellDb, CellError};
 
 /// Rules in one answer.
 const AT_ONCE: u32 = 1000;
@@ -73,7 +74,15 @@ impl RemoteCellDb {
 
     fn all_server_keys(&self) -> Result<ServerKeys, Fault> {
         match self.ask(CellCall::Servers)? {
-            Answer::Servers(servers) => Ok(ServerKeys::of(servers.iter().map(|seen| &seen.record))),
+            Answer::Servers(servers) => {
+                let keys = ServerKeys::of(servers.iter().map(|seen| &seen.record));
+                match self.access().limited_servers() {
+                    Ok(roles) => Ok(keys.limited(roles)),
+                    // The database's server is older than roles, and has none.
+                    Err(CellError::Away(Fault::Unsupported)) => Ok(keys),
+                    Err(error) => Err(error.into()),
+                }
+            }
             _ => Err(Fault::Invalid),
         }
     }

@@ -1,11 +1,12 @@
 //! `rialto keys`: shows and renews the keys of a cell's server. They are files below its directory
 //! (`crates/keys`); write access to them is the only right needed.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand, ValueEnum};
-use keys::TokenKeys;
+use keys::{SignOrder, SignedOrder, TokenKeys};
 use local::cell::{CellDir, Where};
 use local::failure::{Doing, Failure};
 use local::show;
@@ -15,6 +16,7 @@ use types::{Answer, GuardCall};
 use super::cell_client::{CellOptions, odd};
 use super::rules::{RulesClient, confirmed};
 use crate::keeping::POLL_INTERVAL;
+use crate::security;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -25,6 +27,7 @@ EXAMPLES
     rialto keys rotate authority    a new authority of the cell, signed by the old one
     rialto keys retire              stops accepting the old one
     rialto keys withdraw afs2       ends the keys of that server
+    rialto keys authority           where the key of the authority is, and how it leaves
 
 No restart is needed: a running server uses a new key within ten seconds. Old keys stay for
 the data and tokens that were made with them, until you remove their files:
@@ -33,17 +36,20 @@ the data and tokens that were made with them, until you remove their files:
     keys/tokens/N.key   ten hours after the newer one was made, or to end all its tokens:
                         a running server refuses them within a second. Copy a new one to
                         all servers of the cell first, and remove the old one at each
-After a new authority copy keys/ca.key and keys/ca.pem to all servers of the cell: each then
-makes a certificate by it. Clients follow when they next connect, except those that have a
-fingerprint in cells.toml: replace it there. Then run 'rialto keys retire' on each server.
+Only the server with keys/ca.key makes a new authority. The others get its certificate with
+their next one; 'rotate certificate' on each brings that at once. A server that has a copy of
+ca.key needs a copy of the new one, and of ca.pem. Clients follow when they next connect,
+except those that have a fingerprint in cells.toml: replace it there. Then run 'rialto keys
+retire' on each server.
 Other servers know a server by the keys that the cell's database lists. A new key of this
 server is shown when it is listed. 'withdraw' ends the keys of a server whose disk or key
 file may be stolen; run it on another server of the cell. Within a second every server
-refuses them, and they are never listed again. If keys/ca.key, which every server of the
-cell has, may be stolen too, then make a new authority first, copy it to the others, and
-'retire' the old one on each: with the old one a thief makes a new server. Afterwards search
+refuses them, and they are never listed again. If that server had keys/ca.key, then make a
+new authority first, and 'retire' the old one on each server: with the old one a thief makes
+a new server. Afterwards search
 'rialto vos listaddrs' for servers that you do not know, and remove them. A server that is
-to come back makes a new key: 'rialto keys rotate certificate'.
+to come back is invited again: 'rialto cell invite', and 'rialto up --join' there; one with
+keys/ca.key makes a new key itself: 'rialto keys rotate certificate'.
 With a key server ([at-rest] in cell.toml) there are no keys in keys/at-rest.
 
 EXIT CODES
@@ -84,6 +90,32 @@ enum Verb {
         #[command(flatten)]
         place: Where,
     },
+    /// Shows where the key of the cell's authority is, moves it away, or removes a copy.
+    #[command(after_help = AUTHORITY_HELP)]
+    Authority {
+        /// Move the key and the certificates into this directory, which is off line from then on.
+        #[arg(long, value_name = "DIR", group = "how")]
+        move_to: Option<PathBuf>,
+        /// Remove this server's copy of the key: another server must have one.
+        #[arg(long, group = "how")]
+        remove: bool,
+        #[command(flatten)]
+        place: Where,
+    },
+    /// Writes a request for a certificate, for 'rialto cell sign'.
+    #[command(after_help = "EXAMPLES\n    rialto keys request")]
+    Request {
+        #[command(flatten)]
+        place: Where,
+    },
+    /// Takes a certificate that 'rialto cell sign' made for this server.
+    #[command(after_help = "EXAMPLES\n    rialto keys accept /media/stick/signed")]
+    Accept {
+        /// The signed certificate
+        file: PathBuf,
+        #[command(flatten)]
+        place: Where,
+    },
     /// Withdraws the keys by which the other servers of the cell know a server.
     #[command(
         after_help = "EXAMPLES\n    rialto keys withdraw afs2\n    rialto vos listaddrs --json | \
@@ -115,6 +147,11 @@ impl Keys {
             Verb::List { json, place } => list(&place.cell()?, json)?,
             Verb::Rotate { what, place } => rotate(&place.cell()?, what)?,
             Verb::Retire { place } => retire(&place.cell()?)?,
+            Verb::Authority { move_to, remove, place } => {
+                authority(&place.cell()?, move_to.as_deref(), remove)?;
+            }
+            Verb::Request { place } => request(&place.cell()?)?,
+            Verb::Accept { file, place } => accept(&place.cell()?, &file)?,
             Verb::Withdraw { server, options } => return withdraw(&server, &options),
         }
         Ok(ExitCode::SUCCESS)
@@ -158,6 +195,99 @@ fn list(cell: &CellDir, json: bool) -> Result<(), Failure> {
     server.iter().for_each(|key| println!("server:     {key}"));
     next.iter()
         .for_each(|key| println!("next:       {key}, shown when the cell's database lists it"));
+    Ok(())
+}
+
+const AUTHORITY_HELP: &str = "\
+EXAMPLES
+    rialto keys authority                        is the key of the authority here?
+    rialto keys authority --move-to /media/stick     takes it off line
+    rialto keys authority --remove               on a server that joined with a copy
+
+The holder of keys/ca.key can make servers of the cell. One server has it and signs the
+certificates of all others, which ask by themselves when half of the time is over. Off line
+it is safe from whoever takes over that server; then each certificate is signed by hand
+('rialto cell sign'): that of a server that joins, and a new one of each server before the
+old one ends, which 'rialto doctor' reports in time.";
+
+fn authority(cell: &CellDir, move_to: Option<&Path>, remove: bool) -> Result<(), Failure> {
+    let keys = cell.keys();
+    let what = || "looking for the key of the cell's authority".to_owned();
+    let print = keys.fingerprint().doing(what)?;
+    if let Some(dir) = move_to {
+        let what = || format!("moving the key of the authority to {}", dir.display());
+        let dir = std::path::absolute(dir).doing(what)?;
+        keys.move_authority(&dir).doing(what)?;
+        println!(
+            "the key of the authority {print} is in {} and no longer here: take that away. \
+             Backups with --keys and copies of keys/ have it still",
+            dir.display()
+        );
+        return Ok(());
+    }
+    if remove {
+        let what = || "removing this server's copy of the key of the authority".to_owned();
+        if !keys.can_issue() {
+            println!("the key of the authority is not here");
+            return Ok(());
+        }
+        let (_, request) = keys.signing_request().doing(what)?;
+        let options = security::with_keys(&keys).doing(what)?;
+        crate::certifying::certificate(cell, &options, &request).map_err(|why| {
+            Failure::new(what(), format!("no other server signs in its place: {why}"))
+                .mend("start the server that shall have it, or take it off line with --move-to DIR")
+        })?;
+        keys.remove_authority_key().doing(what)?;
+        println!("removed: another server signs this one's certificates from now on");
+        return Ok(());
+    }
+    println!("authority {print}");
+    if keys.can_issue() {
+        println!("its key is here: this server signs the certificates of others");
+    } else {
+        println!("its key is not here: this server asks the one that has it");
+    }
+    Ok(())
+}
+
+fn request(cell: &CellDir) -> Result<(), Failure> {
+    let what = || "requesting a certificate".to_owned();
+    let keys = cell.keys();
+    if keys.can_issue() {
+        let why = "this server has the key of the authority, and signs by itself";
+        return Err(Failure::new(what(), why).mend("'rialto keys rotate certificate' makes one"));
+    }
+    let next = keys.next_signing_request().doing(what)?;
+    let (key, signing_request) = next.map_or_else(|| keys.signing_request(), Ok).doing(what)?;
+    let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let order = SignOrder {
+        cell: cell.config.name.clone(),
+        server: cell.config.server.clone().unwrap_or_else(machine),
+        roles: keys.certified_roles().unwrap_or_default(),
+        hosts: security::names(cell),
+        signing_request,
+    };
+    order.write(&keys).doing(what)?;
+    println!(
+        "wrote {}: sign it with 'rialto cell sign' where the authority is, then run 'rialto keys \
+         accept FILE' here\nkey {key}",
+        SignOrder::path(&keys).display()
+    );
+    Ok(())
+}
+
+fn accept(cell: &CellDir, file: &Path) -> Result<(), Failure> {
+    let what = || format!("taking the certificate in {}", file.display());
+    let signed = SignedOrder::read(file).doing(what)?;
+    if signed.cell != cell.config.name {
+        let why = format!("it is of the cell {}", signed.cell);
+        return Err(Failure::new(what(), why).mend("name the directory of that server with --dir"));
+    }
+    signed.take(&cell.keys(), &security::names(cell)).doing(what)?;
+    println!(
+        "took the certificate: a running server shows it within {} s, 'rialto up' starts one",
+        POLL_INTERVAL.as_secs()
+    );
     Ok(())
 }
 

@@ -92,6 +92,7 @@ impl ServerCommand {
         let mut config = config(cell, at_rest.clone());
         let renewal = security::secure_server(cell, &mut config)?;
         config.mint = Some(security::mint(cell)?);
+        config.certifier = security::certifier(cell);
         config.kerberos = security::kerberos(cell)?;
         let serving = Serving::start(&config).map_err(|error| refusal(cell, &error))?;
         serving.on_broken(move || {

@@ -199,7 +199,7 @@ fn print(
     match (server, trouble) {
         (None, _) => println!("server    does not run; 'rialto up' starts it"),
         (Some(process), None) => {
-            let up = up.map_or_else(String::new, |secs| format!(", up {}", duration(secs)));
+            let up = up.map_or_else(String::new, |secs| format!(", up {}", show::duration(secs)));
             println!("server    process {}, listens on {}{up}", process.pid, cell.reached_at());
         }
         (Some(process), Some(trouble)) => println!("server    process {}: {trouble}", process.pid),
@@ -372,15 +372,6 @@ fn counts(of: &Value, names: &[&str]) -> String {
     names.iter().filter_map(count).collect::<Vec<_>>().join(", ")
 }
 
-fn duration(secs: u64) -> String {
-    match secs {
-        0..120 => format!("{secs} s"),
-        120..7200 => format!("{} min", secs / 60),
-        7200..172_800 => format!("{} h", secs / 3600),
-        _ => format!("{} days", secs / 86_400),
-    }
-}
-
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -448,7 +439,7 @@ mod tests {
             "2 sessions, 0 lock waits"
         );
         assert_eq!(
-            (duration(119), duration(7199), duration(200_000)),
+            (show::duration(119), show::duration(7199), show::duration(200_000)),
             ("119 s".into(), "119 min".into(), "2 days".into())
         );
     }

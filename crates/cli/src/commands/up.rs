@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use client::Endpoint;
-use guard::Network;
+use guard::{JoinCode, Network};
+use keys::SignOrder;
 use local::ask::Asking;
 use local::cell::{CellDir, NAME_DEFAULT, NewCell, Where};
 use local::daemon::{self, Process};
@@ -24,7 +25,7 @@ use local::show::{self, Progress};
 use serde_json::json;
 
 use super::welcome::{self, LocalUser};
-use crate::joining;
+use crate::joining::{self, Joined};
 use crate::transport::Transport;
 use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, Way, elsewhere, unmount};
 
@@ -33,9 +34,8 @@ EXAMPLES
     rialto up                      the tree appears at mnt/ in the cell's directory
     rialto up --at ~/tree
     rialto up --dir /srv/rialto --cell example.org --listen 0.0.0.0:7620
-    rialto up --dir /srv/rialto --join afs1.example.org:7620 --keys /media/keys
-        a further server of the cell that this one serves, here or on another machine,
-        with a copy of that server's keys/
+    rialto up --dir /srv/rialto --join CODE
+        a further server of the cell in which 'rialto cell invite' printed CODE
 
 It makes a cell if there is none, starts its server, and mounts its tree. Run again it
 continues: running processes stay, a server that died is started, a mount that died is made
@@ -84,14 +84,14 @@ pub struct Up {
     /// of the cell.
     #[arg(long, requires = "trust")]
     trust_root: bool,
-    /// Makes a further server of the cell whose database this server has, and starts it; mounts
-    /// nothing without --at. It listens for the others: at --listen, else at a free port of the
-    /// address at which they reach this machine.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "cell")]
+    /// Makes a further server of a cell, and starts it; mounts nothing without --at. CODE is the
+    /// line that 'rialto cell invite' prints. The server listens for the others: at --listen, else
+    /// at a free port of the address at which they reach this machine. With --keys: the HOST:PORT
+    /// of the server that has the cell's database.
+    #[arg(long, value_name = "CODE", conflicts_with = "cell")]
     join: Option<String>,
-    /// The directory keys/ of a server of the cell to join, or a copy of its ca.pem and ca.key.
-    /// With them the new server makes a certificate, enters its key in the cell's database, and is
-    /// a server of the cell by that key until 'rialto keys withdraw' ends it.
+    /// Instead of a code: a copy of ca.pem and ca.key of the cell. The new server keeps them, so it
+    /// can make other servers, as every holder of a copy can.
     #[arg(long, value_name = "DIR", requires = "join")]
     keys: Option<PathBuf>,
     /// The new server's name in its cell [default: this machine's, with a number if another server
@@ -143,7 +143,44 @@ impl Up {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// Joins by a code. The server starts when it has a certificate.
+    fn join(&self, dir: &Path, code: &str) -> Result<CellDir, Failure> {
+        let code: JoinCode = code.parse().map_err(|why| Failure::new("using --join", why))?;
+        match joining::join_by_code(dir, &code, &self.new_server())? {
+            Joined::Ready(cell) => {
+                eprintln!("made a server of the cell {} in {}", code.cell, cell.dir().display());
+                Ok(cell)
+            }
+            Joined::Waits(cell) => {
+                let order = SignOrder::path(&cell.keys());
+                Err(Failure::new(
+                    format!("joining the cell {}", code.cell),
+                    "the key of its authority is at no server that answers, so the certificate \
+                     waits for a signature",
+                )
+                .mend(format!(
+                    "bring {} to the machine with the authority, sign it with 'rialto cell sign \
+                     FILE --authority DIR --out SIGNED', bring SIGNED back, then run 'rialto keys \
+                     accept SIGNED' and 'rialto up'",
+                    order.display()
+                )))
+            }
+        }
+    }
+
+    fn new_server(&self) -> joining::NewServer<'_> {
+        joining::NewServer {
+            listen: self.listen,
+            server: self.server.as_deref(),
+            trusted: &self.trust,
+            trusted_root: self.trust_root,
+        }
+    }
+
     fn cell(&self, dir: &Path) -> Result<CellDir, Failure> {
+        if let Some(code) = self.join.as_ref().filter(|join| join.contains('/')) {
+            return self.join(dir, code);
+        }
         if let Some(cell) = CellDir::find(dir)? {
             if self.join.as_ref().is_some_and(|join| Some(join) != cell.config.database.as_ref()) {
                 let why = format!(
@@ -166,18 +203,11 @@ impl Up {
         }
         if let Some(database) = &self.join {
             let keys = self.keys.as_deref().ok_or_else(|| {
-                let mend =
-                    "copy the directory keys/ of that server's cell over a safe way, and name the \
-                        copy with --keys";
-                Failure::new("using --join", "a server of a cell needs the cell's keys").mend(mend)
+                let mend = "run 'rialto cell invite' on a server of the cell, and give the line \
+                    that it prints to --join";
+                Failure::new("using --join", "a server joins by an invitation").mend(mend)
             })?;
-            let new = joining::NewServer {
-                listen: self.listen,
-                server: self.server.as_deref(),
-                trusted: &self.trust,
-                trusted_root: self.trust_root,
-            };
-            let cell = joining::join(dir, database, keys, &new)?;
+            let cell = joining::join(dir, database, keys, &self.new_server())?;
             eprintln!("made a server of the cell {} in {}", cell.config.name, cell.dir().display());
             return Ok(cell);
         }

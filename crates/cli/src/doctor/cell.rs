@@ -44,6 +44,8 @@ pub fn examine(cell: &CellDir) -> Vec<Finding> {
     findings.extend(backup(cell, SystemTime::now()));
     findings.push(server_process(cell, server));
     findings.extend(server.and_then(|_| listed(cell)));
+    findings.extend(certificate(cell, SystemTime::now()));
+    findings.extend(authority_copy(cell));
     let owner = std::fs::metadata(cell.dir()).map_or(0, |about| about.uid());
     findings.extend(
         cell.config
@@ -194,6 +196,45 @@ fn backup(cell: &CellDir, now: SystemTime) -> Option<Finding> {
             Finding::warn(CHECK, why, MEND)
         }
         None => Finding::ok(CHECK, "none yet of a new cell: 'rialto backup cell' makes one"),
+    })
+}
+
+/// With fewer days left a certificate should have been renewed.
+const CERTIFICATE_DAYS_MIN: u64 = 5;
+
+/// Whether this server's certificate is renewed in time, where another server signs it.
+fn certificate(cell: &CellDir, now: SystemTime) -> Option<Finding> {
+    const CHECK: &str = "certificate";
+    let keys = cell.keys();
+    if keys.can_issue() || cell.config.certificate.is_some() {
+        return None;
+    }
+    let own = keys.own_certificate()?;
+    let left = own.ends.duration_since(now).ok().map(|left| left.as_secs() / 86_400);
+    let mend = "check that the server with the key of the authority runs and is reached; if the \
+                key is off line: 'rialto keys request', 'rialto cell sign', 'rialto keys accept'";
+    Some(match left {
+        None => Finding::fail(CHECK, "this server's certificate has ended", mend),
+        Some(days) if days < CERTIFICATE_DAYS_MIN => {
+            let why = format!("it ends in {days} days, and no server has signed a new one");
+            Finding::warn(CHECK, why, mend)
+        }
+        Some(days) => {
+            Finding::ok(CHECK, format!("{days} days left; another server signs the next one"))
+        }
+    })
+}
+
+/// A copy of the key of the authority that a server got when it joined.
+fn authority_copy(cell: &CellDir) -> Option<Finding> {
+    const CHECK: &str = "key of the authority";
+    let is_copy = cell.config.database.is_some() && cell.keys().can_issue();
+    is_copy.then(|| {
+        Finding::warn(
+            CHECK,
+            "this server has a copy: whoever takes it over can make servers of the cell",
+            "run 'rialto keys authority --remove' here, if the server with the database has it",
+        )
     })
 }
 

@@ -20,9 +20,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use fabric::tls::RefusedKeys;
 use keep::Keep;
 use parking_lot::Mutex;
-use types::{Answer, Call, Caller, CellCall, ClientId, Fault, ServerId, ServerInfo};
+use types::{Answer, Call, Caller, CellCall, ClientId, Fault, KeyPrint, ServerId, ServerInfo};
 
 use self::replica_watch::{ReplicaReader, Watch};
 use self::server_connection::{AddressBook, ServerConnection};
@@ -378,6 +379,22 @@ impl Cell {
         });
     }
 
+    /// Learns which keys of servers were withdrawn, from all servers that it is connected to, and
+    /// ends connections with holders of such keys. Returns whether a key is new.
+    pub fn learn_withdrawn(&self, refused: &RefusedKeys) -> bool {
+        let mut is_new = false;
+        let connections = self.connections();
+        for connection in connections.iter().filter(|connection| connection.remote.stands()) {
+            let asked = connection.ask(Call::Cell(CellCall::Withdrawn), None);
+            // An older server does not know the call.
+            if let Ok(Answer::Report(text)) = asked {
+                is_new |= refused.add(withdrawn_in(&text));
+            }
+        }
+        connections.iter().for_each(|connection| connection.remote.refuse_keys(refused));
+        is_new
+    }
+
     /// Asks the cell for changes, and leaves sites that lag. Runs periodically.
     pub fn look_around(&self) {
         self.watch.look_around(|call| self.ask(call, None));
@@ -431,6 +448,11 @@ impl AddressBook for Cell {
         }
         Some(addresses.unwrap_or_default())
     }
+}
+
+/// The keys in a JSON array of texts. Anything else is skipped.
+fn withdrawn_in(text: &str) -> impl Iterator<Item = KeyPrint> + '_ {
+    text.split('"').filter_map(|key| key.parse().ok())
 }
 
 fn rank_at(round_trip: Duration) -> u16 {

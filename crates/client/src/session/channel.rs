@@ -12,8 +12,8 @@ use dafs::{
 use fabric::tls::TlsError;
 use fabric::{Connection, Endpoint, Extent, Filled, FrameLimits, Inbox, OutFrame, Outbox, WaitFor};
 use parking_lot::Mutex;
-use types::ServerId;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, SLOTS_MAX};
+use types::{KeyPrint, ServerId};
 
 use crate::SessionConfig;
 
@@ -32,6 +32,8 @@ pub(crate) struct FrameChannel {
     pub connection: Connection,
     /// Fingerprint of the server's certificate.
     pub certificate: Option<[u8; 32]>,
+    /// The key of that certificate.
+    pub server_key: Option<KeyPrint>,
     outbox: Mutex<Outbox>,
     pub inbox: Mutex<Inbox>,
     received: AtomicU64,
@@ -94,6 +96,7 @@ impl FrameChannel {
         let secured = connection.secure(place, &config.options.connection, until)?;
         let hello = Hello { server, ..hello(config, secured.is_some()) };
         let certificate = secured.as_ref().map(|secured| secured.server.0);
+        let server_key = secured.as_ref().and_then(|secured| secured.server_key);
         if let Some(secured) = secured {
             inbox.secure(secured.opener);
             outbox.secure(secured.sealer);
@@ -112,6 +115,7 @@ impl FrameChannel {
                 role,
                 connection,
                 certificate,
+                server_key,
                 outbox,
                 inbox,
                 received: AtomicU64::new(0),

@@ -25,6 +25,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dafs::{ClientConfig, ClientInput, ClientOutput, ClientSession};
+use fabric::tls::RefusedKeys;
 use types::{Call, Caller, Fault, ServerId};
 
 use self::core::{ClientCore, SessionPhase};
@@ -311,6 +312,19 @@ impl Remote for Session {
 
     fn passes_descriptors(&self) -> bool {
         self.shared.passes_descriptors()
+    }
+
+    fn refuse_keys(&self, refused: &RefusedKeys) {
+        // Their readers notice, and the next connections are refused in their handshakes.
+        let refused = |channel: &Arc<channel::FrameChannel>| {
+            channel.server_key.is_some_and(|key| refused.has(&key))
+        };
+        let channels = {
+            let core = self.shared.core.lock();
+            [core.operations(), core.back()]
+        };
+        let ended = channels.into_iter().flatten().filter(refused);
+        ended.for_each(|channel| channel.connection.shut_down());
     }
 
     fn stands(&self) -> bool {

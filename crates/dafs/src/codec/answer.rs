@@ -12,7 +12,10 @@ use types::{
 
 use super::auth::{TOKEN, get_ticket, put_ticket};
 use super::call::XATTR_NAME;
-use super::cell::{get_changes, get_groups, get_servers, put_changes, put_groups, put_servers};
+use super::cell::{
+    get_changes, get_groups, get_invitations, get_joined, get_servers, put_changes, put_groups,
+    put_invitations, put_joined, put_servers,
+};
 use super::layout::{
     Flag, Layout, Long, LongList, Plain, Short, layout, lock_mode, messages, record,
 };
@@ -134,6 +137,8 @@ messages! {
         Answer::Subdomain { at, groups } => put_subdomain(to, *at, groups),
         Answer::Fences { fences, end } => put_fences(to, fences, *end),
         Answer::Mandates { mandates, end } => put_mandates(to, mandates, *end),
+        Answer::Invitations { invitations, end } => put_invitations(to, invitations, *end),
+        Answer::Joined { facts, secrets } => put_joined(to, facts, secrets),
         Answer::Enforced { number, missing } => put_enforced(to, *number, missing),
         Answer::Ticket { token, reply } => put_ticket(to, token.reveal(), reply),
     }
@@ -162,6 +167,8 @@ messages! {
         AnswerKind::Fences => get_fences(from)?,
         AnswerKind::Mandates => get_mandates(from)?,
         AnswerKind::Enforced => get_enforced(from)?,
+        AnswerKind::Invitations => get_invitations(from)?,
+        AnswerKind::Joined => get_joined(from)?,
         AnswerKind::Ticket => get_ticket(from)?,
     }
 }

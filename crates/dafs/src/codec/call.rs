@@ -249,7 +249,15 @@ messages! {
         | Procedure::CellPrincipal
         | Procedure::CellSubdomain
         | Procedure::CellWatch
-        | Procedure::CellCopy => Call::Cell(get_cell_call(from, number)?),
+        | Procedure::CellCopy
+        | Procedure::CellInvite
+        | Procedure::CellInvitations
+        | Procedure::CellUninvite
+        | Procedure::CellRedeem
+        | Procedure::CellJoin
+        | Procedure::CellCertify
+        | Procedure::CellWithdrawn
+        | Procedure::CellServerRoles => Call::Cell(get_cell_call(from, number)?),
         Procedure::PtsNames
         | Procedure::PtsNumbers
         | Procedure::PtsExamine

@@ -1,17 +1,19 @@
 //! Messages to and from the cell database.
 
 use types::limits::{
-    ADDRESSES_MAX, BUSY_BYTES_MAX, CELL_KEY_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX,
+    ADDRESSES_MAX, BUSY_BYTES_MAX, CELL_KEY_BYTES_MAX, INVITATION_USES_MAX, JOIN_FACTS_BYTES_MAX,
+    JOIN_REQUEST_BYTES_MAX, JOIN_SECRETS_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX,
     SERVER_KEYS_MAX, SERVER_NAME_BYTES_MAX, SITES_MAX,
 };
 use types::{
-    Answer, Busy, CellCall, Changed, KeyPrint, PrincipalId, Revised, Revision, ServerId,
-    ServerInfo, Site, VolumeGroup, VolumeId,
+    Answer, Busy, CellCall, Changed, Invitation, InvitedServer, KeyPrint, PrincipalId, Revised,
+    Revision, Secret, ServerId, ServerInfo, ServerRoles, Site, VolumeGroup, VolumeId,
 };
 
 use super::Procedure;
 use super::layout::{
-    Layout, Plain, Short, fitting, get_all, get_page, layout, messages, put_page, record,
+    Layout, Long, Plain, Short, ShortList, fitting, get_all, get_page, layout, messages, put_page,
+    record,
 };
 use crate::WireError;
 use crate::wire::{FieldReader, Writer};
@@ -25,6 +27,15 @@ const SERVER_BYTES: usize = 30;
 const PARTITION: Short = Short("bytes of a partition's name", PARTITION_NAME_BYTES_MAX);
 const SERVER: Short = Short("bytes of a server's name", SERVER_NAME_BYTES_MAX);
 const KEY: Short = Short("bytes of a record's key", CELL_KEY_BYTES_MAX);
+const REQUEST: Short = Short("bytes of a request to join", JOIN_REQUEST_BYTES_MAX);
+const FACTS: Long = Long("bytes about a cell", JOIN_FACTS_BYTES_MAX);
+const SECRETS: Long = Long("bytes of keys", JOIN_SECRETS_BYTES_MAX);
+/// Bytes of an invitation without name and servers.
+const INVITATION_BYTES: usize = 72;
+/// Bytes of a server that was let in, without its name.
+const INVITED_BYTES: usize = 42;
+const INVITED: ShortList<Plain> =
+    ShortList("servers of an invitation", INVITATION_USES_MAX, INVITED_BYTES, Plain);
 /// Bytes of a change.
 const CHANGE_BYTES: usize = 25;
 
@@ -51,6 +62,14 @@ messages! {
         CellSubdomain => Subdomain { principal, host }
         CellWatch => Watch { server, since, max }
         CellCopy => Copy { copy, skip, after: KEY }
+        CellInvite => Invite { seconds, uses, roles, by, public, name: SERVER }
+        CellInvitations => Invitations { after, max }
+        CellUninvite => Uninvite { number }
+        CellRedeem => Redeem { request: REQUEST }
+        CellJoin => Join { request: REQUEST }
+        CellCertify => Certify { request: REQUEST }
+        CellWithdrawn => Withdrawn {}
+        CellServerRoles => ServerRoles {}
     }
     ()
     put {
@@ -70,6 +89,68 @@ messages! {
             return Err(WireError::BadValue { what: "procedure of the cell", value: other as u64 });
         }
     }
+}
+
+record!(Invitation {
+    number,
+    public,
+    roles: Roles,
+    uses,
+    since,
+    until,
+    by,
+    name: SERVER,
+    used: INVITED,
+});
+
+/// Roles that this program knows.
+struct Roles;
+
+impl Layout<ServerRoles> for Roles {
+    fn put(&self, to: &mut Writer, value: &ServerRoles) {
+        to.u32(value.bits());
+    }
+
+    fn get(&self, from: &mut FieldReader<'_>) -> Result<ServerRoles, WireError> {
+        let bits = from.u32()?;
+        let unknown = WireError::BadValue { what: "roles", value: bits.into() };
+        ServerRoles::from_bits(bits).ok_or(unknown)
+    }
+}
+
+impl Layout<InvitedServer> for Plain {
+    fn put(&self, to: &mut Writer, value: &InvitedServer) {
+        self.put(to, &value.key.0);
+        self.put(to, &value.at);
+        SERVER.put(to, &value.name);
+    }
+
+    fn get(&self, from: &mut FieldReader<'_>) -> Result<InvitedServer, WireError> {
+        let (key, at) = (from.array().map(KeyPrint)?, self.get(from)?);
+        Ok(InvitedServer { key, name: SERVER.get(from)?, at })
+    }
+}
+
+pub(super) fn put_invitations(to: &mut Writer, invitations: &[Invitation], end: bool) {
+    let bytes_of = |one: &Invitation| {
+        let used: usize = one.used.iter().map(|used| INVITED_BYTES + used.name.len()).sum();
+        INVITATION_BYTES + one.name.len() + used
+    };
+    put_page(to, invitations, end, bytes_of, &Plain);
+}
+
+pub(super) fn get_invitations(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
+    let page = get_page(from, INVITATION_BYTES, &Plain);
+    page.map(|(invitations, end)| Answer::Invitations { invitations, end })
+}
+
+pub(super) fn put_joined(to: &mut Writer, facts: &String, secrets: &Secret) {
+    FACTS.put(to, facts);
+    SECRETS.put(to, secrets);
+}
+
+pub(super) fn get_joined(from: &mut FieldReader<'_>) -> Result<Answer, WireError> {
+    Ok(Answer::Joined { facts: FACTS.get(from)?, secrets: SECRETS.get(from)? })
 }
 
 record!(Site { server, epoch, kind, partition: PARTITION });

@@ -6,8 +6,9 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use types::{
-    Answer, AuthCall, Behalf, Call, CellCall, NewPrincipal, Principal, PrincipalChange,
-    PrincipalId, PrincipalKind, Privacy, PtsCall, Secret, WhichPrincipal,
+    Answer, AuthCall, Behalf, Call, CellCall, Invitation, InvitedServer, KeyPrint, NewPrincipal,
+    Principal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall, Secret, ServerRoles,
+    WhichPrincipal,
 };
 
 use super::{revision, server_id};
@@ -166,7 +167,48 @@ pub(super) fn cell_calls() -> impl Strategy<Value = CellCall> {
         }),
         (any::<u64>(), vec(any::<u8>(), 0..40), any::<u64>())
             .prop_map(|(copy, after, skip)| CellCall::Copy { copy, after: after.into(), skip }),
+        (any::<[u8; 32]>(), any::<(u64, u32)>(), roles(), id(), text()).prop_map(
+            |(public, (seconds, uses), roles, by, name)| CellCall::Invite {
+                public,
+                seconds,
+                uses,
+                roles: roles.bits(),
+                by,
+                name,
+            }
+        ),
+        (any::<u64>(), any::<u32>()).prop_map(|(after, max)| CellCall::Invitations { after, max }),
+        any::<u64>().prop_map(|number| CellCall::Uninvite { number }),
+        Just(CellCall::Withdrawn),
+        Just(CellCall::ServerRoles),
+        text().prop_map(|request| CellCall::Redeem { request }),
+        text().prop_map(|request| CellCall::Join { request }),
+        text().prop_map(|request| CellCall::Certify { request }),
     ]
+}
+
+fn roles() -> impl Strategy<Value = ServerRoles> {
+    let all = [ServerRoles::NONE, ServerRoles::FILE, ServerRoles::DATABASE, ServerRoles::ALL];
+    proptest::sample::select(all.to_vec())
+}
+
+fn invitation() -> impl Strategy<Value = Invitation> {
+    let used = (any::<[u8; 32]>(), text(), any::<i64>())
+        .prop_map(|(key, name, at)| InvitedServer { key: KeyPrint(key), name, at });
+    let times = any::<(i64, i64)>();
+    (any::<(u64, u32, [u8; 32])>(), roles(), times, id(), text(), vec(used, 0..3)).prop_map(
+        |((number, uses, public), roles, (since, until), by, name, used)| Invitation {
+            number,
+            public,
+            name,
+            roles,
+            uses,
+            used,
+            since,
+            until,
+            by,
+        },
+    )
 }
 
 /// Answers to both.
@@ -182,5 +224,9 @@ pub(super) fn answers() -> impl Strategy<Value = Answer> {
         vec(any::<u8>(), 0..100).prop_map(|token| Answer::Token(token.into())),
         (vec(any::<u8>(), 0..100), vec(any::<u8>(), 0..100))
             .prop_map(|(token, reply)| Answer::Ticket { token: token.into(), reply: reply.into() }),
+        (vec(invitation(), 0..4), any::<bool>())
+            .prop_map(|(invitations, end)| Answer::Invitations { invitations, end }),
+        (text(), vec(any::<u8>(), 0..100))
+            .prop_map(|(facts, secrets)| Answer::Joined { facts, secrets: secrets.into() }),
     ]
 }

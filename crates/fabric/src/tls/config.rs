@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ServerConfig};
 
 use super::shown::{ClientVerifier, key_print};
 use super::trust::Verifier;
-use super::{Fingerprint, TlsError, Trust};
+use super::{Fingerprint, RefusedKeys, TlsError, Trust};
 use types::KeyPrint;
 
 /// A certificate, followed by that of its authority, and its key.
@@ -56,7 +56,7 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// A client's side. Clones share one configuration, which can be replaced during use.
 #[derive(Clone, Debug)]
-pub struct ClientTls(Arc<RwLock<Arc<ClientConfig>>>);
+pub struct ClientTls(Arc<RwLock<Arc<ClientConfig>>>, Arc<RefusedKeys>);
 
 impl ClientTls {
     /// `identity`: the client certificate of a server that connects to another server.
@@ -64,7 +64,14 @@ impl ClientTls {
     /// # Errors
     /// [`TlsError`] if the identity is invalid.
     pub fn new(trust: Trust, identity: Option<TlsIdentity>) -> Result<ClientTls, TlsError> {
-        Ok(ClientTls(Arc::new(RwLock::new(Self::config_of(trust, identity)?))))
+        let refused: Arc<RefusedKeys> = Arc::default();
+        let config = Self::config_of(trust, identity, &refused)?;
+        Ok(ClientTls(Arc::new(RwLock::new(config)), refused))
+    }
+
+    /// The keys by which it accepts no server.
+    pub fn refused(&self) -> &Arc<RefusedKeys> {
+        &self.1
     }
 
     /// Replaces the configuration from the next connection on.
@@ -72,7 +79,7 @@ impl ClientTls {
     /// # Errors
     /// [`TlsError`] if the identity is invalid; the configuration is then unchanged.
     pub fn replace(&self, trust: Trust, identity: Option<TlsIdentity>) -> Result<(), TlsError> {
-        let config = Self::config_of(trust, identity)?;
+        let config = Self::config_of(trust, identity, &self.1)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
@@ -80,13 +87,15 @@ impl ClientTls {
     fn config_of(
         trust: Trust,
         identity: Option<TlsIdentity>,
+        refused: &Arc<RefusedKeys>,
     ) -> Result<Arc<ClientConfig>, TlsError> {
+        let refused = Arc::clone(refused);
         let provider = provider();
         let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Verifier { trust, algorithms }));
+            .with_custom_certificate_verifier(Arc::new(Verifier { trust, refused, algorithms }));
         let mut config = match identity {
             Some(TlsIdentity { chain, key }) => builder.with_client_auth_cert(chain, key)?,
             None => builder.with_no_client_auth(),
@@ -102,10 +111,11 @@ impl ClientTls {
         let provider = provider();
         let key = provider.key_provider.load_private_key(identity.key).expect("a key");
         let certified = rustls::sign::CertifiedKey::new(identity.chain, key);
-        let mut config = (*Self::config_of(trust, None).expect("no identity")).clone();
+        let mut config =
+            (*Self::config_of(trust, None, &Arc::default()).expect("no identity")).clone();
         config.client_auth_cert_resolver =
             Arc::new(rustls::sign::SingleCertAndKey::from(certified));
-        ClientTls(Arc::new(RwLock::new(Arc::new(config))))
+        ClientTls(Arc::new(RwLock::new(Arc::new(config))), Arc::default())
     }
 
     pub(super) fn config(&self) -> Arc<ClientConfig> {

@@ -10,6 +10,7 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
+use types::KeyPrint;
 
 use super::config::Current;
 use super::records::{Kernel, TrafficKeys};
@@ -39,6 +40,8 @@ pub struct Secured {
     pub opener: Opener,
     /// Of the server's own certificate, which both ends of this connection know.
     pub server: Fingerprint,
+    /// The key of the server's certificate, on the client.
+    pub server_key: Option<KeyPrint>,
     /// The certificate whose key the client proved to have; on the client
     /// [`ClientCertificate::Nothing`].
     pub shown: ClientCertificate,
@@ -120,6 +123,13 @@ impl Handshake {
         let leaf = |chain: Option<&[CertificateDer<'_>]>| {
             chain.and_then(|chain| chain.first()).map(|leaf| Fingerprint::of(leaf))
         };
+        let key_of = |chain: Option<&[CertificateDer<'_>]>| {
+            chain.and_then(|chain| chain.first()).and_then(|leaf| super::key_print(leaf))
+        };
+        let server_key = match &self.side {
+            Side::Client(connection) => key_of(connection.peer_certificates()),
+            Side::Server(..) => None,
+        };
         let (server, shown, secrets, kernel, suite) = match self.side {
             Side::Client(connection) => {
                 let server = leaf(connection.peer_certificates());
@@ -138,7 +148,8 @@ impl Handshake {
             server.ok_or_else(|| TlsError("the server showed no certificate".to_owned()))?;
         let keys = Arc::new(TrafficKeys::new(kernel, suite)?);
         let sealer = Sealer::new(secrets.tx, Arc::clone(&keys))?;
-        Ok(Secured { sealer, opener: Opener::new(secrets.rx, keys)?, server, shown })
+        let opener = Opener::new(secrets.rx, keys)?;
+        Ok(Secured { sealer, opener, server, server_key, shown })
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) use records::{
 };
 pub use records::{Opener, Sealer};
 pub use shown::{ClientCertificate, key_print, print_of};
-pub use trust::{Fingerprint, Judge, Trust};
+pub use trust::{Fingerprint, Judge, RefusedKeys, Trust};
 
 /// Name in the certificates of a cell's servers beside their addresses: a client that trusts the
 /// cell's own authority requires nothing more.

@@ -6,9 +6,10 @@
 //! too, unless the certificate names a cell's server), by its fingerprint, or not yet: then a
 //! [`Judge`], which stores fingerprints, decides.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -18,9 +19,10 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use types::{fmt_sha256, parse_sha256};
+use types::{KeyPrint, fmt_sha256, parse_sha256};
 
 use super::CELL_SERVER;
+use super::shown::key_print;
 
 /// SHA-256 of an authority's certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,9 +84,35 @@ impl fmt::Debug for Trust {
     }
 }
 
+/// Keys by which a client accepts no server, whatever authority certified them: shared by all its
+/// connections.
+#[derive(Debug, Default)]
+pub struct RefusedKeys(RwLock<BTreeSet<KeyPrint>>);
+
+impl RefusedKeys {
+    /// Adds keys. Returns whether one is new.
+    pub fn add(&self, keys: impl IntoIterator<Item = KeyPrint>) -> bool {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let before = all.len();
+        all.extend(keys);
+        all.len() > before
+    }
+
+    /// Is it one of them?
+    pub fn has(&self, key: &KeyPrint) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(key)
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<KeyPrint> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub trust: Trust,
+    pub refused: Arc<RefusedKeys>,
     pub algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -138,6 +166,11 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let certificate = ParsedCertificate::try_from(end_entity)?;
+        // Before a judge stores anything about it.
+        if key_print(end_entity).is_some_and(|key| self.refused.has(&key)) {
+            let why = "the key of this server was withdrawn: it is no server of the cell";
+            return Err(Error::General(why.to_owned()));
+        }
         self.judge(&certificate, intermediates, now)?;
         let cells = ServerName::try_from(CELL_SERVER).expect("a constant that is a name");
         verify_server_name(&certificate, &cells)

@@ -139,6 +139,19 @@ impl Audit {
         });
     }
 
+    /// Reports a run of requests to join with no invitation.
+    pub fn saw_join_attempts(&self, ask: &CallContext<'_>) {
+        let Some(log) = &self.log else { return };
+        let event = event(ask.wall, ask.caller, ask.origin, &Call::ServerReport, None);
+        log.saw(AuditEvent {
+            kind: "alarm".to_owned(),
+            request: "cell.Join".to_owned(),
+            about: String::new(),
+            result: "several requests to join the cell as a server, with no invitation".to_owned(),
+            ..event
+        });
+    }
+
     /// The caller's name, if this server knows it without a long query to another one.
     fn name_of(&self, caller: &Caller) -> Option<String> {
         let id = Some(caller.who.principal).filter(|id| *id != PrincipalId::ANONYMOUS)?;

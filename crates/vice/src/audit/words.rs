@@ -26,6 +26,19 @@ pub(super) fn about(call: &Call) -> (String, String) {
                 ),
             )
         }
+        Call::Cell(CellCall::Invite { seconds, uses, roles, name, .. }) => {
+            let roles = types::ServerRoles::from_bits(*roles).unwrap_or(types::ServerRoles::NONE);
+            let (roles, name) = (roles.to_string(), name.as_str());
+            (
+                "cell",
+                format!(
+                    "Invite {{ name: {name:?}, roles: {roles:?}, uses: {uses}, for: {seconds} s }}"
+                ),
+            )
+        }
+        Call::Cell(CellCall::Join { request }) => ("cell", of_join("Join", request)),
+        Call::Cell(CellCall::Redeem { request }) => ("cell", of_join("Redeem", request)),
+        Call::Cell(CellCall::Certify { .. }) => ("cell", "Certify".to_owned()),
         Call::Cell(call) => ("cell", format!("{call:?}")),
         call => ("file", of_file(call)),
     };
@@ -36,6 +49,14 @@ pub(super) fn about(call: &Call) -> (String, String) {
         cut -= 1;
     }
     (format!("{group}.{name}"), rest.trim().get(..cut).unwrap_or_default().to_owned())
+}
+
+/// The new server's name and key, as it says; a request that is not signed says nothing.
+fn of_join(what: &str, request: &str) -> String {
+    match guard::JoinRequest::read(request) {
+        Some(request) => format!("{what} {{ name: {:?}, key: {} }}", request.name, request.key),
+        None => what.to_owned(),
+    }
 }
 
 fn of_auth(call: &AuthCall) -> String {

@@ -57,6 +57,10 @@ fn need_enrolment(
     if db.access().was_listed(&shown)? {
         return Err(Fault::NotPermitted);
     }
+    // An invited server has the name that its invitation gave it.
+    if db.access().invited(&shown)?.is_some_and(|name| name != record.name) {
+        return Err(Fault::NotPermitted);
+    }
     let found = known.map(|seen| seen.revision).unwrap_or_default();
     if found == expected { Ok(()) } else { Err(Fault::Conflict) }
 }
@@ -120,8 +124,17 @@ fn answer(db: &dyn CellDb, call: &CellCall) -> Result<Answer, Fault> {
             Answer::Number(db.take_numbers(*above, *count)?)
         }
         CellCall::TakeNumbers { .. } => return Err(Fault::Invalid),
-        // The server itself answers the first; the session has the second.
-        CellCall::Me | CellCall::Copy { .. } => return Err(Fault::Invalid),
+        // The server itself answers the first; the session has the second; `joining.rs` the others.
+        CellCall::Me
+        | CellCall::Copy { .. }
+        | CellCall::Invite { .. }
+        | CellCall::Invitations { .. }
+        | CellCall::Uninvite { .. }
+        | CellCall::Redeem { .. }
+        | CellCall::Join { .. }
+        | CellCall::Certify { .. }
+        | CellCall::ServerRoles
+        | CellCall::Withdrawn => return Err(Fault::Invalid),
         CellCall::Servers => Answer::Servers(db.servers()?),
         CellCall::PutServer { server, expected } => {
             Answer::Revision(db.put_server(server, *expected)?)

@@ -9,6 +9,7 @@ pub(crate) mod data;
 pub(crate) mod delegate;
 pub(crate) mod entries;
 pub(crate) mod guard;
+pub(crate) mod joining;
 pub(crate) mod lock;
 pub(crate) mod make;
 pub(crate) mod preallocated;

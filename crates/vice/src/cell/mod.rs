@@ -7,6 +7,7 @@
 
 mod copies;
 mod identities;
+mod join_attempts;
 mod link;
 mod lookups;
 mod principals;
@@ -14,6 +15,7 @@ mod rules;
 
 pub(crate) use copies::CellCopies;
 pub use identities::Identities;
+pub(crate) use join_attempts::JoinAttempts;
 pub(crate) use link::CellLink;
 pub use link::{CellAccess, CellOpening};
 pub(crate) use lookups::{LookingUp, LookupThreads, MemoryOnly, may_ask};

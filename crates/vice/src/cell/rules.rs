@@ -195,6 +195,22 @@ impl Rules {
         }
     }
 
+    /// Checks that the server whose connection brought the call may make it, by its roles.
+    ///
+    /// # Errors
+    /// `NotPermitted`.
+    pub fn need_role(&self, caller: &Caller, call: &Call) -> Result<(), Fault> {
+        let Some(key) = key_of(caller) else { return Ok(()) };
+        let in_use = self.in_use();
+        let servers = &in_use.rules.record.servers;
+        match servers.server(&key) {
+            Some(of) if !guard::server_may(of, servers.roles(of), caller, call) => {
+                Err(Fault::NotPermitted)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Marks the call as in flight. Call this before reading the rules.
     pub fn begin_request(&self, call: &Call) -> Option<InFlightGuard<'_>> {
         // A call that waits for other servers to enforce a rule, or for another server, is not

@@ -3,7 +3,10 @@
 mod entry;
 mod export;
 mod import;
+mod invite;
 mod migrate;
+mod remove_server;
+mod sign;
 mod state;
 
 use std::path::PathBuf;
@@ -13,7 +16,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use local::failure::Failure;
 
 use super::cell_client::CellOptions;
+use invite::{INVITE_HELP, InviteOptions, UNINVITE_HELP};
 use migrate::{MIGRATE_HELP, MigrateOptions};
+use remove_server::{REMOVE_HELP, RemoveOptions};
+use sign::{SIGN_HELP, SignOptions};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -22,8 +28,10 @@ EXAMPLES
     rialto cell import --dry-run people.txt      the changes that would be made
     rialto cell import people.txt
     rialto cell migrate --to etcd --endpoints db1:2379,db2:2379,db3:2379 --cacert ca.pem
+    rialto cell invite                           lets a further server in
+    rialto cell remove-server afs2               ends one
 
-Each line is a record; lines are sorted, so that two exports can be compared with diff.
+Each line of an export is a record; lines are sorted, so that two exports can be compared with diff.
 There are no passwords in it: 'rialto backup cell' has those, and everything else.
 
 EXIT CODES
@@ -32,7 +40,7 @@ EXIT CODES
     3  no cell there, or its server does not run";
 
 /// Shows the cell's users, groups, rules, servers and locations as text, and makes them of it;
-/// moves its database.
+/// moves its database; invites servers.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct CellCommand {
@@ -63,6 +71,25 @@ enum Verb {
         #[arg(long)]
         prune: bool,
     },
+    /// Prints a line of text that lets a further server into the cell.
+    #[command(after_help = INVITE_HELP)]
+    Invite(InviteOptions),
+    /// Lists the invitations, with the servers that they have let in.
+    #[command(after_help = "EXAMPLES\n    rialto cell invitations\n    rialto cell invitations \
+                            --json")]
+    Invitations,
+    /// Ends an invitation.
+    #[command(after_help = UNINVITE_HELP)]
+    Uninvite {
+        /// Its number in the list.
+        number: u64,
+    },
+    /// Ends a server of the cell: its keys, its sessions and its record.
+    #[command(after_help = REMOVE_HELP)]
+    RemoveServer(RemoveOptions),
+    /// Signs a server's certificate where the key of the authority is off line.
+    #[command(after_help = SIGN_HELP)]
+    Sign(SignOptions),
     /// Moves the database to etcd, or back to this server.
     #[command(after_help = MIGRATE_HELP)]
     Migrate(MigrateOptions),
@@ -108,6 +135,11 @@ impl CellCommand {
             Verb::Import { file, dry_run, prune } => {
                 import::run(&self.options, &file, import::ImportWay { dry_run, prune })
             }
+            Verb::Invite(invite) => invite.run(&self.options),
+            Verb::Invitations => invite::list(&self.options),
+            Verb::Uninvite { number } => invite::end(&self.options, number),
+            Verb::RemoveServer(remove) => remove.run(&self.options),
+            Verb::Sign(sign) => sign.run(self.options.json),
             Verb::Migrate(migrate) => {
                 migrate.run(self.options.reach.dir.as_deref(), self.options.json)
             }

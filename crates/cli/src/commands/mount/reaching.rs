@@ -17,8 +17,8 @@ use venus::{VenusConfig, Volumes};
 use super::MountCommand;
 use crate::cells::Cells;
 use crate::dynroot;
-use crate::security;
 use crate::tokens::maintain_tokens;
+use crate::{security, withdrawn};
 
 /// How long it waits for the identity, which an ending process has until its last thread ends: less
 /// than [`super::MOUNT_PATIENCE`].
@@ -62,6 +62,7 @@ impl MountCommand {
             Endpoint::Unix(_) => security::as_server(&dir, &provisional_name(server), clear)?,
             Endpoint::Tcp(_) => security::options(&dir, &provisional_name(server), clear)?,
         };
+        options.connection.tls.iter().for_each(|tls| withdrawn::load(&dir, tls));
         options.wallet = tokens.map(|tokens| tokens as _);
         options.keep = keep.cloned();
         let with = options.clone();
@@ -137,7 +138,9 @@ impl MountCommand {
         let keep = keeper.map(|keeper| keeper.records());
         let session = self.session(records, at, server, config.tokens.clone(), keep)?;
         let (session, client, others) = session;
+        let tls = others(server.clone()).options.connection.tls;
         let cell = Cell::of_servers(Arc::new(session), dial_addresses(others));
+        withdrawn::watch(&cell, tls, self.place.path()?);
         keep.iter().for_each(|keep| cell.resume_others(keep, client));
         Ok(Volumes::new(cell, config))
     }

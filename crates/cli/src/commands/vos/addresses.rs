@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use clap::Args;
 use local::failure::Failure;
 use serde_json::json;
-use types::{Revised, ServerInfo};
+use types::{Revised, ServerId, ServerInfo, ServerRoles};
 
 use super::context::VosContext;
 use super::show;
@@ -29,7 +29,7 @@ withdrawn.";
 #[derive(Args, Debug)]
 #[command(after_help = LISTADDRS_HELP)]
 pub struct Listaddrs {
-    /// Show their ids, and the keys by which other servers know them.
+    /// Show their ids, their roles, and the keys by which other servers know them.
     #[arg(long)]
     printuuid: bool,
     /// Show only this server.
@@ -60,19 +60,31 @@ impl Listaddrs {
         let only = self.host.as_ref().map(|host| context.server(host)).transpose()?;
         let chosen: Vec<_> =
             context.servers().iter().filter(|one| only.is_none_or(|only| only == one.id)).collect();
+        // A database's server that is older than roles has none to tell.
+        let limited = context.db().access().limited_servers().unwrap_or_default();
         show::write(|put| {
-            let mut lines = chosen.iter().map(|server| self.shown(context, server));
+            let mut lines = chosen.iter().map(|server| self.shown(context, server, &limited));
             lines.try_for_each(|line| put(&line))
         })
     }
 
-    fn shown(&self, context: &VosContext, server: &ServerInfo) -> String {
+    fn shown(
+        &self,
+        context: &VosContext,
+        server: &ServerInfo,
+        limited: &[(ServerId, ServerRoles)],
+    ) -> String {
+        let roles = limited.iter().find(|(id, _)| *id == server.id).map(|(_, roles)| *roles);
+        let roles = roles.unwrap_or(ServerRoles::ALL).to_string();
         let addresses: Vec<_> = server.addresses.iter().map(ToString::to_string).collect();
         if context.json {
             let keys: Vec<_> = server.keys.iter().map(ToString::to_string).collect();
             let id = server.id.to_string();
-            return json!({ "id": id, "name": server.name, "addresses": addresses, "keys": keys })
-                .to_string();
+            return json!({
+                "id": id, "name": server.name, "addresses": addresses, "keys": keys,
+                "roles": roles,
+            })
+            .to_string();
         }
         let reached = if addresses.is_empty() {
             "only from its own machine".to_owned()
@@ -85,7 +97,7 @@ impl Listaddrs {
         }
         let keys: String =
             server.keys.iter().map(|key| format!("\n{:<24} {key}", "  key")).collect();
-        format!("UUID: {}\n{line}{keys}", server.id)
+        format!("UUID: {}\n{line}\n{:<24} {roles}{keys}", server.id, "  roles")
     }
 }
 
