@@ -40,6 +40,7 @@ use local::failure::Failure;
 
 pub(crate) use fs::tree;
 pub(crate) use kerberos::log_in_again;
+pub use openafs::ProgramExit;
 pub use typed::typed;
 pub(crate) use vos::now_secs;
 
