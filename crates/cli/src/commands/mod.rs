@@ -21,6 +21,7 @@ mod mount_helper;
 mod network_login;
 mod openafs;
 mod pagsh;
+mod pam;
 mod pts;
 mod readdir_helper;
 mod restore;
