@@ -5,20 +5,22 @@ page.py PAGE show NUMBER       the text of a block
 """
 
 import sys
+import textwrap
 
 
 def blocks(page):
     found, inside = [], False
     for line in open(page):
         bare = line.rstrip("\n")
-        if bare.startswith("```"):
+        if bare.strip().startswith("```"):
             if not inside:
-                found.append((bare[3:].strip(), []))
+                found.append((bare.strip()[3:].strip(), []))
             inside = not inside
         elif inside:
             found[-1][1].append(bare)
     assert not inside, "a block has no end"
-    return found
+    # Blocks in lists are indented.
+    return [(info, textwrap.dedent("\n".join(lines)).split("\n")) for info, lines in found]
 
 
 if __name__ == "__main__":
