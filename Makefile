@@ -6,7 +6,7 @@ CELL ?= $(CURDIR)/.rialto
 PREFIX ?= /usr/local
 SBIN ?= /sbin
 # Names of OpenAFS's programs; in a directory of their own, since other packages have such programs.
-OPENAFS := vos fs pts aklog klog unlog tokens kpasswd
+OPENAFS := vos fs pts aklog klog klog.krb5 unlog tokens kpasswd
 HELPERS := mount.rialto mount.fuse.rialto umount.rialto umount.fuse.rialto
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 RIALTO := $(TARGET)/release/rialto
@@ -72,7 +72,8 @@ install: build
 	install -d "$(DESTDIR)$(PREFIX)/lib/rialto/openafs"
 	for name in $(OPENAFS); do \
 	    ln -sf "$(PREFIX)/bin/rialto" "$(DESTDIR)$(PREFIX)/lib/rialto/openafs/$$name"; done
-	install -m 644 packaging/systemd/* "$(DESTDIR)$(PREFIX)/share/doc/rialto/systemd"
+	install -m 644 packaging/systemd/* packaging/systemd-user/* packaging/pam/rialto \
+	    "$(DESTDIR)$(PREFIX)/share/doc/rialto/systemd"
 	install -D -m 755 packaging/dump-volumes "$(DESTDIR)$(PREFIX)/libexec/rialto/dump-volumes"
 
 deb: build

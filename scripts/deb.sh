@@ -43,6 +43,9 @@ mkdir -p "$share/bash-completion/completions" "$share/zsh/site-functions" \
 "$rialto" completions bash > "$share/bash-completion/completions/rialto"
 "$rialto" completions zsh > "$share/zsh/site-functions/_rialto"
 "$rialto" completions fish > "$share/fish/vendor_completions.d/rialto.fish"
+install -D -m 644 packaging/pam/rialto "$share/pam-configs/rialto"
+for unit in packaging/systemd-user/*; do
+    install -D -m 644 "$unit" "$staged/usr/lib/systemd/user/$(basename "$unit")"; done
 for unit in packaging/systemd/*.{service,timer}; do
     case $(basename "$unit") in
         rialto-keeper.* | rialto-mount@.*) package=rialto-client ;;

@@ -8,7 +8,7 @@ run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-d
     libkrb5-dev fuse3 git)
 test=("${run[@]}" attr acl sqlite3 curl ca-certificates tcl dpkg-dev xz-utils python3 procps \
     util-linux mount e2fsprogs krb5-kdc krb5-admin-server krb5-user faketime rsync etcd-server \
-    openssl)
+    openssl pamtester openssh-server openssh-client)
 cargo_fuzz=0.13.2
 cargo_deny=0.20.2
 bench=("${run[@]}" libfuse3-dev e2fsprogs util-linux linux-perf)
@@ -59,6 +59,8 @@ if [ ${#missing[@]} -gt 0 ]; then
               --no-install-recommends "${missing[@]}"; } ||
         fail "apt-get could not install ${missing[*]}; see its message above"
     # The tests start members of their own.
+    [[ " ${missing[*]} " != *" openssh-server "* ]] || [ ! -d /run/systemd/system ] ||
+        as_root systemctl disable --now ssh > /dev/null 2>&1 || true
     [[ " ${missing[*]} " != *" etcd-server "* ]] || [ ! -d /run/systemd/system ] ||
         as_root systemctl disable --now etcd > /dev/null 2>&1 || true
 fi

@@ -77,7 +77,7 @@ LINES = {
     "unlocked-count": ("rialto", r"^Unlocked volumes: \d+$", None, "the count is told"),
     "synchronized-figures": (
         "both",
-        r"^(VLDB|Servers?|Server S) synchronized with .*$",
+        r"^(VLDB( volume \S+)?|Servers?|Server S) synchronized( with .*)?$",
         "synchronized",
         "all servers are one line with the counts of what was looked at and changed",
     ),
@@ -129,7 +129,7 @@ COMMANDS = {
         "accesses are not counted, so nothing is left to be set",
     ),
     "numbers-when-needed": (
-        {"vos examine home.robert", "vos listvldb proj.one"},
+        {"vos examine home.robert", "vos listvldb proj.one", "vos listvldb proj.two"},
         "the numbers of the backup and read-only volumes are taken when they are first needed, "
         "by 'vos addsite' the latter",
     ),
@@ -149,15 +149,16 @@ COMMANDS = {
     "missing-names-fail": (
         {
             "vos delentry nothere",
+            "vos syncvldb -volume nothere",
             "pts membership nothere",
             "pts listowned nothere",
             "pts delete nothere",
         },
         "a name that is not there is a failure, also where OpenAFS ends with 0",
     ),
-    "dumps-have-another-form": (
-        {"vos size proj.two -dump"},
-        "a dump has another form, so its size in OpenAFS's form is of no use",
+    "places-are-checked": (
+        {"vos changeloc S b proj.two", "vos changeloc S a proj.two"},
+        "a server that answers must have the volume where it is to be recorded",
     ),
     "help-and-version": (
         {"vos help", "vos version", "pts"},

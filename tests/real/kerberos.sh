@@ -118,6 +118,20 @@ check "another user of that machine is nobody" says "Permission denied" 1 as 471
 check "he logs out" as 4711 "$RIALTO" logout --path "$far"
 check "and is nobody with the next request" says "Permission denied" 2 as 4711 sh \
     -c "exec 2>&1; echo gone > '$far/joe/new'"
+# OpenAFS's klog.krb5 gets the ticket too, by the password of the realm, and leaves none.
+ln -s "$RIALTO" "$base/klog.krb5"
+krb5() { (cd "$far" && TMPDIR=$realm/users KRB5CCNAME=FILE:$realm/users/none USER=joe \
+    setpriv --reuid 4711 --regid 4711 --clear-groups timeout 60 "$base/klog.krb5" "$@"); }
+check "klog.krb5 with a wrong password" says "kinit got none" 1 eval "printf 'wrong\n' | krb5 -pipe"
+check "makes no token" says "no token" 1 as 4711 "$RIALTO" tokens --path "$far"
+check "klog.krb5 logs in" says "logged in to krb.test as joe" 0 eval \
+    "printf 'opensesame\n' | krb5 -pipe"
+check "and leaves no ticket" [ ! -e "$realm/users/none" ]
+check "nor a cache in /tmp" [ -z "$(find "$realm/users" -maxdepth 1 -name 'rialto-ticket*')" ]
+as 4711 "$RIALTO" logout --path "$far"
+check "but with -tmp" eval "printf 'opensesame\n' | krb5 -pipe -tmp joe > /dev/null &&
+    [ -s '$realm/users/none' ]"
+as 4711 "$RIALTO" logout --path "$far"
 # A login without a mount, in a file of the user.
 install -d -o 4711 -m 700 "$realm/alone"
 alone() { as 4711 timeout 60 env "HOME=$realm/alone" "RIALTO_TOKENS=$realm/alone/tokens" \

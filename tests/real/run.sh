@@ -8,9 +8,9 @@
 #             they say
 #   --transport  auto, uring or dev: how requests come to the mounts [default: $RIALTO_TRANSPORT,
 #             or auto]
-#   PART      cli nonroot access login remote_admin sessions kerberos fences audit secrets sealed
-#             servers joins etcd backup openafs_session lost_server, which make cells of their own
-#             (own: all of these);
+#   PART      cli verbs nonroot access login remote_admin sessions kerberos fences audit secrets
+#             sealed servers joins etcd backup logins finding openafs_session lost_server, which
+#             make cells of their own (own: all of these);
 #             acl semantics stopped volumes mountpoints places mounting silent keeper supervised
 #             tree git sqlite random build crash hostile full conformance, which work on the two
 #             mounts (shared: all of these);
@@ -19,8 +19,8 @@
 # Each part prints PASS and FAIL lines; the exit code is 1 if any failed.
 . "$(dirname "$0")/../lib/real.sh"
 here=$(cd "$(dirname "$0")" && pwd)
-own=(cli nonroot access login remote_admin sessions kerberos fences audit secrets sealed servers
-    joins etcd backup openafs_session lost_server)
+own=(cli verbs nonroot access login remote_admin sessions kerberos fences audit secrets sealed
+    servers joins etcd backup logins finding openafs_session lost_server)
 shared=(acl semantics stopped volumes mountpoints places mounting silent keeper supervised tree git
     sqlite random build crash hostile full conformance)
 QUICK=no BIN=${CARGO_TARGET_DIR:-$here/../../target}/release ON='' PART=run

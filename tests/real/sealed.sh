@@ -96,9 +96,9 @@ check "a second server" within 90 "$RIALTO" up --dir "$two" --join "$address" --
     --server two
 rm -rf "$two/keys/at-rest"
 at_first() { vos create -server "$(hostname)" "$@"; }
-check "an encrypted volume with access lists" at_first real.sealed -encrypt -model acl \
+check "an encrypted volume with access lists" at_first real.sealed -encrypt-at-rest -model acl \
     -acl system:anyuser read
-check "a plain one" at_first real.open -noencrypt
+check "a plain one" at_first real.open -plain-at-rest
 check "a name that nobody has makes no volume" says "no such user or group" 1 at_first real.none \
     -model acl -acl no:such read
 check "nor does a list where mode bits decide" says "say -model acl" 1 at_first real.none \
@@ -154,7 +154,7 @@ check "down, for another keeper" within 60 "$RIALTO" down --dir "$one"
 printf '\n[at-rest]\ncommand = ["%s"]\n' "$vault/get-key" >> "$one/cell.toml"
 serve() { within 90 "$RIALTO" up --no-mount --dir "$one" --cell sealed.test; }
 check "up with a key server" serve
-check "a volume with its key" at_first real.vault -encrypt
+check "a volume with its key" at_first real.vault -encrypt-at-rest
 check "which examine shows" says "encrypted, with key 1" 0 vos examine real.vault
 check "files in it" eval 'mounted real.vault "$WORK/sealed/vaulted" &&
     fill "$WORK/sealed/vaulted" && unmounted "$WORK/sealed/vaulted"'
@@ -171,8 +171,8 @@ for trouble in sealed babbles; do
     check "up while the key server is in trouble: $trouble" serve
     check "its files are not to be read ($trouble)" refused reads
     check "no encrypted volume is made ($trouble)" says "gets no key to encrypt it with" 1 \
-        at_first real.more -encrypt
-    check "plain ones are" at_first "real.plain.$trouble" -noencrypt
+        at_first real.more -encrypt-at-rest
+    check "plain ones are" at_first "real.plain.$trouble" -plain-at-rest
     rm "$vault/$trouble"
     check "without a restart all is there once it answers ($trouble)" eval \
         'for _ in $(seq 30); do reads > /dev/null 2>&1 &&

@@ -8,7 +8,7 @@
 //! fingerprint = "sha256:..."   # or ca = "FILE"; neither: as it is seen first
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use venus::{Error, VenusConfig, Volumes};
 use crate::{security, withdrawn};
 
 /// The list for all mounts of a machine.
-const OF_MACHINE: &str = "/etc/rialto/cells.toml";
+pub const OF_MACHINE: &str = "/etc/rialto/cells.toml";
 /// How long the predecessor of this process may take to end.
 const IDENTITY_PATIENCE: Duration = Duration::from_secs(20);
 /// How long connecting to one server of a cell may take.
@@ -82,6 +82,20 @@ impl CellList {
     /// A cell, from the first file that lists it.
     pub fn find_in_files(&self, cell: &str) -> Option<KnownCell> {
         self.each_file().find_map(|mut known| known.remove(cell))
+    }
+
+    /// The cells that the files list, with their servers.
+    pub fn listed(&self) -> BTreeMap<String, Vec<String>> {
+        let mut all = BTreeMap::new();
+        for (cell, known) in self.each_file().flatten() {
+            let shown = |server: &Endpoint| match server {
+                Endpoint::Tcp(address) => address.clone(),
+                Endpoint::Unix(_) => server.to_string(),
+            };
+            let servers = || known.servers.iter().map(shown).collect();
+            all.entry(cell).or_insert_with(servers);
+        }
+        all
     }
 
     /// The files, for people.
@@ -218,6 +232,56 @@ impl Cells {
     }
 }
 
+/// The text of a file with this cell in it, in the place of an entry that it has. The rest stays
+/// as it is, and so does the authority of such an entry, unless another one is given.
+///
+/// # Errors
+/// If the file or the entry is not valid.
+pub fn with_cell(
+    text: &str,
+    cell: &str,
+    servers: &[String],
+    fingerprint: Option<&str>,
+) -> Result<String, String> {
+    let is_letter = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
+    if cell.is_empty() || cell.starts_with('.') || !cell.chars().all(is_letter) {
+        return Err(format!("{cell:?} cannot be a cell's name"));
+    }
+    if servers
+        .iter()
+        .any(|server| server.contains(['"', '\\']) || server.contains(char::is_control))
+    {
+        return Err("a server has no such name".to_owned());
+    }
+    parse(text)?;
+    let heads = [format!("[\"{cell}\"]"), format!("['{cell}']"), format!("[{cell}]")];
+    let (mut kept, mut authority) = (String::new(), None);
+    let mut is_entry = false;
+    for line in text.lines() {
+        let bare = line.trim();
+        if bare.starts_with('[') {
+            is_entry = heads.iter().any(|head| {
+                bare.strip_prefix(head.as_str())
+                    .is_some_and(|rest| rest.trim().is_empty() || rest.trim().starts_with('#'))
+            });
+        }
+        let is_authority = bare.starts_with("fingerprint") || bare.starts_with("ca ");
+        match (is_entry, is_authority || bare.starts_with("ca=")) {
+            (false, _) => kept += &format!("{line}\n"),
+            (true, true) => authority = Some(line.to_owned()),
+            (true, false) => {}
+        }
+    }
+    let given = fingerprint.map(|print| format!("fingerprint = \"{print}\""));
+    let quoted: Vec<String> = servers.iter().map(|server| format!("\"{server}\"")).collect();
+    kept += &format!("[\"{cell}\"]\nservers = [{}]\n", quoted.join(", "));
+    if let Some(authority) = given.or(authority) {
+        kept += &format!("{authority}\n");
+    }
+    parse(&kept)?;
+    Ok(kept)
+}
+
 fn parse(text: &str) -> Result<HashMap<String, KnownCell>, String> {
     let entries: HashMap<String, Entry> =
         toml::from_str(text).map_err(|error| error.to_string())?;
@@ -252,6 +316,39 @@ mod tests {
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_cell_is_entered_and_the_rest_of_the_file_stays() {
+        let servers =
+            |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let print = "sha256:".to_owned() + &"0".repeat(64);
+        let first =
+            with_cell("# ours\n", "a.org", &servers(&["x:1", "y:2"]), Some(&print)).unwrap();
+        assert_eq!(
+            first,
+            format!(
+                "# ours\n[\"a.org\"]\nservers = [\"x:1\", \"y:2\"]\nfingerprint = \"{print}\"\n"
+            )
+        );
+        let two = with_cell(&first, "b", &servers(&["unix:/z"]), None).unwrap();
+        let other = with_cell(&two, "a.org", &servers(&["z:3"]), None).unwrap();
+        let known = parse(&other).unwrap();
+        assert_eq!(known["a.org"].servers, [Endpoint::Tcp("z:3".into())]);
+        assert!(known["a.org"].trust.is_some(), "the authority is not forgotten");
+        assert_eq!(known["b"].servers, [Endpoint::Unix("/z".into())]);
+        assert!(other.starts_with("# ours\n"), "{other}");
+        for (text, cell, server) in [
+            ("", "", "x:1"),
+            ("", "a\"]\n[b", "x:1"),
+            ("", "..", "x:1"),
+            ("", "a", "x"),
+            ("", "a", "x:1\"]\nfingerprint = \"y"),
+            ("[", "a", "x:1"),
+        ] {
+            assert!(with_cell(text, cell, &servers(&[server]), None).is_err(), "{cell} {server}");
+        }
+        assert!(with_cell("", "a", &servers(&["x:1"]), Some("md5")).is_err());
     }
 
     #[test]

@@ -36,22 +36,41 @@ mod transport;
 mod unmounting;
 mod withdrawn;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
-use commands::Cli;
-use local::failure::Doing;
+use commands::{Cli, ProgramExit};
+use local::failure::{Doing, WRONG_USAGE};
 
 /// Runs the command of the command line.
 pub fn run() -> ExitCode {
-    let typed = match commands::typed(std::env::args_os()) {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let program = arguments.first().cloned();
+    let end = |words: &[OsString], code: ExitCode| {
+        let of_program = ProgramExit::of(program.as_deref(), words);
+        of_program.map_or(code, |exit| exit.code(code))
+    };
+    let typed = match commands::typed(arguments.iter().cloned()) {
         Ok(typed) => typed,
         Err(failure) => {
             eprintln!("rialto: {failure}");
-            return failure.exit_code();
+            return end(&arguments, failure.exit_code());
         }
     };
-    let cli = Cli::parse_from(typed);
+    match Cli::try_parse_from(&typed) {
+        Ok(cli) => end(&typed, run_command(cli)),
+        Err(refused) if refused.use_stderr() => {
+            // Nothing remains that could report that the standard error is gone.
+            let _ = refused.print();
+            end(&typed, ExitCode::from(WRONG_USAGE))
+        }
+        // The help, or the version.
+        Err(shown) => shown.exit(),
+    }
+}
+
+fn run_command(cli: Cli) -> ExitCode {
     let name = cli.command.name();
     let ready = if cli.command.ends_without_reader() {
         mem::pipe::end_without_reader().doing(|| "preparing for the end of a reader".to_owned())

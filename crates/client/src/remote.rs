@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fabric::tls::RefusedKeys;
 use parking_lot::Mutex;
-use types::{Answer, BootVerifier, BreakItem, Call, Caller, Fault, Fid, ServerId, Time};
+use types::{Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fault, Fid, ServerId, Time};
 
 use crate::Cancel;
 
@@ -28,6 +28,17 @@ impl From<Answer> for Reply {
     fn from(answer: Answer) -> Self {
         Reply { answer, body: None, verifier: None }
     }
+}
+
+/// How the connections of a session are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionReport {
+    /// The number under which servers know this client; `None`: it has no session.
+    pub client: Option<ClientId>,
+    /// Others in the network can read them.
+    pub is_clear_text: bool,
+    /// Fingerprints of the authorities that vouch for the server; empty without TLS.
+    pub authorities: Vec<String>,
 }
 
 /// Why a call has no answer.
@@ -160,6 +171,11 @@ pub trait Remote: Send + Sync {
     /// Where the server is, for people.
     fn address(&self) -> String {
         "its server".to_owned()
+    }
+
+    /// How its connections are made.
+    fn connection(&self) -> ConnectionReport {
+        ConnectionReport::default()
     }
 
     /// Is it the session of a predecessor of this process ([`crate::ClientOptions::keep`])?

@@ -16,6 +16,8 @@
 //! - `rights`: the caller's rights, in letters.
 //! - `quota`: the limits of the volume in bytes and files; 0: no limit. The superuser may set it.
 //! - `cache`: JSON: the disk cache of this mount.
+//! - `connection`: JSON: the client's number at the servers of this cell, whether connections are
+//!   encrypted, and the fingerprints of the authorities that vouch for the server.
 //! - `waits`: JSON: how long this process's requests took (`docs/spec/signals.md`).
 //! - `sysname`: the names for `@sys` (`sysname.rs`), separated by spaces.
 //! - `mount:NAME`: of a directory: the target of its mount point NAME. Set: creates it. Removed:
@@ -66,6 +68,7 @@ pub(crate) enum Virtual {
     Who(String),
     Quota,
     Cache,
+    Connection,
     /// Times of the process's requests ([`observe::Wait`]), as JSON.
     Waits,
     Sysnames,
@@ -110,6 +113,7 @@ fn parse(rest: &[u8]) -> Result<Virtual, RequestRefusal> {
         }
         (b"quota", None) => Virtual::Quota,
         (b"cache", None) => Virtual::Cache,
+        (b"connection", None) => Virtual::Connection,
         (b"waits", None) => Virtual::Waits,
         (b"sysname", None) => Virtual::Sysnames,
         (b"mount", Some(name)) => Virtual::Mount(Name::new(name)?),
@@ -156,6 +160,7 @@ impl VirtualXattrs<'_> {
                 let (used, most) = venus.control().disk_cache().unzip();
                 json!({ "used_bytes": used, "bytes_max": most }).to_string().into()
             }
+            Virtual::Connection => self.connection().to_string().into(),
             Virtual::Waits => json!(observe::waits()).to_string().into(),
             Virtual::Sysnames => self
                 .mount
@@ -227,6 +232,14 @@ impl VirtualXattrs<'_> {
             })
         });
         shown.collect()
+    }
+
+    fn connection(&self) -> Value {
+        let report = self.on.volumes.cell().home().connection();
+        json!({
+            "client": report.client.map(|client| format!("{:032x}", client.0)),
+            "encrypted": !report.is_clear_text, "authorities": report.authorities,
+        })
     }
 
     /// The name is no secret, so it needs no user's token, which may have expired.
@@ -316,6 +329,28 @@ impl VirtualXattrs<'_> {
             CacheOrder::FlushVolume => {
                 self.on.venus.control().refresh_volume(&self.request, fid.volume)?;
             }
+            CacheOrder::FlushAll => {
+                let mut done = Ok(());
+                for (volume, venus) in self.on.volumes.all_open() {
+                    // The others are dropped though one cannot send what was written.
+                    done = done.and(venus.control().refresh_volume(&self.request, volume));
+                }
+                done?;
+            }
+            CacheOrder::CacheSize(bytes) if self.request.caller.is_root() => {
+                let bytes = Some(*bytes).filter(|bytes| *bytes > 0);
+                // Volumes share the cache of their cell.
+                let resized = self
+                    .on
+                    .volumes
+                    .all_open()
+                    .iter()
+                    .filter(|(_, venus)| venus.control().resize_disk_cache(bytes))
+                    .count();
+                if resized == 0 {
+                    return Err(RequestRefusal(Errno::NODEV));
+                }
+            }
             CacheOrder::FlushMount(name) => {
                 let point = self.mount_point_named(fid, name)?;
                 let number = self.on.nodes.number(point);
@@ -331,7 +366,7 @@ impl VirtualXattrs<'_> {
             CacheOrder::Sysnames(list) if self.request.caller.is_root() => {
                 self.mount.sysnames.set(list).map_err(|_| Errno::INVAL)?;
             }
-            CacheOrder::Rank(..) | CacheOrder::Sysnames(_) => {
+            CacheOrder::Rank(..) | CacheOrder::Sysnames(_) | CacheOrder::CacheSize(_) => {
                 return Err(RequestRefusal(Errno::PERM));
             }
             CacheOrder::CheckVolumes => {
@@ -424,6 +459,9 @@ mod tests {
             b"rialto.mount:a:b",
             b"rialto.find:#root.cell",
             b"rialto.do:flush",
+            b"rialto.do:flushall",
+            b"rialto.do:cachesize:0",
+            b"rialto.connection",
         ] {
             assert_eq!(refused(good), None, "{}", String::from_utf8_lossy(good));
         }
@@ -437,7 +475,10 @@ mod tests {
         {
             assert_eq!(refused(absent), Some(Errno::NODATA), "{}", String::from_utf8_lossy(absent));
         }
-        assert_eq!(refused(b"rialto.do:rank:7:5"), Some(Errno::INVAL));
+        for bad in [&b"rialto.do:rank:7:5"[..], b"rialto.do:cachesize:", b"rialto.do:cachesize:+1"]
+        {
+            assert_eq!(refused(bad), Some(Errno::INVAL), "{}", String::from_utf8_lossy(bad));
+        }
         assert_eq!(refused(b"rialto.find:root.cell"), Some(Errno::INVAL));
         assert_eq!(refused(b"rialto.mount:a/b"), Some(Errno::INVAL));
         let tail = "1".repeat(62);

@@ -68,6 +68,6 @@ pub use release::{Released, release};
 pub use remove::{finish_removal, remove};
 pub use rename::rename;
 pub use servers::{Servers, examine, list, partition_no};
-pub use sites::{add_site, remove_site};
-pub use sync::{Mended, sync_database, sync_servers};
+pub use sites::{NewSite, add_site, add_site_as, change_location, remove_site};
+pub use sync::{Mended, sync_database, sync_servers, sync_volume};
 pub use take_over::{TakenOver, take_over};

@@ -38,6 +38,32 @@ pub fn sync_database(
     server: ServerId,
     partition: Option<&str>,
 ) -> Result<Mended, VosError> {
+    sync_chosen(job, server, partition, &|_| true)
+}
+
+/// As [`sync_database`], only for the volumes of a group: those of this number or name.
+///
+/// # Errors
+/// Those of [`sync_database`].
+pub fn sync_volume(
+    job: &Job<'_>,
+    server: ServerId,
+    partition: Option<&str>,
+    wanted: &WhichVolume,
+) -> Result<Mended, VosError> {
+    let is_it = |volume: &VolumeInfo| match wanted {
+        WhichVolume::Id(number) => volume.id == *number || volume.tree == *number,
+        WhichVolume::Name(name) => volume.name == *name || base_name(&volume.name) == *name,
+    };
+    sync_chosen(job, server, partition, &is_it)
+}
+
+fn sync_chosen(
+    job: &Job<'_>,
+    server: ServerId,
+    partition: Option<&str>,
+    chosen: &dyn Fn(&VolumeInfo) -> bool,
+) -> Result<Mended, VosError> {
     let types::Answer::Partitions(partitions) = job.servers.call(server, VolumeCall::Partitions)?
     else {
         return Err(VosError::Odd(job.servers.name(server)));
@@ -47,7 +73,8 @@ pub fn sync_database(
         let mut volumes = list(job.servers, server, one.no)?;
         // A group is entered with its read-write volume, if it has one here.
         volumes.sort_by_key(|volume| (volume.kind, volume.id));
-        for volume in volumes.iter().filter(|volume| volume.kind != VolumeKind::Snapshot) {
+        let entered = |volume: &&VolumeInfo| volume.kind != VolumeKind::Snapshot && chosen(volume);
+        for volume in volumes.iter().filter(entered) {
             mended.looked_at += 1;
             let has_head = volumes.iter().any(|other| other.id == volume.tree);
             match enter(job, server, one, volume, has_head) {

@@ -476,3 +476,74 @@ fn a_forgotten_group_keeps_its_volumes_and_is_entered_again() {
     assert!(lead(&cell.reach, |job| vos::forget(job, &before)).is_err());
     assert!(cell.group("home").is_some());
 }
+
+#[test]
+fn a_site_has_a_given_number_and_shows_what_is_there() {
+    let cell = Cell::new(3);
+    let made = cell.make("home", 0);
+    let add = |at: usize, new: vos::NewSite| {
+        let group = cell.group("home").unwrap();
+        lead(&cell.reach, |job| vos::add_site_as(job, group, (cell.ids[at], PARTITION), new))
+    };
+    let unfit = |added: Result<bool, VosError>| matches!(added, Err(VosError::Unfit(_)));
+    let numbered = |number: u64| vos::NewSite { number: Some(VolumeId(number)), is_there: false };
+    assert!(unfit(add(1, numbered(made.id.0))), "the read-write volume has that number");
+    let number = made.id.0 + 1000;
+    assert_eq!(add(1, numbered(number)), Ok(true));
+    assert!(unfit(add(2, numbered(number + 1))), "a group has one number of its copies");
+    lead(&cell.reach, |job| vos::release(job, cell.group("home").unwrap())).unwrap();
+    let released = cell.group("home").unwrap().record;
+    assert_eq!(released.read_only, Some(VolumeId(number)));
+    let valid = vos::NewSite { number: None, is_there: true };
+    assert!(unfit(add(2, valid)), "it has no copy there");
+    // The record is lost, and the copy is not: the site is valid without a release.
+    lead(&cell.reach, |job| vos::remove_site(job, cell.group("home").unwrap(), cell.ids[1]))
+        .unwrap();
+    assert_eq!(add(1, valid), Ok(true));
+    let again = cell.group("home").unwrap().record;
+    assert_eq!((&again.sites, again.busy), (&released.sites, None));
+}
+
+#[test]
+fn a_place_is_recorded_only_where_the_volume_is() {
+    let mut cell = Cell::new(3);
+    let made = cell.make("home", 0);
+    let change = |cell: &Cell, at: usize| {
+        let group = cell.group("home").unwrap();
+        lead(&cell.reach, |job| vos::change_location(job, group, cell.ids[at], PARTITION))
+    };
+    assert_eq!(change(&cell, 0), Ok(false), "it is recorded there already");
+    assert!(matches!(change(&cell, 1), Err(VosError::Unfit(_))));
+    // The database names another server.
+    let mut wrong = cell.group("home").unwrap();
+    let before = wrong.record.clone();
+    wrong.record.sites[0].server = cell.ids[2];
+    cell.reach.db().put_group(&wrong.record, wrong.revision).unwrap();
+    assert_eq!(change(&cell, 0), Ok(true));
+    assert_eq!(cell.group("home").unwrap().record, before);
+    // A server that is away can be prepared for.
+    cell.crash(1);
+    assert_eq!(change(&cell, 1), Ok(true));
+    let group = cell.group("home").unwrap().record;
+    assert_eq!(group.read_write_site().map(|site| site.server), Some(cell.ids[1]));
+    assert_eq!((group.read_write, group.busy), (made.id, None));
+}
+
+#[test]
+fn sync_of_one_volume_leaves_the_others() {
+    let cell = Cell::new(1);
+    for called in ["home", "work"] {
+        let made = cell.make(called, 0);
+        let seen = cell.group(called).unwrap();
+        cell.reach.db().remove_group(made.id, seen.revision).unwrap();
+    }
+    let sync = |wanted: &types::WhichVolume| {
+        lead(&cell.reach, |job| vos::sync_volume(job, cell.ids[0], None, wanted)).unwrap()
+    };
+    let mended = sync(&by_name("home"));
+    assert_eq!((mended.looked_at, mended.changed), (1, 1));
+    assert!(cell.group("home").is_some() && cell.group("work").is_none());
+    let number = cell.group("home").unwrap().record.read_write;
+    assert_eq!(sync(&types::WhichVolume::Id(number)).looked_at, 1);
+    assert_eq!(sync(&by_name("nothere")).looked_at, 0);
+}

@@ -9,14 +9,15 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
+use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use client::TicketSource;
-use local::failure::Failure;
+use local::failure::{Doing, FAILED, Failure};
 use login::{KerberosError, PendingTicket};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -119,6 +120,46 @@ fn refused(what: &str, error: Errno) -> Failure {
         error => return Failure::new(what, std::io::Error::from(error)),
     };
     Failure::new(what, why).mend(mend)
+}
+
+/// Gets a ticket with the principal's password, which `kinit` reads, and logs in with it: `words`
+/// are the command for that. The ticket is destroyed afterwards, unless the user keeps it.
+///
+/// # Errors
+/// If there is no `kinit`, or it gets no ticket.
+pub fn log_in_with_new_ticket(
+    principal: &str,
+    keeps: bool,
+    words: &[OsString],
+) -> Result<ExitCode, Failure> {
+    let what = || format!("getting a ticket for {principal}");
+    if principal.starts_with('-') {
+        return Err(Failure::new(what(), "that is no principal").wrong_usage());
+    }
+    let place = tempfile::Builder::new().prefix("rialto-ticket").tempdir().doing(what)?;
+    let cache = format!("FILE:{}", place.path().join("cache").display());
+    let caches: &[(&str, &str)] = if keeps { &[] } else { &[(CACHE, &cache)] };
+    // Its prompt goes to the standard output; a password that comes through a pipe needs none.
+    let prompts = std::io::stdin().is_terminal();
+    let got = Command::new("kinit")
+        .args(["--", principal])
+        .envs(caches.iter().copied())
+        .stdout(if prompts { Stdio::inherit() } else { Stdio::null() })
+        .status();
+    let got = got.map_err(|error| {
+        Failure::new(what(), error).mend("install MIT's programs (Debian: krb5-user)")
+    })?;
+    if !got.success() {
+        return Err(Failure::new(what(), "kinit got none").mend("its message has the reason"));
+    }
+    let status = Command::new("/proc/self/exe")
+        .args(words)
+        .envs(caches.iter().copied())
+        .stdin(Stdio::null())
+        .status()
+        .doing(what)?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(FAILED)))
 }
 
 /// Renews the ticket if possible: the cache may have a newer one anyway, so failures are ignored.

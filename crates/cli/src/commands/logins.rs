@@ -2,6 +2,7 @@
 //! they ask only that (`mount/logins.rs`), which has the token wallet; so they need no rights and
 //! no address. Without a mount they ask a server (`network_login.rs`).
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::fs::tree;
-use super::{kerberos, network_login};
+use super::{kerberos, network_login, pam};
 use crate::quiet_line;
 use crate::reach::{self, NetworkWay, ReachOptions};
 
@@ -90,6 +91,7 @@ EXAMPLES
     rialto login joe --password-stdin < FILE
     rialto login                   as the user that a trusted connection names
     rialto login --kerberos        with the ticket that 'kinit' got
+    rialto login --kerberos --kinit joe           asks for joe's password in the realm
     rialto login joe --path /afs/example.org      to another cell
     rialto login joe --via fs1.example.org:7620   without a mount
     rialto login joe --cell example.org           the same, for a cell of cells.toml or DNS
@@ -102,6 +104,8 @@ credential cache (KRB5CCNAME), and renews the ticket if it can be renewed.
 Without a mount, or with --via or --cell, the token is in a file that you alone can read, in
 $RIALTO_TOKENS, $XDG_RUNTIME_DIR/rialto or /tmp/rialto-tokens-UID. The commands vos, pts,
 fence, admin, audit, status and doctor use it, and renew it when a quarter is left.
+
+Logins on a machine by password, ssh and Kerberos, jobs: docs/operations/logins.md.
 
 EXIT CODES
     0  logged in
@@ -117,6 +121,9 @@ pub struct Login {
     /// Read the password from standard input, up to the end of its first line.
     #[arg(long, requires = "user")]
     password_stdin: bool,
+    /// For 'pam_exec': the user, the kind of the call and the password as PAM passes them.
+    #[arg(long, conflicts_with_all = ["user", "kerberos", "password_stdin", "cell", "via", "dir"])]
+    pam: bool,
     /// Log in with a Kerberos ticket.
     #[arg(long, short, conflicts_with = "user")]
     kerberos: bool,
@@ -127,12 +134,25 @@ pub struct Login {
     /// Renew the ticket first, if it can be renewed.
     #[arg(long, requires = "kerberos")]
     renew: bool,
+    /// Get the ticket first, with the password of this principal, by 'kinit'; the ticket is
+    /// destroyed after the login.
+    #[arg(long, requires = "kerberos", value_name = "PRINCIPAL", conflicts_with = "renew")]
+    kinit: Option<String>,
+    /// With --kinit: leave the ticket in your credential cache.
+    #[arg(long, requires = "kinit")]
+    keep_ticket: bool,
     #[command(flatten)]
     options: LoginOptions,
 }
 
 impl Login {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        if self.pam {
+            return pam::run(self.options.path.as_deref());
+        }
+        if let Some(principal) = &self.kinit {
+            return kerberos::log_in_with_new_ticket(principal, self.keep_ticket, &self.words());
+        }
         if self.kerberos && self.renew {
             kerberos::renew_ticket();
         }
@@ -172,6 +192,24 @@ impl Login {
             }
         })?;
         logged_in(&place)
+    }
+
+    /// The words of the same login with a ticket that is there.
+    fn words(&self) -> Vec<OsString> {
+        let ReachOptions { dir, cell, via, localauth } = &self.options.reach;
+        let via = via.as_ref().map(ToString::to_string);
+        let texts = [("--service", &self.service), ("--cell", cell), ("--via", &via)];
+        let texts = texts.map(|(name, value)| (name, value.as_ref().map(OsString::from)));
+        let paths = [("--path", &self.options.path), ("--dir", dir)];
+        let paths = paths.map(|(name, value)| (name, value.as_ref().map(OsString::from)));
+        let values = texts.into_iter().chain(paths);
+        let values = values.filter_map(|(name, value)| Some([name.into(), value?]));
+        let local = localauth.then(|| OsString::from("--localauth"));
+        ["login".into(), "--kerberos".into()]
+            .into_iter()
+            .chain(values.flatten())
+            .chain(local)
+            .collect()
     }
 
     fn without_mount(&self) -> Result<ExitCode, Failure> {

@@ -21,6 +21,7 @@ mod mount_helper;
 mod network_login;
 mod openafs;
 mod pagsh;
+mod pam;
 mod pts;
 mod readdir_helper;
 mod restore;
@@ -40,6 +41,7 @@ use local::failure::Failure;
 
 pub(crate) use fs::tree;
 pub(crate) use kerberos::log_in_again;
+pub use openafs::ProgramExit;
 pub use typed::typed;
 pub(crate) use vos::now_secs;
 

@@ -286,11 +286,15 @@ impl NetworkWay {
     }
 
     fn of_mount(tree: mounted::MountedCell, options: &ReachOptions) -> Result<NetworkWay, Failure> {
-        let mounted::MountedCell { at, cell, servers } = tree;
+        let mounted::MountedCell { at, cell, servers, authorities } = tree;
         let held = TokenDir::find()?.map(|dir| dir.token(&cell)).transpose()?.flatten();
         let way = NetworkWay::new(cell, servers, FoundBy::Mount(at.clone()), options);
-        // A login without a mount knows the authority already.
+        // A login without a mount knows the authority already; otherwise the mount does.
+        let stated = match (&way.stated, &held) {
+            (Stated::No, None) => Stated::by_mount(authorities),
+            _ => way.stated.clone(),
+        };
         let trust = held.map_or(way.trust, |held| held.trust);
-        Ok(NetworkWay { login: LoginSource::Mount(at), trust, ..way })
+        Ok(NetworkWay { login: LoginSource::Mount(at), trust, stated, ..way })
     }
 }

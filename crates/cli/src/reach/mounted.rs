@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use client::Endpoint;
+use fabric::tls::Fingerprint;
 use local::failure::{Doing, Failure};
 use local::mounts::{self, Mounted};
 use rustix::io::Errno;
@@ -17,6 +18,14 @@ pub(super) struct MountedCell {
     pub at: PathBuf,
     pub cell: String,
     pub servers: Vec<Endpoint>,
+    /// The authorities that vouch for the server of the mount.
+    pub authorities: Vec<Fingerprint>,
+}
+
+/// The attribute `rialto.connection`.
+#[derive(Deserialize)]
+struct Connection {
+    authorities: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -49,7 +58,12 @@ fn of(at: &Path) -> Option<MountedCell> {
     let servers: Vec<Server> = serde_json::from_str(&servers).ok()?;
     let addresses = servers.into_iter().flat_map(|server| server.addresses);
     let servers = addresses.map(Endpoint::Tcp).collect();
-    Some(MountedCell { at: at.to_owned(), cell, servers })
+    // An older mount does not tell.
+    let connection = tree::get(at, "rialto.connection").ok();
+    let connection = connection.and_then(|text| serde_json::from_str::<Connection>(&text).ok());
+    let told = connection.map(|connection| connection.authorities).unwrap_or_default();
+    let authorities = told.iter().filter_map(|print| print.parse().ok()).collect();
+    Some(MountedCell { at: at.to_owned(), cell, servers, authorities })
 }
 
 /// A token for a new key of this process, in the name of the user who is logged in at the mount;

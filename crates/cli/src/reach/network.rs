@@ -1,11 +1,12 @@
 //! A session over the network, as the user who is logged in.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use client::{CallError, ClientOptions, Endpoint, TokenWallet};
-use fabric::tls::Trust;
+use fabric::tls::pki_types::CertificateDer;
+use fabric::tls::{Fingerprint, Trust};
 use local::ask::{AskLimits, Asking};
 use local::failure::Failure;
 use types::{Answer, AuthCall, Call, Caller, RequestIdentity, Secret, Timestamp};
@@ -17,6 +18,9 @@ use crate::{logging, security};
 
 /// How long one server may take to begin a session.
 const DIAL_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long the first server is asked alone: longer than most need.
+const FIRST_ALONE: Duration = Duration::from_millis(300);
 
 /// Where the token comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +40,20 @@ pub enum Stated {
 }
 
 impl Stated {
+    /// The authorities with which a mount reaches the cell; none: it uses no TLS.
+    pub(super) fn by_mount(prints: Vec<Fingerprint>) -> Stated {
+        if prints.is_empty() {
+            return Stated::No;
+        }
+        Stated::This(Trust::Asked(Arc::new(move |shown| {
+            let is_one = |one: &CertificateDer<'_>| prints.contains(&Fingerprint::of(one));
+            match shown.iter().any(is_one) {
+                true => Ok(()),
+                false => Err("it is not of the authority of the mounted tree".to_owned()),
+            }
+        })))
+    }
+
     pub(super) fn in_list(list: &CellList, cell: &str) -> Stated {
         list.find_in_files(cell).and_then(|known| known.trust).map_or(Stated::No, Stated::This)
     }
@@ -154,19 +172,36 @@ impl NetworkWay {
         }
     }
 
-    /// A session with the first server that answers.
+    /// A session with a server that answers: the first one, if it does so at once. Otherwise all
+    /// others are asked beside each other, so that silent ones cost the time of one.
     fn dial(
         &self,
         options: &ClientOptions,
         patience: Duration,
     ) -> Result<(Asking, Endpoint), Failure> {
         let limits = AskLimits { attach: DIAL_WITHIN, answer: patience };
+        let (answer, answers) = mpsc::channel();
+        let ask = |server: &Endpoint| {
+            let (server, options, answer) = (server.clone(), options.clone(), answer.clone());
+            std::thread::spawn(move || {
+                let begun = Asking::begin(server.clone(), options, limits);
+                // The command may have another answer already.
+                let _ = answer.send((server, begun));
+            });
+        };
         let mut tried: Vec<String> = Vec::new();
-        for server in &self.servers {
-            match Asking::begin(server.clone(), options.clone(), limits) {
-                Ok(asking) => return Ok((asking, server.clone())),
-                Err(error) => tried.push(format!("{server}: {error}")),
+        let (mut asked, mut within) = (0, FIRST_ALONE);
+        while tried.len() < self.servers.len() {
+            let next = if asked == 0 { 1 } else { self.servers.len() };
+            self.servers[asked..next].iter().for_each(&ask);
+            asked = next;
+            match answers.recv_timeout(within) {
+                Ok((server, Ok(asking))) => return Ok((asking, server)),
+                Ok((server, Err(error))) => tried.push(format!("{server}: {error}")),
+                Err(_) => {}
             }
+            // Each attempt ends by itself.
+            within = Duration::MAX;
         }
         let what = match &self.cell {
             Some(cell) => format!("reaching the cell {cell}"),

@@ -19,7 +19,7 @@ use super::pending::PendingCall;
 use super::shared::{On, Shared};
 use super::unpack::Wanted;
 use crate::chain_link::ChainLink;
-use crate::{CallError, Cancel, Reply, clock};
+use crate::{CallError, Cancel, ConnectionReport, Reply, clock};
 
 impl Shared {
     /// Waits while locks are reclaimed after a restart of the server.
@@ -331,6 +331,16 @@ impl Shared {
     pub fn is_clear_text(&self) -> bool {
         matches!(self.config.endpoint, fabric::Endpoint::Tcp(_))
             && self.config.options.connection.tls.is_none()
+    }
+
+    pub fn connection(&self) -> ConnectionReport {
+        let tls = self.config.options.connection.tls.as_ref();
+        let authorities = tls.map_or_else(Vec::new, |tls| tls.accepted());
+        ConnectionReport {
+            client: Some(self.config.identity.client),
+            is_clear_text: self.is_clear_text(),
+            authorities: authorities.iter().map(ToString::to_string).collect(),
+        }
     }
 
     pub fn passes_descriptors(&self) -> bool {

@@ -31,7 +31,7 @@ use types::{Call, Caller, Fault, ServerId};
 use self::core::{ClientCore, SessionPhase};
 use self::shared::{On, Shared};
 use crate::kept::{Legacy, Place};
-use crate::{CallError, Cancel, Events, Remote, Reply, SessionConfig, clock};
+use crate::{CallError, Cancel, ConnectionReport, Events, Remote, Reply, SessionConfig, clock};
 
 /// Calls that may wait for a credit. Far fewer threads call.
 const QUEUE_MAX: usize = 16 << 10;
@@ -325,6 +325,10 @@ impl Remote for Session {
         };
         let ended = channels.into_iter().flatten().filter(refused);
         ended.for_each(|channel| channel.connection.shut_down());
+    }
+
+    fn connection(&self) -> ConnectionReport {
+        self.shared.connection()
     }
 
     fn stands(&self) -> bool {

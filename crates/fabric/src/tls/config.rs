@@ -10,7 +10,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, ServerConfig};
 
 use super::shown::{ClientVerifier, key_print};
-use super::trust::Verifier;
+use super::trust::{Accepted, Verifier};
 use super::{Fingerprint, RefusedKeys, TlsError, Trust};
 use types::KeyPrint;
 
@@ -56,7 +56,17 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// A client's side. Clones share one configuration, which can be replaced during use.
 #[derive(Clone, Debug)]
-pub struct ClientTls(Arc<RwLock<Arc<ClientConfig>>>, Arc<RefusedKeys>);
+pub struct ClientTls {
+    config: Arc<RwLock<Arc<ClientConfig>>>,
+    judged: Judged,
+}
+
+/// The state that all handshakes of a client share.
+#[derive(Clone, Debug, Default)]
+struct Judged {
+    refused: Arc<RefusedKeys>,
+    accepted: Accepted,
+}
 
 impl ClientTls {
     /// `identity`: the client certificate of a server that connects to another server.
@@ -64,14 +74,20 @@ impl ClientTls {
     /// # Errors
     /// [`TlsError`] if the identity is invalid.
     pub fn new(trust: Trust, identity: Option<TlsIdentity>) -> Result<ClientTls, TlsError> {
-        let refused: Arc<RefusedKeys> = Arc::default();
-        let config = Self::config_of(trust, identity, &refused)?;
-        Ok(ClientTls(Arc::new(RwLock::new(config)), refused))
+        let judged = Judged::default();
+        let config = Self::config_of(trust, identity, &judged)?;
+        Ok(ClientTls { config: Arc::new(RwLock::new(config)), judged })
     }
 
     /// The keys by which it accepts no server.
     pub fn refused(&self) -> &Arc<RefusedKeys> {
-        &self.1
+        &self.judged.refused
+    }
+
+    /// The authorities that vouched for the server of the last handshake, the newest first: a
+    /// client that accepts one of them accepts the same servers. Empty: there was none yet.
+    pub fn accepted(&self) -> Vec<Fingerprint> {
+        self.judged.accepted.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Replaces the configuration from the next connection on.
@@ -79,23 +95,28 @@ impl ClientTls {
     /// # Errors
     /// [`TlsError`] if the identity is invalid; the configuration is then unchanged.
     pub fn replace(&self, trust: Trust, identity: Option<TlsIdentity>) -> Result<(), TlsError> {
-        let config = Self::config_of(trust, identity, &self.1)?;
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+        let config = Self::config_of(trust, identity, &self.judged)?;
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
 
     fn config_of(
         trust: Trust,
         identity: Option<TlsIdentity>,
-        refused: &Arc<RefusedKeys>,
+        judged: &Judged,
     ) -> Result<Arc<ClientConfig>, TlsError> {
-        let refused = Arc::clone(refused);
+        let Judged { refused, accepted } = judged.clone();
         let provider = provider();
         let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Verifier { trust, refused, algorithms }));
+            .with_custom_certificate_verifier(Arc::new(Verifier {
+                trust,
+                refused,
+                algorithms,
+                accepted,
+            }));
         let mut config = match identity {
             Some(TlsIdentity { chain, key }) => builder.with_client_auth_cert(chain, key)?,
             None => builder.with_no_client_auth(),
@@ -111,15 +132,16 @@ impl ClientTls {
         let provider = provider();
         let key = provider.key_provider.load_private_key(identity.key).expect("a key");
         let certified = rustls::sign::CertifiedKey::new(identity.chain, key);
-        let mut config =
-            (*Self::config_of(trust, None, &Arc::default()).expect("no identity")).clone();
+        let judged = Judged::default();
+        let config = Self::config_of(trust, None, &judged).expect("no identity");
+        let mut config = (*config).clone();
         config.client_auth_cert_resolver =
             Arc::new(rustls::sign::SingleCertAndKey::from(certified));
-        ClientTls(Arc::new(RwLock::new(Arc::new(config))), Arc::default())
+        ClientTls { config: Arc::new(RwLock::new(Arc::new(config))), judged }
     }
 
     pub(super) fn config(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

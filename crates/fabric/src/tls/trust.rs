@@ -109,26 +109,31 @@ impl RefusedKeys {
     }
 }
 
+/// The authorities that vouched for the server of the last handshake.
+pub(super) type Accepted = Arc<RwLock<Vec<Fingerprint>>>;
+
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub trust: Trust,
     pub refused: Arc<RefusedKeys>,
     pub algorithms: WebPkiSupportedAlgorithms,
+    pub accepted: Accepted,
 }
 
 impl Verifier {
-    /// Checks the certificate against the trusted authorities.
+    /// Checks the certificate against the trusted authorities; returns those that vouch for it.
     fn judge(
         &self,
         certificate: &ParsedCertificate<'_>,
         shown: &[CertificateDer<'_>],
         now: UnixTime,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<Fingerprint>, Error> {
         let by = |roots: &RootCertStore| self.check(certificate, roots, shown, now);
         if let Trust::Authorities(all) = &self.trust {
             let mut roots = RootCertStore::empty();
             all.iter().try_for_each(|one| roots.add(one.clone()))?;
-            return by(&roots);
+            by(&roots)?;
+            return Ok(all.iter().map(|one| Fingerprint::of(one)).collect());
         }
         // An authority must vouch for the certificate before the judge is asked about it, because
         // the judge stores the answer.
@@ -142,6 +147,7 @@ impl Verifier {
             }
         }
         let Some(own) = good.last() else { return Err(why) };
+        let prints = || good.iter().map(|one| Fingerprint::of(one)).collect();
         match &self.trust {
             Trust::Pinned(pinned) if good.iter().all(|one| Fingerprint::of(one) != *pinned) => {
                 let print = Fingerprint::of(own);
@@ -150,8 +156,8 @@ impl Verifier {
                         cell's server, or an attacker between client and server"
                 )))
             }
-            Trust::Asked(judge) => judge(&good).map_err(Error::General),
-            Trust::Authorities(_) | Trust::Pinned(_) => Ok(()),
+            Trust::Asked(judge) => judge(&good).map_err(Error::General).map(|()| prints()),
+            Trust::Authorities(_) | Trust::Pinned(_) => Ok(prints()),
         }
     }
 }
@@ -171,10 +177,11 @@ impl ServerCertVerifier for Verifier {
             let why = "the key of this server was withdrawn: it is no server of the cell";
             return Err(Error::General(why.to_owned()));
         }
-        self.judge(&certificate, intermediates, now)?;
+        let vouch = self.judge(&certificate, intermediates, now)?;
         let cells = ServerName::try_from(CELL_SERVER).expect("a constant that is a name");
         verify_server_name(&certificate, &cells)
             .or_else(|_| verify_server_name(&certificate, server_name))?;
+        *self.accepted.write().unwrap_or_else(PoisonError::into_inner) = vouch;
         Ok(ServerCertVerified::assertion())
     }
 

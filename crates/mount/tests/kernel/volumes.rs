@@ -541,6 +541,7 @@ fn what_is_forgotten_is_asked_for_again_and_nothing_is_lost() {
         ("vol/dir", "flush"),
         ("vol", "flushvolume"),
         ("", "flushvolume"),
+        ("vol", "flushall"),
         ("vol", "checkvolumes"),
         ("", "checkvolumes"),
     ] {

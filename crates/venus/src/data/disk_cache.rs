@@ -25,6 +25,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, io};
 
 use bytes::Bytes;
@@ -79,7 +80,7 @@ struct Index {
 
 pub(crate) struct DiskCache {
     dir: PathBuf,
-    bytes_max: u64,
+    bytes_max: AtomicU64,
     index: Mutex<Index>,
 }
 
@@ -98,7 +99,8 @@ impl DiskCache {
                 load(&mut index, &entry?.path());
             }
         }
-        let cache = DiskCache { dir, bytes_max, index: Mutex::new(index) };
+        let cache =
+            DiskCache { dir, bytes_max: AtomicU64::new(bytes_max), index: Mutex::new(index) };
         cache.evict(None);
         Ok(cache)
     }
@@ -177,7 +179,7 @@ impl DiskCache {
         let end = offset + bytes.len() as u64;
         let first = offset.div_ceil(PIECE);
         let last = if end >= size { size.div_ceil(PIECE) } else { end / PIECE };
-        if first >= last || size > self.bytes_max / 2 {
+        if first >= last || size > self.bytes_max() / 2 {
             return;
         }
         let Some(file) = self.file_for(fid, edition) else { return };
@@ -446,8 +448,18 @@ impl DiskCache {
         fids.into_iter().for_each(|fid| self.remove(fid));
     }
 
+    fn bytes_max(&self) -> u64 {
+        self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Sets the limit; what does not fit any more goes, but not bodies that the kernel has.
+    pub fn resize(&self, bytes_max: u64) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+        self.evict(None);
+    }
+
     pub fn usage(&self) -> (u64, u64) {
-        (self.index.lock().bytes, self.bytes_max)
+        (self.index.lock().bytes, self.bytes_max())
     }
 
     /// Drops the longest unused files, but not `current`, until the rest fits.
@@ -455,7 +467,7 @@ impl DiskCache {
         loop {
             let victim = {
                 let index = self.index.lock();
-                if index.bytes <= self.bytes_max {
+                if index.bytes <= self.bytes_max() {
                     return;
                 }
                 let others = index.items.iter().filter(|(fid, _)| Some(**fid) != current);

@@ -238,6 +238,13 @@ impl VolumeControl {
         self.cache.disk().map(|disk| disk.usage())
     }
 
+    /// Sets the limit of the disk cache, which this shares with the other volumes of its cell;
+    /// `None`: that of the configuration. Returns false without a disk cache.
+    pub fn resize_disk_cache(&self, bytes_max: Option<u64>) -> bool {
+        let bytes_max = bytes_max.unwrap_or(self.ground.config.cache_bytes_max);
+        self.cache.disk().map(|disk| disk.resize(bytes_max)).is_some()
+    }
+
     /// Drops the cache of a file or directory, here and in the kernel.
     ///
     /// # Errors

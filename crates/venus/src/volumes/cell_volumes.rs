@@ -152,6 +152,21 @@ impl Volumes {
         open.iter().for_each(|venus| venus.access().forget_rights());
     }
 
+    /// The open volumes of this client, of all cells that were reached.
+    pub fn all_open(self: &Arc<Self>) -> Vec<(VolumeId, Arc<Venus>)> {
+        let neighbours = self.neighbours.get().cloned().or_else(|| self.beside.get()?.upgrade());
+        let home = match &neighbours {
+            Some(neighbours) => neighbours.home.upgrade(),
+            None => Some(Arc::clone(self)),
+        };
+        let others = neighbours.map(|neighbours| neighbours.all()).unwrap_or_default();
+        let each = |volumes: Arc<Volumes>| {
+            let open = volumes.open.lock();
+            open.iter().map(|(id, opened)| (*id, Arc::clone(&opened.venus))).collect::<Vec<_>>()
+        };
+        home.into_iter().chain(others).flat_map(each).collect()
+    }
+
     /// Called before a local user's identity in the cell changes: sends the user's writes under the
     /// old identity.
     ///

@@ -27,11 +27,23 @@ EXAMPLES
     rialto fs wscell
     rialto fs wscell -path ~/tree";
 
-pub(super) const GETFID_HELP: &str = "\
+const GETFID_HELP: &str = "\
 EXAMPLES
     rialto fs getfid ~/tree/alice/letter.txt
+    rialto fs getfid -literal ~/tree/alice/link        of the link, not of its target
 
 A fid is the numbers of the volume and of the file in it, and the uniquifier.";
+
+/// Shows the number by which servers know a file.
+#[derive(Args, Debug)]
+#[command(after_help = GETFID_HELP)]
+pub struct Getfid {
+    #[command(flatten)]
+    paths: Paths,
+    /// Of a symbolic link, and not of its target.
+    #[arg(long)]
+    literal: bool,
+}
 
 /// Shows the cell that this machine has mounted.
 #[derive(Args, Debug)]
@@ -92,11 +104,19 @@ impl Wscell {
     }
 }
 
-pub(super) fn fid(paths: Paths, json: bool) -> Result<ExitCode, Failure> {
+pub(super) fn fid(wanted: Getfid, json: bool) -> Result<ExitCode, Failure> {
+    let Getfid { paths, literal } = wanted;
     paths.each(|path| {
-        let fid =
-            tree::ask(path, "rialto.fid", || format!("asking for the fid of {}", path.display()))?;
-        let cell = cell(path).ok();
+        let what = || format!("asking for the fid of {}", path.display());
+        let (fid, cell) = if literal {
+            // The kernel refuses all other attributes of a link itself.
+            let fid = tree::get_of_link(path, "system.rialto.fid");
+            let dir = tree::split(path).ok();
+            (fid, dir.and_then(|(dir, _)| cell(&dir).ok()))
+        } else {
+            (tree::get(path, "rialto.fid"), cell(path).ok())
+        };
+        let fid = fid.map_err(|error| tree::refusal(path, what(), error))?;
         if json {
             show::json(&json!({ "path": path, "fid": fid, "cell": cell }));
         } else {

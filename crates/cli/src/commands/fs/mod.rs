@@ -5,6 +5,8 @@
 
 mod acls;
 mod cache;
+mod cells;
+mod connection;
 mod files;
 mod points;
 pub(in crate::commands) mod principals;
@@ -87,16 +89,20 @@ enum Verb {
     /// Shows the cell that a file is in.
     #[command(after_help = files::WHICHCELL_HELP)]
     Whichcell(Paths),
+    #[command(visible_alias = "primarycell")]
     Wscell(files::Wscell),
-    /// Shows the number by which servers know a file.
-    #[command(after_help = files::GETFID_HELP)]
-    Getfid(Paths),
+    Listcells(cells::Listcells),
+    Newcell(cells::Newcell),
+    Getfid(files::Getfid),
     /// Drops the cached data of files or directories.
     #[command(after_help = cache::FLUSH_HELP)]
     Flush(Paths),
     /// Drops the cached data of the volumes of files or directories.
     #[command(after_help = cache::FLUSHVOLUME_HELP)]
     Flushvolume(Paths),
+    /// Drops the cached data of all volumes.
+    #[command(after_help = cache::FLUSHALL_HELP)]
+    Flushall(cache::Place),
     /// Drops the cached targets of mount points.
     #[command(after_help = cache::FLUSHMOUNT_HELP)]
     Flushmount(Paths),
@@ -109,6 +115,17 @@ enum Verb {
     /// Shows how much of the disk cache is used.
     #[command(after_help = cache::GETCACHEPARMS_HELP)]
     Getcacheparms(cache::Place),
+    #[command(visible_alias = "cachesize")]
+    Setcachesize(cache::Setcachesize),
+    #[command(visible_alias = "sb")]
+    Storebehind(cache::Storebehind),
+    /// Shows whether connections to servers are encrypted.
+    #[command(after_help = connection::GETCRYPT_HELP)]
+    Getcrypt(cache::Place),
+    Setcrypt(connection::Setcrypt),
+    /// Shows the number by which servers know this client.
+    #[command(after_help = connection::UUID_HELP)]
+    Uuid(cache::Place),
     Sysname(sysname::Sysname),
 }
 
@@ -166,15 +183,23 @@ impl Fs {
             Verb::Whereis(paths) => files::where_is(paths, json),
             Verb::Whichcell(paths) => files::which_cell(paths, json),
             Verb::Wscell(verb) => verb.run(json),
-            Verb::Getfid(paths) => files::fid(paths, json),
+            Verb::Listcells(verb) => verb.run(json),
+            Verb::Newcell(verb) => verb.run(json),
+            Verb::Getfid(verb) => files::fid(verb, json),
             Verb::Flush(paths) => cache::flush(paths, json),
             Verb::Flushvolume(paths) => cache::flush_volume(paths, json),
+            Verb::Flushall(place) => cache::flush_all(&place, json),
             Verb::Flushmount(paths) => cache::flush_mount(paths, json),
             Verb::Checkvolumes(place) => cache::check_volumes(&place, json),
             Verb::Checkservers(verb) => verb.run(json),
             Verb::Getserverprefs(verb) => verb.run(json),
             Verb::Setserverprefs(verb) => verb.run(json),
             Verb::Getcacheparms(place) => cache::cache_use(&place, json),
+            Verb::Setcachesize(verb) => verb.run(json),
+            Verb::Storebehind(verb) => verb.run(json),
+            Verb::Getcrypt(place) => connection::crypt_level(&place, json),
+            Verb::Setcrypt(verb) => verb.run(json),
+            Verb::Uuid(place) => connection::client_number(&place, json),
             Verb::Sysname(verb) => verb.run(json),
         }
     }

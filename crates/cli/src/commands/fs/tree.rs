@@ -20,6 +20,14 @@ pub(crate) fn get(path: &Path, name: &str) -> Result<String, Errno> {
     Ok(String::from_utf8_lossy(&value).into_owned())
 }
 
+/// Reads an attribute of a symbolic link itself, or of any other file.
+pub(crate) fn get_of_link(path: &Path, name: &str) -> Result<String, Errno> {
+    let mut value = vec![0; VALUE_BYTES_MAX];
+    let length = rustix::fs::lgetxattr(path, name, &mut value)?;
+    value.truncate(length);
+    Ok(String::from_utf8_lossy(&value).into_owned())
+}
+
 /// Reads an attribute; `what` is the action for people.
 pub(crate) fn ask(
     path: &Path,

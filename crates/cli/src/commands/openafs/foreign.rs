@@ -20,8 +20,6 @@ pub(super) const FOREIGN_OPTIONS: &[(&str, &str, &str, ForeignUse, &str)] = &[
     ("vos", "*", "noauth", NoMeaning, "the server decides who asks, by the socket or the login"),
     ("vos", "*", "noresolve", NoMeaning, "servers are shown by their names in the cell"),
     ("vos", "*", "config", Refused, "no directory of OpenAFS is read; -dir or -cell name a cell"),
-    ("vos", "addsite", "roid", Refused, "the cell gives the number with the first release"),
-    ("vos", "addsite", "valid", Refused, "a site is valid from the next 'vos release' on"),
     ("vos", "changeaddr", "force", NoMeaning, "a server has any number of addresses"),
     ("vos", "clone", "toid", Refused, "the cell gives the number"),
     ("vos", "clone", "offline", Refused, "'vos offline' takes it offline afterwards"),
@@ -30,7 +28,14 @@ pub(super) const FOREIGN_OPTIONS: &[(&str, &str, &str, ForeignUse, &str)] = &[
     ("vos", "copy", "offline", Refused, "'vos offline' takes it offline afterwards"),
     ("vos", "copy", "readonly", Refused, "'vos addsite' and 'vos release' make read-only copies"),
     ("vos", "copy", "live", AlwaysSo, "clients use the volume while it is copied"),
-    ("vos", "create", "roid", Refused, "the cell gives the number with the first release"),
+    ("vos", "create", "roid", Refused, "'vos addsite -roid' gives it with the first site"),
+    (
+        "vos",
+        "create",
+        "encrypt",
+        NoMeaning,
+        "connections are encrypted anyway; -encrypt-at-rest encrypts the volume on its disk",
+    ),
     ("vos", "dump", "clone", AlwaysSo, "a dump of a read-write volume is of a sealed state"),
     ("vos", "dump", "omitdirs", AlwaysSo, "an incremental dump has only directories that changed"),
     ("vos", "examine", "extended", NoMeaning, "accesses are not counted by volume"),
@@ -46,7 +51,6 @@ pub(super) const FOREIGN_OPTIONS: &[(&str, &str, &str, ForeignUse, &str)] = &[
     ("vos", "restore", "nodelete", Refused, "a restored volume is exactly what was dumped"),
     ("vos", "setfields", "clearuse", NoMeaning, "accesses are not counted by volume"),
     ("vos", "setfields", "clearVolUpCounter", NoMeaning, "there is no such counter"),
-    ("vos", "syncvldb", "volume", Refused, "name the server and the partition of the volume"),
     ("pts", "*", "auth", AlwaysSo, "the server always decides who asks"),
     ("pts", "*", "encrypt", AlwaysSo, "connections are encrypted, unless the cell is 'clear'"),
     ("pts", "*", "noauth", NoMeaning, "the server decides who asks, by the socket or the login"),
@@ -60,10 +64,11 @@ pub(super) const FOREIGN_OPTIONS: &[(&str, &str, &str, ForeignUse, &str)] = &[
     ("fs", "copyacl", "if", Refused, "new files have no lists of their own"),
     ("fs", "getcacheparms", "excessive", NoMeaning, "there is no more to show"),
     ("fs", "getcacheparms", "files", NoMeaning, "a cached file takes the space of its data"),
-    ("fs", "getfid", "literal", Refused, "a symbolic link has the fid that its target shows"),
     ("fs", "getserverprefs", "file", Refused, "send the output to the file: > FILE"),
     ("fs", "getserverprefs", "numeric", NoMeaning, "--json has the addresses"),
     ("fs", "getserverprefs", "vlservers", Refused, "one server has the cell's database"),
+    ("fs", "newcell", "linkedcell", Refused, "cells are not linked"),
+    ("fs", "uuid", "generate", Refused, "a mount with another --cache-dir is another client"),
     ("fs", "setserverprefs", "file", Refused, "-servers takes all of them: $(cat FILE)"),
     ("fs", "setserverprefs", "stdin", Refused, "-servers takes all of them: $(cat)"),
     ("fs", "setserverprefs", "vlservers", Refused, "one server has the cell's database"),
@@ -79,41 +84,44 @@ pub(super) const FOREIGN_OPTIONS: &[(&str, &str, &str, ForeignUse, &str)] = &[
 /// Suite, verb, and why there is none, with the remedy.
 pub(super) const FOREIGN_VERBS: &[(&str, &str, &str)] = &[
     ("vos", "apropos", "'vos --help' lists all verbs"),
-    ("vos", "changeloc", "'vos syncvldb' enters where the servers have their volumes"),
-    ("vos", "endtrans", "'vos status' shows fetches, 'vos abandon' gives one up"),
+    (
+        "vos",
+        "endtrans",
+        "a fetch ends by itself when its source is silent; 'vos abandon' gives up what it left",
+    ),
     ("vos", "remaddrs", "'vos changeaddr -remove' removes an address"),
     (
         "vos",
         "setaddrs",
         "a server enters its addresses at its start; 'vos changeaddr' corrects them",
     ),
-    ("vos", "shadow", "a read-only site ('vos addsite', 'vos release') gets only what changed"),
-    ("vos", "size", "'vos examine' shows the space that a volume uses"),
+    (
+        "vos",
+        "shadow",
+        "a volume without a record could not be found; a read-only site ('vos addsite', 'vos \
+            release') gets only what changed, and 'vos copy' makes a volume of its own",
+    ),
     ("pts", "apropos", "'pts --help' lists all verbs"),
     ("fs", "apropos", "'fs --help' lists all verbs"),
     ("fs", "bypassthreshold", "large files are read past the disk cache where that is faster"),
     ("fs", "discon", "a client waits for its servers; it does not work without them"),
+    ("fs", "cscpolicy", "there is no client for Windows"),
     ("fs", "exportafs", "there is no translator for NFS"),
-    ("fs", "flushall", "'fs flushvolume' drops the cached data of a volume"),
     ("fs", "getcellstatus", "programs of other cells never get their owner's rights"),
     ("fs", "getclientaddrs", "servers answer on the connection that the client opened"),
-    ("fs", "getcrypt", "connections are encrypted, unless the cell is 'clear' ('rialto status')"),
     ("fs", "listaliases", "a cell has one name; a symbolic link in the root gives it another"),
-    ("fs", "listcells", "'rialto cell' and cells.toml show the cells"),
     ("fs", "messages", "messages go to the log of the mount; RIALTO_LOG says which"),
+    ("fs", "minidump", "there is no client for Windows; 'gcore' dumps the mount's process"),
+    ("fs", "monitor", "'fs getcacheparms' shows the cache, RIALTO_LOG=debug each request"),
     ("fs", "newalias", "a cell has one name; a symbolic link in the root gives it another"),
-    ("fs", "newcell", "enter it in cells.toml, which is read when a path names the cell"),
     ("fs", "nukenfscreds", "there is no translator for NFS"),
     ("fs", "precache", "the cache has no blocks to set aside"),
     ("fs", "rxstatpeer", "'rialto status --json' has the times of requests"),
     ("fs", "rxstatproc", "'rialto status --json' has the times of requests"),
-    ("fs", "setcachesize", "'rialto mount --cache-size' sets it"),
     ("fs", "setcbaddr", "servers answer on the connection that the client opened"),
     ("fs", "setcell", "programs of other cells never get their owner's rights"),
     ("fs", "setclientaddrs", "servers answer on the connection that the client opened"),
-    ("fs", "setcrypt", "connections are encrypted, unless the cell is 'clear'"),
-    ("fs", "storebehind", "writes go to the server in the background; fsync(2) waits for them"),
-    ("fs", "uuid", "a client gets its number with each session"),
+    ("fs", "trace", "RIALTO_LOG=trace logs what a mount does"),
 ];
 
 /// How an option is met, and why; `None`: it is unknown.
@@ -122,9 +130,11 @@ pub(super) fn foreign_option(
     verb: &str,
     option: &str,
 ) -> Option<(ForeignUse, &'static str)> {
-    let row = FOREIGN_OPTIONS
-        .iter()
-        .find(|(of, at, name, ..)| *of == suite && (*at == verb || *at == "*") && *name == option);
+    let find = |verb: &str| {
+        FOREIGN_OPTIONS.iter().find(|(of, at, name, ..)| (*of, *at, *name) == (suite, verb, option))
+    };
+    // A row of one verb precedes those of all verbs.
+    let row = find(verb).or_else(|| find("*"));
     row.map(|(.., how, why)| (*how, *why))
 }
 

@@ -11,6 +11,7 @@
 //! and they have not is in `foreign.rs`: it is accepted with a note, or refused with the remedy.
 //! The result has full names and two dashes, and the argument parser guesses nothing.
 
+mod exit_codes;
 mod foreign;
 mod programs;
 mod verbs;
@@ -24,6 +25,7 @@ use local::failure::Failure;
 
 use super::Cli;
 use super::fs::tree;
+pub use exit_codes::ProgramExit;
 use foreign::{ForeignUse, foreign_option, foreign_verb};
 use programs::{PROGRAMS, read_program};
 use verbs::{OptionRow, OptionValues, VerbRow, common, verbs};

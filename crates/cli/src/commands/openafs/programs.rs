@@ -1,6 +1,6 @@
-//! OpenAFS's programs for tokens, as names of this one: `aklog`, `klog`, `unlog`, `tokens` and
-//! `kpasswd` are `rialto login`, `logout`, `tokens` and `passwd`. The rule that reads the suites'
-//! options reads theirs.
+//! OpenAFS's programs for tokens, as names of this one: `aklog`, `klog`, `klog.krb5`, `unlog`,
+//! `tokens` and `kpasswd` are `rialto login`, `logout`, `tokens` and `passwd`. The rule that reads
+//! the suites' options reads theirs.
 
 use std::ffi::{OsStr, OsString};
 
@@ -29,11 +29,13 @@ pub(super) enum PartUse {
     Cell,
     /// The name of the user.
     User,
+    /// The name of the user in a Kerberos realm.
+    Principal,
     /// See `foreign.rs`.
     Foreign(ForeignUse, &'static str),
 }
 
-use PartUse::{Cell, Foreign, Own, User};
+use PartUse::{Cell, Foreign, Own, Principal, User};
 
 const fn flag(name: &'static str, part: PartUse) -> (OptionRow, PartUse) {
     option(name, None, OptionValues::None, part)
@@ -95,6 +97,27 @@ pub(super) const PROGRAMS: &[ProgramRow] = &[
             flag("unwrap", Foreign(NoMeaning, "there is no ticket")),
             value("password", Foreign(Refused, "other users would see it: -pipe reads it")),
             value("k", Foreign(Refused, "'kinit USER@REALM' and 'aklog' log in by Kerberos")),
+            flag("insecure_des", Foreign(Refused, "DES is not used")),
+            flag("setpag", PAGSH),
+        ],
+    },
+    ProgramRow {
+        name: "klog.krb5",
+        command: &["login", "--kerberos"],
+        word: Principal,
+        options: &[
+            value("principal", Principal),
+            value("cell", Cell),
+            flag("pipe", Foreign(AlwaysSo, "kinit reads the password from a pipe")),
+            flag("help", Own("--help")),
+            flag("tmp", Own("--keep-ticket")),
+            flag("silent", Foreign(AlwaysSo, "nothing else is printed")),
+            flag("x", Foreign(AlwaysSo, "OpenAFS ignores it too")),
+            flag("noprdb", Foreign(AlwaysSo, "the ticket names the user")),
+            value("lifetime", Foreign(NoMeaning, "the realm gives the ticket's lifetime")),
+            flag("unwrap", Foreign(NoMeaning, "there is no key of Kerberos 4 in the token")),
+            value("password", Foreign(Refused, "other users would see it: -pipe reads it")),
+            value("k", Foreign(Refused, "-principal USER@REALM chooses the realm")),
             flag("insecure_des", Foreign(Refused, "DES is not used")),
             flag("setpag", PAGSH),
         ],
@@ -168,16 +191,23 @@ pub(super) fn read_program(
                 line.words.extend(value);
             }
             Cell => line.words.extend(of_cell(&value.unwrap_or_default())),
-            User if named.is_some() => return Err(refusal(&name, "a user is named already")),
-            User => named = value,
+            User | Principal if named.is_some() => {
+                return Err(refusal(&name, "a user is named already"));
+            }
+            User | Principal => named = value,
             Foreign(AlwaysSo, _) => {}
             Foreign(NoMeaning, why) => line.notes.push(format!("{name} does nothing: {why}")),
             Foreign(Refused, why) => return Err(refusal(&name, why)),
         }
     }
     // klog and kpasswd without a name mean the user who types it.
-    if matches!(program.word, User) && !is_help {
-        line.words.extend(named.or(user));
+    match program.word {
+        User if !is_help => line.words.extend(named.or(user)),
+        Principal if !is_help => {
+            let named = named.or(user).unwrap_or_default();
+            line.words.extend(["--kinit".into(), named]);
+        }
+        _ => {}
     }
     Ok(line)
 }
@@ -216,6 +246,9 @@ mod tests {
             ("klog joe -lifetime 5:00", "login joe", 1),
             ("klog -prin joe -pip --cell=there", "login --password-stdin --cell there joe", 0),
             ("klog -help", "login --help", 0),
+            ("klog.krb5", "login --kerberos --kinit me", 0),
+            ("klog.krb5 joe@R -tm -pipe", "login --kerberos --keep-ticket --kinit joe@R", 0),
+            ("klog.krb5 -prin joe -c there", "login --kerberos --cell there --kinit joe", 0),
             ("unlog -c there", "logout --cell there", 0),
             ("tokens", "tokens", 0),
             ("kpasswd joe", "passwd joe", 0),
@@ -229,6 +262,7 @@ mod tests {
     fn a_password_on_the_command_line_is_refused() {
         for (typed, why) in [
             ("klog joe -password secret", "other users would see it"),
+            ("klog.krb5 joe -password secret", "other users would see it"),
             ("klog joe -pas", "its value is missing"),
             ("klog joe jane", "named already"),
             ("klog -p joe", "it may mean -password, -pipe, -principal"),

@@ -29,9 +29,7 @@ fn every_word_of_openafs_is_ours_or_has_its_reason() {
             for option in row.options() {
                 let is_own = has.iter().any(|(name, _)| name == option.name);
                 let foreign = foreign_option(suite, row.name, option.name).is_some();
-                // `vos create -encrypt` is about the volume, not the connection.
-                let is_create = (row.name, option.name) == ("create", "encrypt");
-                if is_own == foreign && !is_create {
+                if is_own == foreign {
                     missing.push(format!("{suite} {} -{}", row.name, option.name));
                 }
             }
@@ -52,6 +50,9 @@ fn a_word_means_what_openafs_makes_of_it() {
         ("vos --dir /x create a vicep v", "vos --dir /x create a vicep v"),
         // -model is an option of this program alone.
         ("vos create -m 5 -model acl", "vos create --maxquota 5 --model acl"),
+        ("vos create a b v -encrypt-at-rest", "vos create a b v --encrypt-at-rest"),
+        ("vos create a b v -e", "vos create a b v"),
+        ("vos create a b v -noencrypt", "vos create a b v --noencrypt"),
         ("vos evac x -tos y", "vos evacuate x --toserver y"),
         ("vos snap c v before", "vos snapshot create v before"),
         ("vos backupsys -noexecute", "vos backupsys --noexecute"),
@@ -106,6 +107,10 @@ fn options_that_do_nothing_are_said_and_others_refused() {
     assert_eq!(line.words, ["release", "home"]);
     assert_eq!(line.notes.len(), 2, "{:?}", line.notes);
     assert!(line.notes[0].starts_with("-force does nothing: "), "{:?}", line.notes);
+    // A script that means the disk by it learns the option's new name.
+    let line = read_line("vos", &words("create a v -encrypt")).unwrap();
+    assert_eq!(line.words, ["create", "a", "v"]);
+    assert!(line.notes[0].contains("-encrypt-at-rest encrypts the volume"), "{:?}", line.notes);
     // Their values go with them.
     let line = read_line("vos", &words("copy v -froms a -fromp b -ton c")).unwrap();
     assert_eq!(line.words, ["copy", "v", "--toname", "c"]);

@@ -15,10 +15,10 @@ EXAMPLES
     rialto vos create home.alice
     rialto vos create -name home.alice -partition vicep -maxquota 20G
     vos create afs1 a home.alice 20000000
-    rialto vos create home.alice -encrypt -model acl -acl alice all
+    rialto vos create home.alice -encrypt-at-rest -model acl -acl alice all
 
 Without server or partition it is made where most space is free. Repeating an interrupted
-command finishes it.
+command finishes it. -encrypt is about the connection, as in OpenAFS: it is always encrypted.
 The root directory of the volume belongs to the server's user, with mode 755.";
 
 /// Makes a volume.
@@ -34,11 +34,11 @@ pub struct Create {
     #[arg(long, value_name = "SIZE", value_parser = quota)]
     maxquota: Option<u64>,
     /// Encrypt the content of its files on the disk [default: as set at the server]
-    #[arg(long, conflicts_with = "noencrypt")]
-    encrypt: bool,
-    /// Do not encrypt it.
-    #[arg(long)]
-    noencrypt: bool,
+    #[arg(long, conflicts_with = "plain_at_rest")]
+    encrypt_at_rest: bool,
+    /// Do not encrypt it there.
+    #[arg(long, alias = "noencrypt")]
+    plain_at_rest: bool,
     /// Access model: mode bits, or access lists [default: posix]
     #[arg(long, value_enum, value_name = "MODEL")]
     model: Option<AccessModel>,
@@ -71,7 +71,7 @@ impl Create {
             partition: spot.partition.name.clone(),
             quota_bytes: self.maxquota.unwrap_or(0),
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
-            encrypt: if self.encrypt || self.noencrypt { Some(self.encrypt) } else { None },
+            encrypt: (self.encrypt_at_rest || self.plain_at_rest).then_some(self.encrypt_at_rest),
         };
         let list = first_list(context, spot.server, self.model, &self.acl)?;
         let mut no_keys = false;

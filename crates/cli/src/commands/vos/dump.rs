@@ -107,33 +107,10 @@ impl Dump {
             (None, None | Some("0")) => None,
             (None, Some(time)) => made_by(&what, &group, time)?,
         };
-        let quota = group.iter().find(|one| one.kind == VolumeKind::ReadWrite);
-        let header = Header {
-            cell: context.cell_name().to_owned(),
-            name: text(&vos::base_name(&group[0].name)),
-            id: group[0].id.0,
-            tree: group[0].tree.0,
-            epoch: 0,
-            since: since.map_or(0, |since| since.epoch),
-            since_name: since.map(|since| text(&since.name)),
-            sealed: 0,
-            created: quota.map(|one| one.created.secs),
-            updated: Some(group[0].updated.secs),
-            quota_bytes: quota.map_or(0, |one| one.quota_bytes),
-            quota_files: quota.map_or(0, |one| one.quota_files),
-            used_bytes: 0,
-            used_files: 0,
-        };
         let file = NewFile::open(self.file.as_deref())
             .map_err(|error| Failure::new(what.clone(), error))?;
-        let mut dumping = Dumping { header, file: Some(file), writer: None };
         let volume = &group[0];
-        context.lead(&what, |job| {
-            vos::dump(job, volume.server, &volume.info, dumping.header.since, &mut dumping)
-        })?;
-        let Some(writer) = dumping.writer.take() else { return Ok(()) };
-        let (file, count) = writer.end().map_err(|error| Failure::new(what.clone(), error))?;
-        file.keep().map_err(|error| Failure::new(what, error))?;
+        let Some(count) = write(context, &what, (&group, since), file)? else { return Ok(()) };
         let done = format!("Dumped volume {}: {}", text(&volume.name), readable(count));
         match (&self.file, context.json) {
             (Some(_), true) => {
@@ -144,6 +121,57 @@ impl Dump {
         }
         Ok(())
     }
+}
+
+/// The bytes of a dump that begins at about this time, without the dump: all of the volume is
+/// read, and nothing is stored.
+pub(super) fn dump_size(
+    context: &VosContext,
+    what: &str,
+    group: &[LocatedVolume],
+    time: Option<&str>,
+) -> Result<Option<u64>, Failure> {
+    let since = match time {
+        None | Some("0") => None,
+        Some(time) => made_by(what, group, time)?,
+    };
+    write(context, what, (group, since), NewFile::Nowhere { bytes: 0 })
+}
+
+/// Writes the dump; returns its bytes. `None`: a dry run.
+fn write(
+    context: &VosContext,
+    what: &str,
+    (group, since): (&[LocatedVolume], Option<&LocatedVolume>),
+    file: NewFile,
+) -> Result<Option<u64>, Failure> {
+    let quota = group.iter().find(|one| one.kind == VolumeKind::ReadWrite);
+    let volume = &group[0];
+    let header = Header {
+        cell: context.cell_name().to_owned(),
+        name: text(&vos::base_name(&volume.name)),
+        id: volume.id.0,
+        tree: volume.tree.0,
+        epoch: 0,
+        since: since.map_or(0, |since| since.epoch),
+        since_name: since.map(|since| text(&since.name)),
+        sealed: 0,
+        created: quota.map(|one| one.created.secs),
+        updated: Some(volume.updated.secs),
+        quota_bytes: quota.map_or(0, |one| one.quota_bytes),
+        quota_files: quota.map_or(0, |one| one.quota_files),
+        used_bytes: 0,
+        used_files: 0,
+    };
+    let mut dumping = Dumping { header, file: Some(file), writer: None };
+    context.lead(what, |job| {
+        vos::dump(job, volume.server, &volume.info, dumping.header.since, &mut dumping)
+    })?;
+    let Some(writer) = dumping.writer.take() else { return Ok(None) };
+    let (file, of_parts) = writer.end().map_err(|error| Failure::new(what, error))?;
+    let count = if let NewFile::Nowhere { bytes } = &file { *bytes } else { of_parts };
+    file.keep().map_err(|error| Failure::new(what, error))?;
+    Ok(Some(count))
 }
 
 /// The start of an incremental dump: another volume of the group that shows a sealed epoch.
@@ -192,8 +220,10 @@ fn made_by<'g>(
     Ok(found)
 }
 
-/// A file that gets its name when it is complete; or the standard output.
+/// A file that gets its name when it is complete; or the standard output; or none, when only the
+/// size is asked for.
 enum NewFile {
+    Nowhere { bytes: u64 },
     Named { file: BufWriter<File>, there: PathBuf, wanted: PathBuf, is_complete: bool },
     Standard(io::Stdout),
 }
@@ -210,6 +240,7 @@ impl NewFile {
 
     fn keep(mut self) -> io::Result<()> {
         match &mut self {
+            NewFile::Nowhere { .. } => Ok(()),
             NewFile::Standard(out) => out.flush(),
             NewFile::Named { file, there, wanted, is_complete } => {
                 file.flush()?;
@@ -234,6 +265,10 @@ impl Drop for NewFile {
 impl Write for NewFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
+            NewFile::Nowhere { bytes: count } => {
+                *count += bytes.len() as u64;
+                Ok(bytes.len())
+            }
             NewFile::Named { file, .. } => file.write(bytes),
             NewFile::Standard(out) => out.write(bytes),
         }
@@ -241,6 +276,7 @@ impl Write for NewFile {
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
+            NewFile::Nowhere { .. } => Ok(()),
             NewFile::Named { file, .. } => file.flush(),
             NewFile::Standard(out) => out.flush(),
         }

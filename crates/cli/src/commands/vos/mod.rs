@@ -24,6 +24,7 @@ mod remove;
 mod rename;
 mod show;
 mod sites;
+mod size;
 mod snapshot;
 mod sync;
 mod take_over;
@@ -123,15 +124,15 @@ enum Verb {
     Release(release::Release),
     Copy(copy::Copy),
     Dump(dump::Dump),
+    Size(size::Size),
     Restore(dump::Restore),
     Move(moving::Move),
     Evacuate(moving::Evacuate),
     Balance(balance::Balance),
     #[command(name = "convertROtoRW")]
     ConvertRoToRw(take_over::ConvertRoToRw),
-    /// Adds a read-only site to a volume.
-    #[command(after_help = sites::ADDSITE_HELP, mut_arg("words", |arg| arg.help(sites::WORDS)))]
-    Addsite(typed::SitedVolume),
+    Addsite(sites::Addsite),
+    Changeloc(sites::Changeloc),
     /// Removes a read-only site of a volume from the record.
     #[command(after_help = sites::REMSITE_HELP, mut_arg("words", |arg| arg.help(sites::WORDS)))]
     Remsite(typed::SitedVolume),
@@ -144,9 +145,7 @@ enum Verb {
     /// Frees all volumes that are locked.
     #[command(after_help = locks::UNLOCKVLDB_HELP)]
     Unlockvldb(typed::TypedPlace),
-    /// Enters the volumes of servers into the database.
-    #[command(after_help = sync::SYNCVLDB_HELP)]
-    Syncvldb(typed::TypedPlace),
+    Syncvldb(sync::Syncvldb),
     /// Checks that servers have the volumes that the database records.
     #[command(after_help = sync::SYNCSERV_HELP)]
     Syncserv(typed::TypedPlace),
@@ -184,13 +183,15 @@ impl Vos {
             Verb::Copy(copy) => copy.run(&context),
             Verb::Release(release) => release.run(&context),
             Verb::Dump(dump) => dump.run(&context),
+            Verb::Size(size) => size.run(&context),
             Verb::Restore(restore) => restore.run(&context),
-            Verb::Addsite(volume) => sites::add(volume, &context),
+            Verb::Addsite(addsite) => addsite.run(&context),
+            Verb::Changeloc(changeloc) => changeloc.run(&context),
             Verb::Remsite(volume) => sites::remove(volume, &context),
             Verb::Lock(volume) => locks::lock(volume, &context),
             Verb::Unlock(volume) => locks::unlock_one(volume, &context),
             Verb::Unlockvldb(place) => locks::unlock_all(place, &context),
-            Verb::Syncvldb(place) => sync::sync_database(place, &context),
+            Verb::Syncvldb(syncvldb) => sync::sync_database(syncvldb, &context),
             Verb::Syncserv(place) => sync::sync_servers(place, &context),
             Verb::Listaddrs(listaddrs) => listaddrs.run(&context),
             Verb::Changeaddr(changeaddr) => changeaddr.run(&context),

@@ -1,16 +1,19 @@
 //! `vos syncvldb` and `vos syncserv`.
 
+use clap::Args;
 use local::failure::Failure;
 use serde_json::json;
+use types::WhichVolume;
 use vos::Mended;
 
 use super::context::VosContext;
-use super::typed::TypedPlace;
+use super::typed::{TypedPlace, which};
 
-pub(super) const SYNCVLDB_HELP: &str = "\
+const SYNCVLDB_HELP: &str = "\
 EXAMPLES
     rialto vos syncvldb                        the volumes of all servers
     rialto vos syncvldb -server afs2 -partition vicep
+    rialto vos syncvldb -volume home.alice     those of one group alone
     rialto vos syncvldb -dryrun                only list the changes
 
 Follows the servers. Groups that are locked or in an operation are not changed.";
@@ -23,20 +26,42 @@ EXAMPLES
 Follows the database. Volumes are not changed: records of missing volumes are removed.
 Records of servers that do not answer stay.";
 
-pub(super) fn sync_database(place: TypedPlace, context: &VosContext) -> Result<(), Failure> {
+/// Enters the volumes of servers into the database.
+#[derive(Args, Debug)]
+#[command(after_help = SYNCVLDB_HELP)]
+pub struct Syncvldb {
+    #[command(flatten)]
+    place: TypedPlace,
+    /// Only the volumes of this one's group: its name or number.
+    #[arg(long, value_name = "VOLUME")]
+    volume: Option<String>,
+}
+
+pub(super) fn sync_database(wanted: Syncvldb, context: &VosContext) -> Result<(), Failure> {
     let mut all = Mended::default();
-    for spot in context.spots(&place.site())? {
+    let group = wanted.volume.as_deref().map(which).transpose()?.map(|group| match group {
+        WhichVolume::Name(name) => WhichVolume::Name(vos::base_name(&name)),
+        number @ WhichVolume::Id(_) => number,
+    });
+    for spot in context.spots(&wanted.place.site())? {
         let what = format!(
             "entering the volumes of {} on {}",
             context.server_name(spot.server),
             spot.partition.name
         );
-        let sync =
-            |job: &vos::Job<'_>| vos::sync_database(job, spot.server, Some(&spot.partition.name));
+        let partition = Some(spot.partition.name.as_str());
+        let sync = |job: &vos::Job<'_>| match &group {
+            Some(group) => vos::sync_volume(job, spot.server, partition, group),
+            None => vos::sync_database(job, spot.server, partition),
+        };
         let mended = context.lead(&what, sync)?;
         all.looked_at += mended.looked_at;
         all.changed += mended.changed;
         all.left += mended.left;
+    }
+    if let (Some(typed), 0) = (&wanted.volume, all.looked_at) {
+        return Err(Failure::new(format!("entering the volume {typed}"), "no server has it")
+            .mend("'rialto vos listvol' shows what the servers have"));
     }
     report(context, "VLDB synchronized with the servers", all)
 }
