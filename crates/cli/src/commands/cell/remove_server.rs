@@ -131,7 +131,8 @@ impl RemoveOptions {
                 println!("lost: {name}: restore it from a dump");
             }
             for name in &volumes.copied {
-                println!("read-write site lost: {name}: its released copies are left");
+                let next = "a released copy can take over ('vos convertROtoRW')";
+                println!("read-write site lost: {name}: {next}");
             }
         }
         confirmed(&doing, &missing)

@@ -29,7 +29,8 @@ withdrawn.";
 #[derive(Args, Debug)]
 #[command(after_help = LISTADDRS_HELP)]
 pub struct Listaddrs {
-    /// Show their ids, their roles, and the keys by which other servers know them.
+    /// Show their ids, the keys by which other servers know them, and the roles of those that do
+    /// not have all.
     #[arg(long)]
     printuuid: bool,
     /// Show only this server.
@@ -74,15 +75,14 @@ impl Listaddrs {
         server: &ServerInfo,
         limited: &[(ServerId, ServerRoles)],
     ) -> String {
-        let roles = limited.iter().find(|(id, _)| *id == server.id).map(|(_, roles)| *roles);
-        let roles = roles.unwrap_or(ServerRoles::ALL).to_string();
+        let limits = limited.iter().find(|(id, _)| *id == server.id).map(|(_, roles)| *roles);
         let addresses: Vec<_> = server.addresses.iter().map(ToString::to_string).collect();
         if context.json {
             let keys: Vec<_> = server.keys.iter().map(ToString::to_string).collect();
             let id = server.id.to_string();
             return json!({
                 "id": id, "name": server.name, "addresses": addresses, "keys": keys,
-                "roles": roles,
+                "roles": limits.unwrap_or(ServerRoles::ALL).to_string(),
             })
             .to_string();
         }
@@ -97,7 +97,8 @@ impl Listaddrs {
         }
         let keys: String =
             server.keys.iter().map(|key| format!("\n{:<24} {key}", "  key")).collect();
-        format!("UUID: {}\n{line}\n{:<24} {roles}{keys}", server.id, "  roles")
+        let roles = limits.map(|roles| format!("\n{:<24} {roles}", "  roles"));
+        format!("UUID: {}\n{line}{}{keys}", server.id, roles.unwrap_or_default())
     }
 }
 
