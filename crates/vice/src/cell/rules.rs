@@ -21,8 +21,8 @@ use celldb::Access;
 use guard::{Cps, Fences, Suspect};
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{
-    AuthLevel, Call, CallBlocking, Caller, ClientId, Fault, KeyPrint, Realm, Revised, Revision,
-    Timestamp,
+    AuthLevel, Call, CallBlocking, Caller, CellCall, ClientId, Fault, KeyPrint, Realm, Revised,
+    Revision, ServerId, Timestamp, VolumeGroup,
 };
 
 use super::{CellLink, Identities};
@@ -205,10 +205,29 @@ impl Rules {
         let servers = &in_use.rules.record.servers;
         match servers.server(&key) {
             Some(of) if !guard::server_may(of, servers.roles(of), caller, call) => {
-                Err(Fault::NotPermitted)
+                if self.keeps_its_volume(of, caller, call) {
+                    Ok(())
+                } else {
+                    Err(Fault::NotPermitted)
+                }
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a server writes the record of a volume of its own again as it is, so that a move
+    /// that was given up can no longer change it (`admin/freeze.rs`).
+    fn keeps_its_volume(&self, of: ServerId, caller: &Caller, call: &Call) -> bool {
+        let Call::Cell(CellCall::PutGroup { group, expected }) = call else { return false };
+        let is_here = group.read_write_site().is_some_and(|site| site.server == of);
+        let db = self.cell.available().filter(|db| db.access().has_records());
+        let Some(db) = db.filter(|_| is_here && caller.who.level == AuthLevel::Server) else {
+            return false;
+        };
+        // A change from another revision is refused.
+        let is_same =
+            |seen: &Revised<VolumeGroup>| seen.revision == *expected && seen.record == **group;
+        db.group_of(group.read_write).ok().flatten().as_ref().is_some_and(is_same)
     }
 
     /// Marks the call as in flight. Call this before reading the rules.
