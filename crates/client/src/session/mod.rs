@@ -300,7 +300,10 @@ impl Remote for Session {
         cancel: &Cancel,
         take: &mut dyn FnMut(usize, Result<Reply, CallError>),
     ) {
-        match self.shared.pass_gate(Some(cancel)) {
+        // Delegated changes are part of the reclaim, so they do not wait for its end.
+        let claims = matches!(calls.first(), Some(Call::Delegated { .. }));
+        let passed = if claims { Ok(()) } else { self.shared.pass_gate(Some(cancel)) };
+        match passed {
             Ok(()) => self.shared.chain_pieces(caller, calls, Some(cancel), take),
             Err(error) => (0..calls.len()).for_each(|at| take(at, Err(error.clone()))),
         }
