@@ -37,7 +37,7 @@ the data and tokens that were made with them, until you remove their files:
                         a running server refuses them within a second. Copy a new one to
                         all servers of the cell first, and remove the old one at each
 Only the server with keys/ca.key makes a new authority. The others get its certificate with
-their next one; 'rotate certificate' on each brings that at once. A server that has a copy of
+their next one; 'rotate certificate' on each brings that at once. A server with a copy of
 ca.key needs a copy of the new one, and of ca.pem. Clients follow when they next connect,
 except those that have a fingerprint in cells.toml: replace it there. Then run 'rialto keys
 retire' on each server.
