@@ -31,7 +31,7 @@ EXAMPLES
     rialto cell invite                           lets a further server in
     rialto cell remove-server afs2               ends one
 
-Each line of an export is a record; lines are sorted, so that two exports can be compared with diff.
+Each line of an export is a record; lines are sorted, so that diff compares two exports.
 There are no passwords in it: 'rialto backup cell' has those, and everything else.
 
 EXIT CODES
