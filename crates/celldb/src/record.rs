@@ -76,6 +76,8 @@ impl TryFrom<String> for PrintForm {
 enum KindForm {
     ReadWrite,
     ReadOnly,
+    Standby,
+    AsyncStandby,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -207,6 +209,8 @@ fn site_form(site: &Site) -> SiteForm {
     let kind = match site.kind {
         SiteKind::ReadWrite => KindForm::ReadWrite,
         SiteKind::ReadOnly => KindForm::ReadOnly,
+        SiteKind::Standby => KindForm::Standby,
+        SiteKind::AsyncStandby => KindForm::AsyncStandby,
     };
     SiteForm {
         server: IdForm(site.server),
@@ -220,6 +224,8 @@ fn site_of(form: SiteForm) -> Site {
     let kind = match form.kind {
         KindForm::ReadWrite => SiteKind::ReadWrite,
         KindForm::ReadOnly => SiteKind::ReadOnly,
+        KindForm::Standby => SiteKind::Standby,
+        KindForm::AsyncStandby => SiteKind::AsyncStandby,
     };
     Site { server: form.server.0, partition: form.partition, kind, epoch: form.epoch }
 }

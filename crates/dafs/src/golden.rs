@@ -25,6 +25,7 @@ use crate::{
 
 mod principals;
 mod rules;
+mod standby;
 
 /// One vector: a number or header, a message, a payload.
 type Vector = (Vec<u8>, Vec<u8>, Vec<u8>);
@@ -567,6 +568,7 @@ fn calls() -> Vec<(&'static str, Call)> {
     .into_iter()
     .chain(principals::calls())
     .chain(rules::calls())
+    .chain(standby::calls())
     .collect()
 }
 
@@ -843,6 +845,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
     .into_iter()
     .chain(principals::answers())
     .chain(rules::answers())
+    .chain(standby::answers())
     .collect()
 }
 

@@ -25,6 +25,7 @@ use types::limits::TOKEN_BYTES_MAX;
 
 mod principals;
 mod rules;
+mod standby;
 
 /// Any fid but [`Fid::CURRENT`].
 pub fn fid() -> impl Strategy<Value = Fid> {
@@ -265,6 +266,7 @@ fn volume_calls() -> impl Strategy<Value = Call> {
             VolumeCall::Finish { partition: PartitionNo(partition), tree, finish }
         }),
         pull().prop_map(|pull| VolumeCall::Pull(Box::new(pull))),
+        standby::calls(),
         (volume_id(), any::<u32>()).prop_map(|(id, millis)| VolumeCall::Hold { id, millis }),
         volume_id().prop_map(|id| VolumeCall::Serve { id }),
         (volume_id(), name(), any::<u64>()).prop_map(|(copy, name, above)| VolumeCall::TakeOver {
@@ -353,7 +355,12 @@ fn server_id() -> impl Strategy<Value = ServerId> {
 }
 
 fn group() -> impl Strategy<Value = VolumeGroup> {
-    let kind = prop_oneof![Just(SiteKind::ReadWrite), Just(SiteKind::ReadOnly)];
+    let kind = prop_oneof![
+        Just(SiteKind::ReadWrite),
+        Just(SiteKind::ReadOnly),
+        Just(SiteKind::Standby),
+        Just(SiteKind::AsyncStandby)
+    ];
     let site = (server_id(), ".{0,20}", kind, any::<u64>())
         .prop_map(|(server, partition, kind, epoch)| Site { server, partition, kind, epoch });
     let busy = (".{0,20}", ".{0,20}", any::<i64>()).prop_map(|(operation, by, since_secs)| Busy {
@@ -474,6 +481,7 @@ fn volume_answers() -> impl Strategy<Value = Answer> {
         vec(task(), 0..4).prop_map(Answer::Tasks),
         (vec(incoming(), 0..4), any::<u64>())
             .prop_map(|(trees, base)| Answer::Incoming { trees, base }),
+        standby::answers(),
     ]
 }
 

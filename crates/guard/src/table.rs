@@ -122,9 +122,11 @@ fn scopes(call: &Call) -> Option<Vec<AdminScope>> {
 
 fn scopes_of_volume(call: &VolumeCall) -> Option<Vec<AdminScope>> {
     let scopes = match call {
-        VolumeCall::List { .. } | VolumeCall::Examine { .. } | VolumeCall::Partitions => {
-            return None;
-        }
+        VolumeCall::List { .. }
+        | VolumeCall::Examine { .. }
+        | VolumeCall::Partitions
+        | VolumeCall::Standbys { .. }
+        | VolumeCall::Inherit { .. } => return None,
         // The cell assigns the number, so it may know the volume.
         VolumeCall::Create { id, partition, name, .. } => {
             let places = [AdminScope::Named(name.clone()), AdminScope::Partition(*partition)];
@@ -135,7 +137,13 @@ fn scopes_of_volume(call: &VolumeCall) -> Option<Vec<AdminScope>> {
         | VolumeCall::SetFields { id, .. }
         | VolumeCall::Changes { id, .. }
         | VolumeCall::Hold { id, .. }
-        | VolumeCall::Serve { id } => vec![AdminScope::Volume(*id)],
+        | VolumeCall::Serve { id }
+        | VolumeCall::Feed { id, .. } => vec![AdminScope::Volume(*id)],
+        VolumeCall::Follow(follow) => vec![AdminScope::Volume(follow.id)],
+        VolumeCall::FailOver { id, .. } => vec![AdminScope::Server, AdminScope::Group(*id)],
+        VolumeCall::StandBy { partition, tree } => {
+            vec![AdminScope::Group(*tree), AdminScope::Partition(Some(*partition))]
+        }
         VolumeCall::Rename { id, name }
         | VolumeCall::Clone { of: id, name, .. }
         | VolumeCall::TakeOver { copy: id, name, .. } => {

@@ -11,6 +11,7 @@
 //!
 //! - `fuzzing`, `scrub`: checks of a whole partition
 //! - `partition`: all of it behind one type
+//! - `standby`: copies that follow each change
 //! - `stream`: epochs on their way between partitions
 //! - `volume`: volumes, their making and removal
 //! - `body`: the bytes of files
@@ -31,6 +32,7 @@ mod media;
 mod partition;
 mod scrub;
 mod sessions;
+mod standby;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -53,12 +55,14 @@ pub use media::{CommitScope, WrittenOut};
 pub use partition::{OpenOptions, Partition};
 pub use scrub::{FINDINGS_MAX, ScrubFinding, ScrubProgress, ScrubReport};
 pub use sessions::SessionTable;
+pub use standby::{StandbyState, Standbys};
 pub use stream::{
     FinishAs, IncomingInfo, IncomingStreams, PART_BYTES_MIN, StreamHead, StreamPart, changes_part,
     packed_changes_part,
 };
 pub use tree::SlotAllocator;
 pub use tree::facts::{IncomingState, VolumeFacts, VolumeFields};
+pub use tree::feed::{Feed, FeedEntries};
 pub use volume::clone::NewClone;
 pub use volume::fork::NewFork;
 pub use volume::set::VolumeSet;

@@ -29,6 +29,7 @@ use crate::media::machine::{MemDisk, MemEngine, MemMachine};
 use crate::media::shared_run::Together;
 use crate::media::{CommitScope, Media, WrittenOut};
 use crate::sessions::SessionTable;
+use crate::standby::Standbys;
 use crate::stream::IncomingStreams;
 use crate::tree::Trees;
 use crate::volume::set::VolumeSet;
@@ -78,6 +79,7 @@ pub(crate) struct Inner {
     trees: Arc<Trees>,
     volumes: Arc<VolumeSet>,
     streams: IncomingStreams,
+    standbys: Standbys,
     sessions: SessionTable,
     syncing: Together,
     pub(crate) strays: StraySearch,
@@ -279,6 +281,11 @@ impl Partition {
         &self.0.streams
     }
 
+    /// The trees for which it stands by.
+    pub fn standbys(&self) -> &Standbys {
+        &self.0.standbys
+    }
+
     /// The sessions that survive a restart.
     pub fn sessions(&self) -> &SessionTable {
         &self.0.sessions
@@ -447,6 +454,7 @@ fn start(
         compression,
         trees,
         streams: IncomingStreams::new(Arc::clone(&volumes)),
+        standbys: Standbys::new(Arc::clone(&volumes)),
         volumes,
         sessions,
         syncing: Together::default(),

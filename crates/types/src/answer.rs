@@ -3,10 +3,10 @@
 use bytes::Bytes;
 
 use crate::{
-    BootVerifier, Changed, DataVersion, Fence, Fid, IncomingTree, Invitation, Kind, LockConflict,
-    Mandate, Name, PackedRun, PartitionInfo, Principal, PrincipalId, Revised, Revision, Secret,
-    ServerId, ServerInfo, Status, StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId,
-    VolumeInfo,
+    BootVerifier, Changed, DataVersion, FeedStart, Fence, Fid, IncomingTree, Inherited, Invitation,
+    Kind, LockConflict, Mandate, Name, PackedRun, PartitionInfo, Principal, PrincipalId, Revised,
+    Revision, Secret, ServerId, ServerInfo, StandbyInfo, Status, StreamCursor, TaskInfo,
+    VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
 };
 
 /// A place in the listing of a directory: behind the entry that came with it. The server assigns it
@@ -228,6 +228,12 @@ pub enum Answer {
         /// The epoch that the volume in question is a copy of; 0: none.
         base: u64,
     },
+    /// A feed, and the base with which the standby begins.
+    Feed(FeedStart),
+    /// The standbys of a volume.
+    Standbys(Vec<StandbyInfo>),
+    /// The last request of a slot that came through the feed.
+    Inherited(Inherited),
     /// Partitions of the server, in their order.
     Partitions(Vec<PartitionInfo>),
     /// Groups of volumes; `end`: there are no more.
@@ -368,6 +374,9 @@ impl Answer {
             | Answer::Part(_)
             | Answer::Cursor(_)
             | Answer::Tasks(_)
+            | Answer::Feed(_)
+            | Answer::Standbys(_)
+            | Answer::Inherited(_)
             | Answer::Incoming { .. }
             | Answer::Partitions(_)
             | Answer::Groups { .. }

@@ -265,6 +265,12 @@ calls! {
     CellJoin = 116,          "cell_join",           Joined,     Record, Database,  Anybody;
     CellCertify = 117,       "cell_certify",        Report,     Ask,    Database,  Server;
     CellServerRoles = 119,   "cell_server_roles",   Report,     Ask,    Database,  Anybody;
+    VolumeStandBy = 120,     "volume_stand_by",     Done,       File,   Disk,      Scopes;
+    VolumeFeed = 121,        "volume_feed",         Feed,       File,   Disk,      Scopes;
+    VolumeFollow = 122,      "volume_follow",       Part,       Ask,    Never,     Scopes;
+    VolumeStandbys = 123,    "volume_standbys",     Standbys,   Ask,    Never,     Anybody;
+    VolumeFailOver = 124,    "volume_fail_over",    Done,       File,   Both,      Scopes;
+    VolumeInherit = 125,     "volume_inherit",      Inherited,  Ask,    Disk,      Anybody;
     CellWithdrawn = 118,     "cell_withdrawn",      Report,     Ask,    Database,  Anybody;
 }
 
@@ -347,6 +353,9 @@ wire_numbers! {
         Enforced = 50,
         Invitations = 51,
         Joined = 52,
+        Feed = 53,
+        Standbys = 54,
+        Inherited = 55,
     }
 }
 
@@ -400,6 +409,9 @@ impl AnswerKind {
             Answer::Enforced { .. } => AnswerKind::Enforced,
             Answer::Invitations { .. } => AnswerKind::Invitations,
             Answer::Joined { .. } => AnswerKind::Joined,
+            Answer::Feed(_) => AnswerKind::Feed,
+            Answer::Standbys(_) => AnswerKind::Standbys,
+            Answer::Inherited(_) => AnswerKind::Inherited,
         }
     }
 
@@ -451,6 +463,9 @@ impl AnswerKind {
             | AnswerKind::Mandates
             | AnswerKind::Invitations
             | AnswerKind::Joined
+            | AnswerKind::Feed
+            | AnswerKind::Standbys
+            | AnswerKind::Inherited
             | AnswerKind::Enforced => false,
         }
     }
@@ -664,6 +679,7 @@ impl Call {
             }
             Call::Write { data, .. } => payload(data.len(), 0),
             Call::Volume(VolumeCall::Changes { bytes_max, .. }) => payload(0, *bytes_max as usize),
+            Call::Volume(VolumeCall::Follow(follow)) => payload(0, follow.bytes_max as usize),
             Call::Volume(VolumeCall::Apply { part, .. }) => payload(part.len(), 0),
             Call::Cell(CellCall::Copy { .. }) => payload(0, PAYLOAD_BYTES_MAX),
             Call::ReadDir { bytes_max, .. } => inline(0, *bytes_max as usize),
@@ -740,6 +756,12 @@ impl VolumeCall {
             VolumeCall::Beside { .. } => Procedure::VolumeBeside,
             VolumeCall::TakeOver { .. } => Procedure::VolumeTakeOver,
             VolumeCall::Incoming { .. } => Procedure::VolumeIncoming,
+            VolumeCall::StandBy { .. } => Procedure::VolumeStandBy,
+            VolumeCall::Feed { .. } => Procedure::VolumeFeed,
+            VolumeCall::Follow(_) => Procedure::VolumeFollow,
+            VolumeCall::Standbys { .. } => Procedure::VolumeStandbys,
+            VolumeCall::FailOver { .. } => Procedure::VolumeFailOver,
+            VolumeCall::Inherit { .. } => Procedure::VolumeInherit,
         }
     }
 

@@ -77,12 +77,23 @@ pub enum SiteKind {
     ReadWrite = 1,
     /// The released volume.
     ReadOnly = 2,
+    /// A standby that follows each change before it is acknowledged.
+    Standby = 3,
+    /// A standby that follows as fast as it can.
+    AsyncStandby = 4,
 }
 
 impl SiteKind {
     /// The kind with the given wire value.
     pub fn from_wire(value: u8) -> Option<Self> {
-        [SiteKind::ReadWrite, SiteKind::ReadOnly].into_iter().find(|kind| *kind as u8 == value)
+        let all =
+            [SiteKind::ReadWrite, SiteKind::ReadOnly, SiteKind::Standby, SiteKind::AsyncStandby];
+        all.into_iter().find(|kind| *kind as u8 == value)
+    }
+
+    /// Whether the site follows the read-write volume.
+    pub fn is_standby(self) -> bool {
+        matches!(self, SiteKind::Standby | SiteKind::AsyncStandby)
     }
 }
 
@@ -96,8 +107,16 @@ pub struct Site {
     pub partition: String,
     /// The volume that it has.
     pub kind: SiteKind,
-    /// Read-only: the epoch of the release that it has; 0: none yet.
+    /// Read-only: the epoch of the release that it has; 0: none yet. Of a standby: 1 if it is *in
+    /// step* and may take over, otherwise 0.
     pub epoch: u64,
+}
+
+impl Site {
+    /// Whether this is a standby that may take over.
+    pub fn is_in_step(&self) -> bool {
+        self.kind.is_standby() && self.epoch != 0
+    }
 }
 
 /// Marks a group on which an operation works, so that other operations stay away. Not bound to a
@@ -153,6 +172,11 @@ impl VolumeGroup {
     /// The site of the read-write volume.
     pub fn read_write_site(&self) -> Option<&Site> {
         self.sites.iter().find(|site| site.kind == SiteKind::ReadWrite)
+    }
+
+    /// The standbys.
+    pub fn standbys(&self) -> impl Iterator<Item = &Site> {
+        self.sites.iter().filter(|site| site.kind.is_standby())
     }
 
     /// The read-only sites that have the last release: clients read only from these.

@@ -27,6 +27,7 @@ mod print;
 mod pts;
 mod rules;
 mod session;
+mod standby;
 mod status;
 mod time;
 mod transfer;
@@ -65,6 +66,7 @@ pub use rules::{Fence, GuardCall, Mandate, Realm, Whom};
 pub use session::{
     BootVerifier, BreakId, BreakItem, BreakReason, ClientId, ReplyAddress, SessionEpoch, SessionId,
 };
+pub use standby::{FeedPlace, FeedStart, Follow, Inherited, StandbyInfo};
 pub use status::{DataVersion, Kind, Status, StatusVersion};
 pub use time::{Time, Timestamp};
 pub use transfer::{Finish, IncomingTree, Pull, TaskInfo, TaskState};

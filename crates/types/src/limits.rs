@@ -85,6 +85,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 /// Bytes of one message without its payload: holds a directory listing or the largest extended
 /// attribute.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
+/// Bytes of the recorded answer to a change of files: some statuses.
+pub const REPLY_RECORD_BYTES_MAX: usize = 64 << 10;
 /// Files in one claim of holds, or one end of them: what fits into a message.
 pub const HOLD_FIDS_MAX: usize = 4096;
 /// Slots of one session: enough to fill a fast link with 1 MiB reads and keep metadata going beside

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use crate::{
-    Beside, Finish, Name, PartitionNo, Pull, StreamCursor, VolumeChange, VolumeId, VolumeKind,
-    WhichVolume,
+    Beside, Finish, Follow, Name, PartitionNo, Pull, ReplyAddress, ServerId, StreamCursor,
+    VolumeChange, VolumeId, VolumeKind, WhichVolume,
 };
 
 /// The calls of administrators about a server's volumes. All but questions are the superuser's.
@@ -159,6 +159,47 @@ pub enum VolumeCall {
         name: Name,
         /// An epoch that the tree had elsewhere; 0: none is known.
         above: u64,
+    },
+    /// This server is, or is no longer, a standby of the volume, as the cell database says: it
+    /// brings and keeps a copy there, or removes it, in the background. Answer: `Done`.
+    StandBy {
+        /// The partition; `Invalid` if the server has no such one.
+        partition: PartitionNo,
+        /// Number of the read-write volume.
+        tree: VolumeId,
+    },
+    /// Seals what the read-write volume shows, as the base of a standby, and logs every change from
+    /// then on. Answer: `Feed`.
+    Feed {
+        /// The volume; `NoVolume` if this server does not have it.
+        id: VolumeId,
+        /// The standby's server.
+        standby: ServerId,
+    },
+    /// What follows in the feed; waits a moment if nothing does. `Conflict`: the place is not in
+    /// the feed (any more), and the standby needs a new base. Answer: `Part`, with entries.
+    Follow(Box<Follow>),
+    /// The standbys of the volume, as its server sees them. Answer: `Standbys`.
+    Standbys {
+        /// The read-write volume; `NoVolume` if this server does not have it.
+        id: VolumeId,
+    },
+    /// The standby of this server takes over now. `Conflict` if it is not in step, unless `force`:
+    /// then it begins as the last change that it has. Answer: `Done`, when the cell database says
+    /// that the volume is here.
+    FailOver {
+        /// Number of the read-write volume; `NoVolume` if there is no standby of it here.
+        id: VolumeId,
+        /// Also one that is not in step.
+        force: bool,
+    },
+    /// The last request of the caller's client in a slot of its session at the former server whose
+    /// effect came here through the feed. Answer: `Inherited`.
+    Inherit {
+        /// The volume that took over; `NoVolume` if this server does not have it.
+        id: VolumeId,
+        /// The slot; the request in it has no meaning.
+        origin: ReplyAddress,
     },
     /// Copies within the server: what a volume of a sealed epoch shows is copied to another
     /// partition (no part of it goes over the network), or, with `Leave` and the number of a tree,

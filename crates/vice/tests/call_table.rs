@@ -71,6 +71,10 @@ fn may(call: &Call) -> May {
             | P::VolumeServe
             | P::VolumeBeside
             | P::VolumeTakeOver
+            | P::VolumeStandBy
+            | P::VolumeFeed
+            | P::VolumeFollow
+            | P::VolumeFailOver
             | P::CellPutGroup
             | P::CellRemoveGroup
             | P::CellTakeNumbers
@@ -98,6 +102,8 @@ fn may(call: &Call) -> May {
             | P::VolumeStatus
             | P::VolumeList
             | P::VolumeExamine
+            | P::VolumeStandbys
+            | P::VolumeInherit
             | P::Partitions
             | P::CellGroup
             | P::CellGroups

@@ -318,16 +318,16 @@ fn checked_site(job: &Job<'_>, group: &VolumeGroup, site: &Site) -> Result<Optio
     let number = match site.kind {
         SiteKind::ReadWrite => Some(group.read_write),
         SiteKind::ReadOnly => group.read_only,
+        // The standby's server compares by itself.
+        SiteKind::Standby | SiteKind::AsyncStandby => return Ok(Some(site.clone())),
     };
     let Some(number) = number else { return Ok(None) };
     let here = examine(job.servers, site.server, WhichVolume::Id(number))?.unwrap_or_default();
     match (site.kind, of_kind(&here, VolumeKind::ReadOnly)) {
         (SiteKind::ReadWrite, _) => Ok((!here.is_empty()).then(|| site.clone())),
-        (SiteKind::ReadOnly, Some(volume)) => {
-            Ok(Some(Site { epoch: volume.epoch, ..site.clone() }))
-        }
+        (_, Some(volume)) => Ok(Some(Site { epoch: volume.epoch, ..site.clone() })),
         // The site waits for its first release, or has lost its volume.
-        (SiteKind::ReadOnly, None) => Ok(Some(Site { epoch: 0, ..site.clone() })),
+        (_, None) => Ok(Some(Site { epoch: 0, ..site.clone() })),
     }
 }
 

@@ -25,6 +25,7 @@ use super::pts::{
 use super::rules::{
     get_enforced, get_fences, get_mandates, put_enforced, put_fences, put_mandates,
 };
+use super::standby::STANDBYS;
 use super::status::STATUS_BYTES;
 use super::transfer::{get_incoming, get_tasks, put_incoming, put_tasks};
 use super::volume::{PARTITIONS, get_volumes, put_volumes};
@@ -85,6 +86,9 @@ messages! {
         LockTest => LockTest;
         Partitions => Partitions: PARTITIONS;
         Cursor => Cursor;
+        Feed => Feed;
+        Standbys => Standbys: STANDBYS;
+        Inherited => Inherited;
         Revision => Revision;
         Number => Number;
         Token => Token: TOKEN;

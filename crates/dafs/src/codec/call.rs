@@ -234,6 +234,12 @@ messages! {
         | Procedure::VolumeServe
         | Procedure::VolumeBeside
         | Procedure::VolumeTakeOver
+        | Procedure::VolumeStandBy
+        | Procedure::VolumeFeed
+        | Procedure::VolumeFollow
+        | Procedure::VolumeStandbys
+        | Procedure::VolumeFailOver
+        | Procedure::VolumeInherit
         | Procedure::VolumeApply
         | Procedure::VolumeIncoming => Call::Volume(get_volume_call(from, number, payload)?),
         Procedure::CellGroup

@@ -11,6 +11,7 @@ mod cell;
 pub(crate) mod layout;
 mod pts;
 mod rules;
+mod standby;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use types::limits::{
 use types::{Answer, PartitionInfo, VolumeCall, VolumeChange, VolumeInfo, VolumeState};
 
 use super::Procedure;
-use super::layout::{Layout, LongList, Plain, Short, get_page, layout, messages, record};
+use super::layout::{Flag, Layout, LongList, Plain, Short, get_page, layout, messages, record};
 use crate::WireError;
 use crate::wire::{FieldReader, Writer, limit};
 
@@ -45,8 +45,16 @@ messages! {
         VolumeBeside => Beside { id, partition, what }
         VolumeIncoming => Incoming { tree }
         VolumeTakeOver => TakeOver { copy, above, name }
+        VolumeStandBy => StandBy { tree, partition }
+        VolumeFeed => Feed { id, standby }
+        VolumeStandbys => Standbys { id }
+        VolumeFailOver => FailOver { id, force: Flag("force") }
+        VolumeInherit => Inherit { id, origin }
     }
-    (VolumePull => Pull;)
+    (
+        VolumePull => Pull;
+        VolumeFollow => Follow;
+    )
     put {
         VolumeCall::Create {
             id,

@@ -233,7 +233,7 @@ impl World {
                         ));
                     }
                 }
-                SiteKind::ReadOnly => {}
+                SiteKind::ReadOnly | SiteKind::Standby | SiteKind::AsyncStandby => {}
             }
         }
     }

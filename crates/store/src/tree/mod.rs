@@ -7,6 +7,7 @@
 //! (`generation.rs`). Imports `format/` and `media/`.
 
 pub(crate) mod facts;
+pub(crate) mod feed;
 pub(crate) mod generation;
 pub(crate) mod origin;
 pub(crate) mod slots;

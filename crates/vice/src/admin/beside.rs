@@ -227,6 +227,7 @@ impl Transfers {
                 SiteKind::ReadOnly => {
                     site.epoch == 0 || partition.volumes().tree_standing(tree)?.is_some()
                 }
+                SiteKind::Standby | SiteKind::AsyncStandby => true,
             };
             if !is_there {
                 return Err(Fault::Conflict);

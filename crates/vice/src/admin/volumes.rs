@@ -100,6 +100,12 @@ impl VolumeAdmin {
             VolumeCall::TakeOver { copy, name, above } => {
                 self.take_over(ask, *copy, name, *above)?
             }
+            VolumeCall::StandBy { .. }
+            | VolumeCall::Feed { .. }
+            | VolumeCall::Follow(_)
+            | VolumeCall::Standbys { .. }
+            | VolumeCall::FailOver { .. }
+            | VolumeCall::Inherit { .. } => return Err(Fault::Unsupported),
             VolumeCall::Beside { id, partition, what } => {
                 return self.transfers.beside(ask, *id, *partition, *what);
             }

@@ -74,6 +74,8 @@ fn location(group: &VolumeGroup, servers: &[ServerInfo]) -> ExportLine {
             let kind = match site.kind {
                 SiteKind::ReadWrite => "rw",
                 SiteKind::ReadOnly => "ro",
+                SiteKind::Standby => "standby",
+                SiteKind::AsyncStandby => "async-standby",
             };
             format!("{server}:{}:{kind}", site.partition)
         })

@@ -192,6 +192,7 @@ fn kind(site: &CellSite) -> &'static str {
     match site.kind {
         SiteKind::ReadWrite => "RW",
         SiteKind::ReadOnly => "RO",
+        SiteKind::Standby | SiteKind::AsyncStandby => "SB",
     }
 }
 
@@ -200,7 +201,10 @@ fn release_state(group: &VolumeGroup, site: &CellSite) -> Option<&'static str> {
     match site.kind {
         SiteKind::ReadOnly if site.epoch == 0 => Some("Not released"),
         SiteKind::ReadOnly if site.epoch != group.released_epoch => Some("Old release"),
-        SiteKind::ReadOnly | SiteKind::ReadWrite => None,
+        SiteKind::Standby if site.epoch == 0 => Some("Not in step"),
+        SiteKind::AsyncStandby if site.epoch == 0 => Some("Asynchronous, not in step"),
+        SiteKind::AsyncStandby => Some("Asynchronous"),
+        SiteKind::Standby | SiteKind::ReadOnly | SiteKind::ReadWrite => None,
     }
 }
 

@@ -1,0 +1,11 @@
+//! Standbys: copies of trees that follow each change of a read-write volume elsewhere.
+//!
+//! Model. The volume's partition logs what each commit changes in a *feed* in memory
+//! (`tree/feed.rs`, begun by `begin.rs`, encoded by `codec.rs`). The standby's partition remembers
+//! each tree for which it stands by (`f` record), and applies the entries to the head of that tree,
+//! which no volume shows (`followed.rs`), until it takes over (`take_over.rs`). `docs/spec/standby.md` has the protocol.
+
+mod begin;
+mod followed;
+
+pub use followed::{StandbyState, Standbys};
