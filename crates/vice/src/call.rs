@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use lease::Output;
 use store::CommitScope;
-use types::{Answer, Caller, Fault, Fid, ReplyAddress, Time, Timestamp};
+use types::{Answer, Caller, Fault, Fid, ReplyAddress, Time, Timestamp, VolumeId};
 
 use crate::cell::Principals;
 
@@ -57,6 +57,26 @@ pub(crate) struct CallContext<'a> {
     pub rights_changes: u64,
     /// The call must be executed again: what it read is stale.
     pub again: bool,
+    /// The part of a feed that standbys must have before its answer is sent.
+    pub fed: Option<Fed>,
+}
+
+/// The part of a volume's feed that standbys must have before a reply is sent (SB-1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fed {
+    pub volume: VolumeId,
+    /// The entries of the volume's feed before this position.
+    pub position: u64,
+    /// They must have it on disk.
+    pub stable: bool,
+}
+
+impl Fed {
+    /// All that a volume has fed so far; `None`: it has no feed.
+    pub fn by(volume: &store::Volume, stable: bool) -> Option<Fed> {
+        let position = volume.feed()?.end().position;
+        Some(Fed { volume: volume.id(), position, stable })
+    }
 }
 
 impl<'a> CallContext<'a> {
@@ -78,6 +98,7 @@ impl<'a> CallContext<'a> {
             models: 0,
             rights_changes: 0,
             again: false,
+            fed: None,
         }
     }
 
