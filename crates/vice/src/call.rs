@@ -72,10 +72,11 @@ pub(crate) struct Fed {
 }
 
 impl Fed {
-    /// All that a volume has fed so far; `None`: it has no feed.
-    pub fn by(volume: &store::Volume, stable: bool) -> Option<Fed> {
-        let position = volume.feed()?.end().position;
-        Some(Fed { volume: volume.id(), position, stable })
+    /// All that a volume has fed so far. Without a feed no standby can ever have it: then the reply
+    /// waits until no standby may take over.
+    pub fn by(volume: &store::Volume, stable: bool) -> Fed {
+        let position = volume.feed().map_or(u64::MAX, |feed| feed.end().position);
+        Fed { volume: volume.id(), position, stable }
     }
 }
 

@@ -227,7 +227,7 @@ pub(crate) fn commit_file(
     fid: Fid,
 ) -> Result<CallOutcome, Fault> {
     let volume = files.volume(fid.volume)?;
-    ask.fed = Fed::by(&volume.store, true);
+    ask.fed = Some(Fed::by(&volume.store, true));
     let verifier = files.boot_verifier();
     let vnode = volume.vnode(fid)?;
     if vnode.status.kind == Kind::File {
@@ -243,7 +243,7 @@ pub(crate) fn commit_volume(
     fid: Fid,
 ) -> Result<CallOutcome, Fault> {
     let volume = files.volume(fid.volume)?;
-    ask.fed = Fed::by(&volume.store, true);
+    ask.fed = Some(Fed::by(&volume.store, true));
     volume.vnode(fid)?;
     let verifier = files.boot_verifier();
     volume.partition.sync_all()?;

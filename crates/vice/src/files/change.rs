@@ -183,7 +183,7 @@ impl Files {
             self.coherence.leases().forget_file(ask.now, fid, &mut ask.events);
         }
         committed?;
-        ask.fed = Fed::by(&change.volume.store, change.sync.is_some());
+        ask.fed = Some(Fed::by(&change.volume.store, change.sync.is_some()));
         match change.spread {
             Spread::Promised => {}
             Spread::Rights => {

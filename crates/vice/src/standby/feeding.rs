@@ -200,7 +200,11 @@ impl Feeding {
         }
         let end = self.feed.as_ref().filter(|feed| !feed.is_over()).map(|feed| feed.end());
         let known = self.standbys.iter_mut().find(|one| one.server == follow.standby);
-        let (Some(end), Some(one)) = (end, known) else { return Err(Fault::Conflict) };
+        let Some(one) = known else { return Err(Fault::Conflict) };
+        let Some(end) = end else {
+            one.lose_place();
+            return Err(Fault::Conflict);
+        };
         if follow.synced > follow.applied.position {
             return Err(Fault::Invalid);
         }
@@ -232,6 +236,10 @@ impl Feeding {
             one.stage.came_back();
             let near = end.position - one.applied <= NEAR_ENTRIES;
             if near && one.offered.is_some_and(|offered| one.applied >= offered) {
+                if one.stage == Stage::CatchingUp {
+                    // Replies to changes until now did not wait for it.
+                    one.must_have = one.must_have.max(end.position);
+                }
                 one.stage.caught_up();
             }
         }
@@ -387,8 +395,11 @@ impl Feeding {
 
     /// Whether the group's record shall be read or written.
     pub fn needs_database(&self) -> bool {
-        let needs =
-            |one: &Standby| one.stage.needs_database() || !one.is_tidy && one.offered.is_some();
+        let needs = |one: &Standby| match one.stage {
+            Stage::Leaving { .. } => true,
+            Stage::Entering { .. } => one.applied >= one.must_have,
+            Stage::CatchingUp | Stage::InStep => !one.is_tidy && one.offered.is_some(),
+        };
         !self.superseded && (self.recheck || self.standbys.iter().any(needs))
     }
 
@@ -419,7 +430,12 @@ impl Feeding {
                     writes = true;
                     Some(false)
                 }
-                Stage::Entering { .. } if group.busy.is_some() => None,
+                Stage::Entering { .. }
+                    if group.busy.is_some()
+                        || known.as_ref().is_some_and(|one| one.applied < one.must_have) =>
+                {
+                    None
+                }
                 Stage::Entering { .. } => Some(true),
                 // Another one took it out of step.
                 Stage::InStep => Some(site.is_in_step()),

@@ -147,8 +147,8 @@ impl Feeds {
         id: VolumeId,
         standby: ServerId,
     ) -> Result<CallOutcome, Fault> {
-        self.need_to_be(ask, standby)?;
         let volume = self.files.volumes().any_volume(id)?;
+        self.need_to_be(ask, standby)?;
         volume.need_writable()?;
         if volume.store.is_being_restored() || volume.store.is_held() || volume.is_fenced() {
             return Err(Fault::Busy);
@@ -201,8 +201,8 @@ impl Feeds {
     }
 
     fn follow(&self, ask: &CallContext<'_>, follow: &Follow) -> Result<CallOutcome, Fault> {
-        self.need_to_be(ask, follow.standby)?;
         let feeding = self.get(follow.id).ok_or(Fault::Conflict)?;
+        self.need_to_be(ask, follow.standby)?;
         feeding.lock().follow(ask.now, ask.origin, follow)?;
         Ok(CallOutcome::Waits)
     }

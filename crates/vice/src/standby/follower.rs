@@ -129,10 +129,8 @@ impl Follower {
     }
 
     /// Begins to follow from what is here.
-    pub fn begin_to_follow(&mut self, base: u64, place: FeedPlace) {
-        self.base = base;
-        self.applied = place;
-        self.synced = place.position;
+    pub fn begin_to_follow(&mut self, base: u64, place: FeedPlace, synced: u64) {
+        (self.base, self.applied, self.synced) = (base, place, synced);
         (self.heard, self.received, self.in_step) = (0, None, false);
         self.phase = Phase::Follow;
     }

@@ -31,11 +31,6 @@ impl Stage {
         self != Stage::CatchingUp
     }
 
-    /// Whether the group's record must be written for it.
-    pub fn needs_database(self) -> bool {
-        matches!(self, Stage::Entering { .. } | Stage::Leaving { .. })
-    }
-
     /// It has applied all that there was.
     pub fn caught_up(&mut self) {
         if *self == Stage::CatchingUp {

@@ -1,0 +1,346 @@
+//! Standbys between services, without sockets or threads: a test's step is one question and its
+//! answer, and its clock is the only one.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use celldb::{Access, CellCopy, CellDb, CellError, Embedded};
+use common::*;
+use types::{
+    Answer, Call, Caller, Changed, Fault, Fid, Follow, Name, PartitionNo, ReplyAddress, Revised,
+    Revision, ServerId, ServerInfo, Site, SiteKind, StandbyInfo, TaskInfo, TaskState, VolumeCall,
+    VolumeGroup, VolumeId, WhichVolume,
+};
+use vice::{CellAccess, Fetch, StandbyWork, Unanswered, ViceParts, Work};
+
+const ROOT: Caller = Caller::ROOT;
+const TREE: VolumeId = VolumeId(40);
+
+/// A database that can be away.
+struct Switched {
+    db: Embedded,
+    away: AtomicBool,
+    _dir: tempfile::TempDir,
+}
+
+impl Switched {
+    fn here(&self) -> Result<&Embedded, CellError> {
+        if self.away.load(Ordering::SeqCst) {
+            Err(CellError::Away(Fault::CellAway))
+        } else {
+            Ok(&self.db)
+        }
+    }
+}
+
+impl CellDb for Switched {
+    fn group_named(&self, name: &Name) -> Result<Option<Revised<VolumeGroup>>, CellError> {
+        self.here()?.group_named(name)
+    }
+    fn group_of(&self, number: VolumeId) -> Result<Option<Revised<VolumeGroup>>, CellError> {
+        self.here()?.group_of(number)
+    }
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>, CellError> {
+        self.here()?.groups(after, max)
+    }
+    fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision, CellError> {
+        self.here()?.put_group(group, expected)
+    }
+    fn remove_group(&self, id: VolumeId, expected: Revision) -> Result<Revision, CellError> {
+        self.here()?.remove_group(id, expected)
+    }
+    fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId, CellError> {
+        self.here()?.take_numbers(above, count)
+    }
+    fn servers(&self) -> Result<Vec<Revised<ServerInfo>>, CellError> {
+        self.here()?.servers()
+    }
+    fn put_server(&self, server: &ServerInfo, expected: Revision) -> Result<Revision, CellError> {
+        self.here()?.put_server(server, expected)
+    }
+    fn remove_server(&self, id: ServerId, expected: Revision) -> Result<Revision, CellError> {
+        self.here()?.remove_server(id, expected)
+    }
+    fn revision(&self) -> Result<Revision, CellError> {
+        self.here()?.revision()
+    }
+    fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>, CellError> {
+        self.here()?.changes(since, max)
+    }
+    fn copy(&self) -> Result<Box<dyn CellCopy>, CellError> {
+        self.here()?.copy()
+    }
+    fn access(&self) -> &dyn Access {
+        self.db.access()
+    }
+}
+
+fn id(server: usize) -> ServerId {
+    ServerId((server as u128 + 1) << 96)
+}
+
+fn parts(server: usize, db: &Arc<Switched>) -> Box<dyn Fn() -> ViceParts> {
+    let db = Arc::clone(db);
+    Box::new(move || {
+        let (name, keys) = (format!("server-{server}"), Vec::new());
+        let addresses = vec![([127, 0, 0, 1], 7000 + server as u16).into()];
+        let me = Some(ServerInfo { id: id(server), name, addresses, keys });
+        let cell = CellAccess::Database(Arc::clone(&db) as Arc<dyn CellDb>);
+        ViceParts { me, cell, ..ViceParts::default() }
+    })
+}
+
+/// Servers 0, 1, ... of a cell. The volume `data` is at server 0; all others stand by.
+struct Cell {
+    db: Arc<Switched>,
+    rigs: Vec<Rig>,
+    /// The question of each standby that is not answered, and whom it asked.
+    asked: Vec<Option<(usize, ReplyAddress)>>,
+    /// Servers that answer no other server.
+    silent: Vec<bool>,
+    root: Fid,
+}
+
+impl Cell {
+    fn new(kinds: &[SiteKind]) -> Cell {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Embedded::open(dir.path()).unwrap();
+        let db = Arc::new(Switched { db, away: AtomicBool::new(false), _dir: dir });
+        let count = kinds.len() + 1;
+        let mut rigs: Vec<_> = (0..count)
+            .map(|server| {
+                let (ground, quota) = (Ground::memory(), store::VolumeQuota::default());
+                // Client 0 is the user, the next ones are the other servers.
+                Rig::with(ground, 1 + count, quota, parts(server, &db))
+            })
+            .collect();
+        for (server, rig) in rigs.iter().enumerate() {
+            db.put_server(rig.vice().me(), Revision(0)).unwrap();
+            assert_eq!(rig.vice().me().id, id(server));
+        }
+        let create = VolumeCall::Create {
+            id: Some(TREE),
+            partition: None,
+            name: name("data"),
+            quota_bytes: 0,
+            quota_files: 0,
+            owner: (0, 0),
+            encrypt: None,
+        };
+        rigs[0].call(0, &ROOT, Call::Volume(create)).unwrap();
+        let root = rigs[0].root_of(0, "data").unwrap();
+        let site = |server: usize, kind| Site {
+            server: id(server),
+            partition: "/vicepa".to_owned(),
+            kind,
+            epoch: 0,
+        };
+        let mut group = VolumeGroup::new(name("data"), TREE, site(0, SiteKind::ReadWrite));
+        group.sites.extend(kinds.iter().zip(1..).map(|(kind, server)| site(server, *kind)));
+        db.put_group(&group, Revision(0)).unwrap();
+        let mut cell =
+            Cell { db, rigs, asked: vec![None; count], silent: vec![false; count], root };
+        for server in 1..count {
+            cell.stand_by(server);
+        }
+        cell
+    }
+
+    fn stand_by(&mut self, server: usize) {
+        let call = VolumeCall::StandBy { partition: PartitionNo(0), tree: TREE };
+        self.rigs[server].call(0, &ROOT, Call::Volume(call)).unwrap();
+    }
+
+    fn group(&self) -> VolumeGroup {
+        self.db.db.group_of(TREE).unwrap().unwrap().record
+    }
+
+    fn change_group(&self, change: impl FnOnce(&mut VolumeGroup)) {
+        let mut known = self.db.db.group_of(TREE).unwrap().unwrap();
+        change(&mut known.record);
+        self.db.db.put_group(&known.record, known.revision).unwrap();
+    }
+
+    fn in_step(&self, server: usize) -> bool {
+        self.group().sites.iter().any(|site| site.server == id(server) && site.is_in_step())
+    }
+
+    /// The server asks the database, if it needs to.
+    fn settle(&mut self, server: usize) {
+        let rig = &mut self.rigs[server];
+        if rig.vice().has_doubts(rig.now) {
+            let mut out = Vec::new();
+            rig.vice().settle_doubts(rig.now, rig.clock(), &mut out);
+            rig.deliver(out);
+        }
+    }
+
+    /// One step of the standby at this server. False: it waits for an answer, or pauses.
+    fn step(&mut self, server: usize) -> bool {
+        if let Some((at, origin)) = self.asked[server] {
+            let Some(answer) = self.rigs[at].reply(origin) else {
+                if !self.silent[at] {
+                    return false;
+                }
+                self.asked[server] = None;
+                self.lose(server);
+                return true;
+            };
+            self.asked[server] = None;
+            let rig = &self.rigs[server];
+            let answer = answer.map_err(Unanswered::Refused);
+            rig.vice().followers().answered(TREE, rig.now, answer);
+            return true;
+        }
+        let rig = &self.rigs[server];
+        match rig.vice().followers().step(TREE, rig.now, rig.clock()) {
+            StandbyWork::Over | StandbyWork::Pause(_) => false,
+            StandbyWork::Ask(of, _, call) => {
+                let at = (0..self.rigs.len()).find(|server| id(*server) == of).unwrap();
+                if self.silent[at] || self.silent[server] {
+                    self.lose(server);
+                } else {
+                    let origin = self.rigs[at].start(1 + server, &ROOT, Call::Volume(call));
+                    self.asked[server] = Some((at, origin));
+                }
+                true
+            }
+            StandbyWork::Pull(pull) => {
+                let of = self.group().read_write_site().unwrap().server;
+                let at = (0..self.rigs.len()).find(|server| id(*server) == of).unwrap();
+                self.pull(at, server, pull);
+                true
+            }
+        }
+    }
+
+    fn lose(&mut self, server: usize) {
+        let rig = &self.rigs[server];
+        let lost = Err(Unanswered::Lost("it is silent".to_owned()));
+        rig.vice().followers().answered(TREE, rig.now, lost);
+    }
+
+    fn pull(&mut self, from: usize, to: usize, pull: types::Pull) {
+        let task = TaskInfo {
+            number: 1,
+            tree: TREE,
+            state: TaskState::Runs,
+            since: 0,
+            epoch: 0,
+            bytes: 0,
+            total_bytes: 0,
+            text: String::new(),
+        };
+        let mut fetch = Fetch::new(pull, task);
+        loop {
+            if let Some(call) = fetch.question() {
+                let answer = self.rigs[from].call(1 + to, &ROOT, Call::Volume(call));
+                fetch.answered(answer.map_err(Unanswered::Refused));
+            }
+            let rig = &mut self.rigs[to];
+            let mut out = Vec::new();
+            match rig.vice().work(&mut fetch, rig.now, rig.clock(), &mut out) {
+                Work::Over => break,
+                Work::Pause(_) => assert!(rig.vice().partition().sweep(100).unwrap() > 0),
+                Work::Did | Work::Waits => {}
+            }
+            rig.deliver(out);
+        }
+        let task = fetch.task().clone();
+        let done = task.state == TaskState::Done;
+        let result = if done { Ok(()) } else { Err(task.text) };
+        self.rigs[to].vice().followers().pulled(TREE, result);
+    }
+
+    /// Steps, ticks and settlements until the standby has nothing to do.
+    fn follow(&mut self, server: usize) {
+        for _ in 0..200 {
+            let primary = self.asked[server].map_or(0, |(at, _)| at);
+            while self.rigs[server].vice().partition().sweep(100).unwrap() > 0 {}
+            let went_on = self.step(server);
+            self.settle(primary);
+            self.settle(server);
+            if !went_on && self.asked[server].is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Time passes at all servers. They do what is due, and ask nothing.
+    fn wait(&mut self, millis: u64) {
+        self.rigs.iter_mut().for_each(|rig| rig.wait(Duration::from_millis(millis)));
+    }
+
+    /// Time passes while the standbys of these servers follow.
+    fn wait_and_follow(&mut self, servers: &[usize], millis: u64) {
+        for _ in 0..millis / 250 {
+            self.wait(250);
+            servers.iter().for_each(|server| self.follow(*server));
+        }
+    }
+
+    /// The standby follows until the database lists it as in step, and knows it.
+    fn enter(&mut self, server: usize) {
+        self.follow(server);
+        self.wait_and_follow(&[server], 1500);
+        assert!(self.in_step(server), "{:?} {:?}", self.group(), self.standbys());
+    }
+
+    fn standbys(&mut self) -> Vec<StandbyInfo> {
+        match self.rigs[0].call(0, &ROOT, Call::Volume(VolumeCall::Standbys { id: TREE })) {
+            Ok(Answer::Standbys(infos)) => infos,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn make(&mut self, server: usize, at: &str) -> ReplyAddress {
+        let (kind, how) = (types::NewKind::File, types::CreateHow::Guarded);
+        let call = Call::Make { dir: self.root, name: name(at), kind, mode: 0o644, how };
+        self.rigs[server].start(0, &ROOT, call)
+    }
+
+    fn answer(&mut self, server: usize, origin: ReplyAddress) -> Option<Result<Answer, Fault>> {
+        self.rigs[server].reply(origin)
+    }
+
+    fn has(&mut self, server: usize, at: &str) -> Result<bool, Fault> {
+        let call = Call::Lookup { dir: self.root, name: name(at) };
+        match self.rigs[server].call(0, &ROOT, call)? {
+            Answer::Entry { .. } => Ok(true),
+            _ => Ok(false),
+        }
+    }
+}
+
+fn made(answer: Option<Result<Answer, Fault>>) -> Fid {
+    match answer {
+        Some(Ok(Answer::Made { status, .. })) => status.fid,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn sb1_a_reply_waits_for_a_sync_standby() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    let first = cell.make(0, "before");
+    made(cell.answer(0, first));
+    cell.enter(1);
+    let second = cell.make(0, "after");
+    assert_eq!(cell.answer(0, second), None, "the standby does not have it");
+    cell.follow(1);
+    made(cell.answer(0, second));
+}
+
+#[test]
+fn sb1_no_reply_waits_for_an_async_standby() {
+    let mut cell = Cell::new(&[SiteKind::AsyncStandby]);
+    cell.enter(1);
+    let origin = cell.make(0, "file");
+    made(cell.answer(0, origin));
+    let [standby] = cell.standbys()[..] else { panic!("one standby") };
+    assert!(standby.behind > 0 && standby.in_step && !standby.is_sync, "{standby:?}");
+}
