@@ -11,9 +11,9 @@ use std::time::Duration;
 use celldb::{Access, CellCopy, CellDb, CellError, Embedded};
 use common::*;
 use types::{
-    Answer, Call, Caller, Changed, Fault, Fid, Follow, Name, PartitionNo, ReplyAddress, Revised,
+    Answer, Call, Caller, Changed, Fault, Fid, Name, PartitionNo, ReplyAddress, Revised,
     Revision, ServerId, ServerInfo, Site, SiteKind, StandbyInfo, TaskInfo, TaskState, VolumeCall,
-    VolumeGroup, VolumeId, WhichVolume,
+    VolumeGroup, VolumeId,
 };
 use vice::{CellAccess, Fetch, StandbyWork, Unanswered, ViceParts, Work};
 
@@ -272,7 +272,18 @@ impl Cell {
 
     /// Time passes at all servers. They do what is due, and ask nothing.
     fn wait(&mut self, millis: u64) {
-        self.rigs.iter_mut().for_each(|rig| rig.wait(Duration::from_millis(millis)));
+        (0..self.rigs.len()).for_each(|server| self.wait_at(server, millis));
+    }
+
+    /// Time passes at this server, whose clients stay.
+    fn wait_at(&mut self, server: usize, mut millis: u64) {
+        let rig = &mut self.rigs[server];
+        while millis > 0 {
+            let step = millis.min(5000);
+            rig.wait(Duration::from_millis(step));
+            (0..rig.clients.len()).for_each(|who| _ = rig.renew(who));
+            millis -= step;
+        }
     }
 
     /// Time passes while the standbys of these servers follow.
@@ -343,4 +354,139 @@ fn sb1_no_reply_waits_for_an_async_standby() {
     made(cell.answer(0, origin));
     let [standby] = cell.standbys()[..] else { panic!("one standby") };
     assert!(standby.behind > 0 && standby.in_step && !standby.is_sync, "{standby:?}");
+}
+
+#[test]
+fn sb1_a_stable_reply_waits_for_the_standbys_disk() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    for at in ["first", "second"] {
+        let origin = cell.make(0, at);
+        cell.follow(1);
+        made(cell.answer(0, origin));
+    }
+    let origin = cell.make(0, "third");
+    cell.follow(1);
+    let file = made(cell.answer(0, origin));
+    // The standby has applied the entry, and nothing was to be on disk yet.
+    let commit = cell.rigs[0].start(0, &ROOT, Call::Commit { fid: file });
+    assert_eq!(cell.answer(0, commit), None);
+    cell.follow(1);
+    assert!(matches!(cell.answer(0, commit), Some(Ok(Answer::Committed { .. }))));
+    // All of it is there: the next one does not wait.
+    let commit = cell.rigs[0].start(0, &ROOT, Call::CommitVolume { fid: file });
+    assert!(matches!(cell.answer(0, commit), Some(Ok(Answer::Committed { .. }))));
+}
+
+#[test]
+fn sb1_what_was_acknowledged_before_it_entered_is_there_too() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.follow(1);
+    // Answers of the server that the standby receives late: it enters without the last file.
+    for round in 0..8 {
+        let origin = cell.make(0, &format!("file-{round}"));
+        let acknowledged = cell.answer(0, origin).is_some();
+        cell.settle(0);
+        let has_all = cell.standbys()[0].behind == 0;
+        assert!(has_all || !acknowledged || !cell.in_step(1), "round {round}");
+        cell.step(1);
+        cell.step(1);
+    }
+}
+
+#[test]
+fn sb3_a_silent_standby_fences_until_the_database_says() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let held = cell.make(0, "held");
+    assert_eq!(cell.answer(0, held), None);
+    cell.db.away.store(true, Ordering::SeqCst);
+    cell.wait(1600);
+    cell.settle(0);
+    // Nothing is served, not even reads.
+    let (root, call) = (cell.root, |fid| Call::GetStatus { fid });
+    let read = cell.rigs[0].start(0, &ROOT, call(root));
+    let change = cell.rigs[0].start_in(0, 1, &ROOT, call(root));
+    cell.wait(60_000);
+    cell.settle(0);
+    assert_eq!((cell.answer(0, held), cell.answer(0, read)), (None, None));
+    cell.db.away.store(false, Ordering::SeqCst);
+    cell.wait(1000);
+    cell.settle(0);
+    assert!(!cell.in_step(1));
+    made(cell.answer(0, held));
+    assert!(matches!(cell.answer(0, read), Some(Ok(Answer::Status(_)))));
+    assert!(matches!(cell.answer(0, change), Some(Ok(Answer::Status(_)))));
+    // It goes on alone, and the standby comes back.
+    let alone = cell.make(0, "alone");
+    made(cell.answer(0, alone));
+    cell.enter(1);
+    assert_eq!(cell.standbys()[0].behind, 0);
+}
+
+#[test]
+fn sb3_a_call_that_comes_late_is_not_served_before_the_tick() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    // The server's process was stopped for a moment: no tick came between.
+    cell.rigs[0].now = cell.rigs[0].now + Duration::from_millis(1600);
+    let read = cell.rigs[0].start(0, &ROOT, Call::GetStatus { fid: cell.root });
+    assert_eq!(cell.answer(0, read), None);
+}
+
+#[test]
+fn sb3_a_standby_that_comes_back_ends_the_fence() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    cell.db.away.store(true, Ordering::SeqCst);
+    cell.silent[1] = true;
+    cell.wait(1600);
+    let read = cell.rigs[0].start(0, &ROOT, Call::GetStatus { fid: cell.root });
+    assert_eq!(cell.answer(0, read), None);
+    cell.silent[1] = false;
+    (0..4).for_each(|_| cell.follow(1));
+    cell.wait(250);
+    cell.follow(1);
+    assert!(matches!(cell.answer(0, read), Some(Ok(Answer::Status(_)))), "{:?}", cell.standbys());
+}
+
+/// The volume's server is silent; the standby takes over, and serves when it may.
+fn take_over(cell: &mut Cell) {
+    cell.silent[0] = true;
+    cell.wait(500);
+    cell.follow(1);
+    for _ in 0..16 {
+        cell.wait_at(1, 250);
+        cell.follow(1);
+    }
+    assert_eq!(cell.group().read_write_site().unwrap().server, id(1), "{:?}", cell.group());
+    assert!(cell.rigs[1].root_of(0, "data").is_err(), "clients may trust the former server");
+    for _ in 0..20 {
+        cell.wait_at(1, 1000);
+        cell.settle(1);
+    }
+    cell.rigs[1].root_of(0, "data").unwrap();
+}
+
+#[test]
+fn sb2_a_standby_takes_over_with_all_that_was_acknowledged() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let origin = cell.make(0, "acknowledged");
+    cell.follow(1);
+    made(cell.answer(0, origin));
+    let lost = cell.make(0, "not acknowledged");
+    assert_eq!(cell.answer(0, lost), None);
+    take_over(&mut cell);
+    let sites = cell.group().sites;
+    assert_eq!((sites[0].server, sites[0].kind), (id(1), SiteKind::ReadWrite));
+    assert_eq!((sites[1].server, sites[1].kind), (id(0), SiteKind::Standby));
+    assert_eq!(cell.has(1, "acknowledged"), Ok(true));
+    // The former server learns of it before it serves any client.
+    cell.wait_at(0, 1000);
+    cell.settle(0);
+    cell.wait_at(0, 1000);
+    cell.settle(0);
+    assert_eq!(cell.answer(0, lost), None, "its client asks the new server");
+    assert_eq!(cell.has(0, "acknowledged"), Err(Fault::NoVolume));
 }
