@@ -11,8 +11,8 @@ use std::time::Duration;
 use celldb::{Access, CellCopy, CellDb, CellError, Embedded};
 use common::*;
 use types::{
-    Answer, Call, Caller, Changed, Fault, Fid, Name, PartitionNo, ReplyAddress, Revised,
-    Revision, ServerId, ServerInfo, Site, SiteKind, StandbyInfo, TaskInfo, TaskState, VolumeCall,
+    Answer, Call, Caller, Changed, Fault, Fid, Name, PartitionNo, ReplyAddress, Revised, Revision,
+    ServerId, ServerInfo, Site, SiteKind, StandbyInfo, TaskInfo, TaskState, VolumeCall,
     VolumeGroup, VolumeId,
 };
 use vice::{CellAccess, Fetch, StandbyWork, Unanswered, ViceParts, Work};
@@ -327,6 +327,23 @@ impl Cell {
     }
 }
 
+/// The names of all volumes at a server.
+fn names(rig: &mut Rig) -> Vec<String> {
+    let list = VolumeCall::List { partition: PartitionNo(0), after: VolumeId(0), max: 100 };
+    match rig.call(0, &ROOT, Call::Volume(list)) {
+        Ok(Answer::Volumes { volumes, .. }) => volumes
+            .into_iter()
+            .map(|one| String::from_utf8(one.name.as_bytes().to_vec()).unwrap())
+            .collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn restart(rig: &mut Rig) {
+    rig.restart();
+    (0..rig.clients.len()).for_each(|who| rig.reclaim(who));
+}
+
 fn made(answer: Option<Result<Answer, Fault>>) -> Fid {
     match answer {
         Some(Ok(Answer::Made { status, .. })) => status.fid,
@@ -489,4 +506,179 @@ fn sb2_a_standby_takes_over_with_all_that_was_acknowledged() {
     cell.settle(0);
     assert_eq!(cell.answer(0, lost), None, "its client asks the new server");
     assert_eq!(cell.has(0, "acknowledged"), Err(Fault::NoVolume));
+}
+
+#[test]
+fn sb2_the_former_server_comes_back_as_a_standby() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let lost = cell.make(0, "lost");
+    assert_eq!(cell.answer(0, lost), None);
+    take_over(&mut cell);
+    // It had the last change on disk, and did not acknowledge it. Nor does it now.
+    restart(&mut cell.rigs[0]);
+    cell.silent[0] = false;
+    let call = Call::Lookup { dir: cell.root, name: name("lost") };
+    let read = cell.rigs[0].start(0, &ROOT, call);
+    assert_eq!(cell.answer(0, read), None, "it asks the database first");
+    cell.rigs[0].vice().followers().find().unwrap();
+    cell.settle(0);
+    assert_eq!(cell.answer(0, read), Some(Err(Fault::NoVolume)));
+    cell.follow(0);
+    for _ in 0..8 {
+        cell.wait(250);
+        cell.follow(0);
+    }
+    assert!(cell.in_step(0), "{:?}", cell.group());
+    let names = names(&mut cell.rigs[0]);
+    assert!(names.iter().any(|name| name.starts_with("data.surplus-")), "{names:?}");
+    assert!(!names.contains(&"data".to_owned()), "{names:?}");
+    let origin = cell.make(1, "later");
+    assert_eq!(cell.answer(1, origin), None, "now it waits for the former server");
+    cell.follow(0);
+    made(cell.answer(1, origin));
+}
+
+#[test]
+fn sb3_a_server_that_starts_asks_before_it_serves() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    restart(&mut cell.rigs[0]);
+    cell.asked[1] = None;
+    cell.db.away.store(true, Ordering::SeqCst);
+    let read = cell.rigs[0].start(0, &ROOT, Call::GetStatus { fid: cell.root });
+    let by_name = cell.rigs[0].start_in(0, 1, &ROOT, Call::Root { volume: name("data") });
+    cell.settle(0);
+    cell.wait_at(0, 40_000);
+    cell.settle(0);
+    assert_eq!((cell.answer(0, read), cell.answer(0, by_name)), (None, None));
+    cell.db.away.store(false, Ordering::SeqCst);
+    cell.wait_at(0, 1000);
+    cell.settle(0);
+    assert!(matches!(cell.answer(0, read), Some(Ok(Answer::Status(_)))));
+    assert!(matches!(cell.answer(0, by_name), Some(Ok(Answer::Status(_)))));
+    assert!(!cell.in_step(1));
+    // What the standby knew of itself does not help it.
+    cell.silent[0] = true;
+    cell.lose(1);
+    cell.wait_at(1, 3000);
+    (0..4).for_each(|_| cell.follow(1));
+    assert_eq!(cell.group().read_write_site().unwrap().server, id(0));
+    cell.silent[0] = false;
+    cell.enter(1);
+}
+
+#[test]
+fn sb2_a_recorded_reply_waits_for_the_database_too() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let (kind, how) = (types::NewKind::File, types::CreateHow::Guarded);
+    let call = Call::Make { dir: cell.root, name: name("lost"), kind, mode: 0o644, how };
+    let lost = cell.rigs[0].start_in(0, 1, &ROOT, call.clone());
+    assert_eq!(cell.answer(0, lost), None);
+    take_over(&mut cell);
+    restart(&mut cell.rigs[0]);
+    // The client repeats its request at the former server, which has the record of the reply.
+    for _ in 0..2 {
+        cell.rigs[0].perform(lost, &ROOT, call.clone());
+        assert_eq!(cell.answer(0, lost), None, "the new server does not have the change");
+        cell.settle(0);
+        assert_eq!(cell.answer(0, lost), None, "the new server does not have the change");
+    }
+}
+
+#[test]
+fn sb5_a_client_inherits_its_own_replies_alone() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let origin = cell.make(0, "file");
+    cell.follow(1);
+    made(cell.answer(0, origin));
+    take_over(&mut cell);
+    let call = |origin| Call::Volume(VolumeCall::Inherit { id: TREE, origin });
+    let asked = ReplyAddress { request: 0, ..origin };
+    let Ok(Answer::Inherited(mine)) = cell.rigs[1].call(0, &ROOT, call(asked)) else { panic!() };
+    assert_eq!(mine.origin, origin);
+    let answer = dafs::decode_answer_record(&mine.answer).unwrap();
+    assert!(matches!(answer, Answer::Made { .. }), "{answer:?}");
+    let Ok(Answer::Inherited(other)) = cell.rigs[1].call(1, &ROOT, call(asked)) else { panic!() };
+    assert_eq!((other.origin.request, other.answer.len()), (0, 0));
+}
+
+#[test]
+fn a_question_from_a_wrong_place_is_refused() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let feed = Call::Volume(VolumeCall::Feed { id: TREE, standby: id(5) });
+    assert_eq!(cell.rigs[0].call(0, &ROOT, feed), Err(Fault::NotPermitted));
+    let origin = cell.make(0, "file");
+    let place = types::FeedPlace { feed: 1, position: 0 };
+    let follow = types::Follow {
+        id: TREE,
+        standby: id(1),
+        base: 1,
+        applied: place,
+        synced: 0,
+        heard: 0,
+        bytes_max: 1 << 20,
+    };
+    let ask = |cell: &mut Cell, follow| {
+        let call = Call::Volume(VolumeCall::Follow(Box::new(follow)));
+        cell.rigs[0].call(0, &ROOT, call)
+    };
+    assert_eq!(ask(&mut cell, follow), Err(Fault::Conflict));
+    let stranger = types::Follow { standby: id(5), ..follow };
+    assert_eq!(ask(&mut cell, stranger), Err(Fault::Conflict));
+    let beyond = types::Follow { synced: 7, ..follow };
+    assert_eq!(ask(&mut cell, beyond), Err(Fault::Invalid));
+    assert_eq!(cell.answer(0, origin), None, "no such question acknowledges anything");
+}
+
+#[test]
+fn a_standby_that_is_removed_is_waited_for_no_more() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let origin = cell.make(0, "file");
+    assert_eq!(cell.answer(0, origin), None);
+    assert!(names(&mut cell.rigs[0]).iter().any(|name| name.starts_with("data.standby-")));
+    cell.change_group(|group| group.sites.retain(|site| !site.kind.is_standby()));
+    cell.settle(0);
+    made(cell.answer(0, origin));
+    for server in [0, 1] {
+        cell.wait(500);
+        cell.follow(1);
+        let names = names(&mut cell.rigs[server]);
+        assert!(!names.iter().any(|name| name.contains(".standby-")), "{server}: {names:?}");
+    }
+    assert!(!cell.rigs[1].vice().followers().has(TREE));
+}
+
+#[test]
+fn sb2_the_record_decides_between_server_and_standby() {
+    for standby_is_first in [false, true] {
+        let mut cell = Cell::new(&[SiteKind::Standby]);
+        cell.enter(1);
+        let held = cell.make(0, "held");
+        cell.silent[0] = true;
+        cell.wait(500);
+        cell.follow(1);
+        if standby_is_first {
+            cell.wait_at(1, 3000);
+            cell.follow(1);
+            cell.wait_at(0, 3000);
+            cell.settle(0);
+        } else {
+            cell.wait_at(0, 3000);
+            cell.settle(0);
+            cell.wait_at(1, 3000);
+            (0..3).for_each(|_| cell.follow(1));
+        }
+        let winner = usize::from(standby_is_first);
+        assert_eq!(cell.group().read_write_site().unwrap().server, id(winner));
+        assert_eq!(cell.answer(0, held).is_some(), !standby_is_first);
+        let read = cell.rigs[0].start(0, &ROOT, Call::GetStatus { fid: cell.root });
+        let answer = cell.answer(0, read);
+        let is_served = matches!(answer, Some(Ok(_)));
+        assert_eq!(is_served, !standby_is_first, "{answer:?}");
+    }
 }
