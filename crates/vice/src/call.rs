@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use lease::Output;
 use store::CommitScope;
-use types::{Answer, Caller, Fault, Fid, ReplyAddress, Time, Timestamp, VolumeId};
+use types::{Answer, Caller, Fault, FeedPlace, Fid, ReplyAddress, Time, Timestamp, VolumeId};
 
 use crate::cell::Principals;
 
@@ -65,8 +65,8 @@ pub(crate) struct CallContext<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fed {
     pub volume: VolumeId,
-    /// The entries of the volume's feed before this position.
-    pub position: u64,
+    /// The entries of the volume's feed before this place.
+    pub place: FeedPlace,
     /// They must have it on disk.
     pub stable: bool,
 }
@@ -75,8 +75,9 @@ impl Fed {
     /// All that a volume has fed so far. Without a feed no standby can ever have it: then the reply
     /// waits until no standby may take over.
     pub fn by(volume: &store::Volume, stable: bool) -> Fed {
-        let position = volume.feed().map_or(u64::MAX, |feed| feed.end().position);
-        Fed { volume: volume.id(), position, stable }
+        let never = FeedPlace { feed: 0, position: u64::MAX };
+        let place = volume.feed().map_or(never, |feed| feed.end());
+        Fed { volume: volume.id(), place, stable }
     }
 }
 

@@ -229,5 +229,6 @@ impl Dispatch {
         self.files.remove_session(session);
         self.blanks.remove_session(session);
         self.copies.remove_session(session);
+        self.feeds.remove_session(session);
     }
 }

@@ -225,9 +225,9 @@ impl Runner {
         let Some(fed) = fed.filter(|_| result.is_ok()) else {
             return self.send(origin, changes, result, body, out);
         };
-        let Fed { position, stable, .. } = fed;
+        let Fed { place, stable, .. } = fed;
         let recorded = false;
-        let reply = HeldReply { position, stable, origin, changes, recorded, result, body };
+        let reply = HeldReply { place, stable, origin, changes, recorded, result, body };
         if let Some(reply) = self.feeds.hold(fed, reply) {
             self.send(origin, changes, reply.result, reply.body, out);
         }

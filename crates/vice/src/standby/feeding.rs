@@ -25,7 +25,7 @@ const SAMPLES_MAX: usize = 256;
 /// The reply to a change, before the standbys have it.
 pub(crate) struct HeldReply {
     /// Standbys must have the entries before this.
-    pub position: u64,
+    pub place: FeedPlace,
     /// They must have it on disk.
     pub stable: bool,
     pub origin: ReplyAddress,
@@ -40,8 +40,9 @@ pub(crate) struct HeldReply {
 impl HeldReply {
     /// The reply record of a change that an earlier instance of this server made.
     pub fn recorded(origin: ReplyAddress, answer: Answer) -> HeldReply {
-        let (position, stable, changes, recorded, body) = (0, false, true, true, None);
-        HeldReply { position, stable, origin, changes, recorded, result: Ok(answer), body }
+        let (place, stable, changes, recorded, body) =
+            (FeedPlace::default(), false, true, true, None);
+        HeldReply { place, stable, origin, changes, recorded, result: Ok(answer), body }
     }
 }
 
@@ -155,7 +156,7 @@ impl Feeding {
         base: u64,
         feed: Arc<Feed>,
     ) {
-        self.feed = Some(feed);
+        self.be_fed_by(feed);
         let at = self.standbys.iter().position(|one| one.server == server).unwrap_or_else(|| {
             self.standbys.push(Standby {
                 server,
@@ -183,6 +184,27 @@ impl Feeding {
         one.is_sync = is_sync;
         one.base = Some(base);
         one.asked_at = now;
+    }
+
+    /// The old feed is over if this is another one. A base of this one has all that was changed
+    /// before it, so a standby that follows has it.
+    fn be_fed_by(&mut self, feed: Arc<Feed>) {
+        let id = feed.end().feed;
+        if self.feed_id() != id {
+            for one in &mut self.standbys {
+                one.lose_place();
+            }
+            for held in self.held.iter_mut().filter(|held| held.place.feed != id) {
+                held.place = FeedPlace { feed: id, position: 0 };
+            }
+            self.samples.clear();
+        }
+        self.feed = Some(feed);
+    }
+
+    /// The number of the feed; 0: none.
+    fn feed_id(&self) -> u64 {
+        self.feed.as_ref().map_or(0, |feed| feed.end().feed)
     }
 
     /// Takes the question of a standby; its answer comes with [`Feeding::ripen`].
@@ -265,7 +287,9 @@ impl Feeding {
         let refused = self.refused.drain(..).map(|origin| (origin, Err(Fault::Conflict)));
         ripe.answers.extend(refused);
         let Some(feed) = self.feed.clone().filter(|_| !self.superseded) else { return };
-        let sync_to = self.held.iter().filter(|held| held.stable).map(|held| held.position).max();
+        let id = feed.end().feed;
+        let stable = self.held.iter().filter(|held| held.stable && held.place.feed == id);
+        let sync_to = stable.map(|held| held.place.position).max();
         for one in &mut self.standbys {
             let Some(question) = &one.question else { continue };
             let end = feed.end();
@@ -300,7 +324,7 @@ impl Feeding {
 
     /// Holds a reply until the standbys have what it says, or returns it.
     pub fn hold(&mut self, reply: HeldReply) -> Option<HeldReply> {
-        if !self.superseded && self.is_confirmed_by_all(&reply) {
+        if self.is_confirmed_by_all(&reply) {
             return Some(reply);
         }
         // A repeated request waits with the first one.
@@ -313,17 +337,17 @@ impl Feeding {
 
     /// Whether the reply may be sent (SB-1).
     fn is_confirmed_by_all(&self, reply: &HeldReply) -> bool {
+        let FeedPlace { feed, position } = reply.place;
         let has = |one: &Standby| {
-            one.applied >= reply.position && (!reply.stable || one.synced >= reply.position)
+            feed == self.feed_id()
+                && one.applied >= position
+                && (!reply.stable || one.synced >= position)
         };
         let needed = |one: &&Standby| one.is_sync && one.stage.may_take_over();
         !self.is_fenced() && self.standbys.iter().filter(needed).all(has)
     }
 
     fn release(&mut self, ripe: &mut Ripe) {
-        if self.superseded || self.held.is_empty() {
-            return;
-        }
         for reply in std::mem::take(&mut self.held) {
             if self.is_confirmed_by_all(&reply) {
                 ripe.replies.push(reply);
@@ -333,20 +357,12 @@ impl Feeding {
         }
     }
 
-    /// Withdraws what waits for this request: a question, or the reply of a volume that is
-    /// elsewhere now.
+    /// Withdraws the question with this request. Returns whether there was one.
     pub fn cancel(&mut self, origin: ReplyAddress) -> bool {
         let asks =
             |one: &&mut Standby| one.question.as_ref().is_some_and(|asked| asked.origin == origin);
-        if let Some(one) = self.standbys.iter_mut().find(asks) {
-            one.question = None;
-            return true;
-        }
-        let before = self.held.len();
-        if self.superseded {
-            self.held.retain(|held| held.origin != origin);
-        }
-        self.held.len() < before
+        let found = self.standbys.iter_mut().find(asks);
+        found.and_then(|one| one.question.take()).is_some()
     }
 
     /// Handles what is due. Returns when a standby in step must have been heard.
@@ -470,8 +486,9 @@ impl Feeding {
         }
     }
 
-    /// A standby took over: nothing that is held is ever sent.
-    pub fn supersede(&mut self, ripe: &mut Ripe) {
+    /// A standby took over, or the volume is gone: nothing that is held is ever sent. Returns its
+    /// requests.
+    pub fn supersede(&mut self, ripe: &mut Ripe) -> Vec<ReplyAddress> {
         self.superseded = true;
         for one in &mut self.standbys {
             let origin = one.question.take().map(|question| question.origin);
@@ -479,6 +496,7 @@ impl Feeding {
         }
         self.feed = None;
         self.standbys.clear();
+        self.held.drain(..).map(|held| held.origin).collect()
     }
 
     pub fn is_superseded(&self) -> bool {

@@ -92,7 +92,7 @@ impl Feeds {
         let volume = match self.files.volumes().any_volume(id) {
             Err(Fault::NoVolume) => {
                 // It was removed, or moved away.
-                feeding.lock().supersede(ripe);
+                self.abandon(feeding.lock().supersede(ripe));
                 self.forget(now, id, feeding, events);
                 return Ok(());
             }
@@ -109,9 +109,11 @@ impl Feeds {
         };
         let mut group = known.record;
         if matches!(self.files.sites().owner_in(&group, &volume)?, OwnedBy::Others) {
-            feeding.lock().supersede(ripe);
+            let held = feeding.lock().supersede(ripe);
+            self.abandon(held);
+            // Before calls go on that waited for the fence.
             self.freezing.supersede(now, &volume, events);
-            self.enforce(now, id, &feeding.lock(), events);
+            self.forget(now, id, feeding, events);
             self.followers.look_at(&group);
             return Ok(());
         }

@@ -201,6 +201,9 @@ impl Moves {
     pub fn supersede(&self, volume: &ViceVolume) {
         let mut table = self.table.lock();
         table.doubts.entry(volume.store.id()).or_insert((Time::ZERO, Time::NEVER));
+        // Should it be loaded again, the database is asked again.
+        table.answered_for.remove(&volume.store.id());
+        table.confirmed.remove(&volume.store.id());
         volume.be_superseded();
     }
 
