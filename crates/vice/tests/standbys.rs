@@ -558,7 +558,7 @@ fn sb3_a_server_that_starts_asks_before_it_serves() {
     assert!(matches!(cell.answer(0, read), Some(Ok(Answer::Status(_)))));
     assert!(matches!(cell.answer(0, by_name), Some(Ok(Answer::Status(_)))));
     assert!(!cell.in_step(1));
-    // What the standby knew of itself does not help it.
+    // The standby knew that it was in step, which does not help it.
     cell.silent[0] = true;
     cell.lose(1);
     cell.wait_at(1, 3000);
@@ -681,4 +681,60 @@ fn sb2_the_record_decides_between_server_and_standby() {
         let is_served = matches!(answer, Some(Ok(_)));
         assert_eq!(is_served, !standby_is_first, "{answer:?}");
     }
+}
+
+#[test]
+fn sb2_an_order_to_take_over_needs_a_standby_in_step() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    let order = |force| Call::Volume(VolumeCall::FailOver { id: TREE, force });
+    while cell.step(1) {}
+    assert_eq!(cell.rigs[1].call(0, &ROOT, order(false)), Err(Fault::Conflict));
+    cell.enter(1);
+    cell.wait(250);
+    cell.follow(1);
+    assert_eq!(cell.rigs[1].call(0, &ROOT, order(false)), Ok(Answer::Done));
+    assert_eq!(cell.group().read_write_site().unwrap().server, id(1));
+    // The former server served until now, and hears of it from the database.
+    let held = cell.make(0, "held");
+    assert_eq!(cell.answer(0, held), None);
+    cell.settle(0);
+    assert_eq!(cell.answer(0, held), None);
+    assert_eq!(cell.has(0, "held"), Err(Fault::NoVolume));
+    // One that is not in step takes over by force alone.
+    let mut cell = Cell::new(&[SiteKind::AsyncStandby]);
+    while cell.step(1) {}
+    assert!(!cell.in_step(1));
+    assert_eq!(cell.rigs[1].call(0, &ROOT, order(true)), Ok(Answer::Done));
+    cell.settle(0);
+    assert_eq!(cell.has(0, "any"), Err(Fault::NoVolume));
+    let other = Call::Volume(VolumeCall::FailOver { id: VolumeId(77), force: true });
+    assert_eq!(cell.rigs[1].call(0, &ROOT, other), Err(Fault::NoVolume));
+}
+
+#[test]
+fn sb2_a_volume_comes_back_to_its_first_server() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let lost = cell.make(0, "lost");
+    assert_eq!(cell.answer(0, lost), None);
+    take_over(&mut cell);
+    cell.wait_at(0, 1000);
+    cell.settle(0);
+    cell.silent[0] = false;
+    for _ in 0..12 {
+        cell.wait(250);
+        cell.follow(0);
+    }
+    assert!(cell.in_step(0), "{:?}", cell.group());
+    let order = Call::Volume(VolumeCall::FailOver { id: TREE, force: false });
+    assert_eq!(cell.rigs[0].call(0, &ROOT, order), Ok(Answer::Done));
+    cell.settle(1);
+    for _ in 0..20 {
+        cell.wait_at(0, 1000);
+        cell.settle(0);
+    }
+    // It was superseded once, and holds no reply for that.
+    let origin = cell.make(0, "again");
+    made(cell.answer(0, origin));
+    assert_eq!(cell.has(1, "again"), Err(Fault::NoVolume));
 }
