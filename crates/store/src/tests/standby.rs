@@ -14,8 +14,8 @@ use super::world::{Op, World, make_file, op};
 use crate::body::sync::settle_tree;
 use crate::tree::generation;
 use crate::{
-    FinishAs, MemMachine, NewClone, Partition, StandbyState, StoreError, Update, Volume,
-    VolumeFields, VolumeQuota,
+    FinishAs, MemMachine, NewClone, Partition, ScrubFinding, StandbyState, StoreError, Update,
+    Volume, VolumeFields, VolumeQuota,
 };
 
 const BASE: u64 = 1000;
@@ -160,7 +160,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op().prop_filter("files alone", of_files), 1..30)
 }
 
-/// What happens between two answers.
+/// The event between two answers.
 #[derive(Clone, Debug)]
 enum Between {
     Nothing,
@@ -187,7 +187,7 @@ fn between() -> impl Strategy<Value = Between> {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(ProptestConfig { max_local_rejects: 10_000_000, ..config() })]
 
     #[test]
     fn a_standby_equals_what_it_follows(
@@ -207,10 +207,11 @@ proptest! {
                 Between::PowerLoss(seed) => {
                     pair.machine = pair.machine.power_loss(seed);
                     pair.standby = open(&pair.machine);
+                    prop_assert!(pair.read(pair.state().place, 1).is_none());
                 }
                 Between::Sync => {
                     let synced = pair.standby.standbys().sync(pair.tree()).unwrap();
-                    prop_assert_eq!(pair.state().synced, synced.position);
+                    prop_assert_eq!(pair.state().place, synced);
                 }
                 Between::Seal(number) => pair.run(&[Op::Clone(number)]),
                 Between::Again => {
@@ -246,7 +247,10 @@ proptest! {
             }
         }
         prop_assert_eq!(&next.found(), &next.model);
-        prop_assert_eq!(findings(&pair.standby), []);
+        // A loss of power may bring back a file that was removed.
+        let mut found = findings(&pair.standby);
+        found.retain(|found| !matches!(found, ScrubFinding::StrayBody { .. }));
+        prop_assert_eq!(found, []);
         prop_assert_eq!(findings(&pair.world.partition), []);
     }
 }
@@ -299,7 +303,8 @@ fn sb5_the_last_reply_of_each_slot_comes_along() {
     pair.standby.standbys().sync(pair.tree()).unwrap();
     pair.machine = pair.machine.power_loss(1);
     pair.standby = open(&pair.machine);
-    pair.take_over();
+    assert_eq!(pair.state().place, FeedPlace::default());
+    assert_eq!(whole(&pair.take_over()), raised(whole(&pair.world.volume)));
     let reply = |client, session, slot| {
         let found = pair.standby.standbys().reply(pair.tree(), client, SessionId(session), slot);
         found.unwrap().map(|(request, reply)| (request, String::from_utf8(reply.to_vec()).unwrap()))
@@ -374,7 +379,7 @@ fn a_feed_ends_with_what_it_cannot_log() {
     pair.begin();
     assert!(pair.follow(1 << 20));
     assert_eq!(pair.head(), whole(&pair.world.volume));
-    // What standbys have on disk is forgotten.
+    // Entries that all standbys have are forgotten.
     let at = pair.state().place;
     write(&pair.world, "file", 0, b"three", None);
     let feed = pair.world.volume.feed().unwrap();

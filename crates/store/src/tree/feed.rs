@@ -1,8 +1,8 @@
 //! The feed of a tree: the log of its changes, in memory, for standbys.
 //!
 //! Model. Each commit to the head adds an *entry*: the final state of all that it changed, in the
-//! order in which the commits became visible. The entries have numbers, from 0 on. What all
-//! standbys have on disk is forgotten; a feed that has grown too large is *over*, and then no place
+//! order in which the commits became visible. The entries have numbers, from 0 on. Those
+//! that all standbys have are forgotten; a feed that has grown too large is *over*, and then no place
 //! is in it. A body is logged as the blocks whose sums changed.
 //!
 //! A commit with many bytes is several entries, the first ones with a part of the bytes, so that
@@ -23,7 +23,7 @@ use crate::format::vnode::Vnode;
 const BYTES_MAX: usize = if cfg!(test) { 4 << 20 } else { 256 << 20 };
 /// The most bytes of bodies in one entry: with all else that it may have, it fits into an answer.
 pub(crate) const ENTRY_DATA_MAX: usize = if cfg!(test) { 96 << 10 } else { 768 << 10 };
-/// What an entry, and each part of it, takes in memory beside the bytes that it has.
+/// The memory of an entry, and of each part of it, beside its bytes.
 const PART_BYTES: usize = 160;
 
 /// All that one commit changed, or a part of the bytes that it wrote.
@@ -214,7 +214,7 @@ impl Feed {
         (left.len() as u64, left.map(|(_, bytes)| *bytes as u64).sum())
     }
 
-    /// All standbys have what is before this position on disk.
+    /// All standbys have the entries before this position.
     pub fn forget_before(&self, position: u64) {
         let mut log = self.log.lock();
         while log.first < position {
