@@ -17,7 +17,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose,
     SerialNumber,
 };
-use types::KeyPrint;
+use types::{KeyPrint, hex};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::time::ASN1Time;
 
@@ -50,7 +50,7 @@ pub(crate) fn authority_params(
     params.distinguished_name.push(DnType::CommonName, authority_name(cell));
     // Each successor has a name of its own: with equal names a chain would have two paths.
     let serial = serial();
-    let number: String = serial.to_bytes()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    let number = hex(&serial.to_bytes()[..4]);
     params.distinguished_name.push(DnType::OrganizationalUnitName, number);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
