@@ -62,12 +62,11 @@ impl First {
         let own = Arc::new(OwnKeys::default());
         own.want(identity.key_print().into_iter().collect());
         let certifier = Arc::new(CellCertifier::of(dir.path().to_owned(), CELL, None));
-        let cell = Cell::with(move |config| {
+        let cell = Cell::among_strangers(move |config| {
             config.cell = Some(CellPlace::Here(
                 config.unix_socket.as_ref().unwrap().with_file_name("celldb"),
             ));
             config.tls = Some(tls);
-            config.owners.clear();
             config.own_keys = Some(own);
             config.certifier = Some(certifier);
             config.name = Some("first".into());
@@ -464,10 +463,9 @@ fn sj5_a_removed_server_serves_nothing_in_the_network() {
     let pinned = || Trust::Pinned(first.keys.authority().fingerprint().unwrap());
     let client = ClientTls::new(pinned(), Some(identity)).unwrap();
     let database = first.cell.tcp();
-    let cell = Cell::with(move |config| {
+    let cell = Cell::among_strangers(move |config| {
         config.cell = Some(CellPlace::At(database));
         config.tls = Some(tls);
-        config.owners.clear();
         config.own_keys = Some(own);
         config.name = Some("two".into());
         config.rules = Some(config.unix_socket.as_ref().unwrap().with_file_name("rules"));

@@ -106,9 +106,8 @@ impl Member {
         let own = Arc::new(OwnKeys::default());
         own.want(vec![print(&identity)]);
         let (listed, options) = (Arc::clone(&own), client.clone());
-        let cell = Cell::with(move |config| {
+        let cell = Cell::among_strangers(move |config| {
             config.tls = Some(tls);
-            config.owners.clear();
             config.own_keys = Some(listed);
             config.options =
                 fabric::ConnectionOptions { tls: Some(options), ..Default::default() }.into();

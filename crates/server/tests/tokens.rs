@@ -55,12 +55,11 @@ impl TestCell {
         let tokens = Arc::new(TokenKeys::of(&dir));
         tokens.make().unwrap();
         let signing = Arc::clone(&tokens);
-        let cell = Cell::with(move |config| {
+        let cell = Cell::among_strangers(move |config| {
             config.cell = Some(CellPlace::Here(dir.join("celldb")));
             config.tls = Some(tls);
             config.own_keys = Some(own_keys);
             config.clear = true;
-            config.owners.clear();
             config.mint = Some(Arc::new(TokenIssuer::new(CELL, signing)));
             change(config);
         });
