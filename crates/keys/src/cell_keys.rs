@@ -33,6 +33,13 @@ const NEXT_KEY: &str = "server.next";
 /// The certificate for it, of a server that cannot sign.
 const NEXT_CERTIFICATE: &str = "server.next.pem";
 
+/// Of a server that cannot sign, and has not finished to join or lost the file.
+const UNSIGNED: &str = "is not there, and ca.key is not either; 'rialto up --join LINE' with the \
+                        line that it began with gets one, or 'rialto keys request' and 'accept'";
+/// It was away for longer than its certificate was valid: no server accepts it to renew that.
+const ENDED: &str = "has ended, and ca.key is not here; 'rialto keys request', 'rialto cell sign' \
+                     where ca.key is, and 'rialto keys accept' bring a new one";
+
 /// The directory `keys` of a server.
 #[derive(Clone, Debug)]
 pub struct CellKeys {
@@ -86,9 +93,9 @@ impl CellKeys {
         } else {
             // Another server signs: this one shows what it has, and asks (`Self::accept`).
             let own = self.own_certificate();
-            let none = || at(&self.file(CERTIFICATE), "is not there, and ca.key is not either");
+            let none = || at(&self.file(CERTIFICATE), UNSIGNED);
             if own.ok_or_else(none)?.ends <= now {
-                return Err(at(&self.file(CERTIFICATE), "has ended, and ca.key is not here"));
+                return Err(at(&self.file(CERTIFICATE), ENDED));
             }
             false
         };
