@@ -84,7 +84,7 @@ fn resum_group(
         }
         records.put_sums(vnode.no(), group, &found)?;
         tree.media.apply(&batch)?;
-        // What came into the file did not come through an update.
+        // The bytes came into the file without an update.
         tree_state.stop_feed();
     }
     Ok(())

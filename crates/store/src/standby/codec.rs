@@ -74,7 +74,7 @@ fn put_entry(
         items.out.u64(quota.files);
     }
     for (origin, reply) in &entry.replies {
-        // Nobody will ask for a reply of a session that is over.
+        // No client asks for a reply of a session that is over.
         let Some(client) = client_of(origin.session) else { continue };
         items.out.u8(tag::REPLY);
         items.out.0.extend_from_slice(&client.0.to_le_bytes());

@@ -1,11 +1,10 @@
 //! The trees for which a partition stands by.
 //!
 //! Model. The `f` record of a tree says that the partition stands by for it, and while it *follows*
-//! the base, the place behind what was applied, and the place up to which that is on disk. It is
-//! written with the entries, in their commit scope. Bytes of bodies may be lost with the machine's
-//! power although the record that came after them is not: so after a start with another boot
-//! verifier the tree follows from the place that was on disk, and entries after it are applied
-//! again. An entry has final states, so that this repairs everything.
+//! the base and the place behind the applied entries. It is written with them, in their commit
+//! scope. A loss of power may keep the record and lose bytes of bodies that came before it. So after
+//! a start with another boot verifier the place is none: the standby begins anew with a base, or
+//! takes over with all that came to the disk, if an administrator says so.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,12 +34,8 @@ pub struct StandbyState {
     pub tree: VolumeId,
     /// The epoch of the base with which it follows; 0: it does not follow.
     pub base: u64,
-    /// What was applied.
+    /// The place behind the applied entries; the feed is 0 after a loss of power.
     pub place: FeedPlace,
-    /// What is on disk of it.
-    pub synced: u64,
-    /// Entries before this position may have been applied before the machine lost its power.
-    pub(crate) again_before: u64,
 }
 
 /// See the head of the file.
@@ -53,8 +48,16 @@ pub struct Standbys {
 /// A tree that follows.
 pub(crate) struct Followed {
     pub(crate) volume: Arc<Volume>,
-    /// Also serialises what is done with the tree. `base` 0: it follows no more.
-    pub(super) state: Mutex<StandbyState>,
+    /// Also serialises all work on the tree.
+    pub(super) state: Mutex<Following>,
+}
+
+/// The state of a tree that follows.
+pub(crate) struct Following {
+    /// `base` 0: it follows no more.
+    pub(super) stored: StandbyState,
+    /// The place up to which all entries are on disk, as far as this process knows.
+    synced: Option<FeedPlace>,
 }
 
 impl Standbys {
@@ -74,8 +77,7 @@ impl Standbys {
     pub fn add(&self, tree: VolumeId) -> Result<()> {
         let followed = self.followed.lock();
         if self.stored(tree)?.is_none() {
-            let nothing = FeedPlace::default();
-            let state = StandbyState { tree, base: 0, place: nothing, synced: 0, again_before: 0 };
+            let state = StandbyState { tree, base: 0, place: FeedPlace::default() };
             let mut batch = Batch::default();
             self.put(&state, &mut batch);
             self.media().apply(&batch)?;
@@ -148,8 +150,7 @@ impl Standbys {
         let mut new = stored.clone();
         new.become_head(HeadState::Following, "standby begins to follow");
         let tree = tree_state.id;
-        let synced = place.position;
-        let state = StandbyState { tree, base: epoch, place, synced, again_before: 0 };
+        let state = StandbyState { tree, base: epoch, place };
         let mut batch = Batch::default();
         self.put(&state, &mut batch);
         remove_replies(tree, &mut batch);
@@ -170,7 +171,7 @@ impl Standbys {
     pub fn drop_applied(&self, tree: VolumeId) -> Result<()> {
         let Some(followed) = self.following(tree)? else { return Ok(()) };
         let mut state = followed.state.lock();
-        if state.base == 0 {
+        if state.stored.base == 0 {
             return Ok(());
         }
         let tree_state = &followed.volume.tree_state;
@@ -179,9 +180,9 @@ impl Standbys {
         let mut header = tree_state.header.lock();
         let mut new = header.stored.clone();
         new.become_head(HeadState::Unowned, "standby dropped what it applied");
-        *state = StandbyState { base: 0, place: FeedPlace::default(), synced: 0, ..*state };
+        state.stored = StandbyState { tree, base: 0, place: FeedPlace::default() };
         let mut batch = Batch::default();
-        self.put(&state, &mut batch);
+        self.put(&state.stored, &mut batch);
         self.volumes.sweeper().drop_head(tree_state, &mut header, new, batch)?;
         drop((header, catalog, no_writers, state));
         self.followed.lock().remove(&tree);
@@ -197,30 +198,30 @@ impl Standbys {
     pub fn apply(&self, tree: VolumeId, entries: &Bytes) -> Result<FeedPlace> {
         let followed = self.following(tree)?.ok_or(StoreError::NoVolume(tree))?;
         let mut state = followed.state.lock();
-        if state.base == 0 {
+        if state.stored.base == 0 {
             return Err(StoreError::NoVolume(tree));
         }
         let mut entries = EntriesIn::open(entries)?;
         let tree_state = &followed.volume.tree_state;
         let hash_key = tree_state.header.lock().stored.hash_key;
-        if (entries.tree, entries.hash_key, entries.from.feed) != (tree, hash_key, state.place.feed)
-        {
+        let place = state.stored.place;
+        if (entries.tree, entries.hash_key, entries.from.feed) != (tree, hash_key, place.feed) {
             return Err(StoreError::NoStream("entries of another feed"));
         }
-        if entries.from.position > state.place.position {
+        if entries.from.position > place.position {
             return Err(StoreError::NoStream("an entry is missing before these"));
         }
         let to = entries.to();
-        if to.position <= state.place.position {
-            return Ok(state.place);
+        if to.position <= place.position {
+            return Ok(place);
         }
         let scope = CommitScope::begin(self.media());
-        let new = StandbyState { place: to, ..*state };
+        let new = StandbyState { place: to, ..state.stored };
         let applied = self.apply_all(&scope, &followed.volume, &mut entries, &new);
         let written = scope.write_out();
         applied?;
         written?;
-        *state = new;
+        state.stored = new;
         Ok(to)
     }
 
@@ -233,10 +234,9 @@ impl Standbys {
     ) -> Result<()> {
         let tree = new.tree;
         let mut batch = Batch::default();
-        for position in (entries.from.position..).take(entries.count as usize) {
+        for _ in 0..entries.count {
             let entry = entries.entry()?;
-            let again = position < new.again_before;
-            apply_entry(scope, volume, again, entry.items.into_iter().map(Ok))?;
+            apply_entry(scope, volume, entry.items.into_iter().map(Ok))?;
             if let Some(quota) = entry.quota {
                 volume.tree_state.change_fields(Some(quota), false, Batch::default())?;
             }
@@ -259,24 +259,20 @@ impl Standbys {
     pub fn sync(&self, tree: VolumeId) -> Result<FeedPlace> {
         let followed = self.following(tree)?.ok_or(StoreError::NoVolume(tree))?;
         let mut state = followed.state.lock();
-        if state.base == 0 {
+        if state.stored.base == 0 {
             return Err(StoreError::NoVolume(tree));
         }
-        if state.synced != state.place.position {
+        if state.synced != Some(state.stored.place) {
             self.settle(&followed.volume.tree_state, &mut state)?;
         }
-        Ok(state.place)
+        Ok(state.stored.place)
     }
 
-    /// Brings what was applied to the disk, and notes that it is there.
-    pub(super) fn settle(&self, tree_state: &TreeState, state: &mut StandbyState) -> Result<()> {
+    /// Brings all that was applied to the disk.
+    pub(super) fn settle(&self, tree_state: &TreeState, state: &mut Following) -> Result<()> {
         settle_tree(tree_state)?;
-        let new = StandbyState { synced: state.place.position, ..*state };
-        let mut batch = Batch::default();
-        self.put(&new, &mut batch);
-        self.media().apply(&batch)?;
         self.media().sync()?;
-        *state = new;
+        state.synced = Some(state.stored.place);
         Ok(())
     }
 
@@ -313,6 +309,7 @@ impl Standbys {
             .tree(tree)?
             .ok_or_else(|| StoreError::Damaged(format!("tree of volume {}", tree.0)))?;
         let volume = Arc::new(Volume::new(tree_state, Shows::Incoming));
+        let state = Following { stored: state, synced: None };
         let known = Arc::new(Followed { volume, state: Mutex::new(state) });
         followed.insert(tree, Arc::clone(&known));
         Ok(Some(known))
@@ -331,21 +328,16 @@ impl Standbys {
 
     fn decoded(&self, key: &[u8], value: &[u8]) -> Result<StandbyState> {
         let tree = key::number_at(key, 0).ok_or_else(|| record::damaged("standby", key))?;
-        let [base, feed, mut position, synced, verifier, mut again_before] =
-            record::decode_numbers(key, value)?;
-        if verifier != self.media().verifier() {
-            again_before = again_before.max(position);
-            position = synced;
-        }
-        let place = FeedPlace { feed, position };
-        Ok(StandbyState { tree: VolumeId(tree), base, place, synced, again_before })
+        let [base, feed, position, verifier] = record::decode_numbers(key, value)?;
+        let is_whole = verifier == self.media().verifier();
+        let place = if is_whole { FeedPlace { feed, position } } else { FeedPlace::default() };
+        Ok(StandbyState { tree: VolumeId(tree), base, place })
     }
 
     fn put(&self, state: &StandbyState, batch: &mut Batch) {
         let key = key::standby(state.tree);
         let FeedPlace { feed, position } = state.place;
-        let (synced, verifier) = (state.synced, self.media().verifier());
-        let numbers = [state.base, feed, position, synced, verifier, state.again_before];
+        let numbers = [state.base, feed, position, self.media().verifier()];
         batch.put(&key, &record::encode_numbers(&key, &numbers));
     }
 }

@@ -27,7 +27,7 @@ impl Standbys {
     pub fn take_over(&self, tree: VolumeId, name: &Name, now: Timestamp) -> Result<Arc<Volume>> {
         let followed = self.following(tree)?.ok_or(StoreError::NoVolume(tree))?;
         let mut state = followed.state.lock();
-        if state.base == 0 {
+        if state.stored.base == 0 {
             return Err(StoreError::NoVolume(tree));
         }
         let tree_state = &followed.volume.tree_state;
@@ -54,7 +54,7 @@ impl Standbys {
         tree_state.change(&mut header, new, batch)?;
         tree_state.skip_slots(&mut header);
         tree_state.follow_header(&header.stored);
-        state.base = 0;
+        state.stored.base = 0;
         drop((header, catalog, no_writers, state));
         self.forget(tree);
         self.media().wake_packer();

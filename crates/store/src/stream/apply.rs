@@ -42,7 +42,7 @@ pub(super) fn apply(
     let building = Building { volume, before: before.as_ref(), mode: *mode, source };
     let shift = under.map_or(0, |under| under.shift);
     let next = part.from.vnode;
-    let mut applying = Applying { scope, building, shift, again: false, current: None, next };
+    let mut applying = Applying { scope, building, shift, current: None, next };
     if part.from.stage != stage::VNODE {
         applying.resume(part.from.vnode)?;
     }
@@ -58,17 +58,15 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// Applies the items of one entry of a feed to the head that `volume` writes. `again`: it and
-/// later ones may have been applied before, so that bodies are short of what those removed.
+/// Applies the items of one entry of a feed to the head that `volume` writes.
 pub(crate) fn apply_entry<'i>(
     scope: &CommitScope,
     volume: &Volume,
-    again: bool,
     items: impl Iterator<Item = Result<Item<'i>>>,
 ) -> Result<()> {
     let building = Building { volume, before: None, mode: Mode::Patch, source: Source::Feed };
     let next = VnodeNo::default();
-    let mut applying = Applying { scope, building, shift: 0, again, current: None, next };
+    let mut applying = Applying { scope, building, shift: 0, current: None, next };
     for item in items {
         applying.item(item?, false)?;
     }
@@ -80,8 +78,6 @@ struct Applying<'a> {
     building: Building<'a>,
     /// How much higher versions are here than at the source.
     shift: u64,
-    /// Later items may have been applied already.
-    again: bool,
     current: Option<Current<'a>>,
     /// Vnodes below this number match the stream.
     next: VnodeNo,
@@ -146,7 +142,7 @@ impl<'a> Applying<'a> {
                 Ok(())
             }
             Item::Whole(used) => {
-                if self.current()?.vnode.status.used != used && !self.again {
+                if self.current()?.vnode.status.used != used {
                     return Err(StoreError::NoStream(
                         "the size or usage of a body differs from its vnode",
                     ));
