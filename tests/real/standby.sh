@@ -52,7 +52,8 @@ mkdir -p "$tree"
 check "it is mounted" within 60 "$RIALTO" mount --daemon --dir "$A" --volume work \
     "unix:$A/server.sock" "$tree"
 head -c 300000 /dev/urandom > "$tree/before"
-check "its own server is no standby" says "has the read-write volume" 1 vos addstandby two vicep work
+check "its own server is no standby" says "has the read-write volume" 1 \
+    vos addstandby two vicep work
 check "only checked" says "would be done" 0 vos addstandby three vicep work -dryrun
 check "a standby" says "is in step" 0 vos addstandby -server three -partition vicep -id work -sync
 check "is one already" says "is in step" 0 vos addstandby three vicep work

@@ -18,8 +18,8 @@ EXAMPLES
     rialto vos addstandby -server afs2 -id home.alice -nowait
 
 The server gets a copy of the read-write volume that follows each of its changes, and takes
-over by itself if the volume's server is lost: clients go on there within seconds, with their
-locks and open files. With -sync (the default) a change is answered only when the standby has
+over by itself if the volume's server is lost: clients go on there within half a minute, with
+their locks and open files. With -sync (the default) a change is answered only when the standby has
 it, and a synced one when it has it on disk: nothing that was acknowledged is lost. With
 -async no change waits, and what the standby did not have yet is lost.
 
