@@ -9,6 +9,7 @@
 //!
 //! - `server`: starts and ends all of it
 //! - `worker`, `worker_connection`: threads that serve connections
+//! - `standbys`: volumes of other servers that this one stands by for
 //! - `attach`, `pull`: the begin of a session; transfers from other servers
 //! - `context`, `cell`: one call through the service; the server's place in the cell
 //! - `config`, `connection_verifier`, `report`, `session_handle`: what these share
@@ -40,6 +41,7 @@ mod scrub;
 mod security;
 mod server;
 mod session_handle;
+mod standbys;
 mod usage;
 mod worker;
 mod worker_connection;

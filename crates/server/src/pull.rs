@@ -4,6 +4,7 @@
 //! that a part is in transit while the one before it is written. A pull from this server itself has
 //! one thread and sends no calls.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -13,7 +14,7 @@ use client::{
     CallError, ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig, clock,
 };
 use parking_lot::Mutex;
-use types::{Answer, Call, Caller, Fault, Pull, TaskInfo, VolumeCall};
+use types::{Answer, Call, Caller, Fault, Pull, TaskInfo, TaskState, VolumeCall};
 use vice::{Fetch, Tasks, TransferAgent, Unanswered, Work};
 
 use crate::context::{Agenda, ServerContext};
@@ -58,14 +59,30 @@ impl Puller {
         self.pool.stop();
     }
 
-    fn run(&self, pull: &Pull, task: TaskInfo) {
-        let Some(context) = self.context.lock().upgrade() else { return };
+    /// Runs a pull to its end, in this thread.
+    ///
+    /// # Errors
+    /// The reason as text.
+    pub fn run_here(&self, pull: &Pull) -> Result<(), String> {
+        let (task, is_new) =
+            self.tasks.lock().begin(pull).map_err(|fault| format!("here: {fault}"))?;
+        if !is_new {
+            return Err("the same pull runs already".to_owned());
+        }
+        let ended = self.run(pull, task);
+        if ended.state == TaskState::Done { Ok(()) } else { Err(ended.text) }
+    }
+
+    /// Returns the task as it ended.
+    fn run(&self, pull: &Pull, task: TaskInfo) -> TaskInfo {
+        let Some(context) = self.context.lock().upgrade() else { return task };
         let mut fetch = Fetch::new(pull.clone(), task);
         if fetch.is_local() {
             self.go_alone(&context, &mut fetch);
-            return self.tasks.lock().put(fetch.task());
+            self.tasks.lock().put(fetch.task());
+            return fetch.task().clone();
         }
-        match connect(pull, &context.options) {
+        match connect(&pull.from, &context.options, ATTACH_WITHIN, CALL_WITHIN) {
             Ok(source) => {
                 fetch = fetch.takes_packed(source.takes_packed());
                 self.go(&context, &source, &mut fetch);
@@ -73,6 +90,7 @@ impl Puller {
             Err(why) => fetch.give_up(why),
         }
         self.tasks.lock().put(fetch.task());
+        fetch.task().clone()
     }
 
     fn go(&self, context: &Arc<ServerContext>, source: &Session, fetch: &mut Fetch) {
@@ -133,7 +151,7 @@ impl TransferAgent for PullThreads {
         let (task, is_new) = self.0.tasks.lock().begin(pull)?;
         if is_new {
             let (puller, pull, task) = (Arc::clone(&self.0), pull.clone(), task.clone());
-            self.0.pool.run(move || puller.run(&pull, task));
+            self.0.pool.run(move || drop(puller.run(&pull, task)));
         }
         Ok(task)
     }
@@ -143,13 +161,19 @@ impl TransferAgent for PullThreads {
     }
 }
 
-fn connect(pull: &Pull, options: &ClientOptions) -> Result<Session, String> {
+/// Begins a session with another server, at the first of its addresses that answers.
+pub(crate) fn connect(
+    addresses: &[SocketAddr],
+    options: &ClientOptions,
+    attach_within: Duration,
+    call_within: Duration,
+) -> Result<Session, String> {
     let mut last = "no address was given".to_owned();
-    for address in &pull.from {
+    for address in addresses {
         let mut config =
             SessionConfig::new(Endpoint::Tcp(address.to_string()), ClientIdentity::fleeting());
-        config.attach_within = Some(ATTACH_WITHIN);
-        config.call_within = Some(CALL_WITHIN);
+        config.attach_within = Some(attach_within);
+        config.call_within = Some(call_within);
         config.options = options.clone();
         config.display = format!("server, process {}", std::process::id());
         match Session::connect(config) {
@@ -167,13 +191,17 @@ fn answer_all(
     answers: &Sender<Result<Answer, Unanswered>>,
 ) {
     for call in questions {
-        let answer = match source.call(&Caller::ROOT, Call::Volume(call), None) {
-            Ok(reply) => Ok(reply.answer),
-            Err(CallError::Fault(fault)) => Err(Unanswered::Refused(fault)),
-            Err(error) => Err(Unanswered::Lost(error.to_string())),
-        };
-        if answers.send(answer).is_err() {
+        if answers.send(ask(source, call)).is_err() {
             return;
         }
+    }
+}
+
+/// Asks the other server.
+pub(crate) fn ask(source: &Session, call: VolumeCall) -> Result<Answer, Unanswered> {
+    match source.call(&Caller::ROOT, Call::Volume(call), None) {
+        Ok(reply) => Ok(reply.answer),
+        Err(CallError::Fault(fault)) => Err(Unanswered::Refused(fault)),
+        Err(error) => Err(Unanswered::Lost(error.to_string())),
     }
 }

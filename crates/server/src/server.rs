@@ -4,7 +4,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,7 @@ use crate::pool::CallPool;
 use crate::principal_snapshot::Learnt;
 use crate::pull::{PullThreads, Puller};
 use crate::scrub::Scrubber;
+use crate::standbys::{StandbyThreads, StandbyThreadsOf};
 use crate::usage::{self, Bounds};
 use crate::worker::{Worker, WorkerDoor};
 use crate::{CellPlace, ServerConfig};
@@ -96,6 +97,7 @@ pub struct Server {
     context: Option<Arc<ServerContext>>,
     scrubber: Arc<Scrubber>,
     puller: Arc<Puller>,
+    standbys: Arc<StandbyThreads>,
     doors: Vec<Arc<WorkerDoor>>,
     workers: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
@@ -155,6 +157,7 @@ impl Server {
         let etcd = joining.as_ref().and_then(Joining::etcd);
         let (audit, writing) = start_audit(config)?.unzip();
         let puller = Puller::start()?;
+        let standbys = StandbyThreads::new(Arc::clone(&puller));
         let lookups = Arc::new(Lookups::default());
         let scrubbing = Arc::clone(&scrubber);
         let kerberos = config.kerberos.clone();
@@ -167,6 +170,7 @@ impl Server {
             principals: None,
             audit: audit.clone().map(|audit| audit as _),
             transfers: Some(Arc::new(PullThreads(Arc::clone(&puller)))),
+            standbys: Some(Arc::new(StandbyThreadsOf(Arc::clone(&standbys)))),
             lookups: Some(lookups.hook()),
             scrub: Some(Box::new(move |start| scrubbing.answer(start))),
         };
@@ -193,6 +197,7 @@ impl Server {
         let context = Arc::new(ServerContext::new(vice, pools, audit.clone(), bounds, config));
         lookups.work_for(&context);
         puller.works_for(&context);
+        standbys.work_for(&context);
         let stop = Stop {
             stopping: Mutex::new(false),
             changed: Condvar::new(),
@@ -202,6 +207,7 @@ impl Server {
             context: Some(Arc::clone(&context)),
             scrubber,
             puller,
+            standbys,
             doors: Vec::new(),
             workers: Vec::new(),
             others: Vec::new(),
@@ -269,7 +275,10 @@ impl Server {
             accept(&listeners, (&users, &nobody), stop, context);
         })?;
         self.keep_thread("leases", "the thread of leases", context, tick)?;
-        self.keep_thread("tend", "the thread of lent bodies", context, tend)?;
+        let standbys = Arc::clone(&self.standbys);
+        self.keep_thread("tend", "the thread of lent bodies", context, move |context, stop| {
+            tend(context, &standbys, stop);
+        })?;
         for partition in context.vice.partitions().iter() {
             let (syncing, sweeping) = (partition.clone(), partition.clone());
             self.keep_thread("sync", "the thread of syncs", context, move |context, stop| {
@@ -347,6 +356,7 @@ impl Server {
         context.hashing.stop();
         context.pool.stop();
         self.scrubber.stop();
+        self.standbys.stop();
         self.puller.stop();
         self.others.drain(..).for_each(join);
         if let Some((audit, writing)) = self.audit.take() {
@@ -534,6 +544,7 @@ fn accept_one(listener: &Listener, context: &ServerContext) -> Option<Connection
 
 /// Expires leases and does other timed work of the service.
 fn tick(context: &Arc<ServerContext>, stop: &Stop) {
+    let is_asking = Arc::new(AtomicBool::new(false));
     let mut stopping = stop.stopping.lock();
     while !*stopping {
         let next = parking_lot::MutexGuard::unlocked(&mut stopping, || {
@@ -542,6 +553,7 @@ fn tick(context: &Arc<ServerContext>, stop: &Stop) {
                 let next = context.vice.tick(clock::now(), &mut agenda.effects);
                 context.judge_connections(&mut agenda);
                 context.deliver_and_send(&mut agenda);
+                ask_about_volumes(context, &is_asking);
                 next
             }));
             ticked.unwrap_or_else(|_| {
@@ -587,7 +599,7 @@ fn sync(context: &ServerContext, partition: &Partition, stop: &Stop) {
 
 /// Makes writes of kernels into lent bodies visible; bodies whose loans ended are summed at the
 /// next sync.
-fn tend(context: &Arc<ServerContext>, stop: &Stop) {
+fn tend(context: &Arc<ServerContext>, standbys: &Arc<StandbyThreads>, stop: &Stop) {
     let mut forgot = None;
     stop.each(LOG_SYNC, || {
         let mut agenda = Agenda::default();
@@ -595,7 +607,7 @@ fn tend(context: &Arc<ServerContext>, stop: &Stop) {
             context.changes.fetch_add(1, Ordering::Relaxed);
         }
         context.deliver_and_send(&mut agenda);
-        ask_about_moves(context);
+        standbys.search(context);
         if forgot.is_none_or(|when: Instant| when.elapsed() >= FORGET_CLIENTS) {
             forgot = Some(Instant::now());
             forget_clients(context);
@@ -615,16 +627,26 @@ fn forget_clients(context: &ServerContext) {
     }
 }
 
-/// Asks the cell database which server owns the volumes in doubt. It may be on another server, so
-/// this runs in its own thread.
-fn ask_about_moves(context: &Arc<ServerContext>) {
-    if context.vice.has_doubts(clock::now()) {
-        let asking = Arc::clone(context);
+/// Asks the cell database about volumes in doubt, and about standbys. It may be on another server,
+/// so this runs in another thread; one at a time.
+fn ask_about_volumes(context: &Arc<ServerContext>, is_asking: &Arc<AtomicBool>) {
+    if context.vice.has_doubts(clock::now()) && !is_asking.swap(true, Ordering::SeqCst) {
+        let (asking, ended) = (Arc::clone(context), OnEnd(Arc::clone(is_asking)));
         context.remote_calls.run(move || {
             let mut agenda = Agenda::default();
             asking.vice.settle_doubts(clock::now(), wall(), &mut agenda.effects);
             asking.deliver_and_send(&mut agenda);
+            drop(ended);
         });
+    }
+}
+
+/// Takes a mark away when it is dropped, also after a panic.
+struct OnEnd(Arc<AtomicBool>);
+
+impl Drop for OnEnd {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
     }
 }
 

@@ -55,14 +55,14 @@ pub use media::{CommitScope, WrittenOut};
 pub use partition::{OpenOptions, Partition};
 pub use scrub::{FINDINGS_MAX, ScrubFinding, ScrubProgress, ScrubReport};
 pub use sessions::SessionTable;
-pub use standby::{StandbyState, Standbys};
+pub use standby::{FeedEntries, StandbyState, Standbys};
 pub use stream::{
     FinishAs, IncomingInfo, IncomingStreams, PART_BYTES_MIN, StreamHead, StreamPart, changes_part,
     packed_changes_part,
 };
 pub use tree::SlotAllocator;
 pub use tree::facts::{IncomingState, VolumeFacts, VolumeFields};
-pub use tree::feed::{Feed, FeedEntries};
+pub use tree::feed::Feed;
 pub use volume::clone::NewClone;
 pub use volume::fork::NewFork;
 pub use volume::set::VolumeSet;

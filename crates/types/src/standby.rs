@@ -33,9 +33,9 @@ pub struct Follow {
     pub standby: ServerId,
     /// The epoch of the base that it began with.
     pub base: u64,
-    /// What it has applied: the answer begins there.
+    /// The place behind the entries that it has applied: the answer begins there.
     pub applied: FeedPlace,
-    /// What it has on disk, at most `applied`.
+    /// The position up to which it has them on disk, at most that of `applied`.
     pub synced: u64,
     /// The number of the last answer that it received; 0: none.
     pub heard: u64,

@@ -176,7 +176,7 @@ pub enum VolumeCall {
         /// The standby's server.
         standby: ServerId,
     },
-    /// What follows in the feed; waits a moment if nothing does. `Conflict`: the place is not in
+    /// The next entries of the feed; waits a moment if there are none. `Conflict`: the place is not in
     /// the feed (any more), and the standby needs a new base. Answer: `Part`, with entries.
     Follow(Box<Follow>),
     /// The standbys of the volume, as its server sees them. Answer: `Standbys`.

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use lease::Output;
 use store::CommitScope;
-use types::{Answer, Caller, Fault, Fid, ReplyAddress, Time, Timestamp};
+use types::{Answer, Caller, Fault, FeedPlace, Fid, ReplyAddress, Time, Timestamp, VolumeId};
 
 use crate::cell::Principals;
 
@@ -57,6 +57,28 @@ pub(crate) struct CallContext<'a> {
     pub rights_changes: u64,
     /// The call must be executed again: what it read is stale.
     pub again: bool,
+    /// The part of a feed that standbys must have before its answer is sent.
+    pub fed: Option<Fed>,
+}
+
+/// The part of a volume's feed that standbys must have before a reply is sent (SB-1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fed {
+    pub volume: VolumeId,
+    /// The entries of the volume's feed before this place.
+    pub place: FeedPlace,
+    /// They must have it on disk.
+    pub stable: bool,
+}
+
+impl Fed {
+    /// All that a volume has fed so far. Without a feed no standby can ever have it: then the reply
+    /// waits until no standby may take over.
+    pub fn by(volume: &store::Volume, stable: bool) -> Fed {
+        let never = FeedPlace { feed: 0, position: u64::MAX };
+        let place = volume.feed().map_or(never, |feed| feed.end());
+        Fed { volume: volume.id(), place, stable }
+    }
 }
 
 impl<'a> CallContext<'a> {
@@ -78,6 +100,7 @@ impl<'a> CallContext<'a> {
             models: 0,
             rights_changes: 0,
             again: false,
+            fed: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::guard::Authenticator;
-use types::{Answer, Call, CellCall, Fault, GuardCall, SessionId};
+use types::{Answer, Call, CellCall, Fault, GuardCall, SessionId, VolumeCall};
 
 use crate::ScrubHook;
 use crate::admin::VolumeAdmin;
@@ -20,6 +20,7 @@ use crate::enforcement::Enforcement;
 use crate::files::Files;
 use crate::report::{self, Reported};
 use crate::sessions::{Blanks, GivenSlots, Loans, Registry};
+use crate::standby::Feeds;
 
 /// See the head of the file.
 pub(crate) struct Dispatch {
@@ -36,6 +37,7 @@ pub(crate) struct Dispatch {
     pub authenticator: Option<Arc<dyn Authenticator>>,
     pub admission: Admission,
     pub admin: VolumeAdmin,
+    pub feeds: Arc<Feeds>,
     pub scrub: Option<ScrubHook>,
     pub counters: CallCounters,
 }
@@ -88,8 +90,8 @@ impl Dispatch {
                 data::allocate(files, ask, *fid, *offset, *length, *mode)
             }
             Call::Seek { fid, offset, what } => data::seek(files, ask, *fid, *offset, *what),
-            Call::Commit { fid } => data::commit_file(files, *fid),
-            Call::CommitVolume { fid } => data::commit_volume(files, *fid),
+            Call::Commit { fid } => data::commit_file(files, ask, *fid),
+            Call::CommitVolume { fid } => data::commit_volume(files, ask, *fid),
             Call::OpenBody { fid } => data::open_body(files, ask, *fid),
             Call::ReadSums { fid, first, count } => {
                 data::read_sums(files, ask, *fid, *first, *count)
@@ -132,6 +134,14 @@ impl Dispatch {
             Call::SetQuota { fid, bytes, files: max_files } => {
                 volume::set_quota(files, ask, *fid, (*bytes, *max_files))
             }
+            Call::Volume(
+                call @ (VolumeCall::StandBy { .. }
+                | VolumeCall::Feed { .. }
+                | VolumeCall::Follow(_)
+                | VolumeCall::Standbys { .. }
+                | VolumeCall::FailOver { .. }
+                | VolumeCall::Inherit { .. }),
+            ) => self.feeds.execute(ask, call),
             Call::Volume(call) => self.admin.administer(ask, call),
             Call::Cell(call) => match call {
                 CellCall::Invite { .. }
@@ -219,5 +229,6 @@ impl Dispatch {
         self.files.remove_session(session);
         self.blanks.remove_session(session);
         self.copies.remove_session(session);
+        self.feeds.remove_session(session);
     }
 }

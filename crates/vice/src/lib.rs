@@ -9,6 +9,7 @@
 //! - `runner`: executes a call to its end, also one that waits
 //! - `dispatch`: from a call to its function
 //! - `report`, `parts`: the report of the server; the parts that the driver provides
+//! - `standby`: volumes that are fed to standbys, and volumes elsewhere that are followed
 //! - `admin`: administrators' calls on volumes, moves and transfers
 //! - `calls`: the other calls
 //! - `gate`, `enforcement`, `audit`: which calls a caller may make, and their reports
@@ -40,6 +41,7 @@ mod report;
 mod runner;
 mod service;
 mod sessions;
+mod standby;
 mod volumes;
 
 pub use admin::{Fetch, Tasks, TransferAgent, Unanswered, Work};
@@ -51,4 +53,5 @@ pub use effect::Effect;
 pub use parts::{ScrubHook, ViceParts};
 pub use service::Vice;
 pub use sessions::Attached;
+pub use standby::{Followers, StandbyAgent, StandbyWork};
 pub use volumes::Partitions;

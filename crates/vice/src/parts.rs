@@ -5,7 +5,7 @@ use std::sync::Arc;
 use guard::{Authenticator, Certifier};
 use types::ServerInfo;
 
-use crate::{AuditLog, CellAccess, LookupHook, Principals, TransferAgent};
+use crate::{AuditLog, CellAccess, LookupHook, Principals, StandbyAgent, TransferAgent};
 
 /// Answers [`types::Call::Scrub`]: given `start`, it returns the report. The driver has the thread
 /// that does the work.
@@ -29,6 +29,8 @@ pub struct ViceParts {
     pub audit: Option<Arc<dyn AuditLog>>,
     /// The driver's threads that fetch volumes from other servers.
     pub transfers: Option<Arc<dyn TransferAgent>>,
+    /// The driver's threads for volumes elsewhere for which this server stands by.
+    pub standbys: Option<Arc<dyn StandbyAgent>>,
     /// The way of calls that need the cell's database to threads that may wait; without it they
     /// wait in their own thread.
     pub lookups: Option<LookupHook>,

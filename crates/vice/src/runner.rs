@@ -7,15 +7,18 @@ use std::sync::Arc;
 
 use lease::{BreakTicket, Leases, Output};
 use observe::Wait;
-use types::{Answer, Call, CallEffect, Fault, Fid, ReplyAddress, SessionId, Time};
+use types::{
+    Answer, Call, CallEffect, Fault, Fid, ReplyAddress, SessionId, Time, VolumeCall, VolumeId,
+};
 
 use crate::Effect;
 use crate::audit::Audit;
-use crate::call::{CallContext, CallOutcome, Execution};
+use crate::call::{CallContext, CallOutcome, Execution, Fed};
 use crate::cell::{Identities, LookingUp, Lookup, LookupThreads, MemoryOnly, Rules};
 use crate::dispatch::Dispatch;
 use crate::gate::Gate;
 use crate::sessions::{Coherence, Parked, Requests, Waiting};
+use crate::standby::{Feeds, HeldReply, Ripe};
 use crate::volumes::Volumes;
 
 /// See the head of the file.
@@ -29,6 +32,7 @@ pub(crate) struct Runner {
     pub gate: Arc<Gate>,
     pub audit: Arc<Audit>,
     pub lookups: LookupThreads,
+    pub feeds: Arc<Feeds>,
 }
 
 impl Runner {
@@ -47,6 +51,7 @@ impl Runner {
                 || self.coherence.leases().may_change(),
             "CB-5: a change is executed during grace: {call:?}"
         );
+        self.check_fences(now, events_out, out);
         let memory = self.lookups.begin_memory_only(call);
         let look_up_later =
             || self.lookups.look_up_later((now, wall), execution.caller, origin, call);
@@ -60,11 +65,11 @@ impl Runner {
                     return;
                 }
                 self.audit.saw(wall, caller, origin, call, Some(fault));
-                return self.finish(origin, call.changes(), Err(fault), None, out);
+                return self.finish(origin, call.changes(), Err(fault), None, None, out);
             }
         };
         let caller = &*effective;
-        let (result, body) = loop {
+        let (result, body, fed) = loop {
             let principals = self.identities.principals();
             let mut ask = CallContext::new(Execution { caller, ..execution }, principals);
             let (forgotten, ended) =
@@ -98,17 +103,17 @@ impl Runner {
                 match self.park(&ask, call) {
                     Ok(true) => return,
                     Ok(false) => continue,
-                    Err(fault) => break (Some(Err(fault)), None),
+                    Err(fault) => break (Some(Err(fault)), None, None),
                 }
             }
             if call.traits().effect == CallEffect::Look && self.volumes.forgotten() != forgotten {
                 continue;
             }
             break match outcome {
-                Ok(CallOutcome::Answer(answer)) => (Some(Ok(answer)), None),
-                Ok(CallOutcome::Body(answer, body)) => (Some(Ok(answer)), Some(body)),
-                Ok(CallOutcome::Waits) => (None, None),
-                Err(fault) => (Some(Err(fault)), None),
+                Ok(CallOutcome::Answer(answer)) => (Some(Ok(answer)), None, ask.fed),
+                Ok(CallOutcome::Body(answer, body)) => (Some(Ok(answer)), Some(body), ask.fed),
+                Ok(CallOutcome::Waits) => (None, None, ask.fed),
+                Err(fault) => (Some(Err(fault)), None, ask.fed),
             };
         };
         self.audit.saw(
@@ -122,7 +127,53 @@ impl Runner {
             tracing::error!(%fault, ?call, "a call failed with an error of the store");
         }
         if let Some(result) = result {
-            self.finish(origin, call.changes(), result, body, out);
+            self.finish(origin, call.changes(), result, body, fed, out);
+        }
+        let asked = match call {
+            Call::Volume(VolumeCall::Follow(follow)) => Some(follow.id),
+            Call::Volume(VolumeCall::Feed { id, .. }) => Some(*id),
+            _ => None,
+        };
+        if let Some(id) = asked.or(fed.map(|fed| fed.volume)) {
+            let mut ripe = Ripe::default();
+            self.feeds.ripen(now, id, events_out, &mut ripe);
+            self.send_ripe(ripe, out);
+        }
+    }
+
+    /// Fences volumes whose standbys are silent (SB-3).
+    pub fn check_fences(&self, now: Time, events: &mut Vec<Output>, out: &mut Vec<Effect>) {
+        let mut ripe = Ripe::default();
+        self.feeds.check_fences(now, events, &mut ripe);
+        self.send_ripe(ripe, out);
+    }
+
+    /// Does something that concerns standbys, and carries out what follows.
+    pub fn with_ripe<T>(
+        &self,
+        now: Time,
+        out: &mut Vec<Effect>,
+        act: impl FnOnce(&mut Vec<Output>, &mut Ripe) -> T,
+    ) -> T {
+        let (mut events, mut ripe) = (Vec::new(), Ripe::default());
+        let result = act(&mut events, &mut ripe);
+        self.carry_out(now, events, out);
+        self.send_ripe(ripe, out);
+        result
+    }
+
+    /// Sends what waited for standbys, or was an answer to them.
+    pub fn send_ripe(&self, ripe: Ripe, out: &mut Vec<Effect>) {
+        for (origin, result) in ripe.answers {
+            self.send(origin, false, result, None, out);
+        }
+        for held in ripe.replies {
+            let HeldReply { origin, changes, recorded, result, body, .. } = held;
+            if recorded {
+                out.push(Effect::Reply { origin, result, body });
+            } else {
+                self.send(origin, changes, result, body, out);
+            }
         }
     }
 
@@ -160,8 +211,44 @@ impl Runner {
         events
     }
 
-    /// Stores the reply of a change and sends it, unless the session is over.
+    /// Stores the reply of a change and sends it, unless the session is over; or holds it until the
+    /// standbys have what it says (SB-1).
     pub fn finish(
+        &self,
+        origin: ReplyAddress,
+        changes: bool,
+        result: Result<Answer, Fault>,
+        body: Option<OwnedFd>,
+        fed: Option<Fed>,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(fed) = fed.filter(|_| result.is_ok()) else {
+            return self.send(origin, changes, result, body, out);
+        };
+        let Fed { place, stable, .. } = fed;
+        let recorded = false;
+        let reply = HeldReply { place, stable, origin, changes, recorded, result, body };
+        if let Some(reply) = self.feeds.hold(fed, reply) {
+            self.send(origin, changes, reply.result, reply.body, out);
+        }
+    }
+
+    /// Sends the reply that an earlier instance of this server recorded, unless a standby may have
+    /// taken over without that change.
+    pub fn send_recorded(
+        &self,
+        origin: ReplyAddress,
+        answer: Answer,
+        changed: Option<VolumeId>,
+        out: &mut Vec<Effect>,
+    ) {
+        let reply = HeldReply::recorded(origin, answer);
+        if let Some(reply) = self.feeds.hold_recorded(changed, reply) {
+            out.push(Effect::Reply { origin, result: reply.result, body: reply.body });
+        }
+    }
+
+    fn send(
         &self,
         origin: ReplyAddress,
         changes: bool,
@@ -185,7 +272,7 @@ impl Runner {
                 Output::LockDone { origin, result } => {
                     let fenced = self.coherence.lock_done(origin);
                     let result = if fenced { Err(Fault::Fenced) } else { result };
-                    self.finish(origin, false, result.map(|()| Answer::Done), None, out);
+                    self.finish(origin, false, result.map(|()| Answer::Done), None, None, out);
                 }
                 Output::SessionEnded { session, freed, .. } => {
                     events.extend(self.session_ended(now, session, &freed, out));
@@ -205,7 +292,7 @@ impl Runner {
         if let Some(fid) = pending.removed {
             self.dispatch.files.drop_if_free(now, fid, &mut events);
         }
-        self.finish(pending.origin, true, Ok(pending.answer), None, out);
+        self.finish(pending.origin, true, Ok(pending.answer), None, pending.fed, out);
         events
     }
 
@@ -249,8 +336,8 @@ impl Runner {
                 Waiting::Execute { wall, caller, origin, call } => {
                     self.run(Execution::new(now, wall, &caller, origin), &call, &mut events, out);
                 }
-                Waiting::Reply { origin, answer } => {
-                    out.push(Effect::Reply { origin, result: Ok(*answer), body: None });
+                Waiting::Reply { origin, answer, changed } => {
+                    self.send_recorded(origin, *answer, changed, out);
                 }
             }
         }

@@ -37,6 +37,7 @@ use crate::runner::{Runner, may_run};
 use crate::sessions::{
     Attached, Begin, Blanks, Coherence, GivenSlots, Loans, Registry, Waiting, Waits,
 };
+use crate::standby::{Feeds, FeedsParts, Followers};
 use crate::volumes::Volumes;
 use crate::{Effect, Partitions, ViceConfig, ViceParts};
 
@@ -54,6 +55,8 @@ pub struct Vice {
     enforcement: Arc<Enforcement>,
     freezing: Arc<Freezing>,
     transfers: Arc<Transfers>,
+    followers: Arc<Followers>,
+    feeds: Arc<Feeds>,
     runner: Runner,
     /// Decodes reply records.
     decode: fn(&[u8]) -> Option<Answer>,
@@ -137,6 +140,21 @@ impl Vice {
             Arc::clone(&freezing),
             Arc::clone(&transfers),
         );
+        let followers = Arc::new(Followers::new(
+            Arc::clone(&files),
+            Arc::clone(&cell),
+            config.lease.give_up(),
+            parts.standbys,
+        ));
+        let feeds = Arc::new(Feeds::new(FeedsParts {
+            files: Arc::clone(&files),
+            loans: Arc::clone(&loans),
+            cell: Arc::clone(&cell),
+            rules: Arc::clone(&rules),
+            registry: Arc::clone(&registry),
+            freezing: Arc::clone(&freezing),
+            followers: Arc::clone(&followers),
+        }));
         let dispatch = Dispatch {
             files: Arc::clone(&files),
             loans: Arc::clone(&loans),
@@ -155,6 +173,7 @@ impl Vice {
                 withdrawn: WithdrawnKeys::default(),
             },
             admin,
+            feeds: Arc::clone(&feeds),
             scrub: parts.scrub,
             counters: CallCounters::default(),
         };
@@ -168,6 +187,7 @@ impl Vice {
             gate,
             audit,
             lookups: LookupThreads::new(parts.lookups),
+            feeds: Arc::clone(&feeds),
         };
         if coherence.leases().may_change() {
             files.drop_orphans(now);
@@ -184,6 +204,8 @@ impl Vice {
             enforcement,
             freezing,
             transfers,
+            followers,
+            feeds,
             runner,
             decode: config.decode,
         })
@@ -318,7 +340,12 @@ impl Vice {
 
     /// Renews the session's lease after a message. False: not renewed, because the session is over,
     /// or has left a break unacknowledged for too long.
-    pub fn renew(&self, now: Time, session: SessionId, _out: &mut Vec<Effect>) -> bool {
+    pub fn renew(&self, now: Time, session: SessionId, out: &mut Vec<Effect>) -> bool {
+        self.runner.with_ripe(now, out, |events, ripe| self.feeds.check_fences(now, events, ripe));
+        // A client may trust what it has of a fenced volume for one lease more, and no longer.
+        if self.feeds.withholds(session) {
+            return false;
+        }
         self.coherence.leases().renew(now, session) == RenewalOutcome::Renewed
     }
 
@@ -393,8 +420,8 @@ impl Vice {
     pub fn cancel(&self, now: Time, origin: ReplyAddress, out: &mut Vec<Effect>) {
         let mut events = Vec::new();
         self.coherence.leases().locks_mut().cancel(origin, &mut events);
-        if self.registry.requests().cancel(origin) {
-            self.runner.finish(origin, true, Err(Fault::Cancelled), None, out);
+        if self.registry.requests().cancel(origin) || self.feeds.cancel(origin) {
+            self.runner.finish(origin, true, Err(Fault::Cancelled), None, None, out);
         }
         self.runner.carry_out(now, events, out);
     }
@@ -406,11 +433,14 @@ impl Vice {
             self.files.check_room(now, events);
             self.freezing.tick(now, events);
         });
+        let standbys =
+            self.runner.with_ripe(now, out, |events, ripe| self.feeds.tick(now, events, ripe));
         let copies = self.runner.dispatch.copies.expire(now);
         let leases = self.coherence.leases();
         let look =
             if leases.delegations().volumes().is_empty() { Time::NEVER } else { now + ROOM_CHECK };
-        leases.wake_at().min(look).min(copies).min(self.volumes.moves().wake_at())
+        let moves = self.volumes.moves().wake_at();
+        leases.wake_at().min(look).min(copies).min(moves).min(standbys)
     }
 
     /// Updates the records of all loaned bodies, and ends the loans that are over; whether any
@@ -475,14 +505,21 @@ impl Vice {
         db.and_then(|db| db.access().withdrawn().ok()).unwrap_or_default()
     }
 
-    /// Whether the cell's database must be asked about a volume.
+    /// Whether the cell's database must be asked about a volume, or its standbys. Call it several
+    /// times a second.
     pub fn has_doubts(&self, now: Time) -> bool {
-        self.volumes.moves().has_doubts(now)
+        self.volumes.moves().has_doubts(now) || self.feeds.has_database_work(now)
     }
 
-    /// Asks the cell's database about volumes in doubt, which may take long.
+    /// Asks the cell's database about volumes in doubt and about standbys, which may take long.
     pub fn settle_doubts(&self, now: Time, wall: Timestamp, out: &mut Vec<Effect>) {
         self.with(now, out, |events| self.freezing.settle_doubts(now, wall, events));
+        self.runner.with_ripe(now, out, |events, ripe| self.feeds.settle(now, events, ripe));
+    }
+
+    /// The volumes elsewhere for which this server stands by.
+    pub fn followers(&self) -> &Followers {
+        &self.followers
     }
 
     /// Does the next step of a pull that needs no answer. May wait for the disk.
@@ -528,7 +565,7 @@ impl Vice {
             Begin::Execute => {
                 let waiting = Waiting::Execute { wall, caller: caller.clone(), origin, call };
                 if let Err(fault) = self.wait_for_grace(&leases, waiting) {
-                    self.runner.finish(origin, false, Err(fault), None, out);
+                    self.runner.finish(origin, false, Err(fault), None, None, out);
                 }
             }
             Begin::Running => {}
@@ -545,9 +582,11 @@ impl Vice {
                     return;
                 };
                 if is_permitted {
-                    out.push(Effect::Reply { origin, result: Ok(answer), body: None });
+                    drop(leases);
+                    self.runner.send_recorded(origin, answer, call.changed_volume(), out);
                 } else {
-                    let waiting = Waiting::Reply { origin, answer: Box::new(answer) };
+                    let changed = call.changed_volume();
+                    let waiting = Waiting::Reply { origin, answer: Box::new(answer), changed };
                     let queued = self.wait_for_grace(&leases, waiting);
                     out.extend(queued.err().map(|fault| Effect::Reply {
                         origin,

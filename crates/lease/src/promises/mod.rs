@@ -120,7 +120,7 @@ impl Promises {
     }
 
     /// The latest break that the session has not acknowledged.
-    pub(crate) fn last_break(&self, session: SessionId) -> Option<BreakId> {
+    pub fn last_break(&self, session: SessionId) -> Option<BreakId> {
         self.sessions.get(&session)?.pending.keys().next_back().copied()
     }
 

@@ -49,7 +49,7 @@ fn resum_quietly(tree_state: &TreeState, no: VnodeNo) -> Result<()> {
         if tree.body_name(&vnode).is_none() {
             break;
         }
-        resum_group(tree, &gate, &vnode, group)?;
+        resum_group(tree_state, tree, &gate, &vnode, group)?;
     }
     let mut gate = gate.write();
     let in_file = tree.vnode(no)?.filter(|vnode| tree.body_name(vnode).is_some());
@@ -66,7 +66,13 @@ fn resum_quietly(tree_state: &TreeState, no: VnodeNo) -> Result<()> {
     Ok(())
 }
 
-fn resum_group(tree: &EpochView, gate: &BodyState, vnode: &Vnode, group: u64) -> Result<()> {
+fn resum_group(
+    tree_state: &TreeState,
+    tree: &EpochView,
+    gate: &BodyState,
+    vnode: &Vnode,
+    group: u64,
+) -> Result<()> {
     let stored = tree.sums(vnode.no(), group)?;
     let file = open_file(tree, gate, vnode)?;
     let found = sums_found(&*file, vnode, group, &stored)?;
@@ -78,6 +84,8 @@ fn resum_group(tree: &EpochView, gate: &BodyState, vnode: &Vnode, group: u64) ->
         }
         records.put_sums(vnode.no(), group, &found)?;
         tree.media.apply(&batch)?;
+        // The bytes came into the file without an update.
+        tree_state.stop_feed();
     }
     Ok(())
 }

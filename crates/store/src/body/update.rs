@@ -25,6 +25,7 @@ use crate::media::disk::Stamp;
 use crate::media::engine::{Batch, prefix_end};
 use crate::media::gates::WriteGate;
 use crate::media::{CommitScope, Media};
+use crate::tree::feed::{Feed, FeedEntry};
 use crate::tree::state::WriteGuard;
 use crate::tree::writer::put_garbage;
 use crate::tree::{EpochView, RecordWriter, TreeState};
@@ -35,26 +36,26 @@ pub struct Update<'s> {
     /// Gathers its batches.
     scope: Option<&'s CommitScope>,
     /// `None`: removed.
-    vnodes: Vec<(VnodeNo, Option<Vnode>)>,
-    buckets: Vec<((VnodeNo, u64), Vec<BucketEntry>)>,
+    pub(super) vnodes: Vec<(VnodeNo, Option<Vnode>)>,
+    pub(super) buckets: Vec<((VnodeNo, u64), Vec<BucketEntry>)>,
     /// Buckets as read by an operation that may change them.
     read_buckets: Vec<((VnodeNo, u64), Vec<BucketEntry>)>,
     /// `None`: the inline body is removed.
-    inline: Vec<(VnodeNo, Option<Vec<u8>>)>,
-    sums: BTreeMap<(VnodeNo, u64), Sums>,
+    pub(super) inline: Vec<(VnodeNo, Option<Vec<u8>>)>,
+    pub(super) sums: BTreeMap<(VnodeNo, u64), Sums>,
     /// The first group from which on sums are removed, before `sums` are put.
-    cut_sums: Vec<(VnodeNo, u64)>,
-    xattrs: Vec<XattrChange>,
+    pub(super) cut_sums: Vec<(VnodeNo, u64)>,
+    pub(super) xattrs: Vec<XattrChange>,
     orphans: Vec<(VnodeNo, bool)>,
-    replies: Vec<(ReplyAddress, Bytes)>,
+    pub(super) replies: Vec<(ReplyAddress, Bytes)>,
     /// Body files that no record names any more.
     garbage: Vec<BodyName>,
     /// Body files whose marks are removed.
     unmark: Vec<BodyName>,
-    quota: Option<VolumeQuota>,
+    pub(super) quota: Option<VolumeQuota>,
     pub(crate) bytes_delta: i64,
     pub(crate) files_delta: i64,
-    bodies: Vec<BodyInUpdate>,
+    pub(super) bodies: Vec<BodyInUpdate>,
     /// Released after the gates.
     writes: Option<WriteGuard>,
 }
@@ -64,7 +65,7 @@ type XattrChange = ((VnodeNo, Vec<u8>), Option<Vec<u8>>);
 
 /// A body that the update changes.
 pub(super) struct BodyInUpdate {
-    vnode: VnodeNo,
+    pub(super) vnode: VnodeNo,
     pub(super) gate: WriteGate,
     /// The update changed the file.
     touched: bool,
@@ -397,6 +398,23 @@ impl<'s> Update<'s> {
         }
     }
 
+    /// The feed of the tree, if there is one, and the entry for it.
+    fn entry_for(
+        &self,
+        tree_state: &TreeState,
+        tree: &EpochView,
+    ) -> Option<(Arc<Feed>, FeedEntry)> {
+        let feed = tree_state.feed()?;
+        match self.entry(tree) {
+            Ok(entry) => entry.map(|entry| (feed, entry)),
+            Err(error) => {
+                tracing::warn!(%error, "a change cannot be logged; standbys begin anew");
+                feed.stop();
+                None
+            }
+        }
+    }
+
     /// Applies the update to the head as one batch. The caller has checked that the head takes it.
     ///
     /// # Errors
@@ -419,6 +437,7 @@ impl<'s> Update<'s> {
         let state = tree_state.head_state();
         debug_assert!(state.has_head(), "VO-3: nothing is written to a head that is swept");
         // The usage of a stream over a volume counts only when it takes the volume's place.
+        let entry = self.entry_for(tree_state, &tree);
         let delta = match state {
             HeadState::Restoring => [0, 0],
             _ => [self.bytes_delta, self.files_delta],
@@ -435,6 +454,9 @@ impl<'s> Update<'s> {
             tree_state.change_fields(self.quota, ends_base, batch)?;
         } else if !batch.is_empty() {
             media.apply_in(self.scope, &batch)?;
+        }
+        if let Some((feed, entry)) = entry {
+            feed.add(entry);
         }
         tree_state.add_used(delta);
         if !self.garbage.is_empty() || tree.has_gap() {

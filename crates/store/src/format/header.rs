@@ -54,6 +54,10 @@ const ARRIVING: u8 = 8;
 const HELD: u8 = 16;
 /// The read-write volume is being restored over.
 const FROZEN: u8 = 32;
+/// The read-write volume has standbys elsewhere.
+const HAS_STANDBYS: u8 = 64;
+/// The head follows a read-write volume elsewhere.
+const FOLLOWING: u8 = 128;
 
 /// The header of a tree, the `V` record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +75,9 @@ pub(crate) struct TreeHeader {
     pub(crate) head: HeadState,
     /// The read-write volume came from elsewhere and does not serve clients yet.
     pub(crate) arriving: bool,
+    /// The read-write volume has standbys elsewhere, any of which may have taken over while this
+    /// partition was closed.
+    pub(crate) has_standbys: bool,
     /// Slots below this may be in use.
     pub(crate) next_slot: u64,
     /// The epoch that takes writes.
@@ -99,6 +106,8 @@ pub(crate) enum HeadState {
     TakenBack,
     /// A stream fills the head; there is no read-write volume.
     Incoming,
+    /// The entries of a feed fill the head (`standby/`); there is no read-write volume.
+    Following,
     /// There is no owner: the read-write volume was removed, or never was on this partition.
     Unowned,
 }
@@ -106,7 +115,7 @@ pub(crate) enum HeadState {
 impl HeadState {
     /// Whether there is a read-write volume.
     pub(crate) fn has_volume(self) -> bool {
-        !matches!(self, HeadState::Incoming | HeadState::Unowned)
+        !matches!(self, HeadState::Incoming | HeadState::Following | HeadState::Unowned)
     }
 
     /// Whether the read-write volume shows a sealed epoch and takes no changes.
@@ -114,9 +123,9 @@ impl HeadState {
         matches!(self, HeadState::Restoring | HeadState::TakenBack)
     }
 
-    /// Whether a stream fills the head (`stream/`).
+    /// Whether a stream (`stream/`) or a feed (`standby/`) fills the head.
     pub(crate) fn comes_in(self) -> bool {
-        matches!(self, HeadState::Incoming | HeadState::Restoring)
+        matches!(self, HeadState::Incoming | HeadState::Following | HeadState::Restoring)
     }
 
     /// Whether the head belongs to a volume or a stream: its records stay.
@@ -126,14 +135,15 @@ impl HeadState {
 
     /// Whether one step leads from this state to the other.
     fn leads_to(self, to: HeadState) -> bool {
-        use HeadState::{Held, Incoming, Restoring, Serving, TakenBack, Unowned};
+        use HeadState::{Following, Held, Incoming, Restoring, Serving, TakenBack, Unowned};
         match self {
             Serving => matches!(to, Serving | Held | Restoring | Unowned),
             Held => matches!(to, Held | Serving | Unowned),
             Restoring => matches!(to, Serving | TakenBack),
             TakenBack => matches!(to, Serving | Unowned),
             Incoming => matches!(to, Incoming | Serving | Unowned),
-            Unowned => matches!(to, Unowned | Incoming | Serving),
+            Following => matches!(to, Following | Serving | Unowned),
+            Unowned => matches!(to, Unowned | Incoming | Following | Serving),
         }
     }
 
@@ -144,14 +154,15 @@ impl HeadState {
             HeadState::Restoring => INCOMING | FROZEN,
             HeadState::TakenBack => FROZEN,
             HeadState::Incoming => HEADLESS | INCOMING,
+            HeadState::Following => HEADLESS | FOLLOWING,
             HeadState::Unowned => HEADLESS,
         }
     }
 
     /// The state with these flags; other combinations were never written.
     fn of(flags: u8) -> Option<HeadState> {
-        use HeadState::{Held, Incoming, Restoring, Serving, TakenBack, Unowned};
-        let all = [Serving, Held, Restoring, TakenBack, Incoming, Unowned];
+        use HeadState::{Following, Held, Incoming, Restoring, Serving, TakenBack, Unowned};
+        let all = [Serving, Held, Restoring, TakenBack, Incoming, Following, Unowned];
         all.into_iter().find(|state| state.flags() == flags)
     }
 }
@@ -252,7 +263,10 @@ impl TreeHeader {
         out.time(self.updated);
         out.u64(self.quota.bytes);
         out.u64(self.quota.files);
-        out.u8(flag(self.offline, OFFLINE) | flag(self.arriving, ARRIVING) | self.head.flags());
+        out.u8(flag(self.offline, OFFLINE)
+            | flag(self.arriving, ARRIVING)
+            | flag(self.has_standbys, HAS_STANDBYS)
+            | self.head.flags());
         out.u64(self.next_slot);
         out.u64(self.epoch);
         out.u32(u32::try_from(self.sealed.len()).expect("sealed epochs are far below 2^32"));
@@ -297,8 +311,9 @@ impl TreeHeader {
             updated,
             quota,
             offline: flags & OFFLINE != 0,
-            head: HeadState::of(flags & !(OFFLINE | ARRIVING))?,
+            head: HeadState::of(flags & !(OFFLINE | ARRIVING | HAS_STANDBYS))?,
             arriving: flags & ARRIVING != 0,
+            has_standbys: flags & HAS_STANDBYS != 0,
             base: None,
             origin: None,
             next_slot: fields.u64()?,

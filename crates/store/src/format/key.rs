@@ -19,6 +19,10 @@ pub(crate) mod kind {
     pub(crate) const REMOVAL: u8 = b'd';
     /// The progress of a stream that comes in.
     pub(crate) const PROGRESS: u8 = b'p';
+    /// A tree for which the partition stands by.
+    pub(crate) const STANDBY: u8 = b'f';
+    /// A reply that came through a feed.
+    pub(crate) const HEIR: u8 = b'h';
     pub(crate) const USAGE: u8 = b'U';
     pub(crate) const SESSION: u8 = b'S';
     pub(crate) const REPLY: u8 = b'R';
@@ -50,13 +54,13 @@ pub(crate) const EPOCH_BYTES: usize = 8;
 /// The inline capacity: all keys except those of attributes fit on the stack.
 #[derive(Clone, Copy)]
 pub(crate) struct Key {
-    bytes: [u8; 40],
+    bytes: [u8; 48],
     length: usize,
 }
 
 impl Key {
     pub(crate) fn new(kind: u8) -> Key {
-        let mut bytes = [0; 40];
+        let mut bytes = [0; 48];
         bytes[0] = kind;
         Key { bytes, length: 1 }
     }
@@ -135,6 +139,18 @@ pub(crate) fn removal(id: VolumeId) -> Key {
 /// An epoch, formerly shown by an existing volume, that waits for the sweep.
 pub(crate) fn removal_of_epoch(id: VolumeId, epoch: u64) -> Key {
     removal(id).number(epoch)
+}
+
+/// A tree for which the partition stands by.
+pub(crate) fn standby(tree: VolumeId) -> Key {
+    Key::new(kind::STANDBY).number(tree.0)
+}
+
+/// The reply to a client's slot that came through the feed of a tree.
+pub(crate) fn heir(tree: VolumeId, client: ClientId, session: SessionId, slot: u32) -> Key {
+    let tree = Key::new(kind::HEIR).number(tree.0);
+    let client = tree.number((client.0 >> 64) as u64).number(client.0 as u64);
+    client.number(session.0).number(slot.into())
 }
 
 /// The progress of the stream that comes in under this number.

@@ -108,6 +108,11 @@ impl<'a> In<'a> {
     pub(crate) fn of(fields: &'a [u8]) -> In<'a> {
         In(fields)
     }
+    /// The next byte, which stays.
+    pub(crate) fn peek(&self) -> Option<u8> {
+        self.0.first().copied()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

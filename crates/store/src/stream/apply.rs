@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use types::{Fid, Kind, VnodeNo};
 
-use super::body::{Building, Mode};
+use super::body::{Building, Mode, Source};
 use super::codec::{BodyForm, Item, StreamPart};
 use super::outgoing::stage;
 use super::progress::Under;
@@ -38,10 +38,11 @@ pub(super) fn apply(
 ) -> Result<()> {
     let tree = volume.tree();
     let before = (since != 0).then(|| tree.at(since));
-    let over = under.is_some();
-    let building = Building { volume, before: before.as_ref(), mode: *mode, over };
+    let source = if under.is_some() { Source::Over } else { Source::Stream };
+    let building = Building { volume, before: before.as_ref(), mode: *mode, source };
     let shift = under.map_or(0, |under| under.shift);
-    let mut applying = Applying { scope, building, shift, current: None, next: part.from.vnode };
+    let next = part.from.vnode;
+    let mut applying = Applying { scope, building, shift, current: None, next };
     if part.from.stage != stage::VNODE {
         applying.resume(part.from.vnode)?;
     }
@@ -55,6 +56,21 @@ pub(super) fn apply(
         applying.clear_up_to(part.to.vnode)?;
     }
     Ok(())
+}
+
+/// Applies the items of one entry of a feed to the head that `volume` writes.
+pub(crate) fn apply_entry<'i>(
+    scope: &CommitScope,
+    volume: &Volume,
+    items: impl Iterator<Item = Result<Item<'i>>>,
+) -> Result<()> {
+    let building = Building { volume, before: None, mode: Mode::Patch, source: Source::Feed };
+    let next = VnodeNo::default();
+    let mut applying = Applying { scope, building, shift: 0, current: None, next };
+    for item in items {
+        applying.item(item?, false)?;
+    }
+    applying.commit()
 }
 
 struct Applying<'a> {
@@ -98,6 +114,11 @@ impl<'a> Applying<'a> {
                 let volume = self.building.volume;
                 let Current { vnode, update } = self.current()?;
                 volume.edit(vnode, update).put_xattr(name, value)
+            }
+            Item::XattrGone(name) => {
+                let volume = self.building.volume;
+                let Current { vnode, update } = self.current()?;
+                volume.edit(vnode, update).remove_xattr(name).map(drop)
             }
             Item::Buckets { from, until, rest, buckets } => {
                 self.buckets((from, until), rest, buckets)
@@ -160,6 +181,7 @@ impl<'a> Applying<'a> {
         let mut vnode = wanted;
         vnode.status.fid = fid;
         vnode.has_xattr = false;
+        let keeps_xattrs = self.building.source == Source::Feed;
         vnode.status.data_version = vnode.status.data_version.raised(self.shift);
         vnode.status.status_version = vnode.status.status_version.raised(self.shift);
         match old {
@@ -171,13 +193,17 @@ impl<'a> Applying<'a> {
                 update.create_vnode(&vnode);
             }
             Some(old) => {
-                for (name, _) in volume.xattrs(&old)? {
-                    update.set_xattr(no, &name, None);
+                if keeps_xattrs {
+                    vnode.has_xattr = old.has_xattr;
+                } else {
+                    for (name, _) in volume.xattrs(&old)? {
+                        update.set_xattr(no, &name, None);
+                    }
                 }
                 (vnode.status.size, vnode.status.used) = (old.status.size, old.status.used);
                 (vnode.place, vnode.generations, vnode.own_since) =
                     (old.place, old.generations, old.own_since);
-                vnode.handed = old.handed && self.building.over;
+                vnode.handed = old.handed && self.building.source == Source::Over;
                 if old.status.links == 0 && vnode.status.links > 0 {
                     update.remove_orphan(no);
                 }

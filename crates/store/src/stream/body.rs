@@ -42,8 +42,17 @@ pub(super) struct Building<'a> {
     pub(super) volume: &'a Volume,
     pub(super) before: Option<&'a EpochView>,
     pub(super) mode: Mode,
-    /// The stream comes in over a volume, which shows `before`.
-    pub(super) over: bool,
+    pub(super) source: Source,
+}
+
+/// The origin of the items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Stream,
+    /// A stream over a volume, which shows `before`.
+    Over,
+    /// Entries of a feed: blocks that they do not name stay as they are.
+    Feed,
 }
 
 impl Building<'_> {
@@ -66,10 +75,21 @@ impl Building<'_> {
                 self.empty(vnode, update)?;
                 volume.body(vnode, update)?.write(0, bytes)?;
             }
+            BodyForm::File if self.source == Source::Feed && vnode.place.is_file() => {
+                if vnode.status.size != size {
+                    volume.body(vnode, update)?.truncate(size)?;
+                }
+                if vnode.place.is_file() {
+                    return Ok(Mode::Patch);
+                }
+                self.make_file(vnode, size, update)?;
+            }
             BodyForm::File => {
-                if size > 0 && self.shares_file(vnode)? && (!self.over || vnode.status.size == size)
+                if size > 0
+                    && self.shares_file(vnode)?
+                    && (self.source != Source::Over || vnode.status.size == size)
                 {
-                    if self.over {
+                    if self.source == Source::Over {
                         return Ok(Mode::Patch);
                     }
                     volume.body(vnode, update)?.truncate(size)?;
@@ -104,7 +124,7 @@ impl Building<'_> {
         first: u64,
         update: &mut Update<'_>,
     ) -> Result<()> {
-        if !self.over || self.mode == Mode::Rebuild || !self.shares_file(vnode)? {
+        if self.source != Source::Over || self.mode == Mode::Rebuild || !self.shares_file(vnode)? {
             return Ok(());
         }
         let size = vnode.status.size;
@@ -134,7 +154,11 @@ impl Building<'_> {
         update: &mut Update<'_>,
     ) -> Result<()> {
         need_file(vnode)?;
-        if run == Run::Same && self.over && self.mode == Mode::Unknown && self.shares_file(vnode)? {
+        if run == Run::Same
+            && self.source == Source::Over
+            && self.mode == Mode::Unknown
+            && self.shares_file(vnode)?
+        {
             self.mode = Mode::Patch;
         }
         if run != Run::Same {

@@ -70,7 +70,7 @@ pub struct StreamPart {
 
 /// The place of a body, with the bytes of a short one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BodyForm<'a> {
+pub(crate) enum BodyForm<'a> {
     None,
     Inline(&'a [u8]),
     File,
@@ -78,7 +78,7 @@ pub(super) enum BodyForm<'a> {
 
 /// Blocks of a body that the part does not contain as bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Run {
+pub(crate) enum Run {
     /// The same as in the epoch `since`.
     Same,
     Hole,
@@ -87,13 +87,15 @@ pub(super) enum Run {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Item<'a> {
+pub(crate) enum Item<'a> {
     /// The vnode of the following items. Its place and the derived fields have no meaning; `size`
     /// and `used` are the final ones.
     Vnode(Box<Vnode>, BodyForm<'a>),
     /// There is no such vnode, or no longer.
     Gone(VnodeNo),
     Xattr(&'a [u8], &'a [u8]),
+    /// The attribute was removed; only in entries of feeds, which do not name the others.
+    XattrGone(&'a [u8]),
     /// Buckets of a directory. `rest`: there are no others from the hash `from` to `until`,
     /// exclusive.
     Buckets {
@@ -123,6 +125,7 @@ mod tag {
     pub(super) const DATA: u8 = 8;
     pub(super) const WHOLE: u8 = 9;
     pub(super) const PACKED: u8 = 10;
+    pub(super) const XATTR_GONE: u8 = 11;
 }
 
 /// The blocks of a chunk.
@@ -132,12 +135,31 @@ const HAS_XATTR: u8 = 1;
 const IN_FILE: u8 = 2;
 const IS_INLINE: u8 = 4;
 
-/// A part under construction.
-pub(super) struct PartOut {
-    out: Out,
-    bytes_max: usize,
+/// Items under construction.
+pub(crate) struct ItemsOut {
+    pub(crate) out: Out,
     /// The last item, if it is a run: its position, its kind, and the end of its blocks.
     run: Option<(usize, Run, u64)>,
+}
+
+/// A part under construction.
+pub(super) struct PartOut {
+    items: ItemsOut,
+    bytes_max: usize,
+}
+
+impl std::ops::Deref for PartOut {
+    type Target = ItemsOut;
+
+    fn deref(&self) -> &ItemsOut {
+        &self.items
+    }
+}
+
+impl std::ops::DerefMut for PartOut {
+    fn deref_mut(&mut self) -> &mut ItemsOut {
+        &mut self.items
+    }
 }
 
 impl PartOut {
@@ -153,7 +175,7 @@ impl PartOut {
         put_head(&mut out, head);
         put_cursor(&mut out, from);
         put_cursor(&mut out, from);
-        PartOut { out, bytes_max: bytes_max.max(PART_BYTES_MIN), run: None }
+        PartOut { items: ItemsOut::after(out), bytes_max: bytes_max.max(PART_BYTES_MIN) }
     }
 
     /// The bytes that may be added.
@@ -166,25 +188,45 @@ impl PartOut {
         self.room() < ITEM_BYTES_MAX
     }
 
-    pub(super) fn vnode(&mut self, vnode: &Vnode, form: BodyForm<'_>) {
+    pub(super) fn end(mut self, to: StreamCursor) -> Bytes {
+        let mut cursor = Out(Vec::with_capacity(CURSOR_BYTES));
+        put_cursor(&mut cursor, to);
+        self.items.out.0[HEAD_BYTES - CURSOR_BYTES..HEAD_BYTES].copy_from_slice(&cursor.0);
+        Bytes::from(self.items.out.seal(MAGIC))
+    }
+}
+
+impl ItemsOut {
+    /// Items behind what `out` has.
+    pub(crate) fn after(out: Out) -> ItemsOut {
+        ItemsOut { out, run: None }
+    }
+
+    pub(crate) fn vnode(&mut self, vnode: &Vnode, form: BodyForm<'_>) {
         self.run = None;
         put_vnode(&mut self.out, vnode, form);
     }
 
-    pub(super) fn gone(&mut self, no: VnodeNo) {
+    pub(crate) fn gone(&mut self, no: VnodeNo) {
         self.run = None;
         self.out.u8(tag::GONE);
         self.out.u64(no.0);
     }
 
-    pub(super) fn xattr(&mut self, name: &[u8], value: &[u8]) {
+    pub(crate) fn xattr(&mut self, name: &[u8], value: &[u8]) {
         self.run = None;
         self.out.u8(tag::XATTR);
         put_bytes(&mut self.out, name);
         put_bytes(&mut self.out, value);
     }
 
-    pub(super) fn buckets(
+    pub(crate) fn xattr_gone(&mut self, name: &[u8]) {
+        self.run = None;
+        self.out.u8(tag::XATTR_GONE);
+        put_bytes(&mut self.out, name);
+    }
+
+    pub(crate) fn buckets(
         &mut self,
         from: u64,
         until: u64,
@@ -211,7 +253,7 @@ impl PartOut {
     }
 
     /// Adds blocks; extends the last run if they continue it.
-    pub(super) fn blocks(&mut self, run: Run, first: u64, count: u64) {
+    pub(crate) fn blocks(&mut self, run: Run, first: u64, count: u64) {
         if let Some((at, last, end)) = &mut self.run
             && (*last, *end) == (run, first)
         {
@@ -233,31 +275,24 @@ impl PartOut {
         self.out.u64(count);
     }
 
-    pub(super) fn data(&mut self, first: u64, data: &[u8]) {
+    pub(crate) fn data(&mut self, first: u64, data: &[u8]) {
         self.run = None;
         self.out.u8(tag::DATA);
         self.out.u64(first);
         put_bytes(&mut self.out, data);
     }
 
-    pub(super) fn packed(&mut self, first: u64, frame: &[u8]) {
+    pub(crate) fn packed(&mut self, first: u64, frame: &[u8]) {
         self.run = None;
         self.out.u8(tag::PACKED);
         self.out.u64(first);
         put_bytes(&mut self.out, frame);
     }
 
-    pub(super) fn whole(&mut self, used: u64) {
+    pub(crate) fn whole(&mut self, used: u64) {
         self.run = None;
         self.out.u8(tag::WHOLE);
         self.out.u64(used);
-    }
-
-    pub(super) fn end(mut self, to: StreamCursor) -> Bytes {
-        let mut cursor = Out(Vec::with_capacity(CURSOR_BYTES));
-        put_cursor(&mut cursor, to);
-        self.out.0[HEAD_BYTES - CURSOR_BYTES..HEAD_BYTES].copy_from_slice(&cursor.0);
-        Bytes::from(self.out.seal(MAGIC))
     }
 }
 
@@ -292,8 +327,11 @@ impl StreamPart {
         let mut rest = Some(In::of(&self.items));
         std::iter::from_fn(move || {
             let fields = rest.as_mut().filter(|fields| !fields.is_empty())?;
-            let item =
-                get_item(fields).filter(|item| self.packed || !matches!(item, Item::Packed(..)));
+            let item = get_item(fields).filter(|item| match item {
+                Item::Packed(..) => self.packed,
+                Item::XattrGone(_) => false,
+                _ => true,
+            });
             if item.is_none() {
                 rest = None;
             }
@@ -355,12 +393,12 @@ pub(super) fn get_cursor(from: &mut In<'_>) -> Option<StreamCursor> {
     Some(StreamCursor { vnode: VnodeNo(from.u64()?), stage: from.u8()?, position: from.u64()? })
 }
 
-fn put_bytes(out: &mut Out, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Out, bytes: &[u8]) {
     out.u32(u32::try_from(bytes.len()).expect("items are short"));
     out.0.extend_from_slice(bytes);
 }
 
-fn get_bytes<'a>(from: &mut In<'a>) -> Option<&'a [u8]> {
+pub(crate) fn get_bytes<'a>(from: &mut In<'a>) -> Option<&'a [u8]> {
     let length = from.u32()?;
     from.bytes(length as usize)
 }
@@ -450,7 +488,7 @@ fn get_vnode<'a>(from: &mut In<'a>) -> Option<(Vnode, BodyForm<'a>)> {
     is_good.then_some((vnode, form))
 }
 
-fn get_item<'a>(from: &mut In<'a>) -> Option<Item<'a>> {
+pub(crate) fn get_item<'a>(from: &mut In<'a>) -> Option<Item<'a>> {
     Some(match from.u8()? {
         tag::VNODE => {
             let (vnode, form) = get_vnode(from)?;
@@ -464,6 +502,7 @@ fn get_item<'a>(from: &mut In<'a>) -> Option<Item<'a>> {
                 && !name.contains(&0);
             fits.then_some(Item::Xattr(name, value))?
         }
+        tag::XATTR_GONE => Item::XattrGone(get_bytes(from)?),
         tag::BUCKETS => get_buckets(from)?,
         tag::SAME => get_run(from, Run::Same)?,
         tag::HOLE => get_run(from, Run::Hole)?,
@@ -539,6 +578,7 @@ pub(crate) fn rewritten(bytes: &Bytes) -> Option<Bytes> {
             Item::Vnode(vnode, form) => out.vnode(&vnode, form),
             Item::Gone(no) => out.gone(no),
             Item::Xattr(name, value) => out.xattr(name, value),
+            Item::XattrGone(_) => return None,
             Item::Buckets { from, until, rest, buckets } => {
                 out.buckets(from, until, rest, &buckets);
             }

@@ -181,7 +181,8 @@ impl IncomingStreams {
         head: &StreamHead,
         batch: Batch,
     ) -> Result<()> {
-        if tree_state.head_state().has_volume() {
+        let state = tree_state.head_state();
+        if state.has_volume() || state == HeadState::Following {
             return Err(StoreError::Taken("number"));
         }
         if self.volumes.sweeper().is_still_swept(tree_state.id, head.epoch)? {
@@ -431,6 +432,7 @@ fn empty_tree(tree: VolumeId, head: &StreamHead) -> TreeHeader {
         offline: false,
         head: HeadState::Incoming,
         arriving: false,
+        has_standbys: false,
         next_slot: head.next_slot,
         epoch: head.epoch,
         sealed: Vec::new(),

@@ -23,6 +23,8 @@ mod outgoing;
 mod over;
 mod progress;
 
+pub(crate) use apply::apply_entry;
+pub(crate) use codec::{BodyForm, Item, ItemsOut, Run, get_bytes, get_item, put_bytes};
 pub use codec::{PART_BYTES_MIN, StreamHead, StreamPart};
 pub use incoming::{FinishAs, IncomingStreams};
 pub use outgoing::{changes_part, packed_changes_part};

@@ -108,6 +108,8 @@ impl IncomingStreams {
         if self.volumes().sweeper().is_still_swept(tree_state.id, epoch)? {
             return Err(StoreError::Busy("the sweep of its removed records is not complete"));
         }
+        // Standbys begin anew with what comes in.
+        tree_state.stop_feed();
         let next_slot = stored.next_slot.max(head.next_slot);
         let mut new = TreeHeader { epoch, next_slot, ..stored.clone() };
         new.show(stored.epoch);

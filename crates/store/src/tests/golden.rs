@@ -159,6 +159,7 @@ fn header() -> TreeHeader {
         offline: true,
         head: HeadState::Unowned,
         arriving: false,
+        has_standbys: false,
         next_slot: 5,
         epoch: 9,
         sealed: vec![SealedEpoch { epoch: 1, volumes: 1 }, SealedEpoch { epoch: 8, volumes: 3 }],
@@ -250,6 +251,7 @@ fn trees_of_the_first_format() {
         offline: false,
         head: HeadState::Serving,
         arriving: false,
+        has_standbys: false,
         epoch: 1,
         sealed: Vec::new(),
         ..header()

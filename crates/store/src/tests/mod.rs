@@ -14,6 +14,7 @@ mod lent;
 mod over;
 mod pack;
 mod power;
+mod standby;
 mod strays;
 pub(crate) mod stream;
 mod taken_over;

@@ -21,9 +21,10 @@ impl IncomingState {
     pub(crate) fn of(header: &TreeHeader) -> IncomingState {
         match header {
             TreeHeader { arriving: true, .. } => IncomingState::Arrives,
-            TreeHeader { head: HeadState::Incoming | HeadState::Unowned, .. } => {
-                IncomingState::Views
-            }
+            TreeHeader {
+                head: HeadState::Incoming | HeadState::Following | HeadState::Unowned,
+                ..
+            } => IncomingState::Views,
             _ => IncomingState::Serves,
         }
     }

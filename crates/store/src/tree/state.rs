@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
 use types::{RUN_SLOTS, RunKey, VnodeNo, VnodeSlots, VolumeId};
 
+use super::feed::Feed;
 use super::view::EpochView;
 use crate::error::Result;
 use crate::format::header::{HeadState, TreeHeader, Usage, ViewHeader, VolumeQuota};
@@ -47,6 +48,8 @@ pub(crate) struct TreeState {
     based: AtomicBool,
     /// The highest slot that a vnode may have.
     slots_used: AtomicU64,
+    /// The log of changes, while the read-write volume has standbys.
+    feed: RwLock<Option<Arc<Feed>>>,
 }
 
 /// The views that follow from the header.
@@ -115,6 +118,7 @@ impl TreeState {
             usage: Mutex::new(usage),
             // Slots that an earlier process reserved may be in use.
             slots_used: AtomicU64::new(next_slot),
+            feed: RwLock::default(),
         })
     }
 
@@ -134,6 +138,28 @@ impl TreeState {
         let head = head_of(&self.media, self.id, header, self.origin.clone());
         *self.views.write() = Views::new(head, header);
         self.based.store(header.base.is_some(), Ordering::SeqCst);
+    }
+
+    /// The log of changes, if there is one that is not over.
+    pub(crate) fn feed(&self) -> Option<Arc<Feed>> {
+        self.feed.read().clone().filter(|feed| !feed.is_over())
+    }
+
+    /// Logs changes from now on, with the number `id` if nothing is logged yet. There are no
+    /// writers.
+    pub(crate) fn begin_feed(&self, id: u64) -> Arc<Feed> {
+        assert!(self.writers.is_locked_exclusive(), "a feed begins between two changes");
+        let feed =
+            self.feed().unwrap_or_else(|| Arc::new(Feed::new(id, self.id, self.head().hash_key)));
+        *self.feed.write() = Some(Arc::clone(&feed));
+        feed
+    }
+
+    /// Logs nothing any more: standbys begin anew, if there still are any.
+    pub(crate) fn stop_feed(&self) {
+        if let Some(feed) = self.feed.write().take() {
+            feed.stop();
+        }
     }
 
     /// The owner of the head. This does not change while the caller writes.

@@ -77,6 +77,7 @@ impl VolumeSet {
             offline: false,
             head: HeadState::Serving,
             arriving: false,
+            has_standbys: false,
             epoch: FIRST_EPOCH,
             sealed: Vec::new(),
             base: None,

@@ -39,6 +39,10 @@ impl VolumeSet {
         self.hide(&volume, &mut tree, false, &mut batch);
         self.sweeper().shrink(tree_state, &mut header, tree, batch)?;
         drop(header);
+        if volume.is_writable() {
+            tree_state.stop_feed();
+            self.unpin(tree_state.id);
+        }
         self.note_removed(&volume);
         drop((catalog, no_writers));
         self.trees().media.sync()
@@ -70,6 +74,7 @@ impl VolumeSet {
                 }
                 tree.become_head(HeadState::Unowned, "volume removed");
                 tree.arriving = false;
+                tree.has_standbys = false;
                 tree.base = None;
                 // Snapshots of the volume have no writer from now on.
                 let mut base = 0;

@@ -49,6 +49,9 @@ impl VolumeSet {
         let stored = &header.stored;
         match stored.head {
             HeadState::Unowned => {}
+            HeadState::Following => {
+                return Err(StoreError::Busy("the partition stands by for the volume"));
+            }
             HeadState::Incoming => {
                 return Err(StoreError::Busy("a stream comes in; finish or abandon it first"));
             }
@@ -67,6 +70,7 @@ impl VolumeSet {
             quota: VolumeQuota::default(),
             offline: false,
             arriving: true,
+            has_standbys: false,
             next_slot: stored.next_slot + LOST_SLOTS,
             epoch: generation::next(stored.epoch.max(above)),
             base: None,

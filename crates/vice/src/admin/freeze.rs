@@ -196,7 +196,10 @@ impl Freezing {
             volume => volume?,
         };
         let owner = self.files.sites().owner(&volume)?;
-        let is_alone = now.since(since) >= FREEZE_MAX + self.lease + MARGIN;
+        let is_alone = match self.files.volumes().moves().alone_at(id) {
+            Some(at) => now >= at,
+            None => now.since(since) >= FREEZE_MAX + self.lease + MARGIN,
+        };
         match owner {
             OwnedBy::Ours if volume.store.is_arriving() && is_alone => {
                 tracing::warn!(
@@ -226,7 +229,7 @@ impl Freezing {
     }
 
     /// A copy took over elsewhere while the volume served here in doubt.
-    fn supersede(&self, now: Time, volume: &ViceVolume, events: &mut Vec<Output>) {
+    pub fn supersede(&self, now: Time, volume: &ViceVolume, events: &mut Vec<Output>) {
         if volume.is_superseded() {
             return;
         }

@@ -54,6 +54,10 @@ pub(crate) fn lend_body(
         Lending::Write | Lending::Join if volume.need_delegations_allowed(ask.now).is_err() => {
             return Err(Fault::Busy);
         }
+        // A kernel's writes reach the server, and so its standbys, only later.
+        Lending::Write | Lending::Join if volume.store.has_standbys() => {
+            return Err(Fault::Busy);
+        }
         Lending::Write if !has_ample_room(&volume)? => return Err(Fault::Busy),
         Lending::Read | Lending::Write | Lending::Join => {}
     }

@@ -7,7 +7,7 @@ use types::{AllocateMode, Answer, DataVersion, Fault, Fid, Kind, SeekWhat, limit
 
 use super::status::written_by;
 use crate::access::Right;
-use crate::call::{CallContext, CallOutcome};
+use crate::call::{CallContext, CallOutcome, Fed};
 use crate::files::quota_charge;
 use crate::files::{Change, Files};
 use crate::volumes::ViceVolume;
@@ -221,8 +221,13 @@ fn written(
 /// Makes all changes of this file that were answered before the call stable. The verifier is
 /// read first: if unstable changes are lost meanwhile, the caller sees another verifier than
 /// that of its writes.
-pub(crate) fn commit_file(files: &Files, fid: Fid) -> Result<CallOutcome, Fault> {
+pub(crate) fn commit_file(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    fid: Fid,
+) -> Result<CallOutcome, Fault> {
     let volume = files.volume(fid.volume)?;
+    ask.fed = Some(Fed::by(&volume.store, true));
     let verifier = files.boot_verifier();
     let vnode = volume.vnode(fid)?;
     if vnode.status.kind == Kind::File {
@@ -232,8 +237,13 @@ pub(crate) fn commit_file(files: &Files, fid: Fid) -> Result<CallOutcome, Fault>
     Ok(CallOutcome::Answer(Answer::Committed { verifier }))
 }
 
-pub(crate) fn commit_volume(files: &Files, fid: Fid) -> Result<CallOutcome, Fault> {
+pub(crate) fn commit_volume(
+    files: &Files,
+    ask: &mut CallContext<'_>,
+    fid: Fid,
+) -> Result<CallOutcome, Fault> {
     let volume = files.volume(fid.volume)?;
+    ask.fed = Some(Fed::by(&volume.store, true));
     volume.vnode(fid)?;
     let verifier = files.boot_verifier();
     volume.partition.sync_all()?;

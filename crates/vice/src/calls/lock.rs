@@ -40,6 +40,10 @@ pub(crate) fn unlock(
     family: LockFamily,
     range: ByteRange,
 ) -> Result<CallOutcome, Fault> {
+    if files.volumes().moves().is_fenced(fid.volume) {
+        // Another caller would be granted the lock, and it may be at another server by now.
+        return Err(Fault::Busy);
+    }
     files.coherence().leases().locks_mut().unlock(
         ask.origin.session,
         fid,
@@ -90,7 +94,11 @@ pub(crate) fn hold(
     fids: &[Fid],
 ) -> Result<CallOutcome, Fault> {
     for fid in fids {
-        let Ok(volume) = files.volume(fid.volume) else { continue };
+        let volume = match files.volume(fid.volume) {
+            Ok(volume) => volume,
+            Err(Fault::Busy) => return Err(Fault::Busy),
+            Err(_) => continue,
+        };
         let _seen = files.read_lock(*fid);
         match volume.vnode(*fid).and_then(|vnode| may_hold(files, ask, &volume, &vnode)) {
             Ok(true) => files.coherence().leases().hold(ask.origin.session, *fid)?,

@@ -178,6 +178,12 @@ impl Rules {
         self.in_use().lists(key)
     }
 
+    /// The server whose key the caller's connection has shown.
+    pub fn server_of(&self, caller: &Caller) -> Option<ServerId> {
+        let key = key_of(caller)?;
+        self.in_use().rules.record.servers.server(&key)
+    }
+
     /// Checks that the server key of the caller is listed, by rules that are recent enough.
     ///
     /// # Errors

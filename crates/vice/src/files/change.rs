@@ -23,7 +23,7 @@ use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, SessionId};
 
 use super::Files;
 use crate::access::{self, Right};
-use crate::call::{CallContext, CallOutcome};
+use crate::call::{CallContext, CallOutcome, Fed};
 use crate::volumes::{QuotaReservation, ViceVolume};
 
 /// See the head of the file.
@@ -183,6 +183,7 @@ impl Files {
             self.coherence.leases().forget_file(ask.now, fid, &mut ask.events);
         }
         committed?;
+        ask.fed = Some(Fed::by(&change.volume.store, change.sync.is_some()));
         match change.spread {
             Spread::Promised => {}
             Spread::Rights => {

@@ -13,7 +13,7 @@ use types::{
 };
 
 use crate::base::{Guarded, Locked};
-use crate::call::{CallContext, CallOutcome};
+use crate::call::{CallContext, CallOutcome, Fed};
 
 /// No session has number 0: a break that excepts it goes to all.
 const NOBODY: SessionId = SessionId(0);
@@ -45,6 +45,8 @@ pub(crate) struct PendingChange {
     pub answer: Answer,
     /// The file that lost its last name.
     pub removed: Option<Fid>,
+    /// The part of a feed that standbys must have too before it is answered.
+    pub fed: Option<Fed>,
 }
 
 /// The leases, while they are locked.
@@ -69,7 +71,7 @@ impl Tables {
     fn wait_for(
         &mut self,
         ticket: Option<BreakTicket>,
-        (since, origin): (Time, ReplyAddress),
+        ask: &CallContext<'_>,
         answer: Answer,
         removed: Option<Fid>,
     ) -> CallOutcome {
@@ -77,7 +79,9 @@ impl Tables {
         if let Some(fid) = removed {
             *self.removing.entry(fid).or_insert(0) += 1;
         }
-        let before = self.pending.insert(ticket, PendingChange { since, origin, answer, removed });
+        let (since, origin, fed) = (ask.now, ask.origin, ask.fed);
+        let pending = PendingChange { since, origin, answer, removed, fed };
+        let before = self.pending.insert(ticket, pending);
         assert!(before.is_none(), "CB-1: two changes wait for {ticket:?}");
         CallOutcome::Waits
     }
@@ -131,7 +135,7 @@ impl Coherence {
     ) -> CallOutcome {
         let mut tables = self.tables.lock();
         let ticket = tables.leases.break_promises(ask.now, breaks, except, &mut ask.events);
-        tables.wait_for(ticket, (ask.now, ask.origin), answer, removed)
+        tables.wait_for(ticket, ask, answer, removed)
     }
 
     /// The members of groups changed, so rights changed wherever lists decide (AC-2). The answer
@@ -139,7 +143,7 @@ impl Coherence {
     pub fn break_rights(&self, ask: &mut CallContext<'_>, answer: Answer) -> CallOutcome {
         let mut tables = self.tables.lock();
         let ticket = tables.break_rights(ask.now, &mut ask.events);
-        tables.wait_for(ticket, (ask.now, ask.origin), answer, None)
+        tables.wait_for(ticket, ask, answer, None)
     }
 
     /// Breaks all promises of the volume: the answer comes when they are acknowledged.
@@ -151,7 +155,7 @@ impl Coherence {
     ) -> CallOutcome {
         let mut tables = self.tables.lock();
         let ticket = tables.leases.break_volume(ask.now, volume, &mut ask.events);
-        tables.wait_for(ticket, (ask.now, ask.origin), answer, None)
+        tables.wait_for(ticket, ask, answer, None)
     }
 
     /// Some session gets to know rights in the volume.

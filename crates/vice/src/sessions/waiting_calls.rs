@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use types::{Answer, Call, Caller, Fault, Fid, ReplyAddress, SessionId, Time, Timestamp};
+use types::{Answer, Call, Caller, Fault, Fid, ReplyAddress, SessionId, Time, Timestamp, VolumeId};
 
 /// An entry of a queue.
 pub(crate) trait Waits {
@@ -25,8 +25,8 @@ pub(crate) enum Waiting {
     /// A change to execute.
     Execute { wall: Timestamp, caller: Caller, origin: ReplyAddress, call: Call },
     /// The recorded reply of a change that the earlier server instance executed: to send it is to
-    /// acknowledge the change (CB-5).
-    Reply { origin: ReplyAddress, answer: Box<Answer> },
+    /// acknowledge the change (CB-5). `changed`: the volume of the change.
+    Reply { origin: ReplyAddress, answer: Box<Answer>, changed: Option<VolumeId> },
 }
 
 impl Waits for Waiting {

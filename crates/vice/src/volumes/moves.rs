@@ -4,8 +4,10 @@
 //! served before the cell's database was asked), or has *arrived* and takes claims until a time.
 //! One that was released is *unconfirmed* until the database has said that no copy of it took over
 //! while this server was away; while the database cannot be asked it serves, and is in doubt.
-//! `admin/freeze.rs` has the model. The transitions are the functions here; each is one step under
-//! the lock, so a call that waits for a freeze either finds it or goes on.
+//! One that has standbys is *fenced* while one of them may take over, and at first after a start:
+//! its calls wait, whatever its other state (`standby/`). `admin/freeze.rs` has the model of the
+//! others. The transitions are the functions here; each is one step under the lock, so a call that
+//! waits for a freeze either finds it or goes on.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +39,13 @@ struct Table {
     arrived: HashMap<VolumeId, Time>,
     /// Released volumes that the database has assigned to this server since its start.
     confirmed: HashSet<VolumeId>,
+    /// Volumes with standbys whose calls wait.
+    fenced: HashSet<VolumeId>,
+    /// Volumes of which the database has said, since this server's start, that no standby took
+    /// over.
+    answered_for: HashSet<VolumeId>,
+    /// When volumes that took over from a lost server may serve.
+    alone_at: HashMap<VolumeId, Time>,
 }
 
 impl Moves {
@@ -50,11 +59,62 @@ impl Moves {
         self.table.lock().frozen.contains_key(&volume)
     }
 
-    /// Does something that no freeze begins or ends during; `act` learns whether a volume is
-    /// frozen.
+    /// Does something that no freeze and no fence begins or ends during; `act` learns whether a
+    /// volume is frozen or fenced.
     pub fn while_unchanged<T>(&self, act: impl FnOnce(&dyn Fn(VolumeId) -> bool) -> T) -> T {
         let table = self.table.lock();
-        act(&|volume| table.frozen.contains_key(&volume))
+        act(&|volume| table.frozen.contains_key(&volume) || table.fenced.contains(&volume))
+    }
+
+    /// Whether all calls of the volume wait.
+    pub fn is_fenced(&self, volume: VolumeId) -> bool {
+        self.table.lock().fenced.contains(&volume)
+    }
+
+    /// Whether the calls of any volume wait.
+    pub fn is_any_fenced(&self) -> bool {
+        !self.table.lock().fenced.is_empty()
+    }
+
+    /// Volumes whose calls wait.
+    pub fn fenced(&self) -> Vec<VolumeId> {
+        self.table.lock().fenced.iter().copied().collect()
+    }
+
+    /// All calls of the volume wait from now on. Returns whether they did not before.
+    pub fn fence(&self, id: VolumeId, volume: Option<&ViceVolume>) -> bool {
+        let mut table = self.table.lock();
+        if let Some(volume) = volume {
+            volume.set_fenced(true);
+        }
+        table.fenced.insert(id)
+    }
+
+    /// The calls of the volume are executed. Returns whether they waited.
+    pub fn unfence(&self, id: VolumeId, volume: Option<&ViceVolume>) -> bool {
+        let mut table = self.table.lock();
+        if let Some(volume) = volume {
+            volume.set_fenced(false);
+        }
+        let was_fenced = table.fenced.remove(&id);
+        self.ended.fetch_add(u64::from(was_fenced), Ordering::SeqCst);
+        was_fenced
+    }
+
+    /// The database has said, or it is known, that no standby of the volume took over before this
+    /// server's start.
+    pub fn answer_for(&self, volume: VolumeId) {
+        self.table.lock().answered_for.insert(volume);
+    }
+
+    /// No client can trust the former server of the volume any more from then on.
+    pub fn be_alone_at(&self, volume: VolumeId, at: Time) {
+        self.table.lock().alone_at.insert(volume, at);
+    }
+
+    /// See [`Moves::be_alone_at`].
+    pub fn alone_at(&self, volume: VolumeId) -> Option<Time> {
+        self.table.lock().alone_at.get(&volume).copied()
     }
 
     /// Counts the freezes that ended.
@@ -86,7 +146,11 @@ impl Moves {
     pub fn forget(&self, volume: VolumeId) -> bool {
         let mut table = self.table.lock();
         table.confirmed.remove(&volume);
-        self.end(&mut table, volume)
+        table.answered_for.remove(&volume);
+        table.alone_at.remove(&volume);
+        let was_fenced = table.fenced.remove(&volume);
+        self.ended.fetch_add(u64::from(was_fenced), Ordering::SeqCst);
+        self.end(&mut table, volume) || was_fenced
     }
 
     fn end(&self, table: &mut Table, volume: VolumeId) -> bool {
@@ -98,6 +162,7 @@ impl Moves {
 
     /// A volume was just loaded: if its header says that it is frozen or arriving, it serves no
     /// client before the database was asked; if it was `released`, none before the first question.
+    /// The calls of one with standbys wait for the database's answer.
     pub fn note_loaded(&self, volume: &ViceVolume, released: bool) {
         let id = volume.store.id();
         let mut table = self.table.lock();
@@ -108,6 +173,13 @@ impl Moves {
         } else if released && !table.frozen.contains_key(&id) && !table.confirmed.contains(&id) {
             volume.be_unconfirmed();
         }
+        if volume.store.has_standbys()
+            && volume.store.is_writable()
+            && !table.answered_for.contains(&id)
+        {
+            table.fenced.insert(id);
+        }
+        volume.set_fenced(table.fenced.contains(&id));
     }
 
     /// The database has assigned the unconfirmed volume to this server: it serves.
@@ -129,6 +201,9 @@ impl Moves {
     pub fn supersede(&self, volume: &ViceVolume) {
         let mut table = self.table.lock();
         table.doubts.entry(volume.store.id()).or_insert((Time::ZERO, Time::NEVER));
+        // Should it be loaded again, the database is asked again.
+        table.answered_for.remove(&volume.store.id());
+        table.confirmed.remove(&volume.store.id());
         volume.be_superseded();
     }
 
@@ -138,6 +213,8 @@ impl Moves {
         debug_assert!(!table.frozen.contains_key(&volume), "VO-6: {volume:?} arrives frozen");
         table.arrived.insert(volume, until);
         table.confirmed.insert(volume);
+        table.answered_for.insert(volume);
+        table.alone_at.remove(&volume);
         table.doubts.remove(&volume);
     }
 

@@ -50,6 +50,8 @@ pub(crate) struct ViceVolume {
     service: AtomicU8,
     /// Held while that changes.
     changing: Mutex<()>,
+    /// Its calls wait, since a standby may take over (SB-3).
+    fenced: AtomicBool,
     /// Until then it gives no delegation: it is to be sealed, taken offline or removed, and all
     /// delegations must come back.
     delegations_barred_until: Mutex<Time>,
@@ -85,6 +87,7 @@ impl ViceVolume {
             growth: Mutex::default(),
             service,
             changing: Mutex::default(),
+            fenced: AtomicBool::new(false),
             delegations_barred_until: Mutex::default(),
         })
     }
@@ -149,15 +152,27 @@ impl ViceVolume {
 
     /// Whether its calls are executed.
     pub fn serves(&self) -> bool {
-        self.service() == Service::Online
+        self.service() == Service::Online && !self.is_fenced()
+    }
+
+    /// Whether its calls wait, since a standby may take over (SB-3).
+    pub fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::SeqCst)
+    }
+
+    /// See [`super::Moves::fence`].
+    pub(super) fn set_fenced(&self, fenced: bool) {
+        self.fenced.store(fenced, Ordering::SeqCst);
     }
 
     /// Checks that its calls are executed.
     ///
     /// # Errors
-    /// `NoVolume` if it is away or another server's, `Offline`.
+    /// `NoVolume` if it is away or another server's, `Offline`; `Busy` if it is fenced, which only
+    /// means that the call waits.
     pub fn need_service(&self) -> Result<(), Fault> {
         match self.service() {
+            Service::Online if self.is_fenced() => Err(Fault::Busy),
             Service::Online => Ok(()),
             Service::Offline => Err(Fault::Offline),
             Service::Away | Service::Unconfirmed | Service::Superseded => Err(Fault::NoVolume),

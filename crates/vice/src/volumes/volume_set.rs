@@ -83,10 +83,24 @@ impl Volumes {
         self.in_use.forgotten()
     }
 
-    /// The directory that the call waits for, if its volume is frozen.
+    /// The directory that the call waits for, if its volume is frozen or fenced.
     pub fn frozen_by(&self, call: &Call) -> Option<Fid> {
-        let volume = call.changed_volume()?;
-        self.moves.is_frozen(volume).then(|| Fid::root(volume))
+        let changed = call.changed_volume().filter(|id| self.moves.is_frozen(*id));
+        let used = || self.used_by(call).filter(|id| self.moves.is_fenced(*id));
+        changed.or_else(used).map(Fid::root)
+    }
+
+    /// The volume that a call of a client uses.
+    fn used_by(&self, call: &Call) -> Option<VolumeId> {
+        match call {
+            Call::Root { volume } => self.partitions.named(volume.as_bytes()).ok().flatten(),
+            Call::Hold { fids } | Call::Unhold { fids } => {
+                let fenced = fids.iter().find(|fid| self.moves.is_fenced(fid.volume));
+                fenced.map(|fid| fid.volume)
+            }
+            Call::Delegated { call, .. } => self.used_by(call),
+            call => call.files().into_iter().flatten().next().map(|fid| fid.volume),
+        }
     }
 
     /// One volume at a time gets its name and number.

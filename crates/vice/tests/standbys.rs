@@ -1,0 +1,740 @@
+//! Standbys between services, without sockets or threads: a test's step is one question and its
+//! answer, and its clock is the only one.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use celldb::{Access, CellCopy, CellDb, CellError, Embedded};
+use common::*;
+use types::{
+    Answer, Call, Caller, Changed, Fault, Fid, Name, PartitionNo, ReplyAddress, Revised, Revision,
+    ServerId, ServerInfo, Site, SiteKind, StandbyInfo, TaskInfo, TaskState, VolumeCall,
+    VolumeGroup, VolumeId,
+};
+use vice::{CellAccess, Fetch, StandbyWork, Unanswered, ViceParts, Work};
+
+const ROOT: Caller = Caller::ROOT;
+const TREE: VolumeId = VolumeId(40);
+
+/// A database that can be away.
+struct Switched {
+    db: Embedded,
+    away: AtomicBool,
+    _dir: tempfile::TempDir,
+}
+
+impl Switched {
+    fn here(&self) -> Result<&Embedded, CellError> {
+        if self.away.load(Ordering::SeqCst) {
+            Err(CellError::Away(Fault::CellAway))
+        } else {
+            Ok(&self.db)
+        }
+    }
+}
+
+impl CellDb for Switched {
+    fn group_named(&self, name: &Name) -> Result<Option<Revised<VolumeGroup>>, CellError> {
+        self.here()?.group_named(name)
+    }
+    fn group_of(&self, number: VolumeId) -> Result<Option<Revised<VolumeGroup>>, CellError> {
+        self.here()?.group_of(number)
+    }
+    fn groups(&self, after: VolumeId, max: usize) -> Result<Vec<Revised<VolumeGroup>>, CellError> {
+        self.here()?.groups(after, max)
+    }
+    fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision, CellError> {
+        self.here()?.put_group(group, expected)
+    }
+    fn remove_group(&self, id: VolumeId, expected: Revision) -> Result<Revision, CellError> {
+        self.here()?.remove_group(id, expected)
+    }
+    fn take_numbers(&self, above: VolumeId, count: u32) -> Result<VolumeId, CellError> {
+        self.here()?.take_numbers(above, count)
+    }
+    fn servers(&self) -> Result<Vec<Revised<ServerInfo>>, CellError> {
+        self.here()?.servers()
+    }
+    fn put_server(&self, server: &ServerInfo, expected: Revision) -> Result<Revision, CellError> {
+        self.here()?.put_server(server, expected)
+    }
+    fn remove_server(&self, id: ServerId, expected: Revision) -> Result<Revision, CellError> {
+        self.here()?.remove_server(id, expected)
+    }
+    fn revision(&self) -> Result<Revision, CellError> {
+        self.here()?.revision()
+    }
+    fn changes(&self, since: Revision, max: usize) -> Result<Vec<(Revision, Changed)>, CellError> {
+        self.here()?.changes(since, max)
+    }
+    fn copy(&self) -> Result<Box<dyn CellCopy>, CellError> {
+        self.here()?.copy()
+    }
+    fn access(&self) -> &dyn Access {
+        self.db.access()
+    }
+}
+
+fn id(server: usize) -> ServerId {
+    ServerId((server as u128 + 1) << 96)
+}
+
+fn parts(server: usize, db: &Arc<Switched>) -> Box<dyn Fn() -> ViceParts> {
+    let db = Arc::clone(db);
+    Box::new(move || {
+        let (name, keys) = (format!("server-{server}"), Vec::new());
+        let addresses = vec![([127, 0, 0, 1], 7000 + server as u16).into()];
+        let me = Some(ServerInfo { id: id(server), name, addresses, keys });
+        let cell = CellAccess::Database(Arc::clone(&db) as Arc<dyn CellDb>);
+        ViceParts { me, cell, ..ViceParts::default() }
+    })
+}
+
+/// Servers 0, 1, ... of a cell. The volume `data` is at server 0; all others stand by.
+struct Cell {
+    db: Arc<Switched>,
+    rigs: Vec<Rig>,
+    /// The question of each standby that is not answered, and whom it asked.
+    asked: Vec<Option<(usize, ReplyAddress)>>,
+    /// Servers that answer no other server.
+    silent: Vec<bool>,
+    root: Fid,
+}
+
+impl Cell {
+    fn new(kinds: &[SiteKind]) -> Cell {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Embedded::open(dir.path()).unwrap();
+        let db = Arc::new(Switched { db, away: AtomicBool::new(false), _dir: dir });
+        let count = kinds.len() + 1;
+        let mut rigs: Vec<_> = (0..count)
+            .map(|server| {
+                let (ground, quota) = (Ground::memory(), store::VolumeQuota::default());
+                // Client 0 is the user, the next ones are the other servers.
+                Rig::with(ground, 1 + count, quota, parts(server, &db))
+            })
+            .collect();
+        for (server, rig) in rigs.iter().enumerate() {
+            db.put_server(rig.vice().me(), Revision(0)).unwrap();
+            assert_eq!(rig.vice().me().id, id(server));
+        }
+        let create = VolumeCall::Create {
+            id: Some(TREE),
+            partition: None,
+            name: name("data"),
+            quota_bytes: 0,
+            quota_files: 0,
+            owner: (0, 0),
+            encrypt: None,
+        };
+        rigs[0].call(0, &ROOT, Call::Volume(create)).unwrap();
+        let root = rigs[0].root_of(0, "data").unwrap();
+        let site = |server: usize, kind| Site {
+            server: id(server),
+            partition: "/vicepa".to_owned(),
+            kind,
+            epoch: 0,
+        };
+        let mut group = VolumeGroup::new(name("data"), TREE, site(0, SiteKind::ReadWrite));
+        group.sites.extend(kinds.iter().zip(1..).map(|(kind, server)| site(server, *kind)));
+        db.put_group(&group, Revision(0)).unwrap();
+        let mut cell =
+            Cell { db, rigs, asked: vec![None; count], silent: vec![false; count], root };
+        for server in 1..count {
+            cell.stand_by(server);
+        }
+        cell
+    }
+
+    fn stand_by(&mut self, server: usize) {
+        let call = VolumeCall::StandBy { partition: PartitionNo(0), tree: TREE };
+        self.rigs[server].call(0, &ROOT, Call::Volume(call)).unwrap();
+    }
+
+    fn group(&self) -> VolumeGroup {
+        self.db.db.group_of(TREE).unwrap().unwrap().record
+    }
+
+    fn change_group(&self, change: impl FnOnce(&mut VolumeGroup)) {
+        let mut known = self.db.db.group_of(TREE).unwrap().unwrap();
+        change(&mut known.record);
+        self.db.db.put_group(&known.record, known.revision).unwrap();
+    }
+
+    fn in_step(&self, server: usize) -> bool {
+        self.group().sites.iter().any(|site| site.server == id(server) && site.is_in_step())
+    }
+
+    /// The server asks the database, if it needs to.
+    fn settle(&mut self, server: usize) {
+        let rig = &mut self.rigs[server];
+        if rig.vice().has_doubts(rig.now) {
+            let mut out = Vec::new();
+            rig.vice().settle_doubts(rig.now, rig.clock(), &mut out);
+            rig.deliver(out);
+        }
+    }
+
+    /// One step of the standby at this server. False: it waits for an answer, or pauses.
+    fn step(&mut self, server: usize) -> bool {
+        if let Some((at, origin)) = self.asked[server] {
+            let Some(answer) = self.rigs[at].reply(origin) else {
+                if !self.silent[at] {
+                    return false;
+                }
+                self.asked[server] = None;
+                self.lose(server);
+                return true;
+            };
+            self.asked[server] = None;
+            let rig = &self.rigs[server];
+            let answer = answer.map_err(Unanswered::Refused);
+            rig.vice().followers().answered(TREE, rig.now, answer);
+            return true;
+        }
+        let rig = &self.rigs[server];
+        match rig.vice().followers().step(TREE, rig.now, rig.clock()) {
+            StandbyWork::Over | StandbyWork::Pause(_) => false,
+            StandbyWork::Ask(of, _, call) => {
+                let at = (0..self.rigs.len()).find(|server| id(*server) == of).unwrap();
+                if self.silent[at] || self.silent[server] {
+                    self.lose(server);
+                } else {
+                    let origin = self.rigs[at].start(1 + server, &ROOT, Call::Volume(call));
+                    self.asked[server] = Some((at, origin));
+                }
+                true
+            }
+            StandbyWork::Pull(pull) => {
+                let of = self.group().read_write_site().unwrap().server;
+                let at = (0..self.rigs.len()).find(|server| id(*server) == of).unwrap();
+                self.pull(at, server, pull);
+                true
+            }
+        }
+    }
+
+    fn lose(&mut self, server: usize) {
+        let rig = &self.rigs[server];
+        let lost = Err(Unanswered::Lost("it is silent".to_owned()));
+        rig.vice().followers().answered(TREE, rig.now, lost);
+    }
+
+    fn pull(&mut self, from: usize, to: usize, pull: types::Pull) {
+        let task = TaskInfo {
+            number: 1,
+            tree: TREE,
+            state: TaskState::Runs,
+            since: 0,
+            epoch: 0,
+            bytes: 0,
+            total_bytes: 0,
+            text: String::new(),
+        };
+        let mut fetch = Fetch::new(pull, task);
+        loop {
+            if let Some(call) = fetch.question() {
+                let answer = self.rigs[from].call(1 + to, &ROOT, Call::Volume(call));
+                fetch.answered(answer.map_err(Unanswered::Refused));
+            }
+            let rig = &mut self.rigs[to];
+            let mut out = Vec::new();
+            match rig.vice().work(&mut fetch, rig.now, rig.clock(), &mut out) {
+                Work::Over => break,
+                Work::Pause(_) => assert!(rig.vice().partition().sweep(100).unwrap() > 0),
+                Work::Did | Work::Waits => {}
+            }
+            rig.deliver(out);
+        }
+        let task = fetch.task().clone();
+        let done = task.state == TaskState::Done;
+        let result = if done { Ok(()) } else { Err(task.text) };
+        self.rigs[to].vice().followers().pulled(TREE, result);
+    }
+
+    /// Steps, ticks and settlements until the standby has nothing to do.
+    fn follow(&mut self, server: usize) {
+        for _ in 0..200 {
+            let primary = self.asked[server].map_or(0, |(at, _)| at);
+            while self.rigs[server].vice().partition().sweep(100).unwrap() > 0 {}
+            let went_on = self.step(server);
+            self.settle(primary);
+            self.settle(server);
+            if !went_on && self.asked[server].is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Time passes at all servers. They do what is due, and ask nothing.
+    fn wait(&mut self, millis: u64) {
+        (0..self.rigs.len()).for_each(|server| self.wait_at(server, millis));
+    }
+
+    /// Time passes at this server, whose clients stay.
+    fn wait_at(&mut self, server: usize, mut millis: u64) {
+        let rig = &mut self.rigs[server];
+        while millis > 0 {
+            let step = millis.min(5000);
+            rig.wait(Duration::from_millis(step));
+            (0..rig.clients.len()).for_each(|who| _ = rig.renew(who));
+            millis -= step;
+        }
+    }
+
+    /// Time passes while the standbys of these servers follow.
+    fn wait_and_follow(&mut self, servers: &[usize], millis: u64) {
+        for _ in 0..millis / 250 {
+            self.wait(250);
+            servers.iter().for_each(|server| self.follow(*server));
+        }
+    }
+
+    /// The standby follows until the database lists it as in step, and knows it.
+    fn enter(&mut self, server: usize) {
+        self.follow(server);
+        self.wait_and_follow(&[server], 1500);
+        assert!(self.in_step(server), "{:?} {:?}", self.group(), self.standbys());
+    }
+
+    fn standbys(&mut self) -> Vec<StandbyInfo> {
+        match self.rigs[0].call(0, &ROOT, Call::Volume(VolumeCall::Standbys { id: TREE })) {
+            Ok(Answer::Standbys(infos)) => infos,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn make(&mut self, server: usize, at: &str) -> ReplyAddress {
+        let (kind, how) = (types::NewKind::File, types::CreateHow::Guarded);
+        let call = Call::Make { dir: self.root, name: name(at), kind, mode: 0o644, how };
+        self.rigs[server].start(0, &ROOT, call)
+    }
+
+    fn answer(&mut self, server: usize, origin: ReplyAddress) -> Option<Result<Answer, Fault>> {
+        self.rigs[server].reply(origin)
+    }
+
+    fn has(&mut self, server: usize, at: &str) -> Result<bool, Fault> {
+        let call = Call::Lookup { dir: self.root, name: name(at) };
+        match self.rigs[server].call(0, &ROOT, call)? {
+            Answer::Entry { .. } => Ok(true),
+            _ => Ok(false),
+        }
+    }
+}
+
+/// The names of all volumes at a server.
+fn names(rig: &mut Rig) -> Vec<String> {
+    let list = VolumeCall::List { partition: PartitionNo(0), after: VolumeId(0), max: 100 };
+    match rig.call(0, &ROOT, Call::Volume(list)) {
+        Ok(Answer::Volumes { volumes, .. }) => volumes
+            .into_iter()
+            .map(|one| String::from_utf8(one.name.as_bytes().to_vec()).unwrap())
+            .collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn restart(rig: &mut Rig) {
+    rig.restart();
+    (0..rig.clients.len()).for_each(|who| rig.reclaim(who));
+}
+
+fn made(answer: Option<Result<Answer, Fault>>) -> Fid {
+    match answer {
+        Some(Ok(Answer::Made { status, .. })) => status.fid,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn sb1_a_reply_waits_for_a_sync_standby() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    let first = cell.make(0, "before");
+    made(cell.answer(0, first));
+    cell.enter(1);
+    let second = cell.make(0, "after");
+    assert_eq!(cell.answer(0, second), None, "the standby does not have it");
+    cell.follow(1);
+    made(cell.answer(0, second));
+}
+
+#[test]
+fn sb1_no_reply_waits_for_an_async_standby() {
+    let mut cell = Cell::new(&[SiteKind::AsyncStandby]);
+    cell.enter(1);
+    let origin = cell.make(0, "file");
+    made(cell.answer(0, origin));
+    let [standby] = cell.standbys()[..] else { panic!("one standby") };
+    assert!(standby.behind > 0 && standby.in_step && !standby.is_sync, "{standby:?}");
+}
+
+#[test]
+fn sb1_a_stable_reply_waits_for_the_standbys_disk() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    for at in ["first", "second"] {
+        let origin = cell.make(0, at);
+        cell.follow(1);
+        made(cell.answer(0, origin));
+    }
+    let origin = cell.make(0, "third");
+    cell.follow(1);
+    let file = made(cell.answer(0, origin));
+    // The standby has applied the entry, and nothing was to be on disk yet.
+    let commit = cell.rigs[0].start(0, &ROOT, Call::Commit { fid: file });
+    assert_eq!(cell.answer(0, commit), None);
+    cell.follow(1);
+    assert!(matches!(cell.answer(0, commit), Some(Ok(Answer::Committed { .. }))));
+    // All of it is there: the next one does not wait.
+    let commit = cell.rigs[0].start(0, &ROOT, Call::CommitVolume { fid: file });
+    assert!(matches!(cell.answer(0, commit), Some(Ok(Answer::Committed { .. }))));
+}
+
+#[test]
+fn sb1_what_was_acknowledged_before_it_entered_is_there_too() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.follow(1);
+    // Answers of the server that the standby receives late: it enters without the last file.
+    for round in 0..8 {
+        let origin = cell.make(0, &format!("file-{round}"));
+        let acknowledged = cell.answer(0, origin).is_some();
+        cell.settle(0);
+        let has_all = cell.standbys()[0].behind == 0;
+        assert!(has_all || !acknowledged || !cell.in_step(1), "round {round}");
+        cell.step(1);
+        cell.step(1);
+    }
+}
+
+#[test]
+fn sb3_a_silent_standby_fences_until_the_database_says() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let held = cell.make(0, "held");
+    assert_eq!(cell.answer(0, held), None);
+    cell.db.away.store(true, Ordering::SeqCst);
+    cell.wait(1600);
+    cell.settle(0);
+    // Nothing is served, not even reads.
+    let (root, call) = (cell.root, |fid| Call::GetStatus { fid });
+    let read = cell.rigs[0].start(0, &ROOT, call(root));
+    let change = cell.rigs[0].start_in(0, 1, &ROOT, call(root));
+    cell.wait(60_000);
+    cell.settle(0);
+    assert_eq!((cell.answer(0, held), cell.answer(0, read)), (None, None));
+    cell.db.away.store(false, Ordering::SeqCst);
+    cell.wait(1000);
+    cell.settle(0);
+    assert!(!cell.in_step(1));
+    made(cell.answer(0, held));
+    assert!(matches!(cell.answer(0, read), Some(Ok(Answer::Status(_)))));
+    assert!(matches!(cell.answer(0, change), Some(Ok(Answer::Status(_)))));
+    // It goes on alone, and the standby comes back.
+    let alone = cell.make(0, "alone");
+    made(cell.answer(0, alone));
+    cell.enter(1);
+    assert_eq!(cell.standbys()[0].behind, 0);
+}
+
+#[test]
+fn sb3_a_call_that_comes_late_is_not_served_before_the_tick() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    // The server's process was stopped for a moment: no tick came between.
+    cell.rigs[0].now = cell.rigs[0].now + Duration::from_millis(1600);
+    let read = cell.rigs[0].start(0, &ROOT, Call::GetStatus { fid: cell.root });
+    assert_eq!(cell.answer(0, read), None);
+}
+
+#[test]
+fn sb3_a_standby_that_comes_back_ends_the_fence() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    cell.db.away.store(true, Ordering::SeqCst);
+    cell.silent[1] = true;
+    cell.wait(1600);
+    let read = cell.rigs[0].start(0, &ROOT, Call::GetStatus { fid: cell.root });
+    assert_eq!(cell.answer(0, read), None);
+    cell.silent[1] = false;
+    (0..4).for_each(|_| cell.follow(1));
+    cell.wait(250);
+    cell.follow(1);
+    assert!(matches!(cell.answer(0, read), Some(Ok(Answer::Status(_)))), "{:?}", cell.standbys());
+}
+
+/// The volume's server is silent; the standby takes over, and serves when it may.
+fn take_over(cell: &mut Cell) {
+    cell.silent[0] = true;
+    cell.wait(500);
+    cell.follow(1);
+    for _ in 0..16 {
+        cell.wait_at(1, 250);
+        cell.follow(1);
+    }
+    assert_eq!(cell.group().read_write_site().unwrap().server, id(1), "{:?}", cell.group());
+    assert!(cell.rigs[1].root_of(0, "data").is_err(), "clients may trust the former server");
+    for _ in 0..20 {
+        cell.wait_at(1, 1000);
+        cell.settle(1);
+    }
+    cell.rigs[1].root_of(0, "data").unwrap();
+}
+
+#[test]
+fn sb2_a_standby_takes_over_with_all_that_was_acknowledged() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let origin = cell.make(0, "acknowledged");
+    cell.follow(1);
+    made(cell.answer(0, origin));
+    let lost = cell.make(0, "not acknowledged");
+    assert_eq!(cell.answer(0, lost), None);
+    take_over(&mut cell);
+    let sites = cell.group().sites;
+    assert_eq!((sites[0].server, sites[0].kind), (id(1), SiteKind::ReadWrite));
+    assert_eq!((sites[1].server, sites[1].kind), (id(0), SiteKind::Standby));
+    assert_eq!(cell.has(1, "acknowledged"), Ok(true));
+    // The former server learns of it before it serves any client.
+    cell.wait_at(0, 1000);
+    cell.settle(0);
+    cell.wait_at(0, 1000);
+    cell.settle(0);
+    assert_eq!(cell.answer(0, lost), None, "its client asks the new server");
+    assert_eq!(cell.has(0, "acknowledged"), Err(Fault::NoVolume));
+}
+
+#[test]
+fn sb2_the_former_server_comes_back_as_a_standby() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let lost = cell.make(0, "lost");
+    assert_eq!(cell.answer(0, lost), None);
+    take_over(&mut cell);
+    // It had the last change on disk, and did not acknowledge it. Nor does it now.
+    restart(&mut cell.rigs[0]);
+    cell.silent[0] = false;
+    let call = Call::Lookup { dir: cell.root, name: name("lost") };
+    let read = cell.rigs[0].start(0, &ROOT, call);
+    assert_eq!(cell.answer(0, read), None, "it asks the database first");
+    cell.rigs[0].vice().followers().find().unwrap();
+    cell.settle(0);
+    assert_eq!(cell.answer(0, read), Some(Err(Fault::NoVolume)));
+    cell.follow(0);
+    for _ in 0..8 {
+        cell.wait(250);
+        cell.follow(0);
+    }
+    assert!(cell.in_step(0), "{:?}", cell.group());
+    let names = names(&mut cell.rigs[0]);
+    assert!(names.iter().any(|name| name.starts_with("data.surplus-")), "{names:?}");
+    assert!(!names.contains(&"data".to_owned()), "{names:?}");
+    let origin = cell.make(1, "later");
+    assert_eq!(cell.answer(1, origin), None, "now it waits for the former server");
+    cell.follow(0);
+    made(cell.answer(1, origin));
+}
+
+#[test]
+fn sb3_a_server_that_starts_asks_before_it_serves() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    restart(&mut cell.rigs[0]);
+    cell.asked[1] = None;
+    cell.db.away.store(true, Ordering::SeqCst);
+    let read = cell.rigs[0].start(0, &ROOT, Call::GetStatus { fid: cell.root });
+    let by_name = cell.rigs[0].start_in(0, 1, &ROOT, Call::Root { volume: name("data") });
+    cell.settle(0);
+    cell.wait_at(0, 40_000);
+    cell.settle(0);
+    assert_eq!((cell.answer(0, read), cell.answer(0, by_name)), (None, None));
+    cell.db.away.store(false, Ordering::SeqCst);
+    cell.wait_at(0, 1000);
+    cell.settle(0);
+    assert!(matches!(cell.answer(0, read), Some(Ok(Answer::Status(_)))));
+    assert!(matches!(cell.answer(0, by_name), Some(Ok(Answer::Status(_)))));
+    assert!(!cell.in_step(1));
+    // The standby knew that it was in step, which does not help it.
+    cell.silent[0] = true;
+    cell.lose(1);
+    cell.wait_at(1, 3000);
+    (0..4).for_each(|_| cell.follow(1));
+    assert_eq!(cell.group().read_write_site().unwrap().server, id(0));
+    cell.silent[0] = false;
+    cell.enter(1);
+}
+
+#[test]
+fn sb2_a_recorded_reply_waits_for_the_database_too() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let (kind, how) = (types::NewKind::File, types::CreateHow::Guarded);
+    let call = Call::Make { dir: cell.root, name: name("lost"), kind, mode: 0o644, how };
+    let lost = cell.rigs[0].start_in(0, 1, &ROOT, call.clone());
+    assert_eq!(cell.answer(0, lost), None);
+    take_over(&mut cell);
+    restart(&mut cell.rigs[0]);
+    // The client repeats its request at the former server, which has the record of the reply.
+    for _ in 0..2 {
+        cell.rigs[0].perform(lost, &ROOT, call.clone());
+        assert_eq!(cell.answer(0, lost), None, "the new server does not have the change");
+        cell.settle(0);
+        assert_eq!(cell.answer(0, lost), None, "the new server does not have the change");
+    }
+}
+
+#[test]
+fn sb5_a_client_inherits_its_own_replies_alone() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let origin = cell.make(0, "file");
+    cell.follow(1);
+    made(cell.answer(0, origin));
+    take_over(&mut cell);
+    let call = |origin| Call::Volume(VolumeCall::Inherit { id: TREE, origin });
+    let asked = ReplyAddress { request: 0, ..origin };
+    let Ok(Answer::Inherited(mine)) = cell.rigs[1].call(0, &ROOT, call(asked)) else { panic!() };
+    assert_eq!(mine.origin, origin);
+    let answer = dafs::decode_answer_record(&mine.answer).unwrap();
+    assert!(matches!(answer, Answer::Made { .. }), "{answer:?}");
+    let Ok(Answer::Inherited(other)) = cell.rigs[1].call(1, &ROOT, call(asked)) else { panic!() };
+    assert_eq!((other.origin.request, other.answer.len()), (0, 0));
+}
+
+#[test]
+fn a_question_from_a_wrong_place_is_refused() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let feed = Call::Volume(VolumeCall::Feed { id: TREE, standby: id(5) });
+    assert_eq!(cell.rigs[0].call(0, &ROOT, feed), Err(Fault::NotPermitted));
+    let origin = cell.make(0, "file");
+    let place = types::FeedPlace { feed: 1, position: 0 };
+    let follow = types::Follow {
+        id: TREE,
+        standby: id(1),
+        base: 1,
+        applied: place,
+        synced: 0,
+        heard: 0,
+        bytes_max: 1 << 20,
+    };
+    let ask = |cell: &mut Cell, follow| {
+        let call = Call::Volume(VolumeCall::Follow(Box::new(follow)));
+        cell.rigs[0].call(0, &ROOT, call)
+    };
+    assert_eq!(ask(&mut cell, follow), Err(Fault::Conflict));
+    let stranger = types::Follow { standby: id(5), ..follow };
+    assert_eq!(ask(&mut cell, stranger), Err(Fault::Conflict));
+    let beyond = types::Follow { synced: 7, ..follow };
+    assert_eq!(ask(&mut cell, beyond), Err(Fault::Invalid));
+    assert_eq!(cell.answer(0, origin), None, "no such question acknowledges anything");
+}
+
+#[test]
+fn a_standby_that_is_removed_is_waited_for_no_more() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let origin = cell.make(0, "file");
+    assert_eq!(cell.answer(0, origin), None);
+    assert!(names(&mut cell.rigs[0]).iter().any(|name| name.starts_with("data.standby-")));
+    cell.change_group(|group| group.sites.retain(|site| !site.kind.is_standby()));
+    cell.settle(0);
+    made(cell.answer(0, origin));
+    for server in [0, 1] {
+        cell.wait(500);
+        cell.follow(1);
+        let names = names(&mut cell.rigs[server]);
+        assert!(!names.iter().any(|name| name.contains(".standby-")), "{server}: {names:?}");
+    }
+    assert!(!cell.rigs[1].vice().followers().has(TREE));
+}
+
+#[test]
+fn sb2_the_record_decides_between_server_and_standby() {
+    for standby_is_first in [false, true] {
+        let mut cell = Cell::new(&[SiteKind::Standby]);
+        cell.enter(1);
+        let held = cell.make(0, "held");
+        cell.silent[0] = true;
+        cell.wait(500);
+        cell.follow(1);
+        if standby_is_first {
+            cell.wait_at(1, 3000);
+            cell.follow(1);
+            cell.wait_at(0, 3000);
+            cell.settle(0);
+        } else {
+            cell.wait_at(0, 3000);
+            cell.settle(0);
+            cell.wait_at(1, 3000);
+            (0..3).for_each(|_| cell.follow(1));
+        }
+        let winner = usize::from(standby_is_first);
+        assert_eq!(cell.group().read_write_site().unwrap().server, id(winner));
+        assert_eq!(cell.answer(0, held).is_some(), !standby_is_first);
+        let read = cell.rigs[0].start(0, &ROOT, Call::GetStatus { fid: cell.root });
+        let answer = cell.answer(0, read);
+        let is_served = matches!(answer, Some(Ok(_)));
+        assert_eq!(is_served, !standby_is_first, "{answer:?}");
+    }
+}
+
+#[test]
+fn sb2_an_order_to_take_over_needs_a_standby_in_step() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    let order = |force| Call::Volume(VolumeCall::FailOver { id: TREE, force });
+    while cell.step(1) {}
+    assert_eq!(cell.rigs[1].call(0, &ROOT, order(false)), Err(Fault::Conflict));
+    cell.enter(1);
+    cell.wait(250);
+    cell.follow(1);
+    assert_eq!(cell.rigs[1].call(0, &ROOT, order(false)), Ok(Answer::Done));
+    assert_eq!(cell.group().read_write_site().unwrap().server, id(1));
+    // The former server served until now, and hears of it from the database.
+    let held = cell.make(0, "held");
+    assert_eq!(cell.answer(0, held), None);
+    cell.settle(0);
+    assert_eq!(cell.answer(0, held), None);
+    assert_eq!(cell.has(0, "held"), Err(Fault::NoVolume));
+    // One that is not in step takes over by force alone.
+    let mut cell = Cell::new(&[SiteKind::AsyncStandby]);
+    while cell.step(1) {}
+    assert!(!cell.in_step(1));
+    assert_eq!(cell.rigs[1].call(0, &ROOT, order(true)), Ok(Answer::Done));
+    cell.settle(0);
+    assert_eq!(cell.has(0, "any"), Err(Fault::NoVolume));
+    let other = Call::Volume(VolumeCall::FailOver { id: VolumeId(77), force: true });
+    assert_eq!(cell.rigs[1].call(0, &ROOT, other), Err(Fault::NoVolume));
+}
+
+#[test]
+fn sb2_a_volume_comes_back_to_its_first_server() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let lost = cell.make(0, "lost");
+    assert_eq!(cell.answer(0, lost), None);
+    take_over(&mut cell);
+    cell.wait_at(0, 1000);
+    cell.settle(0);
+    cell.silent[0] = false;
+    for _ in 0..12 {
+        cell.wait(250);
+        cell.follow(0);
+    }
+    assert!(cell.in_step(0), "{:?}", cell.group());
+    let order = Call::Volume(VolumeCall::FailOver { id: TREE, force: false });
+    assert_eq!(cell.rigs[0].call(0, &ROOT, order), Ok(Answer::Done));
+    cell.settle(1);
+    for _ in 0..20 {
+        cell.wait_at(0, 1000);
+        cell.settle(0);
+    }
+    // It was superseded once, and holds no reply for that.
+    let origin = cell.make(0, "again");
+    made(cell.answer(0, origin));
+    assert_eq!(cell.has(1, "again"), Err(Fault::NoVolume));
+}
