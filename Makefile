@@ -45,7 +45,7 @@ test:
 	@scripts/check.sh
 
 soak:
-	@scripts/setup.sh test
+	@scripts/setup.sh soak
 	@scripts/check.sh --soak
 
 bench: build

@@ -154,6 +154,7 @@ end_beside
 [ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- \
     --check
 [ $soak = no ] || part packages tests/packages.sh "$target/release"
+[ $soak = no ] || part clean tests/packages.sh --clean "$target/release"
 [ $soak = no ] || part fresh tests/fresh.sh
 
 printf '\n'

@@ -1,6 +1,6 @@
 #!/bin/bash
-# setup.sh run|test|bench|deb: installs the Debian packages that are missing, and only those; for
-# tests also cargo-deny and what fuzzing needs, outside the checkout. Says what it does, and needs
+# setup.sh run|test|soak|bench|deb: installs the Debian packages that are missing, and only those;
+# for tests also cargo-deny and what fuzzing needs, outside the checkout. Says what it does, and needs
 # no network when nothing is missing.
 set -euo pipefail
 
@@ -13,6 +13,7 @@ cargo_fuzz=0.13.2
 cargo_deny=0.20.2
 bench=("${run[@]}" libfuse3-dev e2fsprogs util-linux linux-perf)
 deb=("${run[@]}" debhelper dpkg-dev)
+soak=("${test[@]}" "${deb[@]}" mmdebstrap man-db)
 
 fail() { echo "setup: $*" >&2; exit 1; }
 
@@ -35,9 +36,10 @@ as_root() {
 case ${1:-run} in
     run) wanted=("${run[@]}") ;;
     test) wanted=("${test[@]}") ;;
+    soak) wanted=("${soak[@]}") ;;
     bench) wanted=("${bench[@]}") ;;
     deb) wanted=("${deb[@]}") ;;
-    *) fail "unknown purpose '$1'; it is run, test, bench or deb" ;;
+    *) fail "unknown purpose '$1'; it is run, test, soak, bench or deb" ;;
 esac
 
 command -v cargo >/dev/null || [ ! -x "$HOME/.cargo/bin/cargo" ] || PATH=$HOME/.cargo/bin:$PATH
@@ -102,4 +104,4 @@ deny_tool() {
             echo "setup: cargo-deny cannot be installed: dependencies will not be checked" >&2
     }
 }
-[ "${1:-run}" != test ] || { fuzz_tools; deny_tool; }
+case ${1:-run} in test | soak) fuzz_tools; deny_tool ;; esac

@@ -1,11 +1,11 @@
 #!/bin/bash
-# packages.sh [BIN]: the Debian packages of the program in the directory BIN (default
-# target/release), on a machine that systemd has booted: an overlay over this one's root, in name
-# spaces of its own, which take every process and mount with them. They are installed, serve and
-# mount, are upgraded under open files, and are removed; the data stays.
+# packages.sh [--clean] [BIN]: the Debian packages of the program in the directory BIN (default
+# target/release), on a machine that systemd has booted (tests/lib/machine.sh), over this one's root
+# or, with --clean, over one that has Debian and nothing else, from this machine's mirror. They are
+# installed, serve and mount, are upgraded under open files, and are removed; the data stays.
 # Root only. Prints PASS, FAIL and SKIP lines; the exit code is 1 if any failed.
 set -uo pipefail
-PART=packages
+PART=${PART:-packages}
 here=$(cd "$(dirname "$0")" && pwd)
 
 # Inside, as root of the booted machine. $1: the directory with the packages, old/ and new/.
@@ -169,15 +169,20 @@ if [ "${1:-}" = --inside ]; then
 fi
 
 . "$here/lib/real.sh"
+. "$here/lib/machine.sh"
+clean=no
+[ "${1:-}" != --clean ] || { clean=yes PART=clean_packages; shift; }
 [ "$(id -u)" = 0 ] || { skip "needs root"; finish; }
-for tool in dh dpkg-buildpackage unshare nsenter /lib/systemd/systemd apt-get; do
+missing=$(machine_tools) || { skip "$missing is missing"; finish; }
+tools=(dh dpkg-buildpackage apt-get)
+[ $clean = no ] || tools+=(mmdebstrap)
+for tool in "${tools[@]}"; do
     command -v "$tool" > /dev/null || { skip "$tool is missing"; finish; }
 done
 bin=$(realpath "${1:-${CARGO_TARGET_DIR:-$here/../target}/release}")
-WORK=$(mktemp -d -t rialto-packages.XXXXXX)
-machine=
+WORK=$(mktemp -d -p /var/tmp rialto-packages.XXXXXX)
 end() {
-    [ -z "$machine" ] || kill -9 "$machine" 2> /dev/null
+    end_machines
     rm -rf "$WORK"
 }
 trap end EXIT
@@ -189,52 +194,38 @@ check "packages" packed old 0.1.0-1
 # The next version has the same program.
 check "and of a later version" packed new 0.1.0-2
 
-boot() { # becomes the machine's first process
-    local root=$WORK/root
-    mkdir -p "$root" "$WORK/layer" && mount -t tmpfs layer "$WORK/layer" &&
-        mkdir "$WORK/layer/upper" "$WORK/layer/work" &&
-        mount -t overlay machine "$root" -o \
-            "lowerdir=/,upperdir=$WORK/layer/upper,workdir=$WORK/layer/work" &&
-        mkdir -p "$root/packages" &&
-        mount --bind "$WORK/debs" "$root/packages" || return
-    mount -t proc proc "$root/proc" && mount -t sysfs sysfs "$root/sys" &&
-        mount --rbind /sys/fs/cgroup "$root/sys/fs/cgroup" && mount --rbind /dev "$root/dev" &&
-        mount -t tmpfs run "$root/run" && mount -t tmpfs tmp "$root/tmp" &&
-        mkdir "$root/tmp/tests" && mount --bind "$here" "$root/tmp/tests" || return
-    ip link set lo up
-    # Only what the packages bring is started, and that is: images of containers forbid it.
-    rm -f "$root"/etc/systemd/system/*.wants/* "$root/usr/sbin/policy-rc.d"
-    ln -sf /lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.target"
-    printf 'packages\n' > "$root/etc/hostname"
-    : > "$root/etc/fstab"
-    # Without what is mounted elsewhere on this machine: an unmount there would not end a mount that
-    # is mounted here too.
-    exec > "$WORK/boot.log" 2>&1
-    mkdir -p "$root/before" && cd "$root" && pivot_root . before && umount --lazy /before || return
-    # As on a machine that has booted: what is unmounted leaves the name spaces of services too.
-    mount --make-rshared /
-    container=packages-test exec chroot . /lib/systemd/systemd --system --show-status=no
+# The root of a machine that has Debian and nothing else, of this machine's release and mirrors. It
+# is kept for the next time, without the packages that ours need: apt fetches these here, since the
+# machine has no network.
+clean_root() {
+    local cache=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-tests suite
+    suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    lower=$cache/debian-$suite
+    if [ ! -e "$lower.complete" ]; then
+        mkdir -p "$cache" && rm -rf "$lower" &&
+            TMPDIR=$WORK mmdebstrap --quiet --mode=root --variant=apt \
+                --include=systemd-sysv,dbus,python3-minimal,man-db,procps \
+                "$suite" "$lower" && touch "$lower.complete" || return
+    fi
+    mkdir -p "$WORK/clean/root" "$WORK/clean/upper" "$WORK/clean/work" &&
+        mount -t overlay clean "$WORK/clean/root" -o \
+            "lowerdir=$lower,upperdir=$WORK/clean/upper,workdir=$WORK/clean/work" &&
+        mkdir -p "$WORK/clean/root/packages" "$WORK/clean/root/proc" &&
+        mount --bind "$WORK/debs" "$WORK/clean/root/packages" &&
+        cp /etc/resolv.conf "$WORK/clean/root/etc/resolv.conf" || return
+    chroot "$WORK/clean/root" sh -c 'apt-get update -q && apt-get install -y -q --download-only \
+        /packages/old/*.deb'
+    local fetched=$?
+    umount "$WORK/clean/root/packages" && umount "$WORK/clean/root" || return
+    lower=$WORK/clean/upper:$lower
+    return $fetched
 }
-export -f boot
-export WORK here
-unshare --mount --pid --net --ipc --uts --cgroup --fork --mount-proc --kill-child bash -c boot \
-    > "$WORK/unshare.log" 2>&1 &
-booting=$!
-in_machine() {
-    nsenter --target "$machine" --mount --pid --net --ipc --uts --cgroup --root env --chdir=/ "$@"
-}
-is_booted() {
-    machine=$(pgrep -P "$booting" | head -n 1)
-    [ -n "$machine" ] && [[ $(in_machine systemctl is-system-running 2> /dev/null) =~ \
-        ^(running|degraded)$ ]]
-}
-booted() {
-    local tries=300
-    until is_booted; do
-        [ $((tries--)) -gt 0 ] || { cat "$WORK/unshare.log" "$WORK/boot.log"; return 1; }
-        sleep 0.1
-    done
-}
-check "systemd boots" booted || finish
-in_machine bash /tmp/tests/packages.sh --inside /packages /tmp/tests || failures=$((failures + 1))
+lower=/
+if [ $clean = yes ]; then
+    check "a clean Debian, and the packages that ours need" clean_root || finish
+fi
+start_machine machine "$lower" "$WORK/debs:/packages" "$here:/tmp/tests"
+check "systemd boots" machine_boots machine || finish
+in_machine machine PART=$PART bash /tmp/tests/packages.sh --inside /packages /tmp/tests ||
+    failures=$((failures + 1))
 finish

@@ -91,3 +91,27 @@ needs_cell() {
 needs_root() {
     if [ "$(id -u)" != 0 ]; then skip "only root can do this"; finish; fi
 }
+
+# three_servers NAME: a cell of three servers as processes, in directories A, B and C below `base`;
+# the second is called two, the third three. They stop when the part ends, and what is mounted at
+# DIR/tree below `base` goes.
+three_servers() {
+    base=$WORK/$1
+    mkdir -p "$base"
+    A=$base/a B=$base/b C=$base/c
+    trap end_three_servers EXIT
+    check "the first server" within 90 "$RIALTO" up --no-mount --dir "$A" --cell "$1.test" \
+        --listen 127.0.0.1:0
+    address=$(sed -n 's/^listen = "\(.*\)"/\1/p' "$A/cell.toml")
+    check "a second joins it" within 90 "$RIALTO" up --dir "$B" --join "$address" \
+        --keys "$A/keys" --server two
+    check "and a third" within 90 "$RIALTO" up --dir "$C" --join "$address" --keys "$A/keys" \
+        --server three
+}
+end_three_servers() {
+    local dir
+    for dir in "$base"/*/; do
+        within 30 "$RIALTO" umount --lazy --dir "$A" "$dir/tree" > /dev/null 2>&1; done
+    for dir in "$C" "$B" "$A"; do
+        within 60 "$RIALTO" down --lazy --dir "$dir" > /dev/null 2>&1; done
+}

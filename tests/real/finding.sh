@@ -43,7 +43,7 @@ echo found.test > /etc/rialto/cell
 check "a cell that nothing lists" says "nor DNS has it" 3 asks
 "$RIALTO" fs newcell found.test "$address"
 check "/etc/rialto/cell names the cell, cells.toml its server" says "Name: joe" 0 asks
-check "status shows the way" says "found by /etc/rialto/cell" 0 as_joe vos listaddrs -verbose
+check "-verbose shows the way" says "found by /etc/rialto/cell" 0 as_joe vos listaddrs -verbose
 printf '\n\n' > /etc/rialto/cell
 check "an empty one names none" says "/etc/rialto/cell names none" 3 asks
 printf '  found.test  \n' > /etc/rialto/cell

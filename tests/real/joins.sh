@@ -71,7 +71,8 @@ check "with a key of its own" test "$(vos listaddrs --json | grep -c '"two"')" -
 # The authority off line: files go out and come back.
 check "the authority's key goes away" says "no longer here" 0 "$RIALTO" keys authority --dir "$A" \
     --move-to "$STICK"
-check "it is nowhere else" test ! -e "$A/keys/ca.key" -a -e "$STICK/ca.key"
+check "it is there and on no server" test -e "$STICK/ca.key" -a ! -e "$A/keys/ca.key" -a \
+    ! -e "$B/keys/ca.key"
 code=$(cell invite --name three --role file)
 check "who joins waits for a signature" says "waits for a signature" 1 within 60 "$RIALTO" up \
     --dir "$C" --join "$code"
@@ -80,13 +81,27 @@ check "which is given elsewhere" says "server three of joins.test" 0 "$RIALTO" c
 check "and is not for others" refused "$RIALTO" keys accept --dir "$B" "$base/signed"
 check "it takes it" "$RIALTO" keys accept --dir "$C" "$base/signed"
 check "and starts" up --dir "$C"
-check "as a server" in_time test "$(vos listaddrs --json | grep -c '"three"')" -eq 1
+check "as a server" in_time says '"three"' 0 vos listaddrs --json
 check "its role is shown" sh -c "'$RIALTO' vos --dir '$A' listaddrs --json |
     grep '\"three\"' | grep -q '\"roles\":\"file\"'"
 check "it may have volumes" vos create three vicep kept
 check "and administers nothing elsewhere" refused within 30 "$RIALTO" vos --dir "$C" create two \
     vicep taken
 check "as another server may" in_time "$RIALTO" vos --dir "$B" create three vicep given
+
+# A server that was away for longer than its certificate is valid.
+check "the second is away" within 60 "$RIALTO" down --dir "$B"
+if command -v faketime > /dev/null; then
+    check "for too long, so it says what to do" says "'rialto keys request'" 1 within 60 \
+        faketime '+15 days' "$RIALTO" up --no-mount --dir "$B"
+else
+    skip "faketime is missing, so no certificate ends"
+fi
+check "it asks for a new one" "$RIALTO" keys request --dir "$B"
+check "which the authority signs" says "server two of joins.test" 0 "$RIALTO" cell sign \
+    "$B/keys/server.request" --authority "$STICK" --out "$base/signed.two"
+check "and it takes" "$RIALTO" keys accept --dir "$B" "$base/signed.two"
+check "and starts with" up --dir "$B"
 for dir in "$C" "$B" "$A"; do check "down" within 60 "$RIALTO" down --dir "$dir"; done
 grep -l "panicked" "$A"/logs/* "$B"/logs/* "$C"/logs/* 2> /dev/null && fail "a server panicked"
 finish

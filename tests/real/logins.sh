@@ -140,7 +140,7 @@ su_joe() { printf 'open sesame\n' | as jim su joe -c "$1"; }
 check "su from another user" su_joe 'rialto tokens --path /mnt/tree'
 gone joe 2> /dev/null
 
-# The password is in no command line and no environment: the child is stopped and looked at.
+# The password is in no command line and no environment, from its begin to its end.
 check "the password is seen nowhere" python3 - "$base" << 'PY'
 import os, subprocess, sys, time
 login = subprocess.Popen(["/usr/bin/rialto", "login", "--pam"], stdin=subprocess.PIPE,

@@ -3,25 +3,9 @@
 # a read-only copy elsewhere becomes the read-write volume, and the programs go on. The lost server
 # comes back and has nothing to say about it.
 . "$(dirname "$0")/../lib/real.sh"
-base=$WORK/lost
-mkdir -p "$base"
-A=$base/a B=$base/b C=$base/c
-end() {
-    for dir in "$base"/*/; do
-        within 30 "$RIALTO" umount --lazy --dir "$A" "$dir/tree" > /dev/null 2>&1; done
-    for dir in "$C" "$B" "$A"; do
-        within 60 "$RIALTO" down --lazy --dir "$dir" > /dev/null 2>&1; done
-}
-trap end EXIT
+three_servers lost
 vos() { within 90 "$RIALTO" vos --dir "$A" "$@"; }
 
-check "the first server" within 90 "$RIALTO" up --no-mount --dir "$A" --cell lost.test \
-    --listen 127.0.0.1:0
-address=$(sed -n 's/^listen = "\(.*\)"/\1/p' "$A/cell.toml")
-check "a second joins it" within 90 "$RIALTO" up --dir "$B" --join "$address" --keys "$A/keys" \
-    --server two
-check "and a third" within 90 "$RIALTO" up --dir "$C" --join "$address" --keys "$A/keys" \
-    --server three
 check "a volume on the second" vos create two vicep work
 check "with sites on the others" vos addsite three vicep work
 check "two of them" vos addsite "$(uname -n)" vicep work

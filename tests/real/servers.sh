@@ -2,16 +2,7 @@
 # Three servers of one cell as processes: volumes are made, listed, renamed and removed wherever
 # they are, whoever is asked; what was stopped is mended.
 . "$(dirname "$0")/../lib/real.sh"
-base=$WORK/servers
-mkdir -p "$base"
-A=$base/a B=$base/b C=$base/c
-end() {
-    for dir in "$base"/*/; do
-        within 30 "$RIALTO" umount --lazy --dir "$A" "$dir/tree" > /dev/null 2>&1; done
-    for dir in "$C" "$B" "$A"; do
-        within 60 "$RIALTO" down --lazy --dir "$dir" > /dev/null 2>&1; done
-}
-trap end EXIT
+three_servers servers
 vos() { within 90 "$RIALTO" vos --dir "$A" "$@"; }
 field() {
     python3 -c 'import json, sys
@@ -19,13 +10,6 @@ found = [json.loads(line) for line in sys.stdin]
 print(eval(sys.argv[1]))' "$1"
 }
 
-check "the first server" within 90 "$RIALTO" up --no-mount --dir "$A" --cell servers.test \
-    --listen 127.0.0.1:0
-address=$(sed -n 's/^listen = "\(.*\)"/\1/p' "$A/cell.toml")
-check "a second joins it" within 90 "$RIALTO" up --dir "$B" --join "$address" --keys "$A/keys" \
-    --server two
-check "and a third" within 90 "$RIALTO" up --dir "$C" --join "$address" --keys "$A/keys" \
-    --server three
 check "up again leaves it alone" says "the server of servers.test listens" 0 "$RIALTO" up \
     --dir "$B" --join "$address"
 check "no two have one name" says "a server of it is called two" 1 "$RIALTO" up --dir "$base/d" \

@@ -49,7 +49,7 @@ pub fn join(
     // A holder of the cell's keys acts as one of its servers.
     let borrowed = tempfile::tempdir().doing(what)?;
     let shown = CellKeys::of(borrowed.path());
-    shown.bring_authority(keys).doing(what)?;
+    shown.authority().bring(keys).doing(what)?;
     shown.identity(&[], SystemTime::now()).doing(what)?;
     let asking = Asking::reach(endpoint.clone(), security::with_keys(&shown).doing(what)?)?;
     let report = asking.report()?;
@@ -64,7 +64,7 @@ pub fn join(
     let (trusted, trusted_root) = (new.trusted.to_vec(), new.trusted_root);
     let joins = Joins { database: database.to_owned(), server, trusted, trusted_root };
     let made = CellDir::join(dir, cell, listen, joins)?;
-    made.keys().bring_authority(keys).doing(what)?;
+    made.keys().authority().bring(keys).doing(what)?;
     TokenKeys::of(made.dir()).bring(keys).doing(what)?;
     Ok(made)
 }
@@ -167,14 +167,14 @@ pub fn join_by_code(dir: &Path, code: &JoinCode, new: &NewServer<'_>) -> Result<
 
 fn need_same_cell(present: &CellDir, code: &JoinCode) -> Result<(), Failure> {
     let what = || format!("joining the cell {}", code.cell);
-    let known = present.keys().fingerprints().unwrap_or_default();
+    let known = present.keys().authority().fingerprints().unwrap_or_default();
     if present.config.name != code.cell
         || !known.is_empty() && known.iter().all(|one| one.0 != code.authority)
     {
         let why = format!("{} has a server of another cell", present.dir().display());
         return Err(Failure::new(what(), why).mend("name another directory with --dir"));
     }
-    if present.config.has_database() || present.keys().can_issue() {
+    if present.config.has_database() || present.keys().authority().can_sign() {
         let why = "this server has the cell's database or the key of its authority";
         return Err(Failure::new(what(), why).mend("name another directory with --dir"));
     }
@@ -236,7 +236,7 @@ impl Answered {
         let Answered { endpoint, listen, facts, secrets } = self;
         let what = || format!("joining the cell {}", facts.cell);
         let keys = CellKeys::of(dir.join("keys"));
-        keys.bring_certificates(&facts.authorities).doing(what)?;
+        keys.authority().bring_certificates(&facts.authorities).doing(what)?;
         TokenKeys::of(dir).import(secrets.reveal()).doing(what)?;
         let reached = match endpoint {
             Endpoint::Tcp(address) => address,

@@ -104,7 +104,10 @@ fn with_keys_and(
     own: TlsIdentity,
     others: Vec<CertificateDer<'static>>,
 ) -> Result<ClientOptions, KeyError> {
-    let tls = ClientTls::new(Trust::Authorities([keys.authorities()?, others].concat()), Some(own));
+    let tls = ClientTls::new(
+        Trust::Authorities([keys.authority().certificates()?, others].concat()),
+        Some(own),
+    );
     let tls = tls.map_err(|error| KeyError { path: "TLS".to_owned(), why: error.to_string() })?;
     Ok(from_reserved_port(Some(tls)).into())
 }
@@ -125,7 +128,7 @@ pub fn mint(cell: &CellDir) -> Result<Arc<TokenIssuer>, Failure> {
 
 /// Lets other servers into the cell, where this one has the cell's certificates.
 pub fn certifier(cell: &CellDir) -> Option<Arc<dyn Certifier>> {
-    let has_authority = cell.keys().authority_file().exists();
+    let has_authority = cell.keys().authority().file().exists();
     let certifier = || {
         let database = cell.config.database.clone();
         CellCertifier::of(cell.dir().to_owned(), &cell.config.name, database)
@@ -153,7 +156,7 @@ pub fn kerberos(cell: &CellDir) -> Result<Option<Arc<Service>>, Failure> {
 /// The authority of the cell in `dir`, or the one recorded under this name, or else the first that
 /// is shown.
 fn first_use(dir: &Path, peer: &str) -> Trust {
-    let own = CellKeys::of(dir.join("keys")).authorities().unwrap_or_default();
+    let own = CellKeys::of(dir.join("keys")).authority().certificates().unwrap_or_default();
     let known = KnownCells { file: dir.join("known_cells") };
     let peer = peer.to_owned();
     Trust::Asked(Arc::new(move |shown| {
@@ -356,7 +359,7 @@ impl Renewal {
     fn load(&self) -> Result<Loaded, KeyError> {
         let now = SystemTime::now();
         if let Some(cell) = &self.makes_authority {
-            self.keys.make_authority(cell, now)?;
+            self.keys.authority().make(cell, now)?;
         }
         let given = match &self.given {
             Some((chain, key, authority)) => {
@@ -366,10 +369,10 @@ impl Renewal {
         };
         let own = match (self.keys.identity(&self.names, now), &given) {
             (Ok((own, _)), _) => own,
-            (Err(_), Some((given, _))) if !self.keys.can_issue() => given.clone(),
+            (Err(_), Some((given, _))) if !self.keys.authority().can_sign() => given.clone(),
             (Err(error), _) => return Err(error),
         };
-        let (servers, next) = (self.keys.authorities()?, self.keys.next_key()?);
+        let (servers, next) = (self.keys.authority().certificates()?, self.keys.next_key()?);
         let (shown, hosts) = given.unwrap_or_else(|| (own.clone(), Vec::new()));
         Ok(Loaded { shown, own, next, servers, hosts })
     }
@@ -381,7 +384,7 @@ impl Renewal {
         self.listed.want(loaded.keys());
         match loaded.next.filter(|next| self.listed.may_show(*next, LISTED_WITHIN)) {
             // Without the authority's key, another server signs first.
-            Some(_) if !self.keys.can_issue() && !self.ask_for_next()? => Ok(loaded),
+            Some(_) if !self.keys.authority().can_sign() && !self.ask_for_next()? => Ok(loaded),
             Some(next) => {
                 self.keys.take_next_key()?;
                 tracing::info!(key = %next, "this server shows a new key from now on, on new \
@@ -514,11 +517,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let known = KnownCells { file: dir.path().join("known_cells") };
         let keys = CellKeys::of(dir.path().join("keys"));
-        keys.make_authority("a.org", SystemTime::now()).unwrap();
-        let mut shown = vec![keys.authorities().unwrap()];
+        keys.authority().make("a.org", SystemTime::now()).unwrap();
+        let mut shown = vec![keys.authority().certificates().unwrap()];
         for _ in 0..2 {
-            keys.succeed("a.org", SystemTime::now()).unwrap();
-            shown.push(keys.authorities().unwrap());
+            keys.authority().succeed("a.org", SystemTime::now()).unwrap();
+            shown.push(keys.authority().certificates().unwrap());
         }
         let (first, third) = (&shown[0], &shown[2]);
         assert_eq!(third.len(), 3);
@@ -539,8 +542,8 @@ mod tests {
         assert_eq!(line(), prints(first));
         // One signed by an unknown authority comes first.
         let other = CellKeys::of(dir.path().join("other"));
-        other.make_authority("a.org", SystemTime::now()).unwrap();
-        let stranger = [other.authorities().unwrap(), first.clone()].concat();
+        other.authority().make("a.org", SystemTime::now()).unwrap();
+        let stranger = [other.authority().certificates().unwrap(), first.clone()].concat();
         assert_eq!(known.judge("a.org", &stranger), Ok(()));
         assert_eq!(line(), prints(first), "it is not remembered");
         assert!(known.judge("a.org", &stranger[..1]).is_err());
@@ -548,12 +551,12 @@ mod tests {
         assert_eq!(line(), prints(third));
         assert_eq!(known.judge("a.org", first), Ok(()), "a server that has not heard");
         assert_eq!(line(), prints(third));
-        assert_eq!(keys.retire().unwrap(), 2);
-        let left = keys.authorities().unwrap();
+        assert_eq!(keys.authority().retire().unwrap(), 2);
+        let left = keys.authority().certificates().unwrap();
         assert_eq!(known.judge("a.org", &left), Ok(()));
         assert_eq!(line(), prints(&third[..1]));
         assert!(known.judge("a.org", first).unwrap_err().contains("may intercept"));
-        assert_eq!(keys.retire().unwrap(), 0);
+        assert_eq!(keys.authority().retire().unwrap(), 0);
     }
 
     #[test]

@@ -8,10 +8,9 @@
 //! length of the torn one in bytes. Old files are removed after a while; a line names the last of
 //! them before that happens: any other file missing at the beginning was removed by an intruder.
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use types::hex;
 
 /// The hash before the first line of all.
 pub const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -107,10 +106,7 @@ pub struct AuditHead {
 /// The hash of a line, without its newline.
 pub fn audit_hash(line: &[u8]) -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, line);
-    digest.as_ref().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(digest.as_ref())
 }
 
 impl AuditLine {

@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
-use types::{KeyPrint, ServerRoles, fmt_sha256, parse_sha256};
+use types::{KeyPrint, ServerRoles, fmt_sha256, hex, parse_sha256, unhex_array};
 use zeroize::Zeroizing;
 
 use crate::token::{Public, Signature, Signer, is_signed};
@@ -172,21 +172,6 @@ pub struct JoinRequest {
     pub signing_request: String,
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    if text.len() != 2 * N || !text.is_ascii() {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(bytes)
-}
-
 struct Sha256Text([u8; 32]);
 
 impl fmt::Display for Sha256Text {
@@ -217,8 +202,8 @@ impl JoinRequest {
     pub fn read(text: &str) -> Option<JoinRequest> {
         let SignedBody { body: text, signature } = serde_json::from_str(text).ok()?;
         let body: Body = serde_json::from_str(&text).ok()?;
-        let invitation: Public = from_hex(&body.invitation)?;
-        let signature: Signature = from_hex(&signature)?;
+        let invitation: Public = unhex_array(body.invitation.as_bytes())?;
+        let signature: Signature = unhex_array(signature.as_bytes())?;
         if !is_signed(&invitation, &[REQUEST, text.as_bytes()].concat(), &signature) {
             return None;
         }

@@ -53,18 +53,18 @@ pub(crate) fn is_host(text: &str) -> bool {
 
 impl Certifier for CellCertifier {
     fn signs(&self) -> bool {
-        self.keys.can_issue()
+        self.keys.authority().can_sign()
     }
 
     fn authority(&self) -> Option<[u8; 32]> {
-        self.keys.fingerprint().ok().map(|one| one.0)
+        self.keys.authority().fingerprint().ok().map(|one| one.0)
     }
 
     fn check(&self, request: &JoinRequest) -> Result<(), String> {
         if request.cell != self.cell {
             return Err(format!("it is for the cell {}", request.cell));
         }
-        let known = self.keys.fingerprints().map_err(|error| error.to_string())?;
+        let known = self.keys.authority().fingerprints().map_err(|error| error.to_string())?;
         if !known.iter().any(|one| one.0 == request.authority) {
             return Err("it is for another authority".to_owned());
         }
@@ -85,7 +85,8 @@ impl Certifier for CellCertifier {
 
     fn certify(&self, signing_request: &str, server: &CertifiedServer) -> Result<String, String> {
         let now = SystemTime::now();
-        let signed = self.keys.certify(signing_request, &self.cell, server, JOINED_LIFE, now);
+        let signed =
+            self.keys.authority().certify(signing_request, &self.cell, server, JOINED_LIFE, now);
         signed.map_err(|error| error.to_string())
     }
 
@@ -94,8 +95,8 @@ impl Certifier for CellCertifier {
         name: &str,
         roles: ServerRoles,
     ) -> Result<(JoinFacts, Zeroizing<Vec<u8>>), String> {
-        let authorities = std::fs::read_to_string(self.keys.authority_file())
-            .map_err(|error| format!("{}: {error}", self.keys.authority_file().display()))?;
+        let authorities = std::fs::read_to_string(self.keys.authority().file())
+            .map_err(|error| format!("{}: {error}", self.keys.authority().file().display()))?;
         let facts = JoinFacts {
             cell: self.cell.clone(),
             name: name.to_owned(),
@@ -106,5 +107,53 @@ impl Certifier for CellCertifier {
         };
         let secrets = TokenKeys::of(&self.dir).export().map_err(|error| error.to_string())?;
         Ok((facts, secrets))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sj3_only_the_holder_of_a_key_gets_a_certificate_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) =
+            (CellKeys::of(dir.path().join("keys")), CellKeys::of(dir.path().join("b")));
+        first.authority().make("cell.test", SystemTime::now()).unwrap();
+        let certifier = CellCertifier::of(dir.path().to_owned(), "cell.test", Some("x:1".into()));
+        let (key, signing_request) = second.signing_request().unwrap();
+        let request = JoinRequest {
+            cell: "cell.test".into(),
+            authority: first.authority().fingerprint().unwrap().0,
+            invitation: [0; 32],
+            key,
+            name: "two".into(),
+            hosts: vec!["host.example".into(), "192.0.2.1".into(), "::1".into()],
+            signing_request,
+        };
+        assert_eq!(certifier.check(&request), Ok(()));
+        for bad in [
+            JoinRequest { cell: "other.test".into(), ..request.clone() },
+            JoinRequest { authority: [1; 32], ..request.clone() },
+            JoinRequest { key: KeyPrint([1; 32]), ..request.clone() },
+            JoinRequest { hosts: vec!["server.rialto.internal".into()], ..request.clone() },
+            JoinRequest { hosts: vec!["*.example.org".into()], ..request.clone() },
+            JoinRequest { hosts: vec!["a".into(); 21], ..request.clone() },
+            JoinRequest { signing_request: "noise".into(), ..request.clone() },
+        ] {
+            assert!(certifier.check(&bad).is_err(), "{bad:?}");
+        }
+        // A request with another public key than the one that signed it is none.
+        let other = CellKeys::of(dir.path().join("c")).signing_request().unwrap().1;
+        let mut mixed: Vec<&str> = request.signing_request.lines().collect();
+        // The public key is in the third line of the content.
+        mixed[3] = other.lines().nth(3).unwrap();
+        let mixed = mixed.join("\n");
+        assert_ne!(mixed, request.signing_request.trim_end());
+        let mixed = JoinRequest { signing_request: mixed, ..request.clone() };
+        assert!(certifier.check(&mixed).is_err());
+        let (facts, secrets) = certifier.introduce("two", types::ServerRoles::FILE).unwrap();
+        assert_eq!((facts.roles.as_str(), facts.database.as_deref()), ("file", Some("x:1")));
+        assert!(secrets.is_empty() && !facts.authorities.contains("PRIVATE"));
     }
 }

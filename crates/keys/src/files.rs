@@ -45,3 +45,11 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, KeyError> {
         Err(error) => Err(at(path, error)),
     }
 }
+
+/// Removes a file, if there is one.
+pub(crate) fn remove(path: &Path) -> Result<(), KeyError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(at(path, error)),
+        _ => Ok(()),
+    }
+}

@@ -94,7 +94,7 @@ impl Numbered {
 /// From 64 hexadecimal digits.
 pub(crate) fn read_key(text: &str) -> Option<KeyBytes> {
     let mut key = KeyBytes::default();
-    if text.len() != 2 * KEY_BYTES || !text.is_ascii() {
+    if text.len() != 2 * KEY_BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     for (at, byte) in key.iter_mut().enumerate() {

@@ -10,7 +10,7 @@ use types::KeyPrint;
 use types::limits::JOIN_FACTS_BYTES_MAX;
 
 use crate::certifier::is_host;
-use crate::files::{at, read, write};
+use crate::files::{at, read, remove, write};
 use crate::{CellKeys, KeyError};
 
 /// The name of the file that goes out, below `keys`.
@@ -99,15 +99,16 @@ impl SignOrder {
         now: SystemTime,
     ) -> Result<SignedOrder, KeyError> {
         let wrong = |why: String| KeyError { path: ORDER.to_owned(), why };
-        let authorities = text_of(&keys.authority_file())?;
-        keys.need_cell(&self.cell)?;
+        let authorities = text_of(&keys.authority().file())?;
+        keys.authority().need_cell(&self.cell)?;
         let server = CertifiedServer {
             name: self.server.clone(),
             roles: self.roles.parse().map_err(wrong)?,
             hosts: self.hosts.clone(),
         };
         self.key()?;
-        let certificate = keys.certify(&self.signing_request, &self.cell, &server, life, now)?;
+        let certificate =
+            keys.authority().certify(&self.signing_request, &self.cell, &server, life, now)?;
         Ok(SignedOrder { cell: self.cell.clone(), certificate, authorities })
     }
 }
@@ -141,7 +142,7 @@ impl SignedOrder {
             }
             keys.accept_next(&self.authorities, &self.certificate)?;
         }
-        crate::authority::remove(&SignOrder::path(keys))
+        remove(&SignOrder::path(keys))
     }
 }
 
@@ -155,14 +156,14 @@ mod tests {
         let [first, stick, second] =
             ["a", "stick", "b"].map(|name| CellKeys::of(dir.path().join(name)));
         let now = SystemTime::now();
-        first.make_authority("cell.test", now).unwrap();
-        let print = first.fingerprint().unwrap();
+        first.authority().make("cell.test", now).unwrap();
+        let print = first.authority().fingerprint().unwrap();
         first.identity(&[], now).unwrap();
-        first.move_authority(&dir.path().join("stick")).unwrap();
-        assert!(!first.can_issue() && stick.can_issue());
+        first.authority().move_to(&dir.path().join("stick")).unwrap();
+        assert!(!first.authority().can_sign() && stick.authority().can_sign());
         assert!(first.identity(&[], now).is_ok(), "it shows what it has");
-        assert_eq!(first.fingerprint().unwrap(), print);
-        assert!(first.move_authority(&dir.path().join("c")).is_err(), "it is not here");
+        assert_eq!(first.authority().fingerprint().unwrap(), print);
+        assert!(first.authority().move_to(&dir.path().join("c")).is_err(), "it is not here");
         let (key, signing_request) = second.signing_request().unwrap();
         let order = SignOrder {
             cell: "cell.test".into(),

@@ -25,7 +25,9 @@ use guard::{Public, Signer};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use types::limits::KERBEROS_BYTES_MAX;
-use types::{Answer, AuthCall, Caller, Fault, RequestIdentity, Secret, Timestamp};
+use types::{
+    Answer, AuthCall, Caller, Fault, RequestIdentity, Secret, Timestamp, hex, unhex_array,
+};
 use venus::{Error, RequestContext, Venus, Volumes};
 use zeroize::Zeroize;
 
@@ -47,7 +49,7 @@ impl PendingLogin {
     pub fn of(name: &[u8]) -> Option<PendingLogin> {
         let name = name.strip_prefix(b"system.rialto.")?;
         if let Some(key) = name.strip_prefix(b"token.") {
-            return public_key(key).map(PendingLogin::ForProgram);
+            return unhex_array(key).map(PendingLogin::ForProgram);
         }
         match name {
             b"login" => Some(PendingLogin::In),
@@ -247,22 +249,6 @@ fn name_space_of(process: u32) -> Option<u64> {
     let number =
         |process: &str| Some(rustix::fs::stat(format!("/proc/{process}/ns/mnt")).ok()?.st_ino);
     number(&process.to_string()).filter(|theirs| number("self") != Some(*theirs))
-}
-
-/// A public key in hexadecimal digits.
-fn public_key(digits: &[u8]) -> Option<Public> {
-    let (pairs, rest) = digits.as_chunks::<2>();
-    let bytes = pairs.iter().map(|pair| {
-        let digits = std::str::from_utf8(pair).ok().filter(|text| !text.contains('+'))?;
-        u8::from_str_radix(digits, 16).ok()
-    });
-    let bytes: Vec<u8> = bytes.collect::<Option<_>>().filter(|_| rest.is_empty())?;
-    bytes.try_into().ok()
-}
-
-/// In hexadecimal digits.
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Requests newer tokens for those that expire soon. Called now and then, in a thread that may

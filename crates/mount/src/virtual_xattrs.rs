@@ -38,7 +38,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use types::{
     Caller, Fault, Fid, Kind, MountPoint, Name, NewKind, RenameMode, ServerInfo, VolumeKind,
-    VolumeState,
+    VolumeState, unhex_array,
 };
 use venus::{Error, LookupReply, RequestContext, VolumeSummary, Volumes};
 
@@ -106,7 +106,7 @@ fn parse(rest: &[u8]) -> Result<Virtual, RequestRefusal> {
         (b"servers", Some(b"check")) => Virtual::Servers(true),
         (b"acl", None) => Virtual::Acl,
         (b"acl", Some(b"of")) => Virtual::AclOf,
-        (b"acl", Some(seen)) => Virtual::AclInstead(sum(seen).ok_or(Errno::INVAL)?),
+        (b"acl", Some(seen)) => Virtual::AclInstead(unhex_array(seen).ok_or(Errno::INVAL)?),
         (b"rights", None) => Virtual::Rights,
         (b"who", Some(who)) => {
             Virtual::Who(String::from_utf8(who.to_vec()).map_err(|_| Errno::INVAL)?)
@@ -385,17 +385,6 @@ impl VirtualXattrs<'_> {
 fn list(text: &[u8]) -> Result<Acl, RequestRefusal> {
     let text = std::str::from_utf8(text).map_err(|_| Errno::INVAL)?;
     Ok(Acl::parse(text).map_err(|_| Errno::INVAL)?)
-}
-
-/// 64 hexadecimal digits.
-fn sum(text: &[u8]) -> Option<[u8; 32]> {
-    let text = std::str::from_utf8(text).ok().filter(|text| text.len() == 64)?;
-    let mut sum = [0; 32];
-    for (at, byte) in sum.iter_mut().enumerate() {
-        let digits = text.get(2 * at..2 * at + 2)?;
-        *byte = u8::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))?;
-    }
-    Some(sum)
 }
 
 /// `BYTES FILES`.

@@ -159,8 +159,7 @@ fn a_host_with_too_many_sessions_attaches_when_one_ends() {
 
 #[test]
 fn of_too_many_sessions_of_nobody_the_oldest_ends() {
-    let cell = Cell::with(|config| {
-        config.owners.clear();
+    let cell = Cell::among_strangers(|config| {
         config.limits.nobody_sessions = 3;
     });
     let own = connect(cell.unix());

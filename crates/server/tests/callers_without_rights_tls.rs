@@ -208,7 +208,7 @@ impl Base {
         partition.volumes().create_volume(&name(VOLUME), &root).unwrap();
         partition.sync().unwrap();
         drop(partition);
-        CellKeys::of(dir.path().join("keys")).make_authority(CELL, SystemTime::now()).unwrap();
+        CellKeys::of(dir.path().join("keys")).authority().make(CELL, SystemTime::now()).unwrap();
         TokenKeys::of(dir.path()).make().unwrap();
         let server = Server::start(&configuration(dir.path())).unwrap();
         let own = common::connect(Endpoint::Unix(dir.path().join("socket")));
@@ -284,7 +284,9 @@ fn configuration(dir: &Path) -> ServerConfig {
     config.store = seeded();
     config.unix_socket = Some(dir.join("socket"));
     config.tcp_listen = Some("127.0.0.1:0".into());
-    config.tls = Some(Arc::new(ServerTls::new(identity, &keys.authorities().unwrap()).unwrap()));
+    config.tls = Some(Arc::new(
+        ServerTls::new(identity, &keys.authority().certificates().unwrap()).unwrap(),
+    ));
     config.cell = Some(CellPlace::Here(dir.join("celldb")));
     config.mint = Some(Arc::new(TokenIssuer::new(CELL, Arc::new(TokenKeys::of(dir)))));
     // Trusts this machine's connections, but not its superuser.
@@ -327,7 +329,7 @@ impl World {
             .unwrap()
             .clone();
         let own = common::connect(Endpoint::Unix(dir.path().join("socket")));
-        let authorities = CellKeys::of(dir.path().join("keys")).authorities().unwrap();
+        let authorities = CellKeys::of(dir.path().join("keys")).authority().certificates().unwrap();
         let config = |wallet: Option<TestWallet>, reserved_port| {
             let tls = Some(ClientTls::new(Trust::Authorities(authorities.clone()), None).unwrap());
             let mut config = SessionConfig::new(tcp.clone(), ClientIdentity::fleeting());

@@ -125,10 +125,9 @@ fn ac14_a_copy_is_for_servers_and_the_superuser_alone() {
 
 #[test]
 fn ac14_a_stranger_in_the_network_gets_no_record() {
-    let first = Cell::with(|config| {
+    let first = Cell::among_strangers(|config| {
         config.cell =
             Some(CellPlace::Here(config.unix_socket.as_ref().unwrap().with_file_name("celldb")));
-        config.owners.clear();
     });
     let session = connect(first.tcp());
     for uid in [0, 4711] {

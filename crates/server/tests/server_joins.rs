@@ -54,20 +54,19 @@ impl First {
     fn new() -> First {
         let dir = tempfile::tempdir().unwrap();
         let keys = CellKeys::of(dir.path().join("keys"));
-        keys.make_authority(CELL, SystemTime::now()).unwrap();
+        keys.authority().make(CELL, SystemTime::now()).unwrap();
         TokenKeys::of(dir.path()).make().unwrap();
         let identity = keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
-        let authorities = keys.authorities().unwrap();
+        let authorities = keys.authority().certificates().unwrap();
         let tls = Arc::new(ServerTls::new(identity.clone(), &authorities).unwrap());
         let own = Arc::new(OwnKeys::default());
         own.want(identity.key_print().into_iter().collect());
         let certifier = Arc::new(CellCertifier::of(dir.path().to_owned(), CELL, None));
-        let cell = Cell::with(move |config| {
+        let cell = Cell::among_strangers(move |config| {
             config.cell = Some(CellPlace::Here(
                 config.unix_socket.as_ref().unwrap().with_file_name("celldb"),
             ));
             config.tls = Some(tls);
-            config.owners.clear();
             config.own_keys = Some(own);
             config.certifier = Some(certifier);
             config.name = Some("first".into());
@@ -79,7 +78,7 @@ impl First {
 
     fn code(&self) -> JoinCode {
         let Endpoint::Tcp(address) = self.cell.tcp() else { panic!("TCP") };
-        JoinCode::random(CELL, vec![address], self.keys.fingerprint().unwrap().0)
+        JoinCode::random(CELL, vec![address], self.keys.authority().fingerprint().unwrap().0)
     }
 
     fn invite(&self, code: &JoinCode, name: &str, uses: u32, seconds: u64) -> u64 {
@@ -106,8 +105,12 @@ impl First {
 
     /// A session of another machine, with this certificate.
     fn session(&self, identity: Option<TlsIdentity>) -> Session {
-        session(&self.cell.tcp(), Trust::Pinned(self.keys.fingerprint().unwrap()), identity)
-            .unwrap()
+        session(
+            &self.cell.tcp(),
+            Trust::Pinned(self.keys.authority().fingerprint().unwrap()),
+            identity,
+        )
+        .unwrap()
     }
 
     fn join(&self, request: &str) -> Result<Answer, CallError> {
@@ -379,7 +382,7 @@ fn sj1_a_server_with_another_authority_is_not_asked() {
     assert!(said.contains("another cell's server, or an attacker"), "{said}");
     // Also where it shows the authority's certificate behind its own.
     let mut identity = other.keys.shown().unwrap();
-    identity.chain.extend(first.keys.authorities().unwrap());
+    identity.chain.extend(first.keys.authority().certificates().unwrap());
     other.cell.config.tls.as_ref().unwrap().replace(identity, &[]).unwrap();
     let refused = session(&other.cell.tcp(), Trust::Pinned(Fingerprint(code.authority)), None);
     assert!(refused.is_err());
@@ -417,7 +420,7 @@ fn sj5_a_client_refuses_a_withdrawn_server() {
     let thief = Cell::with(move |config| {
         config.tls = Some(Arc::new(ServerTls::new(identity, &[]).unwrap()));
     });
-    let pinned = || Trust::Pinned(first.keys.fingerprint().unwrap());
+    let pinned = || Trust::Pinned(first.keys.authority().fingerprint().unwrap());
     let tls = ClientTls::new(pinned(), None).unwrap();
     let dial = |endpoint: Endpoint| {
         let mut config = SessionConfig::new(endpoint, ClientIdentity::fleeting());
@@ -452,17 +455,17 @@ fn sj5_a_removed_server_serves_nothing_in_the_network() {
     two.settle(first.join(&two.request(&code, "two")));
     let identity = two.keys.shown().unwrap();
     let key = identity.key_print().unwrap();
-    let tls =
-        Arc::new(ServerTls::new(identity.clone(), &first.keys.authorities().unwrap()).unwrap());
+    let tls = Arc::new(
+        ServerTls::new(identity.clone(), &first.keys.authority().certificates().unwrap()).unwrap(),
+    );
     let own = Arc::new(OwnKeys::default());
     own.want(vec![key]);
-    let pinned = || Trust::Pinned(first.keys.fingerprint().unwrap());
+    let pinned = || Trust::Pinned(first.keys.authority().fingerprint().unwrap());
     let client = ClientTls::new(pinned(), Some(identity)).unwrap();
     let database = first.cell.tcp();
-    let cell = Cell::with(move |config| {
+    let cell = Cell::among_strangers(move |config| {
         config.cell = Some(CellPlace::At(database));
         config.tls = Some(tls);
-        config.owners.clear();
         config.own_keys = Some(own);
         config.name = Some("two".into());
         config.rules = Some(config.unix_socket.as_ref().unwrap().with_file_name("rules"));

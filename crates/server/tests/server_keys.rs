@@ -55,7 +55,7 @@ impl Member {
     /// The one that has the database; `site` makes host certificates.
     fn first(site: Option<&CellKeys>) -> Member {
         let dir = tempfile::tempdir().unwrap();
-        CellKeys::of(dir.path().join("keys")).make_authority(CELL, SystemTime::now()).unwrap();
+        CellKeys::of(dir.path().join("keys")).authority().make(CELL, SystemTime::now()).unwrap();
         Member::start(dir, site, |config| {
             config.cell = Some(CellPlace::Here(
                 config.unix_socket.as_ref().unwrap().with_file_name("celldb"),
@@ -73,7 +73,8 @@ impl Member {
     ) -> Member {
         let dir = tempfile::tempdir().unwrap();
         CellKeys::of(dir.path().join("keys"))
-            .bring_authority(&first.dir.path().join("keys"))
+            .authority()
+            .bring(&first.dir.path().join("keys"))
             .unwrap();
         Member::start(dir, None, |config| {
             config.cell = Some(CellPlace::At(database));
@@ -97,17 +98,16 @@ impl Member {
     ) -> Member {
         let keys = CellKeys::of(dir.path().join("keys"));
         let identity = keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
-        let authorities = keys.authorities().unwrap();
-        let hosts = site.map(|site| site.authorities().unwrap()).unwrap_or_default();
+        let authorities = keys.authority().certificates().unwrap();
+        let hosts = site.map(|site| site.authority().certificates().unwrap()).unwrap_or_default();
         let tls = Arc::new(ServerTls::with_hosts(identity.clone(), &authorities, &hosts).unwrap());
         let client =
             ClientTls::new(Trust::Authorities(authorities), Some(identity.clone())).unwrap();
         let own = Arc::new(OwnKeys::default());
         own.want(vec![print(&identity)]);
         let (listed, options) = (Arc::clone(&own), client.clone());
-        let cell = Cell::with(move |config| {
+        let cell = Cell::among_strangers(move |config| {
             config.tls = Some(tls);
-            config.owners.clear();
             config.own_keys = Some(listed);
             config.options =
                 fabric::ConnectionOptions { tls: Some(options), ..Default::default() }.into();
@@ -148,7 +148,7 @@ impl Member {
 
     /// Connects to this server with a certificate.
     fn session(&self, certificate: Option<Certificate>) -> Session {
-        let trust = Trust::Authorities(self.keys.authorities().unwrap());
+        let trust = Trust::Authorities(self.keys.authority().certificates().unwrap());
         let tls = Some(ClientTls::new(trust, certificate).unwrap());
         let mut config = SessionConfig::new(self.cell.tcp(), ClientIdentity::fleeting());
         config.options = fabric::ConnectionOptions { tls, ..Default::default() }.into();
@@ -230,7 +230,7 @@ fn has_no_power(session: &Session) {
 
 fn site(dir: &tempfile::TempDir) -> CellKeys {
     let site = CellKeys::of(dir.path());
-    site.make_authority("site", SystemTime::now()).unwrap();
+    site.authority().make("site", SystemTime::now()).unwrap();
     site
 }
 
@@ -239,7 +239,7 @@ fn made_by(authority: &CellKeys, names: &[&str]) -> Certificate {
     // Another name makes another certificate, and another directory another key.
     let dir = tempfile::tempdir().unwrap();
     let keys = CellKeys::of(dir.path());
-    keys.bring_authority(authority.authority_file().parent().unwrap()).unwrap();
+    keys.authority().bring(authority.authority().file().parent().unwrap()).unwrap();
     keys.identity(&names, SystemTime::now()).unwrap().0
 }
 
@@ -407,7 +407,10 @@ fn m1_a_withdrawn_key_ends_connections_and_never_returns() {
     two.keys.take_next_key().unwrap();
     let fresh = two.keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
     two.client
-        .replace(Trust::Authorities(two.keys.authorities().unwrap()), Some(fresh.clone()))
+        .replace(
+            Trust::Authorities(two.keys.authority().certificates().unwrap()),
+            Some(fresh.clone()),
+        )
         .unwrap();
     two.own.want(vec![print(&fresh)]);
     two.wait_until_entered(&first);
@@ -457,7 +460,10 @@ fn m1_a_renewed_key_replaces_the_old_one_without_a_gap() {
     assert_eq!(print(&fresh), next);
     assert_eq!(first.level(Some(fresh.clone())), "server");
     two.client
-        .replace(Trust::Authorities(two.keys.authorities().unwrap()), Some(fresh.clone()))
+        .replace(
+            Trust::Authorities(two.keys.authority().certificates().unwrap()),
+            Some(fresh.clone()),
+        )
         .unwrap();
     two.own.want(vec![next]);
     two.wait_until_entered(&first);
@@ -493,10 +499,10 @@ fn m1_a_new_key_alone_takes_no_record_that_lists_another() {
     two.cell.crash();
     let dir = tempfile::tempdir().unwrap();
     let keys = CellKeys::of(dir.path());
-    keys.bring_authority(&first.dir.path().join("keys")).unwrap();
+    keys.authority().bring(&first.dir.path().join("keys")).unwrap();
     let other = keys.identity(&[], SystemTime::now()).unwrap().0;
     two.client
-        .replace(Trust::Authorities(keys.authorities().unwrap()), Some(other.clone()))
+        .replace(Trust::Authorities(keys.authority().certificates().unwrap()), Some(other.clone()))
         .unwrap();
     two.own.want(vec![print(&other)]);
     two.cell.start();

@@ -33,9 +33,10 @@ impl Secured {
     fn with(change: impl FnOnce(&mut ServerConfig)) -> Secured {
         let dir = tempfile::tempdir().unwrap().keep();
         let keys = CellKeys::of(dir);
-        keys.make_authority("cell.test", SystemTime::now()).unwrap();
+        keys.authority().make("cell.test", SystemTime::now()).unwrap();
         let identity = keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
-        let tls = Arc::new(ServerTls::new(identity, &keys.authorities().unwrap()).unwrap());
+        let tls =
+            Arc::new(ServerTls::new(identity, &keys.authority().certificates().unwrap()).unwrap());
         let shown = Arc::clone(&tls);
         let cell = Cell::with(move |config| {
             config.tls = Some(shown);
@@ -53,7 +54,7 @@ impl Secured {
     }
 
     fn trust(&self) -> Trust {
-        Trust::Authorities(self.keys.authorities().unwrap())
+        Trust::Authorities(self.keys.authority().certificates().unwrap())
     }
 
     fn session(&self) -> Session {
@@ -90,7 +91,7 @@ impl Secured {
 
 impl Drop for Secured {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(self.keys.authority_file().parent().unwrap());
+        let _ = std::fs::remove_dir_all(self.keys.authority().file().parent().unwrap());
     }
 }
 
@@ -216,7 +217,7 @@ fn another_cells_server_is_refused_with_both_fingerprints() {
     let other = Fingerprint([7; 32]);
     let why = secured.refused(Some(Trust::Pinned(other)));
     assert!(why.contains(&other.to_string()), "{why}");
-    assert!(why.contains(&secured.keys.fingerprint().unwrap().to_string()), "{why}");
+    assert!(why.contains(&secured.keys.authority().fingerprint().unwrap().to_string()), "{why}");
     let stranger = Secured::new(false);
     secured.refused(Some(stranger.trust()));
 }
@@ -229,7 +230,7 @@ fn a_session_outlives_its_connections_and_a_renewed_certificate() {
     let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
     let (identity, made) = secured.keys.identity(&names, SystemTime::now()).unwrap();
     assert!(made);
-    secured.tls.replace(identity, &secured.keys.authorities().unwrap()).unwrap();
+    secured.tls.replace(identity, &secured.keys.authority().certificates().unwrap()).unwrap();
     assert!(
         matches!(ask(&session, Call::GetStatus { fid }), Answer::Status(_)),
         "existing connections go on"
@@ -257,13 +258,13 @@ fn an_old_authority_is_trusted_until_it_is_retired() {
     // Another server of the old authority, whose key is not entered.
     let joiner = tempfile::tempdir().unwrap();
     let joins = CellKeys::of(joiner.path());
-    joins.bring_authority(secured.keys.authority_file().parent().unwrap()).unwrap();
+    joins.authority().bring(secured.keys.authority().file().parent().unwrap()).unwrap();
     let joins = ClientTls::new(secured.trust(), Some(joins.identity(&[], now).unwrap().0)).unwrap();
     let show = |secured: &Secured| {
         let (identity, _) = secured.keys.identity(&["127.0.0.1".to_owned()], now).unwrap();
-        secured.tls.replace(identity, &secured.keys.authorities().unwrap()).unwrap();
+        secured.tls.replace(identity, &secured.keys.authority().certificates().unwrap()).unwrap();
     };
-    let old = (secured.trust(), Trust::Pinned(secured.keys.fingerprint().unwrap()));
+    let old = (secured.trust(), Trust::Pinned(secured.keys.authority().fingerprint().unwrap()));
     let server_of_old =
         ClientTls::new(secured.trust(), Some(secured.keys.shown().unwrap())).unwrap();
     let level = |secured: &Secured, tls: &ClientTls| {
@@ -281,9 +282,9 @@ fn an_old_authority_is_trusted_until_it_is_retired() {
     // An existing session goes on with the old authority.
     let standing = Session::connect(secured.config(Some(old.1.clone()))).unwrap();
     let fid = root(&standing);
-    secured.keys.succeed("cell.test", now).unwrap();
+    secured.keys.authority().succeed("cell.test", now).unwrap();
     show(&secured);
-    let new = (secured.trust(), Trust::Pinned(secured.keys.fingerprint().unwrap()));
+    let new = (secured.trust(), Trust::Pinned(secured.keys.authority().fingerprint().unwrap()));
     for trust in [&old.0, &old.1, &new.0, &new.1] {
         let session = Session::connect(secured.config(Some(trust.clone()))).unwrap();
         assert!(
@@ -299,7 +300,7 @@ fn an_old_authority_is_trusted_until_it_is_retired() {
     );
     assert_eq!(level(&secured, &server_of_old), "server", "one without the successor");
     assert_eq!(level(&secured, &joins), "enrolling");
-    assert_eq!(secured.keys.retire().unwrap(), 1);
+    assert_eq!(secured.keys.authority().retire().unwrap(), 1);
     show(&secured);
     // A certificate of the old authority enters no key any more; a listed key needs no authority.
     assert_eq!(level(&secured, &joins), "nobody");

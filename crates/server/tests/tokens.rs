@@ -46,20 +46,20 @@ impl TestCell {
     fn with(change: impl FnOnce(&mut ServerConfig)) -> TestCell {
         let dir = tempfile::tempdir().unwrap().keep();
         let keys = CellKeys::of(dir.join("keys"));
-        keys.make_authority(CELL, SystemTime::now()).unwrap();
+        keys.authority().make(CELL, SystemTime::now()).unwrap();
         let identity = keys.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
         let own_keys = Arc::new(OwnKeys::default());
         own_keys.want(identity.key_print().into_iter().collect());
-        let tls = Arc::new(ServerTls::new(identity, &keys.authorities().unwrap()).unwrap());
+        let tls =
+            Arc::new(ServerTls::new(identity, &keys.authority().certificates().unwrap()).unwrap());
         let tokens = Arc::new(TokenKeys::of(&dir));
         tokens.make().unwrap();
         let signing = Arc::clone(&tokens);
-        let cell = Cell::with(move |config| {
+        let cell = Cell::among_strangers(move |config| {
             config.cell = Some(CellPlace::Here(dir.join("celldb")));
             config.tls = Some(tls);
             config.own_keys = Some(own_keys);
             config.clear = true;
-            config.owners.clear();
             config.mint = Some(Arc::new(TokenIssuer::new(CELL, signing)));
             change(config);
         });
@@ -72,7 +72,7 @@ impl TestCell {
     }
 
     fn config(&self, wallet: Option<Arc<dyn Wallet>>, tls: bool) -> SessionConfig {
-        let trust = Trust::Authorities(self.keys.authorities().unwrap());
+        let trust = Trust::Authorities(self.keys.authority().certificates().unwrap());
         let tls = tls.then(|| ClientTls::new(trust, None).unwrap());
         let mut config = SessionConfig::new(self.cell.tcp(), ClientIdentity::fleeting());
         config.options = fabric::ConnectionOptions { tls, ..Default::default() }.into();
@@ -409,7 +409,7 @@ fn from_port(
     identity: Option<fabric::tls::TlsIdentity>,
     reserved_port: bool,
 ) -> Session {
-    let trust = Trust::Authorities(test.keys.authorities().unwrap());
+    let trust = Trust::Authorities(test.keys.authority().certificates().unwrap());
     let tls = Some(ClientTls::new(trust, identity).unwrap());
     let mut config = SessionConfig::new(test.cell.tcp(), ClientIdentity::fleeting());
     config.options = fabric::ConnectionOptions { tls, reserved_port, ..Default::default() }.into();
@@ -477,7 +477,7 @@ fn ac_3_a_foreign_authority_makes_hosts_and_no_servers() {
     let dir = tempfile::tempdir().unwrap();
     // The authority of a whole site; all names may be in its certificates.
     let site = CellKeys::of(dir.path());
-    site.make_authority("site", SystemTime::now()).unwrap();
+    site.authority().make("site", SystemTime::now()).unwrap();
     let laptop = || site.identity(&["127.0.0.1".to_owned()], SystemTime::now()).unwrap().0;
     for trusts in [false, true] {
         let test = TestCell::with(|config| {
@@ -489,8 +489,8 @@ fn ac_3_a_foreign_authority_makes_hosts_and_no_servers() {
         let tls = test.cell.config.tls.as_ref().unwrap();
         tls.replace_with_hosts(
             own.clone(),
-            &test.keys.authorities().unwrap(),
-            &site.authorities().unwrap(),
+            &test.keys.authority().certificates().unwrap(),
+            &site.authority().certificates().unwrap(),
         )
         .unwrap();
         let session = from_port(&test, Some(laptop()), false);

@@ -29,7 +29,7 @@ use crate::media::machine::{MemDisk, MemEngine, MemMachine};
 use crate::media::shared_run::Together;
 use crate::media::{CommitScope, Media, WrittenOut};
 use crate::sessions::SessionTable;
-use crate::standby::Standbys;
+use crate::standby::{Standbys, TreeFeeds};
 use crate::stream::IncomingStreams;
 use crate::tree::Trees;
 use crate::volume::set::VolumeSet;
@@ -80,6 +80,7 @@ pub(crate) struct Inner {
     volumes: Arc<VolumeSet>,
     streams: IncomingStreams,
     standbys: Standbys,
+    feeds: TreeFeeds,
     sessions: SessionTable,
     syncing: Together,
     pub(crate) strays: StraySearch,
@@ -281,6 +282,11 @@ impl Partition {
         &self.0.streams
     }
 
+    /// The feeds of its volumes.
+    pub fn feeds(&self) -> &TreeFeeds {
+        &self.0.feeds
+    }
+
     /// The trees for which it stands by.
     pub fn standbys(&self) -> &Standbys {
         &self.0.standbys
@@ -455,6 +461,7 @@ fn start(
         trees,
         streams: IncomingStreams::new(Arc::clone(&volumes)),
         standbys: Standbys::new(Arc::clone(&volumes)),
+        feeds: TreeFeeds::new(Arc::clone(&volumes)),
         volumes,
         sessions,
         syncing: Together::default(),

@@ -15,6 +15,7 @@ mod caller;
 mod cell;
 mod fault;
 mod fid;
+mod hex;
 mod joining;
 pub mod limits;
 mod lock;
@@ -51,6 +52,7 @@ pub use cell::{
 };
 pub use fault::Fault;
 pub use fid::{Fid, FidError, RUN_SLOTS, RunKey, Uniquifier, VnodeNo, VnodeSlots, VolumeId};
+pub use hex::{hex, unhex, unhex_array};
 pub use joining::{Invitation, InvitedServer, ServerRoles};
 pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner};
 pub use mountpoint::{MountPoint, MountPointError};

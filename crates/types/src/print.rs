@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::{hex, unhex_array};
+
 /// Precedes the digits.
 const PREFIX: &str = "sha256:";
 
@@ -12,7 +14,7 @@ const PREFIX: &str = "sha256:";
 /// The formatter's.
 pub fn fmt_sha256(hash: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(PREFIX)?;
-    hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    f.write_str(&hex(hash))
 }
 
 /// Parses the text that [`fmt_sha256`] writes.
@@ -21,16 +23,8 @@ pub fn fmt_sha256(hash: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 /// The reason, for people, if it is no such text.
 pub fn parse_sha256(text: &str) -> Result<[u8; 32], String> {
     let wrong = || "write sha256: and 64 hexadecimal digits".to_owned();
-    let digits = text.strip_prefix(PREFIX).filter(|digits| digits.len() == 64).ok_or_else(wrong)?;
-    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(wrong());
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks(2)) {
-        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
-    }
-    Ok(bytes)
+    let digits = text.strip_prefix(PREFIX).ok_or_else(wrong)?;
+    unhex_array(digits.as_bytes()).ok_or_else(wrong)
 }
 
 /// Identifies a public key: the SHA-256 of its `SubjectPublicKeyInfo` in DER. All certificates for

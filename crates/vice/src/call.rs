@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use lease::Output;
-use store::CommitScope;
+use store::{CommitScope, Feed};
 use types::{Answer, Caller, Fault, FeedPlace, Fid, ReplyAddress, Time, Timestamp, VolumeId};
 
 use crate::cell::Principals;
@@ -76,7 +76,7 @@ impl Fed {
     /// waits until no standby may take over.
     pub fn by(volume: &store::Volume, stable: bool) -> Fed {
         let never = FeedPlace { feed: 0, position: u64::MAX };
-        let place = volume.feed().map_or(never, |feed| feed.end());
+        let place = Feed::of(volume).map_or(never, |feed| feed.end());
         Fed { volume: volume.id(), place, stable }
     }
 }

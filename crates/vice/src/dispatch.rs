@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use ::guard::Authenticator;
-use types::{Answer, Call, CellCall, Fault, GuardCall, SessionId, VolumeCall};
+use types::{Answer, Call, Fault, GuardCall, SessionId, VolumeCall};
 
 use crate::ScrubHook;
 use crate::admin::VolumeAdmin;
 use crate::audit::Audit;
 use crate::base::CallCounters;
 use crate::call::{CallContext, CallOutcome};
+use crate::calls::cell::CellParts;
 use crate::calls::joining::Admission;
 use crate::calls::{
-    acl, auth, body_loan, cell, data, delegate, entries, guard, joining, lock, make, preallocated,
-    remove, rename, status, volume, xattr,
+    acl, auth, body_loan, cell, data, delegate, entries, guard, lock, make, preallocated, remove,
+    rename, status, volume, xattr,
 };
 use crate::cell::{CellCopies, CellLink, Identities};
 use crate::enforcement::Enforcement;
@@ -43,6 +44,16 @@ pub(crate) struct Dispatch {
 }
 
 impl Dispatch {
+    fn cell_parts(&self) -> CellParts<'_> {
+        CellParts {
+            cell: &self.cell,
+            copies: &self.copies,
+            identities: &self.identities,
+            admission: &self.admission,
+            audit: &self.audit,
+        }
+    }
+
     /// Executes a call that the caller may make.
     ///
     /// # Errors
@@ -143,33 +154,7 @@ impl Dispatch {
                 | VolumeCall::Inherit { .. }),
             ) => self.feeds.execute(ask, call),
             Call::Volume(call) => self.admin.administer(ask, call),
-            Call::Cell(call) => match call {
-                CellCall::Invite { .. }
-                | CellCall::Invitations { .. }
-                | CellCall::Uninvite { .. }
-                | CellCall::Redeem { .. }
-                | CellCall::Join { .. }
-                | CellCall::Certify { .. }
-                | CellCall::ServerRoles
-                | CellCall::Withdrawn => {
-                    let db = self.cell.db()?.ok_or(Fault::Unsupported)?;
-                    let answer = match call {
-                        CellCall::Join { request } => {
-                            self.admission.join(db, &self.audit, ask, request)?
-                        }
-                        CellCall::Certify { request } => {
-                            self.admission.certify(db, ask, request)?
-                        }
-                        CellCall::ServerRoles => {
-                            Answer::Report(celldb::roles_text(&db.access().limited_servers()?))
-                        }
-                        CellCall::Withdrawn => self.admission.withdrawn.list(db)?,
-                        call => joining::ask_invitations(db, &self.identities, ask, call)?,
-                    };
-                    Ok(CallOutcome::Answer(answer))
-                }
-                call => cell::ask_cell(&self.cell, &self.copies, ask, call),
-            },
+            Call::Cell(call) => cell::ask_cell(&self.cell_parts(), ask, call),
             Call::Pts { on_behalf, call } => cell::ask_pts(
                 &self.cell,
                 &self.identities,

@@ -23,9 +23,9 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::json;
+use types::{unhex, unhex_array};
 
 use super::fs::tree;
-use crate::reach::token_files::unhex;
 
 const ATTRIBUTE: &str = "system.rialto.kerberos";
 /// The variables in which MIT's library finds the credential cache and the configuration.
@@ -48,7 +48,7 @@ struct Offer {
 pub fn log_in(place: &Path, service: Option<&str>) -> Result<(), Failure> {
     let what = "logging in with a Kerberos ticket";
     let offer: Offer = tree::ask_json(place, ATTRIBUTE, what)?;
-    let client = unhex(&offer.client).and_then(|key| <[u8; 32]>::try_from(key).ok());
+    let client = unhex_array::<32>(offer.client.as_bytes());
     let client = client.ok_or_else(|| Failure::new(what, "the mount's answer has no key"))?;
     let (service, ticket) = ticket(place, service, &client)?;
     let cache = env::var(CACHE).unwrap_or_default();
@@ -61,7 +61,7 @@ pub fn log_in(place: &Path, service: Option<&str>) -> Result<(), Failure> {
     rustix::fs::setxattr(place, ATTRIBUTE, &said, XattrFlags::empty())
         .map_err(|error| refused(what, error))?;
     let Offer { reply, .. } = tree::ask_json(place, ATTRIBUTE, what)?;
-    let reply = reply.as_deref().and_then(unhex).unwrap_or_default();
+    let reply = reply.as_deref().and_then(|reply| unhex(reply.as_bytes())).unwrap_or_default();
     ticket.check(&reply).map_err(|error| {
         // The process that received the ticket is not the service that it is for.
         let _ = tree::set(place, "system.rialto.logout", "now");

@@ -165,8 +165,14 @@ fn list(cell: &CellDir, json: bool) -> Result<(), Failure> {
         None => cell.at_rest().numbers().doing(what)?,
     };
     let tokens = TokenKeys::of(cell.dir()).numbers().doing(what)?;
-    let authorities: Vec<String> =
-        cell.keys().fingerprints().unwrap_or_default().iter().map(ToString::to_string).collect();
+    let authorities: Vec<String> = cell
+        .keys()
+        .authority()
+        .fingerprints()
+        .unwrap_or_default()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     let authority = authorities.first();
     let server =
         cell.keys().shown().ok().and_then(|shown| shown.key_print()).map(|key| key.to_string());
@@ -213,11 +219,11 @@ old one ends, which 'rialto doctor' reports in time.";
 fn authority(cell: &CellDir, move_to: Option<&Path>, remove: bool) -> Result<(), Failure> {
     let keys = cell.keys();
     let what = || "looking for the key of the cell's authority".to_owned();
-    let print = keys.fingerprint().doing(what)?;
+    let print = keys.authority().fingerprint().doing(what)?;
     if let Some(dir) = move_to {
         let what = || format!("moving the key of the authority to {}", dir.display());
         let dir = std::path::absolute(dir).doing(what)?;
-        keys.move_authority(&dir).doing(what)?;
+        keys.authority().move_to(&dir).doing(what)?;
         println!(
             "the key of the authority {print} is in {} and no longer here: take that away. \
              Backups with --keys and copies of keys/ have it still",
@@ -227,7 +233,7 @@ fn authority(cell: &CellDir, move_to: Option<&Path>, remove: bool) -> Result<(),
     }
     if remove {
         let what = || "removing this server's copy of the key of the authority".to_owned();
-        if !keys.can_issue() {
+        if !keys.authority().can_sign() {
             println!("the key of the authority is not here");
             return Ok(());
         }
@@ -237,12 +243,12 @@ fn authority(cell: &CellDir, move_to: Option<&Path>, remove: bool) -> Result<(),
             Failure::new(what(), format!("no other server signs in its place: {why}"))
                 .mend("start the server that shall have it, or take it off line with --move-to DIR")
         })?;
-        keys.remove_authority_key().doing(what)?;
+        keys.authority().remove_key().doing(what)?;
         println!("removed: another server signs this one's certificates from now on");
         return Ok(());
     }
     println!("authority {print}");
-    if keys.can_issue() {
+    if keys.authority().can_sign() {
         println!("its key is here: this server signs the certificates of others");
     } else {
         println!("its key is not here: this server asks the one that has it");
@@ -253,7 +259,7 @@ fn authority(cell: &CellDir, move_to: Option<&Path>, remove: bool) -> Result<(),
 fn request(cell: &CellDir) -> Result<(), Failure> {
     let what = || "requesting a certificate".to_owned();
     let keys = cell.keys();
-    if keys.can_issue() {
+    if keys.authority().can_sign() {
         let why = "this server has the key of the authority, and signs by itself";
         return Err(Failure::new(what(), why).mend("'rialto keys rotate certificate' makes one"));
     }
@@ -292,8 +298,11 @@ fn accept(cell: &CellDir, file: &Path) -> Result<(), Failure> {
 }
 
 fn retire(cell: &CellDir) -> Result<(), Failure> {
-    let ended =
-        cell.keys().retire().doing(|| "ending authorities before the present one".to_owned())?;
+    let ended = cell
+        .keys()
+        .authority()
+        .retire()
+        .doing(|| "ending authorities before the present one".to_owned())?;
     match ended {
         0 => println!("there is only one authority"),
         ended => println!(
@@ -361,8 +370,8 @@ fn rotate(cell: &CellDir, what: KeyKind) -> Result<(), Failure> {
                 .mend("replace its files: the server reads them anew"));
         }
         KeyKind::Authority => {
-            cell.keys().succeed(&cell.config.name, SystemTime::now()).doing(making)?;
-            let print = cell.keys().fingerprint().doing(making)?;
+            cell.keys().authority().succeed(&cell.config.name, SystemTime::now()).doing(making)?;
+            let print = cell.keys().authority().fingerprint().doing(making)?;
             println!(
                 "made the authority {print}, signed by the one before: within {soon} s this \
                 server has a certificate by it\n\

@@ -206,7 +206,7 @@ const CERTIFICATE_DAYS_MIN: u64 = 5;
 fn certificate(cell: &CellDir, now: SystemTime) -> Option<Finding> {
     const CHECK: &str = "certificate";
     let keys = cell.keys();
-    if keys.can_issue() || cell.config.certificate.is_some() {
+    if keys.authority().can_sign() || cell.config.certificate.is_some() {
         return None;
     }
     let own = keys.own_certificate()?;
@@ -228,7 +228,7 @@ fn certificate(cell: &CellDir, now: SystemTime) -> Option<Finding> {
 /// A copy of the key of the authority that a server got when it joined.
 fn authority_copy(cell: &CellDir) -> Option<Finding> {
     const CHECK: &str = "key of the authority";
-    let is_copy = cell.config.database.is_some() && cell.keys().can_issue();
+    let is_copy = cell.config.database.is_some() && cell.keys().authority().can_sign();
     is_copy.then(|| {
         Finding::warn(
             CHECK,

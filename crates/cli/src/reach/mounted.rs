@@ -8,9 +8,9 @@ use local::failure::{Doing, Failure};
 use local::mounts::{self, Mounted};
 use rustix::io::Errno;
 use serde::Deserialize;
-use types::Secret;
+use types::{Secret, hex, unhex};
 
-use super::token_files::{HeldToken, NewKey, hex, unhex};
+use super::token_files::{HeldToken, NewKey};
 use crate::commands::tree;
 
 /// A tree, and the cell that it shows.
@@ -89,7 +89,7 @@ pub(super) fn token(at: &Path, trust: &str) -> Result<Option<HeldToken>, Failure
         }
     };
     let given: Given = serde_json::from_str(&text).doing(what)?;
-    let token = unhex(&given.token).map(Secret::new);
+    let token = unhex(given.token.as_bytes()).map(Secret::new);
     let held = token.and_then(|token| HeldToken::new(&token, key, Vec::new(), trust.to_owned()));
     held.map(Some).ok_or_else(|| Failure::new(what(), "its answer is no token"))
 }

@@ -90,7 +90,9 @@ pub fn serve(dir: &Path) {
     let mut config = ServerConfig::new(dir.join("vicepa"));
     config.unix_socket = Some(dir.join("socket"));
     config.tcp_listen = Some("127.0.0.1:0".into());
-    config.tls = Some(Arc::new(ServerTls::new(identity, &keys.authorities().unwrap()).unwrap()));
+    config.tls = Some(Arc::new(
+        ServerTls::new(identity, &keys.authority().certificates().unwrap()).unwrap(),
+    ));
     config.clear = true;
     config.cell = Some(CellPlace::Here(dir.join("celldb")));
     config.audit = Some(dir.join("audit"));
@@ -132,7 +134,7 @@ impl Served {
         partition.sync().unwrap();
         drop(partition);
         let keys = CellKeys::of(dir.path().join("keys"));
-        keys.make_authority(CELL, SystemTime::now()).unwrap();
+        keys.authority().make(CELL, SystemTime::now()).unwrap();
         let tokens = TokenKeys::of(dir.path());
         tokens.make().unwrap();
         let mut child = command.env("STORM_DIR", dir.path()).stdin(Stdio::piped()).spawn().unwrap();
@@ -191,7 +193,7 @@ impl Served {
 
     /// The session of a user who has logged in, over TLS.
     pub fn user(&self) -> User {
-        let trust = Trust::Authorities(self.keys.authorities().unwrap());
+        let trust = Trust::Authorities(self.keys.authority().certificates().unwrap());
         let tls = Some(ClientTls::new(trust, None).unwrap());
         let mut config =
             SessionConfig::new(Endpoint::Tcp(self.address.to_string()), ClientIdentity::fleeting());

@@ -49,6 +49,14 @@ impl Cell {
         cell
     }
 
+    /// Its server trusts no machine in the network: a session over TCP is a stranger's there.
+    pub fn among_strangers(change: impl FnOnce(&mut ServerConfig)) -> Cell {
+        Self::with(|config| {
+            config.owners.clear();
+            change(config);
+        })
+    }
+
     pub fn start(&mut self) {
         let mut server = None;
         // After a crash a thread of the earlier server instance may still have the partition, since

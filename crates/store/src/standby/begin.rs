@@ -14,15 +14,25 @@ use crate::volume::Volume;
 use crate::volume::clone::NewClone;
 use crate::volume::set::VolumeSet;
 
-impl VolumeSet {
+/// The feeds of the read-write volumes of a partition. A feed keeps the state of its tree in memory
+/// until it stops.
+pub struct TreeFeeds {
+    volumes: Arc<VolumeSet>,
+}
+
+impl TreeFeeds {
+    pub(crate) fn new(volumes: Arc<VolumeSet>) -> TreeFeeds {
+        TreeFeeds { volumes }
+    }
+
     /// Seals what the read-write volume shows, as a base, and logs each change from then on; the
     /// place is that of the first one. The header says from now on that the volume has standbys.
     ///
     /// # Errors
     /// As [`VolumeSet::clone_volume`]; `Busy` while the volume is being restored or moved.
-    pub fn begin_feed(&self, of: VolumeId, base: &NewClone) -> Result<(Arc<Volume>, FeedPlace)> {
+    pub fn begin(&self, of: VolumeId, base: &NewClone) -> Result<(Arc<Volume>, FeedPlace)> {
         let place = std::cell::Cell::new(FeedPlace::default());
-        let base = self.sealing(of, &|of, seal_copies| {
+        let base = self.volumes.sealing(of, &|of, seal_copies| {
             let tree_state = &of.tree_state;
             if !of.is_writable() || tree_state.head_state() != HeadState::Serving {
                 return Err(StoreError::Busy("the volume is being moved or restored"));
@@ -32,9 +42,8 @@ impl VolumeSet {
             let quota = new.quota;
             tree_state.change(&mut header, new, Batch::default())?;
             drop(header);
-            let base = self.seal(of, base, seal_copies, None)?;
-            let feed = tree_state.begin_feed(self.trees().media.random());
-            self.pin(tree_state);
+            let base = self.volumes.seal(of, base, seal_copies, None)?;
+            let feed = tree_state.begin_feed(self.volumes.trees().media.random());
             place.set(feed.end());
             // The header of the base has no quota.
             feed.add(FeedEntry { quota: Some(quota), ..FeedEntry::default() });
@@ -47,29 +56,23 @@ impl VolumeSet {
     ///
     /// # Errors
     /// `NoVolume`, `Medium`.
-    pub fn end_feed(&self, of: VolumeId) -> Result<()> {
-        let of = self.existing(of)?;
+    pub fn end(&self, of: VolumeId) -> Result<()> {
+        let of = self.volumes.existing(of)?;
         let tree_state = &of.tree_state;
         tree_state.stop_feed();
-        self.unpin(tree_state.id);
         let mut header = tree_state.header.lock();
         if header.stored.has_standbys {
             let new = with_standbys(&header.stored, false);
             tree_state.change(&mut header, new, Batch::default())?;
         }
         drop(header);
-        self.trees().media.sync()
+        self.volumes.trees().media.sync()
     }
 }
 
-impl Volume {
-    /// The log of its changes, while there is one.
-    pub fn feed(&self) -> Option<Arc<Feed>> {
-        if self.is_writable() { self.tree_state.feed() } else { None }
-    }
-
-    /// Whether the header says that the volume has standbys, which stays so over restarts.
-    pub fn has_standbys(&self) -> bool {
-        self.is_writable() && self.tree_state.header.lock().stored.has_standbys
+impl Feed {
+    /// The log of a volume's changes, while there is one.
+    pub fn of(volume: &Volume) -> Option<Arc<Feed>> {
+        if volume.is_writable() { volume.tree_state.feed() } else { None }
     }
 }

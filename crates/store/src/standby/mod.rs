@@ -12,5 +12,6 @@ mod codec;
 mod followed;
 mod take_over;
 
+pub use begin::TreeFeeds;
 pub use codec::FeedEntries;
 pub use followed::{StandbyState, Standbys};

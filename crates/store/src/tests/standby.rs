@@ -14,8 +14,8 @@ use super::world::{Op, World, make_file, op};
 use crate::body::sync::settle_tree;
 use crate::tree::generation;
 use crate::{
-    FinishAs, MemMachine, NewClone, Partition, ScrubFinding, StandbyState, StoreError, Update,
-    Volume, VolumeFields, VolumeQuota,
+    Feed, FinishAs, MemMachine, NewClone, Partition, ScrubFinding, StandbyState, StoreError,
+    Update, Volume, VolumeFields, VolumeQuota,
 };
 
 const BASE: u64 = 1000;
@@ -26,7 +26,7 @@ const CLIENT: ClientId = ClientId(7 << 64 | 8);
 fn base_of(world: &World, text: &str) -> (Arc<Volume>, FeedPlace) {
     let kind = VolumeKind::Snapshot;
     let base = NewClone { id: None, name: name(text), kind, now: NOW, replaces: None };
-    world.partition.volumes().begin_feed(world.volume.id(), &base).unwrap()
+    world.partition.feeds().begin(world.volume.id(), &base).unwrap()
 }
 
 /// A partition that follows the world's volume.
@@ -88,14 +88,14 @@ impl Pair {
 
     fn read(&self, from: FeedPlace, bytes_max: usize) -> Option<Bytes> {
         let client_of = |session: SessionId| (session.0 != 99).then_some(CLIENT);
-        let feed = self.world.volume.feed()?;
+        let feed = Feed::of(&self.world.volume)?;
         feed.read(from, bytes_max, &client_of).map(|entries| entries.bytes)
     }
 
     /// Applies all there is, in answers of about this size. False: the place is gone.
     fn follow(&mut self, bytes_max: usize) -> bool {
         loop {
-            let Some(feed) = self.world.volume.feed() else { return false };
+            let Some(feed) = Feed::of(&self.world.volume) else { return false };
             let place = self.state().place;
             if place == feed.end() {
                 return true;
@@ -280,10 +280,10 @@ fn many_bytes_of_one_commit_come_in_several_entries() {
     let before = pair.state().place.position;
     let data: Vec<u8> = (0..1_000_000_u32).map(|at| (at / 7) as u8).collect();
     write(&pair.world, "file", 5, &data, None);
-    let made = pair.world.volume.feed().unwrap().end().position - before;
+    let made = Feed::of(&pair.world.volume).unwrap().end().position - before;
     assert!(made > 5, "{made}");
     // The standby may stop between any two of them.
-    while pair.state().place != pair.world.volume.feed().unwrap().end() {
+    while pair.state().place != Feed::of(&pair.world.volume).unwrap().end() {
         let entries = pair.read(pair.state().place, 1).unwrap();
         assert!(entries.len() < 128 << 10, "{}", entries.len());
         pair.standby.standbys().apply(pair.tree(), &entries).unwrap();
@@ -374,21 +374,21 @@ fn a_feed_ends_with_what_it_cannot_log() {
         write(&pair.world, "file", 0, &vec![1; 1 << 20], None);
         write(&pair.world, "file", 0, &vec![2; 1 << 20], None);
     }
-    assert!(pair.read(place, 1).is_none() && pair.world.volume.feed().is_none());
-    assert!(pair.world.volume.has_standbys(), "it still has them");
+    assert!(pair.read(place, 1).is_none() && Feed::of(&pair.world.volume).is_none());
+    assert!(pair.world.volume.info().has_standbys, "it still has them");
     pair.begin();
     assert!(pair.follow(1 << 20));
     assert_eq!(pair.head(), whole(&pair.world.volume));
     // Entries that all standbys have are forgotten.
     let at = pair.state().place;
     write(&pair.world, "file", 0, b"three", None);
-    let feed = pair.world.volume.feed().unwrap();
+    let feed = Feed::of(&pair.world.volume).unwrap();
     assert_eq!(feed.behind(at.position).0, 1);
     feed.forget_before(feed.end().position);
     assert_eq!(feed.behind(at.position).0, 0);
     assert!(pair.read(at, 1).is_none() && pair.read(feed.end(), 1).is_some());
-    pair.world.partition.volumes().end_feed(pair.tree()).unwrap();
-    assert!(!pair.world.volume.has_standbys() && pair.world.volume.feed().is_none());
+    pair.world.partition.feeds().end(pair.tree()).unwrap();
+    assert!(!pair.world.volume.info().has_standbys && Feed::of(&pair.world.volume).is_none());
 }
 
 #[test]

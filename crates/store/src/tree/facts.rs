@@ -61,6 +61,9 @@ pub struct VolumeFacts {
     pub arriving: bool,
     /// The volume takes no changes, and shows its state before a stream began to come in over it.
     pub restoring: bool,
+    /// The read-write volume has standbys, any of which may have taken over while the partition was
+    /// closed.
+    pub has_standbys: bool,
     /// The number of the keeper's key that wraps the volume's key, 0 if it has none; `None`: the
     /// volume is not encrypted.
     pub encrypted: Option<u32>,
@@ -82,7 +85,8 @@ impl VolumeFacts {
         let (held, restoring) = (header.head == HeadState::Held, header.head.is_being_restored());
         let epoch = if restoring { header.floor() } else { header.epoch };
         let origin = header.origin.map(|origin| origin.tree);
-        let TreeHeader { name, created, updated, quota, offline, arriving, .. } = header;
+        let TreeHeader { name, created, updated, quota, offline, arriving, has_standbys, .. } =
+            header;
         VolumeFacts {
             id,
             name,
@@ -98,6 +102,7 @@ impl VolumeFacts {
             arriving,
             held,
             restoring,
+            has_standbys,
             encrypted: None,
         }
     }
@@ -120,6 +125,7 @@ impl VolumeFacts {
             arriving: false,
             held: false,
             restoring: false,
+            has_standbys: false,
             encrypted: None,
         }
     }

@@ -18,6 +18,7 @@ use types::{FeedPlace, ReplyAddress, VnodeNo, VolumeId};
 use crate::format::header::VolumeQuota;
 use crate::format::record::BucketEntry;
 use crate::format::vnode::Vnode;
+use crate::tree::TreeState;
 
 /// The most bytes of entries that no standby, or not every one, has.
 const BYTES_MAX: usize = if cfg!(test) { 4 << 20 } else { 256 << 20 };
@@ -144,6 +145,8 @@ pub struct Feed {
 
 #[derive(Default)]
 struct FeedLog {
+    /// The state of the tree, which has this feed, until the feed is over.
+    _kept: Option<Arc<TreeState>>,
     /// The position of the first entry.
     first: u64,
     entries: VecDeque<(Arc<FeedEntry>, usize)>,
@@ -153,8 +156,10 @@ struct FeedLog {
 }
 
 impl Feed {
-    pub(crate) fn new(id: u64, tree: VolumeId, hash_key: u128) -> Feed {
-        Feed { id, tree, hash_key, log: Mutex::default() }
+    pub(crate) fn new(id: u64, tree_state: &Arc<TreeState>) -> Feed {
+        let (tree, hash_key) = (tree_state.id, tree_state.head().hash_key);
+        let log = FeedLog { _kept: Some(Arc::clone(tree_state)), ..FeedLog::default() };
+        Feed { id, tree, hash_key, log: Mutex::new(log) }
     }
 
     /// Adds what a commit changed. The caller still holds what keeps other changes of the same
@@ -171,13 +176,16 @@ impl Feed {
         }
         if log.bytes > BYTES_MAX {
             tracing::warn!("standbys of a volume are too slow; they begin anew");
-            log.end();
+            let end = log.end();
+            drop(log);
+            drop(end);
         }
     }
 
     /// Nothing is logged any more, and no place is in the feed.
     pub(crate) fn stop(&self) {
-        self.log.lock().end();
+        let end = self.log.lock().end();
+        drop(end);
     }
 
     /// Entries from a place on, with their positions, while their bytes are at most `bytes_max`,
@@ -231,8 +239,9 @@ impl Feed {
 }
 
 impl FeedLog {
-    fn end(&mut self) {
-        self.first += self.entries.len() as u64;
-        *self = FeedLog { first: self.first, is_over: true, ..FeedLog::default() };
+    /// Ends the log, and returns what its caller drops without the lock.
+    fn end(&mut self) -> FeedLog {
+        let first = self.first + self.entries.len() as u64;
+        std::mem::replace(self, FeedLog { first, is_over: true, ..FeedLog::default() })
     }
 }

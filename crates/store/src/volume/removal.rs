@@ -41,7 +41,6 @@ impl VolumeSet {
         drop(header);
         if volume.is_writable() {
             tree_state.stop_feed();
-            self.unpin(tree_state.id);
         }
         self.note_removed(&volume);
         drop((catalog, no_writers));

@@ -4,7 +4,6 @@
 //! Each change is one batch, so a volume exists whole or not at all (VO-2). A new volume is loaded
 //! like any other, so there is one instance of it also if another thread finds it at once.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -29,8 +28,6 @@ pub struct VolumeSet {
     trees: Arc<Trees>,
     sweeper: Sweeper,
     loaded: Mutex<Residents>,
-    /// Trees whose changes are logged for standbys: the log goes with the tree's state.
-    fed: Mutex<HashMap<VolumeId, Arc<TreeState>>>,
     /// New volumes are encrypted by default.
     encrypts: bool,
 }
@@ -38,7 +35,7 @@ pub struct VolumeSet {
 impl VolumeSet {
     pub(crate) fn new(trees: Arc<Trees>, encrypts: bool) -> VolumeSet {
         let sweeper = Sweeper::new(Arc::clone(&trees));
-        VolumeSet { trees, sweeper, loaded: Mutex::default(), fed: Mutex::default(), encrypts }
+        VolumeSet { trees, sweeper, loaded: Mutex::default(), encrypts }
     }
 
     pub(crate) fn trees(&self) -> &Trees {
@@ -47,16 +44,6 @@ impl VolumeSet {
 
     pub(crate) fn sweeper(&self) -> &Sweeper {
         &self.sweeper
-    }
-
-    /// Keeps the state of a tree in memory.
-    pub(crate) fn pin(&self, tree_state: &Arc<TreeState>) {
-        self.fed.lock().insert(tree_state.id, Arc::clone(tree_state));
-    }
-
-    /// The state of a tree may leave the memory again.
-    pub(crate) fn unpin(&self, tree: VolumeId) {
-        self.fed.lock().remove(&tree);
     }
 
     /// Whether new volumes are encrypted by default.

@@ -55,7 +55,7 @@ pub(crate) fn lend_body(
             return Err(Fault::Busy);
         }
         // A kernel's writes reach the server, and so its standbys, only later.
-        Lending::Write | Lending::Join if volume.store.has_standbys() => {
+        Lending::Write | Lending::Join if volume.store.info().has_standbys => {
             return Err(Fault::Busy);
         }
         Lending::Write if !has_ample_room(&volume)? => return Err(Fault::Busy),

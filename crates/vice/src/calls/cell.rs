@@ -7,7 +7,9 @@ use types::{
     Revision, ServerInfo, WhichVolume,
 };
 
+use crate::audit::Audit;
 use crate::call::{CallContext, CallOutcome};
+use crate::calls::joining::{Admission, ask_invitations};
 use crate::cell::{CellCopies, CellLink, Identities};
 use crate::sessions::Coherence;
 
@@ -16,29 +18,31 @@ const RECORDS_MAX: usize = 1000;
 /// Maximum number of numbers in one answer.
 const NUMBERS_MAX: u32 = 1 << 20;
 
+/// The components that calls on the database use.
+pub(crate) struct CellParts<'d> {
+    pub cell: &'d CellLink,
+    pub copies: &'d CellCopies,
+    pub identities: &'d Identities,
+    pub admission: &'d Admission,
+    pub audit: &'d Audit,
+}
+
 pub(crate) fn ask_cell(
-    cell: &CellLink,
-    copies: &CellCopies,
+    parts: &CellParts<'_>,
     ask: &CallContext<'_>,
     call: &CellCall,
 ) -> Result<CallOutcome, Fault> {
     if *call == CellCall::Me {
-        let me = Revised { record: cell.me().clone(), revision: Revision(0) };
+        let me = Revised { record: parts.cell.me().clone(), revision: Revision(0) };
         return Ok(CallOutcome::Answer(Answer::Servers(vec![me])));
     }
-    let db = cell.db()?.ok_or(Fault::Unsupported)?;
-    if let CellCall::Copy { copy, after, skip } = call {
-        let skip = usize::try_from(*skip).map_err(|_| Fault::Invalid)?;
-        let cursor = CopyCursor { after: after.to_vec(), skip };
-        let answer = copies.part(db, (ask.origin.session, ask.now), *copy, &cursor)?;
-        return Ok(CallOutcome::Answer(answer));
-    }
+    let db = parts.cell.db()?.ok_or(Fault::Unsupported)?;
     if let (AuthLevel::Enrolling, CellCall::PutServer { server, expected }) =
         (ask.caller.who.level, call)
     {
         need_enrolment(db, ask.caller, server, *expected)?;
     }
-    answer(db, call).map(CallOutcome::Answer)
+    answer(parts, db, ask, call).map(CallOutcome::Answer)
 }
 
 /// Checks that a new server enters its own key. Only a server that reads and changes the records
@@ -99,7 +103,12 @@ fn behalf_of(principal: PrincipalId) -> Caller {
     Caller { uid: u32::MAX, gid: u32::MAX, groups: None, who }
 }
 
-fn answer(db: &dyn CellDb, call: &CellCall) -> Result<Answer, Fault> {
+fn answer(
+    parts: &CellParts<'_>,
+    db: &dyn CellDb,
+    ask: &CallContext<'_>,
+    call: &CellCall,
+) -> Result<Answer, Fault> {
     let page = |max: u32| (max as usize).min(RECORDS_MAX);
     Ok(match call {
         CellCall::Group { volume } => {
@@ -124,17 +133,23 @@ fn answer(db: &dyn CellDb, call: &CellCall) -> Result<Answer, Fault> {
             Answer::Number(db.take_numbers(*above, *count)?)
         }
         CellCall::TakeNumbers { .. } => return Err(Fault::Invalid),
-        // The server itself answers the first; the session has the second; `joining.rs` the others.
-        CellCall::Me
-        | CellCall::Copy { .. }
-        | CellCall::Invite { .. }
+        // Answered above.
+        CellCall::Me => return Err(Fault::Invalid),
+        CellCall::Copy { copy, after, skip } => {
+            let skip = usize::try_from(*skip).map_err(|_| Fault::Invalid)?;
+            let cursor = CopyCursor { after: after.to_vec(), skip };
+            parts.copies.part(db, (ask.origin.session, ask.now), *copy, &cursor)?
+        }
+        CellCall::Invite { .. }
         | CellCall::Invitations { .. }
         | CellCall::Uninvite { .. }
-        | CellCall::Redeem { .. }
-        | CellCall::Join { .. }
-        | CellCall::Certify { .. }
-        | CellCall::ServerRoles
-        | CellCall::Withdrawn => return Err(Fault::Invalid),
+        | CellCall::Redeem { .. } => ask_invitations(db, parts.identities, ask, call)?,
+        CellCall::Join { request } => parts.admission.join(db, parts.audit, ask, request)?,
+        CellCall::Certify { request } => parts.admission.certify(db, ask, request)?,
+        CellCall::ServerRoles => {
+            Answer::Report(celldb::roles_text(&db.access().limited_servers()?))
+        }
+        CellCall::Withdrawn => parts.admission.withdrawn.list(db)?,
         CellCall::Servers => Answer::Servers(db.servers()?),
         CellCall::PutServer { server, expected } => {
             Answer::Revision(db.put_server(server, *expected)?)

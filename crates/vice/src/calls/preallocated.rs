@@ -21,7 +21,7 @@ pub(crate) fn lend_blank(
     let volume = files.volume(fid.volume)?;
     volume.need_writable()?;
     volume.need_delegations_allowed(ask.now)?;
-    if !volume.hands_out_bodies() || volume.store.has_standbys() {
+    if !volume.hands_out_bodies() || volume.store.info().has_standbys {
         return Err(Fault::Unsupported);
     }
     if !ask.caller.who.level.is_proved() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lease::Output;
 use parking_lot::{Mutex, RwLock};
-use store::NewClone;
+use store::{Feed, NewClone};
 use types::{
     Answer, ClientId, Fault, FeedStart, Fid, Follow, Inherited, ReplyAddress, Revision, ServerId,
     SessionId, SiteKind, Time, VolumeCall, VolumeId, VolumeKind,
@@ -190,7 +190,7 @@ impl Feeds {
         volume: &ViceVolume,
         standby: ServerId,
         number: VolumeId,
-    ) -> Result<(FeedStart, Arc<store::Feed>), Fault> {
+    ) -> Result<(FeedStart, Arc<Feed>), Fault> {
         let volumes = self.files.volumes();
         let epoch = volume.store.epoch();
         let name = base_name(&volume.store.name(), standby, epoch)?;
@@ -198,8 +198,8 @@ impl Feeds {
         volumes.need_free_number(number)?;
         let (id, kind) = (Some(number), VolumeKind::Snapshot);
         let new = NewClone { id, name, kind, now: ask.wall, replaces: None };
-        let (base, place) = volume.partition.volumes().begin_feed(volume.store.id(), &new)?;
-        let feed = volume.store.feed().ok_or(Fault::Conflict)?;
+        let (base, place) = volume.partition.feeds().begin(volume.store.id(), &new)?;
+        let feed = Feed::of(&volume.store).ok_or(Fault::Conflict)?;
         Ok((FeedStart { place, base: base.id(), epoch: base.epoch() }, feed))
     }
 

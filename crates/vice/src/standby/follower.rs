@@ -129,8 +129,8 @@ impl Follower {
     }
 
     /// Begins to follow from what is here.
-    pub fn begin_to_follow(&mut self, base: u64, place: FeedPlace, synced: u64) {
-        (self.base, self.applied, self.synced) = (base, place, synced);
+    pub fn begin_to_follow(&mut self, base: u64, place: FeedPlace) {
+        (self.base, self.applied, self.synced) = (base, place, 0);
         (self.heard, self.received, self.in_step) = (0, None, false);
         self.phase = Phase::Follow;
     }

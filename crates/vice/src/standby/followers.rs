@@ -209,7 +209,7 @@ impl Followers {
         follower.source = Some(Source { server: source.server, at, name: group.name.clone() });
         let state = partition.standbys().list()?.into_iter().find(|one| one.tree == tree);
         match state.filter(|state| state.base != 0) {
-            Some(state) => follower.begin_to_follow(state.base, state.place, state.synced),
+            Some(state) => follower.begin_to_follow(state.base, state.place),
             None => follower.phase = Phase::Feed,
         }
         Ok(None)
@@ -321,7 +321,7 @@ impl Followers {
             }
             Ok(()) => {}
         }
-        follower.begin_to_follow(start.epoch, start.place, start.place.position);
+        follower.begin_to_follow(start.epoch, start.place);
         self.remove_bases(partition, follower.tree, Some(start.epoch))?;
         Ok(None)
     }

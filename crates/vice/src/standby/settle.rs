@@ -128,8 +128,8 @@ impl Feeds {
         let is_over = feeding_now.is_over() && !has_standbys;
         drop(feeding_now);
         self.files.volumes().moves().answer_for(id);
-        if !has_standbys && volume.store.has_standbys() {
-            volume.partition.volumes().end_feed(id)?;
+        if !has_standbys && volume.store.info().has_standbys {
+            volume.partition.feeds().end(id)?;
             let prefix = [volume.store.name().as_bytes(), b".standby-"].concat();
             self.remove_bases(&volume, &prefix, None)?;
         }

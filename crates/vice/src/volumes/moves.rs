@@ -173,7 +173,7 @@ impl Moves {
         } else if released && !table.frozen.contains_key(&id) && !table.confirmed.contains(&id) {
             volume.be_unconfirmed();
         }
-        if volume.store.has_standbys()
+        if volume.store.info().has_standbys
             && volume.store.is_writable()
             && !table.answered_for.contains(&id)
         {

@@ -10,7 +10,7 @@ use local::failure::Failure;
 use local::show;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use types::Fid;
+use types::{Fid, hex};
 
 use super::Paths;
 use super::principals::{is_there, name_of, number_of};
@@ -187,7 +187,7 @@ fn change(
     let what = || format!("changing the access list of {}", path.display());
     for _ in 0..ATTEMPTS {
         let seen = read(path)?;
-        let sum: String = seen.sum().iter().map(|byte| format!("{byte:02x}")).collect();
+        let sum = hex(&seen.sum());
         let Some(list) = change(seen)? else { return Ok(None) };
         match tree::set(path, &format!("{ATTRIBUTE}:{sum}"), &list.to_string()) {
             Ok(()) => return Ok(Some(list)),

@@ -9,7 +9,8 @@ use local::failure::WRONG_USAGE;
 
 use super::verbs::verbs;
 
-/// Verbs of `vos` that end with 1 when they fail, and not with 255.
+/// Verbs of `vos` that end with 1 when they fail, and not with 255, as OpenAFS's program did in
+/// `tests/openafs-session/recorded.txt`.
 const VOS_FAILS_WITH_ONE: &[&str] =
     &["addsite", "changeloc", "delentry", "listvldb", "listvol", "lock", "move", "rename", "zap"];
 
