@@ -267,6 +267,11 @@ fn need_sound(group: &VolumeGroup) -> Result<()> {
     if (0..group.sites.len()).any(|at| (0..at).any(|before| place(before) == place(at))) {
         return Err(CellError::Misuse("a group has a site once".to_owned()));
     }
+    let follows = |at: usize| group.sites[at].kind != SiteKind::ReadOnly;
+    let same = |at: usize| (0..at).any(|one| follows(one) && place(one).0 == place(at).0);
+    if (0..group.sites.len()).any(|at| follows(at) && same(at)) {
+        return Err(CellError::Misuse("a standby is at a server of its own".to_owned()));
+    }
     Ok(())
 }
 

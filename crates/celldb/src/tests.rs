@@ -402,7 +402,12 @@ fn inconsistent_records_are_refused() {
         two_writers.sites.push(site(2, SiteKind::ReadWrite));
         let mut one_site_twice = group(1, 1);
         one_site_twice.sites.extend([site(3, SiteKind::ReadOnly), site(3, SiteKind::ReadOnly)]);
-        for bad in [two_writers, one_site_twice, group(0, 1)] {
+        let mut beside_writer = group(1, 1);
+        beside_writer.sites.push(site(1, SiteKind::Standby));
+        let mut twice_standby = group(1, 1);
+        let both = [site(3, SiteKind::Standby), site(3, SiteKind::AsyncStandby)];
+        twice_standby.sites.extend(both);
+        for bad in [two_writers, one_site_twice, beside_writer, twice_standby, group(0, 1)] {
             assert!(
                 matches!(db.put_group(&bad, Revision(0)), Err(CellError::Misuse(_))),
                 "{bad:?}"

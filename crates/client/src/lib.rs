@@ -35,6 +35,6 @@ pub use effective_identity::{EffectiveIdentity, Ids};
 pub use fabric::{Endpoint, EndpointError};
 pub use identity::{ClientIdentity, IdentityError};
 pub use options::ClientOptions;
-pub use remote::{BreakAck, CallError, ConnectionReport, Events, Remote, Reply};
+pub use remote::{BreakAck, CallError, ConnectionReport, DoneChange, Events, Remote, Reply};
 pub use session::Session;
 pub use token_wallet::{TicketSource, TokenWallet};

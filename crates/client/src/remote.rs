@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use fabric::tls::RefusedKeys;
 use parking_lot::Mutex;
-use types::{Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fault, Fid, ServerId, Time};
+use types::{
+    Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fault, Fid, ReplyAddress, ServerId,
+    Time, VolumeId,
+};
 
 use crate::Cancel;
 
@@ -28,6 +31,17 @@ impl From<Answer> for Reply {
     fn from(answer: Answer) -> Self {
         Reply { answer, body: None, verifier: None }
     }
+}
+
+/// A change that a server acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DoneChange {
+    /// Its request.
+    pub origin: ReplyAddress,
+    /// The file that it named, of the volume.
+    pub fid: Fid,
+    /// It certainly changed something, so that its server recorded the reply.
+    pub is_certain: bool,
 }
 
 /// How the connections of a session are made.
@@ -142,6 +156,36 @@ pub trait Remote: Send + Sync {
         take: &mut dyn FnMut(usize, Result<Reply, CallError>),
     ) {
         self.chain_each(caller, calls, take);
+    }
+
+    /// As [`Remote::call`]. After an error, `at` is the place of the request, if one was sent.
+    ///
+    /// # Errors
+    /// As [`Remote::call`].
+    fn call_at(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+        _at: &mut Option<ReplyAddress>,
+    ) -> Result<Reply, CallError> {
+        self.call(caller, call, cancel)
+    }
+
+    /// As [`Remote::chain_each_until`], with the places of the requests that have errors.
+    fn chain_each_at(
+        &self,
+        caller: &Caller,
+        calls: Vec<Call>,
+        cancel: &Cancel,
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>, Option<ReplyAddress>),
+    ) {
+        self.chain_each_until(caller, calls, cancel, &mut |at, result| take(at, result, None));
+    }
+
+    /// The latest changes of a volume that the server acknowledged, the oldest first.
+    fn last_changes(&self, _volume: VolumeId) -> Vec<DoneChange> {
+        Vec::new()
     }
 
     /// Sets the sink of breaks and of the session's events. Called once, before the first call.
@@ -289,6 +333,9 @@ pub trait Events: Send + Sync {
     fn on_taken_over(&self, reclaim: &dyn Remote) {
         self.on_moved(reclaim);
     }
+
+    /// Changes of these files that were acknowledged are lost: after [`Events::on_taken_over`].
+    fn on_changes_lost(&self, _fids: &[Fid]) {}
 
     /// The server is unreachable still, and other servers answer. Called now and then.
     fn on_away(&self) {}

@@ -89,6 +89,7 @@ impl Drop for Progress {
 pub struct Fetching {
     since: Instant,
     bar: OnceLock<ProgressBar>,
+    text: OnceLock<Progress>,
     at: Mutex<BTreeMap<String, (u64, u64)>>,
 }
 
@@ -101,7 +102,8 @@ impl Default for Fetching {
 impl Fetching {
     /// Begins with no bytes received.
     pub fn new() -> Self {
-        Fetching { since: Instant::now(), bar: OnceLock::new(), at: Mutex::default() }
+        let (bar, text, at) = Default::default();
+        Fetching { since: Instant::now(), bar, text, at }
     }
 
     /// Records the `bytes` received at `place`; `total` is the whole, 0 if unknown.
@@ -124,6 +126,14 @@ impl Fetching {
         });
         bar.set_length(total);
         bar.set_position(bytes);
+    }
+
+    /// Shows a line from here on instead of bytes.
+    pub fn say(&self, text: String) {
+        if let Some(bar) = self.bar.get() {
+            bar.finish_and_clear();
+        }
+        self.text.get_or_init(|| Progress::start("")).now(text);
     }
 }
 

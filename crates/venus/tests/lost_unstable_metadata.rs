@@ -202,6 +202,20 @@ fn changes_that_a_lost_server_alone_had_are_reported() {
 }
 
 #[test]
+fn a_stable_change_that_a_standby_lacks_is_reported_once() {
+    let server = TestServer::in_memory();
+    let client = far(&server, false);
+    let (fid, handle) = client.create("file");
+    client.write(handle, 0, b"acknowledged");
+    assert_eq!(sync(&client, handle), Ok(()));
+    let events = client.wire.events.lock().clone().unwrap();
+    events.on_taken_over(&*client.wire);
+    events.on_changes_lost(&[fid]);
+    assert_eq!(sync(&client, handle), Err(Error::Lost));
+    assert_eq!(sync(&client, handle), Ok(()));
+}
+
+#[test]
 fn on_the_servers_machine_no_process_outlives_the_loss() {
     let server = TestServer::in_memory();
     let client = server.client(1);

@@ -14,7 +14,7 @@ use crate::beside;
 use crate::claim::{Claim, is_claimed_for};
 use crate::own_volumes::{have, named, remove_at, remove_left_by_force};
 use crate::pulling::{PullOrder, pull};
-use crate::sites::need_one_partition;
+use crate::servers::need_one_partition;
 use crate::{Job, VosError, examine, partition_no};
 
 /// Moves a read-only site. A site that has no release yet is only recorded elsewhere.
@@ -56,6 +56,10 @@ pub fn move_site(
         )));
     }
     need_one_partition(job.servers, &group.record, to, partition)?;
+    if group.record.standbys().any(|site| site.server == to) {
+        let name = job.servers.name(to);
+        return Err(VosError::Unfit(format!("{name} is a standby of it: name another server")));
+    }
     let mut claim = Claim::of(job, group, &operation)?;
     let name = named(&claim.group.name, ".readonly")?;
     if let Some(old) = old {

@@ -1,7 +1,7 @@
 //! A group that one operation has claimed.
 
 use celldb::CellError;
-use types::{Busy, Revised, Revision, SiteKind, VolumeGroup};
+use types::{Busy, Revised, Revision, Site, SiteKind, VolumeGroup};
 
 use crate::{Job, VosError};
 
@@ -128,7 +128,7 @@ impl<'j, 'a> Claim<'j, 'a> {
     }
 
     /// `follows`: accepts the same record at another revision, which a server wrote during a move
-    /// (`docs/spec/volumes.md`, *Move*).
+    /// (`docs/spec/volumes.md`, *Move*), and one in which a standby got into step or fell out.
     fn write_from(
         &mut self,
         change: &mut dyn FnMut(&mut VolumeGroup),
@@ -155,6 +155,7 @@ impl<'j, 'a> Claim<'j, 'a> {
 
     fn put(&mut self, before: &VolumeGroup, follows: bool) -> Result<(), VosError> {
         let db = self.job.servers.db();
+        let mut before = before.clone();
         loop {
             let error = match db.put_group(&self.group, self.revision) {
                 Ok(revision) => {
@@ -172,12 +173,43 @@ impl<'j, 'a> Claim<'j, 'a> {
                     self.revision = seen.revision;
                     return Ok(());
                 }
-                Some(seen) if follows && seen.record == *before => self.revision = seen.revision,
+                Some(seen) if follows && is_same_but_steps(&seen.record, &before) => {
+                    take_steps(&mut self.group, &before, &seen.record);
+                    (self.revision, before) = (seen.revision, seen.record);
+                }
                 Some(Revised { record: VolumeGroup { name, busy: Some(busy), .. }, .. }) => {
                     return Err(VosError::Busy { name, busy });
                 }
                 _ => return Err(error.into()),
             }
+        }
+    }
+}
+
+/// Whether two records differ at most in which standbys are in step.
+fn is_same_but_steps(one: &VolumeGroup, other: &VolumeGroup) -> bool {
+    let flat = |group: &VolumeGroup| {
+        let mut group = group.clone();
+        group
+            .sites
+            .iter_mut()
+            .filter(|site| site.kind.is_standby())
+            .for_each(|site| site.epoch = 0);
+        group
+    };
+    one == other || flat(one) == flat(other)
+}
+
+/// Standbys are in step in `group` as `now` says, unless the change of `before` to `group` was
+/// about that.
+fn take_steps(group: &mut VolumeGroup, before: &VolumeGroup, now: &VolumeGroup) {
+    let of = |group: &VolumeGroup, site: &Site| {
+        let is_it = |one: &&Site| (one.server, one.kind) == (site.server, site.kind);
+        group.sites.iter().find(is_it).map(|one| one.epoch)
+    };
+    for site in group.sites.iter_mut().filter(|site| site.kind.is_standby()) {
+        if of(before, site) == Some(site.epoch) {
+            site.epoch = of(now, site).unwrap_or(site.epoch);
         }
     }
 }
@@ -221,7 +253,7 @@ pub(crate) fn need_free(
 
 #[cfg(test)]
 mod tests {
-    use types::{Name, ServerId, Site, VolumeId};
+    use types::{Name, ServerId, VolumeId};
 
     use super::*;
 

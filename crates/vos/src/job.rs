@@ -34,6 +34,15 @@ pub enum JobEvent<'t> {
         /// Size of the whole volume, of which only a part may be needed; 0: unknown.
         total_bytes: u64,
     },
+    /// How far a standby is.
+    Behind {
+        /// Its server's name.
+        server: &'t str,
+        /// Changes that it has not applied.
+        changes: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
 }
 
 /// See the head of the file.

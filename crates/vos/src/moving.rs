@@ -31,8 +31,8 @@ use crate::find::of_kind;
 use crate::job::is_half_restored;
 use crate::own_volumes::{MOVING, have, is_left, named, remove_at};
 use crate::pulling::{PullOrder, pull, wait_idle};
-use crate::servers::partition_no;
-use crate::sites::need_one_partition;
+use crate::servers::{need_one_partition, partition_no};
+use crate::standby::out_of_step;
 use crate::{Job, VosError, examine};
 
 /// Longest freeze at A; at its end A asks the database which server has the volume.
@@ -105,6 +105,13 @@ fn move_with(
         return Err(VosError::Unfit("it is there".to_owned()));
     }
     if from.server != to {
+        if group.record.standbys().any(|site| site.server == to) {
+            let name = job.servers.name(to);
+            return Err(VosError::Unfit(format!(
+                "{name} is a standby of it: 'vos failover -toserver {name}' brings it there \
+                 without a copy"
+            )));
+        }
         need_one_partition(job.servers, &group.record, to, partition)?;
     }
     let mut claim = Claim::of(job, group, &operation)?;
@@ -194,6 +201,7 @@ impl Way<'_, '_> {
                 beside.partition.clone_from(&self.site.partition);
             }
             group.backup = group.backup.filter(|_| self.with_group);
+            out_of_step(group);
         });
         match says {
             // Only the database shows whether the record was written.

@@ -139,7 +139,10 @@ fn one_task(
 ///
 /// # Errors
 /// `Unfit` if it has none.
-fn addresses(servers: &dyn Servers, server: ServerId) -> Result<Vec<SocketAddr>, VosError> {
+pub(crate) fn addresses(
+    servers: &dyn Servers,
+    server: ServerId,
+) -> Result<Vec<SocketAddr>, VosError> {
     let known = servers.db().servers()?.into_iter().find(|seen| seen.record.id == server);
     let addresses = known.map(|seen| seen.record.addresses).unwrap_or_default();
     if addresses.is_empty() {

@@ -1,7 +1,8 @@
 //! Removes a volume.
 //!
-//! Steps: claimed; removed at the server; forgotten by the database. A read-write volume takes its
-//! backup volume along, the releases that the server stores for the next one, if that server is no
+//! Steps: claimed; removed at the server; forgotten by the database. A read-write volume's standbys
+//! are forgotten before it is removed, or one would take over. A read-write volume takes its backup
+//! volume along, the releases that the server stores for the next one, if that server is no
 //! site, and those that other sites fetched and do not show; read-only sites elsewhere stay, and so
 //! do snapshots. Snapshots that a stopped operation made for itself go too, because it will not be
 //! repeated; a dump that is under way then fails.
@@ -15,6 +16,7 @@ use crate::claim::Claim;
 use crate::find::{group_of, of_kind};
 use crate::own_volumes::{DUMPING, LEFT, have, is_stored_for_lagging, named, remove_at};
 use crate::sites::forget_releases_or_note;
+use crate::standby::tell_or_note;
 use crate::{FoundVolume, Job, VosError, examine};
 
 const READ_WRITE: &str = "remove";
@@ -102,9 +104,10 @@ pub fn finish_removal(job: &Job<'_>, which: &WhichVolume) -> Result<bool, VosErr
 
 fn remove_read_write(
     job: &Job<'_>,
-    claim: Claim<'_, '_>,
+    mut claim: Claim<'_, '_>,
     server: ServerId,
 ) -> Result<(), VosError> {
+    forget_standbys(job, &mut claim)?;
     let id = claim.group.read_write;
     let here = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
     let stores_release = !claim
@@ -138,6 +141,23 @@ fn remove_read_write(
         forget_releases_or_note(job, &claim.group, site.server);
     }
     forget_site(claim, server, SiteKind::ReadWrite)
+}
+
+/// A standby that is in step would take the removed volume for a lost one: so all are forgotten
+/// first.
+fn forget_standbys(job: &Job<'_>, claim: &mut Claim<'_, '_>) -> Result<(), VosError> {
+    let tree = claim.group.read_write;
+    let standbys: Vec<_> = claim.group.standbys().cloned().collect();
+    if standbys.is_empty() {
+        return Ok(());
+    }
+    claim.change("its standbys are none any more", |group| {
+        group.sites.retain(|site| !site.kind.is_standby());
+    })?;
+    for site in standbys {
+        tell_or_note(job, site.server, Some(&site.partition), tree);
+    }
+    Ok(())
 }
 
 /// Removes a site from the database; with the last site the group.

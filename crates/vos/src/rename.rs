@@ -50,7 +50,14 @@ fn rename_volumes(
     claim: &Claim<'_, '_>,
     (from, to): (&Name, &Name),
 ) -> Result<(), VosError> {
-    let mut servers: Vec<ServerId> = claim.group.sites.iter().map(|site| site.server).collect();
+    let mut servers: Vec<ServerId> = claim
+        .group
+        .sites
+        .iter()
+        // No volume of a standby has the group's name.
+        .filter(|site| !site.kind.is_standby())
+        .map(|site| site.server)
+        .collect();
     servers.sort_unstable();
     servers.dedup();
     for server in servers {

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use celldb::CellDb;
-use types::{Answer, Fault, PartitionNo, ServerId, VolumeCall, VolumeId, VolumeInfo, WhichVolume};
+use types::{
+    Answer, Fault, PartitionNo, ServerId, VolumeCall, VolumeGroup, VolumeId, VolumeInfo,
+    WhichVolume,
+};
 
 use crate::VosError;
 
@@ -94,4 +97,25 @@ pub fn partition_no(
     found.ok_or_else(|| {
         VosError::Unfit(format!("{} has no partition {partition}", servers.name(server)))
     })
+}
+
+/// Checks that a server's sites of a group are on one partition.
+///
+/// # Errors
+/// `Unfit` if the group is on another partition of the server.
+pub(crate) fn need_one_partition(
+    servers: &dyn Servers,
+    group: &VolumeGroup,
+    server: ServerId,
+    partition: &str,
+) -> Result<(), VosError> {
+    match group.sites.iter().find(|site| site.server == server && site.partition != partition) {
+        None => Ok(()),
+        Some(known) => {
+            let (name, known) = (servers.name(server), &known.partition);
+            Err(VosError::Unfit(format!(
+                "{name} has the group on {known}, and has it on one partition: name that one"
+            )))
+        }
+    }
 }

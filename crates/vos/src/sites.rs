@@ -8,7 +8,9 @@ use types::{
 
 use crate::claim::Claim;
 use crate::own_volumes::{LAGGING, RELEASING, have, named, remove_at};
-use crate::{Job, Servers, VosError, examine, partition_no};
+use crate::servers::need_one_partition;
+use crate::standby::out_of_step;
+use crate::{Job, VosError, examine, partition_no};
 
 /// How a read-only site is recorded.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,6 +53,12 @@ pub fn add_site_as(
         return if same { Ok(false) } else { Err(VosError::Unfit(why())) };
     }
     need_one_partition(job.servers, &group.record, server, partition)?;
+    if group.record.standbys().any(|site| site.server == server) {
+        return Err(VosError::Unfit(format!(
+            "{} is a standby of it: name another server, or 'vos remstandby' that first",
+            job.servers.name(server)
+        )));
+    }
     if let (Some(known), Some(wanted)) = (group.record.read_only, new.number)
         && known != wanted
     {
@@ -121,6 +129,12 @@ pub fn change_location(
     if group.record.read_write_site() == Some(&new) {
         return Ok(false);
     }
+    if group.record.standbys().any(|site| site.server == server) {
+        let name = job.servers.name(server);
+        return Err(VosError::Unfit(format!(
+            "{name} is a standby of it: 'vos failover -toserver {name}' makes it the place"
+        )));
+    }
     let number = group.record.read_write;
     let there = partition_no(job.servers, server, partition).and_then(|no| {
         let here = examine(job.servers, server, WhichVolume::Id(number))?.unwrap_or_default();
@@ -140,6 +154,7 @@ pub fn change_location(
     claim.done("another place of the read-write volume", |group| {
         group.sites.retain(|site| site.kind != kind);
         group.sites.insert(0, new.clone());
+        out_of_step(group);
     })?;
     Ok(true)
 }
@@ -171,27 +186,6 @@ pub fn remove_site(
         group.sites.retain(|site| (site.server, site.kind) != (server, kind));
     })?;
     Ok(true)
-}
-
-/// Checks that a server's sites of a group are on one partition.
-///
-/// # Errors
-/// `Unfit` if the group is on another partition of the server.
-pub(crate) fn need_one_partition(
-    servers: &dyn Servers,
-    group: &VolumeGroup,
-    server: ServerId,
-    partition: &str,
-) -> Result<(), VosError> {
-    match group.sites.iter().find(|site| site.server == server && site.partition != partition) {
-        None => Ok(()),
-        Some(known) => {
-            let (name, known) = (servers.name(server), &known.partition);
-            Err(VosError::Unfit(format!(
-                "{name} has the group on {known}, and has it on one partition: name that one"
-            )))
-        }
-    }
 }
 
 /// Removes what a lagging site fetched for a release that it will not show, if its server answers.

@@ -13,6 +13,7 @@ use types::{
 };
 
 use crate::find::of_kind;
+use crate::standby::out_of_step;
 use crate::{Job, VosError, base_name, examine, list};
 
 /// Groups that one query of the database returns.
@@ -193,6 +194,7 @@ fn enter_read_write(
     }
     if group.read_write_site().is_none() {
         group.sites.insert(0, here);
+        out_of_step(group);
     }
     group.name = name.clone();
     Ok(())
@@ -221,7 +223,8 @@ fn enter_read_only(
         None => group.sites.push(here),
     }
     group.read_only = Some(id);
-    let newest = group.sites.iter().map(|site| site.epoch).max().unwrap_or(0);
+    let released = group.sites.iter().filter(|site| site.kind == SiteKind::ReadOnly);
+    let newest = released.map(|site| site.epoch).max().unwrap_or(0);
     group.released_epoch = group.released_epoch.max(newest);
     Ok(())
 }

@@ -20,6 +20,7 @@ use types::{
 
 use crate::claim::Claim;
 use crate::own_volumes::{named, remove_at};
+use crate::standby::out_of_step;
 use crate::{Job, VosError, examine, partition_no};
 
 const PAUSE: Duration = Duration::from_millis(500);
@@ -81,6 +82,7 @@ pub fn take_over(
         let switched = claim.switch("the read-write volume is there from now on", |group| {
             group.sites.retain(|site| site.kind != SiteKind::ReadWrite);
             group.sites.insert(0, is_there.clone());
+            out_of_step(group);
         });
         match switched {
             Err(error) if error.is_refusal() => {
@@ -92,7 +94,7 @@ pub fn take_over(
     }
     claim.done("the claim ends", |_| {})?;
     job.step("wait until no client can trust the lost server any more", || {
-        wait_until_it_serves(job, server, id)
+        wait_until_it_serves(job, server, id, PAUSE)
     })?;
     Ok(taken)
 }
@@ -152,7 +154,16 @@ fn need_lost(job: &Job<'_>, group: &VolumeGroup, from: Option<ServerId>) -> Resu
     }
 }
 
-fn wait_until_it_serves(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result<(), VosError> {
+/// Waits until a volume that took over serves.
+///
+/// # Errors
+/// `Unfit` if it does not within a minute; the server's error.
+pub(crate) fn wait_until_it_serves(
+    job: &Job<'_>,
+    server: ServerId,
+    id: VolumeId,
+    pause: Duration,
+) -> Result<(), VosError> {
     let mut waited = Duration::ZERO;
     loop {
         let there = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
@@ -169,7 +180,7 @@ fn wait_until_it_serves(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result
                 return Err(VosError::Refused { server, fault: Fault::NoVolume });
             }
         }
-        job.servers.pause(PAUSE);
-        waited += PAUSE;
+        job.servers.pause(pause);
+        waited += pause;
     }
 }

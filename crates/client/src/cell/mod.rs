@@ -9,6 +9,7 @@
 //! `replica_watch` the volumes whose sites may lag, [`Cell`] the servers, `sites` where a volume
 //! is, `volume` one volume at its place, and `locate` finds volumes by name.
 
+mod inherit;
 mod locate;
 mod replica_watch;
 mod server_connection;

@@ -19,7 +19,7 @@ use types::{
     VolumeInfo, WhichVolume,
 };
 
-use crate::{BreakAck, CallError, Cancel, Events, Remote};
+use crate::{BreakAck, CallError, Cancel, Events, Remote, Reply};
 
 /// How long a server may be unreachable before the client asks others: a server that is killed and
 /// starts again is back by then.
@@ -74,12 +74,20 @@ impl ServerConnection {
     /// # Errors
     /// As [`Remote::call`].
     pub fn ask(&self, call: Call, cancel: Option<&Cancel>) -> Result<Answer, CallError> {
+        self.ask_reply(call, cancel).map(|reply| reply.answer)
+    }
+
+    /// As [`ServerConnection::ask`], with the server's boot verifier.
+    ///
+    /// # Errors
+    /// As [`Remote::call`].
+    pub fn ask_reply(&self, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
         let either = Cancel::new();
         let _listening = [Some(&self.gone()), cancel].map(|one| {
             let either = either.clone();
             one.map(|one| one.on_cancel(move || either.cancel()))
         });
-        self.remote.call(&Caller::ROOT, call, Some(&either)).map(|reply| reply.answer)
+        self.remote.call(&Caller::ROOT, call, Some(&either))
     }
 
     /// The server's record of a volume.

@@ -9,7 +9,9 @@
 //!   nearest other readable site that shows no older epoch than was seen here (VO-5).
 //! - The server of a read-write volume is gone, and a copy of the volume at another server *took
 //!   over*: the database names that server, and the volume there is of a later generation. While
-//!   calls wait for the gone server the client asks now and then. All that the lost server had
+//!   calls wait for the gone server the client asks now and then. A *standby* has what the lost
+//!   server acknowledged, and the replies (`inherit.rs`): a change under way gets its reply there,
+//!   or is made again (SB-5), and the volume is followed as one that moved. Otherwise all that was
 //!   acknowledged since the copy was made is lost, and so are calls under way: they are repeated.
 //! - The server of a read-only volume cannot read what it has (`Damaged`, `Medium`): another site
 //!   may. If there is none the error stands.
@@ -27,17 +29,19 @@
 //! The client asks for a read-only volume's epoch when it finds the volume, and again after each
 //! break, before the next call: breaks come when another release is shown.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{
-    BreakItem, BreakReason, Call, Caller, Fault, Name, PartitionNo, ServerId, Time, VolumeGroup,
-    VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume, generation,
+    BreakItem, BreakReason, Call, Caller, Fault, Name, PartitionNo, ReplyAddress, ServerId, Time,
+    VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume, generation,
 };
 
 use super::Cell;
+use super::inherit::{Heritage, compare, knows_replies, reply_of, report, was_standby};
 use super::replica_watch::ReplicaReader;
 use super::server_connection::ServerConnection;
 use super::sites::sites;
@@ -51,6 +55,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// under way, a moment.
 const NOWHERE: Duration = Duration::from_secs(10);
 const MOMENT: Duration = Duration::from_secs(1);
+/// How often and how long the client asks the server that took over whether it serves the volume.
+const SERVES_POLL: Duration = Duration::from_millis(200);
+const SERVES_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often a call is repeated that was refused as if the volume were not there. Some calls are
 /// refused although it is: for the root of a volume by a name that it no longer has.
@@ -79,6 +86,23 @@ pub struct RemoteVolume {
     this: Weak<RemoteVolume>,
 }
 
+/// Makes a call; says where its request was, if it has an error.
+type HowToCall = fn(
+    &dyn Remote,
+    &Caller,
+    Call,
+    Option<&Cancel>,
+    &mut Option<ReplyAddress>,
+) -> Result<Reply, CallError>;
+
+/// A request that was sent, and was given up or refused.
+#[derive(Clone, Copy)]
+struct MadeRequest {
+    origin: ReplyAddress,
+    /// That of the volume where it was made.
+    generation: u64,
+}
+
 struct Place {
     connection: Arc<ServerConnection>,
     /// A thread searches for another place.
@@ -100,11 +124,14 @@ struct FoundPlace {
     connection: Arc<ServerConnection>,
     partition: PartitionNo,
     generation: u64,
+    /// The records say that a standby took over there.
+    was_standby: bool,
 }
 
 impl FoundPlace {
     fn of(connection: Arc<ServerConnection>, info: &VolumeInfo) -> FoundPlace {
-        FoundPlace { connection, partition: info.partition, generation: generation(info.epoch) }
+        let generation = generation(info.epoch);
+        FoundPlace { connection, partition: info.partition, generation, was_standby: false }
     }
 }
 
@@ -187,12 +214,12 @@ impl RemoteVolume {
         self.kind == VolumeKind::ReadOnly
     }
 
-    /// The session to call now, and what fires when another place must be asked instead. Waits
-    /// while a search for another place runs.
+    /// The session to call now, what fires when another place must be asked instead, and the
+    /// generation of the volume there. Waits while a search for another place runs.
     fn connection(
         &self,
         cancel: Option<&Cancel>,
-    ) -> Result<(Arc<ServerConnection>, Cancel), CallError> {
+    ) -> Result<(Arc<ServerConnection>, Cancel, u64), CallError> {
         let mut place = self.place.lock();
         while place.searching {
             if cancel.is_some_and(Cancel::is_cancelled) {
@@ -203,9 +230,9 @@ impl RemoteVolume {
         Ok(self.place_now(&place))
     }
 
-    fn place_now(&self, place: &Place) -> (Arc<ServerConnection>, Cancel) {
+    fn place_now(&self, place: &Place) -> (Arc<ServerConnection>, Cancel, u64) {
         let gone = if self.has_copies() { place.connection.gone() } else { place.lost.clone() };
-        (Arc::clone(&place.connection), gone)
+        (Arc::clone(&place.connection), gone, place.generation)
     }
 
     /// The current session, even while a search runs.
@@ -269,9 +296,11 @@ impl RemoteVolume {
                     let place = this.place.lock();
                     (place.partition, place.generation)
                 };
-                found.map(|connection| FoundPlace { connection, partition, generation })
+                let was_standby = false;
+                let at = |connection| FoundPlace { connection, partition, generation, was_standby };
+                found.map(at)
             } else {
-                this.next_server()
+                this.next_server(&from)
             };
             let there = to.is_some();
             if let Some(to) = to.filter(|to| !this.is_at(&from, to)) {
@@ -294,21 +323,26 @@ impl RemoteVolume {
 
     /// The server and partition that serve a volume which is written, or which has no other place.
     /// `None`: there is none. Waits for a move that is under way.
-    fn next_server(&self) -> Option<FoundPlace> {
+    fn next_server(&self, from: &ServerConnection) -> Option<FoundPlace> {
         let began = Instant::now();
+        let former = self.group.lock().clone();
         loop {
             let mut patience = NOWHERE;
             match self.cell.group(WhichVolume::Id(self.id), None) {
                 Ok(group) => {
                     let server = *sites(&group, false).first()?;
                     let moves = group.busy.is_some();
+                    let from = from.server.get().copied();
+                    let was_standby = was_standby(former.as_ref(), &group, from, server);
                     *self.group.lock() = Some(group);
                     let connection = self.cell.connection(server, None);
                     let found = connection.and_then(|connection| {
                         Ok((connection.examine(WhichVolume::Id(self.id), None)?, connection))
                     });
                     match found.map(|(info, to)| (info.state, FoundPlace::of(to, &info))) {
-                        Ok((VolumeState::Online, place)) => return Some(place),
+                        Ok((VolumeState::Online, place)) => {
+                            return Some(FoundPlace { was_standby, ..place });
+                        }
                         Ok((VolumeState::Offline, _)) => return None,
                         Err(CallError::Fault(Fault::NoVolume)) if !moves => patience = MOMENT,
                         _ => {}
@@ -384,7 +418,7 @@ impl RemoteVolume {
                 Ok(info) => info.partition != asking.place.lock().partition,
                 Err(error) => matches!(error, CallError::Fault(Fault::NoVolume)),
             };
-            if left && let Some(to) = asking.next_server() {
+            if left && let Some(to) = asking.next_server(&connection) {
                 asking.follow(&connection, to);
             }
             asking.asking.store(false, Ordering::Release);
@@ -414,7 +448,7 @@ impl RemoteVolume {
     }
 
     fn move_to(&self, from: &Arc<ServerConnection>, to: FoundPlace) {
-        let FoundPlace { connection: to, partition, generation } = to;
+        let FoundPlace { connection: to, partition, generation, was_standby } = to;
         debug_assert!(self.place.lock().searching, "VO-6: one thread finds the next place");
         let name = String::from_utf8_lossy(self.name.as_bytes());
         tracing::info!(volume = self.id.0, %name, "calls for a volume go to another place now");
@@ -431,18 +465,32 @@ impl RemoteVolume {
             }
             place.sink.clone()
         };
+        let mut heritage = Heritage::Whole;
         if let Some(lost) = lost {
-            tracing::warn!(
-                volume = self.id.0,
-                %name,
-                "the server of a volume is lost, and a copy took over: changes since that copy was \
-                 made are lost"
-            );
+            heritage = self.heritage(from, &to, was_standby);
+            match &heritage {
+                Heritage::Whole => tracing::warn!(
+                    volume = self.id.0,
+                    %name,
+                    "a standby of a volume took over: it has all that was acknowledged"
+                ),
+                Heritage::Lacks(fids) => report(self.id, &name, fids),
+                Heritage::Unknown => tracing::warn!(
+                    volume = self.id.0,
+                    %name,
+                    "the server of a volume is lost, and a copy took over: changes since that copy \
+                     was made are lost"
+                ),
+            }
             lost.cancel();
         }
-        let report = |sink: &dyn Events, reclaim: &dyn Remote| match taken_over {
-            true => sink.on_taken_over(reclaim),
-            false => sink.on_moved(reclaim),
+        let report = |sink: &dyn Events, reclaim: &dyn Remote| match &heritage {
+            Heritage::Whole => sink.on_moved(reclaim),
+            Heritage::Unknown => sink.on_taken_over(reclaim),
+            Heritage::Lacks(fids) => {
+                sink.on_taken_over(reclaim);
+                sink.on_changes_lost(fids);
+            }
         };
         let Some(sink) = sink else {
             self.place.lock().connection = to;
@@ -467,6 +515,21 @@ impl RemoteVolume {
         to.sinks.report_lease(&*next);
     }
 
+    /// How much the place that took over has of the changes that the former one acknowledged.
+    fn heritage(
+        &self,
+        from: &ServerConnection,
+        to: &ServerConnection,
+        was_standby: bool,
+    ) -> Heritage {
+        let changes = from.remote.last_changes(self.id);
+        match compare(to, self.id, &changes) {
+            // The base of the standby has all of them, or there are none.
+            Heritage::Unknown if was_standby && knows_replies(to, self.id) => Heritage::Whole,
+            heritage => heritage,
+        }
+    }
+
     /// The server does not answer: follows the volume if a copy took over elsewhere. Only for calls
     /// that wait: the next one finds out by itself.
     fn look_for_successor(self: Arc<Self>) {
@@ -481,21 +544,53 @@ impl RemoteVolume {
         let Ok(group) = self.cell.group(which(), None) else { return };
         let site = sites(&group, false).first().copied();
         let Some(server) = site.filter(|site| from.server.get() != Some(site)) else { return };
-        *self.group.lock() = Some(group);
-        let found = self.cell.connection(server, None).and_then(|connection| {
-            let info = connection.examine(which(), None)?;
-            Ok((info.state, FoundPlace::of(connection, &info)))
+        let former = self.group.lock().replace(group.clone());
+        if self.asking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let was_standby = was_standby(former.as_ref(), &group, from.server.get().copied(), server);
+        // In a thread of its own: it asks the other server until that serves the volume, and the
+        // claims wait for it.
+        let following = Arc::clone(&self);
+        let thread = std::thread::Builder::new().name("cell-move".into());
+        let spawned = thread.spawn(move || {
+            following.await_successor(&from, server, generation, was_standby);
+            following.asking.store(false, Ordering::Release);
         });
-        match found {
-            Ok((VolumeState::Online, to)) if to.generation > generation => {
-                // In a thread of its own: the claims wait for the other server.
-                let thread = std::thread::Builder::new().name("cell-move".into());
-                if let Err(error) = thread.spawn(move || self.follow(&from, to)) {
-                    tracing::error!(%error, "no thread to follow a volume");
+        if let Err(error) = spawned {
+            tracing::error!(%error, "no thread to follow a volume");
+            self.asking.store(false, Ordering::Release);
+        }
+    }
+
+    /// Follows the volume to the server that the database names, once it serves there.
+    fn await_successor(
+        &self,
+        from: &Arc<ServerConnection>,
+        server: ServerId,
+        generation: u64,
+        was_standby: bool,
+    ) {
+        let until = Instant::now() + SERVES_WITHIN;
+        let which = || WhichVolume::Id(self.id);
+        while Instant::now() < until && !from.remote.stands() && !self.is_left() {
+            let found = self.cell.connection(server, None).and_then(|connection| {
+                let info = connection.examine(which(), None)?;
+                Ok((info.state, FoundPlace::of(connection, &info)))
+            });
+            match found {
+                Ok((VolumeState::Online, to)) if to.generation > generation => {
+                    return self.follow(from, FoundPlace { was_standby, ..to });
+                }
+                Ok((VolumeState::Arriving, _)) => {}
+                // Another server may have it by now: the database says.
+                Ok(_) => return,
+                Err(error) => {
+                    tracing::debug!(volume = self.id.0, %error, "not there yet");
+                    return;
                 }
             }
-            Ok(_) => {}
-            Err(error) => tracing::debug!(volume = self.id.0, %error, "not there yet"),
+            std::thread::sleep(SERVES_POLL);
         }
     }
 
@@ -527,21 +622,28 @@ impl RemoteVolume {
         caller: &Caller,
         call: Call,
         cancel: Option<&Cancel>,
-        how: impl Fn(&dyn Remote, &Caller, Call, Option<&Cancel>) -> Result<Reply, CallError>,
+        how: HowToCall,
     ) -> Result<Reply, CallError> {
         if !self.cell.has_others() {
-            return how(&*self.here().remote, caller, call, cancel);
+            return how(&*self.here().remote, caller, call, cancel, &mut None);
         }
-        let mut again = 0;
+        let (mut again, mut made) = (0, None);
         loop {
-            let (connection, gone) = self.connection(cancel)?;
+            let (connection, gone, generation) = self.connection(cancel)?;
             let learnt =
                 if self.has_copies() { self.learn_epoch(&connection, cancel) } else { Ok(()) };
             self.waiting.fetch_add(1, Ordering::AcqRel);
-            let result = learnt.and_then(|()| {
-                either(&gone, cancel, |either| {
-                    how(&*connection.remote, caller, call.clone(), Some(either))
-                })
+            let inherited = self.inherited(&connection, made, generation, cancel);
+            let result = learnt.and_then(|()| match inherited {
+                Ok(Some(reply)) => Ok(reply),
+                Err(error) => Err(error),
+                Ok(None) => either(&gone, cancel, |either| {
+                    let mut at = None;
+                    let call = call.clone();
+                    let result = how(&*connection.remote, caller, call, Some(either), &mut at);
+                    made = at.map(|origin| MadeRequest { origin, generation });
+                    result
+                }),
             });
             self.waiting.fetch_sub(1, Ordering::AcqRel);
             match result {
@@ -554,6 +656,21 @@ impl RemoteVolume {
         }
     }
 
+    /// SB-5: the reply to a request that was made at the former server, if the volume that took
+    /// over has its effect.
+    fn inherited(
+        &self,
+        to: &ServerConnection,
+        made: Option<MadeRequest>,
+        generation: u64,
+        cancel: Option<&Cancel>,
+    ) -> Result<Option<Reply>, CallError> {
+        match made.filter(|made| made.generation < generation) {
+            Some(made) => reply_of(to, self.id, made.origin, cancel),
+            None => Ok(None),
+        }
+    }
+
     /// Sends a chain; calls that were refused because the volume is no longer there are repeated at
     /// its new place.
     fn chain_there(
@@ -563,35 +680,64 @@ impl RemoteVolume {
         take: &mut dyn FnMut(usize, Result<Reply, CallError>),
     ) {
         let (mut done, mut link, mut again) = (0, ChainLink::default(), 0);
+        let mut made: HashMap<usize, MadeRequest> = HashMap::new();
         loop {
-            let (connection, gone) = match self.connection(None) {
+            let (connection, gone, generation) = match self.connection(None) {
                 Ok(found) => found,
                 Err(error) => {
                     return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
                 }
             };
-            let mut rest = calls[done..].to_vec();
-            link.put_in(&mut rest);
+            self.waiting.fetch_add(1, Ordering::AcqRel);
             let mut refused = None;
-            let before = done;
-            let mut sieve = |at: usize, result: Result<Reply, CallError>| match result {
-                _ if refused.is_some() => {}
-                Err(error) if again < AGAIN_MAX && self.is_elsewhere(&error, &gone, None) => {
-                    refused = Some(error);
-                }
-                result => {
-                    debug_assert_eq!(before + at, done, "DA-4: one result for each call");
-                    link.follow(&result);
-                    done = before + at + 1;
-                    take(before + at, result);
+            // Up to the last member that the former server executed each is settled by itself.
+            let replies = self.inherited_members(&connection, &made, generation);
+            let settled = match &replies {
+                Ok(replies) => replies.keys().max().map_or(done, |last| last + 1),
+                Err(error) => {
+                    refused = Some(error.clone());
+                    done
                 }
             };
-            let learnt =
-                if self.has_copies() { self.learn_epoch(&connection, None) } else { Ok(()) };
-            self.waiting.fetch_add(1, Ordering::AcqRel);
-            match learnt {
-                Ok(()) => connection.remote.chain_each_until(caller, rest, &gone, &mut sieve),
-                Err(error) => sieve(0, Err(error)),
+            let mut replies = replies.unwrap_or_default();
+            while done < calls.len() && refused.is_none() {
+                let inherited = replies.remove(&done).map(Ok);
+                if inherited.is_none() && self.has_copies() {
+                    refused = self.learn_epoch(&connection, None).err();
+                }
+                let end = if done < settled { done + 1 } else { calls.len() };
+                let mut rest = calls[done..end].to_vec();
+                link.put_in(&mut rest);
+                let before = done;
+                let mut sieve =
+                    |at: usize, result: Result<Reply, CallError>, origin: Option<ReplyAddress>| {
+                        if let Some(origin) = origin {
+                            made.insert(before + at, MadeRequest { origin, generation });
+                        }
+                        match result {
+                            _ if refused.is_some() => {}
+                            Err(error)
+                                if again < AGAIN_MAX && self.is_elsewhere(&error, &gone, None) =>
+                            {
+                                refused = Some(error);
+                            }
+                            result => {
+                                debug_assert_eq!(before + at, done, "DA-4: one result for each");
+                                link.follow(&result);
+                                done = before + at + 1;
+                                take(before + at, result);
+                            }
+                        }
+                    };
+                match inherited {
+                    Some(reply) => sieve(0, reply, None),
+                    None => connection.remote.chain_each_at(caller, rest, &gone, &mut sieve),
+                }
+                if link.failed {
+                    let aborted = || Err(CallError::Fault(Fault::ChainAborted));
+                    (done..calls.len()).for_each(|at| take(at, aborted()));
+                    done = calls.len();
+                }
             }
             self.waiting.fetch_sub(1, Ordering::AcqRel);
             let Some(error) = refused else { return };
@@ -600,6 +746,22 @@ impl RemoteVolume {
                 return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
             }
         }
+    }
+
+    /// SB-5: the replies to the members of a chain that the former server executed.
+    fn inherited_members(
+        &self,
+        to: &ServerConnection,
+        made: &HashMap<usize, MadeRequest>,
+        generation: u64,
+    ) -> Result<HashMap<usize, Reply>, CallError> {
+        let mut replies = HashMap::new();
+        for (at, one) in made {
+            if let Some(reply) = self.inherited(to, Some(*one), generation, None)? {
+                replies.insert(*at, reply);
+            }
+        }
+        Ok(replies)
     }
 }
 
@@ -654,8 +816,8 @@ impl Remote for RemoteVolume {
         call: Call,
         cancel: Option<&Cancel>,
     ) -> Result<Reply, CallError> {
-        self.call_there(caller, call, cancel, |remote, caller, call, cancel| {
-            remote.call(caller, call, cancel)
+        self.call_there(caller, call, cancel, |remote, caller, call, cancel, at| {
+            remote.call_at(caller, call, cancel, at)
         })
     }
 
@@ -665,7 +827,8 @@ impl Remote for RemoteVolume {
         call: Call,
         cancel: Option<&Cancel>,
     ) -> Result<Reply, CallError> {
-        self.call_there(caller, call, cancel, |remote, caller, call, cancel| {
+        // A question.
+        self.call_there(caller, call, cancel, |remote, caller, call, cancel, _| {
             remote.call_urgently(caller, call, cancel)
         })
     }

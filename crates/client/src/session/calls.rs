@@ -12,14 +12,18 @@ use dafs::limits::CHAIN_MAX;
 use dafs::{CallId, ClientInput};
 use observe::names::CLIENT_CALL;
 use observe::{Wait, request_span};
-use types::{Call, Caller, Fid};
+use types::{Call, Caller, Fid, ReplyAddress};
 
 use super::core::{After, ClientCore, ReclaimGate, SessionPhase};
-use super::pending::PendingCall;
+use super::pending::{NamedChange, PendingCall};
 use super::shared::{On, Shared};
 use super::unpack::Wanted;
 use crate::chain_link::ChainLink;
 use crate::{CallError, Cancel, ConnectionReport, Reply, clock};
+
+/// Gets the results of a chain's members, and the places of those that have errors.
+pub(crate) type TakeMember<'t> =
+    dyn FnMut(usize, Result<Reply, CallError>, Option<ReplyAddress>) + 't;
 
 impl Shared {
     /// Waits while locks are reclaimed after a restart of the server.
@@ -64,7 +68,7 @@ impl Shared {
         call: Call,
         cancel: Option<&Cancel>,
     ) -> Result<Reply, CallError> {
-        self.ask(caller, call, cancel, false)
+        self.ask(caller, call, cancel, false, &mut None)
     }
 
     pub(crate) fn ask(
@@ -73,15 +77,16 @@ impl Shared {
         call: Call,
         cancel: Option<&Cancel>,
         urgent: bool,
+        at: &mut Option<ReplyAddress>,
     ) -> Result<Reply, CallError> {
         // One deadline for all attempts: a server that ends every session must not block the caller
         // for ever.
         let until = self.deadline(cancel);
         if !call.leaves_nothing() {
-            return self.call_once(caller, call, cancel, urgent, until);
+            return self.call_once(caller, call, cancel, urgent, until, at);
         }
         loop {
-            match self.call_once(caller, call.clone(), cancel, urgent, until) {
+            match self.call_once(caller, call.clone(), cancel, urgent, until, at) {
                 Err(CallError::Lost) if until.is_some_and(|until| Instant::now() >= until) => {
                     return Err(CallError::TimedOut);
                 }
@@ -137,6 +142,7 @@ impl Shared {
         cancel: Option<&Cancel>,
         urgent: bool,
         until: Option<Instant>,
+        at: &mut Option<ReplyAddress>,
     ) -> Result<Reply, CallError> {
         let (harmless, wanted) = (call.leaves_nothing(), Wanted::of(&call));
         let (name, fid) = (call.traits().name, call.files()[0].copied());
@@ -148,8 +154,8 @@ impl Shared {
                 (id, pending, After::default())
             } else {
                 let keeps = cancel.is_some_and(|cancel| !harmless && cancel.is_of_request());
-                let pending =
-                    Arc::new(if keeps { PendingCall::keeping() } else { PendingCall::default() });
+                let change = NamedChange::of(&call, None);
+                let pending = Arc::new(PendingCall::of(keeps, change));
                 let (id, after) = submit(&mut core, &pending, caller, call, urgent)?;
                 (id, pending, after)
             }
@@ -157,7 +163,9 @@ impl Shared {
         let _watched = self.watch(name, fid, id);
         self.follow_up(after, On::Caller);
         let Some(cancel) = cancel else {
-            return wanted.unpack(self.wait(&pending, id, harmless, until, &|| false));
+            let result = self.wait(&pending, id, harmless, until, &|| false);
+            *at = pending.origin();
+            return wanted.unpack(result);
         };
         let (canceller, nudged) = (Arc::clone(self), Arc::clone(&pending));
         let sent = AtomicU64::new(0);
@@ -175,6 +183,7 @@ impl Shared {
         };
         let give_up = || cancel.is_cancelled() && may_end();
         let result = self.wait(&pending, id, harmless, until, &give_up);
+        *at = pending.origin();
         if pending.has_receipt_or_waits() {
             cancel.hold(pending);
         }
@@ -217,8 +226,12 @@ impl Shared {
             return result;
         }
         // No thread waits for the answer any more; the machine completes the call alone.
-        if !pending.keeps_answer {
-            self.core.lock().calls.remove(&id);
+        {
+            let mut core = self.core.lock();
+            pending.sent_at(dafs::client::place_of(&core.machine, id));
+            if !pending.keeps_answer {
+                core.calls.remove(&id);
+            }
         }
         if let Some(result) = pending.take() {
             return result;
@@ -237,7 +250,7 @@ impl Shared {
         calls: Vec<Call>,
     ) -> Vec<Result<Reply, CallError>> {
         let mut results = Vec::with_capacity(calls.len());
-        self.chain_pieces(caller, calls, None, &mut |_, result| results.push(result));
+        self.chain_pieces(caller, calls, None, &mut |_, result, _| results.push(result));
         results
     }
 
@@ -246,7 +259,7 @@ impl Shared {
         caller: &Caller,
         calls: Vec<Call>,
         cancel: Option<&Cancel>,
-        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+        take: &mut TakeMember<'_>,
     ) {
         let mut calls = calls.into_iter().peekable();
         let (mut link, mut at) = (ChainLink::default(), 0);
@@ -254,14 +267,15 @@ impl Shared {
             let mut piece: Vec<Call> = calls.by_ref().take(self.chain_max()).collect();
             let next = at + piece.len();
             if link.failed {
-                (at..next)
-                    .for_each(|at| take(at, Err(CallError::Fault(types::Fault::ChainAborted))));
+                (at..next).for_each(|at| {
+                    take(at, Err(CallError::Fault(types::Fault::ChainAborted)), None);
+                });
             } else {
                 // Only the first calls of a piece can mean a file of the piece before.
                 link.put_in(&mut piece);
-                self.chain_once(caller, piece, cancel, &mut |within, answer| {
+                self.chain_once(caller, piece, cancel, &mut |within, answer, origin| {
                     link.follow(&answer);
-                    take(at + within, answer);
+                    take(at + within, answer, origin);
                 });
             }
             at = next;
@@ -282,12 +296,13 @@ impl Shared {
         caller: &Caller,
         calls: Vec<Call>,
         cancel: Option<&Cancel>,
-        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
+        take: &mut TakeMember<'_>,
     ) {
-        let pend = |call: &Call| match call.leaves_nothing() {
-            true => PendingCall::default(),
-            // Until `take` has returned.
-            false => PendingCall::keeping(),
+        let named = |call: &Call| call.files()[0].copied().filter(|fid| *fid != Fid::CURRENT);
+        let first_named = calls.iter().find_map(named);
+        // The answer of a change is kept until `take` has returned.
+        let pend = |call: &Call| {
+            PendingCall::of(!call.leaves_nothing(), NamedChange::of(call, first_named))
         };
         let pending: Vec<Arc<PendingCall>> =
             calls.iter().map(|call| Arc::new(pend(call))).collect();
@@ -296,7 +311,7 @@ impl Shared {
         let (ids, after) = {
             let mut core = self.core.lock();
             if let Err(error) = check_open(&core) {
-                return (0..calls.len()).for_each(|at| take(at, Err(error.clone())));
+                return (0..calls.len()).for_each(|at| take(at, Err(error.clone()), None));
             }
             wanted = calls.iter().map(Wanted::of).collect();
             let ids: Vec<CallId> =
@@ -313,16 +328,9 @@ impl Shared {
         });
         let give_up = || cancel.is_some_and(Cancel::is_cancelled);
         for (at, ((pending, id), wanted)) in pending.iter().zip(ids).zip(wanted).enumerate() {
-            take(
-                at,
-                wanted.unpack(self.wait(
-                    pending,
-                    id,
-                    cancel.is_some(),
-                    self.deadline(cancel),
-                    &give_up,
-                )),
-            );
+            let until = self.deadline(cancel);
+            let result = self.wait(pending, id, cancel.is_some(), until, &give_up);
+            take(at, wanted.unpack(result), pending.origin());
             drop(pending.take_receipt());
         }
     }

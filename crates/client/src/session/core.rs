@@ -10,15 +10,19 @@ use std::sync::Arc;
 
 use dafs::{
     CallFailure, CallId, ChannelId, ClientInput, ClientOutput, ClientSession, ConnectionRole,
-    PeerError, client::Keeping, client::Landing,
+    FrameKind, PeerError, client::Keeping, client::Landing,
 };
-use types::{Answer, BootVerifier, BreakId, BreakItem, Fault, Time};
+use types::{Answer, BootVerifier, BreakId, BreakItem, Fault, ReplyAddress, Time, VolumeId};
 
 use super::channel::FrameChannel;
 use super::orphans::Orphans;
 use super::pending::PendingCall;
 use crate::kept::{Answered, Legacy, Place, Receipt};
-use crate::{CallError, Reply};
+use crate::{CallError, DoneChange, Reply};
+
+/// So many acknowledged changes are remembered, of all volumes of the server: those that a standby
+/// can lack are the latest.
+const CHANGES_MAX: usize = 16 << 10;
 
 /// The state of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +89,8 @@ pub(crate) struct ClientCore {
     reclaims_later: bool,
     /// Why the last attempt to connect failed, for error messages.
     pub last_error: Option<String>,
+    /// The latest changes that were acknowledged, the oldest first.
+    changes: VecDeque<DoneChange>,
     outputs: Vec<ClientOutput>,
 }
 
@@ -105,6 +111,13 @@ pub(crate) struct After {
     pub changed: bool,
     /// A thread for the reclaim must be started.
     pub reclaim: bool,
+}
+
+/// The request to which a frame replies.
+fn replied(input: &ClientInput) -> Option<ReplyAddress> {
+    let ClientInput::Arrived { frame, .. } = input else { return None };
+    let dafs::FrameHeader { kind, session, slot, request, .. } = frame.header;
+    (kind == FrameKind::Reply).then_some(ReplyAddress { session, slot, request })
 }
 
 impl ClientCore {
@@ -129,6 +142,7 @@ impl ClientCore {
             is_restoring: false,
             reclaims_later: false,
             last_error: None,
+            changes: VecDeque::new(),
             outputs: Vec::new(),
         }
     }
@@ -144,8 +158,9 @@ impl ClientCore {
     ) -> After {
         let mut outputs = std::mem::take(&mut self.outputs);
         let mut after = After::default();
+        let replied = replied(&input);
         let result = self.machine.step(now, input, &mut outputs);
-        self.take_outputs(&mut outputs, descriptor, &mut after);
+        self.take_outputs(&mut outputs, descriptor, replied, &mut after);
         self.outputs = outputs;
         if let Err(error) = result {
             self.on_peer_error(&error, from, &mut after);
@@ -156,7 +171,7 @@ impl ClientCore {
     /// Takes the first outputs of a new machine.
     pub fn begin(&mut self, mut outputs: Vec<ClientOutput>) -> After {
         let mut after = After::default();
-        self.take_outputs(&mut outputs, None, &mut after);
+        self.take_outputs(&mut outputs, None, None, &mut after);
         after
     }
 
@@ -177,6 +192,7 @@ impl ClientCore {
         &mut self,
         outputs: &mut Vec<ClientOutput>,
         mut descriptor: Option<OwnedFd>,
+        mut replied: Option<ReplyAddress>,
         after: &mut After,
     ) {
         for output in outputs.drain(..) {
@@ -207,7 +223,10 @@ impl ClientCore {
                     self.orphans.answered(id);
                     let keeps = pending.as_ref().is_some_and(|pending| pending.keeps_answer);
                     let receipt = self.land(id, &result, landing, keeps && body.is_none());
+                    // The calls behind a failed member of a chain end in the same step.
+                    let origin = replied.take();
                     if let Some(pending) = pending {
+                        self.note_change(&pending, origin, result.as_ref().ok());
                         pending.finish_with(to_reply(result, body, self.verifier), receipt);
                     }
                 }
@@ -253,6 +272,28 @@ impl ClientCore {
                 }
             }
         }
+    }
+
+    /// Notes a change that was acknowledged, or where one was that failed.
+    fn note_change(
+        &mut self,
+        pending: &PendingCall,
+        origin: Option<ReplyAddress>,
+        answer: Option<&Answer>,
+    ) {
+        let Some((change, origin)) = pending.change.zip(origin) else { return };
+        let Some(answer) = answer else { return pending.sent_at(Some(origin)) };
+        if self.changes.len() == CHANGES_MAX {
+            self.changes.pop_front();
+        }
+        let is_certain = change.is_certain(answer);
+        self.changes.push_back(DoneChange { origin, fid: change.fid, is_certain });
+    }
+
+    /// The latest changes of a volume that were acknowledged, the oldest first.
+    pub fn last_changes(&self, volume: VolumeId) -> Vec<DoneChange> {
+        let of_volume = self.changes.iter().filter(|done| done.fid.volume == volume);
+        of_volume.copied().collect()
     }
 
     /// Takes what a predecessor left: the machine goes on with its session.

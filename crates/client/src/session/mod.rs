@@ -26,12 +26,14 @@ use std::time::{Duration, Instant};
 
 use dafs::{ClientConfig, ClientInput, ClientOutput, ClientSession};
 use fabric::tls::RefusedKeys;
-use types::{Call, Caller, Fault, ServerId};
+use types::{Call, Caller, Fault, ReplyAddress, ServerId, VolumeId};
 
 use self::core::{ClientCore, SessionPhase};
 use self::shared::{On, Shared};
 use crate::kept::{Legacy, Place};
-use crate::{CallError, Cancel, ConnectionReport, Events, Remote, Reply, SessionConfig, clock};
+use crate::{
+    CallError, Cancel, ConnectionReport, DoneChange, Events, Remote, Reply, SessionConfig, clock,
+};
 
 /// Calls that may wait for a credit. Far fewer threads call.
 const QUEUE_MAX: usize = 16 << 10;
@@ -246,11 +248,7 @@ impl Remote for Session {
         call: Call,
         cancel: Option<&Cancel>,
     ) -> Result<Reply, CallError> {
-        if matches!(call, Call::Auth { .. }) && self.shared.is_clear_text() {
-            return Err(CallError::Fault(Fault::Unsupported));
-        }
-        self.shared.pass_gate(cancel)?;
-        self.shared.call(caller, call, cancel)
+        self.call_at(caller, call, cancel, &mut None)
     }
 
     fn call_urgently(
@@ -260,7 +258,21 @@ impl Remote for Session {
         cancel: Option<&Cancel>,
     ) -> Result<Reply, CallError> {
         self.shared.pass_gate(cancel)?;
-        self.shared.ask(caller, call, cancel, true)
+        self.shared.ask(caller, call, cancel, true, &mut None)
+    }
+
+    fn call_at(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+        at: &mut Option<ReplyAddress>,
+    ) -> Result<Reply, CallError> {
+        if matches!(call, Call::Auth { .. }) && self.shared.is_clear_text() {
+            return Err(CallError::Fault(Fault::Unsupported));
+        }
+        self.shared.pass_gate(cancel)?;
+        self.shared.ask(caller, call, cancel, false, at)
     }
 
     fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
@@ -283,7 +295,7 @@ impl Remote for Session {
             Err(error) => return (0..calls.len()).for_each(|at| take(at, Err(error.clone()))),
         };
         if fits {
-            self.shared.chain_once(caller, calls, None, take);
+            self.shared.chain_once(caller, calls, None, &mut |at, result, _| take(at, result));
         } else {
             self.shared
                 .chain(caller, calls)
@@ -300,13 +312,27 @@ impl Remote for Session {
         cancel: &Cancel,
         take: &mut dyn FnMut(usize, Result<Reply, CallError>),
     ) {
+        self.chain_each_at(caller, calls, cancel, &mut |at, result, _| take(at, result));
+    }
+
+    fn chain_each_at(
+        &self,
+        caller: &Caller,
+        calls: Vec<Call>,
+        cancel: &Cancel,
+        take: &mut dyn FnMut(usize, Result<Reply, CallError>, Option<ReplyAddress>),
+    ) {
         // Delegated changes are part of the reclaim, so they do not wait for its end.
         let claims = matches!(calls.first(), Some(Call::Delegated { .. }));
         let passed = if claims { Ok(()) } else { self.shared.pass_gate(Some(cancel)) };
         match passed {
             Ok(()) => self.shared.chain_pieces(caller, calls, Some(cancel), take),
-            Err(error) => (0..calls.len()).for_each(|at| take(at, Err(error.clone()))),
+            Err(error) => (0..calls.len()).for_each(|at| take(at, Err(error.clone()), None)),
         }
+    }
+
+    fn last_changes(&self, volume: VolumeId) -> Vec<DoneChange> {
+        self.shared.core.lock().last_changes(volume)
     }
 
     fn set_events(&self, events: Arc<dyn Events>) {

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
+use types::{Answer, Call, Fid, ReplyAddress};
 
 use crate::kept::Receipt;
 use crate::{CallError, Reply};
@@ -12,12 +13,46 @@ use crate::{CallError, Reply};
 pub(crate) struct PendingCall {
     /// A successor of this process may need the answer until the caller has used it.
     pub keeps_answer: bool,
+    /// Of a change: the file that it names.
+    pub change: Option<NamedChange>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
+/// A call that may change something on a partition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamedChange {
+    /// The file that it names.
+    pub fid: Fid,
+    /// It has something to write, or makes or removes an entry.
+    pub is_real: bool,
+}
+
+impl NamedChange {
+    /// The change of a call; `of`: the file that a call of its chain named, instead of
+    /// [`Fid::CURRENT`].
+    pub fn of(call: &Call, of: Option<Fid>) -> Option<NamedChange> {
+        let named = call.files()[0].copied().filter(|_| call.changes())?;
+        let fid = if named == Fid::CURRENT { of? } else { named };
+        let call = if let Call::Delegated { call, .. } = call { call } else { call };
+        let is_real = match call {
+            Call::Write { data, .. } => !data.is_empty(),
+            Call::Make { .. } | Call::Remove { .. } | Call::Link { .. } => true,
+            _ => false,
+        };
+        Some(NamedChange { fid, is_real })
+    }
+
+    /// Whether an answer shows that it changed something.
+    pub fn is_certain(&self, answer: &Answer) -> bool {
+        self.is_real && !matches!(answer, Answer::Made { existed: true, .. })
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
+    /// The place of its request, if it was sent and has no answer, or an error.
+    origin: Option<ReplyAddress>,
     result: Option<Result<Reply, CallError>>,
     /// Of an answer that is kept.
     receipt: Option<Receipt>,
@@ -33,6 +68,11 @@ impl PendingCall {
         PendingCall { keeps_answer: true, ..PendingCall::default() }
     }
 
+    /// A call, and whether a successor of this process may need its answer.
+    pub fn of(keeps_answer: bool, change: Option<NamedChange>) -> Self {
+        PendingCall { keeps_answer, change, ..PendingCall::default() }
+    }
+
     /// Ends the call with its result.
     pub fn finish(&self, result: Result<Reply, CallError>) {
         self.finish_with(result, None);
@@ -45,6 +85,16 @@ impl PendingCall {
         debug_assert!(!state.ended, "DA-4: a call ends exactly once");
         (state.ended, state.result) = (true, Some(result));
         self.changed.notify_one();
+    }
+
+    /// Notes the place of its request.
+    pub fn sent_at(&self, origin: Option<ReplyAddress>) {
+        self.state.lock().origin = origin;
+    }
+
+    /// The place of its request, if it is known.
+    pub fn origin(&self) -> Option<ReplyAddress> {
+        self.state.lock().origin
     }
 
     /// Wakes the thread so that it checks again.

@@ -19,6 +19,8 @@ pub enum Event {
     /// With the outcomes of the claims.
     Restarted(Vec<Result<Answer, CallError>>),
     Moved,
+    TakenOver,
+    ChangesLost(Vec<Fid>),
 }
 
 /// See the head of the file. It acknowledges breaks at once unless it is told to keep them.
@@ -118,5 +120,13 @@ impl Events for Recorder {
             let _ = reclaim.call(&Caller::ROOT, claim, None);
         }
         self.note(Event::Moved);
+    }
+
+    fn on_taken_over(&self, _: &dyn Remote) {
+        self.note(Event::TakenOver);
+    }
+
+    fn on_changes_lost(&self, fids: &[Fid]) {
+        self.note(Event::ChangesLost(fids.to_vec()));
     }
 }

@@ -40,7 +40,7 @@ pub use kept::{
     ChainLanding, Keeping, KeptChain, KeptError, KeptRequest, KeptSession, KeptState, KeptTerms,
     Landing, decode_outcome, encode_outcome,
 };
-pub use session::ClientSession;
+pub use session::{ClientSession, place_of};
 
 use crate::credentials::{Hash, Wallet};
 use crate::{ChannelId, Frame, Region, Terms, WireError};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use types::ReplyAddress;
 use types::limits::SLOTS_MAX;
 use types::{Answer, BreakId, Call, Fault, Fid, SessionId, Time};
 
@@ -681,6 +682,13 @@ impl KeptSession {
         machine.keeper.reclaimed = server;
         Ok(ClientSession { known: Some(known), flights, ..machine })
     }
+}
+
+/// The place of a call that was sent and is not answered.
+pub fn place_of(session: &ClientSession, id: CallId) -> Option<ReplyAddress> {
+    let slot = session.flights.find(id)?;
+    let (_, request) = session.flights.get(slot)?;
+    Some(ReplyAddress { session: session.id()?, slot, request })
 }
 
 pub(super) fn check_credits(line: SessionConnection, credits: u32) -> Result<(), PeerError> {

@@ -72,6 +72,12 @@ impl Events for EventListener {
             core.on_taken_over(reclaim);
         }
     }
+
+    fn on_changes_lost(&self, fids: &[Fid]) {
+        if let Some(core) = self.0.upgrade() {
+            core.unstable.lose(fids);
+        }
+    }
 }
 
 impl Core {

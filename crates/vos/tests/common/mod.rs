@@ -171,13 +171,13 @@ pub fn lead_as<T>(
 /// Servers whose leader is stopped at the `after`th change: before it was done, or after it with
 /// the answer lost.
 pub struct Stopped<'c> {
-    inner: &'c ServerConnections,
+    inner: &'c dyn Servers,
     left: AtomicI64,
     answer_lost: bool,
 }
 
 impl<'c> Stopped<'c> {
-    pub fn new(inner: &'c ServerConnections, after: i64, answer_lost: bool) -> Self {
+    pub fn new(inner: &'c dyn Servers, after: i64, answer_lost: bool) -> Self {
         Stopped { inner, left: AtomicI64::new(after), answer_lost }
     }
 
@@ -221,6 +221,10 @@ impl Servers for Stopped<'_> {
 
     fn name(&self, server: ServerId) -> String {
         self.inner.name(server)
+    }
+
+    fn pause(&self, pause: std::time::Duration) {
+        self.inner.pause(pause);
     }
 }
 

@@ -140,7 +140,7 @@ fn is_at(site: &Site, spot: &LocatedPartition) -> bool {
 /// A server has a group on one partition.
 fn may_be_at(group: &VolumeGroup, spot: &LocatedPartition) -> bool {
     let from = group.read_write_site().map(|site| site.server);
-    let others = group.sites.iter().filter(|site| site.kind == SiteKind::ReadOnly);
+    let others = group.sites.iter().filter(|site| site.kind != SiteKind::ReadWrite);
     from == Some(spot.server) || others.into_iter().all(|site| fits(site, spot))
 }
 

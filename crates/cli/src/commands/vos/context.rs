@@ -15,7 +15,7 @@ use celldb::{CellDb, CellError, RemoteCellDb};
 use local::cell::clear_by_environment;
 use local::daemon::Process;
 use local::failure::Failure;
-use local::show::Fetching;
+use local::show::{Fetching, bytes as size};
 use types::{
     Answer, Busy, Call, Fault, Name, PartitionInfo, PartitionNo, Revised, ServerId, ServerInfo,
     VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
@@ -240,6 +240,9 @@ impl VosContext {
             JobEvent::Step(_) => {}
             JobEvent::Progress { server, bytes, total_bytes } => {
                 shown.record(server, bytes, total_bytes);
+            }
+            JobEvent::Behind { server, changes, bytes } => {
+                shown.say(format!("{server} is behind {changes} changes, {}", size(bytes)));
             }
             JobEvent::Note(note) => eprintln!("rialto vos: {note}"),
         };

@@ -8,7 +8,7 @@ use types::{VolumeGroup, VolumeKind};
 use super::context::{LocatedVolume, VosContext, text};
 use super::model::{self, AccessModel};
 use super::typed::{TypedSite, TypedVolume};
-use super::{formatted, show, sites};
+use super::{formatted, show, sites, standby};
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -42,6 +42,11 @@ impl VosExamine {
             let root = model::root_status(context, &group[0]).ok();
             shown["access"] = root.map(|root| AccessModel::of(&root).word()).into();
             shown["read_times"] = root.map(|root| root.read_times).into();
+            let seen = known.as_ref().map(|known| standby::seen(context, known));
+            let standbys = known.as_ref().zip(seen).map(|(known, seen)| {
+                standby::as_json(&|server| context.server_name(server), known, &seen)
+            });
+            shown["standbys"] = standbys.into();
             shown["database"] = known.map_or(Value::Null, |known| sites::json(context, &known));
             local::show::json(&shown);
         } else {
@@ -55,6 +60,9 @@ impl VosExamine {
                 print_volume(context, &group, known.as_ref());
             }
             print_sites(context, known.as_ref());
+            if let Some(known) = &known {
+                standby::lines(context, known, &mut |line| println!("{line}"));
+            }
         }
         Ok(())
     }

@@ -26,6 +26,7 @@ mod show;
 mod sites;
 mod size;
 mod snapshot;
+mod standby;
 mod sync;
 mod take_over;
 mod typed;
@@ -132,6 +133,12 @@ enum Verb {
     #[command(name = "convertROtoRW")]
     ConvertRoToRw(take_over::ConvertRoToRw),
     Addsite(sites::Addsite),
+    Addstandby(standby::Addstandby),
+    /// Removes a standby of a volume.
+    #[command(after_help = standby::REMSTANDBY_HELP)]
+    #[command(mut_arg("words", |arg| arg.help(sites::WORDS)))]
+    Remstandby(typed::SitedVolume),
+    Failover(standby::Failover),
     Changeloc(sites::Changeloc),
     /// Removes a read-only site of a volume from the record.
     #[command(after_help = sites::REMSITE_HELP, mut_arg("words", |arg| arg.help(sites::WORDS)))]
@@ -186,6 +193,9 @@ impl Vos {
             Verb::Size(size) => size.run(&context),
             Verb::Restore(restore) => restore.run(&context),
             Verb::Addsite(addsite) => addsite.run(&context),
+            Verb::Addstandby(add) => add.run(&context),
+            Verb::Remstandby(volume) => standby::remove(volume, &context),
+            Verb::Failover(failover) => failover.run(&context),
             Verb::Changeloc(changeloc) => changeloc.run(&context),
             Verb::Remsite(volume) => sites::remove(volume, &context),
             Verb::Lock(volume) => locks::lock(volume, &context),

@@ -166,6 +166,9 @@ impl Evacuate {
             }
             // The record after the move.
             let group = context.known(&name)?;
+            for site in group.record.standbys().filter(|site| is_here(site)) {
+                report_standby(context, &name, site);
+            }
             let sites = group.record.sites.clone();
             for site in sites.iter().filter(|site| site.kind == SiteKind::ReadOnly && is_here(site))
             {
@@ -204,9 +207,21 @@ fn is_at(site: &types::Site, server: types::ServerId, partition: &str) -> bool {
     (site.server, &*site.partition) == (server, partition)
 }
 
-/// Whether the site leaves the destination to the group: it is there, or at another server.
+/// Whether the site leaves the destination to the group: it is there, or at another server. A
+/// standby has its server for itself.
 pub(super) fn fits(site: &types::Site, spot: &LocatedPartition) -> bool {
-    site.server != spot.server || site.partition == spot.partition.name
+    site.server != spot.server || !site.kind.is_standby() && site.partition == spot.partition.name
+}
+
+/// A standby does not move: another one is made, and this one is removed when that is in step.
+fn report_standby(context: &VosContext, name: &str, site: &types::Site) {
+    let server = context.server_name(site.server);
+    eprintln!(
+        "rialto vos: the standby of {name} on {server} {} is left there: 'rialto vos addstandby \
+         -server OTHER -id {name}' makes another, and then 'rialto vos remstandby -server {server} \
+         -id {name}'",
+        site.partition
+    );
 }
 
 /// Reports volumes that remain on the partitions and are not recorded as moved.

@@ -6,7 +6,8 @@ use local::show::bytes;
 use serde_json::{Value, json};
 use types::{Answer, IncomingTree, PartitionInfo, ServerId, TaskInfo, TaskState, VolumeCall};
 
-use super::context::{LocatedPartition, VosContext};
+use super::context::{LocatedPartition, VosContext, text};
+use super::standby;
 use super::typed::{TypedPlace, TypedSite, place};
 
 /// As many as OpenAFS shows.
@@ -167,12 +168,14 @@ impl VosStatus {
                 return Err(Failure::new(what, "the server answered something else"));
             };
             trees.retain(|one| !runs(one.tree));
+            let followed = standby::followed(context, server);
             if context.json {
                 let transactions: Vec<_> = active.iter().map(|task| task_json(task)).collect();
                 let unfinished: Vec<_> =
                     trees.iter().map(|one| unfinished_json(context, server, one)).collect();
+                let standbys = standby::volumes_json(context, &followed);
                 local::show::json(&json!({ "server": name, "transactions": transactions,
-                        "unfinished": unfinished }));
+                        "unfinished": unfinished, "standbys": standbys }));
                 continue;
             }
             match active[..] {
@@ -191,6 +194,10 @@ impl VosStatus {
                     state(task.state),
                     bytes(task.bytes)
                 );
+            }
+            for group in &followed {
+                println!("Standbys of {} ({})", text(&group.name), group.read_write.0);
+                standby::lines(context, group, &mut |line| println!("{line}"));
             }
             if !trees.is_empty() {
                 println!("Unfinished: {} on {name}", trees.len());
