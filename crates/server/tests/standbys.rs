@@ -10,7 +10,7 @@ use std::time::Duration;
 use celldb::{CellDb, RemoteCellDb};
 use client::{ClientOptions, Endpoint, Session};
 use common::*;
-use server::{CellPlace, Server, ServerConfig};
+use server::{CellPlace, Server, ServerConfig, StartError};
 use types::{
     Answer, Call, Fid, PartitionNo, Revision, ServerId, Site, SiteKind, StandbyInfo, VolumeCall,
     VolumeGroup, VolumeId,
@@ -42,7 +42,17 @@ impl Place {
     }
 
     fn start(&mut self) {
-        self.server = Some(Server::start(&self.config).unwrap());
+        // After a crash a thread of the earlier server instance may still have the partition, since
+        // the process goes on.
+        wait_for("the partition of an earlier server instance", || {
+            match Server::start(&self.config) {
+                Err(StartError::Partition { .. }) => false,
+                started => {
+                    self.server = Some(started.unwrap());
+                    true
+                }
+            }
+        });
     }
 
     fn id(&self) -> ServerId {

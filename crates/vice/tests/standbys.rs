@@ -459,18 +459,26 @@ fn sb3_a_call_that_comes_late_is_not_served_before_the_tick() {
 
 #[test]
 fn sb3_a_standby_that_comes_back_ends_the_fence() {
-    let mut cell = Cell::new(&[SiteKind::Standby]);
-    cell.enter(1);
-    cell.db.away.store(true, Ordering::SeqCst);
-    cell.silent[1] = true;
-    cell.wait(1600);
-    let read = cell.rigs[0].start(0, &ROOT, Call::GetStatus { fid: cell.root });
-    assert_eq!(cell.answer(0, read), None);
-    cell.silent[1] = false;
-    (0..4).for_each(|_| cell.follow(1));
-    cell.wait(250);
-    cell.follow(1);
-    assert!(matches!(cell.answer(0, read), Some(Ok(Answer::Status(_)))), "{:?}", cell.standbys());
+    // The second time it has tried to take over meanwhile, and could not.
+    for millis in [1600, 4000] {
+        let mut cell = Cell::new(&[SiteKind::Standby]);
+        cell.enter(1);
+        cell.db.away.store(true, Ordering::SeqCst);
+        cell.silent[1] = true;
+        for _ in 0..millis / 200 {
+            cell.wait(200);
+            (0..3).for_each(|_| _ = cell.step(1));
+        }
+        let read = cell.rigs[0].start(0, &ROOT, Call::GetStatus { fid: cell.root });
+        assert_eq!(cell.answer(0, read), None);
+        cell.silent[1] = false;
+        for _ in 0..4 {
+            cell.wait(250);
+            cell.follow(1);
+        }
+        let answer = cell.answer(0, read);
+        assert!(matches!(answer, Some(Ok(Answer::Status(_)))), "{millis}: {:?}", cell.standbys());
+    }
 }
 
 /// The volume's server is silent; the standby takes over, and serves when it may.

@@ -89,6 +89,9 @@ impl Freezing {
             self.unfreeze(&volume, &mut ask.events)?;
             return Ok(CallOutcome::Answer(Answer::Done));
         }
+        if volume.is_fenced() {
+            return Err(Fault::Busy);
+        }
         let until = ask.now + FREEZE_MAX.min(Duration::from_millis(millis.into()));
         self.files.bring_in(ask, &volume)?;
         end_idle_loans(&self.files, &self.loans, &volume)?;

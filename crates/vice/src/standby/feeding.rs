@@ -112,6 +112,8 @@ pub(super) struct Feeding {
     volume: VolumeId,
     /// `None`: nothing is fed since the start of this server.
     feed: Option<Arc<Feed>>,
+    /// The volume, whose state, with the feed, must stay in memory.
+    kept: Option<Arc<store::Volume>>,
     standbys: Vec<Standby>,
     held: VecDeque<HeldReply>,
     /// Questions after which the same standby has asked another one.
@@ -138,6 +140,7 @@ impl Feeding {
         Feeding {
             volume,
             feed: None,
+            kept: None,
             standbys: Vec::new(),
             held: VecDeque::new(),
             refused: Vec::new(),
@@ -154,9 +157,10 @@ impl Feeding {
         now: Time,
         (server, is_sync): (ServerId, bool),
         base: u64,
-        feed: Arc<Feed>,
+        (feed, kept): (Arc<Feed>, Arc<store::Volume>),
     ) {
         self.be_fed_by(feed);
+        self.kept = Some(kept);
         let at = self.standbys.iter().position(|one| one.server == server).unwrap_or_else(|| {
             self.standbys.push(Standby {
                 server,
@@ -494,7 +498,7 @@ impl Feeding {
             let origin = one.question.take().map(|question| question.origin);
             ripe.answers.extend(origin.map(|origin| (origin, Err(Fault::NoVolume))));
         }
-        self.feed = None;
+        (self.feed, self.kept) = (None, None);
         self.standbys.clear();
         self.held.drain(..).map(|held| held.origin).collect()
     }

@@ -174,7 +174,8 @@ impl Feeds {
         let (start, feed) = begun?;
         self.files.volumes().moves().answer_for(id);
         let feeding = self.get_or_begin(id, false);
-        feeding.lock().feed(ask.now, (standby, is_sync), start.epoch, feed);
+        let fed = (feed, Arc::clone(&volume.store));
+        feeding.lock().feed(ask.now, (standby, is_sync), start.epoch, fed);
         tracing::info!(volume = id.0, %standby, epoch = start.epoch, "a standby begins");
         Ok(CallOutcome::Answer(Answer::Feed(start)))
     }

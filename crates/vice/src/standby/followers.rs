@@ -131,7 +131,11 @@ impl Followers {
             Phase::LookUp => self.look_up(&mut follower, wall),
             Phase::Begin(_) => self.begin_to_follow(&mut follower),
             Phase::Follow if follower.is_patience_over(now) => {
-                self.take_over((now, wall), &mut follower, false)
+                // If the record cannot be changed now, the server may be there again.
+                self.take_over((now, wall), &mut follower, false).or_else(|fault| {
+                    tracing::debug!(tree = tree.0, %fault, "a standby cannot take over yet");
+                    Ok(None)
+                })
             }
             Phase::Pull(_) => self.make_room(&follower),
             _ => Ok(None),
@@ -143,9 +147,7 @@ impl Followers {
                 self.forget(tree, &known);
                 StandbyWork::Over
             }
-            Ok(None) => {
-                follower.question(self.cell.me().id).unwrap_or(StandbyWork::Pause(Duration::ZERO))
-            }
+            Ok(None) => follower.question(self.cell.me().id).unwrap_or(StandbyWork::Pause(SWEPT)),
             Err(fault) => {
                 tracing::debug!(tree = tree.0, %fault, "a standby waits");
                 follower.later();
