@@ -329,3 +329,26 @@ fn a_client_goes_on_as_soon_as_the_volume_serves() {
     fleet.b.answer(&fleet.b.next_of(is_write), written("x", 3));
     assert_eq!(changing.answer(), written("x", 3));
 }
+
+#[test]
+fn sb5_a_delegated_change_goes_on_at_the_standby() {
+    for was_made in [true, false] {
+        let fleet = Fleet::start();
+        let delegated =
+            |call| Call::Delegated { at: Timestamp::default(), slot: 0, call: Box::new(call) };
+        let chaining = {
+            let docs = Arc::clone(&fleet.docs);
+            let calls = vec![delegated(write("x"))];
+            std::thread::spawn(move || client::Remote::chain(&*docs, &Caller::ROOT, calls))
+        };
+        let received = fleet.a.next();
+        let replies = known(received.origin, written("x", 9)).filter(|_| was_made);
+        fleet.take_over(SiteKind::Standby, replies.or(Some(Replies::new())));
+        fleet.a.go_down();
+        if !was_made {
+            fleet.b.answer(&fleet.b.next(), written("x", 9));
+        }
+        let results = chaining.join().unwrap();
+        assert_eq!(results[0].as_ref().unwrap().answer, written("x", 9));
+    }
+}

@@ -672,22 +672,26 @@ impl RemoteVolume {
     }
 
     /// Sends a chain; calls that were refused because the volume is no longer there are repeated at
-    /// its new place.
+    /// its new place. `claims`: it is a part of a reclaim, so it does not wait for that; it is
+    /// repeated only after a takeover.
     fn chain_there(
         &self,
         caller: &Caller,
         calls: &[Call],
+        claims: bool,
         take: &mut dyn FnMut(usize, Result<Reply, CallError>),
     ) {
         let (mut done, mut link, mut again) = (0, ChainLink::default(), 0);
         let mut made: HashMap<usize, MadeRequest> = HashMap::new();
         loop {
-            let (connection, gone, generation) = match self.connection(None) {
-                Ok(found) => found,
-                Err(error) => {
-                    return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
-                }
-            };
+            let now = || Ok(self.place_now(&self.place.lock()));
+            let (connection, gone, generation) =
+                match if claims { now() } else { self.connection(None) } {
+                    Ok(found) => found,
+                    Err(error) => {
+                        return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
+                    }
+                };
             self.waiting.fetch_add(1, Ordering::AcqRel);
             let mut refused = None;
             // Up to the last member that the former server executed each is settled by itself.
@@ -717,7 +721,9 @@ impl RemoteVolume {
                         match result {
                             _ if refused.is_some() => {}
                             Err(error)
-                                if again < AGAIN_MAX && self.is_elsewhere(&error, &gone, None) =>
+                                if again < AGAIN_MAX
+                                    && (!claims || error.fault().is_none())
+                                    && self.is_elsewhere(&error, &gone, None) =>
                             {
                                 refused = Some(error);
                             }
@@ -742,9 +748,33 @@ impl RemoteVolume {
             self.waiting.fetch_sub(1, Ordering::AcqRel);
             let Some(error) = refused else { return };
             again += u32::from(matches!(error, CallError::Fault(_)));
-            if let Err(error) = self.leave(&connection, &error, None) {
+            let left = if claims {
+                self.await_other_place(&connection, &error)
+            } else {
+                self.leave(&connection, &error, None)
+            };
+            if let Err(error) = left {
                 return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
             }
+        }
+    }
+
+    /// A part of a reclaim does not wait for its end, but goes where the volume is from then on.
+    fn await_other_place(
+        &self,
+        from: &Arc<ServerConnection>,
+        error: &CallError,
+    ) -> Result<(), CallError> {
+        loop {
+            let place = self.place.lock();
+            if !Arc::ptr_eq(&place.connection, from) {
+                return Ok(());
+            }
+            if !place.searching {
+                return Err(error.clone());
+            }
+            drop(place);
+            std::thread::sleep(PAUSE);
         }
     }
 
@@ -845,7 +875,7 @@ impl Remote for RemoteVolume {
         calls: Vec<Call>,
         take: &mut dyn FnMut(usize, Result<Reply, CallError>),
     ) {
-        if !self.cell.has_others() || claims(&calls) {
+        if !self.cell.has_others() {
             let (connection, lost) = {
                 let place = self.place.lock();
                 (Arc::clone(&place.connection), place.lost.clone())
@@ -855,7 +885,8 @@ impl Remote for RemoteVolume {
             self.waiting.fetch_sub(1, Ordering::AcqRel);
             return;
         }
-        self.chain_there(caller, &calls, take);
+        let claims = claims(&calls);
+        self.chain_there(caller, &calls, claims, take);
     }
 
     fn set_events(&self, events: Arc<dyn Events>) {
