@@ -86,7 +86,7 @@ fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 0)' "$1"
 ends_well() { within 120 tail --pid="$1" -f /dev/null; wait "$1" || { cat "$2"; return 1; }; }
 replaces() {
     local before; before=$(daemon)
-    within 60 "$RIALTO" mount --replace --dir "$home" "$at" && [ "$(daemon)" != "$before" ]
+    within 60 "$RIALTO" mount --replace "$at" && [ "$(daemon)" != "$before" ]
 }
 tail_saw_all() {
     local i
