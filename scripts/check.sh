@@ -149,7 +149,7 @@ end_beside
 part_beside fuzz nice fuzz/run.sh $fuzz_seconds
 begin_beside
 part real tests/real/run.sh "${real[@]}" --bin "$target/release" shared
-part guide tests/guide.sh --bin "$target/release"
+part guide tests/guide.sh "${real[@]}" --bin "$target/release"
 end_beside
 [ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- \
     --check

@@ -1,94 +1,250 @@
 #!/bin/bash
-# guide.sh [--bin DIR]: runs pages of docs/operations, block by block in their order, on a cell of
-# its own in name spaces of its own, where /srv/rialto and the other places of the pages are free.
+# guide.sh [--quick] [--bin DIR]: runs pages of docs/operations, block by block in their order,
+# on machines that systemd has booted (tests/lib/machine.sh), with the addresses of the pages.
 #
-# Blocks of a page: `sh` is run, and each of its commands must succeed; `toml FILE` is a line of
-# that file, which replaces the one of its name. Any other block is a failure.
-# Needs root and /dev/fuse.
+# The word behind a fence says what a block is:
+#   sh [USER@]MACHINE   commands, each of which must succeed; of root at the page's machine if
+#                       nothing is said; `sh USER` is a user there. A terminal answers questions for
+#                       passwords. LINE stands for the last line that the block before printed.
+#   text                each of its lines is in what the block before printed
+#   toml [MACHINE] FILE  lines of that file, each of which replaces the one of its name
+#   conf [MACHINE] FILE  the file
+#   fstab               lines that are added to /etc/fstab
+#   sh unrun            is not run: the paragraph before it says why
+# Any other block is a failure. --quick leaves out the loss of a server, which waits for half a
+# minute (tests/real/lost_server.sh has it too). Needs root and /dev/fuse.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=${CARGO_TARGET_DIR:-$PWD/target}/release
+quick=
+[ "${1:-}" != --quick ] || { quick=--quick; shift; }
 [ "${1:-}" != --bin ] || bin=$2
-rialto=$(realpath "$bin/rialto")
+bin=$(realpath "$bin")
 failures=0
 pass() { printf 'PASS guide: %s\n' "$*"; }
 fail() { printf 'FAIL guide: %s\n' "$*"; failures=$((failures + 1)); }
+. tests/lib/machine.sh
 if [ "$(id -u)" != 0 ] || [ ! -w /dev/fuse ]; then
     echo "SKIP guide: it needs root and /dev/fuse"
     exit 0
 fi
+missing=$(machine_tools) || { echo "SKIP guide: $missing is missing"; exit 0; }
 if [ -z "${IN_GUIDE:-}" ]; then
-    IN_GUIDE=yes exec unshare --mount --net --propagation private "$0" --bin "$bin"
+    IN_GUIDE=yes exec unshare --mount --net --propagation private "$0" $quick --bin "$bin"
 fi
-work=$(mktemp -d -t rialto-guide.XXXXXX)
+WORK=$(mktemp -d -p /var/tmp rialto-guide.XXXXXX)
+export MACHINE_NET=shared
 ip link set lo up
-ip addr add 192.0.2.1/32 dev lo
-ip addr add 192.0.2.2/32 dev lo
-mount -t tmpfs tmpfs /mnt
-mount -t tmpfs tmpfs /srv
-mkdir "$work/programs" /srv/{first,rialto,disk2,disk3,disk4}
-ln -s "$rialto" "$work/programs/rialto"
-export PATH=$work/programs:$PATH RIALTO_HOME=/srv/rialto
-cleanup() {
-    for dir in /srv/rialto /srv/first; do
-        timeout 60 rialto down --lazy --dir $dir > /dev/null 2>&1; done
-    cd / && rm -rf "$work"
-}
+for last in 1 2 3 10; do ip addr add 192.0.2.$last/32 dev lo; done
+cleanup() { end_machines; cd / && rm -rf --one-file-system "$WORK"; }
 trap cleanup EXIT
 
 # check WHAT COMMAND...: its output is shown only when it fails.
 check() {
     local what=$1
     shift
-    if within "$@" > "$work/log" 2>&1 < /dev/null; then pass "$what"; return; fi
+    if "$@" > "$WORK/log" 2>&1 < /dev/null; then pass "$what"; return; fi
     fail "$what"
-    tail -n 15 "$work/log" | cut -c 1-200 | sed 's/^/     | /'
+    tail -n 15 "$WORK/log" | cut -c 1-200 | sed 's/^/     | /'
+    local name
+    for name in "${!machines[@]}"; do
+        in_machine "$name" journalctl --no-pager --quiet --lines 6 --unit rialto-server 2>&1 |
+            cut -c 1-200 | sed "s/^/     $name | /"
+    done
     return 1
 }
 
-# A function of this file, or a program that must not hang.
-within() { if declare -F "$1" > /dev/null; then "$@"; else timeout 120 "$@"; fi; }
+# on [USER@]MACHINE COMMAND...
+on() {
+    local user=root machine=${1#*@} home=/root.guide
+    [[ $1 != *@* ]] || user=${1%@*}
+    [ "$user" = root ] || home=/home/$user
+    shift
+    # runuser sets HOME, so it comes first.
+    in_machine "$machine" runuser -u "$user" -- env -i HOME=$home USER="$user" TERM=dumb \
+        LC_ALL=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+        CARGO_TARGET_DIR=/target timeout 120 "$@"
+}
+root() { on "$1" bash -euo pipefail -c "[ ! -e ~/.profile ] || . ~/.profile; cd; $2"; }
 
-# The line of a file of settings with the name of this one.
-set_line() { # FILE LINE
-    local name=${2%% =*}
-    case $name in partitions) name='partitions\?' ;; esac
-    grep -q "^$name = " "$1" || { echo "$1 has no such line"; return 1; }
-    sed -i "s|^$name = .*|$2|" "$1"
+# A file of a machine is written, or the lines of a block replace those with their names.
+write_file() { on "$1" sh -c "cat $3 '$2'" < "$WORK/block"; }
+set_lines() { # MACHINE FILE
+    local line name
+    while read -r line; do
+        name=${line%% =*}
+        case $name in partitions) name='partitions\?' ;; esac
+        on "$1" grep -q "^$name = " "$2" || { echo "$2 has no line $name"; return 1; }
+        on "$1" sed -i "s|^$name = .*|$line|" "$2" || return
+    done < "$WORK/block"
+}
+run_block() { # [USER@]MACHINE
+    local place=$1 line
+    line=$(grep -v '^ *$' "$WORK/printed" 2> /dev/null | tail -n 1)
+    { printf '[ ! -e ~/.profile ] || . ~/.profile\ncd %s\n' "${directory:-~}"
+        sed "s|\bLINE\b|${line//|/\\|}|g" "$WORK/block"; } > "$WORK/commands/block"
+    chmod 644 "$WORK/commands/block"
+    on "$place" python3 /guide/answering.py 'open sesame' bash -euo pipefail /guide/block \
+        > "$WORK/printed" 2>&1
+    local status=$?
+    cat "$WORK/printed"
+    return $status
+}
+printed() {
+    local line
+    while IFS= read -r line; do
+        grep -qF -- "$line" "$WORK/printed" || { echo "not printed: $line"; cat "$WORK/printed"
+            return 1; }
+    done < "$WORK/block"
 }
 
-page() { # page NAME
-    local number=0 kind file page=docs/operations/$1.md
-    while read -r kind file _; do
-        python3 tests/lib/page.py "$page" show $number > "$work/block"
-        case $kind in
-            sh) check "$1: block $number runs" bash -euo pipefail "$work/block" || return ;;
-            toml)
-                check "$1: block $number is set" set_line "$file" "$(< "$work/block")" || return ;;
-            *) fail "$1: block $number is neither run nor set: '$kind'" ;;
+# Some blocks are for a cell to which something has happened: it happens when the first line of such
+# a block is to run.
+declare -A happens=()
+prepare() {
+    [ -z "${1:+${happens[$1]:-}}" ] || check "for '$1'" eval "${happens[$1]}"
+}
+
+# page NAME MACHINE [SECTION]: the blocks of the page, or of its sections of that name.
+page() {
+    local name=$1 default=$2 count=0 number kind first second place
+    while read -r number kind first second; do
+        python3 tests/lib/page.py "docs/operations/$name.md" show "$number" > "$WORK/block"
+        place=$default
+        prepare "$(head -n 1 "$WORK/block")" || return
+        case $kind,$first in
+            sh,unrun | text,unrun)
+                [ -z "$second" ] || fail "$name: block $number is not run $second" ;;
+            sh,*)
+                case $first in
+                    '') ;;
+                    *@*) place=$first ;;
+                    *) place=$first@$default ;;
+                esac
+                check "$name: block $number runs" run_block "$place" || return ;;
+            text,) check "$name: block $number is printed" printed || return ;;
+            toml,* | conf,*)
+                case $first in /*) second=$first ;; *) place=$first ;; esac
+                if [ $kind = toml ]; then
+                    check "$name: block $number is set" set_lines "$place" "$second" || return
+                else
+                    check "$name: block $number is written" write_file "$place" "$second" '>' ||
+                        return
+                fi ;;
+            fstab,)
+                check "$name: block $number is in fstab" write_file "$place" /etc/fstab '>>' ||
+                    return ;;
+            *) fail "$name: block $number is neither run nor has a reason: '$kind $first'" ;;
         esac
-        number=$((number + 1))
-    done < <(python3 tests/lib/page.py "$page" list)
-    [ "$number" -gt 0 ] || fail "$1 has no blocks"
+        count=$((count + 1))
+    done < <(python3 tests/lib/page.py "docs/operations/$name.md" steps "${3:-.*}")
+    [ "$count" -gt 0 ] || fail "$name has no blocks ${3:-}"
 }
 
-# A cell of two servers, the second with two partitions and a volume on each.
-check "a cell" rialto up --no-mount --dir /srv/first --cell example.org --listen 192.0.2.1:7620
-check "a second server" rialto up --no-mount --dir /srv/rialto --join 192.0.2.1:7620 \
-    --keys /srv/first/keys --listen 192.0.2.2:7620 --server second
-timeout 60 rialto down --dir /srv/rialto > /dev/null 2>&1
-set_line /srv/rialto/cell.toml 'partitions = ["vicep", "/srv/disk2/vicepb"]'
-check "with two disks" rialto up --dir /srv/rialto --no-mount
-check "a volume on one" rialto vos create second vicepb home.alice
-check "a snapshot of it" rialto vos snapshot create home.alice monday
-check "a volume on the other" rialto vos create second vicep home.bob
-page replace-a-disk
-on() { grep -q "^ *second .*$2 *$" <<< "$(timeout 60 rialto vos examine "$1")"; }
-check "the volume is on the new disk" on home.alice vicepc
-check "with its snapshot" bash -c "rialto vos snapshot list home.alice | grep -q monday"
-check "the other is where it was" on home.bob vicep
-check "on the copy of the disk" grep -q '"/srv/disk4/vicep"' /srv/rialto/cell.toml
-check "and the old disks are not needed" bash -c "rm -r /srv/disk2/* /srv/rialto/vicep &&
+# What each page takes for granted. The program is built, so cargo has nothing to do.
+mkdir "$WORK/commands" "$WORK/checkout"
+cp -r Makefile Cargo.toml scripts packaging "$WORK/checkout/"
+cp tests/lib/answering.py "$WORK/commands/"
+cat > "$WORK/commands/sudo" << 'END'
+#!/bin/sh
+export SUDO_USER=root SUDO_UID=0 SUDO_GID=0 user=$2
+shift 2
+exec runuser -u "$user" -- "$@"
+END
+printf '#!/bin/sh\n' > "$WORK/commands/cargo"
+chmod 755 "$WORK/commands"/{sudo,cargo}
+machine() { # NAME: boots
+    check "machine $1 boots" machine_boots "$1" || exit 1
+    on "$1" sh -c 'mkdir -p /root.guide /srv /mnt && rm -f /usr/local/bin/rialto &&
+        mount -t tmpfs -o mode=755 mnt /mnt && cp /guide/cargo /usr/local/bin/ &&
+        { command -v sudo > /dev/null || cp /guide/sudo /usr/local/bin/; }'
+}
+for name in first second third client; do
+    start_machine "$name" / "$WORK/commands:/guide" "$WORK/checkout:/checkout" \
+        "$bin:/target/release"
+done
+for name in first second third client; do machine $name; done
+on client useradd --create-home --non-unique --uid 1000 --shell /bin/bash alice
+
+# A cell from the beginning.
+directory=/checkout page install first '1\.|2\.'
+for name in second third; do directory=/checkout page install $name '1\.|2\.'; done
+directory=/checkout page install client '1\.'
+page install first '[3-8]\.'
+check "alice's file is there" root first 'grep -q first /mnt/tree/alice/first'
+
+# Two more servers.
+joined() { # NAME NUMBER: as the pages have it, on a machine of that name
+    root first "rialto cell invite --name $1" > "$WORK/printed" 2> /dev/null
+    local number
+    read -r number _ < <(python3 tests/lib/page.py docs/operations/add-a-server.md steps '3\.')
+    python3 tests/lib/page.py docs/operations/add-a-server.md show "$number" |
+        sed "s/192.0.2.2/192.0.2.$2/" > "$WORK/block"
+    check "$1 joins" run_block "$1" && page install "$1" '4\.'
+}
+page add-a-server first '[1-3]\.'
+page install second '4\.'
+page add-a-server first '[4-6]\.'
+
+# The same cell later.
+directory=/checkout page upgrade first
+on client sh -c "echo '192.0.2.1 files.example.org fs1.example.org' >> /etc/hosts"
+root client 'rialto umount /mnt/tree && mkdir /mnt/cell'
+page mount client
+root first 'rialto pts createuser adm && rialto pts adduser adm system:administrators' > /dev/null
+root first 'rialto pts createuser joe -uid 1001' > /dev/null
+echo 'rialto passwd adm --new-only --dir /srv/rialto' > "$WORK/block"
+check "an administrator" run_block first
+page remote-administration alice@client
+root second 'rm -rf /srv/rialto/*'
+joined second 2
+joined third 3
+happens['rialto vos partinfo                           # which partition']="root first '
+    rialto vos create first vicep proj.old
+    for day in monday tuesday; do rialto vos snapshot create home.alice \$day; done'"
+happens['rialto vos restore first vicep home.alice alice.dump']="root first '
+    rialto vos dump home.alice -file alice.dump && rialto vos remove -id home.alice'"
+happens['rialto vos dump home.alice.readonly -file ro.dump']="root first '
+    rialto vos addsite third vicep home.alice && rialto vos release home.alice'"
+happens['rialto vos listvldb -server second']="root first '
+    rialto vos move proj.web -toserver second && rialto vos addsite third vicep proj.web &&
+    rialto vos release proj.web' && root second '
+    systemctl kill --kill-whom=main --signal=KILL rialto-server && systemctl stop rialto-server'"
+happens['rialto vos dump -server second -id proj.web -file proj.web.rest']="root second '
+    systemctl start rialto-server'"
+happens['rialto cell remove-server second --lost']="root second '
+    systemctl kill --kill-whom=main --signal=KILL rialto-server && systemctl stop rialto-server'"
+if [ -z "$quick" ]; then
+    page recover first
+else
+    page recover first '(?!A server is lost)'
+    root second 'systemctl stop rialto-server'
+    check "second is removed" root first 'rialto cell remove-server second --lost'
+fi
+
+# A server with two disks, which are replaced.
+root second 'rm -rf /srv/rialto/* && mkdir -p /srv/disk2 /srv/disk3 /srv/disk4 &&
+    echo "export RIALTO_HOME=/srv/rialto" >> ~/.profile'
+line=$(root first 'rialto cell invite --name second' 2> /dev/null)
+check "second is back" root second "chown root /srv/rialto && rialto up --dir /srv/rialto \
+    --join $line --listen 192.0.2.2:7620 --no-mount && rialto down --dir /srv/rialto"
+listed() { root first 'rialto vos listaddrs' | grep -q 192.0.2.2; }
+is_listed() { for _ in $(seq 50); do listed && return; sleep 0.2; done; listed; }
+echo 'partitions = ["vicep", "/srv/disk2/vicepb"]' > "$WORK/block"
+check "it gets a second disk" set_lines second /srv/rialto/cell.toml
+check "it starts" root second 'rialto up --dir /srv/rialto --no-mount'
+check "and the database has its address" is_listed
+check "it has a volume on each" root second 'rialto vos create second vicep home.bob &&
+    rialto vos move home.alice -toserver second -topartition vicepb -withgroup &&
+    rialto vos snapshot create home.alice monday'
+page replace-a-disk second
+there() { grep "^ *second .*$2 *$" <<< "$(root second "rialto vos examine $1")"; }
+check "the volume is on the new disk" there home.alice vicepc
+check "with its snapshot" root second 'rialto vos snapshot list home.alice | grep monday'
+check "the other is where it was" there home.bob vicep
+check "on the copy of the disk" on second grep -q '"/srv/disk4/vicep"' /srv/rialto/cell.toml
+check "and the old disks are not needed" root second 'rm -r /srv/disk2/* /srv/rialto/vicep &&
     rialto down --dir /srv/rialto && rialto up --dir /srv/rialto --no-mount &&
-    rialto vos examine home.alice && rialto vos examine home.bob"
+    rialto vos examine home.alice && rialto vos examine home.bob'
+echo "     guide: it took $SECONDS s"
 exit $((failures > 0))

@@ -14,6 +14,39 @@ machine_tools() { # prints the tool that is missing
     done
 }
 
+# The control groups of a machine are below those of its caller: one in the tree of version 2, or
+# one in each tree of version 1 that can be written.
+group_trees() {
+    local tree
+    if [ "$(stat -f -c %T /sys/fs/cgroup)" = cgroup2fs ]; then echo /sys/fs/cgroup; return; fi
+    for tree in /sys/fs/cgroup/*; do [ -L "$tree" ] || [ ! -w "$tree" ] || echo "$tree"; done
+}
+machine_groups() { # NAME
+    local tree
+    for tree in $(group_trees); do echo "$tree/$(basename "$WORK").$1"; done
+}
+join_groups() { # NAME
+    local group file
+    for group in $(machine_groups "$1"); do
+        mkdir "$group" || return
+        for file in cpuset.cpus cpuset.mems; do # Empty at first in version 1.
+            [ ! -e "${group%/*}/cpuset.cpu_exclusive" ] ||
+                cat "${group%/*}/$file" > "$group/$file"; done
+        echo $BASHPID > "$group/cgroup.procs" || return
+    done
+}
+mount_groups() { # NAME PLACE
+    local group tree
+    if [ "$(group_trees)" = /sys/fs/cgroup ]; then
+        mount --bind "$(machine_groups "$1")" "$2"; return; fi
+    mount -t tmpfs groups "$2" || return
+    for group in $(machine_groups "$1"); do
+        tree=$2/$(basename "${group%/*}")
+        mkdir "$tree" && mount --bind "$group" "$tree" || return
+    done
+    cp -d $(find /sys/fs/cgroup -maxdepth 1 -type l) "$2" || return
+}
+
 boot_machine() { # becomes the machine's first process: NAME ROOT DIRECTORY-TO-SHARE...
     local name=$1 lower=$2 dir=$WORK/machine.$1 root=$WORK/machine.$1/root
     shift 2
@@ -22,7 +55,7 @@ boot_machine() { # becomes the machine's first process: NAME ROOT DIRECTORY-TO-S
         mount -t overlay machine "$root" -o \
             "lowerdir=$lower,upperdir=$dir/layer/upper,workdir=$dir/layer/work" || return
     mount -t proc proc "$root/proc" && mount -t sysfs sysfs "$root/sys" &&
-        mount --rbind /sys/fs/cgroup "$root/sys/fs/cgroup" && mount --rbind /dev "$root/dev" &&
+        mount_groups "$name" "$root/sys/fs/cgroup" && mount --rbind /dev "$root/dev" &&
         mount -t tmpfs run "$root/run" && mount -t tmpfs -o mode=1777 tmp "$root/tmp" || return
     local shared
     for shared in "$@"; do # FROM:TO
@@ -53,10 +86,14 @@ start_machine() {
     local name=$1 net=--net
     [ "${MACHINE_NET:-}" != shared ] || net=
     mkdir -p "$WORK/machine.$name"
-    export -f boot_machine
+    export -f boot_machine group_trees machine_groups mount_groups
     export WORK MACHINE_NET
-    unshare --mount --pid $net --ipc --uts --cgroup --fork --mount-proc --kill-child \
-        bash -c 'boot_machine "$@"' boot "$@" > "$WORK/machine.$name/unshare.log" 2>&1 &
+    # Two machines in one group would end and refuse each other's services.
+    (
+        join_groups "$name" &&
+            exec unshare --mount --pid $net --ipc --uts --cgroup --fork --mount-proc --kill-child \
+                bash -c 'boot_machine "$@"' boot "$@"
+    ) > "$WORK/machine.$name/unshare.log" 2>&1 &
     machines[$name]=$!
 }
 in_machine() {
@@ -81,6 +118,12 @@ end_machines() {
     for name in "${!machines[@]}"; do
         kill -9 "${machines[$name]}" 2> /dev/null
         wait "${machines[$name]}" 2> /dev/null
+        # Its processes end with the first one, and the kernel takes a moment to forget them.
+        local tries=100
+        until find $(machine_groups "$name") -depth -type d -exec rmdir {} + 2> /dev/null; do
+            [ $((tries--)) -gt 0 ] || break
+            sleep 0.1
+        done
     done
     machines=()
 }

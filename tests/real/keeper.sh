@@ -25,7 +25,15 @@ kill_daemon() {
     [ -n "${before// /}" ] || { echo "no daemon runs"; return 1; }
     kill -9 $before || return
     within 30 stat "$at" > /dev/null || { echo "nothing answers"; return 1; }
-    [ "$(daemon)" != "$before" ] || { echo "the daemon is the same"; return 1; }
+    # The kernel may have answered by itself, while the killed process was about to end.
+    local now _
+    for _ in $(seq 300); do
+        now=$(daemon)
+        [ -n "${now// /}" ] && [ "$now" != "$before" ] && return
+        sleep 0.1
+    done
+    echo "the daemon is the same"
+    return 1
 }
 kill_all() {
     local i
@@ -86,7 +94,7 @@ fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 0)' "$1"
 ends_well() { within 120 tail --pid="$1" -f /dev/null; wait "$1" || { cat "$2"; return 1; }; }
 replaces() {
     local before; before=$(daemon)
-    within 60 "$RIALTO" mount --replace --dir "$home" "$at" && [ "$(daemon)" != "$before" ]
+    within 60 "$RIALTO" mount --replace "$at" && [ "$(daemon)" != "$before" ]
 }
 tail_saw_all() {
     local i

@@ -17,11 +17,12 @@ pub struct LocalUser {
 impl LocalUser {
     /// The user who typed the command; `None`: root.
     pub fn calling() -> Option<LocalUser> {
-        let uid = rustix::process::getuid().as_raw();
-        if uid != 0 {
-            return Some(LocalUser { name: name_of(uid)?, uid });
+        // Behind sudo the caller, also where the server gets a user of its own.
+        let caller = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
+        let uid = caller.unwrap_or_else(|| rustix::process::getuid().as_raw());
+        if uid == 0 {
+            return None;
         }
-        let uid = std::env::var("SUDO_UID").ok()?.parse().ok().filter(|uid| *uid != 0)?;
         Some(LocalUser { name: name_of(uid)?, uid })
     }
 

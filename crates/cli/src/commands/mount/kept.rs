@@ -12,8 +12,8 @@ use local::failure::{Doing, Failure};
 use local::mounts::{self, Health};
 
 use super::{MOUNT_PATIENCE, MountCommand};
-use crate::keeper;
 use crate::predecessor::wait_for_predecessor;
+use crate::{keeper, registry};
 
 impl MountCommand {
     /// Connects to a keeper that did not start this process.
@@ -78,7 +78,8 @@ impl MountCommand {
     pub(super) fn replace_daemon(&self) -> Result<ExitCode, Failure> {
         let what = || format!("replacing the process of {}", self.mount_point.display());
         let at = std::fs::canonicalize(&self.mount_point).doing(what)?;
-        let pid_file = MountRecords::of(&self.place.path()?).pid_file(&at);
+        // Mounts of mount(8) have another directory than those of this command.
+        let pid_file = registry::records(&at, Some(&self.place))?.pid_file(&at);
         if !keeper::is_keeper(&pid_file) {
             return Err(Failure::new(what(), "no keeper serves this mount").mend(
                 "only a mount that was made with --keep has one; with --keeper the supervisor \
