@@ -176,8 +176,8 @@ pub enum VolumeCall {
         /// The standby's server.
         standby: ServerId,
     },
-    /// The next entries of the feed; waits a moment if there are none. `Conflict`: the place is not in
-    /// the feed (any more), and the standby needs a new base. Answer: `Part`, with entries.
+    /// The next entries of the feed; waits a moment if there are none. `Conflict`: the place is not
+    /// in the feed (any more), and the standby needs a new base. Answer: `Part`, with entries.
     Follow(Box<Follow>),
     /// The standbys of the volume, as its server sees them. Answer: `Standbys`.
     Standbys {

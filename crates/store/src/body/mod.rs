@@ -4,8 +4,8 @@
 //! it writes (`update.rs`); `edit.rs` changes one body of it, `copy_on_write.rs` gives the head a
 //! file of its own before, and `loans.rs` and `blanks.rs` lend it to kernels. `logged.rs` tells
 //! standbys the changes of an update. `reader.rs` reads. `sync.rs` brings bodies to the disk and
-//! settles those in doubt. `seal_copies.rs`, `pack.rs` and `orphans.rs` care for files that the head
-//! does not use. Imports `format/`, `media/` and `tree/`.
+//! settles those in doubt. `seal_copies.rs`, `pack.rs` and `orphans.rs` care for files that the
+//! head does not use. Imports `format/`, `media/` and `tree/`.
 
 pub(crate) mod blanks;
 pub(crate) mod copy_on_write;

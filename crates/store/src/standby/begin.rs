@@ -14,8 +14,7 @@ use crate::volume::Volume;
 use crate::volume::clone::NewClone;
 use crate::volume::set::VolumeSet;
 
-/// The feeds of the read-write volumes of a partition. A feed keeps the state of its tree in memory
-/// until it stops.
+/// The feeds of the read-write volumes of a partition.
 pub struct TreeFeeds {
     volumes: Arc<VolumeSet>,
 }

@@ -2,9 +2,9 @@
 //!
 //! Model. The `f` record of a tree says that the partition stands by for it, and while it *follows*
 //! the base and the place behind the applied entries. It is written with them, in their commit
-//! scope. A loss of power may keep the record and lose bytes of bodies that came before it. So after
-//! a start with another boot verifier the place is none: the standby begins anew with a base, or
-//! takes over with all that came to the disk, if an administrator says so.
+//! scope. A loss of power may keep the record and lose bytes of bodies that came before it. So
+//! after a start with another boot verifier the place is none: the standby begins anew with a base,
+//! or takes over with all that came to the disk, if an administrator says so.
 
 use std::collections::HashMap;
 use std::sync::Arc;

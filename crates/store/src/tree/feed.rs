@@ -2,8 +2,10 @@
 //!
 //! Model. Each commit to the head adds an *entry*: the final state of all that it changed, in the
 //! order in which the commits became visible. The entries have numbers, from 0 on. Those
-//! that all standbys have are forgotten; a feed that has grown too large is *over*, and then no place
-//! is in it. A body is logged as the blocks whose sums changed.
+//! that all standbys have are forgotten; a feed that has grown too large is *over*, and then no
+//! place is in it. A body is logged as the blocks whose sums changed.
+//!
+//! The state of the tree has the feed: who wants it to go on keeps a volume of the tree in memory.
 //!
 //! A commit with many bytes is several entries, the first ones with a part of the bytes, so that
 //! one entry fits into one answer.
@@ -18,7 +20,6 @@ use types::{FeedPlace, ReplyAddress, VnodeNo, VolumeId};
 use crate::format::header::VolumeQuota;
 use crate::format::record::BucketEntry;
 use crate::format::vnode::Vnode;
-use crate::tree::TreeState;
 
 /// The most bytes of entries that no standby, or not every one, has.
 const BYTES_MAX: usize = if cfg!(test) { 4 << 20 } else { 256 << 20 };
@@ -145,8 +146,6 @@ pub struct Feed {
 
 #[derive(Default)]
 struct FeedLog {
-    /// The state of the tree, which has this feed, until the feed is over.
-    _kept: Option<Arc<TreeState>>,
     /// The position of the first entry.
     first: u64,
     entries: VecDeque<(Arc<FeedEntry>, usize)>,
@@ -156,10 +155,8 @@ struct FeedLog {
 }
 
 impl Feed {
-    pub(crate) fn new(id: u64, tree_state: &Arc<TreeState>) -> Feed {
-        let (tree, hash_key) = (tree_state.id, tree_state.head().hash_key);
-        let log = FeedLog { _kept: Some(Arc::clone(tree_state)), ..FeedLog::default() };
-        Feed { id, tree, hash_key, log: Mutex::new(log) }
+    pub(crate) fn new(id: u64, tree: VolumeId, hash_key: u128) -> Feed {
+        Feed { id, tree, hash_key, log: Mutex::default() }
     }
 
     /// Adds what a commit changed. The caller still holds what keeps other changes of the same
@@ -176,16 +173,13 @@ impl Feed {
         }
         if log.bytes > BYTES_MAX {
             tracing::warn!("standbys of a volume are too slow; they begin anew");
-            let end = log.end();
-            drop(log);
-            drop(end);
+            log.end();
         }
     }
 
     /// Nothing is logged any more, and no place is in the feed.
     pub(crate) fn stop(&self) {
-        let end = self.log.lock().end();
-        drop(end);
+        self.log.lock().end();
     }
 
     /// Entries from a place on, with their positions, while their bytes are at most `bytes_max`,
@@ -239,9 +233,8 @@ impl Feed {
 }
 
 impl FeedLog {
-    /// Ends the log, and returns what its caller drops without the lock.
-    fn end(&mut self) -> FeedLog {
+    fn end(&mut self) {
         let first = self.first + self.entries.len() as u64;
-        std::mem::replace(self, FeedLog { first, is_over: true, ..FeedLog::default() })
+        *self = FeedLog { first, is_over: true, ..FeedLog::default() };
     }
 }

@@ -147,9 +147,10 @@ impl TreeState {
 
     /// Logs changes from now on, with the number `id` if nothing is logged yet. There are no
     /// writers.
-    pub(crate) fn begin_feed(self: &Arc<Self>, id: u64) -> Arc<Feed> {
+    pub(crate) fn begin_feed(&self, id: u64) -> Arc<Feed> {
         assert!(self.writers.is_locked_exclusive(), "a feed begins between two changes");
-        let feed = self.feed().unwrap_or_else(|| Arc::new(Feed::new(id, self)));
+        let feed =
+            self.feed().unwrap_or_else(|| Arc::new(Feed::new(id, self.id, self.head().hash_key)));
         *self.feed.write() = Some(Arc::clone(&feed));
         feed
     }
