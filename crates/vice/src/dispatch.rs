@@ -153,6 +153,7 @@ impl Dispatch {
                 | VolumeCall::FailOver { .. }
                 | VolumeCall::Inherit { .. }),
             ) => self.feeds.execute(ask, call),
+            Call::Volume(VolumeCall::Remove { id }) if self.feeds.holds(*id) => Err(Fault::Busy),
             Call::Volume(call) => self.admin.administer(ask, call),
             Call::Cell(call) => cell::ask_cell(&self.cell_parts(), ask, call),
             Call::Pts { on_behalf, call } => cell::ask_pts(
@@ -214,6 +215,5 @@ impl Dispatch {
         self.files.remove_session(session);
         self.blanks.remove_session(session);
         self.copies.remove_session(session);
-        self.feeds.remove_session(session);
     }
 }

@@ -38,6 +38,11 @@ pub(crate) struct HeldReply {
 }
 
 impl HeldReply {
+    /// A standby took over, with this change or without it: the client asks it.
+    pub fn of_the_former_server(self) -> HeldReply {
+        HeldReply { result: Err(Fault::NoVolume), body: None, ..self }
+    }
+
     /// The reply record of a change that an earlier instance of this server made.
     pub fn recorded(origin: ReplyAddress, answer: Answer) -> HeldReply {
         let (place, stable, changes, recorded, body) =
@@ -328,6 +333,9 @@ impl Feeding {
 
     /// Holds a reply until the standbys have what it says, or returns it.
     pub fn hold(&mut self, reply: HeldReply) -> Option<HeldReply> {
+        if self.superseded {
+            return Some(reply.of_the_former_server());
+        }
         if self.is_confirmed_by_all(&reply) {
             return Some(reply);
         }
@@ -337,6 +345,11 @@ impl Feeding {
             self.held.push_back(reply);
         }
         None
+    }
+
+    /// Whether replies are held.
+    pub fn holds(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// Whether the reply may be sent (SB-1).
@@ -490,17 +503,16 @@ impl Feeding {
         }
     }
 
-    /// A standby took over, or the volume is gone: nothing that is held is ever sent. Returns its
-    /// requests.
-    pub fn supersede(&mut self, ripe: &mut Ripe) -> Vec<ReplyAddress> {
+    /// A standby took over, or the volume is gone: the held replies say that it is not here.
+    pub fn supersede(&mut self, ripe: &mut Ripe) {
         self.superseded = true;
         for one in &mut self.standbys {
             let origin = one.question.take().map(|question| question.origin);
             ripe.answers.extend(origin.map(|origin| (origin, Err(Fault::NoVolume))));
         }
-        (self.feed, self.kept) = (None, None);
+        self.feed = None;
         self.standbys.clear();
-        self.held.drain(..).map(|held| held.origin).collect()
+        ripe.replies.extend(self.held.drain(..).map(HeldReply::of_the_former_server));
     }
 
     pub fn is_superseded(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The volumes of this server that are fed to standbys: the calls, and what follows from them for
 //! replies and for the service of volumes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,8 +38,6 @@ pub(crate) struct Feeds {
     pub(super) table: RwLock<HashMap<VolumeId, Arc<Mutex<Feeding>>>>,
     /// Whether a volume was ever in the table.
     is_used: AtomicBool,
-    /// Requests whose replies are never sent.
-    abandoned: Mutex<HashSet<ReplyAddress>>,
     /// When a standby in step must have been heard, in nanoseconds of the clock; may be early.
     fence_at: AtomicU64,
     /// The earliest such time that was set since the last check began.
@@ -81,7 +79,6 @@ impl Feeds {
             followers,
             table: RwLock::default(),
             is_used: AtomicBool::new(false),
-            abandoned: Mutex::default(),
             fence_at: AtomicU64::new(u64::MAX),
             fence_set: AtomicU64::new(u64::MAX),
             checking: Mutex::default(),
@@ -267,33 +264,15 @@ impl Feeds {
         }
         let Some(feeding) = self.get(fed.volume) else {
             let volume = self.files.volumes().any_volume(fed.volume);
-            if volume.is_ok_and(|volume| volume.is_superseded()) {
-                self.abandon([reply.origin]);
-                return None;
-            }
-            return Some(reply);
+            let is_elsewhere = volume.is_ok_and(|volume| volume.is_superseded());
+            return Some(if is_elsewhere { reply.of_the_former_server() } else { reply });
         };
-        self.hold_in(&mut feeding.lock(), reply)
+        feeding.lock().hold(reply)
     }
 
-    fn hold_in(&self, feeding: &mut Feeding, reply: HeldReply) -> Option<HeldReply> {
-        if feeding.is_superseded() {
-            self.abandon([reply.origin]);
-            return None;
-        }
-        feeding.hold(reply)
-    }
-
-    /// A standby took over: the clients ask the new server about these requests.
-    pub(super) fn abandon(&self, origins: impl IntoIterator<Item = ReplyAddress>) {
-        self.abandoned.lock().extend(origins);
-    }
-
-    /// The session is over.
-    pub fn remove_session(&self, session: SessionId) {
-        if self.is_used.load(Ordering::SeqCst) {
-            self.abandoned.lock().retain(|origin| origin.session != session);
-        }
+    /// Whether replies of this volume are held: until they are sent it is not removed.
+    pub fn holds(&self, id: VolumeId) -> bool {
+        self.get(id).is_some_and(|feeding| feeding.lock().holds())
     }
 
     /// Answers questions about this volume, lets replies go, and fences it or ends that.
@@ -392,8 +371,7 @@ impl Feeds {
             return false;
         }
         let all: Vec<_> = self.table.read().values().cloned().collect();
-        self.abandoned.lock().remove(&origin)
-            || all.iter().any(|feeding| feeding.lock().cancel(origin))
+        all.iter().any(|feeding| feeding.lock().cancel(origin))
     }
 
     /// Whether leases of this session must not be renewed: it may trust something of a volume that
@@ -413,10 +391,8 @@ impl Feeds {
         };
         let Some(id) = changed.filter(of_fenced) else { return Some(reply) };
         if !self.files.volumes().moves().is_fenced(id) {
-            self.is_used.store(true, Ordering::SeqCst);
-            self.abandon([reply.origin]);
-            return None;
+            return Some(reply.of_the_former_server());
         }
-        self.hold_in(&mut self.get_or_begin(id, true).lock(), reply)
+        self.get_or_begin(id, true).lock().hold(reply)
     }
 }

@@ -92,7 +92,7 @@ impl Feeds {
         let volume = match self.files.volumes().any_volume(id) {
             Err(Fault::NoVolume) => {
                 // It was removed, or moved away.
-                self.abandon(feeding.lock().supersede(ripe));
+                feeding.lock().supersede(ripe);
                 self.forget(now, id, feeding, events);
                 return Ok(());
             }
@@ -109,8 +109,7 @@ impl Feeds {
         };
         let mut group = known.record;
         if matches!(self.files.sites().owner_in(&group, &volume)?, OwnedBy::Others) {
-            let held = feeding.lock().supersede(ripe);
-            self.abandon(held);
+            feeding.lock().supersede(ripe);
             // Before calls go on that waited for the fence.
             self.freezing.supersede(now, &volume, events);
             self.forget(now, id, feeding, events);
