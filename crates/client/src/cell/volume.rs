@@ -17,9 +17,9 @@
 //!   may. If there is none the error stands.
 //!
 //! One thread finds the next place and informs the cache manager, which reclaims there; all other
-//! threads wait, and then repeat calls that were refused or not answered. A change is repeated
-//! after a refusal, or when the server that may have executed it is lost with all its effects; so
-//! nothing is done twice.
+//! threads wait, and then repeat calls that were refused or not answered (`volume/calls.rs`). A
+//! change is repeated after a refusal, or when the server that may have executed it is lost with
+//! all its effects; so nothing is done twice.
 //!
 //! A client that holds a lock but makes no calls must still learn that its volume moved, because a
 //! reclaim may come too late. The server that gives a volume up breaks all promises of it. A break
@@ -29,24 +29,27 @@
 //! The client asks for a read-only volume's epoch when it finds the volume, and again after each
 //! break, before the next call: breaks come when another release is shown.
 
-use std::collections::HashMap;
+mod calls;
+mod events;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
 use types::{
-    BreakItem, BreakReason, Call, Caller, Fault, Name, PartitionNo, ReplyAddress, ServerId, Time,
-    VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume, generation,
+    Call, Caller, Fault, Name, PartitionNo, ServerId, VolumeGroup, VolumeId, VolumeInfo,
+    VolumeKind, VolumeState, WhichVolume, generation,
 };
 
+use self::calls::claims;
+use self::events::VolumeEvents;
 use super::Cell;
-use super::inherit::{Heritage, compare, knows_replies, reply_of, report, was_standby};
+use super::inherit::{Heritage, compare, knows_replies, report, was_standby};
 use super::replica_watch::ReplicaReader;
 use super::server_connection::ServerConnection;
 use super::sites::sites;
-use crate::chain_link::ChainLink;
-use crate::{BreakAck, CallError, Cancel, Events, Remote, Reply};
+use crate::{CallError, Cancel, Events, Remote, Reply};
 
 /// The pause between two attempts to find a place, at first and at most.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -55,13 +58,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// under way, a moment.
 const NOWHERE: Duration = Duration::from_secs(10);
 const MOMENT: Duration = Duration::from_secs(1);
+/// How long a volume may arrive: a copy that took over serves once no client can trust the former
+/// server, which takes a freeze, a lease and some seconds.
+const ARRIVES: Duration = Duration::from_secs(60);
 /// How often and how long the client asks the server that took over whether it serves the volume.
 const SERVES_POLL: Duration = Duration::from_millis(200);
 const SERVES_WITHIN: Duration = Duration::from_secs(10);
-
-/// How often a call is repeated that was refused as if the volume were not there. Some calls are
-/// refused although it is: for the root of a volume by a name that it no longer has.
-const AGAIN_MAX: u32 = 4;
 
 /// A volume that was found. Any number of them share a session.
 pub struct RemoteVolume {
@@ -84,23 +86,6 @@ pub struct RemoteVolume {
     /// Calls under way.
     waiting: AtomicU64,
     this: Weak<RemoteVolume>,
-}
-
-/// Makes a call; says where its request was, if it has an error.
-type HowToCall = fn(
-    &dyn Remote,
-    &Caller,
-    Call,
-    Option<&Cancel>,
-    &mut Option<ReplyAddress>,
-) -> Result<Reply, CallError>;
-
-/// A request that was sent, and was given up or refused.
-#[derive(Clone, Copy)]
-struct MadeRequest {
-    origin: ReplyAddress,
-    /// That of the volume where it was made.
-    generation: u64,
 }
 
 struct Place {
@@ -344,7 +329,10 @@ impl RemoteVolume {
                             return Some(FoundPlace { was_standby, ..place });
                         }
                         Ok((VolumeState::Offline, _)) => return None,
-                        Err(CallError::Fault(Fault::NoVolume)) if !moves => patience = MOMENT,
+                        Ok((VolumeState::Arriving, _)) => patience = ARRIVES,
+                        Err(CallError::Fault(Fault::NoVolume)) if !moves && !was_standby => {
+                            patience = MOMENT;
+                        }
                         _ => {}
                     }
                 }
@@ -615,184 +603,6 @@ impl RemoteVolume {
             }
         }
     }
-
-    /// Calls at the volume's place, until that answers.
-    fn call_there(
-        &self,
-        caller: &Caller,
-        call: Call,
-        cancel: Option<&Cancel>,
-        how: HowToCall,
-    ) -> Result<Reply, CallError> {
-        if !self.cell.has_others() {
-            return how(&*self.here().remote, caller, call, cancel, &mut None);
-        }
-        let (mut again, mut made) = (0, None);
-        loop {
-            let (connection, gone, generation) = self.connection(cancel)?;
-            let learnt =
-                if self.has_copies() { self.learn_epoch(&connection, cancel) } else { Ok(()) };
-            self.waiting.fetch_add(1, Ordering::AcqRel);
-            let inherited = self.inherited(&connection, made, generation, cancel);
-            let result = learnt.and_then(|()| match inherited {
-                Ok(Some(reply)) => Ok(reply),
-                Err(error) => Err(error),
-                Ok(None) => either(&gone, cancel, |either| {
-                    let mut at = None;
-                    let call = call.clone();
-                    let result = how(&*connection.remote, caller, call, Some(either), &mut at);
-                    made = at.map(|origin| MadeRequest { origin, generation });
-                    result
-                }),
-            });
-            self.waiting.fetch_sub(1, Ordering::AcqRel);
-            match result {
-                Err(error) if self.is_elsewhere(&error, &gone, cancel) && again < AGAIN_MAX => {
-                    self.leave(&connection, &error, cancel)?;
-                    again += u32::from(matches!(error, CallError::Fault(_)));
-                }
-                result => return result,
-            }
-        }
-    }
-
-    /// SB-5: the reply to a request that was made at the former server, if the volume that took
-    /// over has its effect.
-    fn inherited(
-        &self,
-        to: &ServerConnection,
-        made: Option<MadeRequest>,
-        generation: u64,
-        cancel: Option<&Cancel>,
-    ) -> Result<Option<Reply>, CallError> {
-        match made.filter(|made| made.generation < generation) {
-            Some(made) => reply_of(to, self.id, made.origin, cancel),
-            None => Ok(None),
-        }
-    }
-
-    /// Sends a chain; calls that were refused because the volume is no longer there are repeated at
-    /// its new place. `claims`: it is a part of a reclaim, so it does not wait for that; it is
-    /// repeated only after a takeover.
-    fn chain_there(
-        &self,
-        caller: &Caller,
-        calls: &[Call],
-        claims: bool,
-        take: &mut dyn FnMut(usize, Result<Reply, CallError>),
-    ) {
-        let (mut done, mut link, mut again) = (0, ChainLink::default(), 0);
-        let mut made: HashMap<usize, MadeRequest> = HashMap::new();
-        loop {
-            let now = || Ok(self.place_now(&self.place.lock()));
-            let (connection, gone, generation) =
-                match if claims { now() } else { self.connection(None) } {
-                    Ok(found) => found,
-                    Err(error) => {
-                        return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
-                    }
-                };
-            self.waiting.fetch_add(1, Ordering::AcqRel);
-            let mut refused = None;
-            // Up to the last member that the former server executed each is settled by itself.
-            let replies = self.inherited_members(&connection, &made, generation);
-            let settled = match &replies {
-                Ok(replies) => replies.keys().max().map_or(done, |last| last + 1),
-                Err(error) => {
-                    refused = Some(error.clone());
-                    done
-                }
-            };
-            let mut replies = replies.unwrap_or_default();
-            while done < calls.len() && refused.is_none() {
-                let inherited = replies.remove(&done).map(Ok);
-                if inherited.is_none() && self.has_copies() {
-                    refused = self.learn_epoch(&connection, None).err();
-                }
-                let end = if done < settled { done + 1 } else { calls.len() };
-                let mut rest = calls[done..end].to_vec();
-                link.put_in(&mut rest);
-                let before = done;
-                let mut sieve =
-                    |at: usize, result: Result<Reply, CallError>, origin: Option<ReplyAddress>| {
-                        if let Some(origin) = origin {
-                            made.insert(before + at, MadeRequest { origin, generation });
-                        }
-                        match result {
-                            _ if refused.is_some() => {}
-                            Err(error)
-                                if again < AGAIN_MAX
-                                    && (!claims || error.fault().is_none())
-                                    && self.is_elsewhere(&error, &gone, None) =>
-                            {
-                                refused = Some(error);
-                            }
-                            result => {
-                                debug_assert_eq!(before + at, done, "DA-4: one result for each");
-                                link.follow(&result);
-                                done = before + at + 1;
-                                take(before + at, result);
-                            }
-                        }
-                    };
-                match inherited {
-                    Some(reply) => sieve(0, reply, None),
-                    None => connection.remote.chain_each_at(caller, rest, &gone, &mut sieve),
-                }
-                if link.failed {
-                    let aborted = || Err(CallError::Fault(Fault::ChainAborted));
-                    (done..calls.len()).for_each(|at| take(at, aborted()));
-                    done = calls.len();
-                }
-            }
-            self.waiting.fetch_sub(1, Ordering::AcqRel);
-            let Some(error) = refused else { return };
-            again += u32::from(matches!(error, CallError::Fault(_)));
-            let left = if claims {
-                self.await_other_place(&connection, &error)
-            } else {
-                self.leave(&connection, &error, None)
-            };
-            if let Err(error) = left {
-                return (done..calls.len()).for_each(|at| take(at, Err(error.clone())));
-            }
-        }
-    }
-
-    /// A part of a reclaim does not wait for its end, but goes where the volume is from then on.
-    fn await_other_place(
-        &self,
-        from: &Arc<ServerConnection>,
-        error: &CallError,
-    ) -> Result<(), CallError> {
-        loop {
-            let place = self.place.lock();
-            if !Arc::ptr_eq(&place.connection, from) {
-                return Ok(());
-            }
-            if !place.searching {
-                return Err(error.clone());
-            }
-            drop(place);
-            std::thread::sleep(PAUSE);
-        }
-    }
-
-    /// SB-5: the replies to the members of a chain that the former server executed.
-    fn inherited_members(
-        &self,
-        to: &ServerConnection,
-        made: &HashMap<usize, MadeRequest>,
-        generation: u64,
-    ) -> Result<HashMap<usize, Reply>, CallError> {
-        let mut replies = HashMap::new();
-        for (at, one) in made {
-            if let Some(reply) = self.inherited(to, Some(*one), generation, None)? {
-                replies.insert(*at, reply);
-            }
-        }
-        Ok(replies)
-    }
 }
 
 impl ReplicaReader for RemoteVolume {
@@ -821,22 +631,6 @@ impl ReplicaReader for RemoteVolume {
 /// Does the server have the volume but fail to read it?
 fn cannot_read(error: &CallError) -> bool {
     matches!(error, CallError::Fault(Fault::Damaged | Fault::Medium))
-}
-
-/// Runs with a [`Cancel`] that fires when either of these does.
-fn either<R>(gone: &Cancel, cancel: Option<&Cancel>, run: impl FnOnce(&Cancel) -> R) -> R {
-    let Some(cancel) = cancel else { return run(gone) };
-    let both = cancel.beside();
-    let _listening = [gone, cancel].map(|one| {
-        let both = both.clone();
-        one.on_cancel(move || both.cancel())
-    });
-    run(&both)
-}
-
-/// Calls of a reclaim after a server's restart go to the volume's place, though others wait.
-fn claims(calls: &[Call]) -> bool {
-    matches!(calls.first(), Some(Call::Delegated { .. }))
 }
 
 impl Remote for RemoteVolume {
@@ -917,77 +711,5 @@ impl Remote for RemoteVolume {
 
     fn take_orphan(&self, caller: &Caller, call: &Call) -> Option<Result<Reply, CallError>> {
         self.cell.take_orphan(caller, call)
-    }
-}
-
-/// Receives the events of one place. All but breaks count as long as the volume is there: a renewal
-/// of a session that was left does not extend the next one's lease.
-struct VolumeEvents {
-    volume: Weak<RemoteVolume>,
-    inner: Arc<dyn Events>,
-    here: RwLock<bool>,
-}
-
-impl VolumeEvents {
-    fn new(volume: &Weak<RemoteVolume>, inner: &Arc<dyn Events>, here: bool) -> VolumeEvents {
-        VolumeEvents {
-            volume: Weak::clone(volume),
-            inner: Arc::clone(inner),
-            here: RwLock::new(here),
-        }
-    }
-
-    fn begin(&self) {
-        *self.here.write() = true;
-    }
-
-    fn end(&self) {
-        *self.here.write() = false;
-    }
-}
-
-impl Events for VolumeEvents {
-    fn on_break(&self, items: &[BreakItem], ack: BreakAck) {
-        let volume = self.volume.upgrade();
-        if let Some(volume) = volume.as_ref().filter(|volume| volume.has_copies()) {
-            volume.epoch_old.store(true, Ordering::Release);
-        }
-        self.inner.on_break(items, ack);
-        let unnamed = |item: &BreakItem| {
-            item.fid.vnode.is_directory() && item.reason == BreakReason::Data && item.name.is_none()
-        };
-        if let Some(volume) =
-            volume.filter(|volume| !volume.has_copies() && volume.cell.has_others())
-            && items.iter().any(unnamed)
-        {
-            volume.check_whether_it_left();
-        }
-    }
-
-    fn on_renewed(&self, sent_at: Time) {
-        let here = self.here.read();
-        if *here {
-            self.inner.on_renewed(sent_at);
-        }
-    }
-
-    fn on_lease_lost(&self) {
-        let here = self.here.read();
-        if *here {
-            self.inner.on_lease_lost();
-        }
-    }
-
-    fn on_away(&self) {
-        if let Some(volume) = self.volume.upgrade() {
-            volume.look_for_successor();
-        }
-    }
-
-    fn on_server_restarted(&self, reclaim: &dyn Remote) {
-        let here = *self.here.read();
-        if here {
-            self.inner.on_server_restarted(reclaim);
-        }
     }
 }
