@@ -13,7 +13,7 @@ mod told;
 use rules::FetchedRules;
 pub(crate) use rules::roles_of;
 pub use rules::roles_text;
-use told::PrincipalChanges;
+use told::ReceivedChanges;
 
 /// Cached records of principals are valid for this time without an answer, unless `cell.toml` has
 /// another time.
@@ -27,7 +27,7 @@ pub struct Following {
     /// negative: before this server instance.
     confirmed_at: AtomicI64,
     away_max: Duration,
-    pub(crate) received: PrincipalChanges,
+    pub(crate) received: ReceivedChanges,
     pub(crate) ruled: FetchedRules,
 }
 
@@ -36,7 +36,7 @@ impl Default for Following {
         Following {
             confirmed_at: AtomicI64::new(NEVER),
             away_max: AWAY_MAX,
-            received: PrincipalChanges::default(),
+            received: ReceivedChanges::default(),
             ruled: FetchedRules::default(),
         }
     }

@@ -18,8 +18,9 @@ use std::time::Duration;
 use lease::{EndReason, Leases, Output, RenewalOutcome};
 use store::{Partition, Rewrapped, StoreError};
 use types::{
-    Answer, BreakId, Call, CallBlocking, ClientId, Fault, Fid, KeyPrint, Name, PartitionNo,
-    ReplyAddress, Revision, ServerId, ServerInfo, SessionId, Time, Timestamp, VolumeCall, VolumeId,
+    Answer, BreakId, Call, CallBlocking, Changed, ClientId, Fault, Fid, KeyPrint, Name,
+    PartitionNo, ReplyAddress, Revision, ServerId, ServerInfo, SessionId, Time, Timestamp,
+    VolumeCall, VolumeId,
 };
 
 use crate::admin::{Fetch, Freezing, Transfers, VolumeAdmin, Work};
@@ -475,8 +476,12 @@ impl Vice {
             if db.access().latest() == before {
                 return;
             }
-            let nothing =
-                |(_, changes): celldb::News| changes.is_some_and(|changes| changes.is_empty());
+            // Groups of volumes give no rights.
+            let no_rights =
+                |(_, changed): &(Revision, Changed)| matches!(changed, Changed::Group(_));
+            let nothing = |(_, changes): celldb::News| {
+                changes.is_some_and(|changes| changes.iter().all(no_rights))
+            };
             if !db.access().news(before).is_ok_and(nothing) {
                 self.with(now, out, |events| self.coherence.break_rights_at_news(now, events));
             }

@@ -758,3 +758,23 @@ fn sb2_a_volume_comes_back_to_its_first_server() {
     made(cell.answer(0, origin));
     assert_eq!(cell.has(1, "again"), Err(Fault::NoVolume));
 }
+
+#[test]
+fn a_standby_that_becomes_asynchronous_is_in_step_again() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    cell.change_group(|group| {
+        let site = group.sites.iter_mut().find(|site| site.server == id(1)).unwrap();
+        (site.kind, site.epoch) = (SiteKind::AsyncStandby, 0);
+    });
+    // Its server is told, as by an administrator's command.
+    let told = Call::Volume(VolumeCall::StandBy { partition: PartitionNo(0), tree: TREE });
+    assert_eq!(cell.rigs[1].call(0, &ROOT, told), Ok(Answer::Done));
+    cell.wait_and_follow(&[1], 1000);
+    cell.wait_and_follow(&[1], 1000);
+    assert!(cell.in_step(1), "{:?} {:?}", cell.group(), cell.standbys());
+    assert!(!cell.standbys()[0].is_sync);
+    // No reply waits for it.
+    let made_now = cell.make(0, "now");
+    made(cell.answer(0, made_now));
+}

@@ -1,4 +1,4 @@
-//! The changes among principals that this server has received.
+//! The changes of principals and of groups of volumes that this server has received.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::News;
 const REMEMBERED_MAX: usize = 4096;
 
 #[derive(Default)]
-pub(crate) struct PrincipalChanges {
+pub(crate) struct ReceivedChanges {
     at: AtomicU64,
     changes: Mutex<Remembered>,
 }
@@ -24,7 +24,7 @@ struct Remembered {
     changes: VecDeque<(Revision, Changed)>,
 }
 
-impl PrincipalChanges {
+impl ReceivedChanges {
     /// The last revision received.
     pub fn at(&self) -> Revision {
         Revision(self.at.load(Ordering::Acquire))
@@ -35,12 +35,12 @@ impl PrincipalChanges {
         let mut remembered = self.changes.lock();
         match changes {
             Some(changes) => {
-                let of_principals = |changed: &Changed| {
-                    matches!(changed, Changed::Principal(_) | Changed::Principals)
+                let is_asked_for = |changed: &Changed| match changed {
+                    Changed::Principal(_) | Changed::Principals | Changed::Group(_) => true,
+                    Changed::Server(_) | Changed::Rules => false,
                 };
-                remembered
-                    .changes
-                    .extend(changes.into_iter().filter(|(_, changed)| of_principals(changed)));
+                let kept = changes.into_iter().filter(|(_, changed)| is_asked_for(changed));
+                remembered.changes.extend(kept);
             }
             None => {
                 remembered.changes.clear();
@@ -70,12 +70,9 @@ mod tests {
 
     #[test]
     fn removed_changes_are_reported_as_unknown() {
-        let received = PrincipalChanges::default();
+        let received = ReceivedChanges::default();
         let change = |n: usize| (Revision(n as u64), Changed::Principal(PrincipalId(n as i32)));
-        received.add(
-            Revision(3),
-            Some(vec![change(2), (Revision(3), Changed::Group(types::VolumeId(1)))]),
-        );
+        received.add(Revision(3), Some(vec![change(2), (Revision(3), Changed::Rules)]));
         assert_eq!(received.news(Revision(0)), (Revision(3), Some(vec![change(2)])));
         assert_eq!(received.news(Revision(2)), (Revision(3), Some(vec![])));
         let last = REMEMBERED_MAX + 4;
