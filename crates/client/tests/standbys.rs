@@ -331,6 +331,33 @@ fn a_client_goes_on_as_soon_as_the_volume_serves() {
 }
 
 #[test]
+fn sb6_claims_go_to_a_volume_that_takes_over_and_calls_wait() {
+    let fleet = Fleet::start();
+    let changing = call(&fleet.docs, write("x"));
+    fleet.a.next_of(is_write);
+    fleet.take_over(SiteKind::Standby, Some(Replies::new()));
+    fleet.truth.lock().at.2 = VolumeState::TakingOver;
+    fleet.a.go_down();
+    fleet.recorder.wait(1, |event| *event == Event::Moved);
+    let delegated =
+        |call| Call::Delegated { at: Timestamp::default(), slot: 0, call: Box::new(call) };
+    let chaining = {
+        let docs = Arc::clone(&fleet.docs);
+        let calls = vec![delegated(make("claimed"))];
+        std::thread::spawn(move || client::Remote::chain(&*docs, &Caller::ROOT, calls))
+    };
+    fleet.b.answer(&fleet.b.next(), Fault::Exists);
+    assert!(chaining.join().unwrap()[0].is_err(), "the claim has its answer");
+    let examined = |call: &Call| matches!(call, Call::Volume(VolumeCall::Examine { .. }));
+    let before = fleet.b.look(|state| state.count(examined));
+    fleet.b.wait("it asks again", |state| state.count(examined) >= before + 2);
+    assert_eq!(fleet.writes_at_b(), 0, "it does not serve yet");
+    fleet.truth.lock().at.2 = VolumeState::Online;
+    fleet.b.answer(&fleet.b.next_of(is_write), written("x", 3));
+    assert_eq!(changing.answer(), written("x", 3));
+}
+
+#[test]
 fn sb5_a_delegated_change_goes_on_at_the_standby() {
     for was_made in [true, false] {
         let fleet = Fleet::start();

@@ -44,18 +44,27 @@ pub enum VolumeState {
     /// A copy of it at another server has taken over: it serves no client, and its changes since
     /// that copy are here alone.
     Superseded = 6,
+    /// It took over from a lost server: until no client can trust that server any more, it executes
+    /// nothing but what clients claim from there.
+    TakingOver = 7,
 }
 
 impl VolumeState {
     /// Every state.
-    pub const ALL: [VolumeState; 6] = [
+    pub const ALL: [VolumeState; 7] = [
         VolumeState::Online,
         VolumeState::Offline,
         VolumeState::Held,
         VolumeState::Arriving,
         VolumeState::Restoring,
         VolumeState::Superseded,
+        VolumeState::TakingOver,
     ];
+
+    /// Whether the volume is to serve once its former server cannot any more.
+    pub fn comes(self) -> bool {
+        matches!(self, VolumeState::Arriving | VolumeState::TakingOver)
+    }
 
     /// The state with the given wire value.
     pub fn from_wire(value: u8) -> Option<Self> {

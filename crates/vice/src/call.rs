@@ -48,6 +48,8 @@ pub(crate) struct CallContext<'a> {
     pub events: Vec<Output>,
     /// The session answered the change itself, with this slot for its new file (0: none).
     pub delegated: Option<u64>,
+    /// The session claims a lock that it had before.
+    pub reclaims: bool,
     /// Directories that other sessions cover: the call is repeated when one of them is back. A call
     /// that adds to it fails with `Busy`, which is then not sent.
     pub waits: Vec<Fid>,
@@ -96,12 +98,19 @@ impl<'a> CallContext<'a> {
             scope,
             events: Vec::new(),
             delegated: None,
+            reclaims: false,
             waits: Vec::new(),
             models: 0,
             rights_changes: 0,
             again: false,
             fed: None,
         }
+    }
+
+    /// Whether the session had what it asks for, or has answered the change itself, before the
+    /// volume came here.
+    pub fn is_claim(&self) -> bool {
+        self.delegated.is_some() || self.reclaims
     }
 
     /// The caller, with the source of its principals.

@@ -144,7 +144,7 @@ impl Vice {
         let followers = Arc::new(Followers::new(
             Arc::clone(&files),
             Arc::clone(&cell),
-            config.lease.give_up(),
+            config.lease.lease,
             parts.standbys,
         ));
         let feeds = Arc::new(Feeds::new(FeedsParts {

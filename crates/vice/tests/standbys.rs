@@ -500,6 +500,91 @@ fn take_over(cell: &mut Cell) {
 }
 
 #[test]
+fn sb6_claims_are_executed_before_anything_else() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let root = cell.root;
+    let slots = match cell.rigs[0].call(0, &ROOT, Call::Delegate { fid: root }) {
+        Ok(Answer::Delegation { slots, .. }) => slots,
+        other => panic!("{other:?}"),
+    };
+    let origin = cell.make(0, "locked");
+    cell.follow(1);
+    let locked = made(cell.answer(0, origin));
+    let delegated = |rig: &mut Rig, at: &str, slot: u64| {
+        let (kind, how) = (types::NewKind::File, types::CreateHow::Guarded);
+        let call = Call::Make { dir: root, name: name(at), kind, mode: 0o644, how };
+        let at = rig.clock();
+        rig.call(0, &ROOT, Call::Delegated { at, slot, call: Box::new(call) })
+    };
+    let lock = |who: usize, reclaim: bool| Call::Lock {
+        fid: locked,
+        owner: types::LockOwner(who as u64),
+        pid: 1,
+        family: types::LockFamily::Flock,
+        range: types::ByteRange { start: 0, end: u64::MAX },
+        mode: types::LockMode::Exclusive,
+        wait: false,
+        reclaim,
+    };
+    cell.silent[0] = true;
+    for _ in 0..20 {
+        cell.wait_at(1, 250);
+        cell.follow(1);
+    }
+    assert_eq!(cell.group().read_write_site().unwrap().server, id(1), "{:?}", cell.group());
+    let state = |rig: &mut Rig| {
+        let which = types::WhichVolume::Id(TREE);
+        match rig.call(0, &ROOT, Call::Volume(VolumeCall::Examine { volume: which })) {
+            Ok(Answer::Volumes { volumes, .. }) => volumes[0].state,
+            other => panic!("{other:?}"),
+        }
+    };
+    let rig = &mut cell.rigs[1];
+    assert_eq!(state(rig), types::VolumeState::TakingOver);
+    // Nothing but claims.
+    let absent = Err(Fault::NoVolume);
+    assert_eq!(rig.call(0, &ROOT, Call::GetStatus { fid: root }), absent);
+    assert_eq!(rig.call(0, &ROOT, write(locked, Some(0), b"x")), absent);
+    assert_eq!(rig.call(1, &ROOT, lock(1, false)), absent);
+    assert_eq!(rig.call(0, &ROOT, Call::Delegate { fid: root }), absent);
+    let claimed = delegated(rig, "claimed", slots.first);
+    assert!(matches!(claimed, Ok(Answer::Made { .. })), "{claimed:?}");
+    assert_eq!(rig.call(0, &ROOT, lock(0, true)), Ok(Answer::Done));
+    assert_eq!(rig.call(1, &ROOT, lock(1, true)), Err(Fault::Locked), "it has an owner");
+    assert_eq!(rig.call(0, &ROOT, Call::Hold { fids: vec![locked] }), Ok(Answer::Done));
+    for _ in 0..20 {
+        cell.wait_at(1, 1000);
+        cell.settle(1);
+    }
+    assert_eq!(state(&mut cell.rigs[1]), types::VolumeState::Online);
+    assert_eq!(cell.has(1, "claimed"), Ok(true));
+    let rig = &mut cell.rigs[1];
+    assert_eq!(delegated(rig, "late", slots.first + 1), Err(Fault::NotDelegated));
+    assert_eq!(rig.call(1, &ROOT, lock(1, false)), Err(Fault::Locked), "it is locked");
+}
+
+#[test]
+fn sb6_delegated_changes_are_judged_by_the_callers_rights() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    cell.silent[0] = true;
+    for _ in 0..20 {
+        cell.wait_at(1, 250);
+        cell.follow(1);
+    }
+    let (kind, how) = (types::NewKind::File, types::CreateHow::Guarded);
+    let call = Call::Make { dir: cell.root, name: name("x"), kind, mode: 0o644, how };
+    let rig = &mut cell.rigs[1];
+    let at = rig.clock();
+    let call = Call::Delegated { at, slot: 1 << 40, call: Box::new(call) };
+    // A slot that no session was given.
+    assert_eq!(rig.call(0, &ROOT, call.clone()), Err(Fault::NotDelegated));
+    let other = user(1000, 1000, &[]);
+    assert_eq!(rig.call(0, &other, call), Err(Fault::AccessDenied));
+}
+
+#[test]
 fn sb2_a_standby_takes_over_with_all_that_was_acknowledged() {
     let mut cell = Cell::new(&[SiteKind::Standby]);
     cell.enter(1);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use types::{
     Fault, Revised, ServerId, Site, SiteKind, StandbyInfo, VolumeCall, VolumeGroup, VolumeId,
-    VolumeState, WhichVolume,
+    WhichVolume,
 };
 
 use crate::claim::need_free;
@@ -107,10 +107,9 @@ fn is_over(
     }
     let id = group.read_write;
     let arrives = match examine(job.servers, site.server, WhichVolume::Id(id)) {
-        Ok(there) => there
-            .unwrap_or_default()
-            .first()
-            .is_some_and(|one| one.id == id && one.state == VolumeState::Arriving),
+        Ok(there) => {
+            there.unwrap_or_default().first().is_some_and(|one| one.id == id && one.state.comes())
+        }
         Err(VosError::Away { .. }) if to.is_none() => false,
         Err(error) => return Err(error),
     };

@@ -56,7 +56,7 @@ pub(crate) fn remove_at(job: &Job<'_>, server: ServerId, id: VolumeId) -> Result
 /// Whether the volume, at a server that is not its site, waits to be removed: it still arrives, for
 /// a move that was not decided; or it is still frozen, for a move that was.
 pub(crate) fn is_left(one: &VolumeInfo, id: VolumeId) -> bool {
-    one.id == id && matches!(one.state, VolumeState::Arriving | VolumeState::Held)
+    one.id == id && (one.state.comes() || one.state == VolumeState::Held)
 }
 
 /// Removes the volume of a server that is not its site, which a move left whose claim was taken

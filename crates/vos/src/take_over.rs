@@ -127,9 +127,7 @@ impl Copies {
             let name = job.servers.name(server);
             return Err(VosError::Unfit(format!("nothing was released to {name} yet")));
         };
-        let is_arriving = there
-            .iter()
-            .any(|one| one.id == group.read_write && one.state == VolumeState::Arriving);
+        let is_arriving = there.iter().any(|one| one.id == group.read_write && one.state.comes());
         Ok(Copies { newest, is_arriving })
     }
 }
@@ -168,8 +166,8 @@ pub(crate) fn wait_until_it_serves(
     loop {
         let there = examine(job.servers, server, WhichVolume::Id(id))?.unwrap_or_default();
         match there.first().map(|volume| volume.state) {
-            Some(VolumeState::Arriving) if waited < SERVES_WITHIN => {}
-            Some(VolumeState::Arriving) => {
+            Some(state) if state.comes() && waited < SERVES_WITHIN => {}
+            Some(state) if state.comes() => {
                 return Err(VosError::Unfit(
                     "the volume is there, and does not serve yet: see the server's log".to_owned(),
                 ));

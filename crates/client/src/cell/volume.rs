@@ -111,12 +111,21 @@ struct FoundPlace {
     generation: u64,
     /// The records say that a standby took over there.
     was_standby: bool,
+    /// It serves once no client can trust the former server any more, and executes claims alone
+    /// until then.
+    takes_over: bool,
 }
 
 impl FoundPlace {
     fn of(connection: Arc<ServerConnection>, info: &VolumeInfo) -> FoundPlace {
         let generation = generation(info.epoch);
-        FoundPlace { connection, partition: info.partition, generation, was_standby: false }
+        FoundPlace {
+            connection,
+            partition: info.partition,
+            generation,
+            was_standby: false,
+            takes_over: info.state == VolumeState::TakingOver,
+        }
     }
 }
 
@@ -281,9 +290,13 @@ impl RemoteVolume {
                     let place = this.place.lock();
                     (place.partition, place.generation)
                 };
-                let was_standby = false;
-                let at = |connection| FoundPlace { connection, partition, generation, was_standby };
-                found.map(at)
+                found.map(|connection| FoundPlace {
+                    connection,
+                    partition,
+                    generation,
+                    was_standby: false,
+                    takes_over: false,
+                })
             } else {
                 this.next_server(&from)
             };
@@ -325,7 +338,7 @@ impl RemoteVolume {
                         Ok((connection.examine(WhichVolume::Id(self.id), None)?, connection))
                     });
                     match found.map(|(info, to)| (info.state, FoundPlace::of(to, &info))) {
-                        Ok((VolumeState::Online, place)) => {
+                        Ok((VolumeState::Online | VolumeState::TakingOver, place)) => {
                             return Some(FoundPlace { was_standby, ..place });
                         }
                         Ok((VolumeState::Offline, _)) => return None,
@@ -436,7 +449,7 @@ impl RemoteVolume {
     }
 
     fn move_to(&self, from: &Arc<ServerConnection>, to: FoundPlace) {
-        let FoundPlace { connection: to, partition, generation, was_standby } = to;
+        let FoundPlace { connection: to, partition, generation, was_standby, takes_over } = to;
         debug_assert!(self.place.lock().searching, "VO-6: one thread finds the next place");
         let name = String::from_utf8_lossy(self.name.as_bytes());
         tracing::info!(volume = self.id.0, %name, "calls for a volume go to another place now");
@@ -486,7 +499,8 @@ impl RemoteVolume {
         };
         if Arc::ptr_eq(from, &to) {
             // To another partition: session and events stay the same.
-            return report(&*sink.inner, &*to.remote);
+            report(&*sink.inner, &*to.remote);
+            return self.wait_until_it_serves(&to, takes_over);
         }
         sink.end();
         from.sinks.leave(&(Arc::clone(&sink) as Arc<dyn Events>));
@@ -499,8 +513,23 @@ impl RemoteVolume {
             (place.connection, place.sink) = (Arc::clone(&to), Some(Arc::clone(&next)));
         }
         report(&*sink.inner, &*to.remote);
+        self.wait_until_it_serves(&to, takes_over);
         next.begin();
         to.sinks.report_lease(&*next);
+    }
+
+    /// While the volume takes over it executes the claims that were just made, and refuses all
+    /// else. A server that cannot be asked is left by the next call.
+    fn wait_until_it_serves(&self, to: &ServerConnection, takes_over: bool) {
+        let (began, mut state) = (Instant::now(), Ok(VolumeState::TakingOver));
+        while takes_over
+            && matches!(state, Ok(VolumeState::TakingOver))
+            && began.elapsed() < ARRIVES
+            && !self.is_left()
+        {
+            std::thread::sleep(SERVES_POLL);
+            state = to.examine(WhichVolume::Id(self.id), None).map(|info| info.state);
+        }
     }
 
     /// How much the place that took over has of the changes that the former one acknowledged.
@@ -567,7 +596,9 @@ impl RemoteVolume {
                 Ok((info.state, FoundPlace::of(connection, &info)))
             });
             match found {
-                Ok((VolumeState::Online, to)) if to.generation > generation => {
+                Ok((VolumeState::Online | VolumeState::TakingOver, to))
+                    if to.generation > generation =>
+                {
                     return self.follow(from, FoundPlace { was_standby, ..to });
                 }
                 Ok((VolumeState::Arriving, _)) => {}

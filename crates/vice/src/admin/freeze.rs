@@ -213,6 +213,11 @@ impl Freezing {
                 self.arrive(now, wall, &volume)
             }
             OwnedBy::Beside if is_alone => self.serve_beside(now, wall, &volume, events),
+            OwnedBy::Others if volume.is_taking_over() => {
+                // Another standby was ordered to take over meanwhile.
+                self.files.volumes().moves().give_way(&volume);
+                Ok(())
+            }
             OwnedBy::Others if volume.may_be_superseded() => {
                 self.supersede(now, &volume, events);
                 Ok(())

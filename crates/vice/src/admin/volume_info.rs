@@ -48,9 +48,10 @@ pub(super) fn examine(files: &Files, which: &WhichVolume) -> Result<Answer, Faul
     let mut found: Vec<_> =
         asked.into_iter().chain(others).map(|one| info(volume.no, one)).collect();
     if let Some(asked) = found.first_mut() {
-        asked.state = match volume.is_superseded() {
-            true => VolumeState::Superseded,
-            false => serving(asked.state, volume.serves()),
+        asked.state = match asked.state {
+            _ if volume.is_superseded() => VolumeState::Superseded,
+            _ if volume.is_taking_over() => VolumeState::TakingOver,
+            state => serving(state, volume.serves()),
         };
     }
     Ok(Answer::Volumes { volumes: found, end: true })

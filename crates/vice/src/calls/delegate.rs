@@ -70,7 +70,8 @@ pub(crate) fn given_slot(
     volume: &ViceVolume,
     slot: u64,
 ) -> Result<u64, Fault> {
-    let good = files.coherence().leases().reclaims_delegations(session)
+    let good = volume.is_taking_over()
+        || files.coherence().leases().reclaims_delegations(session)
         || given.has(session, volume.store.id(), slot);
     if good && volume.store.is_given_slot(slot)? { Ok(slot) } else { Err(Fault::NotDelegated) }
 }
@@ -112,7 +113,11 @@ pub(crate) fn begin_delegated(
     let leases = files.coherence().leases();
     let session = ask.origin.session;
     let all = dirs.iter().flatten().all(|dir| leases.delegations().has(session, *dir));
-    if !all && !leases.reclaims_delegations(session) {
+    let takes_over = |id| files.volumes().any_volume(id).is_ok_and(|one| one.is_taking_over());
+    if !all
+        && !leases.reclaims_delegations(session)
+        && !call.changed_volume().is_some_and(takes_over)
+    {
         return Err(Fault::NotDelegated);
     }
     let file = match call {

@@ -20,6 +20,7 @@ pub(crate) fn lock(
         return Err(Fault::Invalid);
     };
     let request = LockRequest { fid, session: ask.origin.session, owner, pid, family, range, mode };
+    ask.reclaims = reclaim;
     check_lock(files, ask, fid, range, |volume| match (mode, family) {
         (LockMode::Shared, _) => Right::LockShared,
         // As on Linux: `fcntl` needs a descriptor that writes, `flock` any.
@@ -94,7 +95,7 @@ pub(crate) fn hold(
     fids: &[Fid],
 ) -> Result<CallOutcome, Fault> {
     for fid in fids {
-        let volume = match files.volume(fid.volume) {
+        let volume = match files.volume_to_claim(fid.volume) {
             Ok(volume) => volume,
             Err(Fault::Busy) => return Err(Fault::Busy),
             Err(_) => continue,

@@ -97,7 +97,7 @@ pub(crate) fn link(
     if fid.volume != dir.volume {
         return Err(Fault::CrossVolume);
     }
-    let volume = files.volume(dir.volume)?;
+    let volume = files.volume_for(ask, dir.volume)?;
     volume.need_writable()?;
     let _held = files.write_lock(&[dir, fid]);
     files.need_back(ask, &volume, &[dir, fid])?;

@@ -18,7 +18,7 @@ pub(crate) fn remove(
     what: RemoveWhat,
     hold: bool,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(dir.volume)?;
+    let volume = files.volume_for(ask, dir.volume)?;
     volume.need_writable()?;
     let mut change = Change::new(ask.scope, &volume);
     let (_held, found) = lock_entries(files, &mut change, [(dir, name)])?;

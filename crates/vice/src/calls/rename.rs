@@ -34,7 +34,7 @@ pub(crate) fn rename(
     if from.0.volume != to.0.volume {
         return Err(Fault::CrossVolume);
     }
-    let volume = files.volume(from.0.volume)?;
+    let volume = files.volume_for(ask, from.0.volume)?;
     volume.need_writable()?;
     let (mut change, mut moves) = (Change::new(ask.scope, &volume), None);
     let (_held, [moved, target]) = loop {

@@ -230,7 +230,9 @@ impl Files {
         let mut leases = self.coherence.leases();
         ask.rights_changes = leases.promises().rights_changes();
         let session = ask.origin.session;
-        let covered = ask.delegated.is_some() && !leases.reclaims_delegations(session);
+        let covered = ask.delegated.is_some()
+            && !volume.is_taking_over()
+            && !leases.reclaims_delegations(session);
         for fid in fids {
             if covered && !leases.delegations().covers(session, *fid) {
                 return Err(Fault::NotDelegated);
@@ -257,7 +259,9 @@ impl Files {
             fids.iter().map(|fid| self.may_see_names(ask, volume, *fid)).collect();
         let mut leases = self.coherence.leases();
         let session = ask.origin.session;
-        let covered = ask.delegated.is_some() && !leases.reclaims_delegations(session);
+        let covered = ask.delegated.is_some()
+            && !volume.is_taking_over()
+            && !leases.reclaims_delegations(session);
         // Rights that changed since the check permit no names.
         let checked = leases.promises().rights_changes() == ask.rights_changes;
         let mut new: SmallVec<[Fid; 4]> = SmallVec::new();

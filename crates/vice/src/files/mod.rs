@@ -65,11 +65,39 @@ impl Files {
     /// # Errors
     /// `NoVolume`, `Offline`; `CellAway` as [`Sites::confirm`].
     pub fn volume(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
+        let volume = self.confirmed(id)?;
+        volume.need_service()?;
+        Ok(volume)
+    }
+
+    /// A volume for what a client had at another server, which a volume executes too while it
+    /// takes over (SB-6).
+    ///
+    /// # Errors
+    /// As [`Files::volume`].
+    pub fn volume_to_claim(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
+        let volume = self.confirmed(id)?;
+        volume.need_claims()?;
+        Ok(volume)
+    }
+
+    /// A volume for a call that may be a claim.
+    ///
+    /// # Errors
+    /// As [`Files::volume`].
+    pub fn volume_for(
+        &self,
+        ask: &CallContext<'_>,
+        id: VolumeId,
+    ) -> Result<Arc<ViceVolume>, Fault> {
+        if ask.is_claim() { self.volume_to_claim(id) } else { self.volume(id) }
+    }
+
+    fn confirmed(&self, id: VolumeId) -> Result<Arc<ViceVolume>, Fault> {
         let volume = self.volumes.any_volume(id)?;
         if volume.is_unconfirmed() {
             self.sites.confirm(&volume)?;
         }
-        volume.need_service()?;
         Ok(volume)
     }
 
@@ -82,7 +110,7 @@ impl Files {
         ask: &mut CallContext<'_>,
         fid: Fid,
     ) -> Result<(Arc<ViceVolume>, RwLockReadGuard<'_, ()>), Fault> {
-        let volume = self.volume(fid.volume)?;
+        let volume = self.volume_for(ask, fid.volume)?;
         let seen = self.stripes.read(fid);
         self.need_back(ask, &volume, &[fid])?;
         Ok((volume, seen))
@@ -98,7 +126,7 @@ impl Files {
         ask: &mut CallContext<'_>,
         fid: Fid,
     ) -> Result<(Arc<ViceVolume>, StripeGuards<'_>), Fault> {
-        let volume = self.volume(fid.volume)?;
+        let volume = self.volume_for(ask, fid.volume)?;
         volume.need_writable()?;
         let held = self.stripes.write(&[fid]);
         self.need_back(ask, &volume, &[fid])?;

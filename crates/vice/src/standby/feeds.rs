@@ -243,7 +243,7 @@ impl Feeds {
         id: VolumeId,
         origin: ReplyAddress,
     ) -> Result<CallOutcome, Fault> {
-        let volume = self.files.volume(id)?;
+        let volume = self.files.volume_to_claim(id)?;
         let client = self.client_of(ask.origin.session).ok_or(Fault::Expired)?;
         let standbys = volume.partition.standbys();
         let known = standbys.reply(volume.store.tree_id(), client, origin.session, origin.slot)?;

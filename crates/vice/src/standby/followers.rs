@@ -11,9 +11,9 @@ use types::{
     VolumeKind,
 };
 
-use super::FENCE;
 use super::follower::{Follower, Phase, Source, StandbyWork};
 use super::names::surplus_name;
+use super::trusted_for;
 use crate::admin::Unanswered;
 use crate::cell::CellLink;
 use crate::files::Files;
@@ -33,8 +33,8 @@ pub trait StandbyAgent: Send + Sync {
 pub struct Followers {
     files: Arc<Files>,
     cell: Arc<CellLink>,
-    /// How long clients trust a server that they do not hear, with the difference of clocks.
-    trust: Duration,
+    /// The time of a client's lease.
+    lease: Duration,
     agent: Option<Arc<dyn StandbyAgent>>,
     table: Mutex<HashMap<VolumeId, Arc<Mutex<Follower>>>>,
 }
@@ -43,10 +43,10 @@ impl Followers {
     pub(crate) fn new(
         files: Arc<Files>,
         cell: Arc<CellLink>,
-        trust: Duration,
+        lease: Duration,
         agent: Option<Arc<dyn StandbyAgent>>,
     ) -> Followers {
-        Followers { files, cell, trust, agent, table: Mutex::default() }
+        Followers { files, cell, lease, agent, table: Mutex::default() }
     }
 
     fn partition(&self, no: PartitionNo) -> Result<&Partition, Fault> {
@@ -377,7 +377,7 @@ impl Followers {
             "this server takes over as a standby of the volume"
         );
         let received = follower.received.or(force.then_some(now));
-        let alone_at = received.map(|received| received + FENCE + self.trust);
+        let alone_at = received.map(|received| received + trusted_for(self.lease));
         self.make_volume(follower, &changed, alone_at, wall)?;
         Ok(None)
     }
@@ -403,7 +403,7 @@ impl Followers {
             volumes.moves().be_alone_at(tree, at);
         }
         let volume = volumes.any_volume(tree)?;
-        assert!(volume.is_away(), "VO-6: {tree:?} serves before the former server cannot");
+        assert!(!volume.serves(), "VO-6: {tree:?} serves before the former server cannot");
         follower.end();
         self.remove_bases(partition, tree, None)
     }

@@ -35,11 +35,18 @@ pub use followers::{Followers, StandbyAgent};
 
 /// A server that has not heard from a standby in step for so long serves no client (SB-3). Counted
 /// from when it sent the last answer that the standby has acknowledged.
-const FENCE: Duration = Duration::from_millis(1500);
+const FENCE: Duration = Duration::from_secs(1);
 /// A standby that has received nothing for so long tries to take over (SB-4).
-const PATIENCE: Duration = Duration::from_millis(2500);
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a question waits for something to answer.
-const POLL: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(300);
+
+/// How long after its last answer, counted by another clock, clients may trust a server that was
+/// fenced or lost (SB-4): until the fence, and a lease that began before. Clocks differ by less
+/// than a 32nd.
+fn trusted_for(lease: Duration) -> Duration {
+    (FENCE + lease) * 33 / 32
+}
 
 const _: () = assert!(POLL.as_millis() * 2 < FENCE.as_millis());
 const _: () = assert!(FENCE.as_millis() < PATIENCE.as_millis());

@@ -44,14 +44,16 @@ struct Table {
     /// Volumes of which the database has said, since this server's start, that no standby took
     /// over.
     answered_for: HashSet<VolumeId>,
-    /// When volumes that took over from a lost server may serve.
+    /// Volumes that take over from a lost server (SB-6), and when no client can trust that any
+    /// more: then they serve.
     alone_at: HashMap<VolumeId, Time>,
 }
 
 impl Moves {
     /// Whether claims of files of this volume are accepted.
     pub fn takes_claims(&self, volume: VolumeId) -> bool {
-        self.table.lock().arrived.contains_key(&volume)
+        let table = self.table.lock();
+        table.arrived.contains_key(&volume) || table.alone_at.contains_key(&volume)
     }
 
     /// Whether changes of the volume wait.
@@ -117,6 +119,13 @@ impl Moves {
         self.table.lock().alone_at.get(&volume).copied()
     }
 
+    /// The volume takes over no more: the database names another server.
+    pub fn give_way(&self, volume: &ViceVolume) {
+        let mut table = self.table.lock();
+        table.alone_at.remove(&volume.store.id());
+        volume.go_away();
+    }
+
     /// Counts the freezes that ended.
     pub fn freezes_ended(&self) -> u64 {
         self.ended.load(Ordering::SeqCst)
@@ -167,7 +176,10 @@ impl Moves {
         let id = volume.store.id();
         let mut table = self.table.lock();
         let is_in_doubt = volume.store.is_held() && !table.frozen.contains_key(&id);
-        if volume.store.is_arriving() || is_in_doubt {
+        if let Some(at) = table.alone_at.get(&id).copied().filter(|_| volume.store.is_arriving()) {
+            volume.take_over();
+            table.doubts.entry(id).or_insert((at, Time::NEVER));
+        } else if volume.store.is_arriving() || is_in_doubt {
             volume.go_away();
             table.doubts.entry(id).or_insert((Time::ZERO, Time::NEVER));
         } else if released && !table.frozen.contains_key(&id) && !table.confirmed.contains(&id) {

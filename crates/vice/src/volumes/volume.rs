@@ -22,6 +22,9 @@ enum Service {
     Offline,
     /// Another server may have it, or it has not arrived (VO-6), whatever its header says.
     Away,
+    /// It took over from a lost server that clients may still trust: claims alone are executed
+    /// (SB-6).
+    TakingOver,
     /// A copy of it elsewhere may have taken over while this server was away: the cell's database
     /// was not asked yet.
     Unconfirmed,
@@ -135,6 +138,11 @@ impl ViceVolume {
         self.service() == Service::Away
     }
 
+    /// Whether it executes claims alone (SB-6).
+    pub fn is_taking_over(&self) -> bool {
+        self.service() == Service::TakingOver
+    }
+
     /// Whether the database must be asked before the first call of a client.
     pub fn is_unconfirmed(&self) -> bool {
         self.service() == Service::Unconfirmed
@@ -175,8 +183,18 @@ impl ViceVolume {
             Service::Online if self.is_fenced() => Err(Fault::Busy),
             Service::Online => Ok(()),
             Service::Offline => Err(Fault::Offline),
-            Service::Away | Service::Unconfirmed | Service::Superseded => Err(Fault::NoVolume),
+            Service::Away | Service::TakingOver | Service::Unconfirmed | Service::Superseded => {
+                Err(Fault::NoVolume)
+            }
         }
+    }
+
+    /// Checks that what clients claim from its former server is executed.
+    ///
+    /// # Errors
+    /// As [`ViceVolume::need_service`].
+    pub fn need_claims(&self) -> Result<(), Fault> {
+        if self.is_taking_over() { Ok(()) } else { self.need_service() }
     }
 
     fn service(&self) -> Service {
@@ -184,6 +202,7 @@ impl ViceVolume {
             Service::Online,
             Service::Offline,
             Service::Away,
+            Service::TakingOver,
             Service::Unconfirmed,
             Service::Superseded,
         ];
@@ -194,6 +213,11 @@ impl ViceVolume {
     /// Another server may have it from now on.
     pub fn go_away(&self) {
         self.change_service(Service::Away);
+    }
+
+    /// It executes claims alone from now on (SB-6).
+    pub fn take_over(&self) {
+        self.change_service(Service::TakingOver);
     }
 
     /// The database must be asked before the first call of a client.

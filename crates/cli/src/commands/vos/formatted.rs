@@ -26,7 +26,7 @@ pub(super) fn lines(
     let address = server.and_then(|server| server.addresses.first());
     let name = server.map_or("?", |ServerInfo { name, .. }| name);
     let address = address.map_or_else(|| name.to_owned(), |address| address.ip().to_string());
-    let is_used = !matches!(volume.state, VolumeState::Offline | VolumeState::Arriving);
+    let is_used = volume.state != VolumeState::Offline && !volume.state.comes();
     let kind = match volume.kind {
         // OpenAFS has no other kind for a clone.
         VolumeKind::Snapshot => "BK",

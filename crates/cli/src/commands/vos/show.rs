@@ -26,6 +26,7 @@ pub fn state(state: VolumeState) -> &'static str {
         VolumeState::Restoring => "On-line, being restored",
         VolumeState::Superseded => "Off-line, superseded by another server's",
         VolumeState::Arriving => "Off-line, arriving",
+        VolumeState::TakingOver => "Off-line, taking over from a lost server",
     }
 }
 
