@@ -249,7 +249,7 @@ impl ServerWorld {
                 }
             }
             14 => ServerInput::Break { id: BreakId(script.byte().into()), items: vec![item()] },
-            _ => match script.below(4) {
+            _ => match script.below(6) {
                 0 => ServerInput::Grant(script.byte().into()),
                 1 => ServerInput::Renewed {
                     channel: ChannelId(script.below(8).into()),
@@ -257,6 +257,13 @@ impl ServerWorld {
                     renewed: true,
                 },
                 2 => ServerInput::End(Fault::Expired),
+                3..=4 => {
+                    let slot = u32::from(script.below(8));
+                    let request = self.running.get(&slot).copied().unwrap_or(1);
+                    let origin = ReplyAddress { session: SESSION, slot, request };
+                    let current = (script.below(2) == 1).then(|| item().fid);
+                    ServerInput::Executed { origin, current }
+                }
                 _ => ServerInput::Grant(4),
             },
         };

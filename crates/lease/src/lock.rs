@@ -32,6 +32,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use types::{
     ByteRange, Fault, Fid, LockConflict, LockFamily, LockMode, LockOwner, ReplyAddress, SessionId,
+    VolumeId,
 };
 
 use crate::output::Output;
@@ -271,6 +272,11 @@ impl LockTable {
         }
         self.pump_all(key, range, out);
         self.drop_if_empty(key);
+    }
+
+    /// Whether any session has a lock of a file of the volume, or waits for one.
+    pub fn has_any_in(&self, volume: VolumeId) -> bool {
+        self.tables.keys().any(|(fid, _)| fid.volume == volume)
     }
 
     /// The first conflicting lock, by its start.

@@ -409,6 +409,13 @@ impl ServerContext {
                     agenda.take(&handle, outcome);
                 }
             }
+            Effect::Executed { origin, current } => {
+                if let Some(handle) = self.handle(origin.session) {
+                    let input = ServerInput::Executed { origin, current };
+                    let outcome = handle.step(now, input, None);
+                    agenda.take(&handle, outcome);
+                }
+            }
             Effect::Break { to, id, items } => {
                 self.tally.breaks.fetch_add(1, Ordering::Relaxed);
                 if let Some(handle) = self.handle(to) {
@@ -617,6 +624,7 @@ impl ServerContext {
         }
         let may_block = self.vice.may_block(&request.call);
         let blocking = request.call.traits().blocking;
+        self.vice.announce(clock::now(), &request.call, &mut agenda.effects);
         if agenda.may_wait && blocking == CallBlocking::Body {
             // The next read of a chain: no other thread is woken for it, and finished reads are
             // sent before a long one.

@@ -161,6 +161,8 @@ impl LoopbackServer {
                         state.answer(origin, result, body);
                     }
                 }
+                // Its calls come one by one.
+                Effect::Executed { .. } => {}
                 Effect::Break { to, id, items } => {
                     if let Some(state) = self.state(to) {
                         // The thread ends only together with the session.

@@ -494,6 +494,11 @@ impl SimServer {
                 let input = ServerInput::Answered { origin, result, descriptor: false };
                 let _ = self.step(now, origin.session, input, work);
             }
+            Effect::Executed { origin, current } => {
+                let origin = up.second.get(&origin).copied().unwrap_or(origin);
+                let input = ServerInput::Executed { origin, current };
+                let _ = self.step(now, origin.session, input, work);
+            }
             Effect::Break { to, id, items } => {
                 ground.note(|| format!("server: break {id:?} to {to:?}: {items:?}"));
                 if ground.breaks(Mutation::AckAtOnce) {

@@ -265,7 +265,7 @@ calls! {
     CellJoin = 116,          "cell_join",           Joined,     Record, Database,  Anybody;
     CellCertify = 117,       "cell_certify",        Report,     Ask,    Database,  Server;
     CellServerRoles = 119,   "cell_server_roles",   Report,     Ask,    Database,  Anybody;
-    VolumeStandBy = 120,     "volume_stand_by",     Done,       File,   Disk,      Scopes;
+    VolumeStandBy = 120,     "volume_stand_by",     Done,       File,   Both,      Scopes;
     VolumeFeed = 121,        "volume_feed",         Feed,       File,   Disk,      Scopes;
     VolumeFollow = 122,      "volume_follow",       Part,       Ask,    Never,     Scopes;
     VolumeStandbys = 123,    "volume_standbys",     Standbys,   Ask,    Never,     Anybody;

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use types::{Answer, BreakId, BreakItem, Fault, ReplyAddress, SessionId};
+use types::{Answer, BreakId, BreakItem, Fault, Fid, ReplyAddress, SessionId};
 
 /// One order for the driver to carry out. The effects of one call of the service are in the order
 /// in which they must be sent.
@@ -17,6 +17,14 @@ pub enum Effect {
         result: Result<Answer, Fault>,
         /// With [`Answer::Body`]: a read-only descriptor of the body.
         body: Option<OwnedFd>,
+    },
+    /// A call has its effect, and its reply comes when standbys have it: what the same client asked
+    /// to be done after it may be executed.
+    Executed {
+        /// The request's session, slot and number.
+        origin: ReplyAddress,
+        /// The file that the rest of its chain may name without its number.
+        current: Option<Fid>,
     },
     /// Promises that end. The session answers with [`crate::Vice::ack`].
     Break {

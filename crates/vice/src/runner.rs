@@ -148,6 +148,11 @@ impl Runner {
         self.send_ripe(ripe, out);
     }
 
+    /// See [`crate::Vice::announce`].
+    pub fn announce(&self, now: Time, volume: VolumeId, out: &mut Vec<Effect>) {
+        self.with_ripe(now, out, |events, ripe| self.feeds.announce(now, volume, events, ripe));
+    }
+
     /// Does something that concerns standbys, and carries out what follows.
     pub fn with_ripe<T>(
         &self,
@@ -227,9 +232,11 @@ impl Runner {
         };
         let Fed { place, stable, .. } = fed;
         let recorded = false;
+        let current = result.as_ref().ok().and_then(Answer::current);
         let reply = HeldReply { place, stable, origin, changes, recorded, result, body };
-        if let Some(reply) = self.feeds.hold(fed, reply) {
-            self.send(origin, changes, reply.result, reply.body, out);
+        match self.feeds.hold(fed, reply) {
+            Some(reply) => self.send(origin, changes, reply.result, reply.body, out),
+            None => out.push(Effect::Executed { origin, current }),
         }
     }
 
@@ -365,6 +372,10 @@ pub(crate) fn may_run(leases: &Leases, origin: ReplyAddress, call: &Call) -> boo
         {
             true
         }
+        // Grace may be longer than a freeze, and clients have nothing in these volumes to reclaim.
+        Call::Volume(
+            VolumeCall::FailOver { .. } | VolumeCall::StandBy { .. } | VolumeCall::Serve { .. },
+        ) => true,
         call if call.changes() => leases.may_change(),
         call if call.traits().effect == CallEffect::Look => leases.may_read(origin.session),
         _ => true,

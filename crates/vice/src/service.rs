@@ -552,6 +552,14 @@ impl Vice {
         self.runner.look_up(now, lookup, out);
     }
 
+    /// Tells standbys what a call will ask of them, before it is executed: a commit is theirs to
+    /// make while this server makes its own.
+    pub fn announce(&self, now: Time, call: &Call, out: &mut Vec<Effect>) {
+        if let Call::Commit { fid } | Call::CommitVolume { fid } = call {
+            self.runner.announce(now, fid.volume, out);
+        }
+    }
+
     /// Executes a call. The reply comes as an effect, now or after acknowledgements, a lock or the
     /// end of grace.
     pub fn perform(&self, execution: Execution<'_>, call: Call, out: &mut Vec<Effect>) {

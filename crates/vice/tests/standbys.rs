@@ -396,6 +396,27 @@ fn sb1_a_stable_reply_waits_for_the_standbys_disk() {
 }
 
 #[test]
+fn a_standby_syncs_while_the_server_does() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    for at in ["first", "second"] {
+        let origin = cell.make(0, at);
+        cell.follow(1);
+        made(cell.answer(0, origin));
+    }
+    let file = cell.root;
+    let commit = Call::CommitVolume { fid: file };
+    let mut out = Vec::new();
+    let rig = &mut cell.rigs[0];
+    rig.vice().announce(rig.now, &commit, &mut out);
+    rig.deliver(out);
+    cell.follow(1);
+    let origin = cell.rigs[0].start(0, &ROOT, commit);
+    let answer = cell.answer(0, origin);
+    assert!(matches!(answer, Some(Ok(Answer::Committed { .. }))), "it has it on disk: {answer:?}");
+}
+
+#[test]
 fn sb1_what_was_acknowledged_before_it_entered_is_there_too() {
     let mut cell = Cell::new(&[SiteKind::Standby]);
     while cell.standbys().is_empty() {
@@ -562,6 +583,62 @@ fn sb6_claims_are_executed_before_anything_else() {
     let rig = &mut cell.rigs[1];
     assert_eq!(delegated(rig, "late", slots.first + 1), Err(Fault::NotDelegated));
     assert_eq!(rig.call(1, &ROOT, lock(1, false)), Err(Fault::Locked), "it is locked");
+}
+
+/// The standby takes over by an order, and the former server is told that it is a standby now.
+fn order(cell: &mut Cell) -> ReplyAddress {
+    let hold = VolumeCall::Hold { id: TREE, millis: 9000 };
+    cell.rigs[0].call(1, &ROOT, Call::Volume(hold)).unwrap();
+    cell.follow(1);
+    let call = VolumeCall::FailOver { id: TREE, force: false };
+    assert_eq!(cell.rigs[1].call(1, &ROOT, Call::Volume(call)), Ok(Answer::Done));
+    let call = VolumeCall::StandBy { partition: PartitionNo(0), tree: TREE };
+    cell.rigs[0].start(1, &ROOT, Call::Volume(call))
+}
+
+#[test]
+fn an_ordered_takeover_waits_for_clients_that_trust_the_server() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let root = cell.root;
+    cell.rigs[0].call(0, &ROOT, Call::GetStatus { fid: root }).unwrap();
+    cell.rigs[0].clients[0].prompt = false;
+    let given_up = order(&mut cell);
+    assert_eq!(cell.answer(0, given_up), None, "a client has a promise");
+    assert_eq!(cell.has(0, "any"), Err(Fault::NoVolume));
+    // A freeze that ends late makes the volume serve no more.
+    let hold = VolumeCall::Hold { id: TREE, millis: 0 };
+    let _ = cell.rigs[0].call(1, &ROOT, Call::Volume(hold));
+    assert_eq!(cell.has(0, "any"), Err(Fault::NoVolume));
+    cell.rigs[0].acknowledge(0);
+    assert_eq!(cell.answer(0, given_up), Some(Ok(Answer::Done)));
+    let serve = VolumeCall::Serve { id: TREE };
+    assert_eq!(cell.rigs[1].call(1, &ROOT, Call::Volume(serve)), Ok(Answer::Done));
+    cell.rigs[1].call(0, &ROOT, Call::GetStatus { fid: root }).unwrap();
+}
+
+#[test]
+fn an_ordered_takeover_waits_for_a_lease_if_there_are_locks() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let origin = cell.make(0, "locked");
+    cell.follow(1);
+    let fid = made(cell.answer(0, origin));
+    let lock = Call::Lock {
+        fid,
+        owner: types::LockOwner(1),
+        pid: 1,
+        family: types::LockFamily::Posix,
+        range: types::ByteRange { start: 0, end: 9 },
+        mode: types::LockMode::Shared,
+        wait: false,
+        reclaim: false,
+    };
+    assert_eq!(cell.rigs[0].call(0, &ROOT, lock), Ok(Answer::Done));
+    let given_up = order(&mut cell);
+    assert_eq!(cell.answer(0, given_up), Some(Err(Fault::Busy)));
+    assert_eq!(cell.has(0, "any"), Err(Fault::NoVolume), "it serves no more all the same");
+    assert_eq!(cell.has(1, "any"), Err(Fault::NoVolume), "and the other not yet");
 }
 
 #[test]

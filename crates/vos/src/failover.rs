@@ -2,9 +2,11 @@
 //!
 //! If the volume's server answers: (1) it *freezes* the volume; (2) the standby applies the rest;
 //! (3) **the standby's server makes itself the read-write site** in the database
-//! ([`VolumeCall::FailOver`]), and has all of it on disk; (4) the freeze ends, and the former
-//! server finds in the database that it has the volume no longer; (5) the new server lets the
-//! volume serve by itself. If the server does not answer there is (3) and (5) alone.
+//! ([`VolumeCall::FailOver`]), and has all of it on disk; (4) the former server gives the volume up
+//! as it finds in the database that it is a standby now, and answers when no client trusts it any
+//! more; (5) the new server lets the volume serve. If clients have locks in the volume, or a server
+//! does not answer, the new server waits for as long as clients may trust the former one, and then
+//! lets the volume serve by itself.
 //!
 //! The leader changes no record, so an interruption leaves nothing behind: before (3) the freeze
 //! ends by itself, and after it the servers go on.
@@ -19,7 +21,7 @@ use types::{
 use crate::claim::need_free;
 use crate::standby::standbys;
 use crate::take_over::wait_until_it_serves;
-use crate::{Job, JobEvent, VosError, examine};
+use crate::{Job, JobEvent, VosError, examine, partition_no};
 
 /// The longest freeze at the former server.
 const FREEZE_MAX: Duration = Duration::from_secs(10);
@@ -83,13 +85,20 @@ pub fn fail_over(
     };
     let its = seen.iter().find(|one| one.server == site.server);
     need_in_step(job, &site, its, force)?;
+    let there = record.read_write_site().map(|site| site.partition.clone()).unwrap_or_default();
+    let there = partition_no(job.servers, from, &there)?;
     let since = freeze(job, from, id)?;
     let done = catch_up(job, from, id, &site, force).and_then(|()| order(job, &site, call));
-    // It asks the database, and refuses what waited, so that clients go on at the other server.
-    let thawed = job.call("end the freeze", from, VolumeCall::Hold { id, millis: 0 });
-    done?;
-    if let Err(error) = thawed {
-        job.note(format_args!("the freeze there ends by itself: {error}"));
+    if let Err(error) = done {
+        let _ = job.call("end the freeze", from, VolumeCall::Hold { id, millis: 0 });
+        return Err(error);
+    }
+    let give_up = VolumeCall::StandBy { partition: there, tree: id };
+    let given_up = job
+        .call("give it up", from, give_up)
+        .and_then(|_| job.call("serve it", site.server, VolumeCall::Serve { id }));
+    if let Err(error) = given_up {
+        job.note(format_args!("clients may trust the former server for a while: {error}"));
     }
     serve(job, site.server, id)?;
     Ok(FailedOver { from: Some(from), to: site.server, was_alive: true, held: since.elapsed() })

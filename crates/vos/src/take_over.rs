@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use types::{
     Fault, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId,
-    VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    VolumeInfo, VolumeKind, WhichVolume,
 };
 
 use crate::claim::Claim;

@@ -77,6 +77,12 @@ impl Chain {
         self.complete && self.queue.is_empty() && self.active.is_none()
     }
 
+    /// The running member has its effect, and is answered later.
+    pub fn on_executed(&mut self, current: Option<Fid>) {
+        self.active = None;
+        self.current = current.or(self.current);
+    }
+
     /// Records the answer of the running member.
     pub fn on_result(&mut self, result: &Result<Answer, Fault>) {
         self.active = None;

@@ -105,6 +105,14 @@ pub enum ServerInput {
         /// sends, if any.
         descriptor: bool,
     },
+    /// The service has executed a call, and its answer comes later: the next member of its chain
+    /// may run.
+    Executed {
+        /// The executed request.
+        origin: ReplyAddress,
+        /// The file that [`Fid::CURRENT`] means from now on, if that changes.
+        current: Option<Fid>,
+    },
     /// The service ends promises of this client.
     Break {
         /// The break's number.

@@ -152,6 +152,7 @@ impl ServerSession {
             ServerInput::Answered { origin, result, descriptor } => {
                 self.on_answered(origin, result, descriptor, out);
             }
+            ServerInput::Executed { origin, current } => self.on_executed(origin, current, out),
             ServerInput::Break { id, items } => self.on_break(id, items, out),
             ServerInput::Renewed { channel, number, renewed } => {
                 if let Some(line) = self.line(channel) {
@@ -555,6 +556,29 @@ impl ServerSession {
         slot.chain = None;
         chain.on_result(&result);
         self.reply(origin.slot, result, descriptor, out);
+        self.advance(number, out);
+    }
+
+    /// The answer of a member that was executed comes later, and is then that of a single request.
+    fn on_executed(
+        &mut self,
+        origin: ReplyAddress,
+        current: Option<Fid>,
+        out: &mut Vec<ServerOutput>,
+    ) {
+        let Some(slot) = self.slots.get_mut(origin.slot as usize) else { return };
+        let expected = slot.progress == SlotProgress::Running && slot.last == Some(origin.request);
+        if origin.session != self.setup.session || !expected {
+            return;
+        }
+        let Some(number) = slot.chain else { return };
+        // A chain that came again waits for the answer.
+        let Some(chain) = self.chains.get_mut(&number) else { return };
+        if chain.active != Some(origin.slot) {
+            return;
+        }
+        slot.chain = None;
+        chain.on_executed(current);
         self.advance(number, out);
     }
 

@@ -582,6 +582,48 @@ fn members_of_a_chain_run_in_order_and_pass_their_file_on() {
 }
 
 #[test]
+fn a_chain_goes_on_behind_a_member_that_is_answered_later() {
+    let mut rig = Rig::new();
+    let made = Fid::new(1, 44, 1);
+    let origin = |slot| ReplyAddress { session: SESSION, slot, request: 1 };
+    rig.ask(4, 1, Flags::CHAIN_START, &append());
+    rig.ask(2, 1, Flags::CHAIN_MIDDLE, &commit(Fid::CURRENT));
+    rig.ask(9, 1, Flags::CHAIN_END, &get(Fid::CURRENT));
+    let executing = |slot, current| ServerInput::Executed { origin: origin(slot), current };
+    let out = rig.step(executing(4, Some(made))).unwrap();
+    assert_eq!((replies(&out), executed(&out)), (vec![], vec![(2, 1, commit(made), false)]));
+    // Said twice, or of a member that does not run: nothing follows.
+    assert_eq!(rig.step(executing(4, None)).unwrap(), []);
+    assert_eq!(rig.step(executing(9, None)).unwrap(), []);
+    let out = rig.step(executing(2, None)).unwrap();
+    assert_eq!(executed(&out), [(9, 1, get(made), false)]);
+    // Their answers come in any order, once each.
+    let committed = || Ok(Answer::Committed { verifier: BootVerifier(1) });
+    assert_eq!(replies(&rig.answer(2, 1, committed())), [(1, 2, 1, committed())]);
+    assert_eq!(replies(&rig.answer(9, 1, Ok(status_of(made)))).len(), 1);
+    assert_eq!(replies(&rig.answer(4, 1, Ok(status_of(made)))).len(), 1);
+    assert_eq!(rig.answer(4, 1, Ok(status_of(made))), []);
+    assert_eq!(executed(&rig.ask(4, 2, Flags::NONE, &append())).len(), 1, "the chain is over");
+}
+
+#[test]
+fn a_chain_that_comes_again_waits_for_what_was_executed() {
+    let mut rig = Rig::new();
+    rig.ask(0, 1, Flags::CHAIN_START, &append());
+    rig.ask(1, 1, Flags::CHAIN_END, &get(Fid::CURRENT));
+    let origin = ReplyAddress { session: SESSION, slot: 0, request: 1 };
+    let out = rig.step(ServerInput::Executed { origin, current: Some(FID) }).unwrap();
+    assert_eq!(executed(&out), [(1, 1, get(FID), false)]);
+    rig.step(ServerInput::Lost { channel: rig.channel }).unwrap();
+    rig.attach();
+    assert_eq!(rig.ask(0, 1, Flags::CHAIN_START, &append()), []);
+    assert_eq!(rig.ask(1, 1, Flags::CHAIN_END, &get(Fid::CURRENT)), []);
+    let out = rig.answer(0, 1, Ok(status_of(FID)));
+    assert_eq!((replies(&out).len(), executed(&out)), (1, vec![]));
+    assert_eq!(replies(&rig.answer(1, 1, Ok(status_of(FID)))), [(2, 1, 1, Ok(status_of(FID)))]);
+}
+
+#[test]
 fn behind_a_failed_member_the_rest_is_aborted_and_stays_so() {
     let mut rig = Rig::new();
     rig.ask(0, 1, Flags::CHAIN_START, &get(FID));

@@ -264,6 +264,7 @@ impl World {
                         self.replies.insert((no, origin), result);
                     }
                 }
+                Effect::Executed { .. } => {}
                 Effect::Break { to, id, .. } => {
                     let Some((vice, now)) = self.service(no) else { return };
                     let mut more = Vec::new();

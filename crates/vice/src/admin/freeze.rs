@@ -236,6 +236,25 @@ impl Freezing {
         }
     }
 
+    /// The record says that another server has the volume since an administrator's order: it
+    /// serves here no more. The answer comes when no client trusts this server any more.
+    ///
+    /// # Errors
+    /// `Busy`: a client has locks in it, and trusts them as long as its lease runs.
+    pub fn give_up(
+        &self,
+        ask: &mut CallContext<'_>,
+        volume: &ViceVolume,
+    ) -> Result<CallOutcome, Fault> {
+        let id = volume.store.id();
+        self.files.volumes().moves().supersede(volume);
+        self.unfreeze(volume, &mut ask.events)?;
+        // After the volume ends its service: a lock that is granted now is seen by its call.
+        let is_locked = self.files.coherence().leases().locks().has_any_in(id);
+        let outcome = self.files.coherence().break_volume(ask, id, Answer::Done);
+        if is_locked { Err(Fault::Busy) } else { Ok(outcome) }
+    }
+
     /// A copy took over elsewhere while the volume served here in doubt.
     pub fn supersede(&self, now: Time, volume: &ViceVolume, events: &mut Vec<Output>) {
         if volume.is_superseded() {

@@ -30,7 +30,13 @@ pub(crate) fn lock(
     // A volume that has just arrived accepts claims; the first one gets the lock, and the other
     // is refused.
     let claims = reclaim && files.volumes().moves().takes_claims(fid.volume);
-    files.coherence().lock(ask, &request, wait && !claims, reclaim && !claims)
+    let outcome = files.coherence().lock(ask, &request, wait && !claims, reclaim && !claims)?;
+    // A volume that was given up meanwhile was searched for locks before this one was there.
+    if files.volumes().any_volume(fid.volume).is_ok_and(|volume| volume.is_superseded()) {
+        unlock(files, ask, fid, owner, family, range)?;
+        return Err(Fault::NoVolume);
+    }
+    Ok(outcome)
 }
 
 pub(crate) fn unlock(

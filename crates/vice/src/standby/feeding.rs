@@ -131,6 +131,9 @@ pub(super) struct Feeding {
     superseded: bool,
     /// The group's record shall be read.
     pub recheck: bool,
+    /// Entries before this position shall be on the standbys' disks soon: a caller will wait for
+    /// it, once this server has it on its own.
+    announced: u64,
 }
 
 /// The sites that the group's record shall have, and what was planned for which standby.
@@ -153,6 +156,7 @@ impl Feeding {
             unconfirmed,
             superseded: false,
             recheck: unconfirmed,
+            announced: 0,
         }
     }
 
@@ -207,6 +211,7 @@ impl Feeding {
                 held.place = FeedPlace { feed: id, position: 0 };
             }
             self.samples.clear();
+            self.announced = 0;
         }
         self.feed = Some(feed);
     }
@@ -285,6 +290,12 @@ impl Feeding {
         Ok(())
     }
 
+    /// A call will make all that was changed before it stable: the standbys begin with it when this
+    /// server does.
+    pub fn announce(&mut self) {
+        self.announced = self.feed.as_ref().map_or(0, |feed| feed.end().position);
+    }
+
     /// Answers the questions that have an answer now, and lets go the replies that wait no more.
     pub fn ripen(
         &mut self,
@@ -298,12 +309,12 @@ impl Feeding {
         let Some(feed) = self.feed.clone().filter(|_| !self.superseded) else { return };
         let id = feed.end().feed;
         let stable = self.held.iter().filter(|held| held.stable && held.place.feed == id);
-        let sync_to = stable.map(|held| held.place.position).max();
+        let sync_to = stable.map(|held| held.place.position).max().unwrap_or(0);
+        let sync_to = sync_to.max(self.announced);
         for one in &mut self.standbys {
             let Some(question) = &one.question else { continue };
             let end = feed.end();
             let in_step = one.stage == Stage::InStep;
-            let sync_to = sync_to.unwrap_or(0);
             let wants_sync = sync_to > one.synced && sync_to > one.told.1;
             let has_news = in_step != one.told.0 || wants_sync;
             let has_entries = end.position > question.applied.position || feed.is_over();

@@ -11,8 +11,8 @@ use lease::Output;
 use parking_lot::{Mutex, RwLock};
 use store::{Feed, NewClone};
 use types::{
-    Answer, ClientId, Fault, FeedStart, Fid, Follow, Inherited, ReplyAddress, Revision, ServerId,
-    SessionId, SiteKind, Time, VolumeCall, VolumeId, VolumeKind,
+    Answer, ClientId, Fault, FeedStart, Fid, Follow, Inherited, PartitionNo, ReplyAddress,
+    Revision, ServerId, SessionId, SiteKind, Time, VolumeCall, VolumeId, VolumeKind,
 };
 
 use super::Followers;
@@ -22,7 +22,7 @@ use crate::admin::Freezing;
 use crate::call::{CallContext, CallOutcome, Fed};
 use crate::calls::end_idle_loans;
 use crate::cell::{CellLink, Rules};
-use crate::files::Files;
+use crate::files::{Files, OwnedBy};
 use crate::sessions::{Loans, Registry};
 use crate::volumes::ViceVolume;
 
@@ -120,16 +120,35 @@ impl Feeds {
                 Ok(CallOutcome::Answer(Answer::Standbys(infos.unwrap_or_default())))
             }
             VolumeCall::Inherit { id, origin } => self.inherit(ask, *id, *origin),
-            VolumeCall::StandBy { partition, tree } => {
-                self.followers.stand_by(*partition, *tree)?;
-                Ok(CallOutcome::Answer(Answer::Done))
-            }
+            VolumeCall::StandBy { partition, tree } => self.stand_by(ask, *partition, *tree),
             VolumeCall::FailOver { id, force } => {
                 self.followers.fail_over((ask.now, ask.wall), *id, *force)?;
                 Ok(CallOutcome::Answer(Answer::Done))
             }
             _ => Err(Fault::Unsupported),
         }
+    }
+
+    /// Stands by for the tree or no more, as the group's record says. A server that had the volume
+    /// gives it up first: the answer comes when no client trusts this server any more.
+    fn stand_by(
+        &self,
+        ask: &mut CallContext<'_>,
+        no: PartitionNo,
+        tree: VolumeId,
+    ) -> Result<CallOutcome, Fault> {
+        let former = match self.files.volumes().any_volume(tree) {
+            Err(Fault::NoVolume) => None,
+            volume => Some(volume?).filter(|volume| volume.store.is_writable()),
+        };
+        let mut outcome = CallOutcome::Answer(Answer::Done);
+        if let Some(volume) = former
+            && matches!(self.files.sites().owner(&volume)?, OwnedBy::Others)
+        {
+            outcome = self.freezing.give_up(ask, &volume)?;
+        }
+        self.followers.stand_by(no, tree)?;
+        Ok(outcome)
     }
 
     /// A server speaks for itself alone.
@@ -268,6 +287,14 @@ impl Feeds {
             return Some(if is_elsewhere { reply.of_the_former_server() } else { reply });
         };
         feeding.lock().hold(reply)
+    }
+
+    /// A call will make this volume's changes stable.
+    pub fn announce(&self, now: Time, id: VolumeId, events: &mut Vec<Output>, ripe: &mut Ripe) {
+        if let Some(feeding) = self.get(id) {
+            feeding.lock().announce();
+            self.ripen(now, id, events, ripe);
+        }
     }
 
     /// Whether replies of this volume are held: until they are sent it is not removed.

@@ -24,6 +24,12 @@ const SYNC: Duration = Duration::from_secs(1);
 /// The pause before the next attempt: at first, and at most.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// After so many answers in a row that came at once, each with entries and without a wish for a
+/// sync, the next question waits for a moment, so that its answer has the entries of several
+/// commits.
+const FAST_ANSWERS: u32 = 8;
+const FAST: Duration = Duration::from_millis(2);
+const GATHER: Duration = Duration::from_millis(1);
 
 /// The driver's next step for a standby.
 #[derive(Debug)]
@@ -77,6 +83,11 @@ pub(super) struct Follower {
     pause: Duration,
     /// Pause before the next step.
     rests: bool,
+    /// When the last question was asked.
+    asked_at: Time,
+    /// See [`FAST_ANSWERS`].
+    fast_answers: u32,
+    gathers: bool,
 }
 
 /// The partition's part, for the answers of `Follow`.
@@ -116,11 +127,17 @@ impl Follower {
             in_step: false,
             pause: PAUSE,
             rests: false,
+            asked_at: Time::ZERO,
+            fast_answers: 0,
+            gathers: false,
         }
     }
 
     /// The pause that is due, if one is.
     pub fn rest(&mut self) -> Option<Duration> {
+        if std::mem::take(&mut self.gathers) && !self.rests {
+            return Some(GATHER);
+        }
         let pause = self.pause;
         std::mem::take(&mut self.rests).then(|| {
             self.pause = (pause * 2).min(PAUSE_MAX);
@@ -136,8 +153,9 @@ impl Follower {
     }
 
     /// The next question to the volume's server.
-    pub fn question(&self, me: ServerId) -> Option<StandbyWork> {
+    pub fn question(&mut self, now: Time, me: ServerId) -> Option<StandbyWork> {
         let source = self.source.clone()?;
+        self.asked_at = now;
         let call = match &self.phase {
             Phase::Feed => VolumeCall::Feed { id: self.tree, standby: me },
             Phase::Follow => VolumeCall::Follow(Box::new(Follow {
@@ -203,6 +221,11 @@ impl Follower {
         (self.heard, self.received) = (envelope.serial, Some(now));
         self.in_step = envelope.in_step;
         self.pause = PAUSE;
+        let is_fast = !envelope.entries.is_empty()
+            && envelope.sync_to <= self.synced
+            && now.since(self.asked_at) < FAST;
+        self.fast_answers = if is_fast { self.fast_answers + 1 } else { 0 };
+        self.gathers = self.fast_answers >= FAST_ANSWERS;
         if let Err(error) = self.apply(now, envelope, here) {
             tracing::warn!(tree = self.tree.0, %error, "a standby cannot apply what it got");
             if matches!(error, StoreError::NoStream(_)) {

@@ -147,7 +147,9 @@ impl Followers {
                 self.forget(tree, &known);
                 StandbyWork::Over
             }
-            Ok(None) => follower.question(self.cell.me().id).unwrap_or(StandbyWork::Pause(SWEPT)),
+            Ok(None) => {
+                follower.question(now, self.cell.me().id).unwrap_or(StandbyWork::Pause(SWEPT))
+            }
             Err(fault) => {
                 tracing::debug!(tree = tree.0, %fault, "a standby waits");
                 follower.later();

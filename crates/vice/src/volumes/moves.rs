@@ -142,9 +142,12 @@ impl Moves {
         self.table.lock().frozen.insert(volume, until);
     }
 
-    /// The volume serves again. Returns whether it was frozen.
+    /// The volume serves again, unless it was superseded meanwhile. Returns whether it was frozen.
     pub fn thaw(&self, volume: &ViceVolume) -> bool {
         let mut table = self.table.lock();
+        if volume.is_superseded() {
+            return self.end_freeze(&mut table, volume.store.id());
+        }
         // Before the doubt is removed: otherwise the freeze could time out in between, and the
         // volume would stay away for ever, without a question to the database.
         volume.come_back();
@@ -164,6 +167,10 @@ impl Moves {
 
     fn end(&self, table: &mut Table, volume: VolumeId) -> bool {
         table.doubts.remove(&volume);
+        self.end_freeze(table, volume)
+    }
+
+    fn end_freeze(&self, table: &mut Table, volume: VolumeId) -> bool {
         let was_frozen = table.frozen.remove(&volume).is_some();
         self.ended.fetch_add(u64::from(was_frozen), Ordering::SeqCst);
         was_frozen

@@ -305,6 +305,7 @@ impl Rig {
                 Effect::Reply { origin, result, body } => {
                     self.replies.push((origin, result, body.is_some()));
                 }
+                Effect::Executed { .. } => {}
                 Effect::Break { to, id, items } => {
                     let who = self.clients.iter().position(|client| client.session == to).unwrap();
                     let client = &mut self.clients[who];
