@@ -24,6 +24,8 @@ const TREE: VolumeId = VolumeId(40);
 struct Switched {
     db: Embedded,
     away: AtomicBool,
+    /// The next change of a group is made, and its answer is lost.
+    answer_is_lost: AtomicBool,
     _dir: tempfile::TempDir,
 }
 
@@ -48,7 +50,11 @@ impl CellDb for Switched {
         self.here()?.groups(after, max)
     }
     fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision, CellError> {
-        self.here()?.put_group(group, expected)
+        let put = self.here()?.put_group(group, expected);
+        if self.answer_is_lost.swap(false, Ordering::SeqCst) {
+            return Err(CellError::Away(Fault::CellAway));
+        }
+        put
     }
     fn remove_group(&self, id: VolumeId, expected: Revision) -> Result<Revision, CellError> {
         self.here()?.remove_group(id, expected)
@@ -109,7 +115,7 @@ impl Cell {
     fn new(kinds: &[SiteKind]) -> Cell {
         let dir = tempfile::tempdir().unwrap();
         let db = Embedded::open(dir.path()).unwrap();
-        let db = Arc::new(Switched { db, away: AtomicBool::new(false), _dir: dir });
+        let db = Arc::new(Switched { db, away: false.into(), answer_is_lost: false.into(), _dir: dir });
         let count = kinds.len() + 1;
         let mut rigs: Vec<_> = (0..count)
             .map(|server| {
@@ -682,6 +688,34 @@ fn sb2_a_standby_takes_over_with_all_that_was_acknowledged() {
     cell.settle(0);
     assert_eq!(cell.answer(0, lost), Some(Err(Fault::NoVolume)), "its client asks the new server");
     assert_eq!(cell.has(0, "acknowledged"), Err(Fault::NoVolume));
+}
+
+#[test]
+fn sb2_a_takeover_whose_answer_is_lost_loses_nothing() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let origin = cell.make(0, "acknowledged");
+    cell.follow(1);
+    made(cell.answer(0, origin));
+    cell.silent[0] = true;
+    cell.wait(500);
+    cell.follow(1);
+    cell.wait_at(1, 1800);
+    cell.db.answer_is_lost.store(true, Ordering::SeqCst);
+    for _ in 0..6 {
+        cell.step(1);
+        cell.wait_at(1, 100);
+    }
+    assert!(!cell.db.answer_is_lost.load(Ordering::SeqCst), "it has tried");
+    assert_eq!(cell.group().read_write_site().unwrap().server, id(1));
+    // The former server was started again meanwhile, and knows no place of an earlier feed.
+    restart(&mut cell.rigs[0]);
+    cell.silent[0] = false;
+    for _ in 0..40 {
+        cell.wait_at(1, 1000);
+        cell.follow(1);
+    }
+    assert_eq!(cell.has(1, "acknowledged"), Ok(true));
 }
 
 #[test]

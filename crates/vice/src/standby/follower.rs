@@ -1,8 +1,10 @@
 //! The work for one volume elsewhere for which this server stands by, without threads or sockets.
 //!
 //! Model. A follower *looks up* the group's record, gets a *base* and brings it here, and *follows*
-//! (`follow` repeats). Each failure leads back to the look-up; if its place is not in the
-//! feed any more it drops what it applied before. It takes over only from *follow*, when the last
+//! (`follow` repeats). Each failure leads back to the look-up; if its place is not in the feed any
+//! more that drops what was applied, once the record says that this standby may not take over: an
+//! earlier attempt to do so may be recorded without an answer, and then what is here is all that
+//! there is. It takes over only from *follow*, when the last
 //! answer said that it is in step, and nothing came for [`PATIENCE`].
 
 use std::net::SocketAddr;
@@ -81,6 +83,8 @@ pub(super) struct Follower {
     /// The last answer said that it may take over.
     pub in_step: bool,
     pause: Duration,
+    /// What it applied cannot be followed from.
+    pub has_lost_place: bool,
     /// Pause before the next step.
     rests: bool,
     /// When the last question was asked.
@@ -94,7 +98,6 @@ pub(super) struct Follower {
 pub(super) trait Applies {
     fn apply(&self, tree: VolumeId, entries: &bytes::Bytes) -> Result<FeedPlace, StoreError>;
     fn sync(&self, tree: VolumeId) -> Result<FeedPlace, StoreError>;
-    fn drop_applied(&self, tree: VolumeId) -> Result<(), StoreError>;
 }
 
 impl Applies for store::Standbys {
@@ -104,10 +107,6 @@ impl Applies for store::Standbys {
 
     fn sync(&self, tree: VolumeId) -> Result<FeedPlace, StoreError> {
         store::Standbys::sync(self, tree)
-    }
-
-    fn drop_applied(&self, tree: VolumeId) -> Result<(), StoreError> {
-        store::Standbys::drop_applied(self, tree)
     }
 }
 
@@ -126,6 +125,7 @@ impl Follower {
             received: None,
             in_step: false,
             pause: PAUSE,
+            has_lost_place: false,
             rests: false,
             asked_at: Time::ZERO,
             fast_answers: 0,
@@ -197,9 +197,9 @@ impl Follower {
             (Phase::Feed, Ok(Answer::Feed(start))) => self.phase = Phase::Pull(start),
             (Phase::Follow, Ok(Answer::Part(part))) => match Envelope::decode(part) {
                 Some(envelope) => self.take(now, &envelope, here),
-                None => self.begin_anew(here),
+                None => self.begin_anew(),
             },
-            (Phase::Follow, Err(Unanswered::Refused(Fault::Conflict))) => self.begin_anew(here),
+            (Phase::Follow, Err(Unanswered::Refused(Fault::Conflict))) => self.begin_anew(),
             // It may only be away for a moment.
             (Phase::Follow, Err(Unanswered::Lost(why))) => {
                 tracing::debug!(tree = self.tree.0, why, "a volume's server does not answer");
@@ -229,7 +229,7 @@ impl Follower {
         if let Err(error) = self.apply(now, envelope, here) {
             tracing::warn!(tree = self.tree.0, %error, "a standby cannot apply what it got");
             if matches!(error, StoreError::NoStream(_)) {
-                return self.begin_anew(here);
+                return self.begin_anew();
             }
             // It must not take over without what it lacks now.
             (self.in_step, self.rests) = (false, true);
@@ -255,13 +255,10 @@ impl Follower {
     }
 
     /// The place is not in the feed any more.
-    fn begin_anew(&mut self, here: &dyn Applies) {
+    fn begin_anew(&mut self) {
         tracing::info!(tree = self.tree.0, "a standby begins anew");
         (self.in_step, self.rests, self.received) = (false, true, None);
-        self.phase = Phase::LookUp;
-        if let Err(error) = here.drop_applied(self.tree) {
-            tracing::warn!(tree = self.tree.0, %error, "what was applied cannot be dropped");
-        }
+        (self.phase, self.has_lost_place) = (Phase::LookUp, true);
     }
 
     /// The pull of the base ended.

@@ -200,8 +200,17 @@ impl Followers {
         let (Some(group), Some(source)) = (&group, source) else {
             return self.drop_standby(follower);
         };
-        if !group.standbys().any(|site| mine(&site)) {
+        let Some(site) = group.standbys().find(mine) else {
             return self.drop_standby(follower);
+        };
+        if follower.has_lost_place {
+            if site.is_in_step() {
+                // The volume's server changes that. Until then the record may come to say that
+                // this server took over.
+                return Ok(Some(SWEPT));
+            }
+            partition.standbys().drop_applied(tree)?;
+            follower.has_lost_place = false;
         }
         if partition.volumes().volume(tree)?.is_some() {
             self.put_aside(partition, group, wall)?;
