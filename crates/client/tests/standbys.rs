@@ -31,6 +31,8 @@ struct Truth {
     at: (ServerId, u64, VolumeState),
     /// `None`: the server is older than standbys.
     replies: Option<Replies>,
+    /// The last request of each slot when the standby began.
+    numbers: HashMap<u32, ReplyAddress>,
 }
 
 impl Truth {
@@ -57,10 +59,15 @@ impl Truth {
                 let Some(replies) = self.replies.as_ref().filter(|_| self.at.0 == me) else {
                     return Some(Err(Fault::Unsupported));
                 };
-                let none = || (ReplyAddress { request: 0, ..*origin }, Answer::Done);
-                let (origin, answer) = replies.get(&origin.slot).cloned().unwrap_or_else(none);
-                let answer = dafs::codec::encode_answer_record(&answer).into();
-                Answer::Inherited(Inherited { origin, answer })
+                let none = ReplyAddress { request: 0, ..*origin };
+                let number = self.numbers.get(&origin.slot).copied().unwrap_or(none);
+                Answer::Inherited(match replies.get(&origin.slot) {
+                    Some((origin, answer)) => {
+                        let answer = dafs::codec::encode_answer_record(answer).into();
+                        Inherited { origin: *origin, answer }
+                    }
+                    None => Inherited { origin: number, answer: Default::default() },
+                })
             }
             Call::ReclaimDone => Answer::Done,
             _ => return None,
@@ -119,7 +126,12 @@ impl Fleet {
         let mut group = VolumeGroup::new(name("docs"), VOLUME, site(A, SiteKind::ReadWrite, 0));
         group.sites.push(site(B, kind, 1));
         let at = (A, 6, VolumeState::Online);
-        let truth = Arc::new(Mutex::new(Truth { group, at, replies: Some(Replies::new()) }));
+        let truth = Arc::new(Mutex::new(Truth {
+            group,
+            at,
+            replies: Some(Replies::new()),
+            numbers: HashMap::new(),
+        }));
         for (server, id) in [(&a, A), (&*b, B)] {
             let truth = Arc::clone(&truth);
             server.always(move |call| truth.lock().answer(id, call));
@@ -282,16 +294,34 @@ fn nothing_is_reported_where_all_that_was_acknowledged_is() {
 
 #[test]
 fn changes_before_the_standbys_base_are_not_reported() {
+    // Of a slot that changed nothing since, and of one whose last request was a question.
+    for later in [0, 1] {
+        let fleet = Fleet::start();
+        let done = fleet.acknowledged("one");
+        let changing = call(&fleet.docs, write("x"));
+        fleet.a.next_of(is_write);
+        let origin = ReplyAddress { request: done.request + later, ..done };
+        fleet.take_over(SiteKind::AsyncStandby, Some(Replies::new()));
+        fleet.truth.lock().numbers.insert(origin.slot, origin);
+        fleet.a.go_down();
+        fleet.b.answer(&fleet.b.next_of(is_write), written("x", 3));
+        assert_eq!(changing.answer(), written("x", 3));
+        fleet.recorder.wait(1, |event| *event == Event::Moved);
+        assert_eq!(fleet.recorder.count(|event| *event == Event::TakenOver), 0);
+    }
+}
+
+#[test]
+fn changes_of_which_the_standby_knows_nothing_are_reported() {
     let fleet = Fleet::start();
     fleet.acknowledged("one");
-    let changing = call(&fleet.docs, write("x"));
-    fleet.a.next_of(is_write);
-    fleet.take_over(SiteKind::Standby, Some(Replies::new()));
+    let changing = call(&fleet.docs, make("new"));
+    fleet.a.next();
+    fleet.take_over(SiteKind::AsyncStandby, Some(Replies::new()));
     fleet.a.go_down();
-    fleet.b.answer(&fleet.b.next_of(is_write), written("x", 3));
-    assert_eq!(changing.answer(), written("x", 3));
-    fleet.recorder.wait(1, |event| *event == Event::Moved);
-    assert_eq!(fleet.recorder.count(|event| *event == Event::TakenOver), 0);
+    fleet.b.answer(&fleet.b.next(), Fault::Exists);
+    assert!(changing.result().is_err());
+    fleet.recorder.wait(1, |event| *event == Event::ChangesLost(vec![FID]));
 }
 
 #[test]

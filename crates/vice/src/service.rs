@@ -565,7 +565,7 @@ impl Vice {
     pub fn perform(&self, execution: Execution<'_>, call: Call, out: &mut Vec<Effect>) {
         let Execution { now, wall, caller, origin, .. } = execution;
         self.runner.dispatch.counters.count(&call);
-        let begun = self.registry.requests().begin(origin, caller);
+        let begun = self.registry.requests().begin(origin, caller, call.changed_volume());
         let leases = self.coherence.leases();
         let is_permitted = may_run(&leases, origin, &call);
         match begun {

@@ -40,6 +40,7 @@ impl Crowd<'_> {
                 Effect::Reply { origin, result, .. } => {
                     self.replies.lock().unwrap().insert((origin.session.0, origin.request), result);
                 }
+                Effect::Executed { .. } => {}
                 Effect::Break { to, id, .. } => {
                     let mut out = Vec::new();
                     self.vice.ack(Crowd::now(), to, id, &[], &mut out);

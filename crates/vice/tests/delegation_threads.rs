@@ -75,6 +75,7 @@ impl Crowd<'_> {
                         .insert((origin.session, origin.request), result);
                     assert!(before.is_none(), "answered twice");
                 }
+                Effect::Executed { .. } => {}
                 Effect::Break { to, id, items } => {
                     let recalls = items.iter().filter(|item| item.reason == BreakReason::Recall);
                     self.recalled

@@ -115,7 +115,8 @@ impl Cell {
     fn new(kinds: &[SiteKind]) -> Cell {
         let dir = tempfile::tempdir().unwrap();
         let db = Embedded::open(dir.path()).unwrap();
-        let db = Arc::new(Switched { db, away: false.into(), answer_is_lost: false.into(), _dir: dir });
+        let db =
+            Arc::new(Switched { db, away: false.into(), answer_is_lost: false.into(), _dir: dir });
         let count = kinds.len() + 1;
         let mut rigs: Vec<_> = (0..count)
             .map(|server| {
@@ -794,6 +795,51 @@ fn sb2_a_recorded_reply_waits_for_the_database_too() {
         cell.settle(0);
         let answer = cell.answer(0, lost);
         assert_eq!(answer, Some(Err(Fault::NoVolume)), "the new server does not have the change");
+    }
+}
+
+fn inherited(rig: &mut Rig, origin: ReplyAddress) -> types::Inherited {
+    match rig.call_in(0, 63, &ROOT, Call::Volume(VolumeCall::Inherit { id: TREE, origin })) {
+        Ok(Answer::Inherited(known)) => known,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn sb5_replies_to_what_a_base_has_come_with_it() {
+    let mut cell = Cell::new(&[SiteKind::Standby, SiteKind::Standby]);
+    let make = |cell: &mut Cell, slot: u32, at: &str| {
+        let (kind, how) = (types::NewKind::File, types::CreateHow::Guarded);
+        let call = Call::Make { dir: cell.root, name: name(at), kind, mode: 0o644, how };
+        cell.rigs[0].start_in(0, slot, &ROOT, call)
+    };
+    // Answered before the first base.
+    let before = make(&mut cell, 5, "before");
+    made(cell.answer(0, before));
+    cell.enter(1);
+    // Held for the first standby when the base of the second one is sealed.
+    let held = make(&mut cell, 6, "held");
+    assert_eq!(cell.answer(0, held), None);
+    for _ in 0..20 {
+        cell.step(2);
+    }
+    cell.follow(1);
+    made(cell.answer(0, held));
+    cell.enter(1);
+    cell.enter(2);
+    cell.silent[0] = true;
+    cell.silent[1] = true;
+    for _ in 0..30 {
+        cell.wait_at(2, 1000);
+        cell.follow(2);
+        cell.settle(2);
+    }
+    assert_eq!(cell.group().read_write_site().unwrap().server, id(2), "{:?}", cell.group());
+    assert_eq!(cell.has(2, "held"), Ok(true));
+    for origin in [before, held] {
+        let known = inherited(&mut cell.rigs[2], origin);
+        assert_eq!(known.origin, origin);
+        assert!(!known.answer.is_empty(), "the client asks for its reply");
     }
 }
 

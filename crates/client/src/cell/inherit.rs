@@ -50,7 +50,8 @@ pub(crate) fn reply_of(
         Err(CallError::Fault(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
-    if known.origin != origin {
+    // Without bytes only the number is known: the request changed nothing.
+    if known.origin != origin || known.answer.is_empty() {
         return Ok(None);
     }
     match dafs::decode_answer_record(&known.answer) {
@@ -88,9 +89,9 @@ fn none(origin: ReplyAddress) -> Inherited {
 /// Compares the acknowledged changes, the oldest first, with the last requests that the new server
 /// knows: one question for each slot.
 ///
-/// A slot of which it knows nothing was last used before the standby began, so its changes are in
-/// the base, unless a later change of another slot is known. A change that may have changed nothing
-/// has no record at its server, so it alone shows nothing.
+/// It knows the last request of each slot when the standby began, from before its base or after it:
+/// a slot of which it knows nothing was first used later. A change that may have changed nothing has
+/// no record at its server, so it alone shows nothing.
 pub(crate) fn compare(to: &ServerConnection, id: VolumeId, changes: &[DoneChange]) -> Heritage {
     let mut known: HashMap<(SessionId, u32), u64> = HashMap::new();
     for DoneChange { origin, .. } in changes {
@@ -106,15 +107,9 @@ pub(crate) fn compare(to: &ServerConnection, id: VolumeId, changes: &[DoneChange
             }
         }
     }
-    let request = |done: &DoneChange| known[&(done.origin.session, done.origin.slot)];
-    let has = |done: &DoneChange| done.origin.request <= request(done);
-    let newest = changes.iter().rposition(|done| request(done) != 0 && has(done));
-    let lacks = |(at, done): &(usize, &DoneChange)| match request(done) {
-        0 => newest.is_some_and(|newest| *at > newest),
-        _ => !has(done),
-    };
-    let missing: Vec<&DoneChange> =
-        changes.iter().enumerate().filter(lacks).map(|(_, done)| done).collect();
+    let lacks =
+        |done: &&DoneChange| done.origin.request > known[&(done.origin.session, done.origin.slot)];
+    let missing: Vec<&DoneChange> = changes.iter().filter(lacks).collect();
     if missing.iter().any(|done| done.is_certain) {
         let mut fids: Vec<Fid> = missing.iter().map(|done| done.fid).collect();
         fids.sort_unstable();

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use types::{ClientId, FeedPlace, SessionId, VolumeId};
 
-use super::codec::EntriesIn;
+use super::codec::{EntriesIn, HeirReply};
 use crate::StoreError;
 use crate::body::sync::settle_tree;
 use crate::error::Result;
@@ -234,6 +234,7 @@ impl Standbys {
     ) -> Result<()> {
         let tree = new.tree;
         let mut batch = Batch::default();
+        let mut heirs = HashMap::new();
         for _ in 0..entries.count {
             let entry = entries.entry()?;
             apply_entry(scope, volume, entry.items.into_iter().map(Ok))?;
@@ -242,6 +243,16 @@ impl Standbys {
             }
             for heir in &entry.replies {
                 let key = key::heir(tree, heir.client, heir.origin.session, heir.origin.slot);
+                let slot = (heir.client, heir.origin.session, heir.origin.slot);
+                // A number without a reply was read beside the changes, and may be an older one.
+                if heir.reply.is_empty() {
+                    let known = heirs.get(&slot).copied();
+                    let known = known.map_or_else(|| self.last_request(&key, heir), Ok)?;
+                    if known >= heir.origin.request {
+                        continue;
+                    }
+                }
+                heirs.insert(slot, heir.origin.request);
                 batch.put(&key, &record::encode_reply(&key, heir.origin.request, heir.reply));
             }
         }
@@ -250,6 +261,12 @@ impl Standbys {
         }
         self.put(new, &mut batch);
         self.media().apply_in(Some(scope), &batch).map(drop)
+    }
+
+    /// The number of the last reply that came here with this key; 0: none.
+    fn last_request(&self, key: &[u8], heir: &HeirReply<'_>) -> Result<u64> {
+        let Some(value) = self.media().engine.get(key)? else { return Ok(0) };
+        Ok(record::decode_reply(key, heir.origin.slot, &value)?.request)
     }
 
     /// Brings everything that was applied to the disk, and returns the place behind it.

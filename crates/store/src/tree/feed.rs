@@ -177,6 +177,20 @@ impl Feed {
         }
     }
 
+    /// Adds replies that no other entry has: a standby learns what was done before its base.
+    pub fn carry(&self, replies: Vec<(ReplyAddress, Bytes)>) {
+        let mut entry = FeedEntry::default();
+        for one in replies {
+            if entry.bytes() + one.1.len() > ENTRY_DATA_MAX {
+                self.add(std::mem::take(&mut entry));
+            }
+            entry.replies.push(one);
+        }
+        if !entry.replies.is_empty() {
+            self.add(entry);
+        }
+    }
+
     /// Nothing is logged any more, and no place is in the feed.
     pub(crate) fn stop(&self) {
         self.log.lock().end();

@@ -48,6 +48,11 @@ impl Files {
         Files { volumes, sites, coherence, stripes, opened, encode }
     }
 
+    /// The form of an answer in a reply record.
+    pub fn encode(&self) -> fn(&Answer) -> Vec<u8> {
+        self.encode
+    }
+
     pub fn coherence(&self) -> &Coherence {
         &self.coherence
     }

@@ -5,10 +5,10 @@
 //! is repeated when it is done is answered from here if it changed anything (EO-1), and executed
 //! again otherwise. Replies from before a restart are bytes from the partition, decoded on demand.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use types::{Answer, Caller, Fault, ReplyAddress, SessionId};
+use types::{Answer, Caller, Fault, ReplyAddress, SessionId, VolumeId};
 
 /// Maximum number of callers that are distinguished in one session.
 const ACTORS_MAX: usize = 16;
@@ -36,6 +36,8 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct SlotTable {
     sessions: HashMap<SessionId, HashMap<u32, Slot>>,
+    /// Volumes that each session has changed, or was about to.
+    changed: HashMap<SessionId, HashSet<VolumeId>>,
     /// Callers that have sent requests through each session.
     actors: HashMap<SessionId, Vec<Caller>>,
     slots_max: u32,
@@ -81,6 +83,7 @@ impl SlotTable {
 
     pub fn remove_session(&mut self, session: SessionId) {
         self.sessions.remove(&session);
+        self.changed.remove(&session);
         self.actors.remove(&session);
     }
 
@@ -98,6 +101,47 @@ impl SlotTable {
             .collect();
         list.sort_unstable();
         list
+    }
+
+    /// The last request of each slot of the sessions that may have changed the volume, with its
+    /// reply if that is remembered, and no bytes otherwise. A request that runs counts as not made.
+    pub fn of_volume(
+        &self,
+        volume: VolumeId,
+        encode: fn(&Answer) -> Vec<u8>,
+    ) -> Vec<(ReplyAddress, Bytes)> {
+        let mut found = Vec::new();
+        for (session, slots) in &self.sessions {
+            // What an earlier server instance has recorded may be of any volume.
+            let is_earlier = || slots.values().any(|slot| matches!(slot.last, Last::Recorded(_)));
+            let changed = self.changed.get(session);
+            if !changed.is_some_and(|changed| changed.contains(&volume)) && !is_earlier() {
+                continue;
+            }
+            for (number, slot) in slots {
+                let (request, reply) = match &slot.last {
+                    Last::Running => (slot.request.saturating_sub(1), Bytes::new()),
+                    Last::Replied(reply) => match &**reply {
+                        Ok(answer) => (slot.request, encode(answer).into()),
+                        Err(_) => (slot.request, Bytes::new()),
+                    },
+                    Last::Recorded(reply) => (slot.request, reply.clone()),
+                    Last::Repeatable => (slot.request, Bytes::new()),
+                };
+                if request > 0 {
+                    let origin = ReplyAddress { session: *session, slot: *number, request };
+                    found.push((origin, reply));
+                }
+            }
+        }
+        found
+    }
+
+    /// The session is about to change the volume.
+    pub fn note_change(&mut self, session: SessionId, volume: VolumeId) {
+        if self.sessions.contains_key(&session) {
+            self.changed.entry(session).or_default().insert(volume);
+        }
     }
 
     /// Records a caller of the session. Past [`ACTORS_MAX`] callers are no longer distinguished:

@@ -4,7 +4,7 @@
 //! queue belongs to a session that has slots: it is refused, or removed, when the session is over.
 
 use bytes::Bytes;
-use types::{Answer, Caller, Fault, Fid, ReplyAddress, SessionId};
+use types::{Answer, Caller, Fault, Fid, ReplyAddress, SessionId, VolumeId};
 
 use super::reply_cache::{Begin, SlotTable};
 use super::waiting_calls::{CallQueue, Parked, Waiting, Waits};
@@ -70,9 +70,21 @@ impl Requests {
         self.tables.lock().slots.actors()
     }
 
-    /// Begins a request of this caller.
-    pub fn begin(&self, origin: ReplyAddress, caller: &Caller) -> Begin {
+    /// See [`SlotTable::of_volume`].
+    pub fn of_volume(
+        &self,
+        volume: VolumeId,
+        encode: fn(&Answer) -> Vec<u8>,
+    ) -> Vec<(ReplyAddress, Bytes)> {
+        self.tables.lock().slots.of_volume(volume, encode)
+    }
+
+    /// Begins a request of this caller. `changes`: the volume that it may change.
+    pub fn begin(&self, origin: ReplyAddress, caller: &Caller, changes: Option<VolumeId>) -> Begin {
         let mut tables = self.tables.lock();
+        if let Some(volume) = changes {
+            tables.slots.note_change(origin.session, volume);
+        }
         tables.slots.note(origin.session, caller);
         tables.slots.begin(origin)
     }

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use store::Feed;
 use types::{
     Answer, ClientId, Fault, FeedPlace, Follow, ReplyAddress, ServerId, SessionId, SiteKind,
@@ -131,6 +132,8 @@ pub(super) struct Feeding {
     superseded: bool,
     /// The group's record shall be read.
     pub recheck: bool,
+    /// The place of the newest base: replies to what it has are in no entry of their own.
+    base_at: u64,
     /// Entries before this position shall be on the standbys' disks soon: a caller will wait for
     /// it, once this server has it on its own.
     announced: u64,
@@ -156,6 +159,7 @@ impl Feeding {
             unconfirmed,
             superseded: false,
             recheck: unconfirmed,
+            base_at: 0,
             announced: 0,
         }
     }
@@ -165,10 +169,13 @@ impl Feeding {
         &mut self,
         now: Time,
         (server, is_sync): (ServerId, bool),
-        base: u64,
+        (base, base_at): (u64, u64),
         (feed, kept): (Arc<Feed>, Arc<store::Volume>),
+        known: (Vec<(ReplyAddress, Bytes)>, fn(&Answer) -> Vec<u8>),
     ) {
-        self.be_fed_by(feed);
+        self.be_fed_by(Arc::clone(&feed));
+        self.base_at = base_at;
+        self.carry(&feed, known);
         self.kept = Some(kept);
         let at = self.standbys.iter().position(|one| one.server == server).unwrap_or_else(|| {
             self.standbys.push(Standby {
@@ -197,6 +204,26 @@ impl Feeding {
         one.is_sync = is_sync;
         one.base = Some(base);
         one.asked_at = now;
+    }
+
+    /// Adds to the feed what clients may ask of the volume that takes over and the base does not
+    /// have: `replies`, and those that are held.
+    fn carry(
+        &mut self,
+        feed: &Feed,
+        (mut replies, encode): (Vec<(ReplyAddress, Bytes)>, fn(&Answer) -> Vec<u8>),
+    ) {
+        let (id, base_at) = (feed.end().feed, self.base_at);
+        let is_behind = |held: &&mut HeldReply| {
+            !held.recorded && (held.place.feed != id || held.place.position <= base_at)
+        };
+        let behind: Vec<_> = self.held.iter_mut().filter(is_behind).collect();
+        for held in &behind {
+            let encoded = held.result.as_ref().map(|answer| Bytes::from(encode(answer)));
+            replies.extend(encoded.ok().map(|reply| (held.origin, reply)));
+        }
+        feed.carry(replies);
+        behind.into_iter().for_each(|held| held.place = feed.end());
     }
 
     /// The old feed is over if this is another one. A base of this one has all that was changed
@@ -343,9 +370,21 @@ impl Feeding {
     }
 
     /// Holds a reply until the standbys have what it says, or returns it.
-    pub fn hold(&mut self, reply: HeldReply) -> Option<HeldReply> {
+    pub fn hold(
+        &mut self,
+        mut reply: HeldReply,
+        encode: fn(&Answer) -> Vec<u8>,
+    ) -> Option<HeldReply> {
         if self.superseded {
             return Some(reply.of_the_former_server());
+        }
+        // A change from before a base, which waited for something else until now.
+        if let (Some(feed), Ok(answer), false) = (&self.feed, &reply.result, reply.recorded)
+            && reply.changes
+            && (reply.place.feed != self.feed_id() || reply.place.position <= self.base_at)
+        {
+            feed.carry(vec![(reply.origin, Bytes::from(encode(answer)))]);
+            reply.place = feed.end();
         }
         if self.is_confirmed_by_all(&reply) {
             return Some(reply);

@@ -191,7 +191,12 @@ impl Feeds {
         self.files.volumes().moves().answer_for(id);
         let feeding = self.get_or_begin(id, false);
         let fed = (feed, Arc::clone(&volume.store));
-        feeding.lock().feed(ask.now, (standby, is_sync), start.epoch, fed);
+        let encode = self.files.encode();
+        let mut feeding = feeding.lock();
+        let known = (self.registry.requests().of_volume(id, encode), encode);
+        let base = (start.epoch, start.place.position);
+        feeding.feed(ask.now, (standby, is_sync), base, fed, known);
+        drop(feeding);
         tracing::info!(volume = id.0, %standby, epoch = start.epoch, "a standby begins");
         Ok(CallOutcome::Answer(Answer::Feed(start)))
     }
@@ -286,7 +291,7 @@ impl Feeds {
             let is_elsewhere = volume.is_ok_and(|volume| volume.is_superseded());
             return Some(if is_elsewhere { reply.of_the_former_server() } else { reply });
         };
-        feeding.lock().hold(reply)
+        feeding.lock().hold(reply, self.files.encode())
     }
 
     /// A call will make this volume's changes stable.
@@ -420,6 +425,6 @@ impl Feeds {
         if !self.files.volumes().moves().is_fenced(id) {
             return Some(reply.of_the_former_server());
         }
-        self.get_or_begin(id, true).lock().hold(reply)
+        self.get_or_begin(id, true).lock().hold(reply, self.files.encode())
     }
 }
