@@ -3,21 +3,21 @@
 # a stranger and a server that sleeps are no danger, and the database goes to a server and back
 # while users are made.
 . "$(dirname "$0")/../lib/real.sh"
+. "$(dirname "$0")/../lib/etcd.sh"
 needs_cell
 command -v etcd > /dev/null && command -v openssl > /dev/null ||
     { fail "etcd and openssl are there: 'scripts/setup.sh test' installs them"; finish; }
 base=$WORK/etcd
 A=$base/a B=$base/b C=$base/c tree=$base/tree
-mkdir -p "$tree" "$base/pki" && chmod 755 "$WORK" "$base"
-members=(0 0 0) clients=() peers=() loop=
+mkdir -p "$tree" && chmod 755 "$WORK" "$base"
+loop=
 end() {
     [ -z "$loop" ] || kill "$loop" 2> /dev/null
     within 60 "$RIALTO" umount --lazy "$tree" > /dev/null 2>&1
     within 60 "$RIALTO" down --lazy --dir "$C" > /dev/null 2>&1
     within 60 "$RIALTO" down --lazy --dir "$B" > /dev/null 2>&1
     within 60 "$RIALTO" down --lazy --dir "$A" > /dev/null 2>&1
-    local pid
-    for pid in "${members[@]}"; do [ "$pid" = 0 ] || kill -9 "$pid" 2> /dev/null; done
+    end_members
     wait 2> /dev/null
 }
 trap end EXIT
@@ -32,43 +32,8 @@ exported() { within 30 "$RIALTO" cell export --dir "$1" | sort; }
 soon() { local until=$((SECONDS + 30))
     until "$@" > /dev/null 2>&1; do [ $SECONDS -lt $until ] || return 1; sleep 0.1; done; }
 
-# An authority of etcd, and one certificate for members and servers.
-(cd "$base/pki" &&
-    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 9 \
-        -subj /CN=etcd-authority -keyout ca.key -out ca.pem &&
-    openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=rialto \
-        -keyout one.key -out one.csr &&
-    printf 'subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n' \
-        > ext &&
-    openssl x509 -req -in one.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 9 -extfile ext \
-        -out one.pem) > "$base/pki.log" 2>&1 ||
-    { fail "certificates: $(cat "$base/pki.log")"; finish; }
-mapfile -t ports < <(python3 -c '
-import socket
-all = [socket.socket() for _ in range(6)]
-for one in all: one.bind(("127.0.0.1", 0))
-for one in all: print(one.getsockname()[1])')
-clients=("${ports[@]:0:3}") peers=("${ports[@]:3:3}")
-cluster="m0=https://127.0.0.1:${peers[0]},m1=https://127.0.0.1:${peers[1]}"
-cluster="$cluster,m2=https://127.0.0.1:${peers[2]}"
-member() { # member NUMBER: starts it
-    local client=https://127.0.0.1:${clients[$1]} peer=https://127.0.0.1:${peers[$1]}
-    local pki=$base/pki
-    etcd --name "m$1" --data-dir "$base/m$1" --logger zap \
-        --listen-client-urls "$client" --advertise-client-urls "$client" \
-        --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" \
-        --initial-cluster "$cluster" --heartbeat-interval 50 --election-timeout 500 \
-        --client-cert-auth --trusted-ca-file "$pki/ca.pem" --cert-file "$pki/one.pem" \
-        --key-file "$pki/one.key" --peer-client-cert-auth --peer-trusted-ca-file "$pki/ca.pem" \
-        --peer-cert-file "$pki/one.pem" --peer-key-file "$pki/one.key" \
-        > "$base/m$1.log" 2>&1 &
-    members[$1]=$!
-}
-lose() { kill -9 "${members[$1]}"; wait "${members[$1]}" 2> /dev/null; members[$1]=0; }
+check "certificates of the members" members "$base" || finish
 for number in 0 1 2; do member $number; done
-endpoints=127.0.0.1:${clients[0]},127.0.0.1:${clients[1]},127.0.0.1:${clients[2]}
-to_etcd=(--to etcd --endpoints "$endpoints" --cacert "$base/pki/ca.pem" --cert "$base/pki/one.pem"
-    --key "$base/pki/one.key")
 
 check "a cell" within 90 "$RIALTO" up --no-mount --dir "$A" --cell etcd.test --listen 127.0.0.1:0 \
     --trust 127.0.0.0/8
@@ -118,7 +83,8 @@ check "none is silent" refused says "did not confirm" 0 eval 'within 30 "$RIALTO
 
 # The leader is lost, and one more.
 leads() { timeout 10 curl -s --cacert "$base/pki/ca.pem" --cert "$base/pki/one.pem" \
-    --key "$base/pki/one.key" -d '{}' "https://127.0.0.1:${clients[$1]}/v3/maintenance/status" |
+    --key "$base/pki/one.key" -d '{}' \
+    "https://127.0.0.1:${member_clients[$1]}/v3/maintenance/status" |
     python3 -c 'import json, sys
 status = json.load(sys.stdin)
 sys.exit(status["leader"] != status["header"]["member_id"])'; }

@@ -186,7 +186,10 @@ went_on() { # went_on: each program has made a step since its file of steps was 
 }
 mark() { local name; for name in "${volumes[@]}"; do
     touch "$base/$name.steps"; wc -l < "$base/$name.steps" > "$base/$name.mark"; done; }
-all_run() { local pid; for pid in "${programs[@]}"; do kill -0 "$pid" 2> /dev/null || return 1; done; }
+all_run() {
+    local pid
+    for pid in "${programs[@]}"; do kill -0 "$pid" 2> /dev/null || return 1; done
+}
 mark
 check "all standbys are in step" soon in_step one
 check "and programs work" soon went_on
@@ -210,7 +213,10 @@ done
 [ "$failures" -gt 0 ] || pass "$rounds losses"
 touch "$base/stop"
 for number in 0 1 2 3; do
-    ended() { wait "${programs[$number]}" || { tail -n 5 "$base/${volumes[$number]}.said"; false; }; }
+    ended() {
+        wait "${programs[$number]}" ||
+            { tail -n 5 "$base/${volumes[$number]}.said"; false; }
+    }
     check "the program of ${volumes[$number]} ended without an error, and all is there" ended
     note "${volumes[$number]}: $(tail -n 1 "$base/${volumes[$number]}.said" | cut -c1-150)"
 done

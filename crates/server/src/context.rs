@@ -554,7 +554,7 @@ impl ServerContext {
         if is_hashed(&request.call) {
             return self.execute_hashed(handle, request, agenda);
         }
-        if !(self.vice.may_block(&request.call) || request.is_next_read()) {
+        if !(vice::may_block(&request.call) || request.is_next_read()) {
             return self.execute(handle, request, agenda);
         }
         if request.call.changes() {
@@ -622,7 +622,7 @@ impl ServerContext {
         if request.call.changes() {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
-        let may_block = self.vice.may_block(&request.call);
+        let may_block = vice::may_block(&request.call);
         let blocking = request.call.traits().blocking;
         self.vice.announce(clock::now(), &request.call, &mut agenda.effects);
         if agenda.may_wait && blocking == CallBlocking::Body {

@@ -614,21 +614,20 @@ impl Vice {
         }
     }
 
-    /// Whether the call may wait for the disk, so that the driver runs it on its pool.
-    pub fn may_block(&self, call: &Call) -> bool {
-        match call.traits().blocking {
-            CallBlocking::Never => false,
-            CallBlocking::Body | CallBlocking::Arguments => moves_much(call),
-            CallBlocking::Disk
-            | CallBlocking::Database
-            | CallBlocking::Both
-            | CallBlocking::Notice => true,
-        }
-    }
-
     fn wait_for_grace(&self, leases: &Leases, waiting: Waiting) -> Result<(), Fault> {
         let of_nobody = leases.sessions().is_anonymous(waiting.origin().session);
         self.registry.requests().wait_for_grace(waiting, of_nobody)
+    }
+}
+
+/// Whether the call may wait for the disk, so that the driver runs it on its pool.
+pub fn may_block(call: &Call) -> bool {
+    match call.traits().blocking {
+        CallBlocking::Never => false,
+        CallBlocking::Body | CallBlocking::Arguments => moves_much(call),
+        CallBlocking::Disk | CallBlocking::Database | CallBlocking::Both | CallBlocking::Notice => {
+            true
+        }
     }
 }
 

@@ -112,7 +112,7 @@ impl SlotTable {
     ) -> Vec<(ReplyAddress, Bytes)> {
         let mut found = Vec::new();
         for (session, slots) in &self.sessions {
-            // What an earlier server instance has recorded may be of any volume.
+            // The records of an earlier server instance may be of any volume.
             let is_earlier = || slots.values().any(|slot| matches!(slot.last, Last::Recorded(_)));
             let changed = self.changed.get(session);
             if !changed.is_some_and(|changed| changed.contains(&volume)) && !is_earlier() {

@@ -83,7 +83,7 @@ pub(super) struct Follower {
     /// The last answer said that it may take over.
     pub in_step: bool,
     pause: Duration,
-    /// What it applied cannot be followed from.
+    /// It applied changes that cannot be followed from.
     pub has_lost_place: bool,
     /// Pause before the next step.
     rests: bool,
