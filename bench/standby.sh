@@ -8,10 +8,10 @@
 #
 # Two servers as processes; a client over TCP, as from another machine, mounts two volumes of the
 # first server: one has a standby at the second, the other has none. By turns in each: 5,000 files
-# of 4 KiB are made in one directory, and a sync ends it (create-5000, files/s); 4 KiB are written and synced again and again for 2 s
-# (fsync, syncs/s); 512 MiB are written in one stream (stream, MiB/s), and then synced, too
-# (stream-fsync; both servers have one disk here). Prints the medians of the rounds, and their
-# ratio: with a standby to without.
+# of 4 KiB are made in one directory, and a sync ends it (create-5000, files/s); 4 KiB are written
+# and synced again and again for 2 s (fsync, syncs/s); 512 MiB are written in one stream (stream,
+# MiB/s), and then synced, too (stream-fsync; both servers have one disk here). Prints the medians
+# of the rounds, and their ratio: with a standby to without.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${CARGO_TARGET_DIR:-$here/../target}/release rounds=7 work='' alone=no

@@ -86,12 +86,12 @@ fn none(origin: ReplyAddress) -> Inherited {
     Inherited { origin: ReplyAddress { request: 0, ..origin }, answer: bytes::Bytes::new() }
 }
 
-/// Compares the acknowledged changes, the oldest first, with the last requests that the new server
-/// knows: one question for each slot.
+/// Compares the acknowledged changes with the last requests that the new server knows: one question
+/// for each slot.
 ///
 /// It knows the last request of each slot when the standby began, from before its base or after
-/// it: a slot of which it knows nothing was first used later. A change that may have changed nothing
-/// has no record at its server, so it alone shows nothing.
+/// it: a slot of which it knows nothing was first used later. A change that may have changed
+/// nothing has no record at its server, so it alone shows nothing.
 pub(crate) fn compare(to: &ServerConnection, id: VolumeId, changes: &[DoneChange]) -> Heritage {
     let mut known: HashMap<(SessionId, u32), u64> = HashMap::new();
     for DoneChange { origin, .. } in changes {
