@@ -52,6 +52,13 @@ impl HeldReply {
     }
 }
 
+/// The last requests of clients that have changed a volume, with the replies that are remembered.
+pub(super) struct LastReplies {
+    pub known: Vec<(ReplyAddress, Bytes)>,
+    /// The form of replies that are held yet.
+    pub encode: fn(&Answer) -> Vec<u8>,
+}
+
 /// Answers and replies that are to be sent.
 #[derive(Default)]
 pub(crate) struct Ripe {
@@ -171,11 +178,11 @@ impl Feeding {
         (server, is_sync): (ServerId, bool),
         (base, base_at): (u64, u64),
         (feed, kept): (Arc<Feed>, Arc<store::Volume>),
-        known: (Vec<(ReplyAddress, Bytes)>, fn(&Answer) -> Vec<u8>),
+        replies: LastReplies,
     ) {
         self.be_fed_by(Arc::clone(&feed));
         self.base_at = base_at;
-        self.carry(&feed, known);
+        self.carry(&feed, replies);
         self.kept = Some(kept);
         let at = self.standbys.iter().position(|one| one.server == server).unwrap_or_else(|| {
             self.standbys.push(Standby {
@@ -208,11 +215,8 @@ impl Feeding {
 
     /// Adds to the feed what clients may ask of the volume that takes over and the base does not
     /// have: `replies`, and those that are held.
-    fn carry(
-        &mut self,
-        feed: &Feed,
-        (mut replies, encode): (Vec<(ReplyAddress, Bytes)>, fn(&Answer) -> Vec<u8>),
-    ) {
+    fn carry(&mut self, feed: &Feed, replies: LastReplies) {
+        let LastReplies { known: mut replies, encode } = replies;
         let (id, base_at) = (feed.end().feed, self.base_at);
         let is_behind = |held: &&mut HeldReply| {
             !held.recorded && (held.place.feed != id || held.place.position <= base_at)

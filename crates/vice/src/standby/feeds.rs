@@ -16,7 +16,7 @@ use types::{
 };
 
 use super::Followers;
-use super::feeding::{Feeding, HeldReply, Ripe};
+use super::feeding::{Feeding, HeldReply, LastReplies, Ripe};
 use super::names::{base_name, base_prefix};
 use crate::admin::Freezing;
 use crate::call::{CallContext, CallOutcome, Fed};
@@ -193,9 +193,9 @@ impl Feeds {
         let fed = (feed, Arc::clone(&volume.store));
         let encode = self.files.encode();
         let mut feeding = feeding.lock();
-        let known = (self.registry.requests().of_volume(id, encode), encode);
+        let known = self.registry.requests().of_volume(id, encode);
         let base = (start.epoch, start.place.position);
-        feeding.feed(ask.now, (standby, is_sync), base, fed, known);
+        feeding.feed(ask.now, (standby, is_sync), base, fed, LastReplies { known, encode });
         drop(feeding);
         tracing::info!(volume = id.0, %standby, epoch = start.epoch, "a standby begins");
         Ok(CallOutcome::Answer(Answer::Feed(start)))
