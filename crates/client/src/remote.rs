@@ -9,7 +9,7 @@ use fabric::tls::RefusedKeys;
 use parking_lot::Mutex;
 use types::{
     Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fault, Fid, ReplyAddress, ServerId,
-    Time, VolumeId,
+    ServerRoles, Time, VolumeId,
 };
 
 use crate::Cancel;
@@ -197,6 +197,11 @@ pub trait Remote: Send + Sync {
     /// Ends the connections with a server whose key is one of these: none of them is accepted, and
     /// the session looks for its server elsewhere.
     fn refuse_keys(&self, _refused: &RefusedKeys) {}
+
+    /// The roles of the server in its cell, as its certificate says.
+    fn server_roles(&self) -> ServerRoles {
+        ServerRoles::ALL
+    }
 
     /// Is the server reachable, as far as the session knows?
     fn stands(&self) -> bool {

@@ -418,6 +418,8 @@ fn sj5_a_client_refuses_a_withdrawn_server() {
     let key = identity.key_print().unwrap();
     // The stolen keys at a server that answers everything, and knows no withdrawal.
     let thief = Cell::with(move |config| {
+        let celldb = config.unix_socket.as_ref().unwrap().with_file_name("celldb");
+        config.cell = Some(CellPlace::Here(celldb));
         config.tls = Some(Arc::new(ServerTls::new(identity, &[]).unwrap()));
     });
     let pinned = || Trust::Pinned(first.keys.authority().fingerprint().unwrap());
@@ -436,6 +438,22 @@ fn sj5_a_client_refuses_a_withdrawn_server() {
     let call = GuardCall::WithdrawKeys { server };
     ask(&first.here, Call::Guard { behalf: None, call: Box::new(call) });
     assert!(cell.learn_withdrawn(tls.refused()) && !cell.learn_withdrawn(tls.refused()));
+    assert_eq!(tls.refused().all(), [key]);
+    // A server that does not act for administrators withdraws no key.
+    let named = ServerInfo {
+        id: ServerId(9),
+        name: "first".into(),
+        addresses: Vec::new(),
+        keys: vec![types::KeyPrint([9; 32])],
+    };
+    let there = connect(thief.unix());
+    ask(&there, Call::Cell(CellCall::PutServer { server: named, expected: Revision(0) }));
+    let call = GuardCall::WithdrawKeys { server: ServerId(9) };
+    ask(&there, Call::Guard { behalf: None, call: Box::new(call) });
+    let listed = ask(&there, Call::Cell(CellCall::Withdrawn));
+    assert!(matches!(listed, Answer::Report(text) if !text.is_empty()));
+    let misled = client::Cell::new(Arc::clone(&at_thief));
+    assert!(!misled.learn_withdrawn(tls.refused()));
     assert_eq!(tls.refused().all(), [key]);
     // The session that it has ends, and none begins.
     at_thief.refuse_keys(tls.refused());

@@ -24,7 +24,9 @@ use std::time::{Duration, Instant};
 use fabric::tls::RefusedKeys;
 use keep::Keep;
 use parking_lot::Mutex;
-use types::{Answer, Call, Caller, CellCall, ClientId, Fault, KeyPrint, ServerId, ServerInfo};
+use types::{
+    Answer, Call, Caller, CellCall, ClientId, Fault, KeyPrint, ServerId, ServerInfo, ServerRoles,
+};
 
 use self::replica_watch::{ReplicaReader, Watch};
 use self::server_connection::{AddressBook, ServerConnection};
@@ -380,12 +382,16 @@ impl Cell {
         });
     }
 
-    /// Learns which keys of servers were withdrawn, from all servers that it is connected to, and
-    /// ends connections with holders of such keys. Returns whether a key is new.
+    /// Learns which keys of servers were withdrawn, from all servers that it is connected to and
+    /// that act for administrators, and ends connections with holders of such keys. Any other
+    /// server could have clients refuse the servers of its choice. Returns whether a key is new.
     pub fn learn_withdrawn(&self, refused: &RefusedKeys) -> bool {
         let mut is_new = false;
         let connections = self.connections();
-        for connection in connections.iter().filter(|connection| connection.remote.stands()) {
+        let may_withdraw = |connection: &&Arc<ServerConnection>| {
+            connection.remote.stands() && connection.remote.server_roles().has(ServerRoles::USERS)
+        };
+        for connection in connections.iter().filter(may_withdraw) {
             let asked = connection.ask(Call::Cell(CellCall::Withdrawn), None);
             // An older server does not know the call.
             if let Ok(Answer::Report(text)) = asked {

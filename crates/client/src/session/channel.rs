@@ -13,7 +13,7 @@ use fabric::tls::TlsError;
 use fabric::{Connection, Endpoint, Extent, Filled, FrameLimits, Inbox, OutFrame, Outbox, WaitFor};
 use parking_lot::Mutex;
 use types::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, SLOTS_MAX};
-use types::{KeyPrint, ServerId};
+use types::{KeyPrint, ServerId, ServerRoles};
 
 use crate::SessionConfig;
 
@@ -34,6 +34,9 @@ pub(crate) struct FrameChannel {
     pub certificate: Option<[u8; 32]>,
     /// The key of that certificate.
     pub server_key: Option<KeyPrint>,
+    /// The roles that the server has by that certificate. One without is on this machine, or in a
+    /// cell that trusts its network.
+    pub server_roles: ServerRoles,
     outbox: Mutex<Outbox>,
     pub inbox: Mutex<Inbox>,
     received: AtomicU64,
@@ -97,6 +100,8 @@ impl FrameChannel {
         let hello = Hello { server, ..hello(config, secured.is_some()) };
         let certificate = secured.as_ref().map(|secured| secured.server.0);
         let server_key = secured.as_ref().and_then(|secured| secured.server_key);
+        let server_roles =
+            secured.as_ref().map_or(ServerRoles::ALL, |secured| secured.server_roles);
         if let Some(secured) = secured {
             inbox.secure(secured.opener);
             outbox.secure(secured.sealer);
@@ -116,6 +121,7 @@ impl FrameChannel {
                 connection,
                 certificate,
                 server_key,
+                server_roles,
                 outbox,
                 inbox,
                 received: AtomicU64::new(0),

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use dafs::{ClientConfig, ClientInput, ClientOutput, ClientSession};
 use fabric::tls::RefusedKeys;
-use types::{Call, Caller, Fault, ReplyAddress, ServerId, VolumeId};
+use types::{Call, Caller, Fault, ReplyAddress, ServerId, ServerRoles, VolumeId};
 
 use self::core::{ClientCore, SessionPhase};
 use self::shared::{On, Shared};
@@ -354,6 +354,11 @@ impl Remote for Session {
         };
         let ended = channels.into_iter().flatten().filter(refused);
         ended.for_each(|channel| channel.connection.shut_down());
+    }
+
+    fn server_roles(&self) -> ServerRoles {
+        let operations = self.shared.core.lock().operations();
+        operations.map_or(ServerRoles::NONE, |channel| channel.server_roles)
     }
 
     fn connection(&self) -> ConnectionReport {

@@ -10,10 +10,11 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
-use types::KeyPrint;
+use types::{KeyPrint, ServerRoles};
 
 use super::config::Current;
 use super::records::{Kernel, TrafficKeys};
+use super::shown::roles_of;
 use super::{ClientCertificate, ClientTls, Fingerprint, Opener, Sealer, ServerTls, TlsError};
 
 /// Most bytes of incomplete handshake messages: chains of certificates are the longest.
@@ -42,6 +43,8 @@ pub struct Secured {
     pub server: Fingerprint,
     /// The key of the server's certificate, on the client.
     pub server_key: Option<KeyPrint>,
+    /// The roles that the server's certificate says, on the client.
+    pub server_roles: ServerRoles,
     /// The certificate whose key the client proved to have; on the client
     /// [`ClientCertificate::Nothing`].
     pub shown: ClientCertificate,
@@ -130,6 +133,13 @@ impl Handshake {
             Side::Client(connection) => key_of(connection.peer_certificates()),
             Side::Server(..) => None,
         };
+        let server_roles = match &self.side {
+            Side::Client(connection) => {
+                let chain = connection.peer_certificates();
+                chain.and_then(|chain| chain.first()).map_or(ServerRoles::NONE, roles_of)
+            }
+            Side::Server(..) => ServerRoles::NONE,
+        };
         let (server, shown, secrets, kernel, suite) = match self.side {
             Side::Client(connection) => {
                 let server = leaf(connection.peer_certificates());
@@ -149,7 +159,7 @@ impl Handshake {
         let keys = Arc::new(TrafficKeys::new(kernel, suite)?);
         let sealer = Sealer::new(secrets.tx, Arc::clone(&keys))?;
         let opener = Opener::new(secrets.rx, keys)?;
-        Ok(Secured { sealer, opener, server, server_key, shown })
+        Ok(Secured { sealer, opener, server, server_key, server_roles, shown })
     }
 }
 

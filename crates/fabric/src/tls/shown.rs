@@ -17,7 +17,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
-use types::KeyPrint;
+use types::{KeyPrint, ServerRoles};
 use x509_parser::parse_x509_certificate;
 use x509_parser::time::ASN1Time;
 
@@ -53,6 +53,18 @@ impl ClientCertificate {
 pub fn key_print(certificate: &CertificateDer<'_>) -> Option<KeyPrint> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
     Some(print_of(&parsed.subject_public_key_info()))
+}
+
+/// The roles that a server's certificate says. One of a server that joined without an invitation
+/// says none, and that server has all; roles that cannot be read are none.
+pub(super) fn roles_of(certificate: &CertificateDer<'_>) -> ServerRoles {
+    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else {
+        return ServerRoles::NONE;
+    };
+    let Some(roles) = parsed.subject().iter_organizational_unit().next() else {
+        return ServerRoles::ALL;
+    };
+    roles.as_str().ok().and_then(|roles| roles.parse().ok()).unwrap_or(ServerRoles::NONE)
 }
 
 /// Identifies a public key, which is a `SubjectPublicKeyInfo` in DER.
