@@ -123,7 +123,7 @@ impl Embedded {
     ///
     /// # Errors
     /// `Medium` if another process has it open, or the disk fails; `Damaged`; `Version` if a newer
-    /// program made it.
+    /// program made it; `Level` if this program does not know the cell's level.
     pub fn open(path: &Path) -> Result<Embedded> {
         Self::open_with(path, CHANGES_KEPT)
     }
@@ -138,6 +138,7 @@ impl Embedded {
             latest: AtomicU64::new(0),
             _diary: diary,
         };
+        (&files.view() as &dyn View).need_known_level()?;
         let counters = (&files.view() as &dyn View).counters()?;
         files.latest.store(counters.revision, Ordering::Release);
         if format.is_none() {

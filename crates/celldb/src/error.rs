@@ -52,6 +52,17 @@ pub enum CellError {
         /// The version of this program.
         known: u32,
     },
+    /// The cell's level is not one that this program knows. Nothing was changed.
+    #[error(
+        "the cell is at level {found}, this program knows levels up to {known}; start a newer \
+            program on this server"
+    )]
+    Level {
+        /// The cell's level.
+        found: u32,
+        /// The highest level that this program knows.
+        known: u32,
+    },
     /// The server that has the database refused, or cannot be asked.
     #[error("the server of the cell database: {0}")]
     Away(Fault),
@@ -86,7 +97,9 @@ impl From<CellError> for Fault {
             CellError::Damaged(_) => Fault::Damaged,
             CellError::Medium(_) | CellError::Version { .. } => Fault::Medium,
             CellError::Away(fault) => fault,
-            CellError::Moved { .. } | CellError::NoQuorum(_) => Fault::CellAway,
+            CellError::Moved { .. } | CellError::NoQuorum(_) | CellError::Level { .. } => {
+                Fault::CellAway
+            }
         }
     }
 }

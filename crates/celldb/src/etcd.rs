@@ -211,13 +211,14 @@ impl Etcd {
         Ok(EtcdStore::new(EtcdClient::new(config)?, cell))
     }
 
-    /// Checks that the database is here and in use.
+    /// Checks that the database is here and in use, and that this program knows the cell's level.
     ///
     /// # Errors
-    /// `Moved`, `Version`, `Damaged`; `Misuse`: there is none; `NoQuorum`, `Medium`.
+    /// `Moved`, `Version`, `Level`, `Damaged`; `Misuse`: there is none; `NoQuorum`, `Medium`.
     pub fn check(&self) -> Result<()> {
         let store = &self.operations.engine;
-        need_in_use(store.state()?.as_ref(), &store.beside("format"))
+        need_in_use(store.state()?.as_ref(), &store.beside("format"))?;
+        (&store.view() as &dyn View).need_known_level()
     }
 
     /// Calls `wake` when something in the database changes: [`Access::listen`] should be called

@@ -25,10 +25,11 @@ pub(crate) enum Letter {
     PastKey = b'W',
     Highest = b'H',
     Invitation = b'I',
+    Level = b'L',
 }
 
 impl Letter {
-    pub const ALL: [Letter; 18] = [
+    pub const ALL: [Letter; 19] = [
         Letter::Counters,
         Letter::Group,
         Letter::Name,
@@ -47,6 +48,7 @@ impl Letter {
         Letter::PastKey,
         Letter::Highest,
         Letter::Invitation,
+        Letter::Level,
     ];
 
     /// The kind that has this byte.
@@ -57,6 +59,8 @@ impl Letter {
 
 /// The last revision, and the next volume number.
 pub(crate) const COUNTERS: &[u8] = &[Letter::Counters as u8];
+/// The cell's level; without this record it is the first one (VE-1).
+pub(crate) const LEVEL: &[u8] = &[Letter::Level as u8];
 /// The highest numbers of principals that were assigned.
 pub(crate) const HIGHEST: &[u8] = &[Letter::Highest as u8];
 

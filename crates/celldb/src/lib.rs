@@ -51,6 +51,9 @@ pub use restore::{Restored, Restoring};
 
 use types::{Changed, Name, Revised, Revision, ServerId, ServerInfo, VolumeGroup, VolumeId};
 
+/// The highest level of a cell that this program knows (docs/spec/versions.md).
+pub const CELL_LEVEL_KNOWN: u32 = 1;
+
 /// The interface of every engine. Thread-safe.
 pub trait CellDb: Send + Sync {
     /// The group with this base name.

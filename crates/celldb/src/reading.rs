@@ -9,9 +9,12 @@ use types::{
 
 use crate::engine::View;
 use crate::record::{self, CellCounters, Past};
-use crate::{CellError, key};
+use crate::{CELL_LEVEL_KNOWN, CellError, key};
 
 type Result<T> = std::result::Result<T, CellError>;
+
+/// The level of a cell without a record of it.
+const FIRST_LEVEL: u32 = 1;
 
 impl dyn View + '_ {
     /// Those of a new database, if it has none yet.
@@ -20,6 +23,17 @@ impl dyn View + '_ {
             Some(value) => record::decode_counters(key::COUNTERS, &value),
             None => Ok(CellCounters { next_number: 1, ..CellCounters::default() }),
         }
+    }
+
+    /// Checks that this program knows the cell's level (VE-2).
+    pub fn need_known_level(&self) -> Result<()> {
+        let level = self.get(key::LEVEL)?;
+        let level = level.map(|value| record::decode_level(key::LEVEL, &value)).transpose()?;
+        let found = level.unwrap_or(FIRST_LEVEL);
+        if (FIRST_LEVEL..=CELL_LEVEL_KNOWN).contains(&found) {
+            return Ok(());
+        }
+        Err(CellError::Level { found, known: CELL_LEVEL_KNOWN })
     }
 
     pub fn group(&self, read_write: VolumeId) -> Result<Option<Revised<VolumeGroup>>> {

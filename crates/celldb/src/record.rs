@@ -436,6 +436,15 @@ pub(crate) fn decode_highest(key: &[u8], value: &[u8]) -> Result<guard::Highest,
     Ok(guard::Highest { user: PrincipalId(user), group: PrincipalId(group) })
 }
 
+#[cfg(test)]
+pub(crate) fn encode_level(key: &[u8], level: u32) -> Vec<u8> {
+    encode(key, Revision(0), level)
+}
+
+pub(crate) fn decode_level(key: &[u8], value: &[u8]) -> Result<u32, CellError> {
+    Ok(decode::<u32>("level", key, value)?.record)
+}
+
 /// The kind of a record, by its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
@@ -496,6 +505,7 @@ pub(crate) fn check(key: &[u8], value: &[u8]) -> Result<RecordKind, CellError> {
         Some(Letter::PastKey) => decode_past_key(key, value).map(|_| RecordKind::Other),
         Some(Letter::Invitation) => decode_invitation(key, value).map(|_| RecordKind::Invitation),
         Some(Letter::Highest) => decode_highest(key, value).map(|_| RecordKind::Highest),
+        Some(Letter::Level) => decode_level(key, value).map(|_| RecordKind::Other),
         None => Err(CellError::Damaged(format!(
             "record {} (of a kind that this program does not know)",
             key.escape_ascii()

@@ -13,6 +13,7 @@ use types::{
 
 use super::process::EtcdProcess;
 use super::*;
+use crate::engine::Batch;
 use crate::format::{State, state_text};
 use crate::{Embedded, key, record};
 
@@ -625,4 +626,36 @@ fn sj1_of_keys_at_several_servers_one_is_let_in() {
         all.into_iter().map(|one| one.join().unwrap()).sum()
     });
     assert_eq!(let_in, 1);
+}
+
+/// A server that runs while the level rises refuses, and serves again with a level that it knows.
+#[test]
+fn ve2_a_level_in_etcd_that_is_not_known_is_refused() {
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    let db = opened(&etcd, "cell");
+    let set = |level: u32| {
+        let value = record::encode_level(key::LEVEL, level);
+        let mut batch = Batch::default();
+        batch.put(key::LEVEL, value);
+        etcd.store("cell").fill(&batch).unwrap();
+    };
+    let listen = || {
+        db.shared.stir();
+        db.listen(ServerId(1));
+    };
+    listen();
+    assert_eq!(db.check(), Ok(()), "no record: the first level");
+    assert_eq!(db.group_of(VolumeId(1)), Ok(None));
+    for strange in [crate::CELL_LEVEL_KNOWN + 1, 0] {
+        set(strange);
+        listen();
+        let refused = CellError::Level { found: strange, known: crate::CELL_LEVEL_KNOWN };
+        assert_eq!(db.check(), Err(refused.clone()));
+        assert_eq!(db.group_of(VolumeId(1)), Err(refused.clone()));
+        assert_eq!(db.put_group(&group(1, "a"), Revision(0)), Err(refused));
+        set(crate::CELL_LEVEL_KNOWN);
+        listen();
+        assert_eq!(db.group_of(VolumeId(1)), Ok(None));
+    }
 }
