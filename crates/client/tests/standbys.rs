@@ -12,9 +12,10 @@ use common::events::{Event, Recorder};
 use common::{DIR, FID, ScriptedServer, call, is_write, make, name, status, write, written};
 use parking_lot::Mutex;
 use types::{
-    Answer, Call, Caller, CellCall, Changed, EPOCHS_IN_GENERATION, Fault, Fid, Inherited,
-    PartitionNo, ReplyAddress, Revised, Revision, ServerId, ServerInfo, SessionId, Site, SiteKind,
-    Timestamp, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState,
+    Answer, BreakItem, BreakReason, Call, Caller, CellCall, Changed, EPOCHS_IN_GENERATION, Fault,
+    Fid, Inherited, PartitionNo, ReplyAddress, Revised, Revision, ServerId, ServerInfo, SessionId,
+    Site, SiteKind, Timestamp, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
+    VolumeState,
 };
 
 const A: ServerId = ServerId(0xa);
@@ -31,6 +32,8 @@ struct Truth {
     at: (ServerId, u64, VolumeState),
     /// `None`: the server is older than standbys.
     replies: Option<Replies>,
+    /// The former server still has what it had.
+    has_surplus: bool,
     /// The last request of each slot when the standby began.
     numbers: HashMap<u32, ReplyAddress>,
 }
@@ -53,6 +56,9 @@ impl Truth {
             }
             Call::Volume(VolumeCall::Examine { .. }) if self.at.0 == me => {
                 Answer::Volumes { volumes: vec![info(self.at.1, self.at.2)], end: true }
+            }
+            Call::Volume(VolumeCall::Examine { .. }) if self.has_surplus => {
+                Answer::Volumes { volumes: vec![info(6, VolumeState::Superseded)], end: true }
             }
             Call::Volume(VolumeCall::Examine { .. }) => return Some(Err(Fault::NoVolume)),
             Call::Volume(VolumeCall::Inherit { origin, .. }) => {
@@ -130,6 +136,7 @@ impl Fleet {
             group,
             at,
             replies: Some(Replies::new()),
+            has_surplus: false,
             numbers: HashMap::new(),
         }));
         for (server, id) in [(&a, A), (&*b, B)] {
@@ -358,6 +365,16 @@ fn a_client_goes_on_as_soon_as_the_volume_serves() {
     fleet.truth.lock().at.2 = VolumeState::Online;
     fleet.b.answer(&fleet.b.next_of(is_write), written("x", 3));
     assert_eq!(changing.answer(), written("x", 3));
+}
+
+#[test]
+fn a_client_without_calls_hears_that_the_volume_left() {
+    let fleet = Fleet::start();
+    fleet.take_over(SiteKind::Standby, Some(Replies::new()));
+    fleet.truth.lock().has_surplus = true;
+    let item = BreakItem { fid: Fid::root(VOLUME), reason: BreakReason::Data, name: None };
+    fleet.a.break_promises(&[item]);
+    fleet.recorder.wait(1, |event| *event == Event::Moved);
 }
 
 #[test]

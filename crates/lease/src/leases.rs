@@ -416,14 +416,22 @@ impl Leases {
         self.promises.break_files(now, items, except, has_lease, out)
     }
 
-    /// Ends all promises of files of the volume: it is removed, or shows other contents. The ticket
-    /// is as that of [`Leases::break_promises`].
+    /// Ends all promises of files of the volume: it is removed, is elsewhere, or shows other
+    /// contents. The ticket is as that of [`Leases::break_promises`]. Sessions with locks in the
+    /// volume get a break of its root, too: their clients see by it that the volume may be elsewhere,
+    /// where they claim the locks.
     pub fn break_volume(
         &mut self,
         now: Time,
         volume: VolumeId,
         out: &mut Vec<Output>,
     ) -> Option<BreakTicket> {
+        let root = Fid::root(volume);
+        if self.delegations.cover(root).is_none() {
+            for session in self.locks.sessions_in(volume) {
+                self.promises.add(session, root, false);
+            }
+        }
         let has_lease = |session| !self.sessions.is_anonymous(session);
         self.promises.break_volume(now, volume, has_lease, out)
     }

@@ -279,6 +279,16 @@ impl LockTable {
         self.tables.keys().any(|(fid, _)| fid.volume == volume)
     }
 
+    /// The sessions that have locks of files of the volume, or wait for some.
+    pub(crate) fn sessions_in(&self, volume: VolumeId) -> BTreeSet<SessionId> {
+        let is_in = |account: &Account| {
+            let waits = account.waits.iter().map(|(key, _)| key);
+            account.held.keys().chain(waits).any(|(fid, _)| fid.volume == volume)
+        };
+        let of_volume = self.accounts.iter().filter(|(_, account)| is_in(account));
+        of_volume.map(|(session, _)| *session).collect()
+    }
+
     /// The first conflicting lock, by its start.
     pub fn test(&self, request: &LockRequest) -> Option<LockConflict> {
         let nowhere = ReplyAddress { session: request.session, slot: 0, request: 0 };

@@ -416,7 +416,10 @@ impl RemoteVolume {
         let asking = Arc::clone(&self);
         let spawned = std::thread::Builder::new().name("cell-look".into()).spawn(move || {
             let left = match connection.examine(WhichVolume::Id(asking.id), None) {
-                Ok(info) => info.partition != asking.place.lock().partition,
+                Ok(info) => {
+                    info.state == VolumeState::Superseded
+                        || info.partition != asking.place.lock().partition
+                }
                 Err(error) => matches!(error, CallError::Fault(Fault::NoVolume)),
             };
             if left && let Some(to) = asking.next_server(&connection) {

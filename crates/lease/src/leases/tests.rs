@@ -142,6 +142,23 @@ fn a_promise_after_a_break_needs_an_acknowledgement_of_its_own() {
 }
 
 #[test]
+fn a_session_with_a_lock_alone_gets_a_break_of_the_root() {
+    let mut leases = fresh();
+    let (locker, other) = (attach(&mut leases, ClientId(1)), attach(&mut leases, ClientId(2)));
+    let mut out = Vec::new();
+    leases.lock(origin(locker), &exclusive(locker), false, false, &mut out);
+    assert_eq!(out, []);
+    let ticket = leases.break_volume(at(1), FILE.volume, &mut out);
+    let root = Fid::root(FILE.volume);
+    let [Output::Break { to, id, items }] = &out[..] else { panic!("{out:?}") };
+    assert_eq!((*to, &items[..]), (locker, &[data(root)][..]));
+    assert_ne!(*to, other);
+    let (to, id) = (*to, *id);
+    assert!(ticket.is_some(), "it is waited for");
+    assert_eq!(acked(&mut leases, to, id, &[]), [Output::TicketDone(ticket.unwrap())]);
+}
+
+#[test]
 fn cb4_a_change_waits_for_a_silent_holder_until_its_lease_ends() {
     let mut leases = fresh();
     let (a, b) = (attach(&mut leases, A), attach(&mut leases, B));
