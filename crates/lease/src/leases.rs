@@ -418,8 +418,8 @@ impl Leases {
 
     /// Ends all promises of files of the volume: it is removed, is elsewhere, or shows other
     /// contents. The ticket is as that of [`Leases::break_promises`]. Sessions with locks in the
-    /// volume get a break of its root, too: their clients see by it that the volume may be elsewhere,
-    /// where they claim the locks.
+    /// volume get a break of its root, too: their clients see by it that the volume may be
+    /// elsewhere, where they claim the locks.
     pub fn break_volume(
         &mut self,
         now: Time,
