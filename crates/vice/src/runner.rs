@@ -48,6 +48,7 @@ impl Runner {
         debug_assert!(
             !call.changes()
                 || matches!(call, Call::Delegated { .. } | Call::AdoptBody { .. })
+                || is_order(call)
                 || self.coherence.leases().may_change(),
             "CB-5: a change is executed during grace: {call:?}"
         );
@@ -363,6 +364,17 @@ impl Runner {
     }
 }
 
+/// Whether the call orders a takeover. Grace may be longer than the freeze elsewhere, and clients
+/// have nothing in these volumes that they reclaim from an earlier instance of this server.
+fn is_order(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Volume(
+            VolumeCall::FailOver { .. } | VolumeCall::StandBy { .. } | VolumeCall::Serve { .. }
+        )
+    )
+}
+
 /// Whether grace permits this call: changes wait until grace is over (CB-5), reads for sessions
 /// that may have changed files under delegations, and those may send their changes at any time.
 pub(crate) fn may_run(leases: &Leases, origin: ReplyAddress, call: &Call) -> bool {
@@ -372,10 +384,7 @@ pub(crate) fn may_run(leases: &Leases, origin: ReplyAddress, call: &Call) -> boo
         {
             true
         }
-        // Grace may be longer than a freeze, and clients have nothing in these volumes to reclaim.
-        Call::Volume(
-            VolumeCall::FailOver { .. } | VolumeCall::StandBy { .. } | VolumeCall::Serve { .. },
-        ) => true,
+        call if is_order(call) => true,
         call if call.changes() => leases.may_change(),
         call if call.traits().effect == CallEffect::Look => leases.may_read(origin.session),
         _ => true,

@@ -625,6 +625,17 @@ fn an_ordered_takeover_waits_for_clients_that_trust_the_server() {
 }
 
 #[test]
+fn an_order_does_not_wait_for_grace() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let rig = &mut cell.rigs[1];
+    rig.restart();
+    rig.resume(0).unwrap();
+    let call = VolumeCall::StandBy { partition: PartitionNo(0), tree: TREE };
+    assert_eq!(rig.call(0, &ROOT, Call::Volume(call)), Ok(Answer::Done));
+}
+
+#[test]
 fn an_ordered_takeover_waits_for_a_lease_if_there_are_locks() {
     let mut cell = Cell::new(&[SiteKind::Standby]);
     cell.enter(1);

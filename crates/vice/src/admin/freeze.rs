@@ -250,9 +250,11 @@ impl Freezing {
         self.files.volumes().moves().supersede(volume);
         self.unfreeze(volume, &mut ask.events)?;
         // After the volume ends its service: a lock that is granted now is seen by its call.
-        let is_locked = self.files.coherence().leases().locks().has_any_in(id);
-        let outcome = self.files.coherence().break_volume(ask, id, Answer::Done);
-        if is_locked { Err(Fault::Busy) } else { Ok(outcome) }
+        if self.files.coherence().leases().locks().has_any_in(id) {
+            let _ = self.files.coherence().leases().break_volume(ask.now, id, &mut ask.events);
+            return Err(Fault::Busy);
+        }
+        Ok(self.files.coherence().break_volume(ask, id, Answer::Done))
     }
 
     /// A copy took over elsewhere while the volume served here in doubt.

@@ -207,7 +207,8 @@ impl Followers {
             if site.is_in_step() {
                 // The volume's server changes that. Until then the record may come to say that
                 // this server took over.
-                return Ok(Some(SWEPT));
+                follower.later();
+                return Ok(Some(Duration::ZERO));
             }
             partition.standbys().drop_applied(tree)?;
             follower.has_lost_place = false;
