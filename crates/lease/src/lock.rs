@@ -279,6 +279,35 @@ impl LockTable {
         self.tables.keys().any(|(fid, _)| fid.volume == volume)
     }
 
+    /// The volume is at another server: requests that wait for locks in it are refused.
+    pub fn refuse_waits_in(&mut self, volume: VolumeId, out: &mut Vec<Output>) {
+        let in_volume = |place: &Place| match place {
+            Place::Queue(key, turn) if key.0.volume == volume => Some((*turn, *key)),
+            _ => None,
+        };
+        let waits: BTreeSet<(Turn, Key)> = self.places.values().filter_map(in_volume).collect();
+        for (turn, key) in waits {
+            let Some(wait) = self.dequeue(key, turn) else { continue };
+            out.push(Output::LockDone { origin: wait.origin, result: Err(Fault::NoVolume) });
+            self.drop_if_empty(key);
+        }
+    }
+
+    /// The volume is at another server, and no client trusts a lock that it had here any more.
+    pub fn forget_volume(&mut self, volume: VolumeId, out: &mut Vec<Output>) {
+        self.refuse_waits_in(volume, out);
+        for session in self.sessions_in(volume) {
+            let held = self.accounts.get(&session).map(|account| account.held.keys());
+            let keys: Vec<Key> = held.into_iter().flatten().copied().collect();
+            for key in keys.into_iter().filter(|(fid, _)| fid.volume == volume) {
+                let dropped =
+                    self.tables.get_mut(&key).map_or(0, |table| table.drop_session(session));
+                self.account(key, session, dropped, 0);
+                self.drop_if_empty(key);
+            }
+        }
+    }
+
     /// The sessions that have locks of files of the volume, or wait for some.
     pub(crate) fn sessions_in(&self, volume: VolumeId) -> BTreeSet<SessionId> {
         let is_in = |account: &Account| {

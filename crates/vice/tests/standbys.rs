@@ -593,24 +593,37 @@ fn sb6_claims_are_executed_before_anything_else() {
 }
 
 /// The standby takes over by an order, and the former server is told that it is a standby now.
-fn order(cell: &mut Cell) -> ReplyAddress {
+/// `knows`: it has read that in the database before, and put the volume aside.
+fn order(cell: &mut Cell, knows: bool) -> ReplyAddress {
     let hold = VolumeCall::Hold { id: TREE, millis: 9000 };
     cell.rigs[0].call(1, &ROOT, Call::Volume(hold)).unwrap();
     cell.follow(1);
     let call = VolumeCall::FailOver { id: TREE, force: false };
     assert_eq!(cell.rigs[1].call(1, &ROOT, Call::Volume(call)), Ok(Answer::Done));
+    for _ in 0..if knows { 10 } else { 0 } {
+        cell.wait_at(0, 500);
+        cell.settle(0);
+        cell.step(0);
+    }
+    assert_eq!(knows, !names(&mut cell.rigs[0]).contains(&"data".to_owned()));
     let call = VolumeCall::StandBy { partition: PartitionNo(0), tree: TREE };
     cell.rigs[0].start(1, &ROOT, Call::Volume(call))
 }
 
 #[test]
 fn an_ordered_takeover_waits_for_clients_that_trust_the_server() {
+    for knows in [false, true] {
+        waits_for_clients_that_trust_it(knows);
+    }
+}
+
+fn waits_for_clients_that_trust_it(knows: bool) {
     let mut cell = Cell::new(&[SiteKind::Standby]);
     cell.enter(1);
     let root = cell.root;
     cell.rigs[0].call(0, &ROOT, Call::GetStatus { fid: root }).unwrap();
     cell.rigs[0].clients[0].prompt = false;
-    let given_up = order(&mut cell);
+    let given_up = order(&mut cell, knows);
     assert_eq!(cell.answer(0, given_up), None, "a client has a promise");
     assert_eq!(cell.has(0, "any"), Err(Fault::NoVolume));
     // A freeze that ends late makes the volume serve no more.
@@ -637,26 +650,41 @@ fn an_order_does_not_wait_for_grace() {
 
 #[test]
 fn an_ordered_takeover_waits_for_a_lease_if_there_are_locks() {
+    for knows in [false, true] {
+        waits_for_a_lease_if_there_are_locks(knows);
+    }
+}
+
+fn waits_for_a_lease_if_there_are_locks(knows: bool) {
     let mut cell = Cell::new(&[SiteKind::Standby]);
     cell.enter(1);
     let origin = cell.make(0, "locked");
     cell.follow(1);
     let fid = made(cell.answer(0, origin));
-    let lock = Call::Lock {
+    let lock = |who: u64, mode, wait| Call::Lock {
         fid,
-        owner: types::LockOwner(1),
+        owner: types::LockOwner(who),
         pid: 1,
         family: types::LockFamily::Posix,
         range: types::ByteRange { start: 0, end: 9 },
-        mode: types::LockMode::Shared,
-        wait: false,
+        mode,
+        wait,
         reclaim: false,
     };
-    assert_eq!(cell.rigs[0].call(0, &ROOT, lock), Ok(Answer::Done));
-    let given_up = order(&mut cell);
+    let shared = lock(1, types::LockMode::Shared, false);
+    assert_eq!(cell.rigs[0].call(0, &ROOT, shared), Ok(Answer::Done));
+    let waits = lock(2, types::LockMode::Exclusive, true);
+    let waits = cell.rigs[0].start_in(0, 9, &ROOT, waits);
+    assert_eq!(cell.answer(0, waits), None);
+    let given_up = order(&mut cell, knows);
     assert_eq!(cell.answer(0, given_up), Some(Err(Fault::Busy)));
+    assert_eq!(cell.answer(0, waits), Some(Err(Fault::NoVolume)), "it asks the new server");
     assert_eq!(cell.has(0, "any"), Err(Fault::NoVolume), "it serves no more all the same");
     assert_eq!(cell.has(1, "any"), Err(Fault::NoVolume), "and the other not yet");
+    // A lease later no client trusts the lock, whatever the table of the former server has.
+    cell.wait_at(0, 30_000);
+    let call = VolumeCall::StandBy { partition: PartitionNo(0), tree: TREE };
+    assert_eq!(cell.rigs[0].call(1, &ROOT, Call::Volume(call)), Ok(Answer::Done));
 }
 
 #[test]

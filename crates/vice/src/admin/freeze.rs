@@ -198,6 +198,7 @@ impl Freezing {
             }
             volume => volume?,
         };
+        let asked = self.files.volumes().moves().superseded();
         let owner = self.files.sites().owner(&volume)?;
         let is_alone = match self.files.volumes().moves().alone_at(id) {
             Some(at) => now >= at,
@@ -223,7 +224,7 @@ impl Freezing {
                 Ok(())
             }
             OwnedBy::Ours | OwnedBy::Beside | OwnedBy::Unrecorded if volume.may_be_superseded() => {
-                self.files.volumes().moves().confirm(&volume);
+                self.files.volumes().moves().confirm(&volume, asked);
                 Ok(())
             }
             // A volume without a record serves: the database may have lost the record, and the
@@ -241,19 +242,27 @@ impl Freezing {
     ///
     /// # Errors
     /// `Busy`: a client has locks in it, and trusts them as long as its lease runs.
-    pub fn give_up(
-        &self,
-        ask: &mut CallContext<'_>,
-        volume: &ViceVolume,
-    ) -> Result<CallOutcome, Fault> {
-        let id = volume.store.id();
-        self.files.volumes().moves().supersede(volume);
-        self.unfreeze(volume, &mut ask.events)?;
-        // After the volume ends its service: a lock that is granted now is seen by its call.
-        if self.files.coherence().leases().locks().has_any_in(id) {
-            let _ = self.files.coherence().leases().break_volume(ask.now, id, &mut ask.events);
-            return Err(Fault::Busy);
+    pub fn give_up(&self, ask: &mut CallContext<'_>, id: VolumeId) -> Result<CallOutcome, Fault> {
+        // This server may have put it aside already, as the database said. Its clients may trust
+        // it all the same.
+        if let Ok(volume) = self.files.volumes().any_volume(id)
+            && volume.store.is_writable()
+        {
+            self.files.volumes().moves().supersede(&volume);
+            self.unfreeze(&volume, &mut ask.events)?;
         }
+        let since = self.files.volumes().moves().given_up_since(id, ask.now);
+        let mut leases = self.files.coherence().leases();
+        // After the volume ended its service: a lock that is granted now is seen by its call.
+        if leases.locks().has_any_in(id) {
+            if ask.now < since + self.lease + MARGIN {
+                leases.locks_mut().refuse_waits_in(id, &mut ask.events);
+                let _ = leases.break_volume(ask.now, id, &mut ask.events);
+                return Err(Fault::Busy);
+            }
+            leases.locks_mut().forget_volume(id, &mut ask.events);
+        }
+        drop(leases);
         Ok(self.files.coherence().break_volume(ask, id, Answer::Done))
     }
 
@@ -268,7 +277,12 @@ impl Freezing {
             "a copy of this volume took over at another server; what is here serves no client"
         );
         self.files.volumes().moves().supersede(volume);
-        let _ = self.files.coherence().leases().break_volume(now, id, events);
+        if let Err(fault) = self.unfreeze(volume, events) {
+            tracing::warn!(volume = id.0, %fault, "the freeze of a superseded volume stays");
+        }
+        let mut leases = self.files.coherence().leases();
+        leases.locks_mut().refuse_waits_in(id, events);
+        let _ = leases.break_volume(now, id, events);
     }
 
     /// Replaces the volume by the one that arrived on another partition, and breaks all promises of

@@ -33,6 +33,10 @@ pub(crate) fn lock(
     let outcome = files.coherence().lock(ask, &request, wait && !claims, reclaim && !claims)?;
     // A volume that was given up meanwhile was searched for locks before this one was there.
     if files.volumes().any_volume(fid.volume).is_ok_and(|volume| volume.is_superseded()) {
+        if matches!(outcome, CallOutcome::Waits) {
+            files.coherence().leases().locks_mut().refuse_waits_in(fid.volume, &mut ask.events);
+            return Ok(outcome);
+        }
         unlock(files, ask, fid, owner, family, range)?;
         return Err(Fault::NoVolume);
     }

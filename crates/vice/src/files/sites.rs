@@ -71,6 +71,7 @@ impl Sites {
             return Err(Fault::CellAway);
         }
         let (id, moves) = (volume.store.id().0, self.volumes.moves());
+        let asked = moves.superseded();
         match self.owner(volume) {
             Ok(OwnedBy::Others) => {
                 tracing::warn!(
@@ -80,7 +81,9 @@ impl Sites {
                 );
                 moves.supersede(volume);
             }
-            Ok(OwnedBy::Ours | OwnedBy::Beside | OwnedBy::Unrecorded) => moves.confirm(volume),
+            Ok(OwnedBy::Ours | OwnedBy::Beside | OwnedBy::Unrecorded) => {
+                moves.confirm(volume, asked);
+            }
             Err(fault) => {
                 tracing::info!(
                     volume = id,
@@ -88,7 +91,7 @@ impl Sites {
                     "the cell's database cannot say whether a copy of this volume took over; it \
                      serves meanwhile"
                 );
-                moves.serve_in_doubt(volume);
+                moves.serve_in_doubt(volume, asked);
             }
         }
         Ok(())

@@ -22,7 +22,7 @@ use crate::admin::Freezing;
 use crate::call::{CallContext, CallOutcome, Fed};
 use crate::calls::end_idle_loans;
 use crate::cell::{CellLink, Rules};
-use crate::files::{Files, OwnedBy};
+use crate::files::Files;
 use crate::sessions::{Loans, Registry};
 use crate::volumes::ViceVolume;
 
@@ -137,16 +137,13 @@ impl Feeds {
         no: PartitionNo,
         tree: VolumeId,
     ) -> Result<CallOutcome, Fault> {
-        let former = match self.files.volumes().any_volume(tree) {
-            Err(Fault::NoVolume) => None,
-            volume => Some(volume?).filter(|volume| volume.store.is_writable()),
+        let db = self.cell.db()?;
+        let group = db.map_or(Ok(None), |db| db.group_of(tree))?;
+        let home = group.as_ref().and_then(|group| group.record.read_write_site());
+        let outcome = match home {
+            Some(home) if home.server != self.cell.me().id => self.freezing.give_up(ask, tree)?,
+            _ => CallOutcome::Answer(Answer::Done),
         };
-        let mut outcome = CallOutcome::Answer(Answer::Done);
-        if let Some(volume) = former
-            && matches!(self.files.sites().owner(&volume)?, OwnedBy::Others)
-        {
-            outcome = self.freezing.give_up(ask, &volume)?;
-        }
         self.followers.stand_by(no, tree)?;
         Ok(outcome)
     }

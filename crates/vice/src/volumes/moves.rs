@@ -27,6 +27,8 @@ pub(crate) struct Moves {
     table: Mutex<Table>,
     /// Counts freezes that ended.
     ended: AtomicU64,
+    /// Counts volumes that were superseded.
+    superseded: AtomicU64,
 }
 
 #[derive(Default)]
@@ -44,6 +46,8 @@ struct Table {
     /// Volumes of which the database has said, since this server's start, that no standby took
     /// over.
     answered_for: HashSet<VolumeId>,
+    /// Volumes that were given up on an order, and when that was first said.
+    given_up: HashMap<VolumeId, Time>,
     /// Volumes that take over from a lost server (SB-6), and when no client can trust that any
     /// more: then they serve.
     alone_at: HashMap<VolumeId, Time>,
@@ -117,6 +121,17 @@ impl Moves {
     /// See [`Moves::be_alone_at`].
     pub fn alone_at(&self, volume: VolumeId) -> Option<Time> {
         self.table.lock().alone_at.get(&volume).copied()
+    }
+
+    /// Since when this server is told to give the volume up.
+    pub fn given_up_since(&self, volume: VolumeId, now: Time) -> Time {
+        *self.table.lock().given_up.entry(volume).or_insert(now)
+    }
+
+    /// To be read before the database is asked: an answer from before a volume was superseded
+    /// lets none serve.
+    pub fn superseded(&self) -> u64 {
+        self.superseded.load(Ordering::SeqCst)
     }
 
     /// The volume takes over no more: the database names another server.
@@ -201,17 +216,25 @@ impl Moves {
         volume.set_fenced(table.fenced.contains(&id));
     }
 
-    /// The database has assigned the unconfirmed volume to this server: it serves.
-    pub fn confirm(&self, volume: &ViceVolume) {
+    /// The database has assigned the unconfirmed volume to this server: it serves. `asked`: as
+    /// [`Moves::superseded`].
+    pub fn confirm(&self, volume: &ViceVolume, asked: u64) {
         let mut table = self.table.lock();
+        if self.superseded() != asked {
+            return;
+        }
         table.confirmed.insert(volume.store.id());
         table.doubts.remove(&volume.store.id());
         volume.come_back();
     }
 
     /// The database cannot be asked about the unconfirmed volume, which serves until it can be.
-    pub fn serve_in_doubt(&self, volume: &ViceVolume) {
+    /// `asked`: as [`Moves::superseded`].
+    pub fn serve_in_doubt(&self, volume: &ViceVolume, asked: u64) {
         let mut table = self.table.lock();
+        if self.superseded() != asked {
+            return;
+        }
         table.doubts.entry(volume.store.id()).or_insert((Time::ZERO, Time::NEVER));
         volume.come_back();
     }
@@ -223,6 +246,7 @@ impl Moves {
         // Should it be loaded again, the database is asked again.
         table.answered_for.remove(&volume.store.id());
         table.confirmed.remove(&volume.store.id());
+        self.superseded.fetch_add(1, Ordering::SeqCst);
         volume.be_superseded();
     }
 
@@ -234,6 +258,7 @@ impl Moves {
         table.confirmed.insert(volume);
         table.answered_for.insert(volume);
         table.alone_at.remove(&volume);
+        table.given_up.remove(&volume);
         table.doubts.remove(&volume);
     }
 
@@ -253,7 +278,7 @@ impl Moves {
         table.frozen.remove(&id);
         table.doubts.insert(id, (now, now));
         self.ended.fetch_add(1, Ordering::SeqCst);
-        if let Some(volume) = volume {
+        if let Some(volume) = volume.filter(|volume| !volume.is_superseded()) {
             volume.go_away();
         }
         true
