@@ -220,7 +220,7 @@ impl Moves {
     /// [`Moves::superseded`].
     pub fn confirm(&self, volume: &ViceVolume, asked: u64) {
         let mut table = self.table.lock();
-        if self.superseded() != asked {
+        if volume.is_superseded() && self.superseded() != asked {
             return;
         }
         table.confirmed.insert(volume.store.id());
@@ -232,7 +232,7 @@ impl Moves {
     /// `asked`: as [`Moves::superseded`].
     pub fn serve_in_doubt(&self, volume: &ViceVolume, asked: u64) {
         let mut table = self.table.lock();
-        if self.superseded() != asked {
+        if volume.is_superseded() && self.superseded() != asked {
             return;
         }
         table.doubts.entry(volume.store.id()).or_insert((Time::ZERO, Time::NEVER));
