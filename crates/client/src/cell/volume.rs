@@ -542,10 +542,14 @@ impl RemoteVolume {
         to: &ServerConnection,
         was_standby: bool,
     ) -> Heritage {
+        if !was_standby {
+            // It has no change since the copy was made, and knows no reply.
+            return Heritage::Unknown;
+        }
         let changes = from.remote.last_changes(self.id);
         match compare(to, self.id, &changes) {
             // The base of the standby has all of them, or there are none.
-            Heritage::Unknown if was_standby && knows_replies(to, self.id) => Heritage::Whole,
+            Heritage::Unknown if knows_replies(to, self.id) => Heritage::Whole,
             heritage => heritage,
         }
     }
