@@ -681,6 +681,7 @@ fn waits_for_a_lease_if_there_are_locks(knows: bool) {
     assert_eq!(cell.answer(0, waits), Some(Err(Fault::NoVolume)), "it asks the new server");
     assert_eq!(cell.has(0, "any"), Err(Fault::NoVolume), "it serves no more all the same");
     assert_eq!(cell.has(1, "any"), Err(Fault::NoVolume), "and the other not yet");
+    assert!(cell.rigs[0].vice().followers().has(TREE), "it stands by all the same");
     // A lease later no client trusts the lock, whatever the table of the former server has.
     cell.wait_at(0, 30_000);
     let call = VolumeCall::StandBy { partition: PartitionNo(0), tree: TREE };

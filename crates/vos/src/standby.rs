@@ -176,6 +176,8 @@ fn tell(
         Err(VosError::Refused { fault: Fault::Unsupported, server }) => Err(VosError::Unfit(
             format!("{server} runs a version that has no standbys: it needs a newer one"),
         )),
+        // It stands by, and clients trust what they had from it before for a while.
+        Err(VosError::Refused { fault: Fault::Busy, .. }) => Ok(()),
         told => told.map(drop),
     }
 }

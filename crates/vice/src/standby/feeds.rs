@@ -130,7 +130,8 @@ impl Feeds {
     }
 
     /// Stands by for the tree or no more, as the group's record says. A server that had the volume
-    /// gives it up first: the answer comes when no client trusts this server any more.
+    /// gives it up first: the answer comes when no client trusts this server any more, or is `Busy`
+    /// if that may take a lease. It stands by in any case.
     fn stand_by(
         &self,
         ask: &mut CallContext<'_>,
@@ -141,11 +142,11 @@ impl Feeds {
         let group = db.map_or(Ok(None), |db| db.group_of(tree))?;
         let home = group.as_ref().and_then(|group| group.record.read_write_site());
         let outcome = match home {
-            Some(home) if home.server != self.cell.me().id => self.freezing.give_up(ask, tree)?,
-            _ => CallOutcome::Answer(Answer::Done),
+            Some(home) if home.server != self.cell.me().id => self.freezing.give_up(ask, tree),
+            _ => Ok(CallOutcome::Answer(Answer::Done)),
         };
         self.followers.stand_by(no, tree)?;
-        Ok(outcome)
+        outcome
     }
 
     /// A server speaks for itself alone.
