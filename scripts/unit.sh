@@ -6,9 +6,9 @@
 # for one of the places, leaves the program behind in it and lets cargo go on. Each program's output
 # is printed in one piece when it is through. Examples in documentation run last.
 # A test that fails is run again, by itself, twice at most. One that passes then is flaky: its
-# failure is printed whole, and named in a line that begins with FLAKY. That is a fault to be found
-# (tests/flaky.md), but it says nothing of the change that is looked at. More than three of them in
-# a run are failures.
+# failure is printed whole, and named with its reason in a line that begins with FLAKY. That is a
+# fault to be found (tests/flaky.md), but it says nothing of the change that is looked at. More than
+# three of them in a run are failures.
 # UNIT_PLACES: how many at once [default: 3]. UNIT_AGAIN: "no" runs nothing again. Arguments go to
 # cargo.
 set -uo pipefail
@@ -20,6 +20,13 @@ failures() { # failures LOG
     awk '/^failures:$/ { names = "" }
         /^    [A-Za-z0-9_:]+$/ { names = names $1 "\n" }
         /^test result: FAILED/ { printf "%s", names }' "$1"
+}
+
+# Where and why a test panicked, in one line of at most 300 characters.
+why() { # why LOG TEST
+    awk -v test="$2" '/^---- / { its = $2 == test }
+        its && sub(/^thread .* panicked at /, "") { place = $0; getline; print place " " $0; exit }
+        ' "$1" | cut -c 1-300
 }
 
 # Whether all that failed passes by itself; prints what is to be said of it.
@@ -37,8 +44,9 @@ again() { # again LOG PROGRAM ARGUMENT...
                 grep -q '^test result: ok. 1 passed' "$log.again" && break
         done
     done
-    for name in $names; do echo "FLAKY unit: $name (${1##*/}) failed, and passed by itself"; done |
-        tee -a "$UNIT_DIR/flaky"
+    for name in $names; do
+        echo "FLAKY unit: $name (${1##*/}) failed, and passed by itself: $(why "$log" "$name")"
+    done | tee -a "$UNIT_DIR/flaky"
     awk -v again="$count" '/^test result: FAILED/ {
         printf "test result: ok. %d passed; 0 failed; %d of them when run again\n",
             $4 + again, again

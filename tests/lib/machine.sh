@@ -44,7 +44,8 @@ mount_groups() { # NAME PLACE
         tree=$2/$(basename "${group%/*}")
         mkdir "$tree" && mount --bind "$group" "$tree" || return
     done
-    cp -d $(find /sys/fs/cgroup -maxdepth 1 -type l) "$2" || return
+    # Other names of trees, where there are any: cpu,cpuacct.
+    find /sys/fs/cgroup -maxdepth 1 -type l -exec cp -d -t "$2" {} + || return
 }
 
 boot_machine() { # becomes the machine's first process: NAME ROOT DIRECTORY-TO-SHARE...

@@ -130,8 +130,10 @@ fn sb1_a_volume_goes_on_where_its_standby_is() {
         files.push(fid);
     }
     ask(&session, Call::CommitVolume { fid: root });
-    let [standby] = standbys(&session, id)[..] else { panic!("one standby") };
-    assert!(standby.is_sync && standby.in_step, "{standby:?}");
+    wait_for("the server to know that", || {
+        let [standby] = standbys(&session, id)[..] else { panic!("one standby") };
+        standby.is_sync && standby.in_step
+    });
     let written = read_all(&session, &files);
 
     drop(first.server.take());
@@ -148,9 +150,12 @@ fn sb1_a_volume_goes_on_where_its_standby_is() {
 
     // The former server is the standby of the new one from now on.
     first.start();
-    wait_for("the former server in step", || is_in_step(&db, id, former));
+    // The server knows it a moment after the record says so.
+    wait_for("the former server in step", || {
+        let [standby] = standbys(&session, id)[..] else { panic!("one standby") };
+        standby.server == former && standby.in_step
+    });
+    assert!(is_in_step(&db, id, former));
     let fid = make(&session, root, "after");
     write(&session, fid, 0, "after");
-    let [standby] = standbys(&session, id)[..] else { panic!("one standby") };
-    assert!(standby.server == former && standby.in_step, "{standby:?}");
 }
