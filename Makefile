@@ -11,7 +11,7 @@ HELPERS := mount.rialto mount.fuse.rialto umount.rialto umount.fuse.rialto
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 RIALTO := $(TARGET)/release/rialto
 
-.PHONY: help up down status setup build test soak bench fmt lint install uninstall deb
+.PHONY: help up down status setup build test soak bench fmt lint install uninstall deb images
 
 help:
 	@echo "make up        install what is missing, build, make a cell in $(CELL), start and mount it"
@@ -23,6 +23,7 @@ help:
 	@echo "make install   binary, manual pages and completions below $(PREFIX), mount.rialto in $(SBIN);"
 	@echo "               make uninstall takes them away"
 	@echo "make deb       Debian packages rialto-common, rialto-client and rialto-server"
+	@echo "make images    images for containers: rialto-server, rialto-client and rialto-etcd"
 
 up: build
 	@$(RIALTO) up --dir "$(CELL)"
@@ -79,6 +80,10 @@ install: build
 deb: build
 	@scripts/setup.sh deb
 	@scripts/deb.sh
+
+images: build
+	@scripts/setup.sh images
+	@scripts/images.sh
 
 uninstall:
 	for helper in $(HELPERS); do \

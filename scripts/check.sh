@@ -154,8 +154,10 @@ end_beside
 [ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- \
     --check
 [ $soak = no ] || part outlive tests/real/run.sh --bin "$target/release" outlive
+[ $soak = no ] || part quorum tests/real/run.sh --bin "$target/release" quorum
 [ $soak = no ] || part packages tests/packages.sh "$target/release"
 [ $soak = no ] || part clean tests/packages.sh --clean "$target/release"
+[ $soak = no ] || part containers tests/containers.sh "$target/release"
 [ $soak = no ] || part fresh tests/fresh.sh
 
 printf '\n'

@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh run|test|soak|bench|deb: installs the Debian packages that are missing, and only those;
+# setup.sh run|test|soak|bench|deb|images: installs the Debian packages that are missing, and only those;
 # for tests also cargo-deny and what fuzzing needs, outside the checkout. Says what it does, and
 # needs no network when nothing is missing.
 set -euo pipefail
@@ -13,7 +13,8 @@ cargo_fuzz=0.13.2
 cargo_deny=0.20.2
 bench=("${run[@]}" libfuse3-dev e2fsprogs util-linux linux-perf)
 deb=("${run[@]}" debhelper dpkg-dev)
-soak=("${test[@]}" "${deb[@]}" mmdebstrap man-db)
+images=("${deb[@]}" podman buildah runc netavark aardvark-dns iptables)
+soak=("${test[@]}" "${images[@]}" podman-compose mmdebstrap man-db)
 
 fail() { echo "setup: $*" >&2; exit 1; }
 
@@ -39,7 +40,8 @@ case ${1:-run} in
     soak) wanted=("${soak[@]}") ;;
     bench) wanted=("${bench[@]}") ;;
     deb) wanted=("${deb[@]}") ;;
-    *) fail "unknown purpose '$1'; it is run, test, soak, bench or deb" ;;
+    images) wanted=("${images[@]}") ;;
+    *) fail "unknown purpose '$1'; it is run, test, soak, bench, deb or images" ;;
 esac
 
 command -v cargo >/dev/null || [ ! -x "$HOME/.cargo/bin/cargo" ] || PATH=$HOME/.cargo/bin:$PATH

@@ -4,7 +4,7 @@
 # members DIR           makes certificates and the addresses of three members in DIR; none runs yet
 # member NUMBER         starts one of them (0, 1, 2)
 # lose NUMBER           kills one
-# to_etcd, endpoints    what `rialto cell migrate` needs to reach them
+# to_etcd, up_etcd, endpoints   what `rialto cell migrate` and `rialto up` need to reach them
 
 member_pids=(0 0 0) member_clients=() member_peers=() member_dir=
 members() {
@@ -30,6 +30,8 @@ for one in all: print(one.getsockname()[1])')
     endpoints=127.0.0.1:${ports[0]},127.0.0.1:${ports[1]},127.0.0.1:${ports[2]}
     to_etcd=(--to etcd --endpoints "$endpoints" --cacert "$dir/pki/ca.pem"
         --cert "$dir/pki/one.pem" --key "$dir/pki/one.key")
+    up_etcd=(--etcd "$endpoints" --etcd-cacert "$dir/pki/ca.pem"
+        --etcd-cert "$dir/pki/one.pem" --etcd-key "$dir/pki/one.key")
 }
 member() {
     local client=https://127.0.0.1:${member_clients[$1]} peer=https://127.0.0.1:${member_peers[$1]}

@@ -8,12 +8,13 @@ needs_cell
 command -v etcd > /dev/null && command -v openssl > /dev/null ||
     { fail "etcd and openssl are there: 'scripts/setup.sh test' installs them"; finish; }
 base=$WORK/etcd
-A=$base/a B=$base/b C=$base/c tree=$base/tree
+A=$base/a B=$base/b C=$base/c D=$base/d tree=$base/tree
 mkdir -p "$tree" && chmod 755 "$WORK" "$base"
 loop=
 end() {
     [ -z "$loop" ] || kill "$loop" 2> /dev/null
     within 60 "$RIALTO" umount --lazy "$tree" > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$D" > /dev/null 2>&1
     within 60 "$RIALTO" down --lazy --dir "$C" > /dev/null 2>&1
     within 60 "$RIALTO" down --lazy --dir "$B" > /dev/null 2>&1
     within 60 "$RIALTO" down --lazy --dir "$A" > /dev/null 2>&1
@@ -61,15 +62,21 @@ check "and has what it had" eval 'soon exported "$A"; exported "$A" | diff "$bas
 # The second server asks the first one until it reaches etcd itself.
 at=$B
 check "the second one goes on" soon pts createuser by-two
-stop "$B"
-sed -i '/^database = /d' "$B/cell.toml"
-sed -n '/^\[etcd\]/,$p' "$A/cell.toml" >> "$B/cell.toml"
-check "it reaches etcd itself" start "$B"
+status() { within 30 "$RIALTO" status --dir "$1"; }
+check "it says so" says "at another server" 0 status "$B"
+check "it reaches etcd itself" within 90 "$RIALTO" up --dir "$B" "${up_etcd[@]}"
+check "no server is asked any more" refused grep '^database = ' "$B/cell.toml"
+check "which it says" says "in etcd, at 127.0.0.1" 0 status "$B"
 check "it is one of the cell" soon pts createuser direct
 at=
-check "a third one joins at the first" within 90 "$RIALTO" up --dir "$C" --join "$address" \
-    --keys "$A/keys" --server three
+within 30 "$RIALTO" cell invite --dir "$B" --name three > "$base/code" 2>> "$base/log"
+check "a third one joins by a code of the second" within 90 "$RIALTO" up --dir "$C" \
+    --join "$(grep -m 1 / "$base/code")" "${up_etcd[@]}"
 check "and is listed" soon says three 0 vos listaddrs
+check "it asks etcd from the start" says "in etcd" 0 status "$C"
+at=$C
+check "and changes it" soon pts createuser by-three
+at=
 check "both see the same" eval 'exported "$A" > "$base/one" && exported "$B" | diff "$base/one" -'
 check "doctor asks the members" says "it has a quorum" 0 sh -c "'$RIALTO' doctor --dir '$A'; true"
 check "a mount of the tree" within 60 "$RIALTO" mount --daemon --dir "$A" "unix:$A/server.sock" \
@@ -168,4 +175,19 @@ check "and no more" says "no such user" 1 pts examine late
 at=$B
 check "the second server too" soon says "no such user" 1 pts examine late
 check "and changes it" soon pts createuser later
+
+# A cell that has its database in etcd from the first moment on.
+born() { within 90 "$RIALTO" up --no-mount --dir "$D" --listen 127.0.0.1:0 "$@"; }
+check "not where nothing answers" says "check the endpoints" 1 born --cell born.test \
+    --etcd 127.0.0.1:1
+check "nor in place of another cell" says "already" 1 born --cell etcd.test "${up_etcd[@]}"
+check "neither made anything" refused test -e "$D"
+check "a new cell in etcd" born --cell born.test "${up_etcd[@]}"
+check "which it says" says "in etcd" 0 status "$D"
+check "once more changes nothing" born "${up_etcd[@]}"
+check "other members are refused" says "change [etcd]" 1 born --etcd 127.0.0.1:2379
+at=$D
+check "it has a user" soon pts createuser ann
+check "and a volume" vos create localhost vicep data
+check "the first volume too" says root.cell 0 exported "$D"
 finish

@@ -11,7 +11,8 @@
 #   PART      cli verbs nonroot access login remote_admin sessions kerberos fences audit secrets
 #             sealed servers joins etcd backup logins finding openafs_session lost_server standby,
 #             which make cells of their own (own: all of these);
-#             outlive, which kills machines a hundred times, and is in none of the lists;
+#             outlive, which kills machines a hundred times, and quorum, which has etcd without a
+#             quorum for five minutes, in none of the lists;
 #             acl semantics stopped volumes mountpoints places mounting silent keeper supervised
 #             tree git sqlite random build crash hostile full conformance, which work on the two
 #             mounts (shared: all of these);

@@ -16,6 +16,7 @@ mod control;
 mod doctor;
 mod dynroot;
 mod ending;
+mod etcd_place;
 mod joining;
 mod keeper;
 mod keeping;

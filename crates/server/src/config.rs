@@ -26,6 +26,17 @@ pub enum CellPlace {
     Etcd(EtcdConfig),
 }
 
+impl CellPlace {
+    /// Its name in reports.
+    pub fn engine(&self) -> &'static str {
+        match self {
+            CellPlace::Here(_) => "embedded",
+            CellPlace::At(_) => "another server",
+            CellPlace::Etcd(_) => "etcd",
+        }
+    }
+}
+
 /// Settings of a [`crate::Server`].
 #[derive(Clone, Debug)]
 pub struct ServerConfig {

@@ -67,6 +67,8 @@ pub(crate) struct ServerContext {
     pub instance: u64,
     pub lease: Duration,
     pub cell_name: Option<String>,
+    /// Where the cell's database is ([`crate::CellPlace::engine`]); `None`: in no cell.
+    pub database: Option<&'static str>,
     /// The keys by which other servers know this one; `None`: it shows none.
     own_keys: Option<Arc<OwnKeys>>,
     /// This server is no longer one of its cell. It serves its own machine alone.
@@ -217,6 +219,7 @@ impl ServerContext {
             instance: rand::random(),
             lease: config.lease,
             cell_name: config.cell_name.clone(),
+            database: config.cell.as_ref().map(crate::CellPlace::engine),
             certifier: config.certifier.clone(),
             // The server that has the database decides about it.
             own_keys: config.own_keys.clone().filter(|_| !config.has_database()),
@@ -662,6 +665,7 @@ impl ServerContext {
     fn report_sources(&self) -> ReportSources<'_> {
         ReportSources {
             cell_name: self.cell_name.as_deref(),
+            database: self.database,
             certifier: self.certifier.as_deref(),
             counts: &self.tally,
             bounds: &self.bounds,

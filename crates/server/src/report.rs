@@ -54,6 +54,8 @@ impl Default for ServerCounts {
 /// The state of the server that its report shows.
 pub(crate) struct ReportSources<'a> {
     pub cell_name: Option<&'a str>,
+    /// See [`crate::CellPlace::engine`].
+    pub database: Option<&'static str>,
     /// Lets other servers into the cell; `None`: this one does not.
     pub certifier: Option<&'a dyn Certifier>,
     pub counts: &'a ServerCounts,
@@ -70,6 +72,9 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     cell: Option<String>,
     version: &'static str,
+    /// Where the cell's database is: `embedded` (here), `another server`, or `etcd`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    database: Option<&'static str>,
     /// The fingerprint of the cell's authority.
     #[serde(skip_serializing_if = "Option::is_none")]
     authority: Option<String>,
@@ -171,6 +176,7 @@ impl ReportSources<'_> {
         Report {
             cell: self.cell_name.map(str::to_owned),
             version: env!("CARGO_PKG_VERSION"),
+            database: self.database,
             authority: self
                 .certifier
                 .and_then(Certifier::authority)

@@ -66,7 +66,12 @@ impl Down {
             eprintln!("rialto down: {}", if serves { SERVER_STAYS } else { SERVER_AWAY });
             return Ok(ExitCode::from(FAILED));
         }
-        stop_server(&cell)?;
+        let (name, place) = (&cell.config.name, cell.dir().display());
+        if stop_server(&cell)? {
+            println!("stopped the server of {name}; its data stays in {place}");
+        } else {
+            println!("the server of {name} does not run");
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -112,23 +117,18 @@ fn is_served(cell: &CellDir) -> Result<bool, Failure> {
         .is_some())
 }
 
-fn stop_server(cell: &CellDir) -> Result<(), Failure> {
+/// Returns false if it did not run.
+pub(super) fn stop_server(cell: &CellDir) -> Result<bool, Failure> {
     let what = || "stopping the server".to_owned();
     let Some(server) = Process::recorded(&cell.server_pid_file()).doing(what)? else {
-        println!("the server of {} does not run", cell.config.name);
-        return Ok(());
+        return Ok(false);
     };
     let progress = Progress::start("waiting for the server to write everything to disk");
     server.signal(Signal::TERM).doing(what)?;
     let ended = server.wait_for_end(SERVER_STOP_PATIENCE).doing(what)?;
     drop(progress);
     if ended {
-        println!(
-            "stopped the server of {}; its data stays in {}",
-            cell.config.name,
-            cell.dir().display()
-        );
-        return Ok(());
+        return Ok(true);
     }
     let why = format!(
         "process {} has not ended within {} seconds",

@@ -12,6 +12,7 @@ use local::mounts::{self, Health};
 use local::show;
 use serde::Serialize;
 use serde_json::{Value, json};
+use server::CellPlace;
 use types::{Name, VolumeStatus};
 
 use crate::reach::{Reach, ReachOptions};
@@ -79,6 +80,7 @@ impl StatusCommand {
             let listen = cell.config.listen;
             show::json(&json!({
                 "cell": cell.config.name, "dir": cell.dir(), "listen": listen,
+                "database": database_json(&cell.database()),
                 "socket": cell.socket(),
                 "server": { "pid": server.map(|process| process.pid), "answers": report.is_some(),
                 "trouble": trouble },
@@ -114,10 +116,31 @@ impl StatusCommand {
             Value::String(level) => println!("you       by {level}"),
             _ => println!("you       unknown: 'rialto login NAME' shows more"),
         }
+        if let Value::String(engine) = &report["server"]["database"] {
+            println!("database  {engine}");
+        }
         if report["server"]["up_secs"].is_u64() {
             print_report(&report);
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The engine of the cell's database, and where it is.
+fn database_json(place: &CellPlace) -> Value {
+    let at = match place {
+        CellPlace::Here(path) => json!([path]),
+        CellPlace::At(endpoint) => json!([endpoint.to_string()]),
+        CellPlace::Etcd(etcd) => json!(etcd.endpoints),
+    };
+    json!({ "engine": place.engine(), "at": at })
+}
+
+fn database_line(place: &CellPlace) -> String {
+    match place {
+        CellPlace::Here(path) => format!("embedded, in {}", path.display()),
+        CellPlace::At(endpoint) => format!("at another server, {endpoint}"),
+        CellPlace::Etcd(etcd) => format!("in etcd, at {}", etcd.endpoints.join(", ")),
     }
 }
 
@@ -195,6 +218,7 @@ fn print(
 ) {
     println!("cell      {} in {}", cell.config.name, cell.dir().display());
     println!("way       the socket in {}", cell.dir().display());
+    println!("database  {}", database_line(&cell.database()));
     let up = report.and_then(|report| report["server"]["up_secs"].as_u64());
     match (server, trouble) {
         (None, _) => println!("server    does not run; 'rialto up' starts it"),
@@ -416,6 +440,16 @@ mod tests {
             "{stopped:?}"
         );
         assert!(super::stopped(&json!({})).is_empty() && bounds(&json!({})).is_empty());
+    }
+
+    #[test]
+    fn the_engine_of_the_database_is_shown() {
+        let here = CellPlace::Here("/srv/rialto/celldb".into());
+        assert_eq!(database_line(&here), "embedded, in /srv/rialto/celldb");
+        let at = vec!["db1:2379".to_owned(), "db2:2379".to_owned()];
+        let etcd = CellPlace::Etcd(celldb::EtcdConfig { endpoints: at.clone(), ..<_>::default() });
+        assert_eq!(database_line(&etcd), "in etcd, at db1:2379, db2:2379");
+        assert_eq!(database_json(&etcd), json!({ "engine": "etcd", "at": at }));
     }
 
     #[test]

@@ -10,8 +10,10 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use celldb::{CellError, Etcd, EtcdConfig};
 use clap::Args;
 use client::Endpoint;
 use guard::{JoinCode, Network};
@@ -24,7 +26,10 @@ use local::mounts::{self, Health};
 use local::show::{self, Progress};
 use serde_json::json;
 
+use super::cell::migrate::{MigrateTo, Move};
+use super::down::stop_server;
 use super::welcome::{self, LocalUser};
+use crate::etcd_place::{EtcdOptions, write_config};
 use crate::joining::{self, Joined};
 use crate::transport::Transport;
 use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, Way, elsewhere, unmount};
@@ -36,6 +41,9 @@ EXAMPLES
     rialto up --dir /srv/rialto --cell example.org --listen 0.0.0.0:7620
     rialto up --dir /srv/rialto --join CODE
         a further server of the cell in which 'rialto cell invite' printed CODE
+    rialto up --dir /srv/rialto --etcd db1:2379,db2:2379,db3:2379 \\
+            --etcd-cacert ca.pem --etcd-cert fs1.pem --etcd-key fs1.key
+        etcd has the cell's database; also with --join
 
 It makes a cell if there is none, starts its server, and mounts its tree. Run again it
 continues: running processes stay, a server that died is started, a mount that died is made
@@ -94,9 +102,11 @@ pub struct Up {
     /// can make other servers, as every holder of a copy can.
     #[arg(long, value_name = "DIR", requires = "join")]
     keys: Option<PathBuf>,
+    #[command(flatten)]
+    etcd: EtcdOptions,
     /// The new server's name in its cell [default: this machine's, with a number if another server
     /// has it].
-    #[arg(long, value_name = "NAME", requires = "join")]
+    #[arg(long, value_name = "NAME")]
     server: Option<String>,
     /// Transport of the kernel's requests to the mount [default: $RIALTO_TRANSPORT, or auto]
     #[arg(long, value_enum)]
@@ -116,6 +126,7 @@ impl Up {
         let cell = self.cell(&dir)?;
         let _lock = lock(cell.dir())?;
         cell.mounts().prepare()?;
+        let cell = self.bring_to_etcd(cell)?;
         let started = start_server(&cell, &[])?;
         if started && !cell.config.has_database() {
             wait_until_listed(&cell);
@@ -211,10 +222,15 @@ impl Up {
             eprintln!("made a server of the cell {} in {}", cell.config.name, cell.dir().display());
             return Ok(cell);
         }
+        if !self.etcd.endpoints.is_empty() {
+            let etcd = self.etcd.config().doing(|| "using --etcd".to_owned())?;
+            need_none(&etcd, &self.cell)?;
+        }
         let new = NewCell {
             listen: self.listen,
             clear: self.place.is_clear(),
             encrypt: self.encrypt,
+            server: self.server.clone(),
             trusted: self.trust.clone(),
             trusted_root: self.trust_root,
         };
@@ -224,6 +240,47 @@ impl Up {
             eprintln!("{}", welcome::about_keys(&cell));
         }
         Ok(cell)
+    }
+
+    /// The database is in etcd, and this server reaches it there, if that is asked for.
+    fn bring_to_etcd(&self, cell: CellDir) -> Result<CellDir, Failure> {
+        let what = || "using --etcd".to_owned();
+        if self.etcd.endpoints.is_empty() {
+            return Ok(cell);
+        }
+        let etcd = self.etcd.config().doing(what)?;
+        let is_here = cell.config.has_database();
+        match &cell.config.etcd {
+            Some(known) if known.below(cell.dir()) == etcd => return Ok(cell),
+            Some(_) => {
+                let why = "cell.toml names another etcd, or other files for it";
+                return Err(Failure::new(what(), why)
+                    .mend("change [etcd] in cell.toml, then 'rialto down' and 'rialto up'"));
+            }
+            None => {}
+        }
+        if !is_here {
+            let there = Etcd::new(&etcd, &cell.config.name, Arc::default()).doing(what)?;
+            there.check().doing(what).map_err(|failure| {
+                failure.mend(
+                    "the server that has the database moves it: 'rialto cell migrate --to etcd'",
+                )
+            })?;
+        } else if !cell.dir().join("celldb").exists() {
+            need_none(&etcd, &cell.config.name)?;
+            // It makes the cell's authority, its first volume and its database.
+            start_server(&cell, &[])?;
+        }
+        stop_server(&cell)?;
+        if is_here {
+            let all = Move { to: MigrateTo::Etcd, replace: false, dry_run: false };
+            all.run(&cell, &etcd, || format!("moving the database of {}", cell.config.name))?;
+            eprintln!("the database of {} is in etcd", cell.config.name);
+        } else {
+            write_config(&cell, Some(&etcd)).doing(what)?;
+        }
+        let dir = cell.dir().to_owned();
+        CellDir::find(&dir)?.ok_or_else(|| Failure::new(what(), "cell.toml is gone"))
     }
 
     fn mount_point(&self, cell: &CellDir) -> Result<PathBuf, Failure> {
@@ -254,6 +311,22 @@ impl Up {
 
     fn dir_option(&self) -> String {
         self.place.dir.as_ref().map_or_else(String::new, |dir| format!(" --dir {}", dir.display()))
+    }
+}
+
+/// Checks that etcd answers, and has no database of a cell of this name.
+fn need_none(etcd: &EtcdConfig, cell: &str) -> Result<(), Failure> {
+    let what = || "using --etcd".to_owned();
+    let found = Etcd::new(etcd, cell, Arc::default()).doing(what)?.check();
+    match found {
+        Err(CellError::Misuse(_)) => Ok(()),
+        Err(error) => Err(Failure::new(what(), error)
+            .mend("check the endpoints and certificates, then run this again")),
+        Ok(()) => {
+            Err(Failure::new(what(), format!("it has a database of the cell {cell} already")).mend(
+                "join that cell by a code of 'rialto cell invite', or name another with --cell",
+            ))
+        }
     }
 }
 

@@ -33,6 +33,8 @@ pub struct NewCell {
     pub clear: bool,
     /// Its volumes are encrypted on the disk.
     pub encrypt: bool,
+    /// Its server's name; `None`: that of the machine.
+    pub server: Option<String>,
     /// The trusted hosts.
     pub trusted: Vec<Network>,
     /// Root of trusted hosts is root of the cell's files.
@@ -100,7 +102,7 @@ impl CellDir {
             listen,
             partition: Some("vicep".into()),
             socket: socket_place(&dir)?,
-            server: joins.as_ref().map(|joins| joins.server.clone()),
+            server: joins.as_ref().map(|joins| joins.server.clone()).or(new.server),
             database: joins.map(|joins| joins.database),
             encrypt: new.encrypt,
             clear: new.clear,

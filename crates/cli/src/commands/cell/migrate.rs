@@ -2,9 +2,6 @@
 //!
 //! The server does not run meanwhile. Others go on as they do whenever the database is away.
 
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,6 +13,8 @@ use local::failure::{Doing, Failure};
 use local::{privacy, show};
 use serde_json::json;
 use types::Revision;
+
+use crate::etcd_place::{EtcdOptions, write_config};
 
 pub(super) const MIGRATE_HELP: &str = "\
 EXAMPLES
@@ -40,7 +39,7 @@ old place has not been given up.";
 
 /// The engine that shall have the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum MigrateTo {
+pub(in crate::commands) enum MigrateTo {
     /// The members of an etcd.
     Etcd,
     /// The directory of this server.
@@ -94,28 +93,8 @@ impl MigrateOptions {
                 .mend("run this at that server"));
         }
         let etcd = self.etcd(&cell).doing(what)?;
-        // While it is held, no server starts here.
-        let _held = PidFile::hold(&cell.server_pid_file(), "the migration").map_err(|failure| {
-            failure.mend("stop the server first: 'rialto down', or 'systemctl stop'")
-        })?;
-        let path = cell.dir().join("celldb");
-        let migration = Migration {
-            path: &path,
-            etcd: &etcd,
-            cell: &cell.config.name,
-            replace: self.replace,
-            dry_run: self.dry_run,
-        };
-        let outcome = match self.to {
-            MigrateTo::Etcd => migration.to_etcd(),
-            MigrateTo::Embedded => migration.to_embedded(),
-        };
-        let outcome = outcome.map_err(|error| refused(what(), &error))?;
-        if !self.dry_run {
-            // Also where a migration in the other direction was undone.
-            let in_etcd = self.to == MigrateTo::Etcd;
-            write_config(&cell, in_etcd.then_some(&etcd)).doing(what)?;
-        }
+        let move_it = Move { to: self.to, replace: self.replace, dry_run: self.dry_run };
+        let outcome = move_it.run(&cell, &etcd, what)?;
         self.tell(&cell, outcome, json);
         Ok(ExitCode::SUCCESS)
     }
@@ -128,19 +107,15 @@ impl MigrateOptions {
                 "no members of etcd are known: name them with --endpoints".to_owned()
             });
         }
-        let file = |path: &Option<PathBuf>| {
-            let absolute = path.as_ref().map(std::path::absolute);
-            absolute.transpose().map_err(|error| error.to_string())
-        };
-        let etcd = EtcdConfig {
+        EtcdOptions {
             endpoints: self.endpoints.clone(),
-            ca: file(&self.cacert)?,
-            cert: file(&self.cert)?,
-            key: file(&self.key)?,
+            cacert: self.cacert.clone(),
+            cert: self.cert.clone(),
+            key: self.key.clone(),
             user: self.user.clone(),
-            password_file: file(&self.password_file)?,
-        };
-        etcd.check().map(|()| etcd)
+            password_file: self.password_file.clone(),
+        }
+        .config()
     }
 
     fn tell(&self, cell: &CellDir, outcome: Migrated, json: bool) {
@@ -177,6 +152,50 @@ impl MigrateOptions {
     }
 }
 
+/// A migration of the database of one directory.
+pub(in crate::commands) struct Move {
+    pub to: MigrateTo,
+    pub replace: bool,
+    pub dry_run: bool,
+}
+
+impl Move {
+    /// Moves the database, and says in `cell.toml` where it is.
+    ///
+    /// # Errors
+    /// If a server runs in the directory, or either place refuses.
+    pub(in crate::commands) fn run(
+        &self,
+        cell: &CellDir,
+        etcd: &EtcdConfig,
+        what: impl Fn() -> String + Copy,
+    ) -> Result<Migrated, Failure> {
+        // While it is held, no server starts here.
+        let _held = PidFile::hold(&cell.server_pid_file(), "the migration").map_err(|failure| {
+            failure.mend("stop the server first: 'rialto down', or 'systemctl stop'")
+        })?;
+        let path = cell.dir().join("celldb");
+        let migration = Migration {
+            path: &path,
+            etcd,
+            cell: &cell.config.name,
+            replace: self.replace,
+            dry_run: self.dry_run,
+        };
+        let outcome = match self.to {
+            MigrateTo::Etcd => migration.to_etcd(),
+            MigrateTo::Embedded => migration.to_embedded(),
+        };
+        let outcome = outcome.map_err(|error| refused(what(), &error))?;
+        if !self.dry_run {
+            // Also where a migration in the other direction was undone.
+            let in_etcd = self.to == MigrateTo::Etcd;
+            write_config(cell, in_etcd.then_some(etcd)).doing(what)?;
+        }
+        Ok(outcome)
+    }
+}
+
 fn refused(what: String, error: &CellError) -> Failure {
     let failure = Failure::new(what, error);
     match error {
@@ -186,67 +205,5 @@ fn refused(what: String, error: &CellError) -> Failure {
         ),
         CellError::Misuse(_) => failure.mend("'rialto cell migrate --help' says when each is done"),
         _ => failure,
-    }
-}
-
-/// Writes the part `etcd` of `cell.toml`, or removes it. All else stays as it is.
-fn write_config(cell: &CellDir, etcd: Option<&EtcdConfig>) -> Result<(), String> {
-    let file = cell.dir().join("cell.toml");
-    let failed = |error: std::io::Error| format!("{}: {error}", file.display());
-    let before = fs::read_to_string(&file).map_err(failed)?;
-    let part = etcd.map(|etcd| toml::to_string(etcd).map_err(|error| error.to_string()));
-    let after = with_part(&before, part.transpose()?.as_deref());
-    if after == before {
-        return Ok(());
-    }
-    let draft = cell.dir().join("cell.toml.new");
-    let _ = fs::remove_file(&draft);
-    let mut options = fs::OpenOptions::new();
-    let opened = options.write(true).create_new(true).mode(0o600).open(&draft);
-    opened
-        .and_then(|mut to| to.write_all(after.as_bytes()).and_then(|()| to.sync_all()))
-        .and_then(|()| fs::rename(&draft, &file))
-        .and_then(|()| fs::File::open(cell.dir())?.sync_all())
-        .map_err(failed)
-}
-
-/// The text with this part `etcd` alone.
-fn with_part(text: &str, part: Option<&str>) -> String {
-    let mut ours = false;
-    let mut kept: Vec<&str> = Vec::new();
-    for line in text.lines() {
-        if line.trim_start().starts_with('[') {
-            ours = line.trim().starts_with("[etcd]");
-        }
-        if !ours {
-            kept.push(line);
-        }
-    }
-    while kept.last().is_some_and(|line| line.trim().is_empty()) {
-        kept.pop();
-    }
-    let mut after = kept.join("\n");
-    after.push('\n');
-    if let Some(part) = part {
-        after.push_str("\n[etcd]\n");
-        after.push_str(part);
-    }
-    after
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_its_part_of_the_file_changes() {
-        let plain = "# A cell.\nname = \"a\"\n\n[limits]\nlog_mib = 3\n";
-        let part = "endpoints = [\"127.0.0.1:2379\"]\n";
-        let with = with_part(plain, Some(part));
-        assert_eq!(with, format!("{plain}\n[etcd]\n{part}"));
-        assert_eq!(with_part(&with, Some(part)), with);
-        assert_eq!(with_part(&with, None), plain);
-        let before = format!("name = \"a\"\n[etcd]\nuser = \"u\"\n{part}\n[limits]\nlog_mib = 3\n");
-        assert_eq!(with_part(&before, None), "name = \"a\"\n[limits]\nlog_mib = 3\n");
     }
 }

@@ -4,7 +4,7 @@ mod entry;
 mod export;
 mod import;
 mod invite;
-mod migrate;
+pub(super) mod migrate;
 mod remove_server;
 mod sign;
 mod state;
