@@ -19,6 +19,7 @@ mod ending;
 mod joining;
 mod keeper;
 mod keeping;
+mod levels;
 mod logging;
 mod mount_words;
 mod partitions;

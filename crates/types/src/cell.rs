@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 
-use crate::{KeyPrint, Name, PrincipalId, VolumeId, WhichPrincipal, WhichVolume};
+use crate::{KeyPrint, LevelAct, Name, PrincipalId, VolumeId, WhichPrincipal, WhichVolume};
 
 /// The number of a change of the cell database; each record has that of its last change. 0: before
 /// all changes, and the revision of a record that does not exist.
@@ -360,6 +360,13 @@ pub enum CellCall {
     /// The servers that may not do everything. Answer: `Report`, a JSON array of objects with `id`
     /// and `roles`.
     ServerRoles,
+    /// The level of the cell (`docs/spec/versions.md`). `Conflict`: a server does not know the
+    /// level to which it shall rise, or that is not the next one; `NotFound`: no server has this
+    /// id. Answer: `Level`.
+    Level {
+        /// The question, or the change.
+        act: LevelAct,
+    },
     /// A new certificate for a key that the record of the calling server lists. `Unsupported`: this
     /// server does not have the key of the authority. Answer: `Report`, as `guard::JoinFacts` has
     /// it.
