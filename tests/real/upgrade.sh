@@ -37,7 +37,8 @@ old_program() {
     git -C "$repository" worktree prune
     check "the program before is built" within 3600 sh -c "
         git -C '$repository' worktree add --detach '$source' '$BEFORE' &&
-        cd '$source' && CARGO_TARGET_DIR='$source/target' cargo build --release --locked -p rialto" ||
+        cd '$source' &&
+        CARGO_TARGET_DIR='$source/target' cargo build --release --locked -p rialto" ||
         finish
 }
 [ "$QUICK" = yes ] || old_program
