@@ -23,6 +23,9 @@ pub enum Next {
 }
 
 /// Asks about the level, or changes it.
+///
+/// # Errors
+/// Those of `ask`; the server's answer is another one.
 pub fn ask_level(
     ask: impl FnOnce(Call) -> Result<Answer, Failure>,
     act: LevelAct,

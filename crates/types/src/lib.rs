@@ -17,7 +17,6 @@ mod fault;
 mod fid;
 mod hex;
 mod joining;
-mod level;
 pub mod limits;
 mod lock;
 mod mountpoint;
@@ -48,14 +47,13 @@ pub use call_table::{
 };
 pub use caller::Caller;
 pub use cell::{
-    Busy, CellCall, Changed, Revised, Revision, ServerId, ServerIdError, ServerInfo, Site,
-    SiteKind, VolumeGroup,
+    Busy, CellCall, CellLevel, Changed, LevelAct, Revised, Revision, ServerId, ServerIdError,
+    ServerInfo, ServerProgram, Site, SiteKind, VolumeGroup,
 };
 pub use fault::Fault;
 pub use fid::{Fid, FidError, RUN_SLOTS, RunKey, Uniquifier, VnodeNo, VnodeSlots, VolumeId};
 pub use hex::{hex, unhex, unhex_array};
 pub use joining::{Invitation, InvitedServer, ServerRoles};
-pub use level::{CellLevel, LevelAct, ServerProgram};
 pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner};
 pub use mountpoint::{MountPoint, MountPointError};
 pub use name::{Name, NameError};
