@@ -44,7 +44,8 @@ calls_by_name() {
 import json, sys
 calls = json.load(sys.stdin)["report"]["calls"]
 # Those of this status.
-own = ("server_report", "root", "volume_status", "cell_me", "partitions", "volume_examine")
+own = ("server_report", "root", "volume_status", "cell_me", "partitions", "volume_examine",
+       "cell_level", "cell_servers")
 for name, count in calls.items():
     if name not in own:
         print(name, count)'

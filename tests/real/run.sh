@@ -9,8 +9,8 @@
 #   --transport  auto, uring or dev: how requests come to the mounts [default: $RIALTO_TRANSPORT,
 #             or auto]
 #   PART      cli verbs nonroot access login remote_admin sessions kerberos fences audit secrets
-#             sealed servers joins etcd backup logins finding openafs_session lost_server standby,
-#             which make cells of their own (own: all of these);
+#             sealed servers joins etcd backup logins finding openafs_session lost_server standby
+#             upgrade, which make cells of their own (own: all of these);
 #             outlive, which kills machines a hundred times, and quorum, which has etcd without a
 #             quorum for five minutes, in none of the lists;
 #             acl semantics stopped volumes mountpoints places mounting silent keeper supervised
@@ -22,7 +22,7 @@
 . "$(dirname "$0")/../lib/real.sh"
 here=$(cd "$(dirname "$0")" && pwd)
 own=(cli verbs nonroot access login remote_admin sessions kerberos fences audit secrets sealed
-    servers joins etcd backup logins finding openafs_session lost_server standby)
+    servers joins etcd backup logins finding openafs_session lost_server standby upgrade)
 shared=(acl semantics stopped volumes mountpoints places mounting silent keeper supervised tree git
     sqlite random build crash hostile full conformance)
 QUICK=no BIN=${CARGO_TARGET_DIR:-$here/../../target}/release ON='' PART=run

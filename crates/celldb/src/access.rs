@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use guard::{PtsAsker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, CellCall, Changed, Fault, GuardCall, KeyPrint, Principal,
-    PrincipalId, PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
+    Answer, AuthCall, Behalf, CellCall, CellLevel, Changed, Fault, GuardCall, KeyPrint, LevelAct,
+    Principal, PrincipalId, PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
 };
 
 use crate::CellError;
@@ -95,6 +95,15 @@ pub trait Access: Send + Sync {
     /// # Errors
     /// As `withdrawn`.
     fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>, CellError> {
+        Err(CellError::Away(Fault::Unsupported))
+    }
+
+    /// Asks for the level of the cell, or changes it.
+    ///
+    /// # Errors
+    /// `Behind`, `Misuse`; `Away(NotFound)`: a server without a record told its program; otherwise
+    /// as `withdrawn`.
+    fn level(&self, _act: &LevelAct) -> Result<CellLevel, CellError> {
         Err(CellError::Away(Fault::Unsupported))
     }
 

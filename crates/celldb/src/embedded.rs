@@ -23,7 +23,7 @@ use crate::engine::{Batch, Commit, Engine, View, Visit};
 use crate::format::{check_format, put_format};
 use crate::listeners::Listeners;
 use crate::operations::{CHANGES_KEPT, Held, Operations};
-use crate::{Access, CellCopy, CellDb, CellError};
+use crate::{Access, CELL_LEVEL_KNOWN, CellCopy, CellDb, CellError};
 
 mod access;
 mod copy;
@@ -125,10 +125,22 @@ impl Embedded {
     /// `Medium` if another process has it open, or the disk fails; `Damaged`; `Version` if a newer
     /// program made it; `Level` if this program does not know the cell's level.
     pub fn open(path: &Path) -> Result<Embedded> {
-        Self::open_with(path, CHANGES_KEPT)
+        Self::open_with(path, CHANGES_KEPT, CELL_LEVEL_KNOWN)
     }
 
-    pub(crate) fn open_with(path: &Path, changes_kept: u64) -> Result<Embedded> {
+    /// As [`Embedded::open`]; a new database begins with this level, so that servers with older
+    /// programs can join.
+    ///
+    /// # Errors
+    /// As [`Embedded::open`]; `Level` if this program does not know the level.
+    pub fn open_at(path: &Path, level: u32) -> Result<Embedded> {
+        if !(1..=CELL_LEVEL_KNOWN).contains(&level) {
+            return Err(CellError::Level { found: level, known: CELL_LEVEL_KNOWN });
+        }
+        Self::open_with(path, CHANGES_KEPT, level)
+    }
+
+    pub(crate) fn open_with(path: &Path, changes_kept: u64, level: u32) -> Result<Embedded> {
         let format = check_format(path)?;
         let (db, synced, diary) = open_files(path)?;
         let files = Files {
@@ -145,7 +157,7 @@ impl Embedded {
             put_format(path)?;
         }
         let operations = Operations::new(files, changes_kept);
-        operations.add_system_principals(&operations.hold())?;
+        operations.begin(&operations.hold(), level)?;
         let rules = operations.read(|view| view.rules())?;
         let rules_at = AtomicU64::new(rules.revision.0);
         let (listeners, rules) = (Listeners::default(), RwLock::new(Arc::new(rules)));

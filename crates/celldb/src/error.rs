@@ -63,6 +63,25 @@ pub enum CellError {
         /// The highest level that this program knows.
         known: u32,
     },
+    /// These servers have not told that they know the level to which the cell shall rise.
+    #[error("these servers do not know level {level}: {}", servers.join(", "))]
+    Behind {
+        /// The level.
+        level: u32,
+        /// Their names.
+        servers: Vec<String>,
+    },
+    /// Programs that the cell's level permits could not read the record.
+    #[error(
+        "{what} need level {needed} of the cell: 'rialto cell upgrade' raises it when all servers \
+            run a program that knows it"
+    )]
+    LevelTooLow {
+        /// The records of this kind.
+        what: &'static str,
+        /// The level that has them.
+        needed: u32,
+    },
     /// The server that has the database refused, or cannot be asked.
     #[error("the server of the cell database: {0}")]
     Away(Fault),
@@ -88,7 +107,8 @@ pub enum CellError {
 impl From<CellError> for Fault {
     fn from(error: CellError) -> Fault {
         match error {
-            CellError::Conflict { .. } => Fault::Conflict,
+            CellError::Conflict { .. } | CellError::Behind { .. } => Fault::Conflict,
+            CellError::LevelTooLow { .. } => Fault::Unsupported,
             CellError::Taken { .. } => Fault::Exists,
             CellError::Withdrawn { .. } => Fault::NotPermitted,
             // Changes that were removed cannot be found.

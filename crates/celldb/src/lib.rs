@@ -45,6 +45,7 @@ pub use etcd::{Etcd, EtcdConfig, EtcdMember, EtcdMemberState};
 pub use following::{AWAY_MAX, Following, roles_text};
 pub use format::{FORMAT_VERSION, check_format};
 pub use migrate::{Migrated, Migration};
+pub use operations::need_standbys_level;
 pub use record::RecordKind;
 pub use remote::RemoteCellDb;
 pub use restore::{Restored, Restoring};
@@ -52,7 +53,7 @@ pub use restore::{Restored, Restoring};
 use types::{Changed, Name, Revised, Revision, ServerId, ServerInfo, VolumeGroup, VolumeId};
 
 /// The highest level of a cell that this program knows (docs/spec/versions.md).
-pub const CELL_LEVEL_KNOWN: u32 = 1;
+pub const CELL_LEVEL_KNOWN: u32 = 2;
 
 /// The interface of every engine. Thread-safe.
 pub trait CellDb: Send + Sync {

@@ -15,6 +15,7 @@ use crate::record::{self, CellCounters};
 use crate::{CellError, key};
 
 mod invitations;
+mod level;
 mod principals;
 mod rules;
 mod servers;
@@ -22,6 +23,8 @@ mod servers;
 mod tests;
 
 pub(crate) use invitations::list_invitations;
+pub(crate) use level::STANDBYS_TOO_EARLY;
+pub use level::need_standbys_level;
 pub(crate) use principals::tokens_after;
 pub(crate) use rules::list_rules;
 
@@ -153,7 +156,9 @@ impl<E: Engine> Operations<E> {
             let before = change.view.group(group.read_write)?;
             need_seen(expected, before.as_ref().map(|seen| seen.revision))?;
             need_free(change.view, group)?;
-            need_file_servers(change.view, group, before.as_ref().map(|seen| &seen.record))?;
+            let had = before.as_ref().map(|seen| &seen.record);
+            need_file_servers(change.view, group, had)?;
+            level::need_level(change.view, group, had)?;
             let revision = change.log(Changed::Group(group.read_write));
             if let Some(before) = &before {
                 forget(&before.record, &mut change.batch);

@@ -3,18 +3,26 @@
 use guard::{Book, GroupLink, Highest, Rules, ServerKeys};
 use types::limits::WITHDRAWN_KEYS_MAX;
 use types::{
-    Changed, Fault, Invitation, KeyPrint, Name, Principal, PrincipalId, Revised, Revision,
-    ServerId, ServerInfo, ServerRoles, VolumeGroup, VolumeId, WhichPrincipal,
+    CellLevel, Changed, Fault, Invitation, KeyPrint, Name, Principal, PrincipalId, Revised,
+    Revision, ServerId, ServerInfo, ServerRoles, VolumeGroup, VolumeId, WhichPrincipal,
 };
 
 use crate::engine::View;
-use crate::record::{self, CellCounters, Past};
+use crate::record::{self, CellCounters, Noted, Past};
 use crate::{CELL_LEVEL_KNOWN, CellError, key};
 
 type Result<T> = std::result::Result<T, CellError>;
 
 /// The level of a cell without a record of it.
 const FIRST_LEVEL: u32 = 1;
+
+/// Checks that this program knows this level of a cell (VE-2).
+pub(crate) fn known_level(found: u32) -> Result<()> {
+    if (FIRST_LEVEL..=CELL_LEVEL_KNOWN).contains(&found) {
+        return Ok(());
+    }
+    Err(CellError::Level { found, known: CELL_LEVEL_KNOWN })
+}
 
 impl dyn View + '_ {
     /// Those of a new database, if it has none yet.
@@ -25,15 +33,25 @@ impl dyn View + '_ {
         }
     }
 
-    /// Checks that this program knows the cell's level (VE-2).
-    pub fn need_known_level(&self) -> Result<()> {
+    /// The cell's level (VE-1).
+    pub fn level(&self) -> Result<u32> {
         let level = self.get(key::LEVEL)?;
         let level = level.map(|value| record::decode_level(key::LEVEL, &value)).transpose()?;
-        let found = level.unwrap_or(FIRST_LEVEL);
-        if (FIRST_LEVEL..=CELL_LEVEL_KNOWN).contains(&found) {
-            return Ok(());
+        Ok(level.unwrap_or(FIRST_LEVEL))
+    }
+
+    /// The cell's level, and the programs of its servers.
+    pub fn cell_level(&self) -> Result<CellLevel> {
+        let mut programs = Vec::new();
+        for seen in self.listed_servers()? {
+            programs.extend(self.noted(seen.record.id)?.program);
         }
-        Err(CellError::Level { found, known: CELL_LEVEL_KNOWN })
+        Ok(CellLevel { level: self.level()?, programs })
+    }
+
+    /// Checks that this program knows the cell's level (VE-2).
+    pub fn need_known_level(&self) -> Result<()> {
+        known_level(self.level()?)
     }
 
     pub fn group(&self, read_write: VolumeId) -> Result<Option<Revised<VolumeGroup>>> {
@@ -99,11 +117,16 @@ impl dyn View + '_ {
         self.get(&key)?.map(|value| record::decode_server(&key, &value)).transpose()
     }
 
-    /// The roles of a server that does not have all.
-    pub fn limited_roles(&self, id: ServerId) -> Result<Option<ServerRoles>> {
+    /// The parts of a server's record that it does not enter with it.
+    pub fn noted(&self, id: ServerId) -> Result<Noted> {
         let key = key::server(id);
         let found = self.get(&key)?;
-        found.map_or(Ok(None), |value| record::decode_server_roles(&key, &value))
+        found.map_or(Ok(Noted::default()), |value| record::decode_noted(&key, &value))
+    }
+
+    /// The roles of a server that does not have all.
+    pub fn limited_roles(&self, id: ServerId) -> Result<Option<ServerRoles>> {
+        Ok(self.noted(id)?.roles)
     }
 
     /// All servers that do not have all roles.

@@ -5,7 +5,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use types::{
     Busy, Changed, KeyPrint, Name, Principal, PrincipalId, PrincipalKind, Revised, Revision,
-    ServerId, ServerIdError, ServerInfo, ServerRoles, Site, SiteKind, VolumeGroup, VolumeId,
+    ServerId, ServerIdError, ServerInfo, ServerProgram, ServerRoles, Site, SiteKind, VolumeGroup,
+    VolumeId,
 };
 
 use crate::CellError;
@@ -117,6 +118,25 @@ struct ServerForm {
     /// Absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     roles: Option<String>,
+    /// Absent: the server has told none. Programs of the first level neither read nor keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    program: Option<ProgramForm>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ProgramForm {
+    knows: u32,
+    version: String,
+}
+
+/// The parts of a server's record that the server does not enter with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Noted {
+    /// The roles of a server that does not have all. A role that this program does not know counts
+    /// for nothing.
+    pub(crate) roles: Option<ServerRoles>,
+    /// The program that the server has told.
+    pub(crate) program: Option<ServerProgram>,
 }
 
 /// Why a server's record no longer lists a key.
@@ -275,17 +295,18 @@ pub(crate) fn decode_group(key: &[u8], value: &[u8]) -> Result<Revised<VolumeGro
     Ok(Revised { record: group, revision })
 }
 
-/// `roles`: those of a server that does not have all.
 pub(crate) fn encode_server(
     key: &[u8],
     revision: Revision,
     server: &ServerInfo,
-    roles: Option<ServerRoles>,
+    noted: Noted,
 ) -> Vec<u8> {
+    let Noted { roles, program } = noted;
     let keys = server.keys.iter().copied().map(PrintForm).collect();
     let (name, addresses) = (server.name.clone(), server.addresses.clone());
     let roles = roles.filter(|roles| *roles != ServerRoles::ALL).map(|roles| roles.to_string());
-    let form = ServerForm { id: IdForm(server.id), name, addresses, keys, roles };
+    let program = program.map(|one| ProgramForm { knows: one.knows, version: one.version });
+    let form = ServerForm { id: IdForm(server.id), name, addresses, keys, roles, program };
     encode(key, revision, form)
 }
 
@@ -298,17 +319,17 @@ pub(crate) fn decode_server(key: &[u8], value: &[u8]) -> Result<Revised<ServerIn
     })
 }
 
-/// The roles of a server that does not have all. A role that this program does not know counts for
-/// nothing.
-pub(crate) fn decode_server_roles(
-    key: &[u8],
-    value: &[u8],
-) -> Result<Option<ServerRoles>, CellError> {
-    let roles = decode::<ServerForm>("server", key, value)?.record.roles;
-    Ok(roles.map(|text| {
+pub(crate) fn decode_noted(key: &[u8], value: &[u8]) -> Result<Noted, CellError> {
+    let ServerForm { id, roles, program, .. } = decode("server", key, value)?.record;
+    let roles = roles.map(|text| {
         let known = text.split(',').filter_map(|role| role.parse::<ServerRoles>().ok());
         known.fold(ServerRoles::NONE, ServerRoles::with)
-    }))
+    });
+    let program = program.map(|one| {
+        let ProgramForm { knows, version } = one;
+        ServerProgram { server: id.0, knows, version }
+    });
+    Ok(Noted { roles, program })
 }
 
 pub(crate) fn encode_past_key(key: &[u8], revision: Revision, of: ServerId, how: Past) -> Vec<u8> {
@@ -436,7 +457,6 @@ pub(crate) fn decode_highest(key: &[u8], value: &[u8]) -> Result<guard::Highest,
     Ok(guard::Highest { user: PrincipalId(user), group: PrincipalId(group) })
 }
 
-#[cfg(test)]
 pub(crate) fn encode_level(key: &[u8], level: u32) -> Vec<u8> {
     encode(key, Revision(0), level)
 }

@@ -6,7 +6,7 @@
 //! s.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use client::{ClientOptions, Endpoint};
@@ -15,6 +15,8 @@ use types::{
     VolumeGroup, VolumeId, WhichVolume,
 };
 
+use crate::operations::STANDBYS_TOO_EARLY;
+use crate::reading::known_level;
 use crate::{Access, CellCopy, CellDb, CellError, Following, News};
 
 mod copy;
@@ -38,6 +40,8 @@ pub struct RemoteCellDb {
     lookups: Arc<Way>,
     /// The database's server does not accept this one as a server of the cell.
     refused: AtomicBool,
+    /// The level of the cell, if this program does not know it (VE-2); 0: it does.
+    unknown_level: AtomicU32,
     following: Arc<Following>,
     caller: Caller,
 }
@@ -49,6 +53,7 @@ impl RemoteCellDb {
             lookups: Way::to(endpoint.clone(), options.clone(), LOOKUP),
             way: Way::to(endpoint, options, TIMEOUT),
             refused: AtomicBool::new(false),
+            unknown_level: AtomicU32::new(0),
             following: Arc::default(),
             caller: Caller::ROOT,
         }
@@ -71,12 +76,26 @@ impl RemoteCellDb {
     }
 
     fn call(&self, call: Call) -> std::result::Result<Answer, Fault> {
+        let asks_level = matches!(call, Call::Cell(CellCall::Level { .. }));
+        if !asks_level && self.unknown_level.load(Ordering::Acquire) != 0 {
+            return Err(Fault::CellAway);
+        }
         self.way.call(&self.caller, call)
     }
 
     /// For a caller who waits for it.
     fn look_up(&self, call: CellCall) -> std::result::Result<Answer, Fault> {
+        if self.unknown_level.load(Ordering::Acquire) != 0 {
+            return Err(Fault::CellAway);
+        }
         self.lookups.call(&self.caller, Call::Cell(call))
+    }
+
+    /// Does not follow the database of a cell whose level this program does not know (VE-2).
+    fn need_known_level(&self, level: u32) -> Result<()> {
+        let known = known_level(level);
+        self.unknown_level.store(if known.is_ok() { 0 } else { level }, Ordering::Release);
+        known
     }
 
     /// This server shows another certificate from now on.
@@ -189,7 +208,11 @@ impl CellDb for RemoteCellDb {
 
     fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision> {
         let call = CellCall::PutGroup { group: Box::new(group.clone()), expected };
-        self.change(call, expected, || self.found_group(group.read_write), || self.taken(group))
+        let found = || self.found_group(group.read_write);
+        match self.change(call, expected, found, || self.taken(group)) {
+            Err(CellError::Away(Fault::Unsupported)) => Err(STANDBYS_TOO_EARLY),
+            put => put,
+        }
     }
 
     fn remove_group(&self, read_write: VolumeId, expected: Revision) -> Result<Revision> {

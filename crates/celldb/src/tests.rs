@@ -14,6 +14,8 @@ use types::{
 use super::*;
 use crate::etcd::process::{EtcdDb, EtcdProcess};
 
+mod levels;
+
 /// An engine that the tests open again and again.
 trait Bench {
     fn open(&mut self, kept: u64) -> Box<dyn TestDb>;
@@ -40,7 +42,7 @@ struct Files(tempfile::TempDir);
 
 impl Bench for Files {
     fn open(&mut self, kept: u64) -> Box<dyn TestDb> {
-        Box::new(Embedded::open_with(self.0.path(), kept).unwrap())
+        Box::new(Embedded::open_with(self.0.path(), kept, CELL_LEVEL_KNOWN).unwrap())
     }
 }
 
@@ -757,30 +759,4 @@ fn sj7_a_server_has_the_roles_of_its_invitation_and_no_more() {
         db.put_server(&keyed(5, &[5]), Revision(0)).unwrap();
         assert_eq!(limited().len(), 1, "one that was not invited may do everything");
     }
-}
-
-#[test]
-fn ve2_a_level_that_is_not_known_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let set = |level: u32| {
-        let db = Embedded::open(dir.path()).unwrap();
-        db.make(|operations| {
-            let value = record::encode_level(key::LEVEL, level);
-            let put = |change: &mut operations::Change<'_>| -> Result<(), CellError> {
-                change.batch.put(key::LEVEL, &value[..]);
-                Ok(())
-            };
-            operations.change(&operations.hold(), put).unwrap();
-        });
-        assert_eq!(
-            record::check(key::LEVEL, &record::encode_level(key::LEVEL, level)).unwrap(),
-            RecordKind::Other,
-            "a backup has it"
-        );
-    };
-    set(CELL_LEVEL_KNOWN);
-    set(CELL_LEVEL_KNOWN + 1);
-    let refused = Embedded::open(dir.path()).map(drop).unwrap_err();
-    assert_eq!(refused, CellError::Level { found: CELL_LEVEL_KNOWN + 1, known: CELL_LEVEL_KNOWN });
-    assert!(refused.to_string().contains("start a newer program"), "{refused}");
 }

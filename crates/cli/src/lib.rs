@@ -20,6 +20,7 @@ mod etcd_place;
 mod joining;
 mod keeper;
 mod keeping;
+mod levels;
 mod logging;
 mod mount_words;
 mod partitions;

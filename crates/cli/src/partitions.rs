@@ -17,7 +17,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use local::cell::{CellDir, VOLUME};
 use local::failure::{Doing, Failure};
-use store::{NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota};
+use store::{
+    FORMAT_OLDEST, FORMAT_VERSION, NewRoot, OpenOptions, Partition, PartitionConfig, VolumeQuota,
+};
 use types::{Name, Timestamp};
 
 /// Makes the partitions of `cell` that are new, and those that are missing and named in `anew`.
@@ -34,11 +36,15 @@ pub fn make(cell: &CellDir, anew: &[String], options: &OpenOptions) -> Result<()
             return Err(is_missing(path, &name));
         }
     }
+    // One without volumes gets that of the cell's level when the server knows it (VE-6); a new
+    // cell has the newest.
+    let is_new = matches!(cell.database(), server::CellPlace::Here(path) if !exists(&path)?);
+    let format = if is_new { FORMAT_VERSION } else { FORMAT_OLDEST };
     for (number, path) in cell.partitions().iter().enumerate() {
         // The cell's first partition has the root of the tree.
         let first = number == 0 && cell.config.has_database();
         if missing(path)? {
-            make_one(path, &cell.config.name, first, options.clone())?;
+            make_one(path, &cell.config.name, first, format, options.clone())?;
         }
     }
     made.enter(cell)
@@ -150,14 +156,20 @@ impl Made {
 
 /// Makes a partition, the `first` with the root of the tree. It is made beside its place and
 /// renamed when it is complete, so that a crash leaves none or a whole one.
-fn make_one(path: &Path, server: &str, first: bool, options: OpenOptions) -> Result<(), Failure> {
+fn make_one(
+    path: &Path,
+    server: &str,
+    first: bool,
+    format: u32,
+    options: OpenOptions,
+) -> Result<(), Failure> {
     let what = || format!("making the partition {}", path.display());
     let draft = draft_of(path);
     if draft.exists() {
         fs::remove_dir_all(&draft).doing(what)?;
     }
     let partition_config = PartitionConfig { server: server.to_owned() };
-    let partition = Partition::create(&draft, &partition_config, options).doing(what)?;
+    let partition = Partition::create_as(&draft, &partition_config, format, options).doing(what)?;
     if first {
         let root = NewRoot {
             mode: 0o755,

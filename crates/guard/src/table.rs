@@ -5,7 +5,7 @@
 //! *record* leave the decision to where the file or the record is: the access model of the volume,
 //! or owner and flags of the principal.
 
-use types::{Call, CallAccess, CellCall, Name, PartitionNo, VolumeCall, VolumeId};
+use types::{Call, CallAccess, CellCall, LevelAct, Name, PartitionNo, VolumeCall, VolumeId};
 
 /// The callers that may make a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +96,13 @@ pub fn row(call: &Call) -> Row {
         CallAccess::Scopes => match call {
             // Any user may read the progress of a check.
             Call::Scrub { start: false } => Row::Proved,
+            // Any user may read the format of a partition.
+            Call::Volume(VolumeCall::Format { raise: false, .. }) => Row::Proved,
+            Call::Cell(CellCall::Level { act }) => match act {
+                LevelAct::Ask => Row::Proved,
+                LevelAct::Tell(_) => Row::Server,
+                LevelAct::Raise(_) => Row::Administrator,
+            },
             // Without known scopes only administrators may make the call.
             call => scopes(call).map_or(Row::Administrator, Row::Delegated),
         },
@@ -141,6 +148,7 @@ fn scopes_of_volume(call: &VolumeCall) -> Option<Vec<AdminScope>> {
         | VolumeCall::Feed { id, .. } => vec![AdminScope::Volume(*id)],
         VolumeCall::Follow(follow) => vec![AdminScope::Volume(follow.id)],
         VolumeCall::FailOver { id, .. } => vec![AdminScope::Server, AdminScope::Group(*id)],
+        VolumeCall::Format { partition, .. } => vec![AdminScope::Partition(Some(*partition))],
         VolumeCall::StandBy { partition, tree } => {
             vec![AdminScope::Group(*tree), AdminScope::Partition(Some(*partition))]
         }

@@ -13,16 +13,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use celldb::{CellDb, CellError, Embedded, Etcd, Following, RemoteCellDb};
+use celldb::{CELL_LEVEL_KNOWN, CellDb, CellError, Embedded, Etcd, Following, RemoteCellDb};
 use client::Endpoint;
 use types::{
-    Fault, KeyPrint, Name, Revised, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup,
+    CellLevel, Fault, KeyPrint, LevelAct, Name, Revised, Revision, ServerId, ServerInfo,
+    ServerProgram, Site, SiteKind, VolumeGroup,
 };
 use vice::{CellAccess, CellOpening, Vice};
 
 use crate::principal_snapshot::Learnt;
 use crate::{CellPlace, OwnKeys, ServerConfig};
 
+/// The version of this program, which the server tells the cell.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The pause between two attempts: at first, and at most.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -100,6 +103,8 @@ enum Step {
     /// The key is entered: the next connection to the database is one of a server.
     Enrolled,
     Entered,
+    /// Entered; the server that has the database is older than levels, and is told later.
+    Untold,
 }
 
 impl Joining {
@@ -219,6 +224,7 @@ impl Joining {
                 self.pause = PAUSE;
                 return None;
             }
+            Ok(Step::Untold) => return Some(PAUSE_MAX),
             Ok(Step::Enrolled) => {
                 self.connect_anew();
                 return Some(Duration::ZERO);
@@ -281,12 +287,28 @@ impl Joining {
                 return Err(CellError::Away(Fault::CellAway));
             }
         }
+        // A server of a level that this program does not know enters nothing (VE-2).
+        let level = levels(&**db, &LevelAct::Ask)?.map(|found| found.level);
+        vice.partitions().learn_level(level.unwrap_or(1));
         enter(&**db, &self.me, self.keys.as_ref().map(|_| &self.tried[..]))?;
         if let Some(keys) = &self.keys {
             keys.entered(self.tried.clone());
         }
         self.enters.iter().try_for_each(|name| enter_volume(&**db, vice, &self.me, name))?;
-        Ok(Step::Entered)
+        let (server, version) = (self.me.id, VERSION.to_owned());
+        let program = ServerProgram { server, knows: CELL_LEVEL_KNOWN, version };
+        let told = levels(&**db, &LevelAct::Tell(program))?;
+        Ok(if told.is_some() { Step::Entered } else { Step::Untold })
+    }
+}
+
+/// Asks about the cell's level, or tells the program; `None`: the server that has the database is
+/// older than levels.
+fn levels(db: &dyn CellDb, act: &LevelAct) -> Result<Option<CellLevel>, CellError> {
+    match db.access().level(act) {
+        Ok(found) => Ok(Some(found)),
+        Err(CellError::Away(Fault::Unsupported)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

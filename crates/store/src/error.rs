@@ -38,6 +38,18 @@ pub enum StoreError {
     #[error("store misused: {0}")]
     Misuse(&'static str),
 
+    /// The partition's format does not have such records.
+    #[error(
+        "the partition has format version {found}, and this needs {needed}; \
+        'rialto vos upgradepartition' raises it"
+    )]
+    OldFormat {
+        /// Its version.
+        found: u32,
+        /// The version that has them.
+        needed: u32,
+    },
+
     /// The volume is encrypted, and its key is not available.
     #[error("no key: {0}")]
     Locked(String),
@@ -87,6 +99,7 @@ impl From<StoreError> for Fault {
             StoreError::Misuse(_) | StoreError::NoStream(_) => Fault::Invalid,
             StoreError::Busy(_) => Fault::Busy,
             StoreError::Locked(_) => Fault::Offline,
+            StoreError::OldFormat { .. } => Fault::Unsupported,
             StoreError::Damaged(_) => Fault::Damaged,
             StoreError::Medium(why) => {
                 // The fault has no room for it.

@@ -47,7 +47,9 @@ pub use format::record::{SessionRecord, StoredReply};
 pub use format::vnode::{BodyLocation, DIRECTORY_BYTES, EntryTarget, StoredEntry, Vnode};
 pub use format::{BLOCK_BYTES, BUCKET_ENTRIES_MAX, INLINE_BYTES_MAX};
 pub use media::cipher::Rewrapped;
-pub use media::format_file::{FORMAT_VERSION, Format, PartitionConfig, check_format};
+pub use media::format_file::{
+    FORMAT_OLDEST, FORMAT_VERSION, Format, PartitionConfig, check_format, format_of_level,
+};
 pub use media::free_space::{Space, SpaceLevel};
 pub use media::host_fs::Compression;
 pub use media::machine::MemMachine;

@@ -4,10 +4,11 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use siphasher::sip::SipHasher13;
@@ -73,6 +74,10 @@ pub struct Partition(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) media: Arc<Media>,
+    /// The directory; `None`: it is in memory.
+    path: Option<PathBuf>,
+    /// Held while its format is raised.
+    raising: Mutex<()>,
     id: u128,
     server: String,
     compression: Compression,
@@ -94,7 +99,7 @@ pub(crate) type Below = (Box<dyn Engine>, Box<dyn Disk>);
 // Options are moved in: a caller does not use them again.
 #[allow(clippy::needless_pass_by_value)]
 impl Partition {
-    /// Creates a partition in an empty (or absent) directory and opens it.
+    /// Creates a partition of the newest format in an empty (or absent) directory and opens it.
     ///
     /// # Errors
     /// `NotEmpty`, `Medium`.
@@ -103,16 +108,26 @@ impl Partition {
         config: &PartitionConfig,
         options: OpenOptions,
     ) -> std::result::Result<Partition, OpenError> {
+        Partition::create_as(path, config, format_file::FORMAT_VERSION, options)
+    }
+
+    /// As [`Partition::create`], in this version of the format.
+    ///
+    /// # Errors
+    /// As [`Partition::create`].
+    pub fn create_as(
+        path: &Path,
+        config: &PartitionConfig,
+        version: u32,
+        options: OpenOptions,
+    ) -> std::result::Result<Partition, OpenError> {
+        debug_assert!(version >= format_file::FORMAT_OLDEST, "an older format is not written");
         let lock = format_file::prepare(path, config)?;
         let id = rng(&options).random();
         let files = open_files(path, id)?;
         let engine = open_engine(path, &options, true)?;
-        format_file::seal(path, id)?;
-        let found = format_file::Format {
-            version: format_file::FORMAT_VERSION,
-            id,
-            server: config.server.clone(),
-        };
+        format_file::seal(path, version, id)?;
+        let found = format_file::Format { version, id, server: config.server.clone() };
         start(path, Box::new(engine), Box::new(files), found, &options, Some(lock))
     }
 
@@ -171,6 +186,38 @@ impl Partition {
     /// The server that owns the partition.
     pub fn server(&self) -> &str {
         &self.0.server
+    }
+
+    /// The version of its format.
+    pub fn format(&self) -> u32 {
+        self.0.media.format()
+    }
+
+    /// Whether its format has the records of standbys.
+    pub fn has_standbys_format(&self) -> bool {
+        self.format() >= format_file::FORMAT_STANDBYS
+    }
+
+    /// Raises the version of its format: programs that know only older ones do not open it any
+    /// more. Nothing is converted. Stable when it returns; a lower version changes nothing.
+    ///
+    /// # Errors
+    /// `Misuse` if this program does not know the version; `Medium`.
+    pub fn raise_format(&self, version: u32) -> Result<()> {
+        if version > format_file::FORMAT_VERSION {
+            return Err(StoreError::Misuse("this program does not know the format"));
+        }
+        let _raising = self.0.raising.lock();
+        if version <= self.format() {
+            return Ok(());
+        }
+        if let Some(path) = &self.0.path {
+            format_file::write_format(path, version, self.0.id)
+                .map_err(|e| StoreError::from_io("FORMAT", &e))?;
+        }
+        // The file first: records of the new format come only after it.
+        self.0.media.set_format(version);
+        Ok(())
     }
 
     /// The boot verifier: changes whenever unstable changes may have been lost, with the operating
@@ -437,6 +484,7 @@ fn start(
         options.keys.clone(),
         rng(options),
     );
+    media.set_format(found.version);
     let trees = Arc::new(Trees::new(Arc::clone(&media)));
     let recovered = recover(&trees);
     let (sessions, power_lost) = recovered.map_err(|error| {
@@ -455,6 +503,8 @@ fn start(
     let volumes = Arc::new(VolumeSet::new(Arc::clone(&trees), options.encrypt));
     Ok(Partition(Arc::new(Inner {
         media,
+        path: lock.is_some().then(|| path.to_owned()),
+        raising: Mutex::default(),
         id: found.id,
         server: found.server,
         compression,

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 
 use crate::{
-    BootVerifier, Changed, DataVersion, FeedStart, Fence, Fid, IncomingTree, Inherited, Invitation,
-    Kind, LockConflict, Mandate, Name, PackedRun, PartitionInfo, Principal, PrincipalId, Revised,
-    Revision, Secret, ServerId, ServerInfo, StandbyInfo, Status, StreamCursor, TaskInfo,
-    VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
+    BootVerifier, CellLevel, Changed, DataVersion, FeedStart, Fence, Fid, IncomingTree, Inherited,
+    Invitation, Kind, LockConflict, Mandate, Name, PackedRun, PartitionInfo, Principal,
+    PrincipalId, Revised, Revision, Secret, ServerId, ServerInfo, StandbyInfo, Status,
+    StreamCursor, TaskInfo, VnodeSlots, VolumeGroup, VolumeId, VolumeInfo,
 };
 
 /// A place in the listing of a directory: behind the entry that came with it. The server assigns it
@@ -234,6 +234,8 @@ pub enum Answer {
     Standbys(Vec<StandbyInfo>),
     /// The last request of a slot that came through the feed.
     Inherited(Inherited),
+    /// The level of the cell, with the programs of its servers.
+    Level(CellLevel),
     /// Partitions of the server, in their order.
     Partitions(Vec<PartitionInfo>),
     /// Groups of volumes; `end`: there are no more.
@@ -377,6 +379,7 @@ impl Answer {
             | Answer::Feed(_)
             | Answer::Standbys(_)
             | Answer::Inherited(_)
+            | Answer::Level(_)
             | Answer::Incoming { .. }
             | Answer::Partitions(_)
             | Answer::Groups { .. }

@@ -10,7 +10,8 @@
 
 use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::{
-    Answer, AuthCall, Call, CellCall, Fid, GuardCall, Lending, PtsCall, VolumeCall, VolumeId,
+    Answer, AuthCall, Call, CellCall, Fid, GuardCall, Lending, LevelAct, PtsCall, VolumeCall,
+    VolumeId,
 };
 
 /// The state that a successful call leaves behind.
@@ -271,6 +272,8 @@ calls! {
     VolumeStandbys = 123,    "volume_standbys",     Standbys,   Ask,    Never,     Anybody;
     VolumeFailOver = 124,    "volume_fail_over",    Done,       File,   Both,      Scopes;
     VolumeInherit = 125,     "volume_inherit",      Inherited,  Ask,    Disk,      Anybody;
+    VolumeFormat = 129,      "volume_format",       Report,     File,   Both,      Scopes;
+    CellLevel = 128,         "cell_level",          Level,      Record, Database,  Scopes;
     CellWithdrawn = 118,     "cell_withdrawn",      Report,     Ask,    Database,  Anybody;
 }
 
@@ -356,6 +359,7 @@ wire_numbers! {
         Feed = 53,
         Standbys = 54,
         Inherited = 55,
+        Level = 62,
     }
 }
 
@@ -412,6 +416,7 @@ impl AnswerKind {
             Answer::Feed(_) => AnswerKind::Feed,
             Answer::Standbys(_) => AnswerKind::Standbys,
             Answer::Inherited(_) => AnswerKind::Inherited,
+            Answer::Level(_) => AnswerKind::Level,
         }
     }
 
@@ -466,6 +471,7 @@ impl AnswerKind {
             | AnswerKind::Feed
             | AnswerKind::Standbys
             | AnswerKind::Inherited
+            | AnswerKind::Level
             | AnswerKind::Enforced => false,
         }
     }
@@ -616,13 +622,17 @@ impl Call {
     /// remembered for exactly-once. The records of the cell database have revisions instead.
     pub fn changes(&self) -> bool {
         self.traits().effect == CallEffect::File
+            && !matches!(self, Call::Volume(VolumeCall::Format { raise: false, .. }))
     }
 
     /// Whether the call leaves nothing behind, neither in files and records nor in the session: a
     /// caller may abandon it without knowing whether it was executed.
     pub fn leaves_nothing(&self) -> bool {
         match self {
-            Call::LendBody { how: Lending::Read, .. } | Call::Scrub { start: false } => true,
+            Call::LendBody { how: Lending::Read, .. }
+            | Call::Scrub { start: false }
+            | Call::Cell(CellCall::Level { act: LevelAct::Ask })
+            | Call::Volume(VolumeCall::Format { raise: false, .. }) => true,
             call => call.traits().effect.leaves_nothing(),
         }
     }
@@ -757,6 +767,7 @@ impl VolumeCall {
             VolumeCall::TakeOver { .. } => Procedure::VolumeTakeOver,
             VolumeCall::Incoming { .. } => Procedure::VolumeIncoming,
             VolumeCall::StandBy { .. } => Procedure::VolumeStandBy,
+            VolumeCall::Format { .. } => Procedure::VolumeFormat,
             VolumeCall::Feed { .. } => Procedure::VolumeFeed,
             VolumeCall::Follow(_) => Procedure::VolumeFollow,
             VolumeCall::Standbys { .. } => Procedure::VolumeStandbys,
@@ -767,7 +778,8 @@ impl VolumeCall {
 
     /// Whether success leaves something changed.
     pub const fn changes(&self) -> bool {
-        self.procedure().traits().effect.changes()
+        !matches!(self, VolumeCall::Format { raise: false, .. })
+            && self.procedure().traits().effect.changes()
     }
 }
 
@@ -797,12 +809,14 @@ impl CellCall {
             CellCall::Certify { .. } => Procedure::CellCertify,
             CellCall::Withdrawn => Procedure::CellWithdrawn,
             CellCall::ServerRoles => Procedure::CellServerRoles,
+            CellCall::Level { .. } => Procedure::CellLevel,
         }
     }
 
     /// Whether success leaves something changed.
     pub const fn changes(&self) -> bool {
-        self.procedure().traits().effect.changes()
+        !matches!(self, CellCall::Level { act: LevelAct::Ask })
+            && self.procedure().traits().effect.changes()
     }
 }
 

@@ -203,6 +203,50 @@ pub enum Changed {
     Rules,
 }
 
+/// The program of a server, as the server tells the cell's database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerProgram {
+    /// The server.
+    pub server: ServerId,
+    /// The highest level of a cell that the program knows.
+    pub knows: u32,
+    /// Its version, for people; at most [`crate::limits::PROGRAM_BYTES_MAX`] bytes.
+    pub version: String,
+}
+
+/// The level of a cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CellLevel {
+    /// The level.
+    pub level: u32,
+    /// Of the servers that have told their program.
+    pub programs: Vec<ServerProgram>,
+}
+
+impl CellLevel {
+    /// The program of a server; `None`: it has not told one, so it may be any older one.
+    pub fn program(&self, server: ServerId) -> Option<&ServerProgram> {
+        self.programs.iter().find(|one| one.server == server)
+    }
+
+    /// Whether a server has told that it knows this level.
+    pub fn is_known_to(&self, server: ServerId, level: u32) -> bool {
+        self.program(server).is_some_and(|one| one.knows >= level)
+    }
+}
+
+/// A question about the level of a cell, or a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LevelAct {
+    /// Only asks.
+    Ask,
+    /// A server tells its program.
+    Tell(ServerProgram),
+    /// Raises the level to this one, the next. Where the cell is at that level already nothing
+    /// happens.
+    Raise(u32),
+}
+
 /// The calls to the cell database, which one server of the cell has. Changes are the superuser's. A
 /// change carries the revision of the record that it was made from (0: there was none), and is
 /// refused with `Conflict` if that is not the last one. So is a change that is repeated because its
@@ -360,6 +404,13 @@ pub enum CellCall {
     /// The servers that may not do everything. Answer: `Report`, a JSON array of objects with `id`
     /// and `roles`.
     ServerRoles,
+    /// The level of the cell (`docs/spec/versions.md`). `Conflict`: a server does not know the
+    /// level to which it shall rise, or that is not the next one; `NotFound`: no server has this
+    /// id. Answer: `Level`.
+    Level {
+        /// The question, or the change.
+        act: LevelAct,
+    },
     /// A new certificate for a key that the record of the calling server lists. `Unsupported`: this
     /// server does not have the key of the authority. Answer: `Report`, as `guard::JoinFacts` has
     /// it.

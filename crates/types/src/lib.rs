@@ -47,8 +47,8 @@ pub use call_table::{
 };
 pub use caller::Caller;
 pub use cell::{
-    Busy, CellCall, Changed, Revised, Revision, ServerId, ServerIdError, ServerInfo, Site,
-    SiteKind, VolumeGroup,
+    Busy, CellCall, CellLevel, Changed, LevelAct, Revised, Revision, ServerId, ServerIdError,
+    ServerInfo, ServerProgram, Site, SiteKind, VolumeGroup,
 };
 pub use fault::Fault;
 pub use fid::{Fid, FidError, RUN_SLOTS, RunKey, Uniquifier, VnodeNo, VnodeSlots, VolumeId};

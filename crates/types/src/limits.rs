@@ -13,6 +13,8 @@ pub const ADDRESSES_MAX: usize = 16;
 /// Keys of a server that the cell's database lists: that of its own certificate and of a given one,
 /// and of each the next one while it replaces the other.
 pub const SERVER_KEYS_MAX: usize = 4;
+/// Bytes in the version of a server's program, as it tells the cell.
+pub const PROGRAM_BYTES_MAX: usize = 64;
 /// Servers of a cell: one message lists all of them.
 pub const SERVERS_MAX: usize = 350;
 /// Sites of a group of volumes.

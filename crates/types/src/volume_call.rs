@@ -168,6 +168,16 @@ pub enum VolumeCall {
         /// Number of the read-write volume.
         tree: VolumeId,
     },
+    /// The format of a partition (`docs/spec/versions.md`), which it raises, if `raise`, to that of
+    /// the cell's level. Answer: `Report`, a JSON object with `format`, `newest` (which this
+    /// server's program knows), `cell` (of the cell's level) and `standbys` (whether volumes there
+    /// may have or be standbys).
+    Format {
+        /// The partition; `Invalid` if the server has no such one.
+        partition: PartitionNo,
+        /// Whether to raise it.
+        raise: bool,
+    },
     /// Seals what the read-write volume shows, as the base of a standby, and logs every change from
     /// then on. Answer: `Feed`.
     Feed {

@@ -120,7 +120,7 @@ fn sessions_report(of: &Reported<'_>) -> serde_json::Value {
 
 /// Includes the reason if the partition accepts no more changes.
 fn partition_report((name, partition): (&str, &store::Partition)) -> serde_json::Value {
-    json!({ "name": name, "stopped": partition.stopped() })
+    json!({ "name": name, "stopped": partition.stopped(), "format": partition.format() })
 }
 
 fn user_report(caller: &Caller) -> serde_json::Value {

@@ -15,9 +15,9 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, AuthLevel, Call, Caller, CellCall, ClientId, Fault, GuardCall, KeyPrint, Name,
-    NewPrincipal, PrincipalId, PrincipalKind, PtsCall, Realm, ReplyAddress, RequestIdentity,
-    Revision, ServerId, ServerInfo, Time, Timestamp, Whom,
+    Answer, AuthLevel, Call, Caller, CellCall, ClientId, Fault, GuardCall, KeyPrint, LevelAct,
+    Name, NewPrincipal, PrincipalId, PrincipalKind, PtsCall, Realm, ReplyAddress, RequestIdentity,
+    Revision, ServerId, ServerInfo, Time, Timestamp, VolumeCall, Whom,
 };
 use vice::{CellAccess, Effect, Execution, Vice, ViceConfig, ViceParts};
 
@@ -52,6 +52,14 @@ fn may(call: &Call) -> May {
         | (_, P::CellPrincipal | P::CellSubdomain | P::CellWatch | P::CellCopy) => May::Servers,
         (_, P::CellRedeem | P::CellCertify) => May::Servers,
         (&Call::Scrub { start }, _) => [May::Proved, May::Administrators][usize::from(start)],
+        (&Call::Volume(VolumeCall::Format { raise, .. }), _) => {
+            [May::Proved, May::Administrators][usize::from(raise)]
+        }
+        (Call::Cell(CellCall::Level { act }), _) => match act {
+            LevelAct::Ask => May::Proved,
+            LevelAct::Tell(_) => May::Servers,
+            LevelAct::Raise(_) => May::Administrators,
+        },
         (_, P::PtsCreate | P::AuthAttest | P::AuthRenew) => May::Proved,
         (
             _,
@@ -362,6 +370,8 @@ fn all_calls() -> BTreeMap<(Procedure, bool), Vec<Call>> {
                 | Call::Auth { behalf: Some(_), .. }
                 | Call::Guard { behalf: Some(_), .. }
                 | Call::Scrub { start: true }
+                | Call::Volume(VolumeCall::Format { raise: true, .. })
+                | Call::Cell(CellCall::Level { act: LevelAct::Raise(_) })
         );
         let known = calls.entry((call.procedure(), on_behalf)).or_default();
         if known.len() < TRIED {

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use celldb::CellError;
+use celldb::{CellDb, CellError};
 use types::{
-    Answer, Fault, PartitionNo, Revised, ServerId, Site, SiteKind, StandbyInfo, TaskInfo,
+    Answer, Fault, LevelAct, PartitionNo, Revised, ServerId, Site, SiteKind, StandbyInfo, TaskInfo,
     TaskState, VolumeCall, VolumeGroup, VolumeId,
 };
 
@@ -24,6 +24,9 @@ const SILENT: Duration = Duration::from_secs(120);
 /// So often another writer may be faster. Servers change the record of a group with standbys when
 /// one gets into step, and when it falls out.
 const AGAIN_MAX: u32 = 16;
+
+/// In the report of a partition on whose format volumes may have or be standbys.
+const HAS_STANDBYS: &str = "\"standbys\":true";
 
 /// The change of the record that [`add_standby`] made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +56,11 @@ pub fn add_standby(
     let no = partition_no(job.servers, server, partition)?;
     let tree = group.record.read_write;
     need_source(job, &group.record)?;
+    need_level(job.servers.db())?;
+    need_format(job.servers, server, partition)?;
+    if let Some(home) = group.record.read_write_site() {
+        need_format(job.servers, home.server, &home.partition)?;
+    }
     let name = job.servers.name(server);
     let mut added = StandbyAdded::Nothing;
     let what = format!("database: {name} {partition} is a standby");
@@ -93,6 +101,41 @@ fn enter(
     }
     group.sites.push(Site { server, partition: partition.to_owned(), kind, epoch: 0 });
     Ok(StandbyAdded::New)
+}
+
+/// Checks that the cell's level has standbys (VE-5); the change of the record is checked too.
+fn need_level(db: &dyn CellDb) -> Result<(), VosError> {
+    let level = match db.access().level(&LevelAct::Ask) {
+        Ok(found) => found.level,
+        // The server that has the database is older than levels.
+        Err(CellError::Away(Fault::Unsupported)) => 1,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(celldb::need_standbys_level(level)?)
+}
+
+/// Checks that the format of a partition has the records of standbys (VE-6).
+fn need_format(servers: &dyn Servers, server: ServerId, partition: &str) -> Result<(), VosError> {
+    let no = partition_no(servers, server, partition)?;
+    let text = match servers.call(server, VolumeCall::Format { partition: no, raise: false }) {
+        Ok(Answer::Report(text)) => text,
+        Ok(_) => return Err(VosError::Odd(servers.name(server))),
+        Err(VosError::Refused { fault: Fault::Unsupported, server }) => {
+            return Err(VosError::Unfit(format!(
+                "{server} runs a version that has no standbys: it needs a newer one"
+            )));
+        }
+        Err(error) => return Err(error),
+    };
+    if text.contains(HAS_STANDBYS) {
+        return Ok(());
+    }
+    let name = servers.name(server);
+    let word = partition.trim_start_matches('/');
+    Err(VosError::Unfit(format!(
+        "{name} {partition} has a format without standbys: 'rialto vos upgradepartition {name} \
+         {word}' raises it"
+    )))
 }
 
 /// Checks that there is something to follow, and that a standby can reach it.

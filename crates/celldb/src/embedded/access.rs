@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use guard::{PtsAsker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, CellCall, Fault, GuardCall, KeyPrint, Principal, PrincipalId,
-    PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
+    Answer, AuthCall, Behalf, CellCall, CellLevel, Fault, GuardCall, KeyPrint, LevelAct, Principal,
+    PrincipalId, PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
 };
 
 use super::{Embedded, Result};
@@ -113,6 +113,10 @@ impl Access for Embedded {
 
     fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>> {
         self.operations.read(|view| view.limited_servers())
+    }
+
+    fn level(&self, act: &LevelAct) -> Result<CellLevel> {
+        self.operations.ask_level(&self.operations.hold(), act)
     }
 
     fn invitations(

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use guard::{PtsAsker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, CellCall, Fault, GuardCall, KeyPrint, Principal, PrincipalId,
-    PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
+    Answer, AuthCall, Behalf, CellCall, CellLevel, Fault, GuardCall, KeyPrint, LevelAct, Principal,
+    PrincipalId, PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
 };
 
 use super::{ASK_EVERY, Etcd, Ordering, Result};
@@ -129,6 +129,13 @@ impl Access for Etcd {
 
     fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>> {
         self.read(|view| view.limited_servers())
+    }
+
+    fn level(&self, act: &LevelAct) -> Result<CellLevel> {
+        match act {
+            LevelAct::Ask => self.read(|view| view.cell_level()),
+            act => self.write(|operations, held| operations.ask_level(held, act)),
+        }
     }
 
     fn invitations(

@@ -76,9 +76,14 @@ impl EtcdProcess {
 
     /// Makes an empty database.
     pub fn make(&self, cell: &str) {
+        self.make_at(cell, crate::CELL_LEVEL_KNOWN);
+    }
+
+    /// Makes an empty database at this level.
+    pub fn make_at(&self, cell: &str, level: u32) {
         assert!(self.store(cell).set_state(None, Some(&State::InUse)).unwrap());
         let db = Etcd::new(&self.config, cell, Arc::default()).unwrap();
-        db.operations.add_system_principals(&db.operations.hold()).unwrap();
+        db.operations.begin(&db.operations.hold(), level).unwrap();
     }
 
     /// Opens it for a server that listens to changes.

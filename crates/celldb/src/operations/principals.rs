@@ -10,13 +10,16 @@ use crate::reading::ViewBook;
 use crate::{CellError, key, record};
 
 impl<E: Engine> Operations<E> {
-    /// Adds the system principals that every cell has: to a new database, and to one that is older
-    /// than principals.
+    /// Adds the system principals that every cell has: to a new database, which begins with this
+    /// level, and to one that is older than principals.
     ///
     /// # Errors
     /// The engine's.
-    pub fn add_system_principals(&self, held: &Held<'_>) -> Result<()> {
+    pub fn begin(&self, held: &Held<'_>, level: u32) -> Result<()> {
         self.change(held, |change| {
+            if change.view.get(key::COUNTERS)?.is_none() {
+                super::level::begin(change, level);
+            }
             for one in guard::system_principals() {
                 if change.view.principal(one.id)?.is_none() {
                     put(&mut change.batch, Revision(0), None, &one);

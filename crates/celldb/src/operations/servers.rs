@@ -10,7 +10,7 @@ use types::{Changed, Fault, KeyPrint, Revision, ServerId, ServerInfo, ServerRole
 
 use super::{Change, Held, Operations, Result, need_seen};
 use crate::engine::{Batch, Engine, View};
-use crate::record::{self, Past};
+use crate::record::{self, Noted, Past};
 use crate::{CellError, key};
 
 impl<E: Engine> Operations<E> {
@@ -48,7 +48,8 @@ impl<E: Engine> Operations<E> {
             let revision = change.log(Changed::Server(server.id));
             put_past(&mut change.batch, revision, &dropped, server.id, Past::Replaced);
             let key = key::server(server.id);
-            change.batch.put(&key[..], record::encode_server(&key, revision, server, roles));
+            let noted = Noted { roles, ..change.view.noted(server.id)? };
+            change.batch.put(&key[..], record::encode_server(&key, revision, server, noted));
             Ok((revision, had != server.keys))
         })
     }
@@ -89,8 +90,8 @@ impl<E: Engine> Operations<E> {
             let count = before.keys.len() as u64;
             let key = key::server(id);
             let after = ServerInfo { keys: Vec::new(), ..before };
-            let roles = change.view.limited_roles(id)?;
-            change.batch.put(&key[..], record::encode_server(&key, revision, &after, roles));
+            let noted = change.view.noted(id)?;
+            change.batch.put(&key[..], record::encode_server(&key, revision, &after, noted));
             Ok((revision, count))
         })
     }

@@ -80,7 +80,7 @@ fn plain(store: &Store) -> Operations<MemEngine> {
 fn new_store() -> Store {
     let store = Store::default();
     let db = plain(&store);
-    db.add_system_principals(&db.hold()).unwrap();
+    db.begin(&db.hold(), crate::CELL_LEVEL_KNOWN).unwrap();
     step(&db, 0).unwrap();
     step(&db, 5).unwrap();
     store

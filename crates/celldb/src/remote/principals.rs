@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use guard::{PtsAsker, Rules};
 use types::{
-    Answer, AuthCall, Behalf, Call, CellCall, Fault, GuardCall, KeyPrint, Principal, PrincipalId,
-    PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
+    Answer, AuthCall, Behalf, Call, CellCall, CellLevel, Fault, GuardCall, KeyPrint, LevelAct,
+    Principal, PrincipalId, PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
 };
 
 use super::{RemoteCellDb, Result};
@@ -96,6 +96,17 @@ impl Access for RemoteCellDb {
     fn limited_servers(&self) -> Result<Vec<(ServerId, ServerRoles)>> {
         match self.ask(CellCall::ServerRoles) {
             Ok(Answer::Report(text)) => roles_of(&text).ok_or(CellError::Away(Fault::Invalid)),
+            Ok(_) => Err(CellError::Away(Fault::Invalid)),
+            Err(fault) => Err(CellError::Away(fault)),
+        }
+    }
+
+    fn level(&self, act: &LevelAct) -> Result<CellLevel> {
+        match self.ask(CellCall::Level { act: act.clone() }) {
+            Ok(Answer::Level(found)) => {
+                self.need_known_level(found.level)?;
+                Ok(found)
+            }
             Ok(_) => Err(CellError::Away(Fault::Invalid)),
             Err(fault) => Err(CellError::Away(fault)),
         }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use server::CellPlace;
 use types::{Name, VolumeStatus};
 
+use crate::levels::Levels;
 use crate::reach::{Reach, ReachOptions};
 use crate::transport::{Kept, MountFacts, Transport};
 
@@ -71,11 +72,12 @@ impl StatusCommand {
             .doing(|| "reading the server's pid file".to_owned())?;
         let mounts = mount_states(&cell)?;
         let answered = server.map(|_| ask(&cell)).transpose();
-        let (report, usage, trouble) = match answered {
-            Ok(Some((report, usage))) => (Some(report), usage, None),
-            Ok(None) => (None, None, None),
-            Err(failure) => (None, None, Some(failure.to_string())),
+        let (answers, trouble) = match answered {
+            Ok(Some(answers)) => (Some(answers), None),
+            Ok(None) => (None, None),
+            Err(failure) => (None, Some(failure.to_string())),
         };
+        let Answers { report, usage, levels } = answers.unwrap_or_default();
         if self.json {
             let listen = cell.config.listen;
             show::json(&json!({
@@ -85,10 +87,14 @@ impl StatusCommand {
                 "server": { "pid": server.map(|process| process.pid), "answers": report.is_some(),
                 "trouble": trouble },
                 "report": report, "usage": usage.map(usage_json), "mounts": mounts,
-                "way": "socket",
+                "way": "socket", "level": levels.as_ref().map(|levels| levels.found.level),
+                "next_level": levels.and_then(|levels| levels.next().level()),
             }));
         } else {
             print(&cell, server, report.as_ref(), usage, trouble.as_deref(), &mounts);
+            if let Some(next) = levels.map(|levels| levels.next()).filter(|next| next.is_there()) {
+                println!("\nupgrade   the cell's level: {}", next.text());
+            }
         }
         Ok(if report.is_some() { ExitCode::SUCCESS } else { ExitCode::from(NOTHING_THERE) })
     }
@@ -126,6 +132,7 @@ impl StatusCommand {
     }
 }
 
+<<<<<<< HEAD
 /// The engine of the cell's database, and where it is.
 fn database_json(place: &CellPlace) -> Value {
     let at = match place {
@@ -147,9 +154,22 @@ fn database_line(place: &CellPlace) -> String {
 /// The server's report, and the usage of the root volume, which another server of the cell may
 /// have.
 fn ask(cell: &CellDir) -> Result<(Value, Option<VolumeStatus>), Failure> {
+=======
+/// The answers of the server.
+#[derive(Default)]
+struct Answers {
+    report: Option<Value>,
+    /// Of the root volume, which another server of the cell may have.
+    usage: Option<VolumeStatus>,
+    levels: Option<Levels>,
+}
+
+fn ask(cell: &CellDir) -> Result<Answers, Failure> {
+>>>>>>> wt-up
     let asking = Asking::connect(client::Endpoint::Unix(cell.socket()))?;
     let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
-    Ok((asking.report()?, asking.volume(&volume)?))
+    let (report, usage) = (Some(asking.report()?), asking.volume(&volume)?);
+    Ok(Answers { report, usage, levels: Levels::asked(&asking) })
 }
 
 fn usage_json(usage: VolumeStatus) -> Value {

@@ -13,7 +13,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+<<<<<<< HEAD
 use celldb::{CellError, Etcd, EtcdConfig};
+=======
+use celldb::CELL_LEVEL_KNOWN;
+>>>>>>> wt-up
 use clap::Args;
 use client::Endpoint;
 use guard::{JoinCode, Network};
@@ -81,6 +85,10 @@ pub struct Up {
     /// cell.toml, if the whole disk may be stolen.
     #[arg(long, conflicts_with = "join")]
     encrypt: bool,
+    /// The level of a new cell, so that servers with older programs can join it: 'rialto cell
+    /// status' [default: the newest]
+    #[arg(long, value_name = "LEVEL", conflicts_with = "join")]
+    level: Option<u32>,
     /// A host, or a network, that the server of a new cell trusts to name its users: for hosts with
     /// common administration. A connection from there is trusted if it comes from a port below
     /// 1024, as mounts of root do, or shows a host certificate. Root of such a host is an
@@ -235,6 +243,12 @@ impl Up {
             trusted_root: self.trust_root,
         };
         let cell = CellDir::create(dir, &self.cell, new)?;
+        if let (Some(level), server::CellPlace::Here(path)) = (self.level, cell.database())
+            && level != CELL_LEVEL_KNOWN
+        {
+            let made = celldb::Embedded::open_at(&path, level);
+            made.map(drop).doing(|| "making the cell's database".to_owned())?;
+        }
         eprintln!("made the cell {} in {}", cell.config.name, cell.dir().display());
         if self.encrypt {
             eprintln!("{}", welcome::about_keys(&cell));

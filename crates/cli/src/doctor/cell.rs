@@ -17,6 +17,7 @@ use types::{KeyPrint, ServerId, ServerInfo};
 
 use super::{Finding, etcd, port};
 use crate::backup_record::BackupRecord;
+use crate::levels::{Levels, Next};
 use crate::partitions;
 use crate::transport::{Kept, MountFacts};
 
@@ -44,6 +45,7 @@ pub fn examine(cell: &CellDir) -> Vec<Finding> {
     findings.extend(backup(cell, SystemTime::now()));
     findings.push(server_process(cell, server));
     findings.extend(server.and_then(|_| listed(cell)));
+    findings.extend(server.and_then(|_| level(cell)));
     findings.extend(certificate(cell, SystemTime::now()));
     findings.extend(authority_copy(cell));
     let owner = std::fs::metadata(cell.dir()).map_or(0, |about| about.uid());
@@ -173,6 +175,23 @@ fn database(cell: &CellDir) -> Option<Finding> {
     let text = error.to_string();
     let (found, mend) = text.split_once("; ").unwrap_or((&text, "check that disk"));
     Some(Finding::fail("cell database", found, mend))
+}
+
+/// Whether the cell's level can rise. A server that does not answer has a finding of its own.
+fn level(cell: &CellDir) -> Option<Finding> {
+    const CHECK: &str = "cell level";
+    let asking = Asking::connect(Endpoint::Unix(cell.socket())).ok()?;
+    let levels = Levels::asked(&asking)?;
+    let level = levels.found.level;
+    Some(match levels.next() {
+        next @ Next::Newest => Finding::ok(CHECK, format!("{level}: {}", next.text())),
+        next @ Next::Waits { .. } => Finding::ok(CHECK, format!("{level}; {}", next.text())),
+        Next::Ready { level: next } => Finding::warn(
+            CHECK,
+            format!("the cell is at level {level}, and all its servers know {next}"),
+            "run 'rialto cell upgrade' when none of them shall go back to the program before",
+        ),
+    })
 }
 
 /// How old the newest backup of the cell database is, where this server has it.

@@ -89,6 +89,7 @@ messages! {
         Feed => Feed;
         Standbys => Standbys: STANDBYS;
         Inherited => Inherited;
+        Level => Level;
         Revision => Revision;
         Number => Number;
         Token => Token: TOKEN;

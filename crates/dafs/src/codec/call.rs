@@ -235,6 +235,7 @@ messages! {
         | Procedure::VolumeBeside
         | Procedure::VolumeTakeOver
         | Procedure::VolumeStandBy
+        | Procedure::VolumeFormat
         | Procedure::VolumeFeed
         | Procedure::VolumeFollow
         | Procedure::VolumeStandbys
@@ -263,7 +264,8 @@ messages! {
         | Procedure::CellJoin
         | Procedure::CellCertify
         | Procedure::CellWithdrawn
-        | Procedure::CellServerRoles => Call::Cell(get_cell_call(from, number)?),
+        | Procedure::CellServerRoles
+        | Procedure::CellLevel => Call::Cell(get_cell_call(from, number)?),
         Procedure::PtsNames
         | Procedure::PtsNumbers
         | Procedure::PtsExamine

@@ -3,11 +3,12 @@
 use types::limits::{
     ADDRESSES_MAX, BUSY_BYTES_MAX, CELL_KEY_BYTES_MAX, INVITATION_USES_MAX, JOIN_FACTS_BYTES_MAX,
     JOIN_REQUEST_BYTES_MAX, JOIN_SECRETS_BYTES_MAX, NAME_BYTES_MAX, PARTITION_NAME_BYTES_MAX,
-    SERVER_KEYS_MAX, SERVER_NAME_BYTES_MAX, SITES_MAX,
+    PROGRAM_BYTES_MAX, SERVER_KEYS_MAX, SERVER_NAME_BYTES_MAX, SERVERS_MAX, SITES_MAX,
 };
 use types::{
-    Answer, Busy, CellCall, Changed, Invitation, InvitedServer, KeyPrint, PrincipalId, Revised,
-    Revision, Secret, ServerId, ServerInfo, ServerRoles, Site, VolumeGroup, VolumeId,
+    Answer, Busy, CellCall, CellLevel, Changed, Invitation, InvitedServer, KeyPrint, LevelAct,
+    PrincipalId, Revised, Revision, Secret, ServerId, ServerInfo, ServerProgram, ServerRoles, Site,
+    VolumeGroup, VolumeId,
 };
 
 use super::Procedure;
@@ -70,6 +71,7 @@ messages! {
         CellCertify => Certify { request: REQUEST }
         CellWithdrawn => Withdrawn {}
         CellServerRoles => ServerRoles {}
+        CellLevel => Level { act }
     }
     ()
     put {
@@ -88,6 +90,40 @@ messages! {
         other => {
             return Err(WireError::BadValue { what: "procedure of the cell", value: other as u64 });
         }
+    }
+}
+
+const PROGRAM: Short = Short("bytes of a program's version", PROGRAM_BYTES_MAX);
+/// Bytes of a server's program without its version.
+const PROGRAM_BYTES: usize = 22;
+const PROGRAMS: ShortList<Plain> = ShortList("programs", SERVERS_MAX, PROGRAM_BYTES, Plain);
+
+record!(ServerProgram { server, knows, version: PROGRAM });
+record!(CellLevel { level, programs: PROGRAMS });
+
+const LEVEL_ASK: u8 = 1;
+const LEVEL_TELL: u8 = 2;
+const LEVEL_RAISE: u8 = 3;
+
+impl Layout<LevelAct> for Plain {
+    fn put(&self, to: &mut Writer, value: &LevelAct) {
+        match value {
+            LevelAct::Ask => drop(to.u8(LEVEL_ASK)),
+            LevelAct::Tell(program) => {
+                to.u8(LEVEL_TELL);
+                self.put(to, program);
+            }
+            LevelAct::Raise(level) => drop(to.u8(LEVEL_RAISE).u32(*level)),
+        }
+    }
+
+    fn get(&self, from: &mut FieldReader<'_>) -> Result<LevelAct, WireError> {
+        Ok(match from.u8()? {
+            LEVEL_ASK => LevelAct::Ask,
+            LEVEL_TELL => LevelAct::Tell(self.get(from)?),
+            LEVEL_RAISE => LevelAct::Raise(from.u32()?),
+            other => return Err(WireError::BadValue { what: "act", value: other.into() }),
+        })
     }
 }
 

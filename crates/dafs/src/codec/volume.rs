@@ -46,6 +46,7 @@ messages! {
         VolumeIncoming => Incoming { tree }
         VolumeTakeOver => TakeOver { copy, above, name }
         VolumeStandBy => StandBy { tree, partition }
+        VolumeFormat => Format { partition, raise: Flag("raise") }
         VolumeFeed => Feed { id, standby }
         VolumeStandbys => Standbys { id }
         VolumeFailOver => FailOver { id, force: Flag("force") }

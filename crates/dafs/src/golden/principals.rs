@@ -21,6 +21,10 @@ fn staff() -> Principal {
     }
 }
 
+fn program() -> ServerProgram {
+    ServerProgram { server: ServerId(0x0506), knows: 2, version: "0.1.0".into() }
+}
+
 pub(super) fn calls() -> Vec<(&'static str, Call)> {
     let cell = |name, call| (name, Call::Cell(call));
     let pts = |name, call| (name, Call::Pts { on_behalf: None, call: Box::new(call) });
@@ -84,6 +88,9 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
         cell("cell-certify", CellCall::Certify { request: "-----BEGIN".into() }),
         cell("cell-withdrawn", CellCall::Withdrawn),
         cell("cell-server-roles", CellCall::ServerRoles),
+        cell("cell-level", CellCall::Level { act: LevelAct::Ask }),
+        cell("cell-level-tell", CellCall::Level { act: LevelAct::Tell(program()) }),
+        cell("cell-level-raise", CellCall::Level { act: LevelAct::Raise(0x0203) }),
         ("pts-on-behalf", Call::Pts { on_behalf: Some(JOE), call: Box::new(PtsCall::Max) }),
         pts("pts-names", PtsCall::Names { ids: vec![JOE, STAFF] }),
         pts("pts-numbers", PtsCall::Numbers { names: vec!["joe".into(), "joe:staff".into()] }),
@@ -184,6 +191,7 @@ pub(super) fn answers() -> Vec<(&'static str, Answer)> {
                 end: true,
             },
         ),
+        ("level", Answer::Level(CellLevel { level: 1, programs: vec![program()] })),
         ("joined", Answer::Joined { facts: "{}".into(), secrets: b"1 key".to_vec().into() }),
         (
             "changes-of-principals",

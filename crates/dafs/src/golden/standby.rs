@@ -21,6 +21,7 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
     };
     vec![
         volume("volume-stand-by", VolumeCall::StandBy { partition: PartitionNo(1), tree: id }),
+        volume("volume-format", VolumeCall::Format { partition: PartitionNo(1), raise: true }),
         volume("volume-feed", VolumeCall::Feed { id, standby: SERVER }),
         volume("volume-follow", VolumeCall::Follow(Box::new(follow))),
         volume("volume-standbys", VolumeCall::Standbys { id }),

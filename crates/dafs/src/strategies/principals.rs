@@ -6,9 +6,9 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use types::{
-    Answer, AuthCall, Behalf, Call, CellCall, Invitation, InvitedServer, KeyPrint, NewPrincipal,
-    Principal, PrincipalChange, PrincipalId, PrincipalKind, Privacy, PtsCall, Secret, ServerRoles,
-    WhichPrincipal,
+    Answer, AuthCall, Behalf, Call, CellCall, CellLevel, Invitation, InvitedServer, KeyPrint,
+    LevelAct, NewPrincipal, Principal, PrincipalChange, PrincipalId, PrincipalKind, Privacy,
+    PtsCall, Secret, ServerProgram, ServerRoles, WhichPrincipal,
 };
 
 use super::{revision, server_id};
@@ -181,9 +181,26 @@ pub(super) fn cell_calls() -> impl Strategy<Value = CellCall> {
         any::<u64>().prop_map(|number| CellCall::Uninvite { number }),
         Just(CellCall::Withdrawn),
         Just(CellCall::ServerRoles),
+        level_act().prop_map(|act| CellCall::Level { act }),
         text().prop_map(|request| CellCall::Redeem { request }),
         text().prop_map(|request| CellCall::Join { request }),
         text().prop_map(|request| CellCall::Certify { request }),
+    ]
+}
+
+fn program() -> impl Strategy<Value = ServerProgram> {
+    (server_id(), any::<u32>(), text()).prop_map(|(server, knows, version)| ServerProgram {
+        server,
+        knows,
+        version,
+    })
+}
+
+fn level_act() -> impl Strategy<Value = LevelAct> {
+    prop_oneof![
+        Just(LevelAct::Ask),
+        program().prop_map(LevelAct::Tell),
+        any::<u32>().prop_map(LevelAct::Raise),
     ]
 }
 
@@ -226,6 +243,8 @@ pub(super) fn answers() -> impl Strategy<Value = Answer> {
             .prop_map(|(token, reply)| Answer::Ticket { token: token.into(), reply: reply.into() }),
         (vec(invitation(), 0..4), any::<bool>())
             .prop_map(|(invitations, end)| Answer::Invitations { invitations, end }),
+        (any::<u32>(), vec(program(), 0..4))
+            .prop_map(|(level, programs)| Answer::Level(CellLevel { level, programs })),
         (text(), vec(any::<u8>(), 0..100))
             .prop_map(|(facts, secrets)| Answer::Joined { facts, secrets: secrets.into() }),
     ]

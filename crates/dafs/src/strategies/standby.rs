@@ -38,6 +38,10 @@ pub(super) fn calls() -> impl Strategy<Value = VolumeCall> {
             partition: PartitionNo(partition),
             tree
         }),
+        (any::<u32>(), any::<bool>()).prop_map(|(partition, raise)| VolumeCall::Format {
+            partition: PartitionNo(partition),
+            raise
+        }),
         (volume_id(), server_id()).prop_map(|(id, standby)| VolumeCall::Feed { id, standby }),
         follow().prop_map(|follow| VolumeCall::Follow(Box::new(follow))),
         volume_id().prop_map(|id| VolumeCall::Standbys { id }),

@@ -11,8 +11,13 @@ use waldb::{summed, write_whole};
 
 use crate::OpenError;
 
-/// The version of the layout of everything on a partition.
-pub const FORMAT_VERSION: u32 = 2;
+/// The newest version of the layout of a partition: standbys have records in it that programs of
+/// the versions before do not know.
+pub const FORMAT_VERSION: u32 = 3;
+/// The oldest version that is read and written, without converting anything.
+pub const FORMAT_OLDEST: u32 = 2;
+/// The version from which on a partition has records of standbys.
+pub(crate) const FORMAT_STANDBYS: u32 = 3;
 const MAGIC: &str = "rialto partition";
 
 /// The settings of a new partition.
@@ -68,8 +73,18 @@ pub(crate) fn prepare(path: &Path, config: &PartitionConfig) -> Result<fs::File,
 }
 
 /// Writes FORMAT: from then on the directory is a partition.
-pub(crate) fn seal(path: &Path, id: u128) -> Result<(), OpenError> {
-    write_whole(path, "FORMAT", &text(FORMAT_VERSION, id)).map_err(|e| medium(path, "FORMAT", &e))
+pub(crate) fn seal(path: &Path, version: u32, id: u128) -> Result<(), OpenError> {
+    write_format(path, version, id).map_err(|e| medium(path, "FORMAT", &e))
+}
+
+/// Replaces FORMAT; stable when it returns.
+pub(crate) fn write_format(path: &Path, version: u32, id: u128) -> io::Result<()> {
+    write_whole(path, "FORMAT", &text(version, id))
+}
+
+/// The version that partitions have in a cell of this level (VE-6).
+pub fn format_of_level(level: u32) -> u32 {
+    if level >= 2 { FORMAT_VERSION } else { FORMAT_OLDEST }
 }
 
 /// How long a held lock may still become free: a process may be ending, or a child that has not
@@ -137,7 +152,7 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<(u32, u128), OpenError> {
     }
     let version = lines.next().and_then(|line| line.strip_prefix("version ")?.parse().ok());
     let version: u32 = version.ok_or_else(|| damaged(path, "FORMAT names no version"))?;
-    if version != FORMAT_VERSION {
+    if !(FORMAT_OLDEST..=FORMAT_VERSION).contains(&version) {
         let path = path.display().to_string();
         return Err(OpenError::UnknownVersion { path, found: version, known: FORMAT_VERSION });
     }
@@ -156,7 +171,9 @@ mod tests {
             "rialto partition\nversion 1\nid 0123456789abcdef0123456789abcdef\ncrc32c 4a229e69\n";
         let id = 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef;
         assert_eq!(text(1, id), first);
-        assert_eq!(parse(Path::new("/p"), &text(FORMAT_VERSION, id)).unwrap(), (2, id));
+        for version in FORMAT_OLDEST..=FORMAT_VERSION {
+            assert_eq!(parse(Path::new("/p"), &text(version, id)).unwrap(), (version, id));
+        }
     }
 
     #[test]
@@ -164,9 +181,9 @@ mod tests {
         let path = Path::new("/p");
         let good = text(2, 7);
         assert_eq!(parse(path, &good).unwrap(), (2, 7));
-        for other in [1, 3] {
+        for other in [1, 4] {
             let refused = parse(path, &text(other, 7)).unwrap_err();
-            assert!(matches!(refused, OpenError::UnknownVersion { known: 2, .. }), "{refused:?}");
+            assert!(matches!(refused, OpenError::UnknownVersion { known: 3, .. }), "{refused:?}");
             assert_eq!(refused.to_string().contains("dump its volumes"), other == 1, "{refused}");
         }
         for bad in [

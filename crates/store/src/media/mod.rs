@@ -28,7 +28,7 @@ pub(crate) mod machine;
 pub(crate) mod shared_run;
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,7 @@ use types::KeyKeeper;
 use self::cipher::Ciphers;
 use self::disk::{Ciphered, Disk};
 use self::engine::{Batch, Engine, WriteCombiner, prefix_end};
+use self::format_file::{FORMAT_STANDBYS, FORMAT_VERSION};
 use self::free_space::{Space, SpaceLevel, reserve_bytes};
 use self::gates::Gates;
 use crate::StoreError;
@@ -90,6 +91,8 @@ pub(crate) struct Media {
     /// There may be notes of bodies to pack.
     pub(crate) to_pack: AtomicBool,
     random: Mutex<StdRng>,
+    /// The version of the partition's format.
+    format: AtomicU32,
 }
 
 impl Media {
@@ -122,7 +125,25 @@ impl Media {
             packs,
             to_pack: AtomicBool::new(true),
             random: Mutex::new(random),
+            format: AtomicU32::new(FORMAT_VERSION),
         })
+    }
+
+    /// The version of the partition's format.
+    pub(crate) fn format(&self) -> u32 {
+        self.format.load(Ordering::SeqCst)
+    }
+
+    /// The file FORMAT says this.
+    pub(crate) fn set_format(&self, version: u32) {
+        self.format.store(version, Ordering::SeqCst);
+    }
+
+    /// Checks that a program that opens a partition of this format knows the records of standbys
+    /// (VE-6).
+    pub(crate) fn need_format_of_standbys(&self) -> Result<(), StoreError> {
+        let (found, needed) = (self.format(), FORMAT_STANDBYS);
+        if found >= needed { Ok(()) } else { Err(StoreError::OldFormat { found, needed }) }
     }
 
     /// There are notes of bodies to pack.

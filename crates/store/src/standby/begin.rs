@@ -28,8 +28,10 @@ impl TreeFeeds {
     /// place is that of the first one. The header says from now on that the volume has standbys.
     ///
     /// # Errors
-    /// As [`VolumeSet::clone_volume`]; `Busy` while the volume is being restored or moved.
+    /// As [`VolumeSet::clone_volume`]; `OldFormat`; `Busy` while the volume is being restored or
+    /// moved.
     pub fn begin(&self, of: VolumeId, base: &NewClone) -> Result<(Arc<Volume>, FeedPlace)> {
+        self.volumes.trees().media.need_format_of_standbys()?;
         let place = std::cell::Cell::new(FeedPlace::default());
         let base = self.volumes.sealing(of, &|of, seal_copies| {
             let tree_state = &of.tree_state;

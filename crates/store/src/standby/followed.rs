@@ -73,10 +73,11 @@ impl Standbys {
     /// nothing.
     ///
     /// # Errors
-    /// `Medium`.
+    /// `OldFormat`, `Medium`.
     pub fn add(&self, tree: VolumeId) -> Result<()> {
         let followed = self.followed.lock();
         if self.stored(tree)?.is_none() {
+            self.media().need_format_of_standbys()?;
             let state = StandbyState { tree, base: 0, place: FeedPlace::default() };
             let mut batch = Batch::default();
             self.put(&state, &mut batch);

@@ -8,11 +8,15 @@
 
 use std::sync::Arc;
 
-use store::{NewClone, NewFork, NewRoot, VolumeFields, VolumeQuota};
+use celldb::{CELL_LEVEL_KNOWN, CellError};
+use serde_json::json;
+use store::{
+    FORMAT_VERSION, NewClone, NewFork, NewRoot, VolumeFields, VolumeQuota, format_of_level,
+};
 use types::posix::touch_status;
 use types::{
-    Answer, Fault, Fid, Name, PartitionNo, VnodeNo, VolumeCall, VolumeChange, VolumeId, VolumeKind,
-    VolumeState, is_volume_name,
+    Answer, Fault, Fid, LevelAct, Name, PartitionNo, VnodeNo, VolumeCall, VolumeChange, VolumeId,
+    VolumeKind, VolumeState, is_volume_name,
 };
 
 use super::freeze::{Freezing, end_freeze};
@@ -89,6 +93,7 @@ impl VolumeAdmin {
             VolumeCall::Partitions => {
                 Answer::Partitions(self.files.volumes().partitions().infos()?)
             }
+            VolumeCall::Format { partition, raise } => self.format(*partition, *raise)?,
             VolumeCall::Changes { .. }
             | VolumeCall::Apply { .. }
             | VolumeCall::Finish { .. }
@@ -111,6 +116,31 @@ impl VolumeAdmin {
             }
         };
         Ok(CallOutcome::Answer(answer))
+    }
+
+    /// Tells the format of a partition, and raises it to that of the cell's level (VE-6).
+    fn format(&self, no: PartitionNo, raise: bool) -> Result<Answer, Fault> {
+        let partition = self.files.volumes().partitions().get(no)?;
+        let level = match self.cell.db()? {
+            // A server without a cell has its partitions for itself.
+            None => CELL_LEVEL_KNOWN,
+            Some(db) => match db.access().level(&LevelAct::Ask) {
+                Ok(found) => found.level,
+                // The server that has the database is older than levels.
+                Err(CellError::Away(Fault::Unsupported)) => 1,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        let wanted = format_of_level(level);
+        if raise {
+            partition.raise_format(wanted)?;
+        }
+        let (format, newest) = (partition.format(), FORMAT_VERSION);
+        let standbys = partition.has_standbys_format();
+        let known = json!({
+            "format": format, "newest": newest, "cell": wanted, "standbys": standbys,
+        });
+        Ok(Answer::Report(known.to_string()))
     }
 
     fn create_volume(

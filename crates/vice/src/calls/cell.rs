@@ -149,6 +149,7 @@ fn answer(
         CellCall::ServerRoles => {
             Answer::Report(celldb::roles_text(&db.access().limited_servers()?))
         }
+        CellCall::Level { act } => Answer::Level(db.access().level(act)?),
         CellCall::Withdrawn => parts.admission.withdrawn.list(db)?,
         CellCall::Servers => Answer::Servers(db.servers()?),
         CellCall::PutServer { server, expected } => {

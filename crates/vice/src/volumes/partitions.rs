@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use store::{IncomingState, Partition, StoreError, StoredReply, WrittenOut};
+use store::{IncomingState, Partition, StoreError, StoredReply, WrittenOut, format_of_level};
 use types::{BootVerifier, Fault, PartitionInfo, PartitionNo, SessionId, VolumeId};
 
 /// The partitions of a server, in the order of their numbers; at least one. Clones are handles to
@@ -74,6 +74,28 @@ impl Partitions {
             .zip(self.0.iter())
             .find(|(_, named)| named.name == name)
             .map(|(no, _)| PartitionNo(no))
+    }
+
+    /// The server knows the cell's level: partitions without volumes, as a new one is, take the
+    /// format of that level. Others do so by an administrator's command (VE-6).
+    pub fn learn_level(&self, level: u32) {
+        for named in &*self.0 {
+            let partition = &named.partition;
+            let raised = partition.volumes().list(VolumeId(0), 1).and_then(|some| {
+                if some.is_empty() {
+                    partition.raise_format(format_of_level(level))
+                } else {
+                    Ok(())
+                }
+            });
+            if let Err(error) = raised {
+                tracing::warn!(
+                    %error,
+                    partition = named.name,
+                    "the format of an empty partition stays as it is"
+                );
+            }
+        }
     }
 
     /// Names of the partitions, and their room.

@@ -4,7 +4,12 @@ mod entry;
 mod export;
 mod import;
 mod invite;
+<<<<<<< HEAD
 pub(super) mod migrate;
+=======
+mod level;
+mod migrate;
+>>>>>>> wt-up
 mod remove_server;
 mod sign;
 mod state;
@@ -17,6 +22,7 @@ use local::failure::Failure;
 
 use super::cell_client::CellOptions;
 use invite::{INVITE_HELP, InviteOptions, UNINVITE_HELP};
+use level::{STATUS_HELP, UPGRADE_HELP, UpgradeOptions};
 use migrate::{MIGRATE_HELP, MigrateOptions};
 use remove_server::{REMOVE_HELP, RemoveOptions};
 use sign::{SIGN_HELP, SignOptions};
@@ -30,6 +36,8 @@ EXAMPLES
     rialto cell migrate --to etcd --endpoints db1:2379,db2:2379,db3:2379 --cacert ca.pem
     rialto cell invite                           lets a further server in
     rialto cell remove-server afs2               ends one
+    rialto cell status                           level and programs of the servers
+    rialto cell upgrade                          raises the level
 
 Each line of an export is a record; lines are sorted, so that diff compares two exports.
 There are no passwords in it: 'rialto backup cell' has those, and everything else.
@@ -40,7 +48,7 @@ EXIT CODES
     3  no cell there, or its server does not run";
 
 /// Shows the cell's users, groups, rules, servers and locations as text, and makes them of it;
-/// moves its database; invites servers.
+/// moves its database; invites servers; raises its level.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct CellCommand {
@@ -71,6 +79,12 @@ enum Verb {
         #[arg(long)]
         prune: bool,
     },
+    /// Shows the level of the cell, and the programs of its servers.
+    #[command(after_help = STATUS_HELP)]
+    Status,
+    /// Raises the level of the cell, when all its servers know the next one.
+    #[command(after_help = UPGRADE_HELP)]
+    Upgrade(UpgradeOptions),
     /// Prints a line of text that lets a further server into the cell.
     #[command(after_help = INVITE_HELP)]
     Invite(InviteOptions),
@@ -135,6 +149,8 @@ impl CellCommand {
             Verb::Import { file, dry_run, prune } => {
                 import::run(&self.options, &file, import::ImportWay { dry_run, prune })
             }
+            Verb::Status => level::status(&self.options),
+            Verb::Upgrade(upgrade) => upgrade.run(&self.options),
             Verb::Invite(invite) => invite.run(&self.options),
             Verb::Invitations => invite::list(&self.options),
             Verb::Uninvite { number } => invite::end(&self.options, number),

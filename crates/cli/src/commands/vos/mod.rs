@@ -30,6 +30,7 @@ mod standby;
 mod sync;
 mod take_over;
 mod typed;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -139,6 +140,7 @@ enum Verb {
     #[command(mut_arg("words", |arg| arg.help(sites::WORDS)))]
     Remstandby(typed::SitedVolume),
     Failover(standby::Failover),
+    Upgradepartition(upgrade::Upgradepartition),
     Changeloc(sites::Changeloc),
     /// Removes a read-only site of a volume from the record.
     #[command(after_help = sites::REMSITE_HELP, mut_arg("words", |arg| arg.help(sites::WORDS)))]
@@ -196,6 +198,7 @@ impl Vos {
             Verb::Addstandby(add) => add.run(&context),
             Verb::Remstandby(volume) => standby::remove(volume, &context),
             Verb::Failover(failover) => failover.run(&context),
+            Verb::Upgradepartition(upgrade) => upgrade.run(&context),
             Verb::Changeloc(changeloc) => changeloc.run(&context),
             Verb::Remsite(volume) => sites::remove(volume, &context),
             Verb::Lock(volume) => locks::lock(volume, &context),
