@@ -32,6 +32,9 @@ pub(super) struct TokenRecord {
     pub log: Option<usize>,
     pub fate: TokenFate,
     pub is_stable: bool,
+    /// The power of the volume's server was lost while it was under way: its answer may be one from
+    /// before that.
+    is_at_risk: bool,
     pub began: Time,
 }
 
@@ -65,8 +68,8 @@ impl TokenJudge {
 
     /// A new change.
     pub fn begin(&mut self, client: usize, log: Option<usize>, began: Time) -> u64 {
-        let (fate, is_stable) = (TokenFate::Waiting, false);
-        self.tokens.push(TokenRecord { client, log, fate, is_stable, began });
+        let (fate, is_stable, is_at_risk) = (TokenFate::Waiting, false, false);
+        self.tokens.push(TokenRecord { client, log, fate, is_stable, is_at_risk, began });
         self.tokens.len() as u64 - 1
     }
 
@@ -77,7 +80,9 @@ impl TokenJudge {
     /// It was acknowledged.
     pub fn done(&mut self, token: u64, now: Time, is_stable: bool) {
         let record = &mut self.tokens[token as usize];
-        (record.fate, record.is_stable) = (TokenFate::Done(now), is_stable);
+        let may_be_lost = record.is_at_risk && !is_stable;
+        record.fate = if may_be_lost { TokenFate::MayBeLost } else { TokenFate::Done(now) };
+        record.is_stable = is_stable;
     }
 
     pub fn set(&mut self, token: u64, fate: TokenFate) {
@@ -95,6 +100,9 @@ impl TokenJudge {
 
     /// The power of the volume's server is lost.
     pub fn power_lost(&mut self, server: usize) {
+        for record in &mut self.tokens {
+            record.is_at_risk |= record.fate == TokenFate::Waiting;
+        }
         let is_unstable =
             |record: &TokenRecord| matches!(record.fate, TokenFate::Done(_)) && !record.is_stable;
         let all = (0..).zip(&self.tokens).filter(|(_, record)| is_unstable(record));

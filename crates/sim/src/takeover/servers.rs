@@ -60,8 +60,17 @@ impl StandbyWorld {
         let StandbyWorld { houses, rng, now, .. } = self;
         houses[no].start(*now, rng);
         let life = self.houses[no].life;
-        for server in 0..self.houses.len() {
-            self.network.connect_anew(Wire { asker: Asker::Server(no), server });
+        for other in 0..self.houses.len() {
+            self.network.connect_anew(Wire { asker: Asker::Server(no), server: other });
+            // The machine is there again, and knows nothing of that connection.
+            let up = self.houses[other].up.as_ref();
+            if up.and_then(|up| up.asked).is_some_and(|(server, ..)| server == no) {
+                let wire = Wire { asker: Asker::Server(other), server: no };
+                let (connection, to_server) = (0, false);
+                let content = Content::Unreachable;
+                let refusal = SimMessage { wire, connection, to_server, content };
+                self.after(TICK, Occurrence::Arrive(Box::new(refusal)));
+            }
         }
         self.after(TICK / 10, Occurrence::Tick(no, life));
         self.plan_step(no, Duration::ZERO);
@@ -76,6 +85,7 @@ impl StandbyWorld {
         self.tally.deaths += 1;
         self.houses[no].up = None;
         self.houses[no].stalled_until = Time::ZERO;
+        self.network.break_all(no);
         if power {
             if self.home() == no {
                 self.judge.power_lost(no);
@@ -204,9 +214,8 @@ impl StandbyWorld {
             }
             Content::Acknowledge(session, id) => vice.ack(now, session, id, &[], &mut effects),
             Content::Ping(session, sent_at) => {
-                if vice.renew(now, session, &mut effects) {
-                    self.send(answer(Content::Pong(sent_at)));
-                }
+                let is_renewed = vice.renew(now, session, &mut effects);
+                is_renewed.then(|| self.send(answer(Content::Pong(sent_at))));
             }
             Content::Question { incarnation, number, call } => {
                 self.take_question(wire, connection, (incarnation, number), *call, &mut effects);
@@ -344,10 +353,12 @@ impl StandbyWorld {
         match work {
             StandbyWork::Over => self.plan_step(no, LOOK),
             StandbyWork::Pause(pause) => {
+                self.note(|| format!("standby {no} pauses for {pause:?}"));
                 self.plan_step(no, pause.max(Duration::from_millis(1)));
             }
             StandbyWork::Pull(pull) => {
                 let result = self.pull(no, pull);
+                self.note(|| format!("standby {no} pulls: {result:?}"));
                 followers.pulled(TREE, result);
                 self.plan_step(no, Duration::from_millis(1));
             }
@@ -357,6 +368,7 @@ impl StandbyWorld {
                 self.questions += 1;
                 let (question, until) = (self.questions, self.now + within);
                 let server = number(of);
+                self.note(|| format!("standby {no} asks {server}: {call:?}"));
                 let up = self.houses[no].up.as_mut().expect("it works");
                 up.asked = Some((server, question, until));
                 self.ask(Wire { asker: Asker::Server(no), server }, question, call);
@@ -402,6 +414,9 @@ impl StandbyWorld {
         let Some((server, question, _)) = asked else { return };
         match message.content {
             Content::Answered(number, answer) if number == question => {
+                if let Err(fault) = &*answer {
+                    self.note(|| format!("standby {no} is refused: {fault}"));
+                }
                 self.houses[no].up.as_mut().expect("it works").asked = None;
                 vice.followers().answered(TREE, now, answer.map_err(Unanswered::Refused));
             }

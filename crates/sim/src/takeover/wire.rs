@@ -68,7 +68,8 @@ pub(super) struct SimMessage {
 struct WireState {
     /// The connection that its asker uses now, if that is a server or a command.
     connection: u64,
-    /// The last connection that is broken.
+    /// The last connection that was used, and the last that is broken.
+    used: u64,
     broken: u64,
     /// When the last message arrives: at the asker, at the server.
     last: [Time; 2],
@@ -99,6 +100,13 @@ impl Network {
         state.broken = state.broken.max(connection);
     }
 
+    /// The server has died, and its connections with it.
+    pub fn break_all(&mut self, server: usize) {
+        for (_, state) in self.wires.iter_mut().filter(|(wire, _)| wire.server == server) {
+            state.broken = state.broken.max(state.used);
+        }
+    }
+
     pub fn is_broken(&self, wire: Wire, connection: u64) -> bool {
         self.wires.get(&wire).is_some_and(|state| connection <= state.broken)
     }
@@ -120,6 +128,7 @@ impl Network {
     /// The time of an arrival, which is not before that of earlier messages.
     pub fn arrival(&mut self, message: &SimMessage, wished: Time) -> Time {
         let state = self.wires.entry(message.wire).or_default();
+        state.used = state.used.max(message.connection);
         let last = &mut state.last[usize::from(message.to_server)];
         *last = (*last).max(wished);
         *last

@@ -145,7 +145,7 @@ impl StandbyWorld {
     }
 
     /// Reports a rule that did not hold; the first report counts.
-    pub fn violate(&mut self, what: String) {
+    pub fn violate(&mut self, what: impl std::fmt::Display) {
         self.note(|| format!("VIOLATION: {what}"));
         let at = self.now.since_start().as_secs_f64();
         self.violation.get_or_insert(format!("at {at:.3} s: {what}"));
