@@ -23,6 +23,7 @@ pub mod mutation;
 pub mod net;
 pub mod op;
 pub mod server;
+pub mod takeover;
 pub mod world;
 
 pub use ground::Violation;

@@ -30,6 +30,9 @@ struct Arguments {
     /// Do one step of the volume operations wrongly on purpose.
     #[arg(long, value_enum, conflicts_with = "mutation")]
     mutate: Option<sim::cell::StepMutation>,
+    /// Break a rule of standbys on purpose.
+    #[arg(long, value_enum, conflicts_with_all = ["mutation", "mutate"])]
+    bend: Option<sim::takeover::TakeoverMutation>,
     /// The part of the system to simulate.
     #[arg(long, value_enum, default_value = "both")]
     kind: Kind,
@@ -52,6 +55,8 @@ enum Kind {
     Both,
     /// A release to many sites.
     Release,
+    /// A volume with standbys.
+    Standbys,
 }
 
 fn range(text: &str) -> Result<(u64, u64), String> {
@@ -66,6 +71,9 @@ fn main() -> ExitCode {
     let options = RunOptions { mutation: arguments.mutation, trace: arguments.trace };
     if arguments.kind == Kind::Release {
         return run_releases(from..to, usize::from(arguments.sites), arguments.keep_going);
+    }
+    if arguments.kind == Kind::Standbys {
+        return run_standbys(from..to, &arguments);
     }
     let begun = Instant::now();
     let mut failed = 0_u64;
@@ -133,6 +141,38 @@ fn run_releases(seeds: std::ops::Range<u64>, sites: usize, keep_going: bool) -> 
         }
     }
     println!("{count} seeds, {failed} failed, {:.1} s", begun.elapsed().as_secs_f64());
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_standbys(seeds: std::ops::Range<u64>, arguments: &Arguments) -> ExitCode {
+    let (begun, count, mut failed) = (Instant::now(), seeds.end - seeds.start, 0_u64);
+    let mut totals = sim::takeover::TakeoverTally::default();
+    for seed in seeds {
+        let run = |trace| {
+            let options = sim::takeover::TakeoverOptions { mutation: arguments.bend, trace };
+            catch_unwind(AssertUnwindSafe(|| sim::takeover::run(seed, options)))
+        };
+        let outcome = run(arguments.trace);
+        if let Ok(outcome) = &outcome {
+            totals.add(&outcome.tally);
+            print!("{}", outcome.history);
+            if outcome.violation.is_none() {
+                continue;
+            }
+        }
+        failed += 1;
+        let what =
+            outcome.map_or("panicked".to_owned(), |outcome| outcome.violation.unwrap_or_default());
+        println!(
+            "seed {seed}: {what}\n  replay: cargo run --release -p sim -- --kind standbys --seed \
+                {seed} --trace"
+        );
+        if !arguments.keep_going {
+            break;
+        }
+    }
+    println!("{count} seeds, {failed} failed, {:.1} s", begun.elapsed().as_secs_f64());
+    println!("{totals:?}");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -14,7 +14,7 @@
 //! and a scrub of the disks finds nothing.
 
 mod clients;
-mod database;
+pub(crate) mod database;
 mod house;
 mod judge;
 mod leader;

@@ -1,0 +1,140 @@
+//! Faults of the world: a seeded schedule.
+
+use std::time::Duration;
+
+use rand::Rng;
+use types::Time;
+
+use super::wire::{Asker, Wire};
+use super::world::{Occurrence, StandbyWorld};
+
+/// The longest time for which a server is down, cut off or stopped.
+const LONG: Duration = Duration::from_secs(30);
+/// The longest time for which messages are lost here and there.
+const LOSSY: Duration = Duration::from_secs(20);
+
+/// A fault that ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The server reaches none, and is reached by none.
+    Isolated(usize),
+    /// The server does not reach the database.
+    NoDatabase(usize),
+    Cut(Wire),
+    /// Messages are lost here and there.
+    LossyNetwork,
+    /// Questions to the database are lost here and there.
+    LossyDatabase,
+}
+
+impl StandbyWorld {
+    /// Plans so many faults in the coming time.
+    pub fn plan_faults(&mut self, count: u32, over: Duration) {
+        self.faults_left = count;
+        for _ in 0..count {
+            let at = Duration::from_secs(4) + self.upto(over);
+            self.after(at, Occurrence::Strike);
+        }
+    }
+
+    /// A time that is often short, and up to that.
+    fn span(&mut self, most: Duration) -> Duration {
+        let span = self.upto(most);
+        if self.one_in(3) { span / 20 } else { span }
+    }
+
+    /// A fault strikes.
+    pub fn strike(&mut self) {
+        if self.faults_left == 0 {
+            return;
+        }
+        self.faults_left -= 1;
+        // The volume's server more often than another.
+        let no = match self.one_in(2) {
+            true => self.home(),
+            false => self.rng.random_range(0..self.houses.len()),
+        };
+        let other = self.rng.random_range(0..self.houses.len());
+        let wire = match self.clients.len() {
+            clients if self.one_in(2) => {
+                Wire { asker: Asker::Client(self.rng.random_range(0..clients)), server: no }
+            }
+            _ => Wire { asker: Asker::Server(other), server: no },
+        };
+        let fault = match self.rng.random_range(0..13) {
+            0..3 => {
+                let power = self.one_in(3);
+                self.die(no, power);
+                let down = self.span(LONG);
+                return self.after(down, Occurrence::Up(no));
+            }
+            3 => {
+                let stall = self.span(LONG);
+                self.note(|| format!("server {no} is stopped for {stall:?}"));
+                self.houses[no].stalled_until = self.now + stall;
+                return;
+            }
+            4..6 => Fault::Isolated(no),
+            6 => Fault::NoDatabase(no),
+            7..9 => Fault::Cut(wire),
+            9 => Fault::LossyNetwork,
+            10 => Fault::LossyDatabase,
+            _ => return self.order(),
+        };
+        self.begin(fault);
+        let most = match fault {
+            Fault::LossyNetwork | Fault::LossyDatabase => LOSSY,
+            _ => LONG,
+        };
+        let span = self.span(most);
+        self.after(span, Occurrence::Mend(fault));
+    }
+
+    fn begin(&mut self, fault: Fault) {
+        self.note(|| format!("begins: {fault:?}"));
+        match fault {
+            Fault::Isolated(no) => {
+                self.network.isolated.insert(no);
+                self.houses[no].line.cut(true);
+            }
+            Fault::NoDatabase(no) => self.houses[no].line.cut(true),
+            Fault::Cut(wire) => _ = self.network.cut.insert(wire),
+            Fault::LossyNetwork => self.network.lossy = self.rng.random_range(5..60),
+            Fault::LossyDatabase => {
+                let one_in = self.rng.random_range(2..6);
+                self.houses.iter().for_each(|house| house.line.lose(one_in));
+            }
+        }
+    }
+
+    /// The fault is over.
+    pub fn mend(&mut self, fault: Fault) {
+        self.note(|| format!("ends: {fault:?}"));
+        match fault {
+            Fault::Isolated(no) => {
+                self.network.isolated.remove(&no);
+                self.houses[no].line.cut(false);
+            }
+            Fault::NoDatabase(no) => self.houses[no].line.cut(false),
+            Fault::Cut(wire) => _ = self.network.cut.remove(&wire),
+            Fault::LossyNetwork => self.network.lossy = 0,
+            Fault::LossyDatabase => self.houses.iter().for_each(|house| house.line.lose(0)),
+        }
+    }
+
+    /// All faults are over, and all servers are up.
+    pub fn heal(&mut self) {
+        self.note(|| "faults are over".to_owned());
+        self.faults_left = 0;
+        (self.network.lossy, self.is_quiet) = (0, true);
+        self.network.isolated.clear();
+        self.network.cut.clear();
+        for no in 0..self.houses.len() {
+            let house = &mut self.houses[no];
+            house.line.cut(false);
+            house.line.lose(0);
+            house.stalled_until = Time::ZERO;
+            self.start(no);
+        }
+    }
+}
