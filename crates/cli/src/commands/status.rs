@@ -132,7 +132,6 @@ impl StatusCommand {
     }
 }
 
-<<<<<<< HEAD
 /// The engine of the cell's database, and where it is.
 fn database_json(place: &CellPlace) -> Value {
     let at = match place {
@@ -151,10 +150,6 @@ fn database_line(place: &CellPlace) -> String {
     }
 }
 
-/// The server's report, and the usage of the root volume, which another server of the cell may
-/// have.
-fn ask(cell: &CellDir) -> Result<(Value, Option<VolumeStatus>), Failure> {
-=======
 /// The answers of the server.
 #[derive(Default)]
 struct Answers {
@@ -165,7 +160,6 @@ struct Answers {
 }
 
 fn ask(cell: &CellDir) -> Result<Answers, Failure> {
->>>>>>> wt-up
     let asking = Asking::connect(client::Endpoint::Unix(cell.socket()))?;
     let volume = Name::new(VOLUME.as_bytes()).expect("a constant that is a name");
     let (report, usage) = (Some(asking.report()?), asking.volume(&volume)?);

@@ -13,11 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-<<<<<<< HEAD
-use celldb::{CellError, Etcd, EtcdConfig};
-=======
-use celldb::CELL_LEVEL_KNOWN;
->>>>>>> wt-up
+use celldb::{CELL_LEVEL_KNOWN, CellError, Etcd, EtcdConfig};
 use clap::Args;
 use client::Endpoint;
 use guard::{JoinCode, Network};
@@ -273,17 +269,17 @@ impl Up {
             }
             None => {}
         }
-        if !is_here {
-            let there = Etcd::new(&etcd, &cell.config.name, Arc::default()).doing(what)?;
-            there.check().doing(what).map_err(|failure| {
+        let there = Etcd::new(&etcd, &cell.config.name, Arc::default()).doing(what)?.check();
+        match there {
+            // It makes the cell's authority, its first volume and its database, where they lack.
+            Err(CellError::Misuse(_)) if is_here => drop(start_server(&cell, &[])?),
+            // A move that was interrupted goes on; another database is refused there.
+            _ if is_here => {}
+            there => there.doing(what).map_err(|failure| {
                 failure.mend(
                     "the server that has the database moves it: 'rialto cell migrate --to etcd'",
                 )
-            })?;
-        } else if !cell.dir().join("celldb").exists() {
-            need_none(&etcd, &cell.config.name)?;
-            // It makes the cell's authority, its first volume and its database.
-            start_server(&cell, &[])?;
+            })?,
         }
         stop_server(&cell)?;
         if is_here {

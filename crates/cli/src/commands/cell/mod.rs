@@ -4,12 +4,8 @@ mod entry;
 mod export;
 mod import;
 mod invite;
-<<<<<<< HEAD
-pub(super) mod migrate;
-=======
 mod level;
-mod migrate;
->>>>>>> wt-up
+pub(super) mod migrate;
 mod remove_server;
 mod sign;
 mod state;
