@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use types::{
-    AuthLevel, Call, Caller, CellCall, Fault, GuardCall, KeyPrint, ServerId, ServerInfo,
+    AuthLevel, Call, Caller, CellCall, Fault, GuardCall, KeyPrint, LevelAct, ServerId, ServerInfo,
     ServerRoles, VolumeCall,
 };
 
@@ -82,6 +82,12 @@ pub fn server_may(of: ServerId, roles: ServerRoles, caller: &Caller, call: &Call
         (Row::Anybody, _) => true,
         // Users of its machine.
         _ if caller.who.level != AuthLevel::Server => false,
+        // Its program, and the level of the cell before it enters itself.
+        (_, Call::Cell(CellCall::Level { act })) => match act {
+            LevelAct::Ask => true,
+            LevelAct::Tell(program) => program.server == of,
+            LevelAct::Raise(_) => false,
+        },
         (Row::Server, _) => true,
         (Row::Enrolment, Call::Cell(CellCall::PutServer { server, .. })) => server.id == of,
         (Row::Delegated(_), Call::Volume(VolumeCall::Changes { .. })) => true,
@@ -152,7 +158,7 @@ mod tests {
 
     #[test]
     fn sj7_a_server_does_what_its_roles_say() {
-        use types::{PrincipalId, PtsCall, RequestIdentity, Revision, VolumeId};
+        use types::{PrincipalId, PtsCall, RequestIdentity, Revision, ServerProgram, VolumeId};
         let who = RequestIdentity {
             level: AuthLevel::Server,
             server: Some(MINE),
@@ -193,10 +199,16 @@ mod tests {
             Call::Guard { behalf: None, call: Box::new(GuardCall::Fences { after: 0, max: 1 }) };
         let numbers = Call::Cell(CellCall::TakeNumbers { above: VolumeId(0), count: 1 });
         let servers = Call::Cell(CellCall::Servers);
-        for call in [&watch, &put(me), &changes, &fences, &numbers, &servers] {
+        let level = |act| Call::Cell(CellCall::Level { act });
+        let tell = |server| {
+            level(LevelAct::Tell(ServerProgram { server, knows: 2, version: String::new() }))
+        };
+        let (ask, raise) = (level(LevelAct::Ask), level(LevelAct::Raise(2)));
+        for call in [&watch, &put(me), &changes, &fences, &numbers, &servers, &ask, &tell(me)] {
             assert!(may(file, &server, call), "{call:?}");
         }
-        for call in [&put(other), &copy(), &behalf, &withdraw, &remove, &read] {
+        for call in [&put(other), &copy(), &behalf, &withdraw, &remove, &read, &raise, &tell(other)]
+        {
             assert!(!may(file, &server, call), "{call:?}");
             assert!(may(ServerRoles::ALL, &server, call), "{call:?}");
         }

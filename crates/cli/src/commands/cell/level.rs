@@ -17,17 +17,17 @@ EXAMPLES
     rialto cell status
     rialto cell status --json | jq .level
 
-The level says which records the cell's database may have: a program serves only a cell whose
-level it knows. A server tells its version and the level that it knows when it starts.";
+The level says which records the cell's database may have: a program serves only a cell
+whose level it knows. A server tells its version and the level that it knows when it starts.";
 
 pub(super) const UPGRADE_HELP: &str = "\
 EXAMPLES
     rialto cell upgrade --dry-run
     rialto cell upgrade
 
-Raises the level by one, once each server of the cell runs a program that knows the next one.
-From then on older programs cannot serve the cell, and there is no way back. Partitions are
-raised one by one afterwards: 'rialto vos upgradepartition'.
+Raises the level by one, once each server of the cell runs a program that knows the next
+one. From then on older programs cannot serve the cell, and there is no way back. Partitions
+are raised one by one afterwards: 'rialto vos upgradepartition'.
 
 EXIT CODES
     0  the level is raised, or is the newest one

@@ -16,10 +16,10 @@ EXAMPLES
     rialto vos upgradepartition -server afs1           all its partitions
     rialto vos upgradepartition -server afs1 -dryrun   only show their formats
 
-Raises the format of a partition to that of the cell's level ('rialto cell status'), while its
-volumes are in use. Nothing is converted, and it takes no time; but older programs do not open
-the partition any more, and there is no way back. Volumes have standbys only on partitions of
-format 3.";
+Raises the format of a partition to that of the cell's level ('rialto cell status'), while
+its volumes are in use. Nothing is converted, and it takes no time; but older programs do
+not open the partition any more, and there is no way back. Volumes have standbys only on
+partitions of format 3.";
 
 /// Raises the format of a partition to that of the cell's level.
 #[derive(Args, Debug)]
