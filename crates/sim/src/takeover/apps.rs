@@ -149,7 +149,8 @@ impl TakeoverClient {
             return false;
         };
         let (bytes, began) = (&copy.bytes[..], world.now);
-        let read = LogRead { log, bytes, began, generation: copy.generation };
+        let (client, generation) = (self.index, copy.generation);
+        let read = LogRead { client, log, bytes, began, generation };
         let judged = world.judge.read(world.now, &read);
         world.tally.cached += 1;
         let index = self.index;
@@ -366,7 +367,8 @@ impl TakeoverClient {
             }
             (LogOp::Read { log }, Answer::Data { data, .. }) => {
                 let generation = self.generation;
-                let read = LogRead { log, bytes: &data, began, generation };
+                let (client, bytes) = (self.index, &data[..]);
+                let read = LogRead { client, log, bytes, began, generation };
                 let judged = world.judge.read(world.now, &read);
                 let index = self.index;
                 world.check(judged.map_err(|why| format!("client {index} at {server}: {why}")));

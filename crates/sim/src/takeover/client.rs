@@ -588,6 +588,8 @@ impl TakeoverClient {
                     None => {
                         let FollowStep::Heritage { known, .. } = step else { return };
                         self.compare(world, to, &known);
+                        // They are judged, and must not be when the volume leaves this server again.
+                        self.seats[self.home].changes.clear();
                         self.claim_locks(world, to, generation);
                     }
                 }
