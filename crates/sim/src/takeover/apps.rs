@@ -26,7 +26,7 @@ const LONG_ONE_IN: u32 = 150;
 /// Bytes of a log that are read; none grows so long.
 const READ_BYTES: u32 = 1 << 20;
 
-/// What an application does.
+/// An operation of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogOp {
     Append { log: usize, token: u64, stable: bool },
