@@ -3,9 +3,9 @@
 //!
 //! A client is at *home* at one server. If that refuses a call with `NoVolume`, or is silent, or
 //! breaks the promise of the root, the client *looks* in the database where the volume is. It
-//! *examines* the volume there, asks which acknowledged changes are there (*heritage*), *claims* its
-//! locks, *waits* until the volume serves, and is at home there. Calls without an answer are then
-//! settled: the reply is inherited, or the call is made again.
+//! *examines* the volume there, asks which acknowledged changes are there (*heritage*), *claims*
+//! its locks, *waits* until the volume serves, and is at home there. Calls without an answer are
+//! then settled: the reply is inherited, or the call is made again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
