@@ -26,7 +26,7 @@ const LONG_ONE_IN: u32 = 150;
 /// Bytes of a log that are read; none grows so long.
 const READ_BYTES: u32 = 1 << 20;
 
-/// What an application does.
+/// An operation of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogOp {
     Append { log: usize, token: u64, stable: bool },
@@ -149,7 +149,8 @@ impl TakeoverClient {
             return false;
         };
         let (bytes, began) = (&copy.bytes[..], world.now);
-        let read = LogRead { log, bytes, began, generation: copy.generation };
+        let (client, generation) = (self.index, copy.generation);
+        let read = LogRead { client, log, bytes, began, generation };
         let judged = world.judge.read(world.now, &read);
         world.tally.cached += 1;
         let index = self.index;
@@ -366,7 +367,8 @@ impl TakeoverClient {
             }
             (LogOp::Read { log }, Answer::Data { data, .. }) => {
                 let generation = self.generation;
-                let read = LogRead { log, bytes: &data, began, generation };
+                let (client, bytes) = (self.index, &data[..]);
+                let read = LogRead { client, log, bytes, began, generation };
                 let judged = world.judge.read(world.now, &read);
                 let index = self.index;
                 world.check(judged.map_err(|why| format!("client {index} at {server}: {why}")));

@@ -1,11 +1,11 @@
 //! A client: its sessions at the servers, and how it follows the volume
 //! (`client/cell/volume.rs` is what ships; this keeps to its rules).
 //!
-//! A client is at *home* at one server. If that refuses a call with `NoVolume`, is silent, or breaks
-//! the promise of the root, the client *looks* in the database where the volume is, *examines* the
-//! volume there, asks which acknowledged changes are there (*heritage*), *claims* its locks, *waits*
-//! until the volume serves, and is at home there. Calls without an answer are then settled: the
-//! reply is inherited, or the call is made again.
+//! A client is at *home* at one server. If that refuses a call with `NoVolume`, or is silent, or
+//! breaks the promise of the root, the client *looks* in the database where the volume is. It
+//! *examines* the volume there, asks which acknowledged changes are there (*heritage*), *claims*
+//! its locks, *waits* until the volume serves, and is at home there. Calls without an answer are
+//! then settled: the reply is inherited, or the call is made again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -74,7 +74,7 @@ struct PendingRequest {
     start: CallStart,
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// The operation of an application.
@@ -221,7 +221,7 @@ impl TakeoverClient {
         )
     }
 
-    // What is due.
+    // Things that are due.
 
     /// Looks what is due.
     pub fn mind(&mut self, world: &mut StandbyWorld) {
@@ -258,7 +258,7 @@ impl TakeoverClient {
         }
     }
 
-    /// What this server promised is over.
+    /// All promises of this server are over.
     fn void(&mut self, server: usize) {
         if server == self.home {
             self.cache.clear();
@@ -588,6 +588,8 @@ impl TakeoverClient {
                     None => {
                         let FollowStep::Heritage { known, .. } = step else { return };
                         self.compare(world, to, &known);
+                        // They are judged, once for all.
+                        self.seats[self.home].changes.clear();
                         self.claim_locks(world, to, generation);
                     }
                 }

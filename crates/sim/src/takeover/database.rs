@@ -18,7 +18,7 @@ use crate::cell::database::{Database, KnowsRootOnly};
 
 type Result<T> = std::result::Result<T, CellError>;
 
-/// What one question to the database meets.
+/// The fate of one question to the database.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum QuestionFate {
     Answered,

@@ -62,12 +62,8 @@ impl StandbyWorld {
             _ => Wire { asker: Asker::Server(other), server: no },
         };
         let fault = match self.rng.random_range(0..13) {
-            0..3 => {
-                let power = self.one_in(3);
-                self.die(no, power);
-                let down = self.span(LONG);
-                return self.after(down, Occurrence::Up(no));
-            }
+            0..2 => return self.strike_down(no),
+            2 => return self.leave_behind(),
             3 => {
                 let stall = self.span(LONG);
                 self.note(|| format!("server {no} is stopped for {stall:?}"));
@@ -88,6 +84,32 @@ impl StandbyWorld {
         };
         let span = self.span(most);
         self.after(span, Occurrence::Mend(fault));
+    }
+
+    /// A server dies for a while.
+    pub fn strike_down(&mut self, no: usize) {
+        let power = self.one_in(3);
+        self.die(no, power);
+        let down = self.span(LONG);
+        self.after(down, Occurrence::Up(no));
+    }
+
+    /// The volume's server dies soon after its standbys have heard from it for the last time, and
+    /// while they may be in step: that is what an asynchronous one lacks. The database is not
+    /// heard well, either.
+    fn leave_behind(&mut self) {
+        let home = self.home();
+        for other in (0..self.houses.len()).filter(|other| *other != home) {
+            let cut = Fault::Cut(Wire { asker: Asker::Server(other), server: home });
+            self.begin(cut);
+            self.after(LONG / 10, Occurrence::Mend(cut));
+        }
+        let delay = Duration::from_millis(200) + self.upto(Duration::from_millis(700));
+        self.after(delay, Occurrence::Death(home));
+        if self.one_in(2) {
+            self.begin(Fault::LossyDatabase);
+            self.after(LOSSY / 2, Occurrence::Mend(Fault::LossyDatabase));
+        }
     }
 
     fn begin(&mut self, fault: Fault) {

@@ -1,13 +1,13 @@
-//! What clients were told, and what must hold of it.
+//! The answers that clients were given, and the rules that must hold of them.
 //!
-//! Each change leaves a *token* that none other leaves: eight bytes at the end of a log, or the name
-//! of a file. So a log shows which changes it has, in which order, and how often.
+//! Each change leaves a *token* that none other leaves: eight bytes at the end of a log, or the
+//! name of a file. So a log shows which changes it has, in which order, and how often.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::Time;
 
-/// What is known of a change.
+/// The knowledge of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenFate {
     /// It is under way.
@@ -41,10 +41,10 @@ pub(super) struct TokenRecord {
 /// See the head of the file.
 pub(super) struct TokenJudge {
     pub tokens: Vec<TokenRecord>,
-    /// Tokens that reads have shown, by log and generation of the volume, and when the first of
-    /// them ended.
-    seen: BTreeMap<(usize, u64), BTreeMap<u64, Time>>,
-    /// What may be lost if this server serves again after its power was lost.
+    /// Tokens that reads have shown, by client, log and generation of the volume, and when the
+    /// first of them ended. Another client may see a change before the break of it comes here.
+    seen: BTreeMap<(usize, usize, u64), BTreeMap<u64, Time>>,
+    /// Changes that may be lost if this server serves again after its power was lost.
     at_risk: BTreeMap<usize, Vec<u64>>,
     /// The volume's standbys are asynchronous: changes may be lost, and are named.
     pub is_async: bool,
@@ -52,9 +52,10 @@ pub(super) struct TokenJudge {
 
 /// A read of a log.
 pub(super) struct LogRead<'a> {
+    pub client: usize,
     pub log: usize,
     pub bytes: &'a [u8],
-    /// What was acknowledged before then must be there.
+    /// All that was acknowledged before then must be there.
     pub began: Time,
     /// Of the volume from which it was read.
     pub generation: u64,
@@ -145,7 +146,7 @@ impl TokenJudge {
 
     /// Judges a read that ends now.
     pub fn read(&mut self, now: Time, read: &LogRead<'_>) -> Result<(), String> {
-        let &LogRead { log, bytes, began, generation } = read;
+        let &LogRead { client, log, bytes, began, generation } = read;
         let all = self.parse(log, bytes)?;
         let found: BTreeSet<u64> = all.iter().copied().collect();
         self.look_at_order(log, &all)?;
@@ -158,7 +159,7 @@ impl TokenJudge {
                 ));
             }
         }
-        let seen = self.seen.entry((log, generation)).or_default();
+        let seen = self.seen.entry((client, log, generation)).or_default();
         let gone = |(token, at): &(&u64, &Time)| **at < began && !found.contains(*token);
         if let Some((token, _)) = seen.iter().find(gone) {
             return Err(format!("coherence: log {log} had {token} before, and has it no more"));

@@ -5,11 +5,12 @@ use std::time::Duration;
 use celldb::CellDb;
 use parking_lot::Mutex;
 use rand::Rng;
-use types::{Answer, Busy, ServerId, SiteKind, Time, VolumeCall};
+use types::{Answer, Busy, Fault, ServerId, SiteKind, Time, VolumeCall};
 use vos::{Job, JobLeader, Servers, VosError};
 
 use super::database::DatabaseLine;
 use super::house::{PARTITION, id, number};
+use super::mutation::TakeoverMutation;
 use super::wire::{Asker, Wire};
 use super::world::{StandbyWorld, TREE};
 
@@ -100,6 +101,7 @@ impl Servers for StandbyLeader<'_> {
     fn call(&self, server: ServerId, call: VolumeCall) -> Result<Answer, VosError> {
         let no = number(server);
         let name = format!("server{no}");
+        let gives_up = matches!(call, VolumeCall::StandBy { .. });
         let away = |why: &str| Err(VosError::Away { server: name.clone(), why: why.to_owned() });
         let is_stopped = {
             let mut left = self.left.lock();
@@ -125,6 +127,10 @@ impl Servers for StandbyLeader<'_> {
             if let Some(Some(answer)) = world.answers.get(&question).cloned() {
                 world.answers.remove(&question);
                 world.note(|| format!("command hears {:?}", answer.as_ref().err()));
+                let is_locked = answer == Err(Fault::Busy) && gives_up;
+                if is_locked && world.breaks(TakeoverMutation::IgnoreLocks) {
+                    return Ok(Answer::Done);
+                }
                 return answer.map_err(|fault| VosError::Refused { server: name, fault });
             }
             let is_over = world.violation.is_some();

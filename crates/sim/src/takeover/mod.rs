@@ -41,7 +41,7 @@ const SETTLES: Duration = Duration::from_secs(150);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a run does.
+/// The manner of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TakeoverOptions {
     /// A rule that is broken on purpose.

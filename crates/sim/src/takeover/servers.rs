@@ -420,7 +420,10 @@ impl StandbyWorld {
                 self.houses[no].up.as_mut().expect("it works").asked = None;
                 vice.followers().answered(TREE, now, answer.map_err(Unanswered::Refused));
             }
-            Content::Unreachable | Content::Ended(_) if message.wire.server == server => {
+            Content::Unreachable | Content::Ended(_)
+                if message.wire.server == server
+                    && [0, self.network.connection(message.wire)].contains(&message.connection) =>
+            {
                 self.give_question_up(no);
             }
             _ => return,

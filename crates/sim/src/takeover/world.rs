@@ -33,6 +33,8 @@ const LATE_CHANGE: Duration = Duration::from_secs(4);
 pub(super) enum Occurrence {
     Arrive(Box<SimMessage>),
     Up(usize),
+    /// The server dies, and stays down for a while.
+    Death(usize),
     Tick(usize, u64),
     /// The step of a standby, with the server's life and the step's number.
     Step(usize, u64, u64),
@@ -195,6 +197,7 @@ impl StandbyWorld {
         match what {
             Occurrence::Arrive(message) => self.arrive(*message),
             Occurrence::Up(no) => self.start(no),
+            Occurrence::Death(no) => self.strike_down(no),
             Occurrence::Tick(no, life) => self.tick(no, life),
             Occurrence::Step(no, life, step) => self.step(no, life, step),
             Occurrence::Mind(index) => self.with_client(index, TakeoverClient::mind),

@@ -1,0 +1,47 @@
+//! A few seeds of a volume with standbys under faults in each test run (the gate runs more), that a
+//! seed replays, and that broken rules are seen.
+
+use sim::takeover::{TakeoverMutation, TakeoverOptions, run};
+
+const PLAIN: TakeoverOptions = TakeoverOptions { mutation: None, trace: false };
+
+#[test]
+fn sb2_takeovers_neither_lose_nor_repeat_changes() {
+    let mut takeovers = 0;
+    for seed in 0..12 {
+        let outcome = run(seed, PLAIN);
+        let replay = format!("cargo run --release -p sim -- --kind standbys --seed {seed} --trace");
+        assert_eq!(outcome.violation, None, "replay: {replay}");
+        assert!(outcome.tally.done > 0, "seed {seed} does nothing");
+        takeovers += outcome.tally.takeovers;
+    }
+    assert!(takeovers > 0, "no standby takes over");
+}
+
+#[test]
+fn a_seed_with_standbys_replays() {
+    let options = TakeoverOptions { trace: true, ..PLAIN };
+    for seed in 0..3 {
+        let [first, again] = [(); 2].map(|()| run(seed, options));
+        assert!(first.history == again.history, "seed {seed}");
+        assert_eq!(first.tally, again.tally, "seed {seed}");
+    }
+}
+
+/// Broken rules, and seeds that see each of them.
+const SEEN: [(TakeoverMutation, u64); 5] = [
+    (TakeoverMutation::BelieveOutOfStep, 6),
+    (TakeoverMutation::NoFence, 7),
+    (TakeoverMutation::NoWaitForLease, 6),
+    (TakeoverMutation::ForgetReplies, 6),
+    (TakeoverMutation::HideLosses, 22),
+];
+
+#[test]
+fn broken_rules_of_standbys_are_seen() {
+    for (mutation, seed) in SEEN {
+        let options = TakeoverOptions { mutation: Some(mutation), trace: false };
+        let seen = (seed..seed + 8).any(|seed| run(seed, options).violation.is_some());
+        assert!(seen, "{mutation:?} is not seen");
+    }
+}
