@@ -49,6 +49,7 @@ pub use format::{BLOCK_BYTES, BUCKET_ENTRIES_MAX, INLINE_BYTES_MAX};
 pub use media::cipher::Rewrapped;
 pub use media::format_file::{FORMAT_VERSION, Format, PartitionConfig, check_format};
 pub use media::free_space::{Space, SpaceLevel};
+pub use media::health::HealthReport;
 pub use media::host_fs::Compression;
 pub use media::machine::MemMachine;
 pub use media::{CommitScope, WrittenOut};
