@@ -51,6 +51,7 @@ pub use media::format_file::{
     FORMAT_OLDEST, FORMAT_VERSION, Format, PartitionConfig, check_format, format_of_level,
 };
 pub use media::free_space::{Space, SpaceLevel};
+pub use media::health::HealthReport;
 pub use media::host_fs::Compression;
 pub use media::machine::MemMachine;
 pub use media::{CommitScope, WrittenOut};

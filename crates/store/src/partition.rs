@@ -25,6 +25,7 @@ use crate::media::disk::{Disk, Files};
 use crate::media::engine::{Batch, Engine, RocksEngine};
 use crate::media::format_file::{self, PartitionConfig};
 use crate::media::free_space::Space;
+use crate::media::health::HealthReport;
 use crate::media::host_fs::Compression;
 use crate::media::machine::{MemDisk, MemEngine, MemMachine};
 use crate::media::shared_run::Together;
@@ -275,6 +276,11 @@ impl Partition {
     /// them.
     pub fn stopped(&self) -> Option<String> {
         self.0.media.why_failed()
+    }
+
+    /// The health of the disk below, since the partition was opened (PH-1).
+    pub fn health(&self) -> HealthReport {
+        self.0.media.health.report()
     }
 
     /// Removes up to `max` body files without a record, or as much of removed volumes; returns how

@@ -15,6 +15,7 @@ mod caller;
 mod cell;
 mod fault;
 mod fid;
+mod health;
 mod hex;
 mod joining;
 pub mod limits;
@@ -52,6 +53,7 @@ pub use cell::{
 };
 pub use fault::Fault;
 pub use fid::{Fid, FidError, RUN_SLOTS, RunKey, Uniquifier, VnodeNo, VnodeSlots, VolumeId};
+pub use health::DiskHealth;
 pub use hex::{hex, unhex, unhex_array};
 pub use joining::{Invitation, InvitedServer, ServerRoles};
 pub use lock::{ByteRange, LockConflict, LockFamily, LockMode, LockOwner};

@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Bytes in a partition's name: a path that people type.
 pub const PARTITION_NAME_BYTES_MAX: usize = 255;
+/// Bytes of the text of a disk's error: a line.
+pub const DISK_ERROR_BYTES_MAX: usize = 255;
 /// Bytes in a server's name: a host's. Source: RFC 1035.
 pub const SERVER_NAME_BYTES_MAX: usize = 253;
 /// Addresses of a server.

@@ -1,7 +1,7 @@
 //! The server's report: sizes of tables and counts of calls, as JSON.
 
 use serde_json::json;
-use store::VolumeFacts;
+use store::{HealthReport, VolumeFacts};
 use types::{Caller, Fault, PrincipalId, SessionId, VolumeId};
 
 use crate::audit::Audit;
@@ -118,9 +118,15 @@ fn sessions_report(of: &Reported<'_>) -> serde_json::Value {
     sessions.iter().take(SESSIONS_REPORTED_MAX).map(one).collect()
 }
 
-/// Includes the reason if the partition accepts no more changes.
+/// Includes the reason if the partition accepts no more changes, and the health of its disk (PH-2).
 fn partition_report((name, partition): (&str, &store::Partition)) -> serde_json::Value {
-    json!({ "name": name, "stopped": partition.stopped(), "format": partition.format() })
+    let HealthReport { state, since, errors, slow_flushes, last_error } = partition.health();
+    let health = json!({
+        "state": state.word(), "since": since.secs, "errors": errors,
+        "slow_flushes": slow_flushes, "last_error": last_error,
+    });
+    let (stopped, format) = (partition.stopped(), partition.format());
+    json!({ "name": name, "stopped": stopped, "format": format, "health": health })
 }
 
 fn user_report(caller: &Caller) -> serde_json::Value {

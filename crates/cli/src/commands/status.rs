@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use server::CellPlace;
 use types::{Name, VolumeStatus};
 
+use super::vos::ailment;
 use crate::levels::Levels;
 use crate::reach::{Reach, ReachOptions};
 use crate::transport::{Kept, MountFacts, Transport};
@@ -318,6 +319,9 @@ fn print_report(report: &Value) {
     for partition in stopped(report) {
         println!("STOPPED   {partition}");
     }
+    for partition in unwell(report) {
+        println!("UNWELL    {partition}");
+    }
     if report["grace"] == true {
         println!(
             "grace     changes wait until the clients of the earlier server are back, or \
@@ -382,6 +386,16 @@ pub fn stopped(report: &Value) -> Vec<String> {
             "partition {} takes no more changes until the server is started again: {why}",
             plain(&partition["name"])
         ))
+    };
+    report["partitions"].as_array().into_iter().flatten().filter_map(of).collect()
+}
+
+/// Partitions that take changes and are not well, and how.
+pub fn unwell(report: &Value) -> Vec<String> {
+    let of = |partition: &Value| {
+        let how = ailment(&partition["health"]).filter(|_| partition["stopped"].is_null())?;
+        let name = plain(&partition["name"]);
+        Some(format!("partition {name} gets no new volumes: its disk is {how}"))
     };
     report["partitions"].as_array().into_iter().flatten().filter_map(of).collect()
 }
@@ -453,6 +467,14 @@ mod tests {
             stopped.len() == 1 && stopped[0].contains("/vicepb") && stopped[0].contains("EIO"),
             "{stopped:?}"
         );
+        let unwell = |stopped| {
+            let health = json!({ "state": "failing", "since": 0, "errors": 1,
+                "slow_flushes": 0, "last_error": "EIO" });
+            unwell(&json!({ "partitions": [{ "name": "/vicepb", "stopped": stopped,
+                "health": health }] }))
+        };
+        assert!(unwell(Some("EIO")).is_empty(), "it is said once");
+        assert!(unwell(None)[0].contains("/vicepb"), "{:?}", unwell(None));
         assert!(super::stopped(&json!({})).is_empty() && bounds(&json!({})).is_empty());
     }
 

@@ -264,9 +264,7 @@ fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
             .and_then(|asking| asking.report())
         {
             Ok(report) => match crate::commands::status::stopped(&report) {
-                stopped if stopped.is_empty() => {
-                    Finding::ok(CHECK, format!("process {} answers", process.pid))
-                }
+                stopped if stopped.is_empty() => disks(process, &report),
                 stopped => Finding::fail(
                     CHECK,
                     stopped.join("; "),
@@ -289,6 +287,22 @@ fn server_process(cell: &CellDir, server: Option<Process>) -> Finding {
     }
     let leftover = if cell.server_pid_file().exists() { "crashed" } else { "does not run" };
     Finding::warn(CHECK, leftover, "start it with 'rialto up'; nothing that was synced is lost")
+}
+
+/// The health of the partitions of a server that answers.
+fn disks(process: Process, report: &serde_json::Value) -> Finding {
+    const CHECK: &str = "server";
+    match crate::commands::status::unwell(report) {
+        unwell if unwell.is_empty() => {
+            Finding::ok(CHECK, format!("process {} answers", process.pid))
+        }
+        unwell => Finding::warn(
+            CHECK,
+            unwell.join("; "),
+            "check the disk; 'rialto vos evacuate' moves the volumes away, and a new start of the \
+                server trusts it again",
+        ),
+    }
 }
 
 /// Whether the cell lists this server; `None`: it shows no certificate, or the cell does not

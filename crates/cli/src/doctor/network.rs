@@ -26,6 +26,9 @@ pub fn examine(way: Reach) -> Vec<Finding> {
             findings.extend(crate::commands::status::stopped(&report).into_iter().map(|stopped| {
                 Finding::fail("partitions", stopped, "read that server's log and check the disk")
             }));
+            findings.extend(crate::commands::status::unwell(&report).into_iter().map(|unwell| {
+                Finding::warn("partitions", unwell, "check the disk; 'rialto vos evacuate' helps")
+            }));
         }
         Err(failure) => {
             let mend = "check with 'rialto status' on its machine that it runs";

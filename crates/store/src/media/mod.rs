@@ -23,9 +23,11 @@ pub(crate) mod engine;
 pub(crate) mod format_file;
 pub(crate) mod free_space;
 pub(crate) mod gates;
+pub(crate) mod health;
 pub(crate) mod host_fs;
 pub(crate) mod machine;
 pub(crate) mod shared_run;
+mod watched;
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -46,6 +48,8 @@ use self::engine::{Batch, Engine, WriteCombiner, prefix_end};
 use self::format_file::{FORMAT_STANDBYS, FORMAT_VERSION};
 use self::free_space::{Space, SpaceLevel, reserve_bytes};
 use self::gates::Gates;
+use self::health::Health;
+use self::watched::{WatchedDisk, WatchedEngine};
 use crate::StoreError;
 use crate::format::record;
 
@@ -68,6 +72,8 @@ pub(crate) struct Media {
     pub(crate) ciphers: Arc<Ciphers>,
     pub(crate) disk: Box<dyn Disk>,
     pub(crate) gates: Gates,
+    /// Observed below `engine` and `disk`.
+    pub(crate) health: Arc<Health>,
     applied: AtomicU64,
     synced: AtomicU64,
     failed: AtomicBool,
@@ -104,13 +110,17 @@ impl Media {
         keeper: Option<Arc<dyn KeyKeeper>>,
         random: StdRng,
     ) -> Arc<Media> {
-        let engine = Arc::new(WriteCombiner::new(engine));
+        let health = Arc::new(Health::default());
+        let engine = WatchedEngine { inner: engine, health: Arc::clone(&health) };
+        let disk = WatchedDisk { inner: disk, health: Arc::clone(&health) };
+        let engine = Arc::new(WriteCombiner::new(Box::new(engine)));
         let ciphers = Arc::new(Ciphers::new(Arc::clone(&engine), keeper));
         Arc::new(Media {
             engine,
-            disk: Box::new(Ciphered::new(disk, Arc::clone(&ciphers))),
+            disk: Box::new(Ciphered::new(Box::new(disk), Arc::clone(&ciphers))),
             ciphers,
             gates: Gates::new(open_bodies_max),
+            health,
             applied: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             failed: AtomicBool::new(false),

@@ -257,6 +257,8 @@ fn du3_after_a_failed_sync_changes_are_refused() {
     assert!(matches!(world.partition.sync(), Err(StoreError::Medium(_))));
     assert_ne!(world.partition.boot_verifier(), verifier);
     assert!(world.partition.stopped().is_some(), "the partition reports the failure");
+    let health = world.partition.health();
+    assert_eq!((health.state, health.errors), (types::DiskHealth::Failing, 1), "PH-1");
     world.machine.fail_syncs(false);
     assert!(matches!(world.partition.sync(), Err(StoreError::Medium(_))), "DU-3");
     assert!(matches!(write(&world), Err(StoreError::Medium(_))), "DU-3");
@@ -264,6 +266,7 @@ fn du3_after_a_failed_sync_changes_are_refused() {
     world.reopen(world.machine.clone());
     assert_ne!(world.partition.boot_verifier(), verifier);
     assert_eq!(world.partition.stopped(), None);
+    assert_eq!(world.partition.health().state, types::DiskHealth::Well);
     write(&world).unwrap();
     world.partition.sync().unwrap();
 }

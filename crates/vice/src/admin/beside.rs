@@ -60,6 +60,7 @@ impl Transfers {
             return Err(Fault::Invalid);
         }
         let tree = volume.store.tree_id();
+        self.files.volumes().partitions().may_take(no, tree)?;
         let finish = if arrives {
             let head = self.files.volumes().any_volume(tree)?.store.info();
             let (quota_bytes, quota_files) = (head.quota.bytes, head.quota.files);

@@ -129,6 +129,7 @@ impl Transfers {
         let part = StreamPart::open(bytes)?;
         if part.from == StreamCursor::START {
             self.need_tree_nowhere_else(no, tree)?;
+            self.files.volumes().partitions().may_take(no, tree)?;
             let cursor = if over {
                 self.begin_over(ask, tree, &part.head)?
             } else {
@@ -199,7 +200,8 @@ impl Transfers {
     /// first.
     ///
     /// # Errors
-    /// `Exists` if another partition has the tree; `Invalid` if there is no such partition.
+    /// `Exists` if another partition has the tree; `Invalid` if there is no such partition;
+    /// `Medium` if it has nothing of the tree and is not well (PH-3).
     pub fn place_of_pull(&self, pull: &Pull) -> Result<(PartitionNo, Partition, Vec<u64>), Fault> {
         let there = match self.files.volumes().partitions().of_tree(pull.tree)? {
             // No client uses that copy: it is the rest of an abandoned move between partitions.
@@ -222,6 +224,7 @@ impl Transfers {
             (Some(no), _) | (None, Some(no)) => no,
             (None, None) => self.files.volumes().partitions().roomiest()?,
         };
+        self.files.volumes().partitions().may_take(no, pull.tree)?;
         let partition = self.files.volumes().partitions().get(no)?.clone();
         let mut epochs = partition.volumes().sealed_epochs(pull.tree)?;
         epochs.reverse();

@@ -90,9 +90,7 @@ impl VolumeAdmin {
                 self.list_volumes(*partition, *after, *max)?
             }
             VolumeCall::Examine { volume } => examine(&self.files, volume)?,
-            VolumeCall::Partitions => {
-                Answer::Partitions(self.files.volumes().partitions().infos()?)
-            }
+            VolumeCall::Partitions => Answer::Partitions(self.files.volumes().partitions().infos()),
             VolumeCall::Format { partition, raise } => self.format(*partition, *raise)?,
             VolumeCall::Changes { .. }
             | VolumeCall::Apply { .. }
@@ -151,6 +149,7 @@ impl VolumeAdmin {
         root: &NewRoot,
     ) -> Result<Answer, Fault> {
         let on = on.map_or_else(|| self.files.volumes().partitions().roomiest(), Ok)?;
+        self.files.volumes().partitions().need_well(on)?;
         let partition = self.files.volumes().partitions().get(on)?;
         self.files.volumes().need_free_name(name, VolumeKind::ReadWrite)?;
         let id = id.map_or_else(|| new_number(self.files.volumes(), &self.cell), Ok)?;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use store::{IncomingState, Partition, StoreError, StoredReply, WrittenOut, format_of_level};
-use types::{BootVerifier, Fault, PartitionInfo, PartitionNo, SessionId, VolumeId};
+use types::{BootVerifier, DiskHealth, Fault, PartitionInfo, PartitionNo, SessionId, VolumeId};
 
 /// The partitions of a server, in the order of their numbers; at least one. Clones are handles to
 /// the same ones.
@@ -98,23 +98,45 @@ impl Partitions {
         }
     }
 
-    /// Names of the partitions, and their room.
-    pub(crate) fn infos(&self) -> Result<Vec<PartitionInfo>, Fault> {
+    /// Names of the partitions, and their room: none, where the disk does not answer.
+    pub(crate) fn infos(&self) -> Vec<PartitionInfo> {
         let info = |(no, named): (u32, &Named)| {
-            let space = named.partition.space()?;
-            let (total_bytes, free_bytes) = (space.total_bytes, space.free_bytes);
+            let space = named.partition.space().ok();
+            let [total_bytes, free_bytes] =
+                space.map_or([0, 0], |space| [space.total_bytes, space.free_bytes]);
             let (no, name, compression) =
                 (PartitionNo(no), named.name.clone(), named.partition.compression().to_string());
-            Ok(PartitionInfo { no, name, total_bytes, free_bytes, compression })
+            PartitionInfo { no, name, total_bytes, free_bytes, compression }
         };
         (0..).zip(self.0.iter()).map(info).collect()
     }
 
-    /// The partition with the most room.
+    /// The well partition with the most room (PH-3).
+    ///
+    /// # Errors
+    /// `Medium` if none is well.
     pub(crate) fn roomiest(&self) -> Result<PartitionNo, Fault> {
-        let infos = self.infos()?;
-        let best = infos.iter().max_by_key(|info| (info.free_bytes, std::cmp::Reverse(info.no)));
-        Ok(best.expect("a server has a partition").no)
+        let well = self.infos().into_iter().filter(|info| self.need_well(info.no).is_ok());
+        let best = well.max_by_key(|info| (info.free_bytes, std::cmp::Reverse(info.no)));
+        best.map(|info| info.no).ok_or(Fault::Medium)
+    }
+
+    /// # Errors
+    /// `Medium` if the partition gets no new volume (PH-3); `Invalid` if there is no such one.
+    pub(crate) fn need_well(&self, no: PartitionNo) -> Result<(), Fault> {
+        match self.get(no)?.health().state {
+            DiskHealth::Well => Ok(()),
+            DiskHealth::Slow | DiskHealth::Failing => Err(Fault::Medium),
+        }
+    }
+
+    /// # Errors
+    /// As [`Partitions::need_well`], unless the partition has something of the tree already.
+    pub(crate) fn may_take(&self, no: PartitionNo, tree: VolumeId) -> Result<(), Fault> {
+        match self.get(no)?.volumes().tree_standing(tree)? {
+            Some(_) => Ok(()),
+            None => self.need_well(no),
+        }
     }
 
     /// The volume with this number, and its partition: of twins, the one that serves
@@ -242,5 +264,45 @@ impl Partitions {
     fn each(&self, act: impl Fn(&Partition) -> Result<(), StoreError>) -> Result<(), StoreError> {
         // Returns the first error; a failure of one partition does not stop the others.
         self.iter().map(act).fold(Ok(()), Result::and)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{MemMachine, NewRoot, OpenOptions, VolumeQuota};
+    use types::{Name, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn ph3_a_partition_that_is_not_well_gets_no_new_volume() {
+        let machines = [MemMachine::new(), MemMachine::new()];
+        let open = |machine| Partition::open_memory(machine, OpenOptions::default()).unwrap();
+        let named = |at: usize| (format!("/vicep{at}"), open(&machines[at]));
+        let partitions = Partitions::new(vec![named(0), named(1)]);
+        let (now, quota) = (Timestamp::new(1, 0), VolumeQuota::default());
+        let root = NewRoot { mode: 0o755, uid: 0, gid: 0, now, quota };
+        let make = |at: usize, name: &[u8]| {
+            let partition = partitions.get(PartitionNo(at as u32)).unwrap();
+            let made = partition.volumes().create_volume(&Name::new(name).unwrap(), &root);
+            made.and_then(|volume| partition.sync().map(|()| volume.tree_id()))
+        };
+        let there = make(0, b"there").unwrap();
+        machines[1].set_capacity(1 << 39);
+        assert_eq!(partitions.roomiest(), Ok(PartitionNo(0)));
+
+        machines[0].fail_syncs(true);
+        make(0, b"lost").unwrap_err();
+        assert_eq!(partitions.roomiest(), Ok(PartitionNo(1)), "the other one has less room");
+        let new = VolumeId(there.0 + 1000);
+        assert_eq!(partitions.need_well(PartitionNo(0)), Err(Fault::Medium));
+        assert_eq!(partitions.may_take(PartitionNo(0), new), Err(Fault::Medium));
+        assert_eq!(partitions.may_take(PartitionNo(0), there), Ok(()), "its tree is there");
+        assert_eq!(partitions.may_take(PartitionNo(1), new), Ok(()));
+        assert_eq!(partitions.need_well(PartitionNo(2)), Err(Fault::Invalid));
+
+        machines[1].fail_syncs(true);
+        make(1, b"lost").unwrap_err();
+        assert_eq!(partitions.roomiest(), Err(Fault::Medium), "none is well");
     }
 }

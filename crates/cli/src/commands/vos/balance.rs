@@ -52,7 +52,7 @@ impl Balance {
         let found = Filling::of(context, &spots)?;
         let fits = |id: VolumeId, to: usize| {
             let group = found.groups.get(&id);
-            group.is_some_and(|seen| may_be_at(&seen.record, &spots[to]))
+            spots[to].is_well() && group.is_some_and(|seen| may_be_at(&seen.record, &spots[to]))
         };
         // The plan counts in thousandths.
         let tolerance = self.tolerance * 10;

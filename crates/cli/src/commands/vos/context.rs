@@ -16,6 +16,7 @@ use local::cell::clear_by_environment;
 use local::daemon::Process;
 use local::failure::Failure;
 use local::show::{Fetching, bytes as size};
+use serde_json::Value;
 use types::{
     Answer, Busy, Call, Fault, Name, PartitionInfo, PartitionNo, Revised, ServerId, ServerInfo,
     VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
@@ -48,6 +49,7 @@ pub struct VosContext {
     db: Arc<dyn CellDb>,
     pub reach: ServerConnections,
     partitions: RefCell<HashMap<ServerId, Vec<PartitionInfo>>>,
+    reports: RefCell<HashMap<ServerId, Value>>,
 }
 
 /// A volume, and its server.
@@ -69,6 +71,15 @@ impl Deref for LocatedVolume {
 pub struct LocatedPartition {
     pub server: ServerId,
     pub partition: PartitionInfo,
+    /// The health of its disk, as its server reports it; null: the server does not say.
+    pub health: Value,
+}
+
+impl LocatedPartition {
+    /// Whether it gets new volumes (PH-3).
+    pub(super) fn is_well(&self) -> bool {
+        is_well(&self.health)
+    }
 }
 
 impl VosContext {
@@ -120,6 +131,7 @@ impl VosContext {
             db,
             reach,
             partitions: RefCell::default(),
+            reports: RefCell::default(),
         })
     }
 
@@ -165,6 +177,19 @@ impl VosContext {
         };
         self.partitions.borrow_mut().insert(server, partitions.clone());
         Ok(partitions)
+    }
+
+    fn located(&self, server: ServerId, partition: PartitionInfo) -> LocatedPartition {
+        let mut reports = self.reports.borrow_mut();
+        let report = reports.entry(server).or_insert_with(|| {
+            // Placement goes on without it: the server refuses a partition that is not well.
+            match self.reach.send(server, Call::ServerReport) {
+                Ok(Answer::Report(report)) => serde_json::from_str(&report).unwrap_or_default(),
+                _ => Value::Null,
+            }
+        });
+        let health = health_of(report, &partition.name);
+        LocatedPartition { server, partition, health }
     }
 
     /// A partition's name.
@@ -316,7 +341,7 @@ impl VosContext {
                 partitions
                     .into_iter()
                     .filter(meant)
-                    .map(|partition| LocatedPartition { server: *server, partition }),
+                    .map(|partition| self.located(*server, partition)),
             );
         }
         match &site.partition {
@@ -334,13 +359,23 @@ impl VosContext {
         }
     }
 
-    /// Returns the chosen partition with the most free space.
+    /// Returns the chosen partition with the most free space, of those that are well (PH-3).
     pub(crate) fn roomiest(&self, site: &TypedSite) -> Result<LocatedPartition, Failure> {
+        const WHAT: &str = "finding a partition";
         let spots = self.spots(site)?;
-        let best = spots.into_iter().max_by_key(|spot| spot.partition.free_bytes);
-        best.ok_or_else(|| {
-            Failure::new("finding a partition", "no server answers")
-                .mend("'rialto vos listaddrs' shows them")
+        let unwell = spots.iter().find(|spot| !spot.is_well()).map(|spot| {
+            let (server, name) = (self.server_name(spot.server), &spot.partition.name);
+            let how = spot.health["state"].as_str().unwrap_or_default();
+            Failure::new(WHAT, format!("the disk of {name} of {server} is {how}")).mend(
+                "name another partition; 'rialto vos partinfo' says what is wrong with it, and a \
+                    new start of that server trusts it again",
+            )
+        });
+        let well = spots.into_iter().filter(LocatedPartition::is_well);
+        well.max_by_key(|spot| spot.partition.free_bytes).ok_or_else(|| {
+            unwell.unwrap_or_else(|| {
+                Failure::new(WHAT, "no server answers").mend("'rialto vos listaddrs' shows them")
+            })
         })
     }
 
@@ -439,6 +474,19 @@ impl VosContext {
     }
 }
 
+/// The health of a partition in its server's report; null: the server does not say.
+pub(super) fn health_of(report: &Value, partition: &str) -> Value {
+    let mut all = report["partitions"].as_array().into_iter().flatten();
+    let found = all.find(|one| one["name"] == partition);
+    found.map_or(Value::Null, |one| one["health"].clone())
+}
+
+/// Whether a partition of this health gets new volumes. A server of an earlier version says
+/// nothing.
+pub(super) fn is_well(health: &Value) -> bool {
+    health["state"].as_str().is_none_or(|state| state == "well")
+}
+
 /// Whether a partition has this name: `/vicepa`, `vicepa`, `a`, or its number from 0 on.
 fn is_called(one: &PartitionInfo, text: &str) -> bool {
     let names = [text.to_owned(), format!("/{text}"), format!("/vicep{text}")];
@@ -500,6 +548,9 @@ fn fault_refusal(what: &str, error: &VosError) -> Failure {
         }
         Some(Fault::ReadOnly) => "name the read-write volume of its group",
         Some(Fault::Offline) => "'rialto vos online' brings it back",
+        Some(Fault::Medium) => {
+            "'rialto vos partinfo' says how its disks are: name another partition"
+        }
         Some(Fault::NoSpace) => "remove something from that partition, or name another",
         Some(Fault::Busy) => {
             "somebody has files of it open for writing, or is at work on it: try again"

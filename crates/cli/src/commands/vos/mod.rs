@@ -14,6 +14,7 @@ mod dumpfile;
 mod examine;
 mod fields;
 mod formatted;
+mod health;
 mod list;
 mod locks;
 mod model;
@@ -40,6 +41,7 @@ use local::failure::Failure;
 use super::cell_client::CellOptions;
 
 pub(crate) use context::now_secs;
+pub(crate) use health::ailment;
 pub(crate) use show::{iso, stamp};
 pub(crate) use typed::quota;
 

@@ -271,7 +271,7 @@ fn roomiest_but(
     to: &TypedSite,
     is_good: &dyn Fn(&LocatedPartition) -> bool,
 ) -> Result<LocatedPartition, Failure> {
-    let good = context.spots(to)?.into_iter().filter(|spot| is_good(spot));
+    let good = context.spots(to)?.into_iter().filter(|spot| spot.is_well() && is_good(spot));
     good.max_by_key(|spot| spot.partition.free_bytes).ok_or_else(|| {
         Failure::new("finding a partition", "no other server or partition of the cell can take it")
             .mend("add a server or a partition, or name one with -toserver")

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use types::{Answer, IncomingTree, PartitionInfo, ServerId, TaskInfo, TaskState, VolumeCall};
 
 use super::context::{LocatedPartition, VosContext, text};
+use super::health::ailment;
 use super::standby;
 use super::typed::{TypedPlace, TypedSite, place};
 
@@ -76,6 +77,7 @@ impl Listpart {
             for spot in &spots {
                 local::show::json(&json!({
                     "server": context.server_name(spot.server), "partition": spot.partition.name,
+                    "health": spot.health,
                 }));
             }
             return Ok(());
@@ -87,6 +89,11 @@ impl Listpart {
             println!("{}", names.concat().trim_end());
         }
         println!("Total: {}", spots.len());
+        for spot in &spots {
+            if let Some(how) = ailment(&spot.health) {
+                println!("The disk of {} is {how}", spot.partition.name);
+            }
+        }
         Ok(())
     }
 }
@@ -94,13 +101,13 @@ impl Listpart {
 pub(super) fn free_space(wanted: Partinfo, context: &VosContext) -> Result<(), Failure> {
     let spots = context.spots(&wanted.place.site())?;
     let several = spots.iter().any(|spot| spot.server != spots[0].server);
-    for LocatedPartition { server, partition } in &spots {
+    for LocatedPartition { server, partition, health } in &spots {
         let server = context.server_name(*server);
         let (name, free, total) = (&partition.name, partition.free_bytes, partition.total_bytes);
         if context.json {
             local::show::json(&json!({
                 "server": server, "partition": name, "free_bytes": free, "total_bytes": total,
-                "compression": partition.compression,
+                "compression": partition.compression, "health": health,
             }));
         } else {
             let (free, total) = (free / 1024, total / 1024);
@@ -108,6 +115,9 @@ pub(super) fn free_space(wanted: Partinfo, context: &VosContext) -> Result<(), F
             println!("Free space on partition {name}: {free} K blocks out of total {total}");
             if partition.compression != "none" {
                 println!("    Snapshots and copies are compressed: {}", partition.compression);
+            }
+            if let Some(how) = ailment(health) {
+                println!("    It gets no new volumes: its disk is {how}");
             }
         }
     }
