@@ -1,7 +1,7 @@
 #!/bin/bash
-# setup.sh run|test|soak|bench|deb|images: installs the Debian packages that are missing, and only those;
-# for tests also cargo-deny and what fuzzing needs, outside the checkout. Says what it does, and
-# needs no network when nothing is missing.
+# setup.sh run|test|soak|bench|deb|images: installs the Debian packages that are missing, and only
+# those; for tests also cargo-deny and what fuzzing needs, outside the checkout. Says what it does,
+# and needs no network when nothing is missing.
 set -euo pipefail
 
 run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-dev libssl-dev \

@@ -17,7 +17,9 @@ for tool in podman podman-compose runc mmdebstrap dh; do
     command -v $tool > /dev/null ||
         { fail "$tool is there: 'scripts/setup.sh soak' gets it"; finish; }; done
 
-compose() { within 300 podman-compose -p rialto -f "$here/../packaging/container/compose.yaml" "$@"; }
+compose() {
+    within 300 podman-compose -p rialto -f "$here/../packaging/container/compose.yaml" "$@"
+}
 end() {
     compose down -v > "$WORK/down.log" 2>&1
     podman rm --all --force > /dev/null 2>&1

@@ -188,6 +188,10 @@ pub trait Remote: Send + Sync {
         Vec::new()
     }
 
+    /// The volume left this server, and its changes there were compared with what its next server
+    /// has: should it come back here, they are no changes of that stay.
+    fn forget_changes(&self, _volume: VolumeId) {}
+
     /// Sets the sink of breaks and of the session's events. Called once, before the first call.
     fn set_events(&self, events: Arc<dyn Events>);
 

@@ -8,7 +8,8 @@ const PLAIN: TakeoverOptions = TakeoverOptions { mutation: None, trace: false };
 #[test]
 fn sb2_takeovers_neither_lose_nor_repeat_changes() {
     let mut takeovers = 0;
-    for seed in 0..12 {
+    // The last ones found faults.
+    for seed in (0..12).chain([117, 161, 169]) {
         let outcome = run(seed, PLAIN);
         let replay = format!("cargo run --release -p sim -- --kind standbys --seed {seed} --trace");
         assert_eq!(outcome.violation, None, "replay: {replay}");

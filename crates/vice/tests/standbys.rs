@@ -884,6 +884,31 @@ fn sb5_replies_to_what_a_base_has_come_with_it() {
 }
 
 #[test]
+fn sb5_a_base_brings_replies_that_wait_for_breaks() {
+    for is_fed in [false, true] {
+        let mut cell = Cell::new(&[SiteKind::Standby, SiteKind::AsyncStandby]);
+        if is_fed {
+            cell.enter(2);
+        }
+        // A client that does not answer has a promise of the directory.
+        let root = cell.root;
+        cell.rigs[0].call(2, &ROOT, Call::GetStatus { fid: root }).unwrap();
+        cell.rigs[0].clients[2].prompt = false;
+        let (kind, how) = (types::NewKind::File, types::CreateHow::Guarded);
+        let call = Call::Make { dir: cell.root, name: name("waits"), kind, mode: 0o644, how };
+        let origin = cell.rigs[0].start_in(0, 5, &ROOT, call);
+        assert_eq!(cell.answer(0, origin), None, "it waits for the acknowledgement");
+        cell.enter(1);
+        assert_eq!(cell.answer(0, origin), None, "still");
+        take_over(&mut cell);
+        assert_eq!(cell.has(1, "waits"), Ok(true));
+        let known = inherited(&mut cell.rigs[1], origin);
+        assert_eq!(known.origin, origin);
+        assert!(!known.answer.is_empty(), "the client asks for its reply");
+    }
+}
+
+#[test]
 fn sb5_a_client_inherits_its_own_replies_alone() {
     let mut cell = Cell::new(&[SiteKind::Standby]);
     cell.enter(1);

@@ -472,6 +472,7 @@ impl RemoteVolume {
         let mut heritage = Heritage::Whole;
         if let Some(lost) = lost {
             heritage = self.heritage(from, &to, was_standby);
+            from.remote.forget_changes(self.id);
             match &heritage {
                 Heritage::Whole => tracing::warn!(
                     volume = self.id.0,

@@ -296,6 +296,11 @@ impl ClientCore {
         of_volume.copied().collect()
     }
 
+    /// See [`crate::Remote::forget_changes`].
+    pub fn forget_changes(&mut self, volume: VolumeId) {
+        self.changes.retain(|done| done.fid.volume != volume);
+    }
+
     /// Takes what a predecessor left: the machine goes on with its session.
     pub fn inherit(&mut self, legacy: Legacy) {
         self.next_call = legacy.last_call + 1;

@@ -335,6 +335,10 @@ impl Remote for Session {
         self.shared.core.lock().last_changes(volume)
     }
 
+    fn forget_changes(&self, volume: VolumeId) {
+        self.shared.core.lock().forget_changes(volume);
+    }
+
     fn set_events(&self, events: Arc<dyn Events>) {
         self.shared.set_events(&events);
     }

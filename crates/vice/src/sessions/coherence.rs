@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
 
+use bytes::Bytes;
 use lease::{BreakTicket, Leases, LockOutcome, LockRequest, Output};
 use types::{
     Answer, BreakItem, BreakReason, Caller, Fault, Fid, ReplyAddress, SessionId, Time, VolumeId,
@@ -204,6 +205,19 @@ impl Coherence {
     /// Changes that wait for acknowledgements.
     pub fn pending_changes(&self) -> usize {
         self.tables.lock().pending.len()
+    }
+
+    /// The replies of changes of a volume that wait for acknowledgements; and those of volumes
+    /// without a feed, one of which may be this one.
+    pub fn pending_of(
+        &self,
+        volume: VolumeId,
+        encode: fn(&Answer) -> Vec<u8>,
+    ) -> Vec<(ReplyAddress, Bytes)> {
+        let tables = self.tables.lock();
+        let is_of = |change: &&PendingChange| change.fed.is_none_or(|fed| fed.volume == volume);
+        let all = tables.pending.values().filter(is_of);
+        all.map(|change| (change.origin, Bytes::from(encode(&change.answer)))).collect()
     }
 
     /// Requests a lock for the caller.

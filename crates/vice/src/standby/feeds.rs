@@ -191,7 +191,10 @@ impl Feeds {
         let fed = (feed, Arc::clone(&volume.store));
         let encode = self.files.encode();
         let mut feeding = feeding.lock();
-        let known = self.registry.requests().of_volume(id, encode);
+        // One that ends in between is in both; the later one of a slot is the last.
+        let pending = self.registry.coherence().pending_of(id, encode);
+        let mut known = self.registry.requests().of_volume(id, encode);
+        known.extend(pending);
         let base = (start.epoch, start.place.position);
         feeding.feed(ask.now, (standby, is_sync), base, fed, LastReplies { known, encode });
         drop(feeding);
@@ -413,11 +416,12 @@ impl Feeds {
     }
 
     /// A reply record of before this server's restart: a standby may have taken over without that
-    /// change. It waits for the database's answer, or is returned (SB-1).
+    /// change. It waits for the database's answer, or is returned (SB-1). Once the volume is put
+    /// aside this server stands by for it.
     pub fn hold_recorded(&self, changed: Option<VolumeId>, reply: HeldReply) -> Option<HeldReply> {
-        let of_fenced = |id: &VolumeId| {
-            let volume = self.files.volumes().any_volume(*id);
-            volume.is_ok_and(|volume| volume.is_fenced() || volume.is_superseded())
+        let of_fenced = |id: &VolumeId| match self.files.volumes().any_volume(*id) {
+            Ok(volume) => volume.is_fenced() || volume.is_superseded(),
+            Err(_) => self.followers.has(*id),
         };
         let Some(id) = changed.filter(of_fenced) else { return Some(reply) };
         if !self.files.volumes().moves().is_fenced(id) {
