@@ -319,6 +319,23 @@ fn changes_before_the_standbys_base_are_not_reported() {
 }
 
 #[test]
+fn changes_of_a_session_that_ended_are_not_reported() {
+    let fleet = Fleet::start();
+    let before = fleet.acknowledged("one");
+    fleet.a.end_sessions();
+    let last = fleet.acknowledged("two");
+    assert_ne!(before.session, last.session);
+    let changing = call(&fleet.docs, write("three"));
+    fleet.a.next_of(is_write);
+    fleet.take_over(SiteKind::AsyncStandby, known(last, written("two", 2)));
+    fleet.a.go_down();
+    fleet.b.answer(&fleet.b.next_of(is_write), written("three", 3));
+    assert_eq!(changing.answer(), written("three", 3));
+    fleet.recorder.wait(1, |event| *event == Event::Moved);
+    assert_eq!(fleet.recorder.count(|event| matches!(event, Event::ChangesLost(_))), 0);
+}
+
+#[test]
 fn changes_of_which_the_standby_knows_nothing_are_reported() {
     let fleet = Fleet::start();
     fleet.acknowledged("one");

@@ -253,6 +253,10 @@ impl ClientCore {
                     self.become_phase(SessionPhase::Attached, after);
                     self.attached_once = true;
                     self.association += u64::from(!resumed || restarted);
+                    if !resumed {
+                        // No server knows the replies of a session that ended.
+                        self.changes.clear();
+                    }
                     if resumed && restarted && self.is_restoring {
                         self.reclaims_later = true;
                     } else if resumed && restarted {

@@ -130,6 +130,10 @@ impl TakeoverClient {
         };
         let app = &mut self.apps[thread];
         (app.op, app.began, app.made) = (Some(op), world.now, None);
+        if let LogOp::Unlock { log } = op {
+            // The server may have executed it long before the answer comes.
+            self.locks.remove(&log);
+        }
         if let LogOp::Append { log, .. } = op {
             self.own.entry(log).or_default().0 += 1;
             self.cache.remove(&log);
@@ -381,10 +385,7 @@ impl TakeoverClient {
             }
             (LogOp::Commit, Answer::Committed { .. }) => world.judge.committed(began),
             (LogOp::Lock { log }, Answer::Done) => self.locked(world, thread, server, log),
-            (LogOp::Unlock { log }, Answer::Done) => {
-                self.apps[thread].lock = None;
-                self.locks.remove(&log);
-            }
+            (LogOp::Unlock { .. }, Answer::Done) => self.apps[thread].lock = None,
             (op, answer) => world.violate(format!("{op:?} is answered by {answer:?}")),
         }
         self.end(world, thread);

@@ -627,7 +627,10 @@ impl TakeoverClient {
     /// Which acknowledged changes are there? One question for each slot.
     fn ask_heritage(&mut self, world: &mut StandbyWorld, to: usize, generation: u64) {
         let mut last: BTreeMap<(SessionId, u32), ReplyAddress> = BTreeMap::new();
-        for (origin, _) in &self.seats[self.home].changes {
+        let seat = &mut self.seats[self.home];
+        // No server remembers the replies of a session that ended.
+        seat.changes.retain(|(origin, _)| Some(origin.session) == seat.session);
+        for (origin, _) in &seat.changes {
             last.insert((origin.session, origin.slot), *origin);
         }
         let mut left: Vec<_> = last.into_values().collect();
