@@ -12,7 +12,7 @@ use crate::commands::cell_client::odd;
 
 const UPGRADE_HELP: &str = "\
 EXAMPLES
-    rialto vos upgradepartition afs1 vicepa
+    rialto vos upgradepartition afs1 vicep
     rialto vos upgradepartition -server afs1           all its partitions
     rialto vos upgradepartition -server afs1 -dryrun   only show their formats
 
