@@ -130,10 +130,10 @@ fn sb1_a_volume_goes_on_where_its_standby_is() {
         files.push(fid);
     }
     ask(&session, Call::CommitVolume { fid: root });
-    wait_for("the server to know that", || {
-        let [standby] = standbys(&session, id)[..] else { panic!("one standby") };
-        standby.is_sync && standby.in_step
-    });
+    wait_for(
+        "the server to know that",
+        || matches!(standbys(&session, id)[..], [one] if one.is_sync && one.in_step),
+    );
     let written = read_all(&session, &files);
 
     drop(first.server.take());
@@ -151,10 +151,10 @@ fn sb1_a_volume_goes_on_where_its_standby_is() {
     // The former server is the standby of the new one from now on.
     first.start();
     // The server knows it a moment after the record says so.
-    wait_for("the former server in step", || {
-        let [standby] = standbys(&session, id)[..] else { panic!("one standby") };
-        standby.server == former && standby.in_step
-    });
+    wait_for(
+        "the former server in step",
+        || matches!(standbys(&session, id)[..], [one] if one.server == former && one.in_step),
+    );
     assert!(is_in_step(&db, id, former));
     let fid = make(&session, root, "after");
     write(&session, fid, 0, "after");

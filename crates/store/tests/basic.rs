@@ -410,7 +410,7 @@ fn what_is_no_partition_is_refused_with_advice() {
     );
     std::fs::rename(path.join("away"), path.join("meta")).unwrap();
     let format = std::fs::read_to_string(path.join("FORMAT")).unwrap();
-    std::fs::write(path.join("FORMAT"), format.replace("version 2", "version 9")).unwrap();
+    std::fs::write(path.join("FORMAT"), format.replace("version 3", "version 9")).unwrap();
     assert!(matches!(open(), Err(OpenError::UnknownVersion { found: 9, .. })));
     std::fs::write(path.join("FORMAT"), &format[..30]).unwrap();
     assert!(matches!(open(), Err(OpenError::Damaged { .. })));
