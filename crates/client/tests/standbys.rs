@@ -323,6 +323,8 @@ fn changes_of_a_session_that_ended_are_not_reported() {
     let fleet = Fleet::start();
     let before = fleet.acknowledged("one");
     fleet.a.end_sessions();
+    fleet.recorder.wait(1, |event| *event == Event::LeaseLost);
+    fleet.a.wait("another session", |state| state.attached.len() == 2);
     let last = fleet.acknowledged("two");
     assert_ne!(before.session, last.session);
     let changing = call(&fleet.docs, write("three"));
