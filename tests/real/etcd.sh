@@ -139,6 +139,9 @@ within 60 "$RIALTO" umount --lazy "$tree" > /dev/null 2>&1
 stop "$A"
 check "to the server" says "moved to embedded" 0 migrate --to embedded "${to_etcd[@]:2}"
 check "it has it" start "$A"
+check "another etcd that does not answer is refused" says "check the endpoints" 1 \
+    within 60 "$RIALTO" up --no-mount --dir "$A" --etcd 127.0.0.1:1
+check "and the server was not stopped for it" kill -0 "$(head -n 1 "$A/server.pid")"
 lost() { local user; while read -r user; do pts examine "$user" > /dev/null || return 1
     done < "$made"; }
 check "every user that was made is there" lost

@@ -269,12 +269,15 @@ impl Up {
             }
             None => {}
         }
+        let runs = Process::recorded(&cell.server_pid_file()).doing(what)?.is_some();
         let there = Etcd::new(&etcd, &cell.config.name, Arc::default()).doing(what)?.check();
         match there {
             // It makes the cell's authority, its first volume and its database, where they lack.
             Err(CellError::Misuse(_)) if is_here => drop(start_server(&cell, &[])?),
-            // A move that was interrupted goes on; another database is refused there.
-            _ if is_here => {}
+            // A move that was interrupted goes on.
+            Ok(()) | Err(CellError::Moved { .. }) if is_here && !runs => {}
+            // The running server stays as it is.
+            _ if is_here => need_none(&etcd, &cell.config.name)?,
             there => there.doing(what).map_err(|failure| {
                 failure.mend(
                     "the server that has the database moves it: 'rialto cell migrate --to etcd'",
