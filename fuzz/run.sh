@@ -1,11 +1,14 @@
 #!/bin/bash
 # run.sh [SECONDS] [TARGET...]: runs each fuzz target for SECONDS (default 30), as many at once as
 # there are processors.
+# run.sh --plain: runs the same checks as property tests, which need nothing but the workspace: on
+# random bytes and on changed golden vectors, PROPTEST_CASES of each (default 4000). Every change
+# is checked like that: to build all targets again takes twelve minutes.
 #
-# Needs a nightly toolchain and cargo-fuzz, which `scripts/setup.sh test` gets if they can be had.
-# Where they are missing this says so and runs the same checks as property tests instead, so that
-# something is fuzzed everywhere. What was built lies in the target directory, inputs that reach
-# something new are kept in a cache outside the checkout and are the next run's first inputs.
+# Needs a nightly toolchain and cargo-fuzz, which `scripts/setup.sh soak` gets if they can be had.
+# Where they are missing this says so and does what --plain does, so that something is fuzzed
+# everywhere. What was built lies in the target directory, inputs that reach something new are kept
+# in a cache outside the checkout and are the next run's first inputs.
 #
 # With RIALTO_SEED a run depends neither on an earlier one nor on the machine's speed: it begins
 # with the planted inputs alone, keeps nothing, makes its random choices from that number, and tries
@@ -16,10 +19,16 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
+plain() {
+    cd ..
+    PROPTEST_CASES=${PROPTEST_CASES:-4000} exec cargo test --locked --workspace --lib -- \
+        fuzzing mutated_vectors session_machines random_bytes any_bytes any_text
+}
 seconds=${1:-30}
 [ $# -eq 0 ] || shift
 case $seconds in
-    '' | *[!0-9]*) sed -n '2,3s/^# //p' "$0" >&2; exit 2 ;;
+    --plain) plain ;;
+    '' | *[!0-9]*) sed -n '2,6s/^# //p' "$0" >&2; exit 2 ;;
 esac
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=($(basename -s .rs -a fuzz_targets/*.rs))
@@ -31,10 +40,7 @@ fall_back() {
     local target
     for target in "${targets[@]}"; do echo "SKIP fuzz: $target: $1"; done
     echo "fuzz: running their checks as property tests instead" >&2
-    cd ..
-    PROPTEST_CASES=${PROPTEST_CASES:-4000} exec cargo test --locked -p celldb -p dafs -p fabric \
-        -p guard -p local -p mount -p store -p venus --lib -- \
-        fuzzing mutated_vectors session_machines random_bytes any_bytes any_text
+    plain
 }
 command -v rustup > /dev/null || fall_back "there is no rustup to get a nightly toolchain with"
 rustup toolchain list 2> /dev/null | grep -q '^nightly' ||

@@ -112,10 +112,13 @@ if [ $soak = yes ]; then
     export STRANGER_CALLS=${STRANGER_CALLS:-1000000} SILENT_SECS=${SILENT_SECS:-60} \
         POWER_CUTS=${POWER_CUTS:-4000}
     export UNIT_AGAIN=no
-    seeds=0..200000 volume_seeds=0..10000 release_seeds=0..100 fuzz_seconds=600 real=()
+    profile=release built=$target/release
+    seeds=0..200000 volume_seeds=0..10000 release_seeds=0..100 fuzz=(600) real=()
     new_sessions=20000 new_volumes=1000
 else
-    seeds=0..10000 volume_seeds=0..300 release_seeds=0..2 fuzz_seconds=8 real=(--quick)
+    # The profile of the tests, so that everything is built once. `make up` builds the other.
+    profile=dev built=$target/debug
+    seeds=0..5000 volume_seeds=0..120 release_seeds=0..2 fuzz=(--plain) real=(--quick)
     new_sessions=2000 new_volumes=60
 fi
 # Beside the fixed inputs each state of the code gets new ones, which its hash gives: a run can be
@@ -135,29 +138,29 @@ echo "$seeds_line"
 part format cargo fmt --all --check
 part lint cargo clippy --workspace --all-targets --locked -- -D warnings
 part deny scripts/deny.sh
-part build cargo build --release --locked -p rialto -p cli -p sim --bins --examples
-part_beside own tests/real/run.sh "${real[@]}" --bin "$target/release" own
-part_beside sim nice "$target/release/sim" --kind sessions --seeds $seeds
-part_beside volumes nice "$target/release/sim" --kind volumes --seeds $volume_seeds
-part_beside new-sim nice "$target/release/sim" --kind sessions \
+part build cargo build --profile $profile --workspace --locked --bins --examples
+part_beside own tests/real/run.sh "${real[@]}" --bin "$built" own
+part_beside sim nice "$built/sim" --kind sessions --seeds $seeds
+part_beside volumes nice "$built/sim" --kind volumes --seeds $volume_seeds
+part_beside new-sim nice "$built/sim" --kind sessions \
     --seeds $new..$((new + new_sessions))
-part_beside new-vol nice "$target/release/sim" --kind volumes --seeds $new..$((new + new_volumes))
-part_beside release nice "$target/release/sim" --kind release --sites 240 --seeds $release_seeds
+part_beside new-vol nice "$built/sim" --kind volumes --seeds $new..$((new + new_volumes))
+part_beside release nice "$built/sim" --kind release --sites 240 --seeds $release_seeds
 begin_beside
 part unit scripts/unit.sh
 end_beside
-part_beside fuzz nice fuzz/run.sh $fuzz_seconds
+part_beside fuzz nice fuzz/run.sh "${fuzz[@]}"
 begin_beside
-part real tests/real/run.sh "${real[@]}" --bin "$target/release" shared
-part guide tests/guide.sh "${real[@]}" --bin "$target/release"
+part real tests/real/run.sh "${real[@]}" --bin "$built" shared
+part guide tests/guide.sh "${real[@]}" --bin "$built"
 end_beside
 [ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- \
     --check
-[ $soak = no ] || part outlive tests/real/run.sh --bin "$target/release" outlive
-[ $soak = no ] || part quorum tests/real/run.sh --bin "$target/release" quorum
-[ $soak = no ] || part packages tests/packages.sh "$target/release"
-[ $soak = no ] || part clean tests/packages.sh --clean "$target/release"
-[ $soak = no ] || part containers tests/containers.sh "$target/release"
+[ $soak = no ] || part outlive tests/real/run.sh --bin "$built" outlive
+[ $soak = no ] || part quorum tests/real/run.sh --bin "$built" quorum
+[ $soak = no ] || part packages tests/packages.sh "$built"
+[ $soak = no ] || part clean tests/packages.sh --clean "$built"
+[ $soak = no ] || part containers tests/containers.sh "$built"
 [ $soak = no ] || part fresh tests/fresh.sh
 
 printf '\n'

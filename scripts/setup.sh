@@ -1,7 +1,7 @@
 #!/bin/bash
 # setup.sh run|test|soak|bench|deb|images: installs the Debian packages that are missing, and only
-# those; for tests also cargo-deny and what fuzzing needs, outside the checkout. Says what it does,
-# and needs no network when nothing is missing.
+# those; for tests also cargo-deny, for soak what fuzzing needs, outside the checkout. Says what it
+# does, and needs no network when nothing is missing.
 set -euo pipefail
 
 run=(build-essential pkg-config libclang-dev librocksdb-dev liblz4-dev libzstd-dev libssl-dev \
@@ -102,8 +102,11 @@ deny_tool() {
     local tools=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-tests/cargo-deny
     command -v cargo-deny > /dev/null || [ -x "$tools/bin/cargo-deny" ] || {
         echo "setup: installing cargo-deny below $tools" >&2
-        cargo install --quiet --locked --version "$cargo_deny" --root "$tools" cargo-deny ||
+        # Quickly built: it runs for a second.
+        cargo install --quiet --locked --debug --version "$cargo_deny" --root "$tools" \
+            cargo-deny ||
             echo "setup: cargo-deny cannot be installed: dependencies will not be checked" >&2
     }
 }
-case ${1:-run} in test | soak) fuzz_tools; deny_tool ;; esac
+case ${1:-run} in test | soak) deny_tool ;; esac
+[ "${1:-run}" != soak ] || fuzz_tools

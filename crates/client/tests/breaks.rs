@@ -1,14 +1,10 @@
 //! Breaks: each reaches the sink once and is acknowledged once, over the connection that carried it
 //! (DA-3), when the sink says so (CB-1).
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::events::{Event, Recorder};
+use crate::common::{FID, ScriptedServer, call, get_status, name, status};
 use client::{BreakAck, Cell, Remote};
-use common::events::{Event, Recorder};
-use common::{FID, ScriptedServer, call, get_status, name, status};
 use parking_lot::Mutex;
 use types::{Answer, BreakId, BreakItem, BreakReason, Call, Fid, VolumeCall};
 

@@ -1,13 +1,11 @@
 //! Credits: a client has no more calls in progress than the server allows (DA-1), and those that
 //! others may wait for are not behind those that wait.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::{
+    Calling, FID, ScriptedServer, call, get_status, is_write, status, write, written,
+};
 use client::Remote;
-use common::{Calling, FID, ScriptedServer, call, get_status, is_write, status, write, written};
 use types::{Answer, ByteRange, Call, Caller, Fault, LockFamily, LockMode, LockOwner, SessionId};
 
 fn lock(owner: u64) -> Call {

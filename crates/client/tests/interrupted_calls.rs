@@ -1,19 +1,15 @@
 //! Interrupted calls. A call that leaves nothing behind is given up at once; any other is waited
 //! for as long as the server is reachable, because its outcome matters.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use client::{CallError, Cancel, Remote};
-use common::events::{Event, Recorder};
-use common::{
+use crate::common::events::{Event, Recorder};
+use crate::common::{
     DIR, FID, LIMIT, ScriptedServer, call, call_with, get_status, name, status, write, written,
 };
+use client::{CallError, Cancel, Remote};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use types::{
     Answer, ByteRange, Call, Caller, Cookie, CreateHow, Fault, Lending, LockFamily, LockMode,

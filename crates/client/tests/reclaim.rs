@@ -1,17 +1,13 @@
 //! Restarts of the server: other calls wait while locks and holds are claimed, and what the earlier
 //! instance executed is not executed again.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{CallError, Cancel, Remote, Session, SessionConfig};
-use common::events::{Event, Recorder};
-use common::{
+use crate::common::events::{Event, Recorder};
+use crate::common::{
     Calling, FID, ScriptedServer, call, call_with, get_status, is_write, status, write, written,
 };
+use client::{CallError, Cancel, Remote, Session, SessionConfig};
 use types::{Answer, ByteRange, Call, Fault, LockFamily, LockMode, LockOwner};
 
 fn claim() -> Call {

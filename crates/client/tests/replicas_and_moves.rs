@@ -1,15 +1,11 @@
 //! Volumes on several servers: replicas of which one fails, volumes that move, and what is refused
 //! meanwhile.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::common::events::{Event, Recorder};
+use crate::common::{ScriptedServer, call, call_with, is_write, name, status, written};
 use client::{CallError, Cancel, Cell, Remote, RemoteVolume};
-use common::events::{Event, Recorder};
-use common::{ScriptedServer, call, call_with, is_write, name, status, written};
 use parking_lot::Mutex;
 use types::{
     Answer, BreakItem, BreakReason, Busy, Call, CellCall, Changed, Fault, Fid, PartitionNo,
@@ -161,7 +157,7 @@ fn read() -> Call {
 }
 
 fn write() -> Call {
-    common::write("x")
+    crate::common::write("x")
 }
 
 fn is_read(call: &Call) -> bool {
@@ -169,7 +165,7 @@ fn is_read(call: &Call) -> bool {
 }
 
 fn wait_server(volume: &RemoteVolume, server: ServerId) {
-    let until = std::time::Instant::now() + common::LIMIT;
+    let until = std::time::Instant::now() + crate::common::LIMIT;
     while volume.server() != Some(server) {
         assert!(std::time::Instant::now() < until, "calls do not go there");
         std::thread::yield_now();

@@ -1,16 +1,14 @@
 //! Lost connections and sessions: a change is executed at most once (EO-1), and every call ends
 //! exactly once (DA-4).
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::events::{Event, Recorder};
+use crate::common::{
+    DIR, FID, ScriptedServer, call, get_status, is_write, make, status, write, written,
+};
 use bytes::Bytes;
 use client::{CallError, Remote, Session, SessionConfig};
-use common::events::{Event, Recorder};
-use common::{DIR, FID, ScriptedServer, call, get_status, is_write, make, status, write, written};
 use types::{Answer, Call, Caller, DataVersion, Fault, Fid};
 
 #[test]

@@ -1,15 +1,11 @@
 //! A standby takes over: changes that the dead server executed are not made again (SB-5), others
 //! are made once, and what the standby lacks is reported.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::common::events::{Event, Recorder};
+use crate::common::{DIR, FID, ScriptedServer, call, is_write, make, name, status, write, written};
 use client::{Cell, RemoteVolume};
-use common::events::{Event, Recorder};
-use common::{DIR, FID, ScriptedServer, call, is_write, make, name, status, write, written};
 use parking_lot::Mutex;
 use types::{
     Answer, BreakItem, BreakReason, Call, Caller, CellCall, Changed, EPOCHS_IN_GENERATION, Fault,
@@ -32,6 +28,8 @@ struct Truth {
     at: (ServerId, u64, VolumeState),
     /// `None`: the server is older than standbys.
     replies: Option<Replies>,
+    /// So many questions for replies come while the volume is away.
+    away: usize,
     /// The former server still has what it had.
     has_surplus: bool,
     /// The last request of each slot when the standby began.
@@ -39,7 +37,7 @@ struct Truth {
 }
 
 impl Truth {
-    fn answer(&self, me: ServerId, call: &Call) -> Option<Result<Answer, Fault>> {
+    fn answer(&mut self, me: ServerId, call: &Call) -> Option<Result<Answer, Fault>> {
         let revised = |record| Revised { record, revision: Revision(1) };
         Some(Ok(match call {
             Call::Cell(CellCall::Me) => Answer::Servers(vec![revised(server_info(me))]),
@@ -61,6 +59,10 @@ impl Truth {
                 Answer::Volumes { volumes: vec![info(6, VolumeState::Superseded)], end: true }
             }
             Call::Volume(VolumeCall::Examine { .. }) => return Some(Err(Fault::NoVolume)),
+            Call::Volume(VolumeCall::Inherit { .. }) if self.away > 0 => {
+                self.away -= 1;
+                return Some(Err(Fault::NoVolume));
+            }
             Call::Volume(VolumeCall::Inherit { origin, .. }) => {
                 let Some(replies) = self.replies.as_ref().filter(|_| self.at.0 == me) else {
                     return Some(Err(Fault::Unsupported));
@@ -136,6 +138,7 @@ impl Fleet {
             group,
             at,
             replies: Some(Replies::new()),
+            away: 0,
             has_surplus: false,
             numbers: HashMap::new(),
         }));
@@ -162,6 +165,18 @@ impl Fleet {
         }
         truth.at = (B, EPOCHS_IN_GENERATION + 1, VolumeState::Online);
         truth.replies = replies;
+    }
+
+    /// B took over, and A has the volume again and knows these replies, while this client heard
+    /// nothing.
+    fn come_back(&self, replies: Replies) {
+        let mut truth = self.truth.lock();
+        truth.group.sites = vec![site(A, SiteKind::ReadWrite, 0), site(B, SiteKind::Standby, 0)];
+        truth.at = (A, 2 * EPOCHS_IN_GENERATION + 1, VolumeState::Online);
+        truth.replies = Some(replies);
+        let item = BreakItem { fid: Fid::root(VOLUME), reason: BreakReason::Data, name: None };
+        drop(truth);
+        self.a.break_promises(&[item]);
     }
 
     /// A change that A acknowledges; where it was.
@@ -205,6 +220,18 @@ fn sb5_a_refused_change_that_was_made_is_not_repeated() {
     fleet.a.answer(&received, Fault::NoVolume);
     assert_eq!(changing.answer(), written("x", 9));
     assert_eq!(fleet.writes_at_b(), 0);
+}
+
+#[test]
+fn sb5_a_change_waits_for_its_reply_while_the_volume_is_away() {
+    let fleet = Fleet::start();
+    let changing = call(&fleet.docs, write("x"));
+    let received = fleet.a.next_of(is_write);
+    fleet.take_over(SiteKind::Standby, known(received.origin, written("x", 9)));
+    fleet.truth.lock().away = 2;
+    fleet.a.answer(&received, Fault::NoVolume);
+    assert_eq!(changing.answer(), written("x", 9));
+    assert_eq!((fleet.writes_at_b(), fleet.truth.lock().away), (0, 0));
 }
 
 #[test]
@@ -394,6 +421,24 @@ fn a_client_without_calls_hears_that_the_volume_left() {
     let item = BreakItem { fid: Fid::root(VOLUME), reason: BreakReason::Data, name: None };
     fleet.a.break_promises(&[item]);
     fleet.recorder.wait(1, |event| *event == Event::Moved);
+}
+
+#[test]
+fn a_volume_that_came_back_to_its_server_is_reclaimed_there() {
+    let fleet = Fleet::start();
+    let origin = fleet.acknowledged("kept");
+    fleet.come_back(HashMap::from([(origin.slot, (origin, written("kept", 2)))]));
+    fleet.recorder.wait(1, |event| *event == Event::Moved);
+    assert_eq!(fleet.recorder.count(|event| *event == Event::TakenOver), 0);
+}
+
+#[test]
+fn what_a_volume_that_came_back_lacks_is_reported() {
+    let fleet = Fleet::start();
+    let origin = fleet.acknowledged("lost");
+    let before = ReplyAddress { request: origin.request - 1, ..origin };
+    fleet.come_back(HashMap::from([(origin.slot, (before, written("old", 1)))]));
+    fleet.recorder.wait(1, |event| *event == Event::ChangesLost(vec![FID]));
 }
 
 #[test]

@@ -1,17 +1,13 @@
 //! A client process that is gone is succeeded by another one, which goes on with its sessions. (The
 //! first one ends here with `Session::vanish`, which sends nothing and leaves the keep as it is.)
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{CallError, Cancel, ClientIdentity, ClientOptions, Remote, Session, SessionConfig};
-use common::events::{Event, Recorder};
-use common::{
+use crate::common::events::{Event, Recorder};
+use crate::common::{
     DIR, FID, ScriptedServer, call, call_with, get_status, is_write, make, status, write, written,
 };
+use client::{CallError, Cancel, ClientIdentity, ClientOptions, Remote, Session, SessionConfig};
 use keep::{Keep, kind};
 use types::limits::SLOTS_MAX;
 use types::{

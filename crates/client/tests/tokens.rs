@@ -1,16 +1,12 @@
 //! Tokens: a caller is shown to each connection anew, and a caller whose token changed is another
 //! caller.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::common::{Calling, FID, ScriptedServer, get_status, status};
 use bytes::Bytes;
 use client::{CallError, ClientOptions, Remote, Session, SessionConfig};
-use common::{Calling, FID, ScriptedServer, get_status, status};
 use dafs::credentials::{CredentialVerifier, Hash, PROOF_BYTES, ProofContext, TokenProof, Wallet};
 use parking_lot::Mutex;
 use types::{Answer, AuthCall, AuthLevel, Call, Caller, Fault, RequestIdentity};
@@ -186,7 +182,7 @@ fn no_password_goes_over_clear_text() {
     // Over a Unix socket it may go.
     let rig = Rig::start();
     let call = Call::Auth { behalf: None, call: Box::new(AuthCall::Attest { client: [7; 32] }) };
-    let asking: Calling = common::call(&rig.session, call);
+    let asking: Calling = crate::common::call(&rig.session, call);
     rig.server.answer(&rig.server.next(), Fault::Unsupported);
     assert_eq!(asking.error(), CallError::Fault(Fault::Unsupported));
 }

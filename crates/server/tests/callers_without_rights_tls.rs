@@ -11,10 +11,6 @@
 //!
 //! `STRANGER_CALLS` is the number of calls that each server gets.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
@@ -22,11 +18,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::common::{ask, name};
 use bytes::Bytes;
 use client::{
     BreakAck, CallError, ClientIdentity, Endpoint, Events, Remote, Session, SessionConfig,
 };
-use common::{ask, name};
 use dafs::credentials::{ProofContext, TokenProof, Wallet};
 use fabric::tls::{ClientTls, ServerTls, Trust};
 use guard::{Signer, Token};
@@ -211,7 +207,7 @@ impl Base {
         CellKeys::of(dir.path().join("keys")).authority().make(CELL, SystemTime::now()).unwrap();
         TokenKeys::of(dir.path()).make().unwrap();
         let server = Server::start(&configuration(dir.path())).unwrap();
-        let own = common::connect(Endpoint::Unix(dir.path().join("socket")));
+        let own = crate::common::connect(Endpoint::Unix(dir.path().join("socket")));
         let joe = make_user(&own, "joe", JOE);
         let bob = make_user(&own, "bob", BOB);
         let fenced = make_user(&own, "eve", FENCED);
@@ -328,7 +324,7 @@ impl World {
             .find(|endpoint| matches!(endpoint, Endpoint::Tcp(_)))
             .unwrap()
             .clone();
-        let own = common::connect(Endpoint::Unix(dir.path().join("socket")));
+        let own = crate::common::connect(Endpoint::Unix(dir.path().join("socket")));
         let authorities = CellKeys::of(dir.path().join("keys")).authority().certificates().unwrap();
         let config = |wallet: Option<TestWallet>, reserved_port| {
             let tls = Some(ClientTls::new(Trust::Authorities(authorities.clone()), None).unwrap());
@@ -347,7 +343,8 @@ impl World {
             clients.insert(Through::Host, Client::of(config(None, true)));
         }
         let owner = Owner { uid: JOE, gid: JOE, principal: base.joe };
-        let places = Places::fill(model, secret, common::root(&own), owner, &mut superuser(&own));
+        let places =
+            Places::fill(model, secret, crate::common::root(&own), owner, &mut superuser(&own));
         let world = World { places, own, clients, _server: server, _dir: dir };
         // It has lost its name and is open on the owner's machine.
         let (dir, orphan) = (world.places.closed["private"], world.places.closed["orphan"]);
@@ -395,7 +392,8 @@ impl World {
 
 fn superuser(own: &Session) -> impl FnMut(Call) -> Result<Answer, Fault> {
     |call| {
-        common::try_ask(own, call).map_err(|error| error.fault().expect("an answer or a refusal"))
+        crate::common::try_ask(own, call)
+            .map_err(|error| error.fault().expect("an answer or a refusal"))
     }
 }
 

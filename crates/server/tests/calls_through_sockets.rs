@@ -1,15 +1,11 @@
 //! Calls through sockets: every kind of payload there and back, breaks, locks, descriptors,
 //! cancellation.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::io::Read;
 use std::time::{Duration, Instant};
 
+use crate::common::*;
 use client::{CallError, Cancel, Remote};
-use common::*;
 use types::{
     Answer, ByteRange, Call, Caller, Cookie, CreateHow, Fault, Fid, Lending, LockFamily, LockMode,
     LockOwner, NewKind, SetTime, StatusChange, VolumeCall,

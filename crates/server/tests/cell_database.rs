@@ -1,18 +1,14 @@
 //! The cell database through a server: from another server's side, and over its restart.
-#![allow(clippy::unwrap_used)]
-
 use std::sync::Arc;
 
+use crate::common::{Cell, ask, connect, name, try_ask, wait_for};
 use celldb::{CellDb, CellError, RemoteCellDb};
 use client::{CallError, ClientOptions, Endpoint, Remote};
-use common::{Cell, ask, connect, name, try_ask, wait_for};
 use server::CellPlace;
 use types::{
     Answer, Busy, Call, Caller, CellCall, Changed, Fault, Revision, ServerId, ServerInfo, Site,
     SiteKind, VolumeCall, VolumeGroup, VolumeId, WhichVolume,
 };
-
-mod common;
 
 fn group(number: u64, named: &str) -> VolumeGroup {
     let site = Site {

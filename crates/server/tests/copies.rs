@@ -1,18 +1,14 @@
 //! Copies of the cell database over the wire: the same from every server of the cell, and not a
 //! byte for anyone else (AC-14).
-#![allow(clippy::unwrap_used)]
-
+use crate::common::{Cell, ask, connect, name};
 use bytes::Bytes;
 use celldb::{CellDb, CellError, CopyCursor, RemoteCellDb, copy_records};
 use client::{CallError, Endpoint, Remote};
-use common::{Cell, ask, connect, name};
 use server::CellPlace;
 use types::{
     Answer, Call, Caller, CellCall, Fault, NewPrincipal, PrincipalId, PrincipalKind, PtsCall,
     RequestIdentity, Revision, ServerId, Site, SiteKind, VolumeGroup, VolumeId,
 };
-
-mod common;
 
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 

@@ -1,15 +1,11 @@
 //! Delegations through sockets: chains, recalls over the back connection, and a server that dies in
 //! between.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::*;
 use client::{CallError, Remote, Session};
-use common::*;
 use types::{
     Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, Status, Timestamp,
     VnodeSlots,

@@ -1,15 +1,11 @@
 //! Fences at two servers: when the call returns, no call of the fenced principal is executed at
 //! either; callers who are not fenced go on.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::common::*;
 use bytes::Bytes;
 use client::{CallError, Remote, Session};
-use common::*;
 use server::CellPlace;
 use types::{
     Answer, Call, Caller, CellCall, Fault, Fid, GuardCall, LockFamily, LockMode, LockOwner,

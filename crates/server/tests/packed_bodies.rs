@@ -1,17 +1,13 @@
 //! Packed bodies go to clients packed: their bytes are counted on the wire, the reader gets the
 //! whole text, and damaged ones are refused.
-#![allow(clippy::unwrap_used)] // helpers of tests are tests
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::common::{Cell, ask, connect, make, name, root, status, try_ask, wait_for, write};
 use client::{Endpoint, Remote, Session};
-use common::{Cell, ask, connect, make, name, root, status, try_ask, wait_for, write};
 use types::{Answer, Call, Caller, Fault, Fid, VolumeCall, VolumeKind, WhichVolume};
 
 const BYTES: usize = 700_000;

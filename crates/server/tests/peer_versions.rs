@@ -1,18 +1,14 @@
 //! A client and a server of different versions: an unknown part of a message ends calls, and no
 //! connection. The newer server is this one behind a relay that makes its replies newer.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::common::*;
 use client::{CallError, Endpoint, Remote};
-use common::*;
 use dafs::{FaultCode, Features, Frame, FrameHeader, FrameKind, Hello, HelloAnswer};
 use types::{Answer, Call, Caller, CreateHow, Fault, NewKind, VolumeCall, VolumeChange};
 

@@ -1,16 +1,12 @@
 //! Users and groups through servers: beside the database, and at another server; a change is in
 //! force everywhere when the call returns.
-#![allow(clippy::unwrap_used)]
-
+use crate::common::{Cell, ask, connect};
 use client::{Remote, Session};
-use common::{Cell, ask, connect};
 use server::CellPlace;
 use types::{
     Answer, AuthLevel, Call, Caller, Fault, NewPrincipal, Principal, PrincipalId, PrincipalKind,
     PtsCall, RequestIdentity,
 };
-
-mod common;
 
 const FIRST: PrincipalId = PrincipalId(i32::MIN);
 

@@ -1,16 +1,12 @@
 //! Volumes go from server to server over real sockets: pulled, relayed, resumed after a restart,
 //! and part by part.
-#![allow(clippy::unwrap_used)] // helpers of tests are tests
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::common::*;
 use client::{Endpoint, Remote, Session};
-use common::*;
 use server::{Server, ServerConfig};
 use types::{
     Answer, Call, Caller, Cookie, CreateHow, Fault, Fid, Finish, Name, NewKind, PartitionNo, Pull,

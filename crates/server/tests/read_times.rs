@@ -2,15 +2,11 @@
 //! most to the server's present time, of a file that the caller may read, in a volume that records
 //! reads. And nothing else changes, and no other client waits.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use crate::common::*;
 use client::{CallError, ClientIdentity, Remote, Session, SessionConfig};
-use common::*;
 use types::{
     Answer, Call, Caller, Fault, Fid, NewKind, SetTime, Status, StatusChange, Timestamp,
     Uniquifier, VolumeCall, VolumeChange, VolumeId, VolumeKind,

@@ -1,14 +1,10 @@
 //! A server joins its cell by an invitation: once, for one key, with the name and roles that the
 //! invitation gives. Nothing else lets one in (SJ-1, SJ-2, SJ-3).
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::common::*;
 use client::{CallError, ClientIdentity, Endpoint, Remote, Session, SessionConfig};
-use common::*;
 use fabric::tls::{ClientTls, Fingerprint, ServerTls, TlsIdentity, Trust};
 use guard::{JoinCode, JoinFacts, JoinRequest};
 use keys::{CellCertifier, CellKeys, TokenKeys};

@@ -1,22 +1,17 @@
 //! A server of the cell is the holder of a key that the cell database lists, whatever authority
 //! made a certificate for it; no one else is, and a key that was withdrawn never is again (M1).
-#![allow(clippy::unwrap_used)]
-
-mod common;
 #[allow(dead_code)]
-mod proxy;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::common::*;
+use crate::proxy::Proxy;
 use bytes::Bytes;
 use client::{ClientIdentity, Endpoint, Remote, Session, SessionConfig};
-use common::*;
 use fabric::tls::pki_types::PrivatePkcs8KeyDer;
 use fabric::tls::{ClientTls, ServerTls, TlsIdentity as Certificate, Trust};
 use keys::CellKeys;
-use proxy::Proxy;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use server::{CellPlace, OwnKeys, ServerConfig};
 use types::{

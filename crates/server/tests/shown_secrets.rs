@@ -1,6 +1,4 @@
 //! Types with a secret do not show it (AC-5) in the form that logs and errors print.
-#![allow(clippy::unwrap_used)]
-
 use std::fmt::Debug;
 
 use guard::Signer;

@@ -1,17 +1,12 @@
 //! The server of the cell database is silent: packets to it are dropped. Other servers serve known
 //! users as before, refuse unknown ones soon, and use cached records for a bounded time.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 #[allow(dead_code)]
-mod proxy;
-
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use crate::common::*;
+use crate::proxy::Proxy;
 use client::{Remote, Session};
-use common::*;
-use proxy::Proxy;
 use server::{CellPlace, ServerConfig};
 use types::{
     Answer, Call, Caller, CellCall, Fault, Fid, GuardCall, NewPrincipal, PrincipalId,

@@ -1,15 +1,11 @@
 //! A standby over real sockets: three servers, of which one has the cell's database and another
 //! one dies.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::path::Path;
 use std::time::Duration;
 
+use crate::common::*;
 use celldb::{CellDb, RemoteCellDb};
 use client::{ClientOptions, Endpoint, Session};
-use common::*;
 use server::{CellPlace, Server, ServerConfig, StartError};
 use types::{
     Answer, Call, Fid, PartitionNo, Revision, ServerId, Site, SiteKind, StandbyInfo, VolumeCall,

@@ -1,18 +1,14 @@
 //! Sessions over TLS behave like others, and a port with TLS accepts nothing else unless it is
 //! configured to.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::common::*;
 use bytes::Bytes;
 use client::{CallError, ClientIdentity, Endpoint, Session, SessionConfig};
-use common::*;
 use dafs::{Features, Hello, HelloAnswer, HelloRefusal};
 use fabric::tls::{ClientTls, Fingerprint, ServerTls, Trust};
 use keys::CellKeys;

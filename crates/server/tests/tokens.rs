@@ -1,17 +1,13 @@
 //! A caller from an untrusted machine is the user of its token, as long as that is valid, and
 //! anonymous otherwise.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::common::*;
 use bytes::Bytes;
 use client::{ClientIdentity, Remote, Session, SessionConfig};
-use common::*;
 use dafs::credentials::{ProofContext, TokenProof, Wallet};
 use fabric::tls::{ClientTls, ServerTls, Trust};
 use guard::{Signer, Token};

@@ -4,7 +4,7 @@
 //! under `#[cfg(test)]` are not judged, except for tests' names. A type's methods are those of all
 //! its `impl` blocks in the crate; methods of traits are not counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
@@ -196,6 +196,42 @@ pub(crate) fn test_names(tree: &Tree) -> Vec<TidyFinding> {
                 finding(file, line, format!("{name}: {} characters", name.len()))
             }),
         );
+    }
+    found
+}
+
+/// Files of tests that no program has, in crates that name their programs themselves: cargo builds
+/// no other, and says nothing.
+pub(crate) fn left_out_tests(tree: &Tree) -> Vec<TidyFinding> {
+    let mut found = Vec::new();
+    for manifest in &tree.texts {
+        let Some(folder) = manifest.path.strip_suffix("/Cargo.toml") else { continue };
+        if !manifest.text.contains("autotests = false") {
+            continue;
+        }
+        let tests = format!("{folder}/tests/");
+        let all = tree.rust.iter().find(|file| file.path == format!("{tests}all.rs"));
+        let modules: BTreeSet<String> = all
+            .map_or(&[][..], |all| &all.syntax.items)
+            .iter()
+            .filter_map(|item| match item {
+                syn::Item::Mod(one) => Some(one.ident.to_string()),
+                _ => None,
+            })
+            .collect();
+        for file in &tree.rust {
+            let name = file.path.strip_prefix(&tests).and_then(|name| name.strip_suffix(".rs"));
+            let Some(name) = name.filter(|name| !name.contains('/')) else { continue };
+            let program = format!("path = \"tests/{name}.rs\"");
+            if !modules.contains(name) && !manifest.text.contains(&program) {
+                found.push(TidyFinding {
+                    place: file.place.clone(),
+                    path: file.path.clone(),
+                    line: 0,
+                    what: format!("runs nowhere; add `mod {name};` to {tests}all.rs"),
+                });
+            }
+        }
     }
     found
 }

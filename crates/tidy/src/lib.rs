@@ -86,6 +86,11 @@ pub const RULES: &[SourceRule] = &[
         find: items::test_names,
     },
     SourceRule {
+        name: "left-out",
+        asks: "a file of tests is a program of its own, or a module of tests/all.rs",
+        find: items::left_out_tests,
+    },
+    SourceRule {
         name: "cycle",
         asks: "modules of a crate do not import each other in a circle",
         find: imports::cycles,

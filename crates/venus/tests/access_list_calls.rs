@@ -1,12 +1,8 @@
 //! The cost of rights where access lists decide: a request for each directory and user, one more
 //! for each file with a list of its own.
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::Arc;
 
-use common::{Client, TestServer, name};
+use crate::common::{Client, TestServer, name};
 use guard::{Acl, Cps, Rights};
 use types::{Caller, Fault, Fid, PrincipalId, RequestIdentity};
 use venus::{LookupReply, RequestContext};

@@ -1,13 +1,9 @@
 //! Appends: the server decides where they go, and small ones are sent together.
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::time::Duration;
 
+use crate::common::{APPEND, Client, RO, TestServer, me, name};
 use bytes::Bytes;
 use client::CallError;
-use common::{APPEND, Client, RO, TestServer, me, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Answer, Call, Fault, Fid, NewKind, StatusChange};

@@ -1,11 +1,7 @@
 //! The number of calls of each operation: an answer from a warm cache costs none.
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{RO, RW, TestServer, me, name};
+use crate::common::{RO, RW, TestServer, me, name};
 use types::{Cookie, Fault, NewKind, SeekWhat};
 use venus::{LookupReply, VenusConfig};
 
@@ -233,7 +229,7 @@ fn lookups_in_a_row_list_the_rest_ahead() {
 
 /// A directory of several pages, a client that has read the first of them, and the cookie of the
 /// next one.
-fn one_page_read(server: &TestServer) -> (common::Client, venus::DirHandle, Cookie) {
+fn one_page_read(server: &TestServer) -> (crate::common::Client, venus::DirHandle, Cookie) {
     let maker = server.client(1);
     for i in 0..300 {
         let (_, handle) = maker.create(&format!("file-{i}"));

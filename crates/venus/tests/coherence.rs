@@ -1,17 +1,13 @@
 //! Two clients of one server: no reader sees the past once a change elsewhere is acknowledged
 //! (CB-1), and a break that races an answer is never lost (CB-3).
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::{APPEND, Client, Notified, RO, RW, TestServer, me, name};
 use client::Cancel;
-use common::{APPEND, Client, Notified, RO, RW, TestServer, me, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{

@@ -1,13 +1,9 @@
 //! Contents that another client changes, under reads of many threads with read-ahead: later reads
 //! see the written bytes.
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::common::{Client, Over, RO, RW, TestServer, me};
 use bytes::Bytes;
-use common::{Client, Over, RO, RW, TestServer, me};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Cookie, Fid, StatusChange};

@@ -1,12 +1,8 @@
 //! Names that another client changes, under lookups and listings of many threads: later lookups see
 //! the changes.
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Client, Over, TestServer, me, name};
+use crate::common::{Client, Over, TestServer, me, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{Cookie, Fid, Name, NewKind, RenameMode};

@@ -1,16 +1,12 @@
 //! Delegations: the server executes the changes that were answered here, every client sees them in
 //! time, and losses are reported.
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::history::{Machine, Op, draw, draw_listed, only};
+use crate::common::{Client, RW, TestServer, me, name};
 use client::CallError;
-use common::history::{Machine, Op, draw, draw_listed, only};
-use common::{Client, RW, TestServer, me, name};
 use guard::Cps;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -71,7 +67,7 @@ fn find_in(client: &Client, dir: Fid, text: &str) -> Option<Fid> {
 }
 
 fn content_of(client: &Client, fid: Fid) -> Vec<u8> {
-    let handle = client.venus.open(&me(), fid, common::RO).unwrap().handle;
+    let handle = client.venus.open(&me(), fid, crate::common::RO).unwrap().handle;
     let data = client.read(handle, 0, 1 << 20);
     client.close(handle);
     data.to_vec()

@@ -1,15 +1,11 @@
 //! Directory prefetch: small files that are read one after the other arrive ahead of their reader,
 //! and are never stale.
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use common::{Client, RO, RW, TestServer, me, name};
+use crate::common::{Client, RO, RW, TestServer, me, name};
 use parking_lot::{Condvar, Mutex};
 use types::{Cookie, Fid, StatusChange};
 use venus::{KernelPort, OpenMode};

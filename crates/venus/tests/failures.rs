@@ -1,16 +1,12 @@
 //! Failures: full servers, servers that lose data, lost leases, restarts; and the state that the
 //! client must retain.
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::{Notified, RO, RW, TestServer, me, name};
 use bytes::Bytes;
 use client::{CallError, Cancel, Remote, Reply};
-use common::{Notified, RO, RW, TestServer, me, name};
 use parking_lot::Mutex;
 use store::VolumeQuota;
 use types::{
@@ -29,7 +25,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn refuse_writes(client: &common::Client, with: Fault) {
+fn refuse_writes(client: &crate::common::Client, with: Fault) {
     client.wire.set_before(move |call| match call {
         Call::Write { .. } => Some(Err(CallError::Fault(with))),
         _ => None,
@@ -119,7 +115,7 @@ fn an_exceeded_quota_is_reported_at_close_or_at_the_write() {
 type Writes = Arc<Mutex<Vec<(u64, Bytes)>>>;
 
 /// Answers with chosen boot verifiers, and forgets writes like a machine that lost its power.
-fn fragile(client: &common::Client) -> (Arc<AtomicU64>, Writes) {
+fn fragile(client: &crate::common::Client) -> (Arc<AtomicU64>, Writes) {
     let boot = Arc::new(AtomicU64::new(1));
     let written = Arc::new(Mutex::new(Vec::new()));
     let (seen, now) = (written.clone(), boot.clone());
@@ -304,7 +300,7 @@ fn cb4_the_lease_ends_without_a_message() {
 struct Reclaim<'a> {
     calls: Mutex<Vec<Call>>,
     refuse: bool,
-    wire: &'a common::Wire,
+    wire: &'a crate::common::Wire,
 }
 
 impl Remote for Reclaim<'_> {

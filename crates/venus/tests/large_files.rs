@@ -1,13 +1,9 @@
 //! Large files: through the body's descriptor on one machine, read ahead and on the local disk from
 //! others.
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Client, Kernel, Notified, RO, RW, TestServer, me};
+use crate::common::{Client, Kernel, Notified, RO, RW, TestServer, me};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use types::{Fid, StatusChange};

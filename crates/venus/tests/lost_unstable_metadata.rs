@@ -1,15 +1,11 @@
 //! Unstable metadata that the server lost before a commit: the process that syncs receives the
 //! error, once.
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::common::history::only;
+use crate::common::{Client, RO, RW, TestServer, me, name};
 use client::CallError;
-use common::history::only;
-use common::{Client, RO, RW, TestServer, me, name};
 use types::{Call, Fault, Fid, NewKind, RenameMode, StatusChange};
 use venus::{Error, OpenHandle, VenusConfig};
 

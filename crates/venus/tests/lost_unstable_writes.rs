@@ -1,17 +1,13 @@
 //! Unstable writes that the server lost before a commit, while the commit is under way: no old
 //! bytes are sent over newer ones.
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use crate::common::{Client, Over, RO, RW, TestServer, me, name};
 use bytes::Bytes;
 use client::{CallError, Cancel, Events, Remote, Reply};
-use common::{Client, Over, RO, RW, TestServer, me, name};
 use parking_lot::{Mutex, RwLock};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -175,7 +171,7 @@ fn bytes_moved_during_a_commit_are_stable_and_not_resent() {
         let events = client.wire.events.lock().clone().unwrap();
         events.on_moved(&*client.wire);
         let other = server.client(3);
-        let theirs = other.venus.open(&me(), fid, common::RW).unwrap().handle;
+        let theirs = other.venus.open(&me(), fid, crate::common::RW).unwrap().handle;
         other.write(theirs, 0, b"bbbb");
         other.venus.fsync(&me(), theirs).unwrap();
         life.store(2, Ordering::SeqCst);

@@ -1,8 +1,4 @@
 //! Bodies of the disk cache that the kernel has (docs/spec/passthrough.md).
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{APPEND, Client, RO, RW, TestServer, me};
+use crate::common::{APPEND, Client, RO, RW, TestServer, me};
 use mem::map::Map;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -418,7 +414,7 @@ fn a_removed_file_keeps_its_body_as_long_as_it_is_open() {
     let machine = Machine::new(&server, 2);
     let (handle, kernel) = machine.open_passed("gone");
     let other = maker.open("gone", RW);
-    maker.venus.changes().unlink(&me(), server.root, &common::name("gone")).unwrap();
+    maker.venus.changes().unlink(&me(), server.root, &crate::common::name("gone")).unwrap();
     assert!(whole(&kernel) == bytes);
     maker.write(other, 77, b"after its end");
     bytes[77..90].copy_from_slice(b"after its end");

@@ -1,13 +1,9 @@
 //! Written bytes of a file that is removed and not open are worth nothing: nothing waits for them.
 //! While it is open, or after a removal that failed, they are worth as much as others.
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::mpsc::channel;
 
+use crate::common::{Client, RW, TestServer, me, name};
 use client::CallError;
-use common::{Client, RW, TestServer, me, name};
 use parking_lot::Mutex;
 use types::{BootVerifier, Call, Fault, RenameMode, StatusChange};
 use venus::VenusConfig;

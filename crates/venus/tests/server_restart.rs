@@ -1,17 +1,13 @@
 //! Delegations over a real server that crashes and restarts: no answered change is lost.
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::common::history::{Machine, draw};
+use crate::common::{Far, me, name};
 use client::{ClientIdentity, Endpoint, Session, SessionConfig};
-use common::history::{Machine, draw};
-use common::{Far, me, name};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use server::{Server, ServerConfig};

@@ -2,16 +2,11 @@
 //! caller, under mode bits and access lists of all kinds, and is refused exactly where the table
 //! says so (AC-4).
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-mod file_calls;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use common::{Ground, Rig};
-use file_calls::{Place, file_calls, place, set_list};
+use crate::common::{Ground, Rig};
+use crate::file_calls::{Place, file_calls, place, set_list};
 use guard::{Cps, Rights};
 use types::{AuthLevel, Call, Caller, Fault, KeyPrint, PrincipalId, RequestIdentity};
 

@@ -1,14 +1,10 @@
 //! Volumes where access lists decide: each call against a simple evaluation, and the life of lists.
 
-#![allow(clippy::unwrap_used)] // helpers of tests are tests
-
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::common::{Ground, Rig, name, remove, user, write};
 use bytes::Bytes;
-use common::{Ground, Rig, name, remove, user, write};
 use guard::{Acl, Cps, Rights};
 use proptest::prelude::*;
 use types::{

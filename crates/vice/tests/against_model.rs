@@ -2,16 +2,11 @@
 //! each one; then every file, and in each clone every file as it was; then all again after a
 //! restart.
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-mod random;
-
 use std::collections::BTreeMap;
 
-use common::Ground;
+use crate::common::Ground;
+use crate::random::{Op, Reads, World};
 use proptest::prelude::*;
-use random::{Op, Reads, World};
 
 /// Calls between two clones.
 const CLONED_EVERY: usize = 60;

@@ -1,11 +1,7 @@
 //! Anonymous sessions: nothing of them is stored, no change waits for them, and the first call of a
 //! user makes one authenticated.
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-
-use common::{Ground, Rig, name, remove, write};
+use crate::common::{Ground, Rig, name, remove, write};
 use types::{
     Answer, AuthLevel, Call, Caller, ClientId, CreateHow, Fault, NewKind, RequestIdentity,
     Timestamp,

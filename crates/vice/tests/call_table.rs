@@ -2,8 +2,6 @@
 //! for the callers that may make it (AC-4). Calls on files have a table of their own, with the
 //! rights of each kind of caller: `file_call_table.rs`.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

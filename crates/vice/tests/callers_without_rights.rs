@@ -9,14 +9,10 @@
 //!
 //! `STRANGER_CALLS` is the number of calls in each world.
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Ground, Rig, VOLUME, name};
+use crate::common::{Ground, Rig, VOLUME, name};
 use guard::Cps;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

@@ -1,15 +1,11 @@
 //! Many threads at once: no deadlock, and a consistent tree afterwards.
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Ground, Rig, name};
+use crate::common::{Ground, Rig, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use store::VolumeQuota;
@@ -106,7 +102,7 @@ fn random_call(rng: &mut SmallRng, directories: &[Fid], files: &[Fid]) -> Call {
             let mode = modes[rng.random_range(0..3)];
             Call::Rename { from_dir: dir, from: at(rng), to_dir, to: at(rng), mode, hold: false }
         }
-        9 => common::write(fid, None, &[1; 100]),
+        9 => crate::common::write(fid, None, &[1; 100]),
         10 => Call::ReadDir { dir, cookie: Cookie::START, bytes_max: 10_000, plus: true },
         _ => Call::Lookup { dir, name: at(rng) },
     }

@@ -1,10 +1,6 @@
 //! Records that contradict each other, as only damage leaves them: a change that meets them is
 //! refused, and changes nothing.
-#![allow(clippy::unwrap_used)] // helpers of tests are tests
-
-mod common;
-
-use common::{Ground, Rig, name, remove};
+use crate::common::{Ground, Rig, name, remove};
 use store::Update;
 use types::{Call, Caller, Fault, Fid, NewKind, RemoveWhat, RenameMode};
 

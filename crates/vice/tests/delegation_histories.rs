@@ -1,16 +1,11 @@
 //! Delegations: no other session sees or changes what a session covers, and no change that it
 //! answered is lost or seen late (DE-1, DE-2, DE-4, DE-5).
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-mod random;
-
 use std::collections::BTreeMap;
 
-use common::Ground;
-use random::delegating::Delegating;
-use random::{Op, Reads, World};
+use crate::common::Ground;
+use crate::random::delegating::Delegating;
+use crate::random::{Op, Reads, World};
 
 fn run(ground: Ground, ops: &[Op]) -> BTreeMap<&'static str, u64> {
     run_in(World::new(ground, Reads::NotRecorded), ops)

@@ -1,13 +1,9 @@
 //! Delegations, rule by rule: which sessions get one, which files it covers, which calls wait, and
 //! what ends it. Random histories are in `delegation_histories.rs`.
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-
 use std::time::Duration;
 
-use common::{Ground, Rig, VOLUME, name, remove, write};
+use crate::common::{Ground, Rig, VOLUME, name, remove, write};
 use store::VolumeQuota;
 use types::{
     Answer, BreakReason, ByteRange, Call, Caller, Cookie, CreateHow, DataVersion, Fault, Fid,
@@ -348,7 +344,7 @@ fn only_what_is_covered_may_be_changed_unasked() {
         let found = rig.call_in(0, 1, &ROOT, delegated(slot, call));
         assert_eq!(found.map(drop), wanted, "{title}");
     }
-    let unrelated = common::user(12, 12, &[]);
+    let unrelated = crate::common::user(12, 12, &[]);
     let denied = rig.call_in(0, 1, &unrelated, delegated(0, remove(own.dir, "x")));
     assert_eq!(denied, Err(Fault::AccessDenied), "rules of access hold as ever");
 }

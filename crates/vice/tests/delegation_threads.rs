@@ -5,16 +5,12 @@
 //! publishes at once (out of band) the version that this made, and sends the changes some time
 //! later; a look-up that begins after that must return at least that version.
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Ground, Rig, name};
+use crate::common::{Ground, Rig, name};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{

@@ -1,12 +1,8 @@
 //! Exactly once: repeated requests, before and after restarts; and the time after a restart.
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-
 use std::time::Duration;
 
-use common::{Ground, Rig, config, name, remove, write};
+use crate::common::{Ground, Rig, config, name, remove, write};
 use types::{
     Answer, ByteRange, Call, Caller, ClientId, Cookie, CreateHow, Fault, Fid, LockFamily, LockMode,
     LockOwner, NewKind, RemoveWhat, ReplyAddress,

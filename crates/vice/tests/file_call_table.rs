@@ -5,18 +5,13 @@
 //! "May" means: the answer is neither `AccessDenied` nor `NotPermitted`. Each call is made in a
 //! world of its own.
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-mod file_calls;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::common::{Ground, Rig, name};
+use crate::file_calls::{Place, file_calls, place, set_list};
 use bytes::Bytes;
-use common::{Ground, Rig, name};
 use dafs::Procedure;
-use file_calls::{Place, file_calls, place, set_list};
 use guard::{Cps, Rights};
 use types::{
     Answer, AuthLevel, Call, Caller, Cookie, CreateHow, Fault, Fid, KeyPrint, NewKind, PrincipalId,

@@ -1,14 +1,10 @@
 //! A directory with very many entries: 200,000 here; `RIALTO_ENTRIES=10000000` for the long form,
 //! on a disk with room.
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-
 use std::collections::HashSet;
 use std::time::Instant;
 
-use common::{Ground, Rig, name};
+use crate::common::{Ground, Rig, name};
 use types::{Answer, Call, Caller, Cookie, CreateHow, Fid, NewKind};
 
 const ROOT: Caller = Caller::ROOT;
@@ -67,7 +63,7 @@ fn very_many_entries() {
     // Entries are made and removed during the listing: each entry that stays appears once.
     let names = list(&mut rig, dir, true, |rig, page| {
         rig.call(0, &ROOT, make(dir, &format!("new {page}"))).unwrap();
-        rig.call(0, &ROOT, common::remove(dir, &format!("entry number {page}"))).unwrap();
+        rig.call(0, &ROOT, crate::common::remove(dir, &format!("entry number {page}"))).unwrap();
     });
     println!("listed with status in {:?}", start.elapsed());
     let seen: HashSet<_> = names.iter().map(|name| name.as_bytes().to_vec()).collect();

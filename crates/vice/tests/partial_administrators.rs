@@ -1,8 +1,6 @@
 //! An administrator of a part of the cell may make there the calls of the table, and none
 //! elsewhere: volumes by name, a partition, a server.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,11 +1,7 @@
 //! The rules of POSIX, a row each. The same tree is made anew for every row.
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-
+use crate::common::{Ground, Rig, name, remove, user, write};
 use bytes::Bytes;
-use common::{Ground, Rig, name, remove, user, write};
 use types::{
     Answer, Call, Caller, Cookie, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat,
     RenameMode, SetTime, Status, StatusChange, Timestamp, XattrMode,

@@ -1,13 +1,9 @@
 //! Promises between two and three clients: which are broken, which calls wait, and what becomes of
 //! files without names.
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-
 use std::time::Duration;
 
-use common::{Ground, Rig, name, remove, write};
+use crate::common::{Ground, Rig, name, remove, write};
 use types::{
     Answer, BreakReason, ByteRange, Call, Caller, Cookie, CreateHow, Fault, Fid, LockFamily,
     LockMode, LockOwner, NewKind, RemoveWhat, RenameMode, StatusChange,

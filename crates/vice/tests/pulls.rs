@@ -1,11 +1,7 @@
 //! Pulls between services, each driven to its end in one thread.
-#![allow(clippy::unwrap_used)] // helpers of tests are tests
-
-mod common;
-
 use std::sync::atomic::AtomicBool;
 
-use common::{Ground, Rig, name, remove};
+use crate::common::{Ground, Rig, name, remove};
 use types::{
     Answer, Call, Caller, Fid, Finish, PartitionNo, Pull, StreamCursor, TaskInfo, TaskState,
     VolumeCall, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
@@ -105,7 +101,7 @@ fn vo7_changes_in_epochs_that_the_source_never_had_do_not_stay() {
 
     // Only the site gets the file that exists in the second epoch alone.
     let passing = first.file(root, "passing");
-    first.call(0, &Caller::ROOT, common::write(passing, Some(0), b"passing")).unwrap();
+    first.call(0, &Caller::ROOT, crate::common::write(passing, Some(0), b"passing")).unwrap();
     seal(&mut first, "two");
     pull(&mut first, &mut site, "two");
     first.call(0, &Caller::ROOT, remove(root, "passing")).unwrap();
@@ -131,7 +127,7 @@ fn parts_of_an_increment_without_its_start_bar_no_pull() {
     seal(&mut first, "one");
     pull(&mut first, &mut site, "one");
     let file = first.file(root, "large");
-    first.call(0, &Caller::ROOT, common::write(file, Some(0), &[7; 300_000])).unwrap();
+    first.call(0, &Caller::ROOT, crate::common::write(file, Some(0), &[7; 300_000])).unwrap();
     seal(&mut first, "two");
     let look = |rig: &mut Rig, called: &str| {
         one(ask(rig, VolumeCall::Examine { volume: WhichVolume::Name(name(called)) }))

@@ -1,10 +1,6 @@
 //! Quota: refused exactly at the limit, at the call, and freed again.
 
-#![allow(clippy::unwrap_used)] // tests
-
-mod common;
-
-use common::{Ground, Rig, name, remove, user, write};
+use crate::common::{Ground, Rig, name, remove, user, write};
 use store::VolumeQuota;
 use types::{AllocateMode, Answer, Call, Caller, CreateHow, Fault, Fid, NewKind, StatusChange};
 

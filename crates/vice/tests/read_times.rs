@@ -1,11 +1,7 @@
 //! Reads that clients report become access times, if the volume records reads: only forward, not
 //! into the future, and only from a caller that may read the file.
 
-#![allow(clippy::unwrap_used)] // All of it is tests.
-
-mod common;
-
-use common::{Ground, Rig, user, write};
+use crate::common::{Ground, Rig, user, write};
 use types::{
     Answer, BreakReason, Call, Caller, Fault, Fid, NewKind, SetTime, Status, StatusChange,
     Timestamp, VolumeCall, VolumeChange,

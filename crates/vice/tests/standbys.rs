@@ -1,15 +1,11 @@
 //! Standbys between services, without sockets or threads: a test's step is one question and its
 //! answer, and its clock is the only one.
-#![allow(clippy::unwrap_used)] // helpers of tests are tests
-
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::common::*;
 use celldb::{Access, CellCopy, CellDb, CellError, Embedded};
-use common::*;
 use types::{
     Answer, Call, Caller, Changed, Fault, Fid, Name, PartitionNo, ReplyAddress, Revised, Revision,
     ServerId, ServerInfo, Site, SiteKind, StandbyInfo, TaskInfo, TaskState, VolumeCall,

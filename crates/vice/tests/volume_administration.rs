@@ -1,12 +1,8 @@
 //! Administration of volumes, and its effects on their clients.
-#![allow(clippy::unwrap_used)] // helpers of tests are tests
-
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::common::{Ground, Rig, name, user, write};
 use bytes::Bytes;
-use common::{Ground, Rig, name, user, write};
 use types::{
     Answer, BreakReason, Call, Caller, CreateHow, Fault, Fid, NewKind, PartitionNo, RenameMode,
     VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
@@ -319,7 +315,7 @@ fn a_clone_goes_on_showing_what_was_there() {
 
     rig.call(0, &Caller::ROOT, write(short, Some(0), b"SHORTER")).unwrap();
     rig.call(0, &Caller::ROOT, write(long, Some(50_000), b"new")).unwrap();
-    rig.call(0, &Caller::ROOT, common::remove(root, "gone")).unwrap();
+    rig.call(0, &Caller::ROOT, crate::common::remove(root, "gone")).unwrap();
     rig.file(root, "later");
     for round in 0..2 {
         assert_eq!(rig.root_of(1, "home.a.snapshot.before"), Ok(in_volume(root, before.id)));
@@ -371,7 +367,7 @@ fn nobody_changes_what_is_sealed() {
         make,
         Call::MakeUnnamed { dir: root, mode: 0o600 },
         Call::Link { fid: file, dir: root, name: name("g") },
-        common::remove(root, "f"),
+        crate::common::remove(root, "f"),
         rename,
         Call::SetStatus { fid: file, change: size },
         xattr,

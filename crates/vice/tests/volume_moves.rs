@@ -2,15 +2,11 @@
 //! an arriving volume serves no client too early, and a server that restarts or misses the mover's
 //! call asks the cell's database before the volume serves again. So does one whose released volume
 //! may have been taken over by a copy elsewhere.
-#![allow(clippy::unwrap_used)] // helpers of tests are tests
-
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::*;
 use celldb::{CellDb, Embedded};
-use common::*;
 use types::{
     Answer, ByteRange, Call, Caller, Fault, Fid, Finish, Lending, LockFamily, LockMode, LockOwner,
     NewKind, PartitionNo, Revision, ServerId, ServerInfo, Site, SiteKind, StreamCursor, Timestamp,

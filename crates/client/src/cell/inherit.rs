@@ -23,7 +23,7 @@ pub(crate) enum Heritage {
 }
 
 /// Whether the records say that a standby took over, and not a released copy: it was one, or the
-/// former server is its standby now.
+/// former server is its standby now, or one took over and gave the volume back.
 pub(crate) fn was_standby(
     before: Option<&VolumeGroup>,
     now: &VolumeGroup,
@@ -31,13 +31,15 @@ pub(crate) fn was_standby(
     to: ServerId,
 ) -> bool {
     let is = |group: &VolumeGroup, server| group.standbys().any(|site| site.server == server);
-    before.is_some_and(|group| is(group, to)) || from.is_some_and(|from| is(now, from))
+    let came_back = from == Some(to) && before.is_some_and(|group| group.standbys().count() > 0);
+    before.is_some_and(|group| is(group, to)) || from.is_some_and(|from| is(now, from)) || came_back
 }
 
 /// The reply to a request that the former server executed, if its effect came here.
 ///
 /// # Errors
-/// The new server does not answer.
+/// The new server does not answer; `NoVolume` or `Offline` if it does not have the volume (any
+/// more): then another one may know the reply.
 pub(crate) fn reply_of(
     to: &ServerConnection,
     id: VolumeId,
@@ -46,7 +48,8 @@ pub(crate) fn reply_of(
 ) -> Result<Option<Reply>, CallError> {
     let (known, verifier) = match ask(to, id, origin, cancel) {
         Ok(known) => known,
-        // It has no replies: as if the request had not been executed.
+        Err(error @ CallError::Fault(Fault::NoVolume | Fault::Offline)) => return Err(error),
+        // It keeps no replies: as if the request had not been executed.
         Err(CallError::Fault(_)) => return Ok(None),
         Err(error) => return Err(error),
     };

@@ -104,6 +104,16 @@ struct Place {
     sink: Option<Arc<VolumeEvents>>,
 }
 
+impl Place {
+    /// Is that the place where it was? A volume that comes back to its server after a copy took
+    /// over is of a later generation: its server has no handles and locks of it any more.
+    fn is(&self, to: &FoundPlace) -> bool {
+        Arc::ptr_eq(&to.connection, &self.connection)
+            && self.partition == to.partition
+            && self.generation >= to.generation
+    }
+}
+
 /// Where a search found the volume.
 struct FoundPlace {
     connection: Arc<ServerConnection>,
@@ -301,7 +311,7 @@ impl RemoteVolume {
                 this.next_server(&from)
             };
             let there = to.is_some();
-            if let Some(to) = to.filter(|to| !this.is_at(&from, to)) {
+            if let Some(to) = to.filter(|to| !this.place.lock().is(to)) {
                 this.move_to(&from, to);
             }
             let mut place = this.place.lock();
@@ -312,11 +322,6 @@ impl RemoteVolume {
         spawned.map(drop).map_err(|error| {
             CallError::Refused(format!("no thread to find a volume with: {error}"))
         })
-    }
-
-    /// Is that the place where it was?
-    fn is_at(&self, from: &Arc<ServerConnection>, to: &FoundPlace) -> bool {
-        Arc::ptr_eq(&to.connection, from) && self.place.lock().partition == to.partition
     }
 
     /// The server and partition that serve a volume which is written, or which has no other place.
@@ -417,8 +422,10 @@ impl RemoteVolume {
         let spawned = std::thread::Builder::new().name("cell-look".into()).spawn(move || {
             let left = match connection.examine(WhichVolume::Id(asking.id), None) {
                 Ok(info) => {
+                    let place = asking.place.lock();
                     info.state == VolumeState::Superseded
-                        || info.partition != asking.place.lock().partition
+                        || info.partition != place.partition
+                        || generation(info.epoch) > place.generation
                 }
                 Err(error) => matches!(error, CallError::Fault(Fault::NoVolume)),
             };
@@ -437,8 +444,7 @@ impl RemoteVolume {
     /// Sets the new place, unless another thread did so before.
     fn follow(&self, from: &Arc<ServerConnection>, to: FoundPlace) {
         let mut place = self.place.lock();
-        let is_there = Arc::ptr_eq(&to.connection, from) && place.partition == to.partition;
-        if place.searching || !Arc::ptr_eq(&place.connection, from) || is_there {
+        if place.searching || !Arc::ptr_eq(&place.connection, from) || place.is(&to) {
             return;
         }
         place.searching = true;
@@ -502,7 +508,7 @@ impl RemoteVolume {
             return;
         };
         if Arc::ptr_eq(from, &to) {
-            // To another partition: session and events stay the same.
+            // To another partition, or back: session and events stay the same.
             report(&*sink.inner, &*to.remote);
             return self.wait_until_it_serves(&to, takes_over);
         }

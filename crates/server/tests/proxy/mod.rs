@@ -1,4 +1,5 @@
 //! A network that cuts connections at random bytes.
+#![allow(dead_code)] // each test program uses its part
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

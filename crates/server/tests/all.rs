@@ -1,0 +1,25 @@
+//! All tests of the crate that need no program of their own, in one: linking each would take longer
+//! than running it.
+
+#![allow(missing_docs, clippy::unwrap_used)] // All of it is tests.
+
+mod callers_without_rights_tls;
+mod calls_through_sockets;
+mod cell_database;
+mod common;
+mod copies;
+mod delegations;
+mod fences;
+mod packed_bodies;
+mod peer_versions;
+mod principals;
+mod proxy;
+mod pulls;
+mod read_times;
+mod server_joins;
+mod server_keys;
+mod shown_secrets;
+mod silent_cell_database;
+mod standbys;
+mod tls;
+mod tokens;
