@@ -22,6 +22,8 @@ struct Switched {
     away: AtomicBool,
     /// The next change of a group is made, and its answer is lost.
     answer_is_lost: AtomicBool,
+    /// The next change of a group does not come there.
+    change_is_lost: AtomicBool,
     _dir: tempfile::TempDir,
 }
 
@@ -46,6 +48,9 @@ impl CellDb for Switched {
         self.here()?.groups(after, max)
     }
     fn put_group(&self, group: &VolumeGroup, expected: Revision) -> Result<Revision, CellError> {
+        if self.change_is_lost.swap(false, Ordering::SeqCst) {
+            return Err(CellError::Away(Fault::CellAway));
+        }
         let put = self.here()?.put_group(group, expected);
         if self.answer_is_lost.swap(false, Ordering::SeqCst) {
             return Err(CellError::Away(Fault::CellAway));
@@ -111,8 +116,13 @@ impl Cell {
     fn new(kinds: &[SiteKind]) -> Cell {
         let dir = tempfile::tempdir().unwrap();
         let db = Embedded::open(dir.path()).unwrap();
-        let db =
-            Arc::new(Switched { db, away: false.into(), answer_is_lost: false.into(), _dir: dir });
+        let db = Arc::new(Switched {
+            db,
+            away: false.into(),
+            answer_is_lost: false.into(),
+            change_is_lost: false.into(),
+            _dir: dir,
+        });
         let count = kinds.len() + 1;
         let mut rigs: Vec<_> = (0..count)
             .map(|server| {
@@ -784,6 +794,25 @@ fn sb2_the_former_server_comes_back_as_a_standby() {
     assert_eq!(cell.answer(1, origin), None, "now it waits for the former server");
     cell.follow(0);
     made(cell.answer(1, origin));
+}
+
+#[test]
+fn sb3_a_server_that_starts_asks_until_its_change_is_there() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    // After the second start the record is as the server wants it: only its own change is missing.
+    for _ in 0..2 {
+        restart(&mut cell.rigs[0]);
+        cell.asked[1] = None;
+        cell.db.change_is_lost.store(true, Ordering::SeqCst);
+        let read = cell.rigs[0].start(0, &ROOT, Call::GetStatus { fid: cell.root });
+        cell.settle(0);
+        assert!(!cell.db.change_is_lost.load(Ordering::SeqCst), "it has tried");
+        assert_eq!(cell.answer(0, read), None);
+        cell.wait_at(0, 1000);
+        cell.settle(0);
+        assert!(matches!(cell.answer(0, read), Some(Ok(Answer::Status(_)))));
+    }
 }
 
 #[test]

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use celldb::{Access, CellCopy, CellDb, CellError, News};
+use celldb::{Access, CELL_LEVEL_KNOWN, CellCopy, CellDb, CellError, News};
 use guard::PtsAsker;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    Answer, Changed, Fault, Name, Principal, PrincipalId, PtsCall, Revised, Revision, ServerId,
-    ServerInfo, VolumeGroup, VolumeId, WhichPrincipal,
+    Answer, CellLevel, Changed, Fault, LevelAct, Name, Principal, PrincipalId, PtsCall, Revised,
+    Revision, ServerId, ServerInfo, VolumeGroup, VolumeId, WhichPrincipal,
 };
 
 use super::mutation::TakeoverMutation;
@@ -237,6 +237,9 @@ impl Access for DatabaseLine {
         host: Option<std::net::IpAddr>,
     ) -> Result<(Revision, Vec<PrincipalId>)> {
         KnowsRootOnly.subdomain(principal, host)
+    }
+    fn level(&self, _: &LevelAct) -> Result<CellLevel> {
+        self.ask(|_| Ok(CellLevel { level: CELL_LEVEL_KNOWN, programs: Vec::new() }))
     }
     fn pts(&self, asker: &PtsAsker, call: &PtsCall) -> std::result::Result<Answer, Fault> {
         KnowsRootOnly.pts(asker, call)

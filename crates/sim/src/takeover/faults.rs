@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use rand::Rng;
-use types::Time;
 
 use super::wire::{Asker, Wire};
 use super::world::{Occurrence, StandbyWorld};
@@ -144,7 +143,8 @@ impl StandbyWorld {
         }
     }
 
-    /// All faults are over, and all servers are up.
+    /// All faults are over, and all servers are up. One that is stopped goes on when its time comes:
+    /// what waits for it must not be overtaken.
     pub fn heal(&mut self) {
         self.note(|| "faults are over".to_owned());
         self.faults_left = 0;
@@ -155,7 +155,6 @@ impl StandbyWorld {
             let house = &mut self.houses[no];
             house.line.cut(false);
             house.line.lose(0);
-            house.stalled_until = Time::ZERO;
             self.start(no);
         }
     }

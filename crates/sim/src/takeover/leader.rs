@@ -5,7 +5,7 @@ use std::time::Duration;
 use celldb::CellDb;
 use parking_lot::Mutex;
 use rand::Rng;
-use types::{Answer, Busy, Fault, ServerId, SiteKind, Time, VolumeCall};
+use types::{Answer, Busy, Fault, Revised, ServerId, SiteKind, Time, VolumeCall, VolumeGroup};
 use vos::{Job, JobLeader, Servers, VosError};
 
 use super::database::DatabaseLine;
@@ -52,45 +52,75 @@ impl StandbyWorld {
 
 /// Carries a command out, as far as it goes.
 pub(super) fn carry_out(world: &Mutex<StandbyWorld>, order: &StandbyOrder) {
-    let leader = {
+    {
         let mut at = world.lock();
         at.note(|| format!("command: {order:?}"));
         at.tally.ordered += 1;
-        let seed = at.rng.random();
-        let line = DatabaseLine::new(&at.database, None, None, seed);
-        let left = at.one_in(3).then(|| at.rng.random_range(0..12));
-        StandbyLeader { world, line, left: Mutex::new(left), until: at.now + STOPPED_AFTER }
+    }
+    let done = match order {
+        StandbyOrder::FailOver(to) => {
+            give(world, true, |job, group| vos::fail_over(job, group, to.map(id), false).map(drop))
+        }
+        StandbyOrder::Renew(no) => renew(world, *no),
     };
-    let is_over = |_: &Busy| true;
-    let who = JobLeader { by: "admin".to_owned(), now_secs: &|| 7, is_over: &is_over };
-    let job = Job { servers: &leader, who, dry_run: false, tell: &|_| {} };
-    let done = do_it(&job, world, order);
     let mut at = world.lock();
     at.tally.refused += u64::from(done.is_err());
     at.note(|| format!("command: {order:?} -> {done:?}"));
 }
 
-fn do_it(job: &Job<'_>, world: &Mutex<StandbyWorld>, order: &StandbyOrder) -> Result<(), VosError> {
-    let group = || job.servers.db().group_of(TREE)?.ok_or(VosError::NoVolume);
-    match order {
-        StandbyOrder::FailOver(to) => vos::fail_over(job, group()?, to.map(id), false).map(drop),
-        StandbyOrder::Renew(no) => {
-            let is_async = world.lock().judge.is_async;
-            let kind = if is_async { SiteKind::AsyncStandby } else { SiteKind::Standby };
-            if group()?.record.standbys().any(|site| site.server == id(*no)) {
-                vos::remove_standby(job, group()?, id(*no), None)?;
-            }
-            // It stays listed: the end of a run expects it.
-            while let Err(error) = vos::add_standby(job, group()?, id(*no), PARTITION, kind) {
-                let is_listed = group()?.record.sites.iter().any(|site| site.server == id(*no));
-                if is_listed || world.lock().violation.is_some() {
-                    return Err(error);
-                }
-                job.servers.pause(Duration::from_secs(1));
-            }
-            Ok(())
+/// Removes a standby and adds it. A command that adds it and is refused or stopped is given again,
+/// and not stopped then: the end of a run expects that the server is listed.
+fn renew(world: &Mutex<StandbyWorld>, no: usize) -> Result<(), VosError> {
+    let is_async = world.lock().judge.is_async;
+    let kind = if is_async { SiteKind::AsyncStandby } else { SiteKind::Standby };
+    let removed = give(world, true, |job, group| {
+        if group.record.standbys().any(|site| site.server == id(no)) {
+            vos::remove_standby(job, group, id(no), None)?;
         }
+        Ok(())
+    });
+    let mut may_stop = true;
+    loop {
+        let mut is_listed = false;
+        let added = give(world, may_stop, |job, group| {
+            is_listed = group.record.sites.iter().any(|site| site.server == id(no));
+            if is_listed {
+                return Ok(());
+            }
+            vos::add_standby(job, group, id(no), PARTITION, kind).map(drop)
+        });
+        if is_listed || added.is_ok() || world.lock().violation.is_some() {
+            return removed.and(added);
+        }
+        may_stop = false;
+        pause(world, Duration::from_secs(1));
     }
+}
+
+/// Gives a command on the volume as it is listed now. `may_stop`: the command is stopped at times,
+/// after some calls.
+fn give(
+    world: &Mutex<StandbyWorld>,
+    may_stop: bool,
+    command: impl FnOnce(&Job<'_>, Revised<VolumeGroup>) -> Result<(), VosError>,
+) -> Result<(), VosError> {
+    let leader = {
+        let mut at = world.lock();
+        let seed = at.rng.random();
+        let line = DatabaseLine::new(&at.database, None, None, seed);
+        let left = (may_stop && at.one_in(3)).then(|| at.rng.random_range(0..12));
+        StandbyLeader { world, line, left: Mutex::new(left), until: at.now + STOPPED_AFTER }
+    };
+    let is_over = |_: &Busy| true;
+    let who = JobLeader { by: "admin".to_owned(), now_secs: &|| 7, is_over: &is_over };
+    let job = Job { servers: &leader, who, dry_run: false, tell: &|_| {} };
+    let group = leader.line.group_of(TREE)?.ok_or(VosError::NoVolume)?;
+    command(&job, group)
+}
+
+fn pause(world: &Mutex<StandbyWorld>, pause: Duration) {
+    let until = world.lock().now + pause;
+    while world.lock().happens_by(until) {}
 }
 
 impl Servers for StandbyLeader<'_> {
@@ -147,8 +177,7 @@ impl Servers for StandbyLeader<'_> {
     }
 
     fn pause(&self, pause: Duration) {
-        let until = self.world.lock().now + pause;
-        while self.world.lock().happens_by(until) {}
+        self::pause(self.world, pause);
     }
 
     fn together(&self, count: usize, each: &(dyn Fn(usize) + Sync)) {

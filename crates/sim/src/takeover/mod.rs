@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand::Rng;
-use types::{Answer, Call, Name};
+use types::{Answer, Call, Name, VolumeCall};
 
 pub use mutation::TakeoverMutation;
 
@@ -188,7 +188,15 @@ impl StandbyWorld {
                 self.clients.iter().flatten().map(client::TakeoverClient::unfinished).collect();
             let serves = self.serves_now(home);
             let (in_step, all) = (self.all_in_step(), all.join("; "));
-            let what = format!("no end: {home} serves {serves}, in step {in_step}: {all}");
+            let which = types::WhichVolume::Id(world::TREE);
+            let found = self.call_now(home, Call::Volume(VolumeCall::Examine { volume: which }));
+            let state = found.map(|found| match found {
+                Answer::Volumes { volumes, .. } => volumes.first().map(|volume| volume.state),
+                _ => None,
+            });
+            let what = format!(
+                "no end: {home} serves {serves}, its volume is {state:?}, in step {in_step}: {all}"
+            );
             return self.violate(what);
         }
         for no in (0..self.houses.len()).filter(|no| *no != home) {

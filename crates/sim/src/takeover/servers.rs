@@ -281,7 +281,12 @@ impl StandbyWorld {
                     let content = match up.questions.remove(&origin) {
                         Some(number) => Content::Answered(number, result),
                         None => {
-                            if matches!(*result, Ok(Answer::Data { .. } | Answer::Written { .. })) {
+                            if matches!(
+                                *result,
+                                Ok(Answer::Data { .. }
+                                    | Answer::Written { .. }
+                                    | Answer::Committed { .. })
+                            ) {
                                 self.judge.serves(no);
                             }
                             Content::Reply(origin, result)

@@ -51,6 +51,8 @@ impl Feeds {
             }
             if let Err(fault) = self.settle_one(now, id, &feeding, events, ripe) {
                 tracing::debug!(volume = id.0, %fault, "a record of standbys waits");
+                // A change that was planned and did not reach the database brings no news of it.
+                feeding.lock().recheck = true;
                 self.ask_at.store(nanos(now + AGAIN), Ordering::SeqCst);
             }
             for (standby, base) in feeding.lock().untidy() {
