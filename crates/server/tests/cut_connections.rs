@@ -18,7 +18,6 @@ use types::{
     Answer, ByteRange, Call, Caller, CreateHow, Fid, LockFamily, LockMode, LockOwner, NewKind,
 };
 
-#[allow(dead_code)]
 mod proxy;
 
 fn lock(fid: Fid, wait: bool, reclaim: bool) -> Call {

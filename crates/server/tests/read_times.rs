@@ -203,7 +203,7 @@ fn a_flood_of_reports_stops_no_other_client() {
             }
             worked
         });
-        // Whatever becomes of them: the other client works until this says that they are over.
+        // Also where one of them failed: the other client works until it hears that they are over.
         let ends: Vec<_> = reporting.into_iter().map(|one| one.join()).collect();
         over.store(true, Ordering::Relaxed);
         ends.into_iter().for_each(|end| end.unwrap());

@@ -143,8 +143,8 @@ impl StandbyWorld {
         }
     }
 
-    /// All faults are over, and all servers are up. One that is stopped goes on when its time comes:
-    /// what waits for it must not be overtaken.
+    /// All faults are over, and all servers are up. One that is stopped goes on at its time: no
+    /// message overtakes those that wait for it.
     pub fn heal(&mut self) {
         self.note(|| "faults are over".to_owned());
         self.faults_left = 0;
