@@ -149,11 +149,9 @@ part_beside release nice "$built/sim" --kind release --sites 240 --seeds $releas
 begin_beside
 part unit scripts/unit.sh
 end_beside
-part_beside fuzz nice fuzz/run.sh "${fuzz[@]}"
-begin_beside
+part fuzz nice fuzz/run.sh "${fuzz[@]}"
 part real tests/real/run.sh "${real[@]}" --bin "$built" shared
 part guide tests/guide.sh "${real[@]}" --bin "$built"
-end_beside
 [ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- \
     --check
 [ $soak = no ] || part outlive tests/real/run.sh --bin "$built" outlive
