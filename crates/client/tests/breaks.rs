@@ -1,5 +1,6 @@
 //! Breaks: each reaches the sink once and is acknowledged once, over the connection that carried it
 //! (DA-3), when the sink says so (CB-1).
+
 use std::sync::Arc;
 
 use crate::common::events::{Event, Recorder};

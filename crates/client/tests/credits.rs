@@ -1,5 +1,6 @@
 //! Credits: a client has no more calls in progress than the server allows (DA-1), and those that
 //! others may wait for are not behind those that wait.
+
 use std::sync::Arc;
 
 use crate::common::{

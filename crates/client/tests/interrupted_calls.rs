@@ -1,5 +1,6 @@
 //! Interrupted calls. A call that leaves nothing behind is given up at once; any other is waited
 //! for as long as the server is reachable, because its outcome matters.
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

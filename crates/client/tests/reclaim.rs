@@ -1,5 +1,6 @@
 //! Restarts of the server: other calls wait while locks and holds are claimed, and what the earlier
 //! instance executed is not executed again.
+
 use std::sync::Arc;
 use std::time::Duration;
 

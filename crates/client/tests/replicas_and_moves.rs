@@ -1,5 +1,6 @@
 //! Volumes on several servers: replicas of which one fails, volumes that move, and what is refused
 //! meanwhile.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

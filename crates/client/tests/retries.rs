@@ -1,5 +1,6 @@
 //! Lost connections and sessions: a change is executed at most once (EO-1), and every call ends
 //! exactly once (DA-4).
+
 use std::sync::Arc;
 use std::time::Duration;
 

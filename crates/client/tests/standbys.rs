@@ -1,5 +1,6 @@
 //! A standby takes over: changes that the dead server executed are not made again (SB-5), others
 //! are made once, and what the standby lacks is reported.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! A client process that is gone is succeeded by another one, which goes on with its sessions. (The
 //! first one ends here with `Session::vanish`, which sends nothing and leaves the keep as it is.)
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

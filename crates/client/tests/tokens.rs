@@ -1,5 +1,6 @@
 //! Tokens: a caller is shown to each connection anew, and a caller whose token changed is another
 //! caller.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

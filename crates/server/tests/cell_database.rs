@@ -1,4 +1,5 @@
 //! The cell database through a server: from another server's side, and over its restart.
+
 use std::sync::Arc;
 
 use crate::common::{Cell, ask, connect, name, try_ask, wait_for};

@@ -1,5 +1,6 @@
 //! Copies of the cell database over the wire: the same from every server of the cell, and not a
 //! byte for anyone else (AC-14).
+
 use crate::common::{Cell, ask, connect, name};
 use bytes::Bytes;
 use celldb::{CellDb, CellError, CopyCursor, RemoteCellDb, copy_records};

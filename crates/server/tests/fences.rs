@@ -1,5 +1,6 @@
 //! Fences at two servers: when the call returns, no call of the fenced principal is executed at
 //! either; callers who are not fenced go on.
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 

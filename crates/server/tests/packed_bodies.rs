@@ -1,5 +1,6 @@
 //! Packed bodies go to clients packed: their bytes are counted on the wire, the reader gets the
 //! whole text, and damaged ones are refused.
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};

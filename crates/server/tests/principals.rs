@@ -1,5 +1,6 @@
 //! Users and groups through servers: beside the database, and at another server; a change is in
 //! force everywhere when the call returns.
+
 use crate::common::{Cell, ask, connect};
 use client::{Remote, Session};
 use server::CellPlace;

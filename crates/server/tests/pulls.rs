@@ -1,5 +1,6 @@
 //! Volumes go from server to server over real sockets: pulled, relayed, resumed after a restart,
 //! and part by part.
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,5 +1,6 @@
 //! A server joins its cell by an invitation: once, for one key, with the name and roles that the
 //! invitation gives. Nothing else lets one in (SJ-1, SJ-2, SJ-3).
+
 use std::sync::Arc;
 use std::time::SystemTime;
 

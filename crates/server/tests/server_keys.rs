@@ -1,5 +1,6 @@
 //! A server of the cell is the holder of a key that the cell database lists, whatever authority
 //! made a certificate for it; no one else is, and a key that was withdrawn never is again (M1).
+
 #[allow(dead_code)]
 use std::path::Path;
 use std::sync::Arc;

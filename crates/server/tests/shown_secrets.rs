@@ -1,4 +1,5 @@
 //! Types with a secret do not show it (AC-5) in the form that logs and errors print.
+
 use std::fmt::Debug;
 
 use guard::Signer;

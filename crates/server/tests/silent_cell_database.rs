@@ -1,5 +1,6 @@
 //! The server of the cell database is silent: packets to it are dropped. Other servers serve known
 //! users as before, refuse unknown ones soon, and use cached records for a bounded time.
+
 #[allow(dead_code)]
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};

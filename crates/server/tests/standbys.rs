@@ -1,5 +1,6 @@
 //! A standby over real sockets: three servers, of which one has the cell's database and another
 //! one dies.
+
 use std::path::Path;
 use std::time::Duration;
 

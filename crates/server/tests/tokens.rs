@@ -1,5 +1,6 @@
 //! A caller from an untrusted machine is the user of its token, as long as that is valid, and
 //! anonymous otherwise.
+
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

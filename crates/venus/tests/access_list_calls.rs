@@ -1,5 +1,6 @@
 //! The cost of rights where access lists decide: a request for each directory and user, one more
 //! for each file with a list of its own.
+
 use std::sync::Arc;
 
 use crate::common::{Client, TestServer, name};

@@ -1,4 +1,5 @@
 //! Appends: the server decides where they go, and small ones are sent together.
+
 use std::time::Duration;
 
 use crate::common::{APPEND, Client, RO, TestServer, me, name};

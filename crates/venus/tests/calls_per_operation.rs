@@ -1,4 +1,5 @@
 //! The number of calls of each operation: an answer from a warm cache costs none.
+
 use std::collections::BTreeMap;
 
 use crate::common::{RO, RW, TestServer, me, name};

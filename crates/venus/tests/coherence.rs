@@ -1,5 +1,6 @@
 //! Two clients of one server: no reader sees the past once a change elsewhere is acknowledged
 //! (CB-1), and a break that races an answer is never lost (CB-3).
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Contents that another client changes, under reads of many threads with read-ahead: later reads
 //! see the written bytes.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Client, Over, RO, RW, TestServer, me};

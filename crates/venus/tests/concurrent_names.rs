@@ -1,5 +1,6 @@
 //! Names that another client changes, under lookups and listings of many threads: later lookups see
 //! the changes.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Client, Over, TestServer, me, name};

@@ -1,5 +1,6 @@
 //! Delegations: the server executes the changes that were answered here, every client sees them in
 //! time, and losses are reported.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

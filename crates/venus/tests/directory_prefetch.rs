@@ -1,5 +1,6 @@
 //! Directory prefetch: small files that are read one after the other arrive ahead of their reader,
 //! and are never stale.
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};

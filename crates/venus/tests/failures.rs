@@ -1,5 +1,6 @@
 //! Failures: full servers, servers that lose data, lost leases, restarts; and the state that the
 //! client must retain.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

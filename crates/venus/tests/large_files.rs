@@ -1,5 +1,6 @@
 //! Large files: through the body's descriptor on one machine, read ahead and on the local disk from
 //! others.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

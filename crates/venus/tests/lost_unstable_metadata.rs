@@ -1,5 +1,6 @@
 //! Unstable metadata that the server lost before a commit: the process that syncs receives the
 //! error, once.
+
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! Unstable writes that the server lost before a commit, while the commit is under way: no old
 //! bytes are sent over newer ones.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,4 +1,5 @@
 //! Bodies of the disk cache that the kernel has (docs/spec/passthrough.md).
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -1,5 +1,6 @@
 //! Written bytes of a file that is removed and not open are worth nothing: nothing waits for them.
 //! While it is open, or after a removal that failed, they are worth as much as others.
+
 use std::sync::mpsc::channel;
 
 use crate::common::{Client, RW, TestServer, me, name};

@@ -1,4 +1,5 @@
 //! Delegations over a real server that crashes and restarts: no answered change is lost.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Records that contradict each other, as only damage leaves them: a change that meets them is
 //! refused, and changes nothing.
+
 use crate::common::{Ground, Rig, name, remove};
 use store::Update;
 use types::{Call, Caller, Fault, Fid, NewKind, RemoveWhat, RenameMode};

@@ -1,4 +1,5 @@
 //! Pulls between services, each driven to its end in one thread.
+
 use std::sync::atomic::AtomicBool;
 
 use crate::common::{Ground, Rig, name, remove};

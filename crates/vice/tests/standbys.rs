@@ -1,5 +1,6 @@
 //! Standbys between services, without sockets or threads: a test's step is one question and its
 //! answer, and its clock is the only one.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! Administration of volumes, and its effects on their clients.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Ground, Rig, name, user, write};

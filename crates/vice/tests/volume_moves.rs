@@ -2,6 +2,7 @@
 //! an arriving volume serves no client too early, and a server that restarts or misses the mover's
 //! call asks the cell's database before the volume serves again. So does one whose released volume
 //! may have been taken over by a copy elsewhere.
+
 use std::sync::Arc;
 use std::time::Duration;
 
