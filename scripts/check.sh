@@ -112,12 +112,13 @@ if [ $soak = yes ]; then
     export STRANGER_CALLS=${STRANGER_CALLS:-1000000} SILENT_SECS=${SILENT_SECS:-60} \
         POWER_CUTS=${POWER_CUTS:-4000}
     export UNIT_AGAIN=no
-    profile=release built=$target/release
+    # Without the features that tests of other crates ask for: packages and images are made of it.
+    build=(--release -p rialto -p cli -p sim) built=$target/release
     seeds=0..200000 volume_seeds=0..10000 release_seeds=0..100 fuzz=(600) real=()
     new_sessions=20000 new_volumes=1000
 else
-    # The profile of the tests, so that everything is built once. `make up` builds the other.
-    profile=dev built=$target/debug
+    # With profile and features of the tests, so that everything is built once.
+    build=(--workspace) built=$target/debug
     seeds=0..5000 volume_seeds=0..120 release_seeds=0..2 fuzz=(--plain) real=(--quick)
     new_sessions=2000 new_volumes=60
 fi
@@ -138,7 +139,7 @@ echo "$seeds_line"
 part format cargo fmt --all --check
 part lint cargo clippy --workspace --all-targets --locked -- -D warnings
 part deny scripts/deny.sh
-part build cargo build --profile $profile --workspace --locked --bins --examples
+part build cargo build "${build[@]}" --locked --bins --examples
 part_beside own tests/real/run.sh "${real[@]}" --bin "$built" own
 part_beside sim nice "$built/sim" --kind sessions --seeds $seeds
 part_beside volumes nice "$built/sim" --kind volumes --seeds $volume_seeds
