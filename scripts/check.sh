@@ -49,7 +49,7 @@ count() { # count NAME
     [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
     passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left_out))
     [ "$bad" -eq 0 ] || broken+=("$name")
-    times+=("$(printf '%-8s %5d s  %6d passed  %3d failed  %3d skipped' \
+    times+=("$(printf '%-12s %5d s  %6d passed  %3d failed  %3d skipped' \
         "$name" "$seconds" "$good" "$bad" "$left_out")")
 }
 
@@ -60,18 +60,23 @@ part() { # part NAME COMMAND...
     count "$1"
 }
 
-# Parts that run beside the next ones, one after the other: most tests on mounts wait most of the
-# time, and compilers and simulators do not.
+# Parts that run beside the next ones. Those of one chain run one after the other: most tests on
+# mounts wait most of the time, and compilers and simulators do not.
 beside=()
-part_beside() { # part_beside NAME COMMAND...
+part_beside() { # part_beside CHAIN NAME COMMAND...
+    local chain=$1
+    shift
     chosen "$1" || return 0
     beside+=("$1")
-    printf '%q ' "$@" >> "$logs/.beside"
-    printf '\n' >> "$logs/.beside"
+    printf '%q ' "$@" >> "$logs/.chain.$chain"
+    printf '\n' >> "$logs/.chain.$chain"
 }
 begin_beside() {
-    [ ${#beside[@]} -gt 0 ] || return 0
-    while read -r line; do eval "run $line" > /dev/null; done < "$logs/.beside" &
+    local chain
+    for chain in "$logs"/.chain.*; do
+        [ -e "$chain" ] || continue
+        while read -r line; do eval "run $line" > /dev/null; done < "$chain" &
+    done
 }
 end_beside() {
     local name
@@ -82,7 +87,7 @@ end_beside() {
         count "$name"
     done
     beside=()
-    rm -f "$logs/.beside"
+    rm -f "$logs"/.chain.*
 }
 
 # Prints the last lines of the log of each part that failed, and behind them those that name a
@@ -100,7 +105,7 @@ tell_failed() {
             tail -n $((ends > 15 ? 15 : ends)) "$logs/$name"
             [ -z "$names" ] || printf '%s\n' "$names"
         } | cut -c 1-300
-        case $name in new-sim | new-vol) echo "$seeds_line" ;; esac
+        case $name in new-*) echo "$seeds_line" ;; esac
     done
 }
 
@@ -115,12 +120,12 @@ if [ $soak = yes ]; then
     # Without the features that tests of other crates ask for: packages and images are made of it.
     build=(--release -p rialto -p cli -p sim) built=$target/release
     seeds=0..200000 volume_seeds=0..10000 release_seeds=0..100 fuzz=(600) real=()
-    new_sessions=20000 new_volumes=1000
+    standby_seeds=0..10000 new_sessions=20000 new_volumes=1000 new_standbys=5000
 else
     # With profile and features of the tests, so that everything is built once.
     build=(--workspace) built=$target/debug
     seeds=0..5000 volume_seeds=0..120 release_seeds=0..2 fuzz=(--plain) real=(--quick)
-    new_sessions=2000 new_volumes=60
+    standby_seeds=0..1500 new_sessions=2000 new_volumes=60 new_standbys=300
 fi
 # Beside the fixed inputs each state of the code gets new ones, which its hash gives: a run can be
 # repeated, here and on another machine. The long forms take others each time.
@@ -140,23 +145,30 @@ part format cargo fmt --all --check
 part lint cargo clippy --workspace --all-targets --locked -- -D warnings
 part deny scripts/deny.sh
 part build cargo build "${build[@]}" --locked --bins --examples
-part_beside own tests/real/run.sh "${real[@]}" --bin "$built" own
-part_beside sim nice "$built/sim" --kind sessions --seeds $seeds
-part_beside volumes nice "$built/sim" --kind volumes --seeds $volume_seeds
-part_beside new-sim nice "$built/sim" --kind sessions \
-    --seeds $new..$((new + new_sessions))
-part_beside new-vol nice "$built/sim" --kind volumes --seeds $new..$((new + new_volumes))
-part_beside release nice "$built/sim" --kind release --sites 240 --seeds $release_seeds
+on_mounts=(tests/real/run.sh "${real[@]}" --bin "$built")
+part_beside 1 own-1 "${on_mounts[@]}" own-1
+part_beside 2 own-2 "${on_mounts[@]}" own-2
 begin_beside
 part unit scripts/unit.sh
 end_beside
+part_beside 1 guide tests/guide.sh "${real[@]}" --bin "$built"
+part_beside 1 sim nice "$built/sim" --kind sessions --seeds $seeds
+part_beside 1 volumes nice "$built/sim" --kind volumes --seeds $volume_seeds
+part_beside 1 standbys nice "$built/sim" --kind standbys --seeds $standby_seeds
+part_beside 1 new-sim nice "$built/sim" --kind sessions --seeds $new..$((new + new_sessions))
+part_beside 1 new-vol nice "$built/sim" --kind volumes --seeds $new..$((new + new_volumes))
+part_beside 1 new-standbys nice "$built/sim" --kind standbys --seeds $new..$((new + new_standbys))
+part_beside 1 release nice "$built/sim" --kind release --sites 240 --seeds $release_seeds
+part_beside 2 shared-1 "${on_mounts[@]}" shared-1
+begin_beside
+part shared-2 "${on_mounts[@]}" shared-2
+end_beside
+# The long form takes all processors, which tests on mounts need.
 part fuzz nice fuzz/run.sh "${fuzz[@]}"
-part real tests/real/run.sh "${real[@]}" --bin "$built" shared
-part guide tests/guide.sh "${real[@]}" --bin "$built"
 [ $soak = no ] || part strangers cargo run --release --locked -p server --example strangers -- \
     --check
-[ $soak = no ] || part outlive tests/real/run.sh --bin "$built" outlive
-[ $soak = no ] || part quorum tests/real/run.sh --bin "$built" quorum
+[ $soak = no ] || part outlive "${on_mounts[@]}" outlive
+[ $soak = no ] || part quorum "${on_mounts[@]}" quorum
 [ $soak = no ] || part packages tests/packages.sh "$built"
 [ $soak = no ] || part clean tests/packages.sh --clean "$built"
 [ $soak = no ] || part containers tests/containers.sh "$built"

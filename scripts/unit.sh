@@ -65,7 +65,7 @@ run_one() { # run_one PROGRAM ARGUMENT...
     fi
     {
         flock 9
-        printf '\n     Ran %s\n' "$1"
+        printf '\n     Ran %s%s\n' "$1" "${RIALTO_KERNEL:+ with RIALTO_KERNEL=$RIALTO_KERNEL}"
         cat "$log"
         if [ $status -ne 0 ]; then
             echo "$1" >> "$UNIT_DIR/failed"
@@ -80,7 +80,18 @@ run_one() { # run_one PROGRAM ARGUMENT...
 if [ -n "${UNIT_DIR:-}" ]; then
     exec 8<> "$UNIT_DIR/places"
     read -r -u 8
+    # Tests of operations on several servers wait nearly all the time.
+    case $PWD in */crates/vos) export RUST_TEST_THREADS=6 ;; esac
     run_one "$@" &
+    # The tests of mounts run on mounts of each kind.
+    case ${1##*/} in
+        kernel-*)
+            read -r -u 8
+            RIALTO_KERNEL=flat run_one "$@" --skip sweeps:: --skip transport:: &
+            read -r -u 8
+            RIALTO_KERNEL=uring run_one "$@" --skip sweeps:: &
+            ;;
+    esac
     exit 0
 fi
 

@@ -24,6 +24,7 @@ failures=0
 pass() { printf 'PASS guide: %s\n' "$*"; }
 fail() { printf 'FAIL guide: %s\n' "$*"; failures=$((failures + 1)); }
 . tests/lib/machine.sh
+. tests/lib/etcd.sh
 if [ "$(id -u)" != 0 ] || [ ! -w /dev/fuse ]; then
     echo "SKIP guide: it needs root and /dev/fuse"
     exit 0
@@ -36,7 +37,7 @@ WORK=$(mktemp -d -p /var/tmp rialto-guide.XXXXXX)
 export MACHINE_NET=shared
 ip link set lo up
 for last in 1 2 3 10; do ip addr add 192.0.2.$last/32 dev lo; done
-cleanup() { end_machines; cd / && rm -rf --one-file-system "$WORK"; }
+cleanup() { end_members; end_machines; cd / && rm -rf --one-file-system "$WORK"; }
 trap cleanup EXIT
 
 # check WHAT COMMAND...: its output is shown only when it fails.
@@ -59,10 +60,14 @@ on() {
     local user=root machine=${1#*@} home=/root.guide
     [[ $1 != *@* ]] || user=${1%@*}
     [ "$user" = root ] || home=/home/$user
+    local runtime=
+    runtime=/run/user/$(in_machine "$machine" id -u "$user")
+    in_machine "$machine" test -d "$runtime" || runtime=
     shift
     # runuser sets HOME, so it comes first.
     in_machine "$machine" runuser -u "$user" -- env -i HOME=$home USER="$user" TERM=dumb \
-        LC_ALL=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+        LC_ALL=C.UTF-8 ${runtime:+XDG_RUNTIME_DIR="$runtime"} \
+        PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
         CARGO_TARGET_DIR=/target timeout 120 "$@"
 }
 root() { on "$1" bash -euo pipefail -c "[ ! -e ~/.profile ] || . ~/.profile; cd; $2"; }
@@ -246,5 +251,63 @@ check "on the copy of the disk" on second grep -q '"/srv/disk4/vicep"' /srv/rial
 check "and the old disks are not needed" root second 'rm -r /srv/disk2/* /srv/rialto/vicep &&
     rialto down --dir /srv/rialto && rialto up --dir /srv/rialto --no-mount &&
     rialto vos examine home.alice && rialto vos examine home.bob'
-echo "     guide: it took $SECONDS s"
+
+# A standby of alice's volume at the second server.
+began=$SECONDS
+in_step() {
+    for _ in $(seq 150); do
+        root first 'rialto vos examine home.alice' | grep -q ', in step' && return; sleep 0.2; done
+    root first 'rialto vos examine home.alice'
+    return 1
+}
+happens['rialto vos addstandby -server second -partition vicep -id home.alice']="root first '
+    rialto vos listvldb home.alice | grep -q \"first partition /vicep RW\" ||
+        rialto vos move home.alice -toserver first -topartition vicep'"
+happens['rialto vos failover home.alice -toserver first']="root first '
+    rialto vos failover home.alice' && in_step"
+happens['rialto vos failover home.alice']=in_step
+page standbys first
+check "the standby has taken over" root first \
+    'rialto vos listvldb home.alice | grep "second partition /vicep RW"'
+
+# The database goes to three members of etcd and back.
+check "certificates of etcd" members "$WORK/etcd" DNS:db1,DNS:db2,DNS:db3 \
+    192.0.2.1 192.0.2.2 192.0.2.3
+for number in 0 1 2; do member $number; done
+for file in ca.pem:etcd-ca.pem one.pem:etcd.pem one.key:etcd.key; do
+    on first sh -c "mkdir -p /etc/rialto && cat > /etc/rialto/${file#*:} &&
+        chown rialto /etc/rialto/${file#*:} && chmod 600 /etc/rialto/${file#*:}" \
+        < "$WORK/etcd/pki/${file%:*}"
+done
+for number in 1 2 3; do on first sh -c "echo 192.0.2.$number db$number >> /etc/hosts"; done
+page etcd first
+check "the cell goes on" root first 'rialto vos create first vicep after.etcd &&
+    rialto pts examine alice && rialto vos examine home.alice'
+
+# A user's timer renews a login. It runs at once here, as if most of the login's time were over.
+check "joe has his own service manager" root client 'useradd --create-home --uid 1001 \
+    --shell /bin/bash joe && loginctl enable-linger joe'
+# Earlier pages fenced him off.
+root first 'rialto fence list --json | grep -oE "\"(number|id)\":[0-9]+" | cut -d: -f2 |
+    xargs -rn 1 rialto fence remove' > /dev/null
+echo 'rialto passwd joe --new-only --dir /srv/rialto' > "$WORK/block"
+check "and a password" run_block first
+root client 'rialto fs newcell example.org 192.0.2.1:7620' > /dev/null
+echo 'rialto login joe --cell example.org' > "$WORK/block"
+check "and a login" run_block joe@client
+happens['mkdir -p ~/.config/systemd/user']="root joe@client '
+    for kind in service timer; do
+        mkdir -p ~/.config/systemd/user/rialto-renew.\$kind.d; done
+    printf \"[Service]\nExecStart=\nExecStart=faketime -f +8h rialto pts listmax\n\" \
+        > ~/.config/systemd/user/rialto-renew.service.d/test.conf
+    printf \"[Timer]\nOnActiveSec=1s\nAccuracySec=100ms\n\" \
+        > ~/.config/systemd/user/rialto-renew.timer.d/test.conf'"
+token() { root joe@client 'cat $XDG_RUNTIME_DIR/rialto/*.token | cksum'; }
+before=$(token)
+page logins client Renewal
+is_renewed() { for _ in $(seq 300); do [ "$(token)" = "$before" ] || return 0; sleep 0.1; done
+    root joe@client 'systemctl --user status rialto-renew.timer rialto-renew.service'
+    return 1; }
+check "the timer has renewed the login" is_renewed
+echo "     guide: it took $SECONDS s, the last three pages $((SECONDS - began)) s"
 exit $((failures > 0))

@@ -160,6 +160,15 @@ COMMANDS = {
         {"vos changeloc S b proj.two", "vos changeloc S a proj.two"},
         "a server that answers must have the volume where it is to be recorded",
     ),
+    "shadows-are-elsewhere": (
+        {
+            "vos shadow proj.two S a S b",
+            "vos shadow proj.two S a S b -toname proj.shadow -toid 536879500",
+            "vos shadow -id proj.two -fromserver S -frompartition a -toserver S -topartition b "
+            "-incremental",
+        },
+        "a server has a volume's tree once, so a shadow is at another server",
+    ),
     "help-and-version": (
         {"vos help", "vos version", "pts"},
         "the help is that of this program, and so is the version",

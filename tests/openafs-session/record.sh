@@ -1,15 +1,19 @@
 #!/bin/bash
-# record.sh [DIR]: records recorded.txt again, from OpenAFS's own programs and servers.
+# record.sh [DIR]: records recorded.txt and fs/recorded.txt again, from OpenAFS's own programs and
+# servers.
 #
 # It needs root and the packages openafs-dbserver openafs-fileserver openafs-client openafs-krb5
-# krb5-user (Debian's 1.8.9 was recorded). The cell lives in its own network and mount name spaces
-# with its files in DIR [default: a new directory], so it never meets another OpenAFS on the
-# machine. No kernel client is needed, as vos and pts ask the servers.
+# krb5-user krb5-kdc krb5-admin-server (Debian's 1.8.9 was recorded), and those of guest.sh. The
+# cell lives in its own network and mount name spaces with its files in DIR [default: a new
+# directory], so it never meets another OpenAFS on the machine. vos and pts ask the servers; fs asks
+# the kernel's client, which runs in a machine of its own (DIR/guest, guest.sh).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if [ -z "${IN_CELL:-}" ]; then
     DIR=${1:-$(mktemp -d)} IN_CELL=yes
     export DIR IN_CELL
+    mkdir -p "$DIR/guest"
+    "$here/guest.sh" build "$DIR/guest"
     exec unshare --net --mount --pid --fork --kill-child "$0"
 fi
 host=10.94.0.1 cell=session.test realm=SESSION.TEST
@@ -57,5 +61,53 @@ bos create $host dafs dafs "$programs/dafileserver -L" $programs/davolserver \
 eventually vos listpart $host -localauth
 listed() { vos listaddrs -localauth -noresolve | grep -q $host; }
 eventually listed
-python3 "$here/session.py" record "$here" $host
+python3 "$here/session.py" record "$here" $host /afs/$cell
+
+# An administrator's ticket, for the client.
+cat > "$DIR/guest/shared/krb5.conf" << END
+[libdefaults]
+    default_realm = $realm
+    dns_lookup_kdc = false
+    rdns = false
+[realms]
+    $realm = {
+        kdc = $host:8888
+    }
+END
+cat > "$DIR/kdc.conf" << END
+[realms]
+    $realm = {
+        database_name = $DIR/principal
+        key_stash_file = $DIR/stash
+        kdc_listen = $host:8888
+        kdc_tcp_listen = $host:8888
+    }
+END
+export KRB5_CONFIG=$DIR/guest/shared/krb5.conf KRB5_KDC_PROFILE=$DIR/kdc.conf
+kdb5_util create -s -r $realm -P master > /dev/null 2>&1
+for one in "-pw password admin" "-e aes256-cts-hmac-sha1-96:normal -pw secret afs/$cell"; do
+    kadmin.local -q "addprinc $one" > /dev/null 2>&1; done
+krb5kdc -n -r $realm > "$DIR/kdc.log" 2>&1 &
+
+# What fs finds.
+{
+    for name in root.cell fs.work; do vos create $host a $name -localauth; done
+    for name in admin ann ben; do pts createuser $name -localauth; done
+    pts creategroup crew -localauth
+    pts adduser admin system:administrators -localauth
+} > /dev/null
+cp -r "$here/session.py" "$here/fs" "$DIR/guest/shared/"
+"$here/guest.sh" run "$DIR/guest" afs0 "set -e
+cd /
+insmod /shared/openafs.ko
+date -s @$(date +%s) > /dev/null
+echo /afs:/tmp/cache:20000 > /etc/openafs/cacheinfo
+cp /shared/krb5.conf /etc/krb5.conf
+afsd -memcache -blocks 20000 -dynroot -nosettime -daemons 2 -fakestat
+echo password | kinit admin > /dev/null
+aklog
+fs setacl /afs/$cell system:anyuser rl
+cd /afs/$cell
+python3 /shared/session.py record /shared/fs $host /afs/$cell"
+cp "$DIR/guest/shared/fs/recorded.txt" "$here/fs/"
 bos shutdown $host -localauth -wait

@@ -1,9 +1,11 @@
 """Records the commands of commands.txt with their answers, or replays them and compares.
 
-session.py record DIRECTORY SERVER            writes DIRECTORY/recorded.txt (record.sh calls it)
-session.py replay DIRECTORY SERVER PROGRAMS   compares; PROGRAMS has links named vos and pts
-session.py accept DIRECTORY SERVER PROGRAMS   writes DIRECTORY/here.txt: what is said here instead by
-                                              the commands that differences.py lists
+session.py record DIRECTORY SERVER ROOT            writes DIRECTORY/recorded.txt (record.sh does it)
+session.py replay DIRECTORY SERVER ROOT PROGRAMS   compares; PROGRAMS has links named vos, pts, fs
+session.py accept DIRECTORY SERVER ROOT PROGRAMS   writes DIRECTORY/here.txt: what is said here
+                                                   instead by the commands that are accepted
+
+DIRECTORY has differences.py, and ROOT is the root of the tree, for fs.
 
 recorded.txt: `$ command`, `= exit code`, then its lines: `>` standard output, `!` standard error.
 The comparison is of exit codes and of lines of the standard output, after NORMAL, which are the
@@ -16,6 +18,8 @@ import re
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, sys.argv[2])
 
 from differences import COMMANDS, LINES, ORDER
 
@@ -40,10 +44,14 @@ def commands(directory):
         return [line.rstrip("\n") for line in file if line.strip() and not line.startswith("#")]
 
 
-def run(command, server, programs, scratch):
+def run(command, server, root, programs, scratch):
     """Runs a command; returns its exit code and its lines."""
     words = [{"S": server, "FILE": f"{scratch}/dump"}.get(word, word) for word in command.split()]
-    if len(words) > 1 and words[1] not in BARE:
+    words = [re.sub(r"^M(?=/|$)", root, word) for word in words]
+    if words[0] == "%":
+        subprocess.run(" ".join(words[1:]), shell=True, check=True, timeout=SECONDS_MAX)
+        return 0, []
+    if words[0] != "fs" and len(words) > 1 and words[1] not in BARE:
         words.append("-localauth")
     if programs:
         words[0] = f"{programs}/{words[0]}"
@@ -54,13 +62,13 @@ def run(command, server, programs, scratch):
     return done.returncode, lines + ["!" + line for line in done.stderr.splitlines()]
 
 
-def record(directory, server):
+def record(directory, server, root):
     with tempfile.TemporaryDirectory() as scratch, open(f"{directory}/recorded.txt", "w") as out:
         for command in commands(directory):
-            code, lines = run(command, server, None, scratch)
+            code, lines = run(command, server, root, None, scratch)
             print(f"$ {command}\n= {code}", file=out)
             for line in lines:
-                print(line.replace(scratch, "").rstrip(), file=out)
+                print(line.replace(scratch, "").replace(root, "M").rstrip(), file=out)
 
 
 def recorded(directory, name="recorded.txt"):
@@ -113,7 +121,7 @@ def normal(lines, servers, side, used):
     return kept
 
 
-def replay(directory, server, programs, accepts):
+def replay(directory, server, root, programs, accepts):
     wanted = recorded(directory)
     instead = [] if accepts else recorded(directory, "here.txt")
     said = []
@@ -122,7 +130,8 @@ def replay(directory, server, programs, accepts):
     accepted = {command: name for name, (of, _) in COMMANDS.items() for command in of}
     with tempfile.TemporaryDirectory() as scratch:
         for command, code, lines in wanted:
-            got, got_lines = run(command, server, programs, scratch)
+            got, got_lines = run(command, server, root, programs, scratch)
+            got_lines = [line.replace(root, "M") for line in got_lines]
             theirs, ours = Numbers(), Numbers()
             want = [theirs.named(line) for line in normal(lines, ["10.94.0.1"], "openafs", used)]
             have = [ours.named(line) for line in normal(got_lines, [server], "rialto", used)]
@@ -147,7 +156,8 @@ def replay(directory, server, programs, accepts):
                     print(f"     | here:    {line}")
                 for line in [line[1:] for line in got_lines if line.startswith("!")][:5]:
                     print(f"     | message: {line[:200]}")
-    for name in [name for name in [*LINES, *COMMANDS, "order"] if name not in used]:
+    needed = [*LINES, *COMMANDS, *(["order"] if ORDER[0] else [])]
+    for name in [name for name in needed if name not in used]:
         failed += 1
         print(f"FAIL openafs_session: no command needs the difference '{name}'")
     if accepts:
@@ -159,7 +169,7 @@ def replay(directory, server, programs, accepts):
 
 if __name__ == "__main__":
     if sys.argv[1] == "record":
-        record(sys.argv[2], sys.argv[3])
+        record(*sys.argv[2:5])
     else:
         accepts = sys.argv[1] == "accept"
-        sys.exit(replay(sys.argv[2], sys.argv[3], sys.argv[4], accepts) > 0)
+        sys.exit(replay(*sys.argv[2:6], accepts) > 0)

@@ -55,6 +55,12 @@ check "it could go to etcd" soon ready
 stranger() { migrate --to etcd --endpoints "$endpoints" --cacert "$base/pki/ca.pem" --dry-run; }
 check "not of a stranger without a certificate" says "etcd" 1 stranger
 check "nothing went yet" refused grep -q '^\[etcd\]' "$A/cell.toml"
+# Files of root's would keep the server's user out.
+if [ "$(id -u)" = 0 ]; then
+    chown 65534 "$A"
+    check "as the server's user alone" says "is that of user 65534" 1 migrate "${to_etcd[@]}"
+    chown 0 "$A"
+fi
 check "to etcd" says "moved to etcd" 0 migrate "${to_etcd[@]}"
 check "once" says "already" 0 migrate "${to_etcd[@]}"
 check "the server starts with it" start "$A"
@@ -91,7 +97,7 @@ check "none is silent" refused says "did not confirm" 0 eval 'within 30 "$RIALTO
 # The leader is lost, and one more.
 leads() { timeout 10 curl -s --cacert "$base/pki/ca.pem" --cert "$base/pki/one.pem" \
     --key "$base/pki/one.key" -d '{}' \
-    "https://127.0.0.1:${member_clients[$1]}/v3/maintenance/status" |
+    "https://${member_clients[$1]}/v3/maintenance/status" |
     python3 -c 'import json, sys
 status = json.load(sys.stdin)
 sys.exit(status["leader"] != status["header"]["member_id"])'; }

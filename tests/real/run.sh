@@ -9,22 +9,27 @@
 #   --transport  auto, uring or dev: how requests come to the mounts [default: $RIALTO_TRANSPORT,
 #             or auto]
 #   PART      cli verbs nonroot access login remote_admin sessions kerberos fences audit secrets
-#             sealed servers joins etcd backup logins finding openafs_session lost_server standby
-#             upgrade, which make cells of their own (own: all of these);
+#             sealed joins afs, and servers etcd backup logins finding openafs_session lost_server
+#             standby unwell upgrade, which make cells of their own (own: all of these, own-1 and
+#             own-2: the first ones and the others);
 #             outlive, which kills machines a hundred times, and quorum, which has etcd without a
 #             quorum for five minutes, in none of the lists;
 #             acl semantics stopped volumes mountpoints places mounting silent keeper supervised
 #             tree git sqlite random build crash hostile full conformance, which work on the two
-#             mounts (shared: all of these);
+#             mounts (shared: all of these; shared-1 and shared-2: the first ones and the others);
 #             default: all
 #
 # Each part prints PASS and FAIL lines; the exit code is 1 if any failed.
 . "$(dirname "$0")/../lib/real.sh"
 here=$(cd "$(dirname "$0")" && pwd)
-own=(cli verbs nonroot access login remote_admin sessions kerberos fences audit secrets sealed
-    servers joins etcd backup logins finding openafs_session lost_server standby upgrade)
-shared=(acl semantics stopped volumes mountpoints places mounting silent keeper supervised tree git
-    sqlite random build crash hostile full conformance)
+# Two lists that take about as long as each other.
+own_1=(cli verbs nonroot access login remote_admin sessions kerberos fences audit secrets sealed
+    joins afs)
+own_2=(servers etcd backup logins finding openafs_session lost_server standby unwell upgrade)
+own=("${own_1[@]}" "${own_2[@]}")
+shared_1=(acl semantics stopped volumes mountpoints places mounting silent keeper)
+shared_2=(supervised tree git sqlite random build crash hostile full conformance)
+shared=("${shared_1[@]}" "${shared_2[@]}")
 QUICK=no BIN=${CARGO_TARGET_DIR:-$here/../../target}/release ON='' PART=run
 parts=()
 while [ $# -gt 0 ]; do
@@ -35,7 +40,11 @@ while [ $# -gt 0 ]; do
         --transport) export RIALTO_TRANSPORT=$2; shift ;;
         -*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 2 ;;
         own) parts+=("${own[@]}") ;;
+        own-1) parts+=("${own_1[@]}") ;;
+        own-2) parts+=("${own_2[@]}") ;;
         shared) parts+=("${shared[@]}") ;;
+        shared-1) parts+=("${shared_1[@]}") ;;
+        shared-2) parts+=("${shared_2[@]}") ;;
         *) parts+=("$1") ;;
     esac
     shift

@@ -150,7 +150,59 @@ check "and finds every record" grep -q "all there$" "$base/writer.log"
 rm -f "$tree/writer.log"
 check "it is where it was" says "it is there" 1 vos move real -toserver localhost
 check "nothing is left over" test "$(vos listvol --json | grep -c 'releasing\|moving')" -eq 0
+
+# A shadow: a copy that no record names, which gets what changed; and a transaction that is ended.
+echo shadowed > "$tree/note" && sync -f "$tree/note"
+picture "$tree" > "$base/shadowed"
+check "a shadow" says "to three /vicep: real.shadow (536879999)" 0 vos shadow real -toserver three \
+    -toid 536879999
+check "which no record names" test "$(vos listvldb | grep -c shadow)" -eq 0
+check "nor does one that follows the servers" says "0 changed" 0 vos syncvldb
+check "is found" says "The database does not name it" 0 vos examine real.shadow
+rm "$tree/note" && echo later > "$tree/later" && sync -f "$tree/later"
+check "it is brought up to date" says "shadowed from" 0 vos shadow -id real -fromserver \
+    localhost -frompartition vicep -toserver three -topartition vicep -incremental -offline
+sent() { vos status -server three -all --json | field 'found[0]["transactions"][-1]["bytes"]'; }
+check "by what changed" test "$(sent)" -lt 100000
+check "and offline" says "Off-line" 0 vos examine real.shadow
+check "not where the volume is" says "has the volume itself" 1 vos shadow real -toserver localhost
 check "is unmounted" unmounted "$tree"
+check "a volume elsewhere" vos create two vicep slow
+check "is mounted" mounted slow "$tree"
+head -c 300M /dev/urandom > "$tree/large" && sync -f "$tree/large"
+check "is unmounted" unmounted "$tree"
+runs() { vos status -server three --json | field \
+    'next((t["number"] for t in found[0]["transactions"]), "")'; }
+# Its source is silent from the begin of the transaction on.
+vos shadow slow -toserver three -verbose > "$base/ended.log" 2>&1 &
+leader=$!
+for _ in $(seq 500); do grep -q 'fetch it' "$base/ended.log" && break; sleep 0.01; done
+sleep 0.05
+source=$(head -n 1 "$B/server.pid")
+kill -STOP "$source"
+number=$(runs)
+check "a transaction is ended" says "an administrator ended it" 0 vos endtrans -server three \
+    -transaction "$number"
+check "one that is over stays so" says "is over" 0 vos endtrans three "$number"
+check "there is no other" says "no transaction 99" 1 vos endtrans three 99
+kill -CONT "$source"
+wait $leader
+check "its command is refused" [ $? -eq 1 ]
+check "and says why" grep -q "an administrator ended it" "$base/ended.log"
+check "what came is shown" says "Unfinished: 1 on three" 0 vos status -server three
+check "the command can be repeated" says "shadowed from two" 0 vos shadow slow -toserver three
+check "nothing is unfinished then" refused grep -q Unfinished <(vos status -server three)
+check "the shadow becomes a volume" sh -c "'$RIALTO' vos --dir '$A' online real.shadow;
+    '$RIALTO' vos --dir '$A' clone -server three -id real.shadow -toname again -readwrite"
+check "is mounted" mounted again "$tree"
+check "which has all" says later 0 cat "$tree/later"
+check "is unmounted" unmounted "$tree"
+for one in again slow slow.shadow real.shadow; do
+    check "$one is removed" vos remove "$one"; done
+bases() { vos listvol --json | field '" ".join(v["name"] for v in found if ".base" in v["name"])'; }
+for one in $(bases); do
+    check "and $one" vos remove "$one"
+done
 
 # The access list of a single file goes where its file goes.
 lists=$base/lists listed=$base/listed

@@ -111,7 +111,7 @@ check "one that no server has is told" says "no server has it" 1 vos syncvldb -v
 check "a place is recorded where the volume is" says "recorded there already" 0 \
     vos changeloc "$(hostname)" vicep home.one
 check "not elsewhere" says "finding the partition" 1 vos changeloc "$(hostname)" other home.one
-check "what is left out says why" says "without a record could not be found" 2 vos shadow home.one
+check "what is left out says why" says "'vos --help' lists all verbs" 2 vos apropos home
 check "-encrypt is of the connection, as a note says" says "-encrypt-at-rest encrypts" 0 \
     vos create home.two -encrypt
 check "the disk has another option" says "At rest     encrypted" 0 eval \

@@ -311,7 +311,7 @@ impl Etcd {
             let asked = following::now();
             let since = self.following.received.at();
             self.heard.acknowledge(me, since)?;
-            self.heard.forget_silent(me)?;
+            self.heard.forget_silent(me, Instant::now())?;
             let view = self.operations.engine.view();
             let view: &dyn View = &view;
             let at = Revision(view.counters()?.revision);

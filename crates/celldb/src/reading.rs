@@ -14,14 +14,14 @@ use crate::{CELL_LEVEL_KNOWN, CellError, key};
 type Result<T> = std::result::Result<T, CellError>;
 
 /// The level of a cell without a record of it.
-const FIRST_LEVEL: u32 = 1;
+pub(crate) const FIRST_LEVEL: u32 = 1;
 
-/// Checks that this program knows this level of a cell (VE-2).
-pub(crate) fn known_level(found: u32) -> Result<()> {
-    if (FIRST_LEVEL..=CELL_LEVEL_KNOWN).contains(&found) {
+/// Checks that a program which knows no level above `known` knows this level of a cell (VE-2).
+pub(crate) fn known_level(found: u32, known: u32) -> Result<()> {
+    if (FIRST_LEVEL..=known).contains(&found) {
         return Ok(());
     }
-    Err(CellError::Level { found, known: CELL_LEVEL_KNOWN })
+    Err(CellError::Level { found, known })
 }
 
 impl dyn View + '_ {
@@ -51,7 +51,7 @@ impl dyn View + '_ {
 
     /// Checks that this program knows the cell's level (VE-2).
     pub fn need_known_level(&self) -> Result<()> {
-        known_level(self.level()?)
+        known_level(self.level()?, CELL_LEVEL_KNOWN)
     }
 
     pub fn group(&self, read_write: VolumeId) -> Result<Option<Revised<VolumeGroup>>> {

@@ -6,18 +6,19 @@
 //! s.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use client::{ClientOptions, Endpoint};
+use parking_lot::Mutex;
 use types::{
-    Answer, Call, Caller, CellCall, Changed, Fault, Name, Revised, Revision, ServerId, ServerInfo,
-    VolumeGroup, VolumeId, WhichVolume,
+    Answer, Call, Caller, CellCall, Changed, Fault, LevelAct, Name, Revised, Revision, ServerId,
+    ServerInfo, VolumeGroup, VolumeId, WhichVolume,
 };
 
 use crate::operations::STANDBYS_TOO_EARLY;
-use crate::reading::known_level;
-use crate::{Access, CellCopy, CellDb, CellError, Following, News};
+use crate::reading::{FIRST_LEVEL, known_level};
+use crate::{Access, CELL_LEVEL_KNOWN, CellCopy, CellDb, CellError, Following, News};
 
 mod copy;
 mod principals;
@@ -34,14 +35,24 @@ const TIMEOUT: Patience =
 /// For look-ups of callers.
 const LOOKUP: Patience =
     Patience { attach: Duration::from_millis(1200), call: Duration::from_millis(1600) };
+/// Whether the level of the cell is one that the caller's program knows (VE-2).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CellLevelSeen {
+    /// The next call asks for it first.
+    Unasked,
+    Known,
+    Unknown,
+}
+
 /// The database at another server.
 pub struct RemoteCellDb {
     way: Arc<Way>,
     lookups: Arc<Way>,
     /// The database's server does not accept this one as a server of the cell.
     refused: AtomicBool,
-    /// The level of the cell, if this program does not know it (VE-2); 0: it does.
-    unknown_level: AtomicU32,
+    /// The highest level of a cell that the caller's program knows.
+    knows: u32,
+    level: Mutex<CellLevelSeen>,
     following: Arc<Following>,
     caller: Caller,
 }
@@ -53,7 +64,8 @@ impl RemoteCellDb {
             lookups: Way::to(endpoint.clone(), options.clone(), LOOKUP),
             way: Way::to(endpoint, options, TIMEOUT),
             refused: AtomicBool::new(false),
-            unknown_level: AtomicU32::new(0),
+            knows: CELL_LEVEL_KNOWN,
+            level: Mutex::new(CellLevelSeen::Known),
             following: Arc::default(),
             caller: Caller::ROOT,
         }
@@ -62,6 +74,13 @@ impl RemoteCellDb {
     /// Begins with these rules, and keeps the changes there.
     pub fn following(mut self, following: Arc<Following>) -> Self {
         self.following = following;
+        self
+    }
+
+    /// For a server whose program knows no level above this one: it calls nothing in a cell of
+    /// another level (VE-2).
+    pub fn knowing(mut self, level: u32) -> Self {
+        (self.knows, self.level) = (level, Mutex::new(CellLevelSeen::Unasked));
         self
     }
 
@@ -76,25 +95,49 @@ impl RemoteCellDb {
     }
 
     fn call(&self, call: Call) -> std::result::Result<Answer, Fault> {
-        let asks_level = matches!(call, Call::Cell(CellCall::Level { .. }));
-        if !asks_level && self.unknown_level.load(Ordering::Acquire) != 0 {
-            return Err(Fault::CellAway);
-        }
-        self.way.call(&self.caller, call)
+        self.call_by(&self.way, call)
     }
 
     /// For a caller who waits for it.
     fn look_up(&self, call: CellCall) -> std::result::Result<Answer, Fault> {
-        if self.unknown_level.load(Ordering::Acquire) != 0 {
-            return Err(Fault::CellAway);
-        }
-        self.lookups.call(&self.caller, Call::Cell(call))
+        self.call_by(&self.lookups, Call::Cell(call))
     }
 
-    /// Does not follow the database of a cell whose level this program does not know (VE-2).
+    fn call_by(&self, way: &Arc<Way>, call: Call) -> std::result::Result<Answer, Fault> {
+        if !matches!(call, Call::Cell(CellCall::Level { .. })) {
+            if self.level_seen() == CellLevelSeen::Unasked {
+                self.ask_level(way)?;
+            }
+            if self.level_seen() == CellLevelSeen::Unknown {
+                return Err(Fault::CellAway);
+            }
+        }
+        way.call(&self.caller, call)
+    }
+
+    fn ask_level(&self, way: &Arc<Way>) -> std::result::Result<(), Fault> {
+        let ask = Call::Cell(CellCall::Level { act: LevelAct::Ask });
+        match way.call(&self.caller, ask) {
+            Ok(Answer::Level(found)) => _ = self.need_known_level(found.level),
+            // Its server is older than levels.
+            Err(Fault::Unsupported) => _ = self.need_known_level(FIRST_LEVEL),
+            // A server whose key is not entered yet may not ask, and may do no more than enter it.
+            Err(Fault::NotPermitted) => {}
+            Ok(_) => return Err(Fault::Invalid),
+            Err(fault) => return Err(fault),
+        }
+        Ok(())
+    }
+
+    fn level_seen(&self) -> CellLevelSeen {
+        *self.level.lock()
+    }
+
+    /// Does not follow the database of a cell whose level the caller's program does not know.
     fn need_known_level(&self, level: u32) -> Result<()> {
-        let known = known_level(level);
-        self.unknown_level.store(if known.is_ok() { 0 } else { level }, Ordering::Release);
+        let known = known_level(level, self.knows);
+        *self.level.lock() =
+            if known.is_ok() { CellLevelSeen::Known } else { CellLevelSeen::Unknown };
         known
     }
 

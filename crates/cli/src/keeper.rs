@@ -4,20 +4,24 @@
 //! It is meant to outlive everything: it has one thread, knows nothing of files and servers, and
 //! its only orders are signals. The daemon's ways to end are: with exit code 0, on purpose; with
 //! another code before it serves, a failure that the keeper passes on; in any other way, unasked.
+//!
+//! A killed daemon may be unable to end: one of its threads waits in the kernel for a page that
+//! only the answer to a read will free, and the successor gives that answer. So the keeper also
+//! looks whether the daemon's first thread has ended. It then starts the successor beside the rest.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use keep::{Event, Held, HeldPlaces};
 use local::daemon::{self, PidFile, Process};
 use local::failure::{Doing, Failure};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
@@ -30,6 +34,9 @@ const SERVED: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The first pause, after a daemon that ended early.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
+/// How often the keeper looks whether the daemon has ended but for a thread in the kernel. It has
+/// if two looks say so: the threads of a process end one after the other.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 /// How a daemon ended.
 enum End {
@@ -37,6 +44,8 @@ enum End {
     Final(ExitStatus),
     /// Unasked, while it served, or on its way there as a successor.
     Early,
+    /// As `Early`, but for a thread that waits in the kernel: the process has not ended yet.
+    Stuck,
 }
 
 /// Runs the daemon `rialto ARGUMENTS` until it ends on purpose.
@@ -51,9 +60,10 @@ pub fn run(arguments: &[OsString], pid_file: &Path) -> Result<ExitCode, Failure>
     daemon::raise_open_files();
     let pid_file = PidFile::hold(pid_file, "the mount")?;
     // The path, not the file: an upgrade puts another file there.
-    let program = program().doing(what)?;
+    let program = crate::own_program().doing(what)?;
     let mut signals = Signals::new().doing(what)?;
     let mut held = Held::default();
+    let mut ending = Vec::new();
     let (mut serves, mut pause) = (false, Duration::ZERO);
     loop {
         let began = Instant::now();
@@ -69,13 +79,15 @@ pub fn run(arguments: &[OsString], pid_file: &Path) -> Result<ExitCode, Failure>
             }
             started => started.doing(what)?,
         };
-        match watch(&mut daemon, &mut held, &mut signals, &mut serves).doing(what)? {
+        let end = watch(&mut daemon, &mut held, &mut signals, &mut serves, &mut ending);
+        match end.doing(what)? {
             End::Final(status) => {
                 drop(pid_file);
                 let code = status.code().and_then(|code| u8::try_from(code).ok());
                 return Ok(code.map_or(ExitCode::FAILURE, ExitCode::from));
             }
             End::Early => {}
+            End::Stuck => ending.push(daemon),
         }
         pause = if began.elapsed() >= SERVED {
             Duration::ZERO
@@ -136,13 +148,6 @@ pub fn is_keeper(pid_file: &Path) -> bool {
     has_child && line.split(|byte| *byte == 0).any(|word| word == b"--keep")
 }
 
-fn program() -> std::io::Result<PathBuf> {
-    let program = std::env::current_exe()?;
-    // The kernel says so of a file that was replaced.
-    let path = program.to_string_lossy();
-    Ok(path.strip_suffix(" (deleted)").map_or(program.clone(), PathBuf::from))
-}
-
 /// The order of [`replace`].
 const REPLACE: i32 = SIGUSR1;
 
@@ -181,31 +186,51 @@ impl Signals {
     }
 }
 
-/// Serves the daemon until it ends.
+/// Whether the first thread of the process has ended, and others have not.
+fn first_thread_ended(daemon: &Child) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.id())).unwrap_or_default();
+    // The state is behind the program's name, which may have brackets and blanks.
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+}
+
+/// Serves the daemon until it ends. `ending`: its predecessors that have not ended yet.
 fn watch(
     daemon: &mut Child,
     held: &mut Held,
     signals: &mut Signals,
     serves: &mut bool,
+    ending: &mut Vec<Child>,
 ) -> std::io::Result<End> {
     let pid = i32::try_from(daemon.id()).ok().and_then(Pid::from_raw);
     let process = pidfd_open(pid.ok_or(std::io::ErrorKind::NotFound)?, PidfdFlags::empty())?;
     let mut stopping = false;
+    // At the last look.
+    let mut was_stuck = false;
     loop {
-        let (ends, says) = {
+        ending.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        let (looks, ends, says) = {
             let socket = held.socket();
             let mut polled = vec![PollFd::new(&process, PollFlags::IN)];
             let signals = signals.sockets.iter();
             polled.extend(signals.map(|(_, signal)| PollFd::new(signal, PollFlags::IN)));
             let first = polled.len();
             polled.extend(socket.as_ref().map(|socket| PollFd::new(socket, PollFlags::IN)));
-            match poll(&mut polled, None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            let looks = match poll(&mut polled, Some(&LOOK)) {
+                Ok(ready) => ready == 0,
+                Err(rustix::io::Errno::INTR) => false,
                 Err(error) => return Err(error.into()),
-            }
+            };
             let ready = |at: usize| polled.get(at).is_some_and(|fd| !fd.revents().is_empty());
-            (ready(0), ready(first))
+            (looks, ready(0), ready(first))
         };
+        // One that was asked to end, or does not serve, has no successor that would free it.
+        if looks && *serves && !stopping {
+            let is_stuck = first_thread_ended(daemon);
+            if is_stuck && was_stuck {
+                return Ok(End::Stuck);
+            }
+            was_stuck = is_stuck;
+        }
         // Before its end: what it said counts.
         if says {
             match held.take_event() {
@@ -231,5 +256,35 @@ fn watch(
             let is_final = status.success() || stopping || !*serves;
             return Ok(if is_final { End::Final(status) } else { End::Early });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first thread ends, and another one does not: as of a killed process one of whose threads
+    /// waits in the kernel.
+    const STUCK: &str = "import ctypes, platform, threading, time\n\
+                         threading.Thread(target=time.sleep, args=(600,)).start()\n\
+                         end = 60 if platform.machine() == 'x86_64' else 93\n\
+                         ctypes.CDLL(None).syscall(end, 0)";
+
+    #[test]
+    fn a_daemon_that_cannot_end_gets_a_successor() {
+        let (mut held, mut ending) = (Held::default(), Vec::new());
+        let mut signals = Signals::new().unwrap();
+        let mut stuck = held.start(Command::new("python3").args(["-c", STUCK])).unwrap();
+        let end = watch(&mut stuck, &mut held, &mut signals, &mut true, &mut ending).unwrap();
+        assert!(matches!(end, End::Stuck));
+        assert!(matches!(stuck.try_wait(), Ok(None)), "a thread is left");
+        stuck.kill().unwrap();
+
+        // It is gone once it can end, while the keeper watches the successor.
+        ending.push(stuck);
+        let mut next = held.start(Command::new("sleep").arg("1")).unwrap();
+        let end = watch(&mut next, &mut held, &mut signals, &mut true, &mut ending).unwrap();
+        assert!(matches!(end, End::Final(status) if status.success()));
+        assert!(ending.is_empty());
     }
 }

@@ -17,6 +17,7 @@ mod doctor;
 mod dynroot;
 mod ending;
 mod etcd_place;
+mod evacuating;
 mod joining;
 mod keeper;
 mod keeping;
@@ -39,6 +40,7 @@ mod unmounting;
 mod withdrawn;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -47,6 +49,7 @@ use local::failure::{Doing, WRONG_USAGE};
 
 /// Runs the command of the command line.
 pub fn run() -> ExitCode {
+    mem::ending::end_without_cleaning_up();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let program = arguments.first().cloned();
     let end = |words: &[OsString], code: ExitCode| {
@@ -70,6 +73,14 @@ pub fn run() -> ExitCode {
         // The help, or the version.
         Err(shown) => shown.exit(),
     }
+}
+
+/// The path of this program, which an upgrade may have replaced.
+fn own_program() -> std::io::Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    // The kernel says so of a file that was replaced.
+    let path = program.to_string_lossy();
+    Ok(path.strip_suffix(" (deleted)").map_or(program.clone(), PathBuf::from))
 }
 
 fn run_command(cli: Cli) -> ExitCode {

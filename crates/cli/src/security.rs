@@ -17,11 +17,12 @@ use fabric::tls::pki_types::CertificateDer;
 use fabric::tls::{ClientTls, Fingerprint, ServerTls, TlsIdentity, Trust};
 use guard::{Certifier, JoinFacts};
 use keys::{CellCertifier, CellKeys, KeyError, TokenKeys};
-use local::cell::{CellDir, Kerberos};
+use local::cell::{AfsClients, CellDir, Kerberos};
 use local::failure::{Doing, Failure};
 use login::{Service, TokenIssuer};
 use parking_lot::Mutex;
-use server::{OwnKeys, ServerConfig};
+use rx::rxkad::RxkadKeys;
+use server::{AfsConfig, OwnKeys, ServerConfig};
 use types::KeyPrint;
 
 use crate::{certifying, withdrawn};
@@ -136,6 +137,9 @@ pub fn certifier(cell: &CellDir) -> Option<Arc<dyn Certifier>> {
     has_authority.then(|| Arc::new(certifier()) as _)
 }
 
+/// The first bytes of a keytab.
+const KEYTAB_BEGIN: &[u8] = &[5, 2];
+
 /// The verifier of Kerberos tickets for the cell; `None`: tickets are not accepted.
 ///
 /// # Errors
@@ -151,6 +155,37 @@ pub fn kerberos(cell: &CellDir) -> Result<Option<Arc<Service>>, Failure> {
         )
     })?;
     Ok(Some(Arc::new(service)))
+}
+
+/// The ports for AFS's own clients; `None`: none are opened.
+///
+/// # Errors
+/// If the file of keys cannot be used.
+pub fn afs(cell: &CellDir) -> Result<Option<AfsConfig>, Failure> {
+    let Some(AfsClients { listen, keys, realm }) = &cell.config.afs else { return Ok(None) };
+    let realm = realm.clone().unwrap_or_else(|| cell.config.name.to_uppercase());
+    let keys = keys.as_ref().map(|file| afs_keys(&cell.dir().join(file), &cell.config.name));
+    let keys = Arc::new(keys.transpose()?.unwrap_or_default());
+    Ok(Some(AfsConfig { listen: *listen, keys, realm }))
+}
+
+/// The keys in a keytab, a `KeyFileExt` or a `KeyFile`.
+fn afs_keys(file: &Path, cell: &str) -> Result<RxkadKeys, Failure> {
+    let what = || format!("reading the keys of AFS in {}", file.display());
+    let bytes = std::fs::read(file).doing(what)?;
+    let keys = if bytes.starts_with(KEYTAB_BEGIN) {
+        rx::rxkad::read_keytab(&bytes, cell)
+    } else if file.file_name().is_some_and(|name| name == "KeyFile") {
+        rx::rxkad::read_key_file(&bytes)
+    } else {
+        rx::rxkad::read_key_file_ext(&bytes)
+    };
+    let keys = keys.map_err(|error| Failure::new(what(), error))?;
+    if keys.is_empty() {
+        return Err(Failure::new(what(), format!("there is no key of afs/{cell} in it"))
+            .mend(format!("'kadmin -q \"ktadd -k FILE afs/{cell}\"' writes it")));
+    }
+    Ok(keys)
 }
 
 /// The authority of the cell in `dir`, or the one recorded under this name, or else the first that

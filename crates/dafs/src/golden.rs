@@ -486,6 +486,7 @@ fn calls() -> Vec<(&'static str, Call)> {
             }))),
         ),
         ("tasks", Call::Volume(VolumeCall::Tasks)),
+        ("volume-end-task", Call::Volume(VolumeCall::EndTask { number: 0x0102 })),
         ("volume-incoming", Call::Volume(VolumeCall::Incoming { tree: None })),
         (
             "volume-finish-over",

@@ -246,6 +246,7 @@ fn volume_calls() -> impl Strategy<Value = Call> {
         which.prop_map(|volume| VolumeCall::Examine { volume }),
         Just(VolumeCall::Partitions),
         Just(VolumeCall::Tasks),
+        any::<u64>().prop_map(|number| VolumeCall::EndTask { number }),
         (volume_id(), any::<u64>(), cursor(), 0..=(1_u32 << 20), any::<bool>()).prop_map(
             |(id, since, cursor, bytes_max, packed)| VolumeCall::Changes {
                 id,

@@ -132,6 +132,7 @@ fn scopes_of_volume(call: &VolumeCall) -> Option<Vec<AdminScope>> {
         VolumeCall::List { .. }
         | VolumeCall::Examine { .. }
         | VolumeCall::Partitions
+        | VolumeCall::Loads { .. }
         | VolumeCall::Standbys { .. }
         | VolumeCall::Inherit { .. } => return None,
         // The cell assigns the number, so it may know the volume.
@@ -148,7 +149,9 @@ fn scopes_of_volume(call: &VolumeCall) -> Option<Vec<AdminScope>> {
         | VolumeCall::Feed { id, .. } => vec![AdminScope::Volume(*id)],
         VolumeCall::Follow(follow) => vec![AdminScope::Volume(follow.id)],
         VolumeCall::FailOver { id, .. } => vec![AdminScope::Server, AdminScope::Group(*id)],
-        VolumeCall::Format { partition, .. } => vec![AdminScope::Partition(Some(*partition))],
+        VolumeCall::Format { partition, .. } | VolumeCall::Trust { partition } => {
+            vec![AdminScope::Partition(Some(*partition))]
+        }
         VolumeCall::StandBy { partition, tree } => {
             vec![AdminScope::Group(*tree), AdminScope::Partition(Some(*partition))]
         }
@@ -165,7 +168,9 @@ fn scopes_of_volume(call: &VolumeCall) -> Option<Vec<AdminScope>> {
         }
         // The owner of what comes is checked when the other server has sent its name.
         VolumeCall::Pull(pull) => vec![AdminScope::Server, AdminScope::Group(pull.tree)],
-        VolumeCall::Tasks | VolumeCall::Incoming { .. } => vec![AdminScope::Server],
+        VolumeCall::Tasks | VolumeCall::EndTask { .. } | VolumeCall::Incoming { .. } => {
+            vec![AdminScope::Server]
+        }
     };
     Some(scopes)
 }

@@ -3,8 +3,6 @@
 //! every recall is sent once and again after a resume, and every waiting call gets its signal
 //! (DE-2).
 
-#![allow(clippy::unwrap_used)] // tests
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -1,8 +1,6 @@
 //! Anonymous sessions: no change waits for them, and none of their clients answers from its cache
 //! with stale data.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 

@@ -67,6 +67,7 @@ pub fn wide(cell: &CellDir) -> Vec<Wide> {
         walk.check(&cell.dir().join(name), depth, WIDE);
     }
     let secrets = cell.config.kerberos.iter().map(|kerberos| &kerberos.keytab);
+    let secrets = secrets.chain(cell.config.afs.iter().filter_map(|afs| afs.keys.as_ref()));
     let secrets = secrets.chain(cell.config.certificate.iter().map(|given| &given.key));
     // Keys elsewhere are not the server's.
     for secret in secrets.filter(|secret| secret.is_relative()) {

@@ -19,9 +19,14 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 #[allow(dead_code)] // The tests use more of it.
 mod cell;
 
-// The cell's: `mount_over` overrides it.
-const TRANSPORT: KernelTransport = KernelTransport::Device;
-const FLAT: bool = false;
+/// The cell's: `mount_over` overrides it.
+fn transport() -> KernelTransport {
+    KernelTransport::Device
+}
+
+fn is_flat() -> bool {
+    false
+}
 
 const ROUNDS: usize = 5;
 

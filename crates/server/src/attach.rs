@@ -6,8 +6,8 @@ use std::sync::Arc;
 use client::clock;
 use dafs::message::{Attach, Bind, Message};
 use dafs::{Features, ServerInput, ServerSession, SessionSetup, Terms};
-use types::{Fault, SessionId};
-use vice::Attached;
+use types::{ClientId, Fault, SessionId};
+use vice::{Attached, Effect};
 
 use crate::connection_verifier::ConnectionVerifier;
 use crate::context::{Agenda, ServerContext};
@@ -127,17 +127,46 @@ fn find(
             }
         }
     }
-    let of_nobody = !verifier.is_open();
+    let new = NewSession {
+        client: attach.client,
+        incarnation: attach.incarnation,
+        display: &attach.display,
+        host,
+        of_nobody: !verifier.is_open(),
+    };
+    Ok((new_session(context, &new, &mut agenda.effects)?, false))
+}
+
+/// The client of a new session.
+pub(crate) struct NewSession<'a> {
+    pub client: ClientId,
+    pub incarnation: u64,
+    pub display: &'a str,
+    pub host: Option<Host>,
+    pub of_nobody: bool,
+}
+
+/// Begins a session, within the limits of its host.
+///
+/// # Errors
+/// `Busy`: there are as many as there may be; those of [`vice::Vice::attach`].
+pub(crate) fn new_session(
+    context: &ServerContext,
+    new: &NewSession<'_>,
+    effects: &mut Vec<Effect>,
+) -> Result<Attached, Fault> {
+    let NewSession { client, incarnation, host, of_nobody, .. } = *new;
+    let now = clock::now();
     let attached = if of_nobody {
         if let Some(oldest) = context.bounds.admit_nobody(host).map_err(|()| Fault::Busy)? {
-            context.vice.peer_died(now, oldest, &mut agenda.effects);
+            context.vice.peer_died(now, oldest, effects);
         }
-        context.vice.attach_stranger(now, attach.client, attach.incarnation, &mut agenda.effects)?
+        context.vice.attach_stranger(now, client, incarnation, effects)?
     } else {
         if !context.bounds.admit_user(host) {
             return Err(Fault::Busy);
         }
-        context.vice.attach(now, attach.client, attach.incarnation, &mut agenda.effects)?
+        context.vice.attach(now, client, incarnation, effects)?
     };
     context.is_from(attached.session, host, of_nobody);
     let before = if of_nobody {
@@ -146,10 +175,9 @@ fn find(
         Some(0)
     };
     if let Some(before) = before {
-        let client = &attach.display;
-        tracing::info!(session = attached.session.0, %client, before, "new session");
+        tracing::info!(session = attached.session.0, client = %new.display, before, "new session");
     }
-    Ok((attached, false))
+    Ok(attached)
 }
 
 fn join_session(

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use celldb::{CELL_LEVEL_KNOWN, CellDb, CellError, Embedded, Etcd, Following, RemoteCellDb};
+use celldb::{CellDb, CellError, Embedded, Etcd, Following, RemoteCellDb};
 use client::Endpoint;
 use types::{
     CellLevel, Fault, KeyPrint, LevelAct, Name, Revised, Revision, ServerId, ServerInfo,
@@ -78,6 +78,8 @@ pub(crate) struct Joining {
     pub learnt: Option<Learnt>,
     place: CellPlace,
     me: ServerInfo,
+    /// The highest level of a cell that its program knows.
+    knows: u32,
     enters: Vec<Name>,
     /// The file of `learnt`, until the service is there.
     learnt_file: Option<PathBuf>,
@@ -132,7 +134,8 @@ impl Joining {
                 (access, None)
             }
             CellPlace::At(endpoint) => {
-                let cell = RemoteCellDb::at(endpoint.clone(), config.options.clone());
+                let cell = RemoteCellDb::at(endpoint.clone(), config.options.clone())
+                    .knowing(config.cell_level_known);
                 let cell = Arc::new(cell.following(Arc::clone(&following)));
                 (elsewhere, followed) = (Some(Arc::clone(&cell)), Some(following));
                 (CellAccess::Database(Arc::clone(&cell) as Arc<dyn CellDb>), Some(cell as _))
@@ -148,6 +151,7 @@ impl Joining {
             learnt: None,
             place,
             me,
+            knows: config.cell_level_known,
             enters: config.enters.clone(),
             // In the directory of the rules, which are stored for the same reason.
             learnt_file: config.rules.as_ref().map(|rules| rules.with_file_name("learnt")),
@@ -287,7 +291,7 @@ impl Joining {
                 return Err(CellError::Away(Fault::CellAway));
             }
         }
-        // A server of a level that this program does not know enters nothing (VE-2).
+        // In a cell of a level that it does not know a server enters no more than its key (VE-2).
         let level = levels(&**db, &LevelAct::Ask)?.map(|found| found.level);
         vice.partitions().learn_level(level.unwrap_or(1));
         enter(&**db, &self.me, self.keys.as_ref().map(|_| &self.tried[..]))?;
@@ -296,7 +300,7 @@ impl Joining {
         }
         self.enters.iter().try_for_each(|name| enter_volume(&**db, vice, &self.me, name))?;
         let (server, version) = (self.me.id, VERSION.to_owned());
-        let program = ServerProgram { server, knows: CELL_LEVEL_KNOWN, version };
+        let program = ServerProgram { server, knows: self.knows, version };
         let told = levels(&**db, &LevelAct::Tell(program))?;
         Ok(if told.is_some() { Step::Entered } else { Step::Untold })
     }

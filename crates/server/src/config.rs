@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use celldb::EtcdConfig;
+use celldb::{CELL_LEVEL_KNOWN, EtcdConfig};
 use client::{ClientOptions, Endpoint};
 use fabric::tls::ServerTls;
 use guard::{Certifier, Network};
 use login::{Service, TokenIssuer};
+use rx::rxkad::RxkadKeys;
 use store::OpenOptions;
 use types::Name;
 
@@ -35,6 +36,17 @@ impl CellPlace {
             CellPlace::Etcd(_) => "etcd",
         }
     }
+}
+
+/// The ports for AFS's own clients.
+#[derive(Clone, Debug)]
+pub struct AfsConfig {
+    /// The address; the ports are AFS's.
+    pub listen: Ipv4Addr,
+    /// The keys of the cell's service in AFS (`afs/CELL`), which seal its tickets.
+    pub keys: Arc<RxkadKeys>,
+    /// The Kerberos realm whose principals are the cell's users.
+    pub realm: String,
 }
 
 /// Settings of a [`crate::Server`].
@@ -90,6 +102,10 @@ pub struct ServerConfig {
     pub addresses: Vec<SocketAddr>,
     /// Where the cell database is; `None`: there is none, so this server knows no other.
     pub cell: Option<CellPlace>,
+    /// The highest level of a cell that its program knows; tests name an older one.
+    pub cell_level_known: u32,
+    /// Where AFS's own clients are served; `None`: nowhere.
+    pub afs: Option<AfsConfig>,
     /// Volumes that it enters there by itself, if the database has none with their names: the root
     /// of a new cell's tree.
     pub enters: Vec<Name>,
@@ -147,6 +163,8 @@ impl ServerConfig {
             name: None,
             addresses: Vec::new(),
             cell: None,
+            cell_level_known: CELL_LEVEL_KNOWN,
+            afs: None,
             enters: Vec::new(),
             options: ClientOptions::default(),
             workers: 0,

@@ -33,6 +33,7 @@ use vice::{Effect, Execution, Vice};
 
 use crate::audit::Audit;
 use crate::connection_verifier::TrustSettings;
+use crate::foreign_sessions::ForeignSessions;
 use crate::link::{Link, Unread};
 use crate::loopback::wall;
 use crate::poll::{NobodyBreak, Poll};
@@ -86,6 +87,8 @@ pub(crate) struct ServerContext {
     /// How connections to other servers are made.
     pub options: ClientOptions,
     handles: RwLock<HashMap<SessionId, Arc<SessionHandle>>>,
+    /// The sessions that are not in `handles`.
+    pub foreign: OnceLock<Arc<dyn ForeignSessions>>,
     /// When a user called last, in milliseconds since `born`.
     users_called: AtomicU64,
     born: Instant,
@@ -231,6 +234,7 @@ impl ServerContext {
             bounds,
             options: config.options.clone(),
             handles: RwLock::default(),
+            foreign: OnceLock::new(),
             users_called: AtomicU64::new(0),
             born: Instant::now(),
             changes: AtomicU64::new(0),
@@ -410,6 +414,8 @@ impl ServerContext {
                 if let Some(handle) = self.handle(origin.session) {
                     let outcome = self.answer(&handle, origin, result, body);
                     agenda.take(&handle, outcome);
+                } else if let Some(foreign) = self.foreign.get() {
+                    foreign.answer(origin, result);
                 }
             }
             Effect::Executed { origin, current } => {
@@ -428,6 +434,8 @@ impl ServerContext {
                     }
                     let outcome = handle.step(now, ServerInput::Break { id, items }, None);
                     agenda.take(&handle, outcome);
+                } else if let Some(foreign) = self.foreign.get() {
+                    foreign.end_promises(to, id, items);
                 }
             }
             Effect::SessionEnded(session) => {
@@ -445,6 +453,8 @@ impl ServerContext {
                     }
                     let outcome = handle.step(now, ServerInput::End(Fault::Expired), None);
                     agenda.take(&handle, outcome);
+                } else if let Some(foreign) = self.foreign.get() {
+                    foreign.ended(session);
                 }
             }
         }
@@ -534,17 +544,56 @@ impl ServerContext {
         if !handle.is_of_nobody() {
             return Ok(());
         }
-        if !self.bounds.admit_user(self.bounds.host_of(handle.id)) {
-            return Err(Fault::Busy);
-        }
-        self.vice.prove(clock::now(), handle.id, &mut agenda.effects)?;
-        self.bounds.proved(handle.id);
+        self.prove_session(handle.id, agenda)?;
         let links = handle.become_users();
         let outcome = handle.step(clock::now(), ServerInput::Grant(self.vice.slots_max()), None);
         agenda.take(handle, outcome);
         // Their worker moves them.
         links.iter().for_each(|link| link.poll().go_on(link.id));
         Ok(())
+    }
+
+    fn prove_session(&self, session: SessionId, agenda: &mut Agenda) -> Result<(), Fault> {
+        if !self.bounds.admit_user(self.bounds.host_of(session)) {
+            return Err(Fault::Busy);
+        }
+        self.vice.prove(clock::now(), session, &mut agenda.effects)?;
+        self.bounds.proved(session);
+        Ok(())
+    }
+
+    /// A user calls through a foreign session that was one of *nobody*. May wait for the disk.
+    ///
+    /// # Errors
+    /// As [`Vice::prove`]; `Busy` if the host has as many sessions as it may have.
+    pub fn prove_foreign(self: &Arc<Self>, session: SessionId) -> Result<(), Fault> {
+        let mut proved = Ok(());
+        self.work_apart(|agenda| proved = self.prove_session(session, agenda));
+        proved
+    }
+
+    /// Executes a call of a foreign session in this thread, which may wait for the disk and for
+    /// other servers.
+    pub fn perform_foreign(self: &Arc<Self>, origin: ReplyAddress, caller: &Caller, call: Call) {
+        if caller.who.level.is_proved() {
+            self.users_called.store(self.age_millis(), Ordering::Relaxed);
+        }
+        if call.changes() {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        self.work_apart(|agenda| {
+            self.vice.announce(clock::now(), &call, &mut agenda.effects);
+            let request = Request { origin, caller: caller.clone(), call, chained: false };
+            self.perform(request, agenda);
+        });
+    }
+
+    /// Does something to the service, and delivers its effects.
+    pub fn with_vice<T>(self: &Arc<Self>, act: impl FnOnce(&Vice, &mut Vec<Effect>) -> T) -> T {
+        let mut agenda = Agenda::default();
+        let result = act(&self.vice, &mut agenda.effects);
+        self.deliver_and_send(&mut agenda);
+        result
     }
 
     /// Slow calls of *nobody* have few threads, and few may wait for them.

@@ -9,23 +9,28 @@
 //!
 //! - `server`: starts and ends all of it
 //! - `worker`, `worker_connection`: threads that serve connections
+//! - `afs`: the ports for AFS's own clients
 //! - `standbys`: volumes of other servers that this one stands by for
 //! - `attach`, `pull`: the begin of a session; transfers from other servers
 //! - `context`, `cell`: one call through the service; the server's place in the cell
-//! - `config`, `connection_verifier`, `report`, `session_handle`: what these share
+//! - `config`, `connection_verifier`, `foreign_sessions`, `report`, `session_handle`: what these
+//!   share
 //! - `audit`, `link`, `principal_snapshot`, `usage`: logs, connections, bounds
-//! - `limits`, `logins`, `loopback`, `own_keys`, `poll`, `pool`, `process`, `scrub`, `security`:
-//!   tools
+//! - `call_slots`, `limits`, `logins`, `loopback`, `own_keys`, `poll`, `pool`, `process`, `scrub`,
+//!   `security`: tools
 
 // Libraries report through `tracing` and their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod afs;
 mod attach;
 pub mod audit;
+mod call_slots;
 mod cell;
 mod config;
 mod connection_verifier;
 mod context;
+mod foreign_sessions;
 mod limits;
 mod link;
 mod logins;
@@ -46,8 +51,9 @@ mod usage;
 mod worker;
 mod worker_connection;
 
+pub use afs::AfsOpenError;
 pub use audit::{ForwardState, ForwardTo};
-pub use config::{CellPlace, ServerConfig, WORKERS_MAX};
+pub use config::{AfsConfig, CellPlace, ServerConfig, WORKERS_MAX};
 pub use limits::ServerLimits;
 pub use loopback::{Loopback, LoopbackSession};
 pub use own_keys::OwnKeys;

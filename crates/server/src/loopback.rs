@@ -6,7 +6,6 @@
 //! [`LoopbackSession::fall_silent`] makes a client vanish without a message.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -17,10 +16,11 @@ use client::{BreakAck, CallError, Cancel, Events, Remote, Reply, clock};
 use parking_lot::{Condvar, Mutex};
 use types::limits::KEEP_ALIVE;
 use types::{
-    Answer, BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, ReplyAddress, SessionId,
-    Timestamp,
+    BreakId, BreakItem, Call, Caller, ClientId, Fault, Fid, ReplyAddress, SessionId, Timestamp,
 };
 use vice::{Effect, Execution, Vice};
+
+use crate::call_slots::CallSlots;
 
 /// A service in this process. Dropping it ends its threads; sessions then answer
 /// [`CallError::Closed`].
@@ -38,25 +38,10 @@ struct LoopbackServer {
 
 /// The server's side of one session.
 struct SessionState {
-    session: SessionId,
+    slots: CallSlots<Result<Reply, CallError>, CallError>,
     events: Mutex<Option<Arc<dyn Events>>>,
-    slots: Mutex<Slots>,
-    slot_free: Condvar,
     work: Sender<Work>,
     silent: AtomicBool,
-    ended: AtomicBool,
-}
-
-struct Slots {
-    free: Vec<u32>,
-    requests: Vec<u64>,
-    waiting: HashMap<u32, Arc<Waiting>>,
-}
-
-#[derive(Default)]
-struct Waiting {
-    result: Mutex<Option<Result<Reply, CallError>>>,
-    done: Condvar,
 }
 
 enum Work {
@@ -94,17 +79,10 @@ impl Loopback {
         let attached = attached?;
         let (work, tasks) = channel();
         let state = Arc::new(SessionState {
-            session: attached.session,
+            slots: CallSlots::new(attached.session, attached.slots),
             events: Mutex::new(None),
-            slots: Mutex::new(Slots {
-                free: (0..attached.slots).rev().collect(),
-                requests: vec![0; attached.slots as usize],
-                waiting: HashMap::new(),
-            }),
-            slot_free: Condvar::new(),
             work,
             silent: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
         });
         self.server.states.lock().insert(attached.session, Arc::clone(&state));
         let (server, working) = (Arc::downgrade(&self.server), Arc::clone(&state));
@@ -123,7 +101,7 @@ impl Drop for Loopback {
         *self.server.closing.lock() = true;
         self.server.closed.notify_all();
         for state in self.server.states.lock().drain().map(|(_, state)| state) {
-            state.end(&CallError::Closed);
+            state.slots.end(CallError::Closed);
         }
         if let Some(ticker) = self.ticker.take() {
             let _ = ticker.join();
@@ -158,7 +136,8 @@ impl LoopbackServer {
             match effect {
                 Effect::Reply { origin, result, body } => {
                     if let Some(state) = self.state(origin.session) {
-                        state.answer(origin, result, body);
+                        let reply = result.map(|answer| Reply { body, ..answer.into() });
+                        state.slots.finish(origin, reply.map_err(CallError::Fault));
                     }
                 }
                 // Its calls come one by one.
@@ -172,7 +151,7 @@ impl LoopbackServer {
                 Effect::SessionEnded(session) => {
                     let state = self.states.lock().remove(&session);
                     if let Some(state) = state {
-                        state.end(&CallError::Lost);
+                        state.slots.end(CallError::Lost);
                         let _ = state.work.send(Work::Ended);
                     }
                 }
@@ -193,7 +172,7 @@ impl LoopbackServer {
     fn renew(&self, state: &SessionState) {
         let sent_at = clock::now();
         let mut effects = Vec::new();
-        let alive = self.vice.renew(sent_at, state.session, &mut effects);
+        let alive = self.vice.renew(sent_at, state.slots.session(), &mut effects);
         self.deliver(effects);
         if alive && let Some(events) = state.events() {
             events.on_renewed(sent_at);
@@ -204,58 +183,6 @@ impl LoopbackServer {
 impl SessionState {
     fn events(&self) -> Option<Arc<dyn Events>> {
         self.events.lock().clone()
-    }
-
-    fn take_slot(&self, waiting: &Arc<Waiting>) -> Result<ReplyAddress, CallError> {
-        let mut slots = self.slots.lock();
-        loop {
-            if self.ended.load(Ordering::SeqCst) {
-                return Err(CallError::Closed);
-            }
-            if let Some(slot) = slots.free.pop() {
-                slots.requests[slot as usize] += 1;
-                let request = slots.requests[slot as usize];
-                slots.waiting.insert(slot, Arc::clone(waiting));
-                return Ok(ReplyAddress { session: self.session, slot, request });
-            }
-            self.slot_free.wait(&mut slots);
-        }
-    }
-
-    fn answer(&self, origin: ReplyAddress, result: Result<Answer, Fault>, body: Option<OwnedFd>) {
-        let mut slots = self.slots.lock();
-        let Some(waiting) = slots.waiting.remove(&origin.slot) else { return };
-        slots.free.push(origin.slot);
-        self.slot_free.notify_one();
-        drop(slots);
-        waiting
-            .finish(result.map(|answer| Reply { body, ..answer.into() }).map_err(CallError::Fault));
-    }
-
-    fn end(&self, why: &CallError) {
-        self.ended.store(true, Ordering::SeqCst);
-        let waiting: Vec<_> = self.slots.lock().waiting.drain().collect();
-        for (_, waiting) in waiting {
-            waiting.finish(Err(why.clone()));
-        }
-        self.slot_free.notify_all();
-    }
-}
-
-impl Waiting {
-    fn finish(&self, result: Result<Reply, CallError>) {
-        *self.result.lock() = Some(result);
-        self.done.notify_all();
-    }
-
-    fn wait(&self) -> Result<Reply, CallError> {
-        let mut result = self.result.lock();
-        loop {
-            match result.take() {
-                Some(result) => return result,
-                None => self.done.wait(&mut result),
-            }
-        }
     }
 }
 
@@ -282,7 +209,7 @@ fn work_off(server: &Weak<LoopbackServer>, state: &SessionState, tasks: &Receive
             }
             Ok(Work::Break(..)) if silent => {}
             Ok(Work::Break(id, items)) => {
-                let (server, session) = (Weak::clone(server), state.session);
+                let (server, session) = (Weak::clone(server), state.slots.session());
                 let ack = BreakAck::new(move |held| {
                     let Some(server) = server.upgrade() else { return };
                     let mut effects = Vec::new();
@@ -315,7 +242,7 @@ pub struct LoopbackSession {
 impl LoopbackSession {
     /// The session's number at the service.
     pub fn session(&self) -> SessionId {
-        self.state.session
+        self.state.slots.session()
     }
 
     /// From now on this client neither acknowledges breaks nor renews its lease, nor detaches.
@@ -328,13 +255,8 @@ impl LoopbackSession {
         self.server.renew(&self.state);
     }
 
-    fn perform(
-        &self,
-        caller: &Caller,
-        call: Call,
-        waiting: &Arc<Waiting>,
-    ) -> Result<ReplyAddress, CallError> {
-        let origin = self.state.take_slot(waiting)?;
+    fn perform(&self, caller: &Caller, call: Call) -> Result<ReplyAddress, CallError> {
+        let origin = self.state.slots.begin().map_err(|_| CallError::Closed)?;
         let mut effects = Vec::new();
         self.server.vice.perform(
             Execution::new(clock::now(), wall(), caller, origin),
@@ -353,15 +275,14 @@ impl Remote for LoopbackSession {
         call: Call,
         cancel: Option<&Cancel>,
     ) -> Result<Reply, CallError> {
-        let waiting = Arc::new(Waiting::default());
-        let origin = self.perform(caller, call, &waiting)?;
+        let origin = self.perform(caller, call)?;
         let listening = cancel.map(|cancel| {
             let server = Arc::clone(&self.server);
             cancel.on_cancel(move || server.cancel(origin))
         });
-        let result = waiting.wait();
+        let result = self.state.slots.wait(origin);
         drop(listening);
-        match result {
+        match result.flatten() {
             Err(CallError::Fault(Fault::Cancelled)) => Err(CallError::Cancelled),
             other => other,
         }
@@ -407,13 +328,13 @@ impl Remote for LoopbackSession {
 impl Drop for LoopbackSession {
     fn drop(&mut self) {
         let Some(back) = self.back.take() else { return };
-        self.server.states.lock().remove(&self.state.session);
+        self.server.states.lock().remove(&self.session());
         if !self.state.silent.load(Ordering::SeqCst) {
             let mut effects = Vec::new();
-            self.server.vice.detach(clock::now(), self.state.session, &mut effects);
+            self.server.vice.detach(clock::now(), self.session(), &mut effects);
             self.server.deliver(effects);
         }
-        self.state.end(&CallError::Closed);
+        self.state.slots.end(CallError::Closed);
         let _ = self.state.work.send(Work::Stop);
         if back.thread().id() != std::thread::current().id() {
             let _ = back.join();

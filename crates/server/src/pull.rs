@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,6 +26,9 @@ pub(crate) const PULL_THREADS: usize = 4;
 /// The time limits for beginning a session at one address, and for the answer to a call.
 const ATTACH_WITHIN: Duration = Duration::from_secs(3);
 const CALL_WITHIN: Duration = Duration::from_secs(30);
+
+/// Interval of the checks whether a pull that waits for the other server is to end.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs the pulls and stores their results.
 pub(crate) struct Puller {
@@ -99,17 +102,23 @@ impl Puller {
             let (answering, answers) = channel();
             scope.spawn(move || answer_all(source, &asked, &answering));
             loop {
-                if self.stopping.load(Ordering::Relaxed) {
-                    return fetch.give_up("this server stops".to_owned());
+                if let Some(why) = self.ends(fetch) {
+                    fetch.give_up(why.to_owned());
+                    // The thread that asks may wait for an answer still, which has no use.
+                    return self.tasks.lock().put(fetch.task());
                 }
                 if let Some(call) = fetch.question() {
                     questions.send(call).expect("the answering thread ends after the asking one");
                 }
                 match self.work(context, fetch) {
                     Work::Did => answers.try_iter().for_each(|answer| fetch.answered(answer)),
-                    Work::Waits => {
-                        fetch.answered(answers.recv().expect("each question has its answer"));
-                    }
+                    Work::Waits => match answers.recv_timeout(POLL_INTERVAL) {
+                        Ok(answer) => fetch.answered(answer),
+                        Err(RecvTimeoutError::Timeout) => {}
+                        Err(RecvTimeoutError::Disconnected) => {
+                            unreachable!("each question has its answer")
+                        }
+                    },
                     Work::Pause(pause) => std::thread::sleep(pause),
                     Work::Over => return,
                 }
@@ -120,8 +129,8 @@ impl Puller {
     /// From one partition of this server to another: no other server is asked.
     fn go_alone(&self, context: &Arc<ServerContext>, fetch: &mut Fetch) {
         loop {
-            if self.stopping.load(Ordering::Relaxed) {
-                return fetch.give_up("this server stops".to_owned());
+            if let Some(why) = self.ends(fetch) {
+                return fetch.give_up(why.to_owned());
             }
             if let Some(call) = fetch.question() {
                 fetch.answered(context.vice.answer_here(&call).map_err(Unanswered::Refused));
@@ -132,6 +141,15 @@ impl Puller {
                 Work::Over => return,
             }
         }
+    }
+
+    /// Why the pull ends before its end.
+    fn ends(&self, fetch: &Fetch) -> Option<&'static str> {
+        if self.stopping.load(Ordering::Relaxed) {
+            return Some("this server stops");
+        }
+        let is_to_end = self.tasks.lock().is_to_end(fetch.task().number);
+        is_to_end.then_some("an administrator ended it ('vos endtrans')")
     }
 
     fn work(&self, context: &Arc<ServerContext>, fetch: &mut Fetch) -> Work {
@@ -158,6 +176,10 @@ impl TransferAgent for PullThreads {
 
     fn tasks(&self) -> Vec<TaskInfo> {
         self.0.tasks.lock().infos()
+    }
+
+    fn end_task(&self, number: u64) -> Result<TaskInfo, Fault> {
+        self.0.tasks.lock().end(number)
     }
 }
 

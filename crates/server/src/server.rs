@@ -20,6 +20,7 @@ use store::{OpenError, Partition, StoreError};
 use types::{Answer, ServerId};
 use vice::{Partitions, Vice, ViceConfig, ViceParts};
 
+use crate::afs::{AfsOpenError, AfsPorts, AfsTimes};
 use crate::audit::{Audit, Forward, Retention};
 use crate::cell::{self, Joining};
 use crate::context::{Agenda, Lookups, ServerContext};
@@ -32,7 +33,7 @@ use crate::scrub::Scrubber;
 use crate::standbys::{StandbyThreads, StandbyThreadsOf};
 use crate::usage::{self, Bounds};
 use crate::worker::{Worker, WorkerDoor};
-use crate::{CellPlace, ServerConfig};
+use crate::{AfsConfig, CellPlace, ServerConfig};
 
 /// The longest time between two checks of leases: a blocked change waits at most this much longer
 /// than needed.
@@ -46,6 +47,8 @@ const BODY_SYNC: Duration = Duration::from_secs(5);
 const FORGET_CLIENTS: Duration = Duration::from_secs(6 * 3600);
 /// Body files removed at a time, between checks for the stop.
 const SWEEP_FILES: usize = 256;
+/// While there is something to sweep, a sweep rests for this many times as long as it worked.
+const SWEEP_REST: u32 = 3;
 /// New sessions are recorded one after the other; the second thread lets resumed ones pass.
 const ATTACH_THREADS: usize = 2;
 /// For calls that may ask another server.
@@ -84,6 +87,9 @@ pub enum StartError {
         /// Why not.
         error: io::Error,
     },
+    /// AFS's clients cannot be served.
+    #[error("{0}")]
+    Afs(#[from] AfsOpenError),
     /// The cell's database cannot be reached as it is configured.
     #[error("{0}")]
     Cell(#[from] CellError),
@@ -98,6 +104,8 @@ pub struct Server {
     scrubber: Arc<Scrubber>,
     puller: Arc<Puller>,
     standbys: Arc<StandbyThreads>,
+    /// For AFS's own clients.
+    afs: Option<Arc<AfsPorts>>,
     doors: Vec<Arc<WorkerDoor>>,
     workers: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
@@ -117,11 +125,19 @@ struct Stop {
 impl Stop {
     /// Repeats the work at this interval until the server stops.
     fn each(&self, interval: Duration, mut work: impl FnMut()) {
-        let mut stopping = self.stopping.lock();
+        self.each_after(interval, || {
+            work();
+            interval
+        });
+    }
+
+    /// Repeats the work until the server stops; each time it says how long to wait before the next.
+    fn each_after(&self, first: Duration, mut work: impl FnMut() -> Duration) {
+        let (mut stopping, mut wait) = (self.stopping.lock(), first);
         while !*stopping {
-            self.changed.wait_for(&mut stopping, interval);
+            self.changed.wait_for(&mut stopping, wait);
             if !*stopping {
-                parking_lot::MutexGuard::unlocked(&mut stopping, &mut work);
+                wait = parking_lot::MutexGuard::unlocked(&mut stopping, &mut work);
             }
         }
     }
@@ -208,6 +224,7 @@ impl Server {
             scrubber,
             puller,
             standbys,
+            afs: None,
             doors: Vec::new(),
             workers: Vec::new(),
             others: Vec::new(),
@@ -216,6 +233,9 @@ impl Server {
             audit: audit.zip(writing),
         };
         server.start_threads(config, &context, listeners)?;
+        if let Some(afs) = &config.afs {
+            server.open_afs(afs, &context)?;
+        }
         if let Some(etcd) = etcd {
             let stop = Arc::downgrade(&server.stop);
             etcd.wake_by(Box::new(move || {
@@ -291,6 +311,20 @@ impl Server {
         Ok(())
     }
 
+    fn open_afs(
+        &mut self,
+        config: &AfsConfig,
+        context: &Arc<ServerContext>,
+    ) -> Result<(), StartError> {
+        let ports = AfsPorts::open(context, config)?;
+        self.afs = Some(Arc::clone(&ports));
+        let mut times = AfsTimes::default();
+        self.keep_thread("afs", "the thread of AFS's clients", context, move |_, stop| {
+            stop.each_after(Duration::ZERO, || ports.look(&mut times));
+        })?;
+        Ok(())
+    }
+
     /// Starts a thread that begins its work anew after a panic, until the server stops.
     fn keep_thread(
         &mut self,
@@ -349,6 +383,9 @@ impl Server {
             door.order(|orders| orders.stop = true);
         }
         self.workers.drain(..).for_each(join);
+        if let Some(afs) = self.afs.take() {
+            afs.close();
+        }
         context.attaching.stop();
         context.remote_calls.stop();
         context.lookups.stop();
@@ -573,9 +610,19 @@ fn tick(context: &Arc<ServerContext>, stop: &Stop) {
 /// Removes unreferenced bodies. After a full disk that may take long, and the log must not wait for
 /// it.
 fn sweep(partition: &Partition, stop: &Stop) {
-    stop.each(LOG_SYNC, || {
-        report_failure("removal of bodies", partition.sweep(SWEEP_FILES).map(drop));
+    stop.each_after(LOG_SYNC, || {
+        let began = Instant::now();
+        let swept = partition.sweep(SWEEP_FILES);
+        let rest = rest_of_sweep(swept.as_ref().map_or(0, |swept| *swept), began.elapsed());
+        report_failure("removal of bodies", swept.map(drop));
+        rest
     });
+}
+
+/// The wait before the next sweep: short while there is more, since standbys and users wait for the
+/// room and the names of what was removed.
+fn rest_of_sweep(swept: usize, took: Duration) -> Duration {
+    if swept == 0 { LOG_SYNC } else { (took * SWEEP_REST).min(LOG_SYNC) }
 }
 
 /// Makes the changes of a partition stable in the background.
@@ -653,5 +700,19 @@ impl Drop for OnEnd {
 fn report_failure(what: &str, result: Result<(), StoreError>) {
     if let Err(error) = result {
         tracing::error!(%error, "{what} failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At one sweep a second a standby waited for minutes for what its volume had removed.
+    #[test]
+    fn a_sweep_with_more_to_do_rests_for_moments() {
+        let step = Duration::from_millis(10);
+        assert_eq!(rest_of_sweep(SWEEP_FILES, step), step * SWEEP_REST);
+        assert_eq!(rest_of_sweep(1, LOG_SYNC), LOG_SYNC, "never longer than usual");
+        assert_eq!(rest_of_sweep(0, step), LOG_SYNC, "nothing is left");
     }
 }

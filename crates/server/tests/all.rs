@@ -3,6 +3,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used)] // All of it is tests.
 
+mod afs_clients;
 mod callers_without_rights_tls;
 mod calls_through_sockets;
 mod cell_database;

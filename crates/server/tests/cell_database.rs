@@ -7,8 +7,8 @@ use celldb::{CellDb, CellError, RemoteCellDb};
 use client::{CallError, ClientOptions, Endpoint, Remote};
 use server::CellPlace;
 use types::{
-    Answer, Busy, Call, Caller, CellCall, Changed, Fault, Revision, ServerId, ServerInfo, Site,
-    SiteKind, VolumeCall, VolumeGroup, VolumeId, WhichVolume,
+    Answer, Busy, Call, Caller, CellCall, Changed, Fault, LevelAct, Revision, ServerId, ServerInfo,
+    Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, WhichVolume,
 };
 
 fn group(number: u64, named: &str) -> VolumeGroup {
@@ -288,8 +288,33 @@ fn clients_are_served_though_the_database_cannot_be_opened() {
     assert!(matches!(ask(&session, Call::Root { volume: name("root") }), Answer::Status(_)));
     std::fs::remove_file(cell.path("celldb")).unwrap();
     wait_for("the database", || try_ask(&session, create("x")).is_ok());
-    assert!(matches!(
-        ask(&session, Call::Cell(CellCall::Servers)),
-        Answer::Servers(servers) if servers.len() == 1
-    ));
+    // The server enters itself a moment after the database is open.
+    wait_for("its record", || {
+        let answer = ask(&session, Call::Cell(CellCall::Servers));
+        matches!(answer, Answer::Servers(servers) if servers.len() == 1)
+    });
+}
+
+/// Its program knows no level but the first, and the cell has a later one.
+#[test]
+fn ve2_an_older_program_does_not_use_the_database() {
+    let cell = start();
+    let mut older = Cell::with(|config| {
+        config.cell = Some(CellPlace::At(cell.tcp()));
+        config.cell_level_known = 1;
+    });
+    let refused = try_ask(&connect(older.unix()), create("work")).unwrap_err();
+    assert_eq!(refused.fault(), Some(Fault::CellAway), "not even its first call");
+    let db = RemoteCellDb::at(cell.tcp(), ClientOptions::default());
+    assert_eq!(db.servers().unwrap().len(), 1);
+    let level = db.access().level(&LevelAct::Ask).unwrap().level;
+    let as_older = RemoteCellDb::at(cell.tcp(), ClientOptions::default()).knowing(1);
+    assert_eq!(as_older.servers(), Err(CellError::Away(Fault::CellAway)));
+    let unknown = CellError::Level { found: level, known: 1 };
+    assert_eq!(as_older.access().level(&LevelAct::Ask), Err(unknown), "the error names both");
+    older.crash();
+    older.config.cell_level_known = level;
+    older.start();
+    wait_for("the newer program enters itself", || db.servers().unwrap().len() == 2);
+    wait_for("it makes volumes", || try_ask(&connect(older.unix()), create("work")).is_ok());
 }

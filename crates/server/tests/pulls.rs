@@ -242,24 +242,30 @@ fn a_volume_is_pulled_then_its_changes_then_by_a_third_server() {
     }
 }
 
-#[test]
-fn a_pull_goes_on_where_a_dead_server_stopped() {
-    let (first, mut second) = (Site::new(), Site::new());
+/// Orders the pull of a snapshot of `data` with 144 MiB; returns it with its number.
+fn begin_large_pull(first: &Site, second: &Site) -> (Pull, u64) {
     let data = first.create("data");
     let root = first.root("data");
     for number in 0..12 {
         first.write(root, &format!("large{number}"), &noise((12 << 20) + number));
     }
     let sealed = first.snapshot(data.id, "data.copy");
-    let pull = view_of(&first, &sealed, 50);
+    let pull = view_of(first, &sealed, 50);
     let Ok(Answer::Tasks(tasks)) = second.try_ask(VolumeCall::Pull(Box::new(pull.clone()))) else {
         panic!()
     };
+    (pull, tasks[0].number)
+}
+
+#[test]
+fn a_pull_goes_on_where_a_dead_server_stopped() {
+    let (first, mut second) = (Site::new(), Site::new());
+    let (pull, number) = begin_large_pull(&first, &second);
     assert_eq!(
         second.try_ask(VolumeCall::Pull(Box::new(Pull { id: VolumeId(1234), ..pull.clone() }))),
         Err(Fault::Busy)
     );
-    second.wait(tasks[0].number, |task| task.bytes > 80 << 20);
+    second.wait(number, |task| task.bytes > 80 << 20);
     second.restart();
     assert_eq!(
         second.try_ask(VolumeCall::Examine { volume: WhichVolume::Id(VolumeId(50)) }),
@@ -403,4 +409,23 @@ fn a_packed_volume_is_pulled_packed() {
     assert_eq!(task.state, TaskState::Done, "{task:?}");
     assert!(task.bytes * 3 < text.len() as u64, "{} bytes came", task.bytes);
     assert_eq!(second.files("data.copy"), first.files("data.copy"));
+}
+
+#[test]
+fn a_pull_that_is_ended_fails_and_goes_on_when_it_is_repeated() {
+    let (first, second) = (Site::new(), Site::new());
+    let (pull, number) = begin_large_pull(&first, &second);
+    assert_eq!(second.try_ask(VolumeCall::EndTask { number: number + 1 }), Err(Fault::NotFound));
+    second.wait(number, |task| task.bytes > 16 << 20);
+    let Ok(Answer::Tasks(ended)) = second.try_ask(VolumeCall::EndTask { number }) else { panic!() };
+    assert_eq!(ended[0].number, number);
+    let task = second.wait(number, |task| task.state != TaskState::Runs);
+    assert_eq!(task.state, TaskState::Failed, "{task:?}");
+    assert!(task.text.contains("vos endtrans"), "{}", task.text);
+    // One that is over stays as it is, and what came is not sent again.
+    assert!(second.try_ask(VolumeCall::EndTask { number }).is_ok());
+    let task = second.pull(&pull);
+    assert_eq!(task.state, TaskState::Done, "{task:?}");
+    assert!(task.bytes < 12 * (12 << 20), "{} bytes come again", task.bytes);
+    assert_eq!(second.files("data.copy"), first.files("data"));
 }

@@ -65,7 +65,7 @@ pub use stream::{
 };
 pub use tree::SlotAllocator;
 pub use tree::facts::{IncomingState, VolumeFacts, VolumeFields};
-pub use tree::feed::Feed;
+pub use tree::feed::{Feed, Heir};
 pub use volume::clone::NewClone;
 pub use volume::fork::NewFork;
 pub use volume::set::VolumeSet;

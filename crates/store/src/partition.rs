@@ -25,7 +25,8 @@ use crate::media::disk::{Disk, Files};
 use crate::media::engine::{Batch, Engine, RocksEngine};
 use crate::media::format_file::{self, PartitionConfig};
 use crate::media::free_space::Space;
-use crate::media::health::HealthReport;
+use crate::media::health::{Health, HealthReport};
+use crate::media::health_file::HealthFile;
 use crate::media::host_fs::Compression;
 use crate::media::machine::{MemDisk, MemEngine, MemMachine};
 use crate::media::shared_run::Together;
@@ -54,6 +55,9 @@ pub struct OpenOptions {
     pub keys: Option<Arc<dyn KeyKeeper>>,
     /// Encrypts all new volumes, also those that come from elsewhere.
     pub encrypt: bool,
+    /// The directory that remembers the health of disks, on another disk (PH-1); `None`: it is
+    /// forgotten when the partition is closed.
+    pub health: Option<PathBuf>,
 }
 
 impl Default for OpenOptions {
@@ -65,6 +69,7 @@ impl Default for OpenOptions {
             compress: false,
             keys: None,
             encrypt: false,
+            health: None,
         }
     }
 }
@@ -278,9 +283,19 @@ impl Partition {
         self.0.media.why_failed()
     }
 
-    /// The health of the disk below, since the partition was opened (PH-1).
+    /// The health of the disk below (PH-1).
     pub fn health(&self) -> HealthReport {
         self.0.media.health.report()
+    }
+
+    /// The disk below counts as well from now on (PH-5).
+    ///
+    /// # Errors
+    /// `Medium` if the partition takes no changes until it is opened again (DU-3), or the trust
+    /// cannot be remembered.
+    pub fn trust(&self) -> Result<()> {
+        self.0.media.usable()?;
+        self.0.media.health.trust().map_err(|error| StoreError::from_io("health", &error))
     }
 
     /// Removes up to `max` body files without a record, or as much of removed volumes; returns how
@@ -482,12 +497,15 @@ fn start(
 ) -> std::result::Result<Partition, OpenError> {
     let compression = Compression::at(path, options.compress);
     let packs = compression == Compression::Packed;
+    let file = options.health.as_ref().map(|dir| HealthFile::new(dir, found.id));
+    let health = file.map_or_else(Health::default, Health::remembered_by);
     let media = Media::new(
         engine,
         disk,
         options.open_bodies_max,
         packs,
         options.keys.clone(),
+        health,
         rng(options),
     );
     media.set_format(found.version);

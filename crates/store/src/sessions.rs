@@ -43,18 +43,36 @@ impl SessionTable {
     /// `Medium`.
     pub fn allocate_session(&self) -> Result<SessionId> {
         let mut counter = self.counter.lock();
-        if counter.next == counter.stored {
+        let next = counter.next;
+        self.allocate_upto(&mut counter, next + 1)?;
+        Ok(SessionId(next))
+    }
+
+    /// No session gets this number from now on. Stable when it returns.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn use_up(&self, session: SessionId) -> Result<()> {
+        let mut counter = self.counter.lock();
+        if session.0 < counter.next {
+            return Ok(());
+        }
+        self.allocate_upto(&mut counter, session.0 + 1)
+    }
+
+    fn allocate_upto(&self, counter: &mut Counter, next: u64) -> Result<()> {
+        if next > counter.stored {
             let key = key::partition(which::NEXT_SESSION);
-            let stored = counter.next + SESSIONS_AT_ONCE;
+            let stored = next - 1 + SESSIONS_AT_ONCE;
             let mut batch = Batch::default();
             batch.put(&key, &record::encode_numbers(&key, &[stored]));
             self.media.apply(&batch)?;
             self.media.sync()?;
             counter.stored = stored;
         }
-        counter.next += 1;
+        counter.next = next;
         debug_assert!(counter.next <= counter.stored, "EO-1: a session number is reserved first");
-        Ok(SessionId(counter.next - 1))
+        Ok(())
     }
 
     /// All session records.

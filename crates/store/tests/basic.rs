@@ -1,5 +1,4 @@
 //! All operations of a caller, once each, on disk and in memory.
-#![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use bytes::Bytes;
 use store::{

@@ -1,7 +1,5 @@
 //! The version of a partition's format (`docs/spec/versions.md`).
 
-#![allow(clippy::unwrap_used)]
-
 use std::path::Path;
 
 use store::{

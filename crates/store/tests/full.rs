@@ -3,7 +3,6 @@
 //! a restart.
 //!
 //! Needs root, for a small file system in memory; prints a notice where none can be mounted.
-#![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::fs;
 use std::io::Write;

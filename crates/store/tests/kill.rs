@@ -1,5 +1,6 @@
 //! The server process is killed again and again during its work: every applied change is found
 //! (DU-2), and the boot verifier stays, since no unstable change was lost.
+
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::io::{BufRead, BufReader};

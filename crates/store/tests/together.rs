@@ -1,5 +1,4 @@
 //! Readers beside writers, on disk: a reader sees a write whole or not at all, and never damage.
-#![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

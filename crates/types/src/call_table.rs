@@ -272,7 +272,10 @@ calls! {
     VolumeStandbys = 123,    "volume_standbys",     Standbys,   Ask,    Never,     Anybody;
     VolumeFailOver = 124,    "volume_fail_over",    Done,       File,   Both,      Scopes;
     VolumeInherit = 125,     "volume_inherit",      Inherited,  Ask,    Disk,      Anybody;
+    VolumeEndTask = 126,     "volume_end_task",     Tasks,      Session,Never,     Scopes;
     VolumeFormat = 129,      "volume_format",       Report,     File,   Both,      Scopes;
+    VolumeLoads = 130,       "volume_loads",        Report,     Ask,    Disk,      Proved;
+    VolumeTrust = 131,       "volume_trust",        Done,       File,   Disk,      Scopes;
     CellLevel = 128,         "cell_level",          Level,      Record, Database,  Scopes;
     CellWithdrawn = 118,     "cell_withdrawn",      Report,     Ask,    Database,  Anybody;
 }
@@ -761,6 +764,7 @@ impl VolumeCall {
             VolumeCall::Finish { .. } => Procedure::VolumeFinish,
             VolumeCall::Pull(_) => Procedure::VolumePull,
             VolumeCall::Tasks => Procedure::Tasks,
+            VolumeCall::EndTask { .. } => Procedure::VolumeEndTask,
             VolumeCall::Hold { .. } => Procedure::VolumeHold,
             VolumeCall::Serve { .. } => Procedure::VolumeServe,
             VolumeCall::Beside { .. } => Procedure::VolumeBeside,
@@ -768,6 +772,8 @@ impl VolumeCall {
             VolumeCall::Incoming { .. } => Procedure::VolumeIncoming,
             VolumeCall::StandBy { .. } => Procedure::VolumeStandBy,
             VolumeCall::Format { .. } => Procedure::VolumeFormat,
+            VolumeCall::Trust { .. } => Procedure::VolumeTrust,
+            VolumeCall::Loads { .. } => Procedure::VolumeLoads,
             VolumeCall::Feed { .. } => Procedure::VolumeFeed,
             VolumeCall::Follow(_) => Procedure::VolumeFollow,
             VolumeCall::Standbys { .. } => Procedure::VolumeStandbys,

@@ -120,7 +120,7 @@ pub struct RequestIdentity {
     pub principal: PrincipalId,
     /// How the caller showed it.
     pub level: AuthLevel,
-    /// When the token was issued: seconds since 1970; 0: no token.
+    /// When the token or ticket was issued: seconds since 1970; 0: neither.
     pub issued: i64,
     /// When the proof ends; `None`: with the connection.
     pub ends: Option<Timestamp>,

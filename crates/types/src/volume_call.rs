@@ -128,6 +128,12 @@ pub enum VolumeCall {
     /// Pulls of this server instance, including those that ended lately. Only for the superuser.
     /// Answer: `Tasks`.
     Tasks,
+    /// A running pull ends as failed, at its next part; what came stays. One that is over stays as
+    /// it is. Only for the superuser. Answer: `Tasks`, with that one.
+    EndTask {
+        /// Its number among `Tasks`; `NotFound` if there is none such.
+        number: u64,
+    },
     /// Incoming trees, also those whose transfer stopped: all of them, or one, and the epoch that
     /// that one's read-write volume is a copy of. Only for the superuser. Answer: `Incoming`.
     Incoming {
@@ -177,6 +183,25 @@ pub enum VolumeCall {
         partition: PartitionNo,
         /// Whether to raise it.
         raise: bool,
+    },
+    /// The partition counts as well from now on (PH-5): an administrator repaired its disk, or
+    /// knows that it works. Answer: `Done`; `Medium` if the partition takes no changes until its
+    /// server starts again.
+    Trust {
+        /// The partition; `Invalid` if the server has no such one.
+        partition: PartitionNo,
+    },
+    /// How much volumes of the partition were used lately, in the order of their numbers. Answer:
+    /// `Report`, a JSON object with `seconds` (which the counts span, at most a day), `end`
+    /// (whether no volume follows), and `volumes`: of each that was used its `id`, the `calls` on
+    /// its files, and the `bytes` that these moved.
+    Loads {
+        /// The partition; `Invalid` if the server has no such one.
+        partition: PartitionNo,
+        /// Volumes with higher numbers only.
+        after: VolumeId,
+        /// Volumes at most.
+        max: u32,
     },
     /// Seals what the read-write volume shows, as the base of a standby, and logs every change from
     /// then on. Answer: `Feed`.

@@ -9,6 +9,7 @@ use lease::{BreakTicket, Leases, Output};
 use observe::Wait;
 use types::{
     Answer, Call, CallEffect, Fault, Fid, ReplyAddress, SessionId, Time, VolumeCall, VolumeId,
+    generation,
 };
 
 use crate::Effect;
@@ -79,6 +80,9 @@ impl Runner {
             let outcome = self.gate.need_row(wall, caller, origin.session, call);
             let outcome = outcome.and_then(|()| self.dispatch.execute(&mut ask, call));
             drop(flight);
+            if outcome.is_ok() {
+                self.volumes.loads().note(call, now);
+            }
             debug_assert!(
                 ask.waits.is_empty() && !ask.again || outcome.is_err(),
                 "DE-2: a call that is executed again has left an effect: {call:?}"
@@ -337,11 +341,23 @@ impl Runner {
         events
     }
 
+    /// The generation of the volume that a call changes, if it is here.
+    pub fn generation_of(&self, call: &Call) -> Option<u64> {
+        let volume = self.volumes.any_volume(call.changed_volume()?).ok()?;
+        Some(generation(volume.store.epoch()))
+    }
+
     fn run_all(&self, now: Time, waiting: Vec<Waiting>, out: &mut Vec<Effect>) -> Vec<Output> {
         let mut events = Vec::new();
         for waiting in waiting {
             match waiting {
-                Waiting::Execute { wall, caller, origin, call } => {
+                Waiting::Execute { origin, call, generation, .. }
+                    if generation != self.generation_of(&call) =>
+                {
+                    // The volume was elsewhere meanwhile, where its client has made the change.
+                    self.finish(origin, false, Err(Fault::NoVolume), None, None, out);
+                }
+                Waiting::Execute { wall, caller, origin, call, .. } => {
                     self.run(Execution::new(now, wall, &caller, origin), &call, &mut events, out);
                 }
                 Waiting::Reply { origin, answer, changed } => {

@@ -95,8 +95,9 @@ impl Vice {
             addresses: Vec::new(),
             keys: Vec::new(),
         };
+        let named = parts.me.as_ref().map(|me| me.id);
         let cell = Arc::new(CellLink::new(parts.cell, parts.me.unwrap_or_else(nameless)));
-        let registry = Arc::new(Registry::open(partitions.clone(), &config, now)?);
+        let registry = Arc::new(Registry::open(partitions.clone(), &config, named, now)?);
         let (coherence, requests) = (Arc::clone(registry.coherence()), registry.requests());
         let is_session = |session| coherence.leases().sessions().has(session);
         let blanks = Blanks::open(&partitions, is_session)?;
@@ -440,7 +441,7 @@ impl Vice {
         let leases = self.coherence.leases();
         let look =
             if leases.delegations().volumes().is_empty() { Time::NEVER } else { now + ROOM_CHECK };
-        let moves = self.volumes.moves().wake_at();
+        let moves = self.volumes.moves().wake_at(now);
         leases.wake_at().min(look).min(copies).min(moves).min(standbys)
     }
 
@@ -576,7 +577,8 @@ impl Vice {
                 self.runner.carry_out(now, events, out);
             }
             Begin::Execute => {
-                let waiting = Waiting::Execute { wall, caller: caller.clone(), origin, call };
+                let (caller, generation) = (caller.clone(), self.runner.generation_of(&call));
+                let waiting = Waiting::Execute { wall, caller, origin, call, generation };
                 if let Err(fault) = self.wait_for_grace(&leases, waiting) {
                     self.runner.finish(origin, false, Err(fault), None, None, out);
                 }

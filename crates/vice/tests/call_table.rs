@@ -58,7 +58,7 @@ fn may(call: &Call) -> May {
             LevelAct::Tell(_) => May::Servers,
             LevelAct::Raise(_) => May::Administrators,
         },
-        (_, P::PtsCreate | P::AuthAttest | P::AuthRenew) => May::Proved,
+        (_, P::PtsCreate | P::AuthAttest | P::AuthRenew | P::VolumeLoads) => May::Proved,
         (
             _,
             P::SetQuota
@@ -72,12 +72,14 @@ fn may(call: &Call) -> May {
             | P::VolumeFinish
             | P::VolumePull
             | P::Tasks
+            | P::VolumeEndTask
             | P::VolumeIncoming
             | P::VolumeHold
             | P::VolumeServe
             | P::VolumeBeside
             | P::VolumeTakeOver
             | P::VolumeStandBy
+            | P::VolumeTrust
             | P::VolumeFeed
             | P::VolumeFollow
             | P::VolumeFailOver

@@ -216,6 +216,7 @@ impl Cell {
                 &["home", "room"],
             ),
             (volume(VolumeCall::Tasks), &["server"]),
+            (volume(VolumeCall::EndTask { number: 1 }), &["server"]),
             (Call::Scrub { start: true }, &["server"]),
             (pull(self.home), &["server"]),
             (put(self.group("home.put", VolumeId(70))), &["home"]),

@@ -797,6 +797,25 @@ fn sb2_the_former_server_comes_back_as_a_standby() {
     made(cell.answer(1, origin));
 }
 
+/// A standby began anew before the question to the database ended, and the call was forgotten.
+#[test]
+fn sb2_a_call_is_answered_though_the_standby_begins_first() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    take_over(&mut cell);
+    restart(&mut cell.rigs[0]);
+    cell.silent[0] = false;
+    let read = cell.rigs[0].start(0, &ROOT, Call::GetStatus { fid: cell.root });
+    assert_eq!(cell.answer(0, read), None, "it asks the database first");
+    // The standby looks in the record first.
+    cell.stand_by(0);
+    cell.follow(0);
+    cell.settle(0);
+    assert_eq!(cell.answer(0, read), Some(Err(Fault::NoVolume)));
+    cell.wait_and_follow(&[0], 2000);
+    assert!(cell.in_step(0), "{:?}", cell.group());
+}
+
 #[test]
 fn sb3_a_server_that_starts_asks_until_its_change_is_there() {
     let mut cell = Cell::new(&[SiteKind::Standby]);
@@ -862,6 +881,41 @@ fn sb2_a_recorded_reply_waits_for_the_database_too() {
         let answer = cell.answer(0, lost);
         assert_eq!(answer, Some(Err(Fault::NoVolume)), "the new server does not have the change");
     }
+}
+
+/// The record was of a generation that the server has put aside. It was sent once the volume had
+/// come back, without the change.
+#[test]
+fn sb1_a_recorded_reply_is_void_when_the_volume_comes_back() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let (kind, how) = (types::NewKind::File, types::CreateHow::Guarded);
+    let call = Call::Make { dir: cell.root, name: name("lost"), kind, mode: 0o644, how };
+    // The standby's question is lost, so it does not get the change.
+    cell.silent[0] = true;
+    cell.asked[1] = None;
+    cell.lose(1);
+    let lost = cell.rigs[0].start_in(0, 1, &ROOT, call.clone());
+    assert_eq!(cell.answer(0, lost), None);
+    take_over(&mut cell);
+    restart(&mut cell.rigs[0]);
+    cell.silent[0] = false;
+    cell.rigs[0].vice().followers().find().unwrap();
+    cell.settle(0);
+    cell.wait_and_follow(&[0], 3000);
+    assert!(cell.in_step(0), "{:?}", cell.group());
+    let order = Call::Volume(VolumeCall::FailOver { id: TREE, force: false });
+    assert_eq!(cell.rigs[0].call(0, &ROOT, order), Ok(Answer::Done));
+    cell.settle(1);
+    for _ in 0..20 {
+        cell.wait_at(0, 1000);
+        cell.settle(0);
+    }
+    assert_eq!(cell.has(0, "lost"), Err(Fault::NotFound));
+    // The client got no answer before the server stopped.
+    while cell.answer(0, lost).is_some() {}
+    cell.rigs[0].perform(lost, &ROOT, call);
+    assert_eq!(cell.answer(0, lost), Some(Err(Fault::NoVolume)), "its client asks what is there");
 }
 
 fn inherited(rig: &mut Rig, origin: ReplyAddress) -> types::Inherited {
@@ -932,6 +986,49 @@ fn sb5_a_base_brings_replies_that_wait_for_breaks() {
         assert_eq!(known.origin, origin);
         assert!(!known.answer.is_empty(), "the client asks for its reply");
     }
+}
+
+#[test]
+fn sb1_a_reply_that_waits_for_breaks_is_of_the_former_server() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    // A client that does not answer has a promise of the directory.
+    let root = cell.root;
+    cell.rigs[0].call(1, &ROOT, Call::GetStatus { fid: root }).unwrap();
+    cell.rigs[0].clients[1].prompt = false;
+    let origin = cell.make(0, "waits");
+    assert_eq!(cell.answer(0, origin), None, "it waits for the acknowledgement");
+    take_over(&mut cell);
+    cell.wait_at(0, 1000);
+    cell.settle(0);
+    cell.silent[0] = false;
+    for _ in 0..8 {
+        cell.wait(250);
+        cell.follow(0);
+    }
+    let names = names(&mut cell.rigs[0]);
+    assert!(!names.contains(&"data".to_owned()), "it is put aside: {names:?}");
+    assert_eq!(cell.answer(0, origin), None, "still");
+    cell.rigs[0].acknowledge(1);
+    assert_eq!(cell.answer(0, origin), Some(Err(Fault::NoVolume)), "its client asks elsewhere");
+}
+
+#[test]
+fn sb5_a_change_of_an_ended_session_comes_with_its_reply() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    // The standby's question is answered, and it has not asked again.
+    cell.wait(350);
+    let origin = cell.make(0, "file");
+    assert_eq!(cell.answer(0, origin), None);
+    // The server ends the session, and its client does not hear of that.
+    cell.rigs[0].detach(0);
+    cell.follow(1);
+    take_over(&mut cell);
+    assert_eq!(cell.has(1, "file"), Ok(true));
+    let known = inherited(&mut cell.rigs[1], origin);
+    assert_eq!(known.origin, origin, "its client would make the change again");
+    assert!(!known.answer.is_empty());
 }
 
 #[test]
@@ -1090,6 +1187,63 @@ fn sb2_a_volume_comes_back_to_its_first_server() {
     let origin = cell.make(0, "again");
     made(cell.answer(0, origin));
     assert_eq!(cell.has(1, "again"), Err(Fault::NoVolume));
+}
+
+#[test]
+fn sb5_replies_outlive_a_second_takeover() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let origin = cell.make(0, "file");
+    cell.follow(1);
+    made(cell.answer(0, origin));
+    take_over(&mut cell);
+    cell.wait_at(0, 1000);
+    cell.settle(0);
+    cell.silent[0] = false;
+    for _ in 0..12 {
+        cell.wait(250);
+        cell.follow(0);
+    }
+    assert!(cell.in_step(0), "{:?}", cell.group());
+    let order = Call::Volume(VolumeCall::FailOver { id: TREE, force: false });
+    assert_eq!(cell.rigs[0].call(0, &ROOT, order), Ok(Answer::Done));
+    cell.settle(1);
+    for _ in 0..20 {
+        cell.wait_at(0, 1000);
+        cell.settle(0);
+    }
+    // The client comes only now: it has asked the server in between for nothing.
+    let known = inherited(&mut cell.rigs[0], origin);
+    assert_eq!(known.origin, origin);
+    assert!(!known.answer.is_empty(), "otherwise it makes the change again");
+}
+
+#[test]
+fn sb2_a_server_that_no_client_calls_comes_back_as_a_standby() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    cell.silent[0] = true;
+    cell.follow(1);
+    // It starts and reads that the volume is its own. Then it is cut off for a while.
+    restart(&mut cell.rigs[0]);
+    cell.asked[1] = None;
+    cell.rigs[0].vice().followers().find().unwrap();
+    for _ in 0..20 {
+        cell.wait_at(1, 250);
+        cell.step(1);
+    }
+    assert_eq!(cell.group().read_write_site().unwrap().server, id(1), "{:?}", cell.group());
+    for _ in 0..20 {
+        cell.wait_at(1, 1000);
+        cell.settle(1);
+    }
+    cell.silent[0] = false;
+    for _ in 0..12 {
+        cell.wait(250);
+        cell.settle(0);
+        cell.follow(0);
+    }
+    assert!(cell.in_step(0), "{:?}", cell.group());
 }
 
 #[test]

@@ -1,15 +1,12 @@
 //! Two partitions of one server: a volume is on one of them, with all that was written, at
 //! whichever step an operation is interrupted.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use common::{Cell, Files, PARTITION, lead, name, stop_everywhere_in};
+use crate::common::{Cell, Files, PARTITION, lead, name, stop_everywhere_in};
 use types::{Beside, Fault, PartitionNo, SiteKind, VolumeCall, VolumeId, VolumeKind, VolumeState};
 use vos::{Moved, Servers, VosError};
-
-mod common;
 
 const OTHER: &str = "/vicepb";
 
@@ -54,7 +51,7 @@ fn is_on(cell: &Cell, on: u32, wanted: &Files, why: &str) {
         "{why}"
     );
     assert!(
-        here.iter().all(|one| !common::text(&one.name).contains("moving")),
+        here.iter().all(|one| !crate::common::text(&one.name).contains("moving")),
         "{why}: {:?}",
         cell.names_on(0, on)
     );
@@ -123,7 +120,7 @@ fn dies_on_the_way(stopped_at: i64, on: u32, heads: usize) {
     let mut cell = cell();
     prepare(&mut cell);
     let before = written(&cell);
-    let stopped = common::Stopped::new(&cell.reach, stopped_at, false);
+    let stopped = crate::common::Stopped::new(&cell.reach, stopped_at, false);
     move_it(&cell, &stopped, OTHER).unwrap_err();
     let site = cell.group("home").unwrap().record.read_write_site().unwrap().clone();
     assert_eq!(site.partition, [PARTITION, OTHER][on as usize], "stopped at {stopped_at}");
@@ -241,7 +238,7 @@ fn what_the_database_names_does_not_leave() {
     };
     assert_eq!(leave(0).unwrap_err().fault(), Some(Fault::Conflict));
     leave(1).unwrap();
-    let stopped = common::Stopped::new(&cell.reach, 8, false);
+    let stopped = crate::common::Stopped::new(&cell.reach, 8, false);
     move_it(&cell, &stopped, OTHER).unwrap_err();
     assert_eq!(
         leave(1).unwrap_err().fault(),
@@ -269,7 +266,7 @@ fn copies_and_clones_are_independent_on_every_partition() {
     );
     assert_eq!(cell.files(0, "copy").as_ref(), Some(&before));
     // A clone stays on its partition when its origin is removed.
-    let of = vos::find(&cell.reach, &common::by_name("home"), None).unwrap();
+    let of = vos::find(&cell.reach, &crate::common::by_name("home"), None).unwrap();
     lead(&cell.reach, |job| vos::clone_writable(job, &of, &name("clone"))).unwrap();
     move_it(&cell, &cell.reach, OTHER).unwrap();
     assert_eq!(cell.names_on(0, 0), ["clone"]);
@@ -285,7 +282,7 @@ fn what_clones_need_of_a_tree_bars_no_site_beside_it() {
     let mut cell = Cell::with_partitions(2, 2);
     prepare(&mut cell);
     let before = written(&cell);
-    let of = vos::find(&cell.reach, &common::by_name("home"), None).unwrap();
+    let of = vos::find(&cell.reach, &crate::common::by_name("home"), None).unwrap();
     lead(&cell.reach, |job| vos::clone_writable(job, &of, &name("clone"))).unwrap();
     let group = || cell.group("home").unwrap();
     let move_to = |at: usize, partition| {

@@ -1,12 +1,9 @@
 //! Copies and writable clones: a volume of its own with all content of the source, at whichever
 //! step the operation is interrupted.
-#![allow(clippy::unwrap_used)]
 
-use common::{Cell, PARTITION, Stopped, lead, name, stop_everywhere};
+use crate::common::{Cell, PARTITION, Stopped, lead, name, stop_everywhere};
 use types::WhichVolume;
 use vos::{Servers, VosError};
-
-mod common;
 
 fn prepare(cell: &mut Cell) {
     cell.make("home", 0);

@@ -1,16 +1,13 @@
 //! Moves and copies: the volume is at one of two servers, with all that was written, at whichever
 //! step the operation is interrupted.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::common::{Cell, Files, PARTITION, lead, lead_as, stop_everywhere};
 use celldb::CellError;
-use common::{Cell, Files, PARTITION, lead, lead_as, stop_everywhere};
 use types::{Status, VolumeCall, VolumeKind};
 use vos::{JobEvent, Moved, Servers, VosError};
-
-mod common;
 
 fn move_it(cell: &Cell, servers: &dyn Servers, to: usize) -> Result<Moved, VosError> {
     lead(servers, |job| vos::move_volume(job, cell.group("home").unwrap(), cell.ids[to], PARTITION))
@@ -241,7 +238,7 @@ fn backup_and_snapshots_come_along_when_that_is_asked_for() {
     let seal = VolumeCall::Clone {
         id: None,
         of: id,
-        name: common::name("home.snapshot.a"),
+        name: crate::common::name("home.snapshot.a"),
         kind: VolumeKind::Snapshot,
         replace: false,
     };

@@ -1,15 +1,12 @@
 //! Every operation on one or two servers: its effect, and that repeating it finishes an attempt
 //! that was interrupted at any step.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
 
+use crate::common::{Cell, PARTITION, by_name, lead, lead_as, name, stop_everywhere, text};
 use celldb::CellError;
-use common::{Cell, PARTITION, by_name, lead, lead_as, name, stop_everywhere, text};
 use types::{Fault, SiteKind, VolumeCall, VolumeId, VolumeKind};
 use vos::{JobEvent, Servers, VosError};
-
-mod common;
 
 /// Checks that the group is recorded, free, and exists once, under the recorded number.
 fn is_whole(cell: &Cell, called: &str, at: usize, why: &str) {
@@ -348,7 +345,7 @@ fn of_two_administrators_one_waits() {
     assert_eq!(lead(&cell.reach, |job| vos::unlock(job, group())), Ok(true));
     assert_eq!(lead(&cell.reach, |job| vos::unlock(job, group())), Ok(false));
     // The same operation, whose leader still runs.
-    let stopped = common::Stopped::new(&cell.reach, 2, false);
+    let stopped = crate::common::Stopped::new(&cell.reach, 2, false);
     lead(&stopped, |job| vos::backup(job, group())).unwrap_err();
     let refused =
         lead_as(&cell.reach, false, false, &|_| {}, |job| vos::backup(job, group())).unwrap_err();

@@ -1,14 +1,11 @@
 //! Releases: all sites show the new or the old state, at whichever step the release is interrupted,
 //! and the next release finishes it.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Cell, Files, PARTITION, Stopped, lead, lead_as, stop_everywhere};
+use crate::common::{Cell, Files, PARTITION, Stopped, lead, lead_as, stop_everywhere};
 use types::{Answer, ServerId, SiteKind, VolumeCall, VolumeKind};
 use vos::{Released, Servers, VosError};
-
-mod common;
 
 fn release(cell: &Cell, servers: &dyn Servers) -> Result<Released, VosError> {
     lead(servers, |job| vos::release(job, cell.group("home").unwrap()))
@@ -119,7 +116,7 @@ fn what_cannot_be_released_changes_nothing() {
     let refused = lead(&cell.reach, |job| vos::release(job, alone.clone())).unwrap_err();
     assert!(refused.to_string().contains("addsite"), "{refused}");
     lead(&cell.reach, |job| {
-        vos::remove(job, &vos::find(&cell.reach, &common::by_name("alone"), None)?)
+        vos::remove(job, &vos::find(&cell.reach, &crate::common::by_name("alone"), None)?)
     })
     .unwrap();
     prepare(&mut cell);

@@ -1,16 +1,13 @@
 //! Restores: a dump makes a volume, or brings one into its state, at whichever step the restore is
 //! interrupted.
-#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
+use crate::common::{Cell, Files, by_name, lead, name, stop_everywhere};
 use bytes::Bytes;
-use common::{Cell, Files, by_name, lead, name, stop_everywhere};
 use store::StreamPart;
 use types::{Status, StreamCursor, VolumeCall, VolumeInfo, VolumeKind};
 use vos::{Dumped, Part, Servers, Sink, VosError};
-
-mod common;
 
 /// A dump in memory.
 struct Dump {
@@ -239,13 +236,13 @@ fn what_is_unfinished_is_told_and_given_up() {
     let incoming = || vos::incoming(&cell.reach, cell.ids[1]).unwrap();
     assert_eq!(incoming(), []);
     // Over a volume: stopped after the first part.
-    over(&cell, &common::Stopped::new(&cell.reach, 2, false), &dumps[1]).unwrap_err();
+    over(&cell, &crate::common::Stopped::new(&cell.reach, 2, false), &dumps[1]).unwrap_err();
     let tree = cell.group("twin").unwrap().record.read_write;
     let [one] = incoming()[..] else { panic!("{:?}", incoming()) };
     assert_eq!((one.tree, one.over, one.since), (tree, true, dumps[1].what.since));
     assert_eq!(cell.files(1, "twin").as_ref(), Some(&files[0]));
     let abandon = |tree| lead(&cell.reach, |job| vos::abandon(job, cell.ids[1], tree));
-    let living = common::lead_as(&cell.reach, false, false, &|_| {}, |job| {
+    let living = crate::common::lead_as(&cell.reach, false, false, &|_| {}, |job| {
         vos::abandon(job, cell.ids[1], tree)
     });
     assert!(matches!(living, Err(VosError::Busy { .. })), "who leads it lives");
@@ -255,7 +252,7 @@ fn what_is_unfinished_is_told_and_given_up() {
     assert!(matches!(abandon(tree), Err(VosError::NoVolume)));
     // A restore as a new volume.
     let (mut parts, new) = (dumps[0].parts.clone().into_iter(), cell.new_volume("new", 1));
-    let stopped = common::Stopped::new(&cell.reach, 3, false);
+    let stopped = crate::common::Stopped::new(&cell.reach, 3, false);
     lead(&stopped, |job| vos::restore(job, &new, &dumps[0].what, &mut || Ok(parts.next())))
         .unwrap_err();
     let tree = cell.group("new").unwrap().record.read_write;

@@ -1,22 +1,19 @@
 //! Standbys are entered, removed and made the read-write volume, at whichever step an operation is
 //! interrupted; other operations leave no standby that could take over wrongly. The servers' part
 //! is a fake: it does with the record what servers do.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::common::{Cell, PARTITION, Stopped, lead, lead_as};
 use celldb::CellDb;
-use common::{Cell, PARTITION, Stopped, lead, lead_as};
 use types::{
     Answer, Fault, ServerId, Site, SiteKind, StandbyInfo, VolumeCall, VolumeGroup, VolumeInfo,
     VolumeState, WhichVolume,
 };
 use vos::{JobEvent, Servers, StandbyAdded, VosError};
-
-mod common;
 
 /// The servers with the read-write volume, and with standbys.
 const HOME: usize = 0;
@@ -415,7 +412,7 @@ fn sb2_a_move_leaves_no_standby_in_step() {
 #[test]
 fn sb2_a_removed_volume_has_no_standby_that_takes_over() {
     let act = |cell: &Cell, servers: &dyn Servers| {
-        let found = vos::find(servers, &common::by_name("home"), None)?;
+        let found = vos::find(servers, &crate::common::by_name("home"), None)?;
         lead(servers, |job| vos::remove(job, &found))?;
         assert!(cell.group("home").is_none());
         Ok(())

@@ -1,16 +1,13 @@
 //! A copy takes over from a volume whose server is lost, at whichever step the operation is
 //! interrupted; the lost server comes back and serves it no more.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::common::{Cell, Files, PARTITION, Stopped, lead, stop_everywhere};
 use celldb::CellDb;
-use common::{Cell, Files, PARTITION, Stopped, lead, stop_everywhere};
 use types::{Answer, ServerId, VolumeCall, VolumeState, WhichVolume};
 use vos::{Servers, VosError, examine};
-
-mod common;
 
 /// The lost server, and the one that takes over. The first one has the database, and a copy.
 const LOST: usize = 1;

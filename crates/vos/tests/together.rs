@@ -1,16 +1,13 @@
 //! Two administrators operate on one volume at the same time: one operation succeeds, the other is
 //! refused with the name of the claim's leader, or finds the result of the first.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::common::{Cell, Files, PARTITION, by_name, lead};
 use celldb::{CellDb, CellError};
-use common::{Cell, Files, PARTITION, by_name, lead};
 use types::{Answer, Busy, ServerId, VolumeCall, VolumeKind, VolumeState};
 use vos::{Job, JobLeader, ServerConnections, Servers, VosError};
-
-mod common;
 
 const OTHER: &str = "/vicepb";
 /// Each operation runs against each, and against itself.

@@ -109,18 +109,25 @@ impl Heard {
         put
     }
 
-    /// Removes the keys of servers that do not ask this one any more.
+    /// Removes the keys of servers that do not ask this one any more, but none that a server has
+    /// written by itself since.
     ///
     /// # Errors
     /// etcd's.
-    pub fn forget_silent(&self, me: ServerId) -> Result<()> {
+    pub fn forget_silent(&self, me: ServerId, now: Instant) -> Result<()> {
         let mut written = self.written.lock();
         let silent = |(who, (_, when)): (&ServerId, &(Revision, Instant))| {
-            (*who != me && when.elapsed() >= SILENT_AFTER).then_some(*who)
+            (*who != me && now.duration_since(*when) >= SILENT_AFTER).then_some(*who)
         };
         let gone: Vec<ServerId> = written.keys.iter().filter_map(silent).collect();
         for who in gone {
-            self.store.call("/v3/kv/deleterange", &json!({"key": self.key(who)}))?;
+            if let Some((lease, _)) = written.lease {
+                let key = self.key(who);
+                let ours = json!({"key": key, "target": "LEASE", "lease": lease.to_string(),
+                    "result": "EQUAL"});
+                let remove = json!({"request_delete_range": {"key": key}});
+                self.store.call("/v3/kv/txn", &json!({"compare": [ours], "success": [remove]}))?;
+            }
             written.keys.remove(&who);
         }
         Ok(())

@@ -194,6 +194,22 @@ fn ac2_a_change_waits_for_each_server_with_a_lease() {
     assert_eq!(one.heard.missing(at, &[third], None), []);
 }
 
+/// A server that was spoken for by another one reaches etcd itself.
+#[test]
+fn ac2_the_key_of_a_server_is_removed_by_its_writer_only() {
+    let etcd = EtcdProcess::start();
+    etcd.make("cell");
+    let (one, two) = (opened(&etcd, "cell"), opened(&etcd, "cell"));
+    let (first, second, third) = (ServerId(1), ServerId(2), ServerId(3));
+    let at = one.put_group(&group(1, "a"), Revision(0)).unwrap();
+    for who in [second, third] {
+        one.heard.acknowledge(who, at).unwrap();
+    }
+    two.heard.acknowledge(second, at).unwrap();
+    one.heard.forget_silent(first, Instant::now() + Duration::from_secs(6)).unwrap();
+    assert_eq!(one.heard.missing(at, &[first, second, third], Some(first)), [third]);
+}
+
 #[test]
 fn what_no_server_can_use_is_refused() {
     let here = |endpoint: &str| EtcdConfig {

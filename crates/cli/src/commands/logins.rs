@@ -481,12 +481,32 @@ fn password(prompt: &str, from_stdin: bool) -> Result<Zeroizing<String>, Failure
 /// A time for people, relative to now.
 fn when(secs: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let left = u64::try_from(secs).unwrap_or(0).saturating_sub(now);
+    in_time(u64::try_from(secs).unwrap_or(0).saturating_sub(now))
+}
+
+/// So many seconds from now, to the nearest unit: what was just made for 10 hours ends in 10.
+fn in_time(left: u64) -> String {
+    let nearest = |unit: u64| (left + unit / 2) / unit;
     match left {
         0 => "now (it has ended)".to_owned(),
         left if left < 120 => format!("in {left} s"),
-        left if left < 2 * 3600 => format!("in {} min", left / 60),
-        left if left < 48 * 3600 => format!("in {} h", left / 3600),
-        left => format!("in {} days", left / 86400),
+        left if left < 2 * 3600 => format!("in {} min", nearest(60)),
+        left if left < 48 * 3600 => format!("in {} h", nearest(3600)),
+        _ => format!("in {} days", nearest(86400)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_to_the_nearest_unit() {
+        assert_eq!(in_time(0), "now (it has ended)");
+        assert_eq!(in_time(119), "in 119 s");
+        assert_eq!(in_time(7199), "in 120 min");
+        assert_eq!(in_time(10 * 3600 - 3), "in 10 h");
+        assert_eq!(in_time(9 * 3600 + 1700), "in 9 h");
+        assert_eq!(in_time(7 * 86400 - 3), "in 7 days");
     }
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use clap::Args;
@@ -16,6 +16,7 @@ use store::OpenOptions;
 use types::{KeyKeeper, Name};
 
 use super::up::start_server;
+use crate::evacuating::Evacuating;
 use crate::keeping::KeyUpkeep;
 use crate::logging;
 use crate::partitions;
@@ -87,13 +88,14 @@ impl ServerCommand {
         partitions::make(cell, &self.new_partition, &options)?;
         // Before clients can connect to the server, and request its stop.
         let (stop, stops) = mpsc::channel();
-        let broken = stop.clone();
+        let (broken, restart) = (stop.clone(), stop.clone());
         stopping::signals(|| (), stop).doing(|| "watching for signals".to_owned())?;
         let mut config = config(cell, at_rest.clone());
         let renewal = security::secure_server(cell, &mut config)?;
         config.mint = Some(security::mint(cell)?);
         config.certifier = security::certifier(cell);
         config.kerberos = security::kerberos(cell)?;
+        config.afs = security::afs(cell)?;
         let serving = Serving::start(&config).map_err(|error| refusal(cell, &error))?;
         serving.on_broken(move || {
             // Without a receiver the server is ending already.
@@ -103,12 +105,30 @@ impl ServerCommand {
         for endpoint in serving.endpoints() {
             tracing::info!(%endpoint, cell = cell.config.name, "listening");
         }
+        let is_to_restart = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&is_to_restart);
+        let evacuating = Evacuating::start(cell, &serving.vice(), move || {
+            asked.store(true, Ordering::SeqCst);
+            let _ = restart.send(());
+        })?;
         supervisor::tell_ready();
         // An error means that the signal thread has ended, and no orderly stop would be possible.
         let _ = stops.recv();
         supervisor::tell_stopping();
+        evacuating.stop();
         let is_broken = serving.vice().is_broken();
-        serving.stop().doing(|| "writing everything to disk".to_owned())?;
+        let stopped = serving.stop();
+        if is_to_restart.load(Ordering::SeqCst) {
+            // Expected of the partition that stopped, and told of any other.
+            if let Err(error) = &stopped {
+                tracing::warn!(%error, "not everything is on disk");
+            }
+            let why = "a partition takes no more changes until it is opened again, and [health] in \
+                       cell.toml has its volumes leave";
+            return Err(Failure::new("serving", why)
+                .mend("its supervisor starts it again; without one, 'rialto up' does"));
+        }
+        stopped.doing(|| "writing everything to disk".to_owned())?;
         if is_broken {
             let why = "a panic left its session tables inconsistent; everything is on disk";
             return Err(Failure::new("serving", why)
@@ -123,7 +143,7 @@ impl ServerCommand {
 fn refusal(cell: &CellDir, error: &StartError) -> Failure {
     let failure = Failure::new(format!("serving the cell {}", cell.config.name), error);
     match error {
-        StartError::Listen { .. } => {
+        StartError::Listen { .. } | StartError::Afs(_) => {
             let file = cell.dir().join("cell.toml");
             failure.mend(format!(
                 "change that address in {}; 'rialto doctor' finds the process that uses it",
@@ -156,6 +176,7 @@ fn config(cell: &CellDir, keeper: Arc<dyn KeyKeeper>) -> ServerConfig {
     config.store.compress = cell.config.compress == Some(Compress::Zstd);
     config.store.encrypt = cell.config.encrypt;
     config.store.keys = Some(keeper);
+    config.store.health = Some(cell.dir().join("health"));
     config.limits = cell.config.limits.unwrap_or_default();
     let place = cell.database();
     if matches!(place, CellPlace::Here(_)) {

@@ -299,8 +299,8 @@ fn disks(process: Process, report: &serde_json::Value) -> Finding {
         unwell => Finding::warn(
             CHECK,
             unwell.join("; "),
-            "check the disk; 'rialto vos evacuate' moves the volumes away, and a new start of the \
-                server trusts it again",
+            "check the disk; 'rialto vos evacuate' moves the volumes away, and 'rialto vos \
+                trustpart' says that the disk works again",
         ),
     }
 }

@@ -62,7 +62,7 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// server, which takes a freeze, a lease and some seconds.
 const ARRIVES: Duration = Duration::from_secs(60);
 /// How often and how long the client asks the server that took over whether it serves the volume.
-const SERVES_POLL: Duration = Duration::from_millis(200);
+const SERVES_POLL: Duration = Duration::from_millis(100);
 const SERVES_WITHIN: Duration = Duration::from_secs(10);
 
 /// A volume that was found. Any number of them share a session.

@@ -230,12 +230,15 @@ messages! {
         | Procedure::VolumeFinish
         | Procedure::VolumePull
         | Procedure::Tasks
+        | Procedure::VolumeEndTask
         | Procedure::VolumeHold
         | Procedure::VolumeServe
         | Procedure::VolumeBeside
         | Procedure::VolumeTakeOver
         | Procedure::VolumeStandBy
         | Procedure::VolumeFormat
+        | Procedure::VolumeTrust
+        | Procedure::VolumeLoads
         | Procedure::VolumeFeed
         | Procedure::VolumeFollow
         | Procedure::VolumeStandbys

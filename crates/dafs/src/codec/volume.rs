@@ -40,6 +40,7 @@ messages! {
         Partitions => Partitions {}
         VolumeFinish => Finish { tree, partition, finish }
         Tasks => Tasks {}
+        VolumeEndTask => EndTask { number }
         VolumeHold => Hold { id, millis }
         VolumeServe => Serve { id }
         VolumeBeside => Beside { id, partition, what }
@@ -47,6 +48,8 @@ messages! {
         VolumeTakeOver => TakeOver { copy, above, name }
         VolumeStandBy => StandBy { tree, partition }
         VolumeFormat => Format { partition, raise: Flag("raise") }
+        VolumeTrust => Trust { partition }
+        VolumeLoads => Loads { partition, after, max }
         VolumeFeed => Feed { id, standby }
         VolumeStandbys => Standbys { id }
         VolumeFailOver => FailOver { id, force: Flag("force") }

@@ -22,6 +22,11 @@ pub(super) fn calls() -> Vec<(&'static str, Call)> {
     vec![
         volume("volume-stand-by", VolumeCall::StandBy { partition: PartitionNo(1), tree: id }),
         volume("volume-format", VolumeCall::Format { partition: PartitionNo(1), raise: true }),
+        volume("volume-trust", VolumeCall::Trust { partition: PartitionNo(1) }),
+        volume(
+            "volume-loads",
+            VolumeCall::Loads { partition: PartitionNo(1), after: VolumeId(7), max: 2000 },
+        ),
         volume("volume-feed", VolumeCall::Feed { id, standby: SERVER }),
         volume("volume-follow", VolumeCall::Follow(Box::new(follow))),
         volume("volume-standbys", VolumeCall::Standbys { id }),

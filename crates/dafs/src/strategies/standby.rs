@@ -42,6 +42,10 @@ pub(super) fn calls() -> impl Strategy<Value = VolumeCall> {
             partition: PartitionNo(partition),
             raise
         }),
+        any::<u32>().prop_map(|partition| VolumeCall::Trust { partition: PartitionNo(partition) }),
+        (any::<u32>(), volume_id(), any::<u32>()).prop_map(|(partition, after, max)| {
+            VolumeCall::Loads { partition: PartitionNo(partition), after, max }
+        }),
         (volume_id(), server_id()).prop_map(|(id, standby)| VolumeCall::Feed { id, standby }),
         follow().prop_map(|follow| VolumeCall::Follow(Box::new(follow))),
         volume_id().prop_map(|id| VolumeCall::Standbys { id }),

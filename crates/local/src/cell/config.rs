@@ -1,6 +1,6 @@
 //! The configuration of a cell's server, which is `cell.toml`: its form, and what it may not be.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use guard::Network;
@@ -55,6 +55,8 @@ pub struct CellConfig {
     pub certificate: Option<CertificateFiles>,
     /// Logins with Kerberos tickets; `None`: not accepted.
     pub kerberos: Option<Kerberos>,
+    /// Where AFS's own clients are served; `None`: nowhere.
+    pub afs: Option<AfsClients>,
     /// Where copies of the audit log are sent.
     pub audit: Option<AuditCopies>,
     /// The source of keys of encrypted volumes, instead of `keys/at-rest`.
@@ -62,6 +64,8 @@ pub struct CellConfig {
     pub at_rest: Option<KeyServer>,
     /// The members of etcd, where etcd has the cell database; `None`: a server has it.
     pub etcd: Option<celldb::EtcdConfig>,
+    /// Partitions whose disks are not well.
+    pub health: Option<HealthRules>,
     /// Limits of each session, each host and the whole server, where they differ from the defaults.
     pub limits: Option<server::ServerLimits>,
 }
@@ -72,6 +76,28 @@ pub struct CellConfig {
 pub struct AuditCopies {
     /// `/dev/log`, or another datagram socket of this machine, or `udp:HOST:PORT`.
     pub forward: server::ForwardTo,
+}
+
+/// Partitions whose disks are not well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HealthRules {
+    /// Whether the server moves the volumes of such partitions away by itself.
+    #[serde(default)]
+    pub evacuate: Evacuates,
+}
+
+/// Which partitions a server evacuates by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Evacuates {
+    /// None.
+    #[default]
+    Never,
+    /// Those whose disks report errors.
+    Failing,
+    /// Those whose disks report errors, or flush slowly.
+    Slow,
 }
 
 /// A key server.
@@ -96,6 +122,20 @@ pub struct Kerberos {
     /// Whether a user without a principal is created at the first login.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub create: bool,
+}
+
+/// The ports for AFS's own clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AfsClients {
+    /// The address, on which UDP ports 7000, 7002 and 7003 are opened.
+    pub listen: Ipv4Addr,
+    /// The keys of `afs/CELL`: a keytab, or OpenAFS's `KeyFileExt` or `KeyFile`. Relative to the
+    /// cell's directory, or absolute. `None`: all of its clients are anonymous.
+    pub keys: Option<PathBuf>,
+    /// The realm whose users are the cell's, by the same name; others are `user@realm` [default:
+    /// the cell's name in capitals].
+    pub realm: Option<String>,
 }
 
 /// A given certificate. Paths are relative to the cell's directory, or absolute.
@@ -266,5 +306,17 @@ mod tests {
             let refused = parse(&bad).unwrap_err();
             assert!(refused.contains(why), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_server_evacuates_only_where_its_configuration_says_so() {
+        let parse = |more: &str| {
+            let text = format!("name = \"x\"\nsocket = \"s\"\npartition = \"p\"\n{more}");
+            CellConfig::parse(&text).map(|config| config.health.unwrap_or_default().evacuate)
+        };
+        assert_eq!(parse(""), Ok(Evacuates::Never));
+        assert_eq!(parse("[health]\nevacuate = \"failing\"\n"), Ok(Evacuates::Failing));
+        assert_eq!(parse("[health]\nevacuate = \"slow\"\n"), Ok(Evacuates::Slow));
+        assert!(parse("[health]\nevacuate = true\n").is_err());
     }
 }

@@ -138,6 +138,8 @@ impl CellDir {
              addresses = [\"ADDRESS:PORT\"] is where\n\
              # others reach it, if not where it listens; database = \"HOST:PORT\" is the server \
              that has the cell's database.\n\
+             # [health] with evacuate = \"failing\" moves the volumes away from partitions whose \
+             disks report errors; \"slow\" also from those that flush slowly.\n\
              # [etcd] with endpoints = [\"HOST:PORT\", ...] says that etcd has it: 'rialto cell \
              migrate' writes that.\n{}",
             config.text()

@@ -34,7 +34,10 @@ use clap::Args;
 use keys::{AtRest, CellKeys, at_rest_dir};
 use server::CellPlace;
 
-pub use self::config::{AuditCopies, CellConfig, CertificateFiles, Compress, Kerberos, KeyServer};
+pub use self::config::{
+    AfsClients, AuditCopies, CellConfig, CertificateFiles, Compress, Evacuates, HealthRules,
+    Kerberos, KeyServer,
+};
 pub use self::making::{Joins, NewCell, PORT_DEFAULT, prepare_cell_dir};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::mounts::mount_point;

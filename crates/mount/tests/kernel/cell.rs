@@ -80,7 +80,7 @@ impl Cell {
             skip("mounting needs root and /dev/fuse");
             return None;
         }
-        if crate::TRANSPORT == KernelTransport::Uring && !mount::offers_uring() {
+        if crate::transport() == KernelTransport::Uring && !mount::offers_uring() {
             skip(&format!("io_uring for FUSE is off; as root: echo 1 > {}", mount::URING_SWITCH));
             return None;
         }
@@ -97,7 +97,7 @@ impl Cell {
         let vice = Vice::open_with(partition, config, parts, client::clock::now()).unwrap();
         let vice = Arc::new(vice);
         let cell = Cell { loopback: Loopback::new(Arc::clone(&vice)), last: Last(vice), dir };
-        if crate::FLAT {
+        if crate::is_flat() {
             cell.add_volume(TOP.0);
             cell.point(TOP.0, TOP.1, "%root");
         }
@@ -167,7 +167,7 @@ impl Cell {
     pub fn mount_idle(&self, idle: Duration) -> Client {
         self.mount_configured(
             self.session(),
-            crate::TRANSPORT,
+            crate::transport(),
             None,
             VenusConfig::default(),
             Some(idle),
@@ -179,7 +179,7 @@ impl Cell {
     pub fn mount_beside(&self, own: Option<&str>, reach: Box<venus::CellOpener>) -> Client {
         let volumes = Volumes::of(self.session(), VenusConfig::default());
         volumes.has_neighbours(own.map(str::to_owned), reach);
-        self.mount_volumes(volumes, crate::TRANSPORT, None, None)
+        self.mount_volumes(volumes, crate::transport(), None, None)
     }
 
     /// Mounts these volumes, beginning with this one.
@@ -188,7 +188,7 @@ impl Cell {
         self.mount_first(
             Name::new(first.as_bytes()).unwrap(),
             volumes,
-            crate::TRANSPORT,
+            crate::transport(),
             None,
             None,
         )
@@ -218,12 +218,12 @@ impl Cell {
 
     /// Mounts once more, by a new client.
     pub fn mount(&self) -> Client {
-        self.mount_over(crate::TRANSPORT)
+        self.mount_over(crate::transport())
     }
 
     /// Mounts a client that sends its calls through `remote`.
     pub fn mount_through(&self, remote: Arc<dyn Remote>) -> Client {
-        self.mount_as(remote, crate::TRANSPORT, None)
+        self.mount_as(remote, crate::transport(), None)
     }
 
     /// Mounts once more, over the given transport.
@@ -234,7 +234,7 @@ impl Cell {
     /// Mounts a client that sends its calls through `remote`, with this many threads.
     #[allow(dead_code)] // Not for measurements.
     pub fn mount_with(&self, remote: Arc<dyn Remote>, workers: WorkersConfig) -> Client {
-        self.mount_as(remote, crate::TRANSPORT, Some(workers))
+        self.mount_as(remote, crate::transport(), Some(workers))
     }
 
     /// Mounts a client as on another machine: no descriptors are passed, and file data is cached on
@@ -244,7 +244,7 @@ impl Cell {
         let cache =
             self.dir.path().join(format!("cache-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         let config = VenusConfig { cache_dir: Some(cache), ..VenusConfig::default() };
-        self.mount_configured(Arc::new(Far(self.session())), crate::TRANSPORT, None, config, None)
+        self.mount_configured(Arc::new(Far(self.session())), crate::transport(), None, config, None)
     }
 
     fn mount_as(
@@ -288,11 +288,11 @@ impl Cell {
         let path =
             self.dir.path().join(format!("mount-{}", CLIENTS.fetch_add(1, Ordering::Relaxed)));
         std::fs::create_dir(&path).unwrap();
-        let is_below = crate::FLAT && first == volume();
+        let is_below = crate::is_flat() && first == volume();
         let first = if is_below { Name::new(TOP.0.as_bytes()).unwrap() } else { first };
         let mut config = MountConfig {
             transport,
-            flat: crate::FLAT,
+            flat: crate::is_flat(),
             ..MountConfig::new(&path, first, "rialto:test")
         };
         config.workers = workers.unwrap_or(config.workers);
@@ -405,7 +405,7 @@ impl Client {
     pub fn volumes_below(&self) -> usize {
         self.mount
             .volumes_below()
-            .saturating_sub(usize::from(crate::FLAT && self.path.ends_with(TOP.1)))
+            .saturating_sub(usize::from(crate::is_flat() && self.path.ends_with(TOP.1)))
     }
 
     /// Changes the options of the mount.

@@ -108,7 +108,7 @@ fn the_root_shows_the_cells_that_are_known_and_finds_others() {
 
     // It is the edge of a file system, and nothing can be made in it.
     let device = |at: &str| fs::metadata(client.at(at)).unwrap().dev();
-    assert_eq!(device("") == device("our.test"), crate::FLAT);
+    assert_eq!(device("") == device("our.test"), crate::is_flat());
     assert_eq!(fs::create_dir(client.at("new")).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     assert_eq!(fs::metadata(client.at("")).unwrap().mode(), 0o40755);
     assert_eq!(rustix::fs::statvfs(client.at("")).unwrap().f_blocks, 0);
@@ -143,7 +143,7 @@ fn the_root_shows_the_cells_that_are_known_and_finds_others() {
         "and nobody was detached"
     );
     // Three below the root, and in one mount those below them too.
-    assert_eq!(client.volumes_below(), if crate::FLAT { 5 } else { 3 });
+    assert_eq!(client.volumes_below(), if crate::is_flat() { 5 } else { 3 });
 }
 
 #[test]

@@ -20,7 +20,7 @@ use types::{
 use venus::{VenusConfig, Volumes};
 
 use crate::cell::Cell;
-use crate::{FLAT, TRANSPORT};
+use crate::{is_flat, transport};
 
 static MOUNTS: AtomicU64 = AtomicU64::new(0);
 
@@ -288,8 +288,8 @@ impl Fleet {
         }
         let volumes = Volumes::new(cell, VenusConfig::default());
         let mut config = MountConfig {
-            transport: TRANSPORT,
-            flat: FLAT,
+            transport: transport(),
+            flat: is_flat(),
             ..MountConfig::new(&at, name(volume), "rialto:test")
         };
         config.idle = idle.unwrap_or(config.idle);

@@ -33,8 +33,8 @@ fn mounted(cell: &Cell, at: &Path) -> Mount {
     let volumes = Volumes::of(cell.session(), VenusConfig::default());
     let forerunner: Vec<OsString> = helper::command("forerunner", at);
     let config = MountConfig {
-        transport: crate::TRANSPORT,
-        flat: crate::FLAT,
+        transport: crate::transport(),
+        flat: crate::is_flat(),
         ..MountConfig::new(at, volume(), "rialto:test")
     };
     Mount::start(MountConfig { forerunner: Some(forerunner), ..config }, &volumes).unwrap()

@@ -14,7 +14,7 @@ use types::Timestamp;
 use venus::{VenusConfig, Volumes};
 
 use crate::cell::{Cell, volume};
-use crate::{FLAT, TRANSPORT};
+use crate::{is_flat, transport};
 
 /// The server and its partition.
 pub struct Standing {
@@ -74,8 +74,8 @@ impl Standing {
         .unwrap();
         let volumes = Volumes::of(Arc::new(session), VenusConfig::default());
         let config = MountConfig {
-            transport: TRANSPORT,
-            flat: FLAT,
+            transport: transport(),
+            flat: is_flat(),
             ..MountConfig::new(&at, volume(), "rialto:test")
         };
         Away { mount: Mount::start(config, &volumes).unwrap(), volumes }

@@ -128,7 +128,7 @@ fn a_volume_is_a_file_system_of_its_own() {
     assert_eq!(fs::read_dir(client.at("vol/deep")).unwrap().count(), 0);
     let (top, vol, deep) =
         (device(&client.at("")), device(&client.at("vol")), device(&client.at("vol/deep")));
-    if crate::FLAT {
+    if crate::is_flat() {
         assert!(top == vol && vol == deep, "{top} {vol} {deep}");
         let number = |at: &str| fs::metadata(client.at(at)).unwrap().ino();
         assert!(
@@ -172,7 +172,7 @@ fn tools_respect_its_edge() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    if crate::FLAT {
+    if crate::is_flat() {
         // There is none.
         assert_eq!(sh("find tree -xdev | sort"), "tree\ntree/edge\ntree/edge/kept\ntree/here\n");
         return;
@@ -259,7 +259,7 @@ fn cb7_a_working_directory_survives_changes_above_its_volume() {
     let other = cell.mount();
     let mut shell = Command::new("sh");
     // If all names end at once, the directory has none while it is looked up again.
-    let tries = if crate::FLAT { "1 2 3 4 5" } else { "1" };
+    let tries = if crate::is_flat() { "1 2 3 4 5" } else { "1" };
     let script = format!(
         r#"here() {{
             for _ in {tries}; do /bin/pwd && return; done
@@ -474,7 +474,7 @@ fn a_mount_point_moves_as_itself_and_only_within_its_volume() {
             let there = client.at(to_dir).join("vol/deep");
             eventually("it is there", || there.exists());
             assert_eq!(fs::read_to_string(there.join("file")).unwrap(), "deep");
-            assert_eq!(device(&there) == device(there.parent().unwrap()), crate::FLAT);
+            assert_eq!(device(&there) == device(there.parent().unwrap()), crate::is_flat());
         }
     }
 }
@@ -559,13 +559,13 @@ fn what_is_forgotten_is_asked_for_again_and_nothing_is_lost() {
     let inside = fs::File::open(client.at("vol/dir/file")).unwrap();
     assert_eq!(
         flush(),
-        if crate::FLAT { Ok(String::new()) } else { Err(Errno::BUSY) },
+        if crate::is_flat() { Ok(String::new()) } else { Err(Errno::BUSY) },
         "somebody is in it"
     );
     drop(inside);
     eventually("nobody is in it", || flush().is_ok());
     // The mount stays for its user.
-    assert_eq!(client.volumes_below(), if crate::FLAT { 1 } else { 0 });
+    assert_eq!(client.volumes_below(), if crate::is_flat() { 1 } else { 0 });
     std::io::Write::write_all(&mut &open, b"end").unwrap();
     assert!(
         fs::read_to_string(client.at("vol/dir/file")).unwrap().ends_with("end"),
@@ -575,7 +575,7 @@ fn what_is_forgotten_is_asked_for_again_and_nothing_is_lost() {
     drop(open);
     let check = || attribute(&client.at(""), "rialto.do:checkvolumes").unwrap();
     eventually("nobody is in it", || {
-        check().is_empty() && (crate::FLAT || client.volumes_below() == 0)
+        check().is_empty() && (crate::is_flat() || client.volumes_below() == 0)
     });
     assert_eq!(attribute(&client.at("vol"), "rialto.do:flushmount:dir"), Err(Errno::NODATA));
     assert_eq!(attribute(&client.at("vol"), "rialto.do:nonsense"), Err(Errno::NODATA));
@@ -667,7 +667,7 @@ fn each_way_into_a_volume_that_was_only_looked_at() {
 fn a_volume_has_any_number_of_places_and_is_one_in_all() {
     const PLACES: usize = 20;
     let Some((cell, first)) = tree() else { return };
-    if crate::FLAT {
+    if crate::is_flat() {
         return; // A directory has one place in a file system, and all volumes are one there.
     }
     for number in 0..PLACES {
@@ -720,7 +720,7 @@ fn no_volume_is_below_itself_on_any_path() {
     let client = cell.mount();
     fs::write(client.at("one/two/file"), "text").unwrap();
     assert_eq!(errno(&fs::read_dir(client.at("one/two/one")).unwrap_err()), Some(Errno::LOOP));
-    if !crate::FLAT {
+    if !crate::is_flat() {
         assert_eq!(fs::read_to_string(client.at("two/file")).unwrap(), "text");
         assert_eq!(errno(&fs::read_dir(client.at("two/one")).unwrap_err()), Some(Errno::LOOP));
     }
@@ -754,7 +754,7 @@ fn a_removed_volume_gives_way() {
     of_old(open.write_all(b"late").and_then(|()| open.sync_all()).unwrap_err());
     of_old(dir.metadata().unwrap_err());
     // The volume below it is another one, and there.
-    if !crate::FLAT {
+    if !crate::is_flat() {
         assert_eq!(std::io::read_to_string(&inside).unwrap(), "deep");
     }
     drop((open, dir, inside));

@@ -62,6 +62,10 @@ impl TransferAgent for Orders {
     fn tasks(&self) -> Vec<TaskInfo> {
         self.0.tasks.lock().infos()
     }
+
+    fn end_task(&self, number: u64) -> Result<TaskInfo, Fault> {
+        self.0.tasks.lock().end(number)
+    }
 }
 
 fn config() -> ViceConfig {

@@ -35,6 +35,12 @@ impl World {
         else {
             return;
         };
+        let is_to_end = |world: &World| {
+            world.houses[no].up.as_ref()?.pulls.tasks.lock().is_to_end(task).then_some(())
+        };
+        if is_to_end(self).is_some() {
+            fetch.give_up("an administrator ended it".to_owned());
+        }
         let work = match fetch.question() {
             Some(call) => {
                 let answer = self.ask_source(no, life, task, &Call::Volume(call));

@@ -45,6 +45,11 @@ pub(super) struct TakeoverSeat {
     session: Option<SessionId>,
     connection: u64,
     pub holder: Holder,
+    /// A break said that the volume may have left, or the server was started again: until then, on
+    /// the client's clock, it is sure of its locks there, unless a call is executed there that it
+    /// makes later. Renewals from then on prolong that no more: they come from a server that may
+    /// have given the volume up, and by which nothing can be done under a lock.
+    sure_until: Option<Time>,
     /// When something was heard from the server, and when a renewal was asked for.
     heard: Time,
     pinged: Time,
@@ -158,6 +163,7 @@ impl TakeoverClient {
             session: None,
             connection: 0,
             holder: Holder::default(),
+            sure_until: None,
             heard: Time::ZERO,
             pinged: Time::ZERO,
             requests: BTreeMap::new(),
@@ -198,7 +204,10 @@ impl TakeoverClient {
 
     /// Whether it is sure to have the lock of this log.
     pub fn holds(&self, log: usize, now: Time) -> bool {
-        self.locks.get(&log).is_some_and(|(server, _)| self.trusts(*server, now))
+        self.locks.get(&log).is_some_and(|(server, _)| {
+            let sure_until = self.seats[*server].sure_until;
+            self.trusts(*server, now) && sure_until.is_none_or(|at| self.clock.read(now) < at)
+        })
     }
 
     pub fn is_at_home(&self) -> bool {
@@ -326,7 +335,12 @@ impl TakeoverClient {
                     self.apps[thread].refused(Some((request.origin, self.generation)), true);
                     self.look(world, Duration::ZERO);
                 }
-                Purpose::Inherit(_) | Purpose::Follow(_) => {
+                Purpose::Inherit(thread) => {
+                    let made = self.apps[thread].made;
+                    self.apps[thread].refused(made, true);
+                    self.look(world, Duration::from_millis(200));
+                }
+                Purpose::Follow(_) => {
                     self.look(world, Duration::from_millis(200));
                 }
                 Purpose::Check => self.suspects = true,
@@ -393,8 +407,12 @@ impl TakeoverClient {
                         self.cache.remove(&log);
                     }
                 }
-                self.suspects |= server == self.home
-                    && items.iter().any(|item| item.fid == world.root && item.name.is_none());
+                if items.iter().any(|item| item.fid == world.root && item.name.is_none()) {
+                    self.suspects |= server == self.home;
+                    let seat = &mut self.seats[server];
+                    let trusted = seat.holder.trusted_until();
+                    seat.sure_until = seat.sure_until.or(Some(trusted));
+                }
                 self.tell(world, server, Content::Acknowledge(session, id));
             }
             Content::Reply(origin, result) => self.replied(world, server, origin, *result),
@@ -409,6 +427,7 @@ impl TakeoverClient {
         seat.pinged = Time::ZERO;
         if attached.reclaim {
             world.note(|| format!("client {}: {server} was started again", self.index));
+            seat.sure_until = seat.sure_until.or(Some(seat.holder.trusted_until()));
             seat.holder.on_server_restarted();
             self.void(server);
             let locks = self.locks.iter().filter(|(_, (at, _))| *at == server);
@@ -457,6 +476,10 @@ impl TakeoverClient {
             return;
         }
         let Some(request) = seat.pending.remove(&origin.slot) else { return };
+        let is_in_volume = !matches!(request.call, Call::Volume(_) | Call::ReclaimDone);
+        if is_in_volume && result.is_ok() && seat.holder.promised(world.root, request.start) {
+            seat.sure_until = None;
+        }
         match request.why {
             Purpose::App(thread) => {
                 let at = (server, origin, request.start);
@@ -628,8 +651,16 @@ impl TakeoverClient {
     fn ask_heritage(&mut self, world: &mut StandbyWorld, to: usize, generation: u64) {
         let mut last: BTreeMap<(SessionId, u32), ReplyAddress> = BTreeMap::new();
         let seat = &mut self.seats[self.home];
-        // No server remembers the replies of a session that ended.
-        seat.changes.retain(|(origin, _)| Some(origin.session) == seat.session);
+        // No server remembers the replies of a session that ended: what an asynchronous standby
+        // lacks of them is not named (`docs/spec/standby.md`, *Limits*).
+        let is_known = |(origin, _): &(ReplyAddress, u64)| Some(origin.session) == seat.session;
+        let is_async = world.judge.is_async;
+        for (_, token) in seat.changes.iter().filter(|change| is_async && !is_known(change)) {
+            if matches!(world.judge.get(*token).fate, TokenFate::Done(_)) {
+                world.judge.set(*token, TokenFate::MayBeLost);
+            }
+        }
+        seat.changes.retain(is_known);
         for (origin, _) in &seat.changes {
             last.insert((origin.session, origin.slot), *origin);
         }

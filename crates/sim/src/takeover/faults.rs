@@ -66,7 +66,10 @@ impl StandbyWorld {
             3 => {
                 let stall = self.span(LONG);
                 self.note(|| format!("server {no} is stopped for {stall:?}"));
-                self.houses[no].stalled_until = self.now + stall;
+                // Another stop does not shorten it: later messages would overtake those that wait.
+                let until = self.now + stall;
+                let house = &mut self.houses[no];
+                house.stalled_until = house.stalled_until.max(until);
                 return;
             }
             4..6 => Fault::Isolated(no),

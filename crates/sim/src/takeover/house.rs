@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use store::{MemMachine, OpenOptions, Partition};
-use types::{Answer, ReplyAddress, ServerId, ServerInfo, SessionId, Time};
+use types::{Answer, Follow, ReplyAddress, ServerId, ServerInfo, SessionId, Time};
 use vice::{CellAccess, Partitions, Vice, ViceConfig, ViceParts};
 
 use super::database::DatabaseLine;
@@ -38,8 +38,8 @@ pub(super) struct StandbyLife {
     pub peers: BTreeMap<SessionId, (Asker, u64)>,
     /// Sessions of other servers and commands: the incarnation, and the last request.
     pub sessions: BTreeMap<Asker, (u64, SessionId, u64)>,
-    /// The numbers of questions that are not answered.
-    pub questions: HashMap<ReplyAddress, u64>,
+    /// The numbers of questions that are not answered, and what a standby asks.
+    pub questions: HashMap<ReplyAddress, (u64, Option<Follow>)>,
     /// The driver has searched the database for standbys of this server.
     pub has_searched: bool,
     /// The question of this server's standby: whom it asked, its number, when it is given up.

@@ -164,7 +164,9 @@ impl TokenJudge {
         if let Some((token, _)) = seen.iter().find(gone) {
             return Err(format!("coherence: log {log} had {token} before, and has it no more"));
         }
-        for token in found {
+        // A cache, or an answer that was on its way, may still show a change that was lost since.
+        let may_be_lost = |token: &u64| self.tokens[*token as usize].fate == TokenFate::MayBeLost;
+        for token in found.into_iter().filter(|token| !may_be_lost(token)) {
             seen.entry(token).or_insert(now);
         }
         Ok(())

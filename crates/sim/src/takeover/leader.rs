@@ -81,15 +81,16 @@ fn renew(world: &Mutex<StandbyWorld>, no: usize) -> Result<(), VosError> {
     });
     let mut may_stop = true;
     loop {
-        let mut is_listed = false;
+        let mut is_home = false;
         let added = give(world, may_stop, |job, group| {
-            is_listed = group.record.sites.iter().any(|site| site.server == id(no));
-            if is_listed {
+            is_home = group.record.read_write_site().is_some_and(|site| site.server == id(no));
+            if is_home {
                 return Ok(());
             }
+            // Also if the record lists it: its server may not have been told.
             vos::add_standby(job, group, id(no), PARTITION, kind).map(drop)
         });
-        if is_listed || added.is_ok() || world.lock().violation.is_some() {
+        if is_home || added.is_ok() || world.lock().violation.is_some() {
             return removed.and(added);
         }
         may_stop = false;

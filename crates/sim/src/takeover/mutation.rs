@@ -4,6 +4,8 @@
 /// One broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum TakeoverMutation {
+    /// A server takes what it sends to a standby for applied there (SB-1).
+    TrustTheWire,
     /// A standby reads in the database that it is in step although it is not (SB-2).
     BelieveOutOfStep,
     /// The database changes a group whatever revision was expected (SB-2).
@@ -24,7 +26,8 @@ pub enum TakeoverMutation {
 
 impl TakeoverMutation {
     /// All mutations.
-    pub const ALL: [TakeoverMutation; 8] = [
+    pub const ALL: [TakeoverMutation; 9] = [
+        TakeoverMutation::TrustTheWire,
         TakeoverMutation::BelieveOutOfStep,
         TakeoverMutation::IgnoreRevision,
         TakeoverMutation::NoFence,

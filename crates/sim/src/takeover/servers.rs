@@ -7,8 +7,8 @@ use std::time::Duration;
 use celldb::CellDb;
 use rand::Rng;
 use types::{
-    Answer, Call, Caller, ClientId, CreateHow, NewKind, ReplyAddress, TaskInfo, TaskState, Time,
-    VolumeCall,
+    Answer, Call, Caller, ClientId, CreateHow, FeedPlace, Follow, NewKind, ReplyAddress, TaskInfo,
+    TaskState, Time, VolumeCall,
 };
 use vice::{Effect, Execution, Fetch, StandbyWork, Unanswered, Vice, Work};
 
@@ -189,7 +189,9 @@ impl StandbyWorld {
         let answer = |content| SimMessage { wire, connection, to_server: false, content };
         let own = |world: &mut StandbyWorld, session| {
             let up = world.houses[no].up.as_mut().expect("it has received this");
-            up.peers.insert(session, (wire.asker, connection));
+            // The messages of several connections may wait for a server that was stopped.
+            let (_, newest) = up.peers.entry(session).or_insert((wire.asker, connection));
+            *newest = connection.max(*newest);
         };
         match content {
             Content::Attach => match vice.attach(now, client, 1, &mut effects) {
@@ -208,6 +210,7 @@ impl StandbyWorld {
             },
             Content::Request(origin, call) => {
                 self.tally.calls += 1;
+                self.note(|| format!("server {no} is asked {}", crate::server::brief(&call)));
                 vice.renew(now, origin.session, &mut effects);
                 let execution = Execution::new(now, wall(self.now), &Caller::ROOT, origin);
                 vice.perform(execution, *call, &mut effects);
@@ -259,7 +262,11 @@ impl StandbyWorld {
         up.sessions.insert(wire.asker, (incarnation, session, request));
         up.peers.insert(session, (wire.asker, connection));
         let origin = ReplyAddress { session, slot: 0, request };
-        up.questions.insert(origin, number);
+        let follow = match &call {
+            Call::Volume(VolumeCall::Follow(follow)) => Some(**follow),
+            _ => None,
+        };
+        up.questions.insert(origin, (number, follow));
         vice.renew(clock, session, effects);
         let execution = Execution::new(clock, wall(self.now), &Caller::ROOT, origin);
         vice.perform(execution, call, effects);
@@ -279,8 +286,15 @@ impl StandbyWorld {
                     let wire = Wire { asker, server: no };
                     let result = Box::new(result);
                     let content = match up.questions.remove(&origin) {
-                        Some(number) => Content::Answered(number, result),
+                        Some((number, follow)) => {
+                            if let (Some(follow), Ok(Answer::Part(part))) = (follow, &*result) {
+                                self.trust_the_wire(no, follow, part);
+                            }
+                            Content::Answered(number, result)
+                        }
                         None => {
+                            let refusal = result.as_ref().as_ref().err().map(ToString::to_string);
+                            self.note(|| format!("server {no} answers {origin:?}: {refusal:?}"));
                             if matches!(
                                 *result,
                                 Ok(Answer::Data { .. }
@@ -317,6 +331,18 @@ impl StandbyWorld {
                     }
                 }
             }
+        }
+    }
+
+    /// Mutation: the server hears at once that the standby has applied this answer.
+    fn trust_the_wire(&mut self, no: usize, follow: Follow, part: &[u8]) {
+        // As `vice/standby/envelope.rs` writes it: a version, the serial, the feed, its end.
+        let at = |from: usize| part.get(from..from + 8)?.try_into().ok().map(u64::from_be_bytes);
+        let (Some(heard), Some(feed), Some(position)) = (at(1), at(9), at(17)) else { return };
+        if self.breaks(TakeoverMutation::TrustTheWire) {
+            let applied = FeedPlace { feed, position };
+            let forged = Follow { applied, heard, ..follow };
+            let _ = self.call_now(no, Call::Volume(VolumeCall::Follow(Box::new(forged))));
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Messages of one connection arrive in their order. One that is lost ends its connection: later
 //! ones of it are lost, too, and the asker finds out as its questions stay without an answer. A
-//! connection that its asker has left may deliver at the server what was under way.
+//! connection that its asker has left may deliver at the server what was under way, but not at a
+//! server that was started since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,6 +72,8 @@ struct WireState {
     /// The last connection that was used, and the last that is broken.
     used: u64,
     broken: u64,
+    /// The last connection of a server that has died since: what was under way on it is lost.
+    dead: u64,
     /// When the last message arrives: at the asker, at the server.
     last: [Time; 2],
 }
@@ -104,7 +107,13 @@ impl Network {
     pub fn break_all(&mut self, server: usize) {
         for (_, state) in self.wires.iter_mut().filter(|(wire, _)| wire.server == server) {
             state.broken = state.broken.max(state.used);
+            state.dead = state.used;
         }
+    }
+
+    /// Whether this connection was to a process that is gone.
+    pub fn is_dead(&self, wire: Wire, connection: u64) -> bool {
+        self.wires.get(&wire).is_some_and(|state| connection <= state.dead)
     }
 
     pub fn is_broken(&self, wire: Wire, connection: u64) -> bool {

@@ -273,6 +273,9 @@ impl StandbyWorld {
             self.after(delay, Occurrence::Arrive(Box::new(refusal)));
             return;
         }
+        if to_server && self.network.is_dead(wire, connection) {
+            return;
+        }
         if to_server {
             return self.server_receives(message);
         }

@@ -43,7 +43,8 @@ impl Update<'_> {
                 return Err(StoreError::Misuse("a change without its vnode"));
             }
         }
-        let entry = FeedEntry { vnodes, quota: self.quota, replies: self.replies.clone() };
+        let (replies, heirs) = (self.replies.clone(), Vec::new());
+        let entry = FeedEntry { vnodes, quota: self.quota, replies, heirs };
         let is_empty = entry.vnodes.is_empty() && entry.quota.is_none() && entry.replies.is_empty();
         Ok((!is_empty).then_some(entry))
     }

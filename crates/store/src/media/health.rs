@@ -1,15 +1,20 @@
 //! The health of the disk below a partition (`docs/spec/health.md`).
 //!
 //! Model. A partition is *well*, *slow* or *failing* (PH-1). An error of the disk makes it failing
-//! until it is opened again; many slow ones among the last flushes of the log make it slow, until
-//! none was slow for a while. It is a judgement for placement only: no read and no change is
-//! refused for it. `watched.rs` observes the disk.
+//! until an administrator trusts it again (PH-5); many slow ones among the last flushes of the log
+//! make it slow, until none was slow for a while. `health_file.rs` remembers that over an opening.
+//! It is a judgement for placement only: no read and no change is refused for it. `watched.rs`
+//! observes the disk.
 
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use types::limits::DISK_ERROR_BYTES_MAX;
 use types::{DiskHealth, Timestamp};
+
+use super::health_file::{HealthFile, RememberedHealth};
 
 /// A flush that takes longer is slow. A disk answers in milliseconds; one with a long queue in
 /// tenths of a second.
@@ -27,7 +32,7 @@ pub struct HealthReport {
     pub state: DiskHealth,
     /// Since when.
     pub since: Timestamp,
-    /// Errors of the disk since the opening.
+    /// Errors of the disk.
     pub errors: u64,
     /// Slow ones among the last flushes.
     pub slow_flushes: u32,
@@ -36,7 +41,17 @@ pub struct HealthReport {
 }
 
 /// The observations of a disk. Thread-safe.
-pub(crate) struct Health(Mutex<Observed>);
+#[derive(Default)]
+pub(crate) struct Health(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    observed: Mutex<Observed>,
+    /// `None`: nothing is remembered.
+    file: Option<HealthFile>,
+    /// Held while the file is written, so that the last writer wrote the last state.
+    saving: Mutex<()>,
+}
 
 struct Observed {
     state: DiskHealth,
@@ -48,25 +63,75 @@ struct Observed {
     last_error: String,
 }
 
-impl Default for Health {
+impl Default for Observed {
     fn default() -> Self {
-        Health(Mutex::new(Observed::at(wall())))
+        Observed::at(wall())
     }
 }
 
 impl Health {
+    /// As the file remembers it.
+    pub(crate) fn remembered_by(file: HealthFile) -> Health {
+        let mut observed = Observed::default();
+        if let Some(found) = file.load() {
+            observed.resume(found, Instant::now());
+        }
+        let observed = Mutex::new(observed);
+        Health(Arc::new(Shared { observed, file: Some(file), saving: Mutex::default() }))
+    }
+
     pub(crate) fn report(&self) -> HealthReport {
-        self.0.lock().report(Instant::now(), wall())
+        self.observe(|seen| seen.report(Instant::now(), wall()))
     }
 
     /// A flush of the log ended.
     pub(crate) fn flushed(&self, took: Duration) {
-        self.0.lock().flushed(took, Instant::now(), wall());
+        self.observe(|seen| seen.flushed(took, Instant::now(), wall()));
     }
 
     /// The disk reported an error.
     pub(crate) fn failed(&self, why: &str) {
-        self.0.lock().failed(why, wall());
+        self.observe(|seen| seen.failed(why, wall()));
+    }
+
+    /// It counts as well from now on (PH-5).
+    ///
+    /// # Errors
+    /// If the file cannot be changed: at the next opening it counts as before.
+    pub(crate) fn trust(&self) -> io::Result<()> {
+        let before = std::mem::take(&mut *self.0.observed.lock()).state;
+        if before != DiskHealth::Well {
+            tracing::info!(was = before.word(), "PH-5: an administrator trusts the partition");
+        }
+        self.0.save()
+    }
+
+    fn observe<T>(&self, act: impl FnOnce(&mut Observed) -> T) -> T {
+        let mut seen = self.0.observed.lock();
+        let before = seen.state;
+        let result = act(&mut seen);
+        if seen.state != before && self.0.file.is_some() {
+            // The caller is in the middle of an operation on a disk that may answer late.
+            let shared = Arc::clone(&self.0);
+            std::thread::spawn(move || {
+                if let Err(error) = shared.save() {
+                    tracing::error!(
+                        %error,
+                        "PH-1: the partition's health is not remembered after a restart"
+                    );
+                }
+            });
+        }
+        result
+    }
+}
+
+impl Shared {
+    fn save(&self) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let _saving = self.saving.lock();
+        let now = self.observed.lock().remembered();
+        file.save(&now)
     }
 }
 
@@ -86,6 +151,23 @@ impl Observed {
             last_slow: None,
             errors: 0,
             last_error: String::new(),
+        }
+    }
+
+    /// Goes on as before the partition was closed. A slow one is observed for half an hour again.
+    fn resume(&mut self, found: RememberedHealth, now: Instant) {
+        let RememberedHealth { state, since, errors, last_error } = found;
+        *self = Observed { state, errors, last_error, ..Observed::at(since) };
+        self.last_slow = (state == DiskHealth::Slow).then_some(now);
+        tracing::warn!(state = state.word(), "PH-1: the partition is not well since before");
+    }
+
+    fn remembered(&self) -> RememberedHealth {
+        RememberedHealth {
+            state: self.state,
+            since: self.since,
+            errors: self.errors,
+            last_error: self.last_error.clone(),
         }
     }
 
@@ -204,7 +286,42 @@ mod tests {
         assert_eq!((report.state, report.errors), (DiskHealth::Failing, 2));
         assert_eq!(report.last_error, "ä".repeat(127), "a line at most");
         let later = Instant::now() + 2 * RECOVERED;
-        let report = health.0.lock().report(later, wall(9));
+        let report = health.0.observed.lock().report(later, wall(9));
         assert_eq!(report.state, DiskHealth::Failing, "time alone does not make it well");
+        health.trust().unwrap();
+        let report = health.report();
+        assert_eq!((report.state, report.errors, &*report.last_error), (DiskHealth::Well, 0, ""));
+    }
+
+    #[test]
+    fn ph1_a_partition_is_not_well_over_its_opening() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Health::remembered_by(HealthFile::new(dir.path(), 7));
+        let saved = |state: DiskHealth| {
+            let found = || open().report().state;
+            let until = Instant::now() + Duration::from_secs(60);
+            while found() != state {
+                assert!(Instant::now() < until, "it is saved by a thread");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let health = open();
+        (0..20).for_each(|_| health.flushed(LONG));
+        saved(DiskHealth::Slow);
+        let again = open();
+        let end = Instant::now() + RECOVERED;
+        let mut seen = again.0.observed.lock();
+        assert_eq!(seen.report(end - Duration::from_secs(60), wall(8)).state, DiskHealth::Slow);
+        assert_eq!(seen.report(end, wall(9)).state, DiskHealth::Well, "none was slow since");
+        drop(seen);
+
+        health.failed("read: EIO");
+        saved(DiskHealth::Failing);
+        let again = open();
+        let report = again.report();
+        assert_eq!((report.errors, &*report.last_error), (1, "read: EIO"));
+        assert_eq!(report.since.secs, health.report().since.secs);
+        again.trust().unwrap();
+        saved(DiskHealth::Well);
     }
 }

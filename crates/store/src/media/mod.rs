@@ -24,6 +24,7 @@ pub(crate) mod format_file;
 pub(crate) mod free_space;
 pub(crate) mod gates;
 pub(crate) mod health;
+pub(crate) mod health_file;
 pub(crate) mod host_fs;
 pub(crate) mod machine;
 pub(crate) mod shared_run;
@@ -108,9 +109,10 @@ impl Media {
         open_bodies_max: usize,
         packs: bool,
         keeper: Option<Arc<dyn KeyKeeper>>,
+        health: Health,
         random: StdRng,
     ) -> Arc<Media> {
-        let health = Arc::new(Health::default());
+        let health = Arc::new(health);
         let engine = WatchedEngine { inner: engine, health: Arc::clone(&health) };
         let disk = WatchedDisk { inner: disk, health: Arc::clone(&health) };
         let engine = Arc::new(WriteCombiner::new(Box::new(engine)));
@@ -506,7 +508,7 @@ mod tests {
 
     fn media_of(machine: &MemMachine, engine: impl Engine + 'static) -> Arc<Media> {
         let (disk, random) = (Box::new(MemDisk(machine.0.clone())), StdRng::seed_from_u64(1));
-        Media::new(Box::new(engine), disk, 4, false, None, random)
+        Media::new(Box::new(engine), disk, 4, false, None, Health::default(), random)
     }
 
     fn put(key: &[u8]) -> Batch {

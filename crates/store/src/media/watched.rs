@@ -39,7 +39,9 @@ impl<T> Outcome for io::Result<T> {
 impl<T> Outcome for Result<T, StoreError> {
     fn note(self, health: &Health, what: &'static str) -> Self {
         self.inspect_err(|error| {
-            if let StoreError::Medium(why) = error {
+            if let StoreError::Medium(why) = error
+                && !is_of_the_process(why)
+            {
                 health.failed(&format!("{what}: {why}"));
             }
         })
@@ -67,6 +69,16 @@ fn is_of_the_disk(error: &io::Error) -> bool {
                 | Errno::NODATA
         )
     )
+}
+
+/// Whether the engine's error, which is text, is about the server's process: it says nothing about
+/// the disk, and a caller who exhausts a limit must not have volumes moved.
+fn is_of_the_process(why: &str) -> bool {
+    [Errno::MFILE, Errno::NFILE, Errno::NOMEM].iter().any(|errno| {
+        let text = io::Error::from(*errno).to_string();
+        let words = text.split(" (os error").next().unwrap_or(&text);
+        why.contains(words)
+    })
 }
 
 /// Methods that forward their arguments, and note what went wrong.
@@ -248,6 +260,9 @@ mod tests {
         let health = Health::default();
         let _ = Err::<(), _>(StoreError::NoSpace).note(&health, "sync");
         assert_eq!(health.report().errors, 0);
+        let open = "IO error: While open a file: 000012.log: Too many open files".to_owned();
+        let _ = Err::<(), _>(StoreError::Medium(open)).note(&health, "apply");
+        assert_eq!(health.report().errors, 0, "a limit of the process");
         let _ = Err::<(), _>(StoreError::Medium("EIO".to_owned())).note(&health, "sync");
         assert_eq!(health.report().last_error, "sync: EIO");
     }

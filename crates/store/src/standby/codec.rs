@@ -13,7 +13,7 @@ use crate::format::header::VolumeQuota;
 use crate::format::record::{In, Out};
 use crate::format::vnode::BodyLocation;
 use crate::stream::{BodyForm, Item, ItemsOut, Run, get_bytes, get_item, put_bytes};
-use crate::tree::feed::{BlockRun, Feed, FeedEntry, VnodeChange};
+use crate::tree::feed::{BlockRun, Feed, FeedEntry, Heir, VnodeChange};
 
 const VERSION: u8 = 1;
 /// Part of every checksum, so that no other data passes for entries.
@@ -73,17 +73,24 @@ fn put_entry(
         items.out.u64(quota.bytes);
         items.out.u64(quota.files);
     }
+    for Heir { client, origin, reply } in &entry.heirs {
+        put_reply(items, *client, *origin, reply);
+    }
     for (origin, reply) in &entry.replies {
-        // No client asks for a reply of a session that is over.
+        // A session that has been over for long: its client knows that.
         let Some(client) = client_of(origin.session) else { continue };
-        items.out.u8(tag::REPLY);
-        items.out.0.extend_from_slice(&client.0.to_le_bytes());
-        items.out.u64(origin.session.0);
-        items.out.u32(origin.slot);
-        items.out.u64(origin.request);
-        put_bytes(&mut items.out, reply);
+        put_reply(items, client, *origin, reply);
     }
     items.out.u8(tag::END);
+}
+
+fn put_reply(items: &mut ItemsOut, client: ClientId, origin: ReplyAddress, reply: &[u8]) {
+    items.out.u8(tag::REPLY);
+    items.out.0.extend_from_slice(&client.0.to_le_bytes());
+    items.out.u64(origin.session.0);
+    items.out.u32(origin.slot);
+    items.out.u64(origin.request);
+    put_bytes(&mut items.out, reply);
 }
 
 fn put_change(items: &mut ItemsOut, change: &VnodeChange) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use types::{ClientId, FeedPlace, SessionId, VolumeId};
+use types::{ClientId, FeedPlace, ReplyAddress, SessionId, VolumeId};
 
 use super::codec::{EntriesIn, HeirReply};
 use crate::StoreError;
@@ -24,6 +24,7 @@ use crate::media::engine::{Batch, Engine, prefix_end};
 use crate::media::{CommitScope, Media};
 use crate::stream::apply_entry;
 use crate::tree::TreeState;
+use crate::tree::feed::Heir;
 use crate::volume::set::VolumeSet;
 use crate::volume::{Shows, Volume};
 
@@ -98,6 +99,18 @@ impl Standbys {
         let mut batch = Batch::default();
         batch.delete(&key::standby(tree));
         remove_replies(tree, &mut batch);
+        self.media().apply(&batch)?;
+        self.media().sync()
+    }
+
+    /// The tree has a read-write volume here: the partition does not stand by for it. The replies
+    /// of former servers stay. Repeating it does nothing.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn end(&self, tree: VolumeId) -> Result<()> {
+        let mut batch = Batch::default();
+        batch.delete(&key::standby(tree));
         self.media().apply(&batch)?;
         self.media().sync()
     }
@@ -310,6 +323,25 @@ impl Standbys {
         let Some(value) = self.media().engine.get(&key)? else { return Ok(None) };
         let stored = record::decode_reply(&key, slot, &value)?;
         Ok(Some((stored.request, stored.reply)))
+    }
+
+    /// All replies of former servers of the tree, as [`Standbys::reply`] finds them.
+    ///
+    /// # Errors
+    /// `Damaged`, `Medium`.
+    pub fn heirs(&self, tree: VolumeId) -> Result<Vec<Heir>> {
+        let mut found = Vec::new();
+        self.media().each(&key::of_volume(kind::HEIR, tree), &mut |key, value| {
+            let number = |at| key::number_at(key, at).ok_or_else(|| record::damaged("reply", key));
+            let client = ClientId(u128::from(number(1)?) << 64 | u128::from(number(2)?));
+            let slot = u32::try_from(number(4)?).map_err(|_| record::damaged("reply", key))?;
+            let stored = record::decode_reply(key, slot, value)?;
+            let (session, request) = (SessionId(number(3)?), stored.request);
+            let origin = ReplyAddress { session, slot, request };
+            found.push(Heir { client, origin, reply: stored.reply });
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     /// The tree that follows, from memory or disk.

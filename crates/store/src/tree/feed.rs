@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use types::{FeedPlace, ReplyAddress, VnodeNo, VolumeId};
+use types::{ClientId, FeedPlace, ReplyAddress, VnodeNo, VolumeId};
 
 use crate::format::header::VolumeQuota;
 use crate::format::record::BucketEntry;
@@ -35,6 +35,19 @@ pub(crate) struct FeedEntry {
     pub(crate) vnodes: Vec<VnodeChange>,
     pub(crate) quota: Option<VolumeQuota>,
     pub(crate) replies: Vec<(ReplyAddress, Bytes)>,
+    /// Replies of former servers of the volume.
+    pub(crate) heirs: Vec<Heir>,
+}
+
+/// The last reply to a slot of a client's session at a former server of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heir {
+    /// The client that may ask for it.
+    pub client: ClientId,
+    /// The request.
+    pub origin: ReplyAddress,
+    /// The encoded reply, or no bytes.
+    pub reply: Bytes,
 }
 
 /// A vnode that was changed.
@@ -103,7 +116,9 @@ impl VnodeChange {
 
 impl FeedEntry {
     fn bytes(&self) -> usize {
-        let replies = self.replies.iter().map(|(_, reply)| PART_BYTES + reply.len());
+        let replies = self.replies.iter().map(|(_, reply)| reply);
+        let replies = replies.chain(self.heirs.iter().map(|heir| &heir.reply));
+        let replies = replies.map(|reply| PART_BYTES + reply.len());
         PART_BYTES + self.vnodes.iter().map(VnodeChange::bytes).chain(replies).sum::<usize>()
     }
 
@@ -174,6 +189,23 @@ impl Feed {
         if log.bytes > BYTES_MAX {
             tracing::warn!("standbys of a volume are too slow; they begin anew");
             log.end();
+        }
+    }
+
+    /// Adds replies of former servers: a client that was away since may yet ask for them.
+    pub fn pass_on(&self, heirs: Vec<Heir>) {
+        let mut entry = FeedEntry::default();
+        let mut bytes = 0;
+        for one in heirs {
+            bytes += PART_BYTES + one.reply.len();
+            if bytes > ENTRY_DATA_MAX {
+                bytes = PART_BYTES + one.reply.len();
+                self.add(std::mem::take(&mut entry));
+            }
+            entry.heirs.push(one);
+        }
+        if !entry.heirs.is_empty() {
+            self.add(entry);
         }
     }
 

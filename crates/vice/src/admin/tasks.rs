@@ -11,7 +11,20 @@ const ENDED_MAX: usize = 64;
 #[derive(Default)]
 pub struct Tasks {
     last: u64,
-    all: Vec<(Pull, TaskInfo)>,
+    all: Vec<KnownTask>,
+}
+
+struct KnownTask {
+    pull: Pull,
+    task: TaskInfo,
+    /// An administrator ended it, and its driver has not seen that yet.
+    is_to_end: bool,
+}
+
+impl KnownTask {
+    fn runs(&self) -> bool {
+        self.task.state == TaskState::Runs
+    }
 }
 
 impl Tasks {
@@ -20,18 +33,17 @@ impl Tasks {
     /// # Errors
     /// `Busy` if too many run, or one for the same tree, which it would disturb.
     pub fn begin(&mut self, pull: &Pull) -> Result<(TaskInfo, bool), Fault> {
-        let runs = |task: &TaskInfo| task.state == TaskState::Runs;
-        if let Some((_, task)) = self.all.iter().find(|(of, task)| of == pull && runs(task)) {
-            return Ok((task.clone(), false));
+        if let Some(known) = self.all.iter().find(|known| known.pull == *pull && known.runs()) {
+            return Ok((known.task.clone(), false));
         }
-        let running = self.all.iter().filter(|(_, task)| runs(task)).count();
+        let running = self.all.iter().filter(|known| known.runs()).count();
         if running >= RUNNING_MAX
-            || self.all.iter().any(|(of, task)| of.tree == pull.tree && runs(task))
+            || self.all.iter().any(|known| known.pull.tree == pull.tree && known.runs())
         {
             return Err(Fault::Busy);
         }
         while self.all.len() - running >= ENDED_MAX {
-            let ended = self.all.iter().position(|(_, task)| !runs(task)).expect("that many ended");
+            let ended = self.all.iter().position(|known| !known.runs()).expect("that many ended");
             self.all.remove(ended);
         }
         self.last += 1;
@@ -45,19 +57,35 @@ impl Tasks {
             total_bytes: 0,
             text: format!("pull of volume {}", pull.id.0),
         };
-        self.all.push((pull.clone(), task.clone()));
+        self.all.push(KnownTask { pull: pull.clone(), task: task.clone(), is_to_end: false });
         Ok((task, true))
     }
 
     /// Stores the progress of a task.
     pub fn put(&mut self, now: &TaskInfo) {
-        if let Some((_, task)) = self.all.iter_mut().find(|(_, task)| task.number == now.number) {
-            task.clone_from(now);
+        if let Some(known) = self.all.iter_mut().find(|known| known.task.number == now.number) {
+            known.task.clone_from(now);
         }
+    }
+
+    /// Marks a running task, so that its driver ends it; one that is over stays as it is.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none of this number.
+    pub fn end(&mut self, number: u64) -> Result<TaskInfo, Fault> {
+        let known = self.all.iter_mut().find(|known| known.task.number == number);
+        let known = known.ok_or(Fault::NotFound)?;
+        known.is_to_end = known.runs();
+        Ok(known.task.clone())
+    }
+
+    /// Whether the driver of this task has to end it.
+    pub fn is_to_end(&self, number: u64) -> bool {
+        self.all.iter().any(|known| known.task.number == number && known.is_to_end && known.runs())
     }
 
     /// All tasks, running and ended.
     pub fn infos(&self) -> Vec<TaskInfo> {
-        self.all.iter().map(|(_, task)| task.clone()).collect()
+        self.all.iter().map(|known| known.task.clone()).collect()
     }
 }

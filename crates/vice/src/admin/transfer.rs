@@ -36,6 +36,12 @@ pub trait TransferAgent: Send + Sync {
 
     /// All running tasks, and those that ended lately.
     fn tasks(&self) -> Vec<TaskInfo>;
+
+    /// Ends a running task at its next step.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none of this number.
+    fn end_task(&self, number: u64) -> Result<TaskInfo, Fault>;
 }
 
 /// See the head of the file.
@@ -93,6 +99,7 @@ impl Transfers {
                 self.gate.note_pull(ask.caller, pull.tree)?;
                 Answer::Tasks(vec![transfers()?.pull(pull)?])
             }
+            VolumeCall::EndTask { number } => Answer::Tasks(vec![transfers()?.end_task(*number)?]),
             _ => Answer::Tasks(transfers()?.tasks()),
         }))
     }

@@ -15,8 +15,8 @@ use store::{
 };
 use types::posix::touch_status;
 use types::{
-    Answer, Fault, Fid, LevelAct, Name, PartitionNo, VnodeNo, VolumeCall, VolumeChange, VolumeId,
-    VolumeKind, VolumeState, is_volume_name,
+    Answer, Fault, Fid, LevelAct, Name, PartitionNo, Time, VnodeNo, VolumeCall, VolumeChange,
+    VolumeId, VolumeKind, VolumeState, is_volume_name,
 };
 
 use super::freeze::{Freezing, end_freeze};
@@ -27,12 +27,14 @@ use crate::calls::end_idle_loans;
 use crate::cell::CellLink;
 use crate::files::{Change, Files};
 use crate::sessions::Loans;
-use crate::volumes::{READ_TIMES, ViceVolume};
+use crate::volumes::{Load, READ_TIMES, ViceVolume};
 
 /// Mode bits of a new volume's root.
 const ROOT_MODE: u16 = 0o755;
 /// Maximum number of volumes in one answer; a message has room for about so many.
 const LISTED_MAX: u32 = 3000;
+/// The same for counts of uses, which are text.
+const LOADS_MAX: u32 = 1000;
 
 /// See the head of the file.
 pub(crate) struct VolumeAdmin {
@@ -92,12 +94,20 @@ impl VolumeAdmin {
             VolumeCall::Examine { volume } => examine(&self.files, volume)?,
             VolumeCall::Partitions => Answer::Partitions(self.files.volumes().partitions().infos()),
             VolumeCall::Format { partition, raise } => self.format(*partition, *raise)?,
+            VolumeCall::Trust { partition } => {
+                self.files.volumes().partitions().get(*partition)?.trust()?;
+                Answer::Done
+            }
+            VolumeCall::Loads { partition, after, max } => {
+                self.loads(*partition, *after, *max, ask.now)?
+            }
             VolumeCall::Changes { .. }
             | VolumeCall::Apply { .. }
             | VolumeCall::Finish { .. }
             | VolumeCall::Pull(_)
             | VolumeCall::Incoming { .. }
-            | VolumeCall::Tasks => return self.transfers.transfer(ask, call),
+            | VolumeCall::Tasks
+            | VolumeCall::EndTask { .. } => return self.transfers.transfer(ask, call),
             VolumeCall::Hold { id, millis } => return self.freezing.hold_volume(ask, *id, *millis),
             VolumeCall::Serve { id } => return self.freezing.serve_volume(ask, *id),
             VolumeCall::TakeOver { copy, name, above } => {
@@ -331,5 +341,32 @@ impl VolumeAdmin {
             volumes: found.into_iter().map(|volume| info(on, volume)).collect(),
             end,
         })
+    }
+
+    /// How much the volumes of a partition were used, in the order of their numbers.
+    fn loads(
+        &self,
+        on: PartitionNo,
+        after: VolumeId,
+        max: u32,
+        now: Time,
+    ) -> Result<Answer, Fault> {
+        let (volumes, loads) = (self.files.volumes(), self.files.volumes().loads());
+        let partitions = volumes.partitions();
+        partitions.get(on)?;
+        let (mut listed, mut end) = (Vec::new(), true);
+        for (id, Load { calls, bytes }) in loads.used(after, now) {
+            if partitions.volume(id)?.is_none_or(|(no, _)| no != on) {
+                continue;
+            }
+            if listed.len() == max.min(LOADS_MAX) as usize {
+                end = false;
+                break;
+            }
+            listed.push(json!({ "id": id.0, "calls": calls, "bytes": bytes }));
+        }
+        let seconds = loads.spans(now).as_secs();
+        let known = json!({ "seconds": seconds, "end": end, "volumes": listed });
+        Ok(Answer::Report(known.to_string()))
     }
 }

@@ -173,7 +173,10 @@ fn kind(call: &Call) -> Option<&'static str> {
         Call::Pts { call, .. } => call.changes().then_some("administration"),
         // A stream has many parts; only its end is recorded.
         Call::Volume(types::VolumeCall::Apply { .. }) => None,
-        Call::Volume(call) => call.changes().then_some("administration"),
+        Call::Volume(call) => {
+            let is_end = matches!(call, types::VolumeCall::EndTask { .. });
+            (call.changes() || is_end).then_some("administration")
+        }
         // A copy takes hashes of passwords away; its further parts say nothing more.
         Call::Cell(CellCall::Copy { copy, .. }) => (*copy == 0).then_some("administration"),
         Call::Cell(call) => call.changes().then_some("administration"),

@@ -258,18 +258,23 @@ impl Identities {
         self.instead.as_ref().map_or(self, |instead| &**instead)
     }
 
-    /// For mode bits, the holder of a token has the user and group of its principal's record, and
-    /// the groups whose records have a gid. Other callers remain as they are.
+    /// For mode bits, the holder of a token or ticket has the user and group of its principal's
+    /// record, and the groups whose records have a gid. Other callers remain as they are.
     ///
     /// # Errors
     /// `TokenRefused`: the token was revoked, or its holder is locked or removed; `CellAway`,
     /// `Medium`.
     pub(crate) fn effective<'c>(&self, caller: &'c Caller) -> Result<Cow<'c, Caller>, Fault> {
-        if !caller.who.level.is_of_tokens() || caller.who.token == 0 {
+        let has_token = caller.who.token != 0;
+        // A client of AFS shows a ticket, which has a date and no number.
+        let is_dated = has_token || caller.who.issued != 0;
+        if !caller.who.level.is_of_tokens() || !is_dated {
             return Ok(Cow::Borrowed(caller));
         }
         // Its key may have been withdrawn since the token was accepted.
-        if self.authenticator.as_ref().is_some_and(|known| !known.believes(caller.who.key)) {
+        if has_token
+            && self.authenticator.as_ref().is_some_and(|known| !known.believes(caller.who.key))
+        {
             return Err(Fault::TokenRefused);
         }
         let db = self.cell.db()?.ok_or(Fault::TokenRefused)?;

@@ -14,7 +14,7 @@ use lease::{EndReason, KnownSession, Leases, Output, Restart};
 use parking_lot::Mutex;
 use store::{SessionRecord, StoreError};
 use types::limits::CLIENT_KEPT_DAYS;
-use types::{BootVerifier, ClientId, Fault, ReplyAddress, SessionId, Time, Timestamp};
+use types::{BootVerifier, ClientId, Fault, ReplyAddress, ServerId, SessionId, Time, Timestamp};
 
 use super::{Coherence, Requests};
 use crate::ViceConfig;
@@ -53,6 +53,13 @@ pub(crate) struct Registry {
     marking: Mutex<()>,
 }
 
+/// The number below those of this server's sessions. Sessions of other servers have other numbers:
+/// what takes over keeps the replies of several former servers by client and session alone.
+fn before_sessions_of(me: ServerId) -> SessionId {
+    let half = (me.0 >> 64) as u64 ^ me.0 as u64;
+    SessionId((half >> 32 ^ half) << 32 & (u64::MAX >> 1))
+}
+
 impl Registry {
     /// Reads the records of the earlier server instance. If there are sessions, grace begins.
     ///
@@ -61,6 +68,7 @@ impl Registry {
     pub fn open(
         partitions: Partitions,
         config: &ViceConfig,
+        me: Option<ServerId>,
         now: Time,
     ) -> Result<Registry, StoreError> {
         let requests =
@@ -68,7 +76,7 @@ impl Registry {
         let mut known = Vec::new();
         for record in partitions.home().sessions().list()? {
             let session = record.session;
-            requests.add_session(session);
+            requests.add_session(session, record.client);
             for reply in partitions.replies(session)? {
                 let origin = ReplyAddress { session, slot: reply.slot, request: reply.request };
                 requests.add_record(origin, reply.reply);
@@ -86,6 +94,9 @@ impl Registry {
         }
         // Every record was synced before its session was used, so all are known.
         let restart = Restart { known, complete: true };
+        if let Some(me) = me {
+            partitions.use_up_session(before_sessions_of(me))?;
+        }
         let last = partitions.allocate_session()?;
         let leases = Leases::new(config.lease, Some(&restart), SessionId(last.0 + 1), now);
         Ok(Registry {
@@ -113,6 +124,11 @@ impl Registry {
         self.slots_max
     }
 
+    /// The client of a session, also of one that ended lately and had changes.
+    pub fn client_of(&self, session: SessionId) -> Option<ClientId> {
+        self.requests.client_of(session)
+    }
+
     /// Whether a panic left the tables of sessions and promises half changed.
     pub fn is_broken(&self) -> bool {
         self.coherence.is_broken() || self.requests.is_broken()
@@ -138,7 +154,7 @@ impl Registry {
         let mut leases = self.coherence.leases();
         let attached = leases.attach(now, client, incarnation, events);
         let session = attached.map_err(|_| Fault::Expired)?;
-        self.requests.add_session(session);
+        self.requests.add_session(session, client);
         drop(leases);
         if let Err(error) = self.record(session, client, incarnation) {
             self.coherence.leases().end(now, session, EndReason::Detached, events);
@@ -166,7 +182,7 @@ impl Registry {
         let mut leases = self.coherence.leases();
         let attached = leases.attach_anonymous(now, client, incarnation, events);
         let session = attached.map_err(|_| Fault::Expired)?;
-        self.requests.add_session(session);
+        self.requests.add_session(session, client);
         drop(leases);
         // Replies name it: no other session may ever have the number. One sync in 64 attaches.
         if let Err(error) = self.partitions.use_up_session(session) {

@@ -5,13 +5,15 @@
 //! is repeated when it is done is answered from here if it changed anything (EO-1), and executed
 //! again otherwise. Replies from before a restart are bytes from the partition, decoded on demand.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
-use types::{Answer, Caller, Fault, ReplyAddress, SessionId, VolumeId};
+use types::{Answer, Caller, ClientId, Fault, ReplyAddress, SessionId, VolumeId};
 
 /// Maximum number of callers that are distinguished in one session.
 const ACTORS_MAX: usize = 16;
+/// Maximum number of ended sessions whose last requests are remembered for standbys.
+const ENDED_MAX: usize = 1024;
 
 /// Result of a slot's last request.
 #[derive(Debug)]
@@ -32,12 +34,40 @@ struct Slot {
     last: Last,
 }
 
+/// The volumes that a session has changed, or was about to.
+#[derive(Debug, Default)]
+struct ChangedVolumes {
+    known: HashSet<VolumeId>,
+    /// It has changes at an earlier server instance, which may have been of any volume.
+    any: bool,
+}
+
+impl ChangedVolumes {
+    fn may_have(&self, volume: VolumeId) -> bool {
+        self.any || self.known.contains(&volume)
+    }
+}
+
+/// A session that ended lately. Its client may not know that yet, and will ask a standby that takes
+/// over for its last replies, or whether its changes came there (SB-5).
+#[derive(Debug)]
+struct EndedSession {
+    session: SessionId,
+    client: ClientId,
+    slots: HashMap<u32, Slot>,
+    changed: ChangedVolumes,
+}
+
 /// The slots of all sessions.
 #[derive(Debug, Default)]
 pub(crate) struct SlotTable {
     sessions: HashMap<SessionId, HashMap<u32, Slot>>,
-    /// Volumes that each session has changed, or was about to.
-    changed: HashMap<SessionId, HashSet<VolumeId>>,
+    clients: HashMap<SessionId, ClientId>,
+    /// Of sessions with changes.
+    changed: HashMap<SessionId, ChangedVolumes>,
+    /// The first one first. Only authenticated ones with changes, so that no stranger drives others
+    /// out.
+    ended: VecDeque<EndedSession>,
     /// Callers that have sent requests through each session.
     actors: HashMap<SessionId, Vec<Caller>>,
     slots_max: u32,
@@ -63,10 +93,17 @@ impl SlotTable {
         SlotTable { slots_max, ..SlotTable::default() }
     }
 
-    pub fn add_session(&mut self, session: SessionId) {
+    pub fn add_session(&mut self, session: SessionId, client: ClientId) {
         let before = self.sessions.insert(session, HashMap::new());
         assert!(before.is_none(), "EO-1: {session:?} would lose its replies");
         self.actors.insert(session, Vec::new());
+        self.clients.insert(session, client);
+    }
+
+    /// The client of a session, also of one that ended lately and had changes.
+    pub fn client_of(&self, session: SessionId) -> Option<ClientId> {
+        let ended = || self.ended.iter().find(|one| one.session == session);
+        self.clients.get(&session).copied().or_else(|| ended().map(|one| one.client))
     }
 
     pub fn has_session(&self, session: SessionId) -> bool {
@@ -79,12 +116,21 @@ impl SlotTable {
         let slot = Slot { request: origin.request, last: Last::Recorded(reply) };
         let before = slots.insert(origin.slot, slot);
         assert!(before.is_none(), "EO-1: two records of the slot of {origin:?}");
+        self.changed.entry(origin.session).or_default().any = true;
     }
 
     pub fn remove_session(&mut self, session: SessionId) {
-        self.sessions.remove(&session);
-        self.changed.remove(&session);
-        self.actors.remove(&session);
+        let actors = self.actors.remove(&session).unwrap_or_default();
+        let (slots, client) = (self.sessions.remove(&session), self.clients.remove(&session));
+        let changed = self.changed.remove(&session);
+        let (Some(slots), Some(client), Some(changed)) = (slots, client, changed) else { return };
+        // Sessions of an earlier instance are authenticated, or would have ended with that.
+        if changed.any || actors.iter().any(|actor| actor.who.level.is_proved()) {
+            self.ended.push_back(EndedSession { session, client, slots, changed });
+            if self.ended.len() > ENDED_MAX {
+                self.ended.pop_front();
+            }
+        }
     }
 
     /// Slot and request number of every cached reply of a change, in order.
@@ -103,19 +149,21 @@ impl SlotTable {
         list
     }
 
-    /// The last request of each slot of the sessions that may have changed the volume, with its
-    /// reply if that is remembered, and no bytes otherwise. A request that runs counts as not made.
+    /// The last request of each slot of the sessions that may have changed the volume, also of
+    /// those that ended lately. With its reply if that is remembered, and no bytes otherwise. A
+    /// request that runs counts as not made.
     pub fn of_volume(
         &self,
         volume: VolumeId,
         encode: fn(&Answer) -> Vec<u8>,
     ) -> Vec<(ReplyAddress, Bytes)> {
         let mut found = Vec::new();
-        for (session, slots) in &self.sessions {
-            // The records of an earlier server instance may be of any volume.
-            let is_earlier = || slots.values().any(|slot| matches!(slot.last, Last::Recorded(_)));
-            let changed = self.changed.get(session);
-            if !changed.is_some_and(|changed| changed.contains(&volume)) && !is_earlier() {
+        let here = self.sessions.iter().filter_map(|(session, slots)| {
+            self.changed.get(session).map(|changed| (session, slots, changed))
+        });
+        let ended = self.ended.iter().map(|one| (&one.session, &one.slots, &one.changed));
+        for (session, slots, changed) in here.chain(ended) {
+            if !changed.may_have(volume) {
                 continue;
             }
             for (number, slot) in slots {
@@ -140,7 +188,7 @@ impl SlotTable {
     /// The session is about to change the volume.
     pub fn note_change(&mut self, session: SessionId, volume: VolumeId) {
         if self.sessions.contains_key(&session) {
-            self.changed.entry(session).or_default().insert(volume);
+            self.changed.entry(session).or_default().known.insert(volume);
         }
     }
 
@@ -201,6 +249,8 @@ impl SlotTable {
 
 #[cfg(test)]
 mod tests {
+    use types::{AuthLevel, RequestIdentity};
+
     use super::*;
 
     fn at(slot: u32, request: u64) -> ReplyAddress {
@@ -209,7 +259,7 @@ mod tests {
 
     fn table() -> SlotTable {
         let mut table = SlotTable::new(4);
-        table.add_session(SessionId(1));
+        table.add_session(SessionId(1), ClientId(7));
         table
     }
 
@@ -235,6 +285,39 @@ mod tests {
         assert!(matches!(table.begin(at(0, 2)), Begin::Execute));
         table.finish(at(0, 1), Some(Err(Fault::Cancelled)));
         assert!(matches!(table.begin(at(0, 2)), Begin::Running));
+    }
+
+    #[test]
+    fn sb5_a_volume_has_the_sessions_of_an_earlier_instance() {
+        let (mut table, volume) = (table(), VolumeId(7));
+        table.add_session(SessionId(2), ClientId(8));
+        table.add_record(at(0, 3), Bytes::from_static(b"reply"));
+        // A question takes the place of the only record.
+        assert!(matches!(table.begin(at(0, 4)), Begin::Execute));
+        assert!(table.finish(at(0, 4), None));
+        let known = table.of_volume(volume, |_| unreachable!("no reply is encoded"));
+        assert_eq!(known, [(at(0, 4), Bytes::new())], "its client made the third request");
+        table.remove_session(SessionId(1));
+        let known = table.of_volume(volume, |_| unreachable!("no reply is encoded"));
+        assert_eq!(known, [(at(0, 4), Bytes::new())], "its client may not know that it is over");
+        assert_eq!(table.client_of(SessionId(1)), Some(ClientId(7)));
+
+        let many = |table: &mut SlotTable, first: u64, caller: &Caller| {
+            for number in first..first + ENDED_MAX as u64 {
+                table.add_session(SessionId(number), ClientId(9));
+                table.note(SessionId(number), caller);
+                table.note_change(SessionId(number), VolumeId(8));
+                table.remove_session(SessionId(number));
+            }
+        };
+        let who = RequestIdentity { level: AuthLevel::Nobody, ..RequestIdentity::NAMED };
+        many(&mut table, 10_000, &Caller { who, ..Caller::ROOT });
+        assert_eq!(table.client_of(SessionId(1)), Some(ClientId(7)), "strangers end no memory");
+        assert_eq!(table.client_of(SessionId(10_000)), None);
+        many(&mut table, 20_000, &Caller::ROOT);
+        assert_eq!(table.client_of(SessionId(1)), None, "many have ended since");
+        assert!(table.of_volume(volume, |_| Vec::new()).is_empty());
+        assert_eq!(table.client_of(SessionId(20_000)), Some(ClientId(9)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! queue belongs to a session that has slots: it is refused, or removed, when the session is over.
 
 use bytes::Bytes;
-use types::{Answer, Caller, Fault, Fid, ReplyAddress, SessionId, VolumeId};
+use types::{Answer, Caller, ClientId, Fault, Fid, ReplyAddress, SessionId, VolumeId};
 
 use super::reply_cache::{Begin, SlotTable};
 use super::waiting_calls::{CallQueue, Parked, Waiting, Waits};
@@ -39,8 +39,13 @@ impl Requests {
         self.tables.is_broken()
     }
 
-    pub fn add_session(&self, session: SessionId) {
-        self.tables.lock().slots.add_session(session);
+    pub fn add_session(&self, session: SessionId, client: ClientId) {
+        self.tables.lock().slots.add_session(session, client);
+    }
+
+    /// See [`SlotTable::client_of`].
+    pub fn client_of(&self, session: SessionId) -> Option<ClientId> {
+        self.tables.lock().slots.client_of(session)
     }
 
     pub fn has_session(&self, session: SessionId) -> bool {
@@ -165,7 +170,7 @@ mod tests {
     #[test]
     fn a_call_waits_only_while_its_session_lasts() {
         let requests = Requests::new(4, 8, 100);
-        requests.add_session(SessionId(1));
+        requests.add_session(SessionId(1), ClientId(1));
         assert_eq!(requests.park(parked(1), false), Ok(()));
         assert_eq!(requests.waiting(), (0, 1));
         requests.remove_session(SessionId(1));
@@ -173,7 +178,7 @@ mod tests {
         // The session ended after the call began.
         assert_eq!(requests.park(parked(1), false), Err(Fault::Expired));
         let Parked { came, caller, origin, call, .. } = parked(1);
-        let waiting = Waiting::Execute { wall: came.1, caller, origin, call };
+        let waiting = Waiting::Execute { wall: came.1, caller, origin, call, generation: None };
         assert_eq!(requests.wait_for_grace(waiting, false), Err(Fault::Expired));
         assert_eq!(requests.waiting(), (0, 0));
     }

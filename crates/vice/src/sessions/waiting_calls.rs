@@ -22,8 +22,14 @@ pub(crate) trait Waits {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // nearly all are calls
 pub(crate) enum Waiting {
-    /// A change to execute.
-    Execute { wall: Timestamp, caller: Caller, origin: ReplyAddress, call: Call },
+    /// A change to execute. `generation`: that of the volume that it changes, when it came.
+    Execute {
+        wall: Timestamp,
+        caller: Caller,
+        origin: ReplyAddress,
+        call: Call,
+        generation: Option<u64>,
+    },
     /// The recorded reply of a change that the earlier server instance executed: to send it is to
     /// acknowledge the change (CB-5). `changed`: the volume of the change.
     Reply { origin: ReplyAddress, answer: Box<Answer>, changed: Option<VolumeId> },
@@ -193,6 +199,7 @@ mod tests {
                 stable: false,
                 kill_privileges: false,
             },
+            generation: None,
         }
     }
 

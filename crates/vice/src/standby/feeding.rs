@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use store::Feed;
+use store::{Feed, Heir};
 use types::{
     Answer, ClientId, Fault, FeedPlace, Follow, ReplyAddress, ServerId, SessionId, SiteKind,
     StandbyInfo, Time, VolumeGroup, VolumeId, limits,
@@ -55,6 +55,8 @@ impl HeldReply {
 /// The last requests of clients that have changed a volume, with the replies that are remembered.
 pub(super) struct LastReplies {
     pub known: Vec<(ReplyAddress, Bytes)>,
+    /// Those of former servers, for clients that did not come since.
+    pub heirs: Vec<Heir>,
     /// The form of replies that are held yet.
     pub encode: fn(&Answer) -> Vec<u8>,
 }
@@ -216,7 +218,8 @@ impl Feeding {
     /// Adds to the feed what clients may ask of the volume that takes over and the base does not
     /// have: `replies`, and those that are held.
     fn carry(&mut self, feed: &Feed, replies: LastReplies) {
-        let LastReplies { known: mut replies, encode } = replies;
+        let LastReplies { known: mut replies, heirs, encode } = replies;
+        feed.pass_on(heirs);
         let (id, base_at) = (feed.end().feed, self.base_at);
         let is_behind = |held: &&mut HeldReply| {
             !held.recorded && (held.place.feed != id || held.place.position <= base_at)

@@ -9,10 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use lease::Output;
 use parking_lot::{Mutex, RwLock};
-use store::{Feed, NewClone};
+use store::{Feed, Heir, NewClone};
 use types::{
-    Answer, ClientId, Fault, FeedStart, Fid, Follow, Inherited, PartitionNo, ReplyAddress,
-    Revision, ServerId, SessionId, SiteKind, Time, VolumeCall, VolumeId, VolumeKind,
+    Answer, Fault, FeedStart, Fid, Follow, Inherited, PartitionNo, ReplyAddress, Revision,
+    ServerId, SessionId, SiteKind, Time, VolumeCall, VolumeId, VolumeKind,
 };
 
 use super::Followers;
@@ -25,6 +25,9 @@ use crate::cell::{CellLink, Rules};
 use crate::files::Files;
 use crate::sessions::{Loans, Registry};
 use crate::volumes::ViceVolume;
+
+/// Replies of former servers that a base brings along at most.
+const HEIRS_MAX: usize = 1 << 16;
 
 /// See the head of the file.
 pub(crate) struct Feeds {
@@ -176,6 +179,7 @@ impl Feeds {
         let site = group.standbys().find(|site| site.server == standby);
         let is_sync = site.ok_or(Fault::NotPermitted)?.kind == SiteKind::Standby;
         let number = db.take_numbers(self.highest_number()?, 1)?;
+        let heirs = self.heirs(&volume)?;
         self.files.bring_in(ask, &volume)?;
         end_idle_loans(&self.files, &self.loans, &volume)?;
         if volume.partition.lent().iter().any(|(of, _)| *of == id) {
@@ -196,10 +200,26 @@ impl Feeds {
         let mut known = self.registry.requests().of_volume(id, encode);
         known.extend(pending);
         let base = (start.epoch, start.place.position);
-        feeding.feed(ask.now, (standby, is_sync), base, fed, LastReplies { known, encode });
+        feeding.feed(ask.now, (standby, is_sync), base, fed, LastReplies { known, heirs, encode });
         drop(feeding);
         tracing::info!(volume = id.0, %standby, epoch = start.epoch, "a standby begins");
         Ok(CallOutcome::Answer(Answer::Feed(start)))
+    }
+
+    /// The replies of former servers. They are few: what clients made last before a takeover.
+    /// Should many takeovers have left many, all are left out, and only clients that were away
+    /// since the last one miss them.
+    fn heirs(&self, volume: &ViceVolume) -> Result<Vec<Heir>, Fault> {
+        let heirs = volume.partition.standbys().heirs(volume.store.tree_id())?;
+        if heirs.len() <= HEIRS_MAX {
+            return Ok(heirs);
+        }
+        tracing::warn!(
+            volume = volume.store.id().0,
+            heirs = heirs.len(),
+            "a standby does not get the replies of former servers: they are too many"
+        );
+        Ok(Vec::new())
     }
 
     /// The highest number that a volume here may have.
@@ -269,17 +289,12 @@ impl Feeds {
         origin: ReplyAddress,
     ) -> Result<CallOutcome, Fault> {
         let volume = self.files.volume_to_claim(id)?;
-        let client = self.client_of(ask.origin.session).ok_or(Fault::Expired)?;
+        let client = self.registry.client_of(ask.origin.session).ok_or(Fault::Expired)?;
         let standbys = volume.partition.standbys();
         let known = standbys.reply(volume.store.tree_id(), client, origin.session, origin.slot)?;
         let (request, answer) = known.unwrap_or((0, Bytes::new()));
         let origin = ReplyAddress { request, ..origin };
         Ok(CallOutcome::Answer(Answer::Inherited(Inherited { origin, answer })))
-    }
-
-    fn client_of(&self, session: SessionId) -> Option<ClientId> {
-        let leases = self.registry.coherence().leases();
-        leases.sessions().owner(session).map(|(client, _)| client)
     }
 
     /// Holds a reply until the standbys have what it says, or returns it (SB-1).
@@ -288,8 +303,11 @@ impl Feeds {
             return Some(reply);
         }
         let Some(feeding) = self.get(fed.volume) else {
-            let volume = self.files.volumes().any_volume(fed.volume);
-            let is_elsewhere = volume.is_ok_and(|volume| volume.is_superseded());
+            let is_elsewhere = match self.files.volumes().any_volume(fed.volume) {
+                Ok(volume) => volume.is_superseded(),
+                // It was put aside while the reply waited for acknowledgements of breaks.
+                Err(_) => self.followers.has(fed.volume),
+            };
             return Some(if is_elsewhere { reply.of_the_former_server() } else { reply });
         };
         feeding.lock().hold(reply, self.files.encode())
@@ -314,7 +332,7 @@ impl Feeds {
         let mut feeding = feeding.lock();
         // Before anything is sent: an answer may be the last that the volume gives.
         self.enforce(now, id, &feeding, events);
-        feeding.ripen(now, &|session| self.client_of(session), ripe);
+        feeding.ripen(now, &|session| self.registry.client_of(session), ripe);
         self.enforce(now, id, &feeding, events);
         if let Some(deadline) = feeding.deadline() {
             self.fence_set.fetch_min(nanos(deadline), Ordering::SeqCst);
@@ -373,7 +391,7 @@ impl Feeds {
             let mut feeding = feeding.lock();
             let deadline = feeding.tick(now);
             self.enforce(now, id, &feeding, events);
-            feeding.ripen(now, &|session| self.client_of(session), ripe);
+            feeding.ripen(now, &|session| self.registry.client_of(session), ripe);
             self.enforce(now, id, &feeding, events);
             first = first.min(deadline.map_or(u64::MAX, nanos));
         }
@@ -417,14 +435,21 @@ impl Feeds {
 
     /// A reply record of before this server's restart: a standby may have taken over without that
     /// change. It waits for the database's answer, or is returned (SB-1). Once the volume is put
-    /// aside this server stands by for it.
+    /// aside this server stands by for it, and may take it over again: the record is void then.
     pub fn hold_recorded(&self, changed: Option<VolumeId>, reply: HeldReply) -> Option<HeldReply> {
-        let of_fenced = |id: &VolumeId| match self.files.volumes().any_volume(*id) {
+        let volumes = self.files.volumes();
+        let is_in_question = |id: &VolumeId| match volumes.any_volume(*id) {
             Ok(volume) => volume.is_fenced() || volume.is_superseded(),
             Err(_) => self.followers.has(*id),
         };
-        let Some(id) = changed.filter(of_fenced) else { return Some(reply) };
-        if !self.files.volumes().moves().is_fenced(id) {
+        let Some(id) = changed else { return Some(reply) };
+        if volumes.moves().was_taken_over(id) {
+            return Some(reply.of_the_former_server());
+        }
+        if !is_in_question(&id) {
+            return Some(reply);
+        }
+        if !volumes.moves().is_fenced(id) {
             return Some(reply.of_the_former_server());
         }
         self.get_or_begin(id, true).lock().hold(reply, self.files.encode())

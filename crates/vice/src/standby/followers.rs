@@ -86,7 +86,8 @@ impl Followers {
     }
 
     /// Looks in the whole database for volumes that shall have a standby here: this server may have
-    /// had one itself before it was away. Once after the start.
+    /// had one itself before it was away. Volumes here that have standbys are loaded, so that they
+    /// ask whether one of these took over though no client calls. Once after the start.
     ///
     /// # Errors
     /// `CellAway`.
@@ -97,7 +98,21 @@ impl Followers {
             let groups = db.groups(after, GROUPS)?;
             let Some(last) = groups.last() else { return Ok(()) };
             after = last.record.read_write;
-            groups.iter().for_each(|group| self.look_at(&group.record));
+            for group in &groups {
+                self.look_at(&group.record);
+                self.load(&group.record);
+            }
+        }
+    }
+
+    /// Loads the volume if it is here and has standbys: it is fenced then, and the database asked.
+    fn load(&self, group: &VolumeGroup) {
+        let is_here = group.read_write_site().is_some_and(|site| site.server == self.cell.me().id);
+        if is_here
+            && group.standbys().next().is_some()
+            && let Err(fault) = self.files.volumes().any_volume(group.read_write)
+        {
+            tracing::warn!(volume = group.read_write.0, %fault, "a volume cannot be loaded");
         }
     }
 
@@ -239,7 +254,7 @@ impl Followers {
         let partition = self.partition(follower.no)?;
         let is_there = self.files.volumes().partitions().volume(follower.tree)?.is_some();
         if is_there {
-            partition.standbys().remove(follower.tree)?;
+            partition.standbys().end(follower.tree)?;
             follower.end();
             return Ok(None);
         }
@@ -280,6 +295,9 @@ impl Followers {
 
     /// This server had the volume: what it has becomes a snapshot, since the last changes may be
     /// here alone.
+    ///
+    /// # Errors
+    /// `Busy` while calls wait for the volume.
     fn put_aside(
         &self,
         partition: &Partition,
@@ -289,6 +307,11 @@ impl Followers {
         let volumes = self.files.volumes();
         let tree = group.read_write;
         let volume = volumes.any_volume(tree)?;
+        // The server gives the volume up first (`Feeds::settle`): calls that wait for it learn then
+        // that it is elsewhere.
+        if volumes.moves().while_unchanged(|waits| waits(tree)) {
+            return Err(Fault::Busy);
+        }
         volumes.moves().supersede(&volume);
         let db = self.cell.db()?.ok_or(Fault::Unsupported)?;
         let above = VolumeId(volumes.partitions().next_volume()?.0 - 1);
@@ -411,6 +434,7 @@ impl Followers {
         let naming = volumes.begin_naming();
         partition.standbys().take_over(tree, &group.name, wall)?;
         drop(naming);
+        volumes.moves().take_over(tree);
         if let Some(at) = alone_at {
             volumes.moves().be_alone_at(tree, at);
         }

@@ -42,10 +42,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(300);
 
 /// How long after its last answer, counted by another clock, clients may trust a server that was
-/// fenced or lost (SB-4): until the fence, and a lease that began before. Clocks differ by less
-/// than a 32nd.
+/// fenced or lost (SB-4): until the fence, and a lease that began before. Clocks differ by 1 % at
+/// most, which a 64th covers.
 fn trusted_for(lease: Duration) -> Duration {
-    (FENCE + lease) * 33 / 32
+    (FENCE + lease) * 65 / 64
 }
 
 const _: () = assert!(POLL.as_millis() * 2 < FENCE.as_millis());

@@ -3,6 +3,7 @@
 //! Imports nothing of this crate. Administrators' calls on volumes are in `admin`.
 
 mod acls;
+mod loads;
 mod moves;
 mod partitions;
 mod volume;
@@ -10,6 +11,7 @@ mod volume_set;
 mod volumes_in_use;
 
 pub(crate) use acls::{ATTRIBUTE, VolumeAcls};
+pub(crate) use loads::{Load, Loads};
 pub(crate) use moves::Moves;
 pub use partitions::Partitions;
 pub(crate) use volume::{QuotaReservation, READ_TIMES, ViceVolume};

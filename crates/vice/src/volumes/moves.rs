@@ -51,6 +51,8 @@ struct Table {
     /// Volumes that take over from a lost server (SB-6), and when no client can trust that any
     /// more: then they serve.
     alone_at: HashMap<VolumeId, Time>,
+    /// Volumes that this server took over since its start.
+    taken_over: HashSet<VolumeId>,
 }
 
 impl Moves {
@@ -123,6 +125,17 @@ impl Moves {
         self.table.lock().alone_at.get(&volume).copied()
     }
 
+    /// This server took the volume over as a standby.
+    pub fn take_over(&self, volume: VolumeId) {
+        self.table.lock().taken_over.insert(volume);
+    }
+
+    /// Whether this server took the volume over since its start: what an earlier instance recorded
+    /// of it is of a former generation.
+    pub fn was_taken_over(&self, volume: VolumeId) -> bool {
+        self.table.lock().taken_over.contains(&volume)
+    }
+
     /// Since when this server is told to give the volume up.
     pub fn given_up_since(&self, volume: VolumeId, now: Time) -> Time {
         *self.table.lock().given_up.entry(volume).or_insert(now)
@@ -146,10 +159,12 @@ impl Moves {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// When the next time limit ends.
-    pub fn wake_at(&self) -> Time {
+    /// When the next time limit ends, or a volume that takes over may serve.
+    pub fn wake_at(&self, now: Time) -> Time {
         let table = self.table.lock();
-        table.frozen.values().chain(table.arrived.values()).copied().min().unwrap_or(Time::NEVER)
+        let serve = table.alone_at.values().filter(|at| **at > now);
+        let limits = table.frozen.values().chain(table.arrived.values());
+        limits.chain(serve).copied().min().unwrap_or(Time::NEVER)
     }
 
     /// Changes of the volume wait from now on.
@@ -306,13 +321,38 @@ impl Moves {
     /// are due again after a while.
     pub fn due_doubts(&self, now: Time) -> Vec<(VolumeId, Time)> {
         let mut due = Vec::new();
-        for (id, (next, since)) in &mut self.table.lock().doubts {
+        let Table { doubts, alone_at, .. } = &mut *self.table.lock();
+        for (id, (next, since)) in doubts {
             if *next <= now {
                 *since = (*since).min(now);
-                *next = now + ASK_AGAIN;
+                // One that takes over serves as soon as it may: its clients wait.
+                let serves = alone_at.get(id).copied().filter(|at| *at > now);
+                *next = serves.unwrap_or(Time::NEVER).min(now + ASK_AGAIN);
                 due.push((*id, *since));
             }
         }
         due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was asked about once a second, and served so much later than it might.
+    #[test]
+    fn sb4_a_volume_is_asked_about_when_it_may_serve() {
+        let (moves, id) = (Moves::default(), VolumeId(7));
+        let now = Time::from_start(Duration::from_secs(100));
+        let serves = now + Duration::from_millis(300);
+        moves.freeze(id, now);
+        assert!(moves.doubt(now, id, None));
+        moves.be_alone_at(id, serves);
+        assert_eq!(moves.due_doubts(now), [(id, now)]);
+        assert_eq!(moves.wake_at(now), serves, "the service is woken for it");
+        assert!(!moves.has_doubts(now) && moves.has_doubts(serves));
+        assert_eq!(moves.due_doubts(serves), [(id, now)]);
+        assert!(!moves.has_doubts(serves), "and then as ever");
+        assert_eq!(moves.wake_at(serves), Time::NEVER);
     }
 }

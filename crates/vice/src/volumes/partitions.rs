@@ -46,7 +46,7 @@ impl Partitions {
     }
 
     /// All partitions, with their names.
-    pub(crate) fn by_name(&self) -> impl Iterator<Item = (&str, &Partition)> {
+    pub fn by_name(&self) -> impl Iterator<Item = (&str, &Partition)> {
         self.0.iter().map(|named| (&*named.name, &named.partition))
     }
 
@@ -239,10 +239,7 @@ impl Partitions {
     /// Ensures that no partition, as a later home, gives this number to another session: replies
     /// name sessions by number. Syncs once in many calls.
     pub(crate) fn use_up_session(&self, session: SessionId) -> Result<(), StoreError> {
-        for partition in self.iter() {
-            while partition.sessions().allocate_session()? < session {}
-        }
-        Ok(())
+        self.iter().try_for_each(|partition| partition.sessions().use_up(session))
     }
 
     /// [`Partition::write_out`] of all partitions.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use types::{Call, Fault, Fid, Name, VolumeId, VolumeKind, is_volume_name};
 
-use super::{Moves, Partitions, ViceVolume, VolumesInUse};
+use super::{Loads, Moves, Partitions, ViceVolume, VolumesInUse};
 
 /// See the head of the file.
 pub(crate) struct Volumes {
     partitions: Partitions,
     in_use: VolumesInUse,
     moves: Moves,
+    loads: Loads,
     /// Held while a volume gets its name and number.
     naming: Mutex<()>,
 }
@@ -22,6 +23,7 @@ impl Volumes {
             partitions,
             in_use: VolumesInUse::default(),
             moves: Moves::default(),
+            loads: Loads::default(),
             naming: Mutex::default(),
         }
     }
@@ -32,6 +34,11 @@ impl Volumes {
 
     pub fn moves(&self) -> &Moves {
         &self.moves
+    }
+
+    /// How much they are used.
+    pub fn loads(&self) -> &Loads {
+        &self.loads
     }
 
     /// A volume that is online.

@@ -110,6 +110,14 @@ impl Cell {
         self.volumes(number).iter().map(|volume| text(&volume.name)).collect()
     }
 
+    /// The tasks of a server.
+    pub fn tasks(&self, number: usize) -> Vec<types::TaskInfo> {
+        match self.reach.call(self.ids[number], VolumeCall::Tasks) {
+            Ok(Answer::Tasks(tasks)) => tasks,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub fn new_volume(&self, called: &str, number: usize) -> NewVolume {
         NewVolume {
             name: name(called),

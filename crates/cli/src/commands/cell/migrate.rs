@@ -2,6 +2,7 @@
 //!
 //! The server does not run meanwhile. Others go on as they do whenever the database is away.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -170,6 +171,13 @@ impl Move {
         etcd: &EtcdConfig,
         what: impl Fn() -> String + Copy,
     ) -> Result<Migrated, Failure> {
+        let owner = std::fs::metadata(cell.dir()).doing(what)?.uid();
+        if owner != rustix::process::geteuid().as_raw() {
+            let why = format!("the cell's directory is that of user {owner}");
+            return Err(Failure::new(what(), why).mend(format!(
+                "run this as that user, as its server is: 'sudo -u \\#{owner} rialto ...'"
+            )));
+        }
         // While it is held, no server starts here.
         let _held = PidFile::hold(&cell.server_pid_file(), "the migration").map_err(|failure| {
             failure.mend("stop the server first: 'rialto down', or 'systemctl stop'")

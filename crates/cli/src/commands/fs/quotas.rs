@@ -297,7 +297,11 @@ impl Diskfree {
         let Diskfree { paths, human } = self;
         let titles = format!(
             "{:<30} {:>14} {:>14} {:>14} {:>6}",
-            "Volume Name", "total", "used", "avail", "%used"
+            "Volume Name",
+            if human { "total" } else { "kbytes" },
+            "used",
+            "avail",
+            "%used"
         );
         table(paths, json, &titles, |about| {
             let (used, total) = about.partition();

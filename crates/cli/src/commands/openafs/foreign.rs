@@ -51,6 +51,11 @@ pub(super) const FOREIGN_OPTIONS: &[(&str, &str, &str, ForeignUse, &str)] = &[
     ("vos", "restore", "nodelete", Refused, "a restored volume is exactly what was dumped"),
     ("vos", "setfields", "clearuse", NoMeaning, "accesses are not counted by volume"),
     ("vos", "setfields", "clearVolUpCounter", NoMeaning, "there is no such counter"),
+    ("vos", "shadow", "fromserver", NoMeaning, "the cell knows where the volume is"),
+    ("vos", "shadow", "frompartition", NoMeaning, "the cell knows where the volume is"),
+    ("vos", "shadow", "readonly", AlwaysSo, "'vos clone -readwrite' makes a writable volume of it"),
+    ("vos", "shadow", "live", AlwaysSo, "clients use the volume while it is copied"),
+    ("vos", "shadow", "incremental", AlwaysSo, "only what changed is sent, if one is there"),
     ("pts", "*", "auth", AlwaysSo, "the server always decides who asks"),
     ("pts", "*", "encrypt", AlwaysSo, "connections are encrypted, unless the cell is 'clear'"),
     ("pts", "*", "noauth", NoMeaning, "the server decides who asks, by the socket or the login"),
@@ -84,22 +89,11 @@ pub(super) const FOREIGN_OPTIONS: &[(&str, &str, &str, ForeignUse, &str)] = &[
 /// Suite, verb, and why there is none, with the remedy.
 pub(super) const FOREIGN_VERBS: &[(&str, &str, &str)] = &[
     ("vos", "apropos", "'vos --help' lists all verbs"),
-    (
-        "vos",
-        "endtrans",
-        "a fetch ends by itself when its source is silent; 'vos abandon' gives up what it left",
-    ),
     ("vos", "remaddrs", "'vos changeaddr -remove' removes an address"),
     (
         "vos",
         "setaddrs",
         "a server enters its addresses at its start; 'vos changeaddr' corrects them",
-    ),
-    (
-        "vos",
-        "shadow",
-        "a volume without a record could not be found; a read-only site ('vos addsite', 'vos \
-            release') gets only what changed, and 'vos copy' makes a volume of its own",
     ),
     ("pts", "apropos", "'pts --help' lists all verbs"),
     ("fs", "apropos", "'fs --help' lists all verbs"),

@@ -116,8 +116,8 @@ fn options_that_do_nothing_are_said_and_others_refused() {
     assert_eq!(line.words, ["copy", "v", "--toname", "c"]);
     let refused = read("vos clone v -toi 5").unwrap_err();
     assert_eq!(refused, "reading the option -toid: the cell gives the number");
-    let refused = read("vos shadow v").unwrap_err();
-    assert!(refused.contains("vos addsite"), "{refused}");
+    let refused = read("vos remaddrs v").unwrap_err();
+    assert!(refused.contains("vos changeaddr"), "{refused}");
 }
 
 /// The document has the reasons of the program, in its order.

@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use local::failure::Failure;
 use local::show::bytes;
-use serde_json::json;
-use types::{Revised, Site, SiteKind, VolumeGroup, VolumeId, VolumeKind, VolumeState};
-use vos::{FilledPartition, PlannedMove, unevenness};
+use serde_json::{Value, json};
+use types::{
+    Answer, Revised, Site, SiteKind, VolumeCall, VolumeGroup, VolumeId, VolumeKind, VolumeState,
+};
+use vos::{BalanceBy, FilledPartition, MovableVolume, PlannedMove, unevenness};
 
 use super::context::{LocatedPartition, VosContext, text};
 use super::moving::{fits, move_one};
 use super::typed::{TypedPlace, quota};
+use crate::commands::cell_client::odd;
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -20,20 +23,48 @@ EXAMPLES
     rialto vos balance                      over all servers
     rialto vos balance -server afs1         between the partitions of one server
     rialto vos balance -rate 20M -most 10   ten volumes at most, 20 MB/s on average
+    rialto vos balance -by load -dryrun     by the uses of volumes instead of their room
 
 Moves read-write volumes, with their snapshots, from the fullest partitions to the emptiest,
 one after the other and while clients use them, until all partitions are filled alike within
-the tolerance. A volume moves at most once. Volumes that are locked, offline or have read-only
-sites on another partition of the destination stay. If interrupted (Ctrl-C), the volume that
-is moving is whole at one of its places, and the command goes on where it was.";
+the tolerance. By load (-by load) it moves them from the most used to the least used, until
+the volumes of all partitions are used alike; a use is a call on a file, or 64 KiB read or
+written, as servers counted them over the last day at most. A volume moves at most once.
+Volumes that are locked, offline or have read-only sites on another partition of the
+destination stay. If interrupted (Ctrl-C), the volume that is moving is whole at one of its
+places, and the command goes on where it was.";
 
-/// Moves volumes until partitions are filled alike.
+/// Bytes that count as one use.
+const USE_BYTES: u64 = 64 << 10;
+
+/// The measure, as it is typed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TypedMeasure {
+    /// How full partitions are.
+    Room,
+    /// How much their volumes are used.
+    Load,
+}
+
+impl From<TypedMeasure> for BalanceBy {
+    fn from(typed: TypedMeasure) -> BalanceBy {
+        match typed {
+            TypedMeasure::Room => BalanceBy::Room,
+            TypedMeasure::Load => BalanceBy::Load,
+        }
+    }
+}
+
+/// Moves volumes until partitions are filled, or used, alike.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Balance {
     #[command(flatten)]
     place: TypedPlace,
-    /// Differences of filling that may stay, in percent of a partition.
+    /// The measure that is to be alike.
+    #[arg(long, value_name = "MEASURE", value_enum, default_value = "room")]
+    by: TypedMeasure,
+    /// Differences that may stay, in percent of a partition, or by load of all uses.
     #[arg(long, value_name = "PERCENT", default_value_t = 5,
         value_parser = clap::value_parser!(u32).range(1..=100))]
     tolerance: u32,
@@ -49,14 +80,15 @@ pub struct Balance {
 impl Balance {
     pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
         let spots = context.spots(&self.place.site())?;
-        let found = Filling::of(context, &spots)?;
+        let by = BalanceBy::from(self.by);
+        let found = Filling::of(context, &spots, by)?;
         let fits = |id: VolumeId, to: usize| {
             let group = found.groups.get(&id);
             spots[to].is_well() && group.is_some_and(|seen| may_be_at(&seen.record, &spots[to]))
         };
         // The plan counts in thousandths.
         let tolerance = self.tolerance * 10;
-        let plan = vos::balance(&found.partitions, &fits, tolerance, self.most);
+        let plan = vos::balance(&found.partitions, by, &fits, tolerance, self.most);
         show_plan(context, &spots, &found, &plan);
         if context.dry_run {
             return Ok(());
@@ -92,12 +124,17 @@ impl Balance {
 
 /// The partitions, and the groups of the volumes that could move.
 struct Filling {
+    by: BalanceBy,
     partitions: Vec<FilledPartition>,
     groups: HashMap<VolumeId, Revised<VolumeGroup>>,
 }
 
 impl Filling {
-    fn of(context: &VosContext, spots: &[LocatedPartition]) -> Result<Filling, Failure> {
+    fn of(
+        context: &VosContext,
+        spots: &[LocatedPartition],
+        by: BalanceBy,
+    ) -> Result<Filling, Failure> {
         let mut groups = HashMap::new();
         context.each_group(&mut |some| {
             groups.extend(some.into_iter().map(|seen| (seen.record.read_write, seen)));
@@ -105,12 +142,17 @@ impl Filling {
         })?;
         let mut partitions = Vec::new();
         for spot in spots {
+            let loads = match by {
+                BalanceBy::Room => HashMap::new(),
+                BalanceBy::Load => loads(context, spot)?,
+            };
             let mut one = FilledPartition {
                 free_bytes: spot.partition.free_bytes,
                 ..FilledPartition::default()
             };
             context.each(spot, &mut |volumes| {
                 for volume in volumes {
+                    let load = loads.get(&volume.id).copied().unwrap_or(0);
                     let is_free = |seen: &Revised<VolumeGroup>| {
                         seen.record.busy.is_none()
                             && seen.record.read_write_site().is_some_and(|site| is_at(site, spot))
@@ -119,9 +161,13 @@ impl Filling {
                         && volume.state == VolumeState::Online
                         && groups.get(&volume.id).is_some_and(is_free);
                     if moves {
-                        one.volumes.push((volume.id, volume.used_bytes));
-                    } else if matches!(volume.kind, VolumeKind::ReadWrite | VolumeKind::ReadOnly) {
-                        // Snapshots share what they have with their volume.
+                        let bytes = volume.used_bytes;
+                        one.volumes.push(MovableVolume { id: volume.id, bytes, load });
+                        continue;
+                    }
+                    one.fixed_load = one.fixed_load.saturating_add(load);
+                    // Snapshots share what they have with their volume.
+                    if matches!(volume.kind, VolumeKind::ReadWrite | VolumeKind::ReadOnly) {
                         one.fixed_bytes += volume.used_bytes;
                     }
                 }
@@ -129,7 +175,29 @@ impl Filling {
             })?;
             partitions.push(one);
         }
-        Ok(Filling { partitions, groups })
+        Ok(Filling { by, partitions, groups })
+    }
+}
+
+/// The uses of volumes of a partition, as its server counted them.
+fn loads(context: &VosContext, spot: &LocatedPartition) -> Result<HashMap<VolumeId, u64>, Failure> {
+    let (mut loads, mut after) = (HashMap::new(), VolumeId(0));
+    let what = format!("asking {} how much its volumes are used", context.server_name(spot.server));
+    loop {
+        let call = VolumeCall::Loads { partition: spot.partition.no, after, max: u32::MAX };
+        let Answer::Report(text) = context.ask(&what, spot.server, call)? else {
+            return Err(odd(&what));
+        };
+        let report: Value = serde_json::from_str(&text).map_err(|_| odd(&what))?;
+        for one in report["volumes"].as_array().into_iter().flatten() {
+            let number = |field: &str| one[field].as_u64().unwrap_or(0);
+            after = VolumeId(number("id"));
+            let uses = number("calls").saturating_add(number("bytes") / USE_BYTES);
+            loads.insert(after, uses);
+        }
+        if report["end"] != false {
+            return Ok(loads);
+        }
     }
 }
 
@@ -157,12 +225,12 @@ fn show_plan(
     let name = |id: VolumeId| {
         found.groups.get(&id).map_or_else(|| id.0.to_string(), |seen| text(&seen.record.name))
     };
-    let uneven = unevenness(&found.partitions);
+    let uneven = unevenness(&found.partitions, found.by);
     if context.json {
         let moves = plan.iter().map(|one| {
             json!({
-                "volume": name(one.volume), "bytes": one.bytes, "from": place(one.from),
-                "to": place(one.to),
+                "volume": name(one.volume), "bytes": one.bytes, "uses": one.load,
+                "from": place(one.from), "to": place(one.to),
             })
         });
         local::show::json(&json!({
@@ -172,10 +240,22 @@ fn show_plan(
         }));
         return;
     }
-    println!("The fullest and the emptiest partition differ by {:.1} %", f64::from(uneven) / 10.0);
+    let percent = f64::from(uneven) / 10.0;
+    match found.by {
+        BalanceBy::Room => {
+            println!("The fullest and the emptiest partition differ by {percent:.1} %");
+        }
+        BalanceBy::Load => {
+            println!("The most and the least used partition differ by {percent:.1} % of all uses");
+        }
+    }
     for one in plan {
+        let uses = match found.by {
+            BalanceBy::Room => String::new(),
+            BalanceBy::Load => format!(", {} uses", one.load),
+        };
         println!(
-            "    {} ({}) from {} to {}",
+            "    {} ({}{uses}) from {} to {}",
             name(one.volume),
             bytes(one.bytes),
             place(one.from),

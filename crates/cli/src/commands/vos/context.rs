@@ -367,8 +367,8 @@ impl VosContext {
             let (server, name) = (self.server_name(spot.server), &spot.partition.name);
             let how = spot.health["state"].as_str().unwrap_or_default();
             Failure::new(WHAT, format!("the disk of {name} of {server} is {how}")).mend(
-                "name another partition; 'rialto vos partinfo' says what is wrong with it, and a \
-                    new start of that server trusts it again",
+                "name another partition; 'rialto vos partinfo' says what is wrong with it, and \
+                    'rialto vos trustpart' that it works again",
             )
         });
         let well = spots.into_iter().filter(LocatedPartition::is_well);

@@ -59,7 +59,7 @@ impl VosExamine {
             } else {
                 print_volume(context, &group, known.as_ref());
             }
-            print_sites(context, known.as_ref());
+            print_sites(context, known.as_ref(), group[0].kind);
             if let Some(known) = &known {
                 standby::lines(context, known, &mut |line| println!("{line}"));
             }
@@ -131,9 +131,15 @@ fn print_volume(context: &VosContext, group: &[LocatedVolume], known: Option<&Vo
     println!();
 }
 
-fn print_sites(context: &VosContext, known: Option<&VolumeGroup>) {
+fn print_sites(context: &VosContext, known: Option<&VolumeGroup>, kind: VolumeKind) {
     match known {
         Some(known) => sites::lines(context, known, &mut |line| println!("{line}")),
+        // A shadow, or a snapshot that the volume left behind.
+        None if kind == VolumeKind::Snapshot => {
+            println!(
+                "    The database does not name it: 'vos clone -readwrite' makes a volume of it"
+            );
+        }
         None => println!("    The database does not have it: 'vos syncvldb' enters it"),
     }
 }

@@ -11,6 +11,7 @@ mod create;
 mod delentry;
 mod dump;
 mod dumpfile;
+mod endtrans;
 mod examine;
 mod fields;
 mod formatted;
@@ -23,6 +24,7 @@ mod partitions;
 mod release;
 mod remove;
 mod rename;
+mod shadow;
 mod show;
 mod sites;
 mod size;
@@ -30,6 +32,7 @@ mod snapshot;
 mod standby;
 mod sync;
 mod take_over;
+mod trust;
 mod typed;
 mod upgrade;
 
@@ -112,6 +115,7 @@ enum Verb {
     Listpart(partitions::Listpart),
     Delentry(delentry::Delentry),
     Status(partitions::VosStatus),
+    Endtrans(endtrans::Endtrans),
     /// Makes or renews the backup volume of a volume.
     #[command(after_help = clone::BACKUP_HELP)]
     Backup(typed::TypedVolume),
@@ -127,6 +131,7 @@ enum Verb {
     Setfields(fields::VosSetfields),
     Release(release::Release),
     Copy(copy::Copy),
+    Shadow(shadow::Shadow),
     Dump(dump::Dump),
     Size(size::Size),
     Restore(dump::Restore),
@@ -143,6 +148,7 @@ enum Verb {
     Remstandby(typed::SitedVolume),
     Failover(standby::Failover),
     Upgradepartition(upgrade::Upgradepartition),
+    Trustpart(trust::Trustpart),
     Changeloc(sites::Changeloc),
     /// Removes a read-only site of a volume from the record.
     #[command(after_help = sites::REMSITE_HELP, mut_arg("words", |arg| arg.help(sites::WORDS)))]
@@ -180,6 +186,7 @@ impl Vos {
             Verb::Listpart(listpart) => listpart.run(&context),
             Verb::Delentry(delentry) => delentry.run(&context),
             Verb::Status(status) => status.run(&context),
+            Verb::Endtrans(end) => end.run(&context),
             Verb::Backup(volume) => clone::back_up(volume, &context),
             Verb::Backupsys(backupsys) => backupsys.run(&context),
             Verb::Clone(clone) => clone.run(&context),
@@ -192,6 +199,7 @@ impl Vos {
             Verb::Balance(balance) => balance.run(&context),
             Verb::ConvertRoToRw(convert) => convert.run(&context),
             Verb::Copy(copy) => copy.run(&context),
+            Verb::Shadow(shadow) => shadow.run(&context),
             Verb::Release(release) => release.run(&context),
             Verb::Dump(dump) => dump.run(&context),
             Verb::Size(size) => size.run(&context),
@@ -201,6 +209,7 @@ impl Vos {
             Verb::Remstandby(volume) => standby::remove(volume, &context),
             Verb::Failover(failover) => failover.run(&context),
             Verb::Upgradepartition(upgrade) => upgrade.run(&context),
+            Verb::Trustpart(trust) => trust.run(&context),
             Verb::Changeloc(changeloc) => changeloc.run(&context),
             Verb::Remsite(volume) => sites::remove(volume, &context),
             Verb::Lock(volume) => locks::lock(volume, &context),

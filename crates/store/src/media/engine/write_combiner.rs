@@ -529,6 +529,7 @@ mod tests {
             4,
             false,
             None,
+            crate::media::health::Health::default(),
             <rand::rngs::StdRng as rand::SeedableRng>::seed_from_u64(1),
         );
         let scope = crate::CommitScope::begin(&media);

@@ -1,0 +1,103 @@
+//! A file's status as foreign clients see it.
+
+use afs3::structs::{FetchStatus, file_type};
+use guard::Rights;
+use types::{Answer, Call, Fid, Kind, Status};
+
+use super::{FileCall, unexpected};
+use crate::{Refusal, foreign_fid};
+
+/// The mode of a mount point: a symlink that has no execute bit is one for clients.
+const MOUNT_POINT_MODE: u32 = 0o644;
+/// Ids from this one on stand for users without a uid (`types::OWN_IDS`).
+const OWN_IDS: u32 = types::OWN_IDS;
+
+impl FileCall<'_> {
+    /// The status of a file for this caller, promised to its host.
+    pub(super) fn shown(&self, fid: Fid) -> Result<FetchStatus, Refusal> {
+        let Answer::Status(status) = self.services.ask(Call::GetStatus { fid })? else {
+            return Err(unexpected());
+        };
+        self.shown_as(&status)
+    }
+
+    /// The same of a status that is known already.
+    pub(super) fn shown_as(&self, status: &Status) -> Result<FetchStatus, Refusal> {
+        let rights = match self.services.ask(Call::Rights { fid: status.fid })? {
+            Answer::Rights { rights, .. } => Rights(rights),
+            _ => return Err(unexpected()),
+        };
+        let length = self.length_of(status)?;
+        let fid = foreign_fid(status.fid)?;
+        let mut shown = FetchStatus {
+            interface_version: 1,
+            file_type: type_of(status.kind),
+            link_count: status.links,
+            author: owner(status.uid),
+            owner: owner(status.uid),
+            caller_access: rights.0,
+            anonymous_access: 0,
+            mode: mode_of(status),
+            // Each tells itself as its parent, as AFS's servers do for directories. Of a file a
+            // client asks its parent for the rights to it, which are these; without a parent it
+            // does not accept the status.
+            parent_vnode: fid.vnode,
+            parent_unique: fid.unique,
+            residency_mask: 1,
+            client_mod_time: status.modified.secs as u32,
+            server_mod_time: status.changed.secs as u32,
+            group: owner(status.gid),
+            ..FetchStatus::default()
+        };
+        shown.set_length(length);
+        shown.set_data_version(status.data_version.0);
+        Ok(shown)
+    }
+
+    /// Bytes that a client fetches of the file.
+    fn length_of(&self, status: &Status) -> Result<u64, Refusal> {
+        match status.kind {
+            Kind::Directory => Ok(self.pages_of(status.fid)?.len() as u64),
+            Kind::MountPoint => Ok(self.target_of(status)?.len() as u64),
+            Kind::File | Kind::Symlink => Ok(status.size),
+            _ => Ok(0),
+        }
+    }
+
+    /// The target of a link. That of a mount point ends with a dot, by which AFS's clients know
+    /// that it is whole.
+    pub(super) fn target_of(&self, status: &Status) -> Result<Vec<u8>, Refusal> {
+        let Answer::Target(target) = self.services.ask(Call::ReadLink { fid: status.fid })? else {
+            return Err(unexpected());
+        };
+        let mut target = target.to_vec();
+        if status.kind == Kind::MountPoint && target.last() != Some(&b'.') {
+            target.push(b'.');
+        }
+        Ok(target)
+    }
+}
+
+fn type_of(kind: Kind) -> u32 {
+    match kind {
+        Kind::Directory => file_type::DIRECTORY,
+        Kind::Symlink | Kind::MountPoint => file_type::SYMLINK,
+        // AFS has no devices, pipes and sockets: they are files without content.
+        _ => file_type::FILE,
+    }
+}
+
+fn mode_of(status: &Status) -> u32 {
+    match status.kind {
+        Kind::MountPoint => MOUNT_POINT_MODE,
+        Kind::Symlink => u32::from(status.mode) | 0o111,
+        Kind::File | Kind::Directory => status.mode.into(),
+        _ => 0,
+    }
+}
+
+/// The number of a principal for an owner's uid: the same number, since AFS's sites give users the
+/// same one in both; the principal's own if the user has no uid.
+fn owner(uid: u32) -> u32 {
+    if uid >= OWN_IDS { uid - OWN_IDS } else { uid }
+}

@@ -1,0 +1,59 @@
+//! The front end for AFS-3: what its clients ask of a file server, answered by Rialto's services.
+//!
+//! Model: a driver has the sockets, proves who calls, and keeps a session for each foreign host.
+//! It gives each call of a peer to a service here ([`FileService`]) with the caller's way to
+//! Rialto's services ([`Services`]) and the stream of the call ([`CallStream`]). A service makes
+//! one or more calls, one after the other, and returns the answer or a code of AFS. It translates
+//! and decides nothing: who may do what, what is promised, and when a change may be answered is
+//! decided where native clients' calls are decided.
+//!
+//! A foreign fid has 32 bits for each number. A volume's vnodes are numbered from 1, so they fit;
+//! of the uniquifier the low half is shown. That is enough to tell files apart, since no vnode's
+//! number is used twice, but it is no secret: so volumes are served only if access lists decide in
+//! them, which are judged at each call (AF-1).
+
+// Libraries report through their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
+mod codes;
+mod fids;
+mod files;
+mod locations;
+mod protection;
+mod stream;
+
+pub use codes::Refusal;
+pub use fids::foreign_fid;
+pub use files::FileService;
+pub use locations::{LocationService, server_uuid};
+pub use protection::ProtectionService;
+pub use stream::{CallStream, StreamBroken};
+
+use types::{Answer, Call, Fault, Timestamp, VolumeId, VolumeInfo};
+
+/// The way of one foreign caller to Rialto's services.
+pub trait Services {
+    /// Makes a call as this caller, in the session of its host, and waits for the answer.
+    ///
+    /// # Errors
+    /// The service's.
+    fn ask(&self, call: Call) -> Result<Answer, Fault>;
+
+    /// The same as the server's superuser, for what the front end must know whoever calls.
+    ///
+    /// # Errors
+    /// The service's.
+    fn ask_as_server(&self, call: Call) -> Result<Answer, Fault>;
+
+    /// The volume with this number, if it is here.
+    ///
+    /// # Errors
+    /// `NoVolume`, `Offline`; the medium's.
+    fn volume(&self, id: VolumeId) -> Result<VolumeInfo, Fault>;
+
+    /// The wall clock.
+    fn now(&self) -> Timestamp;
+
+    /// The seconds for which promises are given.
+    fn promised_seconds(&self) -> u32;
+}

@@ -1,0 +1,413 @@
+//! VL, the volume location service: the cell database as AFS's clients and tools see it.
+//!
+//! Model: a volume group is an entry, its sites are the entry's sites. A server is known by its
+//! UUID, which is its number in the cell, and by the IPv4 addresses on which it listens; each of
+//! AFS's services has its own port there. Standbys are not listed: they serve no client.
+
+use std::net::IpAddr;
+
+use afs3::locations::{
+    AddressAttributes, Addresses, ListAttributes, LocationsAnswer, LocationsCall, OldVldbEntry,
+    UuidVldbEntry, VlCallBack, VldbEntry, VolumeNameArgument, address_mask, entry_flag, list_mask,
+    lock_operation, site_flag,
+};
+use afs3::structs::AfsUuid;
+use afs3::xdr::{Chars, XdrChain, XdrList};
+use types::{
+    Answer, Call, CellCall, Name, Revised, ServerId, ServerInfo, Site, SiteKind, VolumeGroup,
+    VolumeId, WhichVolume,
+};
+
+use crate::{Refusal, Services};
+
+/// The kinds of volume in calls.
+mod kind {
+    pub const RW: i32 = 0;
+    pub const RO: i32 = 1;
+    pub const BACKUP: i32 = 2;
+}
+/// Sites of an entry.
+const SITES: usize = 13;
+/// Sites of an entry in its old form.
+const OLD_SITES: usize = 8;
+/// Groups of one question to the cell database.
+const GROUPS_AT_ONCE: u32 = 1000;
+/// Partitions are numbered up to `/vicepiu`.
+const PARTITIONS: i32 = 255;
+
+/// Codes of the location service. Source: OpenAFS `src/vlserver/vl_errors.et`.
+const VL: i32 = 363_520;
+const NO_ENTRY: Refusal = Refusal(VL + 4);
+const BAD_KIND: Refusal = Refusal(VL + 9);
+const NOT_PERMITTED: Refusal = Refusal(VL + 26);
+const BAD_INDEX: Refusal = Refusal(VL + 29);
+const BAD_MASK: Refusal = Refusal(VL + 31);
+
+/// The location service.
+pub struct LocationService;
+
+/// A site with its server.
+struct ListedSite<'a> {
+    server: &'a Revised<ServerInfo>,
+    partition: i32,
+    flags: i32,
+}
+
+/// The database, as one call sees it.
+struct Locations<'a> {
+    services: &'a dyn Services,
+    servers: Vec<Revised<ServerInfo>>,
+}
+
+impl LocationService {
+    /// Answers a call.
+    ///
+    /// # Errors
+    /// The code with which the call ends.
+    pub fn serve(
+        &self,
+        services: &dyn Services,
+        call: LocationsCall,
+    ) -> Result<LocationsAnswer, Refusal> {
+        if let LocationsCall::ProbeServer {} = call {
+            return Ok(LocationsAnswer::ProbeServer {});
+        }
+        let at = Locations { services, servers: servers(services)? };
+        match call {
+            LocationsCall::GetEntryByID { volume, kind } => {
+                let entry = Box::new(at.old_entry(&at.by_number(volume, kind)?)?);
+                Ok(LocationsAnswer::GetEntryByID { entry })
+            }
+            LocationsCall::GetEntryByNameO { name } => {
+                let entry = Box::new(at.old_entry(&at.by_name(&name)?)?);
+                Ok(LocationsAnswer::GetEntryByNameO { entry })
+            }
+            LocationsCall::GetEntryByIDN { volume, kind } => {
+                let entry = Box::new(at.entry(&at.by_number(volume, kind)?)?);
+                Ok(LocationsAnswer::GetEntryByIDN { entry })
+            }
+            LocationsCall::GetEntryByNameN { name } => {
+                let entry = Box::new(at.entry(&at.by_name(&name)?)?);
+                Ok(LocationsAnswer::GetEntryByNameN { entry })
+            }
+            LocationsCall::GetEntryByNameU { name } => {
+                let entry = Box::new(at.uuid_entry(&at.by_name(&name)?)?);
+                Ok(LocationsAnswer::GetEntryByNameU { entry })
+            }
+            LocationsCall::ListAttributes { attributes } => {
+                let all = at.list(&attributes, |group| at.old_entry(group))?;
+                let count = all.len() as i32;
+                Ok(LocationsAnswer::ListAttributes { count, entries: listed(all)? })
+            }
+            LocationsCall::ListAttributesN { attributes } => {
+                let all = at.list(&attributes, |group| at.entry(group))?;
+                let count = all.len() as i32;
+                Ok(LocationsAnswer::ListAttributesN { count, entries: listed(all)? })
+            }
+            LocationsCall::LinkedList { attributes } => {
+                let all = at.list(&attributes, |group| at.old_entry(group))?;
+                let count = all.len() as i32;
+                Ok(LocationsAnswer::LinkedList { count, entries: XdrChain(all) })
+            }
+            LocationsCall::LinkedListN { attributes } => {
+                let all = at.list(&attributes, |group| at.entry(group))?;
+                let count = all.len() as i32;
+                Ok(LocationsAnswer::LinkedListN { count, entries: XdrChain(all) })
+            }
+            LocationsCall::GetAddrs { .. } => at.addresses(),
+            LocationsCall::GetAddrsU { attributes } => at.addresses_of(&attributes),
+            // Administrators change the database with Rialto's commands.
+            LocationsCall::CreateEntry { .. }
+            | LocationsCall::CreateEntryN { .. }
+            | LocationsCall::DeleteEntry { .. }
+            | LocationsCall::ReplaceEntry { .. }
+            | LocationsCall::ReplaceEntryN { .. }
+            | LocationsCall::UpdateEntry { .. }
+            | LocationsCall::UpdateEntryByName { .. }
+            | LocationsCall::SetLock { .. }
+            | LocationsCall::ReleaseLock { .. }
+            | LocationsCall::GetNewVolumeId { .. }
+            | LocationsCall::ChangeAddr { .. }
+            | LocationsCall::RegisterAddrs { .. } => Err(NOT_PERMITTED),
+            _ => Err(Refusal::UNKNOWN),
+        }
+    }
+}
+
+fn servers(services: &dyn Services) -> Result<Vec<Revised<ServerInfo>>, Refusal> {
+    match services.ask_as_server(Call::Cell(CellCall::Servers))? {
+        Answer::Servers(servers) => Ok(servers),
+        _ => Err(Refusal::IO),
+    }
+}
+
+fn listed<T>(all: Vec<T>) -> Result<XdrList<T>, Refusal> {
+    XdrList::new(all).map_err(|_| Refusal::TOO_BIG)
+}
+
+/// The IPv4 addresses of a server, as numbers, each once.
+fn addresses(server: &ServerInfo) -> Vec<u32> {
+    let mut all = Vec::new();
+    for address in &server.addresses {
+        if let IpAddr::V4(address) = address.ip()
+            && !all.contains(&u32::from(address))
+        {
+            all.push(address.into());
+        }
+    }
+    all
+}
+
+/// The UUID under which foreign clients know a server.
+pub fn server_uuid(server: ServerId) -> AfsUuid {
+    AfsUuid(server.0.to_be_bytes())
+}
+
+/// AFS's number of a partition: `/vicepa` is 0, `/vicepaa` is 26. One with another name has the
+/// number of the first, since a site must have one.
+fn partition_number(name: &str) -> i32 {
+    let letters = name.trim_start_matches('/').strip_prefix("vicep").unwrap_or_default();
+    let number = match letters.as_bytes() {
+        [one @ b'a'..=b'z'] => i32::from(one - b'a'),
+        [tens @ b'a'..=b'z', one @ b'a'..=b'z'] => {
+            26 + i32::from(tens - b'a') * 26 + i32::from(one - b'a')
+        }
+        _ => 0,
+    };
+    number.min(PARTITIONS)
+}
+
+fn flags_of(site: &Site) -> i32 {
+    match site.kind {
+        SiteKind::ReadWrite => site_flag::RW,
+        // A site that was never released has no data.
+        SiteKind::ReadOnly if site.epoch == 0 => site_flag::RO | site_flag::DONT_USE,
+        SiteKind::ReadOnly => site_flag::RO,
+        SiteKind::Standby | SiteKind::AsyncStandby => 0,
+    }
+}
+
+impl Locations<'_> {
+    fn group(&self, volume: WhichVolume) -> Result<VolumeGroup, Refusal> {
+        let answer = self.services.ask_as_server(Call::Cell(CellCall::Group { volume }));
+        match answer {
+            Ok(Answer::Groups { mut groups, .. }) => {
+                groups.pop().map(|seen| seen.record).ok_or(NO_ENTRY)
+            }
+            Ok(_) => Err(Refusal::IO),
+            Err(types::Fault::NoVolume) => Err(NO_ENTRY),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// `kind`: of the volume that must have the number; -1: any.
+    fn by_number(&self, volume: u32, kind: i32) -> Result<VolumeGroup, Refusal> {
+        let id = VolumeId(volume.into());
+        let group = self.group(WhichVolume::Id(id))?;
+        let is_it = match kind {
+            kind::RW => group.read_write == id,
+            kind::RO => group.read_only == Some(id),
+            kind::BACKUP => group.backup == Some(id),
+            afs3::locations::ANY_KIND => true,
+            _ => return Err(BAD_KIND),
+        };
+        if is_it { Ok(group) } else { Err(NO_ENTRY) }
+    }
+
+    /// A name, with the ending of its kind or without, or a number in digits.
+    fn by_name(&self, name: &VolumeNameArgument) -> Result<VolumeGroup, Refusal> {
+        let name = name.as_bytes();
+        if let Some(number) = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok()) {
+            return self.by_number(number, afs3::locations::ANY_KIND);
+        }
+        let base = [&b".readonly"[..], b".backup"]
+            .iter()
+            .find_map(|ending| name.strip_suffix(*ending))
+            .unwrap_or(name);
+        self.group(WhichVolume::Name(Name::new(base).map_err(|_| NO_ENTRY)?))
+    }
+
+    fn sites<'a>(&'a self, group: &'a VolumeGroup) -> Vec<ListedSite<'a>> {
+        let of = |site: &'a Site| {
+            let server = self.servers.iter().find(|seen| seen.record.id == site.server)?;
+            let flags = flags_of(site);
+            let partition = partition_number(&site.partition);
+            (flags != 0).then_some(ListedSite { server, partition, flags })
+        };
+        group.sites.iter().filter_map(of).take(SITES).collect()
+    }
+
+    fn flags(group: &VolumeGroup) -> i32 {
+        let released = group.released_epoch != 0;
+        let has = |is: bool, flag: i32| if is { flag } else { 0 };
+        let operation = match group.busy.as_ref().map(|busy| busy.operation.as_str()) {
+            None => 0,
+            Some("move") => lock_operation::MOVE,
+            Some("release") => lock_operation::RELEASE,
+            Some("backup") => lock_operation::BACKUP,
+            Some("dump" | "restore") => lock_operation::DUMP,
+            Some(_) => lock_operation::DELETE,
+        };
+        has(group.read_write_site().is_some(), entry_flag::RW_EXISTS)
+            | has(group.read_only.is_some() && released, entry_flag::RO_EXISTS)
+            | has(group.backup.is_some(), entry_flag::BACKUP_EXISTS)
+            | operation
+    }
+
+    fn numbers(group: &VolumeGroup) -> Result<[u32; 3], Refusal> {
+        let of = |id: Option<VolumeId>| {
+            u32::try_from(id.map_or(0, |id| id.0)).map_err(|_| Refusal::TOO_BIG)
+        };
+        Ok([of(Some(group.read_write))?, of(group.read_only)?, of(group.backup)?])
+    }
+
+    fn name(group: &VolumeGroup) -> Result<Chars<65>, Refusal> {
+        Chars::new(group.name.as_bytes()).map_err(|_| Refusal::NAME_TOO_LONG)
+    }
+
+    fn entry(&self, group: &VolumeGroup) -> Result<VldbEntry, Refusal> {
+        let mut entry = VldbEntry {
+            name: Self::name(group)?,
+            site_count: 0,
+            servers: [0; SITES],
+            partitions: [0; SITES],
+            site_flags: [0; SITES],
+            volumes: Self::numbers(group)?,
+            clone: 0,
+            flags: Self::flags(group),
+            match_index: 0,
+            spares: [0; 8],
+        };
+        // A server without an IPv4 address is out of reach of those who read this.
+        let sites = self
+            .sites(group)
+            .into_iter()
+            .filter_map(|one| addresses(&one.server.record).first().map(|address| (*address, one)));
+        for (at, (address, one)) in sites.enumerate() {
+            entry.servers[at] = address;
+            entry.partitions[at] = one.partition;
+            entry.site_flags[at] = one.flags;
+            entry.site_count += 1;
+        }
+        Ok(entry)
+    }
+
+    fn old_entry(&self, group: &VolumeGroup) -> Result<OldVldbEntry, Refusal> {
+        let entry = self.entry(group)?;
+        let count = entry.site_count.min(OLD_SITES as i32);
+        let (mut servers, mut partitions, mut site_flags) = ([0; 8], [0; 8], [0; 8]);
+        servers.copy_from_slice(&entry.servers[..OLD_SITES]);
+        partitions.copy_from_slice(&entry.partitions[..OLD_SITES]);
+        site_flags.copy_from_slice(&entry.site_flags[..OLD_SITES]);
+        Ok(OldVldbEntry {
+            name: entry.name,
+            spare: 0,
+            site_count: count,
+            servers,
+            partitions,
+            site_flags,
+            volumes: entry.volumes,
+            clone: entry.clone,
+            flags: entry.flags,
+        })
+    }
+
+    fn uuid_entry(&self, group: &VolumeGroup) -> Result<UuidVldbEntry, Refusal> {
+        let mut entry = UuidVldbEntry {
+            name: Self::name(group)?,
+            site_count: 0,
+            servers: [AfsUuid::default(); SITES],
+            server_uniques: [0; SITES],
+            partitions: [0; SITES],
+            site_flags: [0; SITES],
+            volumes: Self::numbers(group)?,
+            clone: 0,
+            flags: Self::flags(group),
+            match_index: 0,
+            spares: [0; 8],
+        };
+        for (at, one) in self.sites(group).into_iter().enumerate() {
+            entry.servers[at] = server_uuid(one.server.record.id);
+            entry.server_uniques[at] = one.server.revision.0 as i32;
+            entry.partitions[at] = one.partition;
+            entry.site_flags[at] = one.flags | site_flag::UUID;
+            entry.site_count += 1;
+        }
+        Ok(entry)
+    }
+
+    /// The entries with these attributes.
+    fn list<T>(
+        &self,
+        attributes: &ListAttributes,
+        make: impl Fn(&VolumeGroup) -> Result<T, Refusal>,
+    ) -> Result<Vec<T>, Refusal> {
+        let wants = |bit: u32| attributes.mask & bit != 0;
+        if wants(list_mask::VOLUME) {
+            return Ok(vec![make(&self.by_number(attributes.volume, afs3::locations::ANY_KIND)?)?]);
+        }
+        let fits = |one: &ListedSite<'_>| {
+            let server = &one.server.record;
+            (!wants(list_mask::SERVER) || addresses(server).contains(&attributes.server))
+                && (!wants(list_mask::PARTITION) || one.partition == attributes.partition)
+        };
+        let (mut all, mut after) = (Vec::new(), VolumeId(0));
+        loop {
+            let call = CellCall::Groups { after, max: GROUPS_AT_ONCE };
+            let Answer::Groups { groups, end } = self.services.ask_as_server(Call::Cell(call))?
+            else {
+                return Err(Refusal::IO);
+            };
+            for Revised { record, .. } in &groups {
+                after = record.read_write;
+                let by_site = wants(list_mask::SERVER) || wants(list_mask::PARTITION);
+                let has_flag =
+                    !wants(list_mask::FLAG) || Self::flags(record) & attributes.flag != 0;
+                if has_flag && (!by_site || self.sites(record).iter().any(fits)) {
+                    all.push(make(record)?);
+                }
+            }
+            if end || groups.is_empty() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// All servers. Each is a pointer to its block of addresses, as for servers with a UUID.
+    fn addresses(&self) -> Result<LocationsAnswer, Refusal> {
+        let count = self.servers.len() as u32;
+        let pointers = (0..count).map(|no| 0xff00_0000 | no).collect();
+        Ok(LocationsAnswer::GetAddrs {
+            callback: VlCallBack::default(),
+            count: count as i32,
+            addresses: Addresses::new(pointers).map_err(|_| Refusal::TOO_BIG)?,
+        })
+    }
+
+    fn addresses_of(&self, attributes: &AddressAttributes) -> Result<LocationsAnswer, Refusal> {
+        let server = match attributes.mask {
+            address_mask::ADDRESS => self
+                .servers
+                .iter()
+                .find(|seen| addresses(&seen.record).contains(&attributes.address))
+                .ok_or(NO_ENTRY)?,
+            address_mask::INDEX => usize::try_from(attributes.index)
+                .ok()
+                .and_then(|index| self.servers.get(index.checked_sub(1)?))
+                .ok_or(BAD_INDEX)?,
+            address_mask::UUID => self
+                .servers
+                .iter()
+                .find(|seen| server_uuid(seen.record.id) == attributes.uuid)
+                .ok_or(NO_ENTRY)?,
+            _ => return Err(BAD_MASK),
+        };
+        let all = addresses(&server.record);
+        Ok(LocationsAnswer::GetAddrsU {
+            uuid: server_uuid(server.record.id),
+            unique: server.revision.0 as i32,
+            count: all.len() as i32,
+            addresses: Addresses::new(all).map_err(|_| Refusal::TOO_BIG)?,
+        })
+    }
+}

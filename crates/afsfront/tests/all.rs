@@ -1,0 +1,9 @@
+//! All tests of the crate, as one program.
+
+#![allow(missing_docs, clippy::unwrap_used)] // All of it is tests.
+
+mod common;
+mod files;
+mod locations;
+mod locks;
+mod protection;

@@ -1,0 +1,277 @@
+//! The parts of a port that its handles share: its socket, its thread, and its calls.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::OwnedFd;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg_addr};
+use rx::{
+    EndpointConfig, RxCallId, RxCaller, RxConnectionId, RxEndpoint, RxError, RxEvent,
+    ServerSecurity, ServiceId, Transmit,
+};
+use types::Time;
+
+/// Datagrams that are received before what they cause is sent.
+const TURN: usize = 64;
+/// No datagram is larger.
+const DATAGRAM_BYTES: usize = 65_536;
+/// The receiving thread looks at the clocks this often at least.
+const REST: Duration = Duration::from_secs(1);
+
+/// A call of a peer.
+pub(crate) struct CameCall {
+    pub id: RxCallId,
+    pub service: ServiceId,
+    pub peer: SocketAddr,
+    pub caller: RxCaller,
+    pub connection: RxConnectionId,
+}
+
+type Serve = Box<dyn Fn(&Arc<PortCore>, CameCall) + Send + Sync>;
+
+/// See the head of the file.
+pub(crate) struct PortCore {
+    socket: UdpSocket,
+    state: Mutex<PortState>,
+    /// Something happened to a call.
+    changed: Condvar,
+    /// Wakes the receiving thread.
+    wake: OwnedFd,
+    stop: AtomicBool,
+    serve: Serve,
+    born: Instant,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct PortState {
+    endpoint: RxEndpoint,
+    /// Calls that a thread has, and how they ended.
+    calls: HashMap<RxCallId, Option<Result<(), RxError>>>,
+    /// Until then the receiving thread sleeps.
+    sleeps_until: Time,
+}
+
+/// Bytes of datagrams that wait for the receiving thread: some windows.
+const SOCKET_BYTES: usize = 4 << 20;
+
+/// Asks for room for datagrams. The system gives less to a process without privileges; what does
+/// not fit is lost, and sent again.
+fn make_room(socket: &UdpSocket) {
+    use rustix::net::sockopt::{
+        set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_send_buffer_size,
+    };
+    let given = set_socket_recv_buffer_size_force(socket, SOCKET_BYTES)
+        .or_else(|_| set_socket_recv_buffer_size(socket, SOCKET_BYTES))
+        .and_then(|()| set_socket_send_buffer_size(socket, SOCKET_BYTES));
+    if let Err(error) = given {
+        tracing::debug!(%error, "the socket's buffers stay as they are");
+    }
+}
+
+impl PortCore {
+    pub(crate) fn open(
+        address: SocketAddr,
+        config: EndpointConfig,
+        services: Vec<(ServiceId, Vec<ServerSecurity>)>,
+        serve: Serve,
+    ) -> io::Result<Arc<PortCore>> {
+        let socket = UdpSocket::bind(address)?;
+        socket.set_nonblocking(true)?;
+        make_room(&socket);
+        let mut endpoint = RxEndpoint::new(config, rand::random(), Time::ZERO);
+        for (service, security) in services {
+            endpoint.serve(service, security);
+        }
+        let state = PortState { endpoint, calls: HashMap::new(), sleeps_until: Time::NEVER };
+        let port = Arc::new(PortCore {
+            socket,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            stop: AtomicBool::new(false),
+            serve,
+            born: Instant::now(),
+            thread: Mutex::new(None),
+        });
+        let receiving = Arc::clone(&port);
+        let name = format!("rx {}", port.address()?.port());
+        let thread =
+            std::thread::Builder::new().name(name).spawn(move || receiving.receive_all())?;
+        *port.thread.lock() = Some(thread);
+        Ok(port)
+    }
+
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    pub(crate) fn close(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+        if let Some(thread) = self.thread.lock().take() {
+            // The thread may be the one that closes: its `serve` was the last to have the port.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Begins a call, which the caller forgets in the end.
+    pub(crate) fn begin(&self, connection: RxConnectionId) -> Result<RxCallId, RxError> {
+        let mut state = self.state.lock();
+        let id = state.endpoint.begin(self.now(), connection)?;
+        state.calls.insert(id, None);
+        Ok(id)
+    }
+
+    /// A look at the endpoint.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&RxEndpoint) -> R) -> R {
+        look(&self.state.lock().endpoint)
+    }
+
+    fn now(&self) -> Time {
+        Time::from_start(self.born.elapsed())
+    }
+
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// A step on the endpoint, and all that follows from it.
+    pub(crate) fn step<R>(self: &Arc<Self>, act: impl FnOnce(&mut RxEndpoint, Time) -> R) -> R {
+        let mut state = self.state.lock();
+        let result = act(&mut state.endpoint, self.now());
+        let came = self.settle(&mut state);
+        drop(state);
+        came.into_iter().for_each(|call| (self.serve)(self, call));
+        result
+    }
+
+    /// Repeats a step on a call until it finds something; `Err` if the call is over before. Waits
+    /// in between, until something happens to any call.
+    pub(crate) fn wait_for<T>(
+        self: &Arc<Self>,
+        id: RxCallId,
+        mut look: impl FnMut(&mut RxEndpoint, Time) -> Result<Option<T>, RxError>,
+    ) -> Result<T, RxError> {
+        let mut state = self.state.lock();
+        loop {
+            let found = look(&mut state.endpoint, self.now());
+            let came = self.settle(&mut state);
+            let is_late = !came.is_empty();
+            if is_late {
+                MutexGuard::unlocked(&mut state, || {
+                    came.into_iter().for_each(|call| (self.serve)(self, call));
+                });
+            }
+            match (found, state.calls.get(&id)) {
+                // The endpoint knows the call no more: the cause is what ended it.
+                (Err(RxError::NoCall), Some(Some(Err(error)))) => return Err(*error),
+                (Err(error), _) => return Err(error),
+                (Ok(Some(found)), _) => return Ok(found),
+                (Ok(None), _) if self.stop.load(Ordering::Acquire) => return Err(RxError::Dead),
+                (Ok(None), _) if is_late => {}
+                (Ok(None), _) => _ = self.changed.wait_for(&mut state, REST),
+            }
+        }
+    }
+
+    /// No thread has the call any more.
+    pub(crate) fn forget(&self, id: RxCallId) {
+        self.state.lock().calls.remove(&id);
+    }
+
+    /// Sends what is owed, wakes calls that wait, and the receiving thread if it would sleep too
+    /// long. Returns the calls that came.
+    fn settle(&self, state: &mut PortState) -> Vec<CameCall> {
+        let now = self.now();
+        let (mut came, mut is_news) = (Vec::new(), false);
+        while let Some(event) = state.endpoint.event() {
+            match event {
+                RxEvent::Incoming { call, service, peer, caller, connection, .. } => {
+                    state.calls.insert(call, None);
+                    came.push(CameCall { id: call, service, peer, caller, connection });
+                }
+                RxEvent::Over(id, result) => {
+                    state.calls.entry(id).and_modify(|outcome| *outcome = Some(result));
+                    is_news = true;
+                }
+                RxEvent::Readable(_) | RxEvent::Writable(_) => is_news = true,
+            }
+        }
+        while let Some(datagram) = state.endpoint.transmit(now) {
+            self.send(&datagram);
+        }
+        if is_news {
+            self.changed.notify_all();
+        }
+        if state.endpoint.due() < state.sleeps_until {
+            state.sleeps_until = Time::ZERO;
+            self.wake();
+        }
+        came
+    }
+
+    fn send(&self, datagram: &Transmit) {
+        let parts = [IoSlice::new(&datagram.header), IoSlice::new(&datagram.body)];
+        let mut nothing = SendAncillaryBuffer::default();
+        let sent =
+            sendmsg_addr(&self.socket, &datagram.to, &parts, &mut nothing, SendFlags::empty());
+        if let Err(error) = sent {
+            tracing::trace!(to = %datagram.to, %error, "a datagram is not sent");
+        }
+    }
+
+    /// The receiving thread.
+    fn receive_all(self: Arc<Self>) {
+        let mut datagram = vec![0; DATAGRAM_BYTES];
+        while !self.stop.load(Ordering::Acquire) {
+            self.sleep();
+            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+            let came = {
+                let mut state = self.state.lock();
+                let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let now = self.now();
+                state.endpoint.set_wall(now, wall.as_secs().cast_signed());
+                for _ in 0..TURN {
+                    // An error is one that a datagram of ours met: its call finds that out.
+                    match self.socket.recv_from(&mut datagram) {
+                        Ok((size, from)) => {
+                            state.endpoint.receive(self.now(), from, &datagram[..size]);
+                        }
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                        Err(_) => {}
+                    }
+                }
+                let now = self.now();
+                state.endpoint.tick(now);
+                self.settle(&mut state)
+            };
+            came.into_iter().for_each(|call| (self.serve)(&self, call));
+        }
+    }
+
+    /// Sleeps until there is a datagram, something is due, or another thread wakes this one.
+    fn sleep(&self) {
+        let wait = {
+            let mut state = self.state.lock();
+            let due = state.endpoint.due().min(self.now() + REST);
+            state.sleeps_until = due;
+            due.since(self.now())
+        };
+        let wait =
+            Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() };
+        let mut sources =
+            [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+        // An interrupted wait is over, too.
+        let _ = poll(&mut sources, Some(&wait));
+    }
+}

@@ -1,0 +1,31 @@
+//! AFS's own clients: the ports on which they are served.
+//!
+//! Model. Three ports take calls: 7000 (files), 7002 (users and groups) and 7003 (locations). The
+//! thread of a port only passes a call on; a thread of a pool reads the request, makes Rialto's
+//! calls, and writes the answer (`serve`). The calls of a *foreign host* go through a session of
+//! the service like those of any client, so its promises, locks and limits are those of a session.
+//! A host is a client's address and port; for the databases, which promise nothing, the address
+//! alone (`hosts`).
+//!
+//! The driver speaks for such a client where Rialto's protocol asks more of it than AFS's: it
+//! renews the session's lease, and acknowledges a break when the client has answered the callback
+//! (`callbacks`). A client that does not answer has missed something: its session ends, so nothing
+//! waits for it any more, and before it is served again it is told to trust nothing (AF-4).
+//!
+//! Layers, from top to bottom:
+//!
+//! - `ports`: the ports, and what is done in time
+//! - `serve`: one call
+//! - `callbacks`: calls to clients
+//! - `foreign_caller`: Rialto's calls of a foreign caller
+//! - `hosts`, `callers`: foreign hosts; users by their tickets
+
+mod callbacks;
+mod callers;
+mod foreign_caller;
+mod hosts;
+mod ports;
+mod serve;
+
+pub use ports::AfsOpenError;
+pub(crate) use ports::{AfsPorts, AfsTimes};

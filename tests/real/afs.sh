@@ -1,0 +1,117 @@
+#!/bin/bash
+# AFS's own clients and tools work on Rialto: OpenAFS's commands, and two machines with OpenAFS's
+# client as a FUSE program beside a native mount. All of it in a network of its own, since the ports
+# are AFS's.
+. "$(dirname "$0")/../lib/real.sh"
+. "$(dirname "$0")/../lib/openafs.sh"
+needs_root
+command -v ktutil > /dev/null ||
+    { fail "ktutil is there: 'scripts/setup.sh test' installs it (krb5-user)"; finish; }
+get_openafs || { skip "OpenAFS's packages cannot be downloaded"; finish; }
+if [ -z "${PRIVATE_NET:-}" ]; then
+    PRIVATE_NET=yes exec unshare --net --mount --propagation private "$0"
+fi
+base=$WORK/afs cell=$WORK/afs/cell address=192.0.2.1
+afsd=()
+# A process that waits for such a client can only be killed after the client.
+(sleep 200; pkill -9 -f "^afsd.fuse .*-mountdir $base/") &
+watchdog=$!
+cleanup() {
+    local pid
+    pkill -P $watchdog
+    for pid in "${afsd[@]}"; do kill -9 "$pid" 2> /dev/null; done
+    umount --lazy "$base/one" "$base/two" 2> /dev/null
+    within 60 "$RIALTO" umount --lazy --dir "$cell" "$base/native" > /dev/null 2>&1
+    within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1
+}
+trap cleanup EXIT
+mkdir -p "$base"/{native,one,two,etc}
+ip link set lo up && ip address add "$address/24" dev lo || { fail "a network"; finish; }
+mkdir -p /etc/openafs && mount --bind "$base/etc" /etc/openafs
+configure_openafs x.org $address
+rialto() { within 60 "$RIALTO" "$@" --dir "$cell"; }
+
+check "a cell" rialto up --no-mount --cell x.org --listen $address:7620
+printf 'addent -password -p afs/x.org@X.ORG -k 1 -e aes256-cts-hmac-sha1-96\nsecret\nwkt %s\nq\n' \
+    "$cell/afs.keytab" | ktutil > /dev/null
+cp "$cell/afs.keytab" /etc/openafs/server/rxkad.keytab
+rialto down > /dev/null
+check "OpenAFS's tools have no server before" refused openafs vos listvldb -noauth
+printf '\n[afs]\nlisten = "%s"\nkeys = "afs.keytab"\n' $address >> "$cell/cell.toml"
+check "it opens the ports of AFS" rialto up --no-mount
+check "a native mount" within 60 "$RIALTO" mount --daemon --dir "$cell" \
+    "unix:$cell/server.sock" "$base/native"
+check "its volume has access lists" rialto vos setfields root.cell -model acl
+check "which let everyone write" within 30 "$RIALTO" fs setacl "$base/native" system:anyuser rlidwk
+
+# Tools.
+openafs asetkey add rxkad_krb5 1 18 /etc/openafs/server/rxkad.keytab afs/x.org@X.ORG > /dev/null
+check "vos listvldb" says "server $address partition /vicepa RW Site" 0 openafs vos listvldb -noauth
+check "vos listaddrs" says $address 0 openafs vos listaddrs -noauth -noresolve
+check "vos examine of no volume" says 'no such entry' 1 openafs vos listvldb -name none -noauth
+check "pts createuser by the key" says "User joe has id" 0 openafs pts createuser joe -localauth
+check "is one here, too" says joe 0 rialto pts examine joe
+check "pts examine" says "Name: joe" 0 openafs pts examine joe -noauth
+check "nobody makes users" refused openafs pts createuser jim -noauth
+check "rxdebug" says "AFS version: Rialto" 0 openafs rxdebug $address 7000 -version
+
+# Clients. Their FUSE program lets the kernel keep names and sizes for a second, whatever callbacks
+# say.
+next_look() { sleep 1.1; }
+client() { # client NAME
+    mkdir -p "$base/$1.conf" "$base/$1.cache"
+    cp /etc/openafs/{ThisCell,CellServDB} "$base/$1.conf"
+    echo "$base/$1:$base/$1.cache:100000" > "$base/$1.conf/cacheinfo"
+    openafs afsd.fuse -confdir "$base/$1.conf" -cachedir "$base/$1.cache" -mountdir "$base/$1" \
+        -rootvol root.cell -blocks 100000 -files 4000 -stat 4000 -daemons 4 -nosettime \
+        > "$base/$1.log" 2>&1
+    local pid
+    for _ in $(seq 100); do
+        mountpoint -q "$base/$1" && break
+        sleep 0.1
+    done
+    pid=$(pgrep -f "^afsd.fuse .*-mountdir $base/$1 ") && afsd+=("$pid")
+}
+mkdir "$base/native/there" && echo first > "$base/native/there/file"
+check "a client" client one
+check "another one" client two
+check "a file of the native mount is read" says first 0 within 20 cat "$base/one/there/file"
+check "and written" within 20 sh -c "echo second > '$base/one/there/file'"
+check "which the mount sees" says second 0 within 20 cat "$base/native/there/file"
+next_look
+check "and the other client" says second 0 within 20 cat "$base/two/there/file"
+# Each side changes what the others have cached.
+turns() {
+    local turn
+    for turn in 1 2 3 4 5; do
+        echo "native $turn" > "$base/native/there/file" || return 1
+        next_look
+        [ "$(within 20 cat "$base/one/there/file")" = "native $turn" ] || return 2
+        [ "$(within 20 cat "$base/two/there/file")" = "native $turn" ] || return 3
+        within 20 sh -c "echo 'one $turn' > '$base/one/there/file'" || return 4
+        [ "$(cat "$base/native/there/file")" = "one $turn" ] || return 5
+        next_look
+        [ "$(within 20 cat "$base/two/there/file")" = "one $turn" ] || return 6
+    done
+}
+check "each change is seen by the others at their next look" turns
+names() {
+    local turn
+    for turn in 1 2 3; do
+        within 20 mkdir "$base/one/there/dir$turn" || return 1
+        [ -d "$base/native/there/dir$turn" ] || return 2
+        rmdir "$base/native/there/dir$turn" || return 3
+        next_look
+        ! within 20 stat "$base/one/there/dir$turn" 2> /dev/null || return 4
+    done
+}
+check "also of names" names
+tree() {
+    within 60 cp -r /usr/include/linux "$base/one/tree" || return 1
+    diff -r /usr/include/linux "$base/native/tree" || return 2
+    within 60 diff -r /usr/include/linux "$base/two/tree"
+}
+check "a tree of files is the same everywhere" tree
+check "a client unmounts" within 20 umount "$base/two"
+check "the server stops" rialto down --lazy
+finish
