@@ -104,8 +104,10 @@ impl TokenJudge {
         for record in &mut self.tokens {
             record.is_at_risk |= record.fate == TokenFate::Waiting;
         }
-        let is_unstable =
-            |record: &TokenRecord| matches!(record.fate, TokenFate::Done(_)) && !record.is_stable;
+        // A read may have shown one whose answer is on its way.
+        let is_unstable = |record: &TokenRecord| {
+            matches!(record.fate, TokenFate::Done(_) | TokenFate::Waiting) && !record.is_stable
+        };
         let all = (0..).zip(&self.tokens).filter(|(_, record)| is_unstable(record));
         let lost: Vec<u64> = all.map(|(token, _)| token).collect();
         self.at_risk.entry(server).or_default().extend(lost);
