@@ -20,7 +20,8 @@ get_openafs() {
 
 # Runs one of them in the cell of which configure_openafs wrote the files.
 openafs() { # openafs PROGRAM ARGUMENT...
-    LD_LIBRARY_PATH=$(echo "$OPENAFS"/usr/lib/*-linux-gnu:"$OPENAFS"/lib/*-linux-gnu) \
+    local libraries=("$OPENAFS"/usr/lib/*-linux-gnu "$OPENAFS"/lib/*-linux-gnu)
+    LD_LIBRARY_PATH=$(IFS=:; echo "${libraries[*]}") \
         PATH=$OPENAFS/usr/bin:$OPENAFS/usr/sbin:$PATH within 60 "$@"
 }
 

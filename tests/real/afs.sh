@@ -55,6 +55,55 @@ check "pts examine" says "Name: joe" 0 openafs pts examine joe -noauth
 check "nobody makes users" refused openafs pts createuser jim -noauth
 check "rxdebug" says "AFS version: Rialto" 0 openafs rxdebug $address 7000 -version
 
+check "bos status" says "Instance rialto, currently running normally" 0 \
+    openafs bos status $address -noauth
+check "bos changes nothing" says "not authorized" 0 openafs bos shutdown $address -localauth
+
+# Volumes.
+check "vos partinfo" says "Free space on partition /vicepa" 0 openafs vos partinfo $address -noauth
+check "vos listvol" says "K On-line" 0 openafs vos listvol $address -noauth
+check "vos examine" says "RWrite: " 0 openafs vos examine root.cell -noauth
+check "nobody makes volumes" refused openafs vos create $address a home.joe -noauth
+check "vos create" says "created on partition" 0 openafs vos create $address a home.joe -localauth
+check "it is one here, too" says "home.joe" 0 rialto vos examine home.joe
+check "its quota is set" openafs vos setfields home.joe -maxquota 90000 -localauth
+check "which is told" says "MaxQuota      90000 K" 0 openafs vos examine home.joe -noauth
+check "it is not made twice" refused openafs vos create $address a home.joe -localauth
+check "it is mounted" within 30 "$RIALTO" fs mkmount "$base/native/home" home.joe
+check "and everyone writes" within 30 "$RIALTO" fs setacl "$base/native/home" system:anyuser rlidwk
+cp -r /usr/include/linux "$base/native/home/tree" && ln -s tree/version.h "$base/native/home/link"
+head -c 5000000 /dev/urandom > "$base/native/home/bytes"
+check "vos backup" says "Created backup volume" 0 openafs vos backup home.joe -localauth
+check "the backup is listed" says "home.joe.backup " 0 openafs vos listvol $address -noauth
+check "vos lock" openafs vos lock home.joe -localauth
+check "which others respect" refused rialto vos backup home.joe
+check "vos unlock" openafs vos unlock home.joe -localauth
+check "vos dump" openafs vos dump home.joe -file "$base/dump" -localauth
+check "vos size tells its size" says "dump_size: $(stat -c %s "$base/dump")" 0 \
+    openafs vos size home.joe -dump -localauth
+# OpenAFS reads it: its files, one by one.
+mkdir -p "$base/restored"
+check "restorevol reads the dump" openafs sh -c \
+    "cd '$base/restored' && restorevol -file '$base/dump' -dir '$base/restored' -umask 022"
+restored() {
+    local at
+    at=$(dirname "$(find "$base/restored" -name bytes -type f | head -n 1)")
+    cmp "$at/bytes" "$base/native/home/bytes" && diff -r /usr/include/linux "$at/tree" &&
+        [ "$(readlink "$at/link")" = tree/version.h ]
+}
+check "it is the same tree" restored
+check "a dump of what changed since then is small" openafs vos dump home.joe -file "$base/changed" \
+    -time "$(date -d '+1 day' '+%m/%d/%Y')" -localauth
+check "indeed" sh -c "[ \$(stat -c %s '$base/changed') -lt 300000 ]"
+check "the dumps left no snapshot" refused \
+    sh -c "'$RIALTO' vos listvol --dir '$cell' | grep -q afs-dump"
+check "it is dismounted" within 30 "$RIALTO" fs rmmount "$base/native/home"
+check "vos rename" openafs vos rename home.joe home.jim -localauth
+check "which is seen here" says "home.jim" 0 rialto vos examine home.jim
+check "vos remove" says "deleted" 0 openafs vos remove $address a home.jim -localauth
+check "it is gone" refused rialto vos examine home.jim
+check "vos status" says "No active transactions" 0 openafs vos status $address -localauth
+
 # Clients. Their FUSE program lets the kernel keep names and sizes for a second, whatever callbacks
 # say.
 next_look() { sleep 1.1; }

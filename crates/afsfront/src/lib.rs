@@ -15,19 +15,24 @@
 // Libraries report through their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod bos;
 mod codes;
 mod fids;
 mod files;
 mod locations;
+mod partitions;
 mod protection;
 mod stream;
+mod volumes;
 
+pub use bos::BosService;
 pub use codes::Refusal;
 pub use fids::foreign_fid;
 pub use files::FileService;
 pub use locations::{LocationService, server_uuid};
 pub use protection::ProtectionService;
 pub use stream::{CallStream, StreamBroken};
+pub use volumes::VolumeService;
 
 use types::{Answer, Call, Fault, Timestamp, VolumeId, VolumeInfo};
 

@@ -2,8 +2,10 @@
 
 #![allow(missing_docs, clippy::unwrap_used)] // All of it is tests.
 
+mod bos;
 mod common;
 mod files;
 mod locations;
 mod locks;
 mod protection;
+mod volumes;

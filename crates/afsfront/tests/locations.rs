@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use afs3::locations::{
-    AddressAttributes, Addresses, ListAttributes, LocationsAnswer, LocationsCall,
-    VolumeNameArgument, address_mask, entry_flag, list_mask, site_flag,
+    AddressAttributes, Addresses, ListAttributes, LocationsAnswer, LocationsCall, VldbEntry,
+    VolumeNameArgument, address_mask, entry_flag, list_mask, lock_operation, site_flag,
 };
 use afs3::structs::AfsUuid;
-use afsfront::{LocationService, Refusal};
+use afs3::xdr::Chars;
+use afsfront::{LocationService, Refusal, Services};
 use celldb::{CellDb, Embedded};
 use types::{
-    Name, PrincipalId, Revision, ServerId, ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
+    Answer, Call, CellCall, Name, PrincipalId, Revision, ServerId, ServerInfo, Site, SiteKind,
+    VolumeGroup, VolumeId, WhichVolume,
 };
 
 use crate::common::{Rig, User};
@@ -152,4 +154,104 @@ fn lists_are_by_server_partition_and_volume() {
     let change = LocationsCall::GetNewVolumeId { count: 1 };
     assert_eq!(ask(&user, change), Err(Refusal(363_546)));
     assert_eq!(ask(&user, LocationsCall::ProbeServer {}), Ok(LocationsAnswer::ProbeServer {}));
+}
+
+fn entry_of(user: &User, text: &str) -> Result<Box<VldbEntry>, Refusal> {
+    match ask(user, LocationsCall::GetEntryByNameN { name: argument(text) })? {
+        LocationsAnswer::GetEntryByNameN { entry } => Ok(entry),
+        other => panic!("{other:?}"),
+    }
+}
+
+const PERM: Refusal = Refusal(363_546);
+const LOCKED: Refusal = Refusal(363_541);
+const ALL_OF_IT: i32 = 7;
+const RW: i32 = 0;
+
+#[test]
+fn only_an_administrator_changes_the_database() {
+    let (_kept, rig) = cell();
+    let stranger = rig.user(PrincipalId::ANONYMOUS);
+    let entry = entry_of(&stranger, "home").unwrap();
+    let mut new = entry_of(&stranger, "alone").unwrap();
+    (new.name, new.volumes) = (Chars::new(b"new").unwrap(), [90, 0, 0]);
+    for user in [stranger, rig.user(crate::common::JOE)] {
+        for call in [
+            LocationsCall::GetNewVolumeId { count: 1 },
+            LocationsCall::CreateEntryN { entry: new.clone() },
+            LocationsCall::ReplaceEntryN { volume: 40, kind: RW, entry: entry.clone(), release: 7 },
+            LocationsCall::DeleteEntry { volume: 40, kind: RW },
+            LocationsCall::SetLock { volume: 40, kind: RW, operation: lock_operation::MOVE },
+        ] {
+            let text = format!("{call:?}");
+            assert_eq!(ask(&user, call), Err(PERM), "{text}");
+        }
+    }
+    let admin = rig.administrator();
+    let lock = LocationsCall::SetLock { volume: 40, kind: RW, operation: lock_operation::MOVE };
+    ask(&admin, lock).unwrap();
+    let unlock = LocationsCall::ReleaseLock { volume: 40, kind: RW, release: ALL_OF_IT };
+    assert_eq!(ask(&rig.user(crate::common::JOE), unlock), Err(PERM));
+    assert_eq!(entry_of(&admin, "new").err(), Some(NO_ENTRY));
+}
+
+#[test]
+fn entries_are_made_locked_changed_and_removed() {
+    let (_kept, rig) = cell();
+    let admin = rig.administrator();
+    let number = || match ask(&admin, LocationsCall::GetNewVolumeId { count: 3 }) {
+        Ok(LocationsAnswer::GetNewVolumeId { volume }) => volume,
+        other => panic!("{other:?}"),
+    };
+    let (first, second) = (number(), number());
+    assert!(second >= first + 3, "they are reserved");
+    let mut entry = entry_of(&admin, "alone").unwrap();
+    entry.name = Chars::new(b"new").unwrap();
+    entry.volumes = [first, first + 1, first + 2];
+    entry.flags = entry_flag::RW_EXISTS;
+    ask(&admin, LocationsCall::CreateEntryN { entry: entry.clone() }).unwrap();
+    let made = entry_of(&admin, "new").unwrap();
+    // The backup volume has a number when it is there.
+    assert_eq!(made.volumes, [first, first + 1, 0]);
+    assert_eq!((made.servers[0], made.partitions[0], made.site_count), (TWO, 0, 1));
+    assert_eq!(made.flags, entry_flag::RW_EXISTS);
+    let again = ask(&admin, LocationsCall::CreateEntryN { entry: entry.clone() });
+    assert_eq!(again, Err(Refusal(363_520)), "the number is taken");
+    (entry.volumes, entry.servers[0]) = ([second, 0, 0], 0x0a00_0009);
+    let nowhere = ask(&admin, LocationsCall::CreateEntryN { entry: entry.clone() });
+    assert_eq!(nowhere, Err(Refusal(363_530)), "there is no such server");
+
+    let lock = |operation| LocationsCall::SetLock { volume: first, kind: RW, operation };
+    ask(&admin, lock(lock_operation::BACKUP)).unwrap();
+    assert_eq!(ask(&admin, lock(lock_operation::MOVE)), Err(LOCKED));
+    let mut changed = entry_of(&admin, "new").unwrap();
+    assert_eq!(changed.flags, entry_flag::RW_EXISTS | lock_operation::BACKUP);
+    changed.volumes[2] = first + 2;
+    changed.flags |= entry_flag::BACKUP_EXISTS;
+    let replace = |volume, entry: &VldbEntry, release| {
+        let entry = Box::new(*entry);
+        ask(&admin, LocationsCall::ReplaceEntryN { volume, kind: RW, entry, release })
+    };
+    replace(first, &changed, 0).unwrap();
+    assert_eq!(ask(&admin, lock(lock_operation::MOVE)), Err(LOCKED), "it keeps its lock");
+    replace(first, &changed, ALL_OF_IT).unwrap();
+    let made = entry_of(&admin, "new").unwrap();
+    assert_eq!(made.flags, entry_flag::RW_EXISTS | entry_flag::BACKUP_EXISTS);
+    assert_eq!(made.volumes[2], first + 2);
+    ask(&admin, lock(lock_operation::DELETE)).unwrap();
+    let unlock = LocationsCall::ReleaseLock { volume: first, kind: RW, release: ALL_OF_IT };
+    ask(&admin, unlock).unwrap();
+    ask(&admin, LocationsCall::DeleteEntry { volume: first, kind: RW }).unwrap();
+    assert_eq!(entry_of(&admin, "new").err(), Some(NO_ENTRY));
+
+    // The epoch of a replica and the standby stay, for which AFS has no word.
+    let home = entry_of(&admin, "home").unwrap();
+    replace(40, &home, ALL_OF_IT).unwrap();
+    assert_eq!(entry_of(&admin, "home").unwrap(), home);
+    let group = CellCall::Group { volume: WhichVolume::Id(VolumeId(40)) };
+    let Ok(Answer::Groups { groups, .. }) = admin.ask(Call::Cell(group)) else { panic!() };
+    let sites = &groups[0].record.sites;
+    assert_eq!(sites.len(), 4);
+    assert!(sites.contains(&site(2, "/vicepa", SiteKind::Standby, 1)), "{sites:?}");
+    assert!(sites.contains(&site(2, "/vicepaa", SiteKind::ReadOnly, 5)), "{sites:?}");
 }

@@ -19,6 +19,8 @@ const PART_BYTES: usize = 65_536;
 pub struct ServedCall {
     /// The call's streams.
     pub call: PortCall,
+    /// The number of the port that is called, as [`RxPort::open`] was given it.
+    pub port: u16,
     /// The service that is called.
     pub service: ServiceId,
     /// The address that answers go to.
@@ -54,7 +56,7 @@ impl RxPort {
                 let call = PortCall::of(Arc::clone(core), came.id, true);
                 let (service, peer) = (came.service, came.peer);
                 let (caller, connection) = (came.caller, came.connection);
-                serve(ServedCall { call, service, peer, caller, connection });
+                serve(ServedCall { call, port: address.port(), service, peer, caller, connection });
             }),
         )?;
         Ok(RxPort { core })

@@ -21,6 +21,9 @@ use types::{Fault, Timestamp, VolumeId, VolumeKind};
 use crate::fids::find;
 use crate::{CallStream, Refusal, Services};
 
+pub(crate) use pages::list_pages;
+pub(crate) use shown::{foreign_target, mode_of, owner};
+
 use locks::ForeignLocks;
 use pages::DirectoryPages;
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use types::{Answer, Call, Cookie, DataVersion, Fid};
 
 use super::{FileCall, unexpected};
-use crate::{Refusal, foreign_fid};
+use crate::{Refusal, Services, foreign_fid};
 
 /// Bytes of pages that are kept.
 const KEPT_BYTES: usize = 64 << 20;
@@ -71,7 +71,7 @@ impl FileCall<'_> {
             if let Some(pages) = self.service.pages.get(dir, version) {
                 return Ok(pages);
             }
-            if let Some(pages) = self.list(dir, version)? {
+            if let Some(pages) = list_pages(self.services, dir, version)? {
                 self.service.pages.put(dir, version, pages.clone());
                 return Ok(pages);
             }
@@ -79,36 +79,41 @@ impl FileCall<'_> {
         // It changes faster than it can be listed.
         Err(Refusal::BUSY)
     }
+}
 
-    /// Lists a directory; `None`: it is of another version by now.
-    fn list(&self, dir: Fid, version: DataVersion) -> Result<Option<Bytes>, Refusal> {
-        let parent = match self.services.ask_as_server(Call::ByVnode { fid: dir, parent: true })? {
-            Answer::Status(parent) => parent.fid,
-            _ => return Err(unexpected()),
+/// The pages of a directory; `None`: it is of another version by now.
+///
+/// # Errors
+/// EFBIG: it has more than AFS's directories can have; the services'.
+pub(crate) fn list_pages(
+    services: &dyn Services,
+    dir: Fid,
+    version: DataVersion,
+) -> Result<Option<Bytes>, Refusal> {
+    let parent = match services.ask_as_server(Call::ByVnode { fid: dir, parent: true })? {
+        Answer::Status(parent) => parent.fid,
+        _ => return Err(unexpected()),
+    };
+    let numbers = |fid| foreign_fid(fid).map(|AfsFid { vnode, unique, .. }| (vnode, unique));
+    let mut pages = DirectoryWriter::new(numbers(dir)?, numbers(parent)?);
+    let mut cookie = Cookie::START;
+    loop {
+        let (bytes_max, plus) = (LISTED_BYTES, false);
+        let call = Call::ReadDir { dir, cookie, bytes_max, plus };
+        let Answer::Entries { entries, end, dir_version } = services.ask_as_server(call)? else {
+            return Err(unexpected());
         };
-        let numbers = |fid| foreign_fid(fid).map(|AfsFid { vnode, unique, .. }| (vnode, unique));
-        let mut pages = DirectoryWriter::new(numbers(dir)?, numbers(parent)?);
-        let mut cookie = Cookie::START;
-        loop {
-            let (bytes_max, plus) = (LISTED_BYTES, false);
-            let call = Call::ReadDir { dir, cookie, bytes_max, plus };
-            let Answer::Entries { entries, end, dir_version } =
-                self.services.ask_as_server(call)?
-            else {
-                return Err(unexpected());
-            };
-            if dir_version != version {
-                return Ok(None);
-            }
-            for entry in &entries {
-                let (vnode, unique) = numbers(entry.fid)?;
-                let added = pages.add(entry.name.as_bytes(), vnode, unique);
-                added.map_err(|_| Refusal::TOO_BIG)?;
-                cookie = entry.cookie;
-            }
-            if end {
-                return Ok(Some(Bytes::from(pages.finish())));
-            }
+        if dir_version != version {
+            return Ok(None);
+        }
+        for entry in &entries {
+            let (vnode, unique) = numbers(entry.fid)?;
+            let added = pages.add(entry.name.as_bytes(), vnode, unique);
+            added.map_err(|_| Refusal::TOO_BIG)?;
+            cookie = entry.cookie;
+        }
+        if end {
+            return Ok(Some(Bytes::from(pages.finish())));
         }
     }
 }

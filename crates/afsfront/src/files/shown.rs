@@ -64,18 +64,23 @@ impl FileCall<'_> {
         }
     }
 
-    /// The target of a link. That of a mount point ends with a dot, by which AFS's clients know
-    /// that it is whole.
+    /// The target of a link.
     pub(super) fn target_of(&self, status: &Status) -> Result<Vec<u8>, Refusal> {
         let Answer::Target(target) = self.services.ask(Call::ReadLink { fid: status.fid })? else {
             return Err(unexpected());
         };
-        let mut target = target.to_vec();
-        if status.kind == Kind::MountPoint && target.last() != Some(&b'.') {
-            target.push(b'.');
-        }
-        Ok(target)
+        Ok(foreign_target(status.kind, &target))
     }
+}
+
+/// The target of a link as foreign clients see it. That of a mount point ends with a dot, by which
+/// they know that it is whole.
+pub(crate) fn foreign_target(kind: Kind, target: &[u8]) -> Vec<u8> {
+    let mut target = target.to_vec();
+    if kind == Kind::MountPoint && target.last() != Some(&b'.') {
+        target.push(b'.');
+    }
+    target
 }
 
 fn type_of(kind: Kind) -> u32 {
@@ -87,7 +92,7 @@ fn type_of(kind: Kind) -> u32 {
     }
 }
 
-fn mode_of(status: &Status) -> u32 {
+pub(crate) fn mode_of(status: &Status) -> u32 {
     match status.kind {
         Kind::MountPoint => MOUNT_POINT_MODE,
         Kind::Symlink => u32::from(status.mode) | 0o111,
@@ -98,6 +103,6 @@ fn mode_of(status: &Status) -> u32 {
 
 /// The number of a principal for an owner's uid: the same number, since AFS's sites give users the
 /// same one in both; the principal's own if the user has no uid.
-fn owner(uid: u32) -> u32 {
+pub(crate) fn owner(uid: u32) -> u32 {
     if uid >= OWN_IDS { uid - OWN_IDS } else { uid }
 }

@@ -128,7 +128,7 @@ pub struct Kerberos {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AfsClients {
-    /// The address, on which UDP ports 7000, 7002 and 7003 are opened.
+    /// The address, on which UDP ports 7000, 7002, 7003, 7005 and 7007 are opened.
     pub listen: Ipv4Addr,
     /// The keys of `afs/CELL`: a keytab, or OpenAFS's `KeyFileExt` or `KeyFile`. Relative to the
     /// cell's directory, or absolute. `None`: all of its clients are anonymous.

@@ -6,11 +6,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use afs3::bos::BosCall;
 use afs3::files::FilesCall;
 use afs3::locations::LocationsCall;
 use afs3::protection::ProtectionCall;
 use afs3::structs::AfsUuid;
-use afsfront::{FileService, LocationService, ProtectionService};
+use afs3::volumes::VolumesCall;
+use afsfront::{BosService, FileService, LocationService, ProtectionService, VolumeService};
 use client::clock;
 use parking_lot::Mutex;
 use rx::rxkad::RxkadLevel;
@@ -27,6 +29,7 @@ use crate::attach::{NewSession, new_session};
 use crate::config::AfsConfig;
 use crate::context::ServerContext;
 use crate::foreign_sessions::ForeignSessions;
+use crate::loopback::wall;
 use crate::pool::CallPool;
 use crate::usage::Host;
 
@@ -50,11 +53,13 @@ const PROBE_AFTER: Duration = Duration::from_secs(600);
 /// Sessions for databases end after this time without a call.
 const DATABASES_IDLE: Duration = Duration::from_secs(120);
 
-/// Port and service.
-const SERVICES: [(u16, u16); 3] = [
+/// Ports, and the service of each. Numbers of services say nothing without the port.
+const SERVICES: [(u16, u16); 5] = [
     (afs3::files::PORT, afs3::files::SERVICE),
     (afs3::protection::PORT, afs3::protection::SERVICE),
     (afs3::locations::PORT, afs3::locations::SERVICE),
+    (afs3::volumes::PORT, afs3::volumes::SERVICE),
+    (afs3::bos::PORT, afs3::bos::SERVICE),
 ];
 
 /// Why the ports are not open.
@@ -75,8 +80,8 @@ pub enum AfsOpenError {
 
 /// The host of a call's client.
 fn host_of(call: &ServedCall) -> HostKey {
-    match call.service.0 {
-        afs3::files::SERVICE => HostKey::Files(call.peer),
+    match call.port {
+        afs3::files::PORT => HostKey::Files(call.peer),
         _ => HostKey::Databases(call.peer.ip()),
     }
 }
@@ -87,6 +92,8 @@ pub(crate) struct AfsPorts {
     /// The UUID under which clients know this server.
     uuid: AfsUuid,
     files: FileService,
+    volumes: VolumeService,
+    bos: BosService,
     names: CallerNames,
     hosts: HostTable,
     /// In the order of [`SERVICES`].
@@ -111,6 +118,8 @@ impl AfsPorts {
             context: Arc::downgrade(context),
             uuid: afsfront::server_uuid(context.vice.me().id),
             files: FileService::default(),
+            volumes: VolumeService::default(),
+            bos: BosService::new(context.cell_name.as_deref().unwrap_or_default(), wall().secs),
             names: CallerNames::new(&config.realm),
             hosts: HostTable::default(),
             ports: OnceLock::new(),
@@ -186,12 +195,12 @@ impl AfsPorts {
     }
 
     fn is_proved(&self, call: &ServedCall) -> bool {
-        self.port_of(call.service).is_some_and(|port| port.prove(call.connection))
+        self.port_numbered(call.port).is_some_and(|port| port.prove(call.connection))
     }
 
-    fn port_of(&self, service: ServiceId) -> Option<&RxPort> {
+    fn port_numbered(&self, number: u16) -> Option<&RxPort> {
         let ports = self.ports.get()?;
-        Some(&ports[SERVICES.iter().position(|known| ServiceId(known.1) == service)?])
+        Some(&ports[SERVICES.iter().position(|known| known.0 == number)?])
     }
 
     fn admit(self: &Arc<Self>, host: Arc<ForeignHost>, call: ServedCall) {
@@ -219,16 +228,22 @@ impl AfsPorts {
 
     fn serve(&self, host: &ForeignHost, host_session: &HostSession, call: ServedCall) {
         let Some(context) = self.context.upgrade() else { return };
-        let ServedCall { call, service, caller, .. } = call;
+        let ServedCall { call, port, caller, .. } = call;
         let way = || {
             ForeignCaller::of(&context, host_session, &self.names, (&caller, host.key.address()))
         };
-        match service.0 {
-            afs3::files::SERVICE => serve(call, |request: FilesCall, stream| {
+        match port {
+            afs3::files::PORT => serve(call, |request: FilesCall, stream| {
                 self.files.serve(&way()?, host_session.session().0, request, stream)
             }),
-            afs3::protection::SERVICE => {
+            afs3::protection::PORT => {
                 serve(call, |request: ProtectionCall, _| ProtectionService.serve(&way()?, request));
+            }
+            afs3::volumes::PORT => serve(call, |request: VolumesCall, stream| {
+                self.volumes.serve(&way()?, request, stream)
+            }),
+            afs3::bos::PORT => {
+                serve(call, |request: BosCall, _| self.bos.serve(&way()?, request));
             }
             _ => serve(call, |request: LocationsCall, _| LocationService.serve(&way()?, request)),
         }
@@ -288,7 +303,7 @@ impl AfsPorts {
     /// The client of a host, if it is one that is called back.
     fn client<'a>(&'a self, host: &'a ForeignHost) -> Option<ForeignClient<'a>> {
         let HostKey::Files(address) = host.key else { return None };
-        let port = self.port_of(ServiceId(afs3::files::SERVICE))?;
+        let port = self.port_numbered(afs3::files::PORT)?;
         Some(ForeignClient { port, host, address })
     }
 
@@ -351,7 +366,7 @@ impl AfsPorts {
             }
         }
         for connection in self.hosts.forget_idle() {
-            if let Some(port) = self.port_of(ServiceId(afs3::files::SERVICE)) {
+            if let Some(port) = self.port_numbered(afs3::files::PORT) {
                 port.disconnect(connection);
             }
         }

@@ -4,6 +4,8 @@
 //! UUID, which is its number in the cell, and by the IPv4 addresses on which it listens; each of
 //! AFS's services has its own port there. Standbys are not listed: they serve no client.
 
+mod changes;
+
 use std::net::IpAddr;
 
 use afs3::locations::{
@@ -18,6 +20,7 @@ use types::{
     VolumeId, WhichVolume,
 };
 
+use crate::partitions::shown_number;
 use crate::{Refusal, Services};
 
 /// The kinds of volume in calls.
@@ -32,8 +35,6 @@ const SITES: usize = 13;
 const OLD_SITES: usize = 8;
 /// Groups of one question to the cell database.
 const GROUPS_AT_ONCE: u32 = 1000;
-/// Partitions are numbered up to `/vicepiu`.
-const PARTITIONS: i32 = 255;
 
 /// Codes of the location service. Source: OpenAFS `src/vlserver/vl_errors.et`.
 const VL: i32 = 363_520;
@@ -116,17 +117,21 @@ impl LocationService {
             }
             LocationsCall::GetAddrs { .. } => at.addresses(),
             LocationsCall::GetAddrsU { attributes } => at.addresses_of(&attributes),
-            // Administrators change the database with Rialto's commands.
+            LocationsCall::GetNewVolumeId { count } => at.new_number(count),
+            LocationsCall::CreateEntryN { entry } => at.create_entry(&entry),
+            LocationsCall::ReplaceEntryN { volume, kind, entry, release } => {
+                at.replace_entry((volume, kind), &entry, release)
+            }
+            LocationsCall::DeleteEntry { volume, kind } => at.delete_entry(volume, kind),
+            LocationsCall::SetLock { volume, kind, operation } => {
+                at.lock_entry(volume, kind, operation)
+            }
+            LocationsCall::ReleaseLock { volume, kind, .. } => at.unlock_entry(volume, kind),
+            // Old forms, and a server's own addresses, which Rialto's servers enter themselves.
             LocationsCall::CreateEntry { .. }
-            | LocationsCall::CreateEntryN { .. }
-            | LocationsCall::DeleteEntry { .. }
             | LocationsCall::ReplaceEntry { .. }
-            | LocationsCall::ReplaceEntryN { .. }
             | LocationsCall::UpdateEntry { .. }
             | LocationsCall::UpdateEntryByName { .. }
-            | LocationsCall::SetLock { .. }
-            | LocationsCall::ReleaseLock { .. }
-            | LocationsCall::GetNewVolumeId { .. }
             | LocationsCall::ChangeAddr { .. }
             | LocationsCall::RegisterAddrs { .. } => Err(NOT_PERMITTED),
             _ => Err(Refusal::UNKNOWN),
@@ -163,20 +168,6 @@ pub fn server_uuid(server: ServerId) -> AfsUuid {
     AfsUuid(server.0.to_be_bytes())
 }
 
-/// AFS's number of a partition: `/vicepa` is 0, `/vicepaa` is 26. One with another name has the
-/// number of the first, since a site must have one.
-fn partition_number(name: &str) -> i32 {
-    let letters = name.trim_start_matches('/').strip_prefix("vicep").unwrap_or_default();
-    let number = match letters.as_bytes() {
-        [one @ b'a'..=b'z'] => i32::from(one - b'a'),
-        [tens @ b'a'..=b'z', one @ b'a'..=b'z'] => {
-            26 + i32::from(tens - b'a') * 26 + i32::from(one - b'a')
-        }
-        _ => 0,
-    };
-    number.min(PARTITIONS)
-}
-
 fn flags_of(site: &Site) -> i32 {
     match site.kind {
         SiteKind::ReadWrite => site_flag::RW,
@@ -189,11 +180,13 @@ fn flags_of(site: &Site) -> i32 {
 
 impl Locations<'_> {
     fn group(&self, volume: WhichVolume) -> Result<VolumeGroup, Refusal> {
+        self.revised(volume).map(|seen| seen.record)
+    }
+
+    fn revised(&self, volume: WhichVolume) -> Result<Revised<VolumeGroup>, Refusal> {
         let answer = self.services.ask_as_server(Call::Cell(CellCall::Group { volume }));
         match answer {
-            Ok(Answer::Groups { mut groups, .. }) => {
-                groups.pop().map(|seen| seen.record).ok_or(NO_ENTRY)
-            }
+            Ok(Answer::Groups { mut groups, .. }) => groups.pop().ok_or(NO_ENTRY),
             Ok(_) => Err(Refusal::IO),
             Err(types::Fault::NoVolume) => Err(NO_ENTRY),
             Err(fault) => Err(fault.into()),
@@ -204,6 +197,12 @@ impl Locations<'_> {
     fn by_number(&self, volume: u32, kind: i32) -> Result<VolumeGroup, Refusal> {
         let id = VolumeId(volume.into());
         let group = self.group(WhichVolume::Id(id))?;
+        Self::need_kind(&group, id, kind)?;
+        Ok(group)
+    }
+
+    /// The number is that of the volume of this kind; -1: of any.
+    fn need_kind(group: &VolumeGroup, id: VolumeId, kind: i32) -> Result<(), Refusal> {
         let is_it = match kind {
             kind::RW => group.read_write == id,
             kind::RO => group.read_only == Some(id),
@@ -211,7 +210,7 @@ impl Locations<'_> {
             afs3::locations::ANY_KIND => true,
             _ => return Err(BAD_KIND),
         };
-        if is_it { Ok(group) } else { Err(NO_ENTRY) }
+        if is_it { Ok(()) } else { Err(NO_ENTRY) }
     }
 
     /// A name, with the ending of its kind or without, or a number in digits.
@@ -231,7 +230,7 @@ impl Locations<'_> {
         let of = |site: &'a Site| {
             let server = self.servers.iter().find(|seen| seen.record.id == site.server)?;
             let flags = flags_of(site);
-            let partition = partition_number(&site.partition);
+            let partition = shown_number(&site.partition);
             (flags != 0).then_some(ListedSite { server, partition, flags })
         };
         group.sites.iter().filter_map(of).take(SITES).collect()

@@ -1,0 +1,216 @@
+//! Changes of the location database, as OpenAFS's `vos` makes them.
+//!
+//! Model: an entry replaces a group's record: its name, its numbers and its sites. The epochs of
+//! sites, and standbys, for which AFS has no word, stay as they were. The lock of an entry is the
+//! group's note of the operation that works on it. Each change is the caller's (AF-2), and is made
+//! only if the record is as it was when the call read it.
+
+use afs3::errors::{
+    VL_BADENTRY, VL_BADPARTITION, VL_BADSERVER, VL_BADVOLIDBUMP, VL_BADVOLOPER, VL_ENTRYLOCKED,
+    VL_IDEXIST, VL_NAMEEXIST, VL_NOENT, VL_PERM,
+};
+use afs3::locations::{LocationsAnswer, VldbEntry, entry_flag, lock_operation, site_flag};
+use types::{
+    Answer, Busy, Call, CellCall, Fault, Name, Revised, Revision, ServerId, Site, SiteKind,
+    VolumeCall, VolumeGroup, VolumeId, VolumeKind, WhichVolume,
+};
+
+use super::{Locations, addresses};
+use crate::Refusal;
+use crate::partitions::{numbered, partition_name, shown_number};
+
+/// Numbers that one call reserves at most; `vos` takes three.
+const NUMBERS_MAX: u32 = 1000;
+
+/// A service's fault as the location service tells it.
+fn refusal_of(fault: Fault) -> Refusal {
+    match fault {
+        Fault::NotPermitted | Fault::AccessDenied => Refusal(VL_PERM),
+        Fault::Exists => Refusal(VL_NAMEEXIST),
+        Fault::NoVolume => Refusal(VL_NOENT),
+        // Another change came first.
+        Fault::Conflict | Fault::Busy => Refusal(VL_ENTRYLOCKED),
+        fault => fault.into(),
+    }
+}
+
+/// The word for an operation in a group's record.
+fn operation_name(operation: i32) -> Option<&'static str> {
+    match operation {
+        lock_operation::MOVE => Some("move"),
+        lock_operation::RELEASE => Some("release"),
+        lock_operation::BACKUP => Some("backup"),
+        lock_operation::DELETE => Some("change"),
+        lock_operation::DUMP => Some("dump"),
+        _ => None,
+    }
+}
+
+impl Locations<'_> {
+    fn change(&self, call: CellCall) -> Result<Answer, Refusal> {
+        self.services.ask(Call::Cell(call)).map_err(refusal_of)
+    }
+
+    fn put(&self, group: VolumeGroup, expected: Revision) -> Result<(), Refusal> {
+        self.change(CellCall::PutGroup { group: Box::new(group), expected }).map(drop)
+    }
+
+    fn seen(&self, volume: u32, kind: i32) -> Result<Revised<VolumeGroup>, Refusal> {
+        let id = VolumeId(volume.into());
+        let group = self.revised(WhichVolume::Id(id))?;
+        Self::need_kind(&group.record, id, kind)?;
+        Ok(group)
+    }
+
+    pub(super) fn new_number(&self, count: u32) -> Result<LocationsAnswer, Refusal> {
+        if !(1..=NUMBERS_MAX).contains(&count) {
+            return Err(Refusal(VL_BADVOLIDBUMP));
+        }
+        match self.change(CellCall::TakeNumbers { above: VolumeId(0), count })? {
+            Answer::Number(first) => {
+                let volume = u32::try_from(first.0).map_err(|_| Refusal(VL_BADVOLIDBUMP))?;
+                Ok(LocationsAnswer::GetNewVolumeId { volume })
+            }
+            _ => Err(Refusal::IO),
+        }
+    }
+
+    pub(super) fn create_entry(&self, entry: &VldbEntry) -> Result<LocationsAnswer, Refusal> {
+        let group = self.group_of_entry(entry, None)?;
+        if self.revised(WhichVolume::Id(group.read_write)).is_ok() {
+            return Err(Refusal(VL_IDEXIST));
+        }
+        self.put(group, Revision(0))?;
+        Ok(LocationsAnswer::CreateEntryN {})
+    }
+
+    /// `release`: what of the lock is cleared; 0: nothing.
+    pub(super) fn replace_entry(
+        &self,
+        (volume, kind): (u32, i32),
+        entry: &VldbEntry,
+        release: i32,
+    ) -> Result<LocationsAnswer, Refusal> {
+        let seen = self.seen(volume, kind)?;
+        let mut group = self.group_of_entry(entry, Some(&seen.record))?;
+        if release != 0 {
+            group.busy = None;
+        }
+        self.put(group, seen.revision)?;
+        Ok(LocationsAnswer::ReplaceEntryN {})
+    }
+
+    pub(super) fn delete_entry(&self, volume: u32, kind: i32) -> Result<LocationsAnswer, Refusal> {
+        let seen = self.seen(volume, kind)?;
+        let (read_write, expected) = (seen.record.read_write, seen.revision);
+        self.change(CellCall::RemoveGroup { read_write, expected })?;
+        Ok(LocationsAnswer::DeleteEntry {})
+    }
+
+    pub(super) fn lock_entry(
+        &self,
+        volume: u32,
+        kind: i32,
+        operation: i32,
+    ) -> Result<LocationsAnswer, Refusal> {
+        let operation = operation_name(operation).ok_or(Refusal(VL_BADVOLOPER))?.to_owned();
+        let Revised { mut record, revision } = self.seen(volume, kind)?;
+        if record.busy.is_some() {
+            return Err(Refusal(VL_ENTRYLOCKED));
+        }
+        let (by, since_secs) = ("a client of AFS".to_owned(), self.services.now().secs);
+        record.busy = Some(Busy { operation, by, since_secs });
+        self.put(record, revision)?;
+        Ok(LocationsAnswer::SetLock {})
+    }
+
+    pub(super) fn unlock_entry(&self, volume: u32, kind: i32) -> Result<LocationsAnswer, Refusal> {
+        let Revised { mut record, revision } = self.seen(volume, kind)?;
+        if record.busy.take().is_some() {
+            self.put(record, revision)?;
+        }
+        Ok(LocationsAnswer::ReleaseLock {})
+    }
+
+    /// The record that an entry stands for.
+    fn group_of_entry(
+        &self,
+        entry: &VldbEntry,
+        old: Option<&VolumeGroup>,
+    ) -> Result<VolumeGroup, Refusal> {
+        let bad = |_| Refusal(VL_BADENTRY);
+        let name = Name::new(entry.name.text()).map_err(bad)?;
+        if !types::is_volume_name(name.as_bytes(), VolumeKind::ReadWrite) {
+            return Err(Refusal(afs3::errors::VL_BADNAME));
+        }
+        let [read_write, read_only, backup] = entry.volumes.map(|id| VolumeId(id.into()));
+        if read_write == VolumeId(0) {
+            return Err(Refusal(VL_BADENTRY));
+        }
+        let count = usize::try_from(entry.site_count).ok().filter(|count| *count <= super::SITES);
+        let mut sites = Vec::new();
+        for at in 0..count.ok_or(Refusal(VL_BADENTRY))? {
+            sites.push(
+                self.site((entry.servers[at], entry.partitions[at], entry.site_flags[at]), old)?,
+            );
+        }
+        let standbys = old.into_iter().flat_map(|old| &old.sites);
+        sites.extend(standbys.filter(|site| site.kind.is_standby()).cloned());
+        // `vos` reserves a number for a backup volume before there is one.
+        let has_backup = entry.flags & entry_flag::BACKUP_EXISTS != 0 && backup != VolumeId(0);
+        Ok(VolumeGroup {
+            name,
+            read_write,
+            read_only: (read_only != VolumeId(0)).then_some(read_only),
+            backup: has_backup.then_some(backup),
+            sites,
+            released_epoch: old.map_or(0, |old| old.released_epoch),
+            busy: old.and_then(|old| old.busy.clone()),
+        })
+    }
+
+    fn site(
+        &self,
+        (server, partition, flags): (u32, i32, i32),
+        old: Option<&VolumeGroup>,
+    ) -> Result<Site, Refusal> {
+        let has_address =
+            |seen: &&Revised<types::ServerInfo>| addresses(&seen.record).contains(&server);
+        let server = self.servers.iter().find(has_address).ok_or(Refusal(VL_BADSERVER))?.record.id;
+        let kind = match flags {
+            flags if flags & site_flag::RW != 0 => SiteKind::ReadWrite,
+            flags if flags & site_flag::RO != 0 => SiteKind::ReadOnly,
+            _ => return Err(Refusal(afs3::errors::VL_BADSERVERFLAG)),
+        };
+        let is_same = |site: &&Site| {
+            site.server == server && site.kind == kind && shown_number(&site.partition) == partition
+        };
+        match old.and_then(|old| old.sites.iter().find(is_same)) {
+            Some(site) => Ok(site.clone()),
+            None => {
+                let partition = self.partition_of(server, partition)?;
+                Ok(Site { server, partition, kind, epoch: 0 })
+            }
+        }
+    }
+
+    /// The name that a server has for a partition. Of other servers than this one only names that
+    /// AFS has are known.
+    fn partition_of(&self, server: ServerId, number: i32) -> Result<String, Refusal> {
+        let unknown = || Refusal(VL_BADPARTITION);
+        let me = match self.services.ask_as_server(Call::Cell(CellCall::Me))? {
+            Answer::Servers(servers) => servers.first().map(|me| me.record.id),
+            _ => return Err(Refusal::IO),
+        };
+        if me != Some(server) {
+            return partition_name(number).ok_or_else(unknown);
+        }
+        match self.services.ask_as_server(Call::Volume(VolumeCall::Partitions))? {
+            Answer::Partitions(all) => {
+                let found = numbered(all, |one| &one.name, number);
+                Ok(found.ok_or_else(unknown)?.name)
+            }
+            _ => Err(Refusal::IO),
+        }
+    }
+}
