@@ -534,6 +534,29 @@ fn take_over(cell: &mut Cell) {
     cell.rigs[1].root_of(0, "data").unwrap();
 }
 
+/// The former server learns that it is superseded, and follows as a standby until it is in step.
+fn come_back(cell: &mut Cell) {
+    cell.wait_at(0, 1000);
+    cell.settle(0);
+    cell.silent[0] = false;
+    for _ in 0..12 {
+        cell.wait(250);
+        cell.follow(0);
+    }
+    assert!(cell.in_step(0), "{:?}", cell.group());
+}
+
+/// The volume comes back to server 0 on an order, and serves there.
+fn take_back(cell: &mut Cell) {
+    let order = Call::Volume(VolumeCall::FailOver { id: TREE, force: false });
+    assert_eq!(cell.rigs[0].call(0, &ROOT, order), Ok(Answer::Done));
+    cell.settle(1);
+    for _ in 0..20 {
+        cell.wait_at(0, 1000);
+        cell.settle(0);
+    }
+}
+
 #[test]
 fn sb6_claims_are_executed_before_anything_else() {
     let mut cell = Cell::new(&[SiteKind::Standby]);
@@ -904,13 +927,7 @@ fn sb1_a_recorded_reply_is_void_when_the_volume_comes_back() {
     cell.settle(0);
     cell.wait_and_follow(&[0], 3000);
     assert!(cell.in_step(0), "{:?}", cell.group());
-    let order = Call::Volume(VolumeCall::FailOver { id: TREE, force: false });
-    assert_eq!(cell.rigs[0].call(0, &ROOT, order), Ok(Answer::Done));
-    cell.settle(1);
-    for _ in 0..20 {
-        cell.wait_at(0, 1000);
-        cell.settle(0);
-    }
+    take_back(&mut cell);
     assert_eq!(cell.has(0, "lost"), Err(Fault::NotFound));
     // The client got no answer before the server stopped.
     while cell.answer(0, lost).is_some() {}
@@ -1168,21 +1185,8 @@ fn sb2_a_volume_comes_back_to_its_first_server() {
     let lost = cell.make(0, "lost");
     assert_eq!(cell.answer(0, lost), None);
     take_over(&mut cell);
-    cell.wait_at(0, 1000);
-    cell.settle(0);
-    cell.silent[0] = false;
-    for _ in 0..12 {
-        cell.wait(250);
-        cell.follow(0);
-    }
-    assert!(cell.in_step(0), "{:?}", cell.group());
-    let order = Call::Volume(VolumeCall::FailOver { id: TREE, force: false });
-    assert_eq!(cell.rigs[0].call(0, &ROOT, order), Ok(Answer::Done));
-    cell.settle(1);
-    for _ in 0..20 {
-        cell.wait_at(0, 1000);
-        cell.settle(0);
-    }
+    come_back(&mut cell);
+    take_back(&mut cell);
     // It was superseded once, and holds no reply for that.
     let origin = cell.make(0, "again");
     made(cell.answer(0, origin));
@@ -1197,21 +1201,8 @@ fn sb5_replies_outlive_a_second_takeover() {
     cell.follow(1);
     made(cell.answer(0, origin));
     take_over(&mut cell);
-    cell.wait_at(0, 1000);
-    cell.settle(0);
-    cell.silent[0] = false;
-    for _ in 0..12 {
-        cell.wait(250);
-        cell.follow(0);
-    }
-    assert!(cell.in_step(0), "{:?}", cell.group());
-    let order = Call::Volume(VolumeCall::FailOver { id: TREE, force: false });
-    assert_eq!(cell.rigs[0].call(0, &ROOT, order), Ok(Answer::Done));
-    cell.settle(1);
-    for _ in 0..20 {
-        cell.wait_at(0, 1000);
-        cell.settle(0);
-    }
+    come_back(&mut cell);
+    take_back(&mut cell);
     // The client comes only now: it has asked the server in between for nothing.
     let known = inherited(&mut cell.rigs[0], origin);
     assert_eq!(known.origin, origin);
