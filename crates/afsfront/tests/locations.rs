@@ -232,6 +232,8 @@ fn entries_are_made_locked_changed_and_removed() {
         let entry = Box::new(*entry);
         ask(&admin, LocationsCall::ReplaceEntryN { volume, kind: RW, entry, release })
     };
+    let other = VldbEntry { volumes: [second, 0, 0], ..*changed };
+    assert_eq!(replace(first, &other, 0), Err(Refusal(363_538)), "it is another volume's");
     replace(first, &changed, 0).unwrap();
     assert_eq!(ask(&admin, lock(lock_operation::MOVE)), Err(LOCKED), "it keeps its lock");
     replace(first, &changed, ALL_OF_IT).unwrap();

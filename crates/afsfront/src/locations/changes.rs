@@ -93,6 +93,10 @@ impl Locations<'_> {
     ) -> Result<LocationsAnswer, Refusal> {
         let seen = self.seen(volume, kind)?;
         let mut group = self.group_of_entry(entry, Some(&seen.record))?;
+        if group.read_write != seen.record.read_write {
+            // The number is what a group is known by.
+            return Err(Refusal(VL_BADENTRY));
+        }
         if release != 0 {
             group.busy = None;
         }
