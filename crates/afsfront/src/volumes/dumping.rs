@@ -18,7 +18,7 @@ use types::{
 };
 
 use super::reports::{kind_of, next_unique};
-use super::unexpected;
+use super::{refusal_of, unexpected};
 use crate::files::{foreign_target, list_pages, mode_of, owner};
 use crate::{CallStream, Refusal, Services, foreign_fid};
 
@@ -97,7 +97,8 @@ impl<'a> DumpedState<'a> {
         let name = Name::new(&name[..]).map_err(|_| Refusal::NAME_TOO_LONG)?;
         let (kind, replace) = (VolumeKind::Snapshot, false);
         let clone = VolumeCall::Clone { id: None, of: info.id, name, kind, replace };
-        match services.ask_as_server(Call::Volume(clone))? {
+        // By the caller, so that the audit log has who dumped what.
+        match services.ask(Call::Volume(clone)).map_err(refusal_of)? {
             Answer::Volumes { volumes, .. } => {
                 let id = volumes.first().ok_or_else(unexpected)?.id;
                 Ok(DumpedState { services, volume: id, snapshot: Some(id) })
