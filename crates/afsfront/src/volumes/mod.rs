@@ -325,16 +325,16 @@ impl VolserCall<'_> {
                 _ => return Err(unexpected()),
             }
         }
-        // Volumes of one tree are looked up among their own.
-        let mut trees = std::collections::HashMap::<VolumeId, Vec<VolumeInfo>>::new();
-        for one in &all {
-            trees.entry(one.tree).or_default().push(one.clone());
-        }
-        let none = Vec::new();
-        let beside = |info: &VolumeInfo| trees.get(&info.tree).unwrap_or(&none);
         // AFS has 32 bits for a number.
-        let shown = all.iter().filter(|one| u32::try_from(one.id.0).is_ok());
-        Ok(shown.map(|info| make(&ListedVolume { info, beside: beside(info) })).collect())
+        all.retain(|one| u32::try_from(one.id.0).is_ok());
+        all.sort_by_key(|one| one.tree);
+        let mut made = Vec::with_capacity(all.len());
+        for beside in all.chunk_by(|one, next| one.tree == next.tree) {
+            let of = |info: &VolumeInfo| (info.id, make(&ListedVolume { info, beside }));
+            made.extend(beside.iter().map(of));
+        }
+        made.sort_by_key(|(id, _)| *id);
+        Ok(made.into_iter().map(|(_, made)| made).collect())
     }
 
     /// A volume, followed by the others of its group.
