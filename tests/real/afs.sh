@@ -14,7 +14,7 @@ fi
 base=$WORK/afs cell=$WORK/afs/cell address=192.0.2.1
 afsd=()
 # A process that waits for such a client can only be killed after the client.
-(sleep 200; pkill -9 -f "^afsd.fuse .*-mountdir $base/") &
+(sleep 200 && pkill -9 -f "^afsd.fuse .*-mountdir $base/") 2> /dev/null &
 watchdog=$!
 cleanup() {
     local pid
