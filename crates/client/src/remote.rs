@@ -183,14 +183,16 @@ pub trait Remote: Send + Sync {
         self.chain_each_until(caller, calls, cancel, &mut |at, result| take(at, result, None));
     }
 
-    /// The latest changes of a volume that the server acknowledged, the oldest first.
-    fn last_changes(&self, _volume: VolumeId) -> Vec<DoneChange> {
+    /// A copy of the volume took over elsewhere: changes that have no answer yet end with `Lost`,
+    /// though answers may arrive later.
+    fn withdraw_changes(&self, _volume: VolumeId) {}
+
+    /// Takes the latest changes of a volume that the server acknowledged, the oldest first, to
+    /// compare them with what a copy has that took over. Should the volume come back here, they are
+    /// no changes of that stay.
+    fn take_changes(&self, _volume: VolumeId) -> Vec<DoneChange> {
         Vec::new()
     }
-
-    /// The volume left this server, and its changes there were compared with what its next server
-    /// has: should it come back here, they are no changes of that stay.
-    fn forget_changes(&self, _volume: VolumeId) {}
 
     /// Sets the sink of breaks and of the session's events. Called once, before the first call.
     fn set_events(&self, events: Arc<dyn Events>);

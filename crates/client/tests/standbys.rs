@@ -31,6 +31,8 @@ struct Truth {
     replies: Option<Replies>,
     /// So many questions for replies come while the volume is away.
     away: usize,
+    /// So many questions for replies are left to the test.
+    asked: usize,
     /// The former server still has what it had.
     has_surplus: bool,
     /// The last request of each slot when the standby began.
@@ -63,6 +65,10 @@ impl Truth {
             Call::Volume(VolumeCall::Inherit { .. }) if self.away > 0 => {
                 self.away -= 1;
                 return Some(Err(Fault::NoVolume));
+            }
+            Call::Volume(VolumeCall::Inherit { .. }) if self.asked > 0 => {
+                self.asked -= 1;
+                return None;
             }
             Call::Volume(VolumeCall::Inherit { origin, .. }) => {
                 let Some(replies) = self.replies.as_ref().filter(|_| self.at.0 == me) else {
@@ -117,6 +123,7 @@ fn info(epoch: u64, state: VolumeState) -> VolumeInfo {
 /// A volume at A, with a standby at B.
 struct Fleet {
     a: ScriptedServer,
+    session_at_a: Arc<client::Session>,
     b: Arc<ScriptedServer>,
     truth: Arc<Mutex<Truth>>,
     docs: Arc<RemoteVolume>,
@@ -140,6 +147,7 @@ impl Fleet {
             at,
             replies: Some(Replies::new()),
             away: 0,
+            asked: 0,
             has_surplus: false,
             numbers: HashMap::new(),
         }));
@@ -151,10 +159,11 @@ impl Fleet {
         let dial = Box::new(move |_: &ServerInfo| {
             client::Session::connect(dialled.config()).map(|session| Arc::new(session) as _)
         });
-        let cell = Cell::of_servers(a.session(), dial);
+        let session_at_a = a.session();
+        let cell = Cell::of_servers(Arc::clone(&session_at_a) as _, dial);
         let docs = cell.find(&name("docs"), None).unwrap();
         let recorder = Recorder::of(&*docs);
-        Fleet { a, b, truth, docs, recorder, _cell: cell }
+        Fleet { a, session_at_a, b, truth, docs, recorder, _cell: cell }
     }
 
     /// B is the read-write site, and knows these replies.
@@ -175,8 +184,13 @@ impl Fleet {
         truth.group.sites = vec![site(A, SiteKind::ReadWrite, 0), site(B, SiteKind::Standby, 0)];
         truth.at = (A, 2 * EPOCHS_IN_GENERATION + 1, VolumeState::Online);
         truth.replies = Some(replies);
-        let item = BreakItem { fid: Fid::root(VOLUME), reason: BreakReason::Data, name: None };
         drop(truth);
+        self.leave_a();
+    }
+
+    /// A says that the volume may have left.
+    fn leave_a(&self) {
+        let item = BreakItem { fid: Fid::root(VOLUME), reason: BreakReason::Data, name: None };
         self.a.break_promises(&[item]);
     }
 
@@ -312,6 +326,30 @@ fn an_acknowledged_change_that_is_missing_is_reported() {
     assert_eq!(fleet.recorder.count(|event| *event == Event::Moved), 0);
 }
 
+/// No comparison would name the change: it was not acknowledged when this one began.
+#[test]
+fn sb5_an_answer_after_the_comparison_began_is_not_taken() {
+    let fleet = Fleet::start();
+    let first = fleet.acknowledged("one");
+    let changing = call(&fleet.docs, write("late"));
+    let late = fleet.a.next_of(is_write);
+    fleet.take_over(SiteKind::AsyncStandby, known(first, written("one", 2)));
+    fleet.truth.lock().asked = 1;
+    fleet.leave_a();
+    let inherits = |call: &Call| matches!(call, Call::Volume(VolumeCall::Inherit { .. }));
+    let question = fleet.b.next_of(inherits);
+    fleet.a.answer(&late, written("late", 3));
+    // The answer to this comes behind the late one.
+    let me = Call::Cell(CellCall::Me);
+    client::Remote::call(&*fleet.session_at_a, &Caller::ROOT, me, None).unwrap();
+    let known = Inherited { origin: first, answer: Default::default() };
+    fleet.b.answer(&question, Answer::Inherited(known));
+    fleet.b.answer(&fleet.b.next_of(is_write), written("late", 9));
+    assert_eq!(changing.answer(), written("late", 9));
+    fleet.recorder.wait(1, |event| *event == Event::Moved);
+    assert_eq!(fleet.recorder.count(|event| *event == Event::TakenOver), 0);
+}
+
 #[test]
 fn nothing_is_reported_where_all_that_was_acknowledged_is() {
     let fleet = Fleet::start();
@@ -419,8 +457,7 @@ fn a_client_without_calls_hears_that_the_volume_left() {
     let fleet = Fleet::start();
     fleet.take_over(SiteKind::Standby, Some(Replies::new()));
     fleet.truth.lock().has_surplus = true;
-    let item = BreakItem { fid: Fid::root(VOLUME), reason: BreakReason::Data, name: None };
-    fleet.a.break_promises(&[item]);
+    fleet.leave_a();
     fleet.recorder.wait(1, |event| *event == Event::Moved);
 }
 
@@ -431,6 +468,19 @@ fn a_volume_that_came_back_to_its_server_is_reclaimed_there() {
     fleet.come_back(HashMap::from([(origin.slot, (origin, written("kept", 2)))]));
     fleet.recorder.wait(1, |event| *event == Event::Moved);
     assert_eq!(fleet.recorder.count(|event| *event == Event::TakenOver), 0);
+}
+
+#[test]
+fn sb5_a_server_answers_itself_for_what_came_back() {
+    let fleet = Fleet::start();
+    let origin = fleet.acknowledged("kept");
+    let changing = call(&fleet.docs, write("x"));
+    let received = fleet.a.next_of(is_write);
+    fleet.come_back(HashMap::from([(origin.slot, (origin, written("kept", 2)))]));
+    fleet.recorder.wait(1, |event| *event == Event::Moved);
+    fleet.a.answer(&received, written("x", 3));
+    assert_eq!(changing.answer(), written("x", 3));
+    assert_eq!(fleet.a.look(|state| state.count(is_write)), 2, "it is not sent again");
 }
 
 #[test]

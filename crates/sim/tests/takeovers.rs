@@ -9,8 +9,8 @@ const PLAIN: TakeoverOptions = TakeoverOptions { mutation: None, trace: false };
 fn sb2_takeovers_neither_lose_nor_repeat_changes() {
     let mut takeovers = 0;
     // The last ones found faults.
-    for seed in
-        (0..8).chain([117, 161, 169, 444, 723, 883, 901, 1255, 1501, 1570, 1808, 3805, 9373])
+    for seed in (0..8)
+        .chain([117, 161, 169, 444, 723, 883, 901, 1255, 1501, 1570, 1808, 3805, 9373, 3_008_949])
     {
         let outcome = run(seed, PLAIN);
         let replay = format!("cargo run --release -p sim -- --kind standbys --seed {seed} --trace");
@@ -32,7 +32,7 @@ fn a_seed_with_standbys_replays() {
 }
 
 /// Broken rules, and seeds that see each of them.
-const SEEN: [(TakeoverMutation, u64); 9] = [
+const SEEN: [(TakeoverMutation, u64); 10] = [
     (TakeoverMutation::TrustTheWire, 1),
     (TakeoverMutation::BelieveOutOfStep, 6),
     (TakeoverMutation::NoFence, 7),
@@ -42,6 +42,7 @@ const SEEN: [(TakeoverMutation, u64); 9] = [
     (TakeoverMutation::IgnoreRevision, 71),
     (TakeoverMutation::DropCopy, 65),
     (TakeoverMutation::IgnoreLocks, 634),
+    (TakeoverMutation::TakeLateAnswers, 3_008_949),
 ];
 
 #[test]

@@ -49,7 +49,7 @@ use super::inherit::{Heritage, compare, knows_replies, report, was_standby};
 use super::replica_watch::ReplicaReader;
 use super::server_connection::ServerConnection;
 use super::sites::sites;
-use crate::{CallError, Cancel, Events, Remote, Reply};
+use crate::{CallError, Cancel, DoneChange, Events, Remote, Reply};
 
 /// The pause between two attempts to find a place, at first and at most.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -463,22 +463,23 @@ impl RemoteVolume {
         let name = String::from_utf8_lossy(self.name.as_bytes());
         tracing::info!(volume = self.id.0, %name, "calls for a volume go to another place now");
         self.local.store(to.remote.passes_descriptors(), Ordering::Release);
-        let taken_over;
-        let mut lost = None;
-        let sink = {
+        let (taken_over, sink) = {
             let mut place = self.place.lock();
-            place.partition = partition;
-            taken_over = generation > place.generation;
-            if taken_over {
-                place.generation = generation;
-                lost = Some(std::mem::take(&mut place.lost));
-            }
-            place.sink.clone()
+            let taken_over = generation > place.generation;
+            (place.partition, place.generation) = (partition, generation.max(place.generation));
+            (taken_over, place.sink.clone())
         };
         let mut heritage = Heritage::Whole;
-        if let Some(lost) = lost {
-            heritage = self.heritage(from, &to, was_standby);
-            from.remote.forget_changes(self.id);
+        if taken_over {
+            // Each change has an answer that the comparison takes into account, or none. A volume
+            // that came back to its server answers for itself: that refuses what it did before.
+            if !Arc::ptr_eq(from, &to) {
+                let lost = std::mem::take(&mut self.place.lock().lost);
+                lost.cancel();
+                from.remote.withdraw_changes(self.id);
+            }
+            let changes = from.remote.take_changes(self.id);
+            heritage = self.heritage(&changes, &to, was_standby);
             match &heritage {
                 Heritage::Whole => tracing::warn!(
                     volume = self.id.0,
@@ -493,7 +494,6 @@ impl RemoteVolume {
                      was made are lost"
                 ),
             }
-            lost.cancel();
         }
         let report = |sink: &dyn Events, reclaim: &dyn Remote| match &heritage {
             Heritage::Whole => sink.on_moved(reclaim),
@@ -542,10 +542,10 @@ impl RemoteVolume {
         }
     }
 
-    /// How much the place that took over has of the changes that the former one acknowledged.
+    /// How much the place that took over has of these changes, which the former one acknowledged.
     fn heritage(
         &self,
-        from: &ServerConnection,
+        changes: &[DoneChange],
         to: &ServerConnection,
         was_standby: bool,
     ) -> Heritage {
@@ -553,8 +553,7 @@ impl RemoteVolume {
             // It has no change since the copy was made, and knows no reply.
             return Heritage::Unknown;
         }
-        let changes = from.remote.last_changes(self.id);
-        match compare(to, self.id, &changes) {
+        match compare(to, self.id, changes) {
             // The base of the standby has all of them, or there are none.
             Heritage::Unknown if knows_replies(to, self.id) => Heritage::Whole,
             heritage => heritage,

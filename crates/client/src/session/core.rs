@@ -217,10 +217,13 @@ impl ClientCore {
                 }
                 ClientOutput::Close { channel } => after.close.extend(self.forget_channel(channel)),
                 ClientOutput::Keep(keeping) => self.keep(&keeping),
-                ClientOutput::Done { id, result, descriptor: with, landing } => {
+                ClientOutput::Done { id, mut result, descriptor: with, landing } => {
                     let body = if with { descriptor.take() } else { None };
                     let pending = self.calls.remove(&id);
                     self.orphans.answered(id);
+                    if pending.as_ref().is_some_and(|pending| pending.is_withdrawn()) {
+                        result = Err(CallFailure::SessionLost);
+                    }
                     let keeps = pending.as_ref().is_some_and(|pending| pending.keeps_answer);
                     let receipt = self.land(id, &result, landing, keeps && body.is_none());
                     // The calls behind a failed member of a chain end in the same step.
@@ -278,7 +281,7 @@ impl ClientCore {
         }
     }
 
-    /// Notes a change that was acknowledged, or where one was that failed.
+    /// Notes a change that was acknowledged, or where one was that failed or was withdrawn.
     fn note_change(
         &mut self,
         pending: &PendingCall,
@@ -294,15 +297,20 @@ impl ClientCore {
         self.changes.push_back(DoneChange { origin, fid: change.fid, is_certain });
     }
 
-    /// The latest changes of a volume that were acknowledged, the oldest first.
-    pub fn last_changes(&self, volume: VolumeId) -> Vec<DoneChange> {
-        let of_volume = self.changes.iter().filter(|done| done.fid.volume == volume);
-        of_volume.copied().collect()
+    /// See [`crate::Remote::withdraw_changes`].
+    pub fn withdraw_changes(&self, volume: VolumeId) {
+        for pending in self.calls.values() {
+            if pending.change.is_some_and(|change| change.fid.volume == volume) {
+                pending.withdraw();
+            }
+        }
     }
 
-    /// See [`crate::Remote::forget_changes`].
-    pub fn forget_changes(&mut self, volume: VolumeId) {
+    /// See [`crate::Remote::take_changes`].
+    pub fn take_changes(&mut self, volume: VolumeId) -> Vec<DoneChange> {
+        let taken = self.changes.iter().filter(|done| done.fid.volume == volume).copied().collect();
         self.changes.retain(|done| done.fid.volume != volume);
+        taken
     }
 
     /// Takes what a predecessor left: the machine goes on with its session.

@@ -331,12 +331,12 @@ impl Remote for Session {
         }
     }
 
-    fn last_changes(&self, volume: VolumeId) -> Vec<DoneChange> {
-        self.shared.core.lock().last_changes(volume)
+    fn withdraw_changes(&self, volume: VolumeId) {
+        self.shared.core.lock().withdraw_changes(volume);
     }
 
-    fn forget_changes(&self, volume: VolumeId) {
-        self.shared.core.lock().forget_changes(volume);
+    fn take_changes(&self, volume: VolumeId) -> Vec<DoneChange> {
+        self.shared.core.lock().take_changes(volume)
     }
 
     fn set_events(&self, events: Arc<dyn Events>) {

@@ -58,6 +58,8 @@ struct State {
     receipt: Option<Receipt>,
     /// There was a result.
     ended: bool,
+    /// Its answer does not count: a copy of the volume took over elsewhere.
+    withdrawn: bool,
     /// The thread must check again: the reader's role may be free, or the call was cancelled.
     nudged: bool,
 }
@@ -95,6 +97,16 @@ impl PendingCall {
     /// The place of its request, if it is known.
     pub fn origin(&self) -> Option<ReplyAddress> {
         self.state.lock().origin
+    }
+
+    /// The volume was taken over by a copy elsewhere: an answer from here does not count any more.
+    pub fn withdraw(&self) {
+        self.state.lock().withdrawn = true;
+    }
+
+    /// Was it withdrawn?
+    pub fn is_withdrawn(&self) -> bool {
+        self.state.lock().withdrawn
     }
 
     /// Wakes the thread so that it checks again.

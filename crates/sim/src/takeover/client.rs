@@ -649,6 +649,11 @@ impl TakeoverClient {
 
     /// Which acknowledged changes are there? One question for each slot.
     fn ask_heritage(&mut self, world: &mut StandbyWorld, to: usize, generation: u64) {
+        // An answer that comes during the comparison would be in none. A volume that came back to
+        // its server answers for itself.
+        if to != self.home && !world.breaks(TakeoverMutation::TakeLateAnswers) {
+            self.withdraw(self.home);
+        }
         let mut last: BTreeMap<(SessionId, u32), ReplyAddress> = BTreeMap::new();
         let seat = &mut self.seats[self.home];
         // No server remembers the replies of a session that ended: what an asynchronous standby
@@ -731,18 +736,24 @@ impl TakeoverClient {
         let (index, from) = (self.index, self.home);
         world.note(|| format!("client {index} follows the volume from {from} to {to}"));
         world.tally.followed += 1;
-        // Calls at the former home are given up.
-        for request in self.seats[from].pending.values_mut() {
-            if let Purpose::App(thread) = request.why {
-                request.why = Purpose::Nothing;
-                self.apps[thread].refused(Some((request.origin, self.generation)), false);
-            }
+        if to != from {
+            self.withdraw(from);
         }
         (self.home, self.generation) = (to, generation);
         self.cache.clear();
         // Locks that were not claimed there are lost.
         self.locks.retain(|_, (at, _)| *at == to);
         self.be_at_home(world);
+    }
+
+    /// Gives calls at the former home up: their answers do not count any more.
+    fn withdraw(&mut self, from: usize) {
+        for request in self.seats[from].pending.values_mut() {
+            if let Purpose::App(thread) = request.why {
+                request.why = Purpose::Nothing;
+                self.apps[thread].refused(Some((request.origin, self.generation)), false);
+            }
+        }
     }
 
     fn be_at_home(&mut self, world: &mut StandbyWorld) {

@@ -22,11 +22,13 @@ pub enum TakeoverMutation {
     DropCopy,
     /// A volume with locks serves as soon as its former server is told to give it up.
     IgnoreLocks,
+    /// A client takes answers of the former server while it compares its changes.
+    TakeLateAnswers,
 }
 
 impl TakeoverMutation {
     /// All mutations.
-    pub const ALL: [TakeoverMutation; 9] = [
+    pub const ALL: [TakeoverMutation; 10] = [
         TakeoverMutation::TrustTheWire,
         TakeoverMutation::BelieveOutOfStep,
         TakeoverMutation::IgnoreRevision,
@@ -36,5 +38,6 @@ impl TakeoverMutation {
         TakeoverMutation::HideLosses,
         TakeoverMutation::DropCopy,
         TakeoverMutation::IgnoreLocks,
+        TakeoverMutation::TakeLateAnswers,
     ];
 }
