@@ -34,7 +34,44 @@ pub use protection::ProtectionService;
 pub use stream::{CallStream, StreamBroken};
 pub use volumes::VolumeService;
 
-use types::{Answer, Call, Fault, Timestamp, VolumeId, VolumeInfo};
+use types::{
+    Answer, Call, ComingEntry, ComingVnode, Fault, Timestamp, Uniquifier, VnodeNo, VolumeId,
+    VolumeInfo,
+};
+
+/// The contents of a volume that come in vnode by vnode, in any order. All errors are the store's;
+/// after one the volume has a part of its contents.
+pub trait Assembly {
+    /// A vnode that is here stays as it is.
+    ///
+    /// # Errors
+    /// `Invalid`: it is not here.
+    fn stays(&mut self, vnode: VnodeNo, unique: Uniquifier) -> Result<(), Fault>;
+
+    /// A vnode comes in, or changes: without contents.
+    ///
+    /// # Errors
+    /// `Invalid`: its number does not fit its kind.
+    fn put(&mut self, coming: &ComingVnode) -> Result<(), Fault>;
+
+    /// Bytes of a file, or the target of a link.
+    ///
+    /// # Errors
+    /// `Stale`: there is no such vnode.
+    fn write(&mut self, vnode: VnodeNo, offset: u64, data: &[u8]) -> Result<(), Fault>;
+
+    /// All entries of a directory.
+    ///
+    /// # Errors
+    /// `NoSpace`: there are too many.
+    fn set_entries(&mut self, dir: VnodeNo, entries: Vec<ComingEntry>) -> Result<(), Fault>;
+
+    /// All is there: vnodes that neither came nor stay are removed.
+    ///
+    /// # Errors
+    /// The store's.
+    fn finish(self: Box<Self>) -> Result<(), Fault>;
+}
 
 /// The way of one foreign caller to Rialto's services.
 pub trait Services {
@@ -55,6 +92,13 @@ pub trait Services {
     /// # Errors
     /// `NoVolume`, `Offline`; the medium's.
     fn volume(&self, id: VolumeId) -> Result<VolumeInfo, Fault>;
+
+    /// Puts the contents of a volume together that is offline. The caller has shown that it may do
+    /// everything with it.
+    ///
+    /// # Errors
+    /// `NoVolume`, `ReadOnly`; `Busy`: the volume is in service.
+    fn assemble(&self, id: VolumeId) -> Result<Box<dyn Assembly>, Fault>;
 
     /// The wall clock.
     fn now(&self) -> Timestamp;

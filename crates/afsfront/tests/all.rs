@@ -8,4 +8,5 @@ mod files;
 mod locations;
 mod locks;
 mod protection;
+mod restores;
 mod volumes;

@@ -25,27 +25,27 @@ const BAD_ACCESS: Refusal = Refusal(VOLSERBAD_ACCESS);
 const ENODEV: Refusal = Refusal(19);
 
 /// A rig's volume service, and an administrator's way to it.
-struct Volser {
-    rig: Rig,
-    service: VolumeService,
-    admin: User,
+pub struct Volser {
+    pub rig: Rig,
+    pub service: VolumeService,
+    pub admin: User,
 }
 
 impl Volser {
-    fn new(rig: Rig) -> Volser {
+    pub fn new(rig: Rig) -> Volser {
         let admin = rig.administrator();
         Volser { rig, service: VolumeService::default(), admin }
     }
 
-    fn ask_as(&self, user: &User, call: VolumesCall) -> Result<VolumesAnswer, Refusal> {
+    pub fn ask_as(&self, user: &User, call: VolumesCall) -> Result<VolumesAnswer, Refusal> {
         self.service.serve(user, call, &mut Pipe::default())
     }
 
-    fn ask(&self, call: VolumesCall) -> Result<VolumesAnswer, Refusal> {
+    pub fn ask(&self, call: VolumesCall) -> Result<VolumesAnswer, Refusal> {
         self.ask_as(&self.admin, call)
     }
 
-    fn begin(&self, volume: u32) -> i32 {
+    pub fn begin(&self, volume: u32) -> i32 {
         let call = VolumesCall::TransCreate { volume, partition: 0, flags: transaction_flag::BUSY };
         match self.ask(call) {
             Ok(VolumesAnswer::TransCreate { transaction }) => transaction,
@@ -53,26 +53,26 @@ impl Volser {
         }
     }
 
-    fn end(&self, transaction: i32) {
+    pub fn end(&self, transaction: i32) {
         let ended = self.ask(VolumesCall::EndTrans { transaction });
         assert_eq!(ended, Ok(VolumesAnswer::EndTrans { code: 0 }));
     }
 
-    fn dump(&self, transaction: i32, from_date: i32) -> Vec<u8> {
+    pub fn dump(&self, transaction: i32, from_date: i32) -> Vec<u8> {
         let mut pipe = Pipe::default();
         let call = VolumesCall::Dump { transaction, from_date };
         assert_eq!(self.service.serve(&self.admin, call, &mut pipe), Ok(VolumesAnswer::Dump {}));
         pipe.received
     }
 
-    fn reports(&self, user: &User) -> Vec<VolumeReport> {
+    pub fn reports(&self, user: &User) -> Vec<VolumeReport> {
         match self.ask_as(user, VolumesCall::ListVolumes { partition: 0, flags: 1 }) {
             Ok(VolumesAnswer::ListVolumes { volumes }) => volumes.as_slice().to_vec(),
             other => panic!("{other:?}"),
         }
     }
 
-    fn examine(&self, volume: u32) -> Result<Vec<VolumeInfo>, types::Fault> {
+    pub fn examine(&self, volume: u32) -> Result<Vec<VolumeInfo>, types::Fault> {
         let volume = WhichVolume::Id(VolumeId(volume.into()));
         match self.admin.ask(Call::Volume(VolumeCall::Examine { volume }))? {
             Answer::Volumes { volumes, .. } => Ok(volumes),
@@ -80,7 +80,7 @@ impl Volser {
         }
     }
 
-    fn create(&self, named: &str, kind: i32, volume: u32) -> Result<(u32, i32), Refusal> {
+    pub fn create(&self, named: &str, kind: i32, volume: u32) -> Result<(u32, i32), Refusal> {
         let (partition, name) = (0, volume_name(named));
         let call = VolumesCall::CreateVolume { partition, name, kind, parent: 0, volume };
         match self.ask(call)? {
@@ -90,19 +90,19 @@ impl Volser {
     }
 }
 
-fn volume_name(text: &str) -> VolumeName {
+pub fn volume_name(text: &str) -> VolumeName {
     VolumeName::new(text.as_bytes()).unwrap()
 }
 
 /// A dump, taken apart: the header, the volume, and each vnode with its contents.
-struct ReadDump {
-    header: DumpAttributes,
-    volume: VolumeAttributes,
-    vnodes: BTreeMap<u32, (VnodeAttributes, bool, Vec<u8>)>,
-    order: Vec<u32>,
+pub struct ReadDump {
+    pub header: DumpAttributes,
+    pub volume: VolumeAttributes,
+    pub vnodes: BTreeMap<u32, (VnodeAttributes, bool, Vec<u8>)>,
+    pub order: Vec<u32>,
 }
 
-fn read(mut bytes: &[u8]) -> ReadDump {
+pub fn read(mut bytes: &[u8]) -> ReadDump {
     let mut parser = DumpParser::new();
     let (mut header, mut volume) = (None, None);
     let (mut vnodes, mut order) = (BTreeMap::new(), Vec::new());

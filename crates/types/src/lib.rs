@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod answer;
+mod assembly;
 mod auth;
 pub mod buffer;
 mod call;
@@ -38,6 +39,7 @@ mod volume;
 mod volume_call;
 
 pub use answer::{Answer, Cookie, DirEntry, VolumeStatus};
+pub use assembly::{AssemblyReport, ComingEntry, ComingVnode};
 pub use auth::{AuthCall, Behalf, Secret};
 pub use call::{
     AllocateMode, Call, CreateHow, Lending, NewKind, RemoveWhat, RenameMode, SeekWhat, SetTime,

@@ -54,4 +54,4 @@ pub use parts::{ScrubHook, ViceParts};
 pub use service::{Vice, may_block};
 pub use sessions::Attached;
 pub use standby::{Followers, StandbyAgent, StandbyWork};
-pub use volumes::Partitions;
+pub use volumes::{Partitions, VolumeAssembly};

@@ -39,7 +39,7 @@ use crate::sessions::{
     Attached, Begin, Blanks, Coherence, GivenSlots, Loans, Registry, Waiting, Waits,
 };
 use crate::standby::{Feeds, FeedsParts, Followers};
-use crate::volumes::Volumes;
+use crate::volumes::{VolumeAssembly, Volumes};
 use crate::{Effect, Partitions, ViceConfig, ViceParts};
 
 /// The file service: all rules of access and of POSIX, promises, and exactly-once. Thread-safe; has
@@ -526,6 +526,14 @@ impl Vice {
     /// The volumes elsewhere for which this server stands by.
     pub fn followers(&self) -> &Followers {
         &self.followers
+    }
+
+    /// Puts the contents of a volume together that is offline, for the driver.
+    ///
+    /// # Errors
+    /// `NoVolume`, `ReadOnly`; `Busy`: the volume is in service.
+    pub fn assemble(&self, id: VolumeId) -> Result<VolumeAssembly, Fault> {
+        VolumeAssembly::begin(self.volumes.any_volume(id)?)
     }
 
     /// Does the next step of a pull that needs no answer. May wait for the disk.

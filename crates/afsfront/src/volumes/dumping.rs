@@ -27,9 +27,9 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Bytes of one listing.
 const LISTED_BYTES: u32 = 128 << 10;
 /// Kinds of vnodes.
-const FILE: u8 = 1;
-const DIRECTORY: u8 = 2;
-const SYMLINK: u8 = 3;
+pub(super) const FILE: u8 = 1;
+pub(super) const DIRECTORY: u8 = 2;
+pub(super) const SYMLINK: u8 = 3;
 /// The words of the uses of a week.
 const WEEK: usize = 7;
 

@@ -8,6 +8,7 @@
 
 mod dumping;
 mod reports;
+mod restoring;
 mod transactions;
 
 use afs3::errors::{
@@ -30,6 +31,7 @@ use crate::{CallStream, Refusal, Services};
 
 use dumping::{DumpScope, DumpTarget, VolumeDump};
 use reports::ListedVolume;
+use restoring::IncomingDump;
 use transactions::{EnteredTransaction, VolumeTransactions};
 
 const BAD_ACCESS: Refusal = Refusal(VOLSERBAD_ACCESS);
@@ -220,6 +222,10 @@ impl VolumeService {
                 at.dump(&at.enter(transaction, "DumpV2")?, scope, stream)?;
                 Ok(VolumesAnswer::DumpV2 {})
             }
+            VolumesCall::Restore { transaction, .. } => {
+                at.restore(&at.enter(transaction, "Restore")?, stream)?;
+                Ok(VolumesAnswer::Restore {})
+            }
             VolumesCall::GetSize { transaction, from_date } => {
                 let scope = DumpScope { from: from_date as u32, omits_directories: false };
                 let bytes = at.size_of_dump(&at.enter(transaction, "GetSize")?, scope)?;
@@ -229,8 +235,7 @@ impl VolumeService {
             // As stock servers do.
             VolumesCall::SignalRestore { .. } => Ok(VolumesAnswer::SignalRestore {}),
             VolumesCall::GetNthVolume { .. } => Err(NO_OPERATION),
-            VolumesCall::Restore { .. }
-            | VolumesCall::Forward { .. }
+            VolumesCall::Forward { .. }
             | VolumesCall::ForwardMultiple { .. }
             | VolumesCall::ConvertROtoRWvolume { .. } => {
                 at.need_all_rights()?;
@@ -532,6 +537,24 @@ impl VolserCall<'_> {
     ) -> Result<(), Refusal> {
         let info = self.services.volume(entered.seen.volume)?;
         VolumeDump::write(self.services, &info, scope, DumpTarget::Stream(stream)).map(drop)
+    }
+
+    /// A dump over the volume of the transaction, which is out of service from then on until
+    /// `SetFlags` says that it serves.
+    fn restore(
+        &self,
+        entered: &EnteredTransaction<'_>,
+        stream: &mut dyn CallStream,
+    ) -> Result<(), Refusal> {
+        let id = entered.seen.volume;
+        if self.services.volume(id)?.state == VolumeState::Online {
+            let state = Some(VolumeState::Offline);
+            self.set_fields(id, VolumeChange { state, ..VolumeChange::default() })?;
+        }
+        let assembly = self.services.assemble(id).map_err(refusal_of)?;
+        let restored = IncomingDump::read(assembly, stream)?;
+        let quota_bytes = Some(u64::from(restored.max_quota) * KIB);
+        self.set_fields(id, VolumeChange { quota_bytes, ..VolumeChange::default() })
     }
 
     fn size_of_dump(

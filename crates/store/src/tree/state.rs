@@ -307,6 +307,17 @@ impl TreeState {
         self.media.sync()
     }
 
+    /// Vnodes come in with the numbers that they have elsewhere, in slots up to this one. Allocates
+    /// neither these nor any that is reserved now. Returns the first slot that may be allocated.
+    pub(crate) fn take_slots(&self, last: u64) -> Result<u64> {
+        let mut header = self.header.lock();
+        if last >= header.stored.next_slot {
+            self.reserve_slots(&mut header, last + 1)?;
+        }
+        self.skip_slots(&mut header);
+        Ok(header.stored.next_slot)
+    }
+
     /// Treats all reserved slots as used, as after a start: vnodes with them come in from another
     /// server.
     pub(crate) fn skip_slots(&self, header: &mut HeaderState) {

@@ -3,6 +3,7 @@
 //! Imports nothing of this crate. Administrators' calls on volumes are in `admin`.
 
 mod acls;
+mod assembly;
 mod loads;
 mod moves;
 mod partitions;
@@ -11,6 +12,7 @@ mod volume_set;
 mod volumes_in_use;
 
 pub(crate) use acls::{ATTRIBUTE, VolumeAcls};
+pub use assembly::VolumeAssembly;
 pub(crate) use loads::{Load, Loads};
 pub(crate) use moves::Moves;
 pub use partitions::Partitions;
