@@ -31,8 +31,10 @@ pub use fids::foreign_fid;
 pub use files::FileService;
 pub use locations::{LocationService, server_uuid};
 pub use protection::ProtectionService;
-pub use stream::{CallStream, StreamBroken};
+pub use stream::{CallStream, PeerCall, StreamBroken};
 pub use volumes::VolumeService;
+
+use std::net::SocketAddr;
 
 use types::{
     Answer, Call, ComingEntry, ComingVnode, Fault, Timestamp, Uniquifier, VnodeNo, VolumeId,
@@ -99,6 +101,18 @@ pub trait Services {
     /// # Errors
     /// `NoVolume`, `ReadOnly`; `Busy`: the volume is in service.
     fn assemble(&self, id: VolumeId) -> Result<Box<dyn Assembly>, Fault>;
+
+    /// Begins a call to another server of the cell, as this server; the request is the front of
+    /// what is sent.
+    ///
+    /// # Errors
+    /// There is no way to it.
+    fn call_server(
+        &self,
+        to: SocketAddr,
+        service: u16,
+        request: &[u8],
+    ) -> Result<Box<dyn PeerCall>, Refusal>;
 
     /// The wall clock.
     fn now(&self) -> Timestamp;

@@ -1,15 +1,19 @@
 //! Dumps that come in: whole, over another state, broken, and made to do harm.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use afs3::RpcMessage as _;
 use afs3::directory::{DirectoryReader, DirectoryWriter};
 use afs3::dump::{DumpAttributes, DumpItem, VnodeAttributes, VolumeAttributes};
-use afs3::errors::VOLSERREAD_DUMPERROR;
+use afs3::errors::{VOLSERREAD_DUMPERROR, VOLSERVOLBUSY};
 use afs3::files::{FilesAnswer, FilesCall};
 use afs3::rights::{AfsRights, StoredAcl};
 use afs3::structs::{AfsFid, AfsPath, StoreStatus};
-use afs3::volumes::{RestoreCookie, VolumesAnswer, VolumesCall, volume_type};
-use afs3::xdr::Chars;
+use afs3::volumes::{
+    Destination, Replica, RestoreCookie, VolumeName, VolumesAnswer, VolumesCall, volume_type,
+};
+use afs3::xdr::{Chars, XdrList, XdrReader};
 use afsfront::{Refusal, Services};
 use types::{Answer, Call, Cookie, Fid, Kind, VolumeId, VolumeState};
 
@@ -313,4 +317,105 @@ fn a_dump_that_does_not_fit_together_leaves_a_sound_volume() {
         at.ask(VolumesCall::DeleteVolume { transaction }).unwrap();
         at.end(transaction);
     }
+}
+
+fn destination(host: [u8; 4]) -> Destination {
+    Destination { host: u32::from_be_bytes(host), port: 7005, service: 1 }
+}
+
+#[test]
+fn a_volume_is_sent_to_another_server() {
+    let (at, volume, file) = furnished();
+    let there = Arc::new(Volser::new(Rig::new()));
+    let (_, restoring) = there.create("moved", volume_type::RW, 70).unwrap();
+    let peer = Arc::clone(&there);
+    at.rig.set_peer(Arc::new(move |request, sent| {
+        let mut from = XdrReader::new(&request[4..]);
+        let procedure = u32::from_be_bytes(request[..4].try_into().unwrap());
+        let Ok(VolumesCall::Restore { transaction, flags: 1, .. }) =
+            VolumesCall::decode(procedure, &mut from)
+        else {
+            panic!()
+        };
+        peer.restore(transaction, &sent).map(|_| Vec::new())
+    }));
+    let joe = at.rig.user(JOE);
+    let forward = |transaction, from_date, to_transaction| VolumesCall::Forward {
+        transaction,
+        from_date,
+        destination: destination([192, 0, 2, 9]),
+        to_transaction,
+        cookie: cookie(),
+    };
+    // A clone first, while people work.
+    let transaction = at.begin(volume);
+    let name = VolumeName::new(&b"root.cell.clone"[..]).unwrap();
+    let clone =
+        VolumesCall::Clone { transaction, purge: 0, kind: volume_type::RO, name, volume: 40 };
+    assert_eq!(at.ask(clone), Ok(VolumesAnswer::Clone { volume: 40 }));
+    at.end(transaction);
+    let since = at.admin.now().secs as i32;
+    let of_clone = at.begin(40);
+    assert_eq!(at.ask(forward(of_clone, 0, restoring)), Ok(VolumesAnswer::Forward {}));
+    at.end(of_clone);
+    at.rig.store(&joe, file, 0, b"changed").unwrap();
+
+    // Then what changed, and no change any more.
+    let transaction = at.begin(volume);
+    assert_eq!(at.ask(forward(transaction, since, restoring)), Ok(VolumesAnswer::Forward {}));
+    there.serve(restoring);
+    let write = |at: &Volser| {
+        let data = bytes::Bytes::from_static(b"late");
+        let (fid, offset) = (at.rig.native(file), Some(0));
+        let write = Call::Write { fid, offset, data, kill_privileges: false, stable: false };
+        at.rig.begin_call(&at.rig.user(JOE), write)
+    };
+    assert_eq!(write(&at), None, "it waits");
+    assert_same(read(&at.dump(transaction, 0)), read(&there.dumped(70, 0)));
+    // Its number is in use by another transaction there.
+    assert_eq!(at.ask(forward(transaction, 0, restoring)), Err(Refusal::NOT_FOUND));
+    at.end(transaction);
+    at.rig.store(&joe, file, 0, b"it goes on").unwrap();
+}
+
+#[test]
+fn a_volume_that_may_have_changed_is_not_removed() {
+    let (at, volume, file) = furnished();
+    at.rig.set_peer(Arc::new(|_, _| Ok(Vec::new())));
+    let joe = at.rig.user(JOE);
+    let transaction = at.begin(volume);
+    let send = VolumesCall::Forward {
+        transaction,
+        from_date: 0,
+        destination: destination([192, 0, 2, 9]),
+        to_transaction: 1,
+        cookie: cookie(),
+    };
+    assert_eq!(at.ask(send), Ok(VolumesAnswer::Forward {}));
+    at.rig.pass_for_all(12);
+    let refused = at.ask(VolumesCall::DeleteVolume { transaction });
+    assert_eq!(refused, Err(Refusal(VOLSERVOLBUSY)));
+    at.end(transaction);
+    at.rig.store(&joe, file, 0, b"late").unwrap();
+    // The call of a transaction says again that changes wait.
+    let transaction = at.begin(volume);
+    let many = VolumesCall::ForwardMultiple {
+        transaction,
+        from_date: 0,
+        destinations: XdrList::new(vec![Replica {
+            transaction: 1,
+            destination: destination([192, 0, 2, 9]),
+        }])
+        .unwrap(),
+        spare: 0,
+        cookie: cookie(),
+    };
+    let Ok(VolumesAnswer::ForwardMultiple { results }) = at.ask(many) else { panic!() };
+    assert_eq!(results.as_slice(), [0]);
+    for _ in 0..4 {
+        at.rig.pass_for_all(5);
+        at.ask(VolumesCall::GetFlags { transaction }).unwrap();
+    }
+    at.end(transaction);
+    at.rig.store(&joe, file, 0, b"later").unwrap();
 }

@@ -4,9 +4,11 @@
 //! Everything else is done in a *transaction* (`transactions.rs`), which only a caller opens who
 //! may do everything with every volume. A transaction holds other transactions off its volume, and
 //! nothing else: the volume stays in service, since a change here is either atomic or made of a
-//! snapshot. Each change is a call of the caller (AF-2).
+//! snapshot. Two take it away: `Restore`, until `SetFlags` says that it serves, and `Forward` of the
+//! volume itself, which lets changes wait for the end of the transaction. Each change is a call of the caller (AF-2).
 
 mod dumping;
+mod forwarding;
 mod reports;
 mod restoring;
 mod transactions;
@@ -15,7 +17,7 @@ use afs3::errors::{
     VOLSERBAD_ACCESS, VOLSERBADNAME, VOLSERBADOP, VOLSERILLEGAL_PARTITION, VOLSERNO_OP,
 };
 use afs3::volumes::{
-    OMIT_DIRECTORIES, PartitionPath, VolumeName, VolumeReport, VolumesAnswer, VolumesCall,
+    OMIT_DIRECTORIES, PartitionPath, Replica, VolumeName, VolumeReport, VolumesAnswer, VolumesCall,
     transaction_flag, volume_flag, volume_type,
 };
 use afs3::xdr::{Xdr, XdrBytes, XdrList};
@@ -30,6 +32,7 @@ use crate::partitions::{numbered, partition_number, shown_number};
 use crate::{CallStream, Refusal, Services};
 
 use dumping::{DumpScope, DumpTarget, VolumeDump};
+use forwarding::{end_hold, keep_hold};
 use reports::ListedVolume;
 use restoring::IncomingDump;
 use transactions::{EnteredTransaction, VolumeTransactions};
@@ -142,7 +145,10 @@ impl VolumeService {
                 Ok(VolumesAnswer::TransCreate { transaction })
             }
             VolumesCall::EndTrans { transaction } => {
-                at.enter(transaction, "EndTrans")?.end();
+                let entered = at.enter(transaction, "EndTrans")?;
+                let (volume, held) = (entered.seen.volume, entered.hold());
+                entered.end();
+                end_hold(services, volume, held);
                 Ok(VolumesAnswer::EndTrans { code: 0 })
             }
             VolumesCall::GetFlags { transaction } => {
@@ -226,6 +232,28 @@ impl VolumeService {
                 at.restore(&at.enter(transaction, "Restore")?, stream)?;
                 Ok(VolumesAnswer::Restore {})
             }
+            VolumesCall::Forward {
+                transaction,
+                from_date,
+                destination,
+                to_transaction,
+                cookie,
+            } => {
+                let entered = at.enter(transaction, "Forward")?;
+                at.forward(&entered, from_date, (destination, to_transaction), cookie)?;
+                Ok(VolumesAnswer::Forward {})
+            }
+            VolumesCall::ForwardMultiple {
+                transaction, from_date, destinations, cookie, ..
+            } => {
+                let entered = at.enter(transaction, "ForwardMultiple")?;
+                let send = |one: &Replica| {
+                    let to = (one.destination, one.transaction);
+                    at.forward(&entered, from_date, to, cookie).map_or_else(|code| code.0, |()| 0)
+                };
+                let results = listed(destinations.as_slice().iter().map(send).collect())?;
+                Ok(VolumesAnswer::ForwardMultiple { results })
+            }
             VolumesCall::GetSize { transaction, from_date } => {
                 let scope = DumpScope { from: from_date as u32, omits_directories: false };
                 let bytes = at.size_of_dump(&at.enter(transaction, "GetSize")?, scope)?;
@@ -235,9 +263,7 @@ impl VolumeService {
             // As stock servers do.
             VolumesCall::SignalRestore { .. } => Ok(VolumesAnswer::SignalRestore {}),
             VolumesCall::GetNthVolume { .. } => Err(NO_OPERATION),
-            VolumesCall::Forward { .. }
-            | VolumesCall::ForwardMultiple { .. }
-            | VolumesCall::ConvertROtoRWvolume { .. } => {
+            VolumesCall::ConvertROtoRWvolume { .. } => {
                 at.need_all_rights()?;
                 Err(BAD_OPERATION)
             }
@@ -247,6 +273,7 @@ impl VolumeService {
     /// Ends transactions whose clients are gone. A volume that was to be removed then is.
     fn end_idle(&self, services: &dyn Services) {
         for ended in self.transactions.end_idle(services.now().secs) {
+            end_hold(services, ended.volume, ended.hold);
             if ended.volume_flags & volume_flag::DELETE_ON_SALVAGE != 0 {
                 let remove = VolumeCall::Remove { id: ended.volume };
                 let _ = services.ask_as_server(Call::Volume(remove));
@@ -389,7 +416,9 @@ impl VolserCall<'_> {
         procedure: &'static str,
     ) -> Result<EnteredTransaction<'_>, Refusal> {
         self.need_all_rights()?;
-        self.service.transactions.enter(self.now(), transaction, procedure)
+        let entered = self.service.transactions.enter(self.now(), transaction, procedure)?;
+        keep_hold(self.services, &entered);
+        Ok(entered)
     }
 
     fn set_fields(&self, id: VolumeId, change: VolumeChange) -> Result<(), Refusal> {
@@ -489,6 +518,7 @@ impl VolserCall<'_> {
     }
 
     fn delete(&self, entered: &EnteredTransaction<'_>) -> Result<(), Refusal> {
+        self.need_last_state(entered)?;
         self.change(VolumeCall::Remove { id: entered.seen.volume })?;
         entered.set_flags(volume_flag::DELETED);
         Ok(())

@@ -15,6 +15,17 @@ use crate::Refusal;
 /// Seconds without a call after which a transaction ends.
 pub(super) const IDLE_SECS: i64 = 600;
 
+/// Whether changes of a volume wait for the end of its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TransactionHold {
+    /// They are made.
+    None,
+    /// They wait, as was said last at this time.
+    Until(i64),
+    /// They waited, and may have been made since.
+    Lapsed,
+}
+
 /// One transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VolumeTransaction {
@@ -30,6 +41,7 @@ pub(super) struct VolumeTransaction {
     pub used: i64,
     /// That call.
     pub procedure: &'static str,
+    pub hold: TransactionHold,
     is_entered: bool,
 }
 
@@ -79,6 +91,7 @@ impl VolumeTransactions {
             created: now,
             used: now,
             procedure: "TransCreate",
+            hold: TransactionHold::None,
             is_entered: false,
         };
         table.open.insert(id, transaction);
@@ -125,6 +138,19 @@ impl EnteredTransaction<'_> {
         if let Some(one) = self.of.table.lock().open.get_mut(&self.seen.id) {
             one.volume_flags = flags;
         }
+    }
+
+    /// Keeps whether changes wait.
+    pub fn set_hold(&self, hold: TransactionHold) {
+        if let Some(one) = self.of.table.lock().open.get_mut(&self.seen.id) {
+            one.hold = hold;
+        }
+    }
+
+    /// Whether changes wait.
+    pub fn hold(&self) -> TransactionHold {
+        let table = self.of.table.lock();
+        table.open.get(&self.seen.id).map_or(TransactionHold::None, |one| one.hold)
     }
 
     /// The transaction is over.

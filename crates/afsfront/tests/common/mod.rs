@@ -2,12 +2,15 @@
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use afs3::files::{FilesAnswer, FilesCall};
 use afs3::structs::{AfsFid, AfsName, StoreStatus};
-use afsfront::{Assembly, CallStream, FileService, Refusal, Services, StreamBroken, foreign_fid};
+use afsfront::{
+    Assembly, CallStream, FileService, PeerCall, Refusal, Services, StreamBroken, foreign_fid,
+};
 use bytes::Bytes;
 use celldb::CellDb;
 use guard::{Acl, Cps, Rights};
@@ -48,6 +51,34 @@ struct World {
     now: Time,
     wall: i64,
     seats: Vec<Seat>,
+    /// The volume server at 192.0.2.9: gets a request and what is sent behind it.
+    peer: Option<Peer>,
+}
+
+pub type Peer = Arc<dyn Fn(&[u8], Vec<u8>) -> Result<Vec<u8>, Refusal> + Send + Sync>;
+
+/// A call to it.
+struct ToPeer {
+    request: Vec<u8>,
+    sent: Vec<u8>,
+    peer: Peer,
+}
+
+impl CallStream for ToPeer {
+    fn take(&mut self, _: usize) -> Result<Bytes, StreamBroken> {
+        Err(StreamBroken)
+    }
+
+    fn give(&mut self, bytes: Bytes) -> Result<(), StreamBroken> {
+        self.sent.extend_from_slice(&bytes);
+        Ok(())
+    }
+}
+
+impl PeerCall for ToPeer {
+    fn finish(&mut self) -> Result<Vec<u8>, Refusal> {
+        (self.peer)(&self.request, std::mem::take(&mut self.sent))
+    }
 }
 
 impl World {
@@ -72,18 +103,24 @@ impl World {
     }
 
     fn call(&mut self, seat: usize, caller: &Caller, call: Call) -> Result<Answer, Fault> {
+        let text = format!("{call:?}");
+        let origin = self.begin(seat, caller, call);
+        let replies = &mut self.seats[seat].replies;
+        let (of, result) = replies.pop_front().unwrap_or_else(|| panic!("no answer to {text}"));
+        assert_eq!(of, origin);
+        result
+    }
+
+    fn begin(&mut self, seat: usize, caller: &Caller, call: Call) -> ReplyAddress {
         self.wall += 1;
         let at = &mut self.seats[seat];
         at.requests += 1;
         let origin = ReplyAddress { session: at.session, slot: 0, request: at.requests };
         let execution = Execution::new(self.now, Timestamp::new(self.wall, 0), caller, origin);
-        let (mut effects, text) = (Vec::new(), format!("{call:?}"));
+        let mut effects = Vec::new();
         self.vice.perform(execution, call, &mut effects);
         self.take(effects);
-        let replies = &mut self.seats[seat].replies;
-        let (of, result) = replies.pop_front().unwrap_or_else(|| panic!("no answer to {text}"));
-        assert_eq!(of, origin);
-        result
+        origin
     }
 }
 
@@ -167,6 +204,17 @@ impl Services for User {
         Ok(Box::new(Incoming(self.world.lock().vice.assemble(id)?)))
     }
 
+    fn call_server(
+        &self,
+        to: SocketAddr,
+        service: u16,
+        request: &[u8],
+    ) -> Result<Box<dyn PeerCall>, Refusal> {
+        assert_eq!((to, service), ("192.0.2.9:7005".parse().unwrap(), 4));
+        let peer = self.world.lock().peer.clone().ok_or(Refusal::DEAD)?;
+        Ok(Box::new(ToPeer { request: request.to_vec(), sent: Vec::new(), peer }))
+    }
+
     fn now(&self) -> Timestamp {
         Timestamp::new(self.world.lock().wall, 0)
     }
@@ -222,7 +270,7 @@ impl Rig {
             dafs::decode_answer_record(record).ok()
         });
         let vice = Vice::open_with(partition, config, parts, now).unwrap();
-        let world = World { vice, now, wall: 1000, seats: Vec::new() };
+        let world = World { vice, now, wall: 1000, seats: Vec::new(), peer: None };
         let world = Arc::new(Mutex::new(world));
         let mut rig = Rig { world, service: FileService::default(), root: Fid::root(VolumeId(1)) };
         let volume = name;
@@ -252,9 +300,48 @@ impl Rig {
         User { caller: Caller::ROOT, ..self.user(PrincipalId::ANONYMOUS) }
     }
 
+    /// There is a volume server at 192.0.2.9.
+    pub fn set_peer(&self, peer: Peer) {
+        self.world.lock().peer = Some(peer);
+    }
+
+    /// So many seconds go by, and all hosts are heard.
+    pub fn pass_for_all(&self, secs: u64) {
+        for _ in 0..secs {
+            let mut world = self.world.lock();
+            world.wall += 1;
+            world.now = world.now + Duration::from_secs(1);
+            let (now, wall) = (world.now, Timestamp::new(world.wall, 0));
+            let mut effects = Vec::new();
+            for seat in &world.seats {
+                world.vice.renew(now, seat.session, &mut effects);
+            }
+            world.vice.tick(now, &mut effects);
+            world.vice.settle_doubts(now, wall, &mut effects);
+            world.take(effects);
+        }
+    }
+
     /// So many seconds go by on the wall clock.
     pub fn pass(&self, secs: i64) {
         self.world.lock().wall += secs;
+    }
+
+    /// A native call of a user; `None` while it waits.
+    pub fn begin_call(&self, user: &User, call: Call) -> Option<Result<Answer, Fault>> {
+        let mut world = self.world.lock();
+        world.begin(user.seat, &user.caller, call);
+        world.seats[user.seat].replies.pop_front().map(|(_, result)| result)
+    }
+
+    /// The fid of a file as native clients have it.
+    pub fn native(&self, of: AfsFid) -> Fid {
+        let dir = self.root;
+        let (cookie, bytes_max, plus) = (types::Cookie::START, 1 << 20, false);
+        let list = Call::ReadDir { dir, cookie, bytes_max, plus };
+        let server = self.administrator();
+        let Ok(Answer::Entries { entries, .. }) = server.ask(list) else { panic!() };
+        entries.iter().find(|one| foreign_fid(one.fid) == Ok(of)).unwrap().fid
     }
 
     pub fn root(&self) -> AfsFid {

@@ -1,10 +1,10 @@
 //! Foreign callers, and their calls of Rialto's services.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use afsfront::{Assembly, Services};
+use afsfront::{Assembly, PeerCall, Refusal, Services};
 use rx::RxCaller;
 use types::{
     Answer, AssemblyReport, Call, Caller, ComingEntry, ComingVnode, Fault, PrincipalId, PtsCall,
@@ -14,6 +14,7 @@ use vice::VolumeAssembly;
 
 use super::callers::{self, CallerNames, ProvedIdentity};
 use super::hosts::HostSession;
+use super::other_servers::OtherServers;
 use crate::context::ServerContext;
 use crate::loopback::wall;
 
@@ -26,6 +27,7 @@ pub(super) struct ForeignCaller<'a> {
     pub context: &'a Arc<ServerContext>,
     pub host_session: &'a HostSession,
     pub caller: Caller,
+    pub servers: &'a OtherServers,
 }
 
 impl ForeignCaller<'_> {
@@ -37,9 +39,10 @@ impl ForeignCaller<'_> {
         context: &'a Arc<ServerContext>,
         host_session: &'a HostSession,
         names: &CallerNames,
+        servers: &'a OtherServers,
         (proof, host): (&RxCaller, IpAddr),
     ) -> Result<ForeignCaller<'a>, Fault> {
-        let server = ForeignCaller { context, host_session, caller: Caller::ROOT };
+        let server = ForeignCaller { context, host_session, caller: Caller::ROOT, servers };
         let caller = match names.identity_of(proof) {
             ProvedIdentity::Nobody => callers::nobody(host),
             ProvedIdentity::Server => return Ok(server),
@@ -146,6 +149,15 @@ impl Services for ForeignCaller<'_> {
     fn assemble(&self, id: VolumeId) -> Result<Box<dyn Assembly>, Fault> {
         let assembly = self.context.with_vice(|vice, _| vice.assemble(id))?;
         Ok(Box::new(IncomingVolume { id, assembly }))
+    }
+
+    fn call_server(
+        &self,
+        to: SocketAddr,
+        service: u16,
+        request: &[u8],
+    ) -> Result<Box<dyn PeerCall>, Refusal> {
+        self.servers.call(to, service, request)
     }
 
     fn now(&self) -> Timestamp {

@@ -24,6 +24,7 @@ mod callbacks;
 mod callers;
 mod foreign_caller;
 mod hosts;
+mod other_servers;
 mod ports;
 mod serve;
 

@@ -15,7 +15,7 @@ use afs3::volumes::VolumesCall;
 use afsfront::{BosService, FileService, LocationService, ProtectionService, VolumeService};
 use client::clock;
 use parking_lot::Mutex;
-use rx::rxkad::RxkadLevel;
+use rx::rxkad::{RxkadKeys, RxkadLevel};
 use rx::{EndpointConfig, RxError, ServerSecurity, ServiceId};
 use rxport::{RxPort, ServedCall};
 use types::{Answer, BreakId, BreakItem, Caller, ClientId, Fault, ReplyAddress, SessionId};
@@ -24,6 +24,7 @@ use super::callbacks::ForeignClient;
 use super::callers::CallerNames;
 use super::foreign_caller::ForeignCaller;
 use super::hosts::{Arrival, ForeignHost, HostKey, HostSession, HostTable};
+use super::other_servers::OtherServers;
 use super::serve::{dead, serve};
 use crate::attach::{NewSession, new_session};
 use crate::config::AfsConfig;
@@ -98,6 +99,8 @@ pub(crate) struct AfsPorts {
     hosts: HostTable,
     /// In the order of [`SERVICES`].
     ports: OnceLock<Vec<RxPort>>,
+    /// The keys of the cell.
+    keys: Arc<RxkadKeys>,
     /// Calls of hosts that are asked for a proof of their address, and when they came.
     unproved: Mutex<VecDeque<(Instant, HostKey, ServedCall)>>,
     calls: CallPool,
@@ -123,6 +126,7 @@ impl AfsPorts {
             names: CallerNames::new(&config.realm),
             hosts: HostTable::default(),
             ports: OnceLock::new(),
+            keys: Arc::clone(&config.keys),
             unproved: Mutex::default(),
             calls: CallPool::start("afs", CALL_THREADS)?,
             initializations: CallPool::start("afs-inits", INITIALIZING_THREADS)?,
@@ -203,6 +207,12 @@ impl AfsPorts {
         Some(&ports[SERVICES.iter().position(|known| known.0 == number)?])
     }
 
+    /// The way to other servers, which is the port of the volume service.
+    fn other_servers(&self) -> Option<OtherServers> {
+        let port = self.port_numbered(afs3::volumes::PORT)?.clone();
+        Some(OtherServers { port, keys: Arc::clone(&self.keys) })
+    }
+
     fn admit(self: &Arc<Self>, host: Arc<ForeignHost>, call: ServedCall) {
         match host.arrived(call) {
             Arrival::Serve(host_session, call) => self.serve_soon(host, host_session, call),
@@ -227,10 +237,13 @@ impl AfsPorts {
     }
 
     fn serve(&self, host: &ForeignHost, host_session: &HostSession, call: ServedCall) {
-        let Some(context) = self.context.upgrade() else { return };
+        let Some((context, servers)) = self.context.upgrade().zip(self.other_servers()) else {
+            return;
+        };
         let ServedCall { call, port, caller, .. } = call;
         let way = || {
-            ForeignCaller::of(&context, host_session, &self.names, (&caller, host.key.address()))
+            let proof = (&caller, host.key.address());
+            ForeignCaller::of(&context, host_session, &self.names, &servers, proof)
         };
         match port {
             afs3::files::PORT => serve(call, |request: FilesCall, stream| {
@@ -335,7 +348,9 @@ impl AfsPorts {
     }
 
     fn look_at_hosts(self: &Arc<Self>, at: &mut AfsTimes) {
-        let Some(context) = self.context.upgrade() else { return };
+        let Some((context, servers)) = self.context.upgrade().zip(self.other_servers()) else {
+            return;
+        };
         let renews = at.renewed.elapsed() >= types::limits::KEEP_ALIVE;
         if renews {
             at.renewed = Instant::now();
@@ -356,6 +371,7 @@ impl AfsPorts {
                     context: &context,
                     host_session: &host_session,
                     caller: Caller::ROOT,
+                    servers: &servers,
                 };
                 self.files.end_late_locks(&way, session.0);
             }
