@@ -4,9 +4,9 @@
 # Puts them into $OPENAFS, or fails. They stay in the cache.
 get_openafs() {
     OPENAFS=$CACHE/openafs
-    [ -e "$OPENAFS/complete" ] && return 0
-    local packages=(openafs-client openafs-krb5 openafs-fuse libhcrypto5-heimdal
-        libroken19-heimdal libfuse2)
+    local packages=(openafs-client openafs-krb5 openafs-fuse openafs-dbserver openafs-fileserver
+        libhcrypto5-heimdal libroken19-heimdal libfuse2)
+    [ "$(cat "$OPENAFS/complete" 2> /dev/null)" = "${packages[*]}" ] && return 0
     rm -rf "$OPENAFS"
     mkdir -p "$OPENAFS/packages"
     (cd "$OPENAFS/packages" && within 300 apt-get -q download "${packages[@]}") || return 1
@@ -15,7 +15,7 @@ get_openafs() {
         dpkg-deb -x "$package" "$OPENAFS" || return 1
     done
     rm -rf "$OPENAFS/packages"
-    touch "$OPENAFS/complete"
+    echo "${packages[*]}" > "$OPENAFS/complete"
 }
 
 # Runs one of them in the cell of which configure_openafs wrote the files.
@@ -31,4 +31,59 @@ configure_openafs() { # configure_openafs CELL ADDRESS
     echo "$1" | tee /etc/openafs/ThisCell > /etc/openafs/server/ThisCell
     printf '>%s #\n%s #server.%s\n' "$1" "$2" "$1" | tee /etc/openafs/CellServDB \
         > /etc/openafs/server/CellServDB
+}
+
+# Starts OpenAFS's servers of a cell at an address, in a mount namespace of their own: database,
+# file and volume server, with a partition /vicepz. Their files are in DIR, their configuration in
+# DIR/etc, with the keys of configure_openafs' cell.
+start_openafs_servers() { # start_openafs_servers DIR CELL ADDRESS
+    local dir=$1 cell=$2 address=$3
+    mkdir -p "$dir"/{etc/server,var/local,var/db,var/logs,log,vicepz}
+    touch "$dir/vicepz/AlwaysAttach"
+    cp /etc/openafs/server/{KeyFileExt,rxkad.keytab} "$dir/etc/server"
+    echo "$cell" | tee "$dir/etc/ThisCell" > "$dir/etc/server/ThisCell"
+    printf '>%s #\n%s #server.%s\n' "$cell" "$address" "$cell" | tee "$dir/etc/CellServDB" \
+        > "$dir/etc/server/CellServDB"
+    touch "$dir/etc/server/UserList"
+    echo "$address" > "$dir/var/local/NetInfo"
+    mkdir -p /var/lib/openafs /var/log/openafs /vicepz
+    local libraries=("$OPENAFS"/usr/lib/*-linux-gnu "$OPENAFS"/lib/*-linux-gnu)
+    LD_LIBRARY_PATH=$(IFS=:; echo "${libraries[*]}") DIR=$dir BIN=$OPENAFS/usr/lib/openafs \
+        PATH=$OPENAFS/usr/bin:$PATH unshare --mount --propagation private bash -c '
+            mount --bind "$DIR/etc" /etc/openafs
+            mount --bind "$DIR/var" /var/lib/openafs
+            mount --bind "$DIR/log" /var/log/openafs
+            mount --bind "$DIR/vicepz" /vicepz
+            cd /var/log/openafs
+            "$BIN/ptserver" -rxbind & echo $! >> "$DIR/pids"
+            "$BIN/vlserver" -rxbind & echo $! >> "$DIR/pids"
+            # A file server that has no database at its start registers only minutes later.
+            for _ in $(seq 100); do
+                udebug '"$address"' 7003 2> /dev/null | grep -q "Recovery state 1f" && break
+                sleep 0.2
+            done
+            "$BIN/fileserver" -rxbind -L -p 16 & echo $! >> "$DIR/pids"
+            "$BIN/volserver" -rxbind & echo $! >> "$DIR/pids"
+            touch "$DIR/started"
+            wait' > "$dir/servers.log" 2>&1 &
+    local n
+    for n in $(seq 100); do
+        openafs_there "$dir" vos listaddrs -noresolve 2> /dev/null | grep -q "$address" &&
+            openafs_there "$dir" vos listpart "$address" > /dev/null 2>&1 && return 0
+        sleep 0.3
+    done
+    return 1
+}
+
+# Runs a command in the cell of these servers, by its key.
+openafs_there() { # openafs_there DIR vos ARGUMENT...
+    local dir=$1 program=$2
+    shift 2
+    openafs "$program" "$@" -localauth -config "$dir/etc/server"
+}
+
+stop_openafs_servers() { # stop_openafs_servers DIR
+    local pid
+    [ -e "$1/pids" ] || return 0
+    while read -r pid; do kill -9 "$pid" 2> /dev/null; done < "$1/pids"
 }

@@ -114,6 +114,9 @@ pub trait Services {
         request: &[u8],
     ) -> Result<Box<dyn PeerCall>, Refusal>;
 
+    /// Waits for a tenth of a second.
+    fn pause(&self);
+
     /// The wall clock.
     fn now(&self) -> Timestamp;
 

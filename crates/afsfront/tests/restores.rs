@@ -11,7 +11,8 @@ use afs3::files::{FilesAnswer, FilesCall};
 use afs3::rights::{AfsRights, StoredAcl};
 use afs3::structs::{AfsFid, AfsPath, StoreStatus};
 use afs3::volumes::{
-    Destination, Replica, RestoreCookie, VolumeName, VolumesAnswer, VolumesCall, volume_type,
+    Destination, Replica, RestoreCookie, VolumeName, VolumesAnswer, VolumesCall, volume_flag,
+    volume_type,
 };
 use afs3::xdr::{Chars, XdrList, XdrReader};
 use afsfront::{Refusal, Services};
@@ -356,6 +357,8 @@ fn a_volume_is_sent_to_another_server() {
     at.end(transaction);
     let since = at.admin.now().secs as i32;
     let of_clone = at.begin(40);
+    let flags = volume_flag::DELETE_ON_SALVAGE | volume_flag::OUT_OF_SERVICE;
+    at.ask(VolumesCall::SetFlags { transaction: of_clone, flags }).unwrap();
     assert_eq!(at.ask(forward(of_clone, 0, restoring)), Ok(VolumesAnswer::Forward {}));
     at.end(of_clone);
     at.rig.store(&joe, file, 0, b"changed").unwrap();

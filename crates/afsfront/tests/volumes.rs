@@ -263,6 +263,13 @@ fn volumes_are_made_cloned_and_removed() {
     at.end(transaction);
     assert_eq!(at.examine(70), Err(types::Fault::NoVolume));
 
+    // One that went comes back at once, under its number.
+    for _ in 0..2 {
+        let (_, transaction) = at.create("short", volume_type::RW, 90).unwrap();
+        at.ask(VolumesCall::DeleteVolume { transaction }).unwrap();
+        at.end(transaction);
+    }
+
     // The maker of another one is gone before it serves.
     at.create("lost", volume_type::RW, 80).unwrap();
     at.rig.pass(601);

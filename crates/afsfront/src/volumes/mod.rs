@@ -52,6 +52,8 @@ const OLD_PARTITIONS: usize = 26;
 /// The quota of a new volume in bytes, as stock servers give it.
 const FIRST_QUOTA: u64 = 5000 * KIB;
 const KIB: u64 = 1024;
+/// Pauses until the number of a removed volume is free: half a minute.
+const SWEEP_PAUSES_MAX: usize = 300;
 /// A member of `SetInfo` that stays as it is.
 const SAME: i32 = -1;
 
@@ -425,7 +427,8 @@ impl VolserCall<'_> {
         self.change(VolumeCall::SetFields { id, change }).map(drop)
     }
 
-    /// Flags 0 bring the volume into service.
+    /// Flags 0 bring the volume into service. A clone for a while, from which `vos move` reads, has
+    /// no clients that it must be kept from.
     fn set_flags(&self, entered: &EnteredTransaction<'_>, flags: i32) -> Result<(), Refusal> {
         let id = entered.seen.volume;
         let state = match flags {
@@ -433,9 +436,12 @@ impl VolserCall<'_> {
             flags if flags & volume_flag::OUT_OF_SERVICE != 0 => Some(VolumeState::Offline),
             _ => None,
         };
-        let is_there = flags & volume_flag::DELETED == 0 && state.is_some();
-        if is_there && self.services.volume(id)?.state != state.unwrap_or(VolumeState::Online) {
-            self.set_fields(id, VolumeChange { state, ..VolumeChange::default() })?;
+        if let Some(state) = state.filter(|_| flags & volume_flag::DELETED == 0) {
+            let info = self.services.volume(id)?;
+            if info.kind != VolumeKind::Snapshot && info.state != state {
+                let state = Some(state);
+                self.set_fields(id, VolumeChange { state, ..VolumeChange::default() })?;
+            }
         }
         entered.set_flags(flags);
         Ok(())
@@ -493,7 +499,7 @@ impl VolserCall<'_> {
             owner: (0, 0),
             encrypt: None,
         };
-        let id = self.made(create)?;
+        let id = self.made_when_swept(create)?;
         let number = u32::try_from(id.0).map_err(|_| Refusal::TOO_BIG)?;
         let mut list = Acl::new();
         if !list.set(PrincipalId::ADMINISTRATORS, Rights::ALL, false) {
@@ -507,6 +513,18 @@ impl VolserCall<'_> {
         let entered = self.enter(transaction, "CreateVolume")?;
         self.set_flags(&entered, volume_flag::DELETE_ON_SALVAGE | volume_flag::OUT_OF_SERVICE)?;
         Ok((number, transaction))
+    }
+
+    /// As [`VolserCall::made`]. A volume of this number that went a moment ago is waited for: until
+    /// all that it had is removed, its number is in use.
+    fn made_when_swept(&self, call: VolumeCall) -> Result<VolumeId, Refusal> {
+        for _ in 0..SWEEP_PAUSES_MAX {
+            match self.made(call.clone()) {
+                Err(Refusal::BUSY) => self.services.pause(),
+                made => return made,
+            }
+        }
+        self.made(call)
     }
 
     /// The number of the volume that a call made.

@@ -215,6 +215,12 @@ impl Services for User {
         Ok(Box::new(ToPeer { request: request.to_vec(), sent: Vec::new(), peer }))
     }
 
+    /// What was removed is swept meanwhile.
+    fn pause(&self) {
+        let world = self.world.lock();
+        world.vice.partition().sweep(1000).unwrap();
+    }
+
     fn now(&self) -> Timestamp {
         Timestamp::new(self.world.lock().wall, 0)
     }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use afsfront::{Assembly, PeerCall, Refusal, Services};
 use rx::RxCaller;
@@ -21,6 +22,9 @@ use crate::loopback::wall;
 /// The time for which a client that does not call trusts a promise. A break that it does not
 /// receive, because the network is cut, is missed for so long at most.
 const PROMISED_SECONDS: u32 = 1800;
+
+/// As [`Services::pause`].
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// See the head of the file.
 pub(super) struct ForeignCaller<'a> {
@@ -158,6 +162,10 @@ impl Services for ForeignCaller<'_> {
         request: &[u8],
     ) -> Result<Box<dyn PeerCall>, Refusal> {
         self.servers.call(to, service, request)
+    }
+
+    fn pause(&self) {
+        std::thread::sleep(PAUSE);
     }
 
     fn now(&self) -> Timestamp {
