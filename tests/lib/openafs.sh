@@ -87,3 +87,21 @@ stop_openafs_servers() { # stop_openafs_servers DIR
     [ -e "$1/pids" ] || return 0
     while read -r pid; do kill -9 "$pid" 2> /dev/null; done < "$1/pids"
 }
+
+# Mounts a cell with OpenAFS's client as a FUSE program. CONFIG has ThisCell and CellServDB; DIR gets
+# the client's own files. Adds its process to the array afsd. A process that waits for such a client
+# can only be killed after the client.
+mount_openafs() { # mount_openafs CONFIG DIR MOUNT ROOT-VOLUME
+    local config=$1 dir=$2 mount=$3 root=$4 pid
+    mkdir -p "$dir/conf" "$dir/cache" "$mount"
+    cp "$config"/{ThisCell,CellServDB} "$dir/conf"
+    echo "$mount:$dir/cache:100000" > "$dir/conf/cacheinfo"
+    openafs afsd.fuse -confdir "$dir/conf" -cachedir "$dir/cache" -mountdir "$mount" \
+        -rootvol "$root" -blocks 100000 -files 4000 -stat 4000 -daemons 4 -nosettime \
+        > "$dir/log" 2>&1
+    for _ in $(seq 100); do
+        mountpoint -q "$mount" && break
+        sleep 0.1
+    done
+    pid=$(pgrep -f "^afsd.fuse .*-mountdir $mount ") && afsd+=("$pid")
+}

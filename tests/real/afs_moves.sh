@@ -12,7 +12,16 @@ if [ -z "${PRIVATE_NET:-}" ]; then
     PRIVATE_NET=yes exec unshare --net --mount --propagation private "$0"
 fi
 base=$WORK/moves cell=$WORK/moves/cell here=192.0.2.1 there=192.0.2.2
+afsd=()
+# A process that waits for such a client can only be killed after the client.
+(sleep 200 && pkill -9 -f "^afsd.fuse .*-mountdir $base/") 2> /dev/null &
+watchdog=$!
 cleanup() {
+    local pid
+    pkill -P $watchdog
+    touch "$base/enough"
+    for pid in "${afsd[@]}"; do kill -9 "$pid" 2> /dev/null; done
+    umount --lazy "$base/client" 2> /dev/null
     stop_openafs_servers "$base/openafs"
     within 60 "$RIALTO" umount --lazy --dir "$cell" "$base/native" > /dev/null 2>&1
     within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1
@@ -81,4 +90,40 @@ check "it is gone here" refused rialto vos examine moved
 check "vos move from there to here" vos move moved $there z $here a
 check "it is shown" show moved
 check "it has what was changed" same "$base/kept"
+
+# The same under a reader and a writer, which go on by AFS's client.
+check "vos restore there" vos restore $there z work -file "$base/dump"
+check "a client of AFS" mount_openafs "$base/openafs/etc" "$base/afsd" "$base/client" work
+(
+    while [ ! -e "$base/enough" ]; do
+        diff -r "$base/kept/tree" "$base/client/tree" > /dev/null || echo "diff: $?"
+        echo read
+    done > "$base/reads" 2>&1
+) &
+reader=$!
+(
+    n=0
+    while [ ! -e "$base/enough" ]; do
+        n=$((n + 1))
+        echo "line $n" >> "$base/client/lines" || echo "write $n"
+        mkdir "$base/client/dir.$n" && rmdir "$base/client/dir.$n" || echo "dir $n"
+        echo $n > "$base/written"
+    done > "$base/writes" 2>&1
+) &
+writer=$!
+sleep 2
+for round in 1 2; do
+    check "it moves here while people work ($round)" vos move work $there z $here a
+    sleep 2
+    check "and back ($round)" vos move work $here a $there z
+    sleep 2
+done
+touch "$base/enough"
+check "the reader ends" within 60 tail --pid=$reader -f /dev/null
+check "the writer ends" within 60 tail --pid=$writer -f /dev/null
+check "no read failed" sh -c "sort '$base/reads' | uniq -c && ! grep -v '^read$' '$base/reads'"
+check "no write failed" sh -c "! grep . '$base/writes'"
+lines() { seq -f 'line %g' "$(cat "$base/written")" | diff - "$base/client/lines"; }
+check "each line is there once" lines
+check "there were many" sh -c "[ \$(cat '$base/written') -gt 50 ]"
 finish

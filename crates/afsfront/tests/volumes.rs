@@ -299,6 +299,8 @@ fn a_dump_has_the_whole_tree() {
     let dump = read(&dumped);
     assert_eq!((dump.header.volume, &dump.header.name[..]), (volume, &b"root.cell"[..]));
     assert_eq!((dump.volume.volume, dump.volume.parent, dump.volume.files), (volume, volume, 5));
+    let highest = [at.rig.root(), file, empty].map(|fid| fid.unique).into_iter().max();
+    assert!(Some(dump.volume.next_unique) > highest, "OpenAFS takes it for damaged");
     // Directories come first, each kind by its numbers.
     let mut sorted = dump.order.clone();
     sorted.sort_by_key(|vnode| (vnode % 2 == 0, *vnode));

@@ -17,7 +17,7 @@ use types::{
     VolumeKind, WhichVolume,
 };
 
-use super::reports::{kind_of, next_unique};
+use super::reports::kind_of;
 use super::{refusal_of, unexpected};
 use crate::files::{foreign_target, list_pages, mode_of, owner};
 use crate::{CallStream, Refusal, Services, foreign_fid};
@@ -191,8 +191,11 @@ impl<'b> VolumeDump<'_, 'b> {
             return Err(Refusal::NO_SERVICE);
         }
         let mut dump = VolumeDump { state, scope, target, encoded: Vec::new() };
-        dump.headers(info)?;
         let [directories, others] = dump.state.walk()?;
+        let uniques = directories.values().chain(others.values());
+        let uniques = uniques.filter_map(|found| Some(foreign_fid(found.fid).ok()?.unique));
+        // OpenAFS takes a volume that has a higher one than this for damaged.
+        dump.headers(info, uniques.max().unwrap_or(1).saturating_add(1))?;
         for (vnode, found) in directories.iter().chain(&others) {
             dump.vnode(*vnode, found)?;
         }
@@ -216,7 +219,7 @@ impl<'b> VolumeDump<'_, 'b> {
         Ok(())
     }
 
-    fn headers(&mut self, info: &VolumeInfo) -> Result<(), Refusal> {
+    fn headers(&mut self, info: &VolumeInfo, next_unique: u32) -> Result<(), Refusal> {
         let secs = |at: Timestamp| u32::try_from(at.secs).unwrap_or(0);
         let is_written = info.kind == VolumeKind::ReadWrite;
         let created = secs(if is_written { info.created } else { info.updated });
@@ -233,7 +236,7 @@ impl<'b> VolumeDump<'_, 'b> {
             name,
             in_service: 1,
             blessed: 1,
-            next_unique: next_unique(info),
+            next_unique,
             kind: kind_of(info.kind) as u8,
             parent: u32::try_from(info.tree.0).map_err(|_| Refusal::TOO_BIG)?,
             max_quota: kib(info.quota_bytes),

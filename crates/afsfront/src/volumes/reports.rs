@@ -46,7 +46,7 @@ pub(super) fn kind_of(kind: VolumeKind) -> i32 {
 
 /// The next uniquifier of a volume where AFS counts them. Here they are random, so any will do
 /// that leaves AFS room to count.
-pub(super) fn next_unique(info: &VolumeInfo) -> u32 {
+fn next_unique(info: &VolumeInfo) -> u32 {
     u32::try_from(info.used_files).unwrap_or(u32::MAX / 2).saturating_add(2)
 }
 
