@@ -88,9 +88,9 @@ stop_openafs_servers() { # stop_openafs_servers DIR
     while read -r pid; do kill -9 "$pid" 2> /dev/null; done < "$1/pids"
 }
 
-# Mounts a cell with OpenAFS's client as a FUSE program. CONFIG has ThisCell and CellServDB; DIR gets
-# the client's own files. Adds its process to the array afsd. A process that waits for such a client
-# can only be killed after the client.
+# Mounts a cell with OpenAFS's client as a FUSE program. CONFIG has ThisCell and CellServDB; DIR
+# gets the client's own files. Adds its process to the array afsd. A process that waits for such a
+# client can only be killed after the client.
 mount_openafs() { # mount_openafs CONFIG DIR MOUNT ROOT-VOLUME
     local config=$1 dir=$2 mount=$3 root=$4 pid
     mkdir -p "$dir/conf" "$dir/cache" "$mount"

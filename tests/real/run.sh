@@ -10,8 +10,8 @@
 #             or auto]
 #   PART      cli verbs nonroot access login remote_admin sessions kerberos fences audit secrets
 #             sealed joins afs afs_moves, and servers etcd backup logins finding openafs_session
-#             lost_server standby unwell upgrade, which make cells of their own (own: all of these, own-1 and
-#             own-2: the first ones and the others);
+#             lost_server standby unwell upgrade, which make cells of their own (own: all of
+#             these, own-1 and own-2: the first ones and the others);
 #             outlive, which kills machines a hundred times, and quorum, which has etcd without a
 #             quorum for five minutes, in none of the lists;
 #             acl semantics stopped volumes mountpoints places mounting silent keeper supervised

@@ -31,7 +31,7 @@ pub use fids::foreign_fid;
 pub use files::FileService;
 pub use locations::{LocationService, server_uuid};
 pub use protection::ProtectionService;
-pub use stream::{CallStream, PeerCall, StreamBroken};
+pub use stream::{CallStream, StreamBroken};
 pub use volumes::VolumeService;
 
 use std::net::SocketAddr;
@@ -73,6 +73,15 @@ pub trait Assembly {
     /// # Errors
     /// The store's.
     fn finish(self: Box<Self>) -> Result<(), Fault>;
+}
+
+/// A call to another server.
+pub trait PeerCall: CallStream {
+    /// All is sent: the answer.
+    ///
+    /// # Errors
+    /// The code with which the other server ended the call.
+    fn finish(&mut self) -> Result<Vec<u8>, Refusal>;
 }
 
 /// The way of one foreign caller to Rialto's services.

@@ -2,8 +2,6 @@
 
 use bytes::Bytes;
 
-use crate::Refusal;
-
 /// The peer or its connection is gone, or sent too little: the call is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the call's stream has ended early")]
@@ -22,13 +20,4 @@ pub trait CallStream {
     /// # Errors
     /// [`StreamBroken`].
     fn give(&mut self, bytes: Bytes) -> Result<(), StreamBroken>;
-}
-
-/// A call to another server.
-pub trait PeerCall: CallStream {
-    /// All is sent: the answer.
-    ///
-    /// # Errors
-    /// The code with which the other server ended the call.
-    fn finish(&mut self) -> Result<Vec<u8>, Refusal>;
 }

@@ -1,4 +1,4 @@
-//! What comes into a volume that is put together vnode by vnode.
+//! Parts of a volume that is put together vnode by vnode.
 
 use bytes::Bytes;
 
@@ -38,7 +38,7 @@ pub struct ComingEntry {
     pub unique: Uniquifier,
 }
 
-/// What was put together.
+/// Counts of a volume that was put together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AssemblyReport {
     /// Vnodes that the volume has now.

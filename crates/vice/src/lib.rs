@@ -51,7 +51,7 @@ pub use cell::{CellAccess, CellOpening, Identities, Lookup, LookupHook, Principa
 pub use config::ViceConfig;
 pub use effect::Effect;
 pub use parts::{ScrubHook, ViceParts};
-pub use service::{Vice, may_block};
+pub use service::{Vice, assemble, may_block};
 pub use sessions::Attached;
 pub use standby::{Followers, StandbyAgent, StandbyWork};
 pub use volumes::{Partitions, VolumeAssembly};

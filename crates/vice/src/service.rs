@@ -528,14 +528,6 @@ impl Vice {
         &self.followers
     }
 
-    /// Puts the contents of a volume together that is offline, for the driver.
-    ///
-    /// # Errors
-    /// `NoVolume`, `ReadOnly`; `Busy`: the volume is in service.
-    pub fn assemble(&self, id: VolumeId) -> Result<VolumeAssembly, Fault> {
-        VolumeAssembly::begin(self.volumes.any_volume(id)?)
-    }
-
     /// Does the next step of a pull that needs no answer. May wait for the disk.
     pub fn work(
         &self,
@@ -628,6 +620,14 @@ impl Vice {
         let of_nobody = leases.sessions().is_anonymous(waiting.origin().session);
         self.registry.requests().wait_for_grace(waiting, of_nobody)
     }
+}
+
+/// Puts the contents of a volume together that is offline.
+///
+/// # Errors
+/// `NoVolume`, `ReadOnly`; `Busy`: the volume is in service.
+pub fn assemble(vice: &Vice, id: VolumeId) -> Result<VolumeAssembly, Fault> {
+    VolumeAssembly::begin(vice.volumes.any_volume(id)?)
 }
 
 /// Whether the call may wait for the disk, so that the driver runs it on its pool.

@@ -4,8 +4,9 @@
 //! Everything else is done in a *transaction* (`transactions.rs`), which only a caller opens who
 //! may do everything with every volume. A transaction holds other transactions off its volume, and
 //! nothing else: the volume stays in service, since a change here is either atomic or made of a
-//! snapshot. Two take it away: `Restore`, until `SetFlags` says that it serves, and `Forward` of the
-//! volume itself, which lets changes wait for the end of the transaction. Each change is a call of the caller (AF-2).
+//! snapshot. Two take it away: `Restore`, until `SetFlags` says that it serves, and `Forward` of
+//! the volume itself, which lets changes wait for the end of the transaction. Each change is a call
+//! of the caller (AF-2).
 
 mod dumping;
 mod forwarding;

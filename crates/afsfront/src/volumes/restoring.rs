@@ -175,7 +175,7 @@ impl IncomingDump {
                 }
             }
             OpenVnode::Directory { pages: bytes, .. } | OpenVnode::Link { target: bytes, .. } => {
-                bytes.extend_from_slice(piece)
+                bytes.extend_from_slice(piece);
             }
         }
         Ok(())

@@ -201,7 +201,7 @@ impl Services for User {
     }
 
     fn assemble(&self, id: VolumeId) -> Result<Box<dyn Assembly>, Fault> {
-        Ok(Box::new(Incoming(self.world.lock().vice.assemble(id)?)))
+        Ok(Box::new(Incoming(vice::assemble(&self.world.lock().vice, id)?)))
     }
 
     fn call_server(
@@ -215,7 +215,7 @@ impl Services for User {
         Ok(Box::new(ToPeer { request: request.to_vec(), sent: Vec::new(), peer }))
     }
 
-    /// What was removed is swept meanwhile.
+    /// Meanwhile records of removed volumes are swept.
     fn pause(&self) {
         let world = self.world.lock();
         world.vice.partition().sweep(1000).unwrap();

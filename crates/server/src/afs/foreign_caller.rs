@@ -151,7 +151,7 @@ impl Services for ForeignCaller<'_> {
     }
 
     fn assemble(&self, id: VolumeId) -> Result<Box<dyn Assembly>, Fault> {
-        let assembly = self.context.with_vice(|vice, _| vice.assemble(id))?;
+        let assembly = vice::assemble(&self.context.vice, id)?;
         Ok(Box::new(IncomingVolume { id, assembly }))
     }
 

@@ -16,7 +16,7 @@ const LIMITS: CallLimits =
     CallLimits { dead: Duration::from_secs(60), idle: Duration::from_secs(600), ..UNLIMITED };
 const UNLIMITED: CallLimits =
     CallLimits { dead: Duration::MAX, idle: Duration::MAX, hard: Duration::MAX };
-/// Nobody can change packets. Who listens reads them, as between servers of AFS.
+/// An attacker in the network can read packets, and not change them, as between servers of AFS.
 const LEVEL: RxkadLevel = RxkadLevel::Auth;
 /// Bytes of an answer that are read at once.
 const PART_BYTES: usize = 1 << 12;

@@ -34,6 +34,15 @@ impl SlotAllocator<'_> {
         self.tree_state.allocate_slot()
     }
 
+    /// Vnodes come in with the numbers that they have elsewhere, up to this one: neither these nor
+    /// any that is reserved now is allocated. Returns the first number that may be.
+    ///
+    /// # Errors
+    /// `Medium`.
+    pub fn take_numbers(&self, last: VnodeNo) -> Result<VnodeNo> {
+        Ok(VnodeNo(2 * self.tree_state.take_slots(last.0 / 2)?))
+    }
+
     /// A run of slots that share a key, for a session that makes files itself; with the same
     /// promise.
     ///

@@ -327,30 +327,6 @@ impl Volume {
         Ok(SlotAllocator::new(&self.tree_state))
     }
 
-    /// Vnodes come in with the numbers that they have elsewhere, up to this one: no slot up to it
-    /// is allocated. Returns the first number that may be.
-    ///
-    /// # Errors
-    /// As [`Volume::slots`].
-    pub fn take_numbers(&self, last: VnodeNo) -> Result<VnodeNo> {
-        self.writable()?;
-        Ok(VnodeNo(2 * self.tree_state.take_slots(last.0 / 2)?))
-    }
-
-    /// Up to `max` numbers of vnodes from this one on, in ascending order. Some may have no vnode
-    /// any more; there are no others if there are none.
-    ///
-    /// # Errors
-    /// As every reading method.
-    pub fn numbers(&self, from: VnodeNo, max: usize) -> Result<Vec<VnodeNo>> {
-        let mut found = Vec::new();
-        self.tree().each_vnode_no(from, &mut |no| {
-            found.push(no);
-            if found.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        Ok(found)
-    }
-
     /// The fid of the file in a slot.
     pub fn fid_of_slot(&self, slot: u64, directory: bool) -> Fid {
         Fid::of_slot(self.id(), slot, directory, self.tree_state.key_of_slot(self.id(), slot))
@@ -472,4 +448,18 @@ impl Volume {
         let same = reader.filter(|reader| reader.vnode().status.fid == vnode.status.fid);
         same.ok_or(StoreError::Gone(self.id(), vnode.no()))
     }
+}
+
+/// Up to `max` numbers of a volume's vnodes from this one on, in ascending order. Some may have no
+/// vnode any more; there are no others if there are none.
+///
+/// # Errors
+/// As every reading method of [`Volume`].
+pub fn vnode_numbers(volume: &Volume, from: VnodeNo, max: usize) -> Result<Vec<VnodeNo>> {
+    let mut found = Vec::new();
+    volume.tree().each_vnode_no(from, &mut |no| {
+        found.push(no);
+        if found.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(found)
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::size_of;
 use std::sync::Arc;
 
-use store::{EntryTarget, Update, Vnode};
+use store::{EntryTarget, Update, Vnode, vnode_numbers};
 use types::{
     AssemblyReport, ComingEntry, ComingVnode, Cookie, DataVersion, Fault, Fid, Kind, Name,
     StatusVersion, Uniquifier, VnodeNo,
@@ -105,7 +105,7 @@ impl VolumeAssembly {
         self.need_offline()?;
         let (fid, store) = (self.fid(coming)?, &self.volume.store);
         if fid.vnode >= self.taken_below {
-            self.taken_below = store.take_numbers(fid.vnode)?;
+            self.taken_below = store.slots()?.take_numbers(fid.vnode)?;
         }
         let here = store.vnode(fid.vnode)?;
         let same = here
@@ -234,7 +234,7 @@ impl VolumeAssembly {
     fn each_vnode(&self, act: &mut dyn FnMut(Vnode) -> Result<(), Fault>) -> Result<(), Fault> {
         let (store, mut from) = (&self.volume.store, VnodeNo(0));
         loop {
-            let numbers = store.numbers(from, NUMBERS_AT_ONCE)?;
+            let numbers = vnode_numbers(store, from, NUMBERS_AT_ONCE)?;
             let Some(last) = numbers.last() else { return Ok(()) };
             from = VnodeNo(last.0 + 1);
             for no in numbers {
