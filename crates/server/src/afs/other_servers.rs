@@ -16,7 +16,8 @@ const LIMITS: CallLimits =
     CallLimits { dead: Duration::from_secs(60), idle: Duration::from_secs(600), ..UNLIMITED };
 const UNLIMITED: CallLimits =
     CallLimits { dead: Duration::MAX, idle: Duration::MAX, hard: Duration::MAX };
-/// An attacker in the network can read packets, and not change them, as between servers of AFS.
+/// Packets are sealed so that others can read and not make them. Without that a peer that passes
+/// the challenge of a third server on to this one would speak to that one in its name.
 const LEVEL: RxkadLevel = RxkadLevel::Auth;
 /// Bytes of an answer that are read at once.
 const PART_BYTES: usize = 1 << 12;
