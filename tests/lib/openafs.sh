@@ -33,6 +33,7 @@ configure_openafs() { # configure_openafs CELL ADDRESS
         > /etc/openafs/server/CellServDB
 }
 
+openafs_places=()
 # Starts OpenAFS's servers of a cell at an address, in a mount namespace of their own: database,
 # file and volume server, with a partition /vicepz. Their files are in DIR, their configuration in
 # DIR/etc, with the keys of configure_openafs' cell.
@@ -46,7 +47,10 @@ start_openafs_servers() { # start_openafs_servers DIR CELL ADDRESS
         > "$dir/etc/server/CellServDB"
     touch "$dir/etc/server/UserList"
     echo "$address" > "$dir/var/local/NetInfo"
-    mkdir -p /var/lib/openafs /var/log/openafs /vicepz
+    local place
+    for place in /var/lib/openafs /var/log/openafs /vicepz; do
+        [ -d $place ] || { mkdir $place && openafs_places+=("$place"); }
+    done
     local libraries=("$OPENAFS"/usr/lib/*-linux-gnu "$OPENAFS"/lib/*-linux-gnu)
     LD_LIBRARY_PATH=$(IFS=:; echo "${libraries[*]}") DIR=$dir BIN=$OPENAFS/usr/lib/openafs \
         PATH=$OPENAFS/usr/bin:$PATH unshare --mount --propagation private bash -c '
@@ -86,6 +90,8 @@ stop_openafs_servers() { # stop_openafs_servers DIR
     local pid
     [ -e "$1/pids" ] || return 0
     while read -r pid; do kill -9 "$pid" 2> /dev/null; done < "$1/pids"
+    # They were made to mount on.
+    [ ${#openafs_places[@]} -eq 0 ] || rmdir "${openafs_places[@]}"
 }
 
 # Mounts a cell with OpenAFS's client as a FUSE program. CONFIG has ThisCell and CellServDB; DIR
