@@ -55,6 +55,10 @@ check "and everyone writes" within 30 "$RIALTO" fs setacl "$base/native/home" sy
 cp -r /usr/include/linux "$base/native/home/tree" && ln -s tree/version.h "$base/native/home/link"
 ln "$base/native/home/tree/version.h" "$base/native/home/tree/again.h"
 head -c 5000000 /dev/urandom > "$base/native/home/bytes"
+many=300
+[ "$QUICK" = yes ] || many=10000
+mkdir "$base/native/home/many" &&
+    seq $many | (cd "$base/native/home/many" && split --lines 1 --suffix-length 4 - file.)
 truncate -s 20000000 "$base/native/home/holes"
 same() { # same DIR: the mounted volume has this tree
     diff -r --no-dereference "$1" "$base/native/home"
@@ -90,6 +94,10 @@ check "it is gone here" refused rialto vos examine moved
 check "vos move from there to here" vos move moved $there z $here a
 check "it is shown" show moved
 check "it has what was changed" same "$base/kept"
+check "vos copy from here to there" vos copy moved $here a copied $there z
+check "and back" vos copy copied $there z returned $here a
+check "it is shown" show returned
+check "it is the same tree" same "$base/kept"
 
 # The same under a reader and a writer, which go on by AFS's client.
 check "vos restore there" vos restore $there z work -file "$base/dump"
