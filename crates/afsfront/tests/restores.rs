@@ -377,8 +377,9 @@ fn a_volume_is_sent_to_another_server() {
     assert_same(read(&at.dump(transaction, 0)), read(&there.dumped(70, 0)));
     // Its number is in use by another transaction there.
     assert_eq!(at.ask(forward(transaction, 0, restoring)), Err(Refusal::NOT_FOUND));
+    at.ask(VolumesCall::DeleteVolume { transaction }).unwrap();
     at.end(transaction);
-    at.rig.store(&joe, file, 0, b"it goes on").unwrap();
+    assert_eq!(at.rig.store(&joe, file, 0, b"gone"), Err(Refusal::NO_VOLUME));
 }
 
 #[test]
@@ -387,18 +388,30 @@ fn a_volume_that_may_have_changed_is_not_removed() {
     at.rig.set_peer(Arc::new(|_, _| Ok(Vec::new())));
     let joe = at.rig.user(JOE);
     let transaction = at.begin(volume);
-    let send = VolumesCall::Forward {
+    let send = |transaction| VolumesCall::Forward {
         transaction,
         from_date: 0,
         destination: destination([192, 0, 2, 9]),
         to_transaction: 1,
         cookie: cookie(),
     };
-    assert_eq!(at.ask(send), Ok(VolumesAnswer::Forward {}));
+    assert_eq!(at.ask(send(transaction)), Ok(VolumesAnswer::Forward {}));
     at.rig.pass_for_all(12);
     let refused = at.ask(VolumesCall::DeleteVolume { transaction });
     assert_eq!(refused, Err(Refusal(VOLSERVOLBUSY)));
     at.end(transaction);
+    at.rig.store(&joe, file, 0, b"late").unwrap();
+    // The same if the wall clock was set back meanwhile, to any time near the last call.
+    for back in (8..60).step_by(2) {
+        let transaction = at.begin(volume);
+        assert_eq!(at.ask(send(transaction)), Ok(VolumesAnswer::Forward {}));
+        at.rig.pass_for_all(12);
+        at.rig.pass(-back);
+        let refused = at.ask(VolumesCall::DeleteVolume { transaction });
+        assert_eq!(refused, Err(Refusal(VOLSERVOLBUSY)), "{back}");
+        at.end(transaction);
+        at.rig.pass(back);
+    }
     at.rig.store(&joe, file, 0, b"late").unwrap();
     // The call of a transaction says again that changes wait.
     let transaction = at.begin(volume);

@@ -12,7 +12,7 @@ use afs3::RpcMessage as _;
 use afs3::errors::VOLSERVOLBUSY;
 use afs3::volumes::{Destination, RestoreCookie, SERVICE, VolumesCall, transaction_flag};
 use bytes::Bytes;
-use types::{VolumeCall, VolumeId, VolumeKind};
+use types::{VolumeCall, VolumeId, VolumeKind, VolumeState};
 
 use super::dumping::{DumpScope, DumpTarget, VolumeDump};
 use super::transactions::{EnteredTransaction, TransactionHold};
@@ -21,9 +21,8 @@ use crate::{CallStream, PeerCall, Refusal, Services, StreamBroken};
 
 /// Changes wait for so long after they were told to; the services permit no more than 10 s.
 const HOLD_MILLIS: u32 = 10_000;
-/// After so many seconds a hold is said again, and after so many it may have lapsed.
+/// After so many seconds they are told again.
 const HOLD_AGAIN: i64 = 3;
-const HOLD_SURE: i64 = 9;
 /// The restored volume is a whole one: the flag that stock servers send.
 const WHOLE: i32 = 1;
 
@@ -50,16 +49,20 @@ fn hold(services: &dyn Services, id: VolumeId, millis: u32) -> Result<(), Refusa
     services.ask(call).map(drop).map_err(refusal_of)
 }
 
-/// Changes go on waiting, if they do.
+/// Whether changes of a volume wait. The services say so, whatever a wall clock does that is set.
+fn is_held(services: &dyn Services, id: VolumeId) -> bool {
+    services.volume(id).is_ok_and(|info| info.state == VolumeState::Held)
+}
+
+/// Changes go on waiting, if they have waited until now.
 pub(super) fn keep_hold(services: &dyn Services, entered: &EnteredTransaction<'_>) {
-    let TransactionHold::Until(said) = entered.hold() else { return };
-    let now = services.now().secs;
-    let silence = now - said;
-    if silence < HOLD_AGAIN {
+    let TransactionHold::Said(said) = entered.hold() else { return };
+    let (id, now) = (entered.seen.volume, services.now().secs);
+    if (0..HOLD_AGAIN).contains(&(now - said)) {
         return;
     }
-    let is_held = silence < HOLD_SURE && hold(services, entered.seen.volume, HOLD_MILLIS).is_ok();
-    entered.set_hold(if is_held { TransactionHold::Until(now) } else { TransactionHold::Lapsed });
+    let goes_on = is_held(services, id) && hold(services, id, HOLD_MILLIS).is_ok();
+    entered.set_hold(if goes_on { TransactionHold::Said(now) } else { TransactionHold::Lapsed });
 }
 
 /// Changes wait no more for a transaction.
@@ -77,8 +80,9 @@ impl VolserCall<'_> {
     /// `VOLSERVOLBUSY`: it may have changed since.
     pub(super) fn need_last_state(&self, entered: &EnteredTransaction<'_>) -> Result<(), Refusal> {
         match entered.hold() {
-            TransactionHold::Lapsed => Err(Refusal(VOLSERVOLBUSY)),
-            TransactionHold::None | TransactionHold::Until(_) => Ok(()),
+            TransactionHold::None => Ok(()),
+            TransactionHold::Said(_) if is_held(self.services, entered.seen.volume) => Ok(()),
+            TransactionHold::Said(_) | TransactionHold::Lapsed => Err(Refusal(VOLSERVOLBUSY)),
         }
     }
 
@@ -99,7 +103,7 @@ impl VolserCall<'_> {
             info.kind == VolumeKind::ReadWrite && entered.seen.attach_flags & excludes != 0;
         if is_last && entered.hold() == TransactionHold::None {
             hold(self.services, info.id, HOLD_MILLIS)?;
-            entered.set_hold(TransactionHold::Until(self.now()));
+            entered.set_hold(TransactionHold::Said(self.now()));
         }
         let port = u16::try_from(destination.port).map_err(|_| Refusal::INVALID)?;
         let to = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::from(destination.host), port));

@@ -20,8 +20,8 @@ pub(super) const IDLE_SECS: i64 = 600;
 pub(super) enum TransactionHold {
     /// They are made.
     None,
-    /// They wait, as was said last at this time.
-    Until(i64),
+    /// They were told to wait, the last time at this second.
+    Said(i64),
     /// They waited, and may have been made since.
     Lapsed,
 }
