@@ -94,6 +94,8 @@ check "it is gone here" refused rialto vos examine moved
 check "vos move from there to here" vos move moved $there z $here a
 check "it is shown" show moved
 check "it has what was changed" same "$base/kept"
+check "Rialto's database learns of it" rialto vos syncvldb
+check "and has it" says "moved" 0 rialto vos listvldb moved
 check "vos copy from here to there" vos copy moved $here a copied $there z
 check "and back" vos copy copied $there z returned $here a
 check "it is shown" show returned

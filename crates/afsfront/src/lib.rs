@@ -36,44 +36,7 @@ pub use volumes::VolumeService;
 
 use std::net::SocketAddr;
 
-use types::{
-    Answer, Call, ComingEntry, ComingVnode, Fault, Timestamp, Uniquifier, VnodeNo, VolumeId,
-    VolumeInfo,
-};
-
-/// The contents of a volume that come in vnode by vnode, in any order. All errors are the store's;
-/// after one the volume has a part of its contents.
-pub trait Assembly {
-    /// A vnode that is here stays as it is.
-    ///
-    /// # Errors
-    /// `Invalid`: it is not here.
-    fn stays(&mut self, vnode: VnodeNo, unique: Uniquifier) -> Result<(), Fault>;
-
-    /// A vnode comes in, or changes: without contents.
-    ///
-    /// # Errors
-    /// `Invalid`: its number does not fit its kind.
-    fn put(&mut self, coming: &ComingVnode) -> Result<(), Fault>;
-
-    /// Bytes of a file, or the target of a link.
-    ///
-    /// # Errors
-    /// `Stale`: there is no such vnode.
-    fn write(&mut self, vnode: VnodeNo, offset: u64, data: &[u8]) -> Result<(), Fault>;
-
-    /// All entries of a directory.
-    ///
-    /// # Errors
-    /// `NoSpace`: there are too many.
-    fn set_entries(&mut self, dir: VnodeNo, entries: Vec<ComingEntry>) -> Result<(), Fault>;
-
-    /// All is there: vnodes that neither came nor stay are removed.
-    ///
-    /// # Errors
-    /// The store's.
-    fn finish(self: Box<Self>) -> Result<(), Fault>;
-}
+use types::{Answer, Assembly, Call, Fault, Timestamp, VolumeId, VolumeInfo};
 
 /// A call to another server.
 pub trait PeerCall: CallStream {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{Kind, Name, Timestamp, Uniquifier, VnodeNo};
+use crate::{Fault, Kind, Name, Timestamp, Uniquifier, VnodeNo};
 
 /// A vnode that comes in with the number that it has elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,4 +47,40 @@ pub struct AssemblyReport {
     pub bad_entries: u64,
     /// Vnodes that were removed, because no entry names them.
     pub unnamed: u64,
+}
+
+/// A volume that is put together while it is offline. After an error it has a part of its contents.
+pub trait Assembly {
+    /// A vnode that is here stays as it is.
+    ///
+    /// # Errors
+    /// `Invalid`: it is not here; the store's.
+    fn stays(&mut self, vnode: VnodeNo, unique: Uniquifier) -> Result<(), Fault>;
+
+    /// A vnode comes in, or changes. It has no contents then, except that a directory keeps its
+    /// entries until the end.
+    ///
+    /// # Errors
+    /// `Invalid`: its number does not fit its kind; `Busy`: the volume is in service; the store's.
+    fn put(&mut self, coming: &ComingVnode) -> Result<(), Fault>;
+
+    /// Bytes of a file, or the target of a link, behind those that came before. Zeros become a
+    /// hole.
+    ///
+    /// # Errors
+    /// `Stale`: there is no such vnode; `Busy`: the volume is in service; the store's.
+    fn write(&mut self, vnode: VnodeNo, offset: u64, data: &[u8]) -> Result<(), Fault>;
+
+    /// All entries of a directory.
+    ///
+    /// # Errors
+    /// `NoSpace`: there is no memory for so many.
+    fn set_entries(&mut self, dir: VnodeNo, entries: Vec<ComingEntry>) -> Result<(), Fault>;
+
+    /// All is there: vnodes that neither came nor stay are removed, what does not fit together is
+    /// left out, and the rest is made stable.
+    ///
+    /// # Errors
+    /// `Busy`: the volume is in service; the store's.
+    fn finish(self: Box<Self>) -> Result<AssemblyReport, Fault>;
 }

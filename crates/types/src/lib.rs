@@ -39,7 +39,7 @@ mod volume;
 mod volume_call;
 
 pub use answer::{Answer, Cookie, DirEntry, VolumeStatus};
-pub use assembly::{AssemblyReport, ComingEntry, ComingVnode};
+pub use assembly::{Assembly, AssemblyReport, ComingEntry, ComingVnode};
 pub use auth::{AuthCall, Behalf, Secret};
 pub use call::{
     AllocateMode, Call, CreateHow, Lending, NewKind, RemoveWhat, RenameMode, SeekWhat, SetTime,

@@ -12,11 +12,12 @@ use afs3::rights::{STORED_ACL_BYTES, StoredAcl};
 use bytes::Bytes;
 use guard::{Acl, Rights};
 use types::{
-    ComingEntry, ComingVnode, Kind, MountPoint, Name, PrincipalId, Timestamp, Uniquifier, VnodeNo,
+    Assembly, ComingEntry, ComingVnode, Kind, MountPoint, Name, PrincipalId, Timestamp, Uniquifier,
+    VnodeNo,
 };
 
 use super::dumping::{DIRECTORY, FILE, SYMLINK};
-use crate::{Assembly, CallStream, Refusal};
+use crate::{CallStream, Refusal};
 
 /// The dump cannot be read.
 const BAD_DUMP: Refusal = Refusal(VOLSERREAD_DUMPERROR);

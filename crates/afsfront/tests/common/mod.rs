@@ -8,22 +8,18 @@ use std::time::Duration;
 
 use afs3::files::{FilesAnswer, FilesCall};
 use afs3::structs::{AfsFid, AfsName, StoreStatus};
-use afsfront::{
-    Assembly, CallStream, FileService, PeerCall, Refusal, Services, StreamBroken, foreign_fid,
-};
+use afsfront::{CallStream, FileService, PeerCall, Refusal, Services, StreamBroken, foreign_fid};
 use bytes::Bytes;
 use celldb::CellDb;
 use guard::{Acl, Cps, Rights};
 use parking_lot::Mutex;
 use store::{MemMachine, NewRoot, OpenOptions, Partition, VolumeQuota};
 use types::{
-    Answer, AuthLevel, BreakItem, Call, Caller, ClientId, ComingEntry, ComingVnode, Fault, Fid,
-    Name, PrincipalId, ReplyAddress, ServerInfo, SessionId, Status, Time, Timestamp, Uniquifier,
-    VnodeNo, VolumeCall, VolumeId, VolumeInfo, WhichVolume,
+    Answer, Assembly, AuthLevel, BreakItem, Call, Caller, ClientId, Fault, Fid, Name, PrincipalId,
+    ReplyAddress, ServerInfo, SessionId, Status, Time, Timestamp, VolumeCall, VolumeId, VolumeInfo,
+    WhichVolume,
 };
-use vice::{
-    CellAccess, Effect, Execution, Principals, Vice, ViceConfig, ViceParts, VolumeAssembly,
-};
+use vice::{CellAccess, Effect, Execution, Principals, Vice, ViceConfig, ViceParts};
 
 pub const JOE: PrincipalId = PrincipalId(17);
 
@@ -158,31 +154,6 @@ impl CallStream for Pipe {
     }
 }
 
-/// Contents that come in.
-struct Incoming(VolumeAssembly);
-
-impl Assembly for Incoming {
-    fn stays(&mut self, vnode: VnodeNo, unique: Uniquifier) -> Result<(), Fault> {
-        self.0.stays(vnode, unique)
-    }
-
-    fn put(&mut self, coming: &ComingVnode) -> Result<(), Fault> {
-        self.0.put(coming)
-    }
-
-    fn write(&mut self, vnode: VnodeNo, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        self.0.write(vnode, offset, data)
-    }
-
-    fn set_entries(&mut self, dir: VnodeNo, entries: Vec<ComingEntry>) -> Result<(), Fault> {
-        self.0.set_entries(dir, entries)
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), Fault> {
-        self.0.finish().map(drop)
-    }
-}
-
 impl Services for User {
     fn ask(&self, call: Call) -> Result<Answer, Fault> {
         self.world.lock().call(self.seat, &self.caller, call)
@@ -201,7 +172,7 @@ impl Services for User {
     }
 
     fn assemble(&self, id: VolumeId) -> Result<Box<dyn Assembly>, Fault> {
-        Ok(Box::new(Incoming(vice::assemble(&self.world.lock().vice, id)?)))
+        Ok(Box::new(vice::assemble(&self.world.lock().vice, id)?))
     }
 
     fn call_server(

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use afsfront::{Assembly, PeerCall, Refusal, Services};
+use afsfront::{PeerCall, Refusal, Services};
 use rx::RxCaller;
 use types::{
-    Answer, AssemblyReport, Call, Caller, ComingEntry, ComingVnode, Fault, PrincipalId, PtsCall,
-    Timestamp, Uniquifier, VnodeNo, VolumeCall, VolumeId, VolumeInfo, WhichVolume,
+    Answer, Assembly, Call, Caller, Fault, PrincipalId, PtsCall, Timestamp, VolumeCall, VolumeId,
+    VolumeInfo, WhichVolume,
 };
-use vice::VolumeAssembly;
 
 use super::callers::{self, CallerNames, ProvedIdentity};
 use super::hosts::HostSession;
@@ -91,45 +90,6 @@ impl ForeignCaller<'_> {
     }
 }
 
-/// The contents of a volume that come from a foreign caller.
-struct IncomingVolume {
-    id: VolumeId,
-    assembly: VolumeAssembly,
-}
-
-impl Assembly for IncomingVolume {
-    fn stays(&mut self, vnode: VnodeNo, unique: Uniquifier) -> Result<(), Fault> {
-        self.assembly.stays(vnode, unique)
-    }
-
-    fn put(&mut self, coming: &ComingVnode) -> Result<(), Fault> {
-        self.assembly.put(coming)
-    }
-
-    fn write(&mut self, vnode: VnodeNo, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        self.assembly.write(vnode, offset, data)
-    }
-
-    fn set_entries(&mut self, dir: VnodeNo, entries: Vec<ComingEntry>) -> Result<(), Fault> {
-        self.assembly.set_entries(dir, entries)
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), Fault> {
-        let AssemblyReport { vnodes, bad_entries, unnamed } = self.assembly.finish()?;
-        tracing::info!(volume = self.id.0, vnodes, "a dump was restored");
-        if bad_entries > 0 || unnamed > 0 {
-            tracing::warn!(
-                volume = self.id.0,
-                bad_entries,
-                unnamed,
-                "entries of the dump that name nothing, or a directory twice, and files that no \
-                 entry names, were left out"
-            );
-        }
-        Ok(())
-    }
-}
-
 impl Services for ForeignCaller<'_> {
     fn ask(&self, call: Call) -> Result<Answer, Fault> {
         if self.caller.who.level.is_proved() {
@@ -151,8 +111,7 @@ impl Services for ForeignCaller<'_> {
     }
 
     fn assemble(&self, id: VolumeId) -> Result<Box<dyn Assembly>, Fault> {
-        let assembly = vice::assemble(&self.context.vice, id)?;
-        Ok(Box::new(IncomingVolume { id, assembly }))
+        Ok(Box::new(vice::assemble(&self.context.vice, id)?))
     }
 
     fn call_server(

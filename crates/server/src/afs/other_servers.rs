@@ -12,10 +12,11 @@ use rx::{CallLimits, ClientSecurity, RxConnectionId, RxError, ServiceId};
 use rxport::{PortCall, RxPort};
 
 /// A server that restores a volume may be slow, but not silent.
-const LIMITS: CallLimits =
-    CallLimits { dead: Duration::from_secs(60), idle: Duration::from_secs(600), ..UNLIMITED };
-const UNLIMITED: CallLimits =
-    CallLimits { dead: Duration::MAX, idle: Duration::MAX, hard: Duration::MAX };
+const LIMITS: CallLimits = CallLimits {
+    dead: Duration::from_secs(60),
+    idle: Duration::from_secs(600),
+    hard: Duration::MAX,
+};
 /// Packets are sealed so that others can read and not make them. Without that a peer that passes
 /// the challenge of a third server on to this one would speak to that one in its name.
 const LEVEL: RxkadLevel = RxkadLevel::Auth;

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use store::{EntryTarget, Update, Vnode, vnode_numbers};
 use types::{
-    AssemblyReport, ComingEntry, ComingVnode, Cookie, DataVersion, Fault, Fid, Kind, Name,
-    StatusVersion, Uniquifier, VnodeNo,
+    Assembly, AssemblyReport, ComingEntry, ComingVnode, Cookie, DataVersion, Fault, Fid, Kind,
+    Name, StatusVersion, Uniquifier, VnodeNo,
 };
 
 use super::{ATTRIBUTE, ViceVolume};
@@ -80,155 +80,6 @@ impl VolumeAssembly {
             && fid.vnode.is_directory() == is_directory
             && is_root == (fid == Fid::root(volume));
         is_possible.then_some(fid).ok_or(Fault::Invalid)
-    }
-
-    /// A vnode that is here stays as it is.
-    ///
-    /// # Errors
-    /// `Invalid`: it is not here.
-    pub fn stays(&mut self, vnode: VnodeNo, unique: Uniquifier) -> Result<(), Fault> {
-        let here = self.volume.store.vnode(vnode)?;
-        if here.is_none_or(|here| here.status.fid.unique != unique) {
-            return Err(Fault::Invalid);
-        }
-        self.named.insert(vnode);
-        Ok(())
-    }
-
-    /// A vnode comes in, or changes. It has no contents then, except that a directory keeps its
-    /// entries until the end.
-    ///
-    /// # Errors
-    /// `Invalid`: its number does not fit its kind; `Busy`: the volume is in service; `NoSpace`,
-    /// `Medium`.
-    pub fn put(&mut self, coming: &ComingVnode) -> Result<(), Fault> {
-        self.need_offline()?;
-        let (fid, store) = (self.fid(coming)?, &self.volume.store);
-        if fid.vnode >= self.taken_below {
-            self.taken_below = store.slots()?.take_numbers(fid.vnode)?;
-        }
-        let here = store.vnode(fid.vnode)?;
-        let same = here
-            .as_ref()
-            .is_some_and(|vnode| (vnode.status.fid, vnode.status.kind) == (fid, coming.kind));
-        if let Some(other) = here.as_ref().filter(|_| !same) {
-            self.remove(other)?;
-        }
-        let mut update = Update::new();
-        let mut vnode = match &here {
-            Some(vnode) if same => vnode.clone(),
-            _ => {
-                let (mode, (uid, gid)) = (coming.mode, coming.owner);
-                let root = VnodeNo::ROOT;
-                let mut new = Vnode::new(fid, coming.kind, mode, uid, gid, root, coming.changed);
-                // The names of its body files must be new.
-                new.generations = here.as_ref().map_or(0, |here| here.generations);
-                update.create_vnode(&new);
-                new
-            }
-        };
-        if vnode.status.size > 0 && coming.kind != Kind::Directory {
-            store.body(&mut vnode, &mut update)?.truncate(0)?;
-        }
-        let before =
-            here.map_or((0, 0), |here| (here.status.data_version.0, here.status.status_version.0));
-        let status = &mut vnode.status;
-        status.mode = if coming.kind.has_target() { 0o777 } else { coming.mode & 0o7777 };
-        (status.uid, status.gid) = coming.owner;
-        (status.modified, status.accessed) = (coming.modified, coming.modified);
-        (status.changed, status.created) = (coming.changed, coming.modified);
-        status.data_version = DataVersion(coming.data_version.max(before.0 + 1));
-        status.status_version = StatusVersion(status.status_version.0.max(before.1 + 1));
-        if status.links == 0 {
-            // It had no name before, and comes with one.
-            status.links = 1;
-            update.remove_orphan(fid.vnode);
-        }
-        if let Some(list) = &coming.list {
-            store.edit(&mut vnode, &mut update).put_xattr(ATTRIBUTE, list)?;
-        }
-        update.put_vnode(&vnode);
-        store.commit(update)?;
-        self.named.insert(fid.vnode);
-        Ok(())
-    }
-
-    /// Bytes of a file, or the target of a link, behind those that came before. Zeros become a
-    /// hole.
-    ///
-    /// # Errors
-    /// `Stale`: there is no such vnode; `TooBig`, `NoSpace`, `Medium`.
-    pub fn write(&self, vnode: VnodeNo, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        self.need_offline()?;
-        let store = &self.volume.store;
-        let mut vnode = store.vnode(vnode)?.ok_or(Fault::Stale)?;
-        let mut update = Update::new();
-        let is_hole = vnode.status.kind == Kind::File && data.iter().all(|byte| *byte == 0);
-        if is_hole {
-            store.body(&mut vnode, &mut update)?.truncate(offset + data.len() as u64)?;
-        } else {
-            store.body(&mut vnode, &mut update)?.write(offset, data)?;
-        }
-        update.put_vnode(&vnode);
-        Ok(store.commit(update)?)
-    }
-
-    /// All entries of a directory.
-    ///
-    /// # Errors
-    /// `NoSpace`: there is no memory for so many.
-    pub fn set_entries(&mut self, dir: VnodeNo, entries: Vec<ComingEntry>) -> Result<(), Fault> {
-        let bytes = |one: &ComingEntry| size_of::<ComingEntry>() + one.name.as_bytes().len();
-        self.entries_bytes += entries.iter().map(bytes).sum::<usize>();
-        if self.entries_bytes > ENTRIES_BYTES_MAX {
-            return Err(Fault::NoSpace);
-        }
-        self.entries.insert(dir, entries);
-        Ok(())
-    }
-
-    /// All is there: settles it, and makes it stable.
-    ///
-    /// # Errors
-    /// `Busy`, `NoSpace`, `Damaged`, `Medium`.
-    pub fn finish(mut self) -> Result<AssemblyReport, Fault> {
-        self.need_offline()?;
-        let named = std::mem::take(&mut self.named);
-        self.each_vnode(&mut |vnode| {
-            if named.contains(&vnode.no()) { Ok(()) } else { self.remove(&vnode) }
-        })?;
-        let mut walk = Walk::default();
-        let mut unread = vec![(VnodeNo::ROOT, VnodeNo::ROOT)];
-        walk.directories.insert(VnodeNo::ROOT);
-        while let Some((dir, parent)) = unread.pop() {
-            let coming = self.entries.remove(&dir);
-            unread.extend(self.settle_directory(dir, parent, coming, &mut walk)?);
-        }
-        let mut report =
-            AssemblyReport { bad_entries: walk.bad_entries, ..AssemblyReport::default() };
-        self.each_vnode(&mut |mut vnode| {
-            report.vnodes += 1;
-            if walk.directories.contains(&vnode.no()) {
-                return Ok(());
-            }
-            match walk.names.get(&vnode.no()) {
-                Some(links) if vnode.status.links == *links => Ok(()),
-                Some(links) => {
-                    vnode.status.links = *links;
-                    let mut update = Update::new();
-                    update.put_vnode(&vnode);
-                    Ok(self.volume.store.commit(update)?)
-                }
-                None => {
-                    report.vnodes -= 1;
-                    report.unnamed += 1;
-                    self.remove(&vnode)
-                }
-            }
-        })?;
-        self.volume.contents_replaced()?;
-        self.volume.partition.sync_all()?;
-        Ok(report)
     }
 
     fn each_vnode(&self, act: &mut dyn FnMut(Vnode) -> Result<(), Fault>) -> Result<(), Fault> {
@@ -349,5 +200,145 @@ impl VolumeAssembly {
             store.commit(update)?;
         }
         Ok(inside)
+    }
+}
+
+impl Assembly for VolumeAssembly {
+    fn stays(&mut self, vnode: VnodeNo, unique: Uniquifier) -> Result<(), Fault> {
+        let here = self.volume.store.vnode(vnode)?;
+        if here.is_none_or(|here| here.status.fid.unique != unique) {
+            return Err(Fault::Invalid);
+        }
+        self.named.insert(vnode);
+        Ok(())
+    }
+
+    fn put(&mut self, coming: &ComingVnode) -> Result<(), Fault> {
+        self.need_offline()?;
+        let (fid, store) = (self.fid(coming)?, &self.volume.store);
+        if fid.vnode >= self.taken_below {
+            self.taken_below = store.slots()?.take_numbers(fid.vnode)?;
+        }
+        let here = store.vnode(fid.vnode)?;
+        let same = here
+            .as_ref()
+            .is_some_and(|vnode| (vnode.status.fid, vnode.status.kind) == (fid, coming.kind));
+        if let Some(other) = here.as_ref().filter(|_| !same) {
+            self.remove(other)?;
+        }
+        let mut update = Update::new();
+        let mut vnode = match &here {
+            Some(vnode) if same => vnode.clone(),
+            _ => {
+                let (mode, (uid, gid)) = (coming.mode, coming.owner);
+                let root = VnodeNo::ROOT;
+                let mut new = Vnode::new(fid, coming.kind, mode, uid, gid, root, coming.changed);
+                // The names of its body files must be new.
+                new.generations = here.as_ref().map_or(0, |here| here.generations);
+                update.create_vnode(&new);
+                new
+            }
+        };
+        if vnode.status.size > 0 && coming.kind != Kind::Directory {
+            store.body(&mut vnode, &mut update)?.truncate(0)?;
+        }
+        let before =
+            here.map_or((0, 0), |here| (here.status.data_version.0, here.status.status_version.0));
+        let status = &mut vnode.status;
+        status.mode = if coming.kind.has_target() { 0o777 } else { coming.mode & 0o7777 };
+        (status.uid, status.gid) = coming.owner;
+        (status.modified, status.accessed) = (coming.modified, coming.modified);
+        (status.changed, status.created) = (coming.changed, coming.modified);
+        status.data_version = DataVersion(coming.data_version.max(before.0 + 1));
+        status.status_version = StatusVersion(status.status_version.0.max(before.1 + 1));
+        if status.links == 0 {
+            // It had no name before, and comes with one.
+            status.links = 1;
+            update.remove_orphan(fid.vnode);
+        }
+        if let Some(list) = &coming.list {
+            store.edit(&mut vnode, &mut update).put_xattr(ATTRIBUTE, list)?;
+        }
+        update.put_vnode(&vnode);
+        store.commit(update)?;
+        self.named.insert(fid.vnode);
+        Ok(())
+    }
+
+    fn write(&mut self, vnode: VnodeNo, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        self.need_offline()?;
+        let store = &self.volume.store;
+        let mut vnode = store.vnode(vnode)?.ok_or(Fault::Stale)?;
+        let mut update = Update::new();
+        let is_hole = vnode.status.kind == Kind::File && data.iter().all(|byte| *byte == 0);
+        if is_hole {
+            store.body(&mut vnode, &mut update)?.truncate(offset + data.len() as u64)?;
+        } else {
+            store.body(&mut vnode, &mut update)?.write(offset, data)?;
+        }
+        update.put_vnode(&vnode);
+        Ok(store.commit(update)?)
+    }
+
+    fn set_entries(&mut self, dir: VnodeNo, entries: Vec<ComingEntry>) -> Result<(), Fault> {
+        let bytes = |one: &ComingEntry| size_of::<ComingEntry>() + one.name.as_bytes().len();
+        self.entries_bytes += entries.iter().map(bytes).sum::<usize>();
+        if self.entries_bytes > ENTRIES_BYTES_MAX {
+            return Err(Fault::NoSpace);
+        }
+        self.entries.insert(dir, entries);
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<AssemblyReport, Fault> {
+        self.need_offline()?;
+        let named = std::mem::take(&mut self.named);
+        self.each_vnode(&mut |vnode| {
+            if named.contains(&vnode.no()) { Ok(()) } else { self.remove(&vnode) }
+        })?;
+        let mut walk = Walk::default();
+        let mut unread = vec![(VnodeNo::ROOT, VnodeNo::ROOT)];
+        walk.directories.insert(VnodeNo::ROOT);
+        while let Some((dir, parent)) = unread.pop() {
+            let coming = self.entries.remove(&dir);
+            unread.extend(self.settle_directory(dir, parent, coming, &mut walk)?);
+        }
+        let mut report =
+            AssemblyReport { bad_entries: walk.bad_entries, ..AssemblyReport::default() };
+        self.each_vnode(&mut |mut vnode| {
+            report.vnodes += 1;
+            if walk.directories.contains(&vnode.no()) {
+                return Ok(());
+            }
+            match walk.names.get(&vnode.no()) {
+                Some(links) if vnode.status.links == *links => Ok(()),
+                Some(links) => {
+                    vnode.status.links = *links;
+                    let mut update = Update::new();
+                    update.put_vnode(&vnode);
+                    Ok(self.volume.store.commit(update)?)
+                }
+                None => {
+                    report.vnodes -= 1;
+                    report.unnamed += 1;
+                    self.remove(&vnode)
+                }
+            }
+        })?;
+        self.volume.contents_replaced()?;
+        self.volume.partition.sync_all()?;
+        let AssemblyReport { vnodes, bad_entries, unnamed } = report;
+        let volume = self.volume.store.id().0;
+        tracing::info!(volume, vnodes, "a volume was put together");
+        if bad_entries > 0 || unnamed > 0 {
+            tracing::warn!(
+                volume,
+                bad_entries,
+                unnamed,
+                "entries that name nothing, or a directory twice, and vnodes that no entry names, \
+                 were left out"
+            );
+        }
+        Ok(report)
     }
 }

@@ -1,4 +1,5 @@
-//! The server's partitions and volumes: which of them are in use, which move, their access lists.
+//! The server's partitions and volumes: which of them are in use, which move, their access lists,
+//! and contents that come in.
 //!
 //! Imports nothing of this crate. Administrators' calls on volumes are in `admin`.
 
