@@ -377,6 +377,8 @@ fn a_volume_is_sent_to_another_server() {
     assert_same(read(&at.dump(transaction, 0)), read(&there.dumped(70, 0)));
     // Its number is in use by another transaction there.
     assert_eq!(at.ask(forward(transaction, 0, restoring)), Err(Refusal::NOT_FOUND));
+    at.ask(VolumesCall::SetFlags { transaction, flags }).unwrap();
+    at.rig.pass(5);
     at.ask(VolumesCall::DeleteVolume { transaction }).unwrap();
     at.end(transaction);
     assert_eq!(at.rig.store(&joe, file, 0, b"gone"), Err(Refusal::NO_VOLUME));
@@ -407,8 +409,13 @@ fn a_volume_that_may_have_changed_is_not_removed() {
         assert_eq!(at.ask(send(transaction)), Ok(VolumesAnswer::Forward {}));
         at.rig.pass_for_all(12);
         at.rig.pass(-back);
-        let refused = at.ask(VolumesCall::DeleteVolume { transaction });
-        assert_eq!(refused, Err(Refusal(VOLSERVOLBUSY)), "{back}");
+        let flags = volume_flag::DELETE_ON_SALVAGE | volume_flag::OUT_OF_SERVICE;
+        for call in [
+            VolumesCall::SetFlags { transaction, flags },
+            VolumesCall::DeleteVolume { transaction },
+        ] {
+            assert_eq!(at.ask(call), Err(Refusal(VOLSERVOLBUSY)), "{back}");
+        }
         at.end(transaction);
         at.rig.pass(back);
     }

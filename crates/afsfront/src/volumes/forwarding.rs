@@ -49,9 +49,11 @@ fn hold(services: &dyn Services, id: VolumeId, millis: u32) -> Result<(), Refusa
     services.ask(call).map(drop).map_err(refusal_of)
 }
 
-/// Whether changes of a volume wait. The services say so, whatever a wall clock does that is set.
+/// Whether changes of a volume wait, or it is out of service and has none. The services say so,
+/// whatever a wall clock does that is set.
 fn is_held(services: &dyn Services, id: VolumeId) -> bool {
-    services.volume(id).is_ok_and(|info| info.state == VolumeState::Held)
+    let state = services.volume(id).map(|info| info.state);
+    matches!(state, Ok(VolumeState::Held | VolumeState::Offline))
 }
 
 /// Changes go on waiting, if they have waited until now.
@@ -74,7 +76,8 @@ pub(super) fn end_hold(services: &dyn Services, id: VolumeId, held: TransactionH
 }
 
 impl VolserCall<'_> {
-    /// Before a volume is removed of which the last state was sent elsewhere.
+    /// Before a volume is removed, or taken out of service to be removed, of which the last state
+    /// was sent elsewhere.
     ///
     /// # Errors
     /// `VOLSERVOLBUSY`: it may have changed since.

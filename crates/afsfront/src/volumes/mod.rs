@@ -440,6 +440,9 @@ impl VolserCall<'_> {
         if let Some(state) = state.filter(|_| flags & volume_flag::DELETED == 0) {
             let info = self.services.volume(id)?;
             if info.kind != VolumeKind::Snapshot && info.state != state {
+                if state == VolumeState::Offline {
+                    self.need_last_state(entered)?;
+                }
                 let state = Some(state);
                 self.set_fields(id, VolumeChange { state, ..VolumeChange::default() })?;
             }
