@@ -1,7 +1,8 @@
 //! Standing by for volumes of other servers, each in a thread of its own.
 //!
 //! The thread does what [`vice::Followers::step`] says: it asks the volume's server, runs a pull,
-//! or pauses. It ends when this server stands by for the volume no more.
+//! or pauses. It ends when this server stands by for the volume no more. While it has entries to
+//! apply, a second thread asks for the next ones.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use client::{Session, clock};
 use parking_lot::{Condvar, Mutex};
 use types::{ServerId, VolumeCall, VolumeId};
-use vice::{StandbyAgent, StandbyWork, Unanswered};
+use vice::{StandbyAgent, StandbyQuestion, StandbyWork, Unanswered};
 
 use crate::context::ServerContext;
 use crate::loopback::wall;
@@ -132,7 +133,7 @@ impl StandbyThreads {
                     let result = self.puller.run_here(&pull);
                     context.vice.followers().pulled(tree, result);
                 }
-                StandbyWork::Ask(server, at, call) => {
+                StandbyWork::Ask(StandbyQuestion { server, at, call, is_ahead }) => {
                     let is_base = matches!(call, VolumeCall::Feed { .. });
                     let within = if is_base { BASE_WITHIN } else { ANSWER_WITHIN };
                     let wanted = (server, within);
@@ -141,6 +142,11 @@ impl StandbyThreads {
                         None => connect(&at, &context.options, ATTACH_WITHIN, within),
                     };
                     let answer = match &begun {
+                        Ok(session) if is_ahead => std::thread::scope(|scope| {
+                            let asked = scope.spawn(|| ask(session, call));
+                            context.vice.followers().apply_waiting(tree, clock::now());
+                            asked.join().expect("asking another server does not panic")
+                        }),
                         Ok(session) => ask(session, call),
                         Err(why) => Err(Unanswered::Lost(why.clone())),
                     };

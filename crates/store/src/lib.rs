@@ -58,7 +58,7 @@ pub use media::{CommitScope, WrittenOut};
 pub use partition::{OpenOptions, Partition};
 pub use scrub::{FINDINGS_MAX, ScrubFinding, ScrubProgress, ScrubReport};
 pub use sessions::SessionTable;
-pub use standby::{FeedEntries, StandbyState, Standbys, TreeFeeds};
+pub use standby::{StandbyState, Standbys, TreeFeeds, place_behind};
 pub use stream::{
     FinishAs, IncomingInfo, IncomingStreams, PART_BYTES_MIN, StreamHead, StreamPart, changes_part,
     packed_changes_part,

@@ -53,5 +53,5 @@ pub use effect::Effect;
 pub use parts::{ScrubHook, ViceParts};
 pub use service::{Vice, assemble, may_block};
 pub use sessions::Attached;
-pub use standby::{Followers, StandbyAgent, StandbyWork};
+pub use standby::{Followers, StandbyAgent, StandbyQuestion, StandbyWork};
 pub use volumes::{Partitions, VolumeAssembly};

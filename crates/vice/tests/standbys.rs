@@ -12,7 +12,7 @@ use types::{
     ServerId, ServerInfo, Site, SiteKind, StandbyInfo, TaskInfo, TaskState, VolumeCall,
     VolumeGroup, VolumeId,
 };
-use vice::{CellAccess, Fetch, StandbyWork, Unanswered, ViceParts, Work};
+use vice::{CellAccess, Fetch, StandbyQuestion, StandbyWork, Unanswered, ViceParts, Work};
 
 const ROOT: Caller = Caller::ROOT;
 const TREE: VolumeId = VolumeId(40);
@@ -110,6 +110,12 @@ struct Cell {
     asked: Vec<Option<(usize, ReplyAddress)>>,
     /// Servers that answer no other server.
     silent: Vec<bool>,
+    /// Standbys ask for answers of this size; `None`: of any size.
+    bytes_max: Option<u32>,
+    /// Standbys apply what waits while the question is on its way, not when its answer comes.
+    applies_meanwhile: bool,
+    /// Questions that were asked before all that was received was applied.
+    asked_ahead: usize,
     root: Fid,
 }
 
@@ -156,8 +162,10 @@ impl Cell {
         let mut group = VolumeGroup::new(name("data"), TREE, site(0, SiteKind::ReadWrite));
         group.sites.extend(kinds.iter().zip(1..).map(|(kind, server)| site(server, *kind)));
         db.put_group(&group, Revision(0)).unwrap();
+        let (asked, silent) = (vec![None; count], vec![false; count]);
+        let (bytes_max, applies_meanwhile, asked_ahead) = (None, true, 0);
         let mut cell =
-            Cell { db, rigs, asked: vec![None; count], silent: vec![false; count], root };
+            Cell { db, rigs, asked, silent, bytes_max, applies_meanwhile, asked_ahead, root };
         for server in 1..count {
             cell.stand_by(server);
         }
@@ -213,13 +221,21 @@ impl Cell {
         let rig = &self.rigs[server];
         match rig.vice().followers().step(TREE, rig.now, rig.clock()) {
             StandbyWork::Over | StandbyWork::Pause(_) => false,
-            StandbyWork::Ask(of, _, call) => {
+            StandbyWork::Ask(StandbyQuestion { server: of, mut call, is_ahead, .. }) => {
+                if let (VolumeCall::Follow(follow), Some(bytes)) = (&mut call, self.bytes_max) {
+                    follow.bytes_max = bytes;
+                }
                 let at = (0..self.rigs.len()).find(|server| id(*server) == of).unwrap();
                 if self.silent[at] || self.silent[server] {
                     self.lose(server);
                 } else {
                     let origin = self.rigs[at].start(1 + server, &ROOT, Call::Volume(call));
                     self.asked[server] = Some((at, origin));
+                    self.asked_ahead += usize::from(is_ahead);
+                    if is_ahead && self.applies_meanwhile {
+                        let rig = &self.rigs[server];
+                        rig.vice().followers().apply_waiting(TREE, rig.now);
+                    }
                 }
                 true
             }
@@ -322,6 +338,11 @@ impl Cell {
         }
     }
 
+    /// The position behind what a standby has applied.
+    fn applied(&self, server: usize) -> u64 {
+        self.rigs[server].vice().partition().standbys().list().unwrap()[0].place.position
+    }
+
     fn make(&mut self, server: usize, at: &str) -> ReplyAddress {
         let (kind, how) = (types::NewKind::File, types::CreateHow::Guarded);
         let call = Call::Make { dir: self.root, name: name(at), kind, mode: 0o644, how };
@@ -375,6 +396,30 @@ fn sb1_a_reply_waits_for_a_sync_standby() {
     assert_eq!(cell.answer(0, second), None, "the standby does not have it");
     cell.follow(1);
     made(cell.answer(0, second));
+}
+
+#[test]
+fn sb1_what_was_received_and_not_applied_does_not_count() {
+    for applies_meanwhile in [true, false] {
+        let mut cell = Cell::new(&[SiteKind::Standby]);
+        cell.enter(1);
+        (cell.bytes_max, cell.applies_meanwhile) = (Some(1), applies_meanwhile);
+        let begin = cell.applied(1);
+        let changes: Vec<_> = (0..6).map(|no| cell.make(0, &format!("file{no}"))).collect();
+        let mut acknowledged = 0;
+        while acknowledged < changes.len() {
+            assert!(cell.step(1), "{acknowledged} changes are acknowledged");
+            while let Some(answer) =
+                changes.get(acknowledged).and_then(|change| cell.answer(0, *change))
+            {
+                made(Some(answer));
+                acknowledged += 1;
+            }
+            let applied = cell.applied(1) - begin;
+            assert!(acknowledged as u64 <= applied, "{acknowledged} with {applied} applied");
+        }
+        assert!(cell.asked_ahead > 1, "{}", cell.asked_ahead);
+    }
 }
 
 #[test]

@@ -90,6 +90,8 @@ pub struct TakeoverTally {
     pub ordered: u64,
     /// See `ordered`.
     pub refused: u64,
+    /// Questions of standbys that had entries to apply.
+    pub ahead: u64,
 }
 
 impl TakeoverTally {
@@ -109,6 +111,7 @@ impl TakeoverTally {
             (&mut self.locked, other.locked),
             (&mut self.ordered, other.ordered),
             (&mut self.refused, other.refused),
+            (&mut self.ahead, other.ahead),
         ];
         pairs.into_iter().for_each(|(sum, one)| *sum += one);
     }

@@ -10,7 +10,7 @@ use types::{
     Answer, Call, Caller, ClientId, CreateHow, FeedPlace, Follow, NewKind, ReplyAddress, TaskInfo,
     TaskState, Time, VolumeCall,
 };
-use vice::{Effect, Execution, Fetch, StandbyWork, Unanswered, Vice, Work};
+use vice::{Effect, Execution, Fetch, StandbyQuestion, StandbyWork, Unanswered, Vice, Work};
 
 use super::apps::LOGS;
 use super::house::number;
@@ -393,7 +393,19 @@ impl StandbyWorld {
                 followers.pulled(TREE, result);
                 self.plan_step(no, Duration::from_millis(1));
             }
-            StandbyWork::Ask(of, _, call) => {
+            StandbyWork::Ask(StandbyQuestion { server: of, mut call, is_ahead, .. }) => {
+                // So that an answer has not all there is.
+                if let VolumeCall::Follow(follow) = &mut call
+                    && self.has_small_answers
+                    && self.rng.random_bool(0.5)
+                {
+                    follow.bytes_max = self.rng.random_range(0..2048);
+                }
+                if is_ahead {
+                    self.tally.ahead += 1;
+                    let delay = Duration::from_millis(self.rng.random_range(0..20));
+                    self.after(delay, Occurrence::Apply(no, self.houses[no].life));
+                }
                 let is_base = matches!(call, VolumeCall::Feed { .. });
                 let within = if is_base { BASE_WITHIN } else { ANSWER_WITHIN };
                 self.questions += 1;
@@ -405,6 +417,15 @@ impl StandbyWorld {
                 self.ask(Wire { asker: Asker::Server(no), server }, question, call);
                 self.plan_step(no, within);
             }
+        }
+    }
+
+    /// The standby at this server applies what waits, if it was not done since.
+    pub fn apply_waiting(&mut self, no: usize, life: u64) {
+        if self.houses[no].life == life
+            && let Some((vice, now)) = self.service(no)
+        {
+            vice.followers().apply_waiting(TREE, now);
         }
     }
 

@@ -38,6 +38,8 @@ pub(super) enum Occurrence {
     Tick(usize, u64),
     /// The step of a standby, with the server's life and the step's number.
     Step(usize, u64, u64),
+    /// A standby applies what waits while its question is on its way.
+    Apply(usize, u64),
     /// A client looks what is due.
     Mind(usize),
     /// An application of a client goes on.
@@ -52,6 +54,8 @@ pub(super) struct StandbyWorld {
     pub now: Time,
     pub rng: SmallRng,
     pub options: TakeoverOptions,
+    /// Standbys ask for small answers at times.
+    pub has_small_answers: bool,
     pub database: Arc<Database>,
     pub houses: Vec<StandbyHouse>,
     pub clients: Vec<Option<TakeoverClient>>,
@@ -95,6 +99,7 @@ impl StandbyWorld {
         let mut world = StandbyWorld {
             now: Time::from_start(Duration::from_secs(1)),
             options,
+            has_small_answers: seed % 4 == 2,
             houses,
             clients: Vec::new(),
             network: Network::default(),
@@ -200,6 +205,7 @@ impl StandbyWorld {
             Occurrence::Death(no) => self.strike_down(no),
             Occurrence::Tick(no, life) => self.tick(no, life),
             Occurrence::Step(no, life, step) => self.step(no, life, step),
+            Occurrence::Apply(no, life) => self.apply_waiting(no, life),
             Occurrence::Mind(index) => self.with_client(index, TakeoverClient::mind),
             Occurrence::Act(index, thread) => {
                 self.with_client(index, |client, world| client.act(world, thread));
@@ -218,7 +224,7 @@ impl StandbyWorld {
     /// Until when the server that this is for does nothing.
     fn stalls(&self, what: &Occurrence) -> Option<Time> {
         let no = match what {
-            Occurrence::Tick(no, _) | Occurrence::Step(no, ..) => *no,
+            Occurrence::Tick(no, _) | Occurrence::Step(no, ..) | Occurrence::Apply(no, _) => *no,
             Occurrence::Arrive(message) if message.to_server => message.wire.server,
             Occurrence::Arrive(message) => match message.wire.asker {
                 Asker::Server(no) => no,

@@ -10,15 +10,13 @@ use super::files::{open_file, read_exactly};
 use super::update::Update;
 use crate::error::Result;
 use crate::format::record::{GROUP_BLOCKS, Sums};
-use crate::format::sums::BLOCK;
 use crate::media::disk::BodyFile;
 use crate::tree::EpochView;
 use crate::tree::feed::{BlockRun, FeedEntry, VnodeChange};
 use crate::{BLOCK_BYTES, BodyLocation, StoreError, Vnode};
 
-/// The most bytes of one run: a part of an entry has whole runs.
-const RUN_BYTES_MAX: usize = 64 << 10;
-const _: () = assert!(RUN_BYTES_MAX.is_multiple_of(BLOCK));
+/// The most blocks with bytes of one run: a part of an entry has whole runs.
+const RUN_BLOCKS_MAX: u64 = (64 << 10) / BLOCK_BYTES;
 
 impl Update<'_> {
     /// The entry, before the update is applied; `None`: it changes nothing that standbys have.
@@ -72,7 +70,8 @@ impl Update<'_> {
     /// The blocks of a body in a file that differ from those of the head.
     fn changed_blocks(&self, tree: &EpochView, vnode: &Vnode) -> Result<Vec<BlockRun>> {
         let no = vnode.no();
-        let mut runs = Runs { runs: Vec::new(), file: None, size: vnode.status.size };
+        let size = vnode.status.size;
+        let mut runs = Runs { runs: Vec::new(), unread: (0, 0), file: None, size };
         let cut = self.cut_sums.iter().filter(|(of, _)| *of == no).map(|(_, from)| *from).min();
         if let Some(first) = cut.and_then(|cut| cut.checked_mul(GROUP_BLOCKS)) {
             runs.hole(first, u64::MAX - first);
@@ -84,7 +83,7 @@ impl Update<'_> {
             };
             self.changed_in_group(tree, vnode, *group, (sums, &old), &mut runs)?;
         }
-        Ok(runs.runs)
+        runs.ended()
     }
 
     fn changed_in_group(
@@ -100,8 +99,10 @@ impl Update<'_> {
             let block = group * GROUP_BLOCKS + at as u64;
             debug_assert_ne!(new, old);
             if *new == 0 {
+                runs.read()?;
                 runs.hole(block, 1);
             } else if block * BLOCK_BYTES >= vnode.status.size {
+                runs.read()?;
                 runs.zeros(block);
             } else {
                 if runs.file.is_none() {
@@ -125,6 +126,8 @@ impl Update<'_> {
 /// The runs so far.
 struct Runs {
     runs: Vec<BlockRun>,
+    /// The blocks at the end that are not read yet: the first one, and how many.
+    unread: (u64, u64),
     file: Option<std::sync::Arc<dyn BodyFile>>,
     size: u64,
 }
@@ -146,22 +149,33 @@ impl Runs {
         }
     }
 
-    /// Adds the bytes of a block that begins before the end.
+    /// Adds a block that begins before the end.
     fn data(&mut self, block: u64) -> Result<()> {
-        let at = block * BLOCK_BYTES;
-        let length = (self.size - at).min(BLOCK_BYTES) as usize;
-        let mut bytes = vec![0; length];
+        let (first, count) = self.unread;
+        if count > 0 && (block != first + count || count == RUN_BLOCKS_MAX) {
+            self.read()?;
+        }
+        let (first, count) = self.unread;
+        self.unread = if count == 0 { (block, 1) } else { (first, count + 1) };
+        Ok(())
+    }
+
+    /// Reads the blocks that are not read yet, as one run.
+    fn read(&mut self) -> Result<()> {
+        let (first, count) = std::mem::take(&mut self.unread);
+        if count == 0 {
+            return Ok(());
+        }
+        let at = first * BLOCK_BYTES;
+        let mut bytes = vec![0; (self.size - at).min(count * BLOCK_BYTES) as usize];
         let file = self.file.as_ref().ok_or(StoreError::Misuse("a body is not open"))?;
         read_exactly(&**file, at, &mut bytes)?;
-        match self.runs.last_mut() {
-            Some(BlockRun::Data(begin, data))
-                if *begin * BLOCK_BYTES + data.len() as u64 == at
-                    && data.len() + length <= RUN_BYTES_MAX =>
-            {
-                data.extend_from_slice(&bytes);
-            }
-            _ => self.runs.push(BlockRun::Data(block, bytes)),
-        }
+        self.runs.push(BlockRun::Data(first, bytes));
         Ok(())
+    }
+
+    fn ended(mut self) -> Result<Vec<BlockRun>> {
+        self.read()?;
+        Ok(self.runs)
     }
 }

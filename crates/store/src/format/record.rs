@@ -93,8 +93,12 @@ impl Out {
         self.u8(u8::try_from(name.as_bytes().len()).expect("names have at most 255 bytes"));
         self.0.extend_from_slice(name.as_bytes());
     }
-    pub(crate) fn seal(mut self, key: &[u8]) -> Vec<u8> {
-        let sum = crc32c::crc32c_append(crc32c::crc32c(key), &self.0);
+    pub(crate) fn seal(self, key: &[u8]) -> Vec<u8> {
+        self.seal_from(0, key)
+    }
+    /// As `seal`, for a value that begins behind others.
+    pub(crate) fn seal_from(mut self, begin: usize, key: &[u8]) -> Vec<u8> {
+        let sum = crc32c::crc32c_append(crc32c::crc32c(key), &self.0[begin..]);
         self.u32(sum);
         self.0
     }

@@ -4,7 +4,6 @@
 //!
 //! A reply is sent with the client that may ask for it, since sessions end with their server.
 
-use bytes::Bytes;
 use types::{ClientId, FeedPlace, ReplyAddress, SessionId, VolumeId};
 
 use crate::StoreError;
@@ -27,27 +26,23 @@ mod tag {
     pub(super) const END: u8 = 130;
 }
 
-/// Entries of a feed, encoded.
-#[derive(Clone, Debug)]
-pub struct FeedEntries {
-    /// The place behind them.
-    pub to: FeedPlace,
-    /// As [`crate::Standbys::apply`] takes them.
-    pub bytes: Bytes,
-}
-
 impl Feed {
-    /// Whole entries from a place on, at least one and about `bytes_max` bytes; none at the end.
-    /// `None`: the place is not in the feed (any more). `client_of`: the client of a session that
-    /// exists.
+    /// Appends whole entries from a place on, as [`crate::Standbys::apply`] takes them, and returns
+    /// the place behind them: at least one and about `bytes_max` bytes; none at the end. `None`:
+    /// the place is not in the feed (any more). `client_of`: the client of a session that exists.
     pub fn read(
         &self,
         from: FeedPlace,
         bytes_max: usize,
         client_of: &dyn Fn(SessionId) -> Option<ClientId>,
-    ) -> Option<FeedEntries> {
+        to: &mut Vec<u8>,
+    ) -> Option<FeedPlace> {
         let entries = self.entries(from, bytes_max)?;
-        let mut out = Out::with_version(1 << 10, VERSION);
+        let begin = to.len();
+        let bytes: usize = entries.iter().map(|entry| entry.bytes()).sum();
+        to.reserve(bytes + (1 << 10));
+        let mut out = Out(std::mem::take(to));
+        out.u8(VERSION);
         out.u64(self.tree.0);
         out.0.extend_from_slice(&self.hash_key.to_le_bytes());
         out.u64(from.feed);
@@ -55,9 +50,15 @@ impl Feed {
         out.u32(u32::try_from(entries.len()).expect("entries that fit into memory"));
         let mut items = ItemsOut::after(out);
         entries.iter().for_each(|entry| put_entry(&mut items, entry, client_of));
-        let to = FeedPlace { position: from.position + entries.len() as u64, ..from };
-        Some(FeedEntries { to, bytes: Bytes::from(items.out.seal(MAGIC)) })
+        *to = items.out.seal_from(begin, MAGIC);
+        Some(FeedPlace { position: from.position + entries.len() as u64, ..from })
     }
+}
+
+/// The place behind encoded entries, as they say; they may be damaged. `None`: there are none.
+pub fn place_behind(entries: &[u8]) -> Option<FeedPlace> {
+    let (_, fields) = entries.split_first()?;
+    Some(EntriesHead::read(&mut In::of(fields))?.to())
 }
 
 fn put_entry(
@@ -129,12 +130,32 @@ pub(super) struct HeirReply<'a> {
     pub(super) reply: &'a [u8],
 }
 
-/// Entries whose checksum is right.
-pub(super) struct EntriesIn<'a> {
+/// The fields before entries.
+pub(super) struct EntriesHead {
     pub(super) tree: VolumeId,
     pub(super) hash_key: u128,
     pub(super) from: FeedPlace,
     pub(super) count: u32,
+}
+
+impl EntriesHead {
+    fn read(rest: &mut In<'_>) -> Option<EntriesHead> {
+        let (tree, hash_key) = (VolumeId(rest.u64()?), rest.u128()?);
+        let from = FeedPlace { feed: rest.u64()?, position: rest.u64()? };
+        let count = rest.u32()?;
+        from.position.checked_add(count.into())?;
+        Some(EntriesHead { tree, hash_key, from, count })
+    }
+
+    /// The place behind all of them.
+    pub(super) fn to(&self) -> FeedPlace {
+        FeedPlace { position: self.from.position + u64::from(self.count), ..self.from }
+    }
+}
+
+/// Entries whose checksum is right.
+pub(super) struct EntriesIn<'a> {
+    pub(super) head: EntriesHead,
     rest: In<'a>,
 }
 
@@ -146,20 +167,8 @@ impl<'a> EntriesIn<'a> {
             .filter(|(version, _)| *version == VERSION)
             .ok_or(StoreError::NoStream("entries of a feed are damaged, or of a newer form"))?
             .1;
-        let mut fields = || {
-            let (tree, hash_key) = (VolumeId(rest.u64()?), rest.u128()?);
-            let from = FeedPlace { feed: rest.u64()?, position: rest.u64()? };
-            let count = rest.u32()?;
-            from.position.checked_add(count.into())?;
-            Some((tree, hash_key, from, count))
-        };
-        let (tree, hash_key, from, count) = fields().ok_or(MALFORMED)?;
-        Ok(EntriesIn { tree, hash_key, from, count, rest })
-    }
-
-    /// The place behind all of them.
-    pub(super) fn to(&self) -> FeedPlace {
-        FeedPlace { position: self.from.position + u64::from(self.count), ..self.from }
+        let head = EntriesHead::read(&mut rest).ok_or(MALFORMED)?;
+        Ok(EntriesIn { head, rest })
     }
 
     /// The next entry.

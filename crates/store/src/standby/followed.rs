@@ -219,13 +219,14 @@ impl Standbys {
         let tree_state = &followed.volume.tree_state;
         let hash_key = tree_state.header.lock().stored.hash_key;
         let place = state.stored.place;
-        if (entries.tree, entries.hash_key, entries.from.feed) != (tree, hash_key, place.feed) {
+        let head = &entries.head;
+        if (head.tree, head.hash_key, head.from.feed) != (tree, hash_key, place.feed) {
             return Err(StoreError::NoStream("entries of another feed"));
         }
-        if entries.from.position > place.position {
+        if head.from.position > place.position {
             return Err(StoreError::NoStream("an entry is missing before these"));
         }
-        let to = entries.to();
+        let to = head.to();
         if to.position <= place.position {
             return Ok(place);
         }
@@ -249,7 +250,7 @@ impl Standbys {
         let tree = new.tree;
         let mut batch = Batch::default();
         let mut heirs = HashMap::new();
-        for _ in 0..entries.count {
+        for _ in 0..entries.head.count {
             let entry = entries.entry()?;
             apply_entry(scope, volume, entry.items.into_iter().map(Ok))?;
             if let Some(quota) = entry.quota {

@@ -13,5 +13,5 @@ mod followed;
 mod take_over;
 
 pub use begin::TreeFeeds;
-pub use codec::FeedEntries;
+pub use codec::place_behind;
 pub use followed::{StandbyState, Standbys};

@@ -89,7 +89,10 @@ impl Pair {
     fn read(&self, from: FeedPlace, bytes_max: usize) -> Option<Bytes> {
         let client_of = |session: SessionId| (session.0 != 99).then_some(CLIENT);
         let feed = Feed::of(&self.world.volume)?;
-        feed.read(from, bytes_max, &client_of).map(|entries| entries.bytes)
+        let mut entries = Vec::new();
+        let to = feed.read(from, bytes_max, &client_of, &mut entries)?;
+        assert_eq!(crate::place_behind(&entries), Some(to));
+        Some(entries.into())
     }
 
     /// Applies all there is, in answers of about this size. False: the place is gone.

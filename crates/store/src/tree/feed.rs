@@ -23,8 +23,9 @@ use crate::format::vnode::Vnode;
 
 /// The most bytes of entries that no standby, or not every one, has.
 const BYTES_MAX: usize = if cfg!(test) { 4 << 20 } else { 256 << 20 };
-/// The most bytes of bodies in one entry: with all else that it may have, it fits into an answer.
-pub(crate) const ENTRY_DATA_MAX: usize = if cfg!(test) { 96 << 10 } else { 768 << 10 };
+/// The most bytes of bodies in one entry: with all else that it may have, it fits into an answer,
+/// and an answer has several, so that it is nearly full.
+pub(crate) const ENTRY_DATA_MAX: usize = if cfg!(test) { 96 << 10 } else { 192 << 10 };
 /// The memory of an entry, and of each part of it, beside its bytes.
 const PART_BYTES: usize = 160;
 
@@ -115,7 +116,7 @@ impl VnodeChange {
 }
 
 impl FeedEntry {
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let replies = self.replies.iter().map(|(_, reply)| reply);
         let replies = replies.chain(self.heirs.iter().map(|heir| &heir.reply));
         let replies = replies.map(|reply| PART_BYTES + reply.len());

@@ -12,7 +12,7 @@ use types::{
     StandbyInfo, Time, VolumeGroup, VolumeId, limits,
 };
 
-use super::envelope::{ENVELOPE_BYTES, Envelope};
+use super::envelope::{ENVELOPE_BYTES, EnvelopeHead};
 use super::stage::Stage;
 use super::{FENCE, POLL};
 
@@ -73,9 +73,18 @@ pub(crate) struct Ripe {
 /// A question that waits.
 struct Question {
     origin: ReplyAddress,
-    applied: FeedPlace,
+    /// Where the answer begins.
+    from: FeedPlace,
     bytes_max: usize,
     due: Time,
+}
+
+/// An answer of the last ones.
+struct SentAnswer {
+    serial: u64,
+    at: Time,
+    /// The position behind its entries.
+    to: u64,
 }
 
 /// One standby.
@@ -91,8 +100,8 @@ struct Standby {
     must_have: u64,
     /// The number of the last answer.
     serial: u64,
-    /// The last answers, and when each was sent.
-    sent: VecDeque<(u64, Time)>,
+    /// The last answers from its place in the feed on.
+    sent: VecDeque<SentAnswer>,
     /// When the last answer was sent that it has acknowledged.
     heard: Option<Time>,
     asked_at: Time,
@@ -118,6 +127,7 @@ impl Standby {
         self.base = None;
         (self.applied, self.synced) = (0, 0);
         self.offered = None;
+        self.sent.clear();
         self.stage.silent()
     }
 }
@@ -131,6 +141,8 @@ pub(super) struct Feeding {
     kept: Option<Arc<store::Volume>>,
     standbys: Vec<Standby>,
     held: VecDeque<HeldReply>,
+    /// Something changed for which replies may wait no more.
+    may_release: bool,
     /// Questions after which the same standby has asked another one.
     refused: Vec<ReplyAddress>,
     /// When the feed's end was seen to grow, and where it was.
@@ -163,6 +175,7 @@ impl Feeding {
             kept: None,
             standbys: Vec::new(),
             held: VecDeque::new(),
+            may_release: false,
             refused: Vec::new(),
             samples: VecDeque::new(),
             unconfirmed,
@@ -220,6 +233,7 @@ impl Feeding {
     fn carry(&mut self, feed: &Feed, replies: LastReplies) {
         let LastReplies { known: mut replies, heirs, encode } = replies;
         feed.pass_on(heirs);
+        self.may_release = true;
         let (id, base_at) = (feed.end().feed, self.base_at);
         let is_behind = |held: &&mut HeldReply| {
             !held.recorded && (held.place.feed != id || held.place.position <= base_at)
@@ -268,6 +282,7 @@ impl Feeding {
         if self.superseded {
             return Err(Fault::NoVolume);
         }
+        self.may_release = true;
         let end = self.feed.as_ref().filter(|feed| !feed.is_over()).map(|feed| feed.end());
         let known = self.standbys.iter_mut().find(|one| one.server == follow.standby);
         let Some(one) = known else { return Err(Fault::Conflict) };
@@ -297,9 +312,11 @@ impl Feeding {
         }
         one.is_tidy &= one.offered.is_some();
         (one.applied, one.synced) = (applied.position, follow.synced);
-        let sent = one.sent.iter().find(|(serial, _)| *serial == follow.heard);
-        if let Some((_, at)) = sent {
-            one.heard = one.heard.max(Some(*at));
+        let mut from = applied;
+        if let Some(heard) = one.sent.iter().find(|sent| sent.serial == follow.heard) {
+            one.heard = one.heard.max(Some(heard.at));
+            // It asks for more while it applies that answer.
+            from.position = from.position.max(heard.to);
         }
         let is_fresh = one.heard.is_some_and(|heard| now.since(heard) < FENCE);
         if is_fresh && one.applied >= one.must_have {
@@ -315,7 +332,7 @@ impl Feeding {
         }
         one.question = Some(Question {
             origin,
-            applied,
+            from,
             bytes_max: (follow.bytes_max as usize)
                 .clamp(2 * ENVELOPE_BYTES, limits::PAYLOAD_BYTES_MAX)
                 - ENVELOPE_BYTES,
@@ -337,7 +354,9 @@ impl Feeding {
         client_of: &dyn Fn(SessionId) -> Option<ClientId>,
         ripe: &mut Ripe,
     ) {
-        self.release(ripe);
+        if std::mem::take(&mut self.may_release) {
+            self.release(ripe);
+        }
         let refused = self.refused.drain(..).map(|origin| (origin, Err(Fault::Conflict)));
         ripe.answers.extend(refused);
         let Some(feed) = self.feed.clone().filter(|_| !self.superseded) else { return };
@@ -351,28 +370,27 @@ impl Feeding {
             let in_step = one.stage == Stage::InStep;
             let wants_sync = sync_to > one.synced && sync_to > one.told.1;
             let has_news = in_step != one.told.0 || wants_sync;
-            let has_entries = end.position > question.applied.position || feed.is_over();
+            let has_entries = end.position > question.from.position || feed.is_over();
             if !has_entries && !has_news && now < question.due {
                 continue;
             }
-            let entries = feed.read(question.applied, question.bytes_max, client_of);
-            let origin = question.origin;
+            let Question { origin, from, bytes_max, .. } = *question;
             one.question = None;
-            let Some(entries) = entries else {
+            let serial = one.serial + 1;
+            let mut answer = EnvelopeHead { serial, end, sync_to, in_step }.encode();
+            let Some(to) = feed.read(from, bytes_max, client_of, &mut answer) else {
                 one.lose_place();
                 ripe.answers.push((origin, Err(Fault::Conflict)));
                 continue;
             };
-            one.serial += 1;
-            one.sent.push_back((one.serial, now));
+            one.serial = serial;
+            one.sent.push_back(SentAnswer { serial, at: now, to: to.position });
             if one.sent.len() > SENT_MAX {
                 one.sent.pop_front();
             }
             one.offered = Some(end.position);
             one.told = (in_step, sync_to);
-            let envelope =
-                Envelope { serial: one.serial, end, sync_to, in_step, entries: entries.bytes };
-            ripe.answers.push((origin, Ok(Answer::Part(envelope.encode()))));
+            ripe.answers.push((origin, Ok(Answer::Part(answer.into()))));
         }
     }
 
@@ -421,6 +439,7 @@ impl Feeding {
         !self.is_fenced() && self.standbys.iter().filter(needed).all(has)
     }
 
+    /// Lets go the replies that wait no more.
     fn release(&mut self, ripe: &mut Ripe) {
         for reply in std::mem::take(&mut self.held) {
             if self.is_confirmed_by_all(&reply) {
@@ -442,6 +461,7 @@ impl Feeding {
     /// Handles what is due. Returns when a standby in step must have been heard.
     pub fn tick(&mut self, now: Time) -> Option<Time> {
         let feed = self.feed.clone().filter(|_| !self.superseded)?;
+        self.may_release = true;
         for one in &mut self.standbys {
             if one.deadline().is_some_and(|deadline| deadline <= now) {
                 let may_take_over = one.stage.silent();
@@ -505,7 +525,7 @@ impl Feeding {
 
     /// The record that the group shall have. Standbys that it does not list are forgotten.
     pub fn plan(&mut self, group: &VolumeGroup) -> Plan {
-        self.recheck = false;
+        (self.recheck, self.may_release) = (false, true);
         self.standbys.retain(|one| group.standbys().any(|site| site.server == one.server));
         let mut changed = group.clone();
         // An attempt whose answer was lost may come late: a new revision makes it void.
@@ -547,7 +567,7 @@ impl Feeding {
 
     /// The group's record is as planned.
     pub fn is_as_planned(&mut self, plan: &Plan) {
-        self.unconfirmed = false;
+        (self.unconfirmed, self.may_release) = (false, true);
         for (server, in_step) in &plan.wanted {
             let Some(one) = self.standbys.iter_mut().find(|one| one.server == *server) else {
                 continue;

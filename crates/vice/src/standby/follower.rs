@@ -6,6 +6,10 @@
 //! earlier attempt to do so may be recorded without an answer, and then what is here is all that
 //! there is. It takes over only from *follow*, when the last
 //! answer said that it is in step, and nothing came for [`PATIENCE`].
+//!
+//! If an answer says that there is more, its entries *wait*: the next question is sent first, and
+//! they are applied while it is on its way. That question names the answer, so the next one begins
+//! behind it, and the place that is applied, which alone counts for what may be acknowledged.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,14 +40,27 @@ const GATHER: Duration = Duration::from_millis(1);
 /// The driver's next step for a standby.
 #[derive(Debug)]
 pub enum StandbyWork {
-    /// Ask the server with this id at these addresses. The answer is for `standby_answered`.
-    Ask(ServerId, Vec<SocketAddr>, VolumeCall),
-    /// Run this pull to its end. The result is for `standby_pulled`.
+    /// Ask this. The answer is for `answered`.
+    Ask(StandbyQuestion),
+    /// Run this pull to its end. The result is for `pulled`.
     Pull(Pull),
     /// Try again after this time.
     Pause(Duration),
     /// This server stands by for the volume no more.
     Over,
+}
+
+/// A question of a standby to the server of its volume.
+#[derive(Debug)]
+pub struct StandbyQuestion {
+    /// The server.
+    pub server: ServerId,
+    /// Its addresses.
+    pub at: Vec<SocketAddr>,
+    /// The call.
+    pub call: VolumeCall,
+    /// Entries wait: the driver calls `apply_waiting` while the question is on its way.
+    pub is_ahead: bool,
 }
 
 /// Where a follower stands; see the head of the file.
@@ -76,8 +93,10 @@ pub(super) struct Follower {
     pub applied: FeedPlace,
     pub synced: u64,
     synced_at: Time,
-    /// The number of the last answer.
+    /// The number of the last answer; 0: there is none, or what it had could not be applied.
     heard: u64,
+    /// The last answer, whose entries are not applied yet.
+    waiting: Option<Envelope>,
     /// When that came.
     pub received: Option<Time>,
     /// The last answer said that it may take over.
@@ -122,6 +141,7 @@ impl Follower {
             synced: 0,
             synced_at: Time::ZERO,
             heard: 0,
+            waiting: None,
             received: None,
             in_step: false,
             pause: PAUSE,
@@ -149,7 +169,7 @@ impl Follower {
     pub fn begin_to_follow(&mut self, base: u64, place: FeedPlace) {
         (self.base, self.applied, self.synced) = (base, place, 0);
         (self.heard, self.received, self.in_step) = (0, None, false);
-        self.phase = Phase::Follow;
+        (self.phase, self.waiting) = (Phase::Follow, None);
     }
 
     /// The next question to the volume's server.
@@ -180,7 +200,9 @@ impl Follower {
             }
             Phase::LookUp | Phase::Begin(_) | Phase::Over => return None,
         };
-        Some(StandbyWork::Ask(source.server, source.at, call))
+        let Source { server, at, .. } = source;
+        let is_ahead = self.waiting.is_some();
+        Some(StandbyWork::Ask(StandbyQuestion { server, at, call, is_ahead }))
     }
 
     /// Whether the volume's server has been silent for so long that this one takes over.
@@ -190,13 +212,14 @@ impl Follower {
             && self.received.is_some_and(|received| now.since(received) >= PATIENCE)
     }
 
-    /// Takes an answer that came at this time.
+    /// Takes an answer that came at this time, after it applied the one that waits.
     pub fn answered(&mut self, now: Time, answer: Result<Answer, Unanswered>, here: &dyn Applies) {
+        self.apply_waiting(now, here);
         match (&self.phase, answer) {
             (Phase::Over | Phase::LookUp | Phase::Pull(_) | Phase::Begin(_), _) => {}
             (Phase::Feed, Ok(Answer::Feed(start))) => self.phase = Phase::Pull(start),
             (Phase::Follow, Ok(Answer::Part(part))) => match Envelope::decode(part) {
-                Some(envelope) => self.take(now, &envelope, here),
+                Some(envelope) => self.take(now, envelope, here),
                 None => self.begin_anew(),
             },
             (Phase::Follow, Err(Unanswered::Refused(Fault::Conflict))) => self.begin_anew(),
@@ -217,22 +240,35 @@ impl Follower {
         }
     }
 
-    fn take(&mut self, now: Time, envelope: &Envelope, here: &dyn Applies) {
-        (self.heard, self.received) = (envelope.serial, Some(now));
-        self.in_step = envelope.in_step;
+    fn take(&mut self, now: Time, envelope: Envelope, here: &dyn Applies) {
+        let head = envelope.head;
+        (self.heard, self.received) = (head.serial, Some(now));
+        self.in_step = head.in_step;
         self.pause = PAUSE;
-        let is_fast = !envelope.entries.is_empty()
-            && envelope.sync_to <= self.synced
+        let to = store::place_behind(&envelope.entries);
+        let has_more = to.is_some_and(|to| to.position < head.end.position);
+        let is_fast = to.is_some()
+            && !has_more
+            && head.sync_to <= self.synced
             && now.since(self.asked_at) < FAST;
         self.fast_answers = if is_fast { self.fast_answers + 1 } else { 0 };
         self.gathers = self.fast_answers >= FAST_ANSWERS;
-        if let Err(error) = self.apply(now, envelope, here) {
+        self.waiting = Some(envelope);
+        if !has_more {
+            self.apply_waiting(now, here);
+        }
+    }
+
+    /// Applies what waits.
+    pub fn apply_waiting(&mut self, now: Time, here: &dyn Applies) {
+        let Some(envelope) = self.waiting.take() else { return };
+        if let Err(error) = self.apply(now, &envelope, here) {
             tracing::warn!(tree = self.tree.0, %error, "a standby cannot apply what it got");
             if matches!(error, StoreError::NoStream(_)) {
                 return self.begin_anew();
             }
-            // It must not take over without what it lacks now.
-            (self.in_step, self.rests) = (false, true);
+            // It must not take over without what it lacks now, and asks for that again.
+            (self.in_step, self.rests, self.heard) = (false, true, 0);
         }
     }
 
@@ -245,7 +281,7 @@ impl Follower {
         if !envelope.entries.is_empty() {
             self.applied = here.apply(self.tree, &envelope.entries)?;
         }
-        let wanted = envelope.sync_to.min(self.applied.position) > self.synced;
+        let wanted = envelope.head.sync_to.min(self.applied.position) > self.synced;
         let is_due = self.applied.position > self.synced && now.since(self.synced_at) >= SYNC;
         if wanted || is_due {
             self.synced = here.sync(self.tree)?.position;
@@ -284,5 +320,111 @@ impl Follower {
     /// This server stands by for the volume no more.
     pub fn end(&mut self) {
         (self.phase, self.in_step) = (Phase::Over, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use bytes::Bytes;
+
+    use super::super::envelope::EnvelopeHead;
+    use super::*;
+
+    const NOW: Time = Time::from_start(Duration::from_secs(1));
+    const TREE: VolumeId = VolumeId(5);
+
+    /// Where entries are applied, or cannot be.
+    #[derive(Default)]
+    struct Disk {
+        applied: Cell<u64>,
+        is_full: Cell<bool>,
+    }
+
+    impl Applies for Disk {
+        fn apply(&self, _: VolumeId, entries: &Bytes) -> Result<FeedPlace, StoreError> {
+            if self.is_full.get() {
+                return Err(StoreError::NoSpace);
+            }
+            let to = store::place_behind(entries).unwrap();
+            self.applied.set(to.position);
+            Ok(to)
+        }
+
+        fn sync(&self, _: VolumeId) -> Result<FeedPlace, StoreError> {
+            Ok(place(self.applied.get()))
+        }
+    }
+
+    fn place(position: u64) -> FeedPlace {
+        FeedPlace { feed: 1, position }
+    }
+
+    fn follower() -> Follower {
+        let mut follower = Follower::new(PartitionNo(0), TREE);
+        let name = Name::new(b"data").unwrap();
+        follower.source = Some(Source { server: ServerId(1), at: Vec::new(), name });
+        follower.begin_to_follow(7, place(0));
+        follower
+    }
+
+    /// An answer with the entries of these positions; the feed ends at `end`.
+    fn answer(serial: u64, from: u64, to: u64, end: u64) -> Result<Answer, Unanswered> {
+        let head = EnvelopeHead { serial, end: place(end), sync_to: 0, in_step: true };
+        let mut bytes = head.encode();
+        bytes.push(1);
+        bytes.extend(TREE.0.to_le_bytes());
+        bytes.extend([0; 16]);
+        bytes.extend(1u64.to_le_bytes());
+        bytes.extend(from.to_le_bytes());
+        bytes.extend(((to - from) as u32).to_le_bytes());
+        Ok(Answer::Part(bytes.into()))
+    }
+
+    fn asks(follower: &mut Follower) -> (Follow, bool) {
+        match follower.question(NOW, ServerId(2)) {
+            Some(StandbyWork::Ask(StandbyQuestion { call, is_ahead, .. })) => match call {
+                VolumeCall::Follow(follow) => (*follow, is_ahead),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn it_asks_for_more_before_it_applies() {
+        let (mut follower, disk) = (follower(), Disk::default());
+        follower.answered(NOW, answer(1, 0, 4, 9), &disk);
+        let (follow, is_ahead) = asks(&mut follower);
+        assert_eq!((follow.applied, follow.heard, is_ahead), (place(0), 1, true));
+        follower.apply_waiting(NOW, &disk);
+        assert_eq!(disk.applied.get(), 4);
+        // The last ones are applied at once: the server shall know it soon.
+        follower.answered(NOW, answer(2, 4, 9, 9), &disk);
+        let (follow, is_ahead) = asks(&mut follower);
+        assert_eq!((follow.applied, follow.heard, is_ahead), (place(9), 2, false));
+    }
+
+    #[test]
+    fn what_waits_is_applied_before_the_next_answer() {
+        let (mut follower, disk) = (follower(), Disk::default());
+        follower.answered(NOW, answer(1, 0, 4, 9), &disk);
+        follower.answered(NOW, answer(2, 4, 8, 9), &disk);
+        assert_eq!(disk.applied.get(), 4);
+        assert_eq!(asks(&mut follower).0.applied, place(4));
+        follower.answered(NOW, Err(Unanswered::Lost("it is away".to_owned())), &disk);
+        assert_eq!(disk.applied.get(), 8);
+    }
+
+    #[test]
+    fn what_cannot_be_applied_is_asked_for_again() {
+        let (mut follower, disk) = (follower(), Disk::default());
+        follower.answered(NOW, answer(1, 0, 4, 9), &disk);
+        disk.is_full.set(true);
+        follower.apply_waiting(NOW, &disk);
+        let (follow, is_ahead) = asks(&mut follower);
+        assert_eq!((follow.applied, follow.heard, is_ahead), (place(0), 0, false));
+        assert!(!follower.in_step && follower.rest().is_some());
     }
 }

@@ -189,6 +189,15 @@ impl Followers {
         }
     }
 
+    /// Applies the entries of the last answer, if they wait. Call it once the question is sent.
+    pub fn apply_waiting(&self, tree: VolumeId, now: Time) {
+        let Some(known) = self.get(tree) else { return };
+        let mut follower = known.lock();
+        if let Ok(partition) = self.partition(follower.no) {
+            follower.apply_waiting(now, partition.standbys());
+        }
+    }
+
     /// The last pull ended.
     pub fn pulled(&self, tree: VolumeId, result: Result<(), String>) {
         if let Some(known) = self.get(tree) {
@@ -390,6 +399,7 @@ impl Followers {
         force: bool,
     ) -> Result<Option<Duration>, Fault> {
         let me = self.cell.me().id;
+        follower.apply_waiting(now, self.partition(follower.no)?.standbys());
         let db = self.cell.db()?.ok_or(Fault::Unsupported)?;
         let Some(Revised { record, revision }) = db.group_of(follower.tree)? else {
             return Err(Fault::NoVolume);

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 pub(crate) use feeding::{HeldReply, Ripe};
 pub(crate) use feeds::{Feeds, FeedsParts};
-pub use follower::StandbyWork;
+pub use follower::{StandbyQuestion, StandbyWork};
 pub use followers::{Followers, StandbyAgent};
 
 /// A server that has not heard from a standby in step for so long serves no client (SB-3). Counted
