@@ -49,6 +49,18 @@ for round in $(seq "$rounds"); do
     check "round $round: nothing is lost, seen from B" within 300 "$TOOLS/witness" check $all \
         "$B/crash" "$log" || break
 done
+# What the directory under a mount acknowledges was not acknowledged by the mount.
+bare_round() {
+    within 120 "$TOOLS/witness" run "$A/crash" "$log" --seconds 30 --seed "$1" \
+        --until-error & local witness=$!
+    sleep 1
+    within 30 "$RIALTO" umount --lazy --dir "$CELL" "$A" && wait $witness && rm -rf "$A/crash" &&
+        mount_a
+}
+if [ "$failures" -eq 0 ]; then
+    check "the witness stops when its mount is taken away (seed $seed)" bare_round "$seed"
+    check "what it wrote down is there" within 300 "$TOOLS/witness" check "$A/crash" "$log"
+fi
 note "$(grep -c '^E' "$log") changes were acknowledged in all"
 [ "$failures" -eq 0 ] || cp "$log" "${TMPDIR:-/var/tmp}/rialto-witness.log"
 rm -rf "$A/crash"

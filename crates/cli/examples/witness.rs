@@ -13,13 +13,16 @@
 //! nor one that was made before an acknowledged change (its `fsync` covers them). With `--all` no
 //! mark may be missing: only the server crashed.
 //!
+//! A mount that is taken away leaves the directory under it: what that acknowledges does not count,
+//! so a change in another file system than the first one is an error.
+//!
 //! With `--until-error` an error ends the run successfully (the file system was killed); without,
 //! it is a failure: the file system must wait for its server and continue.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -108,6 +111,9 @@ impl Run {
         let before = if self.log.exists() { Log::read(&self.log)? } else { Log::default() };
         fs::create_dir_all(&self.dir)
             .map_err(|error| format!("{}: {error}", self.dir.display()))?;
+        let device = fs::metadata(&self.dir)
+            .map_err(|error| format!("{}: {error}", self.dir.display()))?
+            .dev();
         let log = OpenOptions::new().create(true).append(true).open(&self.log);
         let log = Mutex::new(log.map_err(|error| format!("{}: {error}", self.log.display()))?);
         let version = AtomicU64::new(before.version_max + 1);
@@ -115,8 +121,8 @@ impl Run {
         let end = Instant::now() + Duration::from_secs_f64(self.seconds);
         let errors: Vec<String> = std::thread::scope(|scope| {
             let start = |thread| {
-                let worker =
-                    Worker { run: &self, log: &log, version: &version, thread, before: &before };
+                let (run, log, version, before) = (&self, &log, &version, &before);
+                let worker = Worker { run, device, log, version, thread, before };
                 let (changes, stop) = (&changes, &stop);
                 scope.spawn(move || {
                     let ended = worker.work(end, changes, stop);
@@ -140,6 +146,8 @@ impl Run {
 /// One thread, with files that no other thread changes.
 struct Worker<'a> {
     run: &'a Run,
+    /// The file system that is changed.
+    device: u64,
     log: &'a Mutex<File>,
     version: &'a AtomicU64,
     thread: u64,
@@ -170,7 +178,7 @@ impl Worker<'_> {
             let content = known.get_mut(&file).expect("every file is known");
             let change = self.choose(&mut random, content);
             self.note('B', file, change);
-            apply(&self.run.dir, file, change, content)
+            apply((&self.run.dir, self.device), file, change, content)
                 .map_err(|error| format!("{change:?} of file {file}: {error}"))?;
             self.note('E', file, change);
             changes.fetch_add(1, Ordering::Relaxed);
@@ -242,7 +250,20 @@ fn part(version: u64) -> Vec<u8> {
     bytes
 }
 
-fn apply(dir: &Path, file: u64, change: Change, content: &mut Content) -> io::Result<()> {
+/// An open file is in the file system that is changed.
+fn need_there(open: &File, device: u64) -> io::Result<()> {
+    if open.metadata()?.dev() == device {
+        return Ok(());
+    }
+    Err(io::Error::other("the file system is not there any more"))
+}
+
+fn apply(
+    (dir, device): (&Path, u64),
+    file: u64,
+    change: Change,
+    content: &mut Content,
+) -> io::Result<()> {
     let path = path(dir, file);
     let parent = path.parent().expect("it has a directory");
     match change {
@@ -251,8 +272,10 @@ fn apply(dir: &Path, file: u64, change: Change, content: &mut Content) -> io::Re
             // Opened before the change: a mount that was killed and made again in between would
             // sync without the change.
             let directory = File::open(parent)?;
+            need_there(&directory, device)?;
             let draft = path.with_extension("new");
             let mut new = File::create(&draft)?;
+            need_there(&new, device)?;
             new.write_all(&part(version))?;
             new.sync_all()?;
             fs::rename(&draft, &path)?;
@@ -261,6 +284,7 @@ fn apply(dir: &Path, file: u64, change: Change, content: &mut Content) -> io::Re
         }
         Change::Append(version) => {
             let open = OpenOptions::new().write(true).open(&path)?;
+            need_there(&open, device)?;
             let end = open.metadata()?.len();
             open.write_all_at(&part(version), end)?;
             open.sync_all()?;
@@ -268,6 +292,7 @@ fn apply(dir: &Path, file: u64, change: Change, content: &mut Content) -> io::Re
         }
         Change::Remove => {
             let directory = File::open(parent)?;
+            need_there(&directory, device)?;
             fs::remove_file(&path)?;
             directory.sync_all()?;
             *content = None;
