@@ -15,7 +15,7 @@ use local::privacy;
 use store::Compression;
 use types::{KeyPrint, ServerId, ServerInfo};
 
-use super::{Finding, etcd, port};
+use super::{Finding, afs, etcd, port};
 use crate::backup_record::BackupRecord;
 use crate::levels::{Levels, Next};
 use crate::partitions;
@@ -42,6 +42,7 @@ pub fn examine(cell: &CellDir) -> Vec<Finding> {
     }
     findings.extend(database(cell));
     findings.extend(etcd::examine(cell));
+    findings.extend(afs::examine(cell));
     findings.extend(backup(cell, SystemTime::now()));
     findings.push(server_process(cell, server));
     findings.extend(server.and_then(|_| listed(cell)));

@@ -1,5 +1,6 @@
 //! Faults of a machine or a cell, each with its remedy. Checks change nothing.
 
+mod afs;
 mod cell;
 mod etcd;
 mod machine;
