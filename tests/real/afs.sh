@@ -54,7 +54,20 @@ check "is one here, too" says joe 0 rialto pts examine joe
 check "pts examine" says "Name: joe" 0 openafs pts examine joe -noauth
 check "nobody makes users" refused openafs pts createuser jim -noauth
 check "rxdebug" says "AFS version: Rialto" 0 openafs rxdebug $address 7000 -version
-
+check "rxdebug lists connections" says "security index 2, server conn" 0 \
+    openafs rxdebug $address 7002 -allconnections
+check "with their level" says "rxkad: level crypt" 0 openafs rxdebug $address 7002 -allconnections
+check "to the end" says "Done." 0 openafs rxdebug $address 7002
+check "and peers" says "Peer at host $address" 0 openafs rxdebug $address 7002 -peers -noconns
+check "and counters" says "server connections, 0 client connections" 0 \
+    openafs rxdebug $address 7002 -rxstats -noconns
+for port in 7002 7003; do
+    check "udebug $port" says "I am sync site forever (1 server)" 0 \
+        openafs udebug $address $port -long
+done
+check "it has the database" says "Recovery state 1f" 0 openafs udebug $address 7003
+version() { openafs udebug $address "$1" | grep 'Local db version'; }
+check "which is one" test "$(version 7002)" = "$(version 7003)"
 check "bos status" says "Instance rialto, currently running normally" 0 \
     openafs bos status $address -noauth
 check "bos changes nothing" says "not authorized" 0 openafs bos shutdown $address -localauth

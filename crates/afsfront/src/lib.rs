@@ -23,6 +23,7 @@ mod locations;
 mod partitions;
 mod protection;
 mod stream;
+mod ubik;
 mod volumes;
 
 pub use bos::BosService;
@@ -32,6 +33,7 @@ pub use files::FileService;
 pub use locations::{LocationService, server_uuid};
 pub use protection::ProtectionService;
 pub use stream::{CallStream, StreamBroken};
+pub use ubik::VoteService;
 pub use volumes::VolumeService;
 
 use std::net::SocketAddr;

@@ -45,7 +45,7 @@ impl Default for EndpointConfig {
             buffer_max: 1 << 28,
             version: String::from("Rialto"),
             idle_connection: Duration::from_secs(700),
-            queries_per_second: 16,
+            queries_per_second: 64,
             served: CallLimits { idle: Duration::from_secs(60), ..CallLimits::default() },
         }
     }

@@ -27,6 +27,11 @@ impl Transmit {
         self.header.len() + self.body.len()
     }
 
+    /// The number of its kind.
+    pub(crate) fn kind(&self) -> u8 {
+        self.header[PacketHeader::KIND_AT]
+    }
+
     /// The datagram in one piece, for a socket that takes only that.
     pub fn to_vec(&self) -> Vec<u8> {
         [&self.header[..], &self.body[..]].concat()

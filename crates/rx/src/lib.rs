@@ -17,6 +17,7 @@
 //! - `connection`: channels, authentication, errors
 //! - `call`: the two halves of a call, windows, resends, timers
 //! - `security`: the classes
+//! - `debug`: the answers that `rxdebug` reads
 //! - `rxkad`: who calls, and how packets are protected
 //! - `common`, `event`, `config`, `statistics`, `error`, `ids`, `level`, `limits`: vocabulary
 //! - `wire`: bytes of packets
@@ -30,6 +31,7 @@ mod call;
 mod common;
 mod config;
 mod connection;
+pub mod debug;
 mod endpoint;
 mod error;
 mod event;

@@ -120,6 +120,11 @@ impl ConnectionSecurity {
         }
     }
 
+    /// How packets are protected by rxkad; `None`: they are not, or not yet.
+    pub(crate) fn level(&self) -> Option<RxkadLevel> {
+        self.packet_seal().map(PacketSeal::level)
+    }
+
     /// Bytes before the data in each body.
     pub(crate) fn head_bytes(&self) -> usize {
         self.packet_seal().map_or(0, PacketSeal::head_bytes)

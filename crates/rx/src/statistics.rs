@@ -1,5 +1,8 @@
 //! Counters of an endpoint.
 
+/// Numbers that kinds of packets may have.
+pub const KINDS: usize = 14;
+
 /// Counters since the start. All but the last four only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxStatistics {
@@ -11,6 +14,10 @@ pub struct RxStatistics {
     pub bytes_received: u64,
     /// Bytes that were sent.
     pub bytes_sent: u64,
+    /// Packets that arrived, by the number of their kind.
+    pub received_kinds: [u64; KINDS],
+    /// Packets that were sent.
+    pub sent_kinds: [u64; KINDS],
     /// Data packets sent for the first time.
     pub data_sent: u64,
     /// Data packets sent again.

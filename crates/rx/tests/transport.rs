@@ -309,10 +309,47 @@ fn version_and_debug_packets_are_answered_seldom() {
     let packets = client.raw(debug, b"\0\0\0\x01\0\0\0\0");
     assert_eq!(packets[0].1.len(), 56);
     let answers = (0..1000).filter(|_| !client.raw(version, &[0]).is_empty()).count();
-    assert_eq!(answers, 14, "RX-1: sixteen in a second");
+    assert_eq!(answers, 62, "RX-1: sixty-four in a second");
     client.now = at(1000);
     assert_eq!(client.raw(version, &[0]).len(), 1);
     assert_eq!(client.server.endpoint.statistics().connections, 0);
+}
+
+/// The payload of the answer to a debug packet.
+fn asks_debug(client: &mut HandClient, kind: u8, index: u8) -> Vec<u8> {
+    let header = PacketHeader { call: 77, kind: PacketType::Debug as u8, ..Default::default() };
+    let packets = client.raw(header, &[0, 0, 0, kind, 0, 0, 0, index]);
+    assert_eq!(packets.len(), 1);
+    packets[0].1.to_vec()
+}
+
+#[test]
+fn debug_packets_tell_of_connections_and_peers() {
+    let mut client = HandClient::new(Manner::Echo);
+    let word = |answer: &[u8], at: usize| {
+        u32::from_be_bytes(answer[4 * at..4 * at + 4].try_into().unwrap())
+    };
+    for kind in [2, 3] {
+        assert_eq!(word(&asks_debug(&mut client, kind, 0), 1), u32::MAX, "there is none");
+    }
+    assert_eq!(word(&asks_debug(&mut client, 5, 0), 0), u32::MAX);
+    client.server.manner = Manner::Silent;
+    client.data(1, 1, flags::LAST_PACKET, b"one");
+    let connection = asks_debug(&mut client, 3, 0);
+    assert_eq!(connection, asks_debug(&mut client, 2, 0), "its call is not over");
+    // The number of the call, its state, its mode, and the bytes of one packet.
+    assert_eq!(
+        (word(&connection, 3), &connection[40..41], &connection[44..45]),
+        (1, &[2][..], &[1][..])
+    );
+    assert_eq!((word(&connection, 19), word(&connection, 21)), (1, 3));
+    assert_eq!(word(&asks_debug(&mut client, 3, 1), 1), u32::MAX);
+    assert_eq!(word(&asks_debug(&mut client, 5, 0), 0), word(&connection, 0));
+    assert_eq!(word(&asks_debug(&mut client, 5, 1), 0), u32::MAX);
+    // Data packets that arrived, and debug packets: eight until now and this one.
+    let counters = asks_debug(&mut client, 4, 0);
+    assert_eq!((word(&counters, 11), word(&counters, 18)), (1, 9));
+    assert_eq!(asks_debug(&mut client, 9, 0), *b"\xff\xff\xff\xf8".repeat(2));
 }
 
 #[test]

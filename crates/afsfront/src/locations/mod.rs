@@ -151,7 +151,7 @@ fn listed<T>(all: Vec<T>) -> Result<XdrList<T>, Refusal> {
 }
 
 /// The IPv4 addresses of a server, as numbers, each once.
-fn addresses(server: &ServerInfo) -> Vec<u32> {
+pub(crate) fn addresses(server: &ServerInfo) -> Vec<u32> {
     let mut all = Vec::new();
     for address in &server.addresses {
         if let IpAddr::V4(address) = address.ip()

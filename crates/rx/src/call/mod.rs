@@ -156,6 +156,16 @@ impl RxCall {
         matches!(self.stage, CallStage::Active { announced: true })
     }
 
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Whether this side's turn is to send: a server that has the request, a client before it has
+    /// sent its own.
+    pub(crate) fn is_sending(&self) -> bool {
+        if self.is_client { !self.send.is_all_sent() } else { self.receive.is_complete() }
+    }
+
     /// Whether the whole answer was sent at least once.
     pub(crate) fn is_answered(&self) -> bool {
         self.send.is_all_sent()

@@ -8,6 +8,7 @@
 
 mod authentication;
 mod channel;
+mod debug;
 mod input;
 mod output;
 
@@ -18,6 +19,7 @@ use types::Time;
 use crate::call::{Framing, Polled, RoundTrip, RxCall};
 use crate::common::CommonState;
 use crate::config::CallLimits;
+use crate::debug::RxTraffic;
 use crate::error::code;
 use crate::event::{RxEvent, RxRead, Transmit};
 use crate::limits::{ACK_DELAY, CHANNELS, PACKET_DEFAULT, PACKET_MAX, PACKET_MIN};
@@ -80,6 +82,7 @@ pub(crate) struct RxConnection {
     withheld_until: Time,
     /// The start for the next call on this path.
     round_trip: RoundTrip,
+    pub(crate) traffic: RxTraffic,
 }
 
 /// The parts of a new connection.
@@ -120,6 +123,7 @@ impl RxConnection {
             address_is_open: start.address_is_open,
             withheld_until: Time::ZERO,
             round_trip: RoundTrip::default(),
+            traffic: RxTraffic::default(),
         }
     }
 

@@ -9,6 +9,7 @@
 //! notes its next deadline, and puts it in line to send.
 
 mod calls;
+mod debug;
 mod peers;
 mod queries;
 mod table;
@@ -24,12 +25,13 @@ use crate::call::Polled;
 use crate::common::CommonState;
 use crate::config::EndpointConfig;
 use crate::connection::{ConnectionKey, ConnectionStart, RxConnection};
+use crate::debug::DebugQuestion;
 use crate::error::code;
 use crate::event::{RxEvent, Transmit};
 use crate::limits::PROBE_EARLY_BYTES;
 use crate::security::{ConnectionSecurity, ServerSecurity};
 use crate::statistics::RxStatistics;
-use crate::wire::{PacketHeader, PacketType, StatsAnswer, debug_answer, flags, version_text};
+use crate::wire::{PacketHeader, PacketType, flags, version_text};
 use crate::{RxConnectionId, RxError, ServiceId};
 use peers::PeerTable;
 use queries::StrayQueue;
@@ -48,6 +50,7 @@ pub struct RxEndpoint {
     peers: PeerTable,
     unproved: UnprovedQueue,
     strays: StrayQueue,
+    hash: KeyedHash,
     /// Of the connections that this side makes.
     epoch: u32,
     next_cid: u32,
@@ -67,6 +70,7 @@ impl RxEndpoint {
             peers: PeerTable::new(hash),
             unproved: UnprovedQueue::default(),
             strays: StrayQueue::default(),
+            hash,
             epoch,
             next_cid,
         }
@@ -91,6 +95,9 @@ impl RxEndpoint {
             self.common.statistics.dropped_malformed += 1;
             return;
         };
+        if let Some(count) = self.common.statistics.received_kinds.get_mut(header.kind as usize) {
+            *count += 1;
+        }
         match header.packet_type() {
             Some(PacketType::Version) => return self.on_version(now, from, &header),
             Some(PacketType::Debug) => return self.on_debug(now, from, &header, body),
@@ -113,6 +120,10 @@ impl RxEndpoint {
         self.visit(id, |connection, common| {
             let is_from_there = is_served || connection.peer.port() == from.port();
             if header.security == connection.security_index() && is_from_there {
+                if header.packet_type() == Some(PacketType::Data) {
+                    connection.traffic.packets_received += 1;
+                    connection.traffic.bytes_received += body.len() as u64;
+                }
                 connection.on_packet(now, &header, body, common);
             } else {
                 common.stale();
@@ -214,32 +225,34 @@ impl RxEndpoint {
             let waiting = self.peers.on_echo(from, header);
             return self.open_connections(waiting);
         }
-        let text = version_text(&self.common.config.version).to_vec();
-        let per_second = self.common.config.queries_per_second;
-        if !self.strays.answer(now, from, header, text, per_second) {
+        self.answer(now, from, header, |endpoint| {
+            version_text(&endpoint.common.config.version).to_vec()
+        });
+    }
+
+    /// Answers a question of an asker who has proved nothing, if that is within the limit.
+    fn answer(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        header: &PacketHeader,
+        payload: impl FnOnce(&RxEndpoint) -> Vec<u8>,
+    ) {
+        if !self.strays.may_answer(now, self.common.config.queries_per_second) {
             self.common.statistics.withheld += 1;
+            return;
         }
+        let payload = payload(self);
+        self.strays.answer(from, header, payload);
     }
 
     fn on_debug(&mut self, now: Time, from: SocketAddr, header: &PacketHeader, body: &[u8]) {
-        let statistics = &self.common.statistics;
-        let (max, used) = (self.common.config.buffer_max as u64, statistics.buffered);
-        let packets = |bytes: u64| u32::try_from(bytes / 1444).unwrap_or(u32::MAX);
-        let figures = StatsAnswer {
-            free_packets: packets(max.saturating_sub(used)),
-            calls_executed: statistics.calls_served as u32,
-            waiting: statistics.unproved as u32,
-            packets: packets(max),
-        };
-        let answer = debug_answer(body, figures).filter(|_| header.has(flags::CLIENT_INITIATED));
-        let Some(answer) = answer else {
+        let question = DebugQuestion::parse(body);
+        let Some(question) = question.filter(|_| header.has(flags::CLIENT_INITIATED)) else {
             self.common.statistics.dropped_malformed += 1;
             return;
         };
-        let per_second = self.common.config.queries_per_second;
-        if !self.strays.answer(now, from, header, answer, per_second) {
-            self.common.statistics.withheld += 1;
-        }
+        self.answer(now, from, header, |endpoint| endpoint.debug_payload(question));
     }
 
     /// The next datagram to send.
@@ -257,8 +270,15 @@ impl RxEndpoint {
             }
             let allowance = if was_open { usize::MAX } else { self.peers.allowance(peer) };
             let Some(connection) = self.connections.get_mut(id) else { continue };
+            let resent = self.common.statistics.data_resent;
             match connection.poll(now, allowance, &mut self.common) {
                 Polled::Packet(packet) => {
+                    if packet.kind() == PacketType::Data as u8 {
+                        let traffic = &mut connection.traffic;
+                        traffic.packets_sent += 1;
+                        traffic.bytes_sent += packet.body.len() as u64;
+                        traffic.packets_resent += self.common.statistics.data_resent - resent;
+                    }
                     if !was_open {
                         self.peers.debit(peer, packet.size());
                     }
@@ -279,6 +299,9 @@ impl RxEndpoint {
     fn count_sent(&mut self, packet: Transmit) -> Transmit {
         self.common.statistics.datagrams_sent += 1;
         self.common.statistics.bytes_sent += packet.size() as u64;
+        if let Some(count) = self.common.statistics.sent_kinds.get_mut(packet.kind() as usize) {
+            *count += 1;
+        }
         packet
     }
 

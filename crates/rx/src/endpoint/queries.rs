@@ -38,25 +38,21 @@ impl StrayQueue {
         self.queue.pop_front()
     }
 
-    /// Answers a question with the same header and this body. Whether it was within the limit.
-    pub(crate) fn answer(
-        &mut self,
-        now: Time,
-        to: SocketAddr,
-        question: &PacketHeader,
-        body: Vec<u8>,
-        per_second: u32,
-    ) -> bool {
+    /// Whether one more answer in this second is within the limit; it counts then.
+    pub(crate) fn may_answer(&mut self, now: Time, per_second: u32) -> bool {
         let second = now.since_start().as_secs();
         if second != self.second {
             (self.second, self.answered) = (second, 0);
         }
-        if self.answered >= per_second {
-            return false;
-        }
-        self.answered += 1;
+        let is_within = self.answered < per_second;
+        self.answered += u32::from(is_within);
+        is_within
+    }
+
+    /// Answers a question with the same header and this body.
+    pub(crate) fn answer(&mut self, to: SocketAddr, question: &PacketHeader, body: Vec<u8>) {
         let header = PacketHeader { flags: question.flags & !flags::CLIENT_INITIATED, ..*question };
-        self.push(Transmit { to, header: header.to_bytes(), body: Bytes::from(body) })
+        self.push(Transmit { to, header: header.to_bytes(), body: Bytes::from(body) });
     }
 
     /// Refuses a packet for which there is no service.

@@ -81,6 +81,11 @@ impl ConnectionTable {
         id
     }
 
+    /// All connections.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &RxConnection> {
+        self.slots.iter().filter_map(|slot| slot.connection.as_deref())
+    }
+
     pub(crate) fn find(&self, key: &ConnectionKey) -> Option<RxConnectionId> {
         self.by_key.get(key).copied()
     }

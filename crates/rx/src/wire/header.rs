@@ -88,6 +88,8 @@ pub struct PacketHeader {
 impl PacketHeader {
     /// Size on the wire.
     pub const BYTES: usize = 28;
+    /// Where the kind is.
+    pub(crate) const KIND_AT: usize = 20;
 
     /// Reads the header at the start of `datagram`, and returns the rest too.
     pub fn parse(datagram: &[u8]) -> Option<(PacketHeader, &[u8])> {

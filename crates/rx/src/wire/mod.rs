@@ -8,9 +8,9 @@
 mod ack;
 mod header;
 mod jumbo;
-mod query;
+mod version;
 
 pub use ack::{AckPacket, AckReason, AckTrailers};
 pub use header::{PacketHeader, PacketType, flags};
 pub use jumbo::Subpackets;
-pub use query::{StatsAnswer, VERSION_BYTES, debug_answer, version_text};
+pub use version::{VERSION_BYTES, version_text};

@@ -11,8 +11,11 @@ use afs3::files::FilesCall;
 use afs3::locations::LocationsCall;
 use afs3::protection::ProtectionCall;
 use afs3::structs::AfsUuid;
+use afs3::ubik::vote::{self, VoteCall};
 use afs3::volumes::VolumesCall;
-use afsfront::{BosService, FileService, LocationService, ProtectionService, VolumeService};
+use afsfront::{
+    BosService, FileService, LocationService, ProtectionService, VolumeService, VoteService,
+};
 use client::clock;
 use parking_lot::Mutex;
 use rx::rxkad::{RxkadKeys, RxkadLevel};
@@ -54,13 +57,13 @@ const PROBE_AFTER: Duration = Duration::from_secs(600);
 /// Sessions for databases end after this time without a call.
 const DATABASES_IDLE: Duration = Duration::from_secs(120);
 
-/// Ports, and the service of each. Numbers of services say nothing without the port.
-const SERVICES: [(u16, u16); 5] = [
-    (afs3::files::PORT, afs3::files::SERVICE),
-    (afs3::protection::PORT, afs3::protection::SERVICE),
-    (afs3::locations::PORT, afs3::locations::SERVICE),
-    (afs3::volumes::PORT, afs3::volumes::SERVICE),
-    (afs3::bos::PORT, afs3::bos::SERVICE),
+/// Ports, and the services of each. Numbers of services say nothing without the port.
+const SERVICES: [(u16, &[u16]); 5] = [
+    (afs3::files::PORT, &[afs3::files::SERVICE]),
+    (afs3::protection::PORT, &[afs3::protection::SERVICE, vote::SERVICE]),
+    (afs3::locations::PORT, &[afs3::locations::SERVICE, vote::SERVICE]),
+    (afs3::volumes::PORT, &[afs3::volumes::SERVICE]),
+    (afs3::bos::PORT, &[afs3::bos::SERVICE]),
 ];
 
 /// Why the ports are not open.
@@ -95,6 +98,7 @@ pub(crate) struct AfsPorts {
     files: FileService,
     volumes: VolumeService,
     bos: BosService,
+    vote: VoteService,
     names: CallerNames,
     hosts: HostTable,
     /// In the order of [`SERVICES`].
@@ -123,6 +127,7 @@ impl AfsPorts {
             files: FileService::default(),
             volumes: VolumeService::default(),
             bos: BosService::new(context.cell_name.as_deref().unwrap_or_default(), wall().secs),
+            vote: VoteService::new(wall().secs),
             names: CallerNames::new(&config.realm),
             hosts: HostTable::default(),
             ports: OnceLock::new(),
@@ -142,10 +147,11 @@ impl AfsPorts {
                 index: rx::rxkad::INDEX,
             },
         ];
-        let open = |(port, service): &(u16, u16)| {
+        let open = |(port, numbers): &(u16, &[u16])| {
             let serving = Arc::downgrade(&ports);
             let at = SocketAddr::new(config.listen.into(), *port);
-            let services = vec![(ServiceId(*service), security.clone())];
+            let services =
+                numbers.iter().map(|number| (ServiceId(*number), security.clone())).collect();
             RxPort::open(at, EndpointConfig::default(), services, move |call| {
                 if let Some(ports) = serving.upgrade() {
                     ports.arrived(host_of(&call), call);
@@ -240,12 +246,15 @@ impl AfsPorts {
         let Some((context, servers)) = self.context.upgrade().zip(self.other_servers()) else {
             return;
         };
-        let ServedCall { call, port, caller, .. } = call;
+        let ServedCall { call, port, service, caller, .. } = call;
         let way = || {
             let proof = (&caller, host.key.address());
             ForeignCaller::of(&context, host_session, &self.names, &servers, proof)
         };
         match port {
+            _ if service == ServiceId(vote::SERVICE) => {
+                serve(call, |request: VoteCall, _| self.vote.serve(&way()?, &request));
+            }
             afs3::files::PORT => serve(call, |request: FilesCall, stream| {
                 self.files.serve(&way()?, host_session.session().0, request, stream)
             }),
