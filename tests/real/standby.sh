@@ -10,7 +10,8 @@ end() {
     touch "$base/stop"
     for dir in "$base"/*/; do
         within 30 "$RIALTO" umount --lazy --dir "$A" "$dir/tree" > /dev/null 2>&1; done
-    for dir in "$C" "$B" "$A"; do
+    # The first one has the mount, which may have changes for the others; it stays as long as that.
+    for dir in "$A" "$C" "$B" "$A"; do
         within 60 "$RIALTO" down --lazy --dir "$dir" > /dev/null 2>&1; done
 }
 trap end EXIT
