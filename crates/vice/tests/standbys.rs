@@ -423,6 +423,22 @@ fn sb1_what_was_received_and_not_applied_does_not_count() {
 }
 
 #[test]
+fn sb1_no_reply_waits_for_ever_for_a_standby_whose_disk_fails() {
+    let mut cell = Cell::new(&[SiteKind::Standby]);
+    cell.enter(1);
+    let Ground::Memory(machine) = &cell.rigs[1].ground else { panic!() };
+    machine.fail_syncs(true);
+    // After a sync that failed the disk takes no changes.
+    let first = cell.make(0, "first");
+    cell.wait_and_follow(&[1], 1500);
+    made(cell.answer(0, first));
+    let second = cell.make(0, "second");
+    cell.wait_and_follow(&[1], 3000);
+    assert!(!cell.in_step(1), "{:?}", cell.standbys());
+    made(cell.answer(0, second));
+}
+
+#[test]
 fn sb1_no_reply_waits_for_an_async_standby() {
     let mut cell = Cell::new(&[SiteKind::AsyncStandby]);
     cell.enter(1);
