@@ -23,8 +23,8 @@ mod locations;
 mod partitions;
 mod protection;
 mod stream;
-mod ubik;
 mod volumes;
+mod vote;
 
 pub use bos::BosService;
 pub use codes::Refusal;
@@ -33,8 +33,8 @@ pub use files::FileService;
 pub use locations::{LocationService, server_uuid};
 pub use protection::ProtectionService;
 pub use stream::{CallStream, StreamBroken};
-pub use ubik::VoteService;
 pub use volumes::VolumeService;
+pub use vote::VoteService;
 
 use std::net::SocketAddr;
 

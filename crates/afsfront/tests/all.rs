@@ -9,5 +9,5 @@ mod locations;
 mod locks;
 mod protection;
 mod restores;
-mod ubik;
 mod volumes;
+mod vote;
