@@ -21,7 +21,7 @@ cleanup() {
     pkill -P $watchdog
     touch "$base/enough"
     for pid in "${afsd[@]}"; do kill -9 "$pid" 2> /dev/null; done
-    umount --lazy "$base/client" 2> /dev/null
+    umount --lazy "$base/client" "$base/far" 2> /dev/null
     stop_openafs_servers "$base/openafs"
     within 60 "$RIALTO" umount --lazy --dir "$cell" "$base/native" > /dev/null 2>&1
     within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1
@@ -100,6 +100,34 @@ check "vos copy from here to there" vos copy moved $here a copied $there z
 check "and back" vos copy copied $there z returned $here a
 check "it is shown" show returned
 check "it is the same tree" same "$base/kept"
+
+# A volume there is released to a site here, then what changed, and then it is lost.
+check "vos restore there" vos restore $there z far -file "$base/dump"
+check "a client of AFS" mount_openafs "$base/openafs/etc" "$base/far.client" "$base/far" far
+# OpenAFS's vos lets two seconds pass for clocks: a volume that is newer is sent as a whole.
+sleep 3
+check "a site here" vos addsite $here a far
+check "vos release" says "Released volume far successfully" 0 vos release far
+check "it is here" says "far.readonly" 0 rialto vos examine far.readonly
+check "vos examine asks both" says "server $here partition /vicepa RO Site" 0 vos examine far
+check "it is shown" show far.readonly
+from_far() { # DIR: the client shows what the volume there has
+    diff -r --no-dereference "$base/far" "$1"
+}
+check "the replica has all of it" from_far "$base/native/home"
+sleep 1
+echo changed > "$base/far/tree/version.h" && rm "$base/far/bytes" && mkdir "$base/far/new" &&
+    echo new > "$base/far/new/file"
+check "the replica does not change" test -e "$base/native/home/bytes" -a \
+    ! -e "$base/native/home/new"
+check "vos release of what changed" says "(as of " 0 vos release far -verbose
+check "the replica has all of it" from_far "$base/native/home"
+check "a release of nothing" vos release far
+check "the replica has all of it" from_far "$base/native/home"
+check "the replica becomes the volume" vos convertROtoRW $here a far -force
+check "it is shown" show far
+check "it is written" sh -c "echo more > '$base/native/home/more'"
+check "it is at one place" says "server $here partition /vicepa RW Site" 0 vos listvldb far
 
 # The same under a reader and a writer, which go on by AFS's client.
 check "vos restore there" vos restore $there z work -file "$base/dump"

@@ -69,11 +69,13 @@ pub trait Services {
     /// `NoVolume`, `Offline`; the medium's.
     fn volume(&self, id: VolumeId) -> Result<VolumeInfo, Fault>;
 
-    /// Puts the contents of a volume together that is offline. The caller has shown that it may do
-    /// everything with it.
+    /// Puts the contents of a volume together that is offline. Those of a read-only volume are put
+    /// together in the read-write volume of its tree, which is made for that. The caller has shown
+    /// that it may do everything with it.
     ///
     /// # Errors
-    /// `NoVolume`, `ReadOnly`; `Busy`: the volume is in service.
+    /// `NoVolume`, `ReadOnly`; `Busy`: the volume is in service, or what an earlier attempt left is
+    /// being removed; `Exists`: the read-write volume is here.
     fn assemble(&self, id: VolumeId) -> Result<Box<dyn Assembly>, Fault>;
 
     /// Begins a call to another server of the cell, as this server; the request is the front of

@@ -8,6 +8,7 @@ mod files;
 mod locations;
 mod locks;
 mod protection;
+mod replicas;
 mod restores;
 mod volumes;
 mod vote;

@@ -21,22 +21,22 @@ use types::{Answer, Call, Cookie, Fid, Kind, VolumeId, VolumeState};
 use crate::common::{JOE, Pipe, Rig, User, name};
 use crate::volumes::{ReadDump, Volser, read};
 
-const BAD_DUMP: Refusal = Refusal(VOLSERREAD_DUMPERROR);
+pub const BAD_DUMP: Refusal = Refusal(VOLSERREAD_DUMPERROR);
 
 impl Volser {
-    fn restore(&self, transaction: i32, dump: &[u8]) -> Result<VolumesAnswer, Refusal> {
+    pub fn restore(&self, transaction: i32, dump: &[u8]) -> Result<VolumesAnswer, Refusal> {
         let mut pipe = Pipe { sent: dump.iter().copied().collect(), ..Pipe::default() };
         let call = VolumesCall::Restore { transaction, flags: 1, cookie: cookie() };
         self.service.serve(&self.admin, call, &mut pipe)
     }
 
     /// The volume serves, and its transaction is over.
-    fn serve(&self, transaction: i32) {
+    pub fn serve(&self, transaction: i32) {
         self.ask(VolumesCall::SetFlags { transaction, flags: 0 }).unwrap();
         self.end(transaction);
     }
 
-    fn dumped(&self, volume: u32, from: i32) -> Vec<u8> {
+    pub fn dumped(&self, volume: u32, from: i32) -> Vec<u8> {
         let transaction = self.begin(volume);
         let dump = self.dump(transaction, from);
         self.end(transaction);
@@ -52,7 +52,7 @@ impl Volser {
     }
 
     /// Every directory of a volume can be read and each entry of it looked at; how many there are.
-    fn walk(&self, volume: u32) -> usize {
+    pub fn walk(&self, volume: u32) -> usize {
         let mut unread = vec![Fid::root(VolumeId(volume.into()))];
         let mut count = 0;
         while let Some(dir) = unread.pop() {
@@ -100,7 +100,7 @@ fn entries(pages: &[u8]) -> BTreeSet<(Vec<u8>, u32, u32)> {
     all.map(|one| one.map(|one| (one.name.to_vec(), one.vnode, one.unique)).unwrap()).collect()
 }
 
-fn assert_same(one: ReadDump, other: ReadDump) {
+pub fn assert_same(one: ReadDump, other: ReadDump) {
     let (one, other) = (contents(one), contents(other));
     assert_eq!(one.order, other.order);
     for (vnode, expected) in &one.vnodes {
@@ -116,7 +116,7 @@ fn assert_same(one: ReadDump, other: ReadDump) {
 }
 
 /// A volume with some of everything.
-fn furnished() -> (Volser, u32, AfsFid) {
+pub fn furnished() -> (Volser, u32, AfsFid) {
     let at = Volser::new(Rig::new());
     let joe = at.rig.user(JOE);
     let status = StoreStatus::default();

@@ -224,7 +224,7 @@ fn volumes_are_made_cloned_and_removed() {
     assert_eq!(volume, 70);
     assert_eq!(at.create("other", volume_type::RW, 70), Err(Refusal::IO), "the number is taken");
     assert_eq!(at.create("a b", volume_type::RW, 71), Err(Refusal(VOLSERBADNAME)));
-    assert_eq!(at.create("a.readonly", volume_type::RO, 71), Err(Refusal(VOLSERBADOP)));
+    assert_eq!(at.create("a.backup", volume_type::BACKUP, 71), Err(Refusal(VOLSERBADOP)));
     let state = || at.examine(70).unwrap()[0].state;
     assert_eq!(state(), VolumeState::Offline, "its maker has not said that it serves");
     let mut info = Box::new(at.reports(&at.admin)[1]);

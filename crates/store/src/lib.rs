@@ -69,4 +69,5 @@ pub use tree::feed::{Feed, Heir};
 pub use volume::clone::NewClone;
 pub use volume::fork::NewFork;
 pub use volume::set::VolumeSet;
+pub use volume::take_over::NewHead;
 pub use volume::{NewRoot, VnodeEdit, Volume, vnode_numbers};

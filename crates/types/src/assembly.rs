@@ -78,9 +78,9 @@ pub trait Assembly {
     fn set_entries(&mut self, dir: VnodeNo, entries: Vec<ComingEntry>) -> Result<(), Fault>;
 
     /// All is there: vnodes that neither came nor stay are removed, what does not fit together is
-    /// left out, and the rest is made stable.
+    /// left out, and the rest is made stable, as the volume's state of `updated`.
     ///
     /// # Errors
     /// `Busy`: the volume is in service; the store's.
-    fn finish(self: Box<Self>) -> Result<AssemblyReport, Fault>;
+    fn finish(self: Box<Self>, updated: Timestamp) -> Result<AssemblyReport, Fault>;
 }

@@ -79,6 +79,6 @@ pub use transfer::{Finish, IncomingTree, Pull, TaskInfo, TaskState};
 pub use tree_key::{KeyKeeper, TREE_KEY_BYTES, TreeKey};
 pub use volume::{
     Beside, EPOCHS_IN_GENERATION, PartitionInfo, PartitionNo, StreamCursor, VolumeChange,
-    VolumeInfo, VolumeKind, VolumeState, WhichVolume, generation, is_volume_name,
+    VolumeInfo, VolumeKind, VolumeState, WhichVolume, generation, is_volume_name, refilled_name,
 };
 pub use volume_call::VolumeCall;

@@ -207,6 +207,19 @@ pub fn is_volume_name(name: &[u8], kind: VolumeKind) -> bool {
     good && ends == wanted && !ambiguous && !name.iter().all(u8::is_ascii_digit) && name[0] != b'-'
 }
 
+impl VolumeInfo {
+    /// Whether it is the one of [`refilled_name`].
+    pub fn is_refill(&self) -> bool {
+        self.kind == VolumeKind::ReadWrite && self.name == refilled_name(self.tree)
+    }
+}
+
+/// The name of the volume in which the next state of a read-only volume of this tree is put
+/// together. It is no volume of the cell.
+pub fn refilled_name(tree: VolumeId) -> Name {
+    Name::new(format!("incoming.{}", tree.0).as_bytes()).expect("it is short, and of letters")
+}
+
 /// A position in the stream of an epoch: all vnodes below `vnode` are done, and that one up to a
 /// stage and a position in it. All copies of a tree share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

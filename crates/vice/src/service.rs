@@ -622,12 +622,14 @@ impl Vice {
     }
 }
 
-/// Puts the contents of a volume together that is offline.
+/// Puts the contents of a volume together that is offline. Those of a read-only volume are put
+/// together in the read-write volume of its tree, which is made for that.
 ///
 /// # Errors
-/// `NoVolume`, `ReadOnly`; `Busy`: the volume is in service.
+/// `NoVolume`, `ReadOnly`; `Busy`: the volume is in service, or what an earlier attempt left is
+/// being removed; `Exists`: the read-write volume is here.
 pub fn assemble(vice: &Vice, id: VolumeId) -> Result<VolumeAssembly, Fault> {
-    VolumeAssembly::begin(vice.volumes.any_volume(id)?)
+    VolumeAssembly::begin(&vice.volumes, id)
 }
 
 /// Whether the call may wait for the disk, so that the driver runs it on its pool.

@@ -74,7 +74,9 @@ fn sync_chosen(
         let mut volumes = list(job.servers, server, one.no)?;
         // A group is entered with its read-write volume, if it has one here.
         volumes.sort_by_key(|volume| (volume.kind, volume.id));
-        let entered = |volume: &&VolumeInfo| volume.kind != VolumeKind::Snapshot && chosen(volume);
+        let is_the_cells =
+            |volume: &VolumeInfo| volume.kind != VolumeKind::Snapshot && !volume.is_refill();
+        let entered = |volume: &&VolumeInfo| is_the_cells(volume) && chosen(volume);
         for volume in volumes.iter().filter(entered) {
             mended.looked_at += 1;
             let has_head = volumes.iter().any(|other| other.id == volume.tree);

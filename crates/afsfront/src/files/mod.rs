@@ -16,7 +16,7 @@ mod volumes;
 use afs3::files::{FilesAnswer, FilesCall, capability};
 use afs3::structs::{AfsFid, AfsFids, BulkStatus, CallBack, CallBacks, FetchStatus, VolSync};
 use afs3::xdr::XdrList;
-use types::{Fault, Timestamp, VolumeId, VolumeKind};
+use types::{Fault, Timestamp, VolumeId};
 
 use crate::fids::find;
 use crate::{CallStream, Refusal, Services};
@@ -191,15 +191,11 @@ impl FileCall<'_> {
         CallBack { version: 1, expiration: self.services.promised_seconds(), kind: SHARED }
     }
 
-    /// The state of a volume: a change of it tells clients that another instance is there. That of
-    /// a volume that changes is its creation, that of another one the last time it was replaced.
+    /// The state of a volume: a change of it tells clients that another instance is there. A
+    /// volume that cannot be written is made anew when it shows another state.
     fn sync_of(&self, volume: u32) -> Result<VolSync, Refusal> {
         let info = self.services.volume(VolumeId(volume.into()))?;
-        let at = match info.kind {
-            VolumeKind::ReadWrite => info.created,
-            _ => info.updated,
-        };
-        Ok(VolSync { created: at.secs as u32, ..VolSync::default() })
+        Ok(VolSync { created: info.created.secs as u32, ..VolSync::default() })
     }
 
     fn status_of(&self, fid: AfsFid) -> Result<(FetchStatus, VolSync), Refusal> {

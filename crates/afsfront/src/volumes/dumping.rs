@@ -222,7 +222,7 @@ impl<'b> VolumeDump<'_, 'b> {
     fn headers(&mut self, info: &VolumeInfo, next_unique: u32) -> Result<(), Refusal> {
         let secs = |at: Timestamp| u32::try_from(at.secs).unwrap_or(0);
         let is_written = info.kind == VolumeKind::ReadWrite;
-        let created = secs(if is_written { info.created } else { info.updated });
+        let created = secs(info.created);
         let until = if is_written { secs(self.state.services.now()) } else { created };
         let volume = u32::try_from(info.id.0).map_err(|_| Refusal::TOO_BIG)?;
         let name = info.name.as_bytes().to_vec();

@@ -10,6 +10,7 @@
 
 mod dumping;
 mod forwarding;
+mod replicas;
 mod reports;
 mod restoring;
 mod transactions;
@@ -193,8 +194,13 @@ impl VolumeService {
                 at.enter(transaction, "SetForwarding")?;
                 Ok(VolumesAnswer::SetForwarding {})
             }
-            VolumesCall::CreateVolume { partition, name, kind, volume, .. } => {
-                let (volume, transaction) = at.create(partition, &name, kind, volume)?;
+            VolumesCall::CreateVolume { partition, name, kind, parent, volume } => {
+                at.need_all_rights()?;
+                let (volume, transaction) = match kind {
+                    volume_type::RW => at.create(partition, &name, volume)?,
+                    volume_type::RO => at.create_replica(partition, &name, (parent, volume))?,
+                    _ => return Err(BAD_OPERATION),
+                };
                 Ok(VolumesAnswer::CreateVolume { volume, transaction })
             }
             VolumesCall::DeleteVolume { transaction } => {
@@ -266,9 +272,10 @@ impl VolumeService {
             // As stock servers do.
             VolumesCall::SignalRestore { .. } => Ok(VolumesAnswer::SignalRestore {}),
             VolumesCall::GetNthVolume { .. } => Err(NO_OPERATION),
-            VolumesCall::ConvertROtoRWvolume { .. } => {
+            VolumesCall::ConvertROtoRWvolume { partition, volume } => {
                 at.need_all_rights()?;
-                Err(BAD_OPERATION)
+                at.convert_replica(partition, volume)?;
+                Ok(VolumesAnswer::ConvertROtoRWvolume {})
             }
         }
     }
@@ -361,7 +368,7 @@ impl VolserCall<'_> {
             }
         }
         // AFS has 32 bits for a number.
-        all.retain(|one| u32::try_from(one.id.0).is_ok());
+        all.retain(|one| u32::try_from(one.id.0).is_ok() && !one.is_refill());
         all.sort_by_key(|one| one.tree);
         let mut made = Vec::with_capacity(all.len());
         for beside in all.chunk_by(|one, next| one.tree == next.tree) {
@@ -475,36 +482,40 @@ impl VolserCall<'_> {
         self.change(VolumeCall::Rename { id, name }).map(drop)
     }
 
-    /// A new volume in which access lists decide, in a transaction. It serves no client before
-    /// `SetFlags` says so, and goes if its maker goes before.
+    /// A new volume, in a transaction. It serves no client before `SetFlags` says so, and goes if
+    /// its maker goes before.
     fn create(
         &self,
         partition: i32,
         name: &VolumeName,
-        kind: i32,
         volume: u32,
     ) -> Result<(u32, i32), Refusal> {
-        self.need_all_rights()?;
-        if kind != volume_type::RW {
-            // A replica comes as a whole (`Restore`).
-            return Err(BAD_OPERATION);
-        }
-        let partition = self.partition(partition)?.no;
         let name = Name::new(name.as_bytes()).map_err(|_| BAD_NAME)?;
         if !types::is_volume_name(name.as_bytes(), VolumeKind::ReadWrite) {
             return Err(BAD_NAME);
         }
+        let id = (volume != 0).then_some(VolumeId(volume.into()));
+        let id = self.make_volume(partition, name, id)?;
+        self.begin_as_maker(partition, id)
+    }
+
+    /// A new volume in which access lists decide.
+    fn make_volume(
+        &self,
+        partition: i32,
+        name: Name,
+        id: Option<VolumeId>,
+    ) -> Result<VolumeId, Refusal> {
         let create = VolumeCall::Create {
-            id: (volume != 0).then_some(VolumeId(volume.into())),
-            partition: Some(partition),
+            id,
+            partition: Some(self.partition(partition)?.no),
             name,
             quota_bytes: FIRST_QUOTA,
             quota_files: 0,
             owner: (0, 0),
             encrypt: None,
         };
-        let id = self.made_when_swept(create)?;
-        let number = u32::try_from(id.0).map_err(|_| Refusal::TOO_BIG)?;
+        let id = self.made_when_swept(&create)?;
         let mut list = Acl::new();
         if !list.set(PrincipalId::ADMINISTRATORS, Rights::ALL, false) {
             return Err(unexpected());
@@ -512,23 +523,34 @@ impl VolserCall<'_> {
         let list = Some(Bytes::from(list.encode()));
         let call = Call::SetAcl { fid: Fid::root(id), list, instead_of: None };
         self.services.ask(call).map_err(refusal_of)?;
-        let flags = transaction_flag::CREATE;
+        Ok(id)
+    }
+
+    /// The transaction of a new volume, which serves no client yet; with the volume's number.
+    fn begin_as_maker(&self, partition: i32, id: VolumeId) -> Result<(u32, i32), Refusal> {
+        let number = u32::try_from(id.0).map_err(|_| Refusal::TOO_BIG)?;
+        let (partition, flags) = (self.partition(partition)?.no, transaction_flag::CREATE);
         let transaction = self.service.transactions.begin(self.now(), id, partition, flags)?;
         let entered = self.enter(transaction, "CreateVolume")?;
         self.set_flags(&entered, volume_flag::DELETE_ON_SALVAGE | volume_flag::OUT_OF_SERVICE)?;
         Ok((number, transaction))
     }
 
-    /// As [`VolserCall::made`]. A volume of this number that went a moment ago is waited for: until
-    /// all that it had is removed, its number is in use.
-    fn made_when_swept(&self, call: VolumeCall) -> Result<VolumeId, Refusal> {
+    /// As [`VolserCall::made`], when it is possible.
+    fn made_when_swept(&self, call: &VolumeCall) -> Result<VolumeId, Refusal> {
+        self.when_swept(|| self.made(call.clone()))
+    }
+
+    /// Does something with the number of a volume that may have gone a moment ago: until all that
+    /// it had is removed, its number is in use.
+    fn when_swept<T>(&self, act: impl Fn() -> Result<T, Refusal>) -> Result<T, Refusal> {
         for _ in 0..SWEEP_PAUSES_MAX {
-            match self.made(call.clone()) {
+            match act() {
                 Err(Refusal::BUSY) => self.services.pause(),
-                made => return made,
+                done => return done,
             }
         }
-        self.made(call)
+        act()
     }
 
     /// The number of the volume that a call made.
@@ -599,7 +621,11 @@ impl VolserCall<'_> {
         stream: &mut dyn CallStream,
     ) -> Result<(), Refusal> {
         let id = entered.seen.volume;
-        if self.services.volume(id)?.state == VolumeState::Online {
+        let info = self.services.volume(id)?;
+        if info.kind == VolumeKind::ReadOnly {
+            return self.restore_replica(&info, stream);
+        }
+        if info.state == VolumeState::Online {
             let state = Some(VolumeState::Offline);
             self.set_fields(id, VolumeChange { state, ..VolumeChange::default() })?;
         }

@@ -59,16 +59,8 @@ impl ListedVolume<'_> {
         self.sibling(kind).map_or(0, |one| one.id.0 as u32)
     }
 
-    /// When the state that it shows was made: of a volume that can be written, the volume.
-    fn created(&self) -> i32 {
-        match self.info.kind {
-            VolumeKind::ReadWrite => seconds(self.info.created),
-            _ => seconds(self.info.updated),
-        }
-    }
-
     fn backed_up(&self) -> i32 {
-        self.sibling(VolumeKind::Backup).map_or(0, |one| seconds(one.updated))
+        self.sibling(VolumeKind::Backup).map_or(0, |one| seconds(one.created))
     }
 
     /// Those that serve readers are on line.
@@ -89,12 +81,12 @@ impl ListedVolume<'_> {
             max_quota: kib(info.quota_bytes),
             min_quota: 0,
             owner: 0,
-            created: self.created(),
+            created: seconds(info.created),
             accessed: seconds(info.updated),
             updated: seconds(info.updated),
             expires: 0,
             backed_up: self.backed_up(),
-            copied: self.created(),
+            copied: seconds(info.created),
         }
     }
 
@@ -108,11 +100,11 @@ impl ListedVolume<'_> {
             parent: info.tree.0 as u32,
             clone: self.number_of(VolumeKind::ReadOnly),
             status: in_use::OK,
-            copied: self.created(),
+            copied: seconds(info.created),
             in_use: u8::from(self.is_online()),
             needs_salvaged: 0,
             destroy_me: 0,
-            created: self.created(),
+            created: seconds(info.created),
             accessed: seconds(info.updated),
             updated: seconds(info.updated),
             backed_up: self.backed_up(),

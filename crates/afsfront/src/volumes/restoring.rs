@@ -75,7 +75,8 @@ impl IncomingDump {
             let mut rest = &piece[..];
             while let Some(item) = parser.next(&mut rest).map_err(|_| BAD_DUMP)? {
                 if dump.item(item)? {
-                    dump.assembly.finish()?;
+                    let as_of = Timestamp::new(dump.volume.created.into(), 0);
+                    dump.assembly.finish(as_of)?;
                     return Ok(dump.volume);
                 }
             }

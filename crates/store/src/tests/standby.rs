@@ -403,7 +403,12 @@ fn a_standby_refuses_what_would_spoil_it() {
     let (base, _) = base_of(&pair.world, "another");
     let streamed = send(&base, 0, &pair.standby, tree, &mut |_| false);
     assert!(matches!(streamed, Err(StoreError::Taken(_))), "{streamed:?}");
-    let taken = pair.standby.volumes().take_over(VolumeId(BASE), &name("x"), 0, NOW);
+    let taken = pair.standby.volumes().regain_head(
+        VolumeId(BASE),
+        &name("x"),
+        crate::NewHead::TakesOver { above: 0 },
+        NOW,
+    );
     assert!(matches!(taken, Err(StoreError::Busy(_))));
     assert!(pair.standby.volumes().volume(tree).unwrap().is_none(), "no client sees it");
     standbys.remove(tree).unwrap();

@@ -9,7 +9,7 @@ use types::{Timestamp, VolumeId, VolumeKind};
 use super::stream::{Whole, clone_of, config, copied, findings, name, open, send, whole};
 use super::world::{Op, World, make_file, op};
 use crate::tree::generation::{self, LOST_SLOTS};
-use crate::{MemMachine, NewClone, NewFork, Partition, StoreError, Update, Volume};
+use crate::{MemMachine, NewClone, NewFork, NewHead, Partition, StoreError, Update, Volume};
 
 const COPY: u64 = 1000;
 const OLDER: u64 = 2000;
@@ -18,7 +18,12 @@ const NAME: &str = "root";
 const NOW: Timestamp = Timestamp::new(11, 11);
 
 fn take_over(partition: &Partition) -> Result<Arc<Volume>, StoreError> {
-    partition.volumes().take_over(VolumeId(COPY), &name(NAME), 0, NOW)
+    partition.volumes().regain_head(
+        VolumeId(COPY),
+        &name(NAME),
+        NewHead::TakesOver { above: 0 },
+        NOW,
+    )
 }
 
 /// The same without a change in a volume of the next generation.
@@ -107,6 +112,51 @@ fn a_restart_and_a_second_loss_change_nothing() {
     assert_eq!(findings(&third), []);
 }
 
+/// The copy's next state comes from elsewhere; it has an epoch that the source never had.
+#[test]
+fn no_server_goes_on_from_an_epoch_that_a_copy_counted() {
+    let world = World::new();
+    filled(&world);
+    let copy = open(&MemMachine::new());
+    let (released, _) = copied(&clone_of(&world, "one"), &copy, COPY);
+    let before = whole(&released);
+    let refilled = copy
+        .volumes()
+        .regain_head(VolumeId(COPY), &name("filled"), NewHead::IsRefilled, NOW)
+        .unwrap();
+    assert_eq!(whole(&refilled), before, "it is the same generation");
+    assert!(refilled.is_offline() && refilled.is_arriving());
+    write(&refilled, "small", b"other");
+    assert_eq!(whole(&released), before, "VO-1");
+    let new = NewClone {
+        id: Some(VolumeId(COPY)),
+        name: released.name(),
+        kind: VolumeKind::Snapshot,
+        now: NOW,
+        replaces: Some(VolumeId(COPY)),
+    };
+    let shown = copy.volumes().clone_volume(refilled.id(), &new).unwrap();
+    assert_eq!(whole(&shown), whole(&refilled));
+    copy.remove_volume(refilled.id()).unwrap();
+    drop((released, refilled));
+    while copy.sweep(1000).unwrap() > 0 {}
+    for _ in 0..5 {
+        clone_of(&world, &format!("more{}", world.volume.epoch()));
+    }
+    let newest = clone_of(&world, "newest");
+    let refused = send(&newest, shown.epoch(), &copy, shown.tree_id(), &mut |_| false);
+    assert!(matches!(refused, Err(StoreError::Misuse(_))), "{refused:?}");
+    assert_eq!(findings(&copy), []);
+    // And it can be filled once more, above all that it had.
+    let last = shown.epoch();
+    let again = copy
+        .volumes()
+        .regain_head(VolumeId(COPY), &name("filled"), NewHead::IsRefilled, NOW)
+        .unwrap();
+    assert!(again.epoch() > last);
+    assert_eq!(whole(&again), whole(&shown));
+}
+
 #[test]
 fn a_clone_of_a_volume_that_took_over_shows_the_same() {
     let world = World::new();
@@ -141,7 +191,12 @@ fn what_cannot_take_over_says_why_and_stays() {
     assert!(matches!(take_over(&copy), Err(StoreError::Misuse(_))));
     copy.remove_volume(VolumeId(OLDER)).unwrap();
     while copy.sweep(100).unwrap() > 0 {}
-    let other = world.partition.volumes().take_over(newer.id(), &name("x"), 0, NOW);
+    let other = world.partition.volumes().regain_head(
+        newer.id(),
+        &name("x"),
+        NewHead::TakesOver { above: 0 },
+        NOW,
+    );
     assert!(matches!(other, Err(StoreError::Taken(_))), "the volume is there");
     assert_eq!(whole(&take_over(&copy).unwrap()), raised(before));
     assert!(matches!(take_over(&copy), Err(StoreError::Taken(_))));

@@ -16,13 +16,25 @@ use types::{EPOCHS_IN_GENERATION, generation};
 
 /// More changes of one file than a lost volume had after its last copy.
 const LOST_VERSIONS: u64 = 1 << 32;
-/// More numbers of files than a lost volume gave after its last copy. Mounts use numbers of vnodes
-/// from 2^47 on for themselves (`venus/names/made_up.rs`): 16,384 takeovers reach them.
-pub(crate) const LOST_SLOTS: u64 = 1 << 32;
+/// More numbers of files than a lost volume gave after its last copy. Should it have given more,
+/// files of both are told apart by their uniquifiers, which are random. Each number is two vnodes',
+/// and AFS's clients know vnodes below 2^32: 128 takeovers reach that.
+pub(crate) const LOST_SLOTS: u64 = 1 << 24;
 
 /// The first epoch of the generation after that of `epoch`.
 pub(crate) fn next(epoch: u64) -> u64 {
     (generation(epoch) + 1) * EPOCHS_IN_GENERATION
+}
+
+/// The first epoch that a copy counts itself within a generation, when it is refilled by a server
+/// that does not count epochs. No tree has been sealed so often, so no other server has an epoch
+/// with that number: one that is asked for what changed since then refuses.
+const OWN_EPOCHS: u64 = EPOCHS_IN_GENERATION / 2;
+
+/// The epoch with which a copy begins to be refilled, whose next one would be `epoch`.
+pub(crate) fn own_epoch(epoch: u64) -> u64 {
+    // The present one may have been begun by an attempt that was broken off.
+    (epoch + 1).max(generation(epoch) * EPOCHS_IN_GENERATION + OWN_EPOCHS)
 }
 
 /// How much higher versions are for readers of the epoch `shown` than in a record of the epoch
@@ -35,6 +47,17 @@ pub(crate) fn raise(written: u64, shown: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn epochs_that_a_copy_counts_itself_are_its_own() {
+        let first = own_epoch(2);
+        assert_eq!(
+            [first, own_epoch(first), own_epoch(first + 7)],
+            [OWN_EPOCHS, OWN_EPOCHS + 1, OWN_EPOCHS + 8]
+        );
+        assert_eq!(raise(2, first), 0, "it is the same generation");
+        assert_eq!(own_epoch(next(first)), next(first) + OWN_EPOCHS);
+    }
 
     #[test]
     fn only_older_generations_are_raised() {

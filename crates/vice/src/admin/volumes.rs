@@ -11,7 +11,7 @@ use std::sync::Arc;
 use celldb::{CELL_LEVEL_KNOWN, CellError};
 use serde_json::json;
 use store::{
-    FORMAT_VERSION, NewClone, NewFork, NewRoot, VolumeFields, VolumeQuota, format_of_level,
+    FORMAT_VERSION, NewClone, NewFork, NewHead, NewRoot, VolumeFields, VolumeQuota, format_of_level,
 };
 use types::posix::touch_status;
 use types::{
@@ -208,7 +208,10 @@ impl VolumeAdmin {
             self.files.volumes().need_free_number(id)?;
         }
         let shown = shown_by(self.files.volumes(), replaces)?;
-        let (id, name, now) = (Some(id), name.clone(), ask.wall);
+        let (id, name) = (Some(id), name.clone());
+        // A volume that arrives shows what it was elsewhere, as late as that was.
+        let facts = volume.store.info();
+        let now = if facts.arriving { facts.updated } else { ask.wall };
         let cloned = match kind {
             VolumeKind::ReadWrite => {
                 volume.partition.volumes().fork_volume(of, &NewFork { id, name, quota: None, now })
@@ -241,7 +244,8 @@ impl VolumeAdmin {
         let _naming = self.files.volumes().begin_naming();
         self.files.volumes().need_free_name(name, VolumeKind::ReadWrite)?;
         let id = copy.store.id();
-        let taken = copy.partition.volumes().take_over(id, name, above, ask.wall)?;
+        let why = NewHead::TakesOver { above };
+        let taken = copy.partition.volumes().regain_head(id, name, why, ask.wall)?;
         let volume = self.files.volumes().any_volume(taken.id())?;
         debug_assert!(
             volume.is_away(),

@@ -14,13 +14,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::size_of;
 use std::sync::Arc;
 
-use store::{EntryTarget, Update, Vnode, vnode_numbers};
+use store::{EntryTarget, Update, Vnode, VolumeFields, vnode_numbers};
 use types::{
     Assembly, AssemblyReport, ComingEntry, ComingVnode, Cookie, DataVersion, Fault, Fid, Kind,
-    Name, StatusVersion, Uniquifier, VnodeNo,
+    Name, StatusVersion, Timestamp, Uniquifier, VnodeNo, VolumeId,
 };
 
-use super::{ATTRIBUTE, ViceVolume};
+use super::refill::refilled;
+use super::{ATTRIBUTE, ViceVolume, Volumes};
 
 /// Entries of a directory that one commit changes.
 const ENTRIES_AT_ONCE: usize = 128;
@@ -50,11 +51,14 @@ struct Walk {
 }
 
 impl VolumeAssembly {
-    /// Begins with the volume as it is.
+    /// Begins with the volume as it is; of a read-only one, with the head for its next state
+    /// (`refill.rs`).
     ///
     /// # Errors
-    /// `ReadOnly`; `Busy`: the volume is in service.
-    pub(crate) fn begin(volume: Arc<ViceVolume>) -> Result<VolumeAssembly, Fault> {
+    /// `ReadOnly`; `Busy`: the volume is in service; those of `refill.rs`.
+    pub(crate) fn begin(volumes: &Volumes, id: VolumeId) -> Result<VolumeAssembly, Fault> {
+        let volume = volumes.any_volume(id)?;
+        let volume = if volume.store.is_writable() { volume } else { refilled(volumes, &volume)? };
         volume.need_writable()?;
         let assembly = VolumeAssembly {
             volume,
@@ -290,7 +294,7 @@ impl Assembly for VolumeAssembly {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<AssemblyReport, Fault> {
+    fn finish(mut self: Box<Self>, updated: Timestamp) -> Result<AssemblyReport, Fault> {
         self.need_offline()?;
         let named = std::mem::take(&mut self.named);
         self.each_vnode(&mut |vnode| {
@@ -326,6 +330,8 @@ impl Assembly for VolumeAssembly {
             }
         })?;
         self.volume.contents_replaced()?;
+        let (volumes, id) = (self.volume.partition.volumes(), self.volume.store.id());
+        volumes.set_fields(id, VolumeFields::default(), updated)?;
         self.volume.partition.sync_all()?;
         let AssemblyReport { vnodes, bad_entries, unnamed } = report;
         let volume = self.volume.store.id().0;

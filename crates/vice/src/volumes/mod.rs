@@ -8,6 +8,7 @@ mod assembly;
 mod loads;
 mod moves;
 mod partitions;
+mod refill;
 mod volume;
 mod volume_set;
 mod volumes_in_use;
