@@ -51,7 +51,10 @@ check "vos listaddrs" says $address 0 openafs vos listaddrs -noauth -noresolve
 check "vos examine of no volume" says 'no such entry' 1 openafs vos listvldb -name none -noauth
 check "pts createuser by the key" says "User joe has id" 0 openafs pts createuser joe -localauth
 check "is one here, too" says joe 0 rialto pts examine joe
-check "pts examine" says "Name: joe" 0 openafs pts examine joe -noauth
+check "pts examine" says "flags: S----, group quota: 20" 0 openafs pts examine joe -noauth
+check "pts setfields" openafs pts setfields joe -access SOm-- -groupquota 3 -localauth
+check "is seen here, too" says "flags: SOm--" 0 rialto pts examine joe
+check "and there" says "flags: SOm--, group quota: 3" 0 openafs pts examine joe -localauth
 check "nobody makes users" refused openafs pts createuser jim -noauth
 check "rxdebug" says "AFS version: Rialto" 0 openafs rxdebug $address 7000 -version
 check "rxdebug lists connections" says "security index 2, server conn" 0 \

@@ -35,7 +35,8 @@ pub type PrNames = XdrList<Chars<64>, LIST_MAX>;
 /// Users and groups.
 pub type PrIds = XdrList<i32, LIST_MAX>;
 
-/// Bits of an entry's flags.
+/// Bits of a record's flags, as [`PrDebugEntry`] and [`PrUpdate`] have them. Answers about entries
+/// have the privacy flags alone, as the lowest bits.
 pub mod entry_flag {
     /// The entry is free.
     pub const FREE: i32 = 1;
@@ -85,7 +86,7 @@ xdr_struct! {
     /// A user or group.
     #[derive(Copy)]
     pub struct PrEntry {
-        /// Bits of [`entry_flag`].
+        /// The privacy flags: `r`, and above it `a`, `A`, `m`, `M`, `O`, `s`, `S`.
         flags: i32,
         id: i32,
         owner: i32,

@@ -4,8 +4,7 @@
 //! services decide which caller may see and change what.
 
 use afs3::protection::{
-    ANONYMOUS, PrEntry, PrIds, PrName, PrNames, ProtectionAnswer, ProtectionCall, entry_flag,
-    fields_mask,
+    ANONYMOUS, PrEntry, PrIds, PrName, PrNames, ProtectionAnswer, ProtectionCall, fields_mask,
 };
 use afs3::xdr::{Chars, XdrList};
 use types::{
@@ -170,14 +169,12 @@ fn chars(name: &str) -> Result<Chars<64>, Refusal> {
 }
 
 fn entry(principal: &Principal, count: u32) -> Result<PrEntry, Refusal> {
-    let kind = if principal.id.is_group() { entry_flag::GROUP } else { 0 };
-    let privacy = i32::from(principal.privacy.0) << entry_flag::PRIVACY_SHIFT;
     let group_quota = match principal.group_quota {
         u32::MAX => UNLIMITED,
         quota => i32::try_from(quota).unwrap_or(i32::MAX),
     };
     Ok(PrEntry {
-        flags: kind | privacy | entry_flag::ACCESS | entry_flag::QUOTA,
+        flags: principal.privacy.0.into(),
         id: principal.id.0,
         owner: principal.owner.0,
         creator: principal.creator.0,
@@ -327,9 +324,8 @@ impl PtsWay<'_> {
     fn set_fields(&self, id: i32, mask: u32, flags: i32, quota: i32) -> Result<(), Refusal> {
         let mut change = PrincipalChange::default();
         if mask & fields_mask::PRIVACY != 0 {
-            let bits = (flags as u32 >> entry_flag::PRIVACY_SHIFT) as u8;
             let kept = self.examine(id)?.0.privacy.0 & !(mask as u8);
-            change.privacy = Some(Privacy(bits & mask as u8 | kept));
+            change.privacy = Some(Privacy(flags as u8 & mask as u8 | kept));
         }
         if mask & fields_mask::GROUP_QUOTA != 0 {
             change.group_quota = Some(u32::try_from(quota).unwrap_or(u32::MAX));

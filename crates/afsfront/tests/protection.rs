@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use afs3::protection::{
-    PrIds, PrName, PrNames, ProtectionAnswer, ProtectionCall, entry_flag, fields_mask,
-};
+use afs3::protection::{PrIds, PrName, PrNames, ProtectionAnswer, ProtectionCall, fields_mask};
 use afs3::xdr::Chars;
 use afsfront::{ProtectionService, Refusal};
 use celldb::Embedded;
@@ -113,12 +111,12 @@ fn fields_names_and_owners_are_changed() {
         Ok(ProtectionAnswer::ListEntry { entry }) => entry,
         other => panic!("{other:?}"),
     };
-    let privacy = |id: i32| entry(id).flags >> entry_flag::PRIVACY_SHIFT & 0xff;
+    let privacy = |id: i32| entry(id).flags;
     assert_eq!((entry(joe).name.text(), privacy(joe)), (&b"joe"[..], 0x80));
     let set = |mask, flags: i32, group_quota| ProtectionCall::SetFieldsEntry {
         id: joe,
         mask,
-        flags: flags << entry_flag::PRIVACY_SHIFT,
+        flags,
         group_quota,
         user_quota: 0,
         spare1: 0,

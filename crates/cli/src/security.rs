@@ -162,15 +162,20 @@ pub fn kerberos(cell: &CellDir) -> Result<Option<Arc<Service>>, Failure> {
 /// # Errors
 /// If the file of keys cannot be used.
 pub fn afs(cell: &CellDir) -> Result<Option<AfsConfig>, Failure> {
-    let Some(AfsClients { listen, keys, realm }) = &cell.config.afs else { return Ok(None) };
+    let Some(AfsClients { listen, keys, realm, databases }) = &cell.config.afs else {
+        return Ok(None);
+    };
     let realm = realm.clone().unwrap_or_else(|| cell.config.name.to_uppercase());
     let keys = keys.as_ref().map(|file| afs_keys(&cell.dir().join(file), &cell.config.name));
     let keys = Arc::new(keys.transpose()?.unwrap_or_default());
-    Ok(Some(AfsConfig { listen: *listen, keys, realm }))
+    Ok(Some(AfsConfig { listen: *listen, keys, realm, databases: databases.clone() }))
 }
 
 /// The keys in a keytab, a `KeyFileExt` or a `KeyFile`.
-fn afs_keys(file: &Path, cell: &str) -> Result<RxkadKeys, Failure> {
+///
+/// # Errors
+/// If it cannot be read, or has no key of that cell.
+pub fn afs_keys(file: &Path, cell: &str) -> Result<RxkadKeys, Failure> {
     let what = || format!("reading the keys of AFS in {}", file.display());
     let bytes = std::fs::read(file).doing(what)?;
     let keys = if bytes.starts_with(KEYTAB_BEGIN) {

@@ -47,6 +47,9 @@ pub struct AfsConfig {
     pub keys: Arc<RxkadKeys>,
     /// The Kerberos realm whose principals are the cell's users.
     pub realm: String,
+    /// The database servers of a cell of this name that has OpenAFS's databases; none: there is no
+    /// such cell.
+    pub databases: Vec<Ipv4Addr>,
 }
 
 /// Settings of a [`crate::Server`].

@@ -20,7 +20,7 @@ use store::{OpenError, Partition, StoreError};
 use types::{Answer, ServerId};
 use vice::{Partitions, Vice, ViceConfig, ViceParts};
 
-use crate::afs::{AfsOpenError, AfsPorts, AfsTimes};
+use crate::afs::{AfsOpenError, AfsPorts, AfsTimes, JoinedCell};
 use crate::audit::{Audit, Forward, Retention};
 use crate::cell::{self, Joining};
 use crate::context::{Agenda, Lookups, ServerContext};
@@ -321,6 +321,14 @@ impl Server {
         let mut times = AfsTimes::default();
         self.keep_thread("afs", "the thread of AFS's clients", context, move |_, stop| {
             stop.each_after(Duration::ZERO, || ports.look(&mut times));
+        })?;
+        if config.databases.is_empty() {
+            return Ok(());
+        }
+        let uuid = AfsPorts::uuid_of(context);
+        let mut entry = JoinedCell::new(config, uuid)?;
+        self.keep_thread("afs-cell", "the thread of AFS's databases", context, move |_, stop| {
+            stop.each_after(Duration::ZERO, || entry.enter());
         })?;
         Ok(())
     }

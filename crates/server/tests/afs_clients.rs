@@ -47,7 +47,12 @@ impl Site {
         let mut keys = RxkadKeys::new();
         keys.add_krb5(1, 18, &[7; 32]);
         let keys = Arc::new(keys);
-        let config = AfsConfig { listen: address, keys: Arc::clone(&keys), realm: "X.ORG".into() };
+        let config = AfsConfig {
+            listen: address,
+            keys: Arc::clone(&keys),
+            realm: "X.ORG".into(),
+            databases: Vec::new(),
+        };
         let cell = Cell::with(|server| server.afs = Some(config));
         let native = connect(cell.unix());
         let root = root(&native);
@@ -268,7 +273,7 @@ fn a_port_that_is_in_use_is_named() {
     let partition = dir.path().join("vicepa");
     make_partition(&partition);
     let mut config = ServerConfig::new(&partition);
-    config.afs = Some(AfsConfig { listen: address, keys, realm });
+    config.afs = Some(AfsConfig { listen: address, keys, realm, databases: Vec::new() });
     let refused = Server::start(&config).err().unwrap().to_string();
     assert!(refused.contains("127.92.0.1:7003 (UDP, for AFS's clients)"), "{refused}");
     // The other ports were closed again.

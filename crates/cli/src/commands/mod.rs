@@ -11,6 +11,7 @@ mod completions;
 mod doctor;
 mod down;
 mod fs;
+mod import_afs;
 mod keeper;
 mod kerberos;
 mod keys;
@@ -115,6 +116,7 @@ pub enum Command {
     Pagsh(pagsh::Pagsh),
     Keys(keys::Keys),
     Cell(cell::CellCommand),
+    ImportAfs(import_afs::ImportAfs),
     Backup(backup::Backup),
     Restore(restore::RestoreCommand),
     Bench(bench::Bench),
@@ -151,6 +153,7 @@ impl Command {
             Command::Pagsh(_) => "pagsh",
             Command::Keys(_) => "keys",
             Command::Cell(_) => "cell",
+            Command::ImportAfs(_) => "import-afs",
             Command::Backup(_) => "backup",
             Command::Restore(_) => "restore",
             Command::Bench(_) => "bench",
@@ -182,6 +185,7 @@ impl Command {
             | Command::Passwd(_)
             | Command::Keys(_)
             | Command::Cell(_)
+            | Command::ImportAfs(_)
             | Command::Restore(_)
             | Command::Doctor(_)
             | Command::Completions(_)
@@ -220,6 +224,7 @@ impl Command {
             Command::Pagsh(pagsh) => pagsh.run(),
             Command::Keys(keys) => keys.run(),
             Command::Cell(cell) => cell.run(),
+            Command::ImportAfs(import) => import.run(),
             Command::Backup(backup) => backup.run(),
             Command::Restore(restore) => restore.run(),
             Command::Bench(bench) => bench.run(),

@@ -19,7 +19,7 @@ use client::Endpoint;
 use guard::{JoinCode, Network};
 use keys::SignOrder;
 use local::ask::Asking;
-use local::cell::{CellDir, NAME_DEFAULT, NewCell, Where};
+use local::cell::{AfsClients, CellDir, NAME_DEFAULT, NewCell, Where};
 use local::daemon::{self, Process};
 use local::failure::{Doing, Failure};
 use local::mounts::{self, Health};
@@ -28,9 +28,11 @@ use serde_json::json;
 
 use super::cell::migrate::{MigrateTo, Move};
 use super::down::stop_server;
+use super::import_afs;
 use super::welcome::{self, LocalUser};
 use crate::etcd_place::{EtcdOptions, write_config};
 use crate::joining::{self, Joined};
+use crate::security::afs_keys;
 use crate::transport::Transport;
 use crate::unmounting::{UNMOUNT_PATIENCE, UnmountOutcome, Way, elsewhere, unmount};
 
@@ -44,6 +46,9 @@ EXAMPLES
     rialto up --dir /srv/rialto --etcd db1:2379,db2:2379,db3:2379 \\
             --etcd-cacert ca.pem --etcd-cert fs1.pem --etcd-key fs1.key
         etcd has the cell's database; also with --join
+    rialto up --dir /srv/rialto --join-afs example.org --afs-databases db1,db2,db3 \\
+            --keytab /etc/openafs/server/rxkad.keytab --listen 192.0.2.1:7620
+        a server of a cell that has OpenAFS's servers
 
 It makes a cell if there is none, starts its server, and mounts its tree. Run again it
 continues: running processes stay, a server that died is started, a mount that died is made
@@ -102,6 +107,23 @@ pub struct Up {
     /// of the server that has the cell's database.
     #[arg(long, value_name = "CODE", conflicts_with = "cell")]
     join: Option<String>,
+    /// Makes a server of a cell that has OpenAFS's servers: a new cell of that name here, whose
+    /// server opens AFS's ports at the address of --listen, enters itself in that cell's location
+    /// database, and has its users and groups.
+    #[arg(
+        long,
+        value_name = "CELL",
+        conflicts_with_all = ["cell", "join"],
+        requires_all = ["afs_databases", "keytab", "listen"]
+    )]
+    join_afs: Option<String>,
+    /// The database servers of that cell: host names or IPv4 addresses.
+    #[arg(long, value_name = "HOST", value_delimiter = ',', requires = "join_afs")]
+    afs_databases: Vec<String>,
+    /// The keys of that cell's servers: a keytab with afs/CELL, a KeyFileExt or a KeyFile. It is
+    /// read at each start.
+    #[arg(long, value_name = "FILE", requires = "join_afs")]
+    keytab: Option<PathBuf>,
     /// Instead of a code: a copy of ca.pem and ca.key of the cell. The new server keeps them, so it
     /// can make other servers, as every holder of a copy can.
     #[arg(long, value_name = "DIR", requires = "join")]
@@ -136,7 +158,9 @@ impl Up {
             wait_until_listed(&cell);
         }
         let person = LocalUser::calling();
-        if is_new && let Some(person) = &person {
+        if self.join_afs.is_some() {
+            self.import_afs(&cell)?;
+        } else if is_new && let Some(person) = &person {
             person.enter(&cell)?;
         }
         let at = if self.no_mount || self.join.is_some() && self.at.is_none() {
@@ -181,6 +205,34 @@ impl Up {
                 )))
             }
         }
+    }
+
+    /// The ports of AFS in a cell that joins one of OpenAFS.
+    fn joined_afs(&self) -> Result<Option<AfsClients>, Failure> {
+        let what = || "using --join-afs".to_owned();
+        let Some(name) = &self.join_afs else { return Ok(None) };
+        let (Some(keytab), Some(listen)) = (&self.keytab, self.listen) else { return Ok(None) };
+        let SocketAddr::V4(listen) = listen else {
+            return Err(Failure::new(what(), "AFS has IPv4 addresses alone")
+                .mend("give --listen an IPv4 address of this machine"));
+        };
+        if listen.ip().is_unspecified() {
+            return Err(Failure::new(what(), "other servers must know the address of this one")
+                .mend("give --listen an IPv4 address of this machine"));
+        }
+        let keys = std::path::absolute(keytab).doing(what)?;
+        afs_keys(&keys, name)?;
+        let (listen, databases) = (*listen.ip(), import_afs::addresses(&self.afs_databases)?);
+        Ok(Some(AfsClients { listen, keys: Some(keys), realm: None, databases }))
+    }
+
+    fn import_afs(&self, cell: &CellDir) -> Result<(), Failure> {
+        if cell.config.afs.as_ref().is_none_or(|afs| afs.databases.is_empty()) {
+            let why = format!("the cell in {} has joined none", cell.dir().display());
+            return Err(Failure::new("using --join-afs", why)
+                .mend("write 'databases' into [afs] of its cell.toml, or name another --dir"));
+        }
+        import_afs::once(cell)
     }
 
     fn new_server(&self) -> joining::NewServer<'_> {
@@ -230,15 +282,17 @@ impl Up {
             let etcd = self.etcd.config().doing(|| "using --etcd".to_owned())?;
             need_none(&etcd, &self.cell)?;
         }
+        let name = self.join_afs.as_ref().unwrap_or(&self.cell);
         let new = NewCell {
             listen: self.listen,
+            afs: self.joined_afs()?,
             clear: self.place.is_clear(),
             encrypt: self.encrypt,
             server: self.server.clone(),
             trusted: self.trust.clone(),
             trusted_root: self.trust_root,
         };
-        let cell = CellDir::create(dir, &self.cell, new)?;
+        let cell = CellDir::create(dir, name, new)?;
         if let (Some(level), server::CellPlace::Here(path)) = (self.level, cell.database())
             && level != CELL_LEVEL_KNOWN
         {

@@ -76,7 +76,7 @@ mod tests {
     fn cell(dir: &Path, listen: &str, keys: Option<&str>) -> CellDir {
         let mut cell = CellDir::create(dir, "test", NewCell::default()).unwrap();
         let (listen, keys) = (listen.parse().unwrap(), keys.map(Into::into));
-        cell.config.afs = Some(AfsClients { listen, keys, realm: None });
+        cell.config.afs = Some(AfsClients { listen, keys, realm: None, databases: Vec::new() });
         cell
     }
 

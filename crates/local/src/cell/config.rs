@@ -136,6 +136,10 @@ pub struct AfsClients {
     /// The realm whose users are the cell's, by the same name; others are `user@realm` [default:
     /// the cell's name in capitals].
     pub realm: Option<String>,
+    /// The database servers of a cell of this name that has OpenAFS's databases: this server enters
+    /// itself there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub databases: Vec<Ipv4Addr>,
 }
 
 /// A given certificate. Paths are relative to the cell's directory, or absolute.

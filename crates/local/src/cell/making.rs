@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use guard::Network;
 
-use super::config::{CellConfig, check_name};
+use super::config::{AfsClients, CellConfig, check_name};
 use super::{CellDir, DIR_MODE};
 use crate::failure::{Doing, Failure};
 
@@ -39,6 +39,8 @@ pub struct NewCell {
     pub trusted: Vec<Network>,
     /// Root of trusted hosts is root of the cell's files.
     pub trusted_root: bool,
+    /// The ports for AFS's own clients.
+    pub afs: Option<AfsClients>,
 }
 
 /// Settings of a further server of an existing cell.
@@ -108,6 +110,7 @@ impl CellDir {
             clear: new.clear,
             trusted: new.trusted,
             trusted_root: new.trusted_root,
+            afs: new.afs,
             ..CellConfig::default()
         };
         let text = format!(

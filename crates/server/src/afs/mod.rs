@@ -20,14 +20,17 @@
 //! - `callbacks`: calls to clients
 //! - `foreign_caller`: Rialto's calls of a foreign caller
 //! - `hosts`, `callers`: foreign hosts; users by their tickets
+//! - `joined_cell`: the databases of a cell of OpenAFS, in which the server enters itself
 
 mod callbacks;
 mod callers;
 mod foreign_caller;
 mod hosts;
+mod joined_cell;
 mod other_servers;
 mod ports;
 mod serve;
 
+pub(crate) use joined_cell::JoinedCell;
 pub use ports::AfsOpenError;
 pub(crate) use ports::{AfsPorts, AfsTimes};

@@ -123,7 +123,7 @@ impl AfsPorts {
     ) -> Result<Arc<AfsPorts>, AfsOpenError> {
         let ports = Arc::new(AfsPorts {
             context: Arc::downgrade(context),
-            uuid: afsfront::server_uuid(context.vice.me().id),
+            uuid: AfsPorts::uuid_of(context),
             files: FileService::default(),
             volumes: VolumeService::default(),
             bos: BosService::new(context.cell_name.as_deref().unwrap_or_default(), wall().secs),
@@ -172,6 +172,11 @@ impl AfsPorts {
         tracing::info!(listen = %config.listen, "clients of AFS are served");
         assert!(ports.ports.set(opened).is_ok(), "the ports are opened once");
         Ok(ports)
+    }
+
+    /// The UUID under which clients of AFS know a server.
+    pub fn uuid_of(context: &ServerContext) -> AfsUuid {
+        afsfront::server_uuid(context.vice.me().id)
     }
 
     /// Ends all calls and closes the ports.

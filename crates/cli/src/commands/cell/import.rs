@@ -24,13 +24,35 @@ use super::state::{People, fence_entry, mandate_entry, open, quota, rules};
 use crate::commands::backup_file::{is_standard, now};
 use crate::commands::cell_client::{CellClient, CellOptions, odd};
 
-/// How the file is applied.
-#[derive(Clone, Copy)]
-pub(super) struct ImportWay {
+/// How records are applied.
+pub(in crate::commands) struct ImportWay {
     /// Nothing is changed.
     pub dry_run: bool,
-    /// Records that the file does not have are removed.
-    pub prune: bool,
+    /// The records that are removed if they are not there.
+    pub pruned: Pruned,
+    /// Each change is printed.
+    pub is_told: bool,
+    /// The records are of a cell that locks no users: locks stay as they are.
+    pub keeps_locks: bool,
+}
+
+/// Records that an import removes if it does not have them.
+pub(in crate::commands) enum Pruned {
+    None,
+    /// Users and groups with these numbers, and members of such groups with such numbers.
+    Those(BTreeSet<PrincipalId>),
+    /// All of the kinds that the import has.
+    All,
+}
+
+impl Pruned {
+    fn has(&self, id: PrincipalId) -> bool {
+        match self {
+            Pruned::None => false,
+            Pruned::Those(ids) => ids.contains(&id),
+            Pruned::All => true,
+        }
+    }
 }
 
 const WHAT: &str = "reading the file";
@@ -38,23 +60,32 @@ const WHAT: &str = "reading the file";
 const UNMADE: PrincipalId = PrincipalId(i32::MIN);
 
 pub(super) fn run(options: &CellOptions, file: &Path, way: ImportWay) -> Result<ExitCode, Failure> {
-    let wanted = read(file)?;
+    let dry_run = way.dry_run;
+    let changes = apply(options, &read(file)?, way)?;
+    if !options.json {
+        println!("{changes} changes {}", if dry_run { "to be made" } else { "made" });
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the cell as these records have it. Returns the number of changes, each of which is
+/// printed.
+pub(in crate::commands) fn apply(
+    options: &CellOptions,
+    wanted: &[ExportLine],
+    way: ImportWay,
+) -> Result<u64, Failure> {
     let client = open(options)?;
     let people = People::fetch(&client)?;
     let mut import = Import { client, people, way, json: options.json, changes: 0 };
-    import.check(&wanted)?;
-    import.make_people(&wanted)?;
-    import.change_people(&wanted)?;
-    import.members(&wanted)?;
-    import.rules(&wanted)?;
-    if way.prune {
-        import.remove_people(&wanted)?;
-    }
-    if !options.json {
-        let (count, done) = (import.changes, if way.dry_run { "to be made" } else { "made" });
-        println!("{count} changes {done}");
-    }
-    Ok(ExitCode::SUCCESS)
+    import.check(wanted)?;
+    import.rename_people(wanted)?;
+    import.make_people(wanted)?;
+    import.change_people(wanted)?;
+    import.members(wanted)?;
+    import.rules(wanted)?;
+    import.remove_people(wanted)?;
+    Ok(import.changes)
 }
 
 fn read(file: &Path) -> Result<Vec<ExportLine>, Failure> {
@@ -101,6 +132,7 @@ fn wrong(entry: &ExportLine, why: impl std::fmt::Display) -> Failure {
 fn difference(
     one: &Principal,
     entry: &ExportLine,
+    keeps_locks: bool,
 ) -> Result<(PrincipalChange, Vec<String>), Failure> {
     let mut words = Vec::new();
     let mut differs = |field: &str, was: String, is: String| {
@@ -138,7 +170,7 @@ fn difference(
     // An export has the field only where it is set, so a record with a number and without it is
     // not locked.
     let locked = match entry.field("locked") {
-        None if entry.field("id").is_none() => None,
+        None if keeps_locks || entry.field("id").is_none() => None,
         None | Some("no") => Some(false),
         Some("yes") => Some(true),
         Some(text) => return Err(wrong(entry, format!("locked is yes or no, and not {text:?}"))),
@@ -164,6 +196,7 @@ impl Import {
     /// Refuses what no call can make.
     fn check(&self, wanted: &[ExportLine]) -> Result<(), Failure> {
         let mut seen = BTreeSet::new();
+        let (names, keeps_locks) = (names_in(wanted), self.way.keeps_locks);
         for entry in wanted {
             let Some(kind) = kind_of(entry) else { continue };
             if !seen.insert(&entry.name) {
@@ -181,14 +214,17 @@ impl Import {
                          file",
                     ));
                 }
-                Some(one) => drop(difference(one, entry)?),
+                Some(one) => drop(difference(one, entry, keeps_locks)?),
                 None => {
                     let taken = id.and_then(|id| self.people.all.get(&id));
-                    if let Some(other) = taken {
-                        let why = format!("{} has its number in the cell", other.name);
-                        return Err(wrong(entry, why));
+                    match taken {
+                        Some(other) if other.kind != kind || names.contains(&other.name[..]) => {
+                            let why = format!("{} has its number in the cell", other.name);
+                            return Err(wrong(entry, why));
+                        }
+                        Some(renamed) => drop(difference(renamed, entry, keeps_locks)?),
+                        None => drop(difference(&blank(kind), entry, keeps_locks)?),
                     }
-                    difference(&blank(kind), entry)?;
                 }
             }
         }
@@ -206,8 +242,32 @@ impl Import {
     /// Prints a change; whether it is to be made.
     fn begin(&mut self, change: &str) -> bool {
         self.changes += 1;
-        show::answer(self.json, &json!({ "change": change }), format_args!("{change}"));
+        if self.way.is_told {
+            show::answer(self.json, &json!({ "change": change }), format_args!("{change}"));
+        }
         !self.way.dry_run
+    }
+
+    /// One of another name that has the number of an entry gets that name. Groups that it owns get
+    /// theirs from the service.
+    fn rename_people(&mut self, wanted: &[ExportLine]) -> Result<(), Failure> {
+        let mut is_changed = false;
+        for entry in wanted.iter().filter(|entry| kind_of(entry).is_some()) {
+            let id = parsed::<i32>(entry, "id")?.map(PrincipalId);
+            let known = id.and_then(|id| self.people.all.get(&id)).cloned();
+            let Some(known) = known.filter(|known| known.name != entry.name) else { continue };
+            let doing = format!("rename {} to {}", known.name, entry.name);
+            if self.begin(&doing) {
+                let call = PtsCall::Rename { id: known.id, name: entry.name.clone() };
+                self.client.ask_pts(&doing, call)?;
+                is_changed = true;
+            }
+            self.people.put(Principal { name: entry.name.clone(), ..known });
+        }
+        if is_changed {
+            self.people = People::fetch(&self.client)?;
+        }
+        Ok(())
     }
 
     fn make_people(&mut self, wanted: &[ExportLine]) -> Result<(), Failure> {
@@ -268,7 +328,7 @@ impl Import {
             if one.creator == UNMADE {
                 continue;
             }
-            let (change, words) = difference(&one, entry)?;
+            let (change, words) = difference(&one, entry, self.way.keeps_locks)?;
             if !words.is_empty() {
                 let doing = format!("change {} {}: {}", entry.kind, entry.name, words.join(", "));
                 if self.begin(&doing) {
@@ -305,13 +365,16 @@ impl Import {
                 self.client.ask_pts(&doing, PtsCall::Join { group, member: id })?;
             }
         }
-        if !self.way.prune || !has_any(wanted, &["group", "hosts", "member"]) {
+        if !has_any(wanted, &["group", "hosts", "member"]) {
             return Ok(());
         }
         let members = self.people.members.clone();
         let pairs =
             members.iter().flat_map(|(group, all)| all.iter().map(|member| (*group, *member)));
         for (group, member) in pairs.filter(|pair| !kept.contains(pair)) {
+            if !self.way.pruned.has(group) || !self.way.pruned.has(member) {
+                continue;
+            }
             let (of, name) = (self.people.name(group), self.people.name(member));
             let doing = format!("remove {name} from {of}");
             if self.begin(&doing) {
@@ -341,7 +404,7 @@ impl Import {
                 self.change_rule(&doing, call)?;
             }
         }
-        if !self.way.prune || !has_any(wanted, &["fence", "admin"]) {
+        if !matches!(self.way.pruned, Pruned::All) || !has_any(wanted, &["fence", "admin"]) {
             return Ok(());
         }
         for (there, removal) in present.into_iter().filter(|(there, _)| !wanted.contains(there)) {
@@ -416,15 +479,12 @@ impl Import {
 
     /// Groups go before their owners.
     fn remove_people(&mut self, wanted: &[ExportLine]) -> Result<(), Failure> {
-        let names: BTreeSet<&str> = wanted
-            .iter()
-            .filter(|entry| kind_of(entry).is_some())
-            .map(|entry| entry.name.as_str())
-            .collect();
+        let names = names_in(wanted);
         let gone = |kinds: &[&str], is_user: bool, people: &People| -> Vec<Principal> {
             let is_gone = |one: &&Principal| {
                 (one.kind == PrincipalKind::User) == is_user
                     && !is_system(one.id)
+                    && self.way.pruned.has(one.id)
                     && !names.contains(one.name.as_str())
             };
             let all = people.all.values().filter(is_gone).cloned();
@@ -440,6 +500,12 @@ impl Import {
         }
         Ok(())
     }
+}
+
+/// The names of users and groups.
+fn names_in(wanted: &[ExportLine]) -> BTreeSet<&str> {
+    let people = wanted.iter().filter(|entry| kind_of(entry).is_some());
+    people.map(|entry| entry.name.as_str()).collect()
 }
 
 fn has_any(wanted: &[ExportLine], kinds: &[&str]) -> bool {

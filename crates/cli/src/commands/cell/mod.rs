@@ -1,8 +1,8 @@
 //! `rialto cell`: the records of the cell's database as text, the way back, and where it is.
 
-mod entry;
+pub(super) mod entry;
 mod export;
-mod import;
+pub(super) mod import;
 mod invite;
 mod level;
 pub(super) mod migrate;
@@ -121,7 +121,8 @@ Missing users, groups, members, fences and administrators are made, with the num
 file; fields that the file has and that differ are changed; a user with a number and without
 locked=yes is not locked. Servers and locations are only shown. The calls are those of
 'rialto pts', 'fence' and 'admin', so the same rules hold. A user or group that has another
-number in the cell than in the file stops all of it.";
+number in the cell than in the file stops all of it; one of another name that has the number of a
+record, and is not in the file itself, is renamed.";
 
 /// A part of the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -143,7 +144,9 @@ impl CellCommand {
         match self.verb {
             Verb::Export { sections } => export::run(&self.options, &sections),
             Verb::Import { file, dry_run, prune } => {
-                import::run(&self.options, &file, import::ImportWay { dry_run, prune })
+                let pruned = if prune { import::Pruned::All } else { import::Pruned::None };
+                let way = import::ImportWay { dry_run, pruned, is_told: true, keeps_locks: false };
+                import::run(&self.options, &file, way)
             }
             Verb::Status => level::status(&self.options),
             Verb::Upgrade(upgrade) => upgrade.run(&self.options),

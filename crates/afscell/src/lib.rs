@@ -1,0 +1,18 @@
+//! A cell of AFS whose databases are not Rialto's, as a client of its database servers.
+//!
+//! Model. A cell has some database servers; each of them answers questions, and one, which they
+//! elect, takes changes. A call goes to the server that answered last. One that does not answer, or
+//! cannot at the moment, is passed over for the next. The caller proves itself with the cell's key,
+//! and is a superuser there; without a key it is anonymous.
+//!
+//! - `databases`: the calls
+//! - `principals`: users and groups with their members
+
+// Libraries report through their results.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
+mod databases;
+mod principals;
+
+pub use databases::{AfsCell, AfsCellError};
+pub use principals::{AfsPrincipal, principals};
