@@ -16,6 +16,10 @@ const NO_INSTANCE: Refusal = Refusal(BZNOENT);
 /// The one server.
 const INSTANCE: &str = "rialto";
 const RUNNING: i32 = 1;
+/// Behind the parameters of an instance, the program that is told when it ends: there is none.
+const NOTIFIER: i32 = 999;
+/// Times at which all servers are started again, and those with new binaries.
+const RESTART_KINDS: std::ops::RangeInclusive<i32> = 1..=2;
 
 /// See the head of the file.
 pub struct BosService {
@@ -63,9 +67,13 @@ impl BosService {
                 };
                 Ok(BosAnswer::GetInstanceInfo { kind: text("simple")?, status })
             }
-            BosCall::GetInstanceParm { instance, number: 0 } => {
+            BosCall::GetInstanceParm { instance, number } => {
                 need_instance(&instance)?;
-                Ok(BosAnswer::GetInstanceParm { text: text("rialto serve")? })
+                match number {
+                    0 => Ok(BosAnswer::GetInstanceParm { text: text("rialto serve")? }),
+                    NOTIFIER => Err(NO_INSTANCE),
+                    _ => Err(NO_MORE),
+                }
             }
             BosCall::GetInstanceStrings { instance } => {
                 need_instance(&instance)?;
@@ -82,6 +90,7 @@ impl BosService {
                 let server = servers.get(index as usize).ok_or(NO_MORE)?;
                 Ok(BosAnswer::GetCellHost { name: text(&server.record.name)? })
             }
+            BosCall::GetRestartTime { kind } if !RESTART_KINDS.contains(&kind) => Err(NO_MORE),
             BosCall::GetRestartTime { .. } => {
                 let time = KTime { mask: time_mask::NEVER, ..KTime::default() };
                 Ok(BosAnswer::GetRestartTime { time })
@@ -90,10 +99,9 @@ impl BosService {
             BosCall::GetDates { .. } => Ok(BosAnswer::GetDates { new: 0, backup: 0, old: 0 }),
             // All servers are in the state that they are to be in.
             BosCall::WaitAll {} => Ok(BosAnswer::WaitAll {}),
-            BosCall::EnumerateInstance { .. }
-            | BosCall::GetInstanceParm { .. }
-            | BosCall::ListSUsers { .. }
-            | BosCall::ListKeys { .. } => Err(NO_MORE),
+            // `bos listusers` takes any other code for a failure.
+            BosCall::ListSUsers { .. } => Err(Refusal::NOT_PERMITTED),
+            BosCall::EnumerateInstance { .. } | BosCall::ListKeys { .. } => Err(NO_MORE),
             // All others are changes, and the log.
             _ => Err(NO_ACCESS),
         }

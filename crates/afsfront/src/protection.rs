@@ -16,7 +16,8 @@ use crate::{Refusal, Services};
 
 /// Principals of one question to the cell.
 const AT_ONCE: u32 = 1000;
-/// `NewEntry` makes a group.
+/// `NewEntry` makes a user, and a group.
+const USER_FLAG: i32 = 0;
 const GROUP_FLAG: i32 = 2;
 /// `ListEntries` lists users, and groups.
 const LIST_USERS: i32 = 1;
@@ -28,12 +29,13 @@ const UNLIMITED: i32 = -1;
 const PR: i32 = 267_264;
 const EXISTS: Refusal = Refusal(PR);
 const ID_EXISTS: Refusal = Refusal(PR + 1);
+const NO_NUMBERS: Refusal = Refusal(PR + 2);
 const NO_ENTRY: Refusal = Refusal(PR + 4);
 const NOT_PERMITTED: Refusal = Refusal(PR + 5);
 const NOT_GROUP: Refusal = Refusal(PR + 6);
-const NOT_USER: Refusal = Refusal(PR + 7);
 const BAD_NAME: Refusal = Refusal(PR + 8);
 const BAD_ARGUMENT: Refusal = Refusal(PR + 9);
+const INCONSISTENT: Refusal = Refusal(PR + 13);
 const TOO_MANY: Refusal = Refusal(PR + 15);
 const NAME_TOO_LONG: Refusal = Refusal(PR + 18);
 
@@ -61,6 +63,9 @@ impl ProtectionService {
             ProtectionCall::IDToName { ids } => {
                 Ok(ProtectionAnswer::IDToName { names: at.names_of(&ids)? })
             }
+            ProtectionCall::NewEntry { flag, .. } if flag != USER_FLAG && flag != GROUP_FLAG => {
+                Err(BAD_ARGUMENT)
+            }
             ProtectionCall::NewEntry { name, flag, owner } => {
                 let id = at.create(&name, flag == GROUP_FLAG, None, owner)?;
                 Ok(ProtectionAnswer::NewEntry { id })
@@ -75,7 +80,12 @@ impl ProtectionService {
             }
             ProtectionCall::AddToGroup { user, group } => {
                 let (group, member) = at.group_and_member(group, user)?;
-                at.change(PtsCall::Join { group, member })?;
+                at.change(PtsCall::Join { group, member }).map_err(|refusal| match refusal {
+                    BAD_ARGUMENT if group == member => INCONSISTENT,
+                    // The members of groups such as `system:anyuser` are nobody's to choose.
+                    BAD_ARGUMENT => NOT_PERMITTED,
+                    refusal => refusal,
+                })?;
                 Ok(ProtectionAnswer::AddToGroup {})
             }
             ProtectionCall::RemoveFromGroup { user, group } => {
@@ -89,7 +99,7 @@ impl ProtectionService {
             }
             ProtectionCall::SetMax { id, group_flag } => {
                 let of = |is: bool| if is { PrincipalId(id) } else { PrincipalId::NONE };
-                let is_group = group_flag != 0;
+                let is_group = group_flag & GROUP_FLAG != 0;
                 at.change(PtsCall::SetMax { user: of(!is_group), group: of(is_group) })?;
                 Ok(ProtectionAnswer::SetMax {})
             }
@@ -106,8 +116,8 @@ impl ProtectionService {
                 Ok(ProtectionAnswer::ListElements { ids: listed(ids)?, over: 0 })
             }
             ProtectionCall::IsAMemberOf { user, group } => {
-                let flag = at.cps(user)?.contains(&group);
-                Ok(ProtectionAnswer::IsAMemberOf { flag: i32::from(flag) })
+                let flag = i32::from(at.is_member(user, group)?);
+                Ok(ProtectionAnswer::IsAMemberOf { flag })
             }
             ProtectionCall::SetFieldsEntry { id, mask, flags, group_quota, .. } => {
                 at.set_fields(id, mask, flags, group_quota)?;
@@ -131,7 +141,9 @@ impl ProtectionService {
             }
             ProtectionCall::ListEntries { flags, start } => at.list(flags, start),
             ProtectionCall::ListSuperGroups { id } => {
-                let ids = at.members(id, true)?;
+                // They are the groups that a group is in; `ListElements` has those of a user.
+                let all = at.members(id, true)?;
+                let ids = if PrincipalId(id).is_group() { all } else { Vec::new() };
                 Ok(ProtectionAnswer::ListSuperGroups { ids: listed(ids)?, over: 0 })
             }
             // They tell of the files of AFS's own database.
@@ -151,7 +163,17 @@ fn refused(fault: Fault) -> Refusal {
         Fault::Invalid => BAD_ARGUMENT,
         Fault::NameTooLong => NAME_TOO_LONG,
         Fault::QuotaExceeded => TOO_MANY,
+        Fault::NoSpace => NO_NUMBERS,
         other => other.into(),
+    }
+}
+
+/// The code of a refusal that is about a name.
+fn refused_name(refusal: Refusal) -> Refusal {
+    match refusal {
+        BAD_ARGUMENT | NAME_TOO_LONG => BAD_NAME,
+        ID_EXISTS => EXISTS,
+        refusal => refusal,
     }
 }
 
@@ -226,7 +248,10 @@ impl PtsWay<'_> {
 
     fn owned(&self, id: i32) -> Result<Vec<i32>, Refusal> {
         let (owner, max) = (PrincipalId(id), AT_ONCE);
-        self.all(|after| PtsCall::Owned { owner, after, max })
+        let mut all = self.all(|after| PtsCall::Owned { owner, after, max })?;
+        // Users are owned, too, and AFS lists groups.
+        all.retain(|id| PrincipalId(*id).is_group());
+        Ok(all)
     }
 
     fn examine(&self, id: i32) -> Result<(Principal, u32), Refusal> {
@@ -270,6 +295,9 @@ impl PtsWay<'_> {
         id: Option<i32>,
         owner: i32,
     ) -> Result<i32, Refusal> {
+        if id == Some(0) {
+            return Err(NOT_PERMITTED);
+        }
         let new = NewPrincipal {
             kind: if is_group { PrincipalKind::Group } else { PrincipalKind::User },
             name: text_of(name.as_bytes())?,
@@ -284,9 +312,11 @@ impl PtsWay<'_> {
                 principals.first().map(|(one, _)| one.id.0).ok_or(Refusal::IO)
             }
             Ok(_) => Err(Refusal::IO),
-            // The name is taken if no number was asked for.
-            Err(refusal) if refusal == ID_EXISTS && id.is_none() => Err(EXISTS),
-            Err(refusal) => Err(refusal),
+            // The number is taken, or the name is.
+            Err(ID_EXISTS) if id.is_some_and(|id| self.examine(id).is_ok()) => Err(ID_EXISTS),
+            // A user of another realm, whose group is not there.
+            Err(NO_ENTRY) if !is_group => Err(BAD_NAME),
+            Err(refusal) => Err(refused_name(refusal)),
         }
     }
 
@@ -297,11 +327,11 @@ impl PtsWay<'_> {
         member: i32,
     ) -> Result<(PrincipalId, PrincipalId), Refusal> {
         let (group, member) = (PrincipalId(group), PrincipalId(member));
+        if group == PrincipalId::NONE || member == PrincipalId::NONE {
+            return Err(NO_ENTRY);
+        }
         if !group.is_group() {
             return Err(NOT_GROUP);
-        }
-        if member == PrincipalId::NONE {
-            return Err(NOT_USER);
         }
         Ok((group, member))
     }
@@ -313,12 +343,18 @@ impl PtsWay<'_> {
         }
         let id = PrincipalId(id);
         if owner != 0 {
-            self.change(PtsCall::ChangeOwner { id, owner: PrincipalId(owner) })?;
+            let owner = PrincipalId(owner);
+            self.change(PtsCall::ChangeOwner { id, owner }).map_err(|refusal| match refusal {
+                // A user has no owner to choose.
+                BAD_ARGUMENT => NOT_PERMITTED,
+                refusal => refusal,
+            })?;
         }
         if name.as_bytes().is_empty() {
             return Ok(());
         }
-        self.change(PtsCall::Rename { id, name: text_of(name.as_bytes())? })
+        let name = text_of(name.as_bytes())?;
+        self.change(PtsCall::Rename { id, name }).map_err(refused_name)
     }
 
     fn set_fields(&self, id: i32, mask: u32, flags: i32, quota: i32) -> Result<(), Refusal> {
@@ -328,7 +364,7 @@ impl PtsWay<'_> {
             change.privacy = Some(Privacy(flags as u8 & mask as u8 | kept));
         }
         if mask & fields_mask::GROUP_QUOTA != 0 {
-            change.group_quota = Some(u32::try_from(quota).unwrap_or(u32::MAX));
+            change.group_quota = Some(u32::try_from(quota).map_err(|_| BAD_ARGUMENT)?);
         }
         self.change(PtsCall::SetFields { id: PrincipalId(id), change })
     }
@@ -338,11 +374,48 @@ impl PtsWay<'_> {
         let mut all = vec![PrincipalId::ANYBODY.0, id];
         if id != ANONYMOUS && id != PrincipalId::ANYBODY.0 {
             all.push(PrincipalId::PROVED.0);
-            all.extend(self.members(id, true)?);
+            let mut new = self.members(id, true)?;
+            // Groups in groups count, whoever may see their members.
+            while let Some(group) = new.pop() {
+                if !all.contains(&group) {
+                    all.push(group);
+                    new.extend(self.groups_of_group(group)?);
+                }
+            }
         }
         all.sort_unstable();
         all.dedup();
         Ok(all)
+    }
+
+    /// The groups that a group is in, as the server sees them.
+    fn groups_of_group(&self, group: i32) -> Result<Vec<i32>, Refusal> {
+        let (mut all, mut after) = (Vec::new(), PrincipalId(i32::MIN));
+        loop {
+            let id = PrincipalId(group);
+            let call = PtsCall::Membership { id, groups: true, after, max: AT_ONCE };
+            let call = Call::Pts { on_behalf: None, call: Box::new(call) };
+            let Answer::Names { names, end } = self.0.ask_as_server(call).map_err(refused)? else {
+                return Err(Refusal::IO);
+            };
+            all.extend(names.iter().map(|(id, _)| id.0));
+            match names.last() {
+                Some((last, _)) if !end => after = *last,
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    /// A caller who may see the groups of the user, or else the members of the group, learns it.
+    fn is_member(&self, user: i32, group: i32) -> Result<bool, Refusal> {
+        let (found, _) = self.examine(group)?;
+        if !found.id.is_group() {
+            return Err(BAD_ARGUMENT);
+        }
+        match self.cps(user) {
+            Err(NOT_PERMITTED) => Ok(self.members(group, false)?.contains(&user)),
+            all => Ok(all?.contains(&group)),
+        }
     }
 
     /// A part of all entries: those with greater numbers than the `start` that the part before

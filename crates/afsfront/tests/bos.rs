@@ -38,3 +38,22 @@ fn bos_tells_of_one_server_and_changes_nothing() {
         }
     }
 }
+
+#[test]
+fn the_end_of_each_list_is_that_of_stock_servers() {
+    let rig = Rig::new();
+    let (user, service) = (rig.user(PrincipalId::ANONYMOUS), BosService::new("x.org", 7));
+    let text = |of: &str| BosText::new(of.as_bytes()).unwrap();
+    let ask = |call| service.serve(&user, call).map(drop).map_err(|refusal| refusal.0);
+    // `bos listusers` takes any other code for a failure.
+    assert_eq!(ask(BosCall::ListSUsers { index: 0 }), Err(1));
+    let parm =
+        |instance: &str, number| ask(BosCall::GetInstanceParm { instance: text(instance), number });
+    assert_eq!(parm("rialto", 0), Ok(()));
+    assert_eq!((parm("rialto", 1), parm("rialto", 999)), (Err(39_429), Err(39_425)));
+    assert_eq!(parm("nothere", 1), Err(39_425));
+    for kind in [0, 3] {
+        assert_eq!(ask(BosCall::GetRestartTime { kind }), Err(39_429));
+    }
+    assert_eq!(ask(BosCall::GetRestartTime { kind: 2 }), Ok(()));
+}

@@ -122,7 +122,8 @@ fn servers_have_uuids_and_addresses() {
         ..AddressAttributes::default()
     };
     assert_eq!(of(by_address), known);
-    assert_eq!(of(AddressAttributes { index: 3, ..by_index }), Err(Refusal(363_549)));
+    assert_eq!(of(AddressAttributes { index: 3, ..by_index }), Err(NO_ENTRY));
+    assert_eq!(of(AddressAttributes { index: 255, ..by_index }), Err(Refusal(363_549)));
     assert_eq!(of(AddressAttributes { index: i32::MIN, ..by_index }), Err(Refusal(363_549)));
     assert_eq!(of(AddressAttributes { address: 9, ..by_address }), Err(NO_ENTRY));
     assert_eq!(of(AddressAttributes::default()), Err(Refusal(363_551)));
@@ -256,4 +257,45 @@ fn entries_are_made_locked_changed_and_removed() {
     assert_eq!(sites.len(), 4);
     assert!(sites.contains(&site(2, "/vicepa", SiteKind::Standby, 1)), "{sites:?}");
     assert!(sites.contains(&site(2, "/vicepaa", SiteKind::ReadOnly, 5)), "{sites:?}");
+}
+
+#[test]
+fn a_wrong_change_has_the_code_of_stock_servers() {
+    let (_kept, rig) = cell();
+    let (admin, stranger) = (rig.administrator(), rig.user(PrincipalId::ANONYMOUS));
+    let number = |count| match ask(&admin, LocationsCall::GetNewVolumeId { count }) {
+        Ok(LocationsAnswer::GetNewVolumeId { volume }) => volume,
+        other => panic!("{other:?}"),
+    };
+    let above = number(0);
+    assert!(above > 50 && number(1) > above, "it is above all others, and no other caller's");
+    let unlock = |user, release| {
+        ask(user, LocationsCall::ReleaseLock { volume: 40, kind: RW, release }).map(drop)
+    };
+    assert_eq!(unlock(&stranger, ALL_OF_IT), Err(PERM), "also if there is no lock");
+    assert_eq!(unlock(&admin, 8), Err(Refusal(363_543)));
+    let lock = LocationsCall::SetLock { volume: 40, kind: RW, operation: lock_operation::MOVE };
+    ask(&admin, lock.clone()).unwrap();
+    unlock(&admin, 0).unwrap();
+    assert_eq!(ask(&admin, lock), Err(LOCKED), "it was told to keep it");
+    unlock(&admin, ALL_OF_IT).unwrap();
+    let entry = entry_of(&admin, "alone").unwrap();
+    let replaced = |release, entry: &VldbEntry| {
+        let (volume, kind, entry) = (50, RW, Box::new(*entry));
+        ask(&admin, LocationsCall::ReplaceEntryN { volume, kind, entry, release }).map(drop)
+    };
+    assert_eq!(replaced(8, &entry), Err(Refusal(363_543)));
+    assert_eq!(replaced(0, &VldbEntry { site_count: 0, ..*entry }), Err(Refusal(363_530)));
+    assert_eq!(replaced(0, &VldbEntry { site_count: 14, ..*entry }), Err(Refusal(363_530)));
+    let mut new = *entry;
+    (new.name, new.volumes) = (Chars::new(b"new").unwrap(), [above, 41, 0]);
+    let created = |entry| ask(&admin, LocationsCall::CreateEntryN { entry: Box::new(entry) });
+    assert_eq!(created(new), Err(Refusal(363_520)), "the read-only volume's number is taken");
+    new.name = Chars::new(b"a/b").unwrap();
+    assert_eq!(created(new), Err(Refusal(363_527)));
+    let unknown = LocationsCall::GetEntryByIDN { volume: 77, kind: 9 };
+    assert_eq!(ask(&stranger, unknown), Err(Refusal(363_529)));
+    let long = argument(&"n".repeat(65));
+    let too_long = ask(&stranger, LocationsCall::GetEntryByNameN { name: long });
+    assert_eq!(too_long, Err(Refusal(363_527)));
 }

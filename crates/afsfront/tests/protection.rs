@@ -151,3 +151,81 @@ fn fields_names_and_owners_are_changed() {
     ask(&admin, ProtectionCall::Delete { id: joe }).unwrap();
     assert!(!list(1).contains(&joe));
 }
+
+/// The codes of the protection service, from its first one on.
+fn pr(code: i32) -> Result<ProtectionAnswer, Refusal> {
+    Err(Refusal(267_264 + code))
+}
+
+#[test]
+fn a_wrong_call_has_the_code_of_stock_servers() {
+    let (_kept, rig) = cell();
+    let admin = rig.administrator();
+    let joe = make(&admin, "joe", 0, 0).unwrap();
+    let jane = make(&admin, "jane", 0, 0).unwrap();
+    let crew = make(&admin, "joe:crew", 2, joe).unwrap();
+    let name = |text: &str| PrName::new(text.as_bytes()).unwrap();
+    let numbered = |text: &str, id| {
+        ask(&admin, ProtectionCall::INewEntry { name: name(text), id, owner: -204 })
+    };
+    assert_eq!(numbered("joe", 900), pr(0), "the name is taken");
+    assert_eq!(numbered("joe", joe), pr(1), "both are");
+    assert_eq!(numbered("zero", 0), pr(5));
+    for bad in ["a:b", "a\nb", "joe@else.where", &"n".repeat(64)] {
+        assert_eq!(numbered(bad, 901), pr(8), "{bad}");
+    }
+    assert_eq!(make(&admin, "flag", 1, 0).map(drop), pr(9).map(drop));
+    let rename = |id, text: &str| {
+        ask(&admin, ProtectionCall::ChangeEntry { id, name: name(text), owner: 0, new_id: 0 })
+    };
+    assert_eq!((rename(joe, "jane"), rename(joe, "a:b")), (pr(0), pr(8)));
+    let given = ProtectionCall::ChangeEntry { id: joe, name: name(""), owner: jane, new_id: 0 };
+    assert_eq!(ask(&admin, given), pr(5), "users own themselves");
+    let join = |user, group| ask(&admin, ProtectionCall::AddToGroup { user, group });
+    assert_eq!((join(0, crew), join(joe, 0)), (pr(4), pr(4)));
+    assert_eq!((join(crew, crew), join(joe, -101)), (pr(13), pr(5)));
+    let quota = |group_quota| ProtectionCall::SetFieldsEntry {
+        id: joe,
+        mask: fields_mask::GROUP_QUOTA,
+        flags: 0,
+        group_quota,
+        user_quota: 0,
+        spare1: 0,
+        spare2: 0,
+    };
+    assert_eq!(ask(&admin, quota(-1)), pr(9));
+    let highest = ProtectionCall::SetMax { id: 2000, group_flag: 1 };
+    assert_eq!(ask(&admin, highest), Ok(ProtectionAnswer::SetMax {}), "bit 2 means groups");
+}
+
+#[test]
+fn groups_in_groups_are_what_a_user_is() {
+    let (_kept, rig) = cell();
+    let admin = rig.administrator();
+    let joe = make(&admin, "joe", 0, 0).unwrap();
+    let crew = make(&admin, "joe:crew", 2, joe).unwrap();
+    let staff = make(&admin, "staff", 2, 0).unwrap();
+    for (user, group) in [(joe, crew), (crew, staff), (staff, crew)] {
+        ask(&admin, ProtectionCall::AddToGroup { user, group }).unwrap();
+    }
+    let Ok(ProtectionAnswer::GetCPS { ids, .. }) = ask(&admin, ProtectionCall::GetCPS { id: joe })
+    else {
+        panic!()
+    };
+    assert_eq!(ids.as_slice(), [staff, crew, -102, -101, joe]);
+    let is_member =
+        |user: &User, group| ask(user, ProtectionCall::IsAMemberOf { user: joe, group });
+    assert_eq!(is_member(&admin, staff), Ok(ProtectionAnswer::IsAMemberOf { flag: 1 }));
+    assert_eq!((is_member(&admin, joe), is_member(&admin, -900)), (pr(9), pr(4)));
+    // The members of a group are for everyone to see, the groups of a user are not.
+    let stranger = rig.user(PrincipalId::ANONYMOUS);
+    assert_eq!(is_member(&stranger, crew), Ok(ProtectionAnswer::IsAMemberOf { flag: 1 }));
+    let above = |id| match ask(&admin, ProtectionCall::ListSuperGroups { id }) {
+        Ok(ProtectionAnswer::ListSuperGroups { ids, .. }) => ids.into_vec(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((above(crew), above(joe)), (vec![staff], vec![]));
+    let owned = ProtectionCall::ListOwned { id: -204, last: 0 };
+    let Ok(ProtectionAnswer::ListOwned { ids, .. }) = ask(&admin, owned) else { panic!() };
+    assert!(ids.as_slice().contains(&staff) && !ids.as_slice().contains(&joe), "{ids:?}");
+}

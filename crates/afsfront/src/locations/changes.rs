@@ -6,10 +6,12 @@
 //! only if the record is as it was when the call read it.
 
 use afs3::errors::{
-    VL_BADENTRY, VL_BADPARTITION, VL_BADSERVER, VL_BADVOLIDBUMP, VL_BADVOLOPER, VL_ENTRYLOCKED,
-    VL_IDEXIST, VL_NAMEEXIST, VL_NOENT, VL_PERM,
+    VL_BADENTRY, VL_BADPARTITION, VL_BADRELLOCKTYPE, VL_BADSERVER, VL_BADVOLIDBUMP, VL_BADVOLOPER,
+    VL_ENTRYLOCKED, VL_IDEXIST, VL_NAMEEXIST, VL_NOENT, VL_PERM,
 };
-use afs3::locations::{LocationsAnswer, VldbEntry, entry_flag, lock_operation, site_flag};
+use afs3::locations::{
+    LocationsAnswer, VldbEntry, entry_flag, lock_operation, release_lock, site_flag,
+};
 use types::{
     Answer, Busy, Call, CellCall, Fault, Name, Revised, Revision, ServerId, Site, SiteKind,
     VolumeCall, VolumeGroup, VolumeId, VolumeKind, WhichVolume,
@@ -46,6 +48,15 @@ fn operation_name(operation: i32) -> Option<&'static str> {
     }
 }
 
+/// 0 keeps the lock; otherwise one of its parts is named that is cleared.
+fn need_release_kind(release: i32) -> Result<(), Refusal> {
+    let parts = release_lock::TIMESTAMP | release_lock::OPERATION | release_lock::AFS_ID;
+    if release != 0 && release & parts == 0 {
+        return Err(Refusal(VL_BADRELLOCKTYPE));
+    }
+    Ok(())
+}
+
 impl Locations<'_> {
     fn change(&self, call: CellCall) -> Result<Answer, Refusal> {
         self.services.ask(Call::Cell(call)).map_err(refusal_of)
@@ -55,17 +66,13 @@ impl Locations<'_> {
         self.change(CellCall::PutGroup { group: Box::new(group), expected }).map(drop)
     }
 
-    fn seen(&self, volume: u32, kind: i32) -> Result<Revised<VolumeGroup>, Refusal> {
-        let id = VolumeId(volume.into());
-        let group = self.revised(WhichVolume::Id(id))?;
-        Self::need_kind(&group.record, id, kind)?;
-        Ok(group)
-    }
-
+    /// `vos syncvldb` asks for no numbers, to learn one that is above all others: it gets one,
+    /// which is then no volume's.
     pub(super) fn new_number(&self, count: u32) -> Result<LocationsAnswer, Refusal> {
-        if !(1..=NUMBERS_MAX).contains(&count) {
+        if count > NUMBERS_MAX {
             return Err(Refusal(VL_BADVOLIDBUMP));
         }
+        let count = count.max(1);
         match self.change(CellCall::TakeNumbers { above: VolumeId(0), count })? {
             Answer::Number(first) => {
                 let volume = u32::try_from(first.0).map_err(|_| Refusal(VL_BADVOLIDBUMP))?;
@@ -77,7 +84,7 @@ impl Locations<'_> {
 
     pub(super) fn create_entry(&self, entry: &VldbEntry) -> Result<LocationsAnswer, Refusal> {
         let group = self.group_of_entry(entry, None)?;
-        if self.revised(WhichVolume::Id(group.read_write)).is_ok() {
+        if group.numbers().any(|id| self.revised(WhichVolume::Id(id)).is_ok()) {
             return Err(Refusal(VL_IDEXIST));
         }
         self.put(group, Revision(0))?;
@@ -91,6 +98,7 @@ impl Locations<'_> {
         entry: &VldbEntry,
         release: i32,
     ) -> Result<LocationsAnswer, Refusal> {
+        need_release_kind(release)?;
         let seen = self.seen(volume, kind)?;
         let mut group = self.group_of_entry(entry, Some(&seen.record))?;
         if group.read_write != seen.record.read_write {
@@ -128,11 +136,19 @@ impl Locations<'_> {
         Ok(LocationsAnswer::SetLock {})
     }
 
-    pub(super) fn unlock_entry(&self, volume: u32, kind: i32) -> Result<LocationsAnswer, Refusal> {
+    /// It is a change also if there is no lock, so not everyone may make it.
+    pub(super) fn unlock_entry(
+        &self,
+        volume: u32,
+        kind: i32,
+        release: i32,
+    ) -> Result<LocationsAnswer, Refusal> {
+        need_release_kind(release)?;
         let Revised { mut record, revision } = self.seen(volume, kind)?;
-        if record.busy.take().is_some() {
-            self.put(record, revision)?;
+        if release != 0 {
+            record.busy = None;
         }
+        self.put(record, revision)?;
         Ok(LocationsAnswer::ReleaseLock {})
     }
 
@@ -142,18 +158,21 @@ impl Locations<'_> {
         entry: &VldbEntry,
         old: Option<&VolumeGroup>,
     ) -> Result<VolumeGroup, Refusal> {
-        let bad = |_| Refusal(VL_BADENTRY);
-        let name = Name::new(entry.name.text()).map_err(bad)?;
+        let bad_name = Refusal(afs3::errors::VL_BADNAME);
+        let name = Name::new(entry.name.text()).map_err(|_| bad_name)?;
         if !types::is_volume_name(name.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(Refusal(afs3::errors::VL_BADNAME));
+            return Err(bad_name);
         }
         let [read_write, read_only, backup] = entry.volumes.map(|id| VolumeId(id.into()));
         if read_write == VolumeId(0) {
             return Err(Refusal(VL_BADENTRY));
         }
-        let count = usize::try_from(entry.site_count).ok().filter(|count| *count <= super::SITES);
+        let count = usize::try_from(entry.site_count).unwrap_or(0);
+        if !(1..=super::SITES).contains(&count) {
+            return Err(Refusal(VL_BADSERVER));
+        }
         let mut sites = Vec::new();
-        for at in 0..count.ok_or(Refusal(VL_BADENTRY))? {
+        for at in 0..count {
             sites.push(
                 self.site((entry.servers[at], entry.partitions[at], entry.site_flags[at]), old)?,
             );

@@ -33,12 +33,17 @@ mod kind {
 const SITES: usize = 13;
 /// Sites of an entry in its old form.
 const OLD_SITES: usize = 8;
+/// Bytes of a name.
+const NAME_BYTES: usize = 64;
+/// The greatest index of a server in the databases of stock servers.
+const INDEX_MAX: i32 = 254;
 /// Groups of one question to the cell database.
 const GROUPS_AT_ONCE: u32 = 1000;
 
 /// Codes of the location service. Source: OpenAFS `src/vlserver/vl_errors.et`.
 const VL: i32 = 363_520;
 const NO_ENTRY: Refusal = Refusal(VL + 4);
+const BAD_NAME: Refusal = Refusal(VL + 7);
 const BAD_KIND: Refusal = Refusal(VL + 9);
 const NOT_PERMITTED: Refusal = Refusal(VL + 26);
 const BAD_INDEX: Refusal = Refusal(VL + 29);
@@ -126,7 +131,9 @@ impl LocationService {
             LocationsCall::SetLock { volume, kind, operation } => {
                 at.lock_entry(volume, kind, operation)
             }
-            LocationsCall::ReleaseLock { volume, kind, .. } => at.unlock_entry(volume, kind),
+            LocationsCall::ReleaseLock { volume, kind, release } => {
+                at.unlock_entry(volume, kind, release)
+            }
             // Old forms, and a server's own addresses, which Rialto's servers enter themselves.
             LocationsCall::CreateEntry { .. }
             | LocationsCall::ReplaceEntry { .. }
@@ -195,20 +202,27 @@ impl Locations<'_> {
 
     /// `kind`: of the volume that must have the number; -1: any.
     fn by_number(&self, volume: u32, kind: i32) -> Result<VolumeGroup, Refusal> {
+        self.seen(volume, kind).map(|seen| seen.record)
+    }
+
+    /// The same with its revision.
+    fn seen(&self, volume: u32, kind: i32) -> Result<Revised<VolumeGroup>, Refusal> {
+        if !(afs3::locations::ANY_KIND..=kind::BACKUP).contains(&kind) {
+            return Err(BAD_KIND);
+        }
         let id = VolumeId(volume.into());
-        let group = self.group(WhichVolume::Id(id))?;
-        Self::need_kind(&group, id, kind)?;
+        let group = self.revised(WhichVolume::Id(id))?;
+        Self::need_kind(&group.record, id, kind)?;
         Ok(group)
     }
 
-    /// The number is that of the volume of this kind; -1: of any.
+    /// The number is that of the volume of this kind; otherwise: of any.
     fn need_kind(group: &VolumeGroup, id: VolumeId, kind: i32) -> Result<(), Refusal> {
         let is_it = match kind {
             kind::RW => group.read_write == id,
             kind::RO => group.read_only == Some(id),
             kind::BACKUP => group.backup == Some(id),
-            afs3::locations::ANY_KIND => true,
-            _ => return Err(BAD_KIND),
+            _ => true,
         };
         if is_it { Ok(()) } else { Err(NO_ENTRY) }
     }
@@ -216,6 +230,9 @@ impl Locations<'_> {
     /// A name, with the ending of its kind or without, or a number in digits.
     fn by_name(&self, name: &VolumeNameArgument) -> Result<VolumeGroup, Refusal> {
         let name = name.as_bytes();
+        if name.len() > NAME_BYTES {
+            return Err(BAD_NAME);
+        }
         if let Some(number) = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok()) {
             return self.by_number(number, afs3::locations::ANY_KIND);
         }
@@ -393,7 +410,10 @@ impl Locations<'_> {
             address_mask::INDEX => usize::try_from(attributes.index)
                 .ok()
                 .and_then(|index| self.servers.get(index.checked_sub(1)?))
-                .ok_or(BAD_INDEX)?,
+                .ok_or(match attributes.index {
+                    1..=INDEX_MAX => NO_ENTRY,
+                    _ => BAD_INDEX,
+                })?,
             address_mask::UUID => self
                 .servers
                 .iter()
