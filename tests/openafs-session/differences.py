@@ -1,5 +1,8 @@
 """What is accepted to differ from OpenAFS, each with its reason."""
 
+# The streams that are compared: the standard output. Messages are the programs' own.
+STREAMS = ">"
+
 # Of single lines: name: (side, pattern, replacement or None to leave the line out, reason).
 LINES = {
     "examine-more": (

@@ -1,19 +1,22 @@
 #!/bin/bash
-# record.sh [DIR]: records recorded.txt and fs/recorded.txt again, from OpenAFS's own programs and
-# servers.
+# record.sh [--without-client] [DIR]: records recorded.txt, ports/recorded.txt and fs/recorded.txt
+# again, from OpenAFS's own programs and servers.
 #
 # It needs root and the packages openafs-dbserver openafs-fileserver openafs-client openafs-krb5
 # krb5-user krb5-kdc krb5-admin-server (Debian's 1.8.9 was recorded), and those of guest.sh. The
 # cell lives in its own network and mount name spaces with its files in DIR [default: a new
 # directory], so it never meets another OpenAFS on the machine. vos and pts ask the servers; fs asks
-# the kernel's client, which runs in a machine of its own (DIR/guest, guest.sh).
+# the kernel's client, which runs in a machine of its own (DIR/guest, guest.sh); without it
+# fs/recorded.txt stays as it is.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if [ -z "${IN_CELL:-}" ]; then
+    CLIENT=yes
+    [ "${1:-}" != --without-client ] || { CLIENT=no && shift; }
     DIR=${1:-$(mktemp -d)} IN_CELL=yes
-    export DIR IN_CELL
+    export DIR IN_CELL CLIENT
     mkdir -p "$DIR/guest"
-    "$here/guest.sh" build "$DIR/guest"
+    [ $CLIENT = no ] || "$here/guest.sh" build "$DIR/guest"
     exec unshare --net --mount --pid --fork --kill-child "$0"
 fi
 host=10.94.0.1 cell=session.test realm=SESSION.TEST
@@ -62,6 +65,8 @@ eventually vos listpart $host -localauth
 listed() { vos listaddrs -localauth -noresolve | grep -q $host; }
 eventually listed
 python3 "$here/session.py" record "$here" $host /afs/$cell
+python3 "$here/session.py" record "$here/ports" $host /afs/$cell
+[ $CLIENT = yes ] || { bos shutdown $host -localauth -wait; exit; }
 
 # An administrator's ticket, for the client.
 cat > "$DIR/guest/shared/krb5.conf" << END

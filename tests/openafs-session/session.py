@@ -1,14 +1,16 @@
 """Records the commands of commands.txt with their answers, or replays them and compares.
 
-session.py record DIRECTORY SERVER ROOT            writes DIRECTORY/recorded.txt (record.sh does it)
-session.py replay DIRECTORY SERVER ROOT PROGRAMS   compares; PROGRAMS has links named vos, pts, fs
-session.py accept DIRECTORY SERVER ROOT PROGRAMS   writes DIRECTORY/here.txt: what is said here
-                                                   instead by the commands that are accepted
+session.py record DIRECTORY SERVER ROOT              writes DIRECTORY/recorded.txt (record.sh does
+                                                     it)
+session.py replay DIRECTORIES SERVER ROOT PROGRAMS   compares; PROGRAMS has the programs
+session.py accept DIRECTORIES SERVER ROOT PROGRAMS   writes here.txt: what is said here instead by
+                                                     the commands that are accepted
 
-DIRECTORY has differences.py, and ROOT is the root of the tree, for fs.
+ROOT is the root of the tree, for fs. DIRECTORIES are one or more, with colons between: their
+sessions are replayed one after the other, and differences.py and here.txt are those of the last.
 
 recorded.txt: `$ command`, `= exit code`, then its lines: `>` standard output, `!` standard error.
-The comparison is of exit codes and of lines of the standard output, after NORMAL, which are the
+The comparison is of exit codes and of lines of the streams in STREAMS, after NORMAL, which are the
 things that differ between any two runs, and DIFFERENCES, each with its reason. A rule that no
 command needs is a failure, so the list does not outlive its reasons.
 """
@@ -18,14 +20,23 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
-sys.path.insert(0, sys.argv[2])
+DIRECTORIES = sys.argv[2].split(":")
+sys.path.insert(0, DIRECTORIES[-1])
 
-from differences import COMMANDS, LINES, ORDER
+import differences
+from differences import COMMANDS, LINES, ORDER, STREAMS
 
 SECONDS_MAX = 60
+# A message that asks to try again, which is done.
+AGAIN = getattr(differences, "AGAIN", None)
+TRIES_MAX = 20
 # Words that OpenAFS refuses before it reads options.
-BARE = {"help", "version", "zork", "l", "lis"}
+BARE = {"help", "version", "apropos", "zork", "l", "lis"}
+# Programs that know no key.
+KEYLESS = {"fs", "udebug", "rxdebug"}
+PART = os.environ.get("PART", "openafs_session")
 
 # What differs between two runs of one program: (pattern, replacement).
 NORMAL = [
@@ -51,12 +62,13 @@ def run(command, server, root, programs, scratch):
     if words[0] == "%":
         subprocess.run(" ".join(words[1:]), shell=True, check=True, timeout=SECONDS_MAX)
         return 0, []
-    if words[0] != "fs" and len(words) > 1 and words[1] not in BARE:
+    has_key = words[0] not in KEYLESS and len(words) > 1 and words[1] not in BARE
+    if has_key and "-noauth" not in words:
         words.append("-localauth")
-    if programs:
-        words[0] = f"{programs}/{words[0]}"
     done = subprocess.run(
-        words, capture_output=True, text=True, timeout=SECONDS_MAX, stdin=subprocess.DEVNULL
+        words, capture_output=True, text=True, timeout=SECONDS_MAX, stdin=subprocess.DEVNULL,
+        # The program has its own name all the same, which it shows.
+        executable=f"{programs}/{words[0]}" if programs else None,
     )
     lines = [">" + line for line in done.stdout.splitlines()]
     return done.returncode, lines + ["!" + line for line in done.stderr.splitlines()]
@@ -95,14 +107,14 @@ class Numbers:
         def name(match):
             return self.known.setdefault(match.group(), f"#{len(self.known) + 1}")
 
-        return re.sub(r"\b5368\d{5}\b", name, text)
+        return re.sub(r"\b536[89]\d{5}\b", name, text)
 
 
 def normal(lines, servers, side, used):
-    """The lines of the standard output as they are compared."""
+    """The lines of the compared streams as they are compared."""
     kept = []
     for line in lines:
-        if not line.startswith(">"):
+        if line[0] not in STREAMS:
             continue
         line = line[1:]
         for server in servers:
@@ -121,17 +133,24 @@ def normal(lines, servers, side, used):
     return kept
 
 
-def replay(directory, server, root, programs, accepts):
-    wanted = recorded(directory)
-    instead = [] if accepts else recorded(directory, "here.txt")
+def replay(server, root, programs, accepts):
+    wanted, asked = [], []
+    for directory in DIRECTORIES:
+        wanted += recorded(directory)
+        asked += commands(directory)
+    instead = [] if accepts else recorded(DIRECTORIES[-1], "here.txt")
     said = []
-    assert [command for command, _, _ in wanted] == commands(directory), "record it again"
+    assert [command for command, _, _ in wanted] == asked, "record it again"
     used, failed = set(), 0
     accepted = {command: name for name, (of, _) in COMMANDS.items() for command in of}
     with tempfile.TemporaryDirectory() as scratch:
         for command, code, lines in wanted:
-            got, got_lines = run(command, server, root, programs, scratch)
-            got_lines = [line.replace(root, "M") for line in got_lines]
+            for _ in range(TRIES_MAX):
+                got, got_lines = run(command, server, root, programs, scratch)
+                if not AGAIN or not any(re.search(AGAIN, line) for line in got_lines):
+                    break
+                time.sleep(0.5)
+            got_lines = [line.replace(scratch, "").replace(root, "M") for line in got_lines]
             theirs, ours = Numbers(), Numbers()
             want = [theirs.named(line) for line in normal(lines, ["10.94.0.1"], "openafs", used)]
             have = [ours.named(line) for line in normal(got_lines, [server], "rialto", used)]
@@ -144,12 +163,12 @@ def replay(directory, server, root, programs, accepts):
             if name and not same and (accepts or as_accepted in instead):
                 used.add(name)
                 said.append(as_accepted)
-                print(f"PASS openafs_session: {command} (differs: {name})")
+                print(f"PASS {PART}: {command} (differs: {name})")
             elif same:
-                print(f"PASS openafs_session: {command}")
+                print(f"PASS {PART}: {command}")
             else:
                 failed += 1
-                print(f"FAIL openafs_session: {command} (exit codes {code} and {got})")
+                print(f"FAIL {PART}: {command} (exit codes {code} and {got})")
                 for line in want:
                     print(f"     | OpenAFS: {line}")
                 for line in have:
@@ -159,9 +178,9 @@ def replay(directory, server, root, programs, accepts):
     needed = [*LINES, *COMMANDS, *(["order"] if ORDER[0] else [])]
     for name in [name for name in needed if name not in used]:
         failed += 1
-        print(f"FAIL openafs_session: no command needs the difference '{name}'")
+        print(f"FAIL {PART}: no command needs the difference '{name}'")
     if accepts:
-        with open(f"{directory}/here.txt", "w") as out:
+        with open(f"{DIRECTORIES[-1]}/here.txt", "w") as out:
             for command, code, lines in said:
                 print(f"$ {command}\n= {code}", *lines, sep="\n", file=out)
     return failed
@@ -172,4 +191,4 @@ if __name__ == "__main__":
         record(*sys.argv[2:5])
     else:
         accepts = sys.argv[1] == "accept"
-        sys.exit(replay(*sys.argv[2:6], accepts) > 0)
+        sys.exit(replay(*sys.argv[3:6], accepts) > 0)

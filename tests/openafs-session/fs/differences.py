@@ -1,5 +1,8 @@
 """What of fs is accepted to differ from OpenAFS, each with its reason."""
 
+# The streams that are compared: the standard output. Messages are the programs' own.
+STREAMS = ">"
+
 LINES = {
     "bytes-used": (
         "both",
