@@ -35,8 +35,8 @@ configure_openafs() { # configure_openafs CELL ADDRESS
 
 openafs_places=()
 # Starts OpenAFS's servers of a cell at an address, in a mount namespace of their own: database,
-# file and volume server, with a partition /vicepz. Their files are in DIR, their configuration in
-# DIR/etc, with the keys of configure_openafs' cell.
+# file, volume and bos server, with a partition /vicepz. Their files are in DIR, their
+# configuration in DIR/etc, with the keys of configure_openafs' cell.
 start_openafs_servers() { # start_openafs_servers DIR CELL ADDRESS
     local dir=$1 cell=$2 address=$3
     mkdir -p "$dir"/{etc/server,var/local,var/db,var/logs,log,vicepz}
@@ -53,7 +53,8 @@ start_openafs_servers() { # start_openafs_servers DIR CELL ADDRESS
     done
     local libraries=("$OPENAFS"/usr/lib/*-linux-gnu "$OPENAFS"/lib/*-linux-gnu)
     LD_LIBRARY_PATH=$(IFS=:; echo "${libraries[*]}") DIR=$dir BIN=$OPENAFS/usr/lib/openafs \
-        PATH=$OPENAFS/usr/bin:$PATH unshare --mount --propagation private bash -c '
+        SBIN=$OPENAFS/usr/sbin PATH=$OPENAFS/usr/bin:$PATH \
+        unshare --mount --propagation private bash -c '
             mount --bind "$DIR/etc" /etc/openafs
             mount --bind "$DIR/var" /var/lib/openafs
             mount --bind "$DIR/log" /var/log/openafs
@@ -66,8 +67,10 @@ start_openafs_servers() { # start_openafs_servers DIR CELL ADDRESS
                 udebug '"$address"' 7003 2> /dev/null | grep -q "Recovery state 1f" && break
                 sleep 0.2
             done
-            "$BIN/fileserver" -rxbind -L -p 16 & echo $! >> "$DIR/pids"
+            # It delays refusals by 3 s after ten of them, unless it is told not to.
+            "$BIN/fileserver" -rxbind -L -p 16 -abortthreshold 0 & echo $! >> "$DIR/pids"
             "$BIN/volserver" -rxbind & echo $! >> "$DIR/pids"
+            "$SBIN/bosserver" -nofork -rxbind & echo $! >> "$DIR/pids"
             touch "$DIR/started"
             wait' > "$dir/servers.log" 2>&1 &
     local n
