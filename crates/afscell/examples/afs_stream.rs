@@ -101,8 +101,7 @@ fn main() -> Result<(), Failed> {
         std::thread::spawn(move || answer(served));
     })?;
     let to = SocketAddr::new(address.into(), files::PORT);
-    let connection =
-        port.connect(to, ServiceId(files::SERVICE), ClientSecurity::Null, LIMITS)?;
+    let connection = port.connect(to, ServiceId(files::SERVICE), ClientSecurity::Null, LIMITS)?;
     let server = FileServer { port, connection };
     let dir = AfsFid { volume: volume.parse()?, vnode: 1, unique: 1 };
     let name = AfsName::new(b"stream".to_vec())?;

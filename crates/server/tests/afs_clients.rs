@@ -383,3 +383,52 @@ fn the_server_stops_while_clients_call() {
     site.cell.server.take().unwrap().stop().unwrap();
     assert!(store.read(10).is_err());
 }
+
+/// A packet that begins a call on a connection of its own.
+fn stranger(number: u32, security: u8, kind: u8) -> rx::wire::PacketHeader {
+    rx::wire::PacketHeader {
+        epoch: 0x8000_0001,
+        cid: 4 * (number + 1),
+        call: 1,
+        seq: 1,
+        serial: 1,
+        kind,
+        flags: rx::wire::flags::CLIENT_INITIATED | rx::wire::flags::LAST_PACKET,
+        security,
+        service: afs3::files::SERVICE,
+        ..rx::wire::PacketHeader::default()
+    }
+}
+
+#[test]
+fn ten_thousand_silent_connections_hold_up_no_client() {
+    const CONNECTIONS: u32 = 10_000;
+    let site = Site::new();
+    let client = AfsClient::proved(&site);
+    let to = SocketAddr::new(site.address.into(), afs3::files::PORT);
+    let sockets: Vec<_> = (0..4).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    let request = FilesCall::FetchStatus { fid: site.afs_root() }.to_request();
+    let data = rx::wire::PacketType::Data as u8;
+    for number in 0..CONNECTIONS {
+        let rxkad = u8::try_from(rx::rxkad::INDEX).unwrap();
+        let packet = [&stranger(number, rxkad, data).to_bytes()[..], &request].concat();
+        sockets[number as usize % 4].send_to(&packet, to).unwrap();
+        if number % 500 == 0 {
+            client.status(site.afs_root());
+        }
+    }
+    // Packets of every kind, also of kinds that there are not, cut at every length.
+    for kind in 0..=14 {
+        for length in 0..100 {
+            let header = stranger(kind.into(), 0, kind).to_bytes();
+            let packet = [&header[..], &[0xa5; 72]].concat();
+            sockets[0].send_to(&packet[..length], to).unwrap();
+        }
+        client.status(site.afs_root());
+    }
+    let made = client.make(site.afs_root(), "made");
+    assert_eq!(client.status(made).link_count, 1);
+    // One that was driven out by others begins anew.
+    let another = AfsClient::proved(&site);
+    another.status(made);
+}
