@@ -410,8 +410,7 @@ fn ten_thousand_silent_connections_hold_up_no_client() {
     let request = FilesCall::FetchStatus { fid: site.afs_root() }.to_request();
     let data = rx::wire::PacketType::Data as u8;
     for number in 0..CONNECTIONS {
-        let rxkad = u8::try_from(rx::rxkad::INDEX).unwrap();
-        let packet = [&stranger(number, rxkad, data).to_bytes()[..], &request].concat();
+        let packet = [&stranger(number, rx::rxkad::INDEX, data).to_bytes()[..], &request].concat();
         sockets[number as usize % 4].send_to(&packet, to).unwrap();
         if number % 500 == 0 {
             client.status(site.afs_root());
