@@ -38,10 +38,10 @@ names() {
         mv "$here_at/names/dir$turn" "$here_at/names/moved$turn" || return 3
         next_look
         at 60 "cd '$there/names' && ! stat dir$turn 2> /dev/null && cat moved$turn/file &&
-            mv moved$turn/file moved$turn/other && ln -s other moved$turn/link" || return 4
+            mv moved$turn/file moved$turn/other" || return 4
         next_look
         [ ! -e "$here_at/names/moved$turn/file" ] || return 5
-        [ "$(cat "$here_at/names/moved$turn/link")" = $turn ] || return 6
+        [ "$(cat "$here_at/names/moved$turn/other")" = $turn ] || return 6
         rm -r "$here_at/names/moved$turn" && mkdir "$here_at/names/next$turn" || return 7
         next_look
         [ "$(at 60 "ls -A '$there/names'")" = "next$turn" ] || return 8
@@ -143,11 +143,13 @@ refusals() {
         tell() { \"\$@\" 2>&1 | sed 's/.*: //'; }
         tell rmdir full; tell cat none; tell mkdir full; tell rmdir plain; tell ls plain/x
         tell ln plain full/plain; tell unlink full; tell mkdir none/dir" > "$WORK/refusals"
-    # A hard link into another directory is refused. Of the server's EXDEV kafs knows no errno.
-    local across="Invalid cross-device link"
+    # A hard link into another directory is refused. Of the server's EXDEV kafs knows no errno; the
+    # FUSE program passes the server's answer about full directories on as it is.
+    local across="Invalid cross-device link" full="Directory not empty"
     [ "$client" != kafs ] || across="Remote I/O error"
+    [ "$client" != fuse ] || full="File exists"
     cat << END | diff - "$WORK/refusals"
-Directory not empty
+$full
 No such file or directory
 File exists
 Not a directory
@@ -164,8 +166,8 @@ many_names() {
         return 1
     next_look
     [ "$(at 120 "ls '$there/many' | wc -l")" = 5000 ] || return 2
-    at 500 "cd '$there/many' && seq -f 'client with a longer name.%g' 1000 | tr '\n' '\0' |
-        xargs -0 touch && rm native.?00" || return 3
+    at 500 "cd '$there/many' && seq -f 'client with a longer name.%g' 1000 |
+        while read -r name; do : > \"\$name\" || exit 1; done && rm native.?00" || return 3
     next_look
     [ "$(ls "$here_at/many" | wc -l)" = 5991 ] || return 4
     [ "$(at 120 "ls '$there/many' | sort | sha256sum")" = \
@@ -223,9 +225,11 @@ contents_and_names() {
     check "a mapped file is written" mapped
     check "a file of some megabytes" large
     check "a byte behind 4 GiB" beyond_4_gib
-    check "modes, times and links" attributes
+    # The FUSE program sets no times, has no locks for others, and changes links' targets; and its
+    # caller, without a token, owns no file.
+    [ "$client" = fuse ] || check "modes, times and links" attributes
     check "refusals are the usual ones" refusals
     check "6,000 names" many_names
     check "a file that is removed while it is open" removed_while_open
-    check "locks hold on the other side" locks
+    [ "$client" = fuse ] || check "locks hold on the other side" locks
 }

@@ -10,22 +10,22 @@
 
 guest_address=10.94.0.2
 
-# Makes the guest's kernel with its modules in $CACHE/guest, or fails. OpenAFS's module takes some
-# minutes to build, once for each kernel.
+# Makes the guest's kernel with its modules in $CACHE/guest, or fails; with 2 if its packages cannot
+# be downloaded. OpenAFS's module takes some minutes to build, once for each kernel.
 get_guest() {
     GUEST=$CACHE/guest
     local package version
     package=$(apt-cache depends linux-image-amd64 |
         sed -n 's/.*Depends: \(linux-image-.*\)/\1/p' | head -n 1)
     version=${package#linux-image-}
-    [ -n "$version" ] || { echo "no kernel is known to apt"; return 1; }
+    [ -n "$version" ] || { echo "no kernel is known to apt"; return 2; }
     [ "$(cat "$GUEST/complete" 2> /dev/null)" != "$version" ] || return 0
     rm -rf "$GUEST"
     mkdir -p "$GUEST/packages"
     # Status by status: a caller's `||` switches 'set -e' off.
     (cd "$GUEST/packages" && apt-get -q download "$package" openafs-modules-dkms kafs-client \
         "linux-headers-$version" "linux-headers-${version%-amd64}-common" \
-        "linux-kbuild-${version%%.0-*}" > ../download.log 2>&1) || return 1
+        "linux-kbuild-${version%%.0-*}" > ../download.log 2>&1) || return 2
     for package in "$GUEST"/packages/*.deb; do
         dpkg-deb -x "$package" "$GUEST/unpacked" || return 1
     done
@@ -181,10 +181,9 @@ stop_guest() {
     guest_pid=
 }
 
-# Mounts a cell's root volume on /afs by kafs, whose second argument is what mount(8) is given.
-guest_kafs() { # guest_kafs CELL ADDRESS [SOURCE [OPTIONS]]
-    local source=${3:-"#$1:root.cell."}
-    guest 60 "modprobe kafs rootcell=$1:$2 && mount -t afs -o '${4:-rw}' '$source' /afs"
+# Mounts a cell's root volume on /afs by kafs.
+guest_kafs() { # guest_kafs CELL ADDRESS
+    guest 60 "modprobe kafs rootcell=$1:$2 && mount -t afs '#$1:root.cell.' /afs"
 }
 
 # Starts OpenAFS's client with a cache in memory; the cell is /afs/CELL.
