@@ -235,7 +235,6 @@ impl PortCore {
         let mut datagram = vec![0; DATAGRAM_BYTES];
         while !self.stop.load(Ordering::Acquire) {
             self.sleep();
-            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
             let came = {
                 let mut state = self.state.lock();
                 let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -273,5 +272,8 @@ impl PortCore {
             [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
         // An interrupted wait is over, too.
         let _ = poll(&mut sources, Some(&wait));
+        if !sources[1].revents().is_empty() {
+            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        }
     }
 }
