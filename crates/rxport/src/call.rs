@@ -30,7 +30,7 @@ pub struct PortCall {
     is_read: bool,
 }
 
-/// What one read takes.
+/// The bytes that one read takes.
 #[derive(Default)]
 struct Parts {
     max: usize,

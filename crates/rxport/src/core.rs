@@ -232,7 +232,7 @@ impl PortCore {
                 let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let now = self.now();
                 state.endpoint.set_wall(now, wall.as_secs().cast_signed());
-                // What they cause is sent after some of them.
+                // Packets that they make necessary are sent after some calls.
                 for _ in 0..TURNS {
                     let may_be_more = incoming.receive(&self.socket, |from, datagram| {
                         state.endpoint.receive(now, from, datagram);
