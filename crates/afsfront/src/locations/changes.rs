@@ -6,8 +6,8 @@
 //! only if the record is as it was when the call read it.
 
 use afs3::errors::{
-    VL_BADENTRY, VL_BADPARTITION, VL_BADSERVER, VL_BADVOLIDBUMP, VL_BADVOLOPER, VL_ENTRYLOCKED,
-    VL_IDEXIST, VL_NAMEEXIST, VL_NOENT, VL_PERM,
+    VL_BADENTRY, VL_BADNAME, VL_BADPARTITION, VL_BADSERVER, VL_BADVOLIDBUMP, VL_BADVOLOPER,
+    VL_ENTRYLOCKED, VL_IDEXIST, VL_NAMEEXIST, VL_NOENT, VL_PERM,
 };
 use afs3::locations::{LocationsAnswer, VldbEntry, entry_flag, lock_operation, site_flag};
 use types::{
@@ -62,6 +62,16 @@ impl Locations<'_> {
         Ok(group)
     }
 
+    /// A caller who may change the database. Stock servers look at the rights first, and so does
+    /// this one: others learn nothing of the entries. To take no numbers is no change, which only
+    /// such a caller is told.
+    pub(super) fn need_rights(&self) -> Result<(), Refusal> {
+        match self.change(CellCall::TakeNumbers { above: VolumeId(0), count: 0 }) {
+            Err(Refusal(VL_PERM)) => Err(Refusal(VL_PERM)),
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn new_number(&self, count: u32) -> Result<LocationsAnswer, Refusal> {
         if !(1..=NUMBERS_MAX).contains(&count) {
             return Err(Refusal(VL_BADVOLIDBUMP));
@@ -77,8 +87,11 @@ impl Locations<'_> {
 
     pub(super) fn create_entry(&self, entry: &VldbEntry) -> Result<LocationsAnswer, Refusal> {
         let group = self.group_of_entry(entry, None)?;
-        if self.revised(WhichVolume::Id(group.read_write)).is_ok() {
-            return Err(Refusal(VL_IDEXIST));
+        let numbers = entry.volumes.iter().filter(|number| **number != 0);
+        for number in numbers {
+            if self.revised(WhichVolume::Id(VolumeId((*number).into()))).is_ok() {
+                return Err(Refusal(VL_IDEXIST));
+            }
         }
         self.put(group, Revision(0))?;
         Ok(LocationsAnswer::CreateEntryN {})
@@ -142,10 +155,9 @@ impl Locations<'_> {
         entry: &VldbEntry,
         old: Option<&VolumeGroup>,
     ) -> Result<VolumeGroup, Refusal> {
-        let bad = |_| Refusal(VL_BADENTRY);
-        let name = Name::new(entry.name.text()).map_err(bad)?;
+        let name = Name::new(entry.name.text()).map_err(|_| Refusal(VL_BADNAME))?;
         if !types::is_volume_name(name.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(Refusal(afs3::errors::VL_BADNAME));
+            return Err(Refusal(VL_BADNAME));
         }
         let [read_write, read_only, backup] = entry.volumes.map(|id| VolumeId(id.into()));
         if read_write == VolumeId(0) {
