@@ -172,6 +172,7 @@ part fuzz nice fuzz/run.sh "${fuzz[@]}"
 [ $soak = no ] || part packages tests/packages.sh "$built"
 [ $soak = no ] || part clean tests/packages.sh --clean "$built"
 [ $soak = no ] || part containers tests/containers.sh "$built"
+[ $soak = no ] || part kernels tests/kernels.sh --bin "$built"
 [ $soak = no ] || part fresh tests/fresh.sh
 
 printf '\n'

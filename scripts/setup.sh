@@ -14,7 +14,8 @@ cargo_deny=0.20.2
 bench=("${run[@]}" libfuse3-dev e2fsprogs util-linux linux-perf)
 deb=("${run[@]}" debhelper dpkg-dev)
 images=("${deb[@]}" podman buildah runc netavark aardvark-dns iptables)
-soak=("${test[@]}" "${images[@]}" podman-compose mmdebstrap man-db)
+soak=("${test[@]}" "${images[@]}" podman-compose mmdebstrap man-db qemu-system-x86 busybox-static \
+    cpio kmod flex bison perl libelf-dev keyutils iproute2)
 
 fail() { echo "setup: $*" >&2; exit 1; }
 

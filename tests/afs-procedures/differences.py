@@ -84,7 +84,8 @@ SAME = {
         "both",
         r"\banonymous_access: \d+",
         "anonymous_access: R",
-        "to be mended: the rights of everyone are 0 in all answers here",
+        "the status in the answer to a new list has the rights by it here, and those before it "
+        "there",
     ),
     "superuser-rights": (
         "both",
@@ -188,19 +189,6 @@ DIFFERENCES = {
         r"^ListEntries",
         r"^ListEntries",
         "entries come by their numbers, and there is no group system:backup",
-    ),
-    "change-of-nothing": (
-        r"^PR\.(SetFieldsEntry stranger, (foreign users|other bits)|"
-        r"ChangeEntry stranger, (the number that it has|nothing))$",
-        r"^PRPERM",
-        r"^(SetFieldsEntry|ChangeEntry)$",
-        "a change of nothing that is known here changes nothing, whoever asks",
-    ),
-    "flags-of-the-systems": (
-        r"^PR\.SetFieldsEntry superuser, (everyone|the anonymous user)$",
-        r"^PRPERM",
-        r"^SetFieldsEntry",
-        "administrators may set what others see of these, too",
     ),
     "flags-that-say-more": (
         r"^PR\.ListEntry \w+, after (SetFields|Change)Entry$",

@@ -13,7 +13,7 @@ debian_mirror() {
 fetch_source() {
     local package=$1 place=$CACHE/sources found
     mkdir -p "$place"
-    found=$(compgen -G "$place/${package}_*.orig.tar.*" | head -n 1)
+    found=$(compgen -G "$place/${package}_*.orig.tar.*" | grep -v "\.asc$" | head -n 1)
     if [ -z "$found" ]; then
         local apt=$place/apt suite
         suite=$(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-stable}")
@@ -29,7 +29,7 @@ fetch_source() {
             apt-get -qq "${options[@]}" source --download-only "$package") > "$place/$package.log" \
             2>&1 ||
             { echo "$package cannot be fetched: $(tail -n 1 "$place/$package.log")" >&2; return 1; }
-        found=$(compgen -G "$place/${package}_*.orig.tar.*" | head -n 1)
+        found=$(compgen -G "$place/${package}_*.orig.tar.*" | grep -v "\.asc$" | head -n 1)
     fi
     [ -n "$found" ] && echo "$found"
 }

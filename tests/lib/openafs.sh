@@ -18,10 +18,15 @@ get_openafs() {
     echo "${packages[*]}" > "$OPENAFS/complete"
 }
 
+# Prints the directories of their libraries, as the loader takes them.
+openafs_libraries() {
+    local libraries=("$OPENAFS"/usr/lib/*-linux-gnu "$OPENAFS"/lib/*-linux-gnu)
+    (IFS=:; echo "${libraries[*]}")
+}
+
 # Runs one of them in the cell of which configure_openafs wrote the files.
 openafs() { # openafs PROGRAM ARGUMENT...
-    local libraries=("$OPENAFS"/usr/lib/*-linux-gnu "$OPENAFS"/lib/*-linux-gnu)
-    LD_LIBRARY_PATH=$(IFS=:; echo "${libraries[*]}") \
+    LD_LIBRARY_PATH=$(openafs_libraries) \
         PATH=$OPENAFS/usr/bin:$OPENAFS/usr/sbin:$PATH within 60 "$@"
 }
 
@@ -51,8 +56,7 @@ start_openafs_servers() { # start_openafs_servers DIR CELL ADDRESS
     for place in /var/lib/openafs /var/log/openafs /vicepz; do
         [ -d $place ] || { mkdir $place && openafs_places+=("$place"); }
     done
-    local libraries=("$OPENAFS"/usr/lib/*-linux-gnu "$OPENAFS"/lib/*-linux-gnu)
-    LD_LIBRARY_PATH=$(IFS=:; echo "${libraries[*]}") DIR=$dir BIN=$OPENAFS/usr/lib/openafs \
+    LD_LIBRARY_PATH=$(openafs_libraries) DIR=$dir BIN=$OPENAFS/usr/lib/openafs \
         SBIN=$OPENAFS/usr/sbin PATH=$OPENAFS/usr/bin:$PATH \
         unshare --mount --propagation private bash -c '
             mount --bind "$DIR/etc" /etc/openafs

@@ -3,22 +3,27 @@
 # again, from OpenAFS's own programs and servers.
 #
 # It needs root and the packages openafs-dbserver openafs-fileserver openafs-client openafs-krb5
-# krb5-user krb5-kdc krb5-admin-server (Debian's 1.8.9 was recorded), and those of guest.sh. The
-# cell lives in its own network and mount name spaces with its files in DIR [default: a new
-# directory], so it never meets another OpenAFS on the machine. vos and pts ask the servers; fs asks
-# the kernel's client, which runs in a machine of its own (DIR/guest, guest.sh); without it
+# krb5-user krb5-kdc krb5-admin-server (Debian's 1.8.9 was recorded), and those of
+# tests/lib/guest.sh. The cell lives in its own network and mount name spaces with its files in DIR
+# [default: a new directory], so it never meets another OpenAFS on the machine. vos and pts ask the
+# servers; fs asks the kernel's client, which runs in a machine of its own (DIR/guest); without it
 # fs/recorded.txt stays as it is.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-tests
+within() { timeout --kill-after=10 "$@"; }
+. "$here/../lib/openafs.sh"
+. "$here/../lib/guest.sh"
 if [ -z "${IN_CELL:-}" ]; then
     CLIENT=yes
     [ "${1:-}" != --without-client ] || { CLIENT=no && shift; }
     DIR=${1:-$(mktemp -d)} IN_CELL=yes
     export DIR IN_CELL CLIENT
-    mkdir -p "$DIR/guest"
-    [ $CLIENT = no ] || "$here/guest.sh" build "$DIR/guest"
+    get_openafs
+    [ $CLIENT = no ] || get_guest
     exec unshare --net --mount --pid --fork --kill-child "$0"
 fi
+OPENAFS=$CACHE/openafs GUEST=$CACHE/guest
 host=10.94.0.1 cell=session.test realm=SESSION.TEST
 mount --make-rprivate /
 mount -t proc proc /proc
@@ -68,7 +73,9 @@ python3 "$here/session.py" record "$here" $host /afs/$cell
 python3 "$here/session.py" record "$here/ports" $host /afs/$cell
 [ $CLIENT = yes ] || { bos shutdown $host -localauth -wait; exit; }
 
-# An administrator's ticket, for the client.
+# The machine with the client, and an administrator's ticket for it.
+mkdir -p "$DIR/guest"
+start_guest "$DIR/guest" afs0
 cat > "$DIR/guest/shared/krb5.conf" << END
 [libdefaults]
     default_realm = $realm
@@ -102,17 +109,12 @@ krb5kdc -n -r $realm > "$DIR/kdc.log" 2>&1 &
     pts adduser admin system:administrators -localauth
 } > /dev/null
 cp -r "$here/session.py" "$here/fs" "$DIR/guest/shared/"
-"$here/guest.sh" run "$DIR/guest" afs0 "set -e
-cd /
-insmod /shared/openafs.ko
-date -s @$(date +%s) > /dev/null
-echo /afs:/tmp/cache:20000 > /etc/openafs/cacheinfo
-cp /shared/krb5.conf /etc/krb5.conf
-afsd -memcache -blocks 20000 -dynroot -nosettime -daemons 2 -fakestat
-echo password | kinit admin > /dev/null
-aklog
+guest_openafs $cell $host
+guest_login openafs $cell $realm admin password 0
+guest 300 "set -e
 fs setacl /afs/$cell system:anyuser rl
 cd /afs/$cell
 python3 /shared/session.py record /shared/fs $host /afs/$cell"
+stop_guest
 cp "$DIR/guest/shared/fs/recorded.txt" "$here/fs/"
 bos shutdown $host -localauth -wait

@@ -40,8 +40,7 @@ openafs vos remove $address a number -localauth > /dev/null
 for program in vos pts bos udebug rxdebug; do
     ln -s "$(PATH=$OPENAFS/usr/bin:$OPENAFS/usr/sbin type -P $program)" "$base/programs/$program"
 done
-libraries=("$OPENAFS"/usr/lib/*-linux-gnu "$OPENAFS"/lib/*-linux-gnu)
-LD_LIBRARY_PATH=$(IFS=:; echo "${libraries[*]}") within 500 python3 "$session/session.py" \
+LD_LIBRARY_PATH=$(openafs_libraries) within 500 python3 "$session/session.py" \
     "${SESSION_MODE:-replay}" "$session:$session/ports" $address "$base" "$base/programs" \
     > "$base/log" 2>&1
 code=$?

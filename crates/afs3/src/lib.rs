@@ -20,6 +20,8 @@ pub mod directory;
 pub mod dump;
 pub mod errors;
 pub mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod locations;
 pub mod protection;
 pub mod rights;

@@ -29,7 +29,7 @@ mod vote;
 pub use bos::BosService;
 pub use codes::Refusal;
 pub use fids::foreign_fid;
-pub use files::FileService;
+pub use files::{FileHost, FileService};
 pub use locations::{LocationService, server_uuid};
 pub use protection::ProtectionService;
 pub use stream::{CallStream, StreamBroken};
@@ -62,6 +62,12 @@ pub trait Services {
     /// # Errors
     /// The service's.
     fn ask_as_server(&self, call: Call) -> Result<Answer, Fault>;
+
+    /// The same as a caller of this host that has proved nothing.
+    ///
+    /// # Errors
+    /// The service's.
+    fn ask_as_nobody(&self, call: Call) -> Result<Answer, Fault>;
 
     /// The volume with this number, if it is here.
     ///

@@ -16,12 +16,14 @@ use crate::{Refusal, Services};
 
 /// Principals of one question to the cell.
 const AT_ONCE: u32 = 1000;
-/// `NewEntry` makes a user, and a group.
+/// `NewEntry` makes a user, or a group.
 const USER_FLAG: i32 = 0;
 const GROUP_FLAG: i32 = 2;
 /// `ListEntries` lists users, and groups.
 const LIST_USERS: i32 = 1;
 const LIST_GROUPS: i32 = 2;
+/// A mask of `SetFieldsEntry` that names none of the fields that are here.
+const NO_FIELD: u32 = fields_mask::USER_QUOTA;
 /// Any number of groups, as AFS writes it.
 const UNLIMITED: i32 = -1;
 
@@ -29,7 +31,7 @@ const UNLIMITED: i32 = -1;
 const PR: i32 = 267_264;
 const EXISTS: Refusal = Refusal(PR);
 const ID_EXISTS: Refusal = Refusal(PR + 1);
-const NO_NUMBERS: Refusal = Refusal(PR + 2);
+const NO_IDS: Refusal = Refusal(PR + 2);
 const NO_ENTRY: Refusal = Refusal(PR + 4);
 const NOT_PERMITTED: Refusal = Refusal(PR + 5);
 const NOT_GROUP: Refusal = Refusal(PR + 6);
@@ -63,11 +65,13 @@ impl ProtectionService {
             ProtectionCall::IDToName { ids } => {
                 Ok(ProtectionAnswer::IDToName { names: at.names_of(&ids)? })
             }
-            ProtectionCall::NewEntry { flag, .. } if flag != USER_FLAG && flag != GROUP_FLAG => {
-                Err(BAD_ARGUMENT)
-            }
             ProtectionCall::NewEntry { name, flag, owner } => {
-                let id = at.create(&name, flag == GROUP_FLAG, None, owner)?;
+                let is_group = match flag {
+                    USER_FLAG => false,
+                    GROUP_FLAG => true,
+                    _ => return Err(BAD_ARGUMENT),
+                };
+                let id = at.create(&name, is_group, None, owner)?;
                 Ok(ProtectionAnswer::NewEntry { id })
             }
             ProtectionCall::INewEntry { name, id, owner } => {
@@ -80,12 +84,7 @@ impl ProtectionService {
             }
             ProtectionCall::AddToGroup { user, group } => {
                 let (group, member) = at.group_and_member(group, user)?;
-                at.change(PtsCall::Join { group, member }).map_err(|refusal| match refusal {
-                    BAD_ARGUMENT if group == member => INCONSISTENT,
-                    // The members of groups such as `system:anyuser` are nobody's to choose.
-                    BAD_ARGUMENT => NOT_PERMITTED,
-                    refusal => refusal,
-                })?;
+                at.join(group, member)?;
                 Ok(ProtectionAnswer::AddToGroup {})
             }
             ProtectionCall::RemoveFromGroup { user, group } => {
@@ -116,11 +115,13 @@ impl ProtectionService {
                 Ok(ProtectionAnswer::ListElements { ids: listed(ids)?, over: 0 })
             }
             ProtectionCall::IsAMemberOf { user, group } => {
-                let flag = i32::from(at.is_member(user, group)?);
-                Ok(ProtectionAnswer::IsAMemberOf { flag })
+                let is_member = at.is_member(user, group)?;
+                Ok(ProtectionAnswer::IsAMemberOf { flag: i32::from(is_member) })
             }
             ProtectionCall::SetFieldsEntry { id, mask, flags, group_quota, .. } => {
-                at.set_fields(id, mask, flags, group_quota)?;
+                if mask != 0 {
+                    at.set_fields(id, mask, flags, group_quota)?;
+                }
                 Ok(ProtectionAnswer::SetFieldsEntry {})
             }
             ProtectionCall::ListOwned { id, .. } => {
@@ -141,9 +142,9 @@ impl ProtectionService {
             }
             ProtectionCall::ListEntries { flags, start } => at.list(flags, start),
             ProtectionCall::ListSuperGroups { id } => {
-                // They are the groups that a group is in; `ListElements` has those of a user.
-                let all = at.members(id, true)?;
-                let ids = if PrincipalId(id).is_group() { all } else { Vec::new() };
+                let groups = at.members(id, true)?;
+                // A user's groups are its own, and no group's.
+                let ids = if id < 0 { groups } else { Vec::new() };
                 Ok(ProtectionAnswer::ListSuperGroups { ids: listed(ids)?, over: 0 })
             }
             // They tell of the files of AFS's own database.
@@ -163,17 +164,8 @@ fn refused(fault: Fault) -> Refusal {
         Fault::Invalid => BAD_ARGUMENT,
         Fault::NameTooLong => NAME_TOO_LONG,
         Fault::QuotaExceeded => TOO_MANY,
-        Fault::NoSpace => NO_NUMBERS,
+        Fault::NoSpace => NO_IDS,
         other => other.into(),
-    }
-}
-
-/// The code of a refusal that is about a name.
-fn refused_name(refusal: Refusal) -> Refusal {
-    match refusal {
-        BAD_ARGUMENT | NAME_TOO_LONG => BAD_NAME,
-        ID_EXISTS => EXISTS,
-        refusal => refusal,
     }
 }
 
@@ -182,8 +174,17 @@ fn listed(ids: Vec<i32>) -> Result<PrIds, Refusal> {
 }
 
 fn text_of(name: &[u8]) -> Result<String, Refusal> {
-    let text = std::str::from_utf8(name).map_err(|_| BAD_NAME)?;
-    if text.is_empty() { Err(BAD_NAME) } else { Ok(text.to_lowercase()) }
+    std::str::from_utf8(name).map(str::to_lowercase).map_err(|_| BAD_NAME)
+}
+
+/// The code for a name that the services refuse, however they do it.
+fn about_name(refusal: Refusal) -> Refusal {
+    if [BAD_ARGUMENT, NAME_TOO_LONG].contains(&refusal) { BAD_NAME } else { refusal }
+}
+
+/// Everyone, all users, and the user that no one is: no record says what they are.
+fn is_fixed(id: i32) -> bool {
+    [PrincipalId::ANYBODY.0, PrincipalId::PROVED.0, ANONYMOUS].contains(&id)
 }
 
 fn chars(name: &str) -> Result<Chars<64>, Refusal> {
@@ -295,9 +296,6 @@ impl PtsWay<'_> {
         id: Option<i32>,
         owner: i32,
     ) -> Result<i32, Refusal> {
-        if id == Some(0) {
-            return Err(NOT_PERMITTED);
-        }
         let new = NewPrincipal {
             kind: if is_group { PrincipalKind::Group } else { PrincipalKind::User },
             name: text_of(name.as_bytes())?,
@@ -306,17 +304,54 @@ impl PtsWay<'_> {
             uid: None,
             gid: None,
         };
-        let created = self.ask(PtsCall::Create { new: Box::new(new) });
-        match created {
+        match self.ask(PtsCall::Create { new: Box::new(new) }) {
             Ok(Answer::Principals { principals, .. }) => {
                 principals.first().map(|(one, _)| one.id.0).ok_or(Refusal::IO)
             }
             Ok(_) => Err(Refusal::IO),
-            // The number is taken, or the name is.
-            Err(ID_EXISTS) if id.is_some_and(|id| self.examine(id).is_ok()) => Err(ID_EXISTS),
-            // A user of another realm, whose group is not there.
-            Err(NO_ENTRY) if !is_group => Err(BAD_NAME),
-            Err(refusal) => Err(refused_name(refusal)),
+            Err(ID_EXISTS) => match id {
+                Some(id) if self.exists(id)? => Err(ID_EXISTS),
+                _ => Err(EXISTS),
+            },
+            Err(BAD_ARGUMENT) if id == Some(0) => Err(NOT_PERMITTED),
+            Err(BAD_ARGUMENT) if id == Some(i32::MIN) => Err(INCONSISTENT),
+            // A user of another cell, of which no group is here.
+            Err(NO_ENTRY) if !is_group && name.as_bytes().contains(&b'@') => Err(BAD_NAME),
+            Err(refusal) => Err(about_name(refusal)),
+        }
+    }
+
+    fn exists(&self, id: i32) -> Result<bool, Refusal> {
+        match self.ask(PtsCall::Names { ids: vec![PrincipalId(id)] })? {
+            Answer::Names { names, .. } => Ok(names.iter().any(|(_, name)| !name.is_empty())),
+            _ => Err(Refusal::IO),
+        }
+    }
+
+    fn join(&self, group: PrincipalId, member: PrincipalId) -> Result<(), Refusal> {
+        match self.change(PtsCall::Join { group, member }) {
+            Err(BAD_ARGUMENT) if group == member => Err(INCONSISTENT),
+            // Members of these are decided without records.
+            Err(BAD_ARGUMENT) => Err(NOT_PERMITTED),
+            joined => joined,
+        }
+    }
+
+    /// A caller learns it that may see the user's groups or the group's members.
+    fn is_member(&self, user: i32, group: i32) -> Result<bool, Refusal> {
+        let is_proved = group == PrincipalId::PROVED.0 && user != ANONYMOUS;
+        if group == PrincipalId::ANYBODY.0 || is_proved {
+            return Ok(true);
+        }
+        if !self.exists(user)? || !self.exists(group)? {
+            return Err(NO_ENTRY);
+        }
+        if group > 0 {
+            return Err(BAD_ARGUMENT);
+        }
+        match self.cps(user) {
+            Err(NOT_PERMITTED) => Ok(self.members(group, false)?.contains(&user)),
+            groups => Ok(groups?.contains(&group)),
         }
     }
 
@@ -341,32 +376,42 @@ impl PtsWay<'_> {
             // A number is written into access lists, which do not follow it.
             return Err(NOT_PERMITTED);
         }
-        let id = PrincipalId(id);
+        let has_name = !name.as_bytes().is_empty();
         if owner != 0 {
-            let owner = PrincipalId(owner);
-            self.change(PtsCall::ChangeOwner { id, owner }).map_err(|refusal| match refusal {
-                // A user has no owner to choose.
-                BAD_ARGUMENT => NOT_PERMITTED,
-                refusal => refusal,
-            })?;
+            let call = PtsCall::ChangeOwner { id: PrincipalId(id), owner: PrincipalId(owner) };
+            match self.change(call) {
+                // Only groups have owners of their own.
+                Err(BAD_ARGUMENT) if id > 0 => return Err(NOT_PERMITTED),
+                changed => changed?,
+            }
+        } else if !has_name {
+            return self.set_fields(id, NO_FIELD, 0, 0);
         }
-        if name.as_bytes().is_empty() {
+        if !has_name {
             return Ok(());
         }
-        let name = text_of(name.as_bytes())?;
-        self.change(PtsCall::Rename { id, name }).map_err(refused_name)
+        let renamed =
+            self.change(PtsCall::Rename { id: PrincipalId(id), name: text_of(name.as_bytes())? });
+        renamed.map_err(|refusal| if refusal == ID_EXISTS { EXISTS } else { about_name(refusal) })
     }
 
+    /// A mask without a field that is here asks whether the caller may change the entry.
     fn set_fields(&self, id: i32, mask: u32, flags: i32, quota: i32) -> Result<(), Refusal> {
-        let mut change = PrincipalChange::default();
-        if mask & fields_mask::PRIVACY != 0 {
-            let kept = self.examine(id)?.0.privacy.0 & !(mask as u8);
+        let (mut change, is_quota) = (PrincipalChange::default(), mask & fields_mask::GROUP_QUOTA);
+        let before = self.examine(id)?.0;
+        if mask & fields_mask::PRIVACY != 0 || is_quota == 0 {
+            let kept = before.privacy.0 & !(mask as u8);
             change.privacy = Some(Privacy(flags as u8 & mask as u8 | kept));
         }
-        if mask & fields_mask::GROUP_QUOTA != 0 {
-            change.group_quota = Some(u32::try_from(quota).map_err(|_| BAD_ARGUMENT)?);
+        let new_quota = u32::try_from(quota);
+        if is_quota != 0 {
+            change.group_quota = Some(new_quota.unwrap_or(before.group_quota));
         }
-        self.change(PtsCall::SetFields { id: PrincipalId(id), change })
+        if is_fixed(id) {
+            return Err(NOT_PERMITTED);
+        }
+        self.change(PtsCall::SetFields { id: PrincipalId(id), change })?;
+        if is_quota != 0 && new_quota.is_err() { Err(BAD_ARGUMENT) } else { Ok(()) }
     }
 
     /// The principals whose rights a user has, by ascending numbers.
@@ -403,18 +448,6 @@ impl PtsWay<'_> {
                 Some((last, _)) if !end => after = *last,
                 _ => return Ok(all),
             }
-        }
-    }
-
-    /// A caller who may see the groups of the user, or else the members of the group, learns it.
-    fn is_member(&self, user: i32, group: i32) -> Result<bool, Refusal> {
-        let (found, _) = self.examine(group)?;
-        if !found.id.is_group() {
-            return Err(BAD_ARGUMENT);
-        }
-        match self.cps(user) {
-            Err(NOT_PERMITTED) => Ok(self.members(group, false)?.contains(&user)),
-            all => Ok(all?.contains(&group)),
         }
     }
 

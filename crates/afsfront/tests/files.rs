@@ -2,8 +2,12 @@
 
 use afs3::directory::DirectoryReader;
 use afs3::files::{FilesAnswer, FilesCall};
-use afs3::structs::{AfsFid, AfsFids, AfsPath, StoreStatus, file_type, store_mask};
+use afs3::structs::{
+    AfsFid, AfsFids, AfsName, AfsPath, StoreStatus, StoreVolumeStatus, file_type, store_mask,
+    volume_mask,
+};
 use afsfront::{Refusal, Services};
+use guard::Rights;
 use types::{Call, CreateHow, Name, NewKind, PrincipalId};
 
 use crate::common::{JOE, Rig, User, name};
@@ -218,6 +222,110 @@ fn a_bulk_answer_tells_of_each_file() {
     let bulk = FilesCall::BulkStatus { fids: fids(&[there, gone]) };
     assert_eq!(rig.call(&joe, bulk), Err(Refusal::NO_VNODE));
     assert_eq!(rig.call(&joe, FilesCall::BulkStatus { fids: fids(&[]) }), Err(Refusal::INVALID));
+}
+
+#[test]
+fn a_host_gets_the_codes_that_it_takes() {
+    let rig = Rig::new();
+    let (joe, mut translating) = (rig.user(JOE), rig.user(JOE));
+    translating.takes_uae = true;
+    rig.create(&joe, "file");
+    let make = || FilesCall::CreateFile {
+        dir: rig.root(),
+        name: name("file"),
+        status: StoreStatus::default(),
+    };
+    assert_eq!(rig.call(&joe, make()), Err(Refusal::EXISTS));
+    let code = afs3::errors::uae_from_errno(17).unwrap();
+    assert_eq!(rig.call(&translating, make()), Err(Refusal(code)));
+    // The file service's own codes are no error numbers.
+    let gone = AfsFid { vnode: 4000, ..rig.root() };
+    let status = FilesCall::FetchStatus { fid: gone };
+    assert_eq!(rig.call(&translating, status), Err(Refusal::NO_VNODE));
+    // Codes of single files of a list are translated, too.
+    let none = AfsFid { vnode: 0, ..rig.root() };
+    let fids = AfsFids::new(vec![rig.root(), none]).unwrap();
+    match rig.call(&translating, FilesCall::InlineBulkStatus { fids }) {
+        Ok(FilesAnswer::InlineBulkStatus { status, .. }) => {
+            let code = afs3::errors::uae_from_errno(22).unwrap();
+            assert_eq!(status.as_slice()[1].error_code, code as u32);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_store_raises_the_version_by_one() {
+    let rig = Rig::new();
+    let (joe, other) = (rig.user(JOE), rig.user(JOE));
+    let fid = rig.create(&joe, "file");
+    let version = |user: &User| shown(&rig, user, fid).data_version();
+    let mut known = version(&joe);
+    // It grows in several parts; it is cut, and written; nothing changes.
+    for bytes in [&[1; 3_500_000][..], &[2; 10], &[]] {
+        match rig.store(&joe, fid, 0, bytes) {
+            Ok(FilesAnswer::StoreData64 { status, .. }) => {
+                assert_eq!(
+                    (status.data_version(), status.length()),
+                    (known + 1, bytes.len() as u64)
+                );
+            }
+            answer => panic!("{answer:?}"),
+        }
+        known += 1;
+        assert_eq!(version(&joe), known);
+    }
+    // Another host's changes are seen as such, and as one by that host.
+    let before = version(&other);
+    rig.store(&other, fid, 0, &[3; 2_000_000]).unwrap();
+    assert_eq!(version(&other), before + 1);
+    assert!(version(&joe) > known);
+    // A store that fails says nothing, and what it did is another version.
+    let (before, dir) = (version(&joe), rig.root());
+    let call = FilesCall::StoreData64 {
+        fid,
+        status: StoreStatus::default(),
+        position: 0,
+        length: 3_000_000,
+        file_length: 3_000_000,
+    };
+    assert_eq!(rig.call(&joe, call), Err(Refusal::DEAD), "no bytes come");
+    assert!(version(&joe) >= before);
+    rig.call(&joe, FilesCall::RemoveFile { dir, name: name("file") }).unwrap();
+}
+
+#[test]
+fn a_full_volume_is_an_error_number_or_a_code() {
+    let rig = Rig::new();
+    let (joe, mut translating) = (rig.user(JOE), rig.user(JOE));
+    translating.takes_uae = true;
+    let fid = rig.create(&joe, "file");
+    let status = StoreVolumeStatus {
+        mask: volume_mask::MAX_QUOTA,
+        max_quota: 100,
+        ..StoreVolumeStatus::default()
+    };
+    let (volume, none) = (rig.root().volume as i32, AfsPath::default);
+    let name = AfsName::default();
+    let call =
+        FilesCall::SetVolumeStatus { volume, status, name, offline_message: none(), motd: none() };
+    rig.call(&rig.administrator(), call).unwrap();
+    assert_eq!(rig.store(&joe, fid, 0, &[1; 500_000]), Err(Refusal::OVER_QUOTA));
+    let code = afs3::errors::uae_from_errno(122).unwrap();
+    assert_eq!(rig.store(&translating, fid, 0, &[1; 500_000]), Err(Refusal(code)));
+}
+
+#[test]
+fn a_status_says_what_a_caller_and_a_stranger_may() {
+    let rig = Rig::new();
+    let (joe, stranger) = (rig.user(JOE), rig.user(PrincipalId::ANONYMOUS));
+    let read = Rights::READ.with(Rights::LOOKUP).0;
+    let fid = rig.create(&joe, "file");
+    for fid in [rig.root(), fid] {
+        let (own, others) = (shown(&rig, &joe, fid), shown(&rig, &stranger, fid));
+        assert_eq!((own.caller_access, own.anonymous_access), (Rights::ALL.0, read));
+        assert_eq!((others.caller_access, others.anonymous_access), (read, read));
+    }
 }
 
 #[test]

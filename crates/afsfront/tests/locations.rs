@@ -183,6 +183,12 @@ fn only_an_administrator_changes_the_database() {
             LocationsCall::ReplaceEntryN { volume: 40, kind: RW, entry: entry.clone(), release: 7 },
             LocationsCall::DeleteEntry { volume: 40, kind: RW },
             LocationsCall::SetLock { volume: 40, kind: RW, operation: lock_operation::MOVE },
+            // The rights come before everything that is wrong besides.
+            LocationsCall::GetNewVolumeId { count: 0 },
+            LocationsCall::CreateEntryN { entry: entry.clone() },
+            LocationsCall::DeleteEntry { volume: 4711, kind: RW },
+            LocationsCall::SetLock { volume: 4711, kind: RW, operation: 77 },
+            LocationsCall::ReleaseLock { volume: 4711, kind: RW, release: ALL_OF_IT },
         ] {
             let text = format!("{call:?}");
             assert_eq!(ask(&user, call), Err(PERM), "{text}");
@@ -218,6 +224,14 @@ fn entries_are_made_locked_changed_and_removed() {
     assert_eq!(made.flags, entry_flag::RW_EXISTS);
     let again = ask(&admin, LocationsCall::CreateEntryN { entry: entry.clone() });
     assert_eq!(again, Err(Refusal(363_520)), "the number is taken");
+    entry.volumes = [second, 41, 0];
+    let taken = ask(&admin, LocationsCall::CreateEntryN { entry: entry.clone() });
+    assert_eq!(taken, Err(Refusal(363_520)), "the replicas' number is taken");
+    for bad in [&b""[..], b"a/b"] {
+        let entry = Box::new(VldbEntry { name: Chars::new(bad).unwrap(), ..*entry });
+        let refused = ask(&admin, LocationsCall::CreateEntryN { entry });
+        assert_eq!(refused, Err(Refusal(363_527)), "{bad:?}");
+    }
     (entry.volumes, entry.servers[0]) = ([second, 0, 0], 0x0a00_0009);
     let nowhere = ask(&admin, LocationsCall::CreateEntryN { entry: entry.clone() });
     assert_eq!(nowhere, Err(Refusal(363_530)), "there is no such server");

@@ -152,50 +152,122 @@ fn fields_names_and_owners_are_changed() {
     assert!(!list(1).contains(&joe));
 }
 
-/// The codes of the protection service, from its first one on.
-fn pr(code: i32) -> Result<ProtectionAnswer, Refusal> {
-    Err(Refusal(267_264 + code))
+const EXISTS: Refusal = Refusal(267_264);
+const NO_ENTRY: Refusal = Refusal(267_268);
+const NOT_PERMITTED: Refusal = Refusal(267_269);
+const BAD_NAME: Refusal = Refusal(267_272);
+const BAD_ARGUMENT: Refusal = Refusal(267_273);
+const INCONSISTENT: Refusal = Refusal(267_277);
+
+fn make_with_number(user: &User, named: &str, id: i32) -> Result<(), Refusal> {
+    let name = PrName::new(named.as_bytes()).unwrap();
+    ask(user, ProtectionCall::INewEntry { name, id, owner: 0 }).map(drop)
 }
 
 #[test]
-fn a_wrong_call_has_the_code_of_stock_servers() {
+fn names_and_numbers_are_refused_as_stock_servers_do() {
+    let (_kept, rig) = cell();
+    let admin = rig.administrator();
+    make_with_number(&admin, "ann", 5001).unwrap();
+    assert_eq!(make_with_number(&admin, "ann", 5002), Err(EXISTS), "the name alone is taken");
+    assert_eq!(make_with_number(&admin, "ann", 5001), Err(Refusal(267_265)));
+    for bad in ["", "a:b", "a\nb", "ann@else.where", &"m".repeat(64)] {
+        assert_eq!(make_with_number(&admin, bad, 5002), Err(BAD_NAME), "{bad:?}");
+    }
+    assert_eq!(make_with_number(&admin, "zero", 0), Err(NOT_PERMITTED));
+    assert_eq!(make_with_number(&admin, "least", i32::MIN), Err(INCONSISTENT));
+    let nameless = rig.user(PrincipalId::ANONYMOUS);
+    assert_eq!(make_with_number(&nameless, "", 5002), Err(NOT_PERMITTED), "before the name");
+    assert_eq!(make(&admin, "flag", 1, 0), Err(BAD_ARGUMENT), "neither a user nor a group");
+    make_with_number(&admin, "last", i32::MAX).unwrap();
+    assert_eq!(make(&admin, "more", 0, 0), Err(Refusal(267_266)), "no number is left");
+    let rename = |named: &str| {
+        let name = PrName::new(named).unwrap();
+        ask(&admin, ProtectionCall::ChangeEntry { id: 5001, name, owner: 0, new_id: 0 })
+    };
+    assert_eq!(rename("last"), Err(EXISTS));
+    assert_eq!(rename("a:b"), Err(BAD_NAME));
+}
+
+#[test]
+fn a_group_with_visible_members_says_who_is_one() {
     let (_kept, rig) = cell();
     let admin = rig.administrator();
     let joe = make(&admin, "joe", 0, 0).unwrap();
     let jane = make(&admin, "jane", 0, 0).unwrap();
     let crew = make(&admin, "joe:crew", 2, joe).unwrap();
-    let name = |text: &str| PrName::new(text.as_bytes()).unwrap();
-    let numbered = |text: &str, id| {
-        ask(&admin, ProtectionCall::INewEntry { name: name(text), id, owner: -204 })
-    };
-    assert_eq!(numbered("joe", 900), pr(0), "the name is taken");
-    assert_eq!(numbered("joe", joe), pr(1), "both are");
-    assert_eq!(numbered("zero", 0), pr(5));
-    for bad in ["a:b", "a\nb", "joe@else.where", &"n".repeat(64)] {
-        assert_eq!(numbered(bad, 901), pr(8), "{bad}");
-    }
-    assert_eq!(make(&admin, "flag", 1, 0).map(drop), pr(9).map(drop));
-    let rename = |id, text: &str| {
-        ask(&admin, ProtectionCall::ChangeEntry { id, name: name(text), owner: 0, new_id: 0 })
-    };
-    assert_eq!((rename(joe, "jane"), rename(joe, "a:b")), (pr(0), pr(8)));
-    let given = ProtectionCall::ChangeEntry { id: joe, name: name(""), owner: jane, new_id: 0 };
-    assert_eq!(ask(&admin, given), pr(5), "users own themselves");
     let join = |user, group| ask(&admin, ProtectionCall::AddToGroup { user, group });
-    assert_eq!((join(0, crew), join(joe, 0)), (pr(4), pr(4)));
-    assert_eq!((join(crew, crew), join(joe, -101)), (pr(13), pr(5)));
-    let quota = |group_quota| ProtectionCall::SetFieldsEntry {
-        id: joe,
-        mask: fields_mask::GROUP_QUOTA,
-        flags: 0,
-        group_quota,
+    join(jane, crew).unwrap();
+    assert_eq!(join(crew, crew), Err(INCONSISTENT));
+    assert_eq!(join(jane, -101), Err(NOT_PERMITTED));
+    assert_eq!((join(0, crew), join(jane, 0)), (Err(NO_ENTRY), Err(NO_ENTRY)));
+    let nameless = rig.user(PrincipalId::ANONYMOUS);
+    let is = |user, group| match ask(&nameless, ProtectionCall::IsAMemberOf { user, group })? {
+        ProtectionAnswer::IsAMemberOf { flag } => Ok(flag),
+        other => panic!("{other:?}"),
+    };
+    // The user's groups are hidden from this caller, and the group's members are not.
+    assert_eq!((is(jane, crew), is(joe, crew)), (Ok(1), Ok(0)));
+    assert_eq!((is(jane, -101), is(jane, -102)), (Ok(1), Ok(1)));
+    assert_eq!((is(4711, crew), is(jane, -4711)), (Err(NO_ENTRY), Err(NO_ENTRY)));
+    assert_eq!((is(jane, joe), is(0, 0)), (Err(BAD_ARGUMENT), Err(NO_ENTRY)));
+    let closed = ProtectionCall::SetFieldsEntry {
+        id: crew,
+        mask: fields_mask::PRIVACY,
+        flags: 0x80,
+        group_quota: 0,
         user_quota: 0,
         spare1: 0,
         spare2: 0,
     };
-    assert_eq!(ask(&admin, quota(-1)), pr(9));
-    let highest = ProtectionCall::SetMax { id: 2000, group_flag: 1 };
-    assert_eq!(ask(&admin, highest), Ok(ProtectionAnswer::SetMax {}), "bit 2 means groups");
+    ask(&admin, closed).unwrap();
+    assert_eq!(is(jane, crew), Err(NOT_PERMITTED));
+    let supers = ProtectionCall::ListSuperGroups { id: jane };
+    let none = ProtectionAnswer::ListSuperGroups { ids: PrIds::default(), over: 0 };
+    assert_eq!(ask(&admin, supers), Ok(none), "a user is in groups, and no group of groups");
+}
+
+#[test]
+fn a_change_of_nothing_needs_rights_too() {
+    let (_kept, rig) = cell();
+    let admin = rig.administrator();
+    let joe = make(&admin, "joe", 0, 0).unwrap();
+    let nameless = rig.user(PrincipalId::ANONYMOUS);
+    let set = |user: &User, id, mask, group_quota| {
+        let (flags, user_quota, spare1, spare2) = (0, 0, 0, 0);
+        let call = ProtectionCall::SetFieldsEntry {
+            id,
+            mask,
+            flags,
+            group_quota,
+            user_quota,
+            spare1,
+            spare2,
+        };
+        ask(user, call).map(drop)
+    };
+    for mask in [fields_mask::USER_QUOTA, 0x0fff_ff00] {
+        assert_eq!(set(&nameless, joe, mask, 0), Err(NOT_PERMITTED));
+        assert_eq!(set(&admin, joe, mask, 0), Ok(()));
+    }
+    assert_eq!(set(&nameless, joe, 0, 0), Ok(()), "no field at all");
+    assert_eq!(set(&nameless, joe, fields_mask::GROUP_QUOTA, -1), Err(NOT_PERMITTED));
+    assert_eq!(set(&admin, joe, fields_mask::GROUP_QUOTA, -1), Err(BAD_ARGUMENT));
+    for fixed in [-101, -102, 32766] {
+        assert_eq!(set(&admin, fixed, fields_mask::PRIVACY, 0), Err(NOT_PERMITTED));
+    }
+    let keep = |user: &User, owner, new_id| {
+        let name = PrName::default();
+        ask(user, ProtectionCall::ChangeEntry { id: joe, name, owner, new_id }).map(drop)
+    };
+    assert_eq!((keep(&nameless, 0, 0), keep(&nameless, 0, joe)), {
+        (Err(NOT_PERMITTED), Err(NOT_PERMITTED))
+    });
+    assert_eq!((keep(&admin, 0, 0), keep(&admin, 0, joe)), (Ok(()), Ok(())));
+    assert_eq!(keep(&admin, -204, 0), Err(NOT_PERMITTED), "a user has no other owner");
+    let entry = ask(&admin, ProtectionCall::ListEntry { id: joe });
+    let Ok(ProtectionAnswer::ListEntry { entry }) = entry else { panic!("{entry:?}") };
+    assert_eq!((entry.flags, entry.group_quota), (0x80, 20), "as it was");
 }
 
 #[test]
@@ -213,19 +285,13 @@ fn groups_in_groups_are_what_a_user_is() {
         panic!()
     };
     assert_eq!(ids.as_slice(), [staff, crew, -102, -101, joe]);
-    let is_member =
-        |user: &User, group| ask(user, ProtectionCall::IsAMemberOf { user: joe, group });
-    assert_eq!(is_member(&admin, staff), Ok(ProtectionAnswer::IsAMemberOf { flag: 1 }));
-    assert_eq!((is_member(&admin, joe), is_member(&admin, -900)), (pr(9), pr(4)));
-    // The members of a group are for everyone to see, the groups of a user are not.
-    let stranger = rig.user(PrincipalId::ANONYMOUS);
-    assert_eq!(is_member(&stranger, crew), Ok(ProtectionAnswer::IsAMemberOf { flag: 1 }));
-    let above = |id| match ask(&admin, ProtectionCall::ListSuperGroups { id }) {
-        Ok(ProtectionAnswer::ListSuperGroups { ids, .. }) => ids.into_vec(),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!((above(crew), above(joe)), (vec![staff], vec![]));
+    for user in [joe, crew] {
+        let is_member = ProtectionCall::IsAMemberOf { user, group: staff };
+        assert_eq!(ask(&admin, is_member), Ok(ProtectionAnswer::IsAMemberOf { flag: 1 }));
+    }
     let owned = ProtectionCall::ListOwned { id: -204, last: 0 };
     let Ok(ProtectionAnswer::ListOwned { ids, .. }) = ask(&admin, owned) else { panic!() };
     assert!(ids.as_slice().contains(&staff) && !ids.as_slice().contains(&joe), "{ids:?}");
+    let highest = ProtectionCall::SetMax { id: 2000, group_flag: 1 };
+    assert_eq!(ask(&admin, highest), Ok(ProtectionAnswer::SetMax {}), "bit 2 means groups");
 }

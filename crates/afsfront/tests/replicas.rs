@@ -5,7 +5,7 @@ use afs3::files::{FilesAnswer, FilesCall};
 use afs3::structs::{AfsFid, StoreStatus};
 use afs3::volumes::{VolserStatus, VolumesAnswer, VolumesCall, volume_type};
 use afsfront::{Refusal, Services};
-use types::{Fault, VnodeNo, VolumeId, VolumeKind, VolumeState};
+use types::{Call, Fault, Name, VnodeNo, VolumeCall, VolumeId, VolumeKind, VolumeState};
 
 use crate::common::{JOE, Rig, name};
 use crate::restores::{BAD_DUMP, assert_same, furnished};
@@ -190,4 +190,30 @@ fn a_replica_becomes_the_read_write_volume() {
     let again = VolumesCall::ConvertROtoRWvolume { partition: 0, volume: PARENT };
     assert_eq!(at.ask(again), Err(Refusal(VOLSERBADOP)));
     assert_eq!(at.ask(convert), Err(Refusal::NO_VOLUME));
+}
+
+/// Linux's client gives up when a volume is neither here nor elsewhere.
+#[test]
+fn a_volume_that_is_to_serve_soon_is_busy() {
+    let (at, ..) = replicated();
+    let joe = at.rig.user(JOE);
+    let fid = AfsFid { volume: PARENT, vnode: 1, unique: 1 };
+    let look = || at.rig.call(&joe, FilesCall::FetchStatus { fid }).err();
+    let begun = loop {
+        match at.admin.assemble(VolumeId(REPLICA.into())) {
+            Err(Fault::Busy) => at.admin.pause(),
+            begun => break begun.unwrap(),
+        }
+    };
+    assert_eq!(look(), Some(Refusal::NO_VOLUME), "the next state of the replica is no volume");
+    drop(begun);
+    at.admin.ask(Call::Volume(VolumeCall::Remove { id: VolumeId(PARENT.into()) })).unwrap();
+    let (copy, name) = (VolumeId(REPLICA.into()), Name::new(b"far").unwrap());
+    let take_over = Call::Volume(VolumeCall::TakeOver { copy, name, above: 0 });
+    while at.admin.ask(take_over.clone()) == Err(Fault::Busy) {
+        at.admin.pause();
+    }
+    assert_eq!(look(), Some(Refusal::BUSY));
+    at.admin.ask(Call::Volume(VolumeCall::Serve { id: VolumeId(PARENT.into()) })).unwrap();
+    assert_eq!(look(), None);
 }

@@ -3,6 +3,7 @@
 
 pub mod ending;
 mod failure;
+pub mod fragments;
 pub mod fuse;
 pub mod handle;
 pub mod heap;

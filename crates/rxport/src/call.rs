@@ -5,11 +5,18 @@
 //! end, or as far as its arguments say, before anything is written into it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use rx::{RxCallId, RxError, RxRead};
+use rx::{RxCallId, RxEndpoint, RxError, RxRead};
+use types::Time;
 
 use crate::core::PortCore;
+
+/// A reader of a stream that finds less waits once for more: some packets.
+const FEW_BYTES: usize = 16 << 10;
+/// For so long; less than a sender with a window of 32 packets has sent meanwhile.
+const FOR_MORE: Duration = Duration::from_micros(150);
 
 /// A call that a thread has. One that is dropped before its end is aborted: the peer is told.
 pub struct PortCall {
@@ -23,29 +30,72 @@ pub struct PortCall {
     is_read: bool,
 }
 
+/// The bytes that one read takes.
+#[derive(Default)]
+struct Parts {
+    max: usize,
+    parts: Vec<Bytes>,
+    bytes: usize,
+    /// The last one is taken.
+    is_over: bool,
+}
+
+impl Parts {
+    /// Takes what is there.
+    fn take(&mut self, endpoint: &mut RxEndpoint, now: Time, id: RxCallId) -> Result<(), RxError> {
+        while self.bytes < self.max && !self.is_over {
+            match endpoint.read(now, id, self.max - self.bytes)? {
+                RxRead::Bytes(part) => {
+                    self.bytes += part.len();
+                    self.parts.push(part);
+                }
+                RxRead::End => self.is_over = true,
+                RxRead::Nothing => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn joined(mut self) -> Bytes {
+        match &mut self.parts[..] {
+            [part] => std::mem::take(part),
+            parts => Bytes::from(parts.concat()),
+        }
+    }
+}
+
 impl PortCall {
     pub(crate) fn of(core: Arc<PortCore>, id: RxCallId, is_served: bool) -> PortCall {
         PortCall { core, id, is_served, is_ended: false, is_read: false }
     }
 
-    /// Between 1 and `max` bytes, as soon as there are any; `None` at the end.
+    /// Between 1 and `max` bytes, soon after there are any; `None` at the end.
     ///
     /// # Errors
     /// What ended the call.
     pub fn read(&mut self, max: usize) -> Result<Option<Bytes>, RxError> {
+        if self.is_read {
+            return Ok(None);
+        }
         let id = self.id;
-        let read =
-            self.core.wait_for(id, |endpoint, now| match endpoint.read(now, id, max)? {
-                RxRead::Bytes(part) => Ok(Some(Some(part))),
-                RxRead::End => Ok(Some(None)),
-                RxRead::Nothing => {
-                    // The peer may wait for what was written so far.
-                    endpoint.flush(now, id)?;
-                    Ok(None)
-                }
-            })?;
-        self.is_read |= read.is_none();
-        Ok(read)
+        let mut parts = Parts { max, ..Parts::default() };
+        self.core.wait_for(id, |endpoint, now| {
+            parts.take(endpoint, now, id)?;
+            if parts.is_over || parts.bytes > 0 {
+                return Ok(Some(()));
+            }
+            // The peer may wait for what was written so far.
+            endpoint.flush(now, id)?;
+            Ok(None)
+        })?;
+        if !parts.is_over && parts.bytes < FEW_BYTES.min(max) {
+            // More is on its way. Otherwise a thread would wake up for each packet of a stream.
+            std::thread::sleep(FOR_MORE);
+            // If the call has ended meanwhile the next read says so.
+            let _ = self.core.step(|endpoint, now| parts.take(endpoint, now, id));
+        }
+        self.is_read = parts.is_over;
+        Ok(if parts.bytes == 0 { None } else { Some(parts.joined()) })
     }
 
     /// Writes all of the bytes; waits while there is no room.

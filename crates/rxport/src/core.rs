@@ -1,7 +1,7 @@
 //! The parts of a port that its handles share: its socket, its thread, and its calls.
 
 use std::collections::HashMap;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,17 +11,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg_addr};
 use rx::{
     EndpointConfig, RxCallId, RxCaller, RxConnectionId, RxEndpoint, RxError, RxEvent,
-    ServerSecurity, ServiceId, Transmit,
+    ServerSecurity, ServiceId,
 };
 use types::Time;
 
-/// Datagrams that are received before what they cause is sent.
-const TURN: usize = 64;
-/// No datagram is larger.
-const DATAGRAM_BYTES: usize = 65_536;
+use crate::datagrams::{DatagramSocket, Incoming, Outgoing};
+
+/// Receiving calls in a turn.
+const TURNS: usize = 2;
 /// The receiving thread looks at the clocks this often at least.
 const REST: Duration = Duration::from_secs(1);
 
@@ -38,7 +37,7 @@ type Serve = Box<dyn Fn(&Arc<PortCore>, CameCall) + Send + Sync>;
 
 /// See the head of the file.
 pub(crate) struct PortCore {
-    socket: UdpSocket,
+    socket: DatagramSocket,
     state: Mutex<PortState>,
     /// Something happened to a call.
     changed: Condvar,
@@ -54,6 +53,7 @@ struct PortState {
     endpoint: RxEndpoint,
     /// Calls that a thread has, and how they ended.
     calls: HashMap<RxCallId, Option<Result<(), RxError>>>,
+    outgoing: Outgoing,
     /// Until then the receiving thread sleeps.
     sleeps_until: Time,
 }
@@ -83,13 +83,14 @@ impl PortCore {
         serve: Serve,
     ) -> io::Result<Arc<PortCore>> {
         let socket = UdpSocket::bind(address)?;
-        socket.set_nonblocking(true)?;
         make_room(&socket);
+        let socket = DatagramSocket::new(socket)?;
         let mut endpoint = RxEndpoint::new(config, rand::random(), Time::ZERO);
         for (service, security) in services {
             endpoint.serve(service, security);
         }
-        let state = PortState { endpoint, calls: HashMap::new(), sleeps_until: Time::NEVER };
+        let (calls, outgoing) = (HashMap::new(), Outgoing::new());
+        let state = PortState { endpoint, calls, outgoing, sleeps_until: Time::NEVER };
         let port = Arc::new(PortCore {
             socket,
             state: Mutex::new(state),
@@ -109,7 +110,7 @@ impl PortCore {
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+        self.socket.socket.local_addr()
     }
 
     pub(crate) fn close(&self) {
@@ -208,8 +209,9 @@ impl PortCore {
             }
         }
         while let Some(datagram) = state.endpoint.transmit(now) {
-            self.send(&datagram);
+            state.outgoing.push(&self.socket, &datagram);
         }
+        state.outgoing.send(&self.socket);
         if is_news {
             self.changed.notify_all();
         }
@@ -220,35 +222,23 @@ impl PortCore {
         came
     }
 
-    fn send(&self, datagram: &Transmit) {
-        let parts = [IoSlice::new(&datagram.header), IoSlice::new(&datagram.body)];
-        let mut nothing = SendAncillaryBuffer::default();
-        let sent =
-            sendmsg_addr(&self.socket, &datagram.to, &parts, &mut nothing, SendFlags::empty());
-        if let Err(error) = sent {
-            tracing::trace!(to = %datagram.to, %error, "a datagram is not sent");
-        }
-    }
-
     /// The receiving thread.
     fn receive_all(self: Arc<Self>) {
-        let mut datagram = vec![0; DATAGRAM_BYTES];
+        let mut incoming = Incoming::new();
         while !self.stop.load(Ordering::Acquire) {
             self.sleep();
-            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
             let came = {
                 let mut state = self.state.lock();
                 let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let now = self.now();
                 state.endpoint.set_wall(now, wall.as_secs().cast_signed());
-                for _ in 0..TURN {
-                    // An error is one that a datagram of ours met: its call finds that out.
-                    match self.socket.recv_from(&mut datagram) {
-                        Ok((size, from)) => {
-                            state.endpoint.receive(self.now(), from, &datagram[..size]);
-                        }
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                        Err(_) => {}
+                // Packets that they make necessary are sent after some calls.
+                for _ in 0..TURNS {
+                    let may_be_more = incoming.receive(&self.socket, |from, datagram| {
+                        state.endpoint.receive(now, from, datagram);
+                    });
+                    if !may_be_more {
+                        break;
                     }
                 }
                 let now = self.now();
@@ -269,9 +259,14 @@ impl PortCore {
         };
         let wait =
             Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() };
-        let mut sources =
-            [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+        let mut sources = [
+            PollFd::new(&self.socket.socket, PollFlags::IN),
+            PollFd::new(&self.wake, PollFlags::IN),
+        ];
         // An interrupted wait is over, too.
         let _ = poll(&mut sources, Some(&wait));
+        if !sources[1].revents().is_empty() {
+            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        }
     }
 }

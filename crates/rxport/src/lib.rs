@@ -13,6 +13,7 @@
 //! - `port`: the handle
 //! - `call`: the streams of a call
 //! - `core`: what all handles and calls share
+//! - `datagrams`: the socket
 //!
 //! A datagram that the socket has no room for is dropped, as on a busy line: Rx sends it again.
 
@@ -21,6 +22,7 @@
 
 mod call;
 mod core;
+mod datagrams;
 mod port;
 
 pub use call::PortCall;

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use afs3::RpcMessage;
-use afs3::callbacks::{CallbacksAnswer, CallbacksCall};
+use afs3::callbacks::{CAPABILITY_ERROR_TRANSLATION, CallbacksAnswer, CallbacksCall};
 use afs3::files::{FilesAnswer, FilesCall};
 use afs3::locations::{LocationsAnswer, LocationsCall};
-use afs3::structs::{AfsFid, AfsName, StoreStatus};
-use afs3::xdr::XdrReader;
+use afs3::structs::{
+    AfsFid, AfsName, AfsUuid, INTERFACE_ADDRESSES_MAX, InterfaceAddresses, StoreStatus,
+};
+use afs3::xdr::{XdrList, XdrReader};
 use client::Session;
 use guard::{Acl, Rights};
 use parking_lot::Mutex;
@@ -78,23 +80,28 @@ struct AfsClient {
 
 impl AfsClient {
     fn of(site: &Site) -> AfsClient {
-        AfsClient::with(site, ClientSecurity::Null)
+        AfsClient::with(site, ClientSecurity::Null, false)
+    }
+
+    /// One that says that it takes codes of UAE.
+    fn translating(site: &Site) -> AfsClient {
+        AfsClient::with(site, ClientSecurity::Null, true)
     }
 
     /// One whose host's session is a user's.
     fn proved(site: &Site) -> AfsClient {
         let token = print_token(&site.keys, &mut rand::rng()).unwrap();
-        AfsClient::with(site, ClientSecurity::Rxkad { token, level: RxkadLevel::Crypt })
+        AfsClient::with(site, ClientSecurity::Rxkad { token, level: RxkadLevel::Crypt }, false)
     }
 
-    fn with(site: &Site, security: ClientSecurity) -> AfsClient {
+    fn with(site: &Site, security: ClientSecurity, takes_uae: bool) -> AfsClient {
         let (taken, is_deaf) = (Arc::default(), Arc::new(AtomicBool::new(false)));
         let (keep, deaf) = (Arc::clone(&taken), Arc::clone(&is_deaf));
         let here = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let services = vec![(ServiceId(afs3::callbacks::SERVICE), vec![ServerSecurity::Null])];
         let port = RxPort::open(here, EndpointConfig::default(), services, move |call| {
             let (keep, deaf) = (Arc::clone(&keep), Arc::clone(&deaf));
-            std::thread::spawn(move || take(call, &keep, &deaf));
+            std::thread::spawn(move || take(call, &keep, &deaf, takes_uae));
         })
         .unwrap();
         let to = SocketAddr::new(site.address.into(), afs3::files::PORT);
@@ -152,7 +159,12 @@ impl Drop for AfsClient {
 }
 
 /// The client's side of a callback.
-fn take(mut served: ServedCall, taken: &Mutex<Vec<CallbacksCall>>, is_deaf: &AtomicBool) {
+fn take(
+    mut served: ServedCall,
+    taken: &Mutex<Vec<CallbacksCall>>,
+    is_deaf: &AtomicBool,
+    takes_uae: bool,
+) {
     let mut request = Vec::new();
     while let Ok(Some(part)) = served.call.read(1 << 16) {
         request.extend_from_slice(&part);
@@ -161,7 +173,17 @@ fn take(mut served: ServedCall, taken: &Mutex<Vec<CallbacksCall>>, is_deaf: &Ato
     let number = from.u32().unwrap();
     let call = CallbacksCall::decode(number, &mut from).unwrap();
     let answer = match &call {
-        CallbacksCall::TellMeAboutYourself {} => return served.call.abort(-455),
+        CallbacksCall::TellMeAboutYourself {} if !takes_uae => return served.call.abort(-455),
+        CallbacksCall::TellMeAboutYourself {} => CallbacksAnswer::TellMeAboutYourself {
+            addresses: Box::new(InterfaceAddresses {
+                count: 0,
+                uuid: AfsUuid::default(),
+                addresses: [0; INTERFACE_ADDRESSES_MAX],
+                masks: [0; INTERFACE_ADDRESSES_MAX],
+                mtus: [0; INTERFACE_ADDRESSES_MAX],
+            }),
+            capabilities: XdrList::new(vec![CAPABILITY_ERROR_TRANSLATION]).unwrap(),
+        },
         CallbacksCall::InitCallBackState3 { .. } => CallbacksAnswer::InitCallBackState3 {},
         CallbacksCall::CallBack { .. } => CallbacksAnswer::CallBack {},
         CallbacksCall::Probe {} => CallbacksAnswer::Probe {},
@@ -190,6 +212,17 @@ fn a_client_is_greeted_and_served() {
 }
 
 #[test]
+fn a_client_gets_the_codes_that_it_says_it_takes() {
+    let site = Site::new();
+    let name = AfsName::new(b"none".to_vec()).unwrap();
+    let remove = FilesCall::RemoveFile { dir: site.afs_root(), name };
+    let code = afs3::errors::uae_from_errno(2).unwrap();
+    for (client, code) in [(AfsClient::of(&site), 2), (AfsClient::translating(&site), code)] {
+        assert_eq!(client.try_ask(&remove).err(), Some(RxError::PeerAborted(code)));
+    }
+}
+
+#[test]
 fn af3_a_change_returns_after_the_callback() {
     let site = Site::new();
     let client = AfsClient::proved(&site);
@@ -202,6 +235,20 @@ fn af3_a_change_returns_after_the_callback() {
     ask(&site.native, Call::GetStatus { fid: site.root });
     client.make(site.afs_root(), "two");
     assert!(events.broken(site.root), "the client's change waited for the break");
+}
+
+#[test]
+fn a_callback_is_one_that_linux_takes() {
+    let site = Site::new();
+    let client = AfsClient::proved(&site);
+    client.status(site.afs_root());
+    make(&site.native, site.root, "one");
+    let taken = client.taken.lock();
+    let promises = taken.iter().find_map(|call| match call {
+        CallbacksCall::CallBack { callbacks, .. } => Some(callbacks.as_slice().len()),
+        _ => None,
+    });
+    assert_eq!(promises, Some(0), "its kafs takes no list of ended promises beside the fids");
 }
 
 #[test]
@@ -291,7 +338,7 @@ fn a_ticket_with_the_cells_key_is_a_servers() {
     other.add_krb5(1, 18, &[8; 32]);
     let token = print_token(&other, &mut rand::rng()).unwrap();
     let level = RxkadLevel::Crypt;
-    let forged = AfsClient::with(&site, ClientSecurity::Rxkad { token, level });
+    let forged = AfsClient::with(&site, ClientSecurity::Rxkad { token, level }, false);
     let refused = forged.try_ask(&FilesCall::FetchStatus { fid: site.afs_root() });
     assert!(
         matches!(refused, Err(RxError::PeerAborted(code)) if code == UNKNOWN_KEY
@@ -335,4 +382,52 @@ fn the_server_stops_while_clients_call() {
     std::thread::sleep(Duration::from_millis(100));
     site.cell.server.take().unwrap().stop().unwrap();
     assert!(store.read(10).is_err());
+}
+
+/// A packet that begins a call on a connection of its own.
+fn stranger(number: u32, security: u8, kind: u8) -> rx::wire::PacketHeader {
+    rx::wire::PacketHeader {
+        epoch: 0x8000_0001,
+        cid: 4 * (number + 1),
+        call: 1,
+        seq: 1,
+        serial: 1,
+        kind,
+        flags: rx::wire::flags::CLIENT_INITIATED | rx::wire::flags::LAST_PACKET,
+        security,
+        service: afs3::files::SERVICE,
+        ..rx::wire::PacketHeader::default()
+    }
+}
+
+#[test]
+fn ten_thousand_silent_connections_hold_up_no_client() {
+    const CONNECTIONS: u32 = 10_000;
+    let site = Site::new();
+    let client = AfsClient::proved(&site);
+    let to = SocketAddr::new(site.address.into(), afs3::files::PORT);
+    let sockets: Vec<_> = (0..4).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    let request = FilesCall::FetchStatus { fid: site.afs_root() }.to_request();
+    let data = rx::wire::PacketType::Data as u8;
+    for number in 0..CONNECTIONS {
+        let packet = [&stranger(number, rx::rxkad::INDEX, data).to_bytes()[..], &request].concat();
+        sockets[number as usize % 4].send_to(&packet, to).unwrap();
+        if number % 500 == 0 {
+            client.status(site.afs_root());
+        }
+    }
+    // Packets of every kind, also of kinds that there are not, cut at every length.
+    for kind in 0..=14 {
+        for length in 0..100 {
+            let header = stranger(kind.into(), 0, kind).to_bytes();
+            let packet = [&header[..], &[0xa5; 72]].concat();
+            sockets[0].send_to(&packet[..length], to).unwrap();
+        }
+        client.status(site.afs_root());
+    }
+    let made = client.make(site.afs_root(), "made");
+    assert_eq!(client.status(made).link_count, 1);
+    // One that was driven out by others begins anew.
+    let another = AfsClient::proved(&site);
+    another.status(made);
 }

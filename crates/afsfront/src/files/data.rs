@@ -3,7 +3,7 @@
 use afs3::structs::{AfsFid, FetchStatus, StoreStatus, VolSync, store_mask};
 use bytes::Bytes;
 use types::limits::PAYLOAD_BYTES_MAX;
-use types::{Answer, Call, Kind, SetTime, Status, StatusChange, Timestamp};
+use types::{Answer, Call, Fid, Kind, SetTime, Status, StatusChange, Timestamp};
 
 use super::{FileCall, unexpected};
 use crate::fids::find;
@@ -163,27 +163,43 @@ impl FileCall<'_> {
         let fid_here = found.fid;
         let ends_at = position.checked_add(length).ok_or(Refusal::TOO_BIG)?;
         let size = found.size.min(file_length).max(if length == 0 { position } else { 0 });
-        if size != found.size {
-            self.set_status(fid_here, StatusChange { size: Some(size), ..no_change() })?;
+        // A store of no bytes raises the version, too.
+        let resizes = size != found.size || length == 0;
+        let calls = u64::from(resizes) + length.div_ceil(PAYLOAD_BYTES_MAX as u64);
+        let versions = &self.service.versions;
+        versions.begin(self.host.number, fid_here, calls);
+        let stored = self.write_all(fid_here, resizes.then_some(size), (position, ends_at), stream);
+        if let Err(refusal) = stored {
+            versions.undo(self.host.number, fid_here, calls);
+            return Err(refusal);
+        }
+        self.set_time(fid_here, change)?;
+        self.services.ask(Call::Commit { fid: fid_here })?;
+        Ok((self.shown(fid_here)?, self.sync_of(fid.volume)?))
+    }
+
+    /// The calls of a store that raise the version: one for a new size, and one for each part.
+    fn write_all(
+        &self,
+        fid: Fid,
+        size: Option<u64>,
+        (position, ends_at): (u64, u64),
+        stream: &mut dyn CallStream,
+    ) -> Result<(), Refusal> {
+        if size.is_some() {
+            self.set_status(fid, StatusChange { size, ..no_change() })?;
         }
         let mut at = position;
         while at < ends_at {
             let most = (ends_at - at).min(PAYLOAD_BYTES_MAX as u64) as usize;
             let data = gather(stream, most)?;
             let count = data.len() as u64;
-            let call = Call::Write {
-                fid: fid_here,
-                offset: Some(at),
-                data,
-                stable: false,
-                kill_privileges: true,
-            };
+            let call =
+                Call::Write { fid, offset: Some(at), data, stable: false, kill_privileges: true };
             let Answer::Written { .. } = self.services.ask(call)? else { return Err(unexpected()) };
             at += count;
         }
-        self.set_time(fid_here, change)?;
-        self.services.ask(Call::Commit { fid: fid_here })?;
-        Ok((self.shown(fid_here)?, self.sync_of(fid.volume)?))
+        Ok(())
     }
 
     pub(super) fn store_status(
@@ -208,7 +224,7 @@ impl FileCall<'_> {
 
     /// Sets the modification time that a call gives. AFS lets a writer do that; here only an owner
     /// sets a given time, and a writer the time of the call.
-    fn set_time(&self, fid: types::Fid, given: &StoreStatus) -> Result<(), Refusal> {
+    fn set_time(&self, fid: Fid, given: &StoreStatus) -> Result<(), Refusal> {
         let Some(time) = modified(given) else { return Ok(()) };
         let set = |time| {
             let change = StatusChange { modified: Some(time), ..no_change() };
@@ -220,7 +236,7 @@ impl FileCall<'_> {
         }
     }
 
-    fn set_status(&self, fid: types::Fid, change: StatusChange) -> Result<Status, Refusal> {
+    fn set_status(&self, fid: Fid, change: StatusChange) -> Result<Status, Refusal> {
         match self.services.ask(Call::SetStatus { fid, change })? {
             Answer::Status(status) => Ok(status),
             _ => Err(unexpected()),

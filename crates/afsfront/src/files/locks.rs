@@ -81,7 +81,7 @@ impl FileCall<'_> {
             _ => return Err(Refusal::INVALID),
         };
         let (found, sync) = (find(self.services, fid)?.fid, self.sync_of(fid.volume)?);
-        let key = (self.host, found);
+        let key = (self.host.number, found);
         // No lock of ours is held while the services are asked: they may wait for other clients.
         if let Some(known) = self.service.locks.held.lock().get_mut(&key) {
             known.share(mode, self.until())?;
@@ -110,7 +110,7 @@ impl FileCall<'_> {
     pub(super) fn extend_lock(&self, fid: AfsFid) -> Result<VolSync, Refusal> {
         let (found, sync) = (find(self.services, fid)?.fid, self.sync_of(fid.volume)?);
         let mut held = self.service.locks.held.lock();
-        let known = held.get_mut(&(self.host, found)).ok_or(Refusal::INVALID)?;
+        let known = held.get_mut(&(self.host.number, found)).ok_or(Refusal::INVALID)?;
         known.until = self.until();
         Ok(sync)
     }
@@ -119,7 +119,7 @@ impl FileCall<'_> {
         let (found, sync) = (find(self.services, fid)?.fid, self.sync_of(fid.volume)?);
         let is_last = {
             let mut held = self.service.locks.held.lock();
-            let Entry::Occupied(mut known) = held.entry((self.host, found)) else {
+            let Entry::Occupied(mut known) = held.entry((self.host.number, found)) else {
                 return Err(Refusal::INVALID);
             };
             known.get_mut().count -= 1;

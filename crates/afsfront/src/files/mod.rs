@@ -11,6 +11,7 @@ mod locks;
 mod names;
 mod pages;
 mod shown;
+mod told_versions;
 mod volumes;
 
 use afs3::files::{FilesAnswer, FilesCall, capability};
@@ -26,12 +27,16 @@ pub(crate) use shown::{foreign_target, mode_of, owner};
 
 use locks::ForeignLocks;
 use pages::DirectoryPages;
+use told_versions::ToldVersions;
 
 /// The abilities that a file server tells.
 const CAPABILITIES: u32 =
     capability::ERROR_TRANSLATION | capability::FILES_64_BIT | capability::WRITE_LOCK_ACL;
 /// The kind of promise that others may have of the file, too.
 const SHARED: u32 = 2;
+/// Linux's numbers.
+const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
 /// The version of the extended statistics that clients ask for.
 const XSTATS_VERSION: i32 = 2;
 
@@ -40,117 +45,151 @@ const XSTATS_VERSION: i32 = 2;
 pub struct FileService {
     pages: DirectoryPages,
     locks: ForeignLocks,
+    versions: ToldVersions,
+}
+
+/// The host that calls.
+#[derive(Clone, Copy, Debug)]
+pub struct FileHost {
+    /// The driver's number of it, for locks.
+    pub number: u64,
+    /// It takes error numbers as codes of UAE, as it has said. Linux's own client knows few others.
+    pub takes_uae: bool,
+}
+
+impl FileHost {
+    /// The code as this host takes it. Of a full volume or disk it gets the error number, too:
+    /// upon the file service's own codes kafs asks another server, of which there is none, and
+    /// fails with EDESTADDRREQ.
+    fn code(self, refusal: Refusal) -> i32 {
+        match refusal {
+            Refusal(code) if !self.takes_uae => code,
+            Refusal::DISK_FULL => afs3::errors::on_wire(ENOSPC),
+            Refusal::OVER_QUOTA => afs3::errors::on_wire(EDQUOT),
+            Refusal(code) => afs3::errors::on_wire(code),
+        }
+    }
 }
 
 /// One call: the caller's way to the services, and what all procedures share.
 struct FileCall<'a> {
     service: &'a FileService,
     services: &'a dyn Services,
-    /// The number of the caller's host, for locks.
-    host: u64,
+    host: FileHost,
 }
 
 impl FileService {
-    /// Answers a call of a host's user. `host`: the driver's number of the host.
+    /// Answers a call of a host's user.
     ///
     /// # Errors
     /// The code with which the call ends.
     pub fn serve(
         &self,
         services: &dyn Services,
-        host: u64,
+        host: FileHost,
         call: FilesCall,
         stream: &mut dyn CallStream,
     ) -> Result<FilesAnswer, Refusal> {
         let at = FileCall { service: self, services, host };
+        at.answer(call, stream).map_err(|refusal| Refusal(host.code(refusal)))
+    }
+
+    /// Ends the locks of a host whose time is over. The driver calls it each few seconds.
+    pub fn end_late_locks(&self, services: &dyn Services, host: u64) {
+        self.locks.end_late(services, host);
+    }
+}
+
+impl FileCall<'_> {
+    fn answer(&self, call: FilesCall, stream: &mut dyn CallStream) -> Result<FilesAnswer, Refusal> {
         match call {
             FilesCall::FetchStatus { fid } => {
-                let (status, sync) = at.status_of(fid)?;
-                let callback = at.callback();
+                let (status, sync) = self.status_of(fid)?;
+                let callback = self.callback();
                 Ok(FilesAnswer::FetchStatus { status, callback, sync })
             }
             FilesCall::BulkStatus { fids } => {
-                let (status, callbacks, sync) = at.bulk(&fids, false)?;
+                let (status, callbacks, sync) = self.bulk(&fids, false)?;
                 Ok(FilesAnswer::BulkStatus { status, callbacks, sync })
             }
             FilesCall::InlineBulkStatus { fids } => {
-                let (status, callbacks, sync) = at.bulk(&fids, true)?;
+                let (status, callbacks, sync) = self.bulk(&fids, true)?;
                 Ok(FilesAnswer::InlineBulkStatus { status, callbacks, sync })
             }
             FilesCall::FetchData { fid, position, length } => {
                 let (position, length) = (data::from_word(position)?, data::from_word(length)?);
                 let send = data::Announce::Word;
-                let (status, sync) = at.fetch(fid, position, length, send, stream)?;
-                let callback = at.callback();
+                let (status, sync) = self.fetch(fid, position, length, send, stream)?;
+                let callback = self.callback();
                 Ok(FilesAnswer::FetchData { status, callback, sync })
             }
             FilesCall::FetchData64 { fid, position, length } => {
                 let (position, length) = (data::from_words(position)?, data::from_words(length)?);
                 let send = data::Announce::TwoWords;
-                let (status, sync) = at.fetch(fid, position, length, send, stream)?;
-                let callback = at.callback();
+                let (status, sync) = self.fetch(fid, position, length, send, stream)?;
+                let callback = self.callback();
                 Ok(FilesAnswer::FetchData64 { status, callback, sync })
             }
             FilesCall::StoreData { fid, status, position, length, file_length } => {
                 let range = (position.into(), length.into(), file_length.into());
-                let (status, sync) = at.store(fid, &status, range, stream)?;
+                let (status, sync) = self.store(fid, &status, range, stream)?;
                 Ok(FilesAnswer::StoreData { status, sync })
             }
             FilesCall::StoreData64 { fid, status, position, length, file_length } => {
                 let range = (position, length, file_length);
-                let (status, sync) = at.store(fid, &status, range, stream)?;
+                let (status, sync) = self.store(fid, &status, range, stream)?;
                 Ok(FilesAnswer::StoreData64 { status, sync })
             }
             FilesCall::StoreStatus { fid, status } => {
-                let (status, sync) = at.store_status(fid, &status)?;
+                let (status, sync) = self.store_status(fid, &status)?;
                 Ok(FilesAnswer::StoreStatus { status, sync })
             }
-            FilesCall::CreateFile { dir, name, status } => at.create(dir, &name, &status),
-            FilesCall::MakeDir { dir, name, status } => at.make_directory(dir, &name, &status),
+            FilesCall::CreateFile { dir, name, status } => self.create(dir, &name, &status),
+            FilesCall::MakeDir { dir, name, status } => self.make_directory(dir, &name, &status),
             FilesCall::Symlink { dir, name, target, status } => {
-                at.symlink(dir, &name, target.as_bytes(), &status)
+                self.symlink(dir, &name, target.as_bytes(), &status)
             }
-            FilesCall::Link { dir, name, existing } => at.link(dir, &name, existing),
-            FilesCall::RemoveFile { dir, name } => at.remove_file(dir, &name),
-            FilesCall::RemoveDir { dir, name } => at.remove_directory(dir, &name),
+            FilesCall::Link { dir, name, existing } => self.link(dir, &name, existing),
+            FilesCall::RemoveFile { dir, name } => self.remove_file(dir, &name),
+            FilesCall::RemoveDir { dir, name } => self.remove_directory(dir, &name),
             FilesCall::Rename { old_dir, old_name, new_dir, new_name } => {
-                at.rename((old_dir, &old_name), (new_dir, &new_name))
+                self.rename((old_dir, &old_name), (new_dir, &new_name))
             }
-            FilesCall::FetchACL { fid } => at.fetch_list(fid),
+            FilesCall::FetchACL { fid } => self.fetch_list(fid),
             FilesCall::StoreACL { fid, acl } => {
-                let (status, sync) = at.store_list(fid, acl.as_bytes())?;
+                let (status, sync) = self.store_list(fid, acl.as_bytes())?;
                 Ok(FilesAnswer::StoreACL { status, sync })
             }
             // kafs stores lists with it.
             FilesCall::OldStoreACL { fid, acl } => {
-                let (status, sync) = at.store_list(fid, acl.as_bytes())?;
+                let (status, sync) = self.store_list(fid, acl.as_bytes())?;
                 Ok(FilesAnswer::OldStoreACL { status, sync })
             }
             FilesCall::SetLock { fid, kind } => {
-                Ok(FilesAnswer::SetLock { sync: at.lock(fid, kind)? })
+                Ok(FilesAnswer::SetLock { sync: self.lock(fid, kind)? })
             }
             FilesCall::ExtendLock { fid } => {
-                Ok(FilesAnswer::ExtendLock { sync: at.extend_lock(fid)? })
+                Ok(FilesAnswer::ExtendLock { sync: self.extend_lock(fid)? })
             }
             FilesCall::ReleaseLock { fid } => {
-                Ok(FilesAnswer::ReleaseLock { sync: at.release_lock(fid)? })
+                Ok(FilesAnswer::ReleaseLock { sync: self.release_lock(fid)? })
             }
             FilesCall::OldSetLock { fid, kind, .. } => {
-                at.lock(fid, kind).map(|_| FilesAnswer::OldSetLock {})
+                self.lock(fid, kind).map(|_| FilesAnswer::OldSetLock {})
             }
             FilesCall::OldExtendLock { fid, .. } => {
-                at.extend_lock(fid).map(|_| FilesAnswer::OldExtendLock {})
+                self.extend_lock(fid).map(|_| FilesAnswer::OldExtendLock {})
             }
             FilesCall::OldReleaseLock { fid, .. } => {
-                at.release_lock(fid).map(|_| FilesAnswer::OldReleaseLock {})
+                self.release_lock(fid).map(|_| FilesAnswer::OldReleaseLock {})
             }
-            FilesCall::GetVolumeStatus { volume } => at.volume_status(volume),
+            FilesCall::GetVolumeStatus { volume } => self.volume_status(volume),
             FilesCall::SetVolumeStatus { volume, status, .. } => {
-                at.set_volume_status(volume, &status)
+                self.set_volume_status(volume, &status)
             }
             FilesCall::GetVolumeInfo { .. } => Ok(volumes::ask_the_database()),
             FilesCall::GetTime {} => {
-                let Timestamp { secs, nanos } = services.now();
+                let Timestamp { secs, nanos } = self.services.now();
                 let (seconds, microseconds) = (secs as u32, nanos / 1000);
                 Ok(FilesAnswer::GetTime { seconds, microseconds })
             }
@@ -179,13 +218,6 @@ impl FileService {
         }
     }
 
-    /// Ends the locks of a host whose time is over. The driver calls it each few seconds.
-    pub fn end_late_locks(&self, services: &dyn Services, host: u64) {
-        self.locks.end_late(services, host);
-    }
-}
-
-impl FileCall<'_> {
     /// The promise that came with a status.
     fn callback(&self) -> CallBack {
         CallBack { version: 1, expiration: self.services.promised_seconds(), kind: SHARED }
@@ -218,10 +250,10 @@ impl FileCall<'_> {
                     all.push(status);
                     callbacks.push(self.callback());
                 }
-                Err(Refusal(code)) if inline => {
+                Err(refusal) if inline => {
                     let failed = FetchStatus {
                         interface_version: 1,
-                        error_code: code as u32,
+                        error_code: self.host.code(refusal) as u32,
                         ..FetchStatus::default()
                     };
                     all.push(failed);

@@ -23,10 +23,13 @@ impl FileCall<'_> {
 
     /// The same of a status that is known already.
     pub(super) fn shown_as(&self, status: &Status) -> Result<FetchStatus, Refusal> {
-        let rights = match self.services.ask(Call::Rights { fid: status.fid })? {
-            Answer::Rights { rights, .. } => Rights(rights),
-            _ => return Err(unexpected()),
+        let rights_of = |answer| match answer {
+            Answer::Rights { rights, .. } => Ok(Rights(rights)),
+            _ => Err(unexpected()),
         };
+        let rights = rights_of(self.services.ask(Call::Rights { fid: status.fid })?)?;
+        // A client judges by these the users of its machine who have no token.
+        let of_nobody = self.services.ask_as_nobody(Call::Rights { fid: status.fid })?;
         let length = self.length_of(status)?;
         let fid = foreign_fid(status.fid)?;
         let mut shown = FetchStatus {
@@ -36,7 +39,7 @@ impl FileCall<'_> {
             author: owner(status.uid),
             owner: owner(status.uid),
             caller_access: rights.0,
-            anonymous_access: 0,
+            anonymous_access: rights_of(of_nobody)?.0,
             mode: mode_of(status),
             // Each tells itself as its parent, as AFS's servers do for directories. Of a file a
             // client asks its parent for the rights to it, which are these; without a parent it
@@ -50,7 +53,8 @@ impl FileCall<'_> {
             ..FetchStatus::default()
         };
         shown.set_length(length);
-        shown.set_data_version(status.data_version.0);
+        let versions = &self.service.versions;
+        shown.set_data_version(versions.told(self.host.number, status.fid, status.data_version));
         Ok(shown)
     }
 

@@ -6,8 +6,8 @@
 //! only if the record is as it was when the call read it.
 
 use afs3::errors::{
-    VL_BADENTRY, VL_BADPARTITION, VL_BADRELLOCKTYPE, VL_BADSERVER, VL_BADVOLIDBUMP, VL_BADVOLOPER,
-    VL_ENTRYLOCKED, VL_IDEXIST, VL_NAMEEXIST, VL_NOENT, VL_PERM,
+    VL_BADENTRY, VL_BADNAME, VL_BADPARTITION, VL_BADRELLOCKTYPE, VL_BADSERVER, VL_BADVOLIDBUMP,
+    VL_BADVOLOPER, VL_ENTRYLOCKED, VL_IDEXIST, VL_NAMEEXIST, VL_NOENT, VL_PERM,
 };
 use afs3::locations::{
     LocationsAnswer, VldbEntry, entry_flag, lock_operation, release_lock, site_flag,
@@ -66,6 +66,16 @@ impl Locations<'_> {
         self.change(CellCall::PutGroup { group: Box::new(group), expected }).map(drop)
     }
 
+    /// A caller who may change the database. Stock servers look at the rights first, and so does
+    /// this one: others learn nothing of the entries. To take no numbers is no change, which only
+    /// such a caller is told.
+    pub(super) fn need_rights(&self) -> Result<(), Refusal> {
+        match self.change(CellCall::TakeNumbers { above: VolumeId(0), count: 0 }) {
+            Err(Refusal(VL_PERM)) => Err(Refusal(VL_PERM)),
+            _ => Ok(()),
+        }
+    }
+
     /// `vos syncvldb` asks for no numbers, to learn one that is above all others: it gets one,
     /// which is then no volume's.
     pub(super) fn new_number(&self, count: u32) -> Result<LocationsAnswer, Refusal> {
@@ -84,8 +94,11 @@ impl Locations<'_> {
 
     pub(super) fn create_entry(&self, entry: &VldbEntry) -> Result<LocationsAnswer, Refusal> {
         let group = self.group_of_entry(entry, None)?;
-        if group.numbers().any(|id| self.revised(WhichVolume::Id(id)).is_ok()) {
-            return Err(Refusal(VL_IDEXIST));
+        let numbers = entry.volumes.iter().filter(|number| **number != 0);
+        for number in numbers {
+            if self.revised(WhichVolume::Id(VolumeId((*number).into()))).is_ok() {
+                return Err(Refusal(VL_IDEXIST));
+            }
         }
         self.put(group, Revision(0))?;
         Ok(LocationsAnswer::CreateEntryN {})
@@ -136,7 +149,6 @@ impl Locations<'_> {
         Ok(LocationsAnswer::SetLock {})
     }
 
-    /// It is a change also if there is no lock, so not everyone may make it.
     pub(super) fn unlock_entry(
         &self,
         volume: u32,
@@ -145,10 +157,9 @@ impl Locations<'_> {
     ) -> Result<LocationsAnswer, Refusal> {
         need_release_kind(release)?;
         let Revised { mut record, revision } = self.seen(volume, kind)?;
-        if release != 0 {
-            record.busy = None;
+        if release != 0 && record.busy.take().is_some() {
+            self.put(record, revision)?;
         }
-        self.put(record, revision)?;
         Ok(LocationsAnswer::ReleaseLock {})
     }
 
@@ -158,10 +169,9 @@ impl Locations<'_> {
         entry: &VldbEntry,
         old: Option<&VolumeGroup>,
     ) -> Result<VolumeGroup, Refusal> {
-        let bad_name = Refusal(afs3::errors::VL_BADNAME);
-        let name = Name::new(entry.name.text()).map_err(|_| bad_name)?;
+        let name = Name::new(entry.name.text()).map_err(|_| Refusal(VL_BADNAME))?;
         if !types::is_volume_name(name.as_bytes(), VolumeKind::ReadWrite) {
-            return Err(bad_name);
+            return Err(Refusal(VL_BADNAME));
         }
         let [read_write, read_only, backup] = entry.volumes.map(|id| VolumeId(id.into()));
         if read_write == VolumeId(0) {

@@ -122,16 +122,28 @@ impl LocationService {
             }
             LocationsCall::GetAddrs { .. } => at.addresses(),
             LocationsCall::GetAddrsU { attributes } => at.addresses_of(&attributes),
-            LocationsCall::GetNewVolumeId { count } => at.new_number(count),
-            LocationsCall::CreateEntryN { entry } => at.create_entry(&entry),
+            LocationsCall::GetNewVolumeId { count } => {
+                at.need_rights()?;
+                at.new_number(count)
+            }
+            LocationsCall::CreateEntryN { entry } => {
+                at.need_rights()?;
+                at.create_entry(&entry)
+            }
             LocationsCall::ReplaceEntryN { volume, kind, entry, release } => {
+                at.need_rights()?;
                 at.replace_entry((volume, kind), &entry, release)
             }
-            LocationsCall::DeleteEntry { volume, kind } => at.delete_entry(volume, kind),
+            LocationsCall::DeleteEntry { volume, kind } => {
+                at.need_rights()?;
+                at.delete_entry(volume, kind)
+            }
             LocationsCall::SetLock { volume, kind, operation } => {
+                at.need_rights()?;
                 at.lock_entry(volume, kind, operation)
             }
             LocationsCall::ReleaseLock { volume, kind, release } => {
+                at.need_rights()?;
                 at.unlock_entry(volume, kind, release)
             }
             // Old forms, and a server's own addresses, which Rialto's servers enter themselves.

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use afs3::files::{FilesAnswer, FilesCall};
 use afs3::structs::{AfsFid, AfsName, StoreStatus};
-use afsfront::{CallStream, FileService, PeerCall, Refusal, Services, StreamBroken, foreign_fid};
+use afsfront::{
+    CallStream, FileHost, FileService, PeerCall, Refusal, Services, StreamBroken, foreign_fid,
+};
 use bytes::Bytes;
 use celldb::CellDb;
 use guard::{Acl, Cps, Rights};
@@ -132,6 +134,8 @@ pub struct User {
     world: Arc<Mutex<World>>,
     pub seat: usize,
     caller: Caller,
+    /// Of its host.
+    pub takes_uae: bool,
 }
 
 /// The stream of a call, whole.
@@ -161,6 +165,10 @@ impl Services for User {
 
     fn ask_as_server(&self, call: Call) -> Result<Answer, Fault> {
         self.world.lock().call(self.seat, &Caller::ROOT, call)
+    }
+
+    fn ask_as_nobody(&self, call: Call) -> Result<Answer, Fault> {
+        self.world.lock().call(self.seat, &caller(PrincipalId::ANONYMOUS), call)
     }
 
     fn volume(&self, id: VolumeId) -> Result<VolumeInfo, Fault> {
@@ -198,6 +206,12 @@ impl Services for User {
 
     fn promised_seconds(&self) -> u32 {
         3600
+    }
+}
+
+impl User {
+    fn host(&self) -> FileHost {
+        FileHost { number: self.seat as u64, takes_uae: self.takes_uae }
     }
 }
 
@@ -269,7 +283,7 @@ impl Rig {
         world.seats.push(Seat { session: attached.session, requests: 0, broken, replies });
         world.take(effects);
         let seat = world.seats.len() - 1;
-        User { world: Arc::clone(&self.world), seat, caller: caller(id) }
+        User { world: Arc::clone(&self.world), seat, caller: caller(id), takes_uae: false }
     }
 
     /// An administrator at a new host.
@@ -327,7 +341,7 @@ impl Rig {
 
     /// A call without a stream.
     pub fn call(&self, user: &User, call: FilesCall) -> Result<FilesAnswer, Refusal> {
-        self.service.serve(user, user.seat as u64, call, &mut Pipe::default())
+        self.service.serve(user, user.host(), call, &mut Pipe::default())
     }
 
     pub fn create(&self, user: &User, named: &str) -> AfsFid {
@@ -350,7 +364,7 @@ impl Rig {
         let length = bytes.len() as u64;
         let (status, position, file_length) = (StoreStatus::default(), at, at + length);
         let call = FilesCall::StoreData64 { fid, status, position, length, file_length };
-        self.service.serve(user, user.seat as u64, call, &mut pipe)
+        self.service.serve(user, user.host(), call, &mut pipe)
     }
 
     /// The bytes of a range, as the 64-bit call gives them.
@@ -363,7 +377,7 @@ impl Rig {
     ) -> Result<Vec<u8>, Refusal> {
         let mut pipe = Pipe::default();
         let call = FilesCall::FetchData64 { fid, position, length };
-        self.service.serve(user, user.seat as u64, call, &mut pipe)?;
+        self.service.serve(user, user.host(), call, &mut pipe)?;
         let (count, bytes) = pipe.received.split_at(8);
         assert_eq!(u64::from_be_bytes(count.try_into().unwrap()), bytes.len() as u64);
         Ok(bytes.to_vec())

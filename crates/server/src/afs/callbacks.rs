@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use afs3::RpcMessage;
 use afs3::callbacks::{self, CallbacksAnswer, CallbacksCall};
-use afs3::structs::{AfsFid, AfsFids, AfsUuid, CallBack, CallBacks};
+use afs3::structs::{AfsFid, AfsFids, AfsUuid, CallBacks};
 use afs3::xdr::XdrReader;
 use rx::{CallLimits, ClientSecurity, RxError, ServiceId};
 use rxport::RxPort;
@@ -13,8 +13,6 @@ use types::BreakItem;
 
 use super::hosts::ForeignHost;
 
-/// The kind of a promise that has ended.
-const DROPPED: u32 = 3;
 /// Fids of one callback.
 const FIDS_MAX: usize = 50;
 /// A client that is silent for the first time, or has not answered after the second, has missed
@@ -37,20 +35,25 @@ pub(super) struct ForeignClient<'a> {
 }
 
 impl ForeignClient<'_> {
-    /// Tells the client to trust nothing that a server with this UUID promised.
+    /// Tells the client to trust nothing that a server with this UUID promised. Returns whether it
+    /// takes error numbers as codes of UAE.
     ///
     /// # Errors
     /// It did not answer, or refused.
-    pub fn initialize(&self, server: AfsUuid) -> Result<(), RxError> {
-        // Nothing is done with the answer yet; clients expect the question.
-        match self.ask(&CallbacksCall::TellMeAboutYourself {}) {
-            Ok(_) | Err(RxError::PeerAborted(_)) => {}
+    pub fn initialize(&self, server: AfsUuid) -> Result<bool, RxError> {
+        let takes_uae = match self.ask(&CallbacksCall::TellMeAboutYourself {}) {
+            Ok(CallbacksAnswer::TellMeAboutYourself { capabilities, .. }) => {
+                let word = capabilities.as_slice().first().copied().unwrap_or_default();
+                word & callbacks::CAPABILITY_ERROR_TRANSLATION != 0
+            }
+            Ok(_) | Err(RxError::PeerAborted(_)) => false,
             Err(error) => return Err(error),
-        }
+        };
         match self.ask(&CallbacksCall::InitCallBackState3 { server }) {
             Err(UNKNOWN) => self.ask(&CallbacksCall::InitCallBackState {}).map(drop),
             answer => answer.map(drop),
-        }
+        }?;
+        Ok(takes_uae)
     }
 
     /// Tells the client that promises have ended.
@@ -63,9 +66,10 @@ impl ForeignClient<'_> {
         fids.sort_unstable();
         fids.dedup();
         for some in fids.chunks(FIDS_MAX) {
-            let ended = CallBack { version: 1, expiration: 0, kind: DROPPED };
             let fids = AfsFids::new(some.to_vec()).expect("a chunk has no more");
-            let callbacks = CallBacks::new(vec![ended; some.len()]).expect("as many");
+            // Empty, as OpenAFS's servers send it: all of these have ended. Linux's kafs refuses
+            // the call with RXGEN_SS_UNMARSHAL if the list is as long as that of the fids.
+            let callbacks = CallBacks::default();
             self.ask(&CallbacksCall::CallBack { fids, callbacks })?;
         }
         Ok(())

@@ -30,6 +30,8 @@ pub(super) struct ForeignCaller<'a> {
     pub context: &'a Arc<ServerContext>,
     pub host_session: &'a HostSession,
     pub caller: Caller,
+    /// Where it calls from.
+    pub host: IpAddr,
     pub servers: &'a OtherServers,
 }
 
@@ -45,7 +47,7 @@ impl ForeignCaller<'_> {
         servers: &'a OtherServers,
         (proof, host): (&RxCaller, IpAddr),
     ) -> Result<ForeignCaller<'a>, Fault> {
-        let server = ForeignCaller { context, host_session, caller: Caller::ROOT, servers };
+        let server = ForeignCaller { context, host_session, caller: Caller::ROOT, host, servers };
         let caller = match names.identity_of(proof) {
             ProvedIdentity::Nobody => callers::nobody(host),
             ProvedIdentity::Server => return Ok(server),
@@ -100,6 +102,10 @@ impl Services for ForeignCaller<'_> {
 
     fn ask_as_server(&self, call: Call) -> Result<Answer, Fault> {
         self.call(&Caller::ROOT, call)
+    }
+
+    fn ask_as_nobody(&self, call: Call) -> Result<Answer, Fault> {
+        self.call(&callers::nobody(self.host), call)
     }
 
     fn volume(&self, id: VolumeId) -> Result<VolumeInfo, Fault> {

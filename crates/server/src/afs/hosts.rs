@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use afsfront::FileHost;
 use parking_lot::Mutex;
 use rx::RxConnectionId;
 use rxport::ServedCall;
@@ -44,6 +45,8 @@ impl HostKey {
 /// The session of a host.
 pub(super) struct HostSession {
     pub slots: CallSlots<Result<Answer, Fault>, Fault>,
+    /// See [`FileHost::takes_uae`].
+    takes_uae: bool,
     /// A user has called through it.
     pub is_proved: AtomicBool,
     /// Held while that is recorded.
@@ -51,9 +54,10 @@ pub(super) struct HostSession {
 }
 
 impl HostSession {
-    pub fn new(session: SessionId, slots: u32) -> HostSession {
+    pub fn new(session: SessionId, slots: u32, takes_uae: bool) -> HostSession {
         HostSession {
             slots: CallSlots::new(session, slots),
+            takes_uae,
             is_proved: AtomicBool::new(false),
             proving: Mutex::new(()),
         }
@@ -61,6 +65,11 @@ impl HostSession {
 
     pub fn session(&self) -> SessionId {
         self.slots.session()
+    }
+
+    /// The host as the file service knows it.
+    pub fn file_host(&self) -> FileHost {
+        FileHost { number: self.session().0, takes_uae: self.takes_uae }
     }
 }
 

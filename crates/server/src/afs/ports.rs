@@ -261,7 +261,7 @@ impl AfsPorts {
                 serve(call, |request: VoteCall, _| self.vote.serve(&way()?, &request));
             }
             afs3::files::PORT => serve(call, |request: FilesCall, stream| {
-                self.files.serve(&way()?, host_session.session().0, request, stream)
+                self.files.serve(&way()?, host_session.file_host(), request, stream)
             }),
             afs3::protection::PORT => {
                 serve(call, |request: ProtectionCall, _| ProtectionService.serve(&way()?, request));
@@ -308,9 +308,12 @@ impl AfsPorts {
     }
 
     fn begin_session(&self, host: &Arc<ForeignHost>) -> Result<Arc<HostSession>, String> {
-        if let Some(client) = self.client(host) {
-            client.initialize(self.uuid).map_err(|error| format!("as a client: {error}"))?;
-        }
+        let takes_uae = match self.client(host) {
+            Some(client) => {
+                client.initialize(self.uuid).map_err(|error| format!("as a client: {error}"))?
+            }
+            None => false,
+        };
         let context = self.context.upgrade().ok_or("the server ends")?;
         let address = host.key.address();
         let new = NewSession {
@@ -322,7 +325,7 @@ impl AfsPorts {
         };
         let attached = context.with_vice(|_, effects| new_session(&context, &new, effects));
         let attached = attached.map_err(|fault| fault.to_string())?;
-        let host_session = Arc::new(HostSession::new(attached.session, attached.slots));
+        let host_session = Arc::new(HostSession::new(attached.session, attached.slots, takes_uae));
         self.hosts.began(attached.session, host);
         Ok(host_session)
     }
@@ -385,6 +388,7 @@ impl AfsPorts {
                     context: &context,
                     host_session: &host_session,
                     caller: Caller::ROOT,
+                    host: host.key.address(),
                     servers: &servers,
                 };
                 self.files.end_late_locks(&way, session.0);
