@@ -154,12 +154,6 @@ DIFFERENCES = {
         r"5001, -101",
         "the server makes names lower case, not the client alone",
     ),
-    "realm-of-a-name": (
-        r"^PR\.NameToID \w+, with the realm$",
-        r"5001, 5001, 32766",
-        r"32766, 32766, 32766",
-        "to be mended: the cell's own realm is not taken off a name",
-    ),
     "no-backup-group-by-name": (
         r"^PR\.IDToName \w+, backup$",
         r"system:backup",

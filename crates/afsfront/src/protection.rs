@@ -42,12 +42,19 @@ const TOO_MANY: Refusal = Refusal(PR + 15);
 const NAME_TOO_LONG: Refusal = Refusal(PR + 18);
 
 /// The protection service.
-pub struct ProtectionService;
+pub struct ProtectionService {
+    realm: String,
+}
 
 /// One call.
 struct PtsWay<'a>(&'a dyn Services);
 
 impl ProtectionService {
+    /// Of a cell whose users are those of this Kerberos realm.
+    pub fn new(realm: &str) -> ProtectionService {
+        ProtectionService { realm: realm.to_lowercase() }
+    }
+
     /// Answers a call.
     ///
     /// # Errors
@@ -60,7 +67,7 @@ impl ProtectionService {
         let at = PtsWay(services);
         match call {
             ProtectionCall::NameToID { names } => {
-                Ok(ProtectionAnswer::NameToID { ids: at.numbers_of(&names)? })
+                Ok(ProtectionAnswer::NameToID { ids: at.numbers_of(&names, &self.realm)? })
             }
             ProtectionCall::IDToName { ids } => {
                 Ok(ProtectionAnswer::IDToName { names: at.names_of(&ids)? })
@@ -262,9 +269,16 @@ impl PtsWay<'_> {
         }
     }
 
-    /// Names that no principal has are the anonymous user's.
-    fn numbers_of(&self, names: &PrNames) -> Result<PrIds, Refusal> {
-        let lower = |name: &Chars<64>| String::from_utf8_lossy(name.text()).to_lowercase();
+    /// Names that no principal has are the anonymous user's. One of the cell's own realm need not
+    /// name it.
+    fn numbers_of(&self, names: &PrNames, realm: &str) -> Result<PrIds, Refusal> {
+        let lower = |name: &Chars<64>| {
+            let name = String::from_utf8_lossy(name.text()).to_lowercase();
+            match name.rsplit_once('@') {
+                Some((user, of)) if of == realm => user.to_owned(),
+                _ => name,
+            }
+        };
         let mut all = Vec::new();
         for some in names.as_slice().chunks(AT_ONCE as usize) {
             let call = PtsCall::Numbers { names: some.iter().map(lower).collect() };

@@ -18,7 +18,7 @@ fn cell() -> (tempfile::TempDir, Rig) {
 }
 
 fn ask(user: &User, call: ProtectionCall) -> Result<ProtectionAnswer, Refusal> {
-    ProtectionService.serve(user, call)
+    ProtectionService::new("EXAMPLE.ORG").serve(user, call)
 }
 
 fn make(user: &User, named: &str, flag: i32, owner: i32) -> Result<i32, Refusal> {
@@ -44,6 +44,8 @@ fn users_and_groups_have_names_and_numbers() {
     let joe = make(&admin, "Joe", 0, 0).unwrap();
     assert!(joe > 0);
     assert_eq!(numbers(&admin, &["joe", "JOE", "jane", "system:anyuser"]), [joe, joe, 32766, -101]);
+    let with_realm = ["joe@EXAMPLE.ORG", "joe@example.org", "joe@else.where"];
+    assert_eq!(numbers(&admin, &with_realm), [joe, joe, 32766], "the cell's own realm");
     let ids = PrIds::new(vec![joe, 4711, -204]).unwrap();
     let Ok(ProtectionAnswer::IDToName { names }) = ask(&admin, ProtectionCall::IDToName { ids })
     else {

@@ -51,7 +51,8 @@ fn its_version_grows_with_the_database() {
     let before = version();
     assert_eq!(version(), before);
     let name = PrName::new("jill").unwrap();
-    ProtectionService.serve(&admin, ProtectionCall::NewEntry { name, flag: 0, owner: 0 }).unwrap();
+    let made = ProtectionCall::NewEntry { name, flag: 0, owner: 0 };
+    ProtectionService::new("x.org").serve(&admin, made).unwrap();
     assert_eq!((version().epoch, version().counter > before.counter), (before.epoch, true));
 }
 

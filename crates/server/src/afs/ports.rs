@@ -97,6 +97,7 @@ pub(crate) struct AfsPorts {
     uuid: AfsUuid,
     files: FileService,
     volumes: VolumeService,
+    protection: ProtectionService,
     bos: BosService,
     vote: VoteService,
     names: CallerNames,
@@ -126,6 +127,7 @@ impl AfsPorts {
             uuid: AfsPorts::uuid_of(context),
             files: FileService::default(),
             volumes: VolumeService::default(),
+            protection: ProtectionService::new(&config.realm),
             bos: BosService::new(context.cell_name.as_deref().unwrap_or_default(), wall().secs),
             vote: VoteService::new(wall().secs),
             names: CallerNames::new(&config.realm),
@@ -264,7 +266,7 @@ impl AfsPorts {
                 self.files.serve(&way()?, host_session.file_host(), request, stream)
             }),
             afs3::protection::PORT => {
-                serve(call, |request: ProtectionCall, _| ProtectionService.serve(&way()?, request));
+                serve(call, |request: ProtectionCall, _| self.protection.serve(&way()?, request));
             }
             afs3::volumes::PORT => serve(call, |request: VolumesCall, stream| {
                 self.volumes.serve(&way()?, request, stream)
