@@ -10,6 +10,7 @@ use crate::{AfsCell, AfsCellError};
 const USERS_AND_GROUPS: i32 = 3;
 /// The position behind the last entry.
 const END: i32 = -1;
+
 /// A user or a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AfsPrincipal {
@@ -60,13 +61,10 @@ pub fn principals(cell: &AfsCell) -> Result<Vec<AfsPrincipal>, AfsCellError> {
     }
     for group in all.iter_mut().filter(|one| one.is_group()) {
         let list = ProtectionCall::ListElements { id: group.id };
-        match cell.protection(&list) {
-            Ok(ProtectionAnswer::ListElements { ids, over: 0 }) => {
-                group.members = ids.as_slice().to_vec();
-            }
-            Ok(_) => return Err(odd("ListElements")),
-            Err(error) => return Err(error),
-        }
+        let ProtectionAnswer::ListElements { ids, over: 0 } = cell.protection(&list)? else {
+            return Err(odd("ListElements"));
+        };
+        group.members = ids.as_slice().to_vec();
     }
     all.sort_by_key(|one| one.id);
     all.dedup_by_key(|one| one.id);
