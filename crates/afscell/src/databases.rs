@@ -141,6 +141,14 @@ impl AfsCell {
         self.locations(&LocationsCall::RegisterAddrs { uuid, spare: 0, addresses }).map(drop)
     }
 
+    /// Asks for what only a superuser is told.
+    ///
+    /// # Errors
+    /// `Refused`: the servers know another key; see [`AfsCellError`].
+    pub fn need_superuser(&self) -> Result<(), AfsCellError> {
+        self.protection(&ProtectionCall::ListEntries { flags: 1, start: 0 }).map(drop)
+    }
+
     /// The server that answered last, for reports.
     pub fn server(&self) -> Option<Ipv4Addr> {
         self.servers.get(self.state.lock().last).copied()

@@ -144,6 +144,7 @@ fn users_and_groups_come_from_the_server_that_can_tell() {
     assert_eq!(names, [(-7, "joe:friends"), (7, "joe"), (8, "ann")]);
     assert_eq!(found[0].members, [7, 8]);
     assert_eq!(cell.server(), Some(there.address), "it is asked first from now on");
+    assert_eq!(cell.need_superuser(), Ok(()));
 }
 
 #[test]
@@ -154,6 +155,7 @@ fn who_refuses_and_why_is_told() {
     let server = there.address;
     let call = "ListEntries";
     assert_eq!(refused, AfsCellError::Refused { server, call, code: NOT_PERMITTED });
+    assert_eq!(cell.need_superuser(), Err(refused.clone()));
     assert_eq!(
         refused.to_string(),
         format!("{server} refuses ListEntries: {} (267269)", code_name(NOT_PERMITTED).unwrap())

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use afscell::AfsCell;
 use celldb::{CELL_LEVEL_KNOWN, CellError, Etcd, EtcdConfig};
 use clap::Args;
 use client::Endpoint;
@@ -221,8 +222,11 @@ impl Up {
                 .mend("give --listen an IPv4 address of this machine"));
         }
         let keys = std::path::absolute(keytab).doing(what)?;
-        afs_keys(&keys, name)?;
+        let read = Arc::new(afs_keys(&keys, name)?);
         let (listen, databases) = (*listen.ip(), import_afs::addresses(&self.afs_databases)?);
+        // Before anything is made.
+        let there = AfsCell::open(databases.clone(), Some(read)).doing(what)?;
+        there.need_superuser().doing(what)?;
         Ok(Some(AfsClients { listen, keys: Some(keys), realm: None, databases }))
     }
 
