@@ -91,6 +91,19 @@ cp -r /usr/include/linux "$base/native/home/tree" && ln -s tree/version.h "$base
 head -c 5000000 /dev/urandom > "$base/native/home/bytes"
 check "vos backup" says "Created backup volume" 0 openafs vos backup home.joe -localauth
 check "the backup is listed" says "home.joe.backup " 0 openafs vos listvol $address -noauth
+check "vos addsite" openafs vos addsite $address a home.joe -localauth
+check "vos release" says "Released volume home.joe" 0 openafs vos release home.joe -localauth
+check "the site is released" sh -c \
+    "! '$RIALTO' vos examine --dir '$cell' home.joe | grep -q 'Not released'"
+check "the replica is mounted" within 30 "$RIALTO" fs mkmount "$base/native/ro" home.joe.readonly
+check "a native client reads it" within 20 cmp "$base/native/ro/bytes" "$base/native/home/bytes"
+check "a file is new" within 20 touch "$base/native/home/later"
+check "it is not released" refused within 20 stat "$base/native/ro/later"
+check "and does not write to it" refused within 20 touch "$base/native/ro/file"
+check "a second release" says "Released volume home.joe" 0 openafs vos release home.joe -localauth
+check "which is read" within 20 stat "$base/native/ro/later"
+check "the replica is dismounted" within 30 "$RIALTO" fs rmmount "$base/native/ro"
+check "and removed" says "deleted" 0 openafs vos remove -id home.joe.readonly -localauth
 check "vos lock" openafs vos lock home.joe -localauth
 check "which others respect" refused rialto vos backup home.joe
 check "vos unlock" openafs vos unlock home.joe -localauth

@@ -42,8 +42,12 @@ impl Refusal {
     pub const NAME_TOO_LONG: Refusal = Refusal(36);
     /// EOPNOTSUPP.
     pub const NOT_SUPPORTED: Refusal = Refusal(95);
-    /// ECONNREFUSED.
-    pub const REFUSED: Refusal = Refusal(111);
+    /// EOPNOTSUPP and ECONNREFUSED, as stock servers number them: 111 is VMOVED.
+    pub const FS_NOT_SUPPORTED: Refusal = Refusal(122);
+    /// See [`Refusal::FS_NOT_SUPPORTED`].
+    pub const FS_REFUSED: Refusal = Refusal(130);
+    /// ENODEV.
+    pub const NO_DEVICE: Refusal = Refusal(19);
     /// VNOVNODE.
     pub const NO_VNODE: Refusal = Refusal(102);
     /// VNOVOL.

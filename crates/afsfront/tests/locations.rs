@@ -313,3 +313,95 @@ fn a_wrong_change_has_the_code_of_stock_servers() {
     let too_long = ask(&stranger, LocationsCall::GetEntryByNameN { name: long });
     assert_eq!(too_long, Err(Refusal(363_527)));
 }
+
+/// The group of the volume 40, with the epochs of its read-only sites by server and partition.
+fn releases(rig: &Rig) -> (u64, Vec<u64>) {
+    let group = CellCall::Group { volume: WhichVolume::Id(VolumeId(40)) };
+    let Ok(Answer::Groups { groups, .. }) = rig.administrator().ask(Call::Cell(group)) else {
+        panic!("the group is there")
+    };
+    let group = &groups[0].record;
+    let is_read_only = |site: &&Site| site.kind == SiteKind::ReadOnly;
+    (group.released_epoch, group.sites.iter().filter(is_read_only).map(|site| site.epoch).collect())
+}
+
+#[test]
+fn a_release_of_afss_programs_lets_clients_use_its_sites() {
+    let (_kept, rig) = cell();
+    let admin = rig.administrator();
+    let replace = |entry: &VldbEntry| {
+        let (entry, release) = (Box::new(*entry), ALL_OF_IT);
+        ask(&admin, LocationsCall::ReplaceEntryN { volume: 40, kind: RW, entry, release }).unwrap();
+        entry_of(&admin, "home").unwrap()
+    };
+    let (first_epoch, first) = releases(&rig);
+    assert!(first_epoch > 1 && first.len() > 1, "{first_epoch} {first:?}");
+    // `vos` writes this while the first site has the release: the others are not to be used.
+    let mut entry = entry_of(&admin, "home").unwrap();
+    entry.flags |= entry_flag::RO_EXISTS;
+    let read_only: Vec<usize> =
+        (0..13).filter(|at| entry.site_flags[*at] & site_flag::RO != 0).collect();
+    for at in &read_only {
+        entry.site_flags[*at] = site_flag::RO | site_flag::DONT_USE;
+    }
+    entry.site_flags[read_only[0]] = site_flag::RO | site_flag::NEW_REPLICA;
+    let shown = replace(&entry);
+    assert_eq!(shown.site_flags[read_only[0]], site_flag::RO);
+    assert_eq!(shown.site_flags[read_only[1]], site_flag::RO | site_flag::DONT_USE);
+    assert_ne!(shown.flags & entry_flag::RO_EXISTS, 0);
+    let (epoch, sites) = releases(&rig);
+    assert_eq!(epoch, first_epoch, "it goes on from there");
+    assert_eq!(sites.iter().filter(|one| **one == 0).count(), sites.len() - 1);
+    // All have it.
+    for at in &read_only {
+        entry.site_flags[*at] = site_flag::RO;
+    }
+    replace(&entry);
+    let (epoch, sites) = releases(&rig);
+    assert!(sites.iter().all(|one| *one == epoch), "{epoch} {sites:?}");
+}
+
+#[test]
+fn new_numbers_pass_over_those_that_an_administrator_chose() {
+    let (_kept, rig) = cell();
+    let admin = rig.administrator();
+    let numbers = || match ask(&admin, LocationsCall::GetNewVolumeId { count: 3 }) {
+        Ok(LocationsAnswer::GetNewVolumeId { volume }) => volume,
+        other => panic!("{other:?}"),
+    };
+    let mut entry = entry_of(&admin, "alone").unwrap();
+    let first = numbers();
+    for (at, chosen) in [first + 4, first + 9].into_iter().enumerate() {
+        entry.name = Chars::new(format!("chosen.{at}").as_bytes()).unwrap();
+        entry.volumes = [chosen, 0, 0];
+        ask(&admin, LocationsCall::CreateEntryN { entry: entry.clone() }).unwrap();
+    }
+    assert_eq!(numbers(), first + 10);
+}
+
+#[test]
+fn a_first_release_of_afss_programs_has_an_epoch() {
+    let (_kept, rig) = cell();
+    let admin = rig.administrator();
+    let mut entry = entry_of(&admin, "alone").unwrap();
+    let number = entry.volumes[0];
+    (entry.servers[1], entry.partitions[1]) = (entry.servers[0], entry.partitions[0]);
+    (entry.site_count, entry.volumes[1]) = (2, number + 900);
+    let mut put = |site, flags| {
+        (entry.site_flags[1], entry.flags) = (site, entry_flag::RW_EXISTS | flags);
+        let replaced = LocationsCall::ReplaceEntryN {
+            volume: number,
+            kind: RW,
+            entry: entry.clone(),
+            release: ALL_OF_IT,
+        };
+        ask(&admin, replaced).unwrap();
+        let group = CellCall::Group { volume: WhichVolume::Id(VolumeId(number.into())) };
+        let Ok(Answer::Groups { groups, .. }) = admin.ask(Call::Cell(group)) else { panic!() };
+        groups[0].record.readable_sites().count()
+    };
+    assert_eq!(put(site_flag::RO | site_flag::DONT_USE, 0), 0, "it is a site without data");
+    assert_eq!(put(site_flag::RO, entry_flag::RO_EXISTS), 1);
+    let shown = entry_of(&admin, "alone").unwrap();
+    assert_ne!(shown.flags & entry_flag::RO_EXISTS, 0);
+}

@@ -223,7 +223,11 @@ fn a_dump_that_breaks_off_leaves_the_volume_offline() {
     let dump = at.dumped(volume, 0);
     for (length, id) in [0, 5, 200, dump.len() / 2, dump.len() - 1].into_iter().zip(70..) {
         let (_, transaction) = at.create("copy", volume_type::RW, id).unwrap();
-        assert_eq!(at.restore(transaction, &dump[..length]), Err(Refusal::DEAD), "{length}");
+        assert_eq!(
+            at.restore(transaction, &dump[..length]),
+            Err(Refusal(afs3::errors::VOLSERREAD_DUMPERROR)),
+            "{length}"
+        );
         assert_eq!(at.examine(id).unwrap()[0].state, VolumeState::Offline);
         at.ask(VolumesCall::DeleteVolume { transaction }).unwrap();
         at.end(transaction);

@@ -74,28 +74,6 @@ COMMANDS = {
         {"vos examine home.robert", "vos examine afs.one", "vos examine afs.one -format"},
         "the numbers of the backup and read-only volumes are shown when these are there",
     ),
-    "releases-are-not-shown": (
-        {
-            "vos examine proj.one",
-            "vos examine proj.one.readonly",
-            "vos listvldb proj.one",
-            "vos listvldb afs.one",
-            "vos listvldb -nosort -quiet",
-            "vos release afs.one -verbose",
-            "vos release afs.one -force-reclone",
-        },
-        "to be mended: a site that OpenAFS's vos releases is shown as not released; `rialto vos` "
-        "releases volumes of this cell",
-    ),
-    "clones-of-any-name": (
-        {
-            "vos clone proj.two -toname proj.two.clone",
-            "vos clone afs.one -toname afs.cloned",
-            "vos clone afs.one -toname afs.cloned.rw -readwrite",
-            "vos dump afs.back -file FILE -clone",
-        },
-        "to be mended: a clone is a backup volume, whose name ends so, or read-only",
-    ),
     "one-place-at-a-server": (
         {
             "vos move proj.copied S b S a",
@@ -115,7 +93,7 @@ COMMANDS = {
     ),
     "replicas-of-no-volume": (
         {"vos restore S a afs.ro -file FILE -readonly", "vos listvldb afs.ro"},
-        "to be mended: a read-only volume that has no read-write one is not made",
+        "a read-only volume is one of a read-write one's",
     ),
     "lists-after-these": (
         {
@@ -129,14 +107,12 @@ COMMANDS = {
             "vos syncvldb S -noauth",
             "vos syncvldb -server S",
             "vos syncvldb S a",
+            "vos listvldb -nosort -quiet",
+            "vos examine afs.one",
             "vos offline S a afs.one.readonly",
             "vos online S a afs.one.readonly",
         },
         "the commands before, which ended otherwise, made and removed other volumes",
-    ),
-    "codes-of-conversions": (
-        {"vos convertROtoRW S a afs.one -force", "vos convertROtoRW S b afs.one -force"},
-        "to be mended: the codes of what cannot be converted",
     ),
     "servers-enter-themselves": (
         {

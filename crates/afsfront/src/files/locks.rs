@@ -54,6 +54,17 @@ fn unlock(fid: Fid) -> Call {
 }
 
 impl ForeignLocks {
+    /// The locks of a file, as a status has them: how many hosts' calls read, or -1 for one that
+    /// writes. Those of Rialto's own clients are not among them.
+    pub fn count(&self, fid: Fid) -> i32 {
+        let held = self.held.lock();
+        let of_file = held.iter().filter(|((_, of), _)| *of == fid);
+        of_file.fold(0, |count, (_, lock)| match lock.mode {
+            LockMode::Exclusive => -1,
+            LockMode::Shared => count + i32::try_from(lock.count).unwrap_or(i32::MAX),
+        })
+    }
+
     /// Ends the locks of a host whose time is over.
     pub fn end_late(&self, services: &dyn Services, host: u64) {
         let now = services.now();
@@ -119,8 +130,9 @@ impl FileCall<'_> {
         let (found, sync) = (find(self.services, fid)?.fid, self.sync_of(fid.volume)?);
         let is_last = {
             let mut held = self.service.locks.held.lock();
+            // It may have ended, since its time was over: as stock servers have it, no error.
             let Entry::Occupied(mut known) = held.entry((self.host.number, found)) else {
-                return Err(Refusal::INVALID);
+                return Ok(sync);
             };
             known.get_mut().count -= 1;
             let is_last = known.get().count == 0;

@@ -204,8 +204,8 @@ impl FileCall<'_> {
             FilesCall::GiveUpCallBacks { .. } => Ok(FilesAnswer::GiveUpCallBacks {}),
             FilesCall::GiveUpAllCallBacks {} => Ok(FilesAnswer::GiveUpAllCallBacks {}),
             // As stock servers refuse them.
-            FilesCall::GetRootVolume {} => Err(Refusal::NOT_SUPPORTED),
-            FilesCall::CheckToken { .. } => Err(Refusal::REFUSED),
+            FilesCall::GetRootVolume {} => Err(Refusal::FS_NOT_SUPPORTED),
+            FilesCall::CheckToken { .. } => Err(Refusal::FS_REFUSED),
             FilesCall::NGetVolumeInfo { .. } => Err(Refusal::NO_VOLUME),
             FilesCall::Lookup { .. } | FilesCall::DFSSymlink { .. } | FilesCall::FsCmd { .. } => {
                 Err(Refusal::INVALID)

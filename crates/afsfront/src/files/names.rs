@@ -13,6 +13,13 @@ use crate::{Refusal, foreign_fid};
 
 /// The mode of a new file whose maker names none, as AFS's servers have it.
 const MODE: u16 = 0o777;
+/// A name that ends so stands for one of the client's system: no file can have it.
+const SYSTEM_ENDING: &[u8] = b"@sys";
+
+/// A name that a file may get.
+fn need_ordinary(name: &AfsName) -> Result<(), Refusal> {
+    if name.as_bytes().ends_with(SYSTEM_ENDING) { Err(Refusal::INVALID) } else { Ok(()) }
+}
 
 impl FileCall<'_> {
     /// The directory of a call, and the name in it.
@@ -32,6 +39,7 @@ impl FileCall<'_> {
         kind: NewKind,
         given: &StoreStatus,
     ) -> Result<(Status, Status), Refusal> {
+        need_ordinary(name)?;
         let (dir, name) = self.place(dir, name)?;
         let names_mode = given.mask & store_mask::MODE != 0;
         let mode = if names_mode { (given.mode & 0o7777) as u16 } else { MODE };
@@ -108,6 +116,7 @@ impl FileCall<'_> {
         }
         let sync = self.sync_of(dir.volume)?;
         let fid = find(self.services, existing)?.fid;
+        need_ordinary(name)?;
         let (dir, name) = self.place(dir, name)?;
         match self.services.ask(Call::Link { fid, dir, name })? {
             Answer::Made { status, dir, .. } => Ok(FilesAnswer::Link {
@@ -162,6 +171,7 @@ impl FileCall<'_> {
         }
         let sync = self.sync_of(old_dir.volume)?;
         let (from_dir, from) = self.place(old_dir, old_name)?;
+        need_ordinary(new_name)?;
         let (to_dir, to) = self.place(new_dir, new_name)?;
         let ask = |mode| {
             let (from, to) = (from.clone(), to.clone());

@@ -50,6 +50,7 @@ impl FileCall<'_> {
             client_mod_time: status.modified.secs as u32,
             server_mod_time: status.changed.secs as u32,
             group: owner(status.gid),
+            lock_count: self.service.locks.count(status.fid) as u32,
             ..FetchStatus::default()
         };
         shown.set_length(length);

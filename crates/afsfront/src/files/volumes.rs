@@ -4,7 +4,7 @@ use afs3::files::FilesAnswer;
 use afs3::structs::{
     AfsName, AfsPath, FetchVolumeStatus, OldVolumeInfo, StoreVolumeStatus, USE_VLDB, volume_mask,
 };
-use types::{Answer, Call, Fid, VolumeId, VolumeKind};
+use types::{Answer, Call, Fault, Fid, VolumeId, VolumeKind};
 
 use super::{FileCall, unexpected};
 use crate::Refusal;
@@ -56,21 +56,27 @@ impl FileCall<'_> {
         Ok(FilesAnswer::GetVolumeStatus { status, name, offline_message, motd })
     }
 
-    /// Sets the quota; there is no least one here, and there are no messages.
+    /// Sets the quota; there is no least one here, and there are no messages. A caller
+    /// who may not set it is refused, whatever the call changes.
     pub(super) fn set_volume_status(
         &self,
         volume: i32,
         change: &StoreVolumeStatus,
     ) -> Result<FilesAnswer, Refusal> {
         let fid = Fid::root(Self::id(volume)?);
-        if change.mask & volume_mask::MAX_QUOTA != 0 {
-            let bytes = u64::try_from(change.max_quota).map_err(|_| Refusal::INVALID)? * BLOCK;
-            let Answer::Volume(now) = self.services.ask(Call::VolumeStatus { fid })? else {
-                return Err(unexpected());
-            };
-            let files = now.quota_files;
-            self.services.ask(Call::SetQuota { fid, bytes, files })?;
-        }
+        let Answer::Volume(now) = self.services.ask(Call::VolumeStatus { fid })? else {
+            return Err(unexpected());
+        };
+        let bytes = if change.mask & volume_mask::MAX_QUOTA != 0 {
+            u64::try_from(change.max_quota).map_err(|_| Refusal::INVALID)? * BLOCK
+        } else {
+            now.quota_bytes
+        };
+        let set = self.services.ask(Call::SetQuota { fid, bytes, files: now.quota_files });
+        set.map_err(|fault| match fault {
+            Fault::NotPermitted => Refusal::ACCESS,
+            fault => fault.into(),
+        })?;
         Ok(FilesAnswer::SetVolumeStatus {})
     }
 }

@@ -1,9 +1,13 @@
 //! Changes of the location database, as OpenAFS's `vos` makes them.
 //!
 //! Model: an entry replaces a group's record: its name, its numbers and its sites. The epochs of
-//! sites, and standbys, for which AFS has no word, stay as they were. The lock of an entry is the
-//! group's note of the operation that works on it. Each change is the caller's (AF-2), and is made
-//! only if the record is as it was when the call read it.
+//! sites, and standbys, for which AFS has no word, stay as they were. An entry does not tell the
+//! epoch of a release: it says that there is one, and marks the read-only sites that are not to be
+//! used. Such a site has no epoch, and one whose mark is taken away has the released one. That is
+//! [`ANY_EPOCH`] if nothing else was released; clients then compare the epochs that the sites'
+//! servers tell (VO-5). The lock of an entry is the group's note of the operation that works on it.
+//! Each change is the caller's (AF-2), and is made only if the record is as it was when the call
+//! read it.
 
 use afs3::errors::{
     VL_BADENTRY, VL_BADNAME, VL_BADPARTITION, VL_BADRELLOCKTYPE, VL_BADSERVER, VL_BADVOLIDBUMP,
@@ -23,6 +27,8 @@ use crate::partitions::{numbered, partition_name, shown_number};
 
 /// Numbers that one call reserves at most; `vos` takes three.
 const NUMBERS_MAX: u32 = 1000;
+/// The released epoch of a group that only AFS's programs released: no volume has a lower one.
+const ANY_EPOCH: u64 = 1;
 
 /// A service's fault as the location service tells it.
 fn refusal_of(fault: Fault) -> Refusal {
@@ -57,6 +63,11 @@ fn need_release_kind(release: i32) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// The released epoch of a group, of which something is released.
+fn released_epoch(old: Option<&VolumeGroup>) -> u64 {
+    old.map_or(0, |old| old.released_epoch).max(ANY_EPOCH)
+}
+
 impl Locations<'_> {
     fn change(&self, call: CellCall) -> Result<Answer, Refusal> {
         self.services.ask(Call::Cell(call)).map_err(refusal_of)
@@ -76,19 +87,27 @@ impl Locations<'_> {
         }
     }
 
+    /// Numbers that no entry has: an administrator may have chosen some of those that are next.
     /// `vos syncvldb` asks for no numbers, to learn one that is above all others: it gets one,
     /// which is then no volume's.
     pub(super) fn new_number(&self, count: u32) -> Result<LocationsAnswer, Refusal> {
         if count > NUMBERS_MAX {
             return Err(Refusal(VL_BADVOLIDBUMP));
         }
-        let count = count.max(1);
-        match self.change(CellCall::TakeNumbers { above: VolumeId(0), count })? {
-            Answer::Number(first) => {
-                let volume = u32::try_from(first.0).map_err(|_| Refusal(VL_BADVOLIDBUMP))?;
-                Ok(LocationsAnswer::GetNewVolumeId { volume })
+        let (count, mut above) = (count.max(1), VolumeId(0));
+        loop {
+            let Answer::Number(first) = self.change(CellCall::TakeNumbers { above, count })? else {
+                return Err(Refusal::IO);
+            };
+            let numbers = first.0..first.0 + u64::from(count);
+            let is_used = |number: &u64| self.revised(WhichVolume::Id(VolumeId(*number))).is_ok();
+            match numbers.rev().find(is_used) {
+                Some(used) => above = VolumeId(used),
+                None => {
+                    let volume = u32::try_from(first.0).map_err(|_| Refusal(VL_BADVOLIDBUMP))?;
+                    return Ok(LocationsAnswer::GetNewVolumeId { volume });
+                }
             }
-            _ => Err(Refusal::IO),
         }
     }
 
@@ -187,6 +206,8 @@ impl Locations<'_> {
                 self.site((entry.servers[at], entry.partitions[at], entry.site_flags[at]), old)?,
             );
         }
+        let is_released = entry.flags & entry_flag::RO_EXISTS != 0;
+        let released_epoch = if is_released { released_epoch(old) } else { 0 };
         let standbys = old.into_iter().flat_map(|old| &old.sites);
         sites.extend(standbys.filter(|site| site.kind.is_standby()).cloned());
         // `vos` reserves a number for a backup volume before there is one.
@@ -197,7 +218,7 @@ impl Locations<'_> {
             read_only: (read_only != VolumeId(0)).then_some(read_only),
             backup: has_backup.then_some(backup),
             sites,
-            released_epoch: old.map_or(0, |old| old.released_epoch),
+            released_epoch,
             busy: old.and_then(|old| old.busy.clone()),
         })
     }
@@ -218,13 +239,21 @@ impl Locations<'_> {
         let is_same = |site: &&Site| {
             site.server == server && site.kind == kind && shown_number(&site.partition) == partition
         };
-        match old.and_then(|old| old.sites.iter().find(is_same)) {
-            Some(site) => Ok(site.clone()),
+        let mut site = match old.and_then(|old| old.sites.iter().find(is_same)) {
+            Some(site) => site.clone(),
             None => {
                 let partition = self.partition_of(server, partition)?;
-                Ok(Site { server, partition, kind, epoch: 0 })
+                Site { server, partition, kind, epoch: 0 }
             }
+        };
+        if kind == SiteKind::ReadOnly {
+            site.epoch = match (flags & site_flag::DONT_USE != 0, site.epoch) {
+                (true, _) => 0,
+                (false, 0) => released_epoch(old),
+                (false, epoch) => epoch,
+            };
         }
+        Ok(site)
     }
 
     /// The name that a server has for a partition. Of other servers than this one only names that

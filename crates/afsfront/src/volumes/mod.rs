@@ -44,8 +44,8 @@ const BAD_NAME: Refusal = Refusal(VOLSERBADNAME);
 const BAD_OPERATION: Refusal = Refusal(VOLSERBADOP);
 const NO_PARTITION: Refusal = Refusal(VOLSERILLEGAL_PARTITION);
 const NO_OPERATION: Refusal = Refusal(VOLSERNO_OP);
-/// ENODEV: the partition has no such volume.
-const NO_SUCH_VOLUME: Refusal = Refusal(19);
+/// The partition has no such volume.
+const NO_SUCH_VOLUME: Refusal = Refusal::NO_DEVICE;
 
 /// Volumes of one question.
 const AT_ONCE: u32 = 1000;
@@ -54,6 +54,8 @@ const OLD_PARTITIONS: usize = 26;
 /// The quota of a new volume in bytes, as stock servers give it.
 const FIRST_QUOTA: u64 = 5000 * KIB;
 const KIB: u64 = 1024;
+/// The longest name that AFS's programs give a volume.
+const NAME_BYTES_MAX: usize = 31;
 /// Pauses until the number of a removed volume is free: half a minute.
 const SWEEP_PAUSES_MAX: usize = 300;
 /// A member of `SetInfo` that stays as it is.
@@ -84,6 +86,14 @@ fn refusal_of(fault: Fault) -> Refusal {
         Fault::Exists => Refusal::IO,
         fault => fault.into(),
     }
+}
+
+/// A name for a volume: AFS has room for 31 bytes, whatever Rialto's own volumes have.
+fn new_name(name: &VolumeName) -> Result<Name, Refusal> {
+    if name.as_bytes().len() > NAME_BYTES_MAX {
+        return Err(BAD_NAME);
+    }
+    Name::new(name.as_bytes()).map_err(|_| BAD_NAME)
 }
 
 fn listed<T: Xdr, const N: usize>(all: Vec<T>) -> Result<XdrList<T, N>, Refusal> {
@@ -478,7 +488,7 @@ impl VolserCall<'_> {
         if self.services.volume(id)?.name.as_bytes() == name.as_bytes() {
             return Ok(());
         }
-        let name = Name::new(name.as_bytes()).map_err(|_| BAD_NAME)?;
+        let name = new_name(name)?;
         self.change(VolumeCall::Rename { id, name }).map(drop)
     }
 
@@ -490,7 +500,7 @@ impl VolserCall<'_> {
         name: &VolumeName,
         volume: u32,
     ) -> Result<(u32, i32), Refusal> {
-        let name = Name::new(name.as_bytes()).map_err(|_| BAD_NAME)?;
+        let name = new_name(name)?;
         if !types::is_volume_name(name.as_bytes(), VolumeKind::ReadWrite) {
             return Err(BAD_NAME);
         }
@@ -576,12 +586,13 @@ impl VolserCall<'_> {
         volume: u32,
         replace: bool,
     ) -> Result<u32, Refusal> {
-        let name = Name::new(name.as_bytes()).map_err(|_| BAD_NAME)?;
+        let mut name = Name::new(name.as_bytes()).map_err(|_| BAD_NAME)?;
         let kind = match kind {
             volume_type::RO if name.as_bytes().ends_with(b".readonly") => VolumeKind::ReadOnly,
-            volume_type::BACKUP => VolumeKind::Backup,
-            // A clone for a while, of any name.
-            volume_type::RO => VolumeKind::Snapshot,
+            volume_type::BACKUP if name.as_bytes().ends_with(b".backup") => VolumeKind::Backup,
+            // A clone of any name, which does not change.
+            volume_type::RO | volume_type::BACKUP => VolumeKind::Snapshot,
+            volume_type::RW => VolumeKind::ReadWrite,
             _ => return Err(BAD_OPERATION),
         };
         if !types::is_volume_name(name.as_bytes(), kind) {
@@ -589,7 +600,11 @@ impl VolserCall<'_> {
         }
         let id = (volume != 0).then_some(VolumeId(volume.into()));
         let of = entered.seen.volume;
-        let made = self.made(VolumeCall::Clone { id, of, name, kind, replace })?;
+        // `vos dump -clone` names its clone as the volume; here a name is one volume's.
+        if kind == VolumeKind::Snapshot && self.services.volume(of)?.name == name {
+            name = Name::new(format!("clone.{volume}").as_bytes()).map_err(|_| BAD_NAME)?;
+        }
+        let made = self.made_when_swept(&VolumeCall::Clone { id, of, name, kind, replace })?;
         u32::try_from(made.0).map_err(|_| Refusal::TOO_BIG)
     }
 
@@ -600,7 +615,8 @@ impl VolserCall<'_> {
         }
         let of = entered.seen.volume;
         let replace = true;
-        self.made(VolumeCall::Clone { id: Some(id), of, name, kind, replace }).map(drop)
+        let clone = VolumeCall::Clone { id: Some(id), of, name, kind, replace };
+        self.made_when_swept(&clone).map(drop)
     }
 
     fn dump(

@@ -5,10 +5,10 @@
 //! what it has, and shows the new state in one step. If that is not reached it stays as it was.
 
 use afs3::volumes::{VolumeName, transaction_flag};
-use types::{Name, VolumeCall, VolumeId, VolumeInfo, VolumeKind, refilled_name};
+use types::{Fault, Name, VolumeCall, VolumeId, VolumeInfo, VolumeKind, refilled_name};
 
 use super::restoring::IncomingDump;
-use super::{BAD_NAME, BAD_OPERATION, VolserCall, refusal_of};
+use super::{BAD_NAME, VolserCall, new_name, refusal_of};
 use crate::{CallStream, Refusal};
 
 const ENDING: &[u8] = b".readonly";
@@ -30,7 +30,7 @@ impl VolserCall<'_> {
         if parent == 0 || parent == volume {
             return Err(Refusal::INVALID);
         }
-        let name = Name::new(name.as_bytes()).map_err(|_| BAD_NAME)?;
+        let name = new_name(name)?;
         if !types::is_volume_name(name.as_bytes(), VolumeKind::ReadOnly) {
             return Err(BAD_NAME);
         }
@@ -62,12 +62,13 @@ impl VolserCall<'_> {
     /// no volume's then.
     pub(super) fn convert_replica(&self, partition: i32, volume: u32) -> Result<(), Refusal> {
         let partition = self.partition(partition)?.no;
-        let info = self.services.volume(VolumeId(volume.into()))?;
-        if info.partition != partition {
-            return Err(Refusal::NO_VOLUME);
-        }
+        let info = match self.services.volume(VolumeId(volume.into())) {
+            Ok(info) if info.partition == partition => info,
+            Ok(_) | Err(Fault::NoVolume) => return Err(Refusal::NO_DEVICE),
+            Err(fault) => return Err(fault.into()),
+        };
         if info.kind != VolumeKind::ReadOnly {
-            return Err(BAD_OPERATION);
+            return Err(Refusal::CROSS_DEVICE);
         }
         let flags = transaction_flag::OFFLINE;
         let transactions = &self.service.transactions;
@@ -80,7 +81,11 @@ impl VolserCall<'_> {
     fn convert(&self, info: &VolumeInfo) -> Result<(), Refusal> {
         let take_over =
             VolumeCall::TakeOver { copy: info.id, name: base_name(&info.name)?, above: 0 };
-        let head = self.made_when_swept(&take_over)?;
+        // The read-write volume is there.
+        let head = self.made_when_swept(&take_over).map_err(|refusal| match refusal {
+            Refusal::IO => Refusal::CROSS_DEVICE,
+            refusal => refusal,
+        })?;
         self.change(VolumeCall::Remove { id: info.id })?;
         self.change(VolumeCall::Serve { id: head }).map(drop)
     }

@@ -35,12 +35,12 @@ fn shortened<const N: usize>(text: &[u8]) -> Chars<N> {
     Chars::new(&text[..text.len().min(N - 1)]).unwrap_or(Chars([0; N]))
 }
 
-/// Snapshots are replicas to AFS: what they show does not change.
+/// Snapshots are backup volumes to AFS: `vos syncvldb` would enter a replica as a site.
 pub(super) fn kind_of(kind: VolumeKind) -> i32 {
     match kind {
         VolumeKind::ReadWrite => volume_type::RW,
-        VolumeKind::ReadOnly | VolumeKind::Snapshot => volume_type::RO,
-        VolumeKind::Backup => volume_type::BACKUP,
+        VolumeKind::ReadOnly => volume_type::RO,
+        VolumeKind::Backup | VolumeKind::Snapshot => volume_type::BACKUP,
     }
 }
 

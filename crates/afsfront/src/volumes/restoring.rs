@@ -61,8 +61,8 @@ impl IncomingDump {
     /// Reads a dump to its end; returns what it says of the volume.
     ///
     /// # Errors
-    /// `VOLSERREAD_DUMPERROR`: it is none, or is of another volume's state than the one here; those
-    /// of the assembly and of the stream.
+    /// `VOLSERREAD_DUMPERROR`: it is none, ends early, or is of another volume's state than the one
+    /// here; those of the assembly.
     pub fn read(
         assembly: Box<dyn Assembly>,
         stream: &mut dyn CallStream,
@@ -71,7 +71,7 @@ impl IncomingDump {
         let mut dump = IncomingDump { assembly, open: OpenVnode::None, volume };
         let mut parser = DumpParser::new();
         loop {
-            let piece = stream.take(PIECE_BYTES)?;
+            let piece = stream.take(PIECE_BYTES).map_err(|_| BAD_DUMP)?;
             let mut rest = &piece[..];
             while let Some(item) = parser.next(&mut rest).map_err(|_| BAD_DUMP)? {
                 if dump.item(item)? {
