@@ -19,6 +19,19 @@ logs=$(mktemp -d -t rialto-check.XXXXXX)
 trap 'rm -rf "$logs"' EXIT
 passed=0 failed=0 skipped=0 times=() broken=()
 
+# A full disk stops tests in the middle, and then whoever waits for them.
+needs_room() { # needs_room DIR GIB
+    local free
+    mkdir -p "$1" && free=$(df --output=avail -k "$1" | tail -n 1)
+    [ "${free:-0}" -ge $(($2 << 20)) ] && return
+    echo "FAIL room: $1 has $((${free:-0} >> 20)) GiB free, and the tests need $2:" \
+        "remove old build output or leftovers of tests"
+    exit 1
+}
+target=${CARGO_TARGET_DIR:-target}
+[ -d "$target/debug/deps" ] && needs_room "$target" 8 || needs_room "$target" 24
+needs_room "$logs" 4
+
 chosen() {
     [ ${#wanted[@]} -eq 0 ] && return 0
     local one

@@ -114,6 +114,11 @@ check "and JSON" test "$(field real.work read_times)" = True
 check "and not longer" vos setfields real.work -readtimes off
 check "as examine shows, too" says "Read times  off" 0 vos examine real.work
 check "and JSON, too" test "$(field real.work read_times)" = False
+check "clients of AFS are refused" vos setfields real.work -afs off
+check "as JSON shows" test "$(field real.work afs)" = False
+check "what is not asked for stays" says "Read times  off" 0 vos examine real.work
+check "and they are served again" vos setfields real.work -afs on
+check "as JSON shows, too" test "$(field real.work afs)" = True
 
 # Dumps: what goes out comes in again, byte for byte, under another name, through a pipe too; and
 # nothing else comes in.

@@ -47,8 +47,8 @@ pub(crate) fn find(services: &dyn Services, fid: AfsFid) -> Result<Status, Refus
         fault => fault.into(),
     })?;
     let Answer::Status(status) = found else { return Err(Refusal::IO) };
-    if !status.by_list {
-        // AF-1: its fids are secrets, which a foreign client does not keep.
+    if !status.by_list || services.refuses_afs(numbers.volume)? {
+        // AF-1: without lists its fids are secrets, which a foreign client does not keep.
         return Err(Refusal::NO_SERVICE);
     }
     if foreign_fid(status.fid) != Ok(fid) {

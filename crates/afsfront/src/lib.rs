@@ -84,6 +84,12 @@ pub trait Services {
     /// being removed; `Exists`: the read-write volume is here.
     fn assemble(&self, id: VolumeId) -> Result<Box<dyn Assembly>, Fault>;
 
+    /// Whether the volume does not serve clients of AFS.
+    ///
+    /// # Errors
+    /// `NoVolume`.
+    fn refuses_afs(&self, id: VolumeId) -> Result<bool, Fault>;
+
     /// Begins a call to another server of the cell, as this server; the request is the front of
     /// what is sent.
     ///

@@ -8,7 +8,7 @@ use afs3::structs::{
 };
 use afsfront::{Refusal, Services};
 use guard::Rights;
-use types::{Call, CreateHow, Name, NewKind, PrincipalId};
+use types::{Call, CreateHow, Name, NewKind, PrincipalId, VolumeCall, VolumeChange};
 
 use crate::common::{JOE, Rig, User, name};
 
@@ -159,6 +159,44 @@ fn af1_fids_are_checked_and_mode_bit_volumes_refused() {
     let root = bits.root();
     let refused = bits.call(&bits.user(JOE), FilesCall::FetchStatus { fid: root });
     assert_eq!(refused, Err(Refusal::NO_SERVICE));
+}
+
+#[test]
+fn a_volume_refuses_clients_of_afs_when_it_is_told_to() {
+    let rig = Rig::new();
+    let (joe, admin) = (rig.user(JOE), rig.administrator());
+    let fid = rig.create(&joe, "file");
+    rig.store(&joe, fid, 0, b"bytes").unwrap();
+    assert!(rig.fetch(&joe, fid, 0, 5).is_ok());
+    let _ = rig.broken(&joe);
+    let id = rig.root.volume;
+    let serve = |user: &User, afs| {
+        let change = VolumeChange { afs: Some(afs), ..VolumeChange::default() };
+        user.ask(Call::Volume(VolumeCall::SetFields { id, change }))
+    };
+    assert!(serve(&joe, false).is_err(), "that is for administrators");
+    let status = joe.ask_as_server(Call::GetStatus { fid: rig.native(fid) }).unwrap();
+    let attribute = || types::REFUSES_AFS.as_bytes().to_vec();
+    let get = || {
+        let (fid, name) = (rig.root, attribute().into());
+        joe.ask(Call::XattrGet { fid, name })
+    };
+    assert_eq!(get(), Err(types::Fault::NoXattr));
+    serve(&admin, false).unwrap();
+    assert!(get().is_ok());
+    assert!(!rig.broken(&joe).is_empty(), "clients must ask again");
+    for call in [FilesCall::FetchStatus { fid }, FilesCall::FetchACL { fid: rig.root() }] {
+        assert_eq!(rig.call(&joe, call), Err(Refusal::NO_SERVICE));
+    }
+    assert_eq!(rig.fetch(&joe, fid, 0, 5), Err(Refusal::NO_SERVICE));
+    assert_eq!(rig.store(&joe, fid, 0, b"other"), Err(Refusal::NO_SERVICE));
+    let native = joe.ask_as_server(Call::GetStatus { fid: rig.native(fid) }).unwrap();
+    assert_eq!(native, status, "others are served on");
+    // No caller takes the attribute away.
+    let (of, name) = (rig.root, attribute().into());
+    assert!(joe.ask_as_server(Call::XattrRemove { fid: of, name }).is_err());
+    serve(&admin, true).unwrap();
+    assert_eq!(rig.fetch(&joe, fid, 0, 5).unwrap(), b"bytes"[..]);
 }
 
 /// OpenAFS's client sets the time before it writes into a file.

@@ -389,6 +389,7 @@ fn calls() -> Vec<(&'static str, Call)> {
                     quota_files: Some(0),
                     state: Some(VolumeState::Offline),
                     read_times: None,
+                    afs: None,
                 },
             }),
         ),
@@ -397,6 +398,20 @@ fn calls() -> Vec<(&'static str, Call)> {
             Call::Volume(VolumeCall::SetFields {
                 id: VolumeId(0x0102),
                 change: VolumeChange { read_times: Some(true), ..VolumeChange::default() },
+            }),
+        ),
+        (
+            "volume-set-afs",
+            Call::Volume(VolumeCall::SetFields {
+                id: VolumeId(0x0102),
+                change: VolumeChange { afs: Some(true), ..VolumeChange::default() },
+            }),
+        ),
+        (
+            "volume-clear-afs",
+            Call::Volume(VolumeCall::SetFields {
+                id: VolumeId(0x0102),
+                change: VolumeChange { afs: Some(false), ..VolumeChange::default() },
             }),
         ),
         (

@@ -201,12 +201,13 @@ fn volume_state() -> impl Strategy<Value = VolumeState> {
 }
 
 fn volume_calls() -> impl Strategy<Value = Call> {
-    let change = (of(any::<u64>()), of(any::<u64>()), of(volume_state()), of(any::<bool>()))
-        .prop_map(|(quota_bytes, quota_files, state, read_times)| VolumeChange {
+    let change = (of(any::<u64>()), of(any::<u64>()), of(volume_state()), of(any::<[bool; 2]>()))
+        .prop_map(|(quota_bytes, quota_files, state, options)| VolumeChange {
             quota_bytes,
             quota_files,
             state,
-            read_times,
+            read_times: options.map(|[read_times, _]| read_times),
+            afs: options.map(|[_, afs]| afs),
         });
     let which =
         prop_oneof![volume_id().prop_map(WhichVolume::Id), name().prop_map(WhichVolume::Name)];

@@ -78,7 +78,8 @@ pub use time::{Time, Timestamp};
 pub use transfer::{Finish, IncomingTree, Pull, TaskInfo, TaskState};
 pub use tree_key::{KeyKeeper, TREE_KEY_BYTES, TreeKey};
 pub use volume::{
-    Beside, EPOCHS_IN_GENERATION, PartitionInfo, PartitionNo, StreamCursor, VolumeChange,
-    VolumeInfo, VolumeKind, VolumeState, WhichVolume, generation, is_volume_name, refilled_name,
+    Beside, EPOCHS_IN_GENERATION, PartitionInfo, PartitionNo, REFUSES_AFS, StreamCursor,
+    VolumeChange, VolumeInfo, VolumeKind, VolumeState, WhichVolume, generation, is_volume_name,
+    refilled_name,
 };
 pub use volume_call::VolumeCall;

@@ -184,7 +184,12 @@ pub struct VolumeChange {
     pub state: Option<VolumeState>,
     /// Whether reads of its files are recorded as their access times.
     pub read_times: Option<bool>,
+    /// Whether clients of AFS are served, if access lists decide.
+    pub afs: Option<bool>,
 }
+
+/// The attribute of the root of a volume that does not serve clients of AFS; no caller sets it.
+pub const REFUSES_AFS: &str = "rialto.refuses-afs";
 
 /// Bytes of a volume's name: it is shown in tables, and `.readonly`, `.backup` and snapshots'
 /// labels are appended to it.

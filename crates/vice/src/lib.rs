@@ -51,7 +51,7 @@ pub use cell::{CellAccess, CellOpening, Identities, Lookup, LookupHook, Principa
 pub use config::ViceConfig;
 pub use effect::Effect;
 pub use parts::{ScrubHook, ViceParts};
-pub use service::{Vice, assemble, may_block};
+pub use service::{Vice, assemble, may_block, refuses_afs};
 pub use sessions::Attached;
 pub use standby::{Followers, StandbyAgent, StandbyQuestion, StandbyWork};
 pub use volumes::{Partitions, VolumeAssembly};

@@ -39,7 +39,7 @@ use crate::sessions::{
     Attached, Begin, Blanks, Coherence, GivenSlots, Loans, Registry, Waiting, Waits,
 };
 use crate::standby::{Feeds, FeedsParts, Followers};
-use crate::volumes::{VolumeAssembly, Volumes};
+use crate::volumes::{VolumeAssembly, VolumeOptions, Volumes};
 use crate::{Effect, Partitions, ViceConfig, ViceParts};
 
 /// The file service: all rules of access and of POSIX, promises, and exactly-once. Thread-safe; has
@@ -630,6 +630,15 @@ impl Vice {
 /// being removed; `Exists`: the read-write volume is here.
 pub fn assemble(vice: &Vice, id: VolumeId) -> Result<VolumeAssembly, Fault> {
     VolumeAssembly::begin(&vice.volumes, id)
+}
+
+/// Whether a volume does not serve clients of AFS.
+///
+/// # Errors
+/// `NoVolume`.
+pub fn refuses_afs(vice: &Vice, id: VolumeId) -> Result<bool, Fault> {
+    let volume = vice.volumes.any_volume(id)?;
+    Ok(volume.options().has(VolumeOptions::REFUSES_AFS))
 }
 
 /// Whether the call may wait for the disk, so that the driver runs it on its pool.

@@ -183,6 +183,10 @@ impl Services for User {
         Ok(Box::new(vice::assemble(&self.world.lock().vice, id)?))
     }
 
+    fn refuses_afs(&self, id: VolumeId) -> Result<bool, Fault> {
+        vice::refuses_afs(&self.world.lock().vice, id)
+    }
+
     fn call_server(
         &self,
         to: SocketAddr,

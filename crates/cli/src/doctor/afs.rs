@@ -59,8 +59,8 @@ fn protection(afs: &AfsClients) -> Finding {
             "{found}: their protocol encrypts with 56 bits or not at all, so who can read the \
              network can read, and with some effort change, what they do"
         ),
-        "serve them in a network that you trust; 'rialto vos setfields NAME -model posix' makes a \
-         volume one that they are not served",
+        "serve them in a network that you trust; 'rialto vos setfields NAME -afs off' keeps them \
+         from a volume",
     )
 }
 

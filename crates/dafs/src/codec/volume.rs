@@ -154,6 +154,10 @@ record!(PartitionInfo {
 const READ_TIMES: u8 = 4;
 /// In `present`: reads are not recorded from now on.
 const NO_READ_TIMES: u8 = 8;
+/// In `present`: clients of AFS are served from now on.
+const AFS: u8 = 16;
+/// In `present`: clients of AFS are refused from now on.
+const NO_AFS: u8 = 32;
 
 impl Layout<VolumeChange> for Plain {
     fn put(&self, to: &mut Writer, change: &VolumeChange) {
@@ -162,7 +166,8 @@ impl Layout<VolumeChange> for Plain {
             .u8(change.state.map_or(0, |state| state as u8))
             .u8(u8::from(change.quota_bytes.is_some())
                 | u8::from(change.quota_files.is_some()) << 1
-                | change.read_times.map_or(0, |on| if on { READ_TIMES } else { NO_READ_TIMES }));
+                | change.read_times.map_or(0, |on| if on { READ_TIMES } else { NO_READ_TIMES })
+                | change.afs.map_or(0, |on| if on { AFS } else { NO_AFS }));
     }
 
     fn get(&self, from: &mut FieldReader<'_>) -> Result<VolumeChange, WireError> {
@@ -174,12 +179,15 @@ impl Layout<VolumeChange> for Plain {
             (_, Some(state)) => Some(state),
             (state, None) => return bad("state of a volume", state.into()),
         };
-        let read_times = match present & !3 {
-            0 => None,
-            READ_TIMES => Some(true),
-            NO_READ_TIMES => Some(false),
-            _ => return bad("present", present.into()),
+        let option = |yes: u8, no: u8| match present & (yes | no) {
+            0 => Ok(None),
+            both if both == yes | no => bad("present", present.into()).map(|_: VolumeChange| None),
+            one => Ok(Some(one == yes)),
         };
+        let (read_times, afs) = (option(READ_TIMES, NO_READ_TIMES)?, option(AFS, NO_AFS)?);
+        if present & !(3 | READ_TIMES | NO_READ_TIMES | AFS | NO_AFS) != 0 {
+            return bad("present", present.into());
+        }
         match (present & 3, bytes, files) {
             (0 | 2, 1.., _) => bad("quota bytes", bytes),
             (0 | 1, _, 1..) => bad("quota files", files),
@@ -188,6 +196,7 @@ impl Layout<VolumeChange> for Plain {
                 quota_files: field(2, files),
                 state,
                 read_times,
+                afs,
             }),
         }
     }

@@ -120,6 +120,10 @@ impl Services for ForeignCaller<'_> {
         Ok(Box::new(vice::assemble(&self.context.vice, id)?))
     }
 
+    fn refuses_afs(&self, id: VolumeId) -> Result<bool, Fault> {
+        vice::refuses_afs(&self.context.vice, id)
+    }
+
     fn call_server(
         &self,
         to: SocketAddr,

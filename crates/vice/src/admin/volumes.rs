@@ -27,7 +27,7 @@ use crate::calls::end_idle_loans;
 use crate::cell::CellLink;
 use crate::files::{Change, Files};
 use crate::sessions::Loans;
-use crate::volumes::{Load, READ_TIMES, ViceVolume};
+use crate::volumes::{Load, ViceVolume, VolumeOptions};
 
 /// Mode bits of a new volume's root.
 const ROOT_MODE: u16 = 0o755;
@@ -296,8 +296,9 @@ impl VolumeAdmin {
         )?;
         volume.follow_header();
         volume.allow_delegations();
-        if let Some(on) = change.read_times.filter(|on| *on != volume.records_reads()) {
-            return self.set_read_times(ask, &volume, on);
+        let options = volume.options().after(change);
+        if options != volume.options() {
+            return self.set_options(ask, &volume, options);
         }
         if goes_off {
             Ok(self.files.coherence().break_volume(ask, id, Answer::Done))
@@ -306,12 +307,12 @@ impl VolumeAdmin {
         }
     }
 
-    /// Sets whether reads are recorded. Clients see it in each status, so all of them ask again.
-    fn set_read_times(
+    /// Sets the options. Clients see them in each status or are refused, so all of them ask again.
+    fn set_options(
         &self,
         ask: &mut CallContext<'_>,
         volume: &ViceVolume,
-        on: bool,
+        options: VolumeOptions,
     ) -> Result<CallOutcome, Fault> {
         volume.need_writable()?;
         self.files.bring_in(ask, volume)?;
@@ -320,15 +321,10 @@ impl VolumeAdmin {
         let vnode = volume.store.vnode(VnodeNo::ROOT)?;
         let mut vnode = volume.marked(vnode.ok_or(Fault::Damaged)?);
         let mut change = Change::new(ask.scope, volume);
-        let mut edit = volume.store.edit(&mut vnode, &mut change.update);
-        if on {
-            edit.put_xattr(READ_TIMES, b"on")?;
-        } else {
-            edit.remove_xattr(READ_TIMES)?;
-        }
+        options.write(&mut volume.store.edit(&mut vnode, &mut change.update))?;
         touch_status(&mut vnode.status, ask.wall);
         change.update.put_vnode(&vnode);
-        change.change_read_times(on);
+        change.change_options(options);
         let outcome = self.files.commit(ask, change, Answer::Done);
         volume.allow_delegations();
         outcome

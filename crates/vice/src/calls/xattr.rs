@@ -12,7 +12,7 @@ use crate::call::CallerView;
 use crate::call::{CallContext, CallOutcome};
 use crate::files::{Change, Files};
 use crate::volumes::ViceVolume;
-use crate::volumes::is_hidden;
+use crate::volumes::{VolumeOptions, is_hidden};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Space {
@@ -33,7 +33,8 @@ pub(crate) fn xattr_get(
 ) -> Result<CallOutcome, Fault> {
     let (volume, _seen) = files.look_at(ask, fid)?;
     let vnode = volume.vnode(fid)?;
-    let (right, shown) = match space(name)? {
+    let space = if VolumeOptions::is_attribute(name) { Space::Security } else { space(name)? };
+    let (right, shown) = match space {
         Space::User if !carries_user(&vnode.status) => (Right::See, false),
         Space::User => (Right::Read, true),
         Space::Trusted => (Right::See, ask.caller.is_root()),

@@ -24,7 +24,7 @@ use types::{Answer, BreakItem, BreakReason, Fault, Fid, Name, SessionId};
 use super::Files;
 use crate::access::{self, Right};
 use crate::call::{CallContext, CallOutcome, Fed};
-use crate::volumes::{QuotaReservation, ViceVolume};
+use crate::volumes::{QuotaReservation, ViceVolume, VolumeOptions};
 
 /// See the head of the file.
 pub(crate) struct Change<'v> {
@@ -48,8 +48,8 @@ enum Spread {
     Rights,
     /// Sessions with any promise in the volume: lists decide from now on, or do not.
     Model(bool),
-    /// The same: reads are recorded from now on, or are not.
-    ReadTimes(bool),
+    /// The same: the volume has these options from now on.
+    Options(VolumeOptions),
 }
 
 /// A file that lost its last name: it becomes an orphan, or is removed.
@@ -148,9 +148,9 @@ impl<'v> Change<'v> {
         self.spread = Spread::Model(by_list);
     }
 
-    /// Sets whether reads are recorded in the volume: all promises in it are broken.
-    pub fn change_read_times(&mut self, on: bool) {
-        self.spread = Spread::ReadTimes(on);
+    /// Sets the volume's options: all promises in it are broken.
+    pub fn change_options(&mut self, options: VolumeOptions) {
+        self.spread = Spread::Options(options);
     }
 
     /// The body must be stable before the reply.
@@ -194,8 +194,8 @@ impl Files {
                 change.volume.lists.set_decide(by_list);
                 return Ok(self.coherence.break_volume(ask, change.volume.store.id(), answer));
             }
-            Spread::ReadTimes(on) => {
-                change.volume.set_records_reads(on);
+            Spread::Options(options) => {
+                change.volume.set_options(options);
                 change.volume.lists.note_change();
                 return Ok(self.coherence.break_volume(ask, change.volume.store.id(), answer));
             }

@@ -7,6 +7,7 @@ mod acls;
 mod assembly;
 mod loads;
 mod moves;
+mod options;
 mod partitions;
 mod refill;
 mod volume;
@@ -17,12 +18,13 @@ pub(crate) use acls::{ATTRIBUTE, VolumeAcls};
 pub use assembly::VolumeAssembly;
 pub(crate) use loads::{Load, Loads};
 pub(crate) use moves::Moves;
+pub(crate) use options::VolumeOptions;
 pub use partitions::Partitions;
-pub(crate) use volume::{QuotaReservation, READ_TIMES, ViceVolume};
+pub(crate) use volume::{QuotaReservation, ViceVolume};
 pub(crate) use volume_set::Volumes;
 pub(crate) use volumes_in_use::VolumesInUse;
 
 /// Whether an attribute is the service's own: callers neither see nor count it.
 pub(crate) fn is_hidden(name: &[u8]) -> bool {
-    [ATTRIBUTE, READ_TIMES].contains(&name)
+    name == ATTRIBUTE || VolumeOptions::is_attribute(name)
 }

@@ -5,13 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use store::{Partition, StoreError, Update, Vnode};
-use types::{Fault, Fid, Kind, Name, PartitionNo, Status, Time, VnodeNo};
+use types::{Fault, Fid, Kind, Name, PartitionNo, Status, Time};
 
-use super::VolumeAcls;
-
-/// The attribute of a root whose volume records reads. No attribute call reaches it, so clones,
-/// moves and dumps take it along without special care.
-pub(crate) const READ_TIMES: &[u8] = b"rialto.read-times";
+use super::{VolumeAcls, VolumeOptions};
 
 /// Whether a volume's calls are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +37,8 @@ pub(crate) struct ViceVolume {
     pub no: PartitionNo,
     /// Its access lists, if they decide.
     pub lists: VolumeAcls,
-    /// Reads are recorded as access times: [`READ_TIMES`] says so on the root.
-    read_times: AtomicBool,
+    /// See [`VolumeOptions`].
+    options: AtomicU8,
     /// Held by moves of directories between directories: no other call moves the ancestors during
     /// the search for a loop.
     pub moves: Mutex<()>,
@@ -78,14 +74,13 @@ impl ViceVolume {
     ) -> Result<Self, StoreError> {
         let service = AtomicU8::new(by_header(&store) as u8);
         let lists = VolumeAcls::of(&store)?;
-        let root = store.vnode(VnodeNo::ROOT)?;
-        let option = root.map_or(Ok(None), |root| store.xattr(&root, READ_TIMES))?;
+        let options = VolumeOptions::of(&store)?;
         Ok(ViceVolume {
             store,
             partition,
             no,
             lists,
-            read_times: AtomicBool::new(option.is_some()),
+            options: AtomicU8::new(options.bits()),
             moves: Mutex::default(),
             growth: Mutex::default(),
             service,
@@ -109,12 +104,16 @@ impl ViceVolume {
 
     /// Whether reads of its files are recorded. Those of a sealed state never are.
     pub fn records_reads(&self) -> bool {
-        self.read_times.load(Ordering::Relaxed) && self.store.is_writable()
+        self.options().has(VolumeOptions::READ_TIMES) && self.store.is_writable()
     }
 
-    /// Called when [`READ_TIMES`] was set or removed.
-    pub fn set_records_reads(&self, on: bool) {
-        self.read_times.store(on, Ordering::Relaxed);
+    pub fn options(&self) -> VolumeOptions {
+        VolumeOptions::from_bits(self.options.load(Ordering::Relaxed))
+    }
+
+    /// Called when the attributes of the root were written.
+    pub fn set_options(&self, options: VolumeOptions) {
+        self.options.store(options.bits(), Ordering::Relaxed);
     }
 
     /// All its contents are others: reads what is remembered of them again.
@@ -122,9 +121,7 @@ impl ViceVolume {
     /// # Errors
     /// Errors of the store.
     pub fn contents_replaced(&self) -> Result<(), StoreError> {
-        let root = self.store.vnode(VnodeNo::ROOT)?;
-        let read_times = root.map_or(Ok(None), |root| self.store.xattr(&root, READ_TIMES))?;
-        self.set_records_reads(read_times.is_some());
+        self.set_options(VolumeOptions::of(&self.store)?);
         self.lists.contents_replaced()
     }
 

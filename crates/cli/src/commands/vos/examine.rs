@@ -42,6 +42,7 @@ impl VosExamine {
             let root = model::root_status(context, &group[0]).ok();
             shown["access"] = root.map(|root| AccessModel::of(&root).word()).into();
             shown["read_times"] = root.map(|root| root.read_times).into();
+            shown["afs"] = model::refuses_afs(context, &group[0]).map(|refuses| !refuses).into();
             let seen = known.as_ref().map(|known| standby::seen(context, known));
             let standbys = known.as_ref().zip(seen).map(|(known, seen)| {
                 standby::as_json(&|server| context.server_name(server), known, &seen)
@@ -106,6 +107,11 @@ fn print_volume(context: &VosContext, group: &[LocatedVolume], known: Option<&Vo
         "    Access      {}",
         root.map_or("unknown", |root| AccessModel::of(&root).for_people())
     );
+    if root.is_some_and(|root| root.by_list) {
+        let refused = model::refuses_afs(context, volume);
+        let shown = refused.map_or("unknown", |refused| on_or_off(!refused));
+        println!("    AFS clients {shown}");
+    }
     println!("    Read times  {}", root.map_or("unknown", |root| on_or_off(root.read_times)));
     println!("    At rest     {}", show::at_rest(volume));
     println!("    MaxQuota {:>10} K", volume.quota_bytes / 1024);

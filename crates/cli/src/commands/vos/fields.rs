@@ -26,6 +26,7 @@ EXAMPLES
     rialto vos setfields home.alice -maxfiles 100000
     rialto vos setfields -id 536870915 -maxquota 0        no limit
     rialto vos setfields home.alice -readtimes on         stat shows when files were read
+    rialto vos setfields home.alice -afs off              its clients of AFS are refused
     rialto vos setfields home.alice -model acl --dry-run  whose access would change
     rialto vos setfields home.alice -model acl
     rialto vos setfields home.alice -model acl -acl alice all system:authuser read
@@ -36,9 +37,9 @@ applies to everything below, except where there is a list from an earlier time. 
 posix mode bits give the rights again; lists below the root stay without effect.
 RIGHTS are as in 'rialto fs setacl --help'.";
 
-/// Whether reads are recorded.
+/// Whether an option is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum ReadTimes {
+enum OnOff {
     On,
     Off,
 }
@@ -52,15 +53,18 @@ pub struct VosSetfields {
     /// Limit of its size: KiB, or with a unit (20G); 0: no limit.
     #[arg(
         long, value_name = "SIZE", value_parser = quota,
-        required_unless_present_any = ["maxfiles", "model", "readtimes"],
+        required_unless_present_any = ["maxfiles", "model", "readtimes", "afs"],
     )]
     maxquota: Option<u64>,
     /// Limit of its files; 0: no limit.
     #[arg(long, value_name = "COUNT")]
     maxfiles: Option<u64>,
     /// Whether reads of its files are recorded as their access times, as Linux's relatime does.
-    #[arg(long, value_name = "on|off", value_parser = clap::value_parser!(ReadTimes))]
-    readtimes: Option<ReadTimes>,
+    #[arg(long, value_name = "on|off", value_parser = clap::value_parser!(OnOff))]
+    readtimes: Option<OnOff>,
+    /// Whether clients of AFS are served, where access lists decide.
+    #[arg(long, value_name = "on|off", value_parser = clap::value_parser!(OnOff))]
+    afs: Option<OnOff>,
     /// Access model: access lists, or mode bits.
     #[arg(long)]
     model: Option<AccessModel>,
@@ -85,6 +89,7 @@ fn change(
             "id": id.0, "name": text(&name), "quota_bytes": change.quota_bytes,
             "quota_files": change.quota_files,
             "state": change.state.map(super::show::state), "read_times": change.read_times,
+            "afs": change.afs,
         }));
     }
     Ok(())
@@ -105,7 +110,7 @@ impl VosSetfields {
         if let Some(model) = self.model {
             let (wanted, site) = self.volume.clone().parts()?;
             set_model(context, &context.volume(&wanted, &site)?, model, &self.acl)?;
-            let others = [self.maxquota.is_some(), self.maxfiles.is_some()];
+            let others = [self.maxquota.is_some(), self.maxfiles.is_some(), self.afs.is_some()];
             if self.readtimes.is_none() && !others.contains(&true) {
                 return Ok(());
             }
@@ -114,7 +119,8 @@ impl VosSetfields {
             quota_bytes: self.maxquota,
             quota_files: self.maxfiles,
             state: None,
-            read_times: self.readtimes.map(|times| times == ReadTimes::On),
+            read_times: self.readtimes.map(|times| times == OnOff::On),
+            afs: self.afs.map(|afs| afs == OnOff::On),
         };
         change(context, self.volume, "changing the fields of the volume", fields)
     }

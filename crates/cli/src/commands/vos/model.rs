@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use guard::{Acl, Rights};
 use local::failure::Failure;
 use serde_json::json;
-use types::{Answer, Call, Cookie, Fid, Kind, PrincipalId, PtsCall, ServerId, Status};
+use types::{Answer, Call, Cookie, Fault, Fid, Kind, PrincipalId, PtsCall, ServerId, Status};
 
 use super::context::{LocatedVolume, VosContext, text};
 use crate::commands::fs::principals;
@@ -62,6 +62,17 @@ fn status(
 /// The status of the volume's root, which shows the options of the volume.
 pub(crate) fn root_status(context: &VosContext, volume: &LocatedVolume) -> Result<Status, Failure> {
     status(context, "reading the volume", volume, Fid::root(volume.id))
+}
+
+/// Whether clients of AFS are refused; `None`: a server of an older version does not tell.
+pub(crate) fn refuses_afs(context: &VosContext, volume: &LocatedVolume) -> Option<bool> {
+    let (fid, name) = (Fid::root(volume.id), types::REFUSES_AFS.into());
+    let call = Call::XattrGet { fid, name };
+    match context.reach.send(volume.server, call) {
+        Ok(Answer::Xattr(_)) => Some(true),
+        Err(error) if error.fault() == Some(Fault::NoXattr) => Some(false),
+        _ => None,
+    }
 }
 
 /// Returns the present model.
