@@ -1,0 +1,3 @@
+//! All tests of the crate, as one program.
+
+#![allow(missing_docs, clippy::unwrap_used)] // All of it is tests.
