@@ -191,4 +191,25 @@ open_and_removed() {
         [ "$(wc -l <&5)" = 40 ] && exec 5<&-
 }
 check "a file that is open outlives its name" open_and_removed
+
+# Users with tickets. Their cell knows joe, and a volume in which joe alone writes.
+as() { local uid=$1; shift; KRB5CCNAME=FILE:$realm/users/$uid setpriv --reuid "$uid" \
+    --regid "$uid" --clear-groups timeout 60 "$@"; }
+# Users may not see where this program was built.
+cp "$RIALTO" "$base/rialto" && chmod 755 "$base/rialto"
+check "a user of theirs" pts createuser joe 4242
+check "an administrator" pts createuser ann 4243
+check "who is one" pts adduser ann system:administrators
+check "a volume of theirs" vos create $there z home
+printf 'opensesame\n' | as 4711 kinit joe > /dev/null
+printf 'opensesame\n' | as 4712 kinit ann > /dev/null
+check "a login with a ticket" as 4711 "$base/rialto" login --kerberos --path "$ours"
+check "the token is shown" says joe@X.ORG 0 as 4711 "$base/rialto" tokens --path "$ours"
+check "a user writes" as 4711 sh -c "echo joe > '$ours/of.joe'"
+check "as the owner" says 4242 0 stat -c %u "$ours/of.joe"
+check "another one is nobody" as 4712 sh -c "echo ann > '$ours/of.ann'"
+check "the server says so" says 32766 0 stat -c %u "$ours/of.ann"
+check "a logout" as 4711 "$base/rialto" logout --path "$ours"
+check "and is nobody again" as 4711 sh -c "echo joe > '$ours/of.nobody'"
+check "the server says so" says 32766 0 stat -c %u "$ours/of.nobody"
 finish

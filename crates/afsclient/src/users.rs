@@ -25,9 +25,8 @@ use zeroize::Zeroizing;
 /// A whole Kerberos 5 ticket, in place of a key's number. Source: OpenAFS `src/rxkad/rxkad.h`.
 const KERBEROS_5_TICKET: u32 = 256;
 
-/// A login, as a user's program shows it with its ticket for `afs/CELL`: the ticket, the session key that
-/// servers will compute from its own (`rx::rxkad::session_key_from_krb5`), the user's name and when
-/// the ticket ends.
+/// A login, as a user's program shows it: its ticket for `afs/CELL`, the session key that servers
+/// will compute from the ticket's, the user's name, and when the ticket ends.
 #[derive(Clone, Debug)]
 pub struct AfsLogin {
     /// The principal, as `joe@EXAMPLE.ORG`.
@@ -41,6 +40,18 @@ pub struct AfsLogin {
 }
 
 impl AfsLogin {
+    /// From a ticket for the cell's service with its session key, of this encryption type. `None`:
+    /// servers of AFS know no such keys.
+    pub fn of_ticket(
+        user: String,
+        (key_type, key): (i32, &[u8]),
+        ticket: Vec<u8>,
+        valid: (u32, u32),
+    ) -> Option<AfsLogin> {
+        let session_key = Zeroizing::new(rx::rxkad::session_key_from_krb5(key_type, key)?);
+        Some(AfsLogin { user, session_key, ticket: ticket.into(), valid })
+    }
+
     /// The form in which it takes the place of a request ([`AuthCall::Kerberos`]).
     pub fn to_request(&self) -> Secret {
         let fields = json!({

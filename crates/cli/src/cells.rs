@@ -223,7 +223,7 @@ impl Cells {
     fn reach_afs(&self, cell: &str, servers: &[Ipv4Addr]) -> Result<Arc<Volumes>, Error> {
         let dir = self.cache.join(format!("cell-{cell}")).join("data");
         std::fs::create_dir_all(&dir).map_err(|error| Error::NoCache(error.to_string()))?;
-        let tokens: Arc<TokenWallet> = Arc::default();
+        let tokens = Arc::new(TokenWallet::of_afs());
         let remote = AfsRemote::open(cell, servers, Arc::clone(&tokens))
             .map_err(|error| Error::Closed(error.to_string()))?;
         tracing::info!(cell, ?servers, "cell of AFS");
