@@ -4,6 +4,8 @@
 //! Another client may change the name in between: then the answer tells of the file that was there
 //! before, and the callback of the directory, which that client's change makes, ends what is wrong.
 
+use std::ops::Deref;
+
 use afs3::files::{FilesAnswer, FilesCall};
 use afs3::structs::{AfsName, AfsPath, CallBack, FetchStatus, StoreStatus, store_mask};
 use client::CallError;
@@ -50,7 +52,18 @@ struct MadeFile {
     dir: Told,
 }
 
-impl AfsCall<'_> {
+/// The calls about changes of names.
+pub(crate) struct NameCalls<'c>(pub &'c AfsCall<'c>);
+
+impl<'c> Deref for NameCalls<'c> {
+    type Target = AfsCall<'c>;
+
+    fn deref(&self) -> &AfsCall<'c> {
+        self.0
+    }
+}
+
+impl NameCalls<'_> {
     pub(crate) fn make(
         &self,
         dir: Fid,
@@ -232,7 +245,7 @@ impl AfsCall<'_> {
     pub(crate) fn unhold(&self, fids: &[Fid]) {
         for fid in fids {
             let Some(hidden) = self.cell.hidden.lock().remove(fid) else { continue };
-            let removing = AfsCall { user: hidden.user, ..*self };
+            let removing = AfsCall { user: hidden.user, ..*self.0 };
             let removed = foreign(hidden.dir).map_err(CallError::from).and_then(|dir| {
                 let call = FilesCall::RemoveFile { dir, name: afs_name(&hidden.name)? };
                 removing.change(hidden.dir.volume, &call)

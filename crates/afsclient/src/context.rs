@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 
 use afs3::files::{FilesAnswer, FilesCall};
 use afs3::structs::{CallBack, FetchStatus};
@@ -19,15 +18,13 @@ use types::{Answer, BreakItem, BreakReason, Fid, Name, Status, VolumeId};
 use crate::coherence::Coherence;
 use crate::directories::DirectoryCache;
 use crate::locating::Locations;
+use crate::lock_table::LockedFiles;
 use crate::servers::{FileServers, Trouble};
 use crate::statuses::{foreign, shown};
 use crate::users::{AfsUser, AfsUsers};
 
 /// Files whose stores are in order at a time, before those that are over are forgotten.
 const STORES_SWEPT_AT: usize = 1024;
-
-/// How often a thread looks whether it is to end.
-const POLL: Duration = Duration::from_millis(50);
 
 /// The parts that all calls share.
 pub(crate) struct ForeignCell {
@@ -39,41 +36,7 @@ pub(crate) struct ForeignCell {
     pub directories: DirectoryCache,
     pub stores: StoreOrder,
     pub hidden: HiddenFiles,
-}
-
-/// A server that promised something is asked whether it is there when it was not heard of for this
-/// time: it may have missed to call back. Source: OpenAFS's clients, which ask each 3 minutes.
-const PROBE_EVERY: Duration = Duration::from_secs(60);
-/// How often the client looks for such servers.
-const PROBE_LOOK: Duration = Duration::from_secs(5);
-
-impl ForeignCell {
-    /// Ends the promises of servers that are not there, until the end.
-    pub fn probe_servers(&self) {
-        while !self.coherence.is_closed() {
-            let until = Instant::now() + PROBE_LOOK;
-            while Instant::now() < until && !self.coherence.is_closed() {
-                std::thread::sleep(POLL);
-            }
-            let servers = self.coherence.with(|promises| promises.servers());
-            for server in servers {
-                if self.coherence.is_closed() || self.locations.has_answered(server, PROBE_EVERY) {
-                    continue;
-                }
-                let answers = self.servers.answers(server);
-                self.locations.heard(server, answers);
-                if !answers {
-                    tracing::warn!(
-                        %server,
-                        cell = self.name,
-                        consequence = "its files are asked for again",
-                        "a file server does not answer"
-                    );
-                    self.coherence.server_lost(server);
-                }
-            }
-        }
-    }
+    pub locks: LockedFiles,
 }
 
 /// A file that lost its last name while it is open here: AFS has no holds, so it gets a hidden name

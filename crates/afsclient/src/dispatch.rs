@@ -4,8 +4,12 @@ use client::CallError;
 use serde_json::json;
 use types::{Answer, Call, Caller, Fault, VolumeCall};
 
+use crate::changes::NameCalls;
 use crate::context::{AfsCall, Answered, ForeignCell};
 use crate::data::VERIFIER;
+use crate::lists::ListCalls;
+use crate::lock_table::OwnLock;
+use crate::locks::LockCalls;
 
 impl AfsCall<'_> {
     /// The answer to a call, with what it claims.
@@ -13,6 +17,7 @@ impl AfsCall<'_> {
     /// # Errors
     /// The service's refusal, or why there is no answer.
     pub(crate) fn perform(&self, caller: &Caller, call: Call) -> Result<Answered, CallError> {
+        let (names, lists, locks) = (NameCalls(self), ListCalls(self), LockCalls(self));
         match call {
             Call::Root { volume } => self.root(&volume),
             Call::Lookup { dir, name } => self.lookup(dir, &name),
@@ -27,11 +32,11 @@ impl AfsCall<'_> {
                 self.read(fid, offset, length)
             }
             Call::Seek { fid, offset, what } => self.seek(fid, offset, what),
-            Call::Make { dir, name, kind, mode, how } => self.make(dir, &name, &kind, mode, how),
-            Call::Link { fid, dir, name } => self.link(fid, dir, &name),
-            Call::Remove { dir, name, what, hold } => self.remove(dir, &name, what, hold),
+            Call::Make { dir, name, kind, mode, how } => names.make(dir, &name, &kind, mode, how),
+            Call::Link { fid, dir, name } => names.link(fid, dir, &name),
+            Call::Remove { dir, name, what, hold } => names.remove(dir, &name, what, hold),
             Call::Rename { from_dir, from, to_dir, to, mode, hold } => {
-                self.rename((from_dir, &from), (to_dir, &to), mode, hold)
+                names.rename((from_dir, &from), (to_dir, &to), mode, hold)
             }
             Call::SetStatus { fid, change } => self.set_status(fid, &change),
             Call::Write { fid, offset, data, stable: _, kill_privileges: _ } => {
@@ -43,8 +48,18 @@ impl AfsCall<'_> {
             Call::Commit { .. } | Call::CommitVolume { .. } => {
                 Ok(Answered::plain(Answer::Committed { verifier: VERIFIER }))
             }
+            Call::GetAcl { fid } => lists.get_acl(fid),
+            Call::SetAcl { fid, list, instead_of } => lists.set_acl(fid, list.as_ref(), instead_of),
+            Call::Pts { call, .. } => lists.principals(&call),
+            Call::Lock { fid, owner, pid, family, range, mode, wait, reclaim: _ } => {
+                locks.lock(fid, OwnLock { owner, pid, family, range, mode }, wait)
+            }
+            Call::Unlock { fid, owner, family, range } => locks.unlock(fid, owner, family, range),
+            Call::TestLock { fid, owner, family, range, mode } => {
+                locks.test_lock(fid, OwnLock { owner, pid: 0, family, range, mode })
+            }
             Call::Unhold { fids } => {
-                self.unhold(&fids);
+                names.unhold(&fids);
                 Ok(Answered::plain(Answer::Done))
             }
             // A removal hides what is open. Reads are not recorded, and nothing is reclaimed.
@@ -61,8 +76,6 @@ impl AfsCall<'_> {
             Call::MakeUnnamed { .. }
             | Call::ByVnode { .. }
             | Call::XattrSet { .. }
-            | Call::GetAcl { .. }
-            | Call::SetAcl { .. }
             | Call::SetQuota { .. }
             | Call::OpenBody { .. }
             | Call::LendBody { .. }
@@ -70,12 +83,8 @@ impl AfsCall<'_> {
             | Call::LendBlank { .. }
             | Call::AdoptBody { .. }
             | Call::ReadSums { .. }
-            | Call::Lock { .. }
-            | Call::Unlock { .. }
-            | Call::TestLock { .. }
             | Call::Volume(_)
             | Call::Cell(_)
-            | Call::Pts { .. }
             | Call::Guard { .. }
             | Call::Scrub { .. } => Err(Fault::Unsupported.into()),
         }

@@ -11,10 +11,12 @@
 //!
 //! - `remote`: the session, its threads and its port
 //! - `dispatch`: which call becomes which
-//! - `questions`, `changes`, `data`: the calls
+//! - `chores`: work of now and then
+//! - `questions`, `changes`, `data`, `lists`, `locks`: the calls
 //! - `context`: a call of a caller, and what is promised of its answer
 //! - `callbacks`: the service that file servers call
 //! - `servers`, `locating`: calls to file servers, and which of them has a volume
+//! - `lock_table`: locks of applications here
 //! - `users`: tokens of this machine's users
 //! - `coherence`, `promises`: breaks, and what is promised
 //! - `directories`, `statuses`, `faults`: AFS's forms in Rialto's
@@ -24,13 +26,17 @@
 
 mod callbacks;
 mod changes;
+mod chores;
 mod coherence;
 mod context;
 mod data;
 mod directories;
 mod dispatch;
 mod faults;
+mod lists;
 mod locating;
+mod lock_table;
+mod locks;
 mod promises;
 mod questions;
 mod remote;

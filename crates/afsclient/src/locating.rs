@@ -142,6 +142,11 @@ impl Locations {
         Ok(found)
     }
 
+    /// The cell's database servers.
+    pub fn databases(&self) -> &AfsCell {
+        &self.cell
+    }
+
     /// A server was silent, or answered.
     pub fn heard(&self, server: Ipv4Addr, answered: bool) {
         if answered {

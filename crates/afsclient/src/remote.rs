@@ -75,6 +75,7 @@ impl AfsRemote {
             directories: Default::default(),
             stores: Default::default(),
             hidden: Default::default(),
+            locks: Default::default(),
         };
         let service = CallbackService {
             uuid: AfsUuid(rand::random()),
@@ -93,7 +94,7 @@ impl AfsRemote {
         Ok(Arc::new(remote))
     }
 
-    /// The address at which file servers call back, for tests.
+    /// The address at which file servers call back.
     ///
     /// # Errors
     /// The system's.
@@ -137,7 +138,10 @@ impl Remote for AfsRemote {
         }
         let user = self.cell.users.of(caller);
         let making = AfsCall { cell: &self.cell, user, cancel };
-        let answered = making.perform(caller, call)?;
+        let procedure = call.procedure();
+        let answered = making
+            .perform(caller, call)
+            .inspect_err(|error| tracing::debug!(?procedure, %error, "a call has no answer"))?;
         let answer = making.finish(answered);
         Ok(Reply { answer, body: None, verifier: Some(VERIFIER) })
     }

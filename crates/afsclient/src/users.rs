@@ -74,7 +74,7 @@ impl AfsLogin {
 }
 
 /// The identity under which a call is made: the number of the user's token, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct AfsUser(Option<u128>);
 
 /// See the head of the file.

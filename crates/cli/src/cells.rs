@@ -226,7 +226,8 @@ impl Cells {
         let tokens = Arc::new(TokenWallet::of_afs());
         let remote = AfsRemote::open(cell, servers, Arc::clone(&tokens))
             .map_err(|error| Error::Closed(error.to_string()))?;
-        tracing::info!(cell, ?servers, "cell of AFS");
+        let callbacks = remote.callback_address().ok();
+        tracing::info!(cell, ?servers, ?callbacks, "cell of AFS");
         let venus = VenusConfig {
             cache_dir: Some(dir),
             cache_bytes_max: self.cache_bytes_max,
