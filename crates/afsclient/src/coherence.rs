@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use client::{BreakAck, Events, clock};
 use parking_lot::{Condvar, Mutex};
-use types::limits::KEEP_ALIVE;
+use types::limits::{KEEP_ALIVE, LEASE};
 use types::{BreakItem, Fid, VolumeId};
 
 use crate::promises::Promises;
@@ -117,8 +117,15 @@ impl Coherence {
 
     /// Reports the lease and ends promises at their time, until the end.
     pub fn keep_time(&self) {
-        let mut next = Instant::now();
+        let (mut next, mut last) = (Instant::now(), clock::now());
         while !self.is_closed() {
+            // Before the lease is reported: while the machine slept no callback reached it.
+            let slept = clock::now().since(last) > LEASE;
+            last = clock::now();
+            if slept {
+                let over = self.with(Promises::on_all_lost);
+                self.send(over);
+            }
             self.renew();
             let over = self.with(|promises| promises.expire(clock::now()));
             self.send(over);

@@ -131,7 +131,8 @@ impl AfsCall<'_> {
         let moved = || self.cell.coherence.moved(volume);
         self.cell.locations.call(volume, is_question, self.cancel, moved, |server| {
             call(server).inspect_err(|trouble| {
-                if *trouble == Trouble::Silent {
+                let gave_up = is_question && self.cancel.is_some_and(Cancel::is_cancelled);
+                if *trouble == Trouble::Silent && !gave_up {
                     self.cell.coherence.server_lost(server);
                 }
             })
@@ -150,7 +151,7 @@ impl AfsCall<'_> {
     ) -> Result<(FilesAnswer, Ipv4Addr, CallStart), CallError> {
         self.at(volume, true, |server| {
             let start = self.begin();
-            let answer = self.cell.servers.ask(server, self.user, call)?;
+            let answer = self.cell.servers.ask(server, self.user, call, self.cancel)?;
             Ok((answer, server, start))
         })
     }
@@ -166,7 +167,7 @@ impl AfsCall<'_> {
     ) -> Result<(FilesAnswer, Ipv4Addr, CallStart), CallError> {
         self.at(volume, false, |server| {
             let start = self.begin();
-            Ok((self.cell.servers.ask(server, self.user, call)?, server, start))
+            Ok((self.cell.servers.ask(server, self.user, call, None)?, server, start))
         })
     }
 

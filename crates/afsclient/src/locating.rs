@@ -196,12 +196,17 @@ impl Locations {
                     return Err(CallError::Cancelled);
                 }
                 let result = call(server);
+                // The call ended for that, and not by the server.
+                if is_question && result.is_err() && cancel.is_some_and(Cancel::is_cancelled) {
+                    return Err(CallError::Cancelled);
+                }
                 self.heard(server, !matches!(result, Err(Trouble::Silent)));
                 let trouble = match result {
                     Ok(result) => return Ok(result),
                     Err(trouble) => trouble,
                 };
                 next = match trouble {
+                    Trouble::Cancelled => return Err(CallError::Cancelled),
                     Trouble::NoToken => return Err(Fault::TokenExpired.into()),
                     Trouble::Odd => return Err(CallError::Unreadable),
                     Trouble::Silent if !is_question => return Err(CallError::TimedOut),

@@ -59,7 +59,8 @@ impl AfsCall<'_> {
         let call = FilesCall::FetchData64 { fid: foreign(fid)?, position, length: length as i64 };
         self.at(fid.volume, true, |server| {
             let start = self.begin();
-            let (data, answer) = self.cell.servers.fetch(server, self.user, &call, length)?;
+            let (data, answer) =
+                self.cell.servers.fetch(server, self.user, &call, length, self.cancel)?;
             let FilesAnswer::FetchData64 { status, callback, .. } = answer else {
                 return Err(Trouble::Odd);
             };

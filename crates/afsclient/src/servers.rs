@@ -15,6 +15,7 @@ use afs3::RpcMessage;
 use afs3::files::{self, FilesAnswer, FilesCall};
 use afs3::xdr::XdrReader;
 use bytes::{Bytes, BytesMut};
+use client::{Cancel, CancelGuard};
 use parking_lot::Mutex;
 use rx::rxkad::RxkadLevel;
 use rx::{CallLimits, ClientSecurity, RxConnectionId, RxError, ServiceId};
@@ -57,6 +58,8 @@ pub(crate) enum Trouble {
     Odd,
     /// The caller's token has ended.
     NoToken,
+    /// The caller gave up.
+    Cancelled,
 }
 
 impl From<RxError> for Trouble {
@@ -98,6 +101,8 @@ struct ServerCall<'a> {
     connection: RxConnectionId,
     /// Taken at the end.
     call: Option<PortCall>,
+    /// Ends the call when its caller gives up.
+    listening: Option<CancelGuard>,
     /// Bytes that were read and not taken.
     read: BytesMut,
     /// All is written.
@@ -110,7 +115,7 @@ impl FileServers {
         FileServers { port, users, lines: Mutex::default() }
     }
 
-    /// A call whose request and answer have no stream.
+    /// A call whose request and answer have no stream. It ends when `cancel` fires.
     ///
     /// # Errors
     /// [`Trouble`].
@@ -119,8 +124,9 @@ impl FileServers {
         server: Ipv4Addr,
         user: AfsUser,
         call: &FilesCall,
+        cancel: Option<&Cancel>,
     ) -> Result<FilesAnswer, Trouble> {
-        let mut begun = self.begin(server, user)?;
+        let mut begun = self.begin(server, user, cancel)?;
         begun.write(&call.to_request())?;
         begun.answer(call.procedure())
     }
@@ -136,13 +142,14 @@ impl FileServers {
         call: &FilesCall,
         data: &[u8],
     ) -> Result<FilesAnswer, Trouble> {
-        let mut begun = self.begin(server, user)?;
+        let mut begun = self.begin(server, user, None)?;
         begun.write(&call.to_request())?;
         begun.write(data)?;
         begun.answer(call.procedure())
     }
 
-    /// A call with a stream of at most `most` bytes before its results.
+    /// A call with a stream of at most `most` bytes before its results. It ends when `cancel`
+    /// fires.
     ///
     /// # Errors
     /// [`Trouble`]; `Odd`: the server announces more bytes.
@@ -152,8 +159,9 @@ impl FileServers {
         user: AfsUser,
         call: &FilesCall,
         most: usize,
+        cancel: Option<&Cancel>,
     ) -> Result<(Bytes, FilesAnswer), Trouble> {
-        let mut begun = self.begin(server, user)?;
+        let mut begun = self.begin(server, user, cancel)?;
         begun.write(&call.to_request())?;
         begun.end()?;
         let head = begun.take(COUNT_BYTES)?;
@@ -176,7 +184,12 @@ impl FileServers {
         matches!(answer, Ok(_) | Err(RxError::PeerAborted(_)))
     }
 
-    fn begin(&self, server: Ipv4Addr, user: AfsUser) -> Result<ServerCall<'_>, Trouble> {
+    fn begin(
+        &self,
+        server: Ipv4Addr,
+        user: AfsUser,
+        cancel: Option<&Cancel>,
+    ) -> Result<ServerCall<'_>, Trouble> {
         let place = (server, user);
         let free = |lines: &mut Lines| {
             let line = lines.iter_mut().find(|(_, calls)| *calls < CALLS_PER_CONNECTION)?;
@@ -203,13 +216,23 @@ impl FileServers {
             place,
             connection,
             call: None,
+            listening: None,
             read: BytesMut::new(),
             is_ended: false,
             failed: false,
         };
         match self.port.begin(connection) {
-            Ok(call) => begun.call = Some(call),
+            Ok(call) => {
+                begun.listening = cancel.map(|cancel| {
+                    let ender = call.ender();
+                    cancel.on_cancel(move || ender.end())
+                });
+                begun.call = Some(call);
+            }
             Err(error) => return Err(begun.failed(error)),
+        }
+        if cancel.is_some_and(Cancel::is_cancelled) {
+            return Err(Trouble::Cancelled);
         }
         Ok(begun)
     }

@@ -79,7 +79,18 @@ fn a_volume_that_is_offline_is_refused_at_once() {
 
 #[test]
 fn a_user_that_gives_up_is_not_kept() {
-    let cell = refusing(VBUSY, usize::MAX);
+    gives_up(&refusing(VBUSY, usize::MAX));
+}
+
+#[test]
+fn a_user_that_gives_up_at_a_server_that_hangs_is_not() {
+    gives_up(&FakeCell::new(|_| {
+        std::thread::sleep(Duration::from_secs(20));
+        Act::Abort(VBUSY)
+    }));
+}
+
+fn gives_up(cell: &FakeCell) {
     let (remote, _told) = cell.open();
     let cancel = client::Cancel::new();
     let began = Instant::now();
