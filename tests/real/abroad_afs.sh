@@ -281,6 +281,23 @@ count_both() {
 }
 check "both count under a lock" count_both
 
+# A volume with a replica, which shows what was released.
+check "a volume" vos create $there z pub
+check "its replica" vos addsite $there z pub
+check "a mount point for it" fs 4712 mkmount "$ours/pub.rw" pub
+check "and its replica" fs 4712 mkmount "$ours/pub" pub.readonly
+check "everyone reads" fs 4712 setacl "$ours/pub.rw" system:anyuser rl
+check "the administrator writes" as 4712 sh -c "echo one > '$ours/pub.rw/text'"
+check "what is not released is not there" refused cat "$ours/pub/text"
+check "it is released" vos release pub
+check "and there" soon reads "$ours/pub/text" one
+check "nobody writes to it" says "Read-only file system" 2 sh -c \
+    "exec 2>&1; echo two > '$ours/pub/text'"
+check "the administrator writes" as 4712 sh -c "echo two > '$ours/pub.rw/text'"
+check "the replica stays" reads "$ours/pub/text" one
+check "it is released" vos release pub
+check "and there" soon reads "$ours/pub/text" two
+
 # The programs for administrators.
 port=$(sed -n 's/.*callbacks=Some(0.0.0.0:\([0-9]*\)).*/\1/p' "$cell"/logs/mount-*abroad-afs.log |
     tail -n 1)
@@ -301,4 +318,8 @@ back() { for _ in $(seq 30); do reads "$ours/seen" 20 && return 0; sleep 1; done
 check "it is back" back
 echo again > "$theirs/seen"
 check "and its changes are seen" soon reads "$ours/seen" again
+stop_servers
+unmounted() { within 60 "$RIALTO" umount --dir "$cell" "$1"; }
+check "a mount with silent servers ends" unmounted "$base/second"
+start_servers
 finish

@@ -65,6 +65,7 @@ pub struct CellList {
     files: Vec<PathBuf>,
     afs: PathBuf,
     dns: CellsOfDns,
+    afs_dns: CellsOfDns,
 }
 
 /// Where a cell is.
@@ -85,14 +86,30 @@ impl CellList {
                 .chain([PathBuf::from(OF_MACHINE)])
                 .collect(),
         };
-        CellList { files, afs: PathBuf::from(AFS_OF_MACHINE), dns: CellsOfDns::new(None) }
+        let (dns, afs_dns) = (CellsOfDns::new(None), CellsOfDns::of_afs(None));
+        CellList { files, afs: PathBuf::from(AFS_OF_MACHINE), dns, afs_dns }
     }
 
-    /// The cell, as the first that knows it has it: `cells.toml`, the `CellServDB`, DNS.
+    /// The cell, as the first that knows it has it: `cells.toml`, the `CellServDB`, DNS, and there
+    /// as Rialto's sooner than as one of AFS.
     fn locate(&self, cell: &str) -> Option<FoundCell> {
         let of_afs = || self.find_afs(cell).map(FoundCell::Afs);
         let by_dns = || self.find(cell).map(FoundCell::Rialto);
-        self.find_in_files(cell).map(FoundCell::Rialto).or_else(of_afs).or_else(by_dns)
+        let afs_by_dns = || self.afs_in_dns(cell).map(FoundCell::Afs);
+        let ours = self.find_in_files(cell).map(FoundCell::Rialto);
+        ours.or_else(of_afs).or_else(by_dns).or_else(afs_by_dns)
+    }
+
+    /// The database servers of a cell of AFS that DNS has. Those with an own port are left out: all
+    /// of a cell's servers are called at AFS's ports.
+    fn afs_in_dns(&self, cell: &str) -> Option<Vec<Ipv4Addr>> {
+        let servers =
+            self.afs_dns.addresses_of(cell)?.into_iter().filter_map(|address| match address {
+                SocketAddr::V4(v4) if v4.port() == afs3::locations::PORT => Some(*v4.ip()),
+                SocketAddr::V4(_) | SocketAddr::V6(_) => None,
+            });
+        let servers: Vec<Ipv4Addr> = servers.collect();
+        (!servers.is_empty()).then_some(servers)
     }
 
     /// The database servers of a cell of AFS.
@@ -193,7 +210,9 @@ impl Cells {
         if servers.is_empty() {
             self
         } else {
-            let list = CellList { dns: CellsOfDns::new(Some(servers)), ..self.list };
+            let (dns, afs_dns) =
+                (CellsOfDns::new(Some(servers.clone())), CellsOfDns::of_afs(Some(servers)));
+            let list = CellList { dns, afs_dns, ..self.list };
             Cells { list, ..self }
         }
     }
