@@ -44,6 +44,10 @@ openafs_places=()
 # configuration in DIR/etc, with the keys of configure_openafs' cell.
 start_openafs_servers() { # start_openafs_servers DIR CELL ADDRESS
     local dir=$1 cell=$2 address=$3
+    # The places where they find their files are the machine's: another run of the tests waits. The
+    # servers have the lock open, so it ends with them.
+    exec {openafs_lock}> "$CACHE/openafs.lock"
+    flock --wait 300 "$openafs_lock" || return 1
     mkdir -p "$dir"/{etc/server,var/local,var/db,var/logs,log,vicepz}
     touch "$dir/vicepz/AlwaysAttach"
     cp /etc/openafs/server/{KeyFileExt,rxkad.keytab} "$dir/etc/server"

@@ -7,12 +7,15 @@
 //!
 //! - `databases`: the calls
 //! - `principals`: users and groups with their members
+//! - `volumes`: where volumes are
 
 // Libraries report through their results.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod databases;
 mod principals;
+mod volumes;
 
 pub use databases::{AfsCell, AfsCellError};
 pub use principals::{AfsPrincipal, principals};
+pub use volumes::{AfsSite, AfsVolume};

@@ -7,13 +7,18 @@
 //! servers = ["afs1.example.org:7620", "192.0.2.7:7620"]
 //! fingerprint = "sha256:..."   # or ca = "FILE"; neither: as it is seen first
 //! ```
+//!
+//! A cell of AFS, whose servers are not Rialto's, is in a `CellServDB`, as OpenAFS has it. A cell
+//! that `cells.toml` lists is Rialto's, whatever the `CellServDB` says.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use afs3::cellserv::{CellHosts, parse_cell_serv_db};
+use afsclient::AfsRemote;
 use client::{Cell, ClientIdentity, Endpoint, Session, SessionConfig, TokenWallet, dial_addresses};
 use fabric::tls::Trust;
 use local::ask::endpoint;
@@ -28,6 +33,8 @@ use crate::{security, withdrawn};
 
 /// The list for all mounts of a machine.
 pub const OF_MACHINE: &str = "/etc/rialto/cells.toml";
+/// The list of cells of AFS for all mounts of a machine, in OpenAFS's form.
+const AFS_OF_MACHINE: &str = "/etc/rialto/CellServDB";
 /// How long the predecessor of this process may take to end.
 const IDENTITY_PATIENCE: Duration = Duration::from_secs(20);
 /// How long connecting to one server of a cell may take.
@@ -56,7 +63,16 @@ pub struct KnownCell {
 /// The list of cells: files, and DNS for those that no file lists.
 pub struct CellList {
     files: Vec<PathBuf>,
+    afs: PathBuf,
     dns: CellsOfDns,
+    afs_dns: CellsOfDns,
+}
+
+/// Where a cell is.
+enum FoundCell {
+    Rialto(KnownCell),
+    /// The database servers of a cell of AFS.
+    Afs(Vec<Ipv4Addr>),
 }
 
 impl CellList {
@@ -70,7 +86,44 @@ impl CellList {
                 .chain([PathBuf::from(OF_MACHINE)])
                 .collect(),
         };
-        CellList { files, dns: CellsOfDns::new(None) }
+        let (dns, afs_dns) = (CellsOfDns::new(None), CellsOfDns::of_afs(None));
+        CellList { files, afs: PathBuf::from(AFS_OF_MACHINE), dns, afs_dns }
+    }
+
+    /// The cell, as the first that knows it has it: `cells.toml`, the `CellServDB`, DNS, and there
+    /// as Rialto's sooner than as one of AFS.
+    fn locate(&self, cell: &str) -> Option<FoundCell> {
+        let of_afs = || self.find_afs(cell).map(FoundCell::Afs);
+        let by_dns = || self.find(cell).map(FoundCell::Rialto);
+        let afs_by_dns = || self.afs_in_dns(cell).map(FoundCell::Afs);
+        let ours = self.find_in_files(cell).map(FoundCell::Rialto);
+        ours.or_else(of_afs).or_else(by_dns).or_else(afs_by_dns)
+    }
+
+    /// The database servers of a cell of AFS that DNS has. Those with an own port are left out: all
+    /// of a cell's servers are called at AFS's ports.
+    fn afs_in_dns(&self, cell: &str) -> Option<Vec<Ipv4Addr>> {
+        let servers =
+            self.afs_dns.addresses_of(cell)?.into_iter().filter_map(|address| match address {
+                SocketAddr::V4(v4) if v4.port() == afs3::locations::PORT => Some(*v4.ip()),
+                SocketAddr::V4(_) | SocketAddr::V6(_) => None,
+            });
+        let servers: Vec<Ipv4Addr> = servers.collect();
+        (!servers.is_empty()).then_some(servers)
+    }
+
+    /// The database servers of a cell of AFS.
+    fn find_afs(&self, cell: &str) -> Option<Vec<Ipv4Addr>> {
+        let known = self.afs_cells().into_iter().find(|known| known.name == cell)?;
+        let servers: Vec<_> = known.hosts.iter().map(|host| host.address).collect();
+        (!servers.is_empty()).then_some(servers)
+    }
+
+    fn afs_cells(&self) -> Vec<CellHosts> {
+        let Ok(text) = std::fs::read_to_string(&self.afs) else { return Vec::new() };
+        parse_cell_serv_db(&text)
+            .inspect_err(|why| tracing::error!(file = %self.afs.display(), %why, "not used"))
+            .unwrap_or_default()
     }
 
     /// A cell, from the first file that lists it, or else from DNS.
@@ -157,19 +210,54 @@ impl Cells {
         if servers.is_empty() {
             self
         } else {
-            let list = CellList { dns: CellsOfDns::new(Some(servers)), ..self.list };
+            let (dns, afs_dns) =
+                (CellsOfDns::new(Some(servers.clone())), CellsOfDns::of_afs(Some(servers)));
+            let list = CellList { dns, afs_dns, ..self.list };
             Cells { list, ..self }
         }
     }
 
+    /// Reads cells of AFS from this file instead of the machine's.
+    #[must_use]
+    pub fn with_cell_serv_db(mut self, file: Option<&Path>) -> Self {
+        if let Some(file) = file {
+            file.clone_into(&mut self.list.afs);
+        }
+        self
+    }
+
     /// Whether the files or DNS have the cell.
     pub fn knows(&self, cell: &str) -> bool {
-        self.list.find(cell).is_some()
+        self.list.locate(cell).is_some()
     }
 
     /// The cells that the files list.
     pub fn listed(&self) -> Vec<String> {
-        self.list.each_file().flat_map(HashMap::into_keys).collect()
+        let of_afs = self.list.afs_cells().into_iter().filter(|cell| !cell.hosts.is_empty());
+        let ours = self.list.each_file().flat_map(HashMap::into_keys);
+        ours.chain(of_afs.map(|cell| cell.name)).collect()
+    }
+
+    /// A session with a cell of AFS.
+    fn reach_afs(&self, cell: &str, servers: &[Ipv4Addr]) -> Result<Arc<Volumes>, Error> {
+        let dir = self.cache.join(format!("cell-{cell}")).join("data");
+        std::fs::create_dir_all(&dir).map_err(|error| Error::NoCache(error.to_string()))?;
+        let tokens = Arc::new(TokenWallet::of_afs());
+        let remote = AfsRemote::open(cell, servers, Arc::clone(&tokens))
+            .map_err(|error| Error::Closed(error.to_string()))?;
+        let callbacks = remote.callback_address().ok();
+        tracing::info!(cell, ?servers, ?callbacks, "cell of AFS");
+        let venus = VenusConfig {
+            cache_dir: Some(dir),
+            cache_bytes_max: self.cache_bytes_max,
+            gives_up: self.gives_up,
+            tokens: Some(tokens),
+            // Its servers delegate nothing, and have no checksums of bodies.
+            delegations: false,
+            passthrough: false,
+            ..VenusConfig::default()
+        };
+        Ok(Volumes::of(remote, venus))
     }
 
     /// Begins a session with a server of the cell.
@@ -177,7 +265,10 @@ impl Cells {
     /// # Errors
     /// `NoVolume` if neither a file nor DNS has the cell; the error of the last of its servers.
     pub fn reach(&self, cell: &str) -> Result<Arc<Volumes>, Error> {
-        let KnownCell { servers, trust } = self.list.find(cell).ok_or(Fault::NoVolume)?;
+        let KnownCell { servers, trust } = match self.list.locate(cell).ok_or(Fault::NoVolume)? {
+            FoundCell::Rialto(known) => known,
+            FoundCell::Afs(servers) => return self.reach_afs(cell, &servers),
+        };
         let options = match trust.filter(|_| !self.clear) {
             Some(trust) => security::with(Some(trust)),
             None => security::options(&self.dir, cell, self.clear),
@@ -349,6 +440,29 @@ mod tests {
             assert!(with_cell(text, cell, &servers(&[server]), None).is_err(), "{cell} {server}");
         }
         assert!(with_cell("", "a", &servers(&["x:1"]), Some("md5")).is_err());
+    }
+
+    #[test]
+    fn a_cell_that_is_rialtos_is_not_taken_for_one_of_afs() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (dir.path().join("cells.toml"), dir.path().join("CellServDB"));
+        std::fs::write(&ours, "[\"a.org\"]\nservers = [\"x:1\"]\n").unwrap();
+        let line = "192.0.2.1 #host\n";
+        std::fs::write(&theirs, format!(">a.org #\n{line}>b.org #\n{line}>c.org #\n")).unwrap();
+        let place = Where { dir: Some(dir.path().to_owned()), clear: false };
+        let cells = Cells::new(Some(&ours), &place, dir.path(), 0, String::new()).unwrap();
+        let cells = cells.with_cell_serv_db(Some(&theirs));
+        assert!(matches!(cells.list.locate("a.org"), Some(FoundCell::Rialto(_))));
+        let servers = [Ipv4Addr::new(192, 0, 2, 1)];
+        assert!(
+            matches!(cells.list.locate("b.org"), Some(FoundCell::Afs(found)) if found == servers)
+        );
+        assert_eq!(cells.list.find_afs("c.org"), None, "without servers");
+        let mut listed = cells.listed();
+        listed.sort();
+        assert_eq!(listed, ["a.org", "a.org", "b.org"]);
+        std::fs::write(&theirs, "nothing").unwrap();
+        assert_eq!(cells.listed(), ["a.org"], "a file with errors is not used");
     }
 
     #[test]

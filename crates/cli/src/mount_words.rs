@@ -93,7 +93,8 @@ impl MountWords {
             ("encrypt" | "flat" | "keep" | "dynroot" | "clear", None) => self.own.push(own(None)),
             (
                 "cell" | "volume" | "keeper" | "cache" | "cache-dir" | "cache_dir" | "cache-size"
-                | "cache_size" | "dir" | "cells" | "name-server" | "name_server" | "transport",
+                | "cache_size" | "dir" | "cells" | "cellservdb" | "name-server" | "name_server"
+                | "transport",
                 Some(value),
             ) if !value.is_empty() => self.own.push(own(Some(value))),
             _ => {

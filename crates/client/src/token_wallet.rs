@@ -24,6 +24,8 @@ const NOBODY_ID: u32 = 65534;
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub struct TokenWallet {
+    /// The cell is one of AFS: see [`TokenWallet::of_afs`].
+    is_of_afs: bool,
     /// The cell does not accept this machine's user numbers.
     untrusted: AtomicBool,
     /// The cell accepts its user numbers, but serves its superuser as *nobody*.
@@ -71,6 +73,17 @@ struct StoredToken {
 const EXPECTED_MAX: usize = 4096;
 
 impl TokenWallet {
+    /// The wallet of a cell of AFS: users show their tickets for `afs/CELL` themselves, and no
+    /// request of GSS-API.
+    pub fn of_afs() -> TokenWallet {
+        TokenWallet { is_of_afs: true, ..TokenWallet::default() }
+    }
+
+    /// Is it a cell of AFS?
+    pub fn is_of_afs(&self) -> bool {
+        self.is_of_afs
+    }
+
     /// Stores the user's token, which is bound to the key `client`. `false`: the bytes are no
     /// token.
     #[must_use]

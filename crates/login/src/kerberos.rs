@@ -176,6 +176,18 @@ impl PendingTicket {
     }
 }
 
+pub use mem::kerberos::ServiceTicket;
+
+/// A ticket for a service with its session key, of the credential cache of this process's
+/// environment, for services that are not asked through GSS-API. May ask the realm's servers.
+///
+/// # Errors
+/// The library's: no tickets, ended ones, an unknown service, no server of the realm.
+pub fn service_ticket(service: &str) -> Result<ServiceTicket, KerberosError> {
+    let name = CString::new(service).map_err(|_| KerberosError::Name(service.to_owned()))?;
+    mem::kerberos::service_ticket(&name).map_err(KerberosError::Library)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

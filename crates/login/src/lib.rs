@@ -10,5 +10,5 @@ mod password;
 
 pub use password::{BadPassword, FREE, Passwords, TooMany, WAIT_MAX};
 
-pub use kerberos::{KerberosError, PendingTicket, Service};
+pub use kerberos::{KerberosError, PendingTicket, Service, ServiceTicket, service_ticket};
 pub use mint::{LIFETIME, RENEWABLE, SigningKeys, TokenIssuer};

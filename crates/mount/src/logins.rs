@@ -5,7 +5,8 @@
 //!   identity that the connection gives.
 //! - `kerberos`: read as JSON, `{"client": HEX}`, the key that a ticket must be bound to; after a
 //!   login with one `{"reply": HEX}` as well. Set to a line of JSON, `{"cache": NAME, "service":
-//!   NAME}`, followed by the request in binary.
+//!   NAME}`, followed by the request in binary. With `{"afs": true}` the cell is one of AFS, and
+//!   the request is the ticket itself with a session key (`afsclient::AfsLogin`).
 //! - `logout`: set to anything: the token is forgotten.
 //! - `tokens`: read as JSON: the caller's token, or `null`.
 //! - `token.HEX`: read as JSON, `{"token": HEX}`: a token of the caller for the public key HEX of
@@ -80,9 +81,9 @@ impl LoginDesk<'_> {
             PendingLogin::ForProgram(client) => return self.token_for(client),
             PendingLogin::Kerberos => {
                 let reply = tokens.take_reply(uid).map(|reply| hex(&reply));
-                return Ok(json!({ "client": hex(&tokens.expect(uid)), "reply": reply })
-                    .to_string()
-                    .into());
+                let client = hex(&tokens.expect(uid));
+                let offer = json!({ "client": client, "reply": reply, "afs": tokens.is_of_afs() });
+                return Ok(offer.to_string().into());
             }
             PendingLogin::In | PendingLogin::Out | PendingLogin::Password => {
                 return Err(RequestRefusal(Errno::NODATA));

@@ -6,8 +6,8 @@
 //! [`KNOWN_MAX`]), their absence for that of the zone, and a failure for [`FAILED`]. A lookup takes
 //! [`TIMEOUT`] at most.
 //!
-//! AFS's own records (`_afs3-vlserver._udp`, AFSDB) name servers of another protocol, and are not
-//! queried.
+//! Cells of AFS have records of their own ([`CellsOfDns::of_afs`]): `_afs3-vlserver._udp.CELL`, or
+//! else AFSDB records of the cell, whose hosts have no order (RFC 5864).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -32,11 +32,34 @@ const CELLS_MAX: usize = 1024;
 
 /// Lookups of cells in DNS, with a cache of their results.
 pub struct CellsOfDns {
+    service: CellService,
     /// `None`: the name servers of this machine.
     servers: Option<Vec<SocketAddr>>,
     patience: Duration,
     known: parking_lot::Mutex<HashMap<String, Known>>,
 }
+
+/// The servers that are looked up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CellService {
+    Rialto,
+    /// Database servers of AFS.
+    Afs,
+}
+
+impl CellService {
+    const fn label(self) -> &'static str {
+        match self {
+            CellService::Rialto => "_rialto._tcp",
+            CellService::Afs => "_afs3-vlserver._udp",
+        }
+    }
+}
+
+/// The port of AFS's location database, which AFSDB records do not name.
+const AFS_PORT: u16 = 7003;
+/// The kind of AFSDB record that names a database server. Source: RFC 1183.
+const AFSDB_DATABASE: u16 = 1;
 
 struct Known {
     until: Instant,
@@ -55,16 +78,27 @@ struct Target {
 impl CellsOfDns {
     /// Uses these name servers, or those of this machine.
     pub fn new(servers: Option<Vec<SocketAddr>>) -> Self {
-        CellsOfDns { servers, patience: TIMEOUT, known: parking_lot::Mutex::default() }
+        let (service, known) = (CellService::Rialto, parking_lot::Mutex::default());
+        CellsOfDns { service, servers, patience: TIMEOUT, known }
+    }
+
+    /// Likewise, for the database servers of cells of AFS.
+    pub fn of_afs(servers: Option<Vec<SocketAddr>>) -> Self {
+        CellsOfDns { service: CellService::Afs, ..CellsOfDns::new(servers) }
     }
 
     /// Returns the servers of a cell, the first to try at the beginning; `None` if there is no such
     /// cell, or the lookup failed.
     pub fn servers_of(&self, cell: &str) -> Option<Vec<Endpoint>> {
-        let targets = self.targets_of(cell, Instant::now())?;
-        let addresses =
-            in_order(targets, &mut rand::rng()).into_iter().flat_map(|target| target.addresses);
+        let addresses = self.addresses_of(cell)?.into_iter();
         Some(addresses.map(|address| Endpoint::Tcp(address.to_string())).collect())
+    }
+
+    /// As [`CellsOfDns::servers_of`], the addresses.
+    pub fn addresses_of(&self, cell: &str) -> Option<Vec<SocketAddr>> {
+        let targets = self.targets_of(cell, Instant::now())?;
+        let targets = in_order(targets, &mut rand::rng()).into_iter();
+        Some(targets.flat_map(|target| target.addresses).collect())
     }
 
     fn targets_of(&self, cell: &str, now: Instant) -> Option<Vec<Target>> {
@@ -92,7 +126,8 @@ impl CellsOfDns {
     fn ask(&self, cell: &str) -> Result<(Option<Vec<Target>>, Duration), DnsError> {
         let servers = self.servers.clone().unwrap_or_else(dns::of_machine);
         let until = Instant::now() + self.patience;
-        let bytes = dns::ask(&servers, &format!("_rialto._tcp.{cell}"), TYPE::SRV, until)?;
+        let name = format!("{}.{cell}", self.service.label());
+        let bytes = dns::ask(&servers, &name, TYPE::SRV, until)?;
         let Ok(answer) = Packet::parse(&bytes) else { return Ok((None, FAILED)) };
         let mut targets = Vec::new();
         let mut good_for = KNOWN_MAX;
@@ -111,6 +146,9 @@ impl CellsOfDns {
             let addresses = hosts.into_iter().map(|host| SocketAddr::new(host, srv.port)).collect();
             targets.push(Target { priority: srv.priority, weight: srv.weight, addresses });
         }
+        if targets.is_empty() && self.service == CellService::Afs {
+            return of_afsdb(&servers, cell, until);
+        }
         if targets.is_empty() {
             return Ok((None, absent_for(&answer)));
         }
@@ -119,6 +157,36 @@ impl CellsOfDns {
         }
         Ok((Some(targets), good_for.max(KNOWN_MIN)))
     }
+}
+
+/// The database servers that AFSDB records of a cell name.
+fn of_afsdb(
+    servers: &[SocketAddr],
+    cell: &str,
+    until: Instant,
+) -> Result<(Option<Vec<Target>>, Duration), DnsError> {
+    let bytes = dns::ask(servers, cell, TYPE::AFSDB, until)?;
+    let Ok(answer) = Packet::parse(&bytes) else { return Ok((None, FAILED)) };
+    let mut targets = Vec::new();
+    let mut good_for = KNOWN_MAX;
+    for record in answer.answers.iter().take(SERVERS_MAX) {
+        let RData::AFSDB(database) = &record.rdata else { continue };
+        if database.subtype != AFSDB_DATABASE {
+            continue;
+        }
+        good_for = good_for.min(Duration::from_secs(record.ttl.into()));
+        let host = database.hostname.to_string();
+        let mut hosts = addresses_in(&answer.additional_records, &host);
+        if hosts.is_empty() {
+            hosts = look_up(servers, &host, until);
+        }
+        let addresses = hosts.into_iter().map(|host| SocketAddr::new(host, AFS_PORT)).collect();
+        targets.push(Target { priority: 0, weight: 0, addresses });
+    }
+    if targets.is_empty() {
+        return Ok((None, absent_for(&answer)));
+    }
+    Ok((Some(targets), good_for.max(KNOWN_MIN)))
 }
 
 fn look_up(servers: &[SocketAddr], host: &str, until: Instant) -> Vec<IpAddr> {
@@ -184,7 +252,7 @@ mod tests {
 
     use rand::SeedableRng;
     use rand::rngs::SmallRng;
-    use simple_dns::rdata::{A, SOA, SRV};
+    use simple_dns::rdata::{A, AFSDB, SOA, SRV};
     use simple_dns::{CLASS, Name, PacketFlag, RCODE};
 
     use super::*;
@@ -233,6 +301,23 @@ mod tests {
                 );
                 packet.additional_records.push(a("h.long.test", [192, 0, 2, 3]));
             }
+            ("_afs3-vlserver._udp.a.test", _) => {
+                let mut record = srv("a.test", (1, 1, 7003), "db.a.test");
+                record.name = Name::new_unchecked("_afs3-vlserver._udp.a.test");
+                packet.answers.push(record);
+                packet.additional_records.push(a("db.a.test", [192, 0, 2, 4]));
+            }
+            ("old.test", simple_dns::QTYPE::TYPE(TYPE::AFSDB)) => {
+                for (subtype, hostname) in [(1, "db.old.test"), (2, "dce.old.test")] {
+                    let hostname = Name::new_unchecked(hostname);
+                    let rdata = RData::AFSDB(AFSDB { subtype, hostname });
+                    let name = Name::new_unchecked("old.test");
+                    packet.answers.push(ResourceRecord::new(name, CLASS::IN, 600, rdata));
+                }
+            }
+            ("db.old.test", simple_dns::QTYPE::TYPE(TYPE::A)) => {
+                packet.answers.push(a("db.old.test", [192, 0, 2, 5]));
+            }
             ("_rialto._tcp.none.test", _) => packet.answers.push(srv("none.test", (1, 1, 1), ".")),
             ("_rialto._tcp.broken.test", _) => *packet.rcode_mut() = RCODE::ServerFailure,
             _ => {
@@ -250,6 +335,17 @@ mod tests {
             }
         }
         packet.build_bytes_vec().unwrap()
+    }
+
+    #[test]
+    fn cells_of_afs_have_records_of_two_kinds() {
+        let stub = Stub::start();
+        let cells = CellsOfDns { service: CellService::Afs, ..stub.cells() };
+        let at = |last| vec![SocketAddr::from(([192, 0, 2, last], 7003))];
+        assert_eq!(cells.addresses_of("a.test"), Some(at(4)));
+        assert_eq!(cells.addresses_of("old.test"), Some(at(5)));
+        assert_eq!(cells.addresses_of("long.test"), None, "one of Rialto");
+        assert_eq!(stub.cells().addresses_of("old.test"), None, "one of AFS");
     }
 
     impl Stub {

@@ -120,6 +120,11 @@ impl PortCall {
         self.core.wait_for(id, |endpoint, now| endpoint.end(now, id).map(Some))
     }
 
+    /// A handle by which another thread ends the call, whatever this one waits for.
+    pub fn ender(&self) -> CallEnder {
+        CallEnder { core: Arc::clone(&self.core), id: self.id }
+    }
+
     /// Ends the call with a code, which the peer is told.
     pub fn abort(mut self, code: i32) {
         self.end_with(code);
@@ -129,6 +134,21 @@ impl PortCall {
         (self.is_ended, self.is_read) = (true, true);
         let id = self.id;
         self.core.step(|endpoint, now| endpoint.abort(now, id, code));
+    }
+}
+
+/// Ends a call from another thread.
+#[derive(Clone)]
+pub struct CallEnder {
+    core: Arc<PortCore>,
+    id: RxCallId,
+}
+
+impl CallEnder {
+    /// Ends the call; the thread that has it gets an error soon. Nothing happens if it is over.
+    pub fn end(&self) {
+        self.core.step(|endpoint, now| endpoint.abort(now, self.id, rx::code::USER_ABORT));
+        self.core.notify();
     }
 }
 

@@ -185,6 +185,11 @@ impl PortCore {
         }
     }
 
+    /// Has threads that wait for calls look again.
+    pub(crate) fn notify(&self) {
+        self.changed.notify_all();
+    }
+
     /// No thread has the call any more.
     pub(crate) fn forget(&self, id: RxCallId) {
         self.state.lock().calls.remove(&id);

@@ -25,5 +25,5 @@ mod core;
 mod datagrams;
 mod port;
 
-pub use call::PortCall;
+pub use call::{CallEnder, PortCall};
 pub use port::{RxPort, ServedCall};

@@ -16,14 +16,16 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use afsclient::AfsLogin;
 use client::TicketSource;
 use local::failure::{Doing, FAILED, Failure};
-use login::{KerberosError, PendingTicket};
+use login::{KerberosError, PendingTicket, service_ticket};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::json;
 use types::{unhex, unhex_array};
+use zeroize::Zeroizing;
 
 use super::fs::tree;
 
@@ -39,6 +41,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 struct Offer {
     client: String,
     reply: Option<String>,
+    /// The cell is one of AFS.
+    #[serde(default)]
+    afs: bool,
 }
 
 /// Logs in to the cell of `place` with a ticket for `service`, or for the usual service names.
@@ -48,18 +53,13 @@ struct Offer {
 pub fn log_in(place: &Path, service: Option<&str>) -> Result<(), Failure> {
     let what = "logging in with a Kerberos ticket";
     let offer: Offer = tree::ask_json(place, ATTRIBUTE, what)?;
+    if offer.afs {
+        return log_in_to_afs(place, service);
+    }
     let client = unhex_array::<32>(offer.client.as_bytes());
     let client = client.ok_or_else(|| Failure::new(what, "the mount's answer has no key"))?;
     let (service, ticket) = ticket(place, service, &client)?;
-    let cache = env::var(CACHE).unwrap_or_default();
-    let at = fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
-    let mut said = json!({ "cache": cache, "service": service, "place": at.to_str() })
-        .to_string()
-        .into_bytes();
-    said.push(b'\n');
-    said.extend_from_slice(&ticket.request);
-    rustix::fs::setxattr(place, ATTRIBUTE, &said, XattrFlags::empty())
-        .map_err(|error| refused(what, error))?;
+    show(place, &service, &ticket.request, what)?;
     let Offer { reply, .. } = tree::ask_json(place, ATTRIBUTE, what)?;
     let reply = reply.as_deref().and_then(|reply| unhex(reply.as_bytes())).unwrap_or_default();
     ticket.check(&reply).map_err(|error| {
@@ -68,6 +68,48 @@ pub fn log_in(place: &Path, service: Option<&str>) -> Result<(), Failure> {
         Failure::new(what, format!("the service that answered is not {service}: {error}"))
             .mend("inform the cell's administrators")
     })
+}
+
+/// Shows a request for a ticket of `service` to the mount.
+fn show(place: &Path, service: &str, request: &[u8], what: &str) -> Result<(), Failure> {
+    let cache = env::var(CACHE).unwrap_or_default();
+    let at = fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
+    let fields = json!({ "cache": cache, "service": service, "place": at.to_str() });
+    let mut said = Zeroizing::new(fields.to_string().into_bytes());
+    said.push(b'\n');
+    said.extend_from_slice(request);
+    rustix::fs::setxattr(place, ATTRIBUTE, &said, XattrFlags::empty())
+        .map_err(|error| refused(what, error))
+}
+
+/// A cell of AFS: its servers see the ticket itself. Its realm has the cell's name in capitals, or
+/// is the user's own.
+fn log_in_to_afs(place: &Path, service: Option<&str>) -> Result<(), Failure> {
+    let what = "logging in with a Kerberos ticket";
+    let found = match service {
+        Some(service) => service_ticket(service).map(|ticket| (service.to_owned(), ticket)),
+        None => {
+            let doing = || "reading the name of the cell".to_owned();
+            let cell = tree::ask(place, "rialto.cell", doing)?.trim().to_owned();
+            let (own, plain) = (cell.to_uppercase(), format!("afs/{cell}"));
+            let in_its_realm = format!("{plain}@{own}");
+            match service_ticket(&in_its_realm) {
+                Ok(ticket) => Ok((in_its_realm, ticket)),
+                // A fault of the first name's ticket holds for both, or only the other exists.
+                Err(error) => {
+                    service_ticket(&plain).map(|ticket| (plain, ticket)).map_err(|_| error)
+                }
+            }
+        }
+    };
+    let (service, ticket) = found.map_err(no_ticket)?;
+    let user = String::from_utf8_lossy(&ticket.client).into_owned();
+    let key = Zeroizing::new(ticket.key);
+    let login = AfsLogin::of_ticket(user, (ticket.key_type, &key), ticket.ticket, ticket.valid);
+    let login = login.ok_or_else(|| {
+        Failure::new(what, format!("servers of AFS know no keys of type {}", ticket.key_type))
+    })?;
+    show(place, &service, login.to_request().reveal(), what)
 }
 
 fn ticket(

@@ -65,8 +65,8 @@ without root, all are in one mount: for containers and name spaces that do not r
 later mounts.
 
 With --dynroot the tree begins with all cells: /afs/CELL is the root.cell of CELL as it was
-released, /afs/.CELL its read-write volume. SERVER's cell and those of cells.toml are
-listed; others are looked up in DNS when they are named.
+released, /afs/.CELL its read-write volume. SERVER's cell and those of cells.toml and
+CellServDB are listed; others are looked up in DNS when they are named.
 
 -o takes the options of mount(8): ro, noexec, noatime, context=..., and those above without
 their dashes (volume=, cache-size=, dir=, flat, soft=, ...); nosuid and nodev always hold.
@@ -143,6 +143,10 @@ pub struct MountCommand {
     /// in --dir, then /etc/rialto/cells.toml]
     #[arg(long, value_name = "FILE")]
     pub(super) cells: Option<PathBuf>,
+    /// File that lists cells of AFS with their database servers, in OpenAFS's form [default:
+    /// /etc/rialto/CellServDB]
+    #[arg(long, value_name = "FILE")]
+    pub(super) cellservdb: Option<PathBuf>,
     /// Name servers for cells that no file lists [default: those of /etc/resolv.conf]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(super) name_server: Vec<SocketAddr>,
@@ -297,6 +301,11 @@ impl MountCommand {
         let cells = cells.doing(|| "finding the file with cells".to_owned())?;
         if let Some(cells) = &cells {
             arguments.extend(["--cells".as_ref(), cells.as_os_str()]);
+        }
+        let afs_cells = self.cellservdb.as_deref().map(std::path::absolute).transpose();
+        let afs_cells = afs_cells.doing(|| "finding the file with cells of AFS".to_owned())?;
+        if let Some(cells) = &afs_cells {
+            arguments.extend(["--cellservdb".as_ref(), cells.as_os_str()]);
         }
         let name_servers: Vec<String> =
             self.name_server.iter().map(|server| format!("--name-server={server}")).collect();

@@ -96,6 +96,7 @@ impl MountCommand {
             cache_size: size(CACHE_SIZE).expect("the default is a size"),
             cache_dir: None,
             cells: None,
+            cellservdb: None,
             name_server: Vec::new(),
             transport: None,
             options,
@@ -128,6 +129,7 @@ impl MountCommand {
                 "cache" | "cache-dir" => self.cache_dir = Some(value.into()),
                 "cache-size" => self.cache_size = size(&value).map_err(|why| refuse(name, why))?,
                 "cells" => self.cells = Some(value.into()),
+                "cellservdb" => self.cellservdb = Some(value.into()),
                 "name-server" => {
                     let server = value.parse().map_err(|_| "write ADDRESS:PORT".to_owned());
                     self.name_server.push(server.map_err(|why| refuse(name, why))?);

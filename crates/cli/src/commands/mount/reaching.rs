@@ -91,6 +91,7 @@ impl MountCommand {
         let cells =
             Cells::new(self.cells.as_deref(), &self.place, &cache, self.cache_size, display(at))?;
         let cells = cells.with_name_servers(self.name_server.clone());
+        let cells = cells.with_cell_serv_db(self.cellservdb.as_deref());
         let cells = cells.giving_up(self.soft.is_some());
         let volumes = match (&self.server, &self.cell) {
             (Some(server), _) => Some(self.volumes(records, at, server, keeper)?),

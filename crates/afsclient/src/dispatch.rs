@@ -1,0 +1,102 @@
+//! Which of Rialto's calls becomes which of AFS's. `docs/spec/abroad-afs.md` has the table.
+
+use client::CallError;
+use serde_json::json;
+use types::{Answer, Call, Caller, Fault, VolumeCall};
+
+use crate::changes::NameCalls;
+use crate::context::{AfsCall, Answered, ForeignCell};
+use crate::data::VERIFIER;
+use crate::lists::ListCalls;
+use crate::lock_table::OwnLock;
+use crate::locks::LockCalls;
+
+impl AfsCall<'_> {
+    /// The answer to a call, with what it claims.
+    ///
+    /// # Errors
+    /// The service's refusal, or why there is no answer.
+    pub(crate) fn perform(&self, caller: &Caller, call: Call) -> Result<Answered, CallError> {
+        let (names, lists, locks) = (NameCalls(self), ListCalls(self), LockCalls(self));
+        match call {
+            Call::Root { volume } => self.root(&volume),
+            Call::Lookup { dir, name } => self.lookup(dir, &name),
+            Call::ReadDir { dir, cookie, bytes_max, plus } => {
+                self.read_dir(dir, cookie, bytes_max, plus)
+            }
+            Call::GetStatus { fid } => self.get_status(fid),
+            Call::ReadLink { fid } => self.read_link(fid),
+            Call::Rights { fid } => self.rights(fid),
+            Call::VolumeStatus { fid } => self.volume_status(fid),
+            Call::Read { fid, offset, length } | Call::ReadPacked { fid, offset, length } => {
+                self.read(fid, offset, length)
+            }
+            Call::Seek { fid, offset, what } => self.seek(fid, offset, what),
+            Call::Make { dir, name, kind, mode, how } => names.make(dir, &name, &kind, mode, how),
+            Call::Link { fid, dir, name } => names.link(fid, dir, &name),
+            Call::Remove { dir, name, what, hold } => names.remove(dir, &name, what, hold),
+            Call::Rename { from_dir, from, to_dir, to, mode, hold } => {
+                names.rename((from_dir, &from), (to_dir, &to), mode, hold)
+            }
+            Call::SetStatus { fid, change } => self.set_status(fid, &change),
+            Call::Write { fid, offset, data, stable: _, kill_privileges: _ } => {
+                self.write(fid, offset, &data)
+            }
+            Call::Allocate { fid, offset, length, mode } => {
+                self.allocate(fid, offset, length, mode)
+            }
+            Call::Commit { .. } | Call::CommitVolume { .. } => {
+                Ok(Answered::plain(Answer::Committed { verifier: VERIFIER }))
+            }
+            Call::GetAcl { fid } => lists.get_acl(fid),
+            Call::SetAcl { fid, list, instead_of } => lists.set_acl(fid, list.as_ref(), instead_of),
+            Call::Pts { call, .. } => lists.principals(&call),
+            Call::Lock { fid, owner, pid, family, range, mode, wait, reclaim: _ } => {
+                locks.lock(fid, OwnLock { owner, pid, family, range, mode }, wait)
+            }
+            Call::Unlock { fid, owner, family, range } => locks.unlock(fid, owner, family, range),
+            Call::TestLock { fid, owner, family, range, mode } => {
+                locks.test_lock(fid, OwnLock { owner, pid: 0, family, range, mode })
+            }
+            Call::Unhold { fids } => {
+                names.unhold(&fids);
+                Ok(Answered::plain(Answer::Done))
+            }
+            // A removal hides what is open. Reads are not recorded, and nothing is reclaimed.
+            Call::Hold { .. } | Call::ReclaimDone | Call::Return { .. } | Call::NoteRead { .. } => {
+                Ok(Answered::plain(Answer::Done))
+            }
+            Call::Volume(VolumeCall::Examine { volume }) => self.examine(&volume),
+            Call::Auth { call, .. } => Ok(Answered::plain(self.cell.users.log_in(&call)?)),
+            Call::ServerReport => Ok(Answered::plain(report(self.cell, caller))),
+            // AFS has no attributes.
+            Call::XattrGet { .. } | Call::XattrRemove { .. } => Err(Fault::NoXattr.into()),
+            Call::XattrList { .. } => Ok(Answered::plain(Answer::XattrNames(Vec::new()))),
+            Call::Delegate { .. } | Call::Delegated { .. } => Err(Fault::NotDelegated.into()),
+            Call::MakeUnnamed { .. }
+            | Call::ByVnode { .. }
+            | Call::XattrSet { .. }
+            | Call::SetQuota { .. }
+            | Call::OpenBody { .. }
+            | Call::LendBody { .. }
+            | Call::SettleBody { .. }
+            | Call::LendBlank { .. }
+            | Call::AdoptBody { .. }
+            | Call::ReadSums { .. }
+            | Call::Volume(_)
+            | Call::Cell(_)
+            | Call::Guard { .. }
+            | Call::Scrub { .. } => Err(Fault::Unsupported.into()),
+        }
+    }
+}
+
+/// The name of the cell, and the caller: where access lists decide its numbers mean nothing, so
+/// they are its own.
+fn report(cell: &ForeignCell, caller: &Caller) -> Answer {
+    let report = json!({
+        "server": { "cell": cell.name },
+        "you": { "uid": caller.uid, "gid": caller.gid, "groups": [], "level": "named" },
+    });
+    Answer::Report(report.to_string())
+}
