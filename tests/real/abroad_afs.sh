@@ -281,6 +281,31 @@ count_both() {
 }
 check "both count under a lock" count_both
 
+# Random reads, writes, maps and cuts, compared with a copy in memory.
+seed=${SEED:-$RANDOM}
+exercise() { within 120 "$TOOLS/exercise" "$@"; }
+check "one mount, seed $seed" exercise random "$ours/one" --ops 10000 --seed "$seed" \
+    --no-fallocate
+check "two mounts with locks, seed $seed" exercise random "$ours/two" "$second/two" --ops 2000 \
+    --turn 8 --seed "$seed" --no-fallocate
+check "two mounts by closing, seed $seed" exercise random "$ours/two" "$second/two" --ops 500 \
+    --seed "$seed" --handover close --no-fallocate
+contend() {
+    exercise contend "$ours/contended" --seconds 3 --seed 1 & exercise contend \
+        "$second/contended" --seconds 3 --seed 2 && wait $!
+}
+check "two mounts contend for fcntl locks" contend
+check "no room is reserved" refused fallocate --length 1000 "$ours/one"
+emptied() { # a directory whose files were open a moment ago
+    local n
+    for n in $(seq 20); do
+        mkdir "$ours/emptied" && echo x > "$ours/emptied/file" &&
+            exec 7< "$ours/emptied/file" && rm "$ours/emptied/file" && exec 7<&- &&
+            rmdir "$ours/emptied" || { ls -a "$ours/emptied"; return 1; }
+    done
+}
+check "a directory is empty once its files are closed" emptied
+
 # A volume with a replica, which shows what was released.
 check "a volume" vos create $there z pub
 check "its replica" vos addsite $there z pub

@@ -5,11 +5,14 @@
 //! before, and the callback of the directory, which that client's change makes, ends what is wrong.
 
 use std::ops::Deref;
+use std::time::{Duration, Instant};
 
 use afs3::files::{FilesAnswer, FilesCall};
 use afs3::structs::{AfsName, AfsPath, CallBack, FetchStatus, StoreStatus, store_mask};
 use client::CallError;
-use types::{Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, hex};
+use types::{
+    Answer, CreateHow, Fault, Fid, Kind, Name, NewKind, RemoveWhat, RenameMode, VolumeId, hex,
+};
 
 use crate::context::{AfsCall, Answered, HiddenFile, Told};
 use crate::data::now;
@@ -19,6 +22,10 @@ use crate::statuses::{foreign, kind};
 /// The mode of a link, and that of a mount point.
 const LINK_MODE: u32 = 0o755;
 const POINT_MODE: u32 = 0o644;
+/// How long the removal of a directory waits for files in it to lose their hidden names: the
+/// kernel reports a close a moment after it returned.
+const HIDDEN_PATIENCE: Duration = Duration::from_secs(1);
+const HIDDEN_POLL: Duration = Duration::from_millis(20);
 /// A hidden name begins with this. Source: OpenAFS `src/afs/VNOPS/afs_vnop_remove.c`.
 const HIDDEN: &str = ".__afs";
 
@@ -196,7 +203,7 @@ impl NameCalls<'_> {
                     FilesCall::RemoveFile { dir: parent, name }
                 }
             };
-            match self.change(dir.volume, &call).map_err(not_empty)?.0 {
+            match self.change_emptied(dir.volume, &call, victim.fid)? {
                 FilesAnswer::RemoveDir { dir_status, .. }
                 | FilesAnswer::RemoveFile { dir_status, .. } => dir_status,
                 _ => return Err(CallError::Unreadable),
@@ -212,13 +219,34 @@ impl NameCalls<'_> {
         Ok(Answered { answer, claims })
     }
 
+    /// A change that a directory with entries may prevent. Files that programs here have just
+    /// closed may have hidden names in it, which go soon.
+    fn change_emptied(
+        &self,
+        volume: VolumeId,
+        call: &FilesCall,
+        dir: Fid,
+    ) -> Result<FilesAnswer, CallError> {
+        let until = Instant::now() + HIDDEN_PATIENCE;
+        loop {
+            let hides = self.cell.hidden.lock().values().any(|hidden| hidden.dir == dir);
+            match self.change(volume, call).map_err(not_empty) {
+                Err(CallError::Fault(Fault::NotEmpty)) if hides && Instant::now() < until => {
+                    std::thread::sleep(HIDDEN_POLL);
+                }
+                answer => return answer.map(|(answer, ..)| answer),
+            }
+        }
+    }
+
     /// The server ends the promise for a file that lost a name, and tells this client nothing.
     fn lost_name(&self, victim: &Told, kind: Kind) -> Told {
-        self.cell.coherence.with(|promises| {
+        let start = self.cell.coherence.with(|promises| {
             promises.changed(&[victim.fid]);
             promises.forget(victim.fid);
+            promises.begin()
         });
-        without_name(victim, kind)
+        Told { start, ..without_name(victim, kind) }
     }
 
     /// Gives a file that is open here a hidden name in place of its own.

@@ -11,7 +11,6 @@ use std::sync::{Arc, Weak};
 use afs3::files::{FilesAnswer, FilesCall};
 use afs3::structs::{CallBack, FetchStatus};
 use client::{CallError, Cancel, clock};
-use lease::CallStart;
 use parking_lot::Mutex;
 use types::{Answer, BreakItem, BreakReason, Fid, Name, Status, VolumeId};
 
@@ -19,6 +18,7 @@ use crate::coherence::Coherence;
 use crate::directories::DirectoryCache;
 use crate::locating::Locations;
 use crate::lock_table::LockedFiles;
+use crate::promises::{AskedAt, Promises};
 use crate::servers::{FileServers, Trouble};
 use crate::statuses::{foreign, shown};
 use crate::users::{AfsUser, AfsUsers};
@@ -77,7 +77,7 @@ impl StoreOrder {
 /// An answer, and the files that it shows as promised, each with the start of its question.
 pub(crate) struct Answered {
     pub answer: Answer,
-    pub claims: Vec<(Fid, CallStart)>,
+    pub claims: Vec<(Fid, AskedAt)>,
 }
 
 impl Answered {
@@ -93,7 +93,7 @@ pub(crate) struct Told {
     pub fid: Fid,
     pub status: FetchStatus,
     /// When the question began.
-    pub start: CallStart,
+    pub start: AskedAt,
 }
 
 impl Told {
@@ -102,10 +102,10 @@ impl Told {
     /// # Errors
     /// `Unreadable`: it makes no sense.
     pub fn shown(&self) -> Result<Status, CallError> {
-        shown(self.fid, &self.status).ok_or(CallError::Unreadable)
+        shown(self.fid, &self.status, self.start.version).ok_or(CallError::Unreadable)
     }
 
-    pub fn claim(&self) -> (Fid, CallStart) {
+    pub fn claim(&self) -> (Fid, AskedAt) {
         (self.fid, self.start)
     }
 }
@@ -148,7 +148,7 @@ impl AfsCall<'_> {
         &self,
         volume: VolumeId,
         call: &FilesCall,
-    ) -> Result<(FilesAnswer, Ipv4Addr, CallStart), CallError> {
+    ) -> Result<(FilesAnswer, Ipv4Addr, AskedAt), CallError> {
         self.at(volume, true, |server| {
             let start = self.begin();
             let answer = self.cell.servers.ask(server, self.user, call, self.cancel)?;
@@ -164,7 +164,7 @@ impl AfsCall<'_> {
         &self,
         volume: VolumeId,
         call: &FilesCall,
-    ) -> Result<(FilesAnswer, Ipv4Addr, CallStart), CallError> {
+    ) -> Result<(FilesAnswer, Ipv4Addr, AskedAt), CallError> {
         self.at(volume, false, |server| {
             let start = self.begin();
             Ok((self.cell.servers.ask(server, self.user, call, None)?, server, start))
@@ -172,15 +172,15 @@ impl AfsCall<'_> {
     }
 
     /// The state of the promises before a question.
-    pub fn begin(&self) -> CallStart {
-        self.cell.coherence.with(|promises| promises.begin())
+    pub fn begin(&self) -> AskedAt {
+        self.cell.coherence.with(Promises::begin)
     }
 
     /// A question was answered with a status and a promise.
     pub fn learn(
         &self,
         server: Ipv4Addr,
-        start: CallStart,
+        start: AskedAt,
         (fid, status): (Fid, FetchStatus),
         promise: CallBack,
     ) -> Told {

@@ -8,9 +8,7 @@ use afs3::structs::{FetchStatus, StoreStatus, store_mask};
 use bytes::Bytes;
 use client::CallError;
 use types::limits::FILE_BYTES_MAX;
-use types::{
-    AllocateMode, Answer, BootVerifier, DataVersion, Fault, Fid, SeekWhat, SetTime, StatusChange,
-};
+use types::{Answer, BootVerifier, DataVersion, Fault, Fid, SeekWhat, SetTime, StatusChange};
 
 use crate::context::{AfsCall, Answered, Told};
 use crate::servers::Trouble;
@@ -86,33 +84,6 @@ impl AfsCall<'_> {
         let previous_version = DataVersion(status.data_version.0.saturating_sub(1));
         let (count, verifier) = (data.len() as u32, VERIFIER);
         let answer = Answer::Written { count, offset, status, previous_version, verifier };
-        Ok(Answered { answer, claims: vec![told.claim()] })
-    }
-
-    /// AFS reserves no room, and makes no holes.
-    pub(crate) fn allocate(
-        &self,
-        fid: Fid,
-        offset: u64,
-        length: u64,
-        mode: AllocateMode,
-    ) -> Result<Answered, CallError> {
-        if mode != AllocateMode::Extend {
-            return Err(Fault::Unsupported.into());
-        }
-        let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
-        let end = end.ok_or(Fault::TooBig)?;
-        let order = self.cell.stores.of(fid);
-        let _stores = order.lock();
-        let before = self.status(fid)?;
-        let previous_version = before.shown()?.data_version;
-        let told = if end > before.status.length() {
-            self.store(fid, end, &Bytes::new(), end)?
-        } else {
-            before
-        };
-        let (status, verifier) = (told.shown()?, VERIFIER);
-        let answer = Answer::Written { count: 0, offset, status, previous_version, verifier };
         Ok(Answered { answer, claims: vec![told.claim()] })
     }
 

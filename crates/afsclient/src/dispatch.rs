@@ -42,9 +42,6 @@ impl AfsCall<'_> {
             Call::Write { fid, offset, data, stable: _, kill_privileges: _ } => {
                 self.write(fid, offset, &data)
             }
-            Call::Allocate { fid, offset, length, mode } => {
-                self.allocate(fid, offset, length, mode)
-            }
             Call::Commit { .. } | Call::CommitVolume { .. } => {
                 Ok(Answered::plain(Answer::Committed { verifier: VERIFIER }))
             }
@@ -73,7 +70,9 @@ impl AfsCall<'_> {
             Call::XattrGet { .. } | Call::XattrRemove { .. } => Err(Fault::NoXattr.into()),
             Call::XattrList { .. } => Ok(Answered::plain(Answer::XattrNames(Vec::new()))),
             Call::Delegate { .. } | Call::Delegated { .. } => Err(Fault::NotDelegated.into()),
-            Call::MakeUnnamed { .. }
+            // AFS reserves no room and makes no holes.
+            Call::Allocate { .. }
+            | Call::MakeUnnamed { .. }
             | Call::ByVnode { .. }
             | Call::XattrSet { .. }
             | Call::SetQuota { .. }

@@ -12,6 +12,11 @@
 //! A change by this client ends none of its promises, and no callback comes for it. But a question
 //! that began before the change may show the state before, so for questions it counts as a
 //! callback ([`Promises::changed`]).
+//!
+//! AFS has no version of the status. So each answer has the number of the moment when its question
+//! was sent, and that to a change the number of the moment when it came: an answer to a question
+//! that a change overtook has a lower number than the change's, and the cache manager does not take
+//! it for the newer one.
 
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -19,7 +24,7 @@ use std::time::Duration;
 
 use afs3::structs::{CallBack, FetchStatus};
 use lease::{CallStart, Holder};
-use types::{BreakItem, BreakReason, Fid, Time, VolumeId};
+use types::{BreakItem, BreakReason, Fid, StatusVersion, Time, VolumeId};
 
 /// Most promises: what AFS's clients with large caches have, and some tens of megabytes.
 const PROMISES_MAX: usize = 200_000;
@@ -39,10 +44,19 @@ struct Promise {
     status: FetchStatus,
 }
 
+/// The moment before a call was sent, or after a change was answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AskedAt {
+    start: CallStart,
+    /// The version of the status that the answer has.
+    pub version: StatusVersion,
+}
+
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     holder: Holder,
+    last: StatusVersion,
     held: HashMap<Fid, Promise>,
 }
 
@@ -51,13 +65,15 @@ fn broken(fid: Fid) -> BreakItem {
 }
 
 impl Promises {
-    /// Taken before a call is sent.
-    pub fn begin(&self) -> CallStart {
-        self.holder.begin()
+    /// Taken before a question is sent, and after a change was answered.
+    pub fn begin(&mut self) -> AskedAt {
+        self.last = self.last.next();
+        AskedAt { start: self.holder.begin(), version: self.last }
     }
 
-    fn is_overtaken(&self, fid: Fid, start: CallStart) -> bool {
-        !self.holder.promised(fid, start) || !self.holder.promised(Fid::rights(fid.volume), start)
+    fn is_overtaken(&self, fid: Fid, at: AskedAt) -> bool {
+        !self.holder.promised(fid, at.start)
+            || !self.holder.promised(Fid::rights(fid.volume), at.start)
     }
 
     /// A server answered with this status and promise. Returns a file whose promise ends for want
@@ -65,7 +81,7 @@ impl Promises {
     pub fn learn(
         &mut self,
         now: Time,
-        start: CallStart,
+        start: AskedAt,
         server: Ipv4Addr,
         (fid, status): (Fid, FetchStatus),
         promise: CallBack,
@@ -98,7 +114,7 @@ impl Promises {
     }
 
     /// Whether an answer about the file is promised, if its call began at `start`.
-    pub fn covers(&self, now: Time, start: CallStart, fid: Fid) -> bool {
+    pub fn covers(&self, now: Time, start: AskedAt, fid: Fid) -> bool {
         self.status(now, fid).is_some() && !self.is_overtaken(fid, start)
     }
 
@@ -185,7 +201,7 @@ mod tests {
         Time::from_start(Duration::from_secs(secs))
     }
 
-    fn learn(promises: &mut Promises, start: CallStart, promise: CallBack) {
+    fn learn(promises: &mut Promises, start: AskedAt, promise: CallBack) {
         let new = promises.learn(at(0), start, SERVER, (FILE, FetchStatus::default()), promise);
         assert_eq!(new, None);
     }
@@ -254,6 +270,16 @@ mod tests {
         assert_eq!(promises.on_server_lost(SERVER), [broken(FILE)]);
         learn(&mut promises, start, HOUR);
         assert!(!promises.covers(at(0), start, FILE), "the answer is from before");
+    }
+
+    #[test]
+    fn a_question_that_a_change_overtook_is_older() {
+        let mut promises = promised();
+        let question = promises.begin();
+        promises.changed(&[FILE]);
+        let change = promises.begin();
+        assert!(question.version < change.version);
+        assert!(promises.begin().version > change.version, "a later question is newer");
     }
 
     #[test]

@@ -6,7 +6,6 @@ use afs3::files::{FilesAnswer, FilesCall};
 use afs3::structs::{AfsFids, FIDS_MAX};
 use bytes::Bytes;
 use client::CallError;
-use lease::CallStart;
 use types::limits::TARGET_BYTES_MAX;
 use types::{
     Answer, Cookie, DirEntry, Fault, Fid, Kind, Name, PartitionNo, Timestamp, VolumeId, VolumeInfo,
@@ -16,6 +15,7 @@ use types::{
 use crate::context::{AfsCall, Answered, Told};
 use crate::directories::{DIRECTORY_BYTES_MAX, DirectoryPages, NamedFile};
 use crate::locating::Located;
+use crate::promises::AskedAt;
 use crate::servers::Trouble;
 use crate::statuses::{foreign, kind, local, parent, version};
 
@@ -32,7 +32,7 @@ const EPOCH: u64 = 1;
 
 impl AfsCall<'_> {
     /// The pages of a directory, and when they were asked for.
-    fn pages(&self, dir: Fid) -> Result<(Arc<DirectoryPages>, CallStart), CallError> {
+    fn pages(&self, dir: Fid) -> Result<(Arc<DirectoryPages>, AskedAt), CallError> {
         if !dir.vnode.is_directory() {
             return Err(Fault::NotDirectory.into());
         }

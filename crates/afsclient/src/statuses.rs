@@ -2,12 +2,8 @@
 //!
 //! - A fid's numbers are the same in both.
 //! - AFS's data version of a new file may be 0, which is Rialto's "none": here each is one higher.
-//! - AFS has no version of the status. Answers are numbered as they arrive, so a later one stays;
-//!   that a later one may show an earlier state is for `promises.rs`.
 //! - A symbolic link without any execute bit is a mount point. The length of its target counts the
 //!   dot at the end, which is no part of it here.
-
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use afs3::structs::{AfsFid, FetchStatus, file_type};
 use types::limits::FILE_BYTES_MAX;
@@ -23,9 +19,6 @@ const EXECUTE: u32 = 0o111;
 const MODE_BITS: u32 = 0o7777;
 /// Disks count in these.
 const BLOCK_BYTES: u64 = 512;
-
-/// Numbers the answers.
-static ARRIVED: AtomicU64 = AtomicU64::new(1);
 
 /// The fid as AFS has it.
 ///
@@ -73,8 +66,13 @@ pub(crate) fn kind(fid: Fid, status: &FetchStatus) -> Option<Kind> {
     (fid.vnode.is_directory() == (kind == Kind::Directory)).then_some(kind)
 }
 
-/// The status as Rialto has it; `None`: the server's answer makes no sense.
-pub(crate) fn shown(fid: Fid, status: &FetchStatus) -> Option<Status> {
+/// The status as Rialto has it, with this version (`promises.rs`); `None`: the server's answer
+/// makes no sense.
+pub(crate) fn shown(
+    fid: Fid,
+    status: &FetchStatus,
+    status_version: StatusVersion,
+) -> Option<Status> {
     let kind = kind(fid, status)?;
     if status.error_code != 0 || status.length() > FILE_BYTES_MAX {
         return None;
@@ -105,13 +103,15 @@ pub(crate) fn shown(fid: Fid, status: &FetchStatus) -> Option<Status> {
         changed,
         created: modified,
         data_version: version(status),
-        status_version: StatusVersion(ARRIVED.fetch_add(1, Ordering::Relaxed)),
+        status_version,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FIRST: StatusVersion = StatusVersion::FIRST;
 
     fn status(kind: u32, mode: u32) -> FetchStatus {
         FetchStatus { file_type: kind, mode, link_count: 1, ..FetchStatus::default() }
@@ -120,15 +120,15 @@ mod tests {
     #[test]
     fn a_status_that_contradicts_its_fid_is_none() {
         let (file, dir) = (Fid::new(7, 2, 1), Fid::new(7, 3, 1));
-        assert_eq!(shown(file, &status(file_type::FILE, 0o644)).unwrap().kind, Kind::File);
-        assert_eq!(shown(dir, &status(file_type::FILE, 0o644)), None);
-        assert_eq!(shown(file, &status(file_type::DIRECTORY, 0o755)), None);
-        assert_eq!(shown(file, &status(file_type::INVALID, 0)), None);
+        assert_eq!(shown(file, &status(file_type::FILE, 0o644), FIRST).unwrap().kind, Kind::File);
+        assert_eq!(shown(dir, &status(file_type::FILE, 0o644), FIRST), None);
+        assert_eq!(shown(file, &status(file_type::DIRECTORY, 0o755), FIRST), None);
+        assert_eq!(shown(file, &status(file_type::INVALID, 0), FIRST), None);
         let mut huge = status(file_type::FILE, 0o644);
         huge.set_length(u64::MAX);
-        assert_eq!(shown(file, &huge), None);
+        assert_eq!(shown(file, &huge, FIRST), None);
         let refused = FetchStatus { error_code: 13, ..status(file_type::FILE, 0o644) };
-        assert_eq!(shown(file, &refused), None);
+        assert_eq!(shown(file, &refused, FIRST), None);
     }
 
     #[test]
@@ -136,20 +136,18 @@ mod tests {
         let fid = Fid::new(7, 2, 1);
         let mut link = status(file_type::SYMLINK, 0o644);
         link.set_length(11);
-        let shown_link = shown(fid, &link).unwrap();
+        let shown_link = shown(fid, &link, FIRST).unwrap();
         assert_eq!((shown_link.kind, shown_link.size), (Kind::MountPoint, 10));
         link.mode = 0o755;
-        let shown_link = shown(fid, &link).unwrap();
+        let shown_link = shown(fid, &link, FIRST).unwrap();
         assert_eq!((shown_link.kind, shown_link.size, shown_link.mode), (Kind::Symlink, 11, 0o777));
     }
 
     #[test]
-    fn versions_are_never_none_and_later_answers_stay() {
+    fn versions_are_never_none() {
         let (fid, new) = (Fid::new(7, 2, 1), status(file_type::FILE, 0o644));
-        let first = shown(fid, &new).unwrap();
+        let first = shown(fid, &new, FIRST).unwrap();
         assert_eq!(first.data_version, DataVersion::FIRST);
-        let second = shown(fid, &new).unwrap();
-        assert!(second.status_version > first.status_version);
     }
 
     #[test]

@@ -108,6 +108,47 @@ fn own_changes_leave_the_promise_and_no_break() {
 }
 
 #[test]
+fn an_answer_that_an_own_change_overtook_is_older() {
+    let (asked, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (counted, released) = (Arc::clone(&asked), Arc::clone(&go));
+    let until = |flag: &AtomicUsize| {
+        while flag.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    };
+    let cell = FakeCell::new(move |call| match call.call {
+        FilesCall::FetchStatus { .. } => {
+            let old = fetched(status(file_type::FILE, 10), PROMISE);
+            if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                until(&released);
+            }
+            Act::Answer(old)
+        }
+        FilesCall::StoreData64 { file_length, .. } => Act::Answer(FilesAnswer::StoreData64 {
+            status: status(file_type::FILE, file_length),
+            sync: VolSync::default(),
+        }),
+        _ => Act::Abort(1),
+    });
+    let (remote, told) = cell.open();
+    let (old, new) = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| ask(&remote, Call::GetStatus { fid: file(2) }).unwrap());
+        until(&asked);
+        // As long as that, so that the server, which does not know this address, may answer both.
+        let (offset, data) = (None, vec![1; 1000].into());
+        let (stable, kill_privileges) = (false, false);
+        let write = Call::Write { fid: file(2), offset, data, stable, kill_privileges };
+        let new = ask(&remote, write).unwrap();
+        go.store(1, Ordering::SeqCst);
+        (asking.join().unwrap(), new)
+    });
+    let (Answer::Status(old), Answer::Written { status: new, .. }) = (old, new) else { panic!() };
+    assert_eq!((old.size, new.size), (10, 1010));
+    assert!(old.status_version < new.status_version, "the cache manager keeps the newer one");
+    assert!(told.has(file(2)), "and trusts neither");
+}
+
+#[test]
 fn appends_of_two_threads_do_not_cut_each_other_off() {
     const EACH: usize = 20;
     let length = Arc::new(Mutex::new(0_u64));

@@ -60,6 +60,9 @@ struct Random {
     /// Steps of one side in a row, at most.
     #[arg(long, default_value_t = 1)]
     turn: u64,
+    /// No holes and no reserved room, where the file system has neither.
+    #[arg(long)]
+    no_fallocate: bool,
 }
 
 #[derive(Parser)]
@@ -149,6 +152,7 @@ struct Machine {
     random: SmallRng,
     steps: VecDeque<(u64, usize, Op)>,
     zero_range: bool,
+    fallocate: bool,
 }
 
 impl Machine {
@@ -164,7 +168,8 @@ impl Machine {
             size_max: from.size,
             random: SmallRng::seed_from_u64(from.seed),
             steps: VecDeque::new(),
-            zero_range: true,
+            zero_range: !from.no_fallocate,
+            fallocate: !from.no_fallocate,
         })
     }
 
@@ -199,9 +204,9 @@ impl Machine {
             (50..60, Some((at, length))) => Op::MapRead { at, length },
             (60..70, Some((at, length))) => Op::MapWrite { at, length, fill },
             (70..78, _) => Op::Cut { to: at },
-            (78..84, _) => Op::Punch { at, length },
+            (78..84, _) if self.fallocate => Op::Punch { at, length },
             (84..87, _) if self.zero_range => Op::Zero { at, length },
-            (87..89, _) => Op::Reserve { at, length },
+            (87..89, _) if self.fallocate => Op::Reserve { at, length },
             (89..92, _) => Op::Sync,
             (92..95, _) => Op::Forget,
             (95..100, _) => Op::Reopen,
