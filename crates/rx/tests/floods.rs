@@ -115,6 +115,50 @@ fn rx1_guessed_acknowledgements_open_no_address() {
     }
 }
 
+/// The first answer uses up what two small requests pay for, and each ping pays for its
+/// acknowledgement alone.
+#[test]
+fn a_peer_that_pings_for_its_second_answer_is_probed() {
+    let mut host = Host::new(2, EndpointConfig::default(), vec![ServerSecurity::Null]);
+    host.manner = Manner::Answer(72);
+    let header = |channel, serial, kind: PacketType, flags| PacketHeader {
+        epoch: 0x8000_0001,
+        cid: 8 + channel,
+        call: 1,
+        serial,
+        kind: kind as u8,
+        flags,
+        ..PacketHeader::default()
+    };
+    for channel in 0..2 {
+        let request = header(channel, channel + 1, PacketType::Data, flags::LAST_PACKET);
+        let packet = client_packet(PacketHeader { seq: 1, ..request }, &text(32, 1));
+        host.endpoint.receive(at(0), stranger(1), &packet);
+    }
+    let drain = |host: &mut Host, now| {
+        let mut kinds = Vec::new();
+        host.work(now);
+        while let Some(packet) = host.endpoint.transmit(now) {
+            let (header, _) = PacketHeader::parse(&packet.header).unwrap();
+            kinds.push(header.kind);
+            host.work(now);
+        }
+        kinds
+    };
+    assert_eq!(drain(&mut host, at(0)), [PacketType::Data as u8], "the other one is withheld");
+    let ping = AckPacket {
+        first: 1,
+        previous: 0,
+        serial: 0,
+        reason: AckReason::Ping as u8,
+        acks: &[],
+        trailers: AckTrailers::default(),
+    };
+    let header = header(1, 3, PacketType::Ack, flags::REQUEST_ACK);
+    host.endpoint.receive(at(50), stranger(1), &client_packet(header, &ping.to_bytes()));
+    assert_eq!(drain(&mut host, at(50)), [PacketType::Version as u8]);
+}
+
 #[test]
 fn rx2_ten_thousand_strangers_hold_up_no_proved_client() {
     let config =

@@ -6,7 +6,8 @@
 //! acknowledgement with the serial of our packet (serials of such connections start at random), or
 //! the echo of a *probe*. A probe is a version packet with a random number in the fields that the
 //! answer copies. It is 29 bytes, so any data packet pays for it, and it is sent when something is
-//! withheld. Rx peers of all kinds answer version packets.
+//! withheld. Rx peers of all kinds answer version packets. While something is withheld, room for a
+//! probe is set aside: acknowledgements of a peer's pings would use up all that the pings pay for.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use crate::event::Transmit;
 use crate::limits::PROBE_INTERVAL;
 use crate::wire::{PacketHeader, PacketType, flags};
 
+const PROBE_BYTES: usize = PacketHeader::BYTES + 1;
 /// Connections that are told when an address is proved; others wait for their timers.
 const WAITING_MAX: usize = 64;
 
@@ -85,7 +87,9 @@ impl PeerTable {
 
     /// How large a datagram may be that is sent there.
     pub(crate) fn allowance(&self, address: SocketAddr) -> usize {
-        self.peers.get(&address).map_or(0, PeerAddress::allowance)
+        let Some(peer) = self.peers.get(&address) else { return 0 };
+        let is_probed_soon = !peer.is_open && !peer.waiting.is_empty();
+        peer.allowance() - if is_probed_soon { PROBE_BYTES.min(peer.allowance()) } else { 0 }
     }
 
     pub(crate) fn is_open(&self, address: SocketAddr) -> bool {
@@ -105,12 +109,11 @@ impl PeerTable {
         if peer.waiting.len() < WAITING_MAX && !peer.waiting.contains(&id) {
             peer.waiting.push(id);
         }
-        let size = PacketHeader::BYTES + 1;
-        if now < peer.probe_at || peer.allowance() < size {
+        if now < peer.probe_at || peer.allowance() < PROBE_BYTES {
             return None;
         }
         peer.probe_at = now + PROBE_INTERVAL;
-        peer.sent += size as u64;
+        peer.sent += PROBE_BYTES as u64;
         let (epoch, cid, call) = *peer.probe.get_or_insert_with(|| random.random());
         let header = PacketHeader {
             epoch,
