@@ -185,7 +185,11 @@ fn a_volume_refuses_clients_of_afs_when_it_is_told_to() {
     serve(&admin, false).unwrap();
     assert!(get().is_ok());
     assert!(!rig.broken(&joe).is_empty(), "clients must ask again");
-    for call in [FilesCall::FetchStatus { fid }, FilesCall::FetchACL { fid: rig.root() }] {
+    for call in [
+        FilesCall::FetchStatus { fid },
+        FilesCall::FetchACL { fid: rig.root() },
+        FilesCall::GetVolumeStatus { volume: fid.volume as i32 },
+    ] {
         assert_eq!(rig.call(&joe, call), Err(Refusal::NO_SERVICE));
     }
     assert_eq!(rig.fetch(&joe, fid, 0, 5), Err(Refusal::NO_SERVICE));

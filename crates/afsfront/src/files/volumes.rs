@@ -23,15 +23,17 @@ fn blocks(bytes: u64) -> i32 {
 }
 
 impl FileCall<'_> {
-    fn id(volume: i32) -> Result<VolumeId, Refusal> {
-        match volume as u32 {
-            0 => Err(Refusal::INVALID),
-            id => Ok(VolumeId(id.into())),
+    /// The number of a volume that is served.
+    fn id(&self, volume: i32) -> Result<VolumeId, Refusal> {
+        if volume == 0 {
+            return Err(Refusal::INVALID);
         }
+        let id = VolumeId((volume as u32).into());
+        if self.services.refuses_afs(id)? { Err(Refusal::NO_SERVICE) } else { Ok(id) }
     }
 
     pub(super) fn volume_status(&self, volume: i32) -> Result<FilesAnswer, Refusal> {
-        let id = Self::id(volume)?;
+        let id = self.id(volume)?;
         let info = self.services.volume(id)?;
         let fid = Fid::root(id);
         let Answer::Volume(usage) = self.services.ask(Call::VolumeStatus { fid })? else {
@@ -63,7 +65,7 @@ impl FileCall<'_> {
         volume: i32,
         change: &StoreVolumeStatus,
     ) -> Result<FilesAnswer, Refusal> {
-        let fid = Fid::root(Self::id(volume)?);
+        let fid = Fid::root(self.id(volume)?);
         let Answer::Volume(now) = self.services.ask(Call::VolumeStatus { fid })? else {
             return Err(unexpected());
         };
