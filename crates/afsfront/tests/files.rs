@@ -8,7 +8,9 @@ use afs3::structs::{
 };
 use afsfront::{Refusal, Services};
 use guard::Rights;
-use types::{Call, CreateHow, Name, NewKind, PrincipalId, VolumeCall, VolumeChange};
+use types::{
+    Call, CreateHow, Name, NewKind, PrincipalId, VolumeCall, VolumeChange, VolumeId, VolumeKind,
+};
 
 use crate::common::{JOE, Rig, User, name};
 
@@ -201,6 +203,33 @@ fn a_volume_refuses_clients_of_afs_when_it_is_told_to() {
     assert!(joe.ask_as_server(Call::XattrRemove { fid: of, name }).is_err());
     serve(&admin, true).unwrap();
     assert_eq!(rig.fetch(&joe, fid, 0, 5).unwrap(), b"bytes"[..]);
+}
+
+#[test]
+fn a_replica_refuses_clients_of_afs_as_of_its_release() {
+    let rig = Rig::new();
+    let (joe, admin) = (rig.user(JOE), rig.administrator());
+    let (of, id) = (rig.root.volume, VolumeId(70));
+    let release = |replace| {
+        let name = Name::new(b"root.cell.readonly").unwrap();
+        let kind = VolumeKind::ReadOnly;
+        let clone = VolumeCall::Clone { id: Some(id), of, name, kind, replace };
+        admin.ask(Call::Volume(clone)).unwrap();
+    };
+    let look = || {
+        let fid = AfsFid { volume: 70, ..rig.root() };
+        rig.call(&joe, FilesCall::FetchStatus { fid }).map(drop)
+    };
+    release(false);
+    assert_eq!(look(), Ok(()));
+    for afs in [false, true] {
+        let change = VolumeChange { afs: Some(afs), ..VolumeChange::default() };
+        let before = look();
+        admin.ask(Call::Volume(VolumeCall::SetFields { id: of, change })).unwrap();
+        assert_eq!(look(), before, "it shows what was released");
+        release(true);
+        assert_eq!(look(), if afs { Ok(()) } else { Err(Refusal::NO_SERVICE) });
+    }
 }
 
 /// OpenAFS's client sets the time before it writes into a file.
