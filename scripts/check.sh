@@ -28,7 +28,7 @@ needs_room() { # needs_room DIR GIB
         "remove old build output or leftovers of tests"
     exit 1
 }
-target=${CARGO_TARGET_DIR:-target}
+target=${CARGO_TARGET_DIR:-$PWD/target}
 [ -d "$target/debug/deps" ] && needs_room "$target" 8 || needs_room "$target" 24
 needs_room "$logs" 4
 
@@ -122,7 +122,6 @@ tell_failed() {
     done
 }
 
-target=${CARGO_TARGET_DIR:-$PWD/target}
 if [ $soak = yes ]; then
     # What the crates' tests take their number of cases, histories and entries from.
     export PROPTEST_CASES=${PROPTEST_CASES:-20000} SEEDS=${SEEDS:-20000} \
