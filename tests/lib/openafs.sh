@@ -5,7 +5,8 @@
 get_openafs() {
     OPENAFS=$CACHE/openafs
     local packages=(openafs-client openafs-krb5 openafs-fuse openafs-dbserver openafs-fileserver
-        libhcrypto5-heimdal libroken19-heimdal libfuse2)
+        libhcrypto5-heimdal libroken19-heimdal libasn1-8-heimdal libheimbase1-heimdal
+        libkrb5-26-heimdal libhx509-5-heimdal libwind0-heimdal libheimntlm0-heimdal libfuse2)
     [ "$(cat "$OPENAFS/complete" 2> /dev/null)" = "${packages[*]}" ] && return 0
     rm -rf "$OPENAFS"
     mkdir -p "$OPENAFS/packages"
