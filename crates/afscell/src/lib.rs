@@ -6,6 +6,8 @@
 //! and is a superuser there; without a key it is anonymous.
 //!
 //! - `databases`: the calls
+//! - `listing`: all servers and entries of the location database
+//! - `mirroring`: the changes that make a cell's databases like another one's
 //! - `principals`: users and groups with their members
 //! - `volumes`: where volumes are
 
@@ -13,9 +15,13 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod databases;
+mod listing;
+mod mirroring;
 mod principals;
 mod volumes;
 
 pub use databases::{AfsCell, AfsCellError};
+pub use listing::{AfsServer, entries, next_number, servers};
+pub use mirroring::{AfsChange, entry_changes, people_changes};
 pub use principals::{AfsPrincipal, principals};
 pub use volumes::{AfsSite, AfsVolume};

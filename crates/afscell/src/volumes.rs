@@ -112,7 +112,7 @@ impl AfsCell {
         }
     }
 
-    fn odd(&self, call: &'static str) -> AfsCellError {
+    pub(crate) fn odd(&self, call: &'static str) -> AfsCellError {
         AfsCellError::Odd { server: self.server().unwrap_or(Ipv4Addr::UNSPECIFIED), call }
     }
 }

@@ -17,6 +17,7 @@
 
 mod bos;
 mod codes;
+mod databases;
 mod fids;
 mod files;
 mod locations;
@@ -28,9 +29,10 @@ mod vote;
 
 pub use bos::BosService;
 pub use codes::Refusal;
+pub use databases::Databases;
 pub use fids::foreign_fid;
 pub use files::{FileHost, FileService};
-pub use locations::{LocationService, server_uuid};
+pub use locations::{EntryForm, LocationService, PartitionNames, partition_of, server_uuid};
 pub use protection::ProtectionService;
 pub use stream::{CallStream, StreamBroken};
 pub use volumes::VolumeService;

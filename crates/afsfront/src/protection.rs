@@ -12,7 +12,7 @@ use types::{
     Privacy, PtsCall, WhichPrincipal,
 };
 
-use crate::{Refusal, Services};
+use crate::{Databases, Refusal, Services};
 
 /// Principals of one question to the cell.
 const AT_ONCE: u32 = 1000;
@@ -44,6 +44,21 @@ const NAME_TOO_LONG: Refusal = Refusal(PR + 18);
 /// The protection service.
 pub struct ProtectionService {
     realm: String,
+    databases: Databases,
+}
+
+fn is_change(call: &ProtectionCall) -> bool {
+    matches!(
+        call,
+        ProtectionCall::NewEntry { .. }
+            | ProtectionCall::INewEntry { .. }
+            | ProtectionCall::Delete { .. }
+            | ProtectionCall::AddToGroup { .. }
+            | ProtectionCall::RemoveFromGroup { .. }
+            | ProtectionCall::SetMax { .. }
+            | ProtectionCall::ChangeEntry { .. }
+            | ProtectionCall::SetFieldsEntry { .. }
+    )
 }
 
 /// One call.
@@ -51,8 +66,8 @@ struct PtsWay<'a>(&'a dyn Services);
 
 impl ProtectionService {
     /// Of a cell whose users are those of this Kerberos realm.
-    pub fn new(realm: &str) -> ProtectionService {
-        ProtectionService { realm: realm.to_lowercase() }
+    pub fn new(realm: &str, databases: Databases) -> ProtectionService {
+        ProtectionService { realm: realm.to_lowercase(), databases }
     }
 
     /// Answers a call.
@@ -64,6 +79,9 @@ impl ProtectionService {
         services: &dyn Services,
         call: ProtectionCall,
     ) -> Result<ProtectionAnswer, Refusal> {
+        if is_change(&call) {
+            self.databases.need_own()?;
+        }
         let at = PtsWay(services);
         match call {
             ProtectionCall::NameToID { names } => {

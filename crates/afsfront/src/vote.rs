@@ -3,14 +3,15 @@
 //!
 //! Each server of a Rialto cell takes changes of the databases, so to clients of AFS it is alone:
 //! a synchronization site for ever, which votes for no other one. Its version is the revision of
-//! the cell's database, which is the same at all servers.
+//! the cell's database, which is the same at all servers. A server whose databases follow those of
+//! OpenAFS is none.
 
 use afs3::ubik::vote::{VoteAnswer, VoteCall};
 use afs3::ubik::{UbikDebug, UbikDebugOld, UbikVersion, recovery};
 use types::{Answer, Call, CellCall, Fault, Revision};
 
 use crate::locations::addresses;
-use crate::{Refusal, Services};
+use crate::{Databases, Refusal, Services};
 
 /// Addresses in an answer.
 const ADDRESSES: usize = 256;
@@ -31,6 +32,7 @@ const WHOLE: i32 = recovery::SYNC_SITE
 pub struct VoteService {
     /// When the server started, in seconds since 1970.
     started: i64,
+    databases: Databases,
 }
 
 /// Times are 32 bits, and end in 2106 as numbers without sign.
@@ -40,8 +42,8 @@ fn seconds(at: i64) -> i32 {
 
 impl VoteService {
     /// Of a server that started then.
-    pub fn new(started: i64) -> VoteService {
-        VoteService { started }
+    pub fn new(started: i64, databases: Databases) -> VoteService {
+        VoteService { started, databases }
     }
 
     /// Answers a call.
@@ -82,6 +84,18 @@ impl VoteService {
             counter: (revision.0 & i32::MAX as u64) as i32,
         });
         let (host, now) = (own.first().copied().unwrap_or(0), seconds(services.now().secs));
+        if self.databases == Databases::Followed {
+            // The server that takes changes is none of Rialto's.
+            return Ok(UbikDebugOld {
+                now,
+                lowest_host: host,
+                lowest_time: now,
+                servers: 1,
+                local_version: version,
+                epoch_time: seconds(self.started),
+                ..UbikDebugOld::default()
+            });
+        }
         let recovery_state = match revision {
             Some(_) => WHOLE,
             None => recovery::SYNC_SITE,

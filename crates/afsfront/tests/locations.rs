@@ -8,7 +8,7 @@ use afs3::locations::{
 };
 use afs3::structs::AfsUuid;
 use afs3::xdr::Chars;
-use afsfront::{LocationService, Refusal, Services};
+use afsfront::{Databases, LocationService, Refusal, Services};
 use celldb::{CellDb, Embedded};
 use types::{
     Answer, Call, CellCall, Name, PrincipalId, Revision, ServerId, ServerInfo, Site, SiteKind,
@@ -56,7 +56,7 @@ fn cell() -> (tempfile::TempDir, Rig) {
 }
 
 fn ask(user: &User, call: LocationsCall) -> Result<LocationsAnswer, Refusal> {
-    LocationService.serve(user, call)
+    LocationService { databases: Databases::Own }.serve(user, call)
 }
 
 fn argument(text: &str) -> VolumeNameArgument {
@@ -404,4 +404,99 @@ fn a_first_release_of_afss_programs_has_an_epoch() {
     assert_eq!(put(site_flag::RO, entry_flag::RO_EXISTS), 1);
     let shown = entry_of(&admin, "alone").unwrap();
     assert_ne!(shown.flags & entry_flag::RO_EXISTS, 0);
+}
+
+fn registered(user: &User, uuid: u8, addresses: &[u32]) -> Result<(), Refusal> {
+    let addresses = Addresses::new(addresses.to_vec()).unwrap();
+    let call = LocationsCall::RegisterAddrs { uuid: AfsUuid([uuid; 16]), spare: 0, addresses };
+    ask(user, call).map(drop)
+}
+
+fn change_address(user: &User, old: u32, new: u32) -> Result<(), Refusal> {
+    ask(user, LocationsCall::ChangeAddr { old, new }).map(drop)
+}
+
+const MULTIPLE: Refusal = Refusal(363_550);
+const IN_USE: Refusal = Refusal(363_520);
+const REMOVED: u32 = u32::MAX;
+
+#[test]
+fn mx6_file_servers_of_afs_enter_themselves() {
+    let (_kept, rig) = cell();
+    let (admin, stranger) = (rig.administrator(), rig.user(crate::common::JOE));
+    let (here, also, later) = (0x0a00_0101, 0x0a00_0102, 0x0a00_0103);
+    assert_eq!(registered(&stranger, 9, &[here]), Err(PERM));
+    assert_eq!(change_address(&stranger, here, later), Err(PERM));
+    assert_eq!(registered(&admin, 9, &[here, also]), Ok(()));
+    assert_eq!(registered(&admin, 9, &[here, also]), Ok(()), "again");
+    let mut entry = entry_of(&admin, "alone").unwrap();
+    (entry.name, entry.volumes) = (Chars::new(b"new").unwrap(), [90, 0, 0]);
+    (entry.servers[0], entry.partitions[0]) = (also, 25);
+    ask(&admin, LocationsCall::CreateEntryN { entry }).unwrap();
+    let found = entry_of(&stranger, "new").unwrap();
+    assert_eq!((found.servers[0], found.partitions[0]), (here, 25), "its first address");
+    // Installed anew, at one of its addresses: it has the sites.
+    assert_eq!(registered(&admin, 8, &[also]), Ok(()));
+    assert_eq!(entry_of(&stranger, "new").unwrap().servers[0], also);
+    let of_old = AddressAttributes {
+        mask: address_mask::UUID,
+        uuid: AfsUuid([9; 16]),
+        ..Default::default()
+    };
+    assert_eq!(ask(&admin, LocationsCall::GetAddrsU { attributes: of_old }), Err(NO_ENTRY));
+    // Its address changes; it goes when it has no site.
+    assert_eq!(change_address(&admin, also, later), Ok(()));
+    assert_eq!(entry_of(&stranger, "new").unwrap().servers[0], later);
+    assert_eq!(change_address(&admin, also, later), Err(NO_ENTRY));
+    assert_eq!(change_address(&admin, REMOVED, later), Err(IN_USE));
+    ask(&admin, LocationsCall::DeleteEntry { volume: 90, kind: RW }).unwrap();
+    assert_eq!(change_address(&admin, REMOVED, later), Ok(()));
+    assert_eq!(change_address(&admin, REMOVED, later), Err(NO_ENTRY));
+}
+
+#[test]
+fn mx6_rialtos_servers_are_not_taken_over() {
+    let (_kept, rig) = cell();
+    let admin = rig.administrator();
+    let free = 0x0a00_0101;
+    for addresses in [&[ONE][..], &[free, TWO]] {
+        assert_eq!(registered(&admin, 9, addresses), Err(MULTIPLE), "{addresses:?}");
+    }
+    let uuid = AfsUuid(1u128.to_be_bytes());
+    let addresses = Addresses::new(vec![free]).unwrap();
+    let as_one = LocationsCall::RegisterAddrs { uuid, spare: 0, addresses };
+    assert_eq!(ask(&admin, as_one), Err(MULTIPLE));
+    assert_eq!(registered(&admin, 9, &[]), Err(Refusal(363_532)), "no address");
+    assert_eq!(registered(&admin, 9, &(1..400).collect::<Vec<_>>()), Err(Refusal(363_532)));
+    assert_eq!(change_address(&admin, ONE, free), Err(PERM));
+    assert_eq!(change_address(&admin, REMOVED, ONE), Err(PERM));
+    assert_eq!(registered(&admin, 9, &[free]), Ok(()));
+    assert_eq!(change_address(&admin, free, ONE), Err(IN_USE));
+    // Two servers of AFS become one by no registration.
+    assert_eq!(registered(&admin, 8, &[free + 1]), Ok(()));
+    assert_eq!(registered(&admin, 7, &[free, free + 1]), Err(MULTIPLE));
+}
+
+#[test]
+fn mx3_a_copy_takes_no_changes() {
+    let (_kept, rig) = cell();
+    let admin = rig.administrator();
+    let copy = LocationService { databases: Databases::Followed };
+    let (uuid, addresses) = (AfsUuid([9; 16]), Addresses::new(vec![7]).unwrap());
+    let entry = entry_of(&admin, "home").unwrap();
+    for call in [
+        LocationsCall::GetNewVolumeId { count: 1 },
+        LocationsCall::CreateEntryN { entry: entry.clone() },
+        LocationsCall::ReplaceEntryN { volume: 40, kind: RW, entry, release: 0 },
+        LocationsCall::DeleteEntry { volume: 40, kind: RW },
+        LocationsCall::SetLock { volume: 40, kind: RW, operation: lock_operation::MOVE },
+        LocationsCall::ReleaseLock { volume: 40, kind: RW, release: ALL_OF_IT },
+        LocationsCall::RegisterAddrs { uuid, spare: 0, addresses },
+        LocationsCall::ChangeAddr { old: ONE, new: 7 },
+    ] {
+        let text = format!("{call:?}");
+        assert_eq!(copy.serve(&admin, call), Err(Refusal(5377)), "{text}");
+    }
+    let question = LocationsCall::GetEntryByIDN { volume: 40, kind: RW };
+    assert!(copy.serve(&admin, question).is_ok());
 }

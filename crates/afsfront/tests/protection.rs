@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use afs3::protection::{PrIds, PrName, PrNames, ProtectionAnswer, ProtectionCall, fields_mask};
 use afs3::xdr::Chars;
-use afsfront::{ProtectionService, Refusal};
+use afsfront::{Databases, ProtectionService, Refusal};
 use celldb::Embedded;
 use types::{PrincipalId, ServerId, ServerInfo};
 
@@ -18,7 +18,7 @@ fn cell() -> (tempfile::TempDir, Rig) {
 }
 
 fn ask(user: &User, call: ProtectionCall) -> Result<ProtectionAnswer, Refusal> {
-    ProtectionService::new("EXAMPLE.ORG").serve(user, call)
+    ProtectionService::new("EXAMPLE.ORG", Databases::Own).serve(user, call)
 }
 
 fn make(user: &User, named: &str, flag: i32, owner: i32) -> Result<i32, Refusal> {
@@ -296,4 +296,26 @@ fn groups_in_groups_are_what_a_user_is() {
     assert!(ids.as_slice().contains(&staff) && !ids.as_slice().contains(&joe), "{ids:?}");
     let highest = ProtectionCall::SetMax { id: 2000, group_flag: 1 };
     assert_eq!(ask(&admin, highest), Ok(ProtectionAnswer::SetMax {}), "bit 2 means groups");
+}
+
+#[test]
+fn mx3_a_copy_of_users_takes_no_changes() {
+    let (_kept, rig) = cell();
+    let admin = rig.administrator();
+    let joe = make(&admin, "joe", 0, 0).unwrap();
+    let copy = ProtectionService::new("EXAMPLE.ORG", Databases::Followed);
+    let name = PrName::new(b"ann").unwrap();
+    for call in [
+        ProtectionCall::NewEntry { name: name.clone(), flag: 0, owner: 0 },
+        ProtectionCall::INewEntry { name: name.clone(), id: 77, owner: 0 },
+        ProtectionCall::Delete { id: joe },
+        ProtectionCall::AddToGroup { user: joe, group: -204 },
+        ProtectionCall::RemoveFromGroup { user: joe, group: -204 },
+        ProtectionCall::SetMax { id: 900, group_flag: 0 },
+        ProtectionCall::ChangeEntry { id: joe, name, owner: 0, new_id: 0 },
+    ] {
+        let text = format!("{call:?}");
+        assert_eq!(copy.serve(&admin, call), Err(Refusal(5377)), "{text}");
+    }
+    assert!(copy.serve(&admin, ProtectionCall::ListEntry { id: joe }).is_ok());
 }

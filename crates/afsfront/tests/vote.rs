@@ -5,7 +5,7 @@ use std::sync::Arc;
 use afs3::protection::{PrName, ProtectionCall};
 use afs3::ubik::vote::{VoteAnswer, VoteCall};
 use afs3::ubik::{UbikTransaction, UbikVersion};
-use afsfront::{ProtectionService, Refusal, VoteService};
+use afsfront::{Databases, ProtectionService, Refusal, VoteService};
 use celldb::Embedded;
 use types::{PrincipalId, ServerId, ServerInfo};
 
@@ -25,7 +25,8 @@ fn cell() -> (tempfile::TempDir, Rig) {
 #[test]
 fn a_server_is_its_own_synchronization_site() {
     let (_kept, rig) = cell();
-    let (service, stranger) = (VoteService::new(1000), rig.user(PrincipalId::ANONYMOUS));
+    let (service, stranger) =
+        (VoteService::new(1000, Databases::Own), rig.user(PrincipalId::ANONYMOUS));
     let ask = |call: VoteCall| service.serve(&stranger, &call);
     let Ok(VoteAnswer::XDebug { state, is_clone: 0 }) = ask(VoteCall::XDebug {}) else { panic!() };
     assert_eq!(state.addresses[..2], [OWN, 0]);
@@ -43,7 +44,7 @@ fn a_server_is_its_own_synchronization_site() {
 #[test]
 fn its_version_grows_with_the_database() {
     let (_kept, rig) = cell();
-    let (service, admin) = (VoteService::new(1000), rig.administrator());
+    let (service, admin) = (VoteService::new(1000, Databases::Own), rig.administrator());
     let version = || match service.serve(&admin, &VoteCall::DebugOld {}) {
         Ok(VoteAnswer::DebugOld { state }) => state.local_version,
         other => panic!("{other:?}"),
@@ -52,14 +53,15 @@ fn its_version_grows_with_the_database() {
     assert_eq!(version(), before);
     let name = PrName::new("jill").unwrap();
     let made = ProtectionCall::NewEntry { name, flag: 0, owner: 0 };
-    ProtectionService::new("x.org").serve(&admin, made).unwrap();
+    ProtectionService::new("x.org", Databases::Own).serve(&admin, made).unwrap();
     assert_eq!((version().epoch, version().counter > before.counter), (before.epoch, true));
 }
 
 #[test]
 fn it_votes_for_no_other_server() {
     let (_kept, rig) = cell();
-    let (service, stranger) = (VoteService::new(1000), rig.user(PrincipalId::ANONYMOUS));
+    let (service, stranger) =
+        (VoteService::new(1000, Databases::Own), rig.user(PrincipalId::ANONYMOUS));
     let beacon = VoteCall::Beacon {
         state: 1,
         vote_started: 1,
@@ -68,4 +70,15 @@ fn it_votes_for_no_other_server() {
     };
     // A vote would be the code with which the call ends.
     assert_eq!(service.serve(&stranger, &beacon), Ok(VoteAnswer::Beacon {}));
+}
+
+#[test]
+fn mx3_a_copy_is_no_synchronization_site() {
+    let (_kept, rig) = cell();
+    let (service, admin) = (VoteService::new(1000, Databases::Followed), rig.administrator());
+    let Ok(VoteAnswer::XDebug { state, .. }) = service.serve(&admin, &VoteCall::XDebug {}) else {
+        panic!()
+    };
+    assert_eq!((state.state.is_sync_site, state.state.sync_host), (0, 0));
+    assert_eq!(state.addresses[..2], [OWN, 0]);
 }

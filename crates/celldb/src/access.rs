@@ -6,10 +6,17 @@ use std::sync::Arc;
 use guard::{PtsAsker, Rules};
 use types::{
     Answer, AuthCall, Behalf, CellCall, CellLevel, Changed, Fault, GuardCall, KeyPrint, LevelAct,
-    Principal, PrincipalId, PtsCall, Revised, Revision, ServerId, ServerRoles, WhichPrincipal,
+    Principal, PrincipalId, PtsCall, Revised, Revision, ServerId, ServerInfo, ServerKind,
+    ServerRoles, WhichPrincipal,
 };
 
 use crate::CellError;
+
+/// The servers but `me` that have rules in force: those of AFS know of none.
+pub(crate) fn others(servers: &[Revised<ServerInfo>], me: ServerId) -> Vec<ServerId> {
+    let all = servers.iter().map(|seen| &seen.record);
+    all.filter(|one| one.kind() == ServerKind::Rialto && one.id != me).map(|one| one.id).collect()
+}
 
 /// The revision up to which changes are known, and the changes until then; `None`: the older ones
 /// are no longer known.

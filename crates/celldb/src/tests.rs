@@ -8,7 +8,8 @@ use guard::{JoinCode, JoinRequest};
 use proptest::prelude::*;
 use types::limits::SERVERS_MAX;
 use types::{
-    Answer, Busy, CellCall, Fault, GuardCall, KeyPrint, PrincipalId, ServerRoles, Site, SiteKind,
+    Answer, Busy, CellCall, Fault, GuardCall, KeyPrint, PrincipalId, ServerKind, ServerRoles, Site,
+    SiteKind,
 };
 
 use super::*;
@@ -524,6 +525,48 @@ fn listed(db: &dyn CellDb) -> Vec<(u8, u128)> {
     let rules = db.access().rules();
     let of = |byte: u8| rules.record.servers.server(&KeyPrint([byte; 32])).map(|id| (byte, id.0));
     (0..9).filter_map(of).collect()
+}
+
+#[test]
+fn mx1_a_server_of_afs_is_known_by_its_port() {
+    let at = |id: u128, addresses: &[&str], keys: &[u8]| ServerInfo {
+        addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        ..keyed(id, keys)
+    };
+    assert_eq!(at(1, &["192.0.2.1:7000", "192.0.2.2:7000"], &[]).kind(), ServerKind::Afs);
+    assert_eq!(at(1, &[], &[]).kind(), ServerKind::Rialto);
+    assert_eq!(at(1, &["192.0.2.1:7620"], &[]).kind(), ServerKind::Rialto);
+    for bench in engines() {
+        let mut bench = bench;
+        let open = bench.open(KEPT_ALL);
+        let db = open.db();
+        db.put_server(&at(1, &["192.0.2.1:7000"], &[]), Revision(0)).unwrap();
+        // A server of Rialto is not at that port, also not beside others.
+        for (addresses, keys) in [
+            (&["192.0.2.3:7000"][..], &[1][..]),
+            (&["192.0.2.3:7000", "192.0.2.3:7620"], &[]),
+            (&["[fd00::3]:7000"], &[]),
+        ] {
+            let refused = db.put_server(&at(2, addresses, keys), Revision(0));
+            assert!(matches!(refused, Err(CellError::Misuse(_))), "{addresses:?}: {refused:?}");
+        }
+    }
+}
+
+#[test]
+fn mx2_no_server_of_afs_is_waited_for() {
+    for mut bench in engines() {
+        let open = bench.open(KEPT_ALL);
+        let db = open.db();
+        db.put_server(&keyed(1, &[1]), Revision(0)).unwrap();
+        db.put_server(&keyed(2, &[2]), Revision(0)).unwrap();
+        let afs = ServerInfo::of_afs(ServerId(3), "afs".to_owned(), &[[192, 0, 2, 5].into()]);
+        db.put_server(&afs, Revision(0)).unwrap();
+        db.access().watch(ServerId(2), Revision(u64::MAX), 0).unwrap();
+        let call = GuardCall::WithdrawKeys { server: ServerId(2) };
+        let withdrawn = db.access().guard(ServerId(1), PrincipalId::NONE, 5, &call);
+        assert_eq!(withdrawn, Ok(Answer::Enforced { number: 1, missing: vec![] }));
+    }
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! Says in `cell.toml` that etcd has the cell's database, and how etcd is reached.
 
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use celldb::EtcdConfig;
 use clap::Args;
 use local::cell::CellDir;
+
+use crate::cell_file;
 
 /// How etcd is reached, as options of a command.
 #[derive(Args, Debug, Default)]
@@ -61,23 +60,10 @@ impl EtcdOptions {
 /// # Errors
 /// That of the file.
 pub fn write_config(cell: &CellDir, etcd: Option<&EtcdConfig>) -> Result<(), String> {
-    let file = cell.dir().join("cell.toml");
-    let failed = |error: std::io::Error| format!("{}: {error}", file.display());
-    let before = fs::read_to_string(&file).map_err(failed)?;
+    let before = cell_file::read(cell)?;
     let part = etcd.map(|etcd| toml::to_string(etcd).map_err(|error| error.to_string()));
     let after = with_part(&before, part.transpose()?.as_deref());
-    if after == before {
-        return Ok(());
-    }
-    let draft = cell.dir().join("cell.toml.new");
-    let _ = fs::remove_file(&draft);
-    let mut options = fs::OpenOptions::new();
-    let opened = options.write(true).create_new(true).mode(0o600).open(&draft);
-    opened
-        .and_then(|mut to| to.write_all(after.as_bytes()).and_then(|()| to.sync_all()))
-        .and_then(|()| fs::rename(&draft, &file))
-        .and_then(|()| fs::File::open(cell.dir())?.sync_all())
-        .map_err(failed)
+    cell_file::write(cell, &before, &after)
 }
 
 /// The text with this part `etcd` alone.

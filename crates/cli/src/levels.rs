@@ -3,7 +3,7 @@
 use celldb::CELL_LEVEL_KNOWN;
 use local::ask::Asking;
 use local::failure::Failure;
-use types::{Answer, Call, CellCall, CellLevel, LevelAct, ServerInfo};
+use types::{Answer, Call, CellCall, CellLevel, LevelAct, ServerInfo, ServerKind};
 
 /// The level of a cell, and its servers.
 pub struct Levels {
@@ -58,7 +58,9 @@ impl Levels {
         if level > CELL_LEVEL_KNOWN {
             return Next::Newest;
         }
-        let is_behind = |one: &&ServerInfo| !self.found.is_known_to(one.id, level);
+        let is_behind = |one: &&ServerInfo| {
+            one.kind() == ServerKind::Rialto && !self.found.is_known_to(one.id, level)
+        };
         let behind: Vec<_> =
             self.servers.iter().filter(is_behind).map(|one| one.name.clone()).collect();
         if behind.is_empty() { Next::Ready { level } } else { Next::Waits { level, behind } }

@@ -8,7 +8,9 @@
 //! A function fails with a [`Failure`](local::failure::Failure): the step, the reason and the
 //! remedy. Only errors of other kinds are documented at the function.
 
+mod afs_databases;
 mod backup_record;
+mod cell_file;
 mod cells;
 mod certifying;
 mod commands;

@@ -9,7 +9,7 @@ use fabric::tls::RefusedKeys;
 use parking_lot::Mutex;
 use types::{
     Answer, BootVerifier, BreakItem, Call, Caller, ClientId, Fault, Fid, ReplyAddress, ServerId,
-    ServerRoles, Time, VolumeId,
+    ServerKind, ServerRoles, Time, VolumeId,
 };
 
 use crate::Cancel;
@@ -207,6 +207,11 @@ pub trait Remote: Send + Sync {
     /// The roles of the server in its cell, as its certificate says.
     fn server_roles(&self) -> ServerRoles {
         ServerRoles::ALL
+    }
+
+    /// The kind of the server. One of AFS has volumes, and no part of the cell's database.
+    fn kind(&self) -> ServerKind {
+        ServerKind::Rialto
     }
 
     /// Is the server reachable, as far as the session knows?

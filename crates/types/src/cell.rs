@@ -2,7 +2,7 @@
 //! (`docs/spec/volumes.md`).
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use bytes::Bytes;
@@ -67,6 +67,34 @@ pub struct ServerInfo {
     /// The keys by which it proves that it is a server of the cell, whatever authority certified
     /// them; at most [`crate::limits::SERVER_KEYS_MAX`]. None: it is no server.
     pub keys: Vec<KeyPrint>,
+}
+
+/// The protocol of a server of the cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerKind {
+    /// A server of Rialto.
+    Rialto,
+    /// A file server of AFS, that has volumes of the cell and nothing else.
+    Afs,
+}
+
+/// The port of AFS's file servers. No server of Rialto listens on it for its own protocol.
+pub const AFS_FILE_PORT: u16 = 7000;
+
+impl ServerInfo {
+    /// The server's kind: one of AFS is known by the port of its addresses (MX-1). So programs
+    /// that do not know of the kind can read the record.
+    pub fn kind(&self) -> ServerKind {
+        let is_afs = |address: &SocketAddr| address.is_ipv4() && address.port() == AFS_FILE_PORT;
+        let all = !self.addresses.is_empty() && self.addresses.iter().all(is_afs);
+        if all && self.keys.is_empty() { ServerKind::Afs } else { ServerKind::Rialto }
+    }
+
+    /// The record of a file server of AFS with these addresses.
+    pub fn of_afs(id: ServerId, name: String, addresses: &[Ipv4Addr]) -> ServerInfo {
+        let at = |address: &Ipv4Addr| SocketAddr::from((*address, AFS_FILE_PORT));
+        ServerInfo { id, name, addresses: addresses.iter().map(at).collect(), keys: Vec::new() }
+    }
 }
 
 /// The volume that a site has.

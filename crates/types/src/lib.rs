@@ -50,8 +50,8 @@ pub use call_table::{
 };
 pub use caller::Caller;
 pub use cell::{
-    Busy, CellCall, CellLevel, Changed, LevelAct, Revised, Revision, ServerId, ServerIdError,
-    ServerInfo, ServerProgram, Site, SiteKind, VolumeGroup,
+    AFS_FILE_PORT, Busy, CellCall, CellLevel, Changed, LevelAct, Revised, Revision, ServerId,
+    ServerIdError, ServerInfo, ServerKind, ServerProgram, Site, SiteKind, VolumeGroup,
 };
 pub use fault::Fault;
 pub use fid::{Fid, FidError, RUN_SLOTS, RunKey, Uniquifier, VnodeNo, VnodeSlots, VolumeId};

@@ -1,7 +1,8 @@
 //! Finds the place of a volume by its name or number.
 
 use types::{
-    Name, Revised, ServerId, SiteKind, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
+    Name, Revised, ServerId, ServerKind, SiteKind, VolumeGroup, VolumeId, VolumeInfo, VolumeKind,
+    WhichVolume,
 };
 
 use crate::{Servers, VosError, examine};
@@ -90,7 +91,8 @@ fn places(
         return Ok(vec![server]);
     }
     let Some(group) = group else {
-        return Ok(servers.db().servers()?.into_iter().map(|seen| seen.record.id).collect());
+        let all = servers.db().servers()?.into_iter().map(|seen| seen.record);
+        return Ok(all.filter(|one| one.kind() == ServerKind::Rialto).map(|one| one.id).collect());
     };
     let is_read_only = match which {
         WhichVolume::Id(id) => group.read_only == Some(*id),

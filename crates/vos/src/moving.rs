@@ -21,8 +21,8 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use types::{
-    Beside, Fault, Finish, PartitionNo, Revised, ServerId, Site, SiteKind, VolumeCall, VolumeGroup,
-    VolumeId, VolumeInfo, VolumeKind, WhichVolume,
+    Beside, Fault, Finish, PartitionNo, Revised, ServerId, ServerKind, Site, SiteKind, VolumeCall,
+    VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 
 use crate::beside;
@@ -439,8 +439,9 @@ fn complete(
             .db()
             .servers()?
             .into_iter()
-            .map(|seen| seen.record.id)
-            .filter(|one| *one != to)
+            .map(|seen| seen.record)
+            .filter(|one| one.kind() == ServerKind::Rialto && one.id != to)
+            .map(|one| one.id)
             .collect(),
     };
     let mut left: Vec<(ServerId, Vec<VolumeInfo>)> = Vec::new();

@@ -5,23 +5,24 @@
 //! AFS's services has its own port there. Standbys are not listed: they serve no client.
 
 mod changes;
+mod entries;
+mod registering;
 
 use std::net::IpAddr;
 
 use afs3::locations::{
     AddressAttributes, Addresses, ListAttributes, LocationsAnswer, LocationsCall, OldVldbEntry,
-    UuidVldbEntry, VlCallBack, VldbEntry, VolumeNameArgument, address_mask, entry_flag, list_mask,
-    lock_operation, site_flag,
+    UuidVldbEntry, VlCallBack, VldbEntry, VolumeNameArgument, address_mask, list_mask, site_flag,
 };
 use afs3::structs::AfsUuid;
-use afs3::xdr::{Chars, XdrChain, XdrList};
+use afs3::xdr::{XdrChain, XdrList};
 use types::{
-    Answer, Call, CellCall, Name, Revised, ServerId, ServerInfo, Site, SiteKind, VolumeGroup,
-    VolumeId, WhichVolume,
+    Answer, Call, CellCall, Name, Revised, ServerId, ServerInfo, VolumeGroup, VolumeId, WhichVolume,
 };
 
-use crate::partitions::shown_number;
-use crate::{Refusal, Services};
+use self::entries::ListedSite;
+pub use self::entries::{EntryForm, PartitionNames, partition_of};
+use crate::{Databases, Refusal, Services};
 
 /// The kinds of volume in calls.
 mod kind {
@@ -50,13 +51,9 @@ const BAD_INDEX: Refusal = Refusal(VL + 29);
 const BAD_MASK: Refusal = Refusal(VL + 31);
 
 /// The location service.
-pub struct LocationService;
-
-/// A site with its server.
-struct ListedSite<'a> {
-    server: &'a Revised<ServerInfo>,
-    partition: i32,
-    flags: i32,
+pub struct LocationService {
+    /// Where changes are made.
+    pub databases: Databases,
 }
 
 /// The database, as one call sees it.
@@ -77,6 +74,9 @@ impl LocationService {
     ) -> Result<LocationsAnswer, Refusal> {
         if let LocationsCall::ProbeServer {} = call {
             return Ok(LocationsAnswer::ProbeServer {});
+        }
+        if is_change(&call) {
+            self.databases.need_own()?;
         }
         let at = Locations { services, servers: servers(services)? };
         match call {
@@ -146,16 +146,40 @@ impl LocationService {
                 at.need_rights()?;
                 at.unlock_entry(volume, kind, release)
             }
-            // Old forms, and a server's own addresses, which Rialto's servers enter themselves.
+            LocationsCall::RegisterAddrs { uuid, addresses, .. } => {
+                at.need_rights()?;
+                at.register(uuid, addresses.as_slice())
+            }
+            LocationsCall::ChangeAddr { old, new } => {
+                at.need_rights()?;
+                at.change_address(old, new)
+            }
+            // Old forms.
             LocationsCall::CreateEntry { .. }
             | LocationsCall::ReplaceEntry { .. }
             | LocationsCall::UpdateEntry { .. }
-            | LocationsCall::UpdateEntryByName { .. }
-            | LocationsCall::ChangeAddr { .. }
-            | LocationsCall::RegisterAddrs { .. } => Err(NOT_PERMITTED),
+            | LocationsCall::UpdateEntryByName { .. } => Err(NOT_PERMITTED),
             _ => Err(Refusal::UNKNOWN),
         }
     }
+}
+
+fn is_change(call: &LocationsCall) -> bool {
+    matches!(
+        call,
+        LocationsCall::CreateEntry { .. }
+            | LocationsCall::CreateEntryN { .. }
+            | LocationsCall::DeleteEntry { .. }
+            | LocationsCall::GetNewVolumeId { .. }
+            | LocationsCall::ReplaceEntry { .. }
+            | LocationsCall::ReplaceEntryN { .. }
+            | LocationsCall::UpdateEntry { .. }
+            | LocationsCall::UpdateEntryByName { .. }
+            | LocationsCall::SetLock { .. }
+            | LocationsCall::ReleaseLock { .. }
+            | LocationsCall::ChangeAddr { .. }
+            | LocationsCall::RegisterAddrs { .. }
+    )
 }
 
 fn servers(services: &dyn Services) -> Result<Vec<Revised<ServerInfo>>, Refusal> {
@@ -185,16 +209,6 @@ pub(crate) fn addresses(server: &ServerInfo) -> Vec<u32> {
 /// The UUID under which foreign clients know a server.
 pub fn server_uuid(server: ServerId) -> AfsUuid {
     AfsUuid(server.0.to_be_bytes())
-}
-
-fn flags_of(site: &Site) -> i32 {
-    match site.kind {
-        SiteKind::ReadWrite => site_flag::RW,
-        // A site that was never released has no data.
-        SiteKind::ReadOnly if site.epoch == 0 => site_flag::RO | site_flag::DONT_USE,
-        SiteKind::ReadOnly => site_flag::RO,
-        SiteKind::Standby | SiteKind::AsyncStandby => 0,
-    }
 }
 
 impl Locations<'_> {
@@ -255,69 +269,12 @@ impl Locations<'_> {
         self.group(WhichVolume::Name(Name::new(base).map_err(|_| NO_ENTRY)?))
     }
 
-    fn sites<'a>(&'a self, group: &'a VolumeGroup) -> Vec<ListedSite<'a>> {
-        let of = |site: &'a Site| {
-            let server = self.servers.iter().find(|seen| seen.record.id == site.server)?;
-            let flags = flags_of(site);
-            let partition = shown_number(&site.partition);
-            (flags != 0).then_some(ListedSite { server, partition, flags })
-        };
-        group.sites.iter().filter_map(of).take(SITES).collect()
-    }
-
-    fn flags(group: &VolumeGroup) -> i32 {
-        let released = group.released_epoch != 0;
-        let has = |is: bool, flag: i32| if is { flag } else { 0 };
-        let operation = match group.busy.as_ref().map(|busy| busy.operation.as_str()) {
-            None => 0,
-            Some("move") => lock_operation::MOVE,
-            Some("release") => lock_operation::RELEASE,
-            Some("backup") => lock_operation::BACKUP,
-            Some("dump" | "restore") => lock_operation::DUMP,
-            Some(_) => lock_operation::DELETE,
-        };
-        has(group.read_write_site().is_some(), entry_flag::RW_EXISTS)
-            | has(group.read_only.is_some() && released, entry_flag::RO_EXISTS)
-            | has(group.backup.is_some(), entry_flag::BACKUP_EXISTS)
-            | operation
-    }
-
-    fn numbers(group: &VolumeGroup) -> Result<[u32; 3], Refusal> {
-        let of = |id: Option<VolumeId>| {
-            u32::try_from(id.map_or(0, |id| id.0)).map_err(|_| Refusal::TOO_BIG)
-        };
-        Ok([of(Some(group.read_write))?, of(group.read_only)?, of(group.backup)?])
-    }
-
-    fn name(group: &VolumeGroup) -> Result<Chars<65>, Refusal> {
-        Chars::new(group.name.as_bytes()).map_err(|_| Refusal::NAME_TOO_LONG)
+    fn form(&self) -> EntryForm<'_> {
+        EntryForm { servers: &self.servers }
     }
 
     fn entry(&self, group: &VolumeGroup) -> Result<VldbEntry, Refusal> {
-        let mut entry = VldbEntry {
-            name: Self::name(group)?,
-            site_count: 0,
-            servers: [0; SITES],
-            partitions: [0; SITES],
-            site_flags: [0; SITES],
-            volumes: Self::numbers(group)?,
-            clone: 0,
-            flags: Self::flags(group),
-            match_index: 0,
-            spares: [0; 8],
-        };
-        // A server without an IPv4 address is out of reach of those who read this.
-        let sites = self
-            .sites(group)
-            .into_iter()
-            .filter_map(|one| addresses(&one.server.record).first().map(|address| (*address, one)));
-        for (at, (address, one)) in sites.enumerate() {
-            entry.servers[at] = address;
-            entry.partitions[at] = one.partition;
-            entry.site_flags[at] = one.flags;
-            entry.site_count += 1;
-        }
-        Ok(entry)
+        self.form().entry(group)
     }
 
     fn old_entry(&self, group: &VolumeGroup) -> Result<OldVldbEntry, Refusal> {
@@ -342,19 +299,19 @@ impl Locations<'_> {
 
     fn uuid_entry(&self, group: &VolumeGroup) -> Result<UuidVldbEntry, Refusal> {
         let mut entry = UuidVldbEntry {
-            name: Self::name(group)?,
+            name: EntryForm::name(group)?,
             site_count: 0,
             servers: [AfsUuid::default(); SITES],
             server_uniques: [0; SITES],
             partitions: [0; SITES],
             site_flags: [0; SITES],
-            volumes: Self::numbers(group)?,
+            volumes: EntryForm::numbers(group)?,
             clone: 0,
-            flags: Self::flags(group),
+            flags: EntryForm::flags(group),
             match_index: 0,
             spares: [0; 8],
         };
-        for (at, one) in self.sites(group).into_iter().enumerate() {
+        for (at, one) in self.form().sites(group).into_iter().enumerate() {
             entry.servers[at] = server_uuid(one.server.record.id);
             entry.server_uniques[at] = one.server.revision.0 as i32;
             entry.partitions[at] = one.partition;
@@ -379,26 +336,17 @@ impl Locations<'_> {
             (!wants(list_mask::SERVER) || addresses(server).contains(&attributes.server))
                 && (!wants(list_mask::PARTITION) || one.partition == attributes.partition)
         };
-        let (mut all, mut after) = (Vec::new(), VolumeId(0));
-        loop {
-            let call = CellCall::Groups { after, max: GROUPS_AT_ONCE };
-            let Answer::Groups { groups, end } = self.services.ask_as_server(Call::Cell(call))?
-            else {
-                return Err(Refusal::IO);
-            };
-            for Revised { record, .. } in &groups {
-                after = record.read_write;
-                let by_site = wants(list_mask::SERVER) || wants(list_mask::PARTITION);
-                let has_flag =
-                    !wants(list_mask::FLAG) || Self::flags(record) & attributes.flag != 0;
-                if has_flag && (!by_site || self.sites(record).iter().any(fits)) {
-                    all.push(make(record)?);
-                }
+        let mut all = Vec::new();
+        self.each_group(&mut |Revised { record, .. }| {
+            let by_site = wants(list_mask::SERVER) || wants(list_mask::PARTITION);
+            let flags = EntryForm::flags(record);
+            let has_flag = !wants(list_mask::FLAG) || flags & attributes.flag != 0;
+            if has_flag && (!by_site || self.form().sites(record).iter().any(fits)) {
+                all.push(make(record)?);
             }
-            if end || groups.is_empty() {
-                return Ok(all);
-            }
-        }
+            Ok(())
+        })?;
+        Ok(all)
     }
 
     /// All servers. Each is a pointer to its block of addresses, as for servers with a UUID.

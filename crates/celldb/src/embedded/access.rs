@@ -11,7 +11,7 @@ use types::{
 };
 
 use super::{Embedded, Result};
-use crate::access::News;
+use crate::access::{News, others};
 use crate::operations::{list_invitations, list_rules};
 use crate::reading::ViewBook;
 use crate::{Access, CellDb, CellError};
@@ -40,8 +40,7 @@ impl Embedded {
             (rules.revision, number, None)
         };
         drop(held);
-        let others: Vec<ServerId> =
-            self.servers()?.iter().map(|seen| seen.record.id).filter(|id| *id != me).collect();
+        let others = others(&self.servers()?, me);
         Ok(Answer::Enforced { number, missing: self.listeners.missing(revision, &others, apart) })
     }
 }

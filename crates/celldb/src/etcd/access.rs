@@ -11,7 +11,7 @@ use types::{
 };
 
 use super::{ASK_EVERY, Etcd, Ordering, Result};
-use crate::access::News;
+use crate::access::{News, others};
 use crate::engine::{Engine, View};
 use crate::operations::{list_invitations, list_rules};
 use crate::reading::ViewBook;
@@ -55,8 +55,7 @@ impl Etcd {
             let (rules, number) = operations.change_rules(held, None, by, now, call)?;
             Ok((rules.revision, number, None))
         })?;
-        let others: Vec<ServerId> =
-            self.servers()?.iter().map(|seen| seen.record.id).filter(|id| *id != me).collect();
+        let others = others(&self.servers()?, me);
         Ok(Answer::Enforced { number, missing: self.missing(revision, &others, apart) })
     }
 }

@@ -4,7 +4,7 @@
 //! server of the cell has told that it knows it, so no server has to hear of that.
 
 use types::limits::PROGRAM_BYTES_MAX;
-use types::{CellLevel, LevelAct, ServerProgram, VolumeGroup};
+use types::{CellLevel, LevelAct, ServerKind, ServerProgram, VolumeGroup};
 
 use super::{Change, Held, Operations, Result};
 use crate::engine::{Engine, View};
@@ -79,7 +79,9 @@ fn raise(change: &mut Change<'_>, to: u32) -> Result<()> {
             now.level
         )));
     }
+    // A server of AFS reads no records.
     let servers = change.view.listed_servers()?.into_iter().map(|seen| seen.record);
+    let servers = servers.filter(|one| one.kind() == ServerKind::Rialto);
     let behind: Vec<String> =
         servers.filter(|one| !now.is_known_to(one.id, to)).map(|one| one.name).collect();
     if !behind.is_empty() {

@@ -6,7 +6,10 @@
 //! holder can no longer enter it. The keys that records list are part of the rules.
 
 use types::limits::{SERVER_KEYS_MAX, SERVERS_MAX};
-use types::{Changed, Fault, KeyPrint, Revision, ServerId, ServerInfo, ServerRoles};
+use types::{
+    AFS_FILE_PORT, Changed, Fault, KeyPrint, Revision, ServerId, ServerInfo, ServerKind,
+    ServerRoles,
+};
 
 use super::{Change, Held, Operations, Result, need_seen};
 use crate::engine::{Batch, Engine, View};
@@ -121,6 +124,12 @@ fn withdraw(change: &mut Change<'_>, id: ServerId, keys: &[KeyPrint]) -> Revisio
 
 /// Checks that the record is consistent.
 fn need_sound_server(view: &dyn View, server: &ServerInfo) -> Result<()> {
+    let has_port = server.addresses.iter().any(|address| address.port() == AFS_FILE_PORT);
+    if has_port && server.kind() != ServerKind::Afs {
+        return Err(CellError::Misuse(format!(
+            "port {AFS_FILE_PORT} is that of AFS's file servers: a server of Rialto has another"
+        )));
+    }
     let keys = &server.keys;
     let twice = |at: usize| keys.iter().take(at).any(|before| keys.get(at) == Some(before));
     if keys.len() > SERVER_KEYS_MAX || (0..keys.len()).any(twice) {

@@ -123,3 +123,16 @@ fn ve3_older_programs_read_a_record_with_a_program() {
     let plain = record::encode_server(&key, Revision(3), &server, record::Noted::default());
     assert!(!String::from_utf8_lossy(&plain).contains("program"), "as older programs write it");
 }
+
+/// A server of AFS reads no records: it tells no program, and no change waits for it.
+#[test]
+fn mx2_a_level_rises_without_servers_of_afs() {
+    let afs = ServerInfo::of_afs(ServerId(5), "afs".to_owned(), &[[192, 0, 2, 5].into()]);
+    for (open, _kept) in begun_at(1) {
+        let db = open.db();
+        db.put_server(&keyed(1, &[1]), Revision(0)).unwrap();
+        db.put_server(&afs, Revision(0)).unwrap();
+        tells(db, 1, 2).unwrap();
+        assert_eq!(db.access().level(&LevelAct::Raise(2)).unwrap().level, 2);
+    }
+}

@@ -10,6 +10,7 @@ mod cell_client;
 mod completions;
 mod doctor;
 mod down;
+mod export_afs;
 mod fs;
 mod import_afs;
 mod keeper;
@@ -117,6 +118,7 @@ pub enum Command {
     Keys(keys::Keys),
     Cell(cell::CellCommand),
     ImportAfs(import_afs::ImportAfs),
+    ExportAfs(export_afs::ExportAfs),
     Backup(backup::Backup),
     Restore(restore::RestoreCommand),
     Bench(bench::Bench),
@@ -154,6 +156,7 @@ impl Command {
             Command::Keys(_) => "keys",
             Command::Cell(_) => "cell",
             Command::ImportAfs(_) => "import-afs",
+            Command::ExportAfs(_) => "export-afs",
             Command::Backup(_) => "backup",
             Command::Restore(_) => "restore",
             Command::Bench(_) => "bench",
@@ -186,6 +189,7 @@ impl Command {
             | Command::Keys(_)
             | Command::Cell(_)
             | Command::ImportAfs(_)
+            | Command::ExportAfs(_)
             | Command::Restore(_)
             | Command::Doctor(_)
             | Command::Completions(_)
@@ -225,6 +229,7 @@ impl Command {
             Command::Keys(keys) => keys.run(),
             Command::Cell(cell) => cell.run(),
             Command::ImportAfs(import) => import.run(),
+            Command::ExportAfs(export) => export.run(),
             Command::Backup(backup) => backup.run(),
             Command::Restore(restore) => restore.run(),
             Command::Bench(bench) => bench.run(),

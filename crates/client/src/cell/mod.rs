@@ -25,7 +25,8 @@ use fabric::tls::RefusedKeys;
 use keep::Keep;
 use parking_lot::Mutex;
 use types::{
-    Answer, Call, Caller, CellCall, ClientId, Fault, KeyPrint, ServerId, ServerInfo, ServerRoles,
+    Answer, Call, Caller, CellCall, ClientId, Fault, KeyPrint, ServerId, ServerInfo, ServerKind,
+    ServerRoles,
 };
 
 use self::replica_watch::{ReplicaReader, Watch};
@@ -224,8 +225,12 @@ impl Cell {
         call: &CellCall,
         cancel: Option<&Cancel>,
     ) -> Result<Answer, CallError> {
+        let have_it = self
+            .connections()
+            .into_iter()
+            .filter(|connection| connection.remote.kind() == ServerKind::Rialto);
         let (standing, away): (Vec<_>, Vec<_>) =
-            self.connections().into_iter().partition(|connection| connection.remote.stands());
+            have_it.partition(|connection| connection.remote.stands());
         let mut why = CallError::Fault(Fault::Unsupported);
         for connection in standing.iter().chain(&away) {
             match connection.ask(Call::Cell(call.clone()), cancel) {
@@ -389,7 +394,10 @@ impl Cell {
         let mut is_new = false;
         let connections = self.connections();
         let may_withdraw = |connection: &&Arc<ServerConnection>| {
-            connection.remote.stands() && connection.remote.server_roles().has(ServerRoles::USERS)
+            let remote = &connection.remote;
+            remote.kind() == ServerKind::Rialto
+                && remote.stands()
+                && remote.server_roles().has(ServerRoles::USERS)
         };
         for connection in connections.iter().filter(may_withdraw) {
             let asked = connection.ask(Call::Cell(CellCall::Withdrawn), None);
@@ -433,8 +441,9 @@ impl AddressBook for Cell {
         if !self.has_others() {
             return None;
         }
+        let is_other = |info: &&ServerInfo| info.id != server && info.kind() == ServerKind::Rialto;
         let others: Vec<ServerId> =
-            self.servers.lock().iter().map(|info| info.id).filter(|id| *id != server).collect();
+            self.servers.lock().iter().filter(is_other).map(|info| info.id).collect();
         let asked = others.into_iter().find_map(|other| {
             let connection = self
                 .connection(other, None)

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use guard::Network;
 use serde::{Deserialize, Serialize};
+use types::AFS_FILE_PORT;
 
 /// Bytes of a cell's name: the limit of a DNS domain.
 const CELL_NAME_BYTES_MAX: usize = 253;
@@ -197,6 +198,11 @@ impl CellConfig {
         let config: CellConfig =
             toml::from_str(text).map_err(|error| error.to_string().trim().replace('\n', " "))?;
         check_name(&config.name)?;
+        if config.listen.iter().chain(&config.addresses).any(|at| at.port() == AFS_FILE_PORT) {
+            return Err(format!(
+                "port {AFS_FILE_PORT} is that of AFS's file servers: listen on another one"
+            ));
+        }
         check_partitions(&config)?;
         config.database.as_deref().map_or(Ok(()), check_database)?;
         config.etcd.as_ref().map_or(Ok(()), celldb::EtcdConfig::check)?;

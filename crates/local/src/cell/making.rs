@@ -255,7 +255,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("cell");
         assert!(CellDir::find(&place).unwrap().is_none());
-        let listen = "127.0.0.1:7000".parse().unwrap();
+        let listen = "127.0.0.1:7001".parse().unwrap();
         let made = CellDir::create(&place, "some.cell", on(listen)).unwrap();
         let found = CellDir::find(&place).unwrap().unwrap();
         assert_eq!(found.config, made.config);

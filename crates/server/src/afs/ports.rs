@@ -14,7 +14,8 @@ use afs3::structs::AfsUuid;
 use afs3::ubik::vote::{self, VoteCall};
 use afs3::volumes::VolumesCall;
 use afsfront::{
-    BosService, FileService, LocationService, ProtectionService, VolumeService, VoteService,
+    BosService, Databases, FileService, LocationService, ProtectionService, VolumeService,
+    VoteService,
 };
 use client::clock;
 use parking_lot::Mutex;
@@ -97,6 +98,7 @@ pub(crate) struct AfsPorts {
     uuid: AfsUuid,
     files: FileService,
     volumes: VolumeService,
+    locations: LocationService,
     protection: ProtectionService,
     bos: BosService,
     vote: VoteService,
@@ -122,14 +124,19 @@ impl AfsPorts {
         context: &Arc<ServerContext>,
         config: &AfsConfig,
     ) -> Result<Arc<AfsPorts>, AfsOpenError> {
+        let databases = match config.databases[..] {
+            [] => Databases::Own,
+            [..] => Databases::Followed,
+        };
         let ports = Arc::new(AfsPorts {
             context: Arc::downgrade(context),
             uuid: AfsPorts::uuid_of(context),
             files: FileService::default(),
             volumes: VolumeService::default(),
-            protection: ProtectionService::new(&config.realm),
+            locations: LocationService { databases },
+            protection: ProtectionService::new(&config.realm, databases),
             bos: BosService::new(context.cell_name.as_deref().unwrap_or_default(), wall().secs),
-            vote: VoteService::new(wall().secs),
+            vote: VoteService::new(wall().secs, databases),
             names: CallerNames::new(&config.realm),
             hosts: HostTable::default(),
             ports: OnceLock::new(),
@@ -274,7 +281,7 @@ impl AfsPorts {
             afs3::bos::PORT => {
                 serve(call, |request: BosCall, _| self.bos.serve(&way()?, request));
             }
-            _ => serve(call, |request: LocationsCall, _| LocationService.serve(&way()?, request)),
+            _ => serve(call, |request: LocationsCall, _| self.locations.serve(&way()?, request)),
         }
     }
 

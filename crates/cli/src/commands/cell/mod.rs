@@ -8,7 +8,7 @@ mod level;
 pub(super) mod migrate;
 mod remove_server;
 mod sign;
-mod state;
+pub(super) mod state;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

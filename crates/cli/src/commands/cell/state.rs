@@ -21,7 +21,7 @@ const FIRST: PrincipalId = PrincipalId(i32::MIN);
 const AT_ONCE: u32 = PRINCIPALS_MAX as u32;
 
 /// Begins a session with the cell's server.
-pub(super) fn open(options: &CellOptions) -> Result<CellClient, Failure> {
+pub(in crate::commands) fn open(options: &CellOptions) -> Result<CellClient, Failure> {
     CellClient::within(options, refused, TIMEOUT)
 }
 

@@ -1,9 +1,14 @@
-//! `rialto import-afs`: the users and groups of a cell whose databases are OpenAFS's.
+//! `rialto import-afs`: the users and groups, and the servers and volumes, of a cell whose databases
+//! are OpenAFS's.
 //!
-//! They get the numbers that they have there, so that access lists of volumes that come from there
-//! mean the same here. The records are brought in as those of a file are (`cell/import.rs`). A
-//! repeated import makes the difference: one that is repeated in time follows that cell. It removes
-//! only what an earlier one of the same run has seen there.
+//! Users and groups get the numbers that they have there, so that access lists of volumes that come
+//! from there mean the same here. The records are brought in as those of a file are
+//! (`cell/import.rs`); `volumes.rs` has the location database. A repeated import makes the
+//! difference: one that is repeated in time follows that cell. It removes only what an earlier one
+//! of the same run has seen there, and volumes that are at servers of AFS alone. The last import
+//! makes the databases of this cell the ones that count.
+
+mod volumes;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, ToSocketAddrs};
@@ -13,15 +18,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afscell::{AfsCell, AfsPrincipal};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use guard::{Network, check_group_name, check_user_name, is_system};
 use local::cell::{AfsClients, CellDir, Where};
 use local::failure::{Doing, Failure};
 use types::{PrincipalId, Privacy};
 
+use self::volumes::{ImportCount, VolumeImport};
 use super::cell::entry::ExportLine;
 use super::cell::import::{ImportWay, Pruned, apply};
+use super::cell::state::open;
 use super::cell_client::CellOptions;
+use crate::afs_databases;
 use crate::reach::ReachOptions;
 use crate::security::afs_keys;
 
@@ -32,17 +40,25 @@ EXAMPLES
     rialto import-afs --servers db1.example.org,db2.example.org \\
             --keys /etc/openafs/server/rxkad.keytab
     rialto import-afs --follow 60         again each minute, until it is stopped
+    rialto import-afs --take-over         the last time: then this cell's databases count
 
 Users and groups get the numbers, names, owners, privacy flags and members that they have in
 the other cell. Whoever is here alone stays. With --follow a user or group that goes there
 goes here, too.
+
+Volumes at servers of AFS are entered in this cell's location database, so its clients find
+them. A volume whose name or number another volume has here is left out, and named.
+
+--take-over imports, and then takes 'databases' out of cell.toml: when the server has started
+again it takes changes. Let nothing be changed there meanwhile, and name this server in the
+CellServDB of clients and servers afterwards. 'rialto export-afs' gives everything back.
 
 EXIT CODES
     0  done
     1  failed
     3  no cell there, or its server does not run";
 
-/// Brings in the users and groups of a cell of OpenAFS, or follows them.
+/// Brings in the users, groups and volumes of a cell of OpenAFS, or follows them.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct ImportAfs {
@@ -62,6 +78,12 @@ pub struct ImportAfs {
     /// Do it again each time after so many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     follow: Option<u64>,
+    /// Import this alone [default: all].
+    #[arg(long, value_enum, conflicts_with = "take_over")]
+    only: Option<ImportPart>,
+    /// Make this cell's databases the ones that count, after a last import.
+    #[arg(long, conflicts_with_all = ["follow", "dry_run"])]
+    take_over: bool,
     /// Print no single change.
     #[arg(long = "quiet")]
     is_quiet: bool,
@@ -74,10 +96,30 @@ pub(super) fn once(cell: &CellDir) -> Result<(), Failure> {
     let reach =
         ReachOptions { dir: Some(cell.dir().to_owned()), cell: None, via: None, localauth: true };
     let options = CellOptions { reach, json: true, more: (), as_uid: None };
-    let (servers, keys, from) = (Vec::new(), None, None);
+    let (servers, keys, from, only) = (Vec::new(), None, None, None);
+    let (dry_run, follow, take_over, is_quiet) = (false, None, false, true);
     let import =
-        ImportAfs { servers, keys, from, dry_run: false, follow: None, is_quiet: true, options };
+        ImportAfs { servers, keys, from, dry_run, follow, only, take_over, is_quiet, options };
     import.run().map(drop)
+}
+
+/// A part of the other cell's databases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ImportPart {
+    /// Users and groups.
+    Users,
+    /// Servers and volumes.
+    Volumes,
+}
+
+/// What earlier imports of the same run have seen.
+#[derive(Default)]
+struct ImportMemory {
+    /// Numbers of users and groups.
+    known: BTreeSet<PrincipalId>,
+    /// What was told of them.
+    told: BTreeSet<String>,
+    volumes: volumes::Seen,
 }
 
 /// Records of the other cell as they are brought in.
@@ -93,11 +135,10 @@ struct Brought {
 impl ImportAfs {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let cell = self.cell()?;
-        let mut known = BTreeSet::new();
-        let mut told = BTreeSet::new();
+        let mut memory = ImportMemory::default();
         loop {
-            let done = self.import(&cell, &mut known, &mut told);
-            let Some(pause) = self.follow else { return done.map(|()| ExitCode::SUCCESS) };
+            let done = self.import(&cell, &mut memory);
+            let Some(pause) = self.follow else { return self.end(done?) };
             if let Err(failure) = done {
                 eprintln!("rialto import-afs: {failure}");
             }
@@ -105,13 +146,61 @@ impl ImportAfs {
         }
     }
 
-    /// `known`: the numbers that earlier imports have seen there; `told`: what was told of them.
-    fn import(
-        &self,
-        cell: &AfsCell,
-        known: &mut BTreeSet<PrincipalId>,
-        told: &mut BTreeSet<String>,
-    ) -> Result<(), Failure> {
+    /// Returns how much is left out.
+    fn import(&self, cell: &AfsCell, memory: &mut ImportMemory) -> Result<u64, Failure> {
+        let mut left_out = 0;
+        if self.only != Some(ImportPart::Volumes) {
+            self.people(cell, memory)?;
+        }
+        if self.only != Some(ImportPart::Users) {
+            let client = open(&self.options)?;
+            let import = VolumeImport {
+                client: &client,
+                dry_run: self.dry_run,
+                is_told: !self.is_quiet,
+                json: self.options.json,
+                seen: &mut memory.volumes,
+                done: ImportCount::default(),
+            };
+            let ImportCount { changes, left_out: count, there } = import.run(cell)?;
+            left_out = count;
+            self.tell(changes, &format!("{there} volumes"));
+        }
+        Ok(left_out)
+    }
+
+    fn tell(&self, changes: u64, there: &str) {
+        if !self.options.json && (changes > 0 || self.follow.is_none()) {
+            let done = if self.dry_run { "to be made" } else { "made" };
+            println!("{changes} changes {done}; the other cell has {there}");
+        }
+    }
+
+    /// After the last import.
+    fn end(&self, left_out: u64) -> Result<ExitCode, Failure> {
+        const WHAT: &str = "taking over the databases";
+        if !self.take_over {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if left_out > 0 {
+            return Err(Failure::new(WHAT, format!("{left_out} volumes are left out")).mend(
+                "rename those that have their names or numbers here ('rialto vos rename'), or \
+                 remove them, and do it again",
+            ));
+        }
+        let place = Where { dir: self.options.reach.dir.clone(), clear: false };
+        let cell = place.cell()?;
+        afs_databases::write(&cell, &[]).map_err(|why| Failure::new(WHAT, why))?;
+        println!(
+            "the databases of {} count from its server's next start on: 'rialto down' and 'rialto \
+             up', or restart its service",
+            cell.config.name
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn people(&self, cell: &AfsCell, memory: &mut ImportMemory) -> Result<(), Failure> {
+        let ImportMemory { known, told, .. } = memory;
         let what = || "asking the other cell for its users and groups".to_owned();
         let there = afscell::principals(cell).doing(what)?;
         let brought = Brought::of(&there);
@@ -123,13 +212,7 @@ impl ImportAfs {
         let (dry_run, is_told) = (self.dry_run, !self.is_quiet);
         let way = ImportWay { dry_run, pruned, is_told, keeps_locks: true };
         let changes = apply(&self.options, &brought.lines, way)?;
-        if !self.options.json && (changes > 0 || self.follow.is_none()) {
-            let done = if self.dry_run { "to be made" } else { "made" };
-            println!(
-                "{changes} changes {done}; the other cell has {} users and groups",
-                there.len()
-            );
-        }
+        self.tell(changes, &format!("{} users and groups", there.len()));
         Ok(())
     }
 
