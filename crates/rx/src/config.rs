@@ -8,7 +8,7 @@ use crate::limits;
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
     /// Packets of one direction of a call that are sent or accepted before the reader has them; at
-    /// most 255.
+    /// most 1024.
     pub window: u16,
     /// The largest datagram that we accept, Rx header included.
     pub packet_max: u16,

@@ -4,14 +4,17 @@
 //! then by some packets for each round trip, and is made smaller once for each loss (RFC 5681,
 //! 6675). How much is by how long packets wait in queues, as in TCP-Illinois (Liu, Basar, Srikant
 //! 2006): a loss while the round trip is at its shortest is not a full queue, so the window then
-//! falls by an eighth and grows by eight a round trip; otherwise by a half, and by one. Without
-//! this a loss of 0.1 % would hold a window of 255 packets down to 40.
+//! falls by an eighth and grows by as much a round trip; otherwise by a half, and by one. Without
+//! this a loss of 0.1 % would hold the window down to 40 packets. For the same reason slow start
+//! ends when packets begin to wait in queues, and not only at a loss (after RFC 9406).
 
 use super::round_trip::RoundTrip;
 use crate::limits::CONGESTION_FIRST;
 
-/// Growth for each round trip while nothing waits in queues.
-const STEP_FREE: u32 = 8;
+/// While nothing waits in queues a round trip makes the window larger by this part of it, and a
+/// loss smaller; by so many packets at least.
+const PART_FREE: u32 = 8;
+const STEP_FREE_MIN: u32 = 8;
 const WINDOW_MIN: u32 = 2;
 
 /// The congestion window of a call, in packets.
@@ -38,11 +41,15 @@ impl Congestion {
 
     /// `count` packets arrived while the window was in use.
     pub(crate) fn on_acked(&mut self, count: u32, round_trip: &RoundTrip) {
+        if self.window < self.threshold && round_trip.is_queueing() {
+            self.threshold = self.window;
+        }
         if self.window < self.threshold {
             self.window = (self.window + count).min(self.max);
             return;
         }
-        self.credit += count * if round_trip.is_queueing() { 1 } else { STEP_FREE };
+        let free = (self.window / PART_FREE).max(STEP_FREE_MIN);
+        self.credit += count * if round_trip.is_queueing() { 1 } else { free };
         while self.credit >= self.window {
             self.credit -= self.window;
             self.window = (self.window + 1).min(self.max);
@@ -51,7 +58,7 @@ impl Congestion {
 
     /// A packet was lost, the first one of its round trip.
     pub(crate) fn on_loss(&mut self, round_trip: &RoundTrip) {
-        let cut = if round_trip.is_queueing() { self.window / 2 } else { self.window / 8 };
+        let cut = if round_trip.is_queueing() { self.window / 2 } else { self.window / PART_FREE };
         self.window = (self.window - cut.max(1)).max(WINDOW_MIN);
         self.threshold = self.window;
         self.credit = 0;

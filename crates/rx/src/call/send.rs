@@ -6,6 +6,9 @@
 //! arrived. The serial in an acknowledgement tells which of several transmissions arrived. So a
 //! hole is seen one round trip after it was made, also when a packet that was sent again is lost
 //! again, and is repaired once for each round trip (RX-6). This is the rule of QUIC, RFC 9002.
+//!
+//! An acknowledgement tells of [`ACKS_MAX`] packets and a window may have more. Of those beyond
+//! nothing is known until the hard acknowledgement rises, so none of them counts as lost before.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +18,7 @@ use types::Time;
 
 use super::congestion::Congestion;
 use super::round_trip::RoundTrip;
-use crate::limits::{REORDER_MAX, RESEND_SLACK_LAST, WINDOW_ASSUMED, WINDOW_MAX};
+use crate::limits::{ACKS_MAX, REORDER_MAX, RESEND_SLACK_LAST, WINDOW_ASSUMED, WINDOW_MAX};
 use crate::wire::{AckPacket, AckReason, flags};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -297,7 +300,7 @@ impl SendHalf {
     /// Whether the congestion window was made smaller.
     fn find_losses(&mut self) -> bool {
         let mut newest_lost = 0;
-        for packet in self.packets.iter_mut().take(self.unsent) {
+        for packet in self.packets.iter_mut().take(self.unsent.min(ACKS_MAX)) {
             if packet.fate == Fate::InFlight && packet.order + REORDER_MAX <= self.order_arrived {
                 packet.fate = Fate::Lost;
                 self.in_flight -= 1;
