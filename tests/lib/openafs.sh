@@ -66,7 +66,8 @@ start_openafs_servers() { # start_openafs_servers DIR CELL ADDRESS [DATABASE]
         [ -d $place ] || { mkdir $place && openafs_places+=("$place"); }
     done
     : > "$dir/pids"
-    LD_LIBRARY_PATH=$(openafs_libraries) DIR=$dir DATABASE=$database ADDRESS=$address BIN=$OPENAFS/usr/lib/openafs \
+    LD_LIBRARY_PATH=$(openafs_libraries) DIR=$dir DATABASE=$database ADDRESS=$address \
+        BIN=$OPENAFS/usr/lib/openafs \
         SBIN=$OPENAFS/usr/sbin PATH=$OPENAFS/usr/bin:$PATH \
         unshare --mount --propagation private bash -c '
             mount --bind "$DIR/etc" /etc/openafs
@@ -108,9 +109,16 @@ openafs_there() { # openafs_there DIR vos ARGUMENT...
 stop_openafs_servers() { # stop_openafs_servers DIR
     local pid
     [ -e "$1/pids" ] || return 0
+    # A file server that is killed leaves volumes that must be salvaged.
+    while read -r pid; do
+        [ "$(cat "/proc/$pid/comm" 2> /dev/null)" = fileserver ] || continue
+        kill -QUIT "$pid"
+        for _ in $(seq 50); do [ -d "/proc/$pid" ] && sleep 0.2; done
+    done < "$1/pids"
     while read -r pid; do kill -9 "$pid" 2> /dev/null; done < "$1/pids"
     # They were made to mount on.
     [ ${#openafs_places[@]} -eq 0 ] || rmdir "${openafs_places[@]}"
+    openafs_places=()
 }
 
 # Mounts a cell with OpenAFS's client as a FUSE program. CONFIG has ThisCell and CellServDB; DIR

@@ -21,12 +21,13 @@ cleanup() {
     pkill -P $watchdog
     for pid in "${afsd[@]}"; do kill -9 "$pid" 2> /dev/null; done
     umount --lazy "$base/client" 2> /dev/null
+    within 60 "$RIALTO" umount --lazy --dir "$cell" "$base/native" > /dev/null 2>&1
     kill "${following:-}" 2> /dev/null
     within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1
     stop_openafs_servers "$base/openafs"
 }
 trap cleanup EXIT
-mkdir -p "$base"/{etc,openafs}
+mkdir -p "$base"/{native,etc,openafs}
 ip link set lo up && ip address add "$here/24" dev lo && ip address add "$there/24" dev lo ||
     { fail "a network"; finish; }
 mkdir -p /etc/openafs && mount --bind "$base/etc" /etc/openafs
@@ -128,8 +129,16 @@ check "numbers go on" openafs vos create $there z new -localauth
 check "a volume on Rialto's server" openafs vos create $here a ours -localauth
 check "pts makes users" openafs pts createuser zoe -id 1003 -localauth
 check "and members" openafs pts adduser zoe joe:friends -localauth
-check "a client of AFS" mount_openafs "$base/openafs/etc" "$base/afsd" "$base/client" root.cell
-check "which reads the root" within 20 ls "$base/client"
+check "a native mount" within 60 "$RIALTO" mount --daemon --dir "$cell" --volume ours \
+    "unix:$cell/server.sock" "$base/native"
+check "which lets everyone write" within 30 "$RIALTO" fs setacl "$base/native" system:anyuser rlidwk
+cp -r /usr/include/linux "$base/native/tree"
+check "its volume goes to OpenAFS's server" openafs vos move ours $here a $there z -localauth
+check "a client of AFS" mount_openafs "$base/openafs/etc" "$base/afsd" "$base/client" ours
+check "which reads there" within 60 diff -r /usr/include/linux "$base/client/tree"
+check "and writes" within 20 sh -c "echo from there > '$base/client/file'"
+check "the volume comes back" openafs vos move ours $there z $here a -localauth
+check "the client goes on" eventually 20 grep -q "from there" "$base/client/file"
 check "vos move to Rialto" openafs vos move home.joe $there z $here a -localauth
 check "its place is known" says "$here" 0 openafs vos listvldb home.joe -noresolve -localauth
 check "and back" openafs vos move home.joe $here a $there z -localauth
@@ -137,6 +146,7 @@ check "and back" openafs vos move home.joe $here a $there z -localauth
 # It gives back. OpenAFS's databases are those of before.
 for pid in "${afsd[@]}"; do kill -9 "$pid"; done
 umount --lazy "$base/client"
+check "the native mount ends" within 60 "$RIALTO" umount --dir "$cell" "$base/native"
 stop_openafs_servers "$base/openafs"
 check "OpenAFS's own databases" start_openafs_servers "$base/openafs" x.org $there
 unchanged() { entries there | diff "$base/entries.before" -; }
@@ -146,9 +156,12 @@ check "and nothing is given" refused there pts examine zoe
 check "a cell of itself is refused" says "names this server itself" 1 \
     rialto export-afs --servers $here
 openafs pts delete ann -localauth > /dev/null
-check "it gives back" says "follows those databases" 0 \
-    rialto export-afs --servers $there --prune --hand-over
+check "it gives back" rialto export-afs --servers $there --prune
 check "a second time is nothing" says "0 changes" 0 rialto export-afs --servers $there --prune
+check "it hands over" says "follows those databases" 0 \
+    rialto export-afs --servers $there --prune --hand-over
+check "which it does once" says "this cell follows databases of OpenAFS" 1 \
+    rialto export-afs --servers $there
 check "entries are the same" same entries
 check "users are the same" same people
 check "its server starts again" sh -c \

@@ -1,8 +1,8 @@
 //! The changes that make the databases of one cell like those of another.
 //!
 //! Model: both are read, and compared; the differences are calls, in an order in which each is
-//! possible: users, groups after their owners, fields, members, removals; servers, entries. What
-//! AFS has by itself, as `system:administrators`, is never made or removed, but gets its members.
+//! possible: users, groups after their owners, fields, members, removals; servers, entries. The
+//! groups of AFS itself, as `system:administrators`, are never made or removed, but get members.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ const KEPT_FLAGS: i32 = entry_flag::RW_EXISTS | entry_flag::RO_EXISTS | entry_fl
 pub struct AfsChange<C> {
     /// For people.
     pub told: String,
-    /// What is asked of the other cell.
+    /// The call to the other cell.
     pub call: C,
 }
 
@@ -165,7 +165,7 @@ pub fn entry_changes(
         format!("{} ({})", String::from_utf8_lossy(entry.name.text()), entry.volumes[0])
     };
     let has = |all: &[VldbEntry], volume: u32| all.iter().any(|one| one.volumes[0] == volume);
-    // What goes may have the name of what comes.
+    // An entry that goes may have the name of one that comes.
     for entry in there.iter().filter(|one| prunes && !has(here, one.volumes[0])) {
         let call = LocationsCall::DeleteEntry { volume: entry.volumes[0], kind: ANY_KIND };
         add(format!("volume {} goes", shown(entry)), call);

@@ -1,4 +1,4 @@
-//! Whose databases the location and the protection service answer from.
+//! The databases from which the location and the protection service answer.
 
 use afs3::errors::UNOTSYNC;
 

@@ -1,7 +1,7 @@
 //! Fids of both worlds.
 
 use afs3::structs::AfsFid;
-use types::{Call, Fault, Fid, Status, Uniquifier, VnodeNo, VolumeId};
+use types::{Call, Fid, Status, Uniquifier, VnodeNo, VolumeId};
 
 use crate::codes::Refusal;
 use crate::{Answer, Services};
@@ -22,16 +22,10 @@ pub fn foreign_fid(fid: Fid) -> Result<AfsFid, Refusal> {
     Ok(AfsFid { volume, vnode, unique: shown(fid.unique) })
 }
 
-/// Whether the volume is here, and serves soon: it moves from one partition to another. A client
-/// that were told that it is not here would find in the location database that it is.
-fn will_serve(services: &dyn Services, volume: VolumeId) -> bool {
-    services.volume(volume).is_ok_and(|info| info.state.comes() && !info.is_refill())
-}
-
 /// The file that a foreign fid names, and its status, promised to the caller's host.
 ///
 /// # Errors
-/// `VNOVNODE` if there is none; `VBUSY`: the volume serves soon; the services'.
+/// `VNOVNODE` if there is none; the services'.
 pub(crate) fn find(services: &dyn Services, fid: AfsFid) -> Result<Status, Refusal> {
     if fid.volume == 0 || fid.vnode == 0 {
         return Err(Refusal::INVALID);
@@ -41,11 +35,7 @@ pub(crate) fn find(services: &dyn Services, fid: AfsFid) -> Result<Status, Refus
         vnode: VnodeNo(fid.vnode.into()),
         unique: Uniquifier(0),
     };
-    let found = services.ask_as_server(Call::ByVnode { fid: numbers, parent: false });
-    let found = found.map_err(|fault| match fault {
-        Fault::NoVolume if will_serve(services, numbers.volume) => Refusal::BUSY,
-        fault => fault.into(),
-    })?;
+    let found = services.ask_as_server(Call::ByVnode { fid: numbers, parent: false })?;
     let Answer::Status(status) = found else { return Err(Refusal::IO) };
     if !status.by_list || services.refuses_afs(numbers.volume)? {
         // AF-1: without lists its fids are secrets, which a foreign client does not keep.

@@ -1,18 +1,21 @@
 //! The file service as foreign clients use it.
 
+use std::net::SocketAddr;
+
 use afs3::directory::DirectoryReader;
 use afs3::files::{FilesAnswer, FilesCall};
 use afs3::structs::{
     AfsFid, AfsFids, AfsName, AfsPath, StoreStatus, StoreVolumeStatus, file_type, store_mask,
     volume_mask,
 };
-use afsfront::{Refusal, Services};
+use afsfront::{FileHost, FileService, PeerCall, Refusal, Services};
 use guard::Rights;
 use types::{
-    Call, CreateHow, Name, NewKind, PrincipalId, VolumeCall, VolumeChange, VolumeId, VolumeKind,
+    Answer, Assembly, Call, CreateHow, Fault, Name, NewKind, PrincipalId, Timestamp, VolumeCall,
+    VolumeChange, VolumeId, VolumeInfo, VolumeKind,
 };
 
-use crate::common::{JOE, Rig, User, name};
+use crate::common::{JOE, Pipe, Rig, User, name};
 
 fn shown(rig: &Rig, user: &User, fid: AfsFid) -> afs3::structs::FetchStatus {
     match rig.call(user, FilesCall::FetchStatus { fid }) {
@@ -418,4 +421,71 @@ fn changes_break_promises_between_both_worlds() {
     rig.broken(&native);
     rig.create(&joe, "third");
     assert!(!rig.broken(&native).is_empty(), "of a native client by a foreign host");
+}
+
+/// A caller whose volume goes to another partition of the server after its file was found.
+struct WhileItMoves<'a>(&'a User);
+
+impl Services for WhileItMoves<'_> {
+    fn ask(&self, _call: Call) -> Result<Answer, Fault> {
+        Err(Fault::NoVolume)
+    }
+
+    fn ask_as_server(&self, call: Call) -> Result<Answer, Fault> {
+        self.0.ask_as_server(call)
+    }
+
+    fn ask_as_nobody(&self, call: Call) -> Result<Answer, Fault> {
+        self.0.ask_as_nobody(call)
+    }
+
+    fn volume(&self, id: VolumeId) -> Result<VolumeInfo, Fault> {
+        self.0.volume(id)
+    }
+
+    fn assemble(&self, id: VolumeId) -> Result<Box<dyn Assembly>, Fault> {
+        self.0.assemble(id)
+    }
+
+    fn refuses_afs(&self, id: VolumeId) -> Result<bool, Fault> {
+        self.0.refuses_afs(id)
+    }
+
+    fn call_server(
+        &self,
+        to: SocketAddr,
+        service: u16,
+        request: &[u8],
+    ) -> Result<Box<dyn PeerCall>, Refusal> {
+        self.0.call_server(to, service, request)
+    }
+
+    fn pause(&self) {
+        self.0.pause();
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn promised_seconds(&self) -> u32 {
+        self.0.promised_seconds()
+    }
+}
+
+#[test]
+fn a_volume_that_moves_during_a_call_is_busy() {
+    let rig = Rig::new();
+    let joe = rig.user(JOE);
+    let file = rig.create(&joe, "file");
+    let host = FileHost { number: 0, takes_uae: false };
+    let serve = |call: FilesCall| {
+        let service = FileService::default();
+        service.serve(&WhileItMoves(&joe), host, call, &mut Pipe::default()).err()
+    };
+    assert_eq!(serve(FilesCall::FetchStatus { fid: file }), Some(Refusal::BUSY));
+    let dir = rig.root();
+    assert_eq!(serve(FilesCall::RemoveFile { dir, name: name("file") }), Some(Refusal::BUSY));
+    let of_another = AfsFid { volume: 4711, ..file };
+    assert_eq!(serve(FilesCall::FetchStatus { fid: of_another }), Some(Refusal::NO_VOLUME));
 }

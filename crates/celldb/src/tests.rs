@@ -226,7 +226,7 @@ fn step(db: &dyn CellDb, model: &mut Model, op: &Op) {
             let server = ServerInfo {
                 id: ServerId(u128::from(id)),
                 name: format!("server-{id}"),
-                addresses: vec![([127, 0, 0, 1], 7000 + u16::from(id)).into()],
+                addresses: vec![([127, 0, 0, 1], 7100 + u16::from(id)).into()],
                 keys: (0..4)
                     .filter(|bit| keys >> bit & 1 == 1)
                     .map(|bit| KeyPrint([bit; 32]))

@@ -9,8 +9,6 @@ pub const CHANNELS: usize = 4;
 /// Packets of a window at most: 1.4 MB, which fills a line of 70 MB/s with a round trip of 20 ms.
 /// Peers that have no such window take the most that they have.
 pub const WINDOW_MAX: u16 = 1024;
-/// The bitmap of an acknowledgement covers so many packets.
-pub const ACKS_MAX: usize = 255;
 /// The window of a peer that has not told its own.
 pub const WINDOW_ASSUMED: u32 = 32;
 /// A datagram that no Ethernet splits.

@@ -80,18 +80,19 @@ fn long_answer(packets: usize, weather: Weather, seed: u64) -> (u64, rx::RxStati
 }
 
 #[test]
-fn rx6_a_window_of_255_is_used_well() {
-    let packets = 20_000;
-    let least = packets as u64 / 255;
+fn rx6_a_large_window_is_used_well() {
+    let packets = 40_000;
+    let least = packets as u64 / 1024;
     let (trips, statistics) = long_answer(packets, path(0), 1);
     println!("no loss: {trips} round trips, {statistics:?}");
-    assert!(trips <= least + 10, "{trips} round trips without loss, {least} at least");
+    assert!(trips <= least + 12, "{trips} round trips without loss, {least} at least");
     assert_eq!((statistics.data_resent, statistics.timeouts), (0, 0));
     for seed in 1..=3 {
         let (trips, statistics) = long_answer(packets, path(10), seed);
         println!("0.1 %: {trips} round trips, {statistics:?}");
-        assert!(trips <= least * 3 / 2, "{trips} round trips with loss, {least} without");
-        assert!(statistics.data_resent <= 60, "{} resends of some 20", statistics.data_resent);
+        // An acknowledgement tells of 255 packets, so behind a hole no more can be sent.
+        assert!(trips <= least * 3, "{trips} round trips with loss, {least} without");
+        assert!(statistics.data_resent <= 90, "{} resends of some 40", statistics.data_resent);
     }
 }
 
@@ -139,7 +140,7 @@ fn rx6_a_narrow_line_is_not_flooded() {
     let weather = Weather { spacing, queue_max: 50, ..path(0) };
     let (trips, statistics) = long_answer(10_000, weather, 2);
     println!("{trips} round trips, {statistics:?}");
-    assert!(trips <= 260, "{trips} round trips, 200 at least");
-    assert!(statistics.data_resent <= 700, "{} resends", statistics.data_resent);
+    assert!(trips <= 220, "{trips} round trips, 200 at least");
+    assert!(statistics.data_resent <= 50, "{} resends", statistics.data_resent);
     assert!(statistics.timeouts <= 3, "{} timeouts", statistics.timeouts);
 }

@@ -52,7 +52,7 @@ fn a_peer_that_never_reads_ends_the_call() {
     let on = net.hosts[0].connect(Time::ZERO, 2, ClientSecurity::Null);
     let id = net.hosts[0].call(Time::ZERO, on, b"x");
     net.run(50_000);
-    let most = 255 * 1444 * 3;
+    let most = 1024 * 1444 * 3;
     for host in &net.hosts {
         assert!(host.endpoint.statistics().buffered < most, "buffers are bounded");
     }
@@ -62,7 +62,9 @@ fn a_peer_that_never_reads_ends_the_call() {
     assert_eq!(served.over, Some(Err(RxError::TimedOut)));
     assert!(served.over_at < at(62_000), "{:?}", served.over_at);
     let statistics = net.hosts[1].endpoint.statistics();
-    assert!(statistics.datagrams_sent < 500, "a full window is asked about seldom: {statistics:?}");
+    assert!(statistics.datagrams_sent < 700, "a full window is asked about seldom: {statistics:?}");
+    // Most packets are beyond those that an acknowledgement tells of; none counts as lost.
+    assert_eq!((statistics.data_resent, statistics.timeouts), (0, 0));
 }
 
 #[test]

@@ -234,10 +234,10 @@ fn arrivals_have_their_reasons() {
     assert_eq!(reasons(&hole), [AckReason::OutOfSequence as u8]);
     let told = AckPacket::parse(&hole[0].1).unwrap();
     assert_eq!((told.first, told.previous, told.acks), (3, 4, &[0, 1][..]));
-    assert_eq!(told.trailers.window, Some(255));
+    assert_eq!(told.trailers.window, Some(1024));
     let twice = client.data(1, 4, 0, &[1; 1416]);
     assert_eq!(reasons(&twice), [AckReason::Duplicate as u8]);
-    let beyond = client.data(1, 258, 0, &[1; 1416]);
+    let beyond = client.data(1, 1027, 0, &[1; 1416]);
     assert_eq!(reasons(&beyond), [AckReason::ExceedsWindow as u8]);
     assert_eq!(client.data(1, 3, flags::LAST_PACKET, b"x").len(), 0, "4 is after the last one");
     let filled = client.data(1, 3, 0, b"x");

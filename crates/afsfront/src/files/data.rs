@@ -5,8 +5,7 @@ use bytes::Bytes;
 use types::limits::PAYLOAD_BYTES_MAX;
 use types::{Answer, Call, Fid, Kind, SetTime, Status, StatusChange, Timestamp};
 
-use super::{FileCall, unexpected};
-use crate::fids::find;
+use super::{FileCall, find, unexpected};
 use crate::{CallStream, Refusal};
 
 /// Bytes of one fetch that are read before the first is sent, so that they are of one version.
@@ -53,7 +52,7 @@ impl FileCall<'_> {
         announce: Announce,
         stream: &mut dyn CallStream,
     ) -> Result<(FetchStatus, VolSync), Refusal> {
-        let status = find(self.services, fid)?;
+        let status = find(self, fid)?;
         let sync = self.sync_of(fid.volume)?;
         let whole = match status.kind {
             Kind::File => {
@@ -156,7 +155,7 @@ impl FileCall<'_> {
         (position, length, file_length): (u64, u64, u64),
         stream: &mut dyn CallStream,
     ) -> Result<(FetchStatus, VolSync), Refusal> {
-        let found = find(self.services, fid)?;
+        let found = find(self, fid)?;
         if found.kind != Kind::File {
             return Err(Refusal::IS_DIRECTORY);
         }
@@ -207,7 +206,7 @@ impl FileCall<'_> {
         fid: AfsFid,
         change: &StoreStatus,
     ) -> Result<(FetchStatus, VolSync), Refusal> {
-        let found = find(self.services, fid)?;
+        let found = find(self, fid)?;
         let names = |bit: u32, value: u32| (change.mask & bit != 0).then_some(value);
         let changed = StatusChange {
             mode: names(store_mask::MODE, change.mode).map(|mode| (mode & 0o7777) as u16),

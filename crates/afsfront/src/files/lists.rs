@@ -7,9 +7,8 @@ use bytes::Bytes;
 use guard::{Acl, Rights};
 use types::{Answer, Call, Kind, PrincipalId, PtsCall};
 
-use super::{FileCall, unexpected};
+use super::{FileCall, find, unexpected};
 use crate::Refusal;
-use crate::fids::find;
 
 impl FileCall<'_> {
     fn pts(&self, call: PtsCall) -> Result<Answer, Refusal> {
@@ -18,7 +17,7 @@ impl FileCall<'_> {
     }
 
     pub(super) fn fetch_list(&self, fid: AfsFid) -> Result<FilesAnswer, Refusal> {
-        let found = find(self.services, fid)?;
+        let found = find(self, fid)?;
         let Answer::Acl { list, .. } = self.services.ask(Call::GetAcl { fid: found.fid })? else {
             return Err(unexpected());
         };
@@ -49,7 +48,7 @@ impl FileCall<'_> {
         fid: AfsFid,
         text: &[u8],
     ) -> Result<(FetchStatus, VolSync), Refusal> {
-        let found = find(self.services, fid)?;
+        let found = find(self, fid)?;
         if found.kind != Kind::Directory {
             return Err(Refusal::INVALID);
         }

@@ -12,8 +12,7 @@ use afs3::structs::{AfsFid, VolSync, lock_type};
 use parking_lot::Mutex;
 use types::{ByteRange, Call, Fid, LockFamily, LockMode, LockOwner, Timestamp};
 
-use super::FileCall;
-use crate::fids::find;
+use super::{FileCall, find};
 use crate::{Refusal, Services};
 
 /// How long a lock lasts that is not extended.
@@ -91,7 +90,7 @@ impl FileCall<'_> {
             lock_type::WRITE => LockMode::Exclusive,
             _ => return Err(Refusal::INVALID),
         };
-        let (found, sync) = (find(self.services, fid)?.fid, self.sync_of(fid.volume)?);
+        let (found, sync) = (find(self, fid)?.fid, self.sync_of(fid.volume)?);
         let key = (self.host.number, found);
         // No lock of ours is held while the services are asked: they may wait for other clients.
         if let Some(known) = self.service.locks.held.lock().get_mut(&key) {
@@ -119,7 +118,7 @@ impl FileCall<'_> {
     }
 
     pub(super) fn extend_lock(&self, fid: AfsFid) -> Result<VolSync, Refusal> {
-        let (found, sync) = (find(self.services, fid)?.fid, self.sync_of(fid.volume)?);
+        let (found, sync) = (find(self, fid)?.fid, self.sync_of(fid.volume)?);
         let mut held = self.service.locks.held.lock();
         let known = held.get_mut(&(self.host.number, found)).ok_or(Refusal::INVALID)?;
         known.until = self.until();
@@ -127,7 +126,7 @@ impl FileCall<'_> {
     }
 
     pub(super) fn release_lock(&self, fid: AfsFid) -> Result<VolSync, Refusal> {
-        let (found, sync) = (find(self.services, fid)?.fid, self.sync_of(fid.volume)?);
+        let (found, sync) = (find(self, fid)?.fid, self.sync_of(fid.volume)?);
         let is_last = {
             let mut held = self.service.locks.held.lock();
             // It may have ended, since its time was over: as stock servers have it, no error.

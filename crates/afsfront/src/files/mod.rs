@@ -14,13 +14,14 @@ mod shown;
 mod told_versions;
 mod volumes;
 
+use std::cell::Cell;
+
 use afs3::files::{FilesAnswer, FilesCall, capability};
 use afs3::structs::{AfsFid, AfsFids, BulkStatus, CallBack, CallBacks, FetchStatus, VolSync};
 use afs3::xdr::XdrList;
-use types::{Fault, Timestamp, VolumeId};
+use types::{Fault, Status, Timestamp, VolumeId, VolumeInfo, VolumeState};
 
-use crate::fids::find;
-use crate::{CallStream, Refusal, Services};
+use crate::{CallStream, Refusal, Services, fids};
 
 pub(crate) use pages::list_pages;
 pub(crate) use shown::{foreign_target, mode_of, owner};
@@ -76,6 +77,8 @@ struct FileCall<'a> {
     service: &'a FileService,
     services: &'a dyn Services,
     host: FileHost,
+    /// That of the file that was looked for last.
+    volume: Cell<VolumeId>,
 }
 
 impl FileService {
@@ -90,13 +93,35 @@ impl FileService {
         call: FilesCall,
         stream: &mut dyn CallStream,
     ) -> Result<FilesAnswer, Refusal> {
-        let at = FileCall { service: self, services, host };
-        at.answer(call, stream).map_err(|refusal| Refusal(host.code(refusal)))
+        let at = FileCall { service: self, services, host, volume: Cell::default() };
+        at.answer(call, stream).map_err(|refusal| Refusal(host.code(refusal_of(&at, refusal))))
     }
 
     /// Ends the locks of a host whose time is over. The driver calls it each few seconds.
     pub fn end_late_locks(&self, services: &dyn Services, host: u64) {
         self.locks.end_late(services, host);
+    }
+}
+
+/// See [`fids::find`].
+fn find(at: &FileCall<'_>, fid: AfsFid) -> Result<Status, Refusal> {
+    at.volume.set(VolumeId(fid.volume.into()));
+    fids::find(at.services, fid)
+}
+
+/// The refusal of a call. A volume that is on its way from one partition of the server to another
+/// is busy: it serves soon, or again. A client that were told that it is not here would find in the
+/// location database that it is.
+fn refusal_of(at: &FileCall<'_>, refusal: Refusal) -> Refusal {
+    let is_here = |info: VolumeInfo| {
+        let serves = info.state == VolumeState::Online || info.state.comes();
+        serves && !info.is_refill()
+    };
+    match refusal {
+        Refusal::NO_VOLUME if at.services.volume(at.volume.get()).is_ok_and(is_here) => {
+            Refusal::BUSY
+        }
+        refusal => refusal,
     }
 }
 
@@ -231,7 +256,7 @@ impl FileCall<'_> {
     }
 
     fn status_of(&self, fid: AfsFid) -> Result<(FetchStatus, VolSync), Refusal> {
-        let found = find(self.services, fid)?;
+        let found = find(self, fid)?;
         Ok((self.shown(found.fid)?, self.sync_of(fid.volume)?))
     }
 
@@ -244,7 +269,7 @@ impl FileCall<'_> {
         let first = fids.as_slice().first().ok_or(Refusal::INVALID)?;
         let (mut all, mut callbacks) = (Vec::new(), Vec::new());
         for fid in fids.as_slice() {
-            let found = find(self.services, *fid).and_then(|found| self.shown(found.fid));
+            let found = find(self, *fid).and_then(|found| self.shown(found.fid));
             match found {
                 Ok(status) => {
                     all.push(status);
@@ -253,7 +278,7 @@ impl FileCall<'_> {
                 Err(refusal) if inline => {
                     let failed = FetchStatus {
                         interface_version: 1,
-                        error_code: self.host.code(refusal) as u32,
+                        error_code: self.host.code(refusal_of(self, refusal)) as u32,
                         ..FetchStatus::default()
                     };
                     all.push(failed);

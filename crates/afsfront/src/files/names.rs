@@ -7,8 +7,7 @@ use types::{
     Answer, Call, CreateHow, Fault, Fid, Name, NameError, NewKind, RemoveWhat, RenameMode, Status,
 };
 
-use super::{FileCall, unexpected};
-use crate::fids::find;
+use super::{FileCall, find, unexpected};
 use crate::{Refusal, foreign_fid};
 
 /// The mode of a new file whose maker names none, as AFS's servers have it.
@@ -24,7 +23,7 @@ fn need_ordinary(name: &AfsName) -> Result<(), Refusal> {
 impl FileCall<'_> {
     /// The directory of a call, and the name in it.
     fn place(&self, dir: AfsFid, name: &AfsName) -> Result<(Fid, Name), Refusal> {
-        let dir = find(self.services, dir)?.fid;
+        let dir = find(self, dir)?.fid;
         let name = Name::new(name.as_bytes()).map_err(|error| match error {
             NameError::TooLong => Refusal::NAME_TOO_LONG,
             NameError::Empty | NameError::BadByte | NameError::Dots => Refusal::INVALID,
@@ -115,7 +114,7 @@ impl FileCall<'_> {
             return Err(Refusal::CROSS_DEVICE);
         }
         let sync = self.sync_of(dir.volume)?;
-        let fid = find(self.services, existing)?.fid;
+        let fid = find(self, existing)?.fid;
         need_ordinary(name)?;
         let (dir, name) = self.place(dir, name)?;
         match self.services.ask(Call::Link { fid, dir, name })? {

@@ -3,7 +3,7 @@
 //!
 //! Model: such a server is known by its UUID, which is its number in the cell. One that was
 //! installed anew has another UUID at the same address: it has the sites of the one before. The
-//! servers of Rialto enter themselves, so nobody else changes their records here.
+//! servers of Rialto enter themselves, and no other program changes their records here.
 
 use std::net::Ipv4Addr;
 

@@ -7,8 +7,9 @@
 //! hole is seen one round trip after it was made, also when a packet that was sent again is lost
 //! again, and is repaired once for each round trip (RX-6). This is the rule of QUIC, RFC 9002.
 //!
-//! An acknowledgement tells of [`ACKS_MAX`] packets and a window may have more. Of those beyond
-//! nothing is known until the hard acknowledgement rises, so none of them counts as lost before.
+//! An acknowledgement tells of 255 packets and a window may have more. Of those beyond
+//! nothing is known until the hard acknowledgement rises, so none of them counts as lost before. If
+//! all that it tells of has arrived the peer's reader is slow, and is asked, as a full window is.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use types::Time;
 
 use super::congestion::Congestion;
 use super::round_trip::RoundTrip;
-use crate::limits::{ACKS_MAX, REORDER_MAX, RESEND_SLACK_LAST, WINDOW_ASSUMED, WINDOW_MAX};
+use crate::limits::{REORDER_MAX, RESEND_SLACK_LAST, WINDOW_ASSUMED, WINDOW_MAX};
 use crate::wire::{AckPacket, AckReason, flags};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ pub(crate) enum ResendTimer {
     Nothing,
     /// Packets are sent again.
     Resend,
-    /// The peer's window is full: ask whether it still is.
+    /// The peer's reader is slow: ask whether it still is.
     Probe,
 }
 
@@ -300,7 +301,7 @@ impl SendHalf {
     /// Whether the congestion window was made smaller.
     fn find_losses(&mut self) -> bool {
         let mut newest_lost = 0;
-        for packet in self.packets.iter_mut().take(self.unsent.min(ACKS_MAX)) {
+        for packet in self.packets.iter_mut().take(self.unsent.min(AckPacket::ACKS_MAX)) {
             if packet.fate == Fate::InFlight && packet.order + REORDER_MAX <= self.order_arrived {
                 packet.fate = Fate::Lost;
                 self.in_flight -= 1;
@@ -334,12 +335,22 @@ impl SendHalf {
             && self.unsent as u32 >= self.peer_window
     }
 
+    /// All packets have arrived that an acknowledgement tells of, and more were sent.
+    fn is_beyond_acks(&self) -> bool {
+        self.unsent > AckPacket::ACKS_MAX
+            && self
+                .packets
+                .iter()
+                .take(AckPacket::ACKS_MAX)
+                .all(|packet| packet.fate == Fate::Arrived)
+    }
+
     /// The time went by.
     pub(crate) fn on_tick(&mut self, now: Time) -> ResendTimer {
         if now < self.resend_at {
             return ResendTimer::Nothing;
         }
-        let is_probe = self.is_window_full();
+        let is_probe = self.is_window_full() || self.is_beyond_acks();
         self.backoff = (self.backoff + 1).min(16);
         if !is_probe && self.in_flight > 0 {
             self.congestion.on_timeout(self.in_flight);

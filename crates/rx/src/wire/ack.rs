@@ -4,8 +4,6 @@
 //! free those. Byte i of `acks` is the soft acknowledgement of packet `first + i`: it is held, but
 //! the sender keeps it. Four words may follow, after three bytes of zero; old peers leave some out.
 
-use crate::limits;
-
 /// Why an acknowledgement was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -68,7 +66,7 @@ const TRAILER_BYTES: usize = 16;
 
 impl<'a> AckPacket<'a> {
     /// Most packets that one acknowledgement tells of.
-    pub const ACKS_MAX: usize = limits::ACKS_MAX;
+    pub const ACKS_MAX: usize = 255;
 
     /// Reads the payload of a packet. Bytes after the trailers are padding of any length.
     pub fn parse(payload: &'a [u8]) -> Option<AckPacket<'a>> {

@@ -1,5 +1,5 @@
-//! `rialto import-afs`: the users and groups, and the servers and volumes, of a cell whose databases
-//! are OpenAFS's.
+//! `rialto import-afs`: the users and groups, and the servers and volumes, of a cell whose
+//! databases are OpenAFS's.
 //!
 //! Users and groups get the numbers that they have there, so that access lists of volumes that come
 //! from there mean the same here. The records are brought in as those of a file are
@@ -112,12 +112,12 @@ enum ImportPart {
     Volumes,
 }
 
-/// What earlier imports of the same run have seen.
+/// The records that earlier imports of the same run have seen.
 #[derive(Default)]
 struct ImportMemory {
     /// Numbers of users and groups.
     known: BTreeSet<PrincipalId>,
-    /// What was told of them.
+    /// The lines about those that are left out, each of which is told once.
     told: BTreeSet<String>,
     volumes: volumes::Seen,
 }
