@@ -126,7 +126,8 @@ check "OpenAFS's file server, with Rialto's databases" \
     start_openafs_servers "$base/openafs" x.org $there $here
 check "vos examine shows what is there" says "On-line" 0 openafs vos examine home.joe -localauth
 check "numbers go on" openafs vos create $there z new -localauth
-check "a volume on Rialto's server" openafs vos create $here a ours -localauth
+check "a volume on Rialto's server" openafs vos create $here a ours -maxquota 200000 \
+    -localauth
 check "pts makes users" openafs pts createuser zoe -id 1003 -localauth
 check "and members" openafs pts adduser zoe joe:friends -localauth
 check "a native mount" within 60 "$RIALTO" mount --daemon --dir "$cell" --volume ours \

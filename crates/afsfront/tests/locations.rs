@@ -466,8 +466,11 @@ fn mx6_rialtos_servers_are_not_taken_over() {
     let addresses = Addresses::new(vec![free]).unwrap();
     let as_one = LocationsCall::RegisterAddrs { uuid, spare: 0, addresses };
     assert_eq!(ask(&admin, as_one), Err(MULTIPLE));
-    assert_eq!(registered(&admin, 9, &[]), Err(Refusal(363_532)), "no address");
-    assert_eq!(registered(&admin, 9, &(1..400).collect::<Vec<_>>()), Err(Refusal(363_532)));
+    assert_eq!(registered(&admin, 9, &[]), Err(Refusal(363_549)), "no address");
+    assert_eq!(registered(&admin, 6, &(1..400).collect::<Vec<_>>()), Ok(()));
+    assert_eq!(change_address(&admin, 15, 400), Ok(()), "the first 15 are its own");
+    assert_eq!(change_address(&admin, 16, 401), Err(NO_ENTRY));
+    assert_eq!(change_address(&admin, 400, 0xff00_0001), Err(Refusal(363_530)));
     assert_eq!(change_address(&admin, ONE, free), Err(PERM));
     assert_eq!(change_address(&admin, REMOVED, ONE), Err(PERM));
     assert_eq!(registered(&admin, 9, &[free]), Ok(()));

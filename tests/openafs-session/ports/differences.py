@@ -114,15 +114,6 @@ COMMANDS = {
         },
         "the commands before, which ended otherwise, made and removed other volumes",
     ),
-    "servers-enter-themselves": (
-        {
-            "vos changeaddr 192.0.2.1 192.0.2.2",
-            "vos changeaddr -remove 192.0.2.7",
-            "vos setaddrs -uuid 00000000-0000-0000-00-00-000000000001 -host 192.0.2.7",
-            "vos remaddrs -uuid 00000000-0000-0000-00-00-000000000001",
-        },
-        "the servers of a cell enter themselves",
-    ),
     "removed-by-force": (
         {"vos zap S b 536999999 -force"},
         "what cannot be removed is refused with the reason; OpenAFS's server ends",

@@ -29,13 +29,19 @@ pub fn ask(asker: &mut Asker) {
     }
     let too_long = raw(83, |to| long_text(to, 257));
     of.0.ask::<BosAnswer>(BOZO, "a name of 257 bytes", &too_long);
+    // OpenAFS's server looks before the front of its keys, and may end by that.
+    of.ask("negative", &BosCall::ListKeys { index: -1 });
+    // It looks for its program where it is installed, and ends if it is not.
+    of.ask("a change", &BosCall::ReBozo {});
 }
 
 fn read(of: &mut Of<'_>) {
     for (case, index) in [("the first", 0), ("beyond the end", 99), ("negative", -1)] {
         of.ask(case, &BosCall::EnumerateInstance { index });
         of.ask(case, &BosCall::ListSUsers { index });
-        of.ask(case, &BosCall::ListKeys { index });
+        if index >= 0 {
+            of.ask(case, &BosCall::ListKeys { index });
+        }
         of.ask(case, &BosCall::GetCellHost { index: index as u32 });
     }
     for (case, instance) in
@@ -120,7 +126,6 @@ fn change(of: &mut Of<'_>) {
         BosCall::SetRestrictedMode { mode: 0 },
         BosCall::SetNoAuthFlag { flag: 1 },
         BosCall::SetNoAuthFlag { flag: 0 },
-        BosCall::ReBozo {},
     ] {
         of.ask("a change", &call);
     }

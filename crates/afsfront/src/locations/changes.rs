@@ -1,7 +1,7 @@
 //! Changes of the location database, as OpenAFS's `vos` makes them.
 //!
-//! Model: an entry replaces a group's record (`entries.rs`). Each change is the caller's (AF-2), and
-//! is made only if the record is as it was when the call read it.
+//! Model: an entry replaces a group's record (`entries.rs`). Each change is the caller's (AF-2),
+//! and is made only if the record is as it was when the call read it.
 
 use afs3::errors::{
     VL_BADENTRY, VL_BADRELLOCKTYPE, VL_BADVOLIDBUMP, VL_BADVOLOPER, VL_ENTRYLOCKED, VL_IDEXIST,

@@ -7,10 +7,9 @@
 
 use std::net::Ipv4Addr;
 
-use afs3::errors::{VL_IDEXIST, VL_MULTIPADDR, VL_NOENT, VL_PERM, VL_REPSFULL};
+use afs3::errors::{VL_BADSERVER, VL_IDEXIST, VL_INDEXERANGE, VL_MULTIPADDR, VL_NOENT, VL_PERM};
 use afs3::locations::LocationsAnswer;
 use afs3::structs::AfsUuid;
-use types::limits::ADDRESSES_MAX;
 use types::{CellCall, Revised, Revision, ServerId, ServerInfo, ServerKind, VolumeId};
 
 use super::{Locations, addresses};
@@ -18,6 +17,10 @@ use crate::Refusal;
 
 /// Instead of the old address: the other one is removed.
 const REMOVED: u32 = u32::MAX;
+/// Addresses of a server.
+const ADDRESSES: usize = 15;
+/// The highest byte of what is no address: a pointer to a server with several.
+const POINTER: u32 = 0xff00_0000;
 
 impl Locations<'_> {
     /// A server tells its UUID and its addresses.
@@ -27,9 +30,11 @@ impl Locations<'_> {
         numbers: &[u32],
     ) -> Result<LocationsAnswer, Refusal> {
         let id = ServerId(u128::from_be_bytes(uuid.0));
-        if numbers.is_empty() || numbers.len() > ADDRESSES_MAX {
-            return Err(Refusal(VL_REPSFULL));
+        if numbers.is_empty() {
+            return Err(Refusal(VL_INDEXERANGE));
         }
+        // Stock servers take no more of them.
+        let numbers = &numbers[..numbers.len().min(ADDRESSES)];
         let mut there = self.servers.iter().filter(|seen| {
             let listed = addresses(&seen.record);
             seen.record.id == id || numbers.iter().any(|number| listed.contains(number))
@@ -39,7 +44,12 @@ impl Locations<'_> {
         if another.is_some() || known.is_some_and(is_rialtos) {
             return Err(Refusal(VL_MULTIPADDR));
         }
-        let all: Vec<_> = numbers.iter().copied().map(Ipv4Addr::from).collect();
+        let mut all: Vec<Ipv4Addr> = Vec::new();
+        for address in numbers.iter().copied().map(Ipv4Addr::from) {
+            if !all.contains(&address) {
+                all.push(address);
+            }
+        }
         let name = match known {
             Some(seen) => seen.record.name.clone(),
             None => all[0].to_string(),
@@ -79,6 +89,9 @@ impl Locations<'_> {
         let Revised { record, revision } = has(at).ok_or(Refusal(VL_NOENT))?;
         if record.kind() == ServerKind::Rialto {
             return Err(Refusal(VL_PERM));
+        }
+        if new & POINTER == POINTER {
+            return Err(Refusal(VL_BADSERVER));
         }
         if !is_removed && has(new).is_some() {
             return Err(Refusal(VL_IDEXIST));
