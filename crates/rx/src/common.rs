@@ -34,6 +34,8 @@ pub(crate) struct CommonState {
     wall: (i64, Time),
     /// Calls that wrote while the buffers of all calls were full.
     starved: BTreeSet<RxCallId>,
+    /// A packet was one of a stream, see [`crate::RxEndpoint::took_stream`].
+    pub(crate) is_stream: bool,
 }
 
 impl CommonState {
@@ -45,6 +47,7 @@ impl CommonState {
             random: StdRng::from_seed(seed),
             wall: (0, now),
             starved: BTreeSet::new(),
+            is_stream: false,
         }
     }
 

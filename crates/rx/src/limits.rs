@@ -4,6 +4,11 @@
 
 use std::time::Duration;
 
+/// With so many packets in flight the peer has work, so an acknowledgement may wait a little.
+pub const STREAM_MIN: u32 = 8;
+/// Packets that wait behind a window: so many at least, so that a writer fills some at once.
+pub const QUEUE_MIN: usize = 32;
+
 /// A connection has so many channels, each with one call at a time.
 pub const CHANNELS: usize = 4;
 /// Packets of a window at most: 1.4 MB, which fills a line of 70 MB/s with a round trip of 20 ms.

@@ -105,7 +105,7 @@ fn reasons(packets: &Packets) -> Vec<u8> {
 
 /// A client with a call whose answer is 100 packets.
 fn answered() -> (HandClient, Packets) {
-    let mut client = HandClient::new(Manner::Answer(100 * 1416));
+    let mut client = HandClient::new(Manner::Answer(60 * 1416));
     let packets = client.data(1, 1, flags::LAST_PACKET, &text(1000, 1));
     (client, packets)
 }

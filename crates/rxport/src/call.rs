@@ -5,18 +5,15 @@
 //! end, or as far as its arguments say, before anything is written into it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use rx::{RxCallId, RxEndpoint, RxError, RxRead};
 use types::Time;
 
-use crate::core::PortCore;
+use crate::core::{FOR_MORE, PortCore};
 
 /// A reader of a stream that finds less waits once for more: some packets.
 const FEW_BYTES: usize = 16 << 10;
-/// For so long; less than a sender with a window of 32 packets has sent meanwhile.
-const FOR_MORE: Duration = Duration::from_micros(150);
 
 /// A call that a thread has. One that is dropped before its end is aborted: the peer is told.
 pub struct PortCall {

@@ -58,6 +58,18 @@ struct PortState {
     sleeps_until: Time,
 }
 
+/// The outcome of a step on the endpoint.
+struct Settled {
+    /// Calls that came.
+    came: Vec<CameCall>,
+    /// Something happened to a call that a thread may wait for.
+    is_news: bool,
+}
+
+/// A thread that finds less of a stream than it could take waits so long for more; a sender with a
+/// window of 32 packets has sent less meanwhile.
+pub(crate) const FOR_MORE: Duration = Duration::from_micros(150);
+
 /// Bytes of datagrams that wait for the receiving thread: some windows.
 const SOCKET_BYTES: usize = 4 << 20;
 
@@ -150,7 +162,7 @@ impl PortCore {
     pub(crate) fn step<R>(self: &Arc<Self>, act: impl FnOnce(&mut RxEndpoint, Time) -> R) -> R {
         let mut state = self.state.lock();
         let result = act(&mut state.endpoint, self.now());
-        let came = self.settle(&mut state);
+        let Settled { came, .. } = self.settle(&mut state);
         drop(state);
         came.into_iter().for_each(|call| (self.serve)(self, call));
         result
@@ -166,7 +178,7 @@ impl PortCore {
         let mut state = self.state.lock();
         loop {
             let found = look(&mut state.endpoint, self.now());
-            let came = self.settle(&mut state);
+            let Settled { came, .. } = self.settle(&mut state);
             let is_late = !came.is_empty();
             if is_late {
                 MutexGuard::unlocked(&mut state, || {
@@ -196,8 +208,8 @@ impl PortCore {
     }
 
     /// Sends what is owed, wakes calls that wait, and the receiving thread if it would sleep too
-    /// long. Returns the calls that came.
-    fn settle(&self, state: &mut PortState) -> Vec<CameCall> {
+    /// long.
+    fn settle(&self, state: &mut PortState) -> Settled {
         let now = self.now();
         let (mut came, mut is_news) = (Vec::new(), false);
         while let Some(event) = state.endpoint.event() {
@@ -224,15 +236,16 @@ impl PortCore {
             state.sleeps_until = Time::ZERO;
             self.wake();
         }
-        came
+        Settled { came, is_news }
     }
 
-    /// The receiving thread.
+    /// The receiving thread. While packets of a stream come and no thread waits for them it rests
+    /// between its turns, so that it takes some at once: otherwise it would wake up for each.
     fn receive_all(self: Arc<Self>) {
         let mut incoming = Incoming::new();
         while !self.stop.load(Ordering::Acquire) {
             self.sleep();
-            let came = {
+            let (Settled { came, is_news }, is_stream) = {
                 let mut state = self.state.lock();
                 let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let now = self.now();
@@ -248,9 +261,14 @@ impl PortCore {
                 }
                 let now = self.now();
                 state.endpoint.tick(now);
-                self.settle(&mut state)
+                let is_stream = state.endpoint.took_stream();
+                (self.settle(&mut state), is_stream)
             };
+            let may_rest = is_stream && !is_news && came.is_empty();
             came.into_iter().for_each(|call| (self.serve)(&self, call));
+            if may_rest {
+                std::thread::sleep(FOR_MORE);
+            }
         }
     }
 

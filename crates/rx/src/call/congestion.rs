@@ -34,6 +34,11 @@ impl Congestion {
         Congestion { window: CONGESTION_FIRST.min(max), threshold: max, credit: 0, max }
     }
 
+    /// The largest window of this side.
+    pub(crate) fn max(&self) -> u32 {
+        self.max
+    }
+
     /// Packets that may be in flight.
     pub(crate) fn window(&self) -> u32 {
         self.window

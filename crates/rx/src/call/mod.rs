@@ -24,7 +24,7 @@ use types::Time;
 use crate::common::BufferRoom;
 use crate::config::CallLimits;
 use crate::event::RxRead;
-use crate::limits::ABORT_INTERVAL;
+use crate::limits::{ABORT_INTERVAL, STREAM_MIN};
 use crate::rxkad::BadSeal;
 use crate::security::ConnectionSecurity;
 use crate::statistics::RxStatistics;
@@ -58,6 +58,8 @@ pub(crate) struct CallNews {
     pub(crate) is_echo: bool,
     /// A packet's seal was wrong.
     pub(crate) bad_seal: bool,
+    /// Others follow the packet, and the peer awaits no answer to it.
+    pub(crate) is_stream: bool,
 }
 
 #[derive(Debug)]
@@ -262,7 +264,7 @@ impl RxCall {
         if self.is_client {
             self.finish_sending();
         }
-        self.news_of_data()
+        CallNews { is_stream: !is_last && !asks, ..self.news_of_data() }
     }
 
     /// The news for the application after a packet arrived.
@@ -324,7 +326,8 @@ impl RxCall {
         if header.has(flags::REQUEST_ACK) {
             self.acks.on_ping(header.serial);
         }
-        let mut news = CallNews { is_echo: progress.is_echo, ..CallNews::default() };
+        let is_stream = progress.newly > 0 && self.send.in_flight() >= STREAM_MIN;
+        let mut news = CallNews { is_echo: progress.is_echo, is_stream, ..CallNews::default() };
         if let Some((serial, at)) = self.ping
             && ack.is(AckReason::PingResponse)
             && ack.serial == serial
@@ -349,7 +352,7 @@ impl RxCall {
     }
 
     fn news_of_room(&mut self, packets_max: usize, news: &mut CallNews) {
-        if self.write_waits && self.send.len() < packets_max {
+        if self.write_waits && self.send.has_room(packets_max) {
             self.write_waits = false;
             news.writable = self.is_announced();
         }
@@ -384,7 +387,7 @@ impl RxCall {
                 self.seal(false, framing);
             }
             if self.filling.is_empty() {
-                if self.send.len() >= framing.packets_max {
+                if self.send.len() >= self.send.queue_max(framing.packets_max) {
                     self.write_waits = true;
                     break;
                 }

@@ -19,7 +19,7 @@ use types::Time;
 
 use super::congestion::Congestion;
 use super::round_trip::RoundTrip;
-use crate::limits::{REORDER_MAX, RESEND_SLACK_LAST, WINDOW_ASSUMED, WINDOW_MAX};
+use crate::limits::{QUEUE_MIN, REORDER_MAX, RESEND_SLACK_LAST, WINDOW_ASSUMED, WINDOW_MAX};
 use crate::wire::{AckPacket, AckReason, flags};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +139,25 @@ impl SendHalf {
     /// Packets that are kept.
     pub(crate) fn len(&self) -> usize {
         self.packets.len()
+    }
+
+    /// Packets that may be kept, of `max` at most: the peer's window and a part behind it.
+    pub(crate) fn queue_max(&self, max: usize) -> usize {
+        let window = self.peer_window.min(self.congestion.max()) as usize;
+        (window + (window / 4).max(QUEUE_MIN) + 4).min(max)
+    }
+
+    /// Whether a writer that waits may write again. It is told only when there is room for some
+    /// packets: otherwise it would be woken for each.
+    pub(crate) fn has_room(&self, max: usize) -> bool {
+        let window = self.peer_window.min(self.congestion.max()) as usize;
+        let full = self.queue_max(max);
+        self.packets.len() < full && self.packets.len() <= window + 4
+    }
+
+    /// Packets that were sent and of which nothing was heard.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
     }
 
     /// Puts the next packet at the end of the queue.

@@ -290,6 +290,7 @@ impl RxConnection {
             self.used_at = now;
             common.events.push_back(RxEvent::Over(id, result));
         }
+        common.is_stream |= news.is_stream;
         if header.kind == PacketType::Data as u8 {
             self.bad_seals = 0;
         }

@@ -322,6 +322,13 @@ impl RxEndpoint {
         }
     }
 
+    /// Whether a packet since the last question was one of a stream, of which others are on their
+    /// way and to which the peer awaits no answer: a driver may wait for these, so that it takes
+    /// more of them at once.
+    pub fn took_stream(&mut self) -> bool {
+        std::mem::take(&mut self.common.is_stream)
+    }
+
     /// The next thing that the application must know.
     pub fn event(&mut self) -> Option<RxEvent> {
         self.common.events.pop_front()
