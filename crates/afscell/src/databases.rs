@@ -1,7 +1,6 @@
 //! Calls to the database servers. See the head of the crate.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,6 +15,8 @@ use parking_lot::Mutex;
 use rx::rxkad::{RxkadKeys, RxkadLevel, print_token};
 use rx::{CallLimits, ClientSecurity, EndpointConfig, RxConnectionId, RxError, ServiceId};
 use rxport::RxPort;
+
+use crate::AfsCode;
 
 /// A database answers at once, or is not there.
 const LIMITS: CallLimits = CallLimits {
@@ -40,7 +41,7 @@ pub enum AfsCellError {
         why: String,
     },
     /// A server refused a call.
-    #[error("{server} refuses {call}: {}", Code(*.code))]
+    #[error("{server} refuses {call}: {}", AfsCode(*.code))]
     Refused {
         /// The server.
         server: Ipv4Addr,
@@ -63,19 +64,6 @@ pub enum AfsCellError {
     /// The keys cannot make a token.
     #[error("there is no key that servers of AFS know")]
     NoKey,
-}
-
-/// A code, with its name if it has one.
-struct Code(i32);
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (afs3::errors::code_name(self.0), self.0) {
-            (Some(name), code) => write!(f, "{name} ({code})"),
-            (None, code @ 1..=200) => write!(f, "{}", io::Error::from_raw_os_error(code)),
-            (None, code) => write!(f, "code {code}"),
-        }
-    }
 }
 
 /// See the head of the crate. Closed when it is dropped.
@@ -178,7 +166,7 @@ impl AfsCell {
                 }
                 Err(Trouble::Rx(error)) => {
                     let why = match error {
-                        RxError::PeerAborted(code) => Code(code).to_string(),
+                        RxError::PeerAborted(code) => AfsCode(code).to_string(),
                         error => error.to_string(),
                     };
                     failed = AfsCellError::Silent { server, why };

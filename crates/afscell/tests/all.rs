@@ -3,3 +3,4 @@
 #![allow(missing_docs, clippy::unwrap_used)] // All of it is tests.
 
 mod asked;
+mod volume_servers;

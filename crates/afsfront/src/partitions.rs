@@ -1,8 +1,6 @@
-//! Partitions by AFS's numbers and names: `/vicepa` is 0, `/vicepaa` is 26.
+//! The numbers under which AFS's clients see partitions.
 
-/// The first number that no partition has.
-pub(crate) const PARTITIONS: i32 = 256;
-const LETTERS: i32 = 26;
+use afs3::volumes::partition_number;
 
 /// The number under which a partition is shown: one with a name that AFS does not have is 0, too,
 /// since every place must have a number.
@@ -16,54 +14,4 @@ pub(crate) fn numbered<T>(all: Vec<T>, name: impl Fn(&T) -> &str, number: i32) -
     let at = all.iter().position(has_it);
     let at = at.or_else(|| all.iter().position(|one| shown_number(name(one)) == number));
     all.into_iter().nth(at?)
-}
-
-/// The number of a partition; `None`: AFS has no such name.
-pub(crate) fn partition_number(name: &str) -> Option<i32> {
-    let letters = name.trim_start_matches('/').strip_prefix("vicep")?;
-    let number = match letters.as_bytes() {
-        [one @ b'a'..=b'z'] => i32::from(one - b'a'),
-        [tens @ b'a'..=b'z', one @ b'a'..=b'z'] => {
-            LETTERS + i32::from(tens - b'a') * LETTERS + i32::from(one - b'a')
-        }
-        _ => return None,
-    };
-    (number < PARTITIONS).then_some(number)
-}
-
-/// The name of a partition; `None`: there is no such number.
-pub(crate) fn partition_name(number: i32) -> Option<String> {
-    let letter = |number: i32| char::from(b'a' + (number % LETTERS) as u8);
-    match number {
-        0..LETTERS => Some(format!("/vicep{}", letter(number))),
-        LETTERS..PARTITIONS => {
-            let rest = number - LETTERS;
-            Some(format!("/vicep{}{}", letter(rest / LETTERS), letter(rest)))
-        }
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_and_names_of_partitions_are_each_others() {
-        for (name, number) in
-            [("/vicepa", 0), ("/vicepz", 25), ("/vicepaa", 26), ("/vicepba", 52), ("/vicepiv", 255)]
-        {
-            assert_eq!(
-                (partition_number(name), partition_name(number).as_deref()),
-                (Some(number), Some(name))
-            );
-        }
-        for number in 0..PARTITIONS {
-            assert_eq!(partition_number(&partition_name(number).unwrap()), Some(number));
-        }
-        for odd in ["/vicep", "/data", "vicepA", "/vicepaaa", "/vicepiw"] {
-            assert_eq!(partition_number(odd), None, "{odd}");
-        }
-        assert_eq!((partition_name(-1), partition_name(PARTITIONS)), (None, None));
-    }
 }

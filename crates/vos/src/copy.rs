@@ -8,6 +8,7 @@ use types::{
     VolumeInfo, VolumeKind, WhichVolume,
 };
 
+use crate::afs::{self, is_afs};
 use crate::create::announced;
 use crate::own_volumes::{have, remove_at};
 use crate::pulling::{PullOrder, pull, wait_idle};
@@ -24,9 +25,13 @@ pub fn copy(
     of: &Revised<VolumeGroup>,
     new: &NewVolume,
 ) -> Result<Option<VolumeInfo>, VosError> {
-    let from = of.record.read_write_site().map(|site| site.server);
-    let from = from.ok_or_else(|| VosError::Unfit("it has no read-write volume".to_owned()))?;
+    let site = of.record.read_write_site();
+    let site = site.ok_or_else(|| VosError::Unfit("it has no read-write volume".to_owned()))?;
+    let from = site.server;
     let no = partition_no(job.servers, new.server, &new.partition)?;
+    if is_afs(job.servers, from)? || is_afs(job.servers, new.server)? {
+        return afs::copy(job, of, site, new);
+    }
     let claim = announced(job, new, "copy")?;
     let tree = claim.group.read_write;
     let copied = seal_and_fetch(job, of, from, new, (no, tree));

@@ -1,5 +1,6 @@
 //! Errors of an operation.
 
+use afscell::AfsCode;
 use celldb::CellError;
 use types::{Busy, Fault, Name};
 
@@ -17,6 +18,22 @@ pub enum VosError {
         server: String,
         /// The reason of the refusal.
         fault: Fault,
+    },
+    /// A volume server refused a call of AFS's protocol, or ended it in the middle.
+    #[error("{server} refuses {call}: {}", AfsCode(*.code))]
+    AfsRefused {
+        /// The server's name.
+        server: String,
+        /// The procedure.
+        call: &'static str,
+        /// Its code.
+        code: i32,
+    },
+    /// A volume server takes this call only from a caller with the cell's key.
+    #[error("{server} takes this only from a caller who has the cell's key of AFS")]
+    NoAfsKey {
+        /// The server's name.
+        server: String,
     },
     /// A server does not answer: whether the step was done is unknown.
     #[error("{server} does not answer: {why}")]
@@ -67,6 +84,8 @@ impl VosError {
     pub fn is_refusal(&self) -> bool {
         match self {
             VosError::Refused { .. }
+            | VosError::AfsRefused { .. }
+            | VosError::NoAfsKey { .. }
             | VosError::NoVolume
             | VosError::HalfRestored
             | VosError::Unfit(_)

@@ -14,6 +14,9 @@
 //! time of the operation, and that an existing volume always has a record: a new volume is
 //! announced first, a removed one is forgotten last.
 //!
+//! Servers of AFS are asked by AFS's volume server protocol, and so are Rialto's where an operation
+//! is between the two kinds (`afs`).
+//!
 //! The library has no sockets: calls go through the trait [`Servers`]; [`ServerConnections`]
 //! implements it over sessions.
 
@@ -21,6 +24,8 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod abandon;
+mod afs;
+mod afs_calls;
 mod away;
 mod backup;
 mod balance;
@@ -53,6 +58,8 @@ mod sync;
 mod take_over;
 
 pub use abandon::{abandon, incoming, is_fetched};
+pub use afs::{AfsDump, call_afs, dump_afs, restore_afs, restore_afs_over};
+pub use afs_calls::{AfsVolumeServers, NextPiece, TakePiece};
 pub use away::move_site;
 pub use backup::backup;
 pub use balance::{BalanceBy, FilledPartition, MovableVolume, PlannedMove, balance, unevenness};

@@ -12,6 +12,8 @@
 //! 6. B does not serve an arriving volume before the database names B, and A asks the database
 //! about a frozen one; so at most one of them takes changes.
 //!
+//! From or to a server of AFS it is moved by AFS's protocol (`afs/moving.rs`).
+//!
 //! Between two partitions of one server the steps are the same. The server copies locally instead
 //! of fetching (`vice/admin/beside.rs`): each volume gets a *twin* with the same number, which
 //! serves no calls before the old one is removed. Read-only sites of that server move too, since a
@@ -25,11 +27,12 @@ use types::{
     VolumeGroup, VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 
+use crate::afs::{self, AfsWay, is_afs};
 use crate::beside;
 use crate::claim::{Claim, is_claimed_for};
 use crate::find::of_kind;
 use crate::job::is_half_restored;
-use crate::own_volumes::{MOVING, have, is_left, named, remove_at};
+use crate::own_volumes::{MOVING, all_of, have, is_left, named, remove_at};
 use crate::pulling::{PullOrder, pull, wait_idle};
 use crate::servers::{need_one_partition, partition_no};
 use crate::standby::out_of_step;
@@ -101,8 +104,29 @@ fn move_with(
     let operation = format!("move to {to} {partition}");
     let resumed = is_claimed_for(&group.record, &operation);
     let is_there = from.server == to && from.partition == partition;
-    if is_there && !resumed {
+    // The record does not tell the source of a move that is to be completed.
+    let by_afs = format!("move by AFS to {to} {partition}");
+    let is_afs_resumed = is_claimed_for(&group.record, &by_afs);
+    if is_there && !resumed && !is_afs_resumed {
         return Err(VosError::Unfit("it is there".to_owned()));
+    }
+    if is_afs_resumed || is_afs(job.servers, from.server)? || is_afs(job.servers, to)? {
+        if group.record.standbys().next().is_some() {
+            return Err(VosError::Unfit(
+                "it has standbys, which cannot follow a volume to or from a server of AFS: 'vos \
+                 remstandby' removes them"
+                    .to_owned(),
+            ));
+        }
+        if with_group {
+            job.note("its backup volume and its snapshots are not moved to or from AFS");
+        }
+        need_one_partition(job.servers, &group.record, to, partition)?;
+        let to = Site { server: to, partition: partition.to_owned(), ..from.clone() };
+        let claim = Claim::of(job, group, &by_afs)?;
+        let way = AfsWay { from, to, is_resumed: is_afs_resumed };
+        let held = afs::move_volume(job, claim, way)?;
+        return Ok(Moved { held, ..Moved::default() });
     }
     if from.server != to {
         if group.record.standbys().any(|site| site.server == to) {
@@ -473,24 +497,6 @@ fn complete(
     }
     remove_snapshots(job, &group, to)?;
     claim.done("the move is complete", |_| {}).map(drop)
-}
-
-/// Returns the volumes of the group that a server has, whichever of them remain.
-fn all_of(
-    job: &Job<'_>,
-    group: &VolumeGroup,
-    server: ServerId,
-) -> Result<Vec<VolumeInfo>, VosError> {
-    let mut which = vec![WhichVolume::Id(group.read_write)];
-    for ending in [MOVING[0], MOVING[1], ".backup", ".readonly"] {
-        which.push(WhichVolume::Name(named(&group.name, ending)?));
-    }
-    for one in which {
-        if let Some(volumes) = examine(job.servers, server, one)? {
-            return Ok(volumes);
-        }
-    }
-    Ok(Vec::new())
 }
 
 fn remove_snapshots(job: &Job<'_>, group: &VolumeGroup, server: ServerId) -> Result<(), VosError> {

@@ -89,3 +89,21 @@ pub(crate) fn remove_left_by_force(
     }
     Ok(())
 }
+
+/// Returns the volumes of the group that a server has, whichever of them remain.
+pub(crate) fn all_of(
+    job: &Job<'_>,
+    group: &VolumeGroup,
+    server: ServerId,
+) -> Result<Vec<VolumeInfo>, VosError> {
+    let mut which = vec![WhichVolume::Id(group.read_write)];
+    for ending in [MOVING[0], MOVING[1], ".backup", ".readonly"] {
+        which.push(WhichVolume::Name(named(&group.name, ending)?));
+    }
+    for one in which {
+        if let Some(volumes) = examine(job.servers, server, one)? {
+            return Ok(volumes);
+        }
+    }
+    Ok(Vec::new())
+}

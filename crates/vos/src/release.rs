@@ -5,6 +5,9 @@
 //! records the released epoch and the sites that have it; (5) the source and those sites show it as
 //! `NAME.readonly` and remove `NAME.releasing`; (6) the claim is removed.
 //!
+//! Sites at servers of AFS, and all sites of a volume at one, get it by AFS's protocol
+//! (`afs/releasing.rs`), one after the other, and show it at once.
+//!
 //! Sites fetch concurrently. With many sites the source serves a few, and each site that has the
 //! release serves the next (*relay*): the time grows like the depth of a tree, and the source's
 //! traffic does not grow. A site whose relay fails asks another one, and continues after the data
@@ -21,6 +24,7 @@ use types::{
     VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 
+use crate::afs::{self, AfsReleased, is_afs};
 use crate::beside;
 use crate::claim::Claim;
 use crate::own_volumes::{
@@ -32,6 +36,8 @@ use crate::servers::partition_no;
 use crate::{Job, Servers, VosError, examine};
 
 const OPERATION: &str = "release";
+/// The epoch of a group that only servers of AFS released.
+const FIRST_EPOCH: u64 = 1;
 /// Sites that one server serves at the same time.
 const SERVED_AT_ONCE: usize = 3;
 /// Sites that the source serves while other sites could serve them.
@@ -70,6 +76,9 @@ pub fn release(job: &Job<'_>, group: Revised<VolumeGroup>) -> Result<Released, V
         ));
     }
     let mut claim = Claim::of(job, group, OPERATION)?;
+    if is_afs(job.servers, source.server)? {
+        return from_afs(job, claim, &source);
+    }
     let releasing = named(&claim.group.name, RELEASING)?;
     let left = if job.dry_run { None } else { have(job.servers, source.server, &releasing)? };
     if let Some(sealed) = left {
@@ -146,7 +155,19 @@ fn finish(
     let sites = read_only_sites(&claim.group);
     let far: Vec<Site> =
         sites.iter().filter(|site| site.server != source.server).cloned().collect();
-    let mut released = fetch_all(job, &claim.group, source, sealed, &far)?;
+    let read_only = match claim.group.read_only {
+        Some(number) => number,
+        None => job.servers.db().take_numbers(VolumeId(0), 1)?,
+    };
+    let (afs, native) = by_kind(job, far.clone())?;
+    let mut released = fetch_all(job, &claim.group, source, sealed, &native)?;
+    match afs::send_sealed(job, &claim.group, (source, sealed.id), read_only, &afs) {
+        Ok(sent) => released.add(sent),
+        // Sites of Rialto have it nevertheless.
+        Err(error) => {
+            released.add(afs.iter().map(|site| (site.server, Err(error.clone()))).collect());
+        }
+    }
     if let (Some((_, error)), true) =
         (released.lagging.first(), released.sites.is_empty() && far.len() == sites.len())
     {
@@ -155,10 +176,6 @@ fn finish(
     released.epoch = sealed.epoch;
     let has: Vec<ServerId> =
         released.sites.iter().map(|(server, _)| *server).chain([source.server]).collect();
-    let read_only = match claim.group.read_only {
-        Some(number) => number,
-        None => job.servers.db().take_numbers(VolumeId(0), 1)?,
-    };
     let epoch = sealed.epoch;
     debug_assert!(
         epoch >= claim.group.released_epoch,
@@ -180,8 +197,76 @@ fn finish(
         },
     )?;
     store_for_lagging(job, &claim.group, source, epoch)?;
-    show_all(job, &claim.group, source, sealed, &mut released)?;
+    let shows: Vec<ServerId> = [source.server]
+        .into_iter()
+        .chain(released.sites.iter().map(|(server, _)| *server))
+        .filter(|server| afs.iter().all(|site| site.server != *server))
+        .collect();
+    show_all(job, &claim.group, (source, &shows), sealed, &mut released)?;
     Ok(released)
+}
+
+/// Sites of AFS, and the others.
+fn by_kind(job: &Job<'_>, sites: Vec<Site>) -> Result<(Vec<Site>, Vec<Site>), VosError> {
+    let (mut afs, mut native) = (Vec::new(), Vec::new());
+    for site in sites {
+        if is_afs(job.servers, site.server)? { afs.push(site) } else { native.push(site) }
+    }
+    Ok((afs, native))
+}
+
+/// The release of a volume of a server of AFS, to sites of any kind.
+fn from_afs(job: &Job<'_>, mut claim: Claim<'_, '_>, source: &Site) -> Result<Released, VosError> {
+    if job.dry_run {
+        for site in read_only_sites(&claim.group) {
+            job.step(format_args!("{}: gets it", job.servers.name(site.server)), || Ok(()))?;
+        }
+        claim.done("the released sites", |_| {})?;
+        return Ok(Released::default());
+    }
+    let read_only = match claim.group.read_only {
+        Some(number) => number,
+        None => {
+            let number = job.servers.db().take_numbers(VolumeId(0), 1)?;
+            // A repeated release is to find the volumes that this one makes.
+            claim.change("the number of the read-only volume", |group| {
+                group.read_only = Some(number);
+            })?;
+            number
+        }
+    };
+    let mut released = Released::default();
+    match afs::release_from_afs(job, &claim.group, source, read_only) {
+        Ok(sent) => released.add(sent),
+        Err(error) if error.is_refusal() => return Err(claim.give_up(error)),
+        Err(error) => return Err(error),
+    }
+    if let (Some((_, error)), true) = (released.lagging.first(), released.sites.is_empty()) {
+        let why = format!("no site could be served; the first: {error}");
+        return Err(claim.give_up(VosError::Unfit(why)));
+    }
+    released.epoch = claim.group.released_epoch.max(FIRST_EPOCH);
+    let epoch = released.epoch;
+    let has = |site: &Site| released.sites.iter().any(|(server, _)| *server == site.server);
+    claim.done("the released sites", |group| {
+        group.released_epoch = epoch;
+        for site in group.sites.iter_mut().filter(|site| is_read_only(site)) {
+            site.epoch = if has(site) { epoch } else { 0 };
+        }
+    })?;
+    Ok(released)
+}
+
+impl Released {
+    fn add(&mut self, sent: AfsReleased) {
+        for (server, sent) in sent {
+            match sent {
+                // Servers of AFS do not tell how much was sent.
+                Ok(()) => self.sites.push((server, 0)),
+                Err(error) => self.lagging.push((server, error)),
+            }
+        }
+    }
 }
 
 /// Stores the release that lagging sites have as `NAME.lagging`. The source shows only the last
@@ -476,15 +561,11 @@ impl Relay {
 fn show_all(
     job: &Job<'_>,
     group: &VolumeGroup,
-    source: &Site,
+    (source, at): (&Site, &[ServerId]),
     sealed: &VolumeInfo,
     released: &mut Released,
 ) -> Result<(), VosError> {
     let servers = job.servers;
-    let at: Vec<ServerId> = [source.server]
-        .into_iter()
-        .chain(released.sites.iter().map(|(server, _)| *server))
-        .collect();
     let shown = Mutex::new(Vec::with_capacity(at.len()));
     servers.together(at.len(), &|one| {
         let result = show(servers, group, at[one], sealed.epoch);

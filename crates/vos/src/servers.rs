@@ -9,6 +9,7 @@ use types::{
 };
 
 use crate::VosError;
+use crate::afs_calls::AfsVolumeServers;
 
 /// Volumes in one request: about as many as fit into an answer.
 const LISTED_AT_ONCE: u32 = 2000;
@@ -26,6 +27,14 @@ pub trait Servers: Sync {
 
     /// The server's name for people.
     fn name(&self, server: ServerId) -> String;
+
+    /// The volume servers by AFS's protocol.
+    ///
+    /// # Errors
+    /// `Unfit`: there is no way to them.
+    fn afs(&self) -> Result<&dyn AfsVolumeServers, VosError> {
+        Err(VosError::Unfit("volume servers are not asked by AFS's protocol here".to_owned()))
+    }
 
     /// Waits before a state is checked again.
     fn pause(&self, pause: Duration) {

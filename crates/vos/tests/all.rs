@@ -3,6 +3,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used)] // All of it is tests.
 
+mod afs;
 mod beside;
 mod common;
 mod copying;

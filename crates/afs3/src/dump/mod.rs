@@ -36,6 +36,12 @@ mod section {
     pub(super) const LAST: u8 = 20;
 }
 
+/// Whether the first bytes of a file are those of a dump.
+pub fn is_dump(front: &[u8]) -> bool {
+    let rest = front.strip_prefix(&[section::DUMP_HEADER]);
+    rest.is_some_and(|rest| rest.starts_with(&BEGIN_MAGIC.to_be_bytes()))
+}
+
 /// An attribute of a section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpTag {

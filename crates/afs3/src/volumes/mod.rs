@@ -7,11 +7,13 @@
 //! Source: OpenAFS `src/volser/volint.xg`, `src/volser/volser.p.h`.
 
 mod info;
+mod partitions;
 
 pub use info::{
     Destination, DiskPartition, DiskPartition64, Replica, RestoreCookie, TransactionInfo,
     VolserStatus, VolumeReport, VolumeReportX, in_use, volume_type,
 };
+pub use partitions::{partition_name, partition_number};
 
 use crate::rpc::service;
 use crate::xdr::{XdrBytes, XdrList};

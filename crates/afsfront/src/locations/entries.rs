@@ -9,6 +9,7 @@
 
 use afs3::errors::{VL_BADENTRY, VL_BADNAME, VL_BADPARTITION, VL_BADSERVER, VL_BADSERVERFLAG};
 use afs3::locations::{VldbEntry, entry_flag, lock_operation, site_flag};
+use afs3::volumes::partition_name;
 use afs3::xdr::Chars;
 use types::{
     Name, PartitionInfo, Revised, ServerId, ServerInfo, Site, SiteKind, VolumeGroup, VolumeId,
@@ -17,7 +18,7 @@ use types::{
 
 use super::{SITES, addresses};
 use crate::Refusal;
-use crate::partitions::{numbered, partition_name, shown_number};
+use crate::partitions::{numbered, shown_number};
 
 /// The released epoch of a group that only AFS's programs released: no volume has a lower one.
 const ANY_EPOCH: u64 = 1;
@@ -78,7 +79,9 @@ impl EntryForm<'_> {
     }
 
     pub(super) fn flags(group: &VolumeGroup) -> i32 {
-        let released = group.released_epoch != 0;
+        // Clients look for a replica if the entry has one.
+        let is_site = |site: &Site| site.kind == SiteKind::ReadOnly;
+        let released = group.released_epoch != 0 && group.sites.iter().any(is_site);
         let has = |is: bool, flag: i32| if is { flag } else { 0 };
         let operation = match group.busy.as_ref().map(|busy| busy.operation.as_str()) {
             None => 0,

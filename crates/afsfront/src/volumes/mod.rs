@@ -20,7 +20,7 @@ use afs3::errors::{
 };
 use afs3::volumes::{
     OMIT_DIRECTORIES, PartitionPath, Replica, VolumeName, VolumeReport, VolumesAnswer, VolumesCall,
-    transaction_flag, volume_flag, volume_type,
+    partition_number, transaction_flag, volume_flag, volume_type,
 };
 use afs3::xdr::{Xdr, XdrBytes, XdrList};
 use bytes::Bytes;
@@ -30,7 +30,7 @@ use types::{
     VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
 
-use crate::partitions::{numbered, partition_number, shown_number};
+use crate::partitions::{numbered, shown_number};
 use crate::{CallStream, Refusal, Services};
 
 use dumping::{DumpScope, DumpTarget, VolumeDump};

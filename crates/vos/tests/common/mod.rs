@@ -1,9 +1,12 @@
 //! A cell of a few servers, and a leader of operations that can be stopped at any step.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod afs;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use afs3::volumes::{Destination, VolumesAnswer, VolumesCall};
 use celldb::{Access, CellCopy, CellDb, CellError, RemoteCellDb};
 use client::{ClientIdentity, ClientOptions, Endpoint, Remote, Session, SessionConfig};
 use server::{CellPlace, Server, ServerConfig};
@@ -14,7 +17,10 @@ use types::{
     ServerId, ServerInfo, Status, Timestamp, VolumeCall, VolumeChange, VolumeGroup, VolumeId,
     VolumeInfo, WhichVolume,
 };
-use vos::{Job, JobEvent, JobLeader, NewVolume, ServerConnections, Servers, VosError};
+use vos::{
+    AfsVolumeServers, Job, JobEvent, JobLeader, NewVolume, NextPiece, ServerConnections, Servers,
+    TakePiece, VosError,
+};
 
 pub const PARTITION: &str = "/vicepa";
 
@@ -227,12 +233,54 @@ impl Servers for Stopped<'_> {
         self.change(|| self.inner.call(server, call), stop)
     }
 
+    fn afs(&self) -> Result<&dyn AfsVolumeServers, VosError> {
+        Ok(self)
+    }
+
     fn name(&self, server: ServerId) -> String {
         self.inner.name(server)
     }
 
     fn pause(&self, pause: std::time::Duration) {
         self.inner.pause(pause);
+    }
+}
+
+impl AfsVolumeServers for Stopped<'_> {
+    fn ask(&self, server: ServerId, call: &VolumesCall) -> Result<VolumesAnswer, VosError> {
+        let stop = || VosError::Away { server: "it".into(), why: "stopped".into() };
+        let asks = matches!(
+            call,
+            VolumesCall::XListPartitions {}
+                | VolumesCall::PartitionInfo64 { .. }
+                | VolumesCall::ListVolumes { .. }
+                | VolumesCall::ListOneVolume { .. }
+                | VolumesCall::Monitor {}
+        );
+        let act = || self.inner.afs()?.ask(server, call);
+        if asks { act() } else { self.change(act, stop) }
+    }
+
+    fn dump(
+        &self,
+        server: ServerId,
+        call: &VolumesCall,
+        take: &mut TakePiece<'_>,
+    ) -> Result<(), VosError> {
+        self.inner.afs()?.dump(server, call, take)
+    }
+
+    fn restore(
+        &self,
+        server: ServerId,
+        call: &VolumesCall,
+        next: &mut NextPiece<'_>,
+    ) -> Result<(), VosError> {
+        self.inner.afs()?.restore(server, call, next)
+    }
+
+    fn destination(&self, server: ServerId) -> Result<Destination, VosError> {
+        self.inner.afs()?.destination(server)
     }
 }
 

@@ -79,7 +79,9 @@ pub struct Balance {
 
 impl Balance {
     pub(crate) fn run(self, context: &VosContext) -> Result<(), Failure> {
-        let spots = context.spots(&self.place.site())?;
+        let mut spots = context.spots(&self.place.site())?;
+        // Servers of AFS are filled as their administrators say.
+        spots.retain(|spot| !context.is_afs(spot.server));
         let by = BalanceBy::from(self.by);
         let found = Filling::of(context, &spots, by)?;
         let fits = |id: VolumeId, to: usize| {

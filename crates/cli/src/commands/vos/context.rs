@@ -8,18 +8,21 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use afs3::errors::{VOLSERBAD_ACCESS, VOLSERVOLBUSY};
 use celldb::{CellDb, CellError, RemoteCellDb};
 use local::cell::clear_by_environment;
 use local::daemon::Process;
 use local::failure::Failure;
 use local::show::{Fetching, bytes as size};
+use rx::rxkad::RxkadKeys;
 use serde_json::Value;
 use types::{
     Answer, Busy, Call, Fault, Name, PartitionInfo, PartitionNo, Revised, ServerId, ServerInfo,
-    VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
+    ServerKind, VolumeCall, VolumeGroup, VolumeId, VolumeInfo, WhichVolume,
 };
 use vos::{Job, JobEvent, JobLeader, ServerConnections, Servers, VosError};
 
@@ -84,7 +87,7 @@ impl LocatedPartition {
 
 impl VosContext {
     pub(crate) fn open(options: &CellOptions<Telling>) -> Result<VosContext, Failure> {
-        let Telling { dry_run, verbose } = options.more;
+        let Telling { dry_run, verbose, ref keys } = options.more;
         let json = options.json;
         let client = CellClient::open(options, |doing, error| Failure::new(doing, error))?;
         let me = client.me()?;
@@ -102,6 +105,7 @@ impl VosContext {
             }
             Reach::Network(_) => reached.options.clone(),
         };
+        let keys = afs_keys(keys.as_deref(), &reached)?;
         let ReachedCell { name: cell, endpoint, caller, .. } = reached;
         let db: Arc<dyn CellDb> =
             Arc::new(RemoteCellDb::at(endpoint.clone(), options.clone()).asking_as(caller.clone()));
@@ -117,8 +121,9 @@ impl VosContext {
                 vec![me.clone()]
             }
         };
-        let reach =
-            ServerConnections::new(Arc::clone(&db), [(me.id, endpoint)], options).asking_as(caller);
+        let reach = ServerConnections::new(Arc::clone(&db), [(me.id, endpoint)], options)
+            .asking_as(caller)
+            .with_afs_keys(keys);
         Ok(VosContext {
             json,
             dry_run,
@@ -359,10 +364,18 @@ impl VosContext {
         }
     }
 
-    /// Returns the chosen partition with the most free space, of those that are well (PH-3).
+    /// Whether a server is one of AFS.
+    pub(super) fn is_afs(&self, server: ServerId) -> bool {
+        let known = self.servers.iter().find(|one| one.id == server);
+        known.is_some_and(|one| one.kind() == ServerKind::Afs)
+    }
+
+    /// Returns the chosen partition with the most free space, of those that are well (PH-3). A
+    /// server of AFS is chosen only by its name.
     pub(crate) fn roomiest(&self, site: &TypedSite) -> Result<LocatedPartition, Failure> {
         const WHAT: &str = "finding a partition";
-        let spots = self.spots(site)?;
+        let mut spots = self.spots(site)?;
+        spots.retain(|spot| site.server.is_some() || !self.is_afs(spot.server));
         let unwell = spots.iter().find(|spot| !spot.is_well()).map(|spot| {
             let (server, name) = (self.server_name(spot.server), &spot.partition.name);
             let how = spot.health["state"].as_str().unwrap_or_default();
@@ -474,6 +487,22 @@ impl VosContext {
     }
 }
 
+/// The cell's keys of AFS: those in the file, or else those that this machine's server uses.
+///
+/// # Errors
+/// That of a file that is named.
+fn afs_keys(file: Option<&Path>, reached: &ReachedCell) -> Result<Option<Arc<RxkadKeys>>, Failure> {
+    let cell = &reached.name;
+    if let Some(file) = file {
+        return security::afs_keys(file, cell).map(|keys| Some(Arc::new(keys)));
+    }
+    let Reach::Socket(dir) = &reached.reach else { return Ok(None) };
+    let own = dir.config.afs.as_ref().and_then(|afs| afs.keys.as_ref());
+    // Few commands need them; one that does says that there are none.
+    let read = own.and_then(|own| security::afs_keys(&dir.dir().join(own), cell).ok());
+    Ok(read.map(Arc::new))
+}
+
 /// The health of a partition in its server's report; null: the server does not say.
 pub(super) fn health_of(report: &Value, partition: &str) -> Value {
     let mut all = report["partitions"].as_array().into_iter().flatten();
@@ -521,6 +550,11 @@ fn is_over(busy: &Busy) -> bool {
     at == host() && Process::labelled(process).is_some_and(|process| !process.is_alive())
 }
 
+/// Whether a code is one of rxkad, with which a server refuses a token.
+fn is_rxkad(code: i32) -> bool {
+    afs3::errors::code_name(code).is_some_and(|name| name.starts_with("RXKAD"))
+}
+
 fn refusal(what: &str, error: &VosError) -> Failure {
     let mend = match error {
         VosError::NoVolume => "'rialto vos listvol' and 'rialto vos listvldb' show which there are",
@@ -533,6 +567,17 @@ fn refusal(what: &str, error: &VosError) -> Failure {
         VosError::Unfit(_) | VosError::HalfRestored | VosError::Odd(_) => {
             return Failure::new(what, error);
         }
+        VosError::NoAfsKey { .. } => {
+            "name the file with --keys, or run this on the machine of a server with [afs] keys"
+        }
+        VosError::AfsRefused { code, .. } if *code == VOLSERBAD_ACCESS || is_rxkad(*code) => {
+            "its key is another one, or the file named with --keys has an old one"
+        }
+        VosError::AfsRefused { code: VOLSERVOLBUSY, .. } => {
+            "another program is at work on it: 'rialto vos status SERVER' shows its transactions, \
+             'rialto vos endtrans' ends one whose program has ended"
+        }
+        VosError::AfsRefused { .. } => "its log, VolserLog, may say more",
         VosError::Cell(CellError::Taken { .. }) => "choose another name",
         VosError::Cell(_) | VosError::Refused { .. } => return fault_refusal(what, error),
     };

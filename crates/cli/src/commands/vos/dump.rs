@@ -1,8 +1,8 @@
 //! `vos dump` and `vos restore`.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufReader, IsTerminal, Seek, SeekFrom};
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
@@ -13,7 +13,9 @@ use store::StreamPart;
 use types::{Name, StreamCursor, Timestamp, VolumeId, VolumeInfo, VolumeKind, is_volume_name};
 use vos::{Dumped, NewVolume, Next, Sink};
 
+use super::afs_dump;
 use super::context::{LocatedVolume, VosContext, text};
+use super::dump_io::{NewFile, input};
 use super::dumpfile::{DumpError, DumpReader, DumpWriter, Header};
 use super::show;
 use super::typed::{TypedSite, last_word, name};
@@ -36,7 +38,11 @@ everything is dumped, and a message reports it.
 
 'vos restore' applies such a dump to a volume that is exactly what it starts from: a dump
 that ended there, restored, and nothing else. To dump in such a chain, dump snapshots: the
-dump of monday, then of tuesday --since monday, and so on.";
+dump of monday, then of tuesday --since monday, and so on.
+
+A volume at a server of AFS is dumped in AFS's form, and with -afs any volume in which access
+lists decide is; -time then means the changes since exactly that time. It needs the cell's
+key of AFS (--keys), and [afs] at a server of Rialto.";
 
 const AFTER_RESTORE: &str = "\
 EXAMPLES
@@ -62,7 +68,12 @@ Until the end clients see the old state, and changes are refused (EROFS); then, 
 the new one. It is refused while files of it are open for writing on the server's machine.
 
 With -readonly it makes a read-only volume, NAME.readonly, without a read-write one: a
-release from elsewhere, or an archive. -overwrite applies newer dumps to it.";
+release from elsewhere, or an archive. -overwrite applies newer dumps to it.
+
+A dump of AFS is known by its first bytes, and makes a volume at a server of either kind. If
+it goes over a volume, that is out of service meanwhile, and stays so if it breaks off:
+repeat the command then. It needs the cell's key of AFS (--keys), and [afs] at a server of
+Rialto.";
 
 /// Writes the content of a volume to a file or to the standard output.
 #[derive(Args, Debug)]
@@ -82,6 +93,9 @@ pub struct Dump {
     /// Dump only changes since about this time; 0: everything. See below.
     #[arg(long, value_name = "TIME", conflicts_with = "since")]
     time: Option<String>,
+    /// Write a dump of AFS, as of a volume at a server of AFS always.
+    #[arg(long, conflicts_with = "since")]
+    afs: bool,
     /// VOLUME [FILE], instead of the options.
     #[arg(value_name = "VOLUME", num_args = 0..=2)]
     words: Vec<String>,
@@ -102,6 +116,14 @@ impl Dump {
                 .mend("name a file with -file"));
         }
         let group = context.group(&wanted, &self.site)?;
+        if self.afs || context.is_afs(group[0].server) {
+            if self.since.is_some() {
+                let why = "a dump of AFS has the changes since a time, and none since a snapshot";
+                return Err(Failure::new(what, why).mend("name the time with -time"));
+            }
+            let file = self.file.as_deref();
+            return afs_dump::dump(context, &what, &group[0], (self.time.as_deref(), file));
+        }
         let since = match (&self.since, self.time.as_deref()) {
             (Some(since), _) => Some(snapshot(&what, &group, since)?),
             (None, None | Some("0")) => None,
@@ -131,6 +153,10 @@ pub(super) fn dump_size(
     group: &[LocatedVolume],
     time: Option<&str>,
 ) -> Result<Option<u64>, Failure> {
+    if context.is_afs(group[0].server) {
+        let file = NewFile::Nowhere { bytes: 0 };
+        return afs_dump::write(context, what, &group[0], time, file);
+    }
     let since = match time {
         None | Some("0") => None,
         Some(time) => made_by(what, group, time)?,
@@ -218,69 +244,6 @@ fn made_by<'g>(
         ),
     }
     Ok(found)
-}
-
-/// A file that gets its name when it is complete; or the standard output; or none, when only the
-/// size is asked for.
-enum NewFile {
-    Nowhere { bytes: u64 },
-    Named { file: BufWriter<File>, there: PathBuf, wanted: PathBuf, is_complete: bool },
-    Standard(io::Stdout),
-}
-
-impl NewFile {
-    fn open(path: Option<&Path>) -> io::Result<NewFile> {
-        let Some(wanted) = path else { return Ok(NewFile::Standard(io::stdout())) };
-        let mut there = wanted.as_os_str().to_owned();
-        there.push(format!(".{}.part", std::process::id()));
-        let there = PathBuf::from(there);
-        let file = BufWriter::new(File::create(&there)?);
-        Ok(NewFile::Named { file, there, wanted: wanted.to_owned(), is_complete: false })
-    }
-
-    fn keep(mut self) -> io::Result<()> {
-        match &mut self {
-            NewFile::Nowhere { .. } => Ok(()),
-            NewFile::Standard(out) => out.flush(),
-            NewFile::Named { file, there, wanted, is_complete } => {
-                file.flush()?;
-                file.get_ref().sync_all()?;
-                std::fs::rename(there, wanted)?;
-                *is_complete = true;
-                Ok(())
-            }
-        }
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if let NewFile::Named { there, is_complete: false, .. } = self {
-            // An incomplete dump is of no use.
-            let _ = std::fs::remove_file(there);
-        }
-    }
-}
-
-impl Write for NewFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            NewFile::Nowhere { bytes: count } => {
-                *count += bytes.len() as u64;
-                Ok(bytes.len())
-            }
-            NewFile::Named { file, .. } => file.write(bytes),
-            NewFile::Standard(out) => out.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            NewFile::Nowhere { .. } => Ok(()),
-            NewFile::Named { file, .. } => file.flush(),
-            NewFile::Standard(out) => out.flush(),
-        }
-    }
 }
 
 struct Dumping {
@@ -402,6 +365,9 @@ impl Restore {
         let what = format!("restoring {shown}");
         let failed = |error: DumpError| Failure::new(what.clone(), error);
         let mut dump = input(self.file.as_deref()).map_err(|error| failed(error.into()))?;
+        if afs_dump::is_one(&mut dump).map_err(|error| failed(error.into()))? {
+            return self.run_afs(context, &what, dump);
+        }
         let (header, total_bytes) = DumpReader::new(BufReader::new(&mut dump))
             .and_then(DumpReader::verify)
             .map_err(failed)?;
@@ -440,6 +406,47 @@ impl Restore {
         Ok(())
     }
 
+    /// A dump of AFS, into a server of either kind.
+    fn run_afs(&self, context: &VosContext, what: &str, dump: File) -> Result<(), Failure> {
+        if self.readonly || self.creation.is_some() || self.lastupdate.is_some() {
+            let why = "a dump of AFS makes a read-write volume, with the dates that it has";
+            return Err(
+                Failure::new(what, why).mend("leave -readonly, -creation and -lastupdate out")
+            );
+        }
+        let over = match self.overwrite {
+            None | Some(Overwrite::Abort) => None,
+            Some(Overwrite::Full) => Some(afs_dump::Over::Full),
+            Some(Overwrite::Incremental) => Some(afs_dump::Over::Incremental),
+        };
+        let order = afs_dump::RestoreOrder {
+            name: self.name.as_deref(),
+            id: self.id.map(VolumeId),
+            site: &self.site,
+            over,
+        };
+        afs_dump::restore(context, what, &order, dump)
+    }
+
+    /// Checks that a server takes the form of dump that this program writes by itself.
+    fn need_rialto(
+        context: &VosContext,
+        what: &str,
+        server: types::ServerId,
+    ) -> Result<(), Failure> {
+        if !context.is_afs(server) {
+            return Ok(());
+        }
+        let why = format!(
+            "{} is a server of AFS, and the file is a dump of Rialto",
+            context.server_name(server)
+        );
+        Err(Failure::new(what, why).mend(
+            "'rialto vos dump -afs' writes one that both kinds of servers take; or restore it at \
+             a server of Rialto, and move the volume",
+        ))
+    }
+
     fn dumped(&self, header: &Header, total_bytes: u64) -> Dumped {
         let created = header.created.filter(|_| self.creation == Some(Creation::Dump));
         Dumped {
@@ -470,6 +477,7 @@ impl Restore {
             ));
         }
         let spot = context.roomiest(&self.site)?;
+        Self::need_rialto(context, what, spot.server)?;
         let new = NewVolume {
             name,
             id: self.id.map(VolumeId),
@@ -513,6 +521,7 @@ impl Restore {
                 .roomiest(&self.site)
                 .map(|spot| (spot.server, spot.partition.name.clone()))?,
         };
+        Self::need_rialto(context, what, server)?;
         let new = NewVolume {
             name,
             id: self.id.map(VolumeId),
@@ -555,6 +564,7 @@ impl Restore {
             return refused("an overwritten volume keeps its date", "leave -creation out");
         }
         let there = context.volume(wanted, &self.site)?;
+        Self::need_rialto(context, what, there.server)?;
         if self.id.is_some_and(|id| id != there.id.0) {
             return refused(
                 "the volume of that name has another number",
@@ -567,26 +577,4 @@ impl Restore {
         let made = context.lead(what, |job| vos::restore_over(job, group, &dumped, next))?;
         Ok(made.map(|info| LocatedVolume { server: there.server, info }))
     }
-}
-
-/// The dump, as a file that can be read twice.
-fn input(path: Option<&Path>) -> io::Result<File> {
-    match path {
-        Some(path) => {
-            let mut file = File::open(path)?;
-            if file.seek(SeekFrom::Start(0)).is_ok() {
-                return Ok(file);
-            }
-            spooled(&mut file)
-        }
-        None => spooled(&mut io::stdin().lock()),
-    }
-}
-
-/// Copies a pipe into a file, until all of it was read.
-fn spooled(from: &mut dyn Read) -> io::Result<File> {
-    let mut file = tempfile::tempfile()?;
-    io::copy(from, &mut file)?;
-    file.seek(SeekFrom::Start(0))?;
-    Ok(file)
 }

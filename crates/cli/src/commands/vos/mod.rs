@@ -3,6 +3,7 @@
 
 mod abandon;
 mod addresses;
+mod afs_dump;
 mod balance;
 mod clone;
 mod context;
@@ -10,6 +11,7 @@ mod copy;
 mod create;
 mod delentry;
 mod dump;
+mod dump_io;
 mod dumpfile;
 mod endtrans;
 mod examine;
@@ -36,6 +38,7 @@ mod trust;
 mod typed;
 mod upgrade;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -99,6 +102,10 @@ pub struct Telling {
     /// Report the steps.
     #[arg(long, global = true)]
     verbose: bool,
+    /// The cell's keys of AFS, for servers of AFS: a keytab with afs/CELL, KeyFileExt or KeyFile
+    /// [default: those of [afs] in the cell.toml of this machine's server]
+    #[arg(long, value_name = "FILE", global = true)]
+    keys: Option<PathBuf>,
 }
 
 #[derive(Subcommand, Debug)]

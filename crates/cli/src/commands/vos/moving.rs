@@ -20,6 +20,7 @@ EXAMPLES
 Clients use it meanwhile: their calls wait while the last of it is sent. Its backup volume
 and its snapshots are removed unless they move too (-withgroup): the dry run lists them. If
 interrupted, it is whole at one of the two places, and repeating the command finishes it.
+From and to servers of AFS it needs the cell's key (--keys), and [afs] at Rialto's server.
 Read-only sites of a server move along to another of its partitions.";
 
 const EVACUATE_HELP: &str = "\
@@ -271,7 +272,9 @@ fn roomiest_but(
     to: &TypedSite,
     is_good: &dyn Fn(&LocatedPartition) -> bool,
 ) -> Result<LocatedPartition, Failure> {
-    let good = context.spots(to)?.into_iter().filter(|spot| spot.is_well() && is_good(spot));
+    let is_named = |spot: &LocatedPartition| to.server.is_some() || !context.is_afs(spot.server);
+    let spots = context.spots(to)?.into_iter().filter(is_named);
+    let good = spots.filter(|spot| spot.is_well() && is_good(spot));
     good.max_by_key(|spot| spot.partition.free_bytes).ok_or_else(|| {
         Failure::new("finding a partition", "no other server or partition of the cell can take it")
             .mend("add a server or a partition, or name one with -toserver")
@@ -298,6 +301,11 @@ pub(super) fn move_one(
             "bytes": moved.bytes,
             "held_bytes": moved.held_bytes, "held_millis": moved.held.as_millis(),
         })),
+        // By AFS's protocol the servers do not tell how much they sent.
+        (false, false) if moved.rounds == 0 => println!(
+            "Volume {name} moved to {to} {partition}: changes waited {} ms",
+            moved.held.as_millis()
+        ),
         (false, false) => println!(
             "Volume {name} moved to {to} {partition}: {} in {} rounds, the last {} while changes \
                 waited ({} ms)",
