@@ -42,9 +42,10 @@ configure_openafs() { # configure_openafs CELL ADDRESS
 openafs_places=()
 # Starts OpenAFS's servers of a cell at an address, in a mount namespace of their own: database,
 # file, volume and bos server, with a partition /vicepz. Their files are in DIR, their
-# configuration in DIR/etc, with the keys of configure_openafs' cell.
-start_openafs_servers() { # start_openafs_servers DIR CELL ADDRESS
-    local dir=$1 cell=$2 address=$3
+# configuration in DIR/etc, with the keys of configure_openafs' cell. With DATABASE the cell's
+# database servers are there, and none is started.
+start_openafs_servers() { # start_openafs_servers DIR CELL ADDRESS [DATABASE]
+    local dir=$1 cell=$2 address=$3 databases=${4:-$3}
     # The places where they find their files are the machine's: another run of the tests waits. The
     # servers have the lock open, so it ends with them.
     exec {openafs_lock}> "$CACHE/openafs.lock"
@@ -53,7 +54,7 @@ start_openafs_servers() { # start_openafs_servers DIR CELL ADDRESS
     touch "$dir/vicepz/AlwaysAttach"
     cp /etc/openafs/server/{KeyFileExt,rxkad.keytab} "$dir/etc/server"
     echo "$cell" | tee "$dir/etc/ThisCell" > "$dir/etc/server/ThisCell"
-    printf '>%s #\n%s #server.%s\n' "$cell" "$address" "$cell" | tee "$dir/etc/CellServDB" \
+    printf '>%s #\n%s #server.%s\n' "$cell" "$databases" "$cell" | tee "$dir/etc/CellServDB" \
         > "$dir/etc/server/CellServDB"
     touch "$dir/etc/server/UserList"
     echo "$address" > "$dir/var/local/NetInfo"
@@ -61,19 +62,21 @@ start_openafs_servers() { # start_openafs_servers DIR CELL ADDRESS
     for place in /var/lib/openafs /var/log/openafs /vicepz; do
         [ -d $place ] || { mkdir $place && openafs_places+=("$place"); }
     done
-    LD_LIBRARY_PATH=$(openafs_libraries) DIR=$dir BIN=$OPENAFS/usr/lib/openafs \
-        SBIN=$OPENAFS/usr/sbin PATH=$OPENAFS/usr/bin:$PATH \
+    LD_LIBRARY_PATH=$(openafs_libraries) DIR=$dir DATABASES=$databases ADDRESS=$address \
+        BIN=$OPENAFS/usr/lib/openafs SBIN=$OPENAFS/usr/sbin PATH=$OPENAFS/usr/bin:$PATH \
         unshare --mount --propagation private bash -c '
             mount --bind "$DIR/etc" /etc/openafs
             mount --bind "$DIR/var" /var/lib/openafs
             mount --bind "$DIR/log" /var/log/openafs
             mount --bind "$DIR/vicepz" /vicepz
             cd /var/log/openafs
-            "$BIN/ptserver" -rxbind & echo $! >> "$DIR/pids"
-            "$BIN/vlserver" -rxbind & echo $! >> "$DIR/pids"
+            if [ "$DATABASES" = "$ADDRESS" ]; then
+                "$BIN/ptserver" -rxbind & echo $! >> "$DIR/pids"
+                "$BIN/vlserver" -rxbind & echo $! >> "$DIR/pids"
+            fi
             # A file server that has no database at its start registers only minutes later.
             for _ in $(seq 100); do
-                udebug '"$address"' 7003 2> /dev/null | grep -q "Recovery state 1f" && break
+                udebug "$DATABASES" 7003 2> /dev/null | grep -q "Recovery state 1f" && break
                 sleep 0.2
             done
             # It delays refusals by 3 s after ten of them, unless it is told not to.
