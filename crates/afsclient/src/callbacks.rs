@@ -30,11 +30,18 @@ const STATISTICS_VERSION: i32 = 2;
 /// `AFS_CLIENT_RETRIEVAL_VERSION`, `struct cm_initparams`.
 const CONFIG_VERSION: u32 = 1;
 
+/// The cell that `cmdebug` shows. A session with a server of a cell of Rialto shows none: the
+/// databases of that are not AFS's.
+#[derive(Default)]
+pub(crate) struct ShownCell {
+    pub name: String,
+    pub databases: Vec<Ipv4Addr>,
+}
+
 /// See the head of the file.
 pub(crate) struct CallbackService {
     pub uuid: AfsUuid,
-    pub cell: String,
-    pub databases: Vec<Ipv4Addr>,
+    pub shown: ShownCell,
     pub coherence: Arc<Coherence>,
 }
 
@@ -181,11 +188,11 @@ impl CallbackService {
     }
 
     fn cell_name(&self) -> Result<AfsName, i32> {
-        AfsName::new(self.cell.as_bytes()).map_err(|_| NO_ENTRY)
+        AfsName::new(self.shown.name.as_bytes()).map_err(|_| NO_ENTRY)
     }
 
     fn cell_servers(&self) -> CellServers {
-        let numbers = self.databases.iter().take(afs3::cellserv::HOSTS_MAX);
+        let numbers = self.shown.databases.iter().take(afs3::cellserv::HOSTS_MAX);
         let numbers = numbers.map(|address| u32::from(*address).cast_signed()).collect();
         CellServers::new(numbers).unwrap_or_default()
     }

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::context::{AfsCall, ForeignCell};
+use crate::context::{AfsCall, AfsSession};
 use crate::locks::LockCalls;
-use crate::users::AfsUser;
 
 /// How often a thread looks whether it is to end.
 const POLL: Duration = Duration::from_millis(50);
@@ -17,7 +16,7 @@ const EXTEND_EVERY: Duration = Duration::from_secs(120);
 /// How often the client looks for such servers.
 const PROBE_LOOK: Duration = Duration::from_secs(5);
 
-impl ForeignCell {
+impl AfsSession {
     /// Ends the promises of servers that are not there, and extends locks, until the end.
     pub fn probe_servers(&self) {
         let mut extended = Instant::now();
@@ -29,25 +28,30 @@ impl ForeignCell {
             if extended.elapsed() >= EXTEND_EVERY {
                 extended = Instant::now();
                 for (fid, file) in self.locks.all() {
-                    let call = AfsCall { cell: self, user: AfsUser::default(), cancel: None };
+                    let call = AfsCall::of_session(self);
                     LockCalls(&call).extend_lock(fid, &file);
                 }
             }
-            let servers = self.coherence.with(|promises| promises.servers());
+            let mut servers = self.coherence.with(|promises| promises.servers());
+            let is_parted = self.locations.is_parted();
+            if is_parted {
+                servers.extend(self.locations.own_addresses());
+            }
             for server in servers {
-                if self.coherence.is_closed() || self.locations.has_answered(server, PROBE_EVERY) {
+                let is_heard = !is_parted && self.locations.has_answered(server, PROBE_EVERY);
+                if self.coherence.is_closed() || is_heard {
                     continue;
                 }
-                let answers = self.servers.answers(server);
-                self.locations.heard(server, answers);
-                if !answers {
+                if self.servers.answers(server) {
+                    self.locations.heard(server, true);
+                } else {
                     tracing::warn!(
                         %server,
                         cell = self.name,
                         consequence = "its files are asked for again",
                         "a file server does not answer"
                     );
-                    self.coherence.server_lost(server);
+                    self.server_is_silent(server);
                 }
             }
         }

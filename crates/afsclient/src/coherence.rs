@@ -35,6 +35,14 @@ struct Queue {
     items: VecDeque<BreakItem>,
     /// Told when all items that were there before are acknowledged.
     waiters: Vec<Sender<()>>,
+    /// The only server is silent, which is to be told.
+    parts: bool,
+}
+
+impl Queue {
+    fn is_idle(&self) -> bool {
+        self.items.is_empty() && self.waiters.is_empty() && !self.parts
+    }
 }
 
 /// See the head of the file.
@@ -74,6 +82,12 @@ impl Coherence {
         wait_for(&wait);
     }
 
+    /// The only server does not answer: tells the client above soon.
+    pub fn part(&self) {
+        self.queue.lock().parts = true;
+        self.poke.notify_all();
+    }
+
     /// Ends the threads.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
@@ -93,17 +107,20 @@ impl Coherence {
     /// Delivers breaks until the end.
     pub fn deliver(&self) {
         while !self.is_closed() {
-            let (items, waiters) = {
+            let (items, waiters, parts) = {
                 let mut queue = self.queue.lock();
-                while queue.items.is_empty() && queue.waiters.is_empty() && !self.is_closed() {
+                while queue.is_idle() && !self.is_closed() {
                     self.poke.wait_for(&mut queue, KEEP_ALIVE);
                 }
                 let count = queue.items.len().min(ITEMS_MAX);
                 let items: Vec<BreakItem> = queue.items.drain(..count).collect();
                 let all = queue.items.is_empty();
                 let waiters = if all { std::mem::take(&mut queue.waiters) } else { Vec::new() };
-                (with_rights(items), waiters)
+                (with_rights(items), waiters, std::mem::take(&mut queue.parts))
             };
+            if parts && let Some(events) = self.events.get() {
+                events.on_parted();
+            }
             let ack = BreakAck::new(move |_| {
                 // A callback that was answered before waits no more.
                 waiters.iter().for_each(|waiter| _ = waiter.send(()));

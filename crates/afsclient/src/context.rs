@@ -12,7 +12,7 @@ use afs3::files::{FilesAnswer, FilesCall};
 use afs3::structs::{CallBack, FetchStatus};
 use client::{CallError, Cancel, clock};
 use parking_lot::Mutex;
-use types::{Answer, BreakItem, BreakReason, Fid, Name, Status, VolumeId};
+use types::{Answer, BreakItem, BreakReason, Caller, Fid, Name, Status, VolumeId};
 
 use crate::coherence::Coherence;
 use crate::directories::DirectoryCache;
@@ -26,8 +26,9 @@ use crate::users::{AfsUser, AfsUsers};
 /// Files whose stores are in order at a time, before those that are over are forgotten.
 const STORES_SWEPT_AT: usize = 1024;
 
-/// The parts that all calls share.
-pub(crate) struct ForeignCell {
+/// The session with a foreign cell or with one server: the parts that all calls share.
+pub(crate) struct AfsSession {
+    /// That of the cell or of the server, for people.
     pub name: String,
     pub locations: Locations,
     pub servers: FileServers,
@@ -37,6 +38,31 @@ pub(crate) struct ForeignCell {
     pub stores: StoreOrder,
     pub hidden: HiddenFiles,
     pub locks: LockedFiles,
+}
+
+impl AfsSession {
+    /// Whether the server of a session with one answers now; its addresses are asked in order.
+    pub fn is_there(&self) -> bool {
+        self.locations.own_addresses().into_iter().any(|address| {
+            let answers = self.servers.answers(address);
+            if answers {
+                self.locations.heard(address, true);
+            } else {
+                self.server_is_silent(address);
+            }
+            answers
+        })
+    }
+
+    /// A server did not answer: it may have missed to call back.
+    pub fn server_is_silent(&self, server: Ipv4Addr) {
+        let was_parted = self.locations.is_parted();
+        self.locations.heard(server, false);
+        self.coherence.server_lost(server);
+        if !was_parted && self.locations.is_parted() {
+            self.coherence.part();
+        }
+    }
 }
 
 /// A file that lost its last name while it is open here: AFS has no holds, so it gets a hidden name
@@ -112,12 +138,18 @@ impl Told {
 
 /// See the head of the file.
 pub(crate) struct AfsCall<'a> {
-    pub cell: &'a ForeignCell,
+    pub cell: &'a AfsSession,
+    pub caller: &'a Caller,
     pub user: AfsUser,
     pub cancel: Option<&'a Cancel>,
 }
 
 impl AfsCall<'_> {
+    /// A call of the session itself.
+    pub fn of_session(cell: &AfsSession) -> AfsCall<'_> {
+        AfsCall { cell, caller: &Caller::ROOT, user: AfsUser::default(), cancel: None }
+    }
+
     /// Makes a call at a server that has the volume; `call` gets the server's address.
     ///
     /// # Errors
@@ -133,7 +165,7 @@ impl AfsCall<'_> {
             call(server).inspect_err(|trouble| {
                 let gave_up = is_question && self.cancel.is_some_and(Cancel::is_cancelled);
                 if *trouble == Trouble::Silent && !gave_up {
-                    self.cell.coherence.server_lost(server);
+                    self.cell.server_is_silent(server);
                 }
             })
         })

@@ -1,11 +1,10 @@
 //! Which of Rialto's calls becomes which of AFS's. `docs/spec/abroad-afs.md` has the table.
 
 use client::CallError;
-use serde_json::json;
-use types::{Answer, Call, Caller, Fault, VolumeCall};
+use types::{Answer, Call, CellCall, Fault, VolumeCall};
 
 use crate::changes::NameCalls;
-use crate::context::{AfsCall, Answered, ForeignCell};
+use crate::context::{AfsCall, Answered};
 use crate::data::VERIFIER;
 use crate::lists::ListCalls;
 use crate::lock_table::OwnLock;
@@ -16,7 +15,7 @@ impl AfsCall<'_> {
     ///
     /// # Errors
     /// The service's refusal, or why there is no answer.
-    pub(crate) fn perform(&self, caller: &Caller, call: Call) -> Result<Answered, CallError> {
+    pub(crate) fn perform(&self, call: Call) -> Result<Answered, CallError> {
         let (names, lists, locks) = (NameCalls(self), ListCalls(self), LockCalls(self));
         match call {
             Call::Root { volume } => self.root(&volume),
@@ -64,8 +63,11 @@ impl AfsCall<'_> {
                 Ok(Answered::plain(Answer::Done))
             }
             Call::Volume(VolumeCall::Examine { volume }) => self.examine(&volume),
-            Call::Auth { call, .. } => Ok(Answered::plain(self.cell.users.log_in(&call)?)),
-            Call::ServerReport => Ok(Answered::plain(report(self.cell, caller))),
+            Call::Auth { .. } | Call::ServerReport => {
+                let databases = self.cell.locations.databases();
+                Ok(Answered::plain(databases.about_caller(self.caller, call, self.cancel)?))
+            }
+            Call::Cell(CellCall::Me) => self.own_record(),
             // AFS has no attributes.
             Call::XattrGet { .. } | Call::XattrRemove { .. } => Err(Fault::NoXattr.into()),
             Call::XattrList { .. } => Ok(Answered::plain(Answer::XattrNames(Vec::new()))),
@@ -88,14 +90,4 @@ impl AfsCall<'_> {
             | Call::Scrub { .. } => Err(Fault::Unsupported.into()),
         }
     }
-}
-
-/// The name of the cell, and the caller: where access lists decide its numbers mean nothing, so
-/// they are its own.
-fn report(cell: &ForeignCell, caller: &Caller) -> Answer {
-    let report = json!({
-        "server": { "cell": cell.name },
-        "you": { "uid": caller.uid, "gid": caller.gid, "groups": [], "level": "named" },
-    });
-    Answer::Report(report.to_string())
 }

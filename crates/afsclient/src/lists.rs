@@ -1,16 +1,13 @@
 //! Access lists and the names in them.
 //!
-//! AFS's calls carry lists with names, Rialto's with numbers: the protection database of the cell
-//! tells one from the other. Numbers of the groups that each cell has are the same in both.
+//! AFS's calls carry lists with names, Rialto's with numbers: the databases of the cell tell one
+//! from the other. Numbers of the groups that each cell has are the same in both.
 
 use std::ops::Deref;
 
 use afs3::files::{FilesAnswer, FilesCall};
-use afs3::protection::{PrIds, PrNames, ProtectionAnswer, ProtectionCall};
 use afs3::rights::{AclLine, AclText, AfsRights};
 use afs3::structs::AfsOpaque;
-use afs3::xdr::Chars;
-use afscell::AfsCellError;
 use bytes::Bytes;
 use client::CallError;
 use guard::{Acl, Rights};
@@ -18,20 +15,6 @@ use types::{Answer, Fault, Fid, PrincipalId, PtsCall};
 
 use crate::context::{AfsCall, Answered};
 use crate::statuses::{foreign, parent};
-
-/// Names of one question: a list has 20.
-const NAMES_MAX: usize = 100;
-
-/// The fault for a question to the protection database.
-fn fault(error: &AfsCellError) -> CallError {
-    match error {
-        AfsCellError::Refused { .. } => Fault::AccessDenied.into(),
-        AfsCellError::Silent { .. }
-        | AfsCellError::Odd { .. }
-        | AfsCellError::NoServer
-        | AfsCellError::NoKey => Fault::CellAway.into(),
-    }
-}
 
 /// The calls about access lists.
 pub(crate) struct ListCalls<'c>(pub &'c AfsCall<'c>);
@@ -45,69 +28,30 @@ impl<'c> Deref for ListCalls<'c> {
 }
 
 impl ListCalls<'_> {
-    /// A question about names of users and groups.
+    /// A question about users and groups.
     pub(crate) fn principals(&self, call: &PtsCall) -> Result<Answered, CallError> {
-        let names = match call {
-            PtsCall::Names { ids } => {
-                let names = self.names(ids)?;
-                ids.iter().copied().zip(names).collect()
-            }
-            PtsCall::Numbers { names } => {
-                let ids = self.numbers(names)?;
-                ids.into_iter().zip(names.iter().cloned()).collect()
-            }
-            _ => return Err(Fault::Unsupported.into()),
-        };
-        Ok(Answered::plain(Answer::Names { names, end: true }))
+        let databases = self.cell.locations.databases();
+        Ok(Answered::plain(databases.principals(self.caller, call, self.cancel)?))
+    }
+
+    /// The answer to a question for so many principals, which has as many.
+    fn asked(&self, call: &PtsCall, count: usize) -> Result<Vec<(PrincipalId, String)>, CallError> {
+        match self.principals(call)?.answer {
+            Answer::Names { names, .. } if names.len() == count => Ok(names),
+            _ => Err(CallError::Unreadable),
+        }
     }
 
     /// The names of these numbers; empty of those without.
     fn names(&self, ids: &[PrincipalId]) -> Result<Vec<String>, CallError> {
-        if ids.len() > NAMES_MAX {
-            return Err(Fault::Invalid.into());
-        }
-        let asked = PrIds::new(ids.iter().map(|id| id.0).collect()).map_err(|_| Fault::Invalid)?;
-        let call = ProtectionCall::IDToName { ids: asked };
-        let answer = self.cell.locations.databases().protection(&call);
-        let ProtectionAnswer::IDToName { names } = answer.map_err(|error| fault(&error))? else {
-            return Err(CallError::Unreadable);
-        };
-        if names.as_slice().len() != ids.len() {
-            return Err(CallError::Unreadable);
-        }
-        // Servers answer with the number itself if there is no name.
-        let each = names.as_slice().iter().zip(ids).map(|(name, id)| {
-            let name = String::from_utf8_lossy(name.text()).into_owned();
-            if name == id.0.to_string() { String::new() } else { name }
-        });
-        Ok(each.collect())
+        let names = self.asked(&PtsCall::Names { ids: ids.to_vec() }, ids.len())?;
+        Ok(names.into_iter().map(|(_, name)| name).collect())
     }
 
     /// The numbers of these names; [`PrincipalId::NONE`] of those without.
     fn numbers(&self, names: &[String]) -> Result<Vec<PrincipalId>, CallError> {
-        if names.len() > NAMES_MAX {
-            return Err(Fault::Invalid.into());
-        }
-        let chars = names.iter().map(|name| Chars::new(name.to_lowercase().as_bytes()));
-        let Ok(chars) = chars.collect::<Result<Vec<_>, _>>() else {
-            return Err(Fault::NoPrincipal.into());
-        };
-        let asked = PrNames::new(chars).map_err(|_| Fault::Invalid)?;
-        let call = ProtectionCall::NameToID { names: asked };
-        let answer = self.cell.locations.databases().protection(&call);
-        let ProtectionAnswer::NameToID { ids } = answer.map_err(|error| fault(&error))? else {
-            return Err(CallError::Unreadable);
-        };
-        if ids.as_slice().len() != names.len() {
-            return Err(CallError::Unreadable);
-        }
-        // Servers answer with the number of the anonymous user if there is no such name.
-        let each = ids.as_slice().iter().zip(names).map(|(id, name)| {
-            let id = PrincipalId(*id);
-            let is_none = id == PrincipalId::ANONYMOUS && name != "anonymous";
-            if is_none { PrincipalId::NONE } else { id }
-        });
-        Ok(each.collect())
+        let ids = self.asked(&PtsCall::Numbers { names: names.to_vec() }, names.len())?;
+        Ok(ids.into_iter().map(|(id, _)| id).collect())
     }
 
     /// The list of a directory, or of a file's directory.

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use afs3::files::{FilesAnswer, FilesCall};
-use afs3::structs::{AfsFids, FIDS_MAX};
+use afs3::structs::{AfsFids, FIDS_MAX, FetchVolumeStatus};
 use bytes::Bytes;
 use client::CallError;
 use types::limits::TARGET_BYTES_MAX;
 use types::{
-    Answer, Cookie, DirEntry, Fault, Fid, Kind, Name, PartitionNo, Timestamp, VolumeId, VolumeInfo,
-    VolumeState, VolumeStatus, WhichVolume,
+    Answer, Cookie, DirEntry, Fault, Fid, Kind, Name, PartitionNo, Revised, Revision, Timestamp,
+    VolumeId, VolumeInfo, VolumeState, VolumeStatus, WhichVolume,
 };
 
 use crate::context::{AfsCall, Answered, Told};
+use crate::databases::Located;
 use crate::directories::{DIRECTORY_BYTES_MAX, DirectoryPages, NamedFile};
-use crate::locating::Located;
 use crate::promises::AskedAt;
 use crate::servers::Trouble;
 use crate::statuses::{foreign, kind, local, parent, version};
@@ -27,8 +27,6 @@ const ENTRY_BYTES: usize = 192;
 const KIB: u64 = 1024;
 /// The rights that have a letter.
 const RIGHTS: u32 = 0xff00_007f;
-/// The number of a volume's state; AFS does not count them.
-const EPOCH: u64 = 1;
 
 impl AfsCall<'_> {
     /// The pages of a directory, and when they were asked for.
@@ -179,7 +177,8 @@ impl AfsCall<'_> {
     }
 
     pub(crate) fn root(&self, volume: &Name) -> Result<Answered, CallError> {
-        self.get_status(Fid::root(self.cell.locations.find(volume)?.id))
+        let found = self.cell.locations.databases().find(&WhichVolume::Name(volume.clone()))?;
+        self.get_status(Fid::root(found.id))
     }
 
     /// A file has the rights that its directory's list gives.
@@ -216,12 +215,18 @@ impl AfsCall<'_> {
         Ok(Answered { answer: Answer::Target(data), claims: vec![told.claim()] })
     }
 
-    pub(crate) fn volume_status(&self, fid: Fid) -> Result<Answered, CallError> {
-        let volume = foreign(Fid::root(fid.volume))?.volume.cast_signed();
-        let (answer, ..) = self.ask(fid.volume, &FilesCall::GetVolumeStatus { volume })?;
+    /// The status of a volume, as its server tells it.
+    fn ask_volume_status(&self, id: VolumeId) -> Result<FetchVolumeStatus, CallError> {
+        let volume = foreign(Fid::root(id))?.volume.cast_signed();
+        let (answer, ..) = self.ask(id, &FilesCall::GetVolumeStatus { volume })?;
         let FilesAnswer::GetVolumeStatus { status, .. } = answer else {
             return Err(CallError::Unreadable);
         };
+        Ok(status)
+    }
+
+    pub(crate) fn volume_status(&self, fid: Fid) -> Result<Answered, CallError> {
+        let status = self.ask_volume_status(fid.volume)?;
         let bytes = |kib: i32| u64::try_from(kib).unwrap_or(0) * KIB;
         Ok(Answered::plain(Answer::Volume(VolumeStatus {
             quota_bytes: bytes(status.max_quota),
@@ -234,23 +239,46 @@ impl AfsCall<'_> {
     }
 
     pub(crate) fn examine(&self, which: &WhichVolume) -> Result<Answered, CallError> {
-        let located = match which {
-            WhichVolume::Id(id) => self.cell.locations.volume(*id)?,
-            WhichVolume::Name(name) => self.cell.locations.find(name)?,
-        };
-        let volumes = vec![volume_info(&located)];
+        let databases = self.cell.locations.databases();
+        let located = databases.find(which)?;
+        let state = databases.state(&|| self.state_there(located.id))?;
+        let volumes = vec![volume_info(&located, state)];
         Ok(Answered::plain(Answer::Volumes { volumes, end: true }))
+    }
+
+    /// Whether the server has the volume and serves it. It tells strangers no status of a volume
+    /// that they may not read, which it has all the same.
+    fn state_there(&self, volume: VolumeId) -> Result<VolumeState, CallError> {
+        match self.ask_volume_status(volume) {
+            Ok(status) if status.online == 0 || status.in_service == 0 => Ok(VolumeState::Offline),
+            Ok(_) | Err(CallError::Fault(Fault::AccessDenied | Fault::NotPermitted)) => {
+                Ok(VolumeState::Online)
+            }
+            Err(CallError::Fault(Fault::Offline)) => Ok(VolumeState::Offline),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The record of the server of a session with one, if the server answers.
+    pub(crate) fn own_record(&self) -> Result<Answered, CallError> {
+        let databases = self.cell.locations.databases();
+        let record = databases.server().ok_or(Fault::Unsupported)?.clone();
+        if !self.cell.is_there() {
+            return Err(CallError::TimedOut);
+        }
+        let seen = Revised { record, revision: Revision::default() };
+        Ok(Answered::plain(Answer::Servers(vec![seen])))
     }
 }
 
-fn volume_info(located: &Located) -> VolumeInfo {
+fn volume_info(located: &Located, state: VolumeState) -> VolumeInfo {
     VolumeInfo {
         id: located.id,
         tree: located.read_write,
         kind: located.kind,
-        state: VolumeState::Online,
+        state,
         partition: PartitionNo::default(),
-        epoch: EPOCH,
+        epoch: located.epoch,
         origin: None,
         name: located.name.clone(),
         created: Timestamp::default(),

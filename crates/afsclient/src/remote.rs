@@ -1,25 +1,27 @@
-//! The session with a cell of AFS: its port, its threads, and the trait that the cache manager
-//! calls.
+//! The session with a cell of AFS, or with one server of AFS in a cell of Rialto: its port, its
+//! threads, and the trait that the cache manager calls.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use afs3::callbacks;
 use afs3::structs::AfsUuid;
 use afscell::AfsCell;
-use client::{CallError, Cancel, Events, Remote, Reply, TokenWallet};
+use client::{CallError, Cancel, Cell, Events, Remote, Reply, TokenWallet};
 use rx::{CallLimits, EndpointConfig, ServerSecurity, ServiceId};
 use rxport::RxPort;
-use types::{BootVerifier, Call, Caller, Fault, Fid};
+use types::{BootVerifier, Call, Caller, Fault, Fid, ServerInfo, ServerKind};
 
-use crate::callbacks::CallbackService;
+use crate::callbacks::{CallbackService, ShownCell};
 use crate::coherence::Coherence;
-use crate::context::{AfsCall, ForeignCell};
+use crate::context::{AfsCall, AfsSession};
 use crate::data::VERIFIER;
+use crate::databases::{CellDatabases, ForeignDatabases};
 use crate::locating::Locations;
+use crate::own_server::OwnServer;
 use crate::servers::FileServers;
 use crate::users::AfsUsers;
 
@@ -34,11 +36,12 @@ const SERVED: CallLimits = CallLimits {
     hard: Duration::from_secs(30),
 };
 
-/// A cell of AFS, for [`venus`]'s cache managers. Its threads end when it is dropped.
+/// A cell of AFS, or one of its servers, for [`venus`]'s cache managers. Its threads end when it is
+/// dropped.
 ///
 /// [`venus`]: ../venus/index.html
 pub struct AfsRemote {
-    cell: Arc<ForeignCell>,
+    cell: Arc<AfsSession>,
     port: RxPort,
 }
 
@@ -53,6 +56,39 @@ impl AfsRemote {
         databases: &[Ipv4Addr],
         wallet: Arc<TokenWallet>,
     ) -> io::Result<Arc<AfsRemote>> {
+        let users = Arc::new(AfsUsers::new(wallet));
+        let databases_of = AfsCell::open(databases.to_vec(), None)?;
+        let known = ForeignDatabases::new(name, databases_of, Arc::clone(&users));
+        let shown = ShownCell { name: name.to_owned(), databases: databases.to_vec() };
+        let remote = Self::start(format!("the AFS cell {name}"), users, Box::new(known), shown);
+        remote.map(Arc::new)
+    }
+
+    /// A server of AFS in a cell of Rialto. Users without a login for such servers in `wallet` are
+    /// *nobody* there.
+    ///
+    /// # Errors
+    /// `TimedOut`: the server does not answer; `Refused`: no port is free, no thread can be
+    /// started.
+    pub fn of_server(
+        server: &ServerInfo,
+        cell: &Weak<Cell>,
+        wallet: Arc<TokenWallet>,
+    ) -> Result<Arc<AfsRemote>, CallError> {
+        let known = OwnServer::new(server.clone(), Weak::clone(cell));
+        let name = format!("the AFS server {}", server.name);
+        let users = Arc::new(AfsUsers::new(wallet));
+        let remote = Self::start(name, users, Box::new(known), ShownCell::default());
+        let remote = remote.map_err(|error| CallError::Refused(error.to_string()))?;
+        if remote.cell.is_there() { Ok(Arc::new(remote)) } else { Err(CallError::TimedOut) }
+    }
+
+    fn start(
+        name: String,
+        users: Arc<AfsUsers>,
+        databases: Box<dyn CellDatabases>,
+        shown: ShownCell,
+    ) -> io::Result<AfsRemote> {
         let coherence: Arc<Coherence> = Arc::default();
         let (calls, waiting) = sync_channel(WAITING_MAX);
         let here = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
@@ -65,10 +101,9 @@ impl AfsRemote {
         let services = vec![(ServiceId(callbacks::SERVICE), vec![ServerSecurity::Null])];
         // A call that is dropped is aborted.
         let port = RxPort::open(here, config, services, move |call| _ = calls.try_send(call))?;
-        let users = Arc::new(AfsUsers::new(name, wallet));
-        let cell = ForeignCell {
-            name: name.to_owned(),
-            locations: Locations::new(AfsCell::open(databases.to_vec(), None)?),
+        let cell = AfsSession {
+            name,
+            locations: Locations::new(databases),
             servers: FileServers::new(port.clone(), Arc::clone(&users)),
             users,
             coherence: Arc::clone(&coherence),
@@ -79,8 +114,7 @@ impl AfsRemote {
         };
         let service = CallbackService {
             uuid: AfsUuid(rand::random()),
-            cell: name.to_owned(),
-            databases: databases.to_vec(),
+            shown,
             coherence: Arc::clone(&coherence),
         };
         let cell = Arc::new(cell);
@@ -91,7 +125,7 @@ impl AfsRemote {
         start("afs-breaks", move || delivering.deliver())?;
         start("afs-time", move || timing.keep_time())?;
         start("afs-probe", move || probing.probe_servers())?;
-        Ok(Arc::new(remote))
+        Ok(remote)
     }
 
     /// The address at which file servers call back.
@@ -137,10 +171,10 @@ impl Remote for AfsRemote {
             return Err(CallError::Cancelled);
         }
         let user = self.cell.users.of(caller);
-        let making = AfsCall { cell: &self.cell, user, cancel };
+        let making = AfsCall { cell: &self.cell, caller, user, cancel };
         let procedure = call.procedure();
         let answered = making
-            .perform(caller, call)
+            .perform(call)
             .inspect_err(|error| tracing::debug!(?procedure, %error, "a call has no answer"))?;
         let answer = making.finish(answered);
         Ok(Reply { answer, body: None, verifier: Some(VERIFIER) })
@@ -172,12 +206,20 @@ impl Remote for AfsRemote {
         false
     }
 
+    fn kind(&self) -> ServerKind {
+        ServerKind::Afs
+    }
+
+    fn stands(&self) -> bool {
+        !self.cell.locations.is_parted()
+    }
+
     fn boot_verifier(&self) -> Option<BootVerifier> {
         Some(VERIFIER)
     }
 
     fn address(&self) -> String {
-        format!("the AFS cell {}", self.cell.name)
+        self.cell.name.clone()
     }
 
     fn detach(&self) {

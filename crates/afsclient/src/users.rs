@@ -1,11 +1,12 @@
 //! Users of this machine in the cell: a token of AFS for those that logged in, and *nobody* for all
 //! others.
 //!
-//! A login is one of Rialto's, by Kerberos (`mount/logins.rs`), and its token is in the wallet like
-//! any other: so it is shown, renewed and forgotten as every token is. But its *request* is not for
-//! a server: it has what the user's program took from its ticket for the cell ([`AfsLogin`]). The
-//! token in the wallet is made here, means nothing to any server, and has the number by which the
-//! token of AFS is found.
+//! Model: the wallet has beside a user's token what the user's program took from its ticket for
+//! `afs/CELL` ([`AfsLogin`]), if it did. That is all that is used here, and no server of Rialto is
+//! shown it; the token itself is shown to no server of AFS (MX-4).
+//!
+//! In a cell of Rialto the token is one of its servers'. In a foreign cell it is made here and
+//! means nothing to any server: with it a login is shown, renewed and forgotten like any other.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -61,6 +62,7 @@ impl AfsLogin {
         Secret::new(fields.to_string().into_bytes())
     }
 
+    /// From that form; `None`: it is none.
     fn of_request(request: &Secret) -> Option<AfsLogin> {
         let fields: Value = serde_json::from_slice(request.reveal()).ok()?;
         let word = |value: &Value| value.as_u64().and_then(|word| u32::try_from(word).ok());
@@ -73,14 +75,14 @@ impl AfsLogin {
     }
 }
 
-/// The identity under which a call is made: the number of the user's token, or none.
+/// The identity under which a call is made: the number of the user's login, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct AfsUser(Option<u128>);
 
 /// See the head of the file.
 pub(crate) struct AfsUsers {
-    cell: String,
     wallet: Arc<TokenWallet>,
+    /// Those of logins that the wallet has, or had a moment ago.
     tokens: Mutex<HashMap<u128, RxkadToken>>,
     /// Signs tokens that only this process reads.
     signer: Signer,
@@ -92,14 +94,30 @@ fn now() -> i64 {
 }
 
 impl AfsUsers {
-    pub fn new(cell: &str, wallet: Arc<TokenWallet>) -> AfsUsers {
-        let (tokens, signer) = (Mutex::default(), Signer::random().1);
-        AfsUsers { cell: cell.to_owned(), wallet, tokens, signer }
+    pub fn new(wallet: Arc<TokenWallet>) -> AfsUsers {
+        AfsUsers { wallet, tokens: Mutex::default(), signer: Signer::random().1 }
     }
 
-    /// The identity of a caller, as the wallet has it now.
+    /// The identity of a caller, as the wallet has it now. One with a login that cannot be read is
+    /// *nobody*.
     pub fn of(&self, caller: &Caller) -> AfsUser {
-        AfsUser(self.wallet.of(caller.uid).map(|token| token.number))
+        let Some((number, request)) = self.wallet.afs_login(caller.uid) else {
+            return AfsUser::default();
+        };
+        let mut tokens = self.tokens.lock();
+        if !tokens.contains_key(&number) {
+            let Some(login) = AfsLogin::of_request(&request) else { return AfsUser::default() };
+            let held = self.wallet.afs_logins();
+            tokens.retain(|number, _| held.contains(number));
+            let token = RxkadToken {
+                session_key: login.session_key,
+                kvno: KERBEROS_5_TICKET,
+                ticket: login.ticket,
+                valid: login.valid,
+            };
+            tokens.insert(number, token);
+        }
+        AfsUser(Some(number))
     }
 
     /// The token of an identity.
@@ -117,18 +135,17 @@ impl AfsUsers {
         }
     }
 
-    /// A login. Tokens that the wallet has no more are forgotten with it.
+    /// A token for a login to a foreign cell.
     ///
     /// # Errors
     /// `AccessDenied`: the request is none; `Unsupported`: another kind of login.
-    pub fn log_in(&self, call: &AuthCall) -> Result<Answer, Fault> {
+    pub fn log_in(&self, cell: &str, call: &AuthCall) -> Result<Answer, Fault> {
         let AuthCall::Kerberos { request, client } = call else { return Err(Fault::Unsupported) };
         let login = AfsLogin::of_request(request).ok_or(Fault::AccessDenied)?;
-        let number = rand::random();
         let token = Token {
-            cell: self.cell.clone(),
+            cell: cell.to_owned(),
             key: 0,
-            number,
+            number: rand::random(),
             principal: PrincipalId::ANONYMOUS,
             name: login.user,
             level: AuthLevel::Kerberos,
@@ -139,17 +156,6 @@ impl AfsUsers {
         };
         let bytes = token.sign(&self.signer);
         Token::parse(&bytes).map_err(|_| Fault::AccessDenied)?;
-        let held = self.wallet.users().into_iter().filter_map(|uid| self.wallet.of(uid));
-        let held: Vec<u128> = held.map(|token| token.number).collect();
-        let mut tokens = self.tokens.lock();
-        tokens.retain(|number, _| held.contains(number));
-        let ours = RxkadToken {
-            session_key: login.session_key,
-            kvno: KERBEROS_5_TICKET,
-            ticket: login.ticket,
-            valid: login.valid,
-        };
-        tokens.insert(number, ours);
         Ok(Answer::Ticket { token: bytes.into(), reply: Bytes::new() })
     }
 }

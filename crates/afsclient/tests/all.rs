@@ -5,4 +5,5 @@
 mod bounds;
 mod coherence;
 mod fake;
+mod own_server;
 mod places;

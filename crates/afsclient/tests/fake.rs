@@ -64,6 +64,8 @@ pub struct FakeCell {
     pub address: Ipv4Addr,
     database: RxPort,
     files: Option<RxPort>,
+    /// The same, for the calls under way.
+    files_in_calls: Arc<Mutex<Option<RxPort>>>,
     pub client: Arc<Mutex<Option<SocketAddr>>>,
     /// How often the location database was asked.
     pub located: Arc<AtomicUsize>,
@@ -120,7 +122,15 @@ fn locate(request: &[u8], address: Ipv4Addr) -> Result<LocationsAnswer, i32> {
 impl FakeCell {
     /// A cell whose file server does this.
     pub fn new(perform: impl Fn(&Asked<'_>) -> Act + Send + Sync + 'static) -> FakeCell {
-        let mut cell = FakeCell::without_file_server();
+        FakeCell::at(address(), perform)
+    }
+
+    /// As [`FakeCell::new`], at an address that is free.
+    pub fn at(
+        address: Ipv4Addr,
+        perform: impl Fn(&Asked<'_>) -> Act + Send + Sync + 'static,
+    ) -> FakeCell {
+        let mut cell = FakeCell::with_database(address);
         let perform: Arc<Perform> = Arc::new(perform);
         let (client, port) = (Arc::clone(&cell.client), Arc::new(Mutex::new(None::<RxPort>)));
         let own = Arc::clone(&port);
@@ -134,12 +144,15 @@ impl FakeCell {
         });
         let files = files.unwrap();
         *port.lock() = Some(files.clone());
-        cell.files = Some(files);
+        (cell.files, cell.files_in_calls) = (Some(files), port);
         cell
     }
 
     pub fn without_file_server() -> FakeCell {
-        let address = address();
+        FakeCell::with_database(address())
+    }
+
+    fn with_database(address: Ipv4Addr) -> FakeCell {
         let at = SocketAddr::new(address.into(), afs3::locations::PORT);
         let services = vec![(ServiceId(afs3::locations::SERVICE), vec![ServerSecurity::Null])];
         let located = Arc::<AtomicUsize>::default();
@@ -157,8 +170,9 @@ impl FakeCell {
                 }
             });
         });
-        let (files, client) = Default::default();
-        FakeCell { address, database: database.unwrap(), files, client, located }
+        let (files, files_in_calls, client) = Default::default();
+        let database = database.unwrap();
+        FakeCell { address, database, files, files_in_calls, client, located }
     }
 
     /// A session with the cell, and what its cache manager is told.
@@ -181,6 +195,8 @@ impl Drop for FakeCell {
     fn drop(&mut self) {
         self.database.close();
         self.files.iter().for_each(RxPort::close);
+        // The port has the closure that has this.
+        self.files_in_calls.lock().take();
     }
 }
 
@@ -245,6 +261,8 @@ pub fn ask(remote: &AfsRemote, call: Call) -> Result<Answer, CallError> {
 #[derive(Default)]
 pub struct Told {
     pub items: Mutex<Vec<BreakItem>>,
+    /// How often it was told that the server is silent.
+    pub parted: AtomicUsize,
 }
 
 impl Told {
@@ -272,6 +290,10 @@ impl Events for Told {
     }
 
     fn on_renewed(&self, _: Time) {}
+
+    fn on_parted(&self) {
+        self.parted.fetch_add(1, Ordering::SeqCst);
+    }
 
     fn on_lease_lost(&self) {}
 

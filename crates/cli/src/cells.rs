@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use afs3::cellserv::{CellHosts, parse_cell_serv_db};
 use afsclient::AfsRemote;
-use client::{Cell, ClientIdentity, Endpoint, Session, SessionConfig, TokenWallet, dial_addresses};
+use client::{Cell, ClientIdentity, Endpoint, Session, SessionConfig, TokenWallet};
 use fabric::tls::Trust;
 use local::ask::endpoint;
 use local::cell::Where;
@@ -29,6 +29,7 @@ use serde::Deserialize;
 use types::Fault;
 use venus::{Error, VenusConfig, Volumes};
 
+use crate::dialing::dial_servers;
 use crate::{security, withdrawn};
 
 /// The list for all mounts of a machine.
@@ -304,7 +305,7 @@ impl Cells {
                         cache_dir: Some(dir.join("data")),
                         cache_bytes_max: self.cache_bytes_max,
                         gives_up: self.gives_up,
-                        tokens: Some(tokens),
+                        tokens: Some(Arc::clone(&tokens)),
                         ..VenusConfig::default()
                     };
                     // The identity belongs to this process for as long as the session exists.
@@ -312,7 +313,8 @@ impl Cells {
                         let _held = &identity;
                         config(endpoint)
                     };
-                    let reached = Cell::of_servers(Arc::new(session), dial_addresses(dial));
+                    let dial = dial_servers(dial, tokens);
+                    let reached = Cell::of_servers(Arc::new(session), dial);
                     withdrawn::watch(&reached, tls, self.dir.clone());
                     return Ok(Volumes::new(reached, venus));
                 }

@@ -15,6 +15,7 @@ mod cells;
 mod certifying;
 mod commands;
 mod control;
+mod dialing;
 mod doctor;
 mod dynroot;
 mod ending;

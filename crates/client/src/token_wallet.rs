@@ -67,6 +67,17 @@ struct StoredToken {
     reply: Option<Bytes>,
     /// The user's ids for the cell's mode bits.
     ids: Option<Ids>,
+    /// The user's login for servers of AFS.
+    afs: Option<AfsTicket>,
+}
+
+/// A user's login for servers of AFS: only a session with such a server reads it
+/// (`afsclient::AfsLogin`).
+#[derive(Clone, Debug)]
+struct AfsTicket {
+    /// Tells it from all others.
+    number: u128,
+    login: Arc<Secret>,
 }
 
 /// The most users whose Kerberos login may be under way.
@@ -110,6 +121,29 @@ impl TokenWallet {
         good
     }
 
+    /// Stores the user's login for servers of AFS beside the token, with which it goes. `false`:
+    /// there is no token.
+    #[must_use]
+    pub fn accompany(&self, uid: u32, login: Secret) -> bool {
+        let mut stored = self.stored.write();
+        let Some(stored) = stored.get_mut(&uid) else { return false };
+        stored.afs = Some(AfsTicket { number: rand::random(), login: Arc::new(login) });
+        true
+    }
+
+    /// The user's login for servers of AFS, and its number.
+    pub fn afs_login(&self, uid: u32) -> Option<(u128, Arc<Secret>)> {
+        let stored = self.stored.read();
+        let AfsTicket { number, login } = stored.get(&uid)?.afs.as_ref()?;
+        Some((*number, Arc::clone(login)))
+    }
+
+    /// The numbers of all users' logins for servers of AFS.
+    pub fn afs_logins(&self) -> Vec<u128> {
+        let stored = self.stored.read();
+        stored.values().filter_map(|stored| Some(stored.afs.as_ref()?.number)).collect()
+    }
+
     /// The cell's answer to the ticket of the user's token; it is returned once.
     pub fn take_reply(&self, uid: u32) -> Option<Bytes> {
         self.stored.write().get_mut(&uid)?.reply.take()
@@ -127,7 +161,10 @@ impl TokenWallet {
         let mut stored = self.stored.write();
         let same = stored.get(&uid).filter(|stored| stored.token.principal == token.principal);
         let ids = same.and_then(|stored| stored.ids.clone());
-        stored.insert(uid, StoredToken { bytes, token, client, source, reply: None, ids });
+        // Of users of a cell of AFS the principal says nothing.
+        let afs = same.filter(|stored| stored.token.name == token.name);
+        let afs = afs.and_then(|stored| stored.afs.clone());
+        stored.insert(uid, StoredToken { bytes, token, client, source, reply: None, ids, afs });
         drop(stored);
         self.note_change();
         true
@@ -342,6 +379,35 @@ mod tests {
         assert_eq!((tokens.ids(7), tokens.local(4711)), (nobody.clone(), None), "another user");
         tokens.remove(7);
         assert_eq!(tokens.local(4711), None);
+    }
+
+    #[test]
+    fn mx4_a_login_for_servers_of_afs_goes_with_its_token() {
+        let tokens = TokenWallet::default();
+        let client = Arc::new(Signer::new(&[1; 32]));
+        let login = || Secret::new(b"a ticket of AFS".to_vec());
+        let put = |name: &str, principal| {
+            let token = Token { name: name.to_owned(), ..token_of(principal, &client) };
+            assert!(tokens.put(7, &token.sign(&client).into(), Arc::clone(&client)));
+        };
+        assert!(!tokens.accompany(7, login()), "there is no token");
+        put("joe", 1);
+        assert!(tokens.accompany(7, login()));
+        let (number, kept) = tokens.afs_login(7).unwrap();
+        assert_eq!(kept.reveal(), b"a ticket of AFS");
+        assert_eq!(tokens.afs_logins(), [number]);
+        let context = ProofContext { certificate: None, challenge: [0; 32] };
+        let shown = tokens.show(&Caller { uid: 7, ..Caller::ROOT }, &context).unwrap();
+        let has_it = |bytes: &[u8]| bytes.windows(15).any(|part| part == b"a ticket of AFS");
+        assert!(!has_it(&shown.token) && !has_it(&shown.proof));
+        put("joe", 1);
+        assert_eq!(tokens.afs_login(7).unwrap().0, number, "the token was renewed");
+        put("ann", 1);
+        assert!(tokens.afs_login(7).is_none(), "another user");
+        assert!(tokens.accompany(7, login()));
+        assert_ne!(tokens.afs_login(7).unwrap().0, number, "another login");
+        tokens.remove(7);
+        assert!(tokens.afs_login(7).is_none());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! meanwhile.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::common::events::{Event, Recorder};
 use crate::common::{ScriptedServer, call, call_with, is_write, name, status, written};
@@ -136,7 +136,7 @@ impl Fleet {
             server.always(move |call| truth.lock().answer(id, call));
         }
         let dialled = Arc::clone(&b);
-        let dial = Box::new(move |info: &ServerInfo| {
+        let dial = Box::new(move |_: &Weak<Cell>, info: &ServerInfo| {
             assert_eq!(info.id, B, "the home is not dialled");
             client::Session::connect(dialled.config()).map(|session| Arc::new(session) as _)
         });

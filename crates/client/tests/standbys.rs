@@ -2,7 +2,7 @@
 //! are made once, and what the standby lacks is reported.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::common::events::{Event, Recorder};
 use crate::common::{DIR, FID, ScriptedServer, call, is_write, make, name, status, write, written};
@@ -156,7 +156,7 @@ impl Fleet {
             server.always(move |call| truth.lock().answer(id, call));
         }
         let dialled = Arc::clone(&b);
-        let dial = Box::new(move |_: &ServerInfo| {
+        let dial = Box::new(move |_: &Weak<Cell>, _: &ServerInfo| {
             client::Session::connect(dialled.config()).map(|session| Arc::new(session) as _)
         });
         let session_at_a = a.session();

@@ -7,6 +7,8 @@
 //!   login with one `{"reply": HEX}` as well. Set to a line of JSON, `{"cache": NAME, "service":
 //!   NAME}`, followed by the request in binary. With `{"afs": true}` the cell is one of AFS, and
 //!   the request is the ticket itself with a session key (`afsclient::AfsLogin`).
+//! - `afs`: set to such a ticket, for the servers of AFS in a cell of Rialto: it is kept beside the
+//!   caller's token, and no server of Rialto sees it (`docs/spec/mixed-cells.md`).
 //! - `logout`: set to anything: the token is forgotten.
 //! - `tokens`: read as JSON: the caller's token, or `null`.
 //! - `token.HEX`: read as JSON, `{"token": HEX}`: a token of the caller for the public key HEX of
@@ -39,6 +41,8 @@ use crate::errno::RequestRefusal;
 pub(crate) enum PendingLogin {
     In,
     Kerberos,
+    /// Beside a token of Rialto, for servers of AFS.
+    Afs,
     Out,
     Tokens,
     /// For this key of a program.
@@ -55,6 +59,7 @@ impl PendingLogin {
         match name {
             b"login" => Some(PendingLogin::In),
             b"kerberos" => Some(PendingLogin::Kerberos),
+            b"afs" => Some(PendingLogin::Afs),
             b"logout" => Some(PendingLogin::Out),
             b"tokens" => Some(PendingLogin::Tokens),
             b"passwd" => Some(PendingLogin::Password),
@@ -85,7 +90,7 @@ impl LoginDesk<'_> {
                 let offer = json!({ "client": client, "reply": reply, "afs": tokens.is_of_afs() });
                 return Ok(offer.to_string().into());
             }
-            PendingLogin::In | PendingLogin::Out | PendingLogin::Password => {
+            PendingLogin::In | PendingLogin::Afs | PendingLogin::Out | PendingLogin::Password => {
                 return Err(RequestRefusal(Errno::NODATA));
             }
         }
@@ -94,6 +99,7 @@ impl LoginDesk<'_> {
                 "cell": token.cell, "user": token.name, "id": token.principal.0,
                 "level": format!("{:?}", token.level).to_lowercase(),
                 "issued": token.issued, "expires": token.expires, "renewable": token.renewable,
+                "afs": !tokens.is_of_afs() && tokens.afs_login(uid).is_some(),
             })
         });
         Ok(Value::from(shown).to_string().into())
@@ -103,6 +109,7 @@ impl LoginDesk<'_> {
         match wanted {
             PendingLogin::In => self.log_in(&mut parsed(value)?)?,
             PendingLogin::Kerberos => self.show_ticket(value)?,
+            PendingLogin::Afs => self.accompany(value)?,
             PendingLogin::Out => {
                 let tokens = self.volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
                 self.volumes.send_written(&self.request)?;
@@ -224,7 +231,8 @@ impl LoginDesk<'_> {
         }
         let caller = self.request.caller.clone();
         let signer = tokens.expected(caller.uid).ok_or(Errno::STALE)?;
-        let call = AuthCall::Kerberos { request: request.into(), client: signer.public() };
+        let request = Secret::new(request);
+        let call = AuthCall::Kerberos { request: request.clone(), client: signer.public() };
         let Answer::Ticket { token, reply } = self.shown(call)? else {
             return Err(RequestRefusal(Errno::PROTO));
         };
@@ -236,11 +244,30 @@ impl LoginDesk<'_> {
         if !tokens.put_from(source, &token, signer, reply) {
             return Err(RequestRefusal(Errno::PROTO));
         }
+        // In a cell of AFS the token was made of the ticket, which servers are to see.
+        if tokens.is_of_afs() && !tokens.accompany(caller.uid, request) {
+            return Err(RequestRefusal(Errno::STALE));
+        }
         // Without an answer mode bits treat the user as *nobody*; the server checks anyway.
         if let Err(error) = self.venus.access().learn_ids(&self.request) {
             tracing::warn!(%error, "cannot look up the new user: mode bits treat it as unknown");
         }
         volumes.forget_rights();
+        Ok(())
+    }
+
+    /// A login for servers of AFS, beside the caller's token.
+    fn accompany(&self, value: &[u8]) -> Result<(), RequestRefusal> {
+        let tokens = self.volumes.tokens().ok_or(Errno::OPNOTSUPP)?;
+        if value.len() > KERBEROS_BYTES_MAX {
+            return Err(RequestRefusal(Errno::MSGSIZE));
+        }
+        // Earlier writes are sent under the identity that made them.
+        self.volumes.send_written(&self.request)?;
+        if !tokens.accompany(self.request.caller.uid, Secret::new(value.to_vec())) {
+            return Err(RequestRefusal(Errno::NODATA));
+        }
+        self.volumes.forget_rights();
         Ok(())
     }
 }

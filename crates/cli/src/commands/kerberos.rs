@@ -30,6 +30,8 @@ use zeroize::Zeroizing;
 use super::fs::tree;
 
 const ATTRIBUTE: &str = "system.rialto.kerberos";
+/// Takes a login for servers of AFS in a cell of Rialto.
+const AFS_ATTRIBUTE: &str = "system.rialto.afs";
 /// The variables in which MIT's library finds the credential cache and the configuration.
 const CACHE: &str = "KRB5CCNAME";
 const CONFIG: &str = "KRB5_CONFIG";
@@ -67,7 +69,22 @@ pub fn log_in(place: &Path, service: Option<&str>) -> Result<(), Failure> {
         let _ = tree::set(place, "system.rialto.logout", "now");
         Failure::new(what, format!("the service that answered is not {service}: {error}"))
             .mend("inform the cell's administrators")
-    })
+    })?;
+    also_at_servers_of_afs(place);
+    Ok(())
+}
+
+/// The cell may have servers of AFS, which know no token of Rialto. The realm tells by its ticket
+/// for them: without one, and with a mount that knows no such servers, the user is *nobody* there.
+fn also_at_servers_of_afs(place: &Path) {
+    let shown = afs_login(place, None).and_then(|(_, login)| {
+        let request = login.to_request();
+        rustix::fs::setxattr(place, AFS_ATTRIBUTE, request.reveal(), XattrFlags::empty())
+            .map_err(|error| refused("logging in to servers of AFS", error))
+    });
+    if let Err(failure) = shown {
+        tracing::debug!(%failure, "no login for servers of AFS");
+    }
 }
 
 /// Shows a request for a ticket of `service` to the mount.
@@ -82,10 +99,16 @@ fn show(place: &Path, service: &str, request: &[u8], what: &str) -> Result<(), F
         .map_err(|error| refused(what, error))
 }
 
-/// A cell of AFS: its servers see the ticket itself. Its realm has the cell's name in capitals, or
-/// is the user's own.
+/// A cell of AFS: its servers see the ticket itself.
 fn log_in_to_afs(place: &Path, service: Option<&str>) -> Result<(), Failure> {
+    let (service, login) = afs_login(place, service)?;
     let what = "logging in with a Kerberos ticket";
+    show(place, &service, login.to_request().reveal(), what)
+}
+
+/// The login for servers of AFS, and the service that its ticket is for. The cell's realm has its
+/// name in capitals, or is the user's own.
+fn afs_login(place: &Path, service: Option<&str>) -> Result<(String, AfsLogin), Failure> {
     let found = match service {
         Some(service) => service_ticket(service).map(|ticket| (service.to_owned(), ticket)),
         None => {
@@ -107,9 +130,10 @@ fn log_in_to_afs(place: &Path, service: Option<&str>) -> Result<(), Failure> {
     let key = Zeroizing::new(ticket.key);
     let login = AfsLogin::of_ticket(user, (ticket.key_type, &key), ticket.ticket, ticket.valid);
     let login = login.ok_or_else(|| {
+        let what = "logging in with a Kerberos ticket";
         Failure::new(what, format!("servers of AFS know no keys of type {}", ticket.key_type))
     })?;
-    show(place, &service, login.to_request().reveal(), what)
+    Ok((service, login))
 }
 
 fn ticket(

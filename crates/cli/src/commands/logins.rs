@@ -231,7 +231,8 @@ impl Login {
 
 fn logged_in(place: &Path) -> Result<ExitCode, Failure> {
     if let Some(token) = token(place)? {
-        println!("logged in to {} as {}: ends {}", token.cell, token.user, when(token.expires));
+        let ends = when(token.expires);
+        println!("logged in to {} as {}{}: ends {ends}", token.cell, token.user, token.servers());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -314,6 +315,17 @@ struct Token {
     level: String,
     expires: i64,
     renewable: i64,
+    /// In a cell of Rialto: there is a login for its servers of AFS as well. A mount of an earlier
+    /// version does not say it.
+    #[serde(default)]
+    afs: bool,
+}
+
+impl Token {
+    /// Servers beside those of Rialto that the user is known to.
+    fn servers(&self) -> &'static str {
+        if self.afs { ", at servers of AFS too" } else { "" }
+    }
 }
 
 fn token(place: &Path) -> Result<Option<Token>, Failure> {
@@ -335,9 +347,10 @@ impl Tokens {
             println!("no token: 'rialto login NAME' gets one");
             return Ok(ExitCode::FAILURE);
         };
-        let Token { cell, user, id, level, expires, renewable } = token;
+        let servers = token.servers();
+        let Token { cell, user, id, level, expires, renewable, afs: _ } = token;
         println!(
-            "{user} ({id}) in {cell}, by {level}: ends {}, the last renewal ends {}",
+            "{user} ({id}) in {cell}, by {level}{servers}: ends {}, the last renewal ends {}",
             when(expires),
             when(renewable)
         );

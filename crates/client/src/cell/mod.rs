@@ -46,14 +46,15 @@ const RANK_FAR: u32 = 65_000;
 /// The round-trip time that adds one to a rank.
 const RANK_STEP: Duration = Duration::from_micros(100);
 
-/// Begins a session with a server of the cell.
-pub type Dial = dyn Fn(&ServerInfo) -> Result<Arc<dyn Remote>, CallError> + Send + Sync;
+/// Begins a session with a server of this cell.
+pub type Dial =
+    dyn Fn(&Weak<Cell>, &ServerInfo) -> Result<Arc<dyn Remote>, CallError> + Send + Sync;
 
 /// Connects to the addresses of a server, one after the other.
 pub fn dial_addresses(
     config: impl Fn(Endpoint) -> SessionConfig + Send + Sync + 'static,
 ) -> Box<Dial> {
-    Box::new(move |server| {
+    Box::new(move |_, server| {
         let mut why = CallError::Refused(format!("server {} has no address", server.name));
         for address in &server.addresses {
             let config = config(Endpoint::Tcp(address.to_string()));
@@ -165,7 +166,7 @@ impl Cell {
                     if other.connection.is_some() {
                         return;
                     }
-                    match dial(&info) {
+                    match dial(&self.this, &info) {
                         Ok(remote) => drop(self.connected(&mut other, server, remote)),
                         Err(error) => tracing::warn!(
                             %server,
@@ -225,14 +226,8 @@ impl Cell {
         call: &CellCall,
         cancel: Option<&Cancel>,
     ) -> Result<Answer, CallError> {
-        let have_it = self
-            .connections()
-            .into_iter()
-            .filter(|connection| connection.remote.kind() == ServerKind::Rialto);
-        let (standing, away): (Vec<_>, Vec<_>) =
-            have_it.partition(|connection| connection.remote.stands());
         let mut why = CallError::Fault(Fault::Unsupported);
-        for connection in standing.iter().chain(&away) {
+        for connection in self.database_servers() {
             match connection.ask(Call::Cell(call.clone()), cancel) {
                 Err(CallError::Fault(Fault::NoVolume)) => {
                     return Err(CallError::Fault(Fault::NoVolume));
@@ -242,6 +237,40 @@ impl Cell {
             }
         }
         Err(why)
+    }
+
+    /// Makes a call that is about the cell and no volume, as a login is, at a server that takes
+    /// such calls: at one that is connected, and at the next if it does not answer.
+    ///
+    /// # Errors
+    /// The service's refusal, or why the last server does not answer.
+    pub fn call_any(
+        &self,
+        caller: &Caller,
+        call: &Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Answer, CallError> {
+        let mut why = CallError::Fault(Fault::CellAway);
+        for connection in self.database_servers() {
+            match connection.ask_as(caller, call.clone(), cancel) {
+                Ok(reply) => return Ok(reply.answer),
+                Err(error) if error.fault().is_some() => return Err(error),
+                Err(error) if cancel.is_some_and(Cancel::is_cancelled) => return Err(error),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
+
+    /// The sessions with servers that have the cell's database, those that stand first.
+    fn database_servers(&self) -> impl Iterator<Item = Arc<ServerConnection>> {
+        let have_it = self
+            .connections()
+            .into_iter()
+            .filter(|connection| connection.remote.kind() == ServerKind::Rialto);
+        let (standing, away): (Vec<_>, Vec<_>) =
+            have_it.partition(|connection| connection.remote.stands());
+        standing.into_iter().chain(away)
     }
 
     /// The servers of the cell; the last known list if no server answers.
@@ -317,7 +346,7 @@ impl Cell {
             .iter()
             .find(|info| info.id == server)
             .ok_or_else(|| unreached("the cell has no such server"))?;
-        match dial(info) {
+        match dial(&self.this, info) {
             Ok(remote) => {
                 tracing::info!(%server, name = info.name, "session with another server of the \
                     cell");

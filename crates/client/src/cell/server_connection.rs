@@ -82,12 +82,25 @@ impl ServerConnection {
     /// # Errors
     /// As [`Remote::call`].
     pub fn ask_reply(&self, call: Call, cancel: Option<&Cancel>) -> Result<Reply, CallError> {
+        self.ask_as(&Caller::ROOT, call, cancel)
+    }
+
+    /// As [`ServerConnection::ask_reply`], as this caller.
+    ///
+    /// # Errors
+    /// As [`Remote::call`].
+    pub fn ask_as(
+        &self,
+        caller: &Caller,
+        call: Call,
+        cancel: Option<&Cancel>,
+    ) -> Result<Reply, CallError> {
         let either = Cancel::new();
         let _listening = [Some(&self.gone()), cancel].map(|one| {
             let either = either.clone();
             one.map(|one| one.on_cancel(move || either.cancel()))
         });
-        self.remote.call(&Caller::ROOT, call, Some(&either))
+        self.remote.call(caller, call, Some(&either))
     }
 
     /// The server's record of a volume.

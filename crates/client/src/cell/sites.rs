@@ -22,7 +22,10 @@ pub(crate) fn sites(group: &VolumeGroup, read_only: bool) -> Vec<ServerId> {
 
 impl Cell {
     /// The group of a volume, from the cell database.
-    pub(crate) fn group(
+    ///
+    /// # Errors
+    /// `NoVolume` if the database does not know it; otherwise why it cannot be asked.
+    pub fn group(
         &self,
         volume: WhichVolume,
         cancel: Option<&Cancel>,

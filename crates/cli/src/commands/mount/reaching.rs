@@ -4,9 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{
-    Cell, ClientIdentity, Endpoint, Reply, Session, SessionConfig, TokenWallet, dial_addresses,
-};
+use client::{Cell, ClientIdentity, Endpoint, Reply, Session, SessionConfig, TokenWallet};
 use keep::{Keep, Keeper};
 use local::cell::MountRecords;
 use local::failure::Failure;
@@ -16,6 +14,7 @@ use venus::{VenusConfig, Volumes};
 
 use super::MountCommand;
 use crate::cells::Cells;
+use crate::dialing::dial_servers;
 use crate::dynroot;
 use crate::tokens::maintain_tokens;
 use crate::{security, withdrawn};
@@ -33,7 +32,7 @@ impl MountCommand {
         records: &MountRecords,
         at: &Path,
         server: &Endpoint,
-        tokens: Option<Arc<TokenWallet>>,
+        tokens: Arc<TokenWallet>,
         keep: Option<&Arc<Keep>>,
     ) -> Result<
         (Session, ClientId, impl Fn(Endpoint) -> SessionConfig + Send + Sync + use<>),
@@ -63,7 +62,7 @@ impl MountCommand {
             Endpoint::Tcp(_) => security::options(&dir, &provisional_name(server), clear)?,
         };
         options.connection.tls.iter().for_each(|tls| withdrawn::load(&dir, tls));
-        options.wallet = tokens.map(|tokens| tokens as _);
+        options.wallet = Some(tokens as _);
         options.keep = keep.cloned();
         let with = options.clone();
         let others = move |endpoint| SessionConfig {
@@ -126,10 +125,11 @@ impl MountCommand {
         keeper: Option<&Arc<Keeper>>,
     ) -> Result<Arc<Volumes>, Failure> {
         let cache = self.cache(records, at)?;
+        let tokens = Arc::<TokenWallet>::default();
         let config = VenusConfig {
             cache_dir: Some(cache.join("data")),
             cache_bytes_max: self.cache_size,
-            tokens: Some(Arc::default()),
+            tokens: Some(Arc::clone(&tokens)),
             gives_up: self.soft.is_some(),
             keeper: keeper.cloned(),
             // Changes of names that are answered here are not recorded for a successor.
@@ -137,10 +137,10 @@ impl MountCommand {
             ..VenusConfig::default()
         };
         let keep = keeper.map(|keeper| keeper.records());
-        let session = self.session(records, at, server, config.tokens.clone(), keep)?;
+        let session = self.session(records, at, server, Arc::clone(&tokens), keep)?;
         let (session, client, others) = session;
         let tls = others(server.clone()).options.connection.tls;
-        let cell = Cell::of_servers(Arc::new(session), dial_addresses(others));
+        let cell = Cell::of_servers(Arc::new(session), dial_servers(others, tokens));
         withdrawn::watch(&cell, tls, self.place.path()?);
         keep.iter().for_each(|keep| cell.resume_others(keep, client));
         Ok(Volumes::new(cell, config))

@@ -1,0 +1,159 @@
+#!/bin/bash
+# One cell with a server of Rialto, which has its database, and OpenAFS's file server: a native
+# mount and OpenAFS's client use volumes of both, and a volume moves between them while they do.
+# All of it in a network of its own, Rialto at one address and OpenAFS at another.
+. "$(dirname "$0")/../lib/real.sh"
+. "$(dirname "$0")/../lib/openafs.sh"
+needs_root
+PATH=$PATH:/usr/sbin
+for tool in krb5kdc kdb5_util kadmin.local kinit; do
+    command -v $tool > /dev/null ||
+        { skip "$tool is missing (Debian: krb5-kdc, krb5-admin-server, krb5-user)"; finish; }
+done
+get_openafs || { skip "OpenAFS's packages cannot be downloaded"; finish; }
+if [ -z "${PRIVATE_NET:-}" ]; then
+    PRIVATE_NET=yes exec unshare --net --mount --propagation private "$0"
+fi
+base=$WORK/mixed cell=$WORK/mixed/cell realm=$WORK/mixed/realm
+native=$WORK/mixed/native theirs=$WORK/mixed/theirs
+here=192.0.2.1 there=192.0.2.2
+afsd=() kdc=''
+# A process that waits for such a client can only be killed after the client.
+(sleep 400 && pkill -9 -f "^afsd.fuse .*-mountdir $base/") 2> /dev/null &
+watchdog=$!
+cleanup() {
+    local pid
+    pkill -P $watchdog
+    touch "$base/enough"
+    for pid in "${afsd[@]}"; do kill -9 "$pid" 2> /dev/null; done
+    umount --lazy "$theirs" 2> /dev/null
+    within 60 "$RIALTO" umount --lazy --dir "$cell" "$native" > /dev/null 2>&1
+    stop_openafs_servers "$base/openafs"
+    within 60 "$RIALTO" down --lazy --dir "$cell" > /dev/null 2>&1
+    [ -z "$kdc" ] || { kill "$kdc"; wait "$kdc"; } 2> /dev/null
+}
+trap cleanup EXIT
+mkdir -p "$base"/{etc,openafs} "$native" "$realm/users"
+chmod 1777 "$realm/users"
+ip link set lo up && ip address add "$here/24" dev lo && ip address add "$there/24" dev lo ||
+    { fail "a network"; finish; }
+mkdir -p /etc/openafs && mount --bind "$base/etc" /etc/openafs
+rialto() { within 60 "$RIALTO" "$@" --dir "$cell"; }
+vos() { openafs_there "$base/openafs" vos "$@"; }
+soon() { # COMMAND...: within some seconds
+    local soon_n
+    for soon_n in $(seq 50); do "$@" && return 0; sleep 0.1; done
+    return 1
+}
+reads() { # FILE TEXT
+    local got; got=$(within 30 cat "$1") && [ "$got" = "$2" ] && return 0
+    echo "$1 has '$got', not '$2'"; return 1
+}
+
+# A realm with users and the service of the cell.
+cat > "$realm/krb5.conf" << CONF
+[libdefaults]
+default_realm = X.ORG
+dns_lookup_kdc = false
+dns_lookup_realm = false
+rdns = false
+[realms]
+X.ORG = {
+kdc = $here:8888
+}
+CONF
+cat > "$realm/kdc.conf" << CONF
+[realms]
+X.ORG = {
+kdc_listen = $here:8888
+kdc_tcp_listen = $here:8888
+database_name = $realm/users.db
+key_stash_file = $realm/stash
+acl_file = $realm/acl
+}
+CONF
+export KRB5_CONFIG=$realm/krb5.conf KRB5_KDC_PROFILE=$realm/kdc.conf
+admin() { kadmin.local -r X.ORG -q "$1" > /dev/null; }
+make_realm() {
+    kdb5_util create -r X.ORG -s -P "master key" && admin "addprinc -pw opensesame joe" &&
+        admin "addprinc -pw opensesame ann" &&
+        admin "addprinc -randkey -e aes256-cts-hmac-sha1-96:normal afs/x.org" &&
+        admin "ktadd -norandkey -k $base/afs.keytab afs/x.org"
+}
+check "a realm" make_realm
+krb5kdc -n -r X.ORG -P "$realm/pid" > "$realm/log" 2>&1 &
+kdc=$!
+
+# The cell: its database is Rialto's, and OpenAFS's file server enters itself there.
+configure_openafs x.org $here
+check "a cell" rialto up --no-mount --cell x.org --listen $here:7620
+cp "$base/afs.keytab" /etc/openafs/server/rxkad.keytab
+kvno=$(klist -k "$base/afs.keytab" | sed -n 's/^ *\([0-9]*\) afs.*/\1/p' | head -n 1)
+openafs asetkey add rxkad_krb5 "$kvno" 18 /etc/openafs/server/rxkad.keytab afs/x.org@X.ORG \
+    > /dev/null
+rialto down > /dev/null
+cp "$base/afs.keytab" "$cell"
+printf '\n[afs]\nlisten = "%s"\nkeys = "afs.keytab"\n[kerberos]\nkeytab = "afs.keytab"\n' $here \
+    >> "$cell/cell.toml"
+check "it opens the ports of AFS" rialto up --no-mount
+check "OpenAFS's file server" start_openafs_servers "$base/openafs" x.org $there $here
+check "is a server of the cell" says $there 0 rialto vos listaddrs
+check "a user" rialto pts createuser joe -id 4242
+check "an administrator" rialto pts createuser ann -id 4243
+check "who is one" rialto pts adduser ann system:administrators
+check "a native mount" within 60 "$RIALTO" mount --daemon --dir "$cell" \
+    "unix:$cell/server.sock" "$native"
+check "a volume there" vos create $there z home -maxquota 200000
+check "it is mounted" within 30 "$RIALTO" fs mkmount "$native/home" home
+
+# Users with tickets.
+as() { local uid=$1; shift; KRB5CCNAME=FILE:$realm/users/$uid setpriv --reuid "$uid" \
+    --regid "$uid" --clear-groups timeout 60 "$@"; }
+# Users may not see where this program was built.
+cp "$RIALTO" "$base/rialto" && chmod 755 "$base/rialto"
+home=$native/home
+check "a stranger lists nothing there" says "Permission denied" 2 within 30 ls "$home"
+printf 'opensesame\n' | as 4711 kinit joe > /dev/null
+printf 'opensesame\n' | as 4712 kinit ann > /dev/null
+check "joe logs in" says "at servers of AFS too" 0 \
+    as 4711 "$base/rialto" login --kerberos --path "$native"
+check "and the administrator" as 4712 "$base/rialto" login --kerberos --path "$native"
+check "the tokens say so" says "at servers of AFS too" 0 \
+    as 4712 "$base/rialto" tokens --path "$native"
+check "everyone reads" as 4712 "$base/rialto" fs setacl "$home" system:anyuser rl
+check "joe may write" as 4712 "$base/rialto" fs setacl "$home" joe rlidwk
+check "the list has the names of the cell" says "joe rlidwk" 0 \
+    as 4711 "$base/rialto" fs listacl "$home"
+check "joe writes there" as 4711 sh -c "echo mine > '$home/mine'"
+check "as the owner" says 4242 0 stat -c %u "$home/mine"
+check "a stranger reads it" reads "$home/mine" mine
+check "and does not write" refused sh -c "echo theirs > '$home/theirs'"
+check "a logout" as 4711 "$base/rialto" logout --path "$native"
+check "joe is a stranger" refused as 4711 sh -c "echo lost > '$home/lost'"
+check "everyone writes" as 4712 "$base/rialto" fs setacl "$home" system:anyuser rlidwk
+check "the servers answer" says "All servers are running" 0 \
+    within 60 "$RIALTO" fs checkservers -path "$native"
+
+# Reading and writing beside OpenAFS's client.
+check "OpenAFS's client" mount_openafs "$base/openafs/etc" "$base/afsd" "$theirs" home
+check "a tree is copied there" within 120 cp -r /usr/include/linux "$home/tree"
+check "it is the same" within 120 diff -r --no-dereference /usr/include/linux "$home/tree"
+check "and for them" within 120 diff -r --no-dereference /usr/include/linux "$theirs/tree"
+their_writes() {
+    local n
+    for n in $(seq 20); do
+        echo "$n" > "$theirs/seen" && soon reads "$home/seen" "$n" || return 1
+    done
+}
+check "their writes are seen" their_writes
+our_writes() {
+    local n
+    for n in $(seq 20); do
+        echo "$n" > "$home/written" && soon reads "$theirs/written" "$n" || return 1
+    done
+}
+check "our writes are seen" our_writes
+seed=${SEED:-$RANDOM}
+check "random work, seed $seed" within 120 "$TOOLS/exercise" random "$home/one" --ops 5000 \
+    --seed "$seed" --no-fallocate
+finish
