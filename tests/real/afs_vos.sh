@@ -49,7 +49,7 @@ cp "$cell/cell.toml" "$base/closed.toml"
 printf '\n[afs]\nlisten = "%s"\nkeys = "afs.keytab"\n' $here >> "$cell/cell.toml"
 check "it opens the ports of AFS" rialto up --no-mount
 check "OpenAFS's file server enters itself" \
-    start_openafs_servers "$base/openafs" x.org $there $here
+    start_openafs_servers "$base/openafs" x.org $there $here || finish
 check "a native mount" within 60 "$RIALTO" mount --daemon --dir "$cell" \
     "unix:$cell/server.sock" "$base/native"
 

@@ -10,6 +10,7 @@ use types::{
     VolumeKind, WhichVolume,
 };
 
+use crate::afs::is_afs;
 use crate::beside;
 use crate::claim::{Claim, is_claimed_for};
 use crate::own_volumes::{have, named, remove_at, remove_left_by_force};
@@ -59,6 +60,13 @@ pub fn move_site(
     if group.record.standbys().any(|site| site.server == to) {
         let name = job.servers.name(to);
         return Err(VosError::Unfit(format!("{name} is a standby of it: name another server")));
+    }
+    if is_afs(job.servers, from)? || is_afs(job.servers, to)? {
+        return Err(VosError::Unfit(
+            "a read-only site does not move from or to a server of AFS: 'vos addsite' and 'vos \
+             release' make the new one, 'vos remove' removes the old one"
+                .to_owned(),
+        ));
     }
     let mut claim = Claim::of(job, group, &operation)?;
     let name = named(&claim.group.name, ".readonly")?;

@@ -24,7 +24,7 @@ use types::{
     VolumeId, VolumeInfo, VolumeKind, WhichVolume,
 };
 
-use crate::afs::{self, AfsReleased, is_afs};
+use crate::afs::{self, AfsReleased, afs_servers, is_afs};
 use crate::beside;
 use crate::claim::Claim;
 use crate::own_volumes::{
@@ -208,11 +208,8 @@ fn finish(
 
 /// Sites of AFS, and the others.
 fn by_kind(job: &Job<'_>, sites: Vec<Site>) -> Result<(Vec<Site>, Vec<Site>), VosError> {
-    let (mut afs, mut native) = (Vec::new(), Vec::new());
-    for site in sites {
-        if is_afs(job.servers, site.server)? { afs.push(site) } else { native.push(site) }
-    }
-    Ok((afs, native))
+    let afs = afs_servers(job.servers)?;
+    Ok(sites.into_iter().partition(|site| afs.contains(&site.server)))
 }
 
 /// The release of a volume of a server of AFS, to sites of any kind.

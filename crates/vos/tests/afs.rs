@@ -237,3 +237,35 @@ fn a_dump_makes_a_volume_and_a_broken_one_none() {
     let lines = cell.state.lock().volumes[&(B, number)].lines.len();
     assert_eq!(lines, pieces.len());
 }
+
+#[test]
+fn a_server_that_lies_about_its_volumes_is_not_believed() {
+    let cell = FakeCell::new();
+    let examined = |id: u32| {
+        let which = types::WhichVolume::Id(VolumeId(id.into()));
+        vos::examine(&cell, A, which)
+    };
+    // A name that no volume has, and a clone with a name of its own, which is none of the cell's.
+    let mut odd = cell.state.lock().volumes[&(A, VOLUME)].clone();
+    odd.name = b"../etc".to_vec();
+    cell.state.lock().volumes.insert((A, 7), odd.clone());
+    assert_eq!(examined(7), Err(VosError::Odd("a".into())));
+    odd.name = b"\x1b[2Jhome".to_vec();
+    cell.state.lock().volumes.insert((A, 7), odd.clone());
+    assert_eq!(examined(7), Err(VosError::Odd("a".into())));
+    (odd.name, odd.kind, odd.parent) = (b"moving.9".to_vec(), 1, VOLUME);
+    cell.state.lock().volumes.insert((A, 8), odd);
+    let listed = vos::list(&cell, A, types::PartitionNo(0)).unwrap();
+    let kinds: Vec<_> = listed.iter().map(|one| (one.id.0, one.kind)).collect();
+    let (snapshot, read_write) = (types::VolumeKind::Snapshot, types::VolumeKind::ReadWrite);
+    assert_eq!(kinds, [(8, snapshot), (VOLUME.into(), read_write)]);
+    assert_eq!(examined(9), Ok(None));
+    let high = types::WhichVolume::Id(VolumeId(u64::from(VOLUME) + (1 << 32)));
+    assert_eq!(vos::examine(&cell, A, high), Ok(None), "its low half is another volume's");
+    // Partitions that there cannot be.
+    cell.state.lock().partitions = vec![0, -3, 999];
+    let asked = cell.call(A, types::VolumeCall::Partitions);
+    assert_eq!(asked, Err(VosError::Odd("a".into())));
+    let refused = cell.call(A, types::VolumeCall::Hold { id: VolumeId(7), millis: 1 });
+    assert!(refused.unwrap_err().to_string().contains("a server of AFS"));
+}

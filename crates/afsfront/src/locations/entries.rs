@@ -220,3 +220,20 @@ impl EntryForm<'_> {
         Ok(site)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_has_a_replica_only_with_a_site_of_it() {
+        let site = |kind| Site { server: ServerId(7), partition: "/vicepa".into(), kind, epoch: 1 };
+        let name = Name::new(b"v").expect("a name");
+        let mut group = VolumeGroup::new(name, VolumeId(1), site(SiteKind::ReadWrite));
+        (group.read_only, group.released_epoch) = (Some(VolumeId(2)), 1);
+        assert_eq!(EntryForm::flags(&group), entry_flag::RW_EXISTS);
+        group.sites.push(site(SiteKind::ReadOnly));
+        let both = entry_flag::RW_EXISTS | entry_flag::RO_EXISTS;
+        assert_eq!(EntryForm::flags(&group), both);
+    }
+}

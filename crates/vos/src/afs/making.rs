@@ -51,7 +51,8 @@ pub(super) fn is_arriving(there: &VolumeReport) -> bool {
     there.in_use == 0 || there.name.text() == arriving_name(there.volume)
 }
 
-fn arriving_name(volume: u32) -> Vec<u8> {
+/// The name of a volume that is not complete.
+pub(super) fn arriving_name(volume: u32) -> Vec<u8> {
     format!("arriving.{volume}").into_bytes()
 }
 
@@ -140,7 +141,7 @@ fn run(
     fill(&made, arriving_cookie(volume)?, volume)?;
     job.step(format_args!("{server}: serve it"), || {
         if new.quota_bytes != 0 {
-            made.set_quota(super::translating::quota_blocks(new.quota_bytes))?;
+            made.set_quota(new.quota_bytes)?;
         }
         arrived(&made, new.name.as_bytes())?;
         made.set_flags(0)?;

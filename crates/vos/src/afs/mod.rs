@@ -37,8 +37,13 @@ const FIRST: i32 = 0;
 
 /// Whether a server is one of AFS.
 pub(crate) fn is_afs(servers: &dyn Servers, server: ServerId) -> Result<bool, VosError> {
-    let known = servers.db().servers()?.into_iter().find(|seen| seen.record.id == server);
-    Ok(known.is_some_and(|seen| seen.record.kind() == ServerKind::Afs))
+    Ok(afs_servers(servers)?.contains(&server))
+}
+
+/// The servers of AFS in the cell.
+pub(crate) fn afs_servers(servers: &dyn Servers) -> Result<Vec<ServerId>, VosError> {
+    let all = servers.db().servers()?.into_iter().map(|seen| seen.record);
+    Ok(all.filter(|one| one.kind() == ServerKind::Afs).map(|one| one.id).collect())
 }
 
 /// A volume's number as AFS has it.

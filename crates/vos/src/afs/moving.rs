@@ -164,7 +164,10 @@ impl<'j, 'a> AfsMove<'j, 'a> {
         let waited = since.elapsed();
         let others = self.others_at_source()?;
         step(format!("{from}: remove it"), &|| {
-            held.set_flags(PASSING)?;
+            // A server of Rialto lets changes wait until it has removed it.
+            if is_afs(job.servers, self.way.from.server)? {
+                held.set_flags(PASSING)?;
+            }
             held.delete()
         })?;
         held.end()?;

@@ -13,6 +13,8 @@ use afs3::xdr::Chars;
 use super::volume_server::VolumeServer;
 use crate::VosError;
 
+/// The unit of quotas.
+const BLOCK_BYTES: u64 = 1024;
 /// A field of `SetInfo` that stays as it is.
 const SAME: i32 = -1;
 
@@ -117,8 +119,9 @@ impl<'s> AfsTransaction<'s> {
         self.at.ask(&VolumesCall::ReClone { transaction: self.number, clone }).map(drop)
     }
 
-    /// Sets the quota, in KiB; 0: none.
-    pub(super) fn set_quota(&self, blocks: i32) -> Result<(), VosError> {
+    /// Sets the quota; 0: none.
+    pub(super) fn set_quota(&self, bytes: u64) -> Result<(), VosError> {
+        let blocks = i32::try_from(bytes.div_ceil(BLOCK_BYTES)).unwrap_or(i32::MAX);
         let info = VolumeReport { max_quota: blocks, ..unchanged() };
         let call = VolumesCall::SetInfo { transaction: self.number, info: Box::new(info) };
         self.at.ask(&call).map(drop)

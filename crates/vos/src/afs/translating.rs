@@ -4,7 +4,7 @@
 //! told; a clone with a name of its own is a snapshot. Of a volume that a transaction holds, or
 //! that cannot be attached, only the number is told: a list has it as a snapshot, which no
 //! operation takes for a volume of the cell, and a question about it is refused. Calls that AFS has
-//! no words for are refused (`Unsupported`).
+//! no words for are refused (`Unfit`).
 
 use afs3::errors::VOLSERVOLBUSY;
 use afs3::volumes::{
@@ -16,6 +16,7 @@ use types::{
     VolumeCall, VolumeChange, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
 };
 
+use super::making::arriving_name;
 use super::number;
 use super::places::AfsPlace;
 use super::transactions::{AfsTransaction, NewAfsVolume};
@@ -29,7 +30,7 @@ const EPOCH: u64 = 1;
 /// Answers a call for a server of AFS. See the head of the file.
 ///
 /// # Errors
-/// The server's; `Refused` with `Unsupported`.
+/// The server's; `Unfit`: AFS has no words for the call.
 pub fn call_afs(
     servers: &dyn Servers,
     server: ServerId,
@@ -88,7 +89,7 @@ pub fn call_afs(
 }
 
 fn unsupported(at: &VolumeServer<'_>) -> VosError {
-    VosError::Refused { server: at.name(), fault: Fault::Unsupported }
+    VosError::Unfit(format!("{} is a server of AFS, which cannot do this", at.name()))
 }
 
 /// A time as AFS counts it: unsigned seconds.
@@ -115,8 +116,11 @@ fn task(one: &TransactionInfo) -> TaskInfo {
     }
 }
 
-fn kind_of(kind: i32, name: &[u8]) -> VolumeKind {
-    match kind {
+fn kind_of(one: &VolumeReport) -> VolumeKind {
+    let name = one.name.text();
+    match one.kind {
+        // It is not complete, so it is no volume of the cell yet.
+        volume_type::RW if name == arriving_name(one.volume) => VolumeKind::Snapshot,
         volume_type::RW => VolumeKind::ReadWrite,
         volume_type::RO if name.ends_with(b".readonly") => VolumeKind::ReadOnly,
         volume_type::BACKUP if name.ends_with(b".backup") => VolumeKind::Backup,
@@ -132,8 +136,10 @@ fn volume(partition: i32, one: &VolumeReport) -> Option<VolumeInfo> {
         true => Name::new(one.name.text()),
         false => Name::new(one.volume.to_string().as_bytes()),
     };
-    let kind = if is_known { kind_of(one.kind, one.name.text()) } else { VolumeKind::Snapshot };
+    let kind = if is_known { kind_of(one) } else { VolumeKind::Snapshot };
     let is_parent = kind == VolumeKind::ReadWrite || one.parent == 0;
+    // Names go to terminals.
+    let name = name.ok().filter(|name| name.as_bytes().iter().all(u8::is_ascii_graphic))?;
     Some(VolumeInfo {
         id,
         tree: if is_parent { id } else { VolumeId(one.parent.into()) },
@@ -146,7 +152,7 @@ fn volume(partition: i32, one: &VolumeReport) -> Option<VolumeInfo> {
         partition: PartitionNo(partition.cast_unsigned()),
         epoch: EPOCH,
         origin: None,
-        name: name.ok()?,
+        name,
         created: time(one.created),
         updated: time(one.updated),
         quota_bytes: bytes(one.max_quota.into()),
@@ -278,7 +284,7 @@ impl VolumeServer<'_> {
         let (name, kind) = (name.as_bytes(), volume_type::RW);
         let new = NewAfsVolume { partition, name, kind, parent: id, volume: id };
         let held = AfsTransaction::create(*self, &new)?;
-        let made = held.set_quota(quota_blocks(quota_bytes)).and_then(|()| held.set_flags(0));
+        let made = held.set_quota(quota_bytes).and_then(|()| held.set_flags(0));
         if made.is_err() {
             // Otherwise it stays out of service.
             let _ = held.delete();
@@ -294,7 +300,7 @@ impl VolumeServer<'_> {
         }
         self.with(id, |held| {
             if let Some(bytes) = quota_bytes {
-                held.set_quota(quota_blocks(bytes))?;
+                held.set_quota(bytes)?;
             }
             match state {
                 None => Ok(()),
@@ -339,9 +345,4 @@ impl VolumeServer<'_> {
         }
         held.end()
     }
-}
-
-/// A quota in AFS's blocks of 1 KiB; 0: none.
-pub(super) fn quota_blocks(bytes: u64) -> i32 {
-    i32::try_from(bytes.div_ceil(KIB)).unwrap_or(i32::MAX)
 }

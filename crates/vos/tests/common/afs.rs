@@ -56,6 +56,8 @@ pub struct FakeState {
     now: i32,
     /// The lines that clients know to be written.
     pub acknowledged: Vec<u64>,
+    /// The partitions that servers have.
+    pub partitions: Vec<i32>,
     /// The call that a server refuses with a code, once, after it was made or instead.
     pub refuses: Option<(&'static str, i32)>,
 }
@@ -96,7 +98,7 @@ impl FakeCell {
             serves: true,
             lines: Vec::new(),
         };
-        let mut state = FakeState { now: 100, ..FakeState::default() };
+        let mut state = FakeState { now: 100, partitions: vec![0], ..FakeState::default() };
         state.volumes.insert((A, VOLUME), home);
         let cell = FakeCell { _dir: dir, db, state: Mutex::new(state) };
         (0..3).for_each(|_| cell.people_write());
@@ -206,9 +208,9 @@ impl FakeState {
     fn serve(&mut self, server: ServerId, call: &VolumesCall) -> Result<VolumesAnswer, VosError> {
         let now = self.now;
         match call.clone() {
-            VolumesCall::XListPartitions {} => {
-                Ok(VolumesAnswer::XListPartitions { partitions: XdrList::new(vec![0]).unwrap() })
-            }
+            VolumesCall::XListPartitions {} => Ok(VolumesAnswer::XListPartitions {
+                partitions: XdrList::new(self.partitions.clone()).unwrap(),
+            }),
             VolumesCall::PartitionInfo64 { .. } => {
                 let (name, device) = (Chars::new(b"/vicepa").unwrap(), Chars([0; 256]));
                 let (lock_fd, total_usable, free, min_free) = (0, 0, 1000, 2000);

@@ -73,6 +73,12 @@ impl Create {
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
             encrypt: (self.encrypt_at_rest || self.plain_at_rest).then_some(self.encrypt_at_rest),
         };
+        let is_afs = context.is_afs(spot.server);
+        if is_afs && (self.model == Some(AccessModel::Posix) || !self.acl.is_empty()) {
+            let why = "access lists decide in a volume of a server of AFS";
+            return Err(Failure::new(what, why)
+                .mend("leave -model and -acl out; 'fs setacl' sets the list of its root"));
+        }
         let list = first_list(context, spot.server, self.model, &self.acl)?;
         let mut no_keys = false;
         let make = |job: &Job<'_>| {
@@ -87,7 +93,7 @@ impl Create {
         });
         let Some(info) = made? else { return Ok(()) };
         let made = LocatedVolume { server: spot.server, info };
-        if self.model == Some(AccessModel::Acl) {
+        if self.model == Some(AccessModel::Acl) && !is_afs {
             // It is empty, and mounted nowhere yet.
             decide_by(context, &what, &made, Some(&list))?;
         }

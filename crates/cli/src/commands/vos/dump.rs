@@ -70,8 +70,8 @@ the new one. It is refused while files of it are open for writing on the server'
 With -readonly it makes a read-only volume, NAME.readonly, without a read-write one: a
 release from elsewhere, or an archive. -overwrite applies newer dumps to it.
 
-A dump of AFS is known by its first bytes, and makes a volume at a server of either kind. If
-it goes over a volume, that is out of service meanwhile, and stays so if it breaks off:
+A dump of AFS is known by its first bytes, and makes a volume at a server of either kind.
+A volume that it goes over is out of service meanwhile, and stays so if the dump breaks off:
 repeat the command then. It needs the cell's key of AFS (--keys), and [afs] at a server of
 Rialto.";
 

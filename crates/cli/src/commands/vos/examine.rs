@@ -102,18 +102,11 @@ fn print_volume(context: &VosContext, group: &[LocatedVolume], known: Option<&Vo
     if let Some(origin) = volume.origin {
         println!("    Clone of    {}", origin.0);
     }
-    let root = model::root_status(context, volume).ok();
-    println!(
-        "    Access      {}",
-        root.map_or("unknown", |root| AccessModel::of(&root).for_people())
-    );
-    if root.is_some_and(|root| root.by_list) {
-        let refused = model::refuses_afs(context, volume);
-        let shown = refused.map_or("unknown", |refused| on_or_off(!refused));
-        println!("    AFS clients {shown}");
+    if context.is_afs(volume.server) {
+        println!("    Access      access lists, at a server of AFS");
+    } else {
+        print_model(context, volume);
     }
-    println!("    Read times  {}", root.map_or("unknown", |root| on_or_off(root.read_times)));
-    println!("    At rest     {}", show::at_rest(volume));
     println!("    MaxQuota {:>10} K", volume.quota_bytes / 1024);
     println!("    Files    {:>10}", volume.used_files);
     println!("    Creation    {}", show::date(volume.created));
@@ -135,6 +128,21 @@ fn print_volume(context: &VosContext, group: &[LocatedVolume], known: Option<&Vo
         );
     }
     println!();
+}
+
+fn print_model(context: &VosContext, volume: &LocatedVolume) {
+    let root = model::root_status(context, volume).ok();
+    println!(
+        "    Access      {}",
+        root.map_or("unknown", |root| AccessModel::of(&root).for_people())
+    );
+    if root.is_some_and(|root| root.by_list) {
+        let refused = model::refuses_afs(context, volume);
+        let shown = refused.map_or("unknown", |refused| on_or_off(!refused));
+        println!("    AFS clients {shown}");
+    }
+    println!("    Read times  {}", root.map_or("unknown", |root| on_or_off(root.read_times)));
+    println!("    At rest     {}", show::at_rest(volume));
 }
 
 fn print_sites(context: &VosContext, known: Option<&VolumeGroup>, kind: VolumeKind) {
