@@ -102,8 +102,8 @@ impl ViceVolume {
         }
     }
 
-    /// The slot of a new file: marked as short where lists decide (AF-1), so that the file keeps its
-    /// fid when the volume goes to a server of AFS.
+    /// The slot of a new file: marked as short where lists decide (AF-1), so that the file keeps
+    /// its fid when the volume goes to a server of AFS.
     pub fn slot_as_lists_say(&self, slot: u64) -> u64 {
         if self.lists.decide() { slot | SHORT_SLOT } else { slot }
     }
