@@ -6,11 +6,6 @@ use types::{Call, Fid, Status, Uniquifier, VnodeNo, VolumeId};
 use crate::codes::Refusal;
 use crate::{Answer, Services};
 
-/// The half of a uniquifier that is shown. 0 would mean none.
-fn shown(unique: Uniquifier) -> u32 {
-    (unique.0 as u32).max(1)
-}
-
 /// The fid of a file as foreign clients see it. Both worlds number directories oddly and all other
 /// files evenly ([`Fid::of_slot`]), and the root is 1.
 ///
@@ -19,7 +14,7 @@ fn shown(unique: Uniquifier) -> u32 {
 pub fn foreign_fid(fid: Fid) -> Result<AfsFid, Refusal> {
     let word = |number: u64| u32::try_from(number).map_err(|_| Refusal::TOO_BIG);
     let (volume, vnode) = (word(fid.volume.0)?, word(fid.vnode.0)?);
-    Ok(AfsFid { volume, vnode, unique: shown(fid.unique) })
+    Ok(AfsFid { volume, vnode, unique: word(fid.unique.shortened().0)? })
 }
 
 /// The file that a foreign fid names, and its status, promised to the caller's host.

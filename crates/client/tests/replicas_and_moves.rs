@@ -364,6 +364,34 @@ fn a_call_waits_for_the_end_of_a_move() {
 }
 
 #[test]
+fn a_call_waits_for_a_volume_that_a_move_took_offline() {
+    let fleet = Fleet::start();
+    let (docs, _) = fleet.find("docs");
+    let changing = call(&docs, write());
+    let refused = fleet.a.next_of(is_write);
+    {
+        let mut truth = fleet.truth.lock();
+        let (operation, by) = ("move".to_owned(), "test".to_owned());
+        truth.group.busy = Some(Busy { operation, by, since_secs: 1 });
+        truth.volume(A, READ_WRITE).state = VolumeState::Offline;
+    }
+    let examined = |call: &Call| matches!(call, Call::Volume(VolumeCall::Examine { .. }));
+    let before = fleet.a.look(|state| state.count(examined));
+    fleet.a.answer(&refused, Fault::Offline);
+    fleet.a.wait("the client looks again", |state| state.count(examined) >= before + 3);
+    assert!(!changing.is_over());
+    {
+        let mut truth = fleet.truth.lock();
+        truth.moved_to(B);
+        let mut moved = truth.has.get_mut(&A).unwrap().remove(0);
+        moved.state = VolumeState::Online;
+        truth.has.get_mut(&B).unwrap().push(moved);
+    }
+    fleet.b.answer(&fleet.b.next_of(is_write), written("x", 2));
+    assert_eq!(changing.answer(), written("x", 2));
+}
+
+#[test]
 fn a_change_of_unknown_outcome_is_not_repeated_elsewhere() {
     let fleet = Fleet::start();
     let (docs, _) = fleet.find("docs");

@@ -53,6 +53,9 @@ impl Features {
     /// Without it such a volume looks like any other.
     pub const READ_TIMES: Features = Features(1 << 8);
 
+    /// Slots for new files may be marked ([`types::SHORT_SLOT`]). Without it none is.
+    pub const SHORT_SLOTS: Features = Features(1 << 9);
+
     /// True if this contains all of `other`.
     pub const fn has(self, other: Features) -> bool {
         self.0 & other.0 == other.0

@@ -230,6 +230,7 @@ impl Worker {
             .with(Features::DELEGATIONS)
             .with(Features::SUCCESSORS)
             .with(Features::READ_TIMES)
+            .with(Features::SHORT_SLOTS)
             .with(packed);
         let features = if connection.passes_descriptors() {
             always.with(Features::DESCRIPTORS)

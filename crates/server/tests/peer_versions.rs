@@ -10,7 +10,9 @@ use std::time::Duration;
 use crate::common::*;
 use client::{CallError, Endpoint, Remote};
 use dafs::{FaultCode, Features, Frame, FrameHeader, FrameKind, Hello, HelloAnswer};
-use types::{Answer, Call, Caller, CreateHow, Fault, NewKind, VolumeCall, VolumeChange};
+use types::{
+    Answer, Call, Caller, CreateHow, Fault, NewKind, SHORT_SLOT, VolumeCall, VolumeChange,
+};
 
 /// How replies are changed in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,16 +145,45 @@ fn m14_a_newer_servers_answers_end_calls_alone() {
     assert_eq!(relay.connections.load(Ordering::SeqCst), 2);
 }
 
+/// A hello of a peer that does not know this feature.
+fn without(hello: Hello, feature: Features) -> Hello {
+    let known = (0..64)
+        .map(|bit| Features(1 << bit))
+        .filter(|one| hello.features.has(*one) && *one != feature);
+    Hello { features: known.fold(Features::NONE, Features::with), ..hello }
+}
+
+#[test]
+fn m14_a_peer_without_short_slots_gets_none() {
+    let cell = Cell::new();
+    let Endpoint::Tcp(server) = cell.tcp() else { panic!("an address") };
+    let relay = Relay::with(server, |hello| without(hello, Features::SHORT_SLOTS));
+    let (old, new) = (connect(Endpoint::Tcp(relay.address.clone())), connect(cell.unix()));
+    let mut list = guard::Acl::new();
+    assert!(list.set(types::PrincipalId::ANYBODY, guard::Rights::LOOKUP, false));
+    let list = Some(list.encode().into());
+    ask(&new, Call::SetAcl { fid: root(&new), list, instead_of: None });
+    for (session, called, is_short) in [(&new, "new", true), (&old, "old", false)] {
+        let made = Call::Make {
+            dir: root(&new),
+            name: name(called),
+            kind: NewKind::Directory,
+            mode: 0o755,
+            how: CreateHow::Guarded,
+        };
+        let dir = status(&ask(&new, made)).fid;
+        let Answer::Delegation { slots, .. } = ask(session, Call::Delegate { fid: dir }) else {
+            panic!()
+        };
+        assert_eq!(slots.first & SHORT_SLOT != 0, is_short, "{called}");
+    }
+}
+
 #[test]
 fn m14_a_peer_without_read_times_sees_none() {
     let cell = Cell::new();
     let Endpoint::Tcp(server) = cell.tcp() else { panic!("an address") };
-    let relay = Relay::with(server, |hello| {
-        let features = (0..64)
-            .map(|bit| Features(1 << bit))
-            .filter(|one| hello.features.has(*one) && *one != Features::READ_TIMES);
-        Hello { features: features.fold(Features::NONE, Features::with), ..hello }
-    });
+    let relay = Relay::with(server, |hello| without(hello, Features::READ_TIMES));
     let (old, new) = (connect(Endpoint::Tcp(relay.address.clone())), connect(cell.unix()));
     let dir = root(&new);
     let change = VolumeChange { read_times: Some(true), ..VolumeChange::default() };

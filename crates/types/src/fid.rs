@@ -30,6 +30,14 @@ impl VnodeNo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uniquifier(pub u64);
 
+impl Uniquifier {
+    /// The low half, which is never 0: by this servers of AFS know the file.
+    pub const fn shortened(self) -> Uniquifier {
+        let low = self.0 & u32::MAX as u64;
+        Uniquifier(if low == 0 { 1 } else { low })
+    }
+}
+
 /// One file for ever: its volume, its slot there, and a number that only callers who may find the
 /// file learn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,10 +69,15 @@ impl Fid {
         Fid { volume, vnode: VnodeNo(0), unique: Uniquifier(0) }
     }
 
-    /// The file that a new vnode slot holds; slot 0 is the root's. `key`: that of the slot's run.
+    /// The file that a new vnode slot holds; slot 0 is the root's, and a slot may be [`short`].
+    /// `key`: that of the slot's run.
+    ///
+    /// [`short`]: SHORT_SLOT
     pub fn of_slot(volume: VolumeId, slot: u64, directory: bool, key: RunKey) -> Self {
-        let vnode = VnodeNo(2 * slot + u64::from(directory));
-        Fid { volume, vnode, unique: key.unique(vnode) }
+        let vnode = VnodeNo(2 * (slot & !SHORT_SLOT) + u64::from(directory));
+        let unique = key.unique(vnode);
+        let unique = if slot & SHORT_SLOT == 0 { unique } else { unique.shortened() };
+        Fid { volume, vnode, unique }
     }
 
     /// The slot that the vnode takes.
@@ -92,6 +105,11 @@ impl Fid {
 /// Consecutive slots that share a [`RunKey`]. A session that makes files itself gets whole runs, so
 /// the key of a run reveals no other session's file.
 pub const RUN_SLOTS: u32 = 2048;
+
+/// Added to a slot's number, this marks one whose file gets a [`shortened`](Uniquifier::shortened)
+/// uniquifier, so that it has the same fid at servers of AFS: in volumes in which access lists
+/// decide fids are no secrets. No slot has so high a number.
+pub const SHORT_SLOT: u64 = 1 << 62;
 
 /// Makes the fids of one run of slots.
 ///
@@ -206,6 +224,23 @@ mod tests {
         assert_eq!(different.len(), all.len(), "{all:?}");
         assert_eq!(RunKey::derive(7, VolumeId(1), 5), RunKey::derive(7, VolumeId(1), run - 1));
         assert_ne!(RunKey::derive(7, VolumeId(1), run - 1), RunKey::derive(7, VolumeId(1), run));
+    }
+
+    #[test]
+    fn a_short_slot_is_the_same_vnode_with_half_a_uniquifier() {
+        let (volume, key) = (VolumeId(7), RunKey(0x1234_5678_9abc_def0));
+        for (slot, directory) in [(1, false), (5, true), (1 << 40, false)] {
+            let long = Fid::of_slot(volume, slot, directory, key);
+            let short = Fid::of_slot(volume, slot | SHORT_SLOT, directory, key);
+            assert_eq!((short.vnode, short.unique), (long.vnode, long.unique.shortened()));
+            assert_eq!(short.slot(), slot);
+            assert!(short.unique.0 <= u32::MAX.into() && short.unique != long.unique);
+        }
+        assert_eq!(Uniquifier(7 << 32).shortened(), Uniquifier(1), "0 is a masked fid's");
+        let mut run = VnodeSlots { first: 100 | SHORT_SLOT, count: 2, key };
+        let slot = run.take().unwrap();
+        assert_eq!(run.fid(volume, slot, false).vnode, VnodeNo(200));
+        assert!(run.contains(101 | SHORT_SLOT) && !run.contains(101));
     }
 
     #[test]

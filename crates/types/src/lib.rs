@@ -54,7 +54,9 @@ pub use cell::{
     ServerIdError, ServerInfo, ServerKind, ServerProgram, Site, SiteKind, VolumeGroup,
 };
 pub use fault::Fault;
-pub use fid::{Fid, FidError, RUN_SLOTS, RunKey, Uniquifier, VnodeNo, VnodeSlots, VolumeId};
+pub use fid::{
+    Fid, FidError, RUN_SLOTS, RunKey, SHORT_SLOT, Uniquifier, VnodeNo, VnodeSlots, VolumeId,
+};
 pub use health::DiskHealth;
 pub use hex::{hex, unhex, unhex_array};
 pub use joining::{Invitation, InvitedServer, ServerRoles};

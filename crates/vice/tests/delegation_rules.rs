@@ -7,8 +7,8 @@ use crate::common::{Ground, Rig, VOLUME, name, remove, write};
 use store::VolumeQuota;
 use types::{
     Answer, BreakReason, ByteRange, Call, Caller, Cookie, CreateHow, DataVersion, Fault, Fid,
-    LockFamily, LockMode, LockOwner, NewKind, RemoveWhat, RenameMode, ReplyAddress, StatusChange,
-    Timestamp, VnodeSlots,
+    LockFamily, LockMode, LockOwner, NewKind, RemoveWhat, RenameMode, ReplyAddress, SHORT_SLOT,
+    StatusChange, Timestamp, VnodeSlots,
 };
 
 const ROOT: Caller = Caller::ROOT;
@@ -91,6 +91,39 @@ fn status_of(answer: Option<Result<Answer, Fault>>) -> types::Status {
         Some(Ok(Answer::Status(status) | Answer::Entry { status, .. })) => status,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn af1_files_have_short_uniquifiers_where_lists_decide() {
+    let (mut rig, mut own) = alone();
+    let is_short = |fid: Fid| fid.unique.0 <= u32::MAX.into();
+    let before = make(&mut rig, &mut own, None, "before", NewKind::File);
+    assert!(!is_short(before), "where mode bits decide the fid is the secret");
+    assert_eq!(own.slots.first & SHORT_SLOT, 0);
+    let root = rig.root();
+    let mut list = guard::Acl::new();
+    assert!(list.set(types::PrincipalId::ANYBODY, guard::Rights::ALL, false));
+    let call = Call::SetAcl { fid: root, list: Some(list.encode().into()), instead_of: None };
+    let setting = rig.start(0, &ROOT, call);
+    give_back(&mut rig, 0, &[own.dir]);
+    assert_eq!(rig.reply(setting), Some(Ok(Answer::Done)));
+    let plain = rig.file(root, "plain");
+    assert!(is_short(plain));
+    let mut own = delegate(&mut rig, 0, own.dir).unwrap();
+    assert_ne!(own.slots.first & SHORT_SLOT, 0);
+    let slot = own.slots.first;
+    let made = make(&mut rig, &mut own, None, "made", NewKind::File);
+    assert_eq!(made, own.slots.fid(own.dir.volume, slot, false));
+    assert!(is_short(made));
+    // A client that knows no marks makes long ones, and so does one with a slot from before.
+    let slot = own.slot() & !SHORT_SLOT;
+    let call = delegated(slot, plain_make(own.dir, "long", NewKind::File));
+    let Ok(Answer::Made { status, .. }) = rig.call_in(0, 1, &ROOT, call) else { panic!() };
+    assert_eq!(status.fid, own.slots.fid(own.dir.volume, slot, false));
+    assert!(!is_short(status.fid));
+    // A mark makes no slot another one.
+    let call = delegated(slot | SHORT_SLOT, plain_make(own.dir, "again", NewKind::File));
+    assert_eq!(rig.call_in(0, 1, &ROOT, call), Err(Fault::NotDelegated));
 }
 
 #[test]

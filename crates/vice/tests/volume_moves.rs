@@ -11,7 +11,8 @@ use celldb::{CellDb, Embedded};
 use types::{
     Answer, ByteRange, Call, Caller, Fault, Fid, Finish, Lending, LockFamily, LockMode, LockOwner,
     NewKind, PartitionNo, Revision, ServerId, ServerInfo, Site, SiteKind, StreamCursor, Timestamp,
-    VolumeCall, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState, WhichVolume,
+    VolumeCall, VolumeChange, VolumeGroup, VolumeId, VolumeInfo, VolumeKind, VolumeState,
+    WhichVolume,
 };
 use vice::{CellAccess, Execution, ViceParts};
 
@@ -143,6 +144,31 @@ fn database(dir: &std::path::Path, at: ServerId) -> Arc<dyn CellDb> {
         Site { server: at, partition: "/vicepa".into(), kind: SiteKind::ReadWrite, epoch: 0 };
     db.put_group(&VolumeGroup::new(name("data"), VolumeId(40), site), Revision::default()).unwrap();
     Arc::new(db)
+}
+
+/// As a volume that comes from a server of AFS, which is put together while it is offline.
+#[test]
+fn a_volume_that_comes_into_service_takes_claims() {
+    let mut rig = Rig::new(Ground::memory(), 3);
+    let volume = create(&mut rig);
+    let root = rig.root_of(1, "data").unwrap();
+    let (file, other) = (rig.file(root, "f"), rig.file(root, "g"));
+    assert_eq!(rig.call(1, &ROOT, lock(file, true)), Err(Fault::Expired));
+    let turn = |rig: &mut Rig, state| {
+        let change = VolumeChange { state: Some(state), ..VolumeChange::default() };
+        ask(rig, VolumeCall::SetFields { id: volume.id, change }).unwrap();
+    };
+    turn(&mut rig, VolumeState::Offline);
+    assert_eq!(rig.call(1, &ROOT, lock(file, true)), Err(Fault::Offline));
+    turn(&mut rig, VolumeState::Online);
+    assert_eq!(rig.call(1, &ROOT, lock(file, true)), Ok(Answer::Done));
+    assert_eq!(rig.call(2, &ROOT, lock(file, true)), Err(Fault::Locked), "the first one has it");
+    rig.wait(Duration::from_secs(14));
+    (0..3).for_each(|who| assert!(rig.renew(who)));
+    rig.wait(Duration::from_secs(2));
+    assert_eq!(rig.call(2, &ROOT, lock(other, true)), Err(Fault::Expired));
+    turn(&mut rig, VolumeState::Online);
+    assert_eq!(rig.call(2, &ROOT, lock(other, true)), Err(Fault::Expired), "it was in service");
 }
 
 #[test]

@@ -58,8 +58,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// under way, a moment.
 const NOWHERE: Duration = Duration::from_secs(10);
 const MOMENT: Duration = Duration::from_secs(1);
-/// How long a volume may arrive: a copy that took over serves once no client can trust the former
-/// server, which takes a freeze, a lease and some seconds.
+/// How long a volume may arrive, or be offline in a move: a copy that took over serves once no
+/// client can trust the former server, which takes a freeze, a lease and some seconds.
 const ARRIVES: Duration = Duration::from_secs(60);
 /// How often and how long the client asks the server that took over whether it serves the volume.
 const SERVES_POLL: Duration = Duration::from_millis(100);
@@ -346,6 +346,8 @@ impl RemoteVolume {
                         Ok((VolumeState::Online | VolumeState::TakingOver, place)) => {
                             return Some(FoundPlace { was_standby, ..place });
                         }
+                        // At the end of a move a server of AFS has it offline until it has gone.
+                        Ok((VolumeState::Offline, _)) if moves => patience = ARRIVES,
                         Ok((VolumeState::Offline, _)) => return None,
                         Ok((VolumeState::Arriving, _)) => patience = ARRIVES,
                         Err(CallError::Fault(Fault::NoVolume)) if !moves && !was_standby => {

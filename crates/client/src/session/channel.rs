@@ -239,7 +239,8 @@ fn measure(header: &[u8; FrameHeader::BYTES]) -> Result<Extent, &'static str> {
 /// TLS has better checksums than this protocol; clear-text TCP always uses the protocol's.
 fn hello(config: &SessionConfig, secured: bool) -> Hello {
     let packed = Features::PACKED.with(Features::PACKED_READS);
-    let mut features = Features::DELEGATIONS.with(Features::READ_TIMES).with(packed);
+    let always = Features::DELEGATIONS.with(Features::SHORT_SLOTS);
+    let mut features = always.with(Features::READ_TIMES).with(packed);
     let local = matches!(config.endpoint, Endpoint::Unix(_));
     if local {
         features = features.with(Features::DESCRIPTORS);

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use types::limits::SLOTS_MAX;
-use types::{Answer, BreakId, BreakItem, Call, Caller, Fault, Fid, ReplyAddress, SessionId, Time};
+use types::{
+    Answer, BreakId, BreakItem, Call, Caller, Fault, Fid, ReplyAddress, SHORT_SLOT, SessionId, Time,
+};
 
 use super::breaks::{Breaks, Overrun};
 use super::chain::{Chain, Member, Turn};
@@ -598,10 +600,15 @@ impl ServerSession {
         let mut header = FrameHeader::new(FrameKind::Reply, self.setup.session);
         header.slot = index;
         header.request = slot.last.expect("an answered request has set its slot's number");
-        let hides = !line.terms.features.has(Features::READ_TIMES);
+        let features = line.terms.features;
         let result = result.map(|mut answer| {
-            if hides {
+            if !features.has(Features::READ_TIMES) {
                 answer.statuses_mut().into_iter().for_each(|status| status.read_times = false);
+            }
+            if let Answer::Delegation { slots, .. } = &mut answer
+                && !features.has(Features::SHORT_SLOTS)
+            {
+                slots.first &= !SHORT_SLOT;
             }
             answer
         });

@@ -327,9 +327,10 @@ impl Volume {
         Ok(SlotAllocator::new(&self.tree_state))
     }
 
-    /// The fid of the file in a slot.
+    /// The fid of the file in a slot, which may be [`short`](types::SHORT_SLOT).
     pub fn fid_of_slot(&self, slot: u64, directory: bool) -> Fid {
-        Fid::of_slot(self.id(), slot, directory, self.tree_state.key_of_slot(self.id(), slot))
+        let key = self.tree_state.key_of_slot(self.id(), slot & !types::SHORT_SLOT);
+        Fid::of_slot(self.id(), slot, directory, key)
     }
 
     /// Whether this process or an earlier one may have allocated the slot, and no vnode uses it.

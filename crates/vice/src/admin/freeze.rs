@@ -147,6 +147,12 @@ impl Freezing {
         Ok(())
     }
 
+    /// A volume comes into service. It may have come from a server of AFS, whose volume servers
+    /// put it together here while it was offline, so that its clients have locks to claim.
+    pub(super) fn take_claims(&self, now: Time, id: VolumeId) {
+        self.files.volumes().moves().take_claims(id, now + self.lease);
+    }
+
     /// Handles the time limits of moving volumes.
     pub fn tick(&self, now: Time, events: &mut Vec<Output>) {
         for id in self.files.volumes().moves().late(now) {

@@ -285,9 +285,13 @@ impl VolumeAdmin {
         let offline = change.state.map(|state| state == VolumeState::Offline);
         let quota = (wanted != known).then_some(wanted);
         let goes_off = offline == Some(true) && !volume.store.is_offline();
+        let comes_on = offline == Some(false) && volume.store.is_offline();
         if goes_off || quota.is_some() {
             // Sessions with delegations rely on room, and on a volume that is online.
             self.files.bring_in(ask, &volume)?;
+        }
+        if comes_on {
+            self.freezing.take_claims(ask.now, id);
         }
         volume.partition.volumes().set_fields(
             id,

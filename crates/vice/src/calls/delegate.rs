@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use store::Vnode;
-use types::{Answer, Call, Fault, Fid, SessionId, Timestamp, VnodeSlots};
+use types::{Answer, Call, Fault, Fid, SHORT_SLOT, SessionId, Timestamp, VnodeSlots};
 
 use crate::access::{self, Right};
 use crate::call::{CallContext, CallOutcome};
@@ -58,11 +58,13 @@ fn give_slots(
 ) -> Result<VnodeSlots, Fault> {
     let slots = volume.store.slots()?.allocate_run()?;
     given.give(session, volume.store.id(), slots)?;
-    Ok(slots)
+    Ok(VnodeSlots { first: volume.slot_as_lists_say(slots.first), ..slots })
 }
 
 /// Checks a slot that the session was given and has not used. For slots of an earlier server
-/// instance only that they were given is known, not to which session.
+/// instance only that they were given is known, not to which session. Whether it is short the
+/// session says: it made the fid, perhaps before lists decided here, or as a client that does not
+/// know of it.
 pub(crate) fn given_slot(
     files: &Files,
     given: &GivenSlots,
@@ -70,10 +72,11 @@ pub(crate) fn given_slot(
     volume: &ViceVolume,
     slot: u64,
 ) -> Result<u64, Fault> {
+    let number = slot & !SHORT_SLOT;
     let good = volume.is_taking_over()
         || files.coherence().leases().reclaims_delegations(session)
-        || given.has(session, volume.store.id(), slot);
-    if good && volume.store.is_given_slot(slot)? { Ok(slot) } else { Err(Fault::NotDelegated) }
+        || given.has(session, volume.store.id(), number);
+    if good && volume.store.is_given_slot(number)? { Ok(slot) } else { Err(Fault::NotDelegated) }
 }
 
 pub(crate) fn give_back(

@@ -247,7 +247,7 @@ fn new_vnode(
     }
     let slot = match ask.delegated {
         Some(slot) if slot > 0 => given_slot(files, given, ask.origin.session, volume, slot)?,
-        _ => volume.store.slots()?.allocate_slot()?,
+        _ => volume.slot_as_lists_say(volume.store.slots()?.allocate_slot()?),
     };
     let fid = volume.store.fid_of_slot(slot, kind == Kind::Directory);
     let vnode = Vnode::new(fid, kind, mode, ask.caller.uid, gid, parent.no(), ask.wall);

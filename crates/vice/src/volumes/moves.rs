@@ -37,7 +37,7 @@ struct Table {
     frozen: HashMap<VolumeId, Time>,
     /// Volumes in doubt: when to ask the database next, and since when they are in doubt.
     doubts: HashMap<VolumeId, (Time, Time)>,
-    /// Volumes that arrived, and until when claims are accepted.
+    /// Volumes that arrived or came into service, and until when claims are accepted.
     arrived: HashMap<VolumeId, Time>,
     /// Released volumes that the database has assigned to this server since its start.
     confirmed: HashSet<VolumeId>,
@@ -263,6 +263,11 @@ impl Moves {
         table.confirmed.remove(&volume.store.id());
         self.superseded.fetch_add(1, Ordering::SeqCst);
         volume.be_superseded();
+    }
+
+    /// The volume takes claims until then. The caller lets it serve afterwards.
+    pub fn take_claims(&self, volume: VolumeId, until: Time) {
+        self.table.lock().arrived.insert(volume, until);
     }
 
     /// The volume has arrived, and takes claims until then. The caller lets it serve afterwards.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use store::{Partition, StoreError, Update, Vnode};
-use types::{Fault, Fid, Kind, Name, PartitionNo, Status, Time};
+use types::{Fault, Fid, Kind, Name, PartitionNo, SHORT_SLOT, Status, Time};
 
 use super::{VolumeAcls, VolumeOptions};
 
@@ -100,6 +100,12 @@ impl ViceVolume {
         } else {
             Err(Fault::ReadOnly)
         }
+    }
+
+    /// The slot of a new file: marked as short where lists decide (AF-1), so that the file keeps
+    /// its fid when the volume goes to a server of AFS.
+    pub fn slot_as_lists_say(&self, slot: u64) -> u64 {
+        if self.lists.decide() { slot | SHORT_SLOT } else { slot }
     }
 
     /// Whether reads of its files are recorded. Those of a sealed state never are.
