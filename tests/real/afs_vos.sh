@@ -187,13 +187,21 @@ check "it is shown" within 30 "$RIALTO" fs mkmount "$base/native/copied" copied.
 cp -a "$base/native/copied" "$base/released"
 check "a client of AFS" client copied
 check "it has all of it" diff -r --no-dereference "$base/released" "$shown"
+check "the volume itself is shown" within 30 \
+    "$RIALTO" fs mkmount "$base/native/copied.rw" copied -rw
 sleep 3
-echo newest > "$shown/newest" && sync "$shown/newest" && rm -r "$shown/tree/dvb"
+changed() {
+    echo newest > "$base/native/copied.rw/newest" && sync "$base/native/copied.rw/newest" &&
+        rm -r "$base/native/copied.rw/tree/dvb"
+}
+check "it changes" within 60 bash -c "base=$base; $(declare -f changed); changed"
 check "nothing changes before a release" diff -r --no-dereference "$base/released" \
     "$base/native/copied"
 check "vos release of what changed" says "what changed since its last release" 0 \
     vos release copied -verbose
-check "the replica has all of it" diff -r --no-dereference "$shown" "$base/native/copied"
+check "the replica has all of it" diff -r --no-dereference "$base/native/copied.rw" \
+    "$base/native/copied"
+check "also the new file" grep -q newest "$base/native/copied/newest"
 check "vos remsite" vos remsite $there z home
 check "vos remove of the read-only site" vos remove $me vicep copied.readonly
 
