@@ -160,7 +160,7 @@ fn m14_a_peer_without_short_slots_gets_none() {
     let relay = Relay::with(server, |hello| without(hello, Features::SHORT_SLOTS));
     let (old, new) = (connect(Endpoint::Tcp(relay.address.clone())), connect(cell.unix()));
     let mut list = guard::Acl::new();
-    assert!(list.set(types::PrincipalId::ANYBODY, guard::Rights::LOOKUP, false));
+    assert!(list.set(types::PrincipalId::ANYBODY, guard::Rights::ALL, false));
     let list = Some(list.encode().into());
     ask(&new, Call::SetAcl { fid: root(&new), list, instead_of: None });
     for (session, called, is_short) in [(&new, "new", true), (&old, "old", false)] {
@@ -171,7 +171,7 @@ fn m14_a_peer_without_short_slots_gets_none() {
             mode: 0o755,
             how: CreateHow::Guarded,
         };
-        let dir = status(&ask(&new, made)).fid;
+        let dir = status(&ask(session, made)).fid;
         let Answer::Delegation { slots, .. } = ask(session, Call::Delegate { fid: dir }) else {
             panic!()
         };
