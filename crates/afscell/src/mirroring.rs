@@ -280,7 +280,7 @@ mod tests {
             entry(20, "moved", at(1).into(), 0x1000),
             entry(40, "old", 5, 0x1000),
         ];
-        let changes = entry_changes(&here, &there, &[two.clone()], true);
+        let changes = entry_changes(&here, &there, std::slice::from_ref(&two), true);
         assert_eq!(
             told(&changes),
             ["volume old (40) goes", "volume moved (20) is changed", "volume new (30)"]

@@ -27,11 +27,11 @@ EXAMPLES
     rialto export-afs --servers db1.example.org,db2.example.org
     rialto export-afs --servers db1.example.org --prune --hand-over
 
-Users, groups, file servers and volumes there become like those here. With --prune what is
-there alone is removed, too: use it to give back a cell that was taken over.
+Users, groups, file servers and volumes there become like those here. With --prune what
+is there alone is removed, too: use it to give back a cell that was taken over.
 
---hand-over writes 'databases' into cell.toml afterwards: when the server has started again it
-follows those databases, and takes changes no more ('rialto import-afs').
+--hand-over writes 'databases' into cell.toml afterwards: when the server has started
+again it follows those databases, and takes changes no more ('rialto import-afs').
 
 EXIT CODES
     0  done

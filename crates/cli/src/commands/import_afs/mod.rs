@@ -46,12 +46,13 @@ Users and groups get the numbers, names, owners, privacy flags and members that 
 the other cell. Whoever is here alone stays. With --follow a user or group that goes there
 goes here, too.
 
-Volumes at servers of AFS are entered in this cell's location database, so its clients find
-them. A volume whose name or number another volume has here is left out, and named.
+Volumes at servers of AFS are entered in this cell's location database, so its clients
+find them. A volume whose name or number another volume has here is left out, and named.
 
---take-over imports, and then takes 'databases' out of cell.toml: when the server has started
-again it takes changes. Let nothing be changed there meanwhile, and name this server in the
-CellServDB of clients and servers afterwards. 'rialto export-afs' gives everything back.
+--take-over imports, and then takes 'databases' out of cell.toml: when the server has
+started again it takes changes. Let nothing be changed there meanwhile, and name this
+server in the CellServDB of clients and servers afterwards. 'rialto export-afs' gives
+everything back.
 
 EXIT CODES
     0  done
