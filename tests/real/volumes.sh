@@ -137,7 +137,8 @@ check "a dump that is cut off" says "cut off" 1 vos restore -name real.again -fi
 { head -c 700000 "$at/work.dump"; printf XXXX; tail -c +700005 "$at/work.dump"; } > "$at/bad.dump"
 check "one that is damaged" says "damaged" 1 vos restore -name real.again -file "$at/bad.dump"
 printf '\001\263\241\023\042\000\000\000\001v\000\000\000\001' > "$at/afs.dump"
-check "one of another program" says "OpenAFS" 1 vos restore -name real.again -file "$at/afs.dump"
+check "one of AFS without its end" says "the dump ends too early" 1 vos restore \
+    -name real.again -file "$at/afs.dump"
 check "a volume that is there" says "a volume of that name" 1 vos restore -name real.work \
     -file "$at/work.dump"
 check "nothing of them is there" refused vos examine real.again
