@@ -124,8 +124,7 @@ check "vos move back" vos move home -toserver $me -topartition vicep
 check "the database says so" site home "$me" /vicep
 check "it is not there" says "volumes onLine 0" 0 vos listvol $there z
 check "the client goes on" same "$shown"
-# It failed once with EIO, and passed otherwise (tests/flaky.md).
-[ "$QUICK" = yes ] || check "it is the same tree natively" same "$base/native/home"
+check "it is the same tree natively" same "$base/native/home"
 
 # Copies.
 check "vos copy there" vos copy home -toname copied -toserver $there

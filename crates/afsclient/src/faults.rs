@@ -21,7 +21,9 @@ pub(crate) fn meaning(code: i32) -> Meaning {
     match code {
         errors::VNOVOL | errors::VMOVED => Meaning::Elsewhere,
         errors::VBUSY | errors::VRESTARTING => Meaning::Later,
+        // VIO: it has the volume in memory, and its files are gone, as after a move.
         errors::VOFFLINE
+        | errors::VIO
         | errors::VSALVAGE
         | errors::VSALVAGING
         | errors::VNOSERVICE
@@ -29,7 +31,6 @@ pub(crate) fn meaning(code: i32) -> Meaning {
         errors::VNOVNODE => Meaning::Refused(Fault::Stale),
         errors::VDISKFULL => Meaning::Refused(Fault::NoSpace),
         errors::VOVERQUOTA => Meaning::Refused(Fault::QuotaExceeded),
-        errors::VIO => Meaning::Refused(Fault::Medium),
         errors::VVOLEXISTS => Meaning::Refused(Fault::Exists),
         errors::VRESTRICTED => Meaning::Refused(Fault::AccessDenied),
         errors::RXKADEXPIRED => Meaning::Refused(Fault::TokenExpired),
@@ -88,6 +89,7 @@ mod tests {
         assert_eq!(meaning(110), Meaning::Later);
         assert_eq!(meaning(-100), Meaning::Later);
         assert_eq!(meaning(106), Meaning::NotServed);
+        assert_eq!(meaning(112), Meaning::NotServed);
         assert_eq!(meaning(19_270_409), Meaning::Refused(Fault::TokenExpired));
         assert_eq!(meaning(19_270_407), Meaning::Refused(Fault::TokenRefused));
         assert_eq!(meaning(i32::MIN), Meaning::Refused(Fault::Medium));

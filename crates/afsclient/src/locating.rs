@@ -115,6 +115,7 @@ impl Locations {
                     Ok(result) => return Ok(result),
                     Err(trouble) => trouble,
                 };
+                tracing::debug!(%server, volume = volume.0, ?trouble, "a file server refuses");
                 next = match trouble {
                     Trouble::Cancelled => return Err(CallError::Cancelled),
                     Trouble::NoToken => return Err(Fault::TokenExpired.into()),

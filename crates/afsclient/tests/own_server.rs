@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use afs3::errors::{VBUSY, VMOVED, VNOVOL, VOFFLINE};
+use afs3::errors::{VBUSY, VIO, VMOVED, VNOVOL, VOFFLINE};
 use afs3::files::{FilesAnswer, FilesCall};
 use afs3::structs::{AfsName, AfsOpaque, AfsPath, FetchVolumeStatus, VolSync, file_type};
 use afsclient::{AfsLogin, AfsRemote};
@@ -213,7 +213,14 @@ fn mx4_volumes_are_found_by_the_cells_database() {
 
 #[test]
 fn a_volume_that_left_is_followed_to_another_server() {
-    for code in [VMOVED, VNOVOL] {
+    let (gone, offline) = (Fault::NoVolume, Fault::Offline);
+    let state = Ok(VolumeState::Offline);
+    for (code, fault, found) in [
+        (VMOVED, gone, Err(gone.into())),
+        (VNOVOL, gone, Err(gone.into())),
+        // Its files are gone, and the server has it in memory still.
+        (VIO, offline, state),
+    ] {
         let left = Arc::new(AtomicBool::new(false));
         let is_left = Arc::clone(&left);
         let first = FakeCell::new(move |asked| match asked.call {
@@ -228,8 +235,8 @@ fn a_volume_that_left_is_followed_to_another_server() {
         let session = cell.session();
         left.store(true, Ordering::SeqCst);
         let began = Instant::now();
-        assert_eq!(size(&*session, file(2)), Err(Fault::NoVolume.into()), "as Rialto's say it");
-        assert_eq!(examined(&*session, WhichVolume::Id(docs.id())), Err(Fault::NoVolume.into()));
+        assert_eq!(size(&*session, file(2)), Err(fault.into()), "as Rialto's say it");
+        assert_eq!(examined(&*session, WhichVolume::Id(docs.id())), found);
         assert!(began.elapsed() < Duration::from_secs(3), "it is not looked for again there");
         cell.home.group.lock().sites[0].server = SECOND;
         assert_eq!(size(&*docs, file(2)), Ok(2), "{code}");
