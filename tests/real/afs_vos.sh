@@ -171,7 +171,8 @@ check "vos release" says "successfully" 0 vos release home -verbose
 check "the site has it" says "home.readonly" 0 vos listvol $there
 check "a client of AFS" client home.readonly
 check "it is the same tree" same "$shown"
-echo newer > "$base/native/home/newer" && rm "$base/native/home/bytes"
+newer() { echo newer > "$base/native/home/newer" && rm "$base/native/home/bytes"; }
+check "it changes" newer
 check "nothing changes before a release" same "$shown"
 check "vos release of what changed" says "what changed since its last release" 0 \
     vos release home -verbose
