@@ -1,6 +1,7 @@
 #!/bin/bash
 # run.sh [SECONDS] [TARGET...]: runs each fuzz target for SECONDS (default 30), as many at once as
 # there are processors.
+# run.sh --inputs N [TARGET...]: runs each until it has tried N inputs.
 # run.sh --plain: runs the same checks as property tests, which need nothing but the workspace: on
 # random bytes and on changed golden vectors, PROPTEST_CASES of each (default 4000). Every change
 # is checked like that: to build all targets again takes twelve minutes.
@@ -26,10 +27,12 @@ plain() {
 }
 seconds=${1:-30}
 [ $# -eq 0 ] || shift
+inputs=
 case $seconds in
     --plain) plain ;;
-    '' | *[!0-9]*) sed -n '2,6s/^# //p' "$0" >&2; exit 2 ;;
+    --inputs) inputs=${1:-} seconds=$inputs; [ $# -eq 0 ] || shift ;;
 esac
+case $seconds in '' | *[!0-9]*) sed -n '2,7s/^# //p' run.sh >&2; exit 2 ;; esac
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=($(basename -s .rs -a fuzz_targets/*.rs))
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/rialto-tests
@@ -57,6 +60,7 @@ fi
 # Arguments of libFuzzer that end a run of target $1.
 ends() {
     local each=125000
+    [ -z "$inputs" ] || { echo "-runs=$inputs"; return; }
     [ -n "$seed" ] || { echo "-max_total_time=$seconds"; return; }
     case $1 in cell | *_session | inbox | tls) each=2500 ;; esac
     echo "-runs=$((each * seconds)) -max_total_time=$((8 * seconds))"
@@ -115,7 +119,7 @@ cargo +nightly fuzz build --fuzz-dir . --sanitizer none --target-dir "$built"
 programs=$built/$(rustc +nightly -vV | sed -n 's/^host: //p')/release
 
 one() { # one TARGET: a line that begins with PASS or FAIL
-    local target=$1 artifacts=$cache/fuzz/artifacts/$1 log status=0 start=$SECONDS
+    local target=$1 artifacts=$cache/fuzz/artifacts/$1 log tried status=0 start=$SECONDS
     log=$(mktemp)
     mkdir -p "$artifacts" "$corpus/$target"
     # shellcheck disable=SC2046 # they are words
@@ -124,8 +128,8 @@ one() { # one TARGET: a line that begins with PASS or FAIL
         -rss_limit_mb=1024 -timeout=10 -print_final_stats=1 -artifact_prefix="$artifacts/" \
         > "$log" 2>&1 || status=$?
     if [ $status -eq 0 ]; then
-        inputs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
-        echo "PASS fuzz: $target: $inputs inputs in $((SECONDS - start)) s"
+        tried=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+        echo "PASS fuzz: $target: $tried inputs in $((SECONDS - start)) s"
     else
         echo "FAIL fuzz: $target (the input is in $artifacts)"
         tail -n 40 "$log" | sed 's/^/     | /'
@@ -134,5 +138,5 @@ one() { # one TARGET: a line that begins with PASS or FAIL
     return $status
 }
 export -f one ends
-export cache corpus seconds seed programs
+export cache corpus seconds inputs seed programs
 printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I '{}' bash -c 'one {}'

@@ -19,7 +19,7 @@ native=$WORK/mixed/native theirs=$WORK/mixed/theirs
 here=192.0.2.1 there=192.0.2.2
 afsd=() kdc=''
 # A process that waits for such a client can only be killed after the client.
-(sleep 400 && pkill -9 -f "^afsd.fuse .*-mountdir $base/") 2> /dev/null &
+(sleep 900 && pkill -9 -f "^afsd.fuse .*-mountdir $base/") 2> /dev/null &
 watchdog=$!
 cleanup() {
     local pid
@@ -157,8 +157,8 @@ seed=${SEED:-$RANDOM}
 check "random work, seed $seed" within 120 "$TOOLS/exercise" random "$home/one" --ops 5000 \
     --seed "$seed" --no-fallocate
 
-# The volume moves between the servers while programs at the native mount read and write: nothing
-# fails there, and OpenAFS's client sees the same in the end.
+# The volume moves between the servers while programs at both kinds of client read and write:
+# nothing fails, and both see the same in the end.
 many=300
 [ "$QUICK" = yes ] || many=10000
 mkdir "$home/many" && seq $many | (cd "$home/many" && split --lines 1 --suffix-length 4 - file.)
@@ -184,6 +184,8 @@ writer() { # NAME DIR: appends lines, makes and removes directories, replaces a 
 workers=()
 reader native "$home" & workers+=($!)
 writer native "$home" & workers+=($!)
+reader theirs "$theirs" & workers+=($!)
+writer theirs "$theirs" & workers+=($!)
 # A file that stays open and locked, and is written now and then.
 exec 5>> "$home/held" && flock --exclusive 5
 sleep 2
@@ -202,12 +204,14 @@ touch "$base/enough"
 for worker in "${workers[@]}"; do
     check "a worker ends" within 100 tail --pid="$worker" -f /dev/null
 done
-check "no read failed" \
-    sh -c "! grep -v '^read\$' '$base/native.reads' && grep -q read '$base/native.reads'"
-check "no write failed" sh -c "! grep . '$base/native.writes'"
-lines() { seq -f 'line %g' "$(cat "$base/native.written")" | diff - "$1/lines.native"; }
-check "each line is there once" lines "$home"
-check "for both" soon lines "$theirs"
+lines() { seq -f 'line %g' "$(cat "$base/$1.written")" | diff - "$2/lines.$1"; }
+for client in native theirs; do
+    check "no read failed ($client)" \
+        sh -c "! grep -v '^read\$' '$base/$client.reads' && grep -q read '$base/$client.reads'"
+    check "no write failed ($client)" sh -c "! grep . '$base/$client.writes'"
+    check "each line is there once ($client)" soon lines $client "$home"
+    check "for both" soon lines $client "$theirs"
+done
 held() { printf 'here 1\nthere 1\nhere 2\nthere 2\n' | diff - "$1/held"; }
 check "the open file has all" held "$home"
 check "for both" soon held "$theirs"

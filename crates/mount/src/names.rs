@@ -34,7 +34,11 @@ impl Task<'_> {
             take_back(self.venus(), &self.request(), fid, opened);
             return self.reply.refuse(Errno::OVERFLOW);
         }
+        let dir = self.on.nodes.fid(parent);
+        let status = self.access().permitted(entry.status, dir.map(|dir| (dir, entry.stamp)));
         let number = self.on.nodes.number(fid);
+        // From here on a break of the file waits until the kernel has it. So nothing below waits
+        // for the server, which may be waiting for the break.
         self.on.nodes.remember(fid, parent);
         let mut may_cache = may_cache;
         if entry.status.kind == Kind::MountPoint
@@ -55,8 +59,6 @@ impl Task<'_> {
                 });
             }
         }
-        let dir = self.on.nodes.fid(parent);
-        let status = self.access().permitted(entry.status, dir.map(|dir| (dir, entry.stamp)));
         self.on.notifier.tells_size(fid, status.size);
         let sent = self.venus().answering(entry.stamp, |still| {
             let out = attributes::entry(

@@ -18,6 +18,7 @@ mod data;
 mod dynroot;
 mod fleet;
 mod forerunner;
+mod gated;
 mod handles;
 mod helper;
 mod leaving;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use guard::{Acl, Cps, Rights};
 use parking_lot::Mutex;
@@ -18,7 +19,8 @@ use types::{
 };
 use vice::{Principals, ViceParts};
 
-use crate::cell::Cell;
+use crate::cell::{Cell, eventually};
+use crate::gated::Gated;
 
 /// Uids of users that the cell knows, and of one that it does not.
 const USERS: [u32; 4] = [1001, 1002, 1003, 1004];
@@ -383,6 +385,28 @@ fn users_of_one_mount_may_do_what_lists_say() {
     let moved = scene.tree.remove("g").unwrap();
     scene.tree.insert("a/moved".to_owned(), moved);
     scene.check(&at, "moved with its own");
+}
+
+#[test]
+fn a_break_waits_for_no_look_up_that_waits_for_the_server() {
+    let Some((cell, book)) = start() else { return };
+    let mut scene = Scene::new(&cell, book);
+    scene.set("", [[(PrincipalId::ANYBODY, "rl".to_owned())].into(), Default::default()]);
+    let gate = Gated::new(cell.session(), |call| matches!(call, Call::Rights { .. }));
+    let mount = cell.mount_through(Arc::clone(&gate) as _);
+    assert!(mount.at("a").exists());
+    gate.shut();
+    std::thread::scope(|scope| {
+        let looking = scope.spawn(|| std::fs::metadata(mount.at("f")));
+        eventually("it asks for rights", || gate.has_waiting());
+        let (fid, began) = (scene.tree["f"].fid, Instant::now());
+        let change = StatusChange { mode: Some(0o600), ..StatusChange::default() };
+        scene.session.call(&Caller::ROOT, Call::SetStatus { fid, change }, None).unwrap();
+        let took = began.elapsed();
+        gate.open();
+        looking.join().unwrap().unwrap();
+        assert!(took < Duration::from_secs(4), "the change took {took:?}");
+    });
 }
 
 #[test]

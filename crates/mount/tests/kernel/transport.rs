@@ -7,86 +7,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use client::{CallError, Cancel, Events, Remote, Reply};
 use mount::WorkersConfig;
-use parking_lot::{Condvar, Mutex};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use types::{Call, Caller};
 
 use crate::cell::{Cell, eventually};
-
-/// A session whose calls wait while its gate is shut.
-struct Gated {
-    session: Arc<dyn Remote>,
-    shut: Mutex<bool>,
-    opened: Condvar,
-    waiting: AtomicUsize,
-}
-
-impl Gated {
-    fn pass(&self) {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        let mut shut = self.shut.lock();
-        while *shut {
-            self.opened.wait(&mut shut);
-        }
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    fn set(&self, shut: bool) {
-        *self.shut.lock() = shut;
-        self.opened.notify_all();
-    }
-}
-
-impl Remote for Gated {
-    fn call(
-        &self,
-        caller: &Caller,
-        call: Call,
-        cancel: Option<&Cancel>,
-    ) -> Result<Reply, CallError> {
-        self.pass();
-        self.session.call(caller, call, cancel)
-    }
-
-    fn chain(&self, caller: &Caller, calls: Vec<Call>) -> Vec<Result<Reply, CallError>> {
-        self.pass();
-        self.session.chain(caller, calls)
-    }
-
-    fn set_events(&self, events: Arc<dyn Events>) {
-        self.session.set_events(events);
-    }
-
-    fn passes_descriptors(&self) -> bool {
-        self.session.passes_descriptors()
-    }
-}
+use crate::gated::Gated;
 
 #[test]
 fn blocked_requests_are_all_seen_through_by_few_threads() {
     let Some(cell) = Cell::start() else { return };
     let session = cell.session();
-    let gate = Arc::new(Gated {
-        session,
-        shut: Mutex::new(false),
-        opened: Condvar::new(),
-        waiting: AtomicUsize::new(0),
-    });
+    let gate = Gated::new(session, |_| true);
     let few =
         WorkersConfig { receiving: 2, threads_max: 3, backlog_max: 4, waiters_max: 2, kept: false };
     let client = cell.mount_with(Arc::clone(&gate) as _, few);
-    gate.set(true);
+    gate.shut();
     thread::scope(|scope| {
         let makers: Vec<_> = (0..40)
             .map(|number| client.at(&format!("dir-{number}")))
             .map(|dir| scope.spawn(|| fs::create_dir(dir)))
             .collect();
-        eventually("some wait for the server", || gate.waiting.load(Ordering::SeqCst) > 0);
-        gate.set(false);
+        eventually("some wait for the server", || gate.has_waiting());
+        gate.open();
         for maker in makers {
             maker.join().unwrap().unwrap();
         }

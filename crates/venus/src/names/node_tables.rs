@@ -146,6 +146,10 @@ impl Tables {
     /// cache it.
     pub fn put(&mut self, snapshot: CallStart, mut status: Status) -> (Status, bool) {
         self.reads.apply(&mut status);
+        if self.holder.is_void(snapshot) {
+            // Its version does not count any more: the server may use earlier ones again.
+            return (self.nodes.shown(status), false);
+        }
         let promised = self.holder.promised(status.fid, snapshot);
         let (shown, cacheable) = self.nodes.enter(status, promised);
         self.trim();
@@ -209,6 +213,9 @@ impl Tables {
         name: &Name,
         fid: Fid,
     ) -> bool {
+        if self.holder.is_void(before.snapshot) {
+            return false;
+        }
         let promised = self.holder.promised(dir, before.snapshot);
         let entered = self.edit(dir, |names| {
             let may = names.meet(dir_version, promised);
@@ -255,8 +262,9 @@ impl Tables {
         dir_version: DataVersion,
         entries: &[DirEntry],
     ) -> (bool, Option<u64>) {
-        if entries.iter().any(|entry| entry.fid.is_masked()) {
-            // The caller may see the names without the statuses; other callers here may see more.
+        // The caller may see the names without the statuses; other callers here may see more.
+        let masked = entries.iter().any(|entry| entry.fid.is_masked());
+        if masked || self.holder.is_void(before.snapshot) {
             return (false, None);
         }
         let promised = self.holder.promised(dir, before.snapshot);
@@ -329,6 +337,9 @@ impl Tables {
     pub fn changed(&mut self, snapshot: CallStart, dir: &Status, edit: impl FnOnce(&mut DirNames)) {
         let promised = self.holder.promised(dir.fid, snapshot);
         self.put(snapshot, *dir);
+        if self.holder.is_void(snapshot) {
+            return;
+        }
         self.edit(dir.fid, |names| {
             if names.advance(dir.data_version, promised) {
                 edit(names);
@@ -460,6 +471,27 @@ mod tests {
         tables.put(snapshot, status(2, 5));
         tables.put(snapshot, status(2, 4));
         assert_eq!(tables.status(Fid::new(1, 2, 1)), Some((status(2, 5), true)));
+    }
+
+    #[test]
+    fn an_answer_from_before_a_loss_enters_no_version() {
+        let mut tables = tables(1 << 20);
+        let (dir, file, x) = (Fid::new(1, 1, 1), Fid::new(1, 2, 1), name("x"));
+        let (early, before) = (tables.holder.begin(), tables.before(dir));
+        tables.holder.on_server_restarted();
+        tables.void();
+        assert_eq!(tables.put(early, status(2, 9)), (status(2, 9), false));
+        assert!(!tables.put_name(&before, dir, DataVersion(9), &x, file));
+        assert_eq!(tables.put_listing(&before, dir, DataVersion(9), &[]), (false, None));
+        tables.changed(early, &status(1, 9), |names| names.insert(&x, file));
+        let (late, before) = (tables.holder.begin(), tables.before(dir));
+        for fresh in [status(1, 5), status(2, 5)] {
+            assert_eq!(tables.put(late, fresh), (fresh, true));
+            assert_eq!(tables.put(early, status(fresh.fid.vnode.0, 9)), (fresh, false));
+            assert_eq!(tables.status(fresh.fid), Some((fresh, true)));
+        }
+        assert!(tables.put_name(&before, dir, DataVersion(5), &x, file));
+        assert_eq!(tables.resolve(dir, &x), Some(file));
     }
 
     #[test]

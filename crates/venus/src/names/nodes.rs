@@ -141,13 +141,17 @@ impl Node {
 
     /// The status with unsent writes; whether the kernel may cache it.
     fn view(&self) -> Option<(Status, bool)> {
-        let mut status = self.status?;
+        Some(self.with_unsent(self.status?))
+    }
+
+    /// The status with unsent writes; whether the kernel may cache it, if it is this node's.
+    fn with_unsent(&self, mut status: Status) -> (Status, bool) {
         let unsent = self.file.as_ref().filter(|file| file.unsent.load(Ordering::Acquire) > 0);
         if let Some(file) = unsent {
             status.size = status.size.max(file.floor.load(Ordering::Acquire));
         }
         let behind = || self.file.as_ref().is_some_and(|file| file.is_behind());
-        Some((status, self.valid && unsent.is_none() && !self.is_loaned() && !behind()))
+        (status, self.valid && unsent.is_none() && !self.is_loaned() && !behind())
     }
 }
 
@@ -266,6 +270,15 @@ impl Nodes {
         let node = self.node(status.fid);
         node.enter(status, promised);
         node.view().unwrap_or((status, false))
+    }
+
+    /// A status that is not to be entered, as it is to be shown: the promised one if there is one,
+    /// and with unsent writes.
+    pub fn shown(&mut self, status: Status) -> Status {
+        if let Some((known, _)) = self.view(status.fid) {
+            return known;
+        }
+        self.whole.get(&status.fid).map_or(status, |node| node.with_unsent(status).0)
     }
 
     /// The status, if it is promised; and whether the kernel may cache it.
