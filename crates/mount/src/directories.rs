@@ -21,6 +21,7 @@ use crate::listings::{Listing, ListingKey, Listings, OFFSET_OF_FIRST};
 use crate::nodes::{self, KernelNodes};
 use crate::sysname;
 use crate::task::Task;
+use crate::volume_view::VolumeView;
 
 const COOKIE_MAX: Cookie = Cookie((1 << 62) - 1 - OFFSET_OF_FIRST);
 /// The flags that the kernel assumes for every directory once it opens them by itself.
@@ -216,11 +217,7 @@ impl Task<'_> {
             );
             return Err(RequestRefusal(Errno::IO));
         }
-        let remembered = if plus {
-            remember_shown(self.venus(), &self.on.nodes, reader.0, shown)
-        } else {
-            Vec::new()
-        };
+        let remembered = if plus { remember_shown(self.on, reader.0, shown) } else { Vec::new() };
         let sent = self.venus().answering(listing.stamp, |still| {
             let names = still && listing.names_cacheable && self.on.notifier.lists_names();
             if names && let Ok(dir) = self.fid() {
@@ -250,15 +247,18 @@ impl Task<'_> {
 }
 
 /// The kernel counts one reference for every entry with a status.
-fn remember_shown(venus: &Venus, nodes: &KernelNodes, dir: u64, shown: &[ListEntry]) -> Vec<u64> {
-    let with_status = shown.iter().filter(|entry| listed_status(nodes, entry).is_some());
-    with_status
-        .map(|entry| {
-            nodes.remember(entry.fid, dir);
-            venus.remember(entry.fid);
-            nodes.number(entry.fid)
-        })
-        .collect()
+fn remember_shown(on: &VolumeView, dir: u64, shown: &[ListEntry]) -> Vec<u64> {
+    let (mut remembered, mut shared) = (Vec::new(), Vec::new());
+    for entry in shown.iter().filter(|entry| listed_status(&on.nodes, entry).is_some()) {
+        let number = on.nodes.number(entry.fid);
+        if on.nodes.remember(entry.fid, dir) {
+            shared.push(number);
+        }
+        on.venus.remember(entry.fid);
+        remembered.push(number);
+    }
+    on.notifier.end_former(&shared);
+    remembered
 }
 
 /// The status that the kernel gets; none for a mount point, which it looks up on each walk.

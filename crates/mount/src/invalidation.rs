@@ -4,8 +4,11 @@
 //! - *Attributes and pages* of an inode, and a directory's listing: `INVAL_INODE`. The kernel may
 //!   not know the inode *yet*: a lookup's reply is on its way through the requester. So "no such
 //!   inode" counts only once our own count of its references is 0 too; until then the notification
-//!   is repeated. A reply that was sent before the notification and arrives after it is refused by
-//!   the kernel itself (it compares attribute versions).
+//!   is repeated. Where a server gives a number to another file (AFS's do, at once), the count may
+//!   be the earlier file's: so the kernel is asked to forget that one ([`Notifier::end_former`]),
+//!   and the notification is repeated only while a reply may be on its way. A reply that was sent
+//!   before the notification and arrives after it is refused by the kernel itself (it compares
+//!   attribute versions).
 //! - *Names* of a directory: never by name, because that takes the directory's lock, which a
 //!   request that waits for us may hold (two clients could block each other through it). Instead
 //!   the mount's epoch advances: every cached name of the mount is looked up again at its next use.
@@ -50,7 +53,7 @@ use crate::readdir_helper::{ListOrder, ReaddirHelper, Root};
 /// How long an inode may stay unknown to the kernel after our reply. A requester takes microseconds
 /// to accept a reply, unless the machine is so loaded that it does not run; and it cannot use what
 /// it did not accept.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 1_000 } else { 5_000 });
 /// How long a break waits for the readdir helper to accept a page: a millisecond on an idle
 /// machine.
 const ACCEPT_PATIENCE: Duration = Duration::from_millis(200);
@@ -136,11 +139,17 @@ impl Ending {
         Ending { code: notify::INVAL_INODE, message, done }
     }
 
+    fn of_nodes(numbers: &[u64], done: mpsc::Sender<()>) -> Self {
+        let out = abi::NotifyPrune { count: numbers.len() as u32, ..Default::default() };
+        let message = [out.as_bytes(), numbers.as_bytes()].concat();
+        Ending { code: notify::PRUNE, message, done }
+    }
+
     fn send(&self, channel: &dyn Channel) {
         match channel.notify(self.code, &[IoSlice::new(&self.message)]) {
             // It has no such name or inode.
             Err(Errno::NOENT) => {}
-            result => log(result, "name or pages"),
+            result => log(result, "name, pages or nodes"),
         }
         // The receiver is gone if this took too long.
         let _ = self.done.send(());
@@ -298,14 +307,23 @@ impl Notifier {
         // Deeper nodes mostly have higher numbers; a directory can go only after its entries.
         numbers.sort_unstable_by(|one, other| other.cmp(one));
         for some in numbers.chunks(PRUNED_MAX) {
-            let out = abi::NotifyPrune { count: some.len() as u32, ..Default::default() };
-            log(
-                self.channel.notify(
-                    notify::PRUNE,
-                    &[IoSlice::new(out.as_bytes()), IoSlice::new(some.as_bytes())],
-                ),
-                "nodes",
-            );
+            let (done, _) = mpsc::channel();
+            Ending::of_nodes(some, done).send(&*self.channel);
+        }
+    }
+
+    /// The kernel forgets earlier files of these numbers, as far as no program has them open. To be
+    /// called before the reply with the newer ones.
+    pub fn end_former(&self, numbers: &[u64]) {
+        if !self.agreement.has_prune() {
+            return;
+        }
+        for some in numbers.chunks(PRUNED_MAX) {
+            let (done, through) = mpsc::channel();
+            // It may wait for pages that are being read.
+            if self.end(&self.pages_ender, Ending::of_nodes(some, done)).is_ok() {
+                let _ = through.recv_timeout(PATIENCE);
+            }
         }
     }
 
@@ -364,7 +382,7 @@ impl Notifier {
     fn inode_from(&self, fid: Fid, off: i64, began: Instant) {
         let out = abi::NotifyInvalInode { ino: self.nodes.number(fid), off, len: 0 };
         let mut pause = FIRST_PAUSE;
-        while self.nodes.knows(fid) && !self.over.load(Ordering::Acquire) {
+        while self.nodes.may_come(fid, TIMEOUT) && !self.over.load(Ordering::Acquire) {
             match self.channel.notify(notify::INVAL_INODE, &[IoSlice::new(out.as_bytes())]) {
                 Err(Errno::NOENT) if began.elapsed() < TIMEOUT => {
                     std::thread::sleep(pause);
@@ -606,9 +624,27 @@ mod tests {
     }
 
     #[test]
+    fn a_count_that_is_an_earlier_files_is_not_waited_for() {
+        let (kernel, nodes, notifier) = notifier(u32::MAX, 45);
+        let newer = Fid { unique: types::Uniquifier(3), ..FILE };
+        assert!(nodes.remember(newer, 1));
+        notifier.end_former(&[4]);
+        let pruned = abi::NotifyPrune { count: 1, ..Default::default() };
+        assert_eq!(
+            *kernel.received.lock(),
+            [(notify::PRUNE, [pruned.as_bytes(), 4_u64.as_bytes()].concat())]
+        );
+        std::thread::sleep(TIMEOUT);
+        let began = Instant::now();
+        notifier.inode_data(newer);
+        assert!(began.elapsed() < TIMEOUT / 2, "any reply with it has arrived");
+        assert!(nodes.knows(newer));
+    }
+
+    #[test]
     fn nothing_is_waited_for_when_the_mount_is_gone() {
         let (_, nodes, notifier) = notifier(u32::MAX, 45);
-        (6..1000).for_each(|vnode| nodes.remember(Fid::new(1, vnode, 1), 1));
+        (6..1000).for_each(|vnode| _ = nodes.remember(Fid::new(1, vnode, 1), 1));
         let notifier = Arc::new(notifier);
         let (began, telling) = (Instant::now(), Arc::clone(&notifier));
         let all = std::thread::spawn(move || telling.all());

@@ -37,9 +37,7 @@ impl Task<'_> {
         let dir = self.on.nodes.fid(parent);
         let status = self.access().permitted(entry.status, dir.map(|dir| (dir, entry.stamp)));
         let number = self.on.nodes.number(fid);
-        // From here on a break of the file waits until the kernel has it. So nothing below waits
-        // for the server, which may be waiting for the break.
-        self.on.nodes.remember(fid, parent);
+        self.on.remember(fid, parent);
         let mut may_cache = may_cache;
         if entry.status.kind == Kind::MountPoint
             && let Some(edges) = &self.mount.edges
@@ -168,7 +166,7 @@ impl Task<'_> {
         let found = venus.getattr(&below.request(), nodes.root())?;
         let status = below.access().permitted(found.status, None);
         venus.remember(nodes.root());
-        nodes.remember(nodes.root(), self.header.nodeid);
+        below.on.remember(nodes.root(), self.header.nodeid);
         let number = nodes.number(nodes.root());
         let named = may_cache && point.name_cacheable && self.mount.agreement.has_epochs();
         let sent = self.venus().answering(point.stamp, |name_still| {
@@ -197,7 +195,7 @@ impl Task<'_> {
         let fid = number.and_then(|node| edges.point(node)).ok_or(Errno::NOENT)?;
         let found = self.venus().getattr(&self.request(), fid)?;
         self.venus().remember(fid);
-        self.on.nodes.remember(fid, HIDDEN_DIR_NODE);
+        self.on.remember(fid, HIDDEN_DIR_NODE);
         let number = self.on.nodes.number(fid);
         if self
             .reply
@@ -269,11 +267,13 @@ pub(crate) fn lookup_by_number(task: &Task<'_>, parent: bool) -> Result<(), Requ
         return Err(Errno::STALE.into());
     }
     let number = task.on.nodes.number(fid);
-    task.on.nodes.refer(fid);
+    let status = task.access().permitted(found.status, None);
+    if task.on.nodes.refer(fid) {
+        task.on.notifier.end_former(&[number]);
+    }
     if parent {
         task.on.nodes.set_parent(task.header.nodeid, number);
     }
-    let status = task.access().permitted(found.status, None);
     let sent = task.venus().answering(found.stamp, |still| {
         let of_status = task.validity(still && found.cacheable);
         task.reply.value(&attributes::entry(number, &status, Validity::NONE, of_status))

@@ -5,7 +5,8 @@
 //! kernel counts its references to a node and returns them with forgets. A slot may be reused while
 //! the kernel still knows the earlier file by the same number: the newer file then takes the number
 //! over, together with the rest of the count (the kernel's forgets name only the number), and the
-//! generation in the reply tells the kernel that the earlier one is gone.
+//! generation in the reply tells the kernel that the earlier one is gone. Such a number is *shared*
+//! until the count is 0: meanwhile the count does not prove that the kernel has the newer file.
 //!
 //! The root may have a second number, [`SHOWN_ROOT`]. The kernel makes the inode of node 1 before
 //! `INIT`, and so takes it for one whose POSIX ACL must never be cached (`ACL_DONT_CACHE`, which is
@@ -22,6 +23,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use keep::Words;
 use parking_lot::Mutex;
@@ -191,6 +193,8 @@ struct Shard {
     rows: HashMap<u64, Row>,
     /// Of a directory: the node in which it was last seen, for `..` in listings.
     parents: HashMap<u64, u64>,
+    /// Shared numbers, and when the kernel was last given a reference to each.
+    shared: HashMap<u64, Instant>,
 }
 
 /// The nodes that the kernel may name.
@@ -317,12 +321,13 @@ impl KernelNodes {
         Fid { volume: self.root.volume, vnode: self.vnode_of(number), unique: node.unique }
     }
 
-    /// Counts a reference that the kernel is about to get to `fid`, found in `parent`.
-    pub fn remember(&self, fid: Fid, parent: u64) {
-        self.refer(fid);
+    /// As [`Self::refer`], of a file that was found in `parent`.
+    pub fn remember(&self, fid: Fid, parent: u64) -> bool {
+        let takes_over = self.refer(fid);
         if fid.vnode.is_directory() {
             self.set_parent(self.number(fid), parent);
         }
+        takes_over
     }
 
     /// The directory was found in `parent`, if the kernel has it.
@@ -335,18 +340,32 @@ impl KernelNodes {
         }
     }
 
-    /// Counts a reference that the kernel is about to get to `fid`, found by its number.
-    pub fn refer(&self, fid: Fid) {
+    /// Counts a reference that the kernel is about to get to `fid`. Whether it may still have an
+    /// earlier file by this number.
+    pub fn refer(&self, fid: Fid) -> bool {
         let number = self.number(fid);
         debug_assert_eq!(fid.volume, self.root.volume, "a mount shows one volume");
         if is_root(number) {
-            return;
+            return false;
         }
         let mut shard = self.shard(number).lock();
         let (row, at) = place(number);
         let nodes = shard.rows.entry(row).or_insert_with(|| self.new_row(row));
-        let lookups = nodes.get(at).lookups + 1;
-        nodes.set(at, Node { unique: fid.unique, lookups });
+        let former = nodes.get(at);
+        nodes.set(at, Node { unique: fid.unique, lookups: former.lookups + 1 });
+        let takes_over = former.lookups > 0 && former.unique != fid.unique;
+        if takes_over || !shard.shared.is_empty() && shard.shared.contains_key(&number) {
+            shard.shared.insert(number, Instant::now());
+        }
+        takes_over
+    }
+
+    /// Whether the kernel may still get the file, if it does not have it now: a reply with it may
+    /// be on its way, but not for longer than `patience`.
+    pub fn may_come(&self, fid: Fid, patience: Duration) -> bool {
+        let number = self.number(fid);
+        let is_young = |last: &Instant| last.elapsed() < patience;
+        self.knows(fid) && self.shard(number).lock().shared.get(&number).is_none_or(is_young)
     }
 
     /// Subtracts `count` references. Returns the file if the kernel had it.
@@ -362,6 +381,7 @@ impl KernelNodes {
         }
         if found.lookups == 0 {
             shard.parents.remove(&node);
+            shard.shared.remove(&node);
         }
         Some(self.fid_of(node, &found))
     }
@@ -443,7 +463,7 @@ mod tests {
     fn neighbours_come_and_go_by_themselves() {
         let nodes = KernelNodes::new(Fid::new(7, 1, 1));
         let fids: Vec<Fid> = (2..100).map(|number| Fid::new(7, number, number + 5)).collect();
-        fids.iter().for_each(|fid| nodes.remember(*fid, 1));
+        fids.iter().for_each(|fid| _ = nodes.remember(*fid, 1));
         let mut all = nodes.all();
         all.sort_unstable();
         assert_eq!(all[0], Fid::new(7, 1, 1));
@@ -463,7 +483,7 @@ mod tests {
     fn a_million_nodes_take_less_than_30_bytes_each() {
         const NODES: u64 = 1_000_000;
         let nodes = KernelNodes::new(Fid::new(7, 1, 1));
-        (1..=NODES).for_each(|n| nodes.remember(Fid::new(7, 2 * n, n), 1));
+        (1..=NODES).for_each(|n| _ = nodes.remember(Fid::new(7, 2 * n, n), 1));
         let count = |of: fn(&Shard) -> usize| {
             nodes.shards.iter().map(|shard| of(&shard.lock()) as u64).sum::<u64>()
         };
@@ -480,13 +500,20 @@ mod tests {
     #[test]
     fn a_reused_slot_belongs_to_the_newer_file_with_the_count() {
         let nodes = KernelNodes::new(Fid::new(7, 1, 1));
-        nodes.remember(Fid::new(7, 4, 9), 1);
-        nodes.remember(Fid::new(7, 4, 10), 1);
+        assert!(!nodes.remember(Fid::new(7, 4, 9), 1));
+        assert!(!nodes.remember(Fid::new(7, 4, 9), 1));
+        assert!(nodes.remember(Fid::new(7, 4, 10), 1), "it takes the number over");
+        assert_eq!(nodes.forget(4, 1), Some(Fid::new(7, 4, 10)));
         assert_eq!(nodes.fid(4), Some(Fid::new(7, 4, 10)));
         assert_eq!(nodes.forget(4, 1), Some(Fid::new(7, 4, 10)));
         assert!(
             nodes.knows(Fid::new(7, 4, 10)),
             "one of the two references was the earlier file's"
         );
+        assert!(nodes.may_come(Fid::new(7, 4, 10), Duration::MAX));
+        assert!(!nodes.may_come(Fid::new(7, 4, 10), Duration::ZERO), "perhaps both were");
+        nodes.forget(4, 1);
+        assert!(!nodes.remember(Fid::new(7, 4, 10), 1));
+        assert!(nodes.may_come(Fid::new(7, 4, 10), Duration::ZERO), "the number is its own");
     }
 }

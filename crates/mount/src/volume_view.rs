@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 
+use types::Fid;
 use venus::{Venus, Volumes};
 
 use crate::invalidation::Notifier;
@@ -62,6 +63,15 @@ impl VolumeView {
     /// Whether the volume was removed: its users are told that their files are stale.
     pub fn is_removed(&self) -> bool {
         self.removed.is_completed()
+    }
+
+    /// Counts a reference that the kernel is about to get to a file, found in `parent`. From here
+    /// on a break of the file waits until the kernel has it: so nothing may wait for the server
+    /// before the reply, since the server may be waiting for the break.
+    pub fn remember(&self, fid: Fid, parent: u64) {
+        if self.nodes.remember(fid, parent) {
+            self.notifier.end_former(&[self.nodes.number(fid)]);
+        }
     }
 
     /// A request came.

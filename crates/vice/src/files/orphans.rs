@@ -54,6 +54,9 @@ impl Files {
     pub fn drop_if_free(&self, now: Time, fid: Fid, events: &mut Vec<Output>) {
         if let Err(fault) = self.try_drop(now, fid, events) {
             // Its orphan record remains: the next start tries again.
+            if fault == Fault::Busy {
+                return tracing::debug!(%fid, "a file without names stays: its volume moves");
+            }
             tracing::warn!(%fid, %fault, "a file without names cannot be removed");
         }
     }
