@@ -165,9 +165,12 @@ mkdir "$home/many" && seq $many | (cd "$home/many" && split --lines 1 --suffix-l
 cp -a "$home/tree" "$base/tree" && cp -a "$home/many" "$base/many"
 reader() { # NAME DIR: compares trees until it is enough
     while [ ! -e "$base/enough" ]; do
-        diff -r --no-dereference "$base/tree" "$2/tree" > "$base/$1.diff" || echo "diff: $?"
-        diff -r "$base/many" "$2/many" >> "$base/$1.diff" || echo "diff: $?"
-        echo read
+        if diff -r --no-dereference "$base/tree" "$2/tree" > "$base/$1.diff" 2>&1 &&
+            diff -r "$base/many" "$2/many" > "$base/$1.diff" 2>&1; then
+            echo read
+        else
+            head -n 5 "$base/$1.diff"
+        fi
     done > "$base/$1.reads" 2>&1
 }
 writer() { # NAME DIR: appends lines, makes and removes directories, replaces a file

@@ -299,7 +299,9 @@ impl Runner {
     fn ticket_done(&self, now: Time, ticket: BreakTicket, out: &mut Vec<Effect>) -> Vec<Output> {
         let mut events = Vec::new();
         self.dispatch.loans.ticket_done(ticket);
-        let Some(pending) = self.coherence.ticket_done(ticket) else { return events };
+        let Some(pending) = self.coherence.ticket_done(now, ticket, &mut events) else {
+            return events;
+        };
         observe::record(Wait::BreakAcknowledged, now.since(pending.since));
         if let Some(fid) = pending.removed {
             self.dispatch.files.drop_if_free(now, fid, &mut events);

@@ -171,6 +171,39 @@ fn a_volume_that_comes_into_service_takes_claims() {
     assert_eq!(rig.call(2, &ROOT, lock(other, true)), Err(Fault::Expired), "it was in service");
 }
 
+/// A client's kernel drops the pages of a broken file when reads of them are answered.
+#[test]
+fn an_offline_volume_answers_reads_that_a_break_waits_for() {
+    let mut rig = Rig::new(Ground::memory(), 3);
+    let volume = create(&mut rig);
+    let root = rig.root_of(1, "data").unwrap();
+    let (file, other) = (rig.file(root, "f"), rig.file(root, "g"));
+    rig.call(0, &ROOT, write(file, Some(0), b"read")).unwrap();
+    for round in ["acknowledged", "late"] {
+        assert_eq!(read(&mut rig, 1, file).unwrap(), b"read");
+        rig.clients[1].prompt = false;
+        let change = |state| VolumeChange { state: Some(state), ..VolumeChange::default() };
+        let fields =
+            |state| Call::Volume(VolumeCall::SetFields { id: volume.id, change: change(state) });
+        let going = rig.start(0, &ROOT, fields(VolumeState::Offline));
+        assert_eq!(read(&mut rig, 1, file).unwrap(), b"read");
+        assert_eq!(read(&mut rig, 1, other), Err(Fault::Offline), "no break of it");
+        assert_eq!(read(&mut rig, 2, file), Err(Fault::Offline), "it has no data");
+        assert_eq!(rig.call(1, &ROOT, write(file, Some(0), b"lost")), Err(Fault::Offline));
+        if round == "late" {
+            rig.wait(Duration::from_secs(4));
+            assert_eq!(read(&mut rig, 1, file), Err(Fault::Offline), "for some seconds only");
+        }
+        rig.acknowledge(1);
+        assert_eq!(rig.reply(going), None, "CB-1: the read was promised");
+        rig.acknowledge(1);
+        assert_eq!(rig.reply(going), Some(Ok(Answer::Done)));
+        assert_eq!(read(&mut rig, 1, file), Err(Fault::Offline));
+        rig.clients[1].prompt = true;
+        rig.call(0, &ROOT, fields(VolumeState::Online)).unwrap();
+    }
+}
+
 #[test]
 fn a_volume_moves_with_what_is_open_locked_and_on_its_way() {
     let (mut from, mut to) = (Rig::new(Ground::memory(), 3), Rig::new(Ground::memory(), 3));

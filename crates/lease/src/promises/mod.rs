@@ -75,6 +75,11 @@ impl Promises {
         self.files.is_promised(fid, session)
     }
 
+    /// Whether the session has a promise or an unacknowledged break of the file.
+    pub fn concerns(&self, session: SessionId, fid: Fid) -> bool {
+        self.files.holdings(fid).iter().any(|holding| holding.session == session)
+    }
+
     /// Whether a session other than `session` has a promise or an unacknowledged break of the file:
     /// it may have the file open without the server's knowledge (HO-1).
     pub fn is_known_elsewhere(&self, fid: Fid, session: SessionId) -> bool {

@@ -7,6 +7,7 @@
 //! breaks (CB-1).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use celldb::{CELL_LEVEL_KNOWN, CellError};
 use serde_json::json;
@@ -35,6 +36,8 @@ const ROOT_MODE: u16 = 0o755;
 const LISTED_MAX: u32 = 3000;
 /// The same for counts of uses, which are text.
 const LOADS_MAX: u32 = 1000;
+/// How long a volume that goes offline answers reads that a client's kernel may be waiting for.
+const READS_GO_ON: Duration = Duration::from_secs(3);
 
 /// See the head of the file.
 pub(crate) struct VolumeAdmin {
@@ -293,6 +296,9 @@ impl VolumeAdmin {
         if comes_on {
             self.freezing.take_claims(ask.now, id);
         }
+        if goes_off {
+            volume.answer_reads_until(ask.now + READS_GO_ON);
+        }
         volume.partition.volumes().set_fields(
             id,
             VolumeFields { quota, offline, arriving: None },
@@ -305,7 +311,7 @@ impl VolumeAdmin {
             return self.set_options(ask, &volume, options);
         }
         if goes_off {
-            Ok(self.files.coherence().break_volume(ask, id, Answer::Done))
+            Ok(self.files.coherence().end_volume(ask, id, Answer::Done))
         } else {
             Ok(CallOutcome::Answer(Answer::Done))
         }

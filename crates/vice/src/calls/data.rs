@@ -22,7 +22,7 @@ pub(crate) fn read(
     offset: u64,
     length: u32,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
+    let volume = files.volume_to_read(ask, fid)?;
     let (status, data) = with_body(files, ask, &volume, fid, |reader| {
         let length = (length as usize).min(limits::PAYLOAD_BYTES_MAX);
         Ok((volume.status_of(reader.vnode()), reader.read(offset, length)?))
@@ -40,7 +40,7 @@ pub(crate) fn read_packed(
     offset: u64,
     length: u32,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
+    let volume = files.volume_to_read(ask, fid)?;
     let length = length.min(limits::PAYLOAD_BYTES_MAX as u32);
     let answer = with_body(files, ask, &volume, fid, |reader| {
         let status = volume.status_of(reader.vnode());

@@ -269,6 +269,12 @@ impl Files {
             if covered && !leases.delegations().covers(session, *fid) {
                 return Err(Fault::NotDelegated);
             }
+            if volume.need_service() == Err(Fault::Offline)
+                && !leases.promises().concerns(session, *fid)
+            {
+                // It went offline meanwhile, and no break would end the promise.
+                return Err(Fault::Offline);
+            }
             if !leases.promises().has(session, *fid) {
                 new.push(*fid);
             }

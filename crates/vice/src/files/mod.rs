@@ -75,6 +75,24 @@ impl Files {
         Ok(volume)
     }
 
+    /// A volume for a read of a file's bytes.
+    ///
+    /// # Errors
+    /// As [`Files::volume`].
+    pub fn volume_to_read(
+        &self,
+        ask: &CallContext<'_>,
+        fid: Fid,
+    ) -> Result<Arc<ViceVolume>, Fault> {
+        let volume = self.confirmed(fid.volume)?;
+        let goes_on = volume.answers_reads(ask.now)
+            && self.coherence.leases().promises().concerns(ask.origin.session, fid);
+        if !goes_on {
+            volume.need_service()?;
+        }
+        Ok(volume)
+    }
+
     /// A volume for what a client had at another server, which a volume executes too while it
     /// takes over (SB-6).
     ///

@@ -48,6 +48,8 @@ pub(crate) struct PendingChange {
     pub removed: Option<Fid>,
     /// The part of a feed that standbys must have too before it is answered.
     pub fed: Option<Fed>,
+    /// The volume that goes offline: no promise of it may be left.
+    ending: Option<VolumeId>,
 }
 
 /// The leases, while they are locked.
@@ -81,7 +83,7 @@ impl Tables {
             *self.removing.entry(fid).or_insert(0) += 1;
         }
         let (since, origin, fed) = (ask.now, ask.origin, ask.fed);
-        let pending = PendingChange { since, origin, answer, removed, fed };
+        let pending = PendingChange { since, origin, answer, removed, fed, ending: None };
         let before = self.pending.insert(ticket, pending);
         assert!(before.is_none(), "CB-1: two changes wait for {ticket:?}");
         CallOutcome::Waits
@@ -159,6 +161,22 @@ impl Coherence {
         tables.wait_for(ticket, ask, answer, None)
     }
 
+    /// Breaks all promises of a volume that has gone offline, also those that it gave to reads which
+    /// it answered since: the answer comes when none is left.
+    pub fn end_volume(
+        &self,
+        ask: &mut CallContext<'_>,
+        volume: VolumeId,
+        answer: Answer,
+    ) -> CallOutcome {
+        let mut tables = self.tables.lock();
+        let ticket = tables.leases.break_volume(ask.now, volume, &mut ask.events);
+        let outcome = tables.wait_for(ticket, ask, answer, None);
+        let pending = ticket.and_then(|ticket| tables.pending.get_mut(&ticket));
+        pending.into_iter().for_each(|pending| pending.ending = Some(volume));
+        outcome
+    }
+
     /// Some session gets to know rights in the volume.
     pub fn show_rights(&self, volume: VolumeId) {
         self.tables.lock().rights_shown.insert(volume);
@@ -177,12 +195,23 @@ impl Coherence {
 
     /// All sessions have acknowledged: returns the change that waited for it, if one did. Its file
     /// without names may go now if no session holds it.
-    pub fn ticket_done(&self, ticket: BreakTicket) -> Option<PendingChange> {
+    pub fn ticket_done(
+        &self,
+        now: Time,
+        ticket: BreakTicket,
+        events: &mut Vec<Output>,
+    ) -> Option<PendingChange> {
         let mut tables = self.tables.lock();
         if tables.rights_ticket == Some(ticket) {
             tables.rights_ticket = None;
         }
         let pending = tables.pending.remove(&ticket)?;
+        if let Some(volume) = pending.ending
+            && let Some(rest) = tables.leases.break_rest(now, volume, events)
+        {
+            tables.pending.insert(rest, pending);
+            return None;
+        }
         if let Some(fid) = pending.removed {
             let left = tables.removing.get_mut(&fid);
             let left =

@@ -54,6 +54,8 @@ pub(crate) struct ViceVolume {
     /// Until then it gives no delegation: it is to be sealed, taken offline or removed, and all
     /// delegations must come back.
     delegations_barred_until: Mutex<Time>,
+    /// See [`Self::answers_reads`].
+    reads_end_at: Mutex<Time>,
 }
 
 /// Room under the quota, until it is dropped after the commit.
@@ -87,6 +89,7 @@ impl ViceVolume {
             changing: Mutex::default(),
             fenced: AtomicBool::new(false),
             delegations_barred_until: Mutex::default(),
+            reads_end_at: Mutex::default(),
         })
     }
 
@@ -251,6 +254,20 @@ impl ViceVolume {
         if matches!(self.service(), Service::Online | Service::Offline) {
             self.service.store(by_header(&self.store) as u8, Ordering::Relaxed);
         }
+    }
+
+    /// It goes offline now.
+    pub fn answer_reads_until(&self, end: Time) {
+        *self.reads_end_at.lock() = end;
+    }
+
+    /// Whether it still answers reads of files of which a session may have data, though it is
+    /// offline. A client acknowledges the break of such a file when its kernel has dropped the
+    /// pages, and that waits for reads which are under way.
+    pub fn answers_reads(&self, now: Time) -> bool {
+        self.service() == Service::Offline
+            && !self.store.is_being_restored()
+            && now < *self.reads_end_at.lock()
     }
 
     /// Bars delegations until then.
