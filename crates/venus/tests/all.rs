@@ -14,6 +14,7 @@ mod delegation;
 mod directory_prefetch;
 mod failures;
 mod large_files;
+mod listings_across_moves;
 mod lost_unstable_metadata;
 mod lost_unstable_writes;
 mod passthrough_cache_bodies;

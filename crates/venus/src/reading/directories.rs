@@ -24,7 +24,7 @@ use client::{Cancel, Reply};
 use lease::CallStart;
 use types::{Answer, Call, Caller, Cookie, DirEntry, Fid, Kind, SessionEpoch, Status};
 
-use super::{Early, EarlyDirs, OpenDir, Page, Progress};
+use super::{Early, EarlyDirs, OpenDir, Page, Progress, ShownNames};
 use crate::base::{DirListing, Error, ListEntry, RequestContext};
 use crate::cache::{
     ANSWER_MAX, Cache, FetchAhead, Named, READ_MIN, SIZE_MIN, Siblings, is_file_up_to,
@@ -113,10 +113,43 @@ impl Directories {
         bytes_max: u32,
         plus: bool,
     ) -> Result<DirListing, Error> {
+        let shown = open.shown.lock().take().filter(|_| cookie != Cookie::START);
+        let mut shown = shown.unwrap_or_else(|| {
+            // A listing whose beginning is not known goes on by its cookie.
+            let are_noted = cookie == Cookie::START && self.may_move_to_afs(open.dir);
+            ShownNames::new(self.ground.names.epoch(), are_noted)
+        });
+        let listing = self.read_on(request, open, cookie, (bytes_max, plus), &mut shown);
+        listing.iter().for_each(|listing| shown.note(&listing.entries));
+        *open.shown.lock() = Some(shown);
+        listing
+    }
+
+    /// Whether access lists decide, as far as is known here.
+    fn may_move_to_afs(&self, dir: Fid) -> bool {
+        let tables = self.ground.names.lock();
+        tables.nodes.get(&dir).and_then(|node| node.status).is_none_or(|status| status.by_list)
+    }
+
+    fn read_on(
+        self: &Arc<Self>,
+        request: &RequestContext<'_>,
+        open: &Arc<OpenDir>,
+        cookie: Cookie,
+        (bytes_max, plus): (u32, bool),
+        shown: &mut ShownNames,
+    ) -> Result<DirListing, Error> {
+        if !shown.goes_on(self.ground.names.epoch()) {
+            return self.read_anew(request, open, cookie, (bytes_max, plus), shown);
+        }
         let page = match self.take_early(request, open, cookie, plus) {
             Some(page) => page,
             None => self.page(request, open.dir, cookie, bytes_max, plus)?,
         };
+        if cookie != Cookie::START && !shown.goes_on(self.ground.names.epoch()) {
+            // The other place may have answered.
+            return self.read_anew(request, open, cookie, (bytes_max, plus), shown);
+        }
         if let Some(map) = page.entered.filter(|_| plus) {
             self.ground.names.lock().listed(open.dir, map, cookie, page.next);
         }
@@ -133,6 +166,35 @@ impl Directories {
             self.fetch_early(request, open, page.next, bytes_max, plus);
         }
         Ok(page.listing)
+    }
+
+    /// Entries of a listing that began anew, without those that were shown before.
+    fn read_anew(
+        self: &Arc<Self>,
+        request: &RequestContext<'_>,
+        open: &Arc<OpenDir>,
+        mut cookie: Cookie,
+        (bytes_max, plus): (u32, bool),
+        shown: &mut ShownNames,
+    ) -> Result<DirListing, Error> {
+        (*open.end.lock(), *open.progress.lock()) = (None, None);
+        loop {
+            let epoch = self.ground.names.epoch();
+            if !shown.begin_anew(epoch) {
+                cookie = Cookie::START;
+            }
+            let page = self.page(request, open.dir, cookie, bytes_max, plus)?;
+            if cookie != Cookie::START && self.ground.names.epoch() != epoch {
+                continue;
+            }
+            let mut listing = page.listing;
+            listing.names_cacheable = false;
+            listing.entries.retain(|entry| !shown.has(&entry.name));
+            if listing.end || !listing.entries.is_empty() {
+                return Ok(listing);
+            }
+            cookie = page.next;
+        }
     }
 
     fn page(

@@ -5,10 +5,12 @@ mod directories;
 mod open_dir;
 mod read_ahead;
 mod reader;
+mod shown_names;
 mod snapshots;
 
 pub(crate) use self::directories::Directories;
 pub(crate) use self::open_dir::{Early, EarlyDirs, OpenDir, Page, Progress};
 pub(crate) use self::read_ahead::ReadAhead;
 pub(crate) use self::reader::Reader;
+pub(crate) use self::shown_names::ShownNames;
 pub(crate) use self::snapshots::Snapshots;

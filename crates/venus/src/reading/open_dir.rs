@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU32;
 use parking_lot::{Condvar, Mutex};
 use types::{Caller, Cookie, DataVersion, Fid};
 
+use super::ShownNames;
 use crate::base::DirListing;
 
 /// The end of a listing, and its version: (cookie, version).
@@ -27,14 +28,16 @@ pub(crate) struct OpenDir {
     /// The cookie behind which nothing followed, and the version: readers ask once more to be sure.
     pub end: Mutex<End>,
     pub early: Mutex<Early>,
+    /// `None` before the first page, and while a page is read.
+    pub shown: Mutex<Option<ShownNames>>,
     /// Signalled when the page that was asked for ahead came or failed.
     pub came: Condvar,
 }
 
 impl OpenDir {
     pub fn new(dir: Fid) -> Self {
-        let (progress, end) = Default::default();
-        OpenDir { dir, progress, end, early: Mutex::default(), came: Condvar::new() }
+        let (progress, end, early, shown) = Default::default();
+        OpenDir { dir, progress, end, early, shown, came: Condvar::new() }
     }
 }
 
