@@ -432,16 +432,6 @@ impl Leases {
                 self.promises.add(session, root, false);
             }
         }
-        self.break_rest(now, volume, out)
-    }
-
-    /// Ends the promises that were given since [`Leases::break_volume`].
-    pub fn break_rest(
-        &mut self,
-        now: Time,
-        volume: VolumeId,
-        out: &mut Vec<Output>,
-    ) -> Option<BreakTicket> {
         let has_lease = |session| !self.sessions.is_anonymous(session);
         self.promises.break_volume(now, volume, has_lease, out)
     }

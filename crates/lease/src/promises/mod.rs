@@ -75,6 +75,11 @@ impl Promises {
         self.files.is_promised(fid, session)
     }
 
+    /// Whether there is a promise or an unacknowledged break of a file of the volume.
+    pub fn concern_any_in(&self, volume: VolumeId) -> bool {
+        !self.files.of_volume(volume).is_empty()
+    }
+
     /// Whether the session has a promise or an unacknowledged break of the file.
     pub fn concerns(&self, session: SessionId, fid: Fid) -> bool {
         self.files.holdings(fid).iter().any(|holding| holding.session == session)

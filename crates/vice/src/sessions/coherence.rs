@@ -161,8 +161,8 @@ impl Coherence {
         tables.wait_for(ticket, ask, answer, None)
     }
 
-    /// Breaks all promises of a volume that has gone offline, also those that it gave to reads which
-    /// it answered since: the answer comes when none is left.
+    /// Breaks all promises of a volume that has gone offline, also those that reads get which it
+    /// answers since: the answer comes when none is left.
     pub fn end_volume(
         &self,
         ask: &mut CallContext<'_>,
@@ -207,7 +207,8 @@ impl Coherence {
         }
         let pending = tables.pending.remove(&ticket)?;
         if let Some(volume) = pending.ending
-            && let Some(rest) = tables.leases.break_rest(now, volume, events)
+            && tables.leases.promises().concern_any_in(volume)
+            && let Some(rest) = tables.leases.break_volume(now, volume, events)
         {
             tables.pending.insert(rest, pending);
             return None;
