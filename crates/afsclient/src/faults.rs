@@ -83,6 +83,13 @@ mod tests {
     }
 
     #[test]
+    fn a_code_that_is_no_error_number_is_a_fault_all_the_same() {
+        for code in [i32::MIN, -4096, -1, 0, 134, 4096, i32::MAX] {
+            assert_eq!(meaning(code), Meaning::Refused(Fault::Medium), "{code}");
+        }
+    }
+
+    #[test]
     fn codes_of_volumes_lead_elsewhere_or_to_patience() {
         assert_eq!(meaning(103), Meaning::Elsewhere);
         assert_eq!(meaning(111), Meaning::Elsewhere);

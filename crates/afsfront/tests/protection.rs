@@ -64,6 +64,30 @@ fn users_and_groups_have_names_and_numbers() {
     assert_eq!(ask(&admin, gone), Err(Refusal(267_268)));
 }
 
+/// As OPENAFS-SA-2016-001 let users of other realms do.
+#[test]
+fn no_one_makes_a_group_in_the_name_of_others() {
+    let (_kept, rig) = cell();
+    let admin = rig.administrator();
+    let (joe, jane) = (make(&admin, "joe", 0, 0).unwrap(), make(&admin, "jane", 0, 0).unwrap());
+    let group = |user: &User, named: &str, owner| make(user, named, 2, owner);
+    // A user of another realm without an entry here is not known, whatever it is called there.
+    let stranger = rig.user(PrincipalId::ANONYMOUS);
+    let joe = (rig.user(PrincipalId(joe)), joe);
+    for owner in [0, joe.1, jane, -204] {
+        for named in ["system:crew", "administrators:crew", "joe:crew", "crew"] {
+            assert_eq!(group(&stranger, named, owner), Err(Refusal(267_269)), "{named} {owner}");
+        }
+    }
+    for (named, owner) in [("system:crew", 0), ("jane:crew", 0), ("jane:crew", jane)] {
+        assert!(group(&joe.0, named, owner).is_err(), "{named} {owner}");
+    }
+    let own = group(&joe.0, "joe:crew", 0).unwrap();
+    let owned = ask(&admin, ProtectionCall::ListOwned { id: joe.1, last: 0 });
+    let Ok(ProtectionAnswer::ListOwned { ids, .. }) = owned else { panic!("{owned:?}") };
+    assert_eq!(ids.as_slice(), [own]);
+}
+
 #[test]
 fn membership_decides_what_a_user_is() {
     let (_kept, rig) = cell();

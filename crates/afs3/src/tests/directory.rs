@@ -134,6 +134,16 @@ fn the_empty_directory_has_its_bytes() {
 }
 
 #[test]
+fn pages_have_nothing_but_their_entries() {
+    for length in [1, 15, 16, 200, 255] {
+        let pages = made(&[vec![b'n'; length]]).finish();
+        let end = 15 * 32 + 12 + length;
+        assert_eq!(pages[end - 1], b'n');
+        assert!(pages[end..].iter().all(|byte| *byte == 0), "{length}");
+    }
+}
+
+#[test]
 fn entries_are_listed_with_dot_and_dot_dot_first() {
     let pages = made(&[b"a".to_vec(), vec![b'b'; 16]]).finish();
     let reader = DirectoryReader::new(&pages).unwrap();

@@ -23,12 +23,26 @@ fn keys(cell: &CellDir, afs: &AfsClients) -> Finding {
         return Finding::ok(KEYS, "there are none, so all clients of AFS are anonymous");
     };
     let file = cell.dir().join(file);
-    if let Err(failure) = security::afs(cell) {
-        let mend = "the server does not start with such a file: mend it, or the line 'keys' in \
-            cell.toml";
-        return Finding::fail(KEYS, failure.to_string(), mend);
-    }
+    let has_des = match security::afs_keys(&file, &cell.config.name) {
+        Ok(keys) => keys.has_des(),
+        Err(failure) => {
+            let mend = "the server does not start with such a file: mend it, or the line 'keys' \
+                in cell.toml";
+            return Finding::fail(KEYS, failure.to_string(), mend);
+        }
+    };
     match mode_for_others(&file) {
+        Some(0) | None if has_des => Finding::warn(
+            KEYS,
+            format!(
+                "{} has a key of DES: a user with a ticket finds such a key within a day by \
+                 trying all, and is then the superuser of the cell",
+                file.display()
+            ),
+            "give afs/CELL a key of AES ('kadmin -q \"cpw -randkey -e aes256-cts:normal \
+             afs/CELL\"'), write it with ktadd, and remove the file's other keys when their \
+             tickets have ended",
+        ),
         Some(0) | None => Finding::ok(KEYS, file.display().to_string()),
         Some(mode) => Finding::fail(
             KEYS,
@@ -96,9 +110,9 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_others_can_read_is_a_fault() {
+    fn a_key_that_others_can_read_or_find_is_no_secret() {
         let dir = tempfile::tempdir().unwrap();
-        let cell = cell(&dir.path().join("cell"), "127.0.0.1", Some("KeyFile"));
+        let mut cell = cell(&dir.path().join("cell"), "127.0.0.1", Some("KeyFile"));
         assert_eq!(levels(&cell)[0], Severity::Fail, "there is no file");
         let file = cell.dir().join("KeyFile");
         // One key, version 1; each of its bytes has odd parity.
@@ -106,7 +120,18 @@ mod tests {
         bytes.extend([0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
         fs::write(&file, bytes).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let finding = &examine(&cell)[0];
+        assert_eq!(finding.level, Severity::Warn);
+        assert!(finding.found.contains("a key of DES"), "{finding:?}");
+        // Version 1, the service's type of AES with 256 bits, and a key.
+        let mut bytes = vec![0, 0, 0, 1, 0, 4, 0, 0, 0, 1, 0, 18, 0, 0, 0, 32];
+        bytes.extend([7; 32]);
+        let strong = cell.dir().join("KeyFileExt");
+        fs::write(&strong, bytes).unwrap();
+        fs::set_permissions(&strong, fs::Permissions::from_mode(0o600)).unwrap();
+        cell.config.afs.as_mut().unwrap().keys = Some("KeyFileExt".into());
         assert_eq!(levels(&cell)[0], Severity::Ok, "{:?}", examine(&cell));
+        cell.config.afs.as_mut().unwrap().keys = Some("KeyFile".into());
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
         let finding = &examine(&cell)[0];
         assert_eq!(finding.level, Severity::Fail);

@@ -6,6 +6,9 @@ use std::fmt;
 use bytes::Bytes;
 use zeroize::Zeroizing;
 
+/// Kerberos's encryption types of DES: with CRC, MD4 and MD5.
+const DES_KINDS: [i32; 3] = [1, 2, 3];
+
 /// Keys of a cell, which servers of the cell share.
 #[derive(Clone, Default)]
 pub struct RxkadKeys {
@@ -40,6 +43,11 @@ impl RxkadKeys {
     /// Whether there is no key.
     pub fn is_empty(&self) -> bool {
         self.des.is_empty() && self.krb5.is_empty()
+    }
+
+    /// Whether one of them is of DES, which can be found by trying all.
+    pub fn has_des(&self) -> bool {
+        !self.des.is_empty() || self.krb5.keys().any(|(_, kind)| DES_KINDS.contains(kind))
     }
 
     pub(super) fn des(&self, kvno: u32) -> Option<[u8; 8]> {

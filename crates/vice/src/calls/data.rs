@@ -79,7 +79,7 @@ pub(crate) fn open_body(
     ask: &mut CallContext<'_>,
     fid: Fid,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
+    let volume = files.volume_to_read(ask, fid)?;
     if volume.need_writable().is_err() {
         // As for kernels: see `lend_body`.
         return Err(Fault::Unsupported);
@@ -98,7 +98,7 @@ pub(crate) fn read_sums(
     first: u64,
     count: u32,
 ) -> Result<CallOutcome, Fault> {
-    let volume = files.volume(fid.volume)?;
+    let volume = files.volume_to_read(ask, fid)?;
     let (version, sums) = with_body(files, ask, &volume, fid, |reader| {
         Ok((reader.vnode().status.data_version, reader.sums(first, count.min(SUMS_MAX))?))
     })?;
